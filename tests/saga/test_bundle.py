@@ -1,0 +1,188 @@
+"""The bundle keeps what was put in, and refuses whatever differs from it by as little as one byte."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import torch
+
+from saga.bundle import CALIBRATION, MANIFEST, REQUIRED, Bundle, replace_parts, write_bundle
+from saga.errors import BundleError
+
+CELLS = pl.DataFrame({"horizon": [1, 5], "cell": ["all", "all"], "threshold": [0.05, 0.07]})
+
+
+def write(path: Path, **changes: Any) -> Bundle:
+    weight = torch.arange(6, dtype=torch.float32).reshape(2, 3)
+    parts: dict[str, Any] = {
+        "config": {"width": 8, "name": "tiny"},
+        "transforms": {"mean": [0.5, 1.25]},
+        "macro": {"last_year": 2022},
+        "split": {"panel_id": "toy", "train": 0.7},
+        "weights": {"tied": weight, "embedding": weight, "bias": torch.ones(3, dtype=torch.bfloat16)},
+        "card": "# Toy\n\nSmå tal.\n",
+        "seed": 7,
+        "command": "saga train",
+        "calibration": CELLS,
+        "metrics": {"crps": 0.3},
+    }
+    return write_bundle(path, **(parts | changes))
+
+
+def test_a_bundle_returns_what_was_put_in(tmp_path: Path) -> None:
+    bundle = write(tmp_path / "b")
+    assert bundle.config == {"width": 8, "name": "tiny"}
+    assert bundle.metrics == {"crps": 0.3}
+    assert bundle.card.startswith("# Toy")
+    assert torch.equal(bundle.weights["embedding"], torch.arange(6.0).reshape(2, 3))
+    assert bundle.weights["bias"].dtype == torch.bfloat16
+    assert bundle.calibration is not None
+    assert bundle.calibration.equals(CELLS)
+    assert bundle.parameters == 15
+    assert bundle.manifest["seed"] == 7
+    assert len(bundle.digest) == 64
+    assert bundle.calibration_digest == hashlib.sha256((tmp_path / "b" / CALIBRATION).read_bytes()).hexdigest()
+    assert [column["name"] for column in bundle.schema["columns"]][:4] == ["person_id", "year", "birth_year", "earnings"]
+
+
+def test_the_same_content_gives_the_same_bytes_and_other_content_another_digest(tmp_path: Path) -> None:
+    first, second = write(tmp_path / "a"), write(tmp_path / "b", config={"name": "tiny", "width": 8})
+    for name in [*first.manifest["files"], MANIFEST]:
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
+    assert first.digest == second.digest != write(tmp_path / "c", metrics={"crps": 0.31}).digest
+
+
+@pytest.mark.parametrize("name", sorted(REQUIRED | {CALIBRATION, MANIFEST}))
+def test_one_changed_byte_anywhere_is_refused_by_the_name_of_the_file(tmp_path: Path, name: str) -> None:
+    write(tmp_path / "b")
+    file = tmp_path / "b" / name
+    intact = file.read_bytes()
+    for place in range(0, len(intact), max(1, len(intact) // 40)):
+        file.write_bytes(intact[:place] + bytes([intact[place] ^ 1]) + intact[place + 1 :])
+        with pytest.raises(BundleError, match=name.replace(".", r"\.")):
+            Bundle.load(tmp_path / "b")
+    file.write_bytes(intact)
+    Bundle.load(tmp_path / "b")
+
+
+def test_a_manifest_that_is_only_reformatted_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "b")
+    file = tmp_path / "b" / MANIFEST
+    file.write_text(json.dumps(json.loads(file.read_text())))
+    with pytest.raises(BundleError, match=r"manifest\.json was changed"):
+        Bundle.load(tmp_path / "b")
+
+
+@pytest.mark.parametrize("name", ["weights.pkl", "model.pt", "notes.txt", ".hidden"])
+def test_a_pickle_and_any_other_unknown_file_are_refused(tmp_path: Path, name: str) -> None:
+    write(tmp_path / "b")
+    (tmp_path / "b" / name).write_bytes(pickle.dumps({"weights": 1}))
+    with pytest.raises(BundleError, match=name.replace(".", r"\.")):
+        Bundle.load(tmp_path / "b")
+
+
+def test_a_pickle_listed_in_a_well_sealed_manifest_is_still_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from saga import bundle as module
+
+    write(tmp_path / "b")
+    data = pickle.dumps({"weights": 1})
+    (tmp_path / "b" / "extra.pkl").write_bytes(data)
+    manifest = json.loads((tmp_path / "b" / MANIFEST).read_text())
+    manifest["files"]["extra.pkl"] = hashlib.sha256(data).hexdigest()
+    manifest["digest"] = module._digest(manifest["files"])
+    manifest["seal"] = module._seal(manifest)
+    (tmp_path / "b" / MANIFEST).write_bytes(module._json_bytes(manifest, "manifest"))
+    with pytest.raises(BundleError, match=r"extra\.pkl may hold code"):
+        Bundle.load(tmp_path / "b")
+
+
+@pytest.mark.parametrize("name", sorted(REQUIRED))
+def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
+    write(tmp_path / "b")
+    (tmp_path / "b" / name).unlink()
+    with pytest.raises(BundleError, match=name.replace(".", r"\.") + " is missing"):
+        Bundle.load(tmp_path / "b")
+
+
+def test_a_link_in_place_of_a_file_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "b")
+    (tmp_path / "b" / "config.json").rename(tmp_path / "elsewhere.json")
+    (tmp_path / "b" / "config.json").symlink_to(tmp_path / "elsewhere.json")
+    with pytest.raises(BundleError, match=r"config\.json is not a regular file"):
+        Bundle.load(tmp_path / "b")
+
+
+def test_another_format_version_and_another_column_table_say_which_version_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("saga.bundle.FORMAT", 2)
+    write(tmp_path / "b", code_version="9.9")
+    monkeypatch.setattr("saga.bundle.FORMAT", 1)
+    with pytest.raises(BundleError, match=r"format 2.*9\.9"):
+        Bundle.load(tmp_path / "b")
+    write(tmp_path / "c", code_version="8.8")
+    monkeypatch.setattr("saga.schema.COLUMNS", __import__("saga.schema", fromlist=["COLUMNS"]).COLUMNS[:-1])
+    with pytest.raises(BundleError, match=r"schema\.json.*8\.8"):
+        Bundle.load(tmp_path / "c")
+
+
+def test_replacing_parts_keeps_the_rest_and_records_the_parent(tmp_path: Path) -> None:
+    trained = write(tmp_path / "b", calibration=None)
+    assert trained.calibration is None
+    assert trained.calibration_digest is None
+    calibrated = replace_parts(trained, trained.path, calibration=CELLS, command="saga calibrate")
+    assert calibrated.manifest["parents"] == [trained.digest]
+    assert calibrated.digest != trained.digest
+    assert torch.equal(calibrated.weights["tied"], trained.weights["tied"])
+    assert calibrated.metrics == trained.metrics
+    evaluated = replace_parts(calibrated, tmp_path / "c", metrics={"crps": 0.2}, command="saga evaluate")
+    assert evaluated.manifest["parents"] == [trained.digest, calibrated.digest]
+    assert evaluated.calibration_digest == calibrated.calibration_digest
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["b", "c"]  # nothing temporary is left
+
+
+def test_a_directory_that_is_no_bundle_is_never_replaced(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "thesis.docx").write_text("years of work")
+    with pytest.raises(BundleError, match="not a bundle"):
+        write(tmp_path / "b")
+    assert (tmp_path / "b" / "thesis.docx").read_text() == "years of work"
+
+
+def test_a_failed_write_leaves_the_old_bundle_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = write(tmp_path / "b")
+    real, calls = Path.rename, []
+
+    def second_rename_fails(self: Path, target: Path) -> Path:
+        calls.append(target)
+        if len(calls) == 2:
+            raise OSError("disk gone")
+        return real(self, target)
+
+    monkeypatch.setattr(Path, "rename", second_rename_fails)
+    with pytest.raises(OSError, match="disk gone"):
+        write(tmp_path / "b", seed=8)
+    assert Bundle.load(tmp_path / "b").manifest == old.manifest
+    assert [entry.name for entry in tmp_path.iterdir()] == ["b"]
+
+
+def test_an_interrupted_replacement_says_where_the_old_bundle_is(tmp_path: Path) -> None:
+    write(tmp_path / "b").path.rename(tmp_path / ".b.old")
+    with pytest.raises(BundleError, match=r"rename .*\.b\.old"):
+        Bundle.load(tmp_path / "b")
+
+
+def test_what_cannot_be_stored_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match="embedding hold NaN"):
+        write(tmp_path / "b", weights={"embedding": torch.tensor([float("nan")])})
+    with pytest.raises(BundleError, match=r"metrics\.json"):
+        write(tmp_path / "b", metrics={"crps": float("nan")})
+    with pytest.raises(BundleError, match="single persons"):
+        write(tmp_path / "b", calibration=CELLS.with_columns(person_id=pl.lit("0001")))
+    assert not any(tmp_path.iterdir())
