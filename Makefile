@@ -1,0 +1,56 @@
+# CI and people call the same targets. Settings: make run PORT=9000; pip's own (PIP_INDEX_URL, pip.conf) are honoured.
+PYTHON ?= python3
+PORT ?= 8000
+SEED ?= 1
+PERSONS ?= 30000
+BUILD ?= build/bundle
+
+BIN := .venv/bin
+SETUP := .venv/.setup-done
+
+.PHONY: setup run test lint bench test-containers bundle lock
+
+setup: $(SETUP)
+
+# torch first and pinned, so that pip settles which build (CPU or CUDA) before anything else asks for it.
+$(SETUP): pyproject.toml requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "SAGA needs Python 3.11 or later: make setup PYTHON=python3.11")'
+	@test -x $(BIN)/pip || $(PYTHON) -m venv .venv || { echo "venv failed: on Debian or Ubuntu, apt install python3-venv"; exit 1; }
+	$(BIN)/pip install --quiet "$$(grep '^torch==' requirements.lock)" -c requirements.lock
+	$(BIN)/pip install --quiet -e ".[train,serve,dev]" -c requirements.lock
+	@touch $@
+
+run: setup
+	@exec $(BIN)/saga serve --bundle bundles/small --port $(PORT)
+
+test: setup
+	@$(BIN)/python -m pytest
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: setup
+	@set -e; for file in benchmarks/*.py; do $(BIN)/python "$$file"; done
+
+test-containers: setup
+	@$(BIN)/python -m pytest -m containers tests/containers
+
+# The shipped bundle, from one seed. The register is generated anew, so nothing but this checkout is needed.
+bundle: setup
+	rm -rf $(BUILD)
+	$(BIN)/saga register generate --persons $(PERSONS) --seed $(SEED) --out $(BUILD)/register
+	$(BIN)/saga train --panel $(BUILD)/register --out $(BUILD)/small --config small --seed $(SEED)
+	$(BIN)/saga calibrate $(BUILD)/small --panel $(BUILD)/register
+	$(BIN)/saga evaluate $(BUILD)/small --panel $(BUILD)/register --out $(BUILD)/evaluation
+	$(BIN)/saga bundle verify $(BUILD)/small
+	rm -rf bundles/small && mv $(BUILD)/small bundles/small
+
+# Pins what a clean environment resolves to today (torch without its local version, so any build of it satisfies the pin).
+lock:
+	rm -rf build/lock && $(PYTHON) -m venv build/lock
+	build/lock/bin/pip install --quiet "$$(grep '^torch==' requirements.lock)"
+	build/lock/bin/pip install --quiet -e ".[train,serve,dev]"
+	build/lock/bin/pip freeze --exclude-editable | sed -E 's/\+[A-Za-z0-9.]+$$//' > requirements.lock

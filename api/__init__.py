@@ -1,0 +1,1 @@
+"""The service: the forecaster over HTTP."""

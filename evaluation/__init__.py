@@ -1,0 +1,1 @@
+"""The contest: baselines, protocol and tables."""

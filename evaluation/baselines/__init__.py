@@ -1,0 +1,1 @@
+"""Forecasters that the model must beat, each given its best shot."""

@@ -1,0 +1,1 @@
+"""The structural register: a documented simulation of working lives."""

@@ -1,0 +1,71 @@
+"""What pyproject.toml declares is what the code is: packages, dependencies and pins."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+OURS = ("saga", "api", "training", "calibration", "evaluation")
+# Used as commands, as plug-ins, or by another library on our behalf.
+NOT_IMPORTED = {"import-linter", "mypy", "pytest", "ruff", "tensorboard", "types-pyyaml"}
+
+
+def _name(requirement: str) -> str:
+    return re.split(r"[<>=!~\[ ;]", requirement, maxsplit=1)[0].lower().replace("_", "-")
+
+
+def _declared(*extras: str) -> set[str]:
+    project = PROJECT["project"]
+    lists = [project["dependencies"], *(project["optional-dependencies"][extra] for extra in extras)]
+    return {_name(requirement) for requirements in lists for requirement in requirements}
+
+
+def _imported(*folders: str, but: str = "") -> set[str]:
+    """Distributions that the sources under `folders` import, outside the standard library and ourselves."""
+    modules = set()
+    for folder in folders:
+        for path in (path for path in (ROOT / folder).rglob("*.py") if path.name != but):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Import):
+                    modules |= {alias.name.split(".")[0] for alias in node.names}
+                elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                    modules.add(node.module.split(".")[0])
+    distributions = packages_distributions()
+    foreign = modules - set(sys.stdlib_module_names) - set(OURS) - {"__future__"}
+    return {_name(distributions[module][0]) for module in foreign if module in distributions}
+
+
+def test_every_folder_with_python_or_data_is_a_declared_package() -> None:
+    declared = set(PROJECT["tool"]["setuptools"]["packages"])
+    found = {
+        ".".join(path.parent.relative_to(ROOT).parts)
+        for package in OURS
+        for path in (ROOT / package).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert found == declared
+
+
+def test_code_imports_only_what_its_install_brings() -> None:
+    assert _imported("saga", but="cli.py") <= _declared()
+    assert _imported("saga") <= _declared("train", "serve"), "the command line imports what its commands need, when they run"
+    assert _imported("training", "calibration", "evaluation") <= _declared("train")
+    assert _imported("api") <= _declared("serve")
+
+
+def test_nothing_is_declared_that_no_code_uses() -> None:
+    used = _imported(*OURS, "tests", "benchmarks") | NOT_IMPORTED
+    assert _declared("train", "serve", "dev") - used == set()
+
+
+def test_the_lock_pins_every_declared_dependency_exactly() -> None:
+    lines = (ROOT / "requirements.lock").read_text().split()
+    pins = dict(line.split("==") for line in lines)
+    assert _declared("train", "serve", "dev") <= {_name(name) for name in pins}
+    assert not any("+" in version for version in pins.values()), "a local version ties the lock to one build of torch"

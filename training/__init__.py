@@ -1,0 +1,1 @@
+"""Fitting the network to a panel."""
