@@ -1,1 +1,1 @@
-"""Fitting the network to a panel."""
+"""Training: data module, thin Lightning module, fit."""

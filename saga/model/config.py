@@ -1,0 +1,49 @@
+"""The shape of the network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from saga.errors import UsageError
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Shape of the network; unknown keys and impossible shapes are refused. Parameters are counted by `Saga.parameters_count`."""
+
+    width: int = 96  # d_model
+    layers: int = 3
+    heads: int = 4  # query heads; all share one key-value head (multi-query), which makes rollouts cheap
+    mlp_ratio: int = 4
+    bins: int = 120  # cells between the lowest and highest knot of the earnings head
+    head_width: int = 192  # hidden units of the head's residual MLP
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.width % self.heads or (self.width // self.heads) % 2:
+            raise UsageError(f"width {self.width} must be an even multiple of heads {self.heads}.")
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name != "dropout" and (not isinstance(value, int) or value < 1):
+                raise UsageError(f"Model option '{field.name}' must be a positive integer.")
+        if not 0 <= self.dropout < 1:
+            raise UsageError("Model option 'dropout' must lie in [0, 1).")
+
+    @property
+    def head_size(self) -> int:
+        """Width of one attention head."""
+        return self.width // self.heads
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for config.json."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, d: Mapping[str, Any]) -> ModelConfig:
+        """Build from plain values; an unknown key is an error, never dropped."""
+        unknown = sorted(set(d) - {f.name for f in fields(cls)})
+        if unknown:
+            raise UsageError(f"Unknown model option(s): {', '.join(unknown)}. Known: {', '.join(f.name for f in fields(cls))}.")
+        return cls(**d)

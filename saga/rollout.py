@@ -1,0 +1,146 @@
+"""Monte-Carlo paths: the history is encoded once, its keys and values are shared by all paths, each path keeps its own suffix.
+
+The numbers of a person are a function of the weights, that person's record, the seed and the number of paths alone. Randomness is keyed
+by (seed, person, year), and every matrix product has a shape that depends on nothing else, so results are bitwise equal whatever the
+batch, the order, the engine or the worker (on one machine and precision).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from saga.keyed import uniforms
+from saga.macro import MacroProcess, Scenario, log_wage_index
+from saga.model import Saga
+from saga.model.decoder import rotation
+from saga.schema import MAX_AGE, MIN_AGE
+from saga.sequences import POSITIVE, STATIC_CATEGORIES, ZERO, Sequences, pad
+from saga.transforms import Calendar, macro_features
+
+MAX_STEPS = MAX_AGE - MIN_AGE
+
+
+@dataclass(frozen=True, eq=False)
+class Futures:
+    """The macro futures that all persons with one origin year share: path k is the same world for everybody.
+
+    `token` and `asked` (n_step, n_path, d) are the embeddings of each year's macro covariates as input and as question; `wage` (n_step,
+    n_path) is the log wage index.
+    """
+
+    token: Tensor
+    asked: Tensor
+    wage: Tensor
+
+
+class Rollout:
+    """Draws paths from a network. One instance serves one (seed, number of paths, scenario)."""
+
+    def __init__(
+        self,
+        network: Saga,
+        calendar: Calendar,
+        process: MacroProcess | None,
+        *,
+        paths: int,
+        seed: int,
+        scenario: Scenario | None = None,
+    ) -> None:
+        self.network, self.calendar, self.process = network, calendar, process
+        self.paths, self.seed, self.scenario = paths, seed, scenario
+        self.futures = lru_cache(maxsize=64)(self._futures)
+
+    def _futures(self, origin: int) -> Futures:
+        shape = (self.paths, MAX_STEPS)
+        if self.process is None:
+            features, wage = np.zeros((*shape, 4)), np.zeros(shape)
+        else:
+            values = self.process.draw(self.seed, self.paths, origin, origin + MAX_STEPS, self.scenario)
+            features = macro_features(values)
+            wage = self.calendar.wage_index(np.array([origin]))[0] + log_wage_index(values[..., 1])
+        shared = torch.from_numpy(features.transpose(1, 0, 2).astype(np.float32))
+        return Futures(
+            self.network.tokens.macro(shared), self.network.head.macro(shared), torch.from_numpy(wage.T.astype(np.float32)).contiguous()
+        )
+
+    @torch.inference_mode()
+    def person(self, sequences: Sequences, index: int, steps: int) -> NDArray[np.float32]:
+        """Earnings of the `steps` years after the person's last record, shape (steps, paths), real money.
+
+        Zero from death on. The last record may be at most 64 - steps years of age.
+        """
+        net, m = self.network, self.paths
+        history = pad(sequences, np.array([index]))
+        origin, age = int(history.year[0, -1]), int(history.age[0, -1])
+        futures = self.futures(origin)
+        token = net.tokens(
+            torch.from_numpy(history.state.astype(np.int64)),
+            torch.from_numpy(history.z),
+            torch.from_numpy(history.other),
+            torch.from_numpy(history.codes),
+            torch.from_numpy(history.age),
+            torch.from_numpy(history.macro),
+        )
+        hidden, prefix = net.hidden(token, torch.from_numpy(history.age))
+        x = hidden[:, -1]
+        constant = self._unsimulated(history.codes[0, -1])
+        size, layers = net.config.head_size, net.config.layers
+        # Always the full length, so that strides, and with them every rounding, do not depend on the horizon asked for.
+        keys = [torch.zeros(m, MAX_STEPS, size) for _ in range(layers)]
+        values = [torch.zeros(m, MAX_STEPS, size) for _ in range(layers)]
+        one = torch.ones(1, dtype=torch.int64)
+        alive = torch.ones(m, dtype=torch.bool)
+        out = torch.empty(steps, m)
+        person = str(sequences.person_id[index])
+        for t in range(steps):
+            predictive = net.head.ask(x, one, futures.asked[t])
+            u = torch.from_numpy(uniforms(m, "path", self.seed, person, origin + t + 1).astype(np.float32))
+            dead, positive, z = net.head.sample(predictive, u)
+            alive = alive & ~dead
+            positive = positive & alive
+            out[t] = torch.where(positive, torch.exp(z + futures.wage[t]), torch.zeros(()))
+            if t + 1 < steps:
+                state = torch.where(positive, POSITIVE, ZERO)
+                when = net.tokens.age(torch.tensor([age + t + 1 - MIN_AGE])) + futures.token[t]
+                token = net.tokens.embed_earnings(state, z * positive) + constant + when
+                x = self._step(token, age + t + 1, prefix, keys, values, t)
+        return out.numpy()
+
+    def _unsimulated(self, codes: NDArray[np.int64]) -> Tensor:
+        """The part of a future token that no rollout simulates: masked, but for what never changes."""
+        tokens = self.network.tokens
+        other = torch.full((1, tokens.other.in_features // 2), float("nan"))
+        fixed = torch.from_numpy(np.where(STATIC_CATEGORIES, codes, 0)[None])
+        return tokens.embed_other(other) + tokens.embed_codes(fixed)
+
+    def _step(
+        self, token: Tensor, age: int, prefix: list[tuple[Tensor, Tensor]], keys: list[Tensor], values: list[Tensor], t: int
+    ) -> Tensor:
+        """One year of all paths through the decoder, (n_path, d) -> (n_path, d).
+
+        Attention over the shared prefix is one matrix product for all paths and heads; over the path's own years a batched one; one softmax
+        joins them.
+        """
+        net, m = self.network, self.paths
+        heads, size = net.config.heads, net.config.head_size
+        cos, sin = rotation(torch.tensor([age]), size)
+        x = token
+        for layer, block in enumerate(net.blocks):
+            q, k, v = block.project(x, cos, sin)
+            keys[layer][:, t], values[layer][:, t] = k, v
+            own_keys, own_values = keys[layer][:, : t + 1], values[layer][:, : t + 1]
+            past_keys, past_values = prefix[layer][0][0], prefix[layer][1][0]
+            n = len(past_keys)
+            past = (q.reshape(m * heads, size) @ past_keys.T).view(m, heads, n)
+            own = torch.bmm(q, own_keys.transpose(1, 2))
+            weights = (torch.cat([past, own], -1) * size**-0.5).softmax(-1)
+            attended = (weights[..., :n].reshape(m * heads, n) @ past_values).view(m, heads, size)
+            attended = attended + torch.bmm(weights[..., n:], own_values)
+            x = block.finish(x, attended.reshape(m, heads * size))
+        return net.norm(x) + net.skip(token)

@@ -1,0 +1,235 @@
+"""Panel -> sequences of person-year tokens: the sole owner of gaps, padding, missing cells and the cut-off.
+
+A token is an observed year (a row of the panel). What a row lacks stays missing; a year without a row has no token; a zero is a
+value. The target of a token is the person's next year with known earnings, at most MAX_GAP years on, or death.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from saga import schema
+from saga.panel import Panel
+from saga.transforms import OTHER, Calendar, Transforms
+
+MAX_GAP = 5
+# Number of the earnings state in a token.
+UNKNOWN, ZERO, POSITIVE = 0, 1, 2
+STATIC_CATEGORIES = np.array([schema.BY_NAME[name].static for name in schema.CATEGORICAL])
+
+
+@dataclass(frozen=True, eq=False)
+class Sequences:
+    """Ragged tokens of n persons: person i owns rows offsets[i]:offsets[i + 1], sorted by year.
+
+    `z` is log real earnings less the log wage index (0 unless `state` is POSITIVE); `other` (n_row, 14) NaN where missing; `codes`
+    (n_row, 10), 0 where missing; `macro` (n_row, 4); `dead_year` (n,) is 0 when death was not seen.
+    """
+
+    person_id: NDArray[np.str_]
+    birth_year: NDArray[np.int64]
+    dead_year: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+    year: NDArray[np.int64]
+    state: NDArray[np.int8]
+    z: NDArray[np.float32]
+    other: NDArray[np.float32]
+    codes: NDArray[np.int16]
+    macro: NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.person_id)
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Tokens a person, shape (n,)."""
+        return np.diff(self.offsets)
+
+
+def encode(panel: Panel, transforms: Transforms, calendar: Calendar) -> Sequences:
+    """Turn a panel into sequences; persons keep the panel's order (sorted by id)."""
+    frame = panel.frame
+    ids, starts = np.unique(frame["person_id"].to_numpy(), return_index=True)
+    earnings = frame["earnings"].to_numpy().astype(np.float64)
+    year = frame["year"].to_numpy().astype(np.int64)
+    state = np.where(np.isnan(earnings), UNKNOWN, np.where(earnings > 0, POSITIVE, ZERO)).astype(np.int8)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        z = np.where(state == POSITIVE, np.log(earnings) - calendar.wage_index(year), 0.0)
+    dead = frame.select(pl.when(pl.col("exit_reason") == "dead").then("exit_year").otherwise(0).fill_null(0))["exit_year"]
+    return Sequences(
+        person_id=ids.astype(np.str_),
+        birth_year=frame["birth_year"].to_numpy().astype(np.int64)[starts],
+        dead_year=dead.to_numpy().astype(np.int64)[starts],
+        offsets=np.append(starts, frame.height).astype(np.int64),
+        year=year,
+        state=state,
+        z=z.astype(np.float32),
+        other=transforms.continuous(frame),
+        codes=transforms.categorical(frame),
+        macro=calendar.covariates(year).astype(np.float32),
+    )
+
+
+@dataclass(eq=False)
+class Tokens:
+    """A padded batch: arrays of shape (n_person, n_token, ...), padding at the end, `valid` false there."""
+
+    valid: NDArray[np.bool_]
+    year: NDArray[np.int64]
+    age: NDArray[np.int64]
+    state: NDArray[np.int8]
+    z: NDArray[np.float32]
+    other: NDArray[np.float32]
+    codes: NDArray[np.int64]
+    macro: NDArray[np.float32]
+
+
+@dataclass(eq=False)
+class Targets:
+    """What each token is asked: arrays (n_person, n_token).
+
+    `gap` years on (1..MAX_GAP; 0: no question), earnings `state` and `z` there, `dead` 1/0, and the macro covariates of that year
+    (n_person, n_token, 4).
+    """
+
+    gap: NDArray[np.int64]
+    state: NDArray[np.int8]
+    z: NDArray[np.float32]
+    dead: NDArray[np.bool_]
+    macro: NDArray[np.float32]
+
+
+def pad(sequences: Sequences, persons: NDArray[np.integer[Any]]) -> Tokens:
+    """The tokens of some persons as a padded batch."""
+    start, length = sequences.offsets[persons], sequences.lengths[persons]
+    column = np.arange(int(length.max()))
+    valid = column < length[:, None]
+    row = np.where(valid, start[:, None] + column, start[:, None])
+    year = sequences.year[row]
+    return Tokens(
+        valid=valid,
+        year=year,
+        age=year - sequences.birth_year[persons][:, None],
+        state=np.where(valid, sequences.state[row], UNKNOWN).astype(np.int8),
+        z=sequences.z[row] * valid,
+        other=np.where(valid[..., None], sequences.other[row], np.nan).astype(np.float32),
+        codes=sequences.codes[row].astype(np.int64) * valid[..., None],
+        macro=sequences.macro[row] * valid[..., None],
+    )
+
+
+def targets(tokens: Tokens, dead_year: NDArray[np.int64], calendar: Calendar) -> Targets:
+    """The next year with known earnings after each token, or death, whichever the record shows; `tokens` before any input masking."""
+    n, t = tokens.valid.shape
+    known = tokens.valid & (tokens.state != UNKNOWN)
+    # index of the next known token strictly after each position; t where there is none
+    position = np.where(known, np.arange(t), t)
+    nearest = np.minimum.accumulate(position[:, ::-1], axis=1)[:, ::-1]
+    following = np.concatenate([nearest[:, 1:], np.full((n, 1), t)], axis=1)
+    exists = following < t
+    index = np.where(exists, following, 0)
+    gap = np.where(exists, np.take_along_axis(tokens.year, index, 1) - tokens.year, 0)
+    to_death = dead_year[:, None] - tokens.year
+    dead = ~exists & (dead_year > 0)[:, None] & (to_death >= 1)
+    gap = np.where(dead, to_death, gap)
+    asked = tokens.valid & (gap >= 1) & (gap <= MAX_GAP)
+    gap = np.where(asked, gap, 0)
+    return Targets(
+        gap=gap,
+        state=np.where(asked & exists, np.take_along_axis(tokens.state, index, 1), UNKNOWN).astype(np.int8),
+        z=(np.take_along_axis(tokens.z, index, 1) * (asked & exists)).astype(np.float32),
+        dead=dead & asked,
+        macro=(calendar.covariates(tokens.year + gap) * asked[..., None]).astype(np.float32),
+    )
+
+
+@dataclass(frozen=True)
+class Masking:
+    """How often training hides what a real register may lack; probabilities a person unless said otherwise.
+
+    Years: a share of the years is dropped, or the record begins late. Columns: all but earnings, age and sex; or each column with
+    probability 1/2. Cells: single cells. Origin: everything that a rollout does not simulate is hidden after a random year.
+    """
+
+    drop_years: float = 0.25
+    late_start: float = 0.4
+    survey_only: float = 0.15
+    drop_columns: float = 0.15
+    cells: float = 0.02
+    origin: float = 0.5
+    macro_noise: float = 0.15
+
+
+def thin_years(tokens: Tokens, masking: Masking, rng: np.random.Generator) -> Tokens:
+    """Drop whole years at random, and beginnings of records; at least one token a person is kept."""
+    n, t = tokens.valid.shape
+    length = tokens.valid.sum(1)
+    rate = np.where(rng.random(n) < masking.drop_years, rng.random(n) * 0.6, 0.0)
+    start = np.where(rng.random(n) < masking.late_start, (rng.random(n) * length).astype(np.int64), 0)
+    keep = tokens.valid & (rng.random((n, t)) >= rate[:, None]) & (np.arange(t) >= start[:, None])
+    lonely = ~keep.any(1)
+    keep[lonely, np.maximum(length - 1, 0)[lonely]] = True
+    # stable sort moves the kept tokens to the front without changing their order
+    order = np.argsort(~keep, axis=1, kind="stable")[:, : int(keep.sum(1).max())]
+    kept = np.take_along_axis(keep, order, 1)
+
+    def move(x: NDArray[Any], fill: float) -> NDArray[Any]:
+        index = order if x.ndim == 2 else order[..., None]
+        moved = np.take_along_axis(x, index, 1)
+        return np.where(kept if x.ndim == 2 else kept[..., None], moved, fill).astype(x.dtype)
+
+    first = tokens.year[:, :1]
+    year = np.where(kept, np.take_along_axis(tokens.year, order, 1), first)
+    return Tokens(
+        valid=kept,
+        year=year,
+        age=year - (first - tokens.age[:, :1]),
+        state=move(tokens.state, UNKNOWN),
+        z=move(tokens.z, 0.0),
+        other=move(tokens.other, np.nan),
+        codes=move(tokens.codes, 0),
+        macro=move(tokens.macro, 0.0),
+    )
+
+
+def hide(tokens: Tokens, masking: Masking, rng: np.random.Generator) -> Tokens:
+    """Hide columns, cells and everything that a rollout does not simulate after a random origin. Inputs only: targets are made before."""
+    n, t = tokens.valid.shape
+    other, codes = tokens.other.copy(), tokens.codes.copy()
+    n_other, n_codes = other.shape[2], codes.shape[2]
+    survey = rng.random(n) < masking.survey_only
+    columns = rng.random(n) < masking.drop_columns
+    hide_other = survey[:, None] | (columns[:, None] & (rng.random((n, n_other)) < 0.5))
+    sex = np.array([name == "sex" for name in schema.CATEGORICAL])
+    hide_codes = (survey[:, None] & ~sex) | (columns[:, None] & (rng.random((n, n_codes)) < 0.5))
+    origin = np.where(rng.random(n) < masking.origin, (rng.random(n) * tokens.valid.sum(1)).astype(np.int64), t)
+    after = np.arange(t) > origin[:, None]
+    other[hide_other[:, None, :] | after[..., None] | (rng.random(other.shape) < masking.cells)] = np.nan
+    codes[hide_codes[:, None, :] | (after[..., None] & ~STATIC_CATEGORIES) | (rng.random(codes.shape) < masking.cells)] = 0
+    unknown = rng.random((n, t)) < masking.cells
+    return Tokens(
+        valid=tokens.valid,
+        year=tokens.year,
+        age=tokens.age,
+        state=np.where(unknown, UNKNOWN, tokens.state).astype(np.int8),
+        z=np.where(unknown, 0.0, tokens.z).astype(np.float32),
+        other=other,
+        codes=codes,
+        macro=jitter(tokens.macro, masking.macro_noise, rng),
+    )
+
+
+def jitter(macro: NDArray[np.float32], noise: float, rng: np.random.Generator) -> NDArray[np.float32]:
+    """Noise on the macro covariates (not on their known flag), so that 33 years do not serve as a lookup of the year."""
+    noisy = macro.copy()
+    shape = macro[..., :-1].shape
+    noisy[..., :-1] += (noise * rng.standard_normal(shape) * macro[..., -1:]).astype(np.float32)
+    return noisy
+
+
+N_OTHER = len(OTHER)

@@ -1,0 +1,102 @@
+"""Batches for training: the person split, the masking that makes the model robust, one dictionary of tensors a batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from saga.sequences import Masking, Sequences, hide, jitter, pad, targets, thin_years
+from saga.transforms import Calendar
+
+Batch = dict[str, Tensor]
+_BUCKETS = 40  # batches that are sorted by length together, so that a batch pads little
+
+
+def make_batch(
+    sequences: Sequences, persons: NDArray[np.integer[Any]], calendar: Calendar, masking: Masking, rng: np.random.Generator
+) -> Batch:
+    """Persons -> inputs (masked) and targets (not masked), tensors of shape (n_person, n_token, ...)."""
+    tokens = thin_years(pad(sequences, persons), masking, rng)
+    asked = targets(tokens, sequences.dead_year[persons], calendar)
+    seen = hide(tokens, masking, rng)
+    arrays = {
+        "state": seen.state.astype(np.int64),
+        "z": seen.z,
+        "other": seen.other,
+        "codes": seen.codes,
+        "age": seen.age,
+        "macro": seen.macro,
+        "gap": asked.gap,
+        "next_macro": jitter(asked.macro, masking.macro_noise, rng),
+        "next_state": asked.state.astype(np.int64),
+        "next_z": asked.z,
+        "next_dead": asked.dead,
+    }
+    return {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
+
+
+@dataclass
+class Batches(Dataset[Batch]):
+    """An epoch of batches, each a function of (seed, epoch, index) alone, so that a resumed run sees what the first would have seen."""
+
+    sequences: Sequences
+    persons: NDArray[np.int64]
+    calendar: Calendar
+    masking: Masking
+    batch_persons: int
+    seed: int
+    epoch: int = 0
+
+    def __len__(self) -> int:
+        return max(1, len(self.persons) // self.batch_persons)
+
+    def plan(self) -> list[NDArray[np.int64]]:
+        """This epoch's persons, shuffled, grouped by similar length."""
+        rng = np.random.default_rng([self.seed, 1, self.epoch])
+        order = rng.permutation(self.persons)
+        length = self.sequences.lengths
+        size = self.batch_persons
+        plan: list[NDArray[np.int64]] = []
+        for chunk in np.array_split(order, max(1, len(order) // (size * _BUCKETS))):
+            chunk = chunk[np.argsort(length[chunk], kind="stable")]
+            plan += np.array_split(chunk, max(1, len(chunk) // size))
+        rng.shuffle(plan)  # type: ignore[arg-type]
+        return plan
+
+    def __getitem__(self, index: int) -> Batch:
+        if index == 0 or not hasattr(self, "_plan"):
+            self._plan = self.plan()
+        rng = np.random.default_rng([self.seed, 2, self.epoch, index])
+        return make_batch(self.sequences, self._plan[index % len(self._plan)], self.calendar, self.masking, rng)
+
+
+class PanelData(pl.LightningDataModule):
+    """Training and validation persons of one encoded panel; the split was made by person before (saga.split)."""
+
+    def __init__(
+        self, train: Sequences, validation: Sequences, calendar: Calendar, *, batch_persons: int, seed: int, masking: Masking | None = None
+    ) -> None:
+        super().__init__()
+        self.train, self.validation, self.calendar = train, validation, calendar
+        self.batch_persons, self.seed = batch_persons, seed
+        self.masking = masking or Masking()
+
+    def train_dataloader(self) -> DataLoader[Batch]:
+        """Reloaded each epoch, so that each epoch draws its own masks."""
+        epoch = self.trainer.current_epoch if self.trainer else 0
+        persons = np.arange(len(self.train))
+        batches = Batches(self.train, persons, self.calendar, self.masking, self.batch_persons, self.seed, epoch)
+        return DataLoader(batches, batch_size=None, shuffle=False)
+
+    def val_dataloader(self) -> DataLoader[Batch]:
+        """Always the same masks, so that validations can be compared."""
+        persons = np.arange(len(self.validation))
+        batches = Batches(self.validation, persons, self.calendar, self.masking, min(256, len(persons)), self.seed, epoch=2**31 - 1)
+        return DataLoader(batches, batch_size=None, shuffle=False)

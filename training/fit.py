@@ -1,0 +1,205 @@
+"""`saga train`: panel -> trained bundle. Person split, transforms, Lightning fit with checkpoints, bundle."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytorch_lightning as lightning
+import torch
+from pytorch_lightning.callbacks import Callback, EarlyStopping, ModelCheckpoint, TQDMProgressBar
+from pytorch_lightning.loggers import CSVLogger, Logger, TensorBoardLogger
+
+from saga.bundle import Bundle, current_version, write_bundle
+from saga.errors import InputError, Problem, UsageError
+from saga.macro import MacroProcess, sweden
+from saga.model import Saga
+from saga.panel import Panel
+from saga.sequences import encode
+from saga.split import split_of
+from saga.transforms import Calendar, Transforms
+from training.config import TrainConfig, load_config
+from training.data import PanelData
+from training.module import ForecastModule
+
+
+@dataclass(frozen=True)
+class TrainReport:
+    """What a training run did; goes into the bundle's metrics and model card."""
+
+    parameters: int
+    persons: dict[str, int]
+    person_years: int
+    steps: int
+    seconds: float
+    validation_nll: float
+
+
+def train(
+    panel: Panel,
+    out: Path,
+    *,
+    config: str | Path | TrainConfig = "small",
+    seed: int = 0,
+    resume: bool = False,
+    devices: int = 1,
+    until: int | None = None,
+    command: str = "",
+    progress: bool = True,
+) -> Bundle:
+    """Train on the panel's training persons, stop on its validation persons, write the bundle `out`.
+
+    `until` cuts everything that is fitted (persons' records, scalers, macro process) at that year, for forward evaluation. Checkpoints and
+    logs are kept in `<out>.run/`; `resume` continues from its last checkpoint. The run directory goes when the bundle is written, but for the logs.
+    """
+    settings = config if isinstance(config, TrainConfig) else load_config(config)
+    if until is not None:
+        panel = cut(panel, until)
+    run = out.with_name(out.name + ".run")
+    last = run / "last.ckpt"
+    if resume and not last.is_file():
+        raise UsageError(f"Nothing to resume: {last} does not exist. Start without --resume.")
+    if run.exists() and not resume:
+        shutil.rmtree(run)
+    run.mkdir(parents=True, exist_ok=True)
+
+    lightning.seed_everything(seed, verbose=False)
+    data, network, parts = prepare(panel, settings, seed)
+    module = ForecastModule(network, settings)
+    best = ModelCheckpoint(dirpath=run, filename="best", monitor="validation_nll", save_last=True, enable_version_counter=False)
+    started = time.monotonic()
+    trainer = _trainer(settings, run, best, devices, progress, len(data.train) // settings.batch_persons)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+        warnings.filterwarnings("ignore", message=".*LeafSpec.*")
+        # Our own checkpoint, written by this run: it holds the optimiser's state beside tensors.
+        trainer.fit(module, data, ckpt_path=str(last) if resume else None, **({"weights_only": False} if resume else {}))
+    if trainer.interrupted:
+        raise KeyboardInterrupt
+    chosen = torch.load(best.best_model_path, map_location="cpu", weights_only=False)["state_dict"]
+    module.load_state_dict(chosen)
+    report = TrainReport(
+        parameters=network.parameters_count,
+        persons={"train": len(data.train), "validation": len(data.validation)},
+        person_years=len(data.train.year),
+        steps=trainer.global_step,
+        seconds=round(time.monotonic() - started, 1),
+        validation_nll=round(float(best.best_model_score or float("nan")), 6),
+    )
+    write_bundle(
+        out,
+        config={"model": settings.model.as_dict(), "training": settings.as_dict(), "until": until or int(panel.frame["year"].to_numpy().max())},
+        transforms=parts["transforms"].as_dict(),
+        macro=parts["macro"],
+        split={"panel_id": panel.meta.panel_id, "scheme": "person", "shares": [70, 10, 10, 10]},
+        weights={k: v.detach().contiguous() for k, v in network.state_dict().items()},
+        metrics={"training": report.__dict__},
+        card=model_card(report, settings, panel, command),
+        seed=seed,
+        command=command,
+        code_version=current_version(),
+    )
+    for checkpoint in run.glob("*.ckpt"):
+        checkpoint.unlink()
+    return Bundle.load(out)
+
+
+def prepare(panel: Panel, settings: TrainConfig, seed: int) -> tuple[PanelData, Saga, dict[str, Any]]:
+    """Split, fit transforms on training persons, encode, build the network."""
+    ids = np.array(panel.persons())
+    split = split_of(panel.meta.panel_id, ids)
+    parts = {name: panel.only(pl.Series(ids[split == name])) for name in ("train", "validation")}
+    if not len(parts["train"]) or not len(parts["validation"]):
+        fix = "Give a panel with some hundreds of persons."
+        raise InputError("The panel is too small to train on.", [Problem("too-few-persons", "No training or no validation persons", fix)])
+    last_year = int(panel.frame["year"].to_numpy().max())
+    history = sweden().until(last_year) if panel.meta.macro == "sweden" else None
+    calendar = Calendar(history)
+    transforms = Transforms.fit(parts["train"], calendar, settings.model.bins)
+    validation = parts["validation"]
+    chosen = np.array(validation.persons())[: settings.validation_persons]
+    data = PanelData(
+        encode(parts["train"], transforms, calendar),
+        encode(validation.only(pl.Series(chosen)), transforms, calendar),
+        calendar,
+        batch_persons=settings.batch_persons,
+        seed=seed,
+    )
+    network = Saga(settings.model, transforms)
+    macro = {"series": "sweden", **MacroProcess.fit(history).as_dict()} if history else {"series": None}
+    return data, network, {"transforms": transforms, "macro": macro}
+
+
+def cut(panel: Panel, year: int) -> Panel:
+    """The panel as it stood at the end of `year`: later rows and exits removed."""
+    frame = panel.frame.filter(pl.col("year") <= year)
+    if frame.is_empty():
+        raise UsageError(f"No record of the panel lies in or before {year}. Choose a later --until.")
+    later = pl.col("exit_year") > year
+    return panel.with_frame(
+        frame.with_columns(
+            exit_reason=pl.when(later).then(None).otherwise("exit_reason"), exit_year=pl.when(later).then(None).otherwise("exit_year")
+        ).select(panel.frame.columns)
+    )
+
+
+def _trainer(
+    settings: TrainConfig, run: Path, best: ModelCheckpoint, devices: int, progress: bool, epoch_steps: int
+) -> lightning.Trainer:
+    gpu = torch.cuda.is_available()
+    precision: Any = settings.precision
+    if precision == "auto":
+        precision = "bf16-mixed" if gpu else "32-true"
+    loggers: list[Logger] = [CSVLogger(str(run), name="", version="log")]
+    try:
+        loggers.append(TensorBoardLogger(str(run), name="", version="tensorboard"))
+    except ModuleNotFoundError:  # tensorboard is a convenience, the CSV log is always there
+        pass
+    callbacks: list[Callback] = [best, EarlyStopping("validation_nll", patience=settings.patience)]
+    if progress:
+        callbacks.append(TQDMProgressBar(refresh_rate=20))
+    return lightning.Trainer(
+        accelerator="gpu" if gpu else "cpu",
+        devices=devices,
+        max_steps=settings.max_steps,
+        precision=precision,
+        gradient_clip_val=settings.clip,
+        val_check_interval=settings.validate_every,
+        check_val_every_n_epoch=None,
+        reload_dataloaders_every_n_epochs=1,
+        logger=loggers,
+        callbacks=callbacks,
+        enable_progress_bar=progress,
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+        log_every_n_steps=50,
+    )
+
+
+def model_card(report: TrainReport, settings: TrainConfig, panel: Panel, command: str) -> str:
+    """The bundle's README.md."""
+    years = panel.frame["year"]
+    return f"""# SAGA bundle `{settings.name}`
+
+A decoder-only transformer over yearly records, {report.parameters:,} parameters. Trained on {report.persons["train"]:,} persons
+({report.person_years:,} person-years, {years.min()}-{years.max()}) of the panel `{panel.meta.panel_id}`; money in {panel.meta.currency} of
+{panel.meta.price_year}. {report.steps:,} steps, {report.seconds:,.0f} s; validation log score {report.validation_nll:.4f} nats a year.
+
+Command: `{command or "saga train"}`
+
+Model:
+
+```json
+{json.dumps(settings.model.as_dict(), indent=1)}
+```
+
+What the forecasts promise, and what not, stands in `calibration.parquet` and in the `guarantee` of every interval. Persons on whom the bundle was
+neither trained, tuned nor calibrated are those with split `test` (see `split.json`).
+"""
