@@ -1,0 +1,145 @@
+"""Files of person-years -> one frame in the source's own columns and codes, before any mapping or check."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from saga.errors import InputError, Problem
+
+SUFFIXES = (".parquet", ".csv", ".arrow", ".feather", ".dta", ".sas7bdat", ".sav")
+_YEAR_IN_NAME = re.compile(r"(?<!\d)(?:19|20)\d{2}(?!\d)")
+
+
+@dataclass(frozen=True)
+class Location:
+    """Where a panel lies: its files, the folder beside which a price index may lie, and the register it belongs to."""
+
+    files: tuple[Path, ...]
+    folder: Path
+    register: dict[str, Any]
+
+
+def _refuse(path: Path, why: str, fix: str) -> InputError:
+    return InputError(f"{path} cannot be read", [Problem("unreadable-file", why, fix)])
+
+
+def locate(source: Path, *, aside: str | None = None) -> Location:
+    """The files of a path: a file, a folder of files (subfolders too), or a generated register (its `panel/`).
+
+    Passed over in a folder: names that begin with "." or "_", and the price index `aside` that may lie beside the data.
+    Raises `InputError` where nothing readable is found.
+    """
+    register, root = _register_of(source)
+    if root is not None and source.absolute() == root and (source / "panel").is_dir():
+        source = source / "panel"
+    if source.is_file():
+        if source.suffix.lower() not in SUFFIXES:
+            raise _refuse(source, f"files of type {source.suffix or 'without suffix'} are not known", f"Use one of {' '.join(SUFFIXES)}.")
+        return Location((source,), source.parent, register)
+    if not source.is_dir():
+        raise _refuse(source, "there is no such file or folder", "Check the path.")
+    files = [f for f in sorted(source.rglob("*")) if f.suffix.lower() in SUFFIXES and f.is_file() and f.name != aside]
+    files = [f for f in files if not any(part.startswith((".", "_")) for part in f.relative_to(source).parts)]
+    suffixes = sorted({f.suffix.lower() for f in files})
+    if not files:
+        raise _refuse(source, "the folder holds no panel file", f"Files may be {' '.join(SUFFIXES)}.")
+    if len(suffixes) > 1:
+        raise _refuse(source, f"the folder mixes file types: {' '.join(suffixes)}", "Name one file, or keep one type in the folder.")
+    return Location(tuple(files), source, register)
+
+
+def _register_of(source: Path) -> tuple[dict[str, Any], Path | None]:
+    """The `register.json` of the generated register that `source` is, or whose panel or future it lies in."""
+    here = source.absolute()
+    for folder in (here, *here.parents):
+        file = folder / "register.json"
+        if file.is_file() and (here == folder or here.relative_to(folder).parts[0] in ("panel", "future")):
+            try:
+                found = json.loads(file.read_text(encoding="utf-8"))
+            except (OSError, ValueError):
+                raise _refuse(file, "it is not JSON", "Generate the register again.") from None
+            return (found if isinstance(found, dict) else {}), folder
+    return {}, None
+
+
+def read(
+    location: Location, choose: Callable[[Sequence[str]], Sequence[str]], *, labels: bool = True, year_in_filename: bool = False
+) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    """The person-years of all files, one below the other, and the names of the columns left unread.
+
+    `choose` picks from a file's columns those to read. Folder names `key=value` are columns of the files below them, as
+    Hive writes partitions. CSV cells stay text, so that leading zeros survive; `labels` reads the value labels of Stata
+    and SPSS in place of their numbers. `year_in_filename` makes a column `year` from a file name such as
+    LISA2015_Individ. Raises `InputError` where a file is damaged; the message repeats none of its contents.
+    """
+    frames: list[pl.LazyFrame] = []
+    unread: dict[str, None] = {}
+    for file in location.files:
+        try:
+            lazy = _scan(file, labels=labels)
+            names = lazy.collect_schema().names()
+        except pl.exceptions.NoDataError:
+            raise InputError(f"{file} is empty", [Problem("no-rows", "the file has no content", "Export the data again.")]) from None
+        except (OSError, pl.exceptions.PolarsError, RuntimeError, ValueError):
+            raise _refuse(file, "the file is damaged or not what its suffix says", "Export the data again.") from None
+        repeated = [name for name in names if re.search(r"_duplicated_\d+$", name)]
+        if repeated:
+            raise _refuse(file, "the header names a column twice", "Give each column its own name.")
+        extra = {key: value for key, value in _partition(file).items() if key not in names}
+        if year_in_filename and "year" not in names and (found := _YEAR_IN_NAME.findall(file.stem)):
+            extra["year"] = found[-1]
+        chosen = choose([*names, *extra])
+        unread |= dict.fromkeys(name for name in names if name not in chosen)
+        frames.append(lazy.with_columns(pl.lit(value).alias(key) for key, value in extra.items()).select(chosen))
+    try:
+        parts = pl.collect_all(frames)
+    except (OSError, pl.exceptions.PolarsError, RuntimeError, ValueError):
+        where = location.files[0] if len(frames) == 1 else location.folder
+        why = "a line has more cells than the header, the text is not UTF-8, or the file is damaged"
+        raise _refuse(where, why, "Export the data again, as UTF-8 where it is CSV.") from None
+    return _stack(parts), tuple(unread)
+
+
+def _partition(file: Path) -> dict[str, str]:
+    return dict(part.split("=", 1) for part in file.parts[:-1] if re.fullmatch(r"\w+=[^=]+", part))
+
+
+def _stack(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """One frame of all parts. A column that is text in one file and a number in another becomes text."""
+    dtypes: dict[str, set[pl.DataType]] = {}
+    for part in parts:
+        for name, dtype in part.schema.items():
+            dtypes.setdefault(name, set()).add(dtype)
+    as_text = {name for name, kinds in dtypes.items() if len(kinds) > 1 and not all(k.is_numeric() or k == pl.Null for k in kinds)}
+    texts = [part.with_columns(pl.col(name).cast(pl.String) for name in part.columns if name in as_text) for part in parts]
+    return pl.concat(texts, how="diagonal_relaxed")
+
+
+def _scan(file: Path, *, labels: bool) -> pl.LazyFrame:
+    match file.suffix.lower():
+        case ".parquet":
+            return pl.scan_parquet(file, hive_partitioning=False)
+        case ".csv":
+            return pl.scan_csv(file, infer_schema=False, separator=_separator(file))
+        case ".arrow" | ".feather":
+            with file.open("rb") as head:
+                magic = head.read(6)
+            return pl.scan_ipc(file) if magic == b"ARROW1" else pl.read_ipc_stream(file).lazy()
+        case _:
+            from polars_readstat import scan_readstat
+
+            return scan_readstat(str(file), preserve_order=True, missing_string_as_null=True, value_labels_as_strings=labels)
+
+
+def _separator(file: Path) -> str:
+    """The separator of a CSV file: of comma, semicolon and tab the one that the header has most."""
+    with file.open(encoding="utf-8", errors="replace") as lines:
+        header = lines.readline()
+    return max(",;\t", key=header.count)
