@@ -1,7 +1,7 @@
 """Keyed randomness: every random number is a function of a name, never of the order in which it was asked for.
 
 A key is a sequence of ints and strings, for example `("path", seed, person_id, k)`. Its BLAKE2b digest is the key of a
-Philox counter-based stream (Salmon et al. 2011), so the first n numbers do not depend on n, on other persons, on the batch or on the worker.
+Philox counter-based stream (Salmon et al. 2011), so the first n numbers do not depend on n, other persons, the batch or the worker.
 """
 
 from __future__ import annotations

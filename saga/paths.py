@@ -40,12 +40,12 @@ class Paths:
     @property
     def horizons(self) -> int:
         """H, the last horizon."""
-        return self.earnings.shape[1]
+        return int(self.earnings.shape[1])
 
     @property
     def count(self) -> int:
         """M, the number of paths a person."""
-        return self.earnings.shape[2]
+        return int(self.earnings.shape[2])
 
     @property
     def years(self) -> NDArray[np.int64]:

@@ -1,0 +1,170 @@
+"""Un-averaged proper scores of sampled forecasts: lower is better, one number a person and horizon.
+
+`samples` are (n, H, M), `outcomes` (n, H), scores (n, H); NaN where the outcome or the samples are NaN. Means, standard errors and groups
+are taken elsewhere. Log scores use `log_earnings`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from saga.keyed import uniform_rows
+from saga.panel import FLOOR
+from saga.paths import Paths
+
+Array = NDArray[np.float64]
+Numbers = NDArray[np.floating[Any]]
+QUANTILES = (0.01, 0.05, 0.10, 0.25, 0.50, 0.75, 0.90, 0.95, 0.99)
+
+
+def log_earnings(earnings: Numbers, floor: float | None = FLOOR) -> Array:
+    """log of max(earnings, floor), same shape; a floor of None: the plain log, amounts below one unit counted as one unit."""
+    return np.log(np.maximum(np.asarray(earnings, dtype=np.float64), 1.0 if floor is None else floor))
+
+
+def crps(samples: Numbers, outcomes: Numbers) -> Array:
+    """Fair ensemble CRPS (Ferro 2014): mean |x - y| less half the mean |x - x'| over different members, in the unit of the samples.
+
+    Its expectation does not depend on M. Needs M >= 2.
+    """
+    ordered = np.sort(np.asarray(samples, dtype=np.float64), axis=-1)
+    m = ordered.shape[-1]
+    if m < 2:
+        raise ValueError("the fair CRPS needs at least 2 samples")
+    distance = np.abs(ordered - np.asarray(outcomes)[..., None]).mean(axis=-1)
+    # The sum of x_j - x_i over i < j in sorted order: the i-th smallest counts 2i - M - 1 times.
+    spread: Array = ordered @ (2.0 * np.arange(1, m + 1) - m - 1) / (m * (m - 1))
+    return np.asarray(distance - spread, dtype=np.float64)
+
+
+def crps_log(samples: Numbers, outcomes: Numbers, floor: float | None = FLOOR) -> Array:
+    """Fair CRPS in log of max(earnings, floor)."""
+    return crps(log_earnings(samples, floor), log_earnings(outcomes, floor))
+
+
+def absolute_error_log(samples: Numbers, outcomes: Numbers, floor: float | None = FLOOR) -> Array:
+    """|median - outcome| in log earnings; its mean is `mae_log`."""
+    return np.asarray(np.abs(np.median(log_earnings(samples, floor), axis=-1) - log_earnings(outcomes, floor)), dtype=np.float64)
+
+
+def squared_error_log(samples: Numbers, outcomes: Numbers, floor: float | None = FLOOR) -> Array:
+    """(mean - outcome) squared in log earnings; the root of its mean is `rmse_log`."""
+    return np.asarray((log_earnings(samples, floor).mean(axis=-1) - log_earnings(outcomes, floor)) ** 2, dtype=np.float64)
+
+
+def pinball_log(samples: Numbers, outcomes: Numbers, floor: float | None = FLOOR, levels: Sequence[float] = QUANTILES) -> Array:
+    """Quantile (pinball) loss in log earnings, the mean over `levels`."""
+    level = np.asarray(levels)
+    quantiles = np.moveaxis(np.quantile(log_earnings(samples, floor), level, axis=-1), 0, -1)
+    error = log_earnings(outcomes, floor)[..., None] - quantiles
+    return np.asarray(np.maximum(level * error, (level - 1) * error).mean(axis=-1), dtype=np.float64)
+
+
+def brier_zero(samples: Numbers, outcomes: Numbers) -> Array:
+    """Brier score of the probability of exactly zero earnings."""
+    missing = np.isnan(outcomes) | np.isnan(samples).any(axis=-1)
+    return np.where(missing, np.nan, ((samples == 0).mean(axis=-1) - (outcomes == 0)) ** 2)
+
+
+def logscore(samples: Numbers, outcomes: Numbers, floor: float | None = FLOOR) -> Array:
+    """Negative log score under a point mass at zero plus a density of log earnings (no floor: every positive amount counts), in nats.
+
+    The mass is (zeros + 1/2) / (M + 1), so it is never 0 or 1. The density is a Gaussian kernel estimate from the m positive samples
+    (Silverman 1986, bandwidth 0.9 min(sd, IQR / 1.34) m^(-1/5)) with weight m / (m + 1), and a Cauchy density at the median with scale
+    IQR / 2 with the rest, so that an outcome outside all samples costs much but not everything. Without two positive samples the Cauchy sits at
+    log(floor) with scale 2. It is an estimate: compare only forecasts with the same M.
+    """
+    x = np.asarray(samples, dtype=np.float64)
+    y = np.asarray(outcomes, dtype=np.float64)
+    scores = np.full(y.shape, np.nan)
+    valid = ~(np.isnan(y) | np.isnan(x).any(axis=-1))
+    x, y = x[valid], y[valid]
+    m = x.shape[-1]
+    mass = ((x == 0).sum(axis=-1) + 0.5) / (m + 1)
+    result = -np.log(mass)
+    positive = y > 0
+    density = _log_density(x[positive], np.log(y[positive]), np.log(1.0 if floor is None else floor))
+    result[positive] = -np.log1p(-mass[positive]) - np.log(density)
+    scores[valid] = result
+    return scores
+
+
+def _log_density(x: Array, t: Array, fallback: float) -> Array:
+    with np.errstate(divide="ignore"):
+        logs = np.where(x > 0, np.log(x), np.nan)
+    count = np.isfinite(logs).sum(axis=-1)
+    enough = count >= 2
+    logs[~enough] = fallback  # any numbers: replaced below
+    quartile1, median, quartile3 = np.nanquantile(logs, [0.25, 0.5, 0.75], axis=-1)
+    iqr = np.maximum(quartile3 - quartile1, 1e-3)
+    sd = np.maximum(np.nanstd(logs, axis=-1), 1e-3)
+    width = 0.9 * np.minimum(sd, iqr / 1.34) * np.maximum(count, 2) ** -0.2
+    z = (t[:, None] - logs) / width[:, None]
+    kernel = np.nansum(np.exp(-0.5 * z * z), axis=-1) / (np.maximum(count, 1) * width * np.sqrt(2 * np.pi))
+    centre, scale = np.where(enough, median, fallback), np.where(enough, iqr / 2, 2.0)
+    wide = 1 / (np.pi * scale * (1 + ((t - centre) / scale) ** 2))
+    return np.asarray((np.where(enough, kernel * count, wide * count) + wide) / (count + 1), dtype=np.float64)
+
+
+def covered(outcomes: Numbers, lower: Numbers, upper: Numbers, includes_zero: NDArray[np.bool_]) -> Array:
+    """1 where the outcome lies in the published set ({0} if `includes_zero`, and [lower, upper] of positive amounts), else 0.
+
+    NaN without outcome or without interval. All arrays broadcast to one shape.
+    """
+    inside = np.where(outcomes == 0, includes_zero, (lower <= outcomes) & (outcomes <= upper) & (outcomes > 0))
+    return np.where(np.isnan(outcomes) | np.isnan(lower), np.nan, inside.astype(np.float64))
+
+
+def width(lower: Numbers, upper: Numbers, floor: float | None = None, *, log: bool = False) -> Array:
+    """Width of [lower, upper], in SEK or in log of max(earnings, floor); NaN without interval."""
+    if log:
+        return np.asarray(log_earnings(upper, floor) - log_earnings(lower, floor), dtype=np.float64)
+    return np.asarray(upper - lower, dtype=np.float64)
+
+
+def interval_score(
+    outcomes: Numbers, lower: Numbers, upper: Numbers, coverage: float, includes_zero: NDArray[np.bool_] | None = None
+) -> Array:
+    """Interval score (Winkler 1972; Gneiting and Raftery 2007, eq. 43): width + 2 / (1 - coverage) x distance outside, in the given unit.
+
+    For a published set pass `includes_zero`: zero then counts as inside where the set holds it.
+    """
+    outside = np.maximum(lower - outcomes, 0) + np.maximum(outcomes - upper, 0)
+    if includes_zero is not None:
+        outside = np.where((outcomes == 0) & includes_zero, 0.0, outside)
+    return np.asarray(upper - lower + 2 / (1 - coverage) * outside, dtype=np.float64)
+
+
+def pit(samples: Numbers, outcomes: Numbers, v: Array) -> Array:
+    """Randomised probability integral transform (#{x < y} + v (1 + #{x = y})) / (M + 1), v uniform on (0, 1).
+
+    Exactly uniform when outcome and samples are exchangeable, atoms included (Brockwell 2007; Czado, Gneiting and Held 2009).
+    """
+    y = np.asarray(outcomes)[..., None]
+    below = (samples < y).sum(axis=-1)
+    equal = (samples == y).sum(axis=-1)
+    missing = np.isnan(outcomes) | np.isnan(samples).any(axis=-1)
+    return np.where(missing, np.nan, (below + v * (1 + equal)) / (samples.shape[-1] + 1))
+
+
+def pit_uniforms(paths: Paths) -> Array:
+    """The keyed v of `pit`, shape (n, H): a function of person, origin year and horizon only."""
+    ids = [(str(person), int(year)) for person, year in zip(paths.person_id, paths.origin_year, strict=True)]
+    return uniform_rows(paths.horizons, ids, "pit")
+
+
+def sample_scores(samples: Numbers, outcomes: Numbers, floor: float | None = FLOOR) -> dict[str, Array]:
+    """All scores that need samples alone, under their names in the metrics table; `rmse_log` holds squared errors."""
+    return {
+        "crps_log": crps_log(samples, outcomes, floor),
+        "crps_sek": crps(samples, outcomes),
+        "mae_log": absolute_error_log(samples, outcomes, floor),
+        "rmse_log": squared_error_log(samples, outcomes, floor),
+        "pinball_log": pinball_log(samples, outcomes, floor),
+        "brier_zero": brier_zero(samples, outcomes),
+        "logscore": logscore(samples, outcomes, floor),
+    }
