@@ -1,8 +1,9 @@
 """The conformal layer, applied: what `calibration` fitted turns simulated paths into calibrated paths and published sets.
 
-Two steps per cell (horizon x group), both in probability space. The map R_h, from persons of half A, replaces the forecast F by R_h(F): every
-path moves along its own rank (ensemble copula coupling, Schefzik, Thorarinsdottir and Gneiting 2013), so joint paths survive. The threshold
-q_h, from persons of half B, picks from a nested family of sets the one that holds what it promises. See `saga.sets` for the family.
+Two steps per cell (horizon x group), both in probability space. The map R_h, from persons of half A, replaces the forecast F by R_h(F):
+every path moves along its own rank (ensemble copula coupling, Schefzik, Thorarinsdottir and Gneiting 2013), so joint paths survive. The
+threshold q_h, from persons of half B, picks from a nested family of sets the one that holds what it promises. See `saga.sets` for the
+family.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ def read_column(cells: pl.Series, column: Column) -> tuple[pl.Series, pl.Series]
     if isinstance(cells.dtype, pl.Categorical | pl.Enum):
         cells = cells.cast(pl.String)
     if cells.dtype == pl.String and cells.len():
-        cells = _trimmed(cells)
+        cells = _mended(cells, column)
     if cells.dtype == pl.Boolean and column.dtype == pl.Float64():
         cells = cells.cast(pl.Float64)
     readable = cells.dtype in (pl.String, pl.Null) or cells.dtype.is_numeric()
@@ -35,9 +35,20 @@ def read_column(cells: pl.Series, column: Column) -> tuple[pl.Series, pl.Series]
     return typed.alias(column.name), typed.is_null() & cells.is_not_null()
 
 
-def _trimmed(cells: pl.Series) -> pl.Series:
-    trimmed = cells.str.strip_chars()
-    return trimmed.set(trimmed == "", None)
+def _mended(cells: pl.Series, column: Column) -> pl.Series:
+    """Text without blanks around it, empty text as null, and numeric codes with their leading zeros."""
+    if column.kind not in ("category", "label"):
+        trimmed = cells.str.strip_chars()
+        empty = trimmed == ""
+        return trimmed.set(empty, None) if empty.any() else trimmed
+    # The few distinct codes are mended, not each of millions of cells.
+    distinct = cells.unique()
+    mended = distinct.str.strip_chars()
+    mended = mended.set(mended == "", None)
+    if (width := _width(column)) is not None:
+        mended = mended.str.replace(r"^(\d+)\.0+$", "$1")
+        mended = pl.select(pl.when(mended.str.contains(r"^\d+$")).then(mended.str.zfill(width)).otherwise(mended)).to_series()
+    return cells if mended.equals(distinct, null_equal=True) else cells.replace_strict(distinct, mended, return_dtype=pl.String)
 
 
 def _numbers(cells: pl.Series) -> pl.Series:
@@ -53,15 +64,10 @@ def _whole(numbers: pl.Series) -> pl.Series:
 def _texts(cells: pl.Series, column: Column) -> pl.Series:
     if cells.dtype.is_float() or cells.dtype.is_decimal():
         cells = _whole(_numbers(cells))
+    if cells.dtype == pl.String:
+        return cells
     texts = cells.cast(pl.String)
-    width = _width(column)
-    if width is None:
-        return texts
-    # The few distinct codes are mended, not each of millions of cells.
-    distinct = texts.unique()
-    mended = distinct.str.replace(r"^(\d+)\.0+$", "$1")
-    mended = pl.select(pl.when(mended.str.contains(r"^\d+$")).then(mended.str.zfill(width)).otherwise(mended)).to_series()
-    return texts if mended.equals(distinct, null_equal=True) else texts.replace_strict(distinct, mended, return_dtype=pl.String)
+    return texts if (width := _width(column)) is None else texts.str.zfill(width)
 
 
 def _width(column: Column) -> int | None:

@@ -13,7 +13,7 @@ import polars as pl
 from saga.cells import read_column
 from saga.errors import InputError, Problem, UsageError
 from saga.mapping import SourceMapping, load_mapping
-from saga.panel import Panel, PanelMeta
+from saga.panel import Panel, PanelMeta, in_order
 from saga.prices import CPI_SWEDEN, read_index, real_factors
 from saga.schema import BY_NAME, EXIT, MAX_AGE, MIN_AGE, MONEY, NAMES, REQUIRED
 from saga.sources import locate, read
@@ -64,7 +64,7 @@ def read_panel(
     typed, unreadable = _typed(ours, present)
     outside = typed.select(outside_ages()).to_series()
     excluded = {"age-range": int(outside.sum())} if outside.any() else {}
-    kept = typed.filter(~outside).sort("person_id", "year")
+    kept = in_order(typed.filter(~outside) if excluded else typed)
     _require_rows(kept, f"all {typed.height} rows are outside ages {MIN_AGE}-{MAX_AGE}" if typed.height else "there is no row")
 
     broken = violations(kept, present, _inside(unreadable, kept))

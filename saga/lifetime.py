@@ -55,7 +55,8 @@ def present_value(
 
     Without `from_age`: the sum over the years t after the origin, up to `to_age`, of y / (1 + rate)^(t - origin). With it: observed past
     earnings from that age on (`history`, required then) are added and all is discounted to the year the person had that age. `years` cuts
-    the sum to the first K years after the origin. Nobody left to count gives 0. Raises UsageError when paths are too short or a rate is <= -1.
+    the sum to the first K years after the origin. Nobody left to count gives 0. Raises UsageError when paths are too short or a rate is
+    <= -1.
     """
     if rate <= -1:
         raise UsageError("the rate is out of range", [Problem("rate", "a discount rate must be above -1", "Use 0.02 for 2 %.")])

@@ -101,12 +101,12 @@ def check_tax(name: str) -> str:
 
 
 def parse_prices(text: str | None) -> int | None:
-    """`nominal` (or nothing) as None, a price year as a whole number."""
+    """`nominal` (or nothing) as None, else the year in whose prices the amounts are."""
     if text is None or text == "nominal":
         return None
-    if text != str(PRICE_YEAR):
-        raise UsageError(f"--prices is nominal or {PRICE_YEAR}, not {text!r}. Deflate other price years first, or by a mapping file.")
-    return PRICE_YEAR
+    if len(text) != 4 or not text.isdecimal():
+        raise UsageError(f"--prices is nominal (prices of each row's own year) or a year such as {PRICE_YEAR}, not {text!r}.")
+    return int(text)
 
 
 def default_bundle() -> Path:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
+from saga.commit import commit
 from saga.errors import InputError, UsageError
 
 KEY = "saga"
@@ -40,11 +41,11 @@ def write_table(frame: pl.DataFrame, out: str | Path, provenance: Mapping[str, A
     out = check_out(out)
     record = json.dumps(provenance, sort_keys=True, ensure_ascii=False, default=str)
     if out.suffix.lower() == ".parquet":
-        _replace(out, lambda part: frame.write_parquet(part, compression="zstd", metadata={KEY: record}))
+        commit(out, lambda part: frame.write_parquet(part, compression="zstd", metadata={KEY: record}))
     else:
         # The sidecar first: a table without provenance must not exist, provenance without a table does no harm.
-        _replace(_sidecar(out), lambda part: part.write_text(record + "\n", encoding="utf-8"))
-        _replace(out, lambda part: frame.write_csv(part))
+        commit(_sidecar(out), lambda part: part.write_text(record + "\n", encoding="utf-8"))
+        commit(out, lambda part: frame.write_csv(part))
     return out
 
 
@@ -64,15 +65,3 @@ def read_provenance(path: str | Path) -> dict[str, Any]:
 
 def _sidecar(out: Path) -> Path:
     return out.with_name(out.name + ".json")
-
-
-def _replace(out: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a temporary file beside `out`, force it to disk, then give it the name."""
-    part = out.with_name(f".{out.name}.{os.getpid()}.part")
-    try:
-        write(part)
-        with part.open("rb+") as file:
-            os.fsync(file.fileno())
-        part.replace(out)
-    finally:
-        part.unlink(missing_ok=True)

@@ -84,6 +84,14 @@ class Panel:
         present = tuple(name for name in schema if name in frame.columns)
         full = frame.select(
             pl.col(name).cast(dtype) if name in frame.columns else pl.lit(None, dtype=dtype).alias(name) for name, dtype in schema.items()
-        ).sort("person_id", "year")
+        )
         known = meta.present or present
-        return cls(full, replace(meta, present=known, has_exit=EXIT_LABELS <= set(known)))
+        return cls(in_order(full), replace(meta, present=known, has_exit=EXIT_LABELS <= set(known)))
+
+
+def in_order(frame: pl.DataFrame) -> pl.DataFrame:
+    """Sorted by person and year. Registers mostly come sorted, and seeing that costs a hundredth of sorting again."""
+    person, year = pl.col("person_id"), pl.col("year")
+    later = (person > person.shift(1)) | ((person == person.shift(1)) & (year >= year.shift(1)))
+    ordered = frame.height < 2 or frame.select(later.slice(1).fill_null(False).all()).item()
+    return frame if ordered else frame.sort("person_id", "year")

@@ -75,8 +75,8 @@ def logscore(samples: Numbers, outcomes: Numbers, floor: float | None = FLOOR) -
 
     The mass is (zeros + 1/2) / (M + 1), so it is never 0 or 1. The density is a Gaussian kernel estimate from the m positive samples
     (Silverman 1986, bandwidth 0.9 min(sd, IQR / 1.34) m^(-1/5)) with weight m / (m + 1), and a Cauchy density at the median with scale
-    IQR / 2 with the rest, so that an outcome outside all samples costs much but not everything. Without two positive samples the Cauchy sits at
-    log(floor) with scale 2. It is an estimate: compare only forecasts with the same M.
+    IQR / 2 with the rest, so that an outcome outside all samples costs much but not everything. Without two positive samples the Cauchy
+    sits at log(floor) with scale 2. It is an estimate: compare only forecasts with the same M.
     """
     x = np.asarray(samples, dtype=np.float64)
     y = np.asarray(outcomes, dtype=np.float64)

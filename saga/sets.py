@@ -1,9 +1,9 @@
 """Nested sets {0} and/or [lower, upper] grown from samples, the densest amounts first.
 
 A highest-density family for a mixed distribution (after Izbicki, Shimizu and Stern 2022), kept to one interval of positive amounts: the
-positive samples are cut into cells of equal mass on the scale t = log(earnings + scale); the set starts in the middle of the
-densest cell and always grows into the denser of its two neighbours. The atom at zero joins when its mass over a fixed width is
-denser than the next cell. The score of an amount is the mass that the set holds when the amount joins; sets {score <= q} are nested by construction.
+positive samples are cut into cells of equal mass on the scale t = log(earnings + scale); the set starts in the middle of the densest cell
+and always grows into the denser of its two neighbours. The atom at zero joins when its mass over a fixed width is denser than the next
+cell. The score of an amount is the mass that the set holds when the amount joins; sets {score <= q} are nested by construction.
 """
 
 from __future__ import annotations

@@ -1,0 +1,303 @@
+"""Forecaster: a bundle and people in, tables out. The one door for command line, HTTP and batch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import torch
+from numpy.typing import NDArray
+
+from saga.bundle import Bundle
+from saga.calibrators import Calibrator
+from saga.errors import InputError, Problem, UsageError
+from saga.lifetime import RATE, population, present_value
+from saga.macro import MacroHistory, MacroProcess, Scenario, scenario_from
+from saga.model import ModelConfig, Saga
+from saga.panel import Panel
+from saga.paths import Paths
+from saga.rollout import Rollout
+from saga.schema import MAX_AGE, MIN_AGE
+from saga.sequences import encode
+from saga.tax import income_tax
+from saga.transforms import Calendar, Transforms
+
+ScenarioSource = str | Path | Sequence[Mapping[str, float]] | None
+Progress = Callable[[int, int], None]
+MAX_HORIZON = 30
+COVERAGE = (0.5, 0.8, 0.9, 0.95)
+QUANTILES = (0.01, 0.05, 0.10, 0.25, 0.50, 0.75, 0.90, 0.95, 0.99)
+_BLOCK = 256  # persons held in memory at once
+
+
+def level_name(level: float) -> str:
+    """0.9 -> "90", 0.05 -> "05", 0.975 -> "97.5": how a level appears in a column's name."""
+    text = f"{100 * level:.6f}".rstrip("0").rstrip(".")
+    return text if "." in text else text.zfill(2)
+
+
+class Forecaster:
+    """Forecasts from one bundle. Thread-safe: holds no state of a call. `threads` persons are simulated at a time."""
+
+    def __init__(self, bundle: Bundle, *, threads: int | None = None) -> None:
+        self.bundle = bundle
+        self.threads = threads or os.cpu_count() or 1
+        self.transforms = Transforms.from_dict(bundle.transforms)
+        history = None
+        self.process: MacroProcess | None = None
+        if bundle.macro.get("series"):
+            self.process = MacroProcess.from_dict(bundle.macro)
+            history = MacroHistory(self.process.history.first_year, self.process.history.values)
+        self.calendar = Calendar(history)
+        self.network = Saga(ModelConfig.from_dict(bundle.config["model"]), self.transforms)
+        self.network.load_state_dict(bundle.weights)
+        self.network.eval()
+        self.calibrator = Calibrator.from_table(bundle.calibration) if bundle.calibration is not None else Calibrator.identity()
+
+    @classmethod
+    def load(cls, path: str | Path, *, threads: int | None = None) -> Forecaster:
+        """Load and verify a bundle directory. Raises BundleError."""
+        return cls(Bundle.load(path), threads=threads)
+
+    def provenance(self, *, paths: int = 500, seed: int = 0, scenario: ScenarioSource = None) -> dict[str, Any]:
+        """What made a result, for Parquet metadata, JSON and footers."""
+        chosen = self.scenario(scenario)
+        return {
+            "bundle": self.bundle.digest,
+            "calibration": self.bundle.calibration_digest,
+            "code_version": self.bundle.code_version,
+            "seed": seed,
+            "paths": paths,
+            "scenario": chosen.name if chosen else "baseline",
+            "currency": self.transforms.currency,
+            "price_year": self.transforms.price_year,
+        }
+
+    def scenario(self, source: ScenarioSource) -> Scenario | None:
+        """Resolve a scenario; UsageError where the bundle knows no macro series."""
+        if source is None or source == "baseline":
+            return None
+        if self.process is None:
+            raise UsageError("This bundle was trained without macro series, so it has no scenarios. Leave the scenario out.")
+        return scenario_from(source, self.process)
+
+    def obstacles(self, panel: Panel) -> dict[str, Problem]:
+        """Persons that cannot be forecast from this panel, with the reason."""
+        last = panel.frame.group_by("person_id", maintain_order=True).agg(
+            pl.col("year").max(),
+            pl.col("birth_year").first(),
+            pl.col("earnings").is_not_null().any().alias("known"),
+            pl.col("exit_year").first(),
+        )
+        age = pl.col("year") - pl.col("birth_year")
+        rules = (
+            ("no-earnings", ~pl.col("known"), "No year with known earnings", "Give at least one year with earnings (0 is a value)."),
+            ("too-old", age >= MAX_AGE, f"The last record is at age {MAX_AGE} or above", f"Forecasts end at age {MAX_AGE}; leave the person out."),
+            ("too-young", age < MIN_AGE, f"The last record is below age {MIN_AGE}", "Leave the person out."),
+            ("has-left", pl.col("exit_year").is_not_null(), "The record ends in death or emigration", "Leave the person out."),
+        )  # fmt: skip
+        out: dict[str, Problem] = {}
+        for rule, condition, message, fix in rules:
+            for person, year in last.filter(condition).select("person_id", "year").iter_rows():
+                out.setdefault(person, Problem(rule, message, fix, person_id=person, year=year))
+        return out
+
+    def check(self, panel: Panel) -> None:
+        """Raise InputError unless every person of the panel can be forecast, in this bundle's money."""
+        meta = panel.meta
+        if (meta.currency, meta.price_year) != (self.transforms.currency, self.transforms.price_year):
+            raise UsageError(
+                f"The panel is in {meta.currency} of {meta.price_year}, the bundle in {self.transforms.currency} of "
+                f"{self.transforms.price_year}. Use the mapping that the bundle was trained with, or another bundle."
+            )
+        if not len(panel):
+            raise InputError("There is nobody to forecast.", [Problem("empty", "The panel has no rows", "Give at least one person-year.")])
+        obstacles = list(self.obstacles(panel).values())
+        if obstacles:
+            raise InputError(f"{len(obstacles)} person(s) cannot be forecast.", obstacles[:20])
+
+    def blocks(
+        self,
+        panel: Panel,
+        *,
+        to_horizon: int | None = MAX_HORIZON,
+        to_age: int | None = None,
+        paths: int = 500,
+        seed: int = 0,
+        scenario: ScenarioSource = None,
+        calibrated: bool = True,
+        progress: Progress | None = None,
+    ) -> Iterator[Paths]:
+        """Paths in blocks of a few hundred persons (sorted by id), so that memory stays bounded.
+
+        To horizon `to_horizon`, or until `to_age`; never beyond age 64. `calibrated` rank-maps the paths by the bundle's cell maps.
+        """
+        if paths < 2:
+            raise UsageError("At least 2 paths are needed.")
+        self.check(panel)
+        sequences = encode(panel, self.transforms, self.calendar)
+        rollout = Rollout(self.network, self.calendar, self.process, paths=paths, seed=seed, scenario=self.scenario(scenario))
+        origin = sequences.year[sequences.offsets[1:] - 1]
+        left = (to_age or MAX_AGE) - (origin - sequences.birth_year)
+        steps = np.clip(left if to_horizon is None else np.minimum(left, to_horizon), 0, None)
+        width = to_horizon if to_horizon is not None else int(max(1, steps.max()))
+        n = len(sequences)
+        with single_threaded(), ThreadPoolExecutor(self.threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            for start in range(0, n, _BLOCK):
+                rows = np.arange(start, min(start + _BLOCK, n))
+                earnings = np.full((len(rows), width, paths), np.nan, dtype=np.float32)
+
+                def fill(i: int, out: NDArray[np.float32] = earnings, first: int = start) -> None:
+                    out[i - first, : steps[i]] = rollout.person(sequences, i, int(steps[i]))
+
+                for done, _ in enumerate(pool.map(fill, rows), start=1):
+                    if progress:
+                        progress(start + done, n)
+                block = Paths(sequences.person_id[rows], sequences.birth_year[rows], origin[rows], earnings)
+                yield self.calibrator.recalibrate(block) if calibrated else block
+
+    def simulate(self, panel: Panel, **options: Any) -> Paths:
+        """All paths at once; options as in `blocks`. Needs persons x horizons x paths x 4 bytes."""
+        parts = list(self.blocks(panel, **options))
+        return Paths(*(np.concatenate([getattr(p, name) for p in parts]) for name in ("person_id", "birth_year", "origin_year", "earnings")))
+
+    def forecast(
+        self,
+        panel: Panel,
+        *,
+        horizons: Sequence[int] = tuple(range(1, MAX_HORIZON + 1)),
+        coverage: Sequence[float] = COVERAGE,
+        quantiles: Sequence[float] = QUANTILES,
+        paths: int = 500,
+        seed: int = 0,
+        scenario: ScenarioSource = None,
+        progress: Progress | None = None,
+    ) -> pl.DataFrame:
+        """The forecast table: one row a person and horizon, until age 64; real money of the bundle's price year.
+
+        Columns: person_id, origin_year, horizon, year, mean, p_zero, one q.. a quantile, and lower_, upper_, includes_zero_, guarantee_ a coverage.
+        """
+        blocks = self.blocks(panel, to_horizon=max(horizons), paths=paths, seed=seed, scenario=scenario, progress=progress)
+        return pl.concat([self.table(block, horizons, coverage, quantiles) for block in blocks])
+
+    def table(self, paths: Paths, horizons: Sequence[int], coverage: Sequence[float], quantiles: Sequence[float]) -> pl.DataFrame:
+        """The forecast table of recalibrated paths."""
+        wanted = np.asarray(sorted(set(horizons))) - 1
+        rows = paths.within_age[:, wanted]
+        person, column = np.nonzero(rows)
+        horizon = wanted[column]
+        samples = paths.earnings[person, horizon].astype(np.float64)
+        intervals = self.calibrator.intervals(paths, coverage)
+        data: dict[str, Any] = {
+            "person_id": paths.person_id[person],
+            "origin_year": paths.origin_year[person].astype(np.int32),
+            "horizon": (horizon + 1).astype(np.int32),
+            "year": paths.years[person, horizon].astype(np.int32),
+            "mean": samples.mean(1),
+            "p_zero": (samples == 0).mean(1),
+        }
+        values = np.quantile(samples, quantiles, axis=1)
+        data |= {f"q{level_name(q)}": values[j] for j, q in enumerate(quantiles)}
+        for j, level in enumerate(coverage):
+            name = level_name(level)
+            data[f"lower_{name}"] = intervals.lower[person, horizon, j]
+            data[f"upper_{name}"] = intervals.upper[person, horizon, j]
+            data[f"includes_zero_{name}"] = intervals.includes_zero[person, horizon, j]
+            data[f"guarantee_{name}"] = intervals.guarantee[person, horizon, j].astype(str)
+        return pl.DataFrame(data).with_columns(pl.col("^(lower|upper)_.*$").fill_nan(None))
+
+
+    def lifetime(
+        self,
+        panel: Panel,
+        *,
+        rate: float = RATE,
+        to_age: int = MAX_AGE,
+        from_age: int | None = None,
+        tax: str = "none",
+        coverage: Sequence[float] = (0.9,),
+        quantiles: Sequence[float] = QUANTILES,
+        paths: int = 500,
+        seed: int = 0,
+        scenario: ScenarioSource = None,
+        progress: Progress | None = None,
+    ) -> Lifetimes:
+        """Present values of the years after the origin until `to_age` (see saga.lifetime), and what they say about these persons together.
+
+        Table columns: person_id, origin_year, to_age, rate, mean, one q.. a quantile, lower_, upper_, guarantee_ a coverage, tax_mean, net_mean
+        (null with tax "none"). The intervals are those of the calibrated paths; the sum itself is not conformalised, so their guarantee
+        is "extrapolated"; an uncalibrated bundle gives none.
+        """
+        self._check_age(panel, to_age, from_age)
+        totals, taxes, who = [], [], []
+        options: dict[str, Any] = {"rate": rate, "to_age": to_age, "from_age": from_age}
+        taxed_past = panel.with_frame(panel.frame.with_columns(_taxed(panel.frame["earnings"], tax)))
+        for block in self.blocks(panel, to_horizon=None, to_age=to_age, paths=paths, seed=seed, scenario=scenario, progress=progress):
+            totals.append(present_value(block, history=panel, **options))
+            who.append((block.person_id, block.origin_year))
+            if tax != "none":
+                paid = replace(block, earnings=income_tax(block.earnings, tax).astype(np.float32))
+                taxes.append(present_value(paid, history=taxed_past, **options).mean(1))
+        values = np.concatenate(totals)
+        ends = np.quantile(values, [end for c in coverage for end in ((1 - c) / 2, (1 + c) / 2)], axis=1)
+        data: dict[str, Any] = {
+            "person_id": np.concatenate([w[0] for w in who]),
+            "origin_year": np.concatenate([w[1] for w in who]).astype(np.int32),
+            "to_age": np.full(len(values), to_age, dtype=np.int32),
+            "rate": np.full(len(values), rate),
+            "mean": values.mean(1),
+        }
+        data |= dict(zip((f"q{level_name(q)}" for q in quantiles), np.quantile(values, quantiles, axis=1), strict=True))
+        for j, level in enumerate(coverage):
+            name = level_name(level)
+            given = self.bundle.calibration is not None
+            limits = (ends[2 * j], ends[2 * j + 1]) if given else (np.full(len(values), np.nan),) * 2
+            guarantee = ["extrapolated" if given else "none"] * len(values)
+            data |= {f"lower_{name}": limits[0], f"upper_{name}": limits[1], f"guarantee_{name}": guarantee}
+        frame = pl.DataFrame(data).with_columns(pl.col("^(lower|upper)_.*$").fill_nan(None))
+        paid_mean = pl.Series("tax_mean", np.concatenate(taxes)) if taxes else pl.Series("tax_mean", [None] * len(values), dtype=pl.Float64)
+        frame = frame.with_columns(paid_mean).with_columns(net_mean=pl.col("mean") - pl.col("tax_mean"))
+        return Lifetimes(frame, values, population(values))
+
+    def _check_age(self, panel: Panel, to_age: int, from_age: int | None) -> None:
+        if not MIN_AGE < to_age <= MAX_AGE:
+            raise UsageError(f"to_age must lie in {MIN_AGE + 1}..{MAX_AGE}, the ages that the model knows.")
+        if from_age is not None and not MIN_AGE <= from_age <= to_age:
+            raise UsageError(f"from_age must lie in {MIN_AGE}..to_age.")
+        late = panel.frame.filter(pl.col("year") - pl.col("birth_year") >= to_age)["person_id"].unique().sort()
+        if len(late):
+            fix = "Leave such persons out, or raise to_age."
+            place = Problem("too-old", f"The record reaches age {to_age} or more", fix, person_id=late[0], count=len(late))
+            raise InputError("Some persons have no years left before to_age.", [place])
+
+
+@dataclass(frozen=True, eq=False)
+class Lifetimes:
+    """`table`: one row a person; `values` (n_person, n_path): every path's present value; `population`: see saga.lifetime.population."""
+
+    table: pl.DataFrame
+    values: NDArray[np.float64]
+    population: pl.DataFrame
+
+
+def _taxed(earnings: pl.Series, tax: str) -> pl.Series:
+    paid = income_tax(earnings.cast(pl.Float64).to_numpy(), tax)
+    return pl.Series("earnings", paid).fill_nan(None)
+
+
+@contextmanager
+def single_threaded() -> Iterator[None]:
+    """One thread inside each matrix product while paths are drawn: persons are the unit of parallel work, and sums stay in one order."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,104 @@
+"""Macro futures: keyed, shared, stationary; scenarios are followed to the letter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from saga.errors import InputError, SagaError, UsageError
+from saga.macro import SCENARIOS, MacroHistory, MacroProcess, scenario_from, sweden
+from saga.transforms import Calendar
+
+PROCESS = MacroProcess.fit(sweden())
+
+
+def test_path_k_does_not_depend_on_how_many_are_drawn() -> None:
+    few, many = PROCESS.draw(1, 5, 2022, 2040), PROCESS.draw(1, 50, 2022, 2060)
+    np.testing.assert_array_equal(few, many[:5, :18])
+
+
+def test_a_draw_does_not_know_the_realised_years_after_the_origin() -> None:
+    blind = MacroProcess(sweden().until(2007), PROCESS.mean, PROCESS.transition, PROCESS.innovation)
+    np.testing.assert_array_equal(PROCESS.draw(1, 9, 2007, 2015), blind.draw(1, 9, 2007, 2015))
+
+
+def test_the_fit_recovers_a_known_process() -> None:
+    rng = np.random.default_rng(0)
+    a, mean = np.array([[0.8, -0.5, 0.0], [0.02, 0.3, 0.0], [0.0, 0.1, 0.6]]), np.array([np.log(0.07), 0.015, 0.02])
+    scale = np.array([0.08, 0.01, 0.008])
+    x = np.zeros((4_000, 3))
+    for t in range(1, len(x)):
+        x[t] = a @ x[t - 1] + scale * rng.standard_normal(3)
+    state = x + mean
+    values = np.column_stack([np.exp(state[:, 0]), state[:, 1:]])
+    fitted = MacroProcess.fit(MacroHistory(1900, values), ridge=0.0, max_radius=1.0)
+    standard_error = scale[:, None] / x.std(0)[None, :] / np.sqrt(len(x)) / np.sqrt(1 - 0.9**2)
+    assert (np.abs(fitted.transition - a) < 5 * standard_error).all()
+
+
+def test_long_futures_stay_in_the_range_of_history() -> None:
+    far = PROCESS.draw(3, 4_000, 2022, 2072)[:, -1]
+    history = sweden().values
+    assert abs(np.median(far[:, 0]) - np.median(history[:, 0])) < 0.02
+    assert np.abs(np.linalg.eigvals(PROCESS.transition)).max() < 1
+    assert far[:, 0].min() > 0
+
+
+def test_the_process_survives_json() -> None:
+    again = MacroProcess.from_dict(PROCESS.as_dict())
+    np.testing.assert_array_equal(PROCESS.draw(2, 4, 2022, 2030), again.draw(2, 4, 2022, 2030))
+
+
+def test_a_scenario_file_is_followed_and_then_futures_are_drawn(tmp_path: Path) -> None:
+    file = tmp_path / "s.csv"
+    file.write_text("year,unemployment,real_wage_growth,inflation\n2023,0.12,-0.03,0.01\n2024,0.10,0.0,0.02\n")
+    drawn = PROCESS.draw(1, 20, 2022, 2026, scenario_from(file, PROCESS))
+    np.testing.assert_allclose(drawn[:, 0], [[0.12, -0.03, 0.01]] * 20)
+    np.testing.assert_allclose(drawn[:, 1], [[0.10, 0.0, 0.02]] * 20)
+    assert drawn[:, 2, 0].std() > 0
+
+
+@pytest.mark.parametrize("name", SCENARIOS[1:])
+def test_named_scenarios_fix_the_first_years(name: str) -> None:
+    drawn = PROCESS.draw(1, 10, 2022, 2032, scenario_from(name, PROCESS))
+    assert (drawn[:, 0] == drawn[0, 0]).all()
+
+
+def test_a_recession_raises_unemployment_as_the_1990s_did() -> None:
+    drawn = PROCESS.draw(1, 2, 2022, 2032, scenario_from("recession-1990s", PROCESS))[0]
+    assert drawn[3, 0] - 0.075 == pytest.approx(0.094 - 0.017, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [],
+        [{"year": 2023}],
+        [{"year": 2023, "unemployment": 7, "real_wage_growth": 0.01, "inflation": 0.02}],
+        [{"year": 2023, "unemployment": "x", "real_wage_growth": 0.01, "inflation": 0.02}],
+        [{"year": 2023, "unemployment": 0.07, "real_wage_growth": 0.01, "inflation": 0.02}] * 2,
+    ],
+)
+def test_a_bad_scenario_is_refused_with_a_reason(rows: list[dict[str, float]]) -> None:
+    with pytest.raises(InputError) as caught:
+        scenario_from(rows, PROCESS)
+    assert caught.value.problems
+
+
+def test_an_unknown_name_lists_the_known_ones() -> None:
+    with pytest.raises(UsageError, match="recession-1990s"):
+        scenario_from("boom", PROCESS)
+
+
+def test_too_short_a_history_is_refused() -> None:
+    with pytest.raises(SagaError):
+        MacroProcess.fit(sweden().until(1995))
+
+
+def test_the_wage_index_is_zero_in_the_last_year_and_grows_as_observed() -> None:
+    index = Calendar(sweden()).wage_index(np.array([1995, 2021, 2022, 2030]))
+    assert index[2] == 0
+    assert index[3] == 0
+    assert index[1] == pytest.approx(-np.log1p(-0.056))

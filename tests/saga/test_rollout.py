@@ -1,0 +1,122 @@
+"""Rollouts: the cache changes nothing, a person's numbers depend on nobody else, the future depends on no realised macro."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+from saga.keyed import uniforms
+from saga.macro import MacroProcess, sweden
+from saga.model import ModelConfig, Saga
+from saga.panel import Panel, PanelMeta
+from saga.rollout import Rollout
+from saga.schema import CATEGORICAL
+from saga.sequences import Sequences, encode, pad
+from saga.transforms import Calendar, Transforms, macro_features
+
+CALENDAR = Calendar(sweden())
+PROCESS = MacroProcess.fit(sweden())
+PATHS = 40
+
+
+@pytest.fixture(scope="module")
+def people() -> Panel:
+    rng = np.random.default_rng(0)
+    rows = []
+    for i in range(80):
+        for year in range(2022 - i % 20, 2023):
+            if rng.random() < 0.85 or year == 2022:
+                earnings = 0.0 if rng.random() < 0.1 else float(rng.lognormal(12.4, 0.6))
+                rows.append((f"p{i:02d}", year, 1975, earnings, ("female", "male")[i % 2], 1e4))
+    columns = ["person_id", "year", "birth_year", "earnings", "sex", "transfers"]
+    return Panel.of(pl.DataFrame(rows, columns, orient="row"), PanelMeta("p"))
+
+
+@pytest.fixture(scope="module")
+def network(people: Panel) -> Saga:
+    torch.manual_seed(1)
+    config = ModelConfig(width=32, layers=3, heads=2, bins=32, head_width=32)
+    return Saga(config, Transforms.fit(people, CALENDAR, config.bins)).eval()
+
+
+@pytest.fixture(scope="module")
+def sequences(people: Panel) -> Sequences:
+    return encode(people, Transforms.fit(people, CALENDAR, 32), CALENDAR)
+
+
+def rollout(network: Saga, paths: int = PATHS, seed: int = 5) -> Rollout:
+    return Rollout(network, CALENDAR, PROCESS, paths=paths, seed=seed)
+
+
+def replay(network: Saga, sequences: Sequences, index: int, earnings: np.ndarray, path: int) -> np.ndarray:
+    """The same path by teacher forcing: the whole sequence, without any cache, one pass a year; independent of saga.rollout."""
+    history = pad(sequences, np.array([index]))
+    origin, steps = int(history.year[0, -1]), len(earnings)
+    macro = PROCESS.draw(5, PATHS, origin, origin + 48)[path]
+    wage = CALENDAR.wage_index(np.array([origin]))[0] + np.cumsum(np.log1p(macro[:, 1]))
+    features = macro_features(macro).astype(np.float32)
+    fixed = np.where([name in ("sex", "birth_region") for name in CATEGORICAL], history.codes[0, -1], 0)
+    out = []
+    for t in range(steps):
+        past = earnings[:t]
+        with np.errstate(divide="ignore"):
+            z = np.where(past > 0, np.log(past) - wage[:t], 0.0).astype(np.float32)
+        state = np.concatenate([history.state[0], np.where(past > 0, 2, 1)])
+        ages = np.concatenate([history.age[0], history.age[0, -1] + np.arange(1, t + 1)])
+        arrays = {
+            "state": state.astype(np.int64),
+            "z": np.concatenate([history.z[0], z]).astype(np.float32),
+            "other": np.concatenate([history.other[0], np.full((t, 14), np.nan)]).astype(np.float32),
+            "codes": np.concatenate([history.codes[0], np.tile(fixed, (t, 1))]).astype(np.int64),
+            "age": ages,
+            "macro": np.concatenate([history.macro[0], features[:t]]).astype(np.float32),
+            "gap": np.ones(len(ages), dtype=np.int64),
+            "next_macro": np.tile(features[t], (len(ages), 1)),
+        }
+        with torch.no_grad():
+            p = network(**{k: torch.from_numpy(np.asarray(v))[None] for k, v in arrays.items()})
+        u = uniforms(PATHS, "path", 5, str(sequences.person_id[index]), origin + t + 1)[path]
+        last = type(p)(p.logits[0, -1:], p.lower[0, -1:], p.upper[0, -1:], p.death[0, -1:])
+        dead, positive, drawn = network.head.sample(last, torch.tensor([u], dtype=torch.float32))
+        assert not dead.any()  # nobody dies in this panel, so the hazard is switched off
+        out.append(float(torch.exp(drawn + wage[t])) if positive else 0.0)
+    return np.array(out)
+
+
+def test_a_cached_path_equals_teacher_forcing_without_a_cache(network: Saga, sequences: Sequences) -> None:
+    for index, path in ((0, 3), (7, 11), (33, 0)):
+        earnings = rollout(network).person(sequences, index, 8)[:, path]
+        expected = replay(network, sequences, index, earnings, path)
+        np.testing.assert_allclose(earnings, expected, rtol=2e-3)
+
+
+def test_numbers_do_not_depend_on_order_or_horizon(network: Saga, sequences: Sequences) -> None:
+    forward = rollout(network)
+    a = [forward.person(sequences, i, 10) for i in range(10)]
+    backward = rollout(network)
+    b = [backward.person(sequences, i, 10) for i in reversed(range(10))][::-1]
+    for x, y in zip(a, b, strict=True):
+        np.testing.assert_array_equal(x, y)
+    np.testing.assert_array_equal(rollout(network).person(sequences, 4, 3), a[4][:3])
+
+
+def test_a_person_alone_equals_the_person_among_others(network: Saga, people: Panel, sequences: Sequences) -> None:
+    alone = encode(people.only(["p17"]), Transforms.fit(people, CALENDAR, 32), CALENDAR)
+    np.testing.assert_array_equal(rollout(network).person(alone, 0, 10), rollout(network).person(sequences, 17, 10))
+
+
+def test_other_seeds_give_other_paths(network: Saga, sequences: Sequences) -> None:
+    a, b = (rollout(network, seed=s).person(sequences, 2, 5) for s in (1, 2))
+    assert (a != b).mean() > 0.5
+
+
+def test_no_realised_macro_after_the_origin_is_used(network: Saga, people: Panel) -> None:
+    past = people.with_frame(people.frame.filter(pl.col("year") <= 2008))
+    transforms = Transforms.fit(people, CALENDAR, 32)
+    sequences = encode(past, transforms, CALENDAR)
+    until = sweden().until(2008)
+    cut = MacroProcess(until, PROCESS.mean, PROCESS.transition, PROCESS.innovation)
+    full, blind = (Rollout(network, CALENDAR, process, paths=10, seed=1).person(sequences, 0, 5) for process in (PROCESS, cut))
+    np.testing.assert_array_equal(full, blind)

@@ -1,0 +1,107 @@
+"""Gaps, missing cells, zeros, exits and padding stay apart from the first day."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from saga.macro import sweden
+from saga.panel import Panel, PanelMeta
+from saga.schema import CATEGORICAL
+from saga.sequences import POSITIVE, UNKNOWN, ZERO, Masking, Sequences, Tokens, encode, hide, pad, targets, thin_years
+from saga.transforms import Calendar, Transforms
+
+CALENDAR = Calendar(sweden())
+SEX = CATEGORICAL.index("sex")
+
+
+def panel_of(rows: list[dict[str, Any]]) -> Panel:
+    return Panel.of(pl.DataFrame(rows, infer_schema_length=None), PanelMeta("p"))
+
+
+def person(name: str, earnings: dict[int, float | None], **extra: Any) -> list[dict[str, Any]]:
+    return [{"person_id": name, "year": y, "birth_year": 1970, "earnings": e, **extra} for y, e in earnings.items()]
+
+
+@pytest.fixture(scope="module")
+def transforms() -> Transforms:
+    rng = np.random.default_rng(0)
+    rows = [r for i in range(60) for r in person(f"t{i:02d}", {y: float(rng.lognormal(12, 0.5)) for y in range(2000, 2010)}, sex="female")]
+    return Transforms.fit(panel_of(rows), CALENDAR, 16)
+
+
+def tokens_of(rows: list[dict[str, Any]], transforms: Transforms) -> tuple[Sequences, Tokens]:
+    sequences = encode(panel_of(rows), transforms, CALENDAR)
+    return sequences, pad(sequences, np.arange(len(sequences)))
+
+
+def test_a_null_a_zero_and_a_missing_year_are_three_different_things(transforms: Transforms) -> None:
+    _, tokens = tokens_of(person("a", {2000: 1e5, 2001: None, 2002: 0.0, 2004: 2e5}), transforms)
+    assert tokens.year[0].tolist() == [2000, 2001, 2002, 2004]
+    assert tokens.state[0].tolist() == [POSITIVE, UNKNOWN, ZERO, POSITIVE]
+
+
+def test_targets_skip_unknown_years_and_carry_the_gap(transforms: Transforms) -> None:
+    sequences, tokens = tokens_of(person("a", {2000: 1e5, 2001: None, 2002: 0.0, 2004: 2e5, 2012: 1e5}), transforms)
+    asked = targets(tokens, sequences.dead_year, CALENDAR)
+    # 2000 -> 2002 (null between), 2001 -> 2002, 2002 -> 2004, 2004 -> 2012 is more than five years on, 2012 has no successor
+    assert asked.gap[0].tolist() == [2, 1, 2, 0, 0]
+    assert asked.state[0].tolist() == [ZERO, ZERO, POSITIVE, UNKNOWN, UNKNOWN]
+    expected = np.log(2e5) - CALENDAR.wage_index(np.array([2004]))[0]
+    assert asked.z[0, 2] == pytest.approx(expected, abs=1e-5)
+
+
+def test_death_is_a_target_and_emigration_is_not(transforms: Transforms) -> None:
+    dead = person("a", {2000: 1e5, 2001: 1e5}, exit_year=2002, exit_reason="dead")
+    gone = person("b", {2000: 1e5, 2001: 1e5}, exit_year=2002, exit_reason="emigrated")
+    sequences, tokens = tokens_of(dead + gone, transforms)
+    asked = targets(tokens, sequences.dead_year, CALENDAR)
+    assert asked.dead.tolist() == [[False, True], [False, False]]
+    assert asked.gap.tolist() == [[1, 1], [1, 0]]
+    assert asked.state[0, 1] == UNKNOWN
+
+
+def test_padding_is_invisible(transforms: Transforms) -> None:
+    long = person("a", {y: 1e5 for y in range(2000, 2010)})
+    short = person("b", {2005: 2e5, 2006: 0.0})
+    sequences, together = tokens_of(long + short, transforms)
+    alone = pad(sequences, np.array([1]))
+    assert together.valid[1].sum() == 2
+    for name in ("year", "state", "z", "codes", "macro"):
+        np.testing.assert_array_equal(getattr(together, name)[1, :2], getattr(alone, name)[0])
+
+
+def test_relative_earnings_remove_the_wage_index_exactly(transforms: Transforms) -> None:
+    index = np.exp(CALENDAR.wage_index(np.arange(2000, 2020)))
+    _, tokens = tokens_of(person("a", {int(y): float(3e5 * w) for y, w in zip(range(2000, 2020), index, strict=True)}), transforms)
+    np.testing.assert_allclose(tokens.z[0], np.log(3e5), atol=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_thinning_keeps_order_and_at_least_one_year(transforms: Transforms, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows = [r for i in range(50) for r in person(f"a{i:02d}", {y: 1e5 + y for y in range(2000, 2000 + 1 + i % 12)})]
+    _, tokens = tokens_of(rows, transforms)
+    thin = thin_years(tokens, Masking(drop_years=1.0, late_start=1.0), rng)
+    assert (thin.valid.sum(1) >= 1).all()
+    for i in range(50):
+        years = thin.year[i, thin.valid[i]]
+        assert (np.diff(years) > 0).all()
+        assert set(years) <= set(tokens.year[i, tokens.valid[i]])
+        assert (thin.age[i, thin.valid[i]] == years - 1970).all()
+
+
+def test_after_the_hidden_origin_only_earnings_and_fixed_codes_remain(transforms: Transforms) -> None:
+    rows = person("a", {y: 1e5 for y in range(2000, 2010)}, sex="female", transfers=1e4)
+    rows += person("b", {y: 1e5 for y in range(2000, 2010)}, sex="female", transfers=1e4)
+    _, tokens = tokens_of(rows, transforms)
+    only_origin = Masking(survey_only=0, drop_columns=0, cells=0, origin=1.0, macro_noise=0)
+    seen = hide(tokens, only_origin, np.random.default_rng(0))
+    hidden_years = np.isnan(seen.other).all(2)
+    assert hidden_years[:, -1].all()
+    assert not hidden_years[:, 0].any()
+    assert (seen.codes[..., SEX] == tokens.codes[..., SEX]).all()
+    np.testing.assert_array_equal(seen.z, tokens.z)
