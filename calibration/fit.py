@@ -91,9 +91,9 @@ def fit_calibration(
 ) -> Calibrator:
     """Fit maps and thresholds per horizon from raw paths (n, H, M) of calibration persons, one origin each, and their outcomes (n, H).
 
-    NaN outcomes are left out, horizon by horizon; a horizon with none gets no cell. `scale` is the panel's floor (None: 1). Thresholds that
-    would rest on fewer than 10 order statistics at or above the needed one are null: no interval. Raises UsageError when shapes disagree, when
-    a person occurs twice (the unit of exchangeability is the person), or for a level outside (0, 1).
+    NaN outcomes are left out, horizon by horizon; a horizon with none gets no cell. `scale` is the panel's floor (None: 1). Thresholds
+    that would rest on fewer than 10 order statistics at or above the needed one are null: no interval. Raises UsageError when shapes
+    disagree, when a person occurs twice (the unit of exchangeability is the person), or for a level outside (0, 1).
     """
     _check(paths, outcomes, levels)
     scale = 1.0 if scale is None else scale
