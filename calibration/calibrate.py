@@ -1,0 +1,59 @@
+"""`saga calibrate`: a trained bundle and a panel -> the same bundle with its calibration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from calibration.fit import LEVELS, fit_calibration
+from saga.bundle import Bundle, replace_parts
+from saga.errors import InputError, Problem
+from saga.forecaster import MAX_HORIZON, Forecaster, Progress
+from saga.outcomes import draw_origins, history, last_year, realised
+from saga.panel import Panel
+from saga.split import split_of
+
+
+def calibrate(
+    bundle: str | Path,
+    panel: Panel,
+    *,
+    out: str | Path | None = None,
+    seed: int = 0,
+    paths: int = 200,
+    levels: Sequence[float] = LEVELS,
+    persons: int | None = None,
+    threads: int | None = None,
+    command: str = "saga calibrate",
+    progress: Progress | None = None,
+) -> Bundle:
+    """Fit the conformal layer on the panel's calibration persons (one keyed origin each) and write it into the bundle.
+
+    Persons are split by their id, so nobody the model was trained on takes part. `persons` caps how many are used. The bundle is
+    replaced as a whole, or written to `out`.
+    """
+    forecaster = Forecaster.load(bundle, threads=threads)
+    ids = np.array(panel.persons())
+    chosen = ids[split_of(panel.meta.panel_id, ids) == "calibration"][:persons]
+    if not len(chosen):
+        fix = "Give a panel with some hundreds of persons."
+        raise InputError("There is nobody to calibrate on.", [Problem("too-few-persons", "No calibration persons in the panel", fix)])
+    people = panel.only(pl.Series(chosen))
+    end = last_year(panel)
+    origins = draw_origins(people, max_horizon=MAX_HORIZON, seed=seed, end=end)
+    known = history(people, origins)
+    simulated = forecaster.simulate(known, paths=paths, seed=seed, calibrated=False, progress=progress)
+    outcomes = realised(people, origins, range(1, MAX_HORIZON + 1), end=end)
+    calibrator = fit_calibration(simulated, outcomes, seed=seed, levels=levels, scale=panel.meta.floor)
+    used = int((~np.isnan(outcomes)).any(1).sum())
+    summary = {"persons": used, "paths": paths, "seed": seed, "levels": list(levels), "panel_id": panel.meta.panel_id}
+    return replace_parts(
+        forecaster.bundle,
+        out if out is not None else bundle,
+        calibration=calibrator.to_table(),
+        metrics={**forecaster.bundle.metrics, "calibration": summary},
+        command=command,
+    )
