@@ -1,1 +1,11 @@
 """Forecasters that the model must beat, each given its best shot."""
+
+from collections.abc import Callable
+
+from evaluation.baselines.carry import CarryForward
+from evaluation.baselines.groupq import GroupQuantiles
+from evaluation.protocol import Baseline
+
+BASELINES: dict[str, Callable[[], Baseline]] = {"carry": CarryForward, "groupq": GroupQuantiles}
+
+__all__ = ["BASELINES", "CarryForward", "GroupQuantiles"]

@@ -1,0 +1,34 @@
+"""What a contestant must offer: fit on a panel, then paths for any origin."""
+
+from __future__ import annotations
+
+from typing import Protocol, Self
+
+from saga.outcomes import Origins
+from saga.panel import Panel
+from saga.paths import Paths
+
+
+class Baseline(Protocol):
+    """A forecaster of earnings that the contest can fit and question.
+
+    `name` is its row in `metrics.parquet`. A baseline may know everything of the persons it is fitted on; of the persons it
+    forecasts it may use only rows up to the origin, even if `history` holds later ones.
+    """
+
+    name: str
+
+    def fit(self, panel: Panel, *, seed: int) -> Self:
+        """Learns from the persons of `panel` (training persons, all their years) and returns itself.
+
+        Raises InputError when the panel holds nothing to learn from.
+        """
+        ...
+
+    def paths(self, history: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int) -> Paths:
+        """`paths` joint futures over horizons 1..`to_horizon` of each person in `origins`, in that order.
+
+        Real money of the panel's price year, shape (n, to_horizon, paths), NaN beyond age 64. The numbers of a person depend on
+        (seed, person, origin) alone, not on who else is asked for.
+        """
+        ...

@@ -1,0 +1,67 @@
+"""Toy processes whose best forecast is known, as panels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import polars as pl
+import pytest
+
+from saga.panel import Panel, PanelMeta
+from saga.split import split_of
+
+YEARS = np.arange(1995, 2023)
+
+
+def _panel(earnings: np.ndarray, born: np.ndarray, meta: PanelMeta, **static: np.ndarray) -> Panel:
+    """Panel of (n, T) earnings over YEARS, NaN: no row; ages outside 16-64 are left out."""
+    n, t = earnings.shape
+    rows = {
+        "person_id": np.repeat([f"{i:05d}" for i in range(n)], t).tolist(),
+        "year": np.tile(YEARS[:t], n),
+        "birth_year": np.repeat(born, t),
+        "earnings": earnings.ravel(),
+        **{name: np.repeat(values, t).tolist() for name, values in static.items()},
+    }
+    frame = pl.DataFrame(rows).filter(pl.col("earnings").is_not_nan(), (pl.col("year") - pl.col("birth_year")).is_between(16, 64))
+    return Panel.of(frame, meta)
+
+
+@pytest.fixture(scope="session")
+def random_walk() -> Callable[..., Panel]:
+    """log earnings with independent growth (0.01, 0.15) a year for everybody: the carried level times a growth factor is the truth."""
+
+    def make(n: int = 1500, seed: int = 0, floor: float | None = 24_150.0) -> Panel:
+        rng = np.random.default_rng(seed)
+        growth = rng.normal(0.01, 0.15, (n, len(YEARS)))
+        log = 13.5 + rng.normal(0, 0.5, (n, 1)) + growth.cumsum(axis=1)
+        return _panel(np.exp(log), rng.integers(1950, 1985, n), PanelMeta("walk", floor=floor))
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def grouped() -> Callable[..., Panel]:
+    """Earnings drawn anew every year from the person's group (sex x education), zeros among them: the group's distribution is the truth."""
+
+    def make(n: int = 2000, seed: int = 0) -> Panel:
+        rng = np.random.default_rng(seed)
+        sex, level = rng.integers(0, 2, n), rng.integers(0, 2, n)
+        zero = rng.random((n, len(YEARS))) < (0.05 + 0.2 * sex)[:, None]
+        log = 12 + 0.7 * level[:, None] + (0.3 + 0.3 * sex)[:, None] * rng.normal(size=(n, len(YEARS)))
+        names = {"sex": np.array(["male", "female"])[sex], "education_level": np.array(["compulsory", "long_tertiary"])[level]}
+        return _panel(np.where(zero, 0.0, np.exp(log)), rng.integers(1950, 1985, n), PanelMeta("grouped"), **names)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def part() -> Callable[[Panel, str], Panel]:
+    """The persons of one part of the split."""
+
+    def take(panel: Panel, name: str) -> Panel:
+        persons = panel.persons()
+        return panel.only([p for p, own in zip(persons, split_of(panel.meta.panel_id, persons), strict=True) if own == name])
+
+    return take
