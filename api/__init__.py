@@ -1,1 +1,1 @@
-"""The service: the forecaster over HTTP."""
+"""The REST service: forecasts and lifetimes over HTTP, by the same `Forecaster` as the command line."""

@@ -1,0 +1,121 @@
+"""The ASGI application: `create_app(settings)` builds it, its lifespan loads the bundle; importing does nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, TextIO
+
+from asgi_correlation_id import CorrelationIdMiddleware
+from fastapi import Depends, FastAPI
+from fastapi.openapi.utils import get_openapi
+from fastapi_offline import FastAPIOffline
+from pydantic.json_schema import models_json_schema
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api import problems
+from api.logs import whereabouts
+from api.routes import forecasts, health, lifetimes, model
+from api.schemas import ForecastRequest, LifetimeRequest
+from api.security import check_exposure, read_keys, require_key
+from api.service import Service
+from api.settings import Settings
+from saga.bundle import current_version
+from saga.forecaster import Forecaster
+
+_DESCRIPTION = (
+    "Earnings one to thirty years ahead and over a lifetime, as distributions whose intervals say what they promise. "
+    "Money is in the currency and prices that the provenance names. Errors are RFC 9457 problems and repeat no value of a request."
+)
+
+
+def create_app(
+    settings: Settings | None = None, *, log: TextIO = sys.stderr, announce: Callable[[Forecaster], None] = lambda _: None
+) -> FastAPI:
+    """The service as an ASGI application; `announce` is called once it is ready to forecast.
+
+    Raises UsageError where the settings would expose the service without keys, or the key file is not valid.
+    """
+    settings = settings or Settings()
+    check_exposure(settings.host, settings.keys)
+    service = Service(settings, log)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        loading = asyncio.create_task(service.start(announce))  # not awaited: /livez answers while the bundle loads
+        yield
+        await loading
+
+    app = FastAPIOffline(
+        redoc_url=None,
+        title="SAGA",
+        version=current_version(),
+        description=_DESCRIPTION,
+        lifespan=lifespan,
+        swagger_ui_parameters={"defaultModelsExpandDepth": 0},
+    )
+    app.state.service = service
+    app.state.keyring = read_keys(settings.keys)
+    problems.install(app)
+    app.include_router(health.open_router)
+    for router in (forecasts.router, lifetimes.router, model.router, health.router):
+        app.include_router(router, dependencies=[Depends(require_key)])
+    app.add_middleware(Watch, service=service)
+    app.add_middleware(CorrelationIdMiddleware)
+    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
+    return app
+
+
+def _openapi(app: FastAPI) -> dict[str, Any]:
+    """FastAPI's schema plus the request models: the endpoints read their bodies themselves, in several formats."""
+    if app.openapi_schema is None:
+        schema = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+        _, definitions = models_json_schema(
+            [(ForecastRequest, "validation"), (LifetimeRequest, "validation"), (problems.ProblemDocument, "serialization")],
+            ref_template="#/components/schemas/{model}",
+        )
+        schema.setdefault("components", {}).setdefault("schemas", {}).update(definitions["$defs"])
+        app.openapi_schema = schema
+    return app.openapi_schema
+
+
+class Watch:
+    """Counts and logs each call by route, and turns an unexpected error into a problem before anyone prints its message."""
+
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        self._app, self._service = app, service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        status = 0
+        began = time.perf_counter()
+
+        async def note_status(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", []), (b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, note_status)
+        except Exception as error:
+            self._service.log.error("internal_error", **whereabouts(error))
+            if status:  # the answer has begun; only the connection can say that it failed
+                raise ConnectionError("the answer broke off") from None
+            await problems.internal_error()(scope, receive, note_status)
+        finally:
+            seconds = time.perf_counter() - began
+            # The template, not the path: a path can hold anything.
+            route = getattr(scope.get("route"), "path", "unmatched")
+            method = scope["method"] if scope["method"] in _METHODS else "other"
+            self._service.metrics.answered(method, route, status, seconds)
+            self._service.log.info("answered", method=method, route=route, status=status, seconds=round(seconds, 4))
+
+
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})

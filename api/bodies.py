@@ -1,0 +1,154 @@
+"""Request bodies in (JSON, Parquet, Arrow), forecast tables out (JSON, Parquet, Arrow).
+
+Whatever the format, the persons become one frame in the columns of a panel, which `read_panel` checks like a file.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import polars as pl
+import pyarrow.ipc
+from pydantic import ValidationError
+from pydantic_core import from_json
+
+from api.limits import check_persons
+from api.problems import HTTPProblem, shape_problems
+from api.schemas import Options
+from saga.errors import InputError, Problem
+from saga.output import KEY
+from saga.schema import BY_NAME, MAX_CONTEXT, STATIC, polars_schema
+
+JSON, PARQUET = "application/json", "application/vnd.apache.parquet"
+ARROW_STREAM, ARROW_FILE = "application/vnd.apache.arrow.stream", "application/vnd.apache.arrow.file"
+TABLES = (PARQUET, ARROW_STREAM, ARROW_FILE)
+_ROWS_A_PERSON = MAX_CONTEXT + 50  # a register may hold years before 16 and after 64, which reading sets aside
+_LISTS = ("horizons", "coverage", "quantiles")
+
+Chosen = TypeVar("Chosen", bound=Options)
+
+
+@dataclass(frozen=True)
+class Call(Generic[Chosen]):
+    """What a request asks for: the person-years as they were sent, and the options."""
+
+    frame: pl.DataFrame
+    options: Chosen
+
+
+def media_type(header: str | None) -> str:
+    """The media type of a Content-Type header, without parameters."""
+    return (header or "").partition(";")[0].strip().lower()
+
+
+def parse_json(body: bytes, model: type[Chosen], max_persons: int) -> Call[Chosen]:
+    """A JSON body as a call. Raises HTTPProblem 422 for what is not JSON or has a wrong shape, BudgetError for too many persons."""
+    try:
+        content = from_json(body)
+    except ValueError as error:
+        place = re.search(r"at (line \d+ column \d+)$", str(error))
+        problem = Problem("json", f"The JSON breaks off {'at ' + place[1] if place else 'somewhere'}", "Send one JSON object in UTF-8")
+        raise HTTPProblem(422, "json", "The request body is not valid JSON", [problem]) from None
+    persons = content.get("persons") if isinstance(content, dict) else None
+    if isinstance(persons, list):
+        check_persons(len(persons), max_persons)
+    try:
+        request = model.model_validate(content)
+    except ValidationError as error:
+        raise _wrong_shape(error, content) from None
+    return Call(_person_years(request.model_dump(include={"persons"}, exclude_unset=True)["persons"]), request)
+
+
+def _wrong_shape(error: ValidationError, content: Any) -> HTTPProblem:
+    found = error.errors(include_url=False, include_input=False)
+    return HTTPProblem(422, "request", "The request has the wrong shape", shape_problems([dict(entry) for entry in found], content))
+
+
+def _person_years(persons: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
+    """Persons with nested histories as one row a person-year; what a person holds is repeated in each of the rows."""
+    problems: list[Problem] = []
+    rows: list[dict[str, Any]] = []
+    seen: set[str] = set()
+    for person in persons:
+        person_id = person["person_id"].strip()
+        if person_id in seen:
+            problems.append(Problem("person-twice", "The person appears twice", "Send all years in one history", person_id=person_id))
+        seen.add(person_id)
+        fixed = {name: value for name, value in person.items() if name != "history"}
+        for row in person["history"]:
+            for name in STATIC:
+                if name in fixed and row.get(name, fixed[name]) != fixed[name]:
+                    fix = "Give it once, beside person_id"
+                    problems.append(Problem("static", "The year says otherwise than the person", fix, name, person_id, row.get("year")))
+            rows.append({**fixed, **row})
+    if problems:
+        raise InputError("The persons contradict themselves", problems)
+    present = set().union(*rows)
+    schema = {name: dtype for name, dtype in polars_schema().items() if name in present}
+    return pl.DataFrame(rows, schema=schema)
+
+
+def parse_table(body: bytes, kind: str, query: Sequence[tuple[str, str]], model: type[Chosen], max_persons: int) -> Call[Chosen]:
+    """A Parquet or Arrow body with the columns of a panel, options in the query. Raises like `parse_json`."""
+    try:
+        options = model.model_validate(_from_query(query))
+    except ValidationError as error:
+        raise _wrong_shape(error, None) from None
+    most = max_persons * _ROWS_A_PERSON
+    read = {PARQUET: pl.read_parquet, ARROW_STREAM: pl.read_ipc_stream, ARROW_FILE: pl.read_ipc}[kind]
+    try:
+        frame: pl.DataFrame = read(io.BytesIO(body), n_rows=most + 1)
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError):
+        problem = Problem("table", "The bytes are not a table of this type", f"Send a file that is {kind}")
+        raise HTTPProblem(422, "table", "The request body cannot be read", [problem]) from None
+    unknown = [name for name in frame.columns if name not in BY_NAME]
+    if unknown:
+        fix = "Remove it or correct its name; GET /v1/variables lists the columns"
+        raise InputError(
+            "The table has columns that are not known",
+            [Problem("extra_forbidden", "Not a column of a panel", fix, c[:64]) for c in unknown],
+        )
+    check_persons(-(-frame.height // _ROWS_A_PERSON), max_persons)
+    if "person_id" in frame.columns:
+        check_persons(frame["person_id"].n_unique(), max_persons)
+    return Call(frame, options)
+
+
+def _from_query(query: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """Query parameters as the JSON they stand for: numbers as numbers, lists separated by commas."""
+    found: dict[str, Any] = {}
+    for name, text in query:
+        if name in found:
+            raise HTTPProblem(
+                422, "request", "A query parameter appears twice", [Problem("query-twice", "Given twice", "Give it once", name[:64])]
+            )
+        found[name] = [_scalar(part) for part in text.split(",")] if name in _LISTS else _scalar(text)
+    return found
+
+
+def _scalar(text: str) -> int | float | str:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def encode_table(table: pl.DataFrame, kind: str, provenance: Mapping[str, Any]) -> bytes:
+    """A forecast table as Parquet or Arrow bytes; the provenance is JSON in its metadata, as in files."""
+    metadata = {KEY: json.dumps(provenance, sort_keys=True)}
+    buffer = io.BytesIO()
+    if kind == PARQUET:
+        table.write_parquet(buffer, metadata=metadata)
+        return buffer.getvalue()
+    arrow = table.to_arrow().replace_schema_metadata(metadata)
+    opened = pyarrow.ipc.new_stream if kind == ARROW_STREAM else pyarrow.ipc.new_file
+    with opened(buffer, arrow.schema) as writer:
+        writer.write_table(arrow)
+    return buffer.getvalue()

@@ -1,0 +1,40 @@
+"""Structured logs, one JSON line an event: numbers and names of the service, never a value of a request."""
+
+from __future__ import annotations
+
+import traceback
+from typing import Any, TextIO
+
+import structlog
+from asgi_correlation_id import correlation_id
+from structlog.typing import EventDict, FilteringBoundLogger, WrappedLogger
+
+
+def make_logger(stream: TextIO) -> FilteringBoundLogger:
+    """A logger that writes JSON lines with time, level and the correlation id of the call to `stream`."""
+    logger: FilteringBoundLogger = structlog.wrap_logger(
+        structlog.WriteLogger(stream),
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            _add_request_id,
+            structlog.processors.JSONRenderer(sort_keys=True),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(20),
+    )
+    return logger
+
+
+def _add_request_id(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    if (identifier := correlation_id.get()) is not None:
+        event["request"] = identifier
+    return event
+
+
+def whereabouts(error: BaseException) -> dict[str, Any]:
+    """What a log may say of an unexpected error: its class and the lines it passed, not its message.
+
+    The message of somebody else's exception can quote the value that caused it.
+    """
+    frames = traceback.extract_tb(error.__traceback__)[-6:]
+    return {"error": type(error).__name__, "at": [f"{frame.name}:{frame.lineno}" for frame in frames]}

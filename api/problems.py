@@ -1,0 +1,191 @@
+"""Every error as an RFC 9457 problem document that names the place and the fix, and holds no value of the request.
+
+Nothing here reads `input`, `msg` or `str()` of somebody else's exception: those may carry a cell of a person. The only
+things repeated from a request are the places: person_id, year and column name, each cut to a bounded length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from asgi_correlation_id import correlation_id
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
+
+from saga.errors import BudgetError, BundleError, InputError, Problem, SagaError, UsageError
+
+MEDIA_TYPE = "application/problem+json"
+MAX_PROBLEMS = 50
+_PLACE = 64  # a name longer than this is no person_id or column that anyone wrote on purpose
+_STATUS: dict[type[SagaError], tuple[int, str]] = {
+    InputError: (422, "input"),
+    UsageError: (422, "usage"),
+    BudgetError: (413, "budget"),
+    BundleError: (503, "bundle"),
+}
+_BRANCHES = ("body", "query", "name", "rows")  # parts of a pydantic location that no request contains
+# pydantic's error type -> what is wrong and how to mend it; bounds come from our own schema, never from the input
+_RULES: dict[str, tuple[str, str]] = {
+    "missing": ("A required entry is missing", "Add it"),
+    "extra_forbidden": ("This entry is not known here", "Remove it or correct its name; GET /v1/variables lists the columns"),
+    "float_type": ("This must be a number", "Send a JSON number, or null for unknown"),
+    "int_type": ("This must be a whole number", "Send a JSON number without decimals"),
+    "string_type": ("This must be text", "Send a JSON string"),
+    "list_type": ("This must be a list", "Send a JSON array"),
+    "model_type": ("This must be an object", "Send a JSON object"),
+    "model_attributes_type": ("This must be an object", "Send a JSON object"),
+    "dict_type": ("This must be an object", "Send a JSON object"),
+    "literal_error": ("This is not one of the allowed words", "Allowed: {expected}"),
+    "enum": ("This is not one of the allowed words", "Allowed: {expected}"),
+    "greater_than": ("This is too small", "Give more than {gt}"),
+    "greater_than_equal": ("This is too small", "Give {ge} or more"),
+    "less_than": ("This is too large", "Give less than {lt}"),
+    "less_than_equal": ("This is too large", "Give {le} or less"),
+    "too_short": ("This list is too short", "Give at least {min_length}"),
+    "too_long": ("This list is too long", "Give at most {max_length}"),
+    "string_too_long": ("This text is too long", "Give at most {max_length} characters"),
+    "string_too_short": ("This text is too short", "Give at least {min_length} characters"),
+    "finite_number": ("This must be a finite number", "Send a finite number"),
+}
+
+
+class ProblemEntry(BaseModel):
+    """One broken rule: where it was broken first, how often, and the fix."""
+
+    rule: str
+    message: str
+    fix: str
+    column: str | None = None
+    person_id: str | None = None
+    year: int | None = None
+    count: int = 1
+
+
+class ProblemDocument(BaseModel):
+    """RFC 9457 problem details. `problems` says what, where and how to mend it; no value of the request is repeated."""
+
+    type: str = Field(examples=["urn:saga:problem:input"])
+    title: str
+    status: int
+    detail: str
+    instance: str = Field(description="Names this call in the logs of the service")
+    problems: list[ProblemEntry] = []
+
+
+class HTTPProblem(Exception):
+    """An error of the HTTP layer itself (401, 404, 408, 413, 415, 503 ...), already in the terms of a problem document."""
+
+    def __init__(
+        self, status: int, slug: str, title: str, problems: Sequence[Problem] = (), *, headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(title)
+        self.status, self.slug, self.title = status, slug, title
+        self.problems, self.headers = tuple(problems), dict(headers or {})
+
+
+def problem_response(
+    status: int, slug: str, title: str, detail: str, problems: Sequence[Problem] = (), headers: Mapping[str, str] | None = None
+) -> JSONResponse:
+    """The problem document as a response; at most `MAX_PROBLEMS` entries."""
+    body = {
+        "type": f"urn:saga:problem:{slug}",
+        "title": title,
+        "status": status,
+        "detail": detail,
+        "instance": f"urn:saga:request:{correlation_id.get() or 'none'}",
+        "problems": [problem.as_dict() for problem in problems[:MAX_PROBLEMS]],
+    }
+    return JSONResponse(body, status, headers=dict(headers or {}), media_type=MEDIA_TYPE)
+
+
+def problem_for(error: SagaError) -> JSONResponse:
+    """The response for an error that SAGA raised on purpose: 422 input or usage, 413 budget, 503 bundle."""
+    status, slug = next((found for kind, found in _STATUS.items() if isinstance(error, kind)), (422, "saga"))
+    headers = {"Retry-After": "60"} if status == 503 else {}
+    return problem_response(status, slug, error.title, error.args[0], error.problems, headers)
+
+
+def internal_error() -> JSONResponse:
+    """The response for an error nobody expected; the log line of the same `instance` says where it happened."""
+    return problem_response(500, "internal", "Internal error", "The service failed; its log names the place under this instance")
+
+
+def shape_problems(errors: Sequence[Mapping[str, Any]], body: Any) -> list[Problem]:
+    """pydantic's errors as problems: same rule at the same column counted once, with the first person and year.
+
+    `body` is the parsed request; only person_id and year are read from it, to name the place.
+    """
+    first: dict[tuple[str, str], Problem] = {}
+    counts: dict[tuple[str, str], int] = {}
+    for error in errors:
+        location = [part for part in error["loc"] if part not in _BRANCHES]
+        column = ".".join(_short(part) for part in location if isinstance(part, str)) or None
+        for prefix in ("persons.history.", "persons."):
+            column = column.removeprefix(prefix) if column else column
+        key = (error["type"], column or "")
+        counts[key] = counts.get(key, 0) + 1
+        if key not in first:
+            message, fix = _RULES.get(error["type"], ("This is not valid here", "See the schema under /docs"))
+            person_id, year = _place(location, body)
+            first[key] = Problem(error["type"], message, fix.format_map(_Bounds(error.get("ctx", {}))), column, person_id, year)
+    return [Problem(p.rule, p.message, p.fix, p.column, p.person_id, p.year, counts[key]) for key, p in first.items()]
+
+
+class _Bounds(dict[str, Any]):
+    def __missing__(self, key: str) -> str:
+        return "what the schema under /docs allows"
+
+
+def _short(part: object) -> str:
+    text = str(part)
+    return text if len(text) <= _PLACE and text.isprintable() else "(unprintable name)"
+
+
+def _place(location: Sequence[str | int], body: Any) -> tuple[str | None, int | None]:
+    """The person_id and year at a location such as `persons, 3, history, 2, earnings`."""
+    person = _at(_at(body, "persons"), location[1]) if len(location) > 1 and location[0] == "persons" else None
+    row = _at(_at(person, "history"), location[3]) if len(location) > 3 and location[2] == "history" else None
+    person_id, year = _at(person, "person_id"), _at(row, "year")
+    named = _short(person_id) if isinstance(person_id, (str, int)) and not isinstance(person_id, bool) else None
+    return named, year if isinstance(year, int) and 1000 <= year <= 9999 else None
+
+
+def _at(container: Any, key: Any) -> Any:
+    try:
+        return container[key]
+    except (KeyError, IndexError, TypeError):
+        return None
+
+
+async def _on_saga_error(_: Request, error: SagaError) -> JSONResponse:
+    return problem_for(error)
+
+
+async def _on_http_problem(_: Request, error: HTTPProblem) -> JSONResponse:
+    detail = " ".join(str(problem) for problem in error.problems) or error.title
+    return problem_response(error.status, error.slug, error.title, detail, error.problems, error.headers)
+
+
+async def _on_http_exception(_: Request, error: HTTPException) -> JSONResponse:
+    title = HTTPStatus(error.status_code).phrase
+    detail = {404: "There is nothing at this address; /docs lists what there is", 405: "This address does not take this method"}
+    return problem_response(
+        error.status_code, f"http-{error.status_code}", title, detail.get(error.status_code, title), headers=error.headers
+    )
+
+
+async def _on_validation_error(_: Request, error: RequestValidationError) -> JSONResponse:
+    return problem_response(422, "request", "The request has the wrong shape", "See `problems`", shape_problems(error.errors(), error.body))
+
+
+def install(app: FastAPI) -> None:
+    """Register the handlers, so that no error leaves the service in another format."""
+    app.exception_handler(SagaError)(_on_saga_error)
+    app.exception_handler(HTTPProblem)(_on_http_problem)
+    app.exception_handler(HTTPException)(_on_http_exception)
+    app.exception_handler(RequestValidationError)(_on_validation_error)

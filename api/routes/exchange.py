@@ -1,0 +1,69 @@
+"""What the two forecasting endpoints share: a body in any format becomes a panel, a table or a JSON document goes back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import anyio.to_thread
+import polars as pl
+from fastapi import Request, Response
+
+from api import limits
+from api.bodies import JSON, TABLES, Call, encode_table, media_type, parse_json, parse_table
+from api.problems import HTTPProblem
+from api.routes.responses import json_response
+from api.schemas import Options
+from api.service import People, Service, people_of
+from saga.errors import Problem
+from saga.forecaster import level_name
+
+Chosen = TypeVar("Chosen", bound=Options)
+
+
+async def receive(
+    request: Request, service: Service, in_body: type[Chosen], in_query: type[Options], *, canonical: Callable[[Any], Any]
+) -> tuple[Any, People]:
+    """The options and the people of a call. `in_body` models a JSON body, `in_query` the options beside a Parquet or Arrow body;
+    `canonical` checks the options before the panel is built."""
+    kind = media_type(request.headers.get("content-type"))
+    if kind not in (JSON, *TABLES):
+        fix = f"Set Content-Type to {', '.join((JSON, *TABLES))}"
+        raise HTTPProblem(415, "media-type", "The type of the body is not known", [Problem("content-type", "Not a known type", fix)])
+    query = request.query_params.multi_items()
+    if kind == JSON and query:
+        problem = Problem("query", "A JSON call has no query parameters", "Put the options into the body")
+        raise HTTPProblem(422, "request", "The request has the wrong shape", [problem])
+    forecaster, settings = service.forecaster, service.settings
+    body = await limits.read_body(request, max_bytes=settings.max_body_bytes, seconds=settings.body_seconds)
+
+    def prepare() -> tuple[Any, People]:
+        most = settings.max_persons
+        call: Call[Any] = parse_json(body, in_body, most) if kind == JSON else parse_table(body, kind, query, in_query, most)
+        canonical(call.options)
+        return call.options, people_of(forecaster, call)
+
+    return await anyio.to_thread.run_sync(prepare)
+
+
+async def answer(request: Request, table: pl.DataFrame, provenance: Mapping[str, Any], nested: Callable[[], Mapping[str, Any]]) -> Response:
+    """The table as Parquet or Arrow where `Accept` asks for one, else `nested()` as JSON beside the provenance."""
+    accepted = media_type(request.headers.get("accept"))
+    if accepted in TABLES:
+        return Response(await anyio.to_thread.run_sync(encode_table, table, accepted, provenance), media_type=accepted)
+    return await anyio.to_thread.run_sync(lambda: json_response({"provenance": provenance, **nested()}))
+
+
+def quantiles(row: Mapping[str, Any], levels: Sequence[float]) -> dict[str, Any]:
+    """The q.. columns of a row by level: {"0.05": ...}."""
+    return {f"{level:g}": row[f"q{level_name(level)}"] for level in levels}
+
+
+def interval(row: Mapping[str, Any], level: float, reason: Callable[[str], str]) -> dict[str, Any]:
+    """The interval columns of a row at one coverage; `reason` explains its guarantee."""
+    name = level_name(level)
+    guarantee = row[f"guarantee_{name}"]
+    ends = {"coverage": level, "lower": row[f"lower_{name}"], "upper": row[f"upper_{name}"]}
+    # A lifetime's table has no such column: a sum of years is not published as {0} and an interval.
+    zero = {"includes_zero": row[f"includes_zero_{name}"]} if f"includes_zero_{name}" in row else {}
+    return {**ends, **zero, "guarantee": guarantee, "reason": reason(guarantee)}

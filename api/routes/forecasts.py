@@ -1,0 +1,69 @@
+"""`POST /v1/forecasts`: the distribution of each person's earnings, year by year."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import polars as pl
+from fastapi import APIRouter, Request, Response
+
+from api import limits
+from api.routes.exchange import answer, interval, quantiles, receive
+from api.routes.responses import computing, request_body
+from api.schemas import ForecastOptions, ForecastRequest, ForecastResponse
+from api.service import People, Served
+from saga import options
+from saga.calibrators import reason
+
+router = APIRouter(prefix="/v1", tags=["forecasts"])
+
+
+@router.post(
+    "/forecasts",
+    summary="Forecast earnings 1 to 30 years ahead",
+    response_model=ForecastResponse,
+    responses=computing(),
+    openapi_extra=request_body("ForecastRequest"),
+)
+async def forecasts(request: Request, service: Served) -> Response:
+    """Persons in, one distribution a person and horizon out, until age 64; the origin is a person's last year.
+
+    A Parquet or Arrow body holds the columns of a panel, and the options are query parameters then (`horizons=1,5,10`). `Accept` chooses
+    the format of the answer; a table is one row a person and horizon, sorted by person.
+    """
+    chosen, people = await receive(request, service, ForecastRequest, ForecastOptions, canonical=_levels)
+    levels, forecaster = _levels(chosen), service.forecaster
+    run: dict[str, Any] = {"paths": chosen.paths, "seed": chosen.seed, "scenario": chosen.scenario_source()}
+    persons, years = len(people.person_ids), levels["horizons"][-1]
+    limits.check_work(persons, chosen.paths, years, service.settings.max_work)
+    table = await service.slot.run(request, lambda: forecaster.forecast(people.panel, **levels, **run))
+    service.computed("forecasts", persons, chosen.paths, years)
+    provenance = forecaster.provenance(**run) | people.account()
+    return await answer(request, table, provenance, lambda: {"forecasts": _nested(table, people, levels)})
+
+
+def _levels(chosen: ForecastOptions) -> dict[str, Any]:
+    return {
+        "horizons": options.check_horizons(chosen.horizons),
+        "coverage": options.check_coverage(chosen.coverage),
+        "quantiles": options.check_quantiles(chosen.quantiles),
+    }
+
+
+def _nested(table: pl.DataFrame, people: People, levels: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """The forecast table by person, in the order of the request. Who turns 65 before the first horizon has an origin but no horizon."""
+    horizons: dict[str, list[dict[str, Any]]] = {person: [] for person in people.person_ids}
+    for row in table.iter_rows(named=True):
+        horizons[row["person_id"]].append(
+            {
+                "h": row["horizon"],
+                "year": row["year"],
+                "mean": row["mean"],
+                "p_zero": row["p_zero"],
+                "quantiles": quantiles(row, levels["quantiles"]),
+                "intervals": [interval(row, level, reason) for level in levels["coverage"]],
+            }
+        )
+    origin = dict(people.panel.frame.group_by("person_id").agg(pl.col("year").max()).iter_rows())
+    return [{"person_id": person, "origin_year": origin[person], "horizons": horizons[person]} for person in people.person_ids]

@@ -1,0 +1,37 @@
+"""Is it alive, is it ready, how much has it done; and the way from `/` to the documentation."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+from fastapi.responses import JSONResponse, RedirectResponse
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from api.routes.responses import problems
+from api.service import Served
+
+open_router = APIRouter(tags=["health"])
+router = APIRouter(tags=["health"])
+
+
+@open_router.get("/livez", summary="The process answers")
+async def livez() -> JSONResponse:
+    """200 as long as the process answers; says nothing about the bundle."""
+    return JSONResponse({"status": "alive"})
+
+
+@open_router.get("/readyz", summary="The bundle is verified and has forecast once", responses=problems(503))
+async def readyz(service: Served) -> JSONResponse:
+    """200 once every file of the bundle matched its hash and a first forecast ran, 503 before and when it cannot be trusted."""
+    return JSONResponse({"status": "ready", "bundle": service.forecaster.bundle.digest})
+
+
+@open_router.get("/", include_in_schema=False)
+async def root() -> RedirectResponse:
+    """To the documentation."""
+    return RedirectResponse("/docs")
+
+
+@router.get("/metrics", summary="Counters for Prometheus", responses=problems(401))
+async def metrics(service: Served) -> Response:
+    """Prometheus text format: calls, seconds, persons, simulated path-years."""
+    return Response(service.metrics.text(), media_type=CONTENT_TYPE_LATEST)

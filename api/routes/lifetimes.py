@@ -1,0 +1,94 @@
+"""`POST /v1/lifetimes`: present values of each person's remaining working life, and of the persons of a call together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+from fastapi import APIRouter, Request, Response
+
+from api import limits
+from api.routes.exchange import answer, interval, quantiles, receive
+from api.routes.responses import computing, request_body
+from api.schemas import LifetimeOptions, LifetimeRequest, LifetimeResponse
+from api.service import Served
+from saga import options
+from saga.forecaster import Lifetimes
+from saga.panel import Panel
+
+router = APIRouter(prefix="/v1", tags=["lifetimes"])
+
+_BINS = 24
+_REASONS = {"extrapolated": "Quantiles of the calibrated paths; their sum was not calibrated against observed lifetimes"}
+
+
+@router.post(
+    "/lifetimes",
+    summary="Present value of the earnings of a working life",
+    response_model=LifetimeResponse,
+    responses=computing(),
+    openapi_extra=request_body("LifetimeRequest"),
+)
+async def lifetimes(request: Request, service: Served) -> Response:
+    """Sum over the years after the origin, up to `to_age`, of earnings / (1 + rate)^(year - origin), for persons resident until then.
+
+    `population` is over the persons of this call: each statistic is taken across persons future by future, since path k of every person
+    lives in the same economy, then averaged; `mc_error` is the Monte-Carlo error of that average. A
+    Parquet or Arrow answer is one row a person.
+    """
+    chosen, people = await receive(request, service, LifetimeRequest, LifetimeOptions, canonical=_terms)
+    terms, forecaster = _terms(chosen), service.forecaster
+    run: dict[str, Any] = {"paths": chosen.paths, "seed": chosen.seed, "scenario": chosen.scenario_source()}
+    persons, years = len(people.person_ids), _years(people.panel, chosen.to_age)
+    limits.check_work(persons, chosen.paths, years, service.settings.max_work)
+    result = await service.slot.run(request, lambda: forecaster.lifetime(people.panel, **terms, **run))
+    service.computed("lifetimes", persons, chosen.paths, years)
+    provenance = forecaster.provenance(**run) | people.account()
+    return await answer(request, result.table, provenance, lambda: _nested(result, people.person_ids, terms))
+
+
+def _terms(chosen: LifetimeOptions) -> dict[str, Any]:
+    to_age, from_age = options.check_ages(chosen.to_age, chosen.from_age)
+    return {
+        "rate": options.check_rate(chosen.rate),
+        "to_age": to_age,
+        "from_age": from_age,
+        "tax": options.check_tax(chosen.tax),
+        "coverage": options.check_coverage(chosen.coverage),
+        "quantiles": options.QUANTILES,
+    }
+
+
+def _years(panel: Panel, to_age: int) -> int:
+    """Years to simulate for the youngest person."""
+    last = panel.frame.group_by("person_id").agg(age=(pl.col("year") - pl.col("birth_year")).max())
+    return max(1, to_age - int(last["age"].to_numpy().min()))
+
+
+def _nested(result: Lifetimes, person_ids: Sequence[str], terms: dict[str, Any]) -> dict[str, Any]:
+    rows = {row["person_id"]: (row, values) for row, values in zip(result.table.iter_rows(named=True), result.values, strict=True)}
+    statistics = {row.pop("statistic"): row for row in result.population.iter_rows(named=True)}
+    return {
+        "lifetimes": [_person(*rows[person], terms) for person in person_ids],
+        "population": {"persons": len(person_ids), **statistics},
+    }
+
+
+def _person(row: dict[str, Any], values: np.ndarray[Any, Any], terms: dict[str, Any]) -> dict[str, Any]:
+    counts, edges = np.histogram(values, bins=_BINS)
+    present_value = {
+        "mean": row["mean"],
+        "mc_error": float(values.std(ddof=1) / len(values) ** 0.5),
+        "quantiles": quantiles(row, terms["quantiles"]),
+        "intervals": [interval(row, level, _REASONS.__getitem__) for level in terms["coverage"]],
+        "histogram": {"edges": edges.tolist(), "shares": (counts / len(values)).tolist()},
+    }
+    taxed = {"rule": terms["tax"], "tax_mean": row["tax_mean"], "net_mean": row["net_mean"]} if terms["tax"] != "none" else None
+    return {
+        **{name: row[name] for name in ("person_id", "origin_year", "to_age", "rate")},
+        "from_age": terms["from_age"],
+        "present_value": present_value,
+        "tax": taxed,
+    }

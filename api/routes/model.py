@@ -1,0 +1,42 @@
+"""What forecasts, and what it can be told: `GET /v1/model` and `GET /v1/variables`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Response
+
+from api.routes.responses import json_response, problems
+from api.schemas import ModelCard, Variables
+from api.service import Served
+from saga.bundle import describe_schema
+
+router = APIRouter(prefix="/v1", tags=["model"])
+
+
+@router.get("/model", summary="The model behind the forecasts", response_model=ModelCard, responses=problems(401, 503))
+async def model(service: Served) -> Response:
+    """The bundle by its digests, its configuration, the coverages it is calibrated for, its training record and its model card."""
+    forecaster = service.forecaster
+    bundle, transforms = forecaster.bundle, forecaster.transforms
+    content: dict[str, Any] = {
+        "bundle": bundle.digest,
+        "calibration": bundle.calibration_digest,
+        "code_version": bundle.code_version,
+        "seed": bundle.manifest["seed"],
+        "command": bundle.manifest["command"],
+        "parameters": bundle.parameters,
+        "currency": transforms.currency,
+        "price_year": transforms.price_year,
+        "coverage": list(forecaster.calibrator.levels),
+        "config": bundle.config,
+        "metrics": bundle.metrics,
+        "card": bundle.card,
+    }
+    return json_response(content)
+
+
+@router.get("/variables", summary="The columns that a person may have", response_model=Variables, responses=problems(401))
+async def variables() -> Response:
+    """Each column with its meaning, unit, codes and range, from the one column table; and the ages and price year of a panel."""
+    return json_response(describe_schema())

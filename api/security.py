@@ -1,0 +1,148 @@
+"""Bearer keys: made once, kept as hashes in a file, compared in constant time.
+
+A key is 256 random bits, so one round of SHA-256 is enough: there is no dictionary to try. Without a key file the
+service answers everyone who can reach it, which is why it then listens on loopback only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import hmac
+import ipaddress
+import re
+import secrets
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from fastapi import Depends, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from api.problems import HTTPProblem
+from saga.errors import Problem, UsageError
+
+_LINE = re.compile(r"^(?P<name>[A-Za-z0-9._-]{1,64})\s+sha256:(?P<digest>[0-9a-f]{64})$")
+_NAME = re.compile(r"^[A-Za-z0-9._-]{1,64}$")
+
+
+def _digest(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+def new_key(name: str) -> tuple[str, str]:
+    """Make a key for `name`: the key itself (show it once, it is not kept) and the line for the key file.
+
+    Raises UsageError where the name is not 1 to 64 letters, digits, dots, dashes or underscores.
+    """
+    if not _NAME.match(name):
+        fix = "Use 1 to 64 letters, digits, dots, dashes or underscores"
+        raise UsageError("The name of the key cannot be written to the key file", [Problem("key-name", "Name not allowed", fix)])
+    key = f"saga_{secrets.token_urlsafe(32)}"
+    return key, f"{name} sha256:{_digest(key)}"
+
+
+@dataclass(frozen=True)
+class Keyring:
+    """Name of the holder -> SHA-256 of the key."""
+
+    digests: Mapping[str, str]
+
+    def holder(self, key: str) -> str | None:
+        """Who holds this key, or None. Looks at every entry, so time tells nothing about which one matched."""
+        digest = _digest(key)
+        found = None
+        for name, known in self.digests.items():
+            if hmac.compare_digest(digest, known):
+                found = name
+        return found
+
+
+def read_keys(path: Path | None) -> Keyring | None:
+    """The keys of a file, None for no file. Blank lines and lines that start with # are skipped.
+
+    Raises UsageError naming the line (never its text) where the file cannot be read, has no key or a line is malformed.
+    """
+    if path is None:
+        return None
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError("The key file cannot be read", [Problem("key-file", type(error).__name__, "Give a readable UTF-8 file")]) from None
+    digests: dict[str, str] = {}
+    problems: list[Problem] = []
+    for number, line in enumerate(lines, start=1):
+        text = line.strip()
+        if not text or text.startswith("#"):
+            continue
+        match = _LINE.match(text)
+        if match is None:
+            problems.append(
+                Problem("key-line", f"Line {number} is not `NAME sha256:HEX`", "Make one with `python -m api.security new NAME`")
+            )
+        elif match["name"] in digests:
+            problems.append(Problem("key-twice", f"Line {number} repeats a name", "Give each key its own name"))
+        else:
+            digests[match["name"]] = match["digest"]
+    if not digests and not problems:
+        problems.append(Problem("key-none", "The file holds no key", "Make one with `python -m api.security new NAME`"))
+    if problems:
+        raise UsageError("The key file is not valid", problems)
+    return Keyring(digests)
+
+
+def is_loopback(host: str) -> bool:
+    """True where only this machine can reach the address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def check_exposure(host: str, keys: Path | None) -> None:
+    """Refuse to listen beyond this machine without keys: raises UsageError that says how to mend it."""
+    if keys is None and not is_loopback(host):
+        fix = "Make a key with `python -m api.security new NAME`, write its line to a file and pass that file, or listen on 127.0.0.1"
+        raise UsageError(
+            "The service does not listen beyond this machine without keys",
+            [Problem("keys-required", "The address can be reached from other machines", fix)],
+        )
+
+
+_bearer = HTTPBearer(auto_error=False, description="A key made with `python -m api.security new NAME`; not needed on loopback without keys")
+
+
+def require_key(request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> None:
+    """Dependency of every endpoint with data: 401 unless the call carries a known key, or the service has no keys."""
+    keyring: Keyring | None = request.app.state.keyring
+    if keyring is None:
+        return
+    if given is None:
+        raise _unauthorised('Bearer realm="saga"', "The call carries no key", "Send the header `Authorization: Bearer KEY`")
+    if keyring.holder(given.credentials) is None:
+        raise _unauthorised('Bearer realm="saga", error="invalid_token"', "The key is not known", "Ask the operator for a key")
+
+
+def _unauthorised(challenge: str, message: str, fix: str) -> HTTPProblem:
+    return HTTPProblem(401, "unauthorised", "A key is needed", [Problem("key", message, fix)], headers={"WWW-Authenticate": challenge})
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """`python -m api.security new NAME`: print a new key (once) and the line for the key file."""
+    parser = argparse.ArgumentParser(prog="python -m api.security", description="Make a bearer key for the service.")
+    parser.add_subparsers(dest="command", required=True).add_parser("new", help="make a key").add_argument("name", help="who will hold it")
+    try:
+        key, line = new_key(parser.parse_args(arguments).name)
+    except UsageError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    sys.stdout.write(f"Key, shown only now:   {key}\nLine for the key file: {line}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

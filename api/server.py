@@ -1,0 +1,61 @@
+"""`saga serve`: one process that listens, loads the bundle and says how to ask it for a forecast."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from api.app import create_app
+from api.example import curl
+from api.service import example_scale
+from api.settings import Settings
+from saga.errors import Problem, UsageError
+from saga.forecaster import Forecaster
+
+
+def serve(
+    *,
+    bundle: str | Path | None = None,
+    host: str | None = None,
+    port: int | None = None,
+    keys: str | Path | None = None,
+    threads: int | None = None,
+    say: Callable[[str], Any] = sys.stdout.write,
+) -> None:
+    """Serve until interrupted. What is None comes from the environment (`SAGA_...`) or the defaults of `Settings`.
+
+    Prints the URL and a ready-made curl through `say` once a first forecast has run. Raises UsageError where the port is taken, the
+    key file is not valid or the address needs keys; BundleError is for /readyz to tell (a restart loop would hide it).
+    """
+    given = {"bundle": bundle, "host": host, "port": port, "keys": keys, "threads": threads}
+    settings = Settings(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
+
+    def announce(forecaster: Forecaster) -> None:
+        command = curl(url, keyed=settings.keys is not None, scale=example_scale(forecaster))
+        say(f"SAGA is ready at {url} (documentation at {url}/docs). Try:\n\n{command}\n\n")
+
+    app = create_app(settings, announce=announce)
+    with _listen(settings.host, settings.port) as listener:
+        name = f"[{settings.host}]" if ":" in settings.host else settings.host
+        url = f"http://{name}:{listener.getsockname()[1]}"
+        # uvicorn's own log would print the query of each call and the message of an exception; ours prints neither.
+        config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=30)
+        uvicorn.Server(config).run(sockets=[listener])
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """A listening socket, bound before anything is loaded so that a taken port is said at once."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError as error:
+        problem = Problem("listen", f"The system says: {error.strerror}", "Pick another address with --host or another port with --port")
+        raise UsageError(f"Cannot listen on {host}, port {port}", [problem]) from None
+    return listener

@@ -1,0 +1,29 @@
+"""What a deployment may set, by argument or by environment variable with the prefix `SAGA_`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from saga.options import default_bundle
+
+
+class Settings(BaseSettings):
+    """Settings of one service process; `SAGA_BUNDLE=/data/bundle` and so on override the defaults."""
+
+    model_config = SettingsConfigDict(env_prefix="SAGA_", extra="forbid")
+
+    bundle: Path = Field(default_factory=default_bundle, description="Bundle directory to forecast from")
+    host: Annotated[str, Field(description="Address to listen on; anything but loopback needs `keys`")] = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535, description="Port to listen on; 0 picks a free one")] = 8000
+    keys: Annotated[Path | None, Field(description="File of hashed bearer keys, one `NAME sha256:HEX` a line")] = None
+    threads: Annotated[int | None, Field(ge=1, description="Threads of one forecast; default: all cores")] = None
+    max_persons: Annotated[int, Field(ge=1, description="Most persons in one call")] = 1_000
+    max_work: Annotated[int, Field(ge=1, description="Most persons x paths x years in one call")] = 6_000_000
+    max_body_bytes: Annotated[int, Field(ge=1, description="Largest request body")] = 32 * 2**20
+    body_seconds: Annotated[float, Field(gt=0, description="Longest time a client may take to send its body")] = 60.0
+    queue: Annotated[int, Field(ge=0, description="Calls that may wait for the compute slot; more get 503")] = 8
+    queue_seconds: Annotated[float, Field(gt=0, description="Longest wait for the compute slot before 503")] = 30.0
