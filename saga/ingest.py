@@ -62,12 +62,12 @@ def read_panel(
     present = tuple(name for name in NAMES if name in ours.columns)
     _require_columns(present, found, mapped)
     typed, unreadable = _typed(ours, present)
-    outside = typed.select(outside_ages()).to_series()
-    excluded = {"age-range": int(outside.sum())} if outside.any() else {}
-    kept = in_order(typed.filter(~outside) if excluded else typed)
-    _require_rows(kept, f"all {typed.height} rows are outside ages {MIN_AGE}-{MAX_AGE}" if typed.height else "there is no row")
-
-    broken = violations(kept, present, _inside(unreadable, kept))
+    _require_rows(typed, "there is no row")
+    typed = in_order(typed)
+    broken = violations(typed, present, unreadable)
+    kept, broken = _inside_ages(typed, broken)
+    _require_rows(kept, f"all {typed.height} rows are outside ages {MIN_AGE}-{MAX_AGE}")
+    set_aside = typed.height - kept.height
     if broken.height and rejected is not None:
         _write_rejected(rejected, found.frame, broken)
     if broken.height and on_error == "fail":
@@ -86,7 +86,7 @@ def read_panel(
         macro=mapped.macro,
         present=present,
         ignored=found.unread,
-        excluded=excluded,
+        excluded={"age-range": set_aside} if set_aside else {},
         dropped=dropped,
         nulled=nulled,
     )
@@ -138,9 +138,16 @@ def _typed(ours: pl.DataFrame, present: Sequence[str]) -> tuple[pl.DataFrame, di
     return pl.DataFrame([numbers, *columns]), unreadable
 
 
-def _inside(unreadable: dict[str, pl.Series], kept: pl.DataFrame) -> dict[str, pl.Series]:
-    rows = {name: bad.filter(bad.is_in(kept["row"].implode())) for name, bad in unreadable.items()}
-    return {name: bad for name, bad in rows.items() if bad.len()}
+def _inside_ages(typed: pl.DataFrame, broken: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The rows at ages that a panel covers, and what they break.
+
+    A mistake about a person may lie in the birth year itself, so rows that take part in one are not set aside by age.
+    """
+    of_person = broken.filter(pl.col("rule").is_in([name for name, rule in RULES.items() if rule.of_person]))["row"]
+    outside = typed.select(outside_ages() & ~pl.col("row").is_in(of_person.implode())).to_series()
+    if not outside.any():
+        return typed, broken
+    return typed.filter(~outside), broken.join(typed.filter(outside).select("row"), on="row", how="anti")
 
 
 def _account(broken: pl.DataFrame) -> dict[str, int]:
