@@ -1,0 +1,46 @@
+"""A small real product for the batch engine, in a module that worker processes can import: the last known earnings, with keyed noise."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from saga.keyed import uniform_each
+from saga.panel import Panel
+
+
+@dataclass(frozen=True)
+class Carry:
+    """Two rows a person. `seconds` is the time that a partition takes; `fault` is a person that the product loses."""
+
+    seed: int = 0
+    seconds: float = 0.0
+    fault: str = ""
+
+    def describe(self) -> dict[str, Any]:
+        return {"product": "carry", "seed": self.seed}
+
+    def open(self) -> CarryProduct:
+        return CarryProduct(self)
+
+
+class CarryProduct:
+    def __init__(self, recipe: Carry) -> None:
+        self.recipe = recipe
+        self.provenance: Mapping[str, Any] = {"seed": recipe.seed}
+
+    def obstacles(self, panel: Panel) -> dict[str, str]:
+        last = panel.frame.group_by("person_id").agg(pl.col("earnings").is_not_null().any())
+        return dict.fromkeys(last.filter(~pl.col("earnings"))["person_id"], "no-earnings")
+
+    def __call__(self, panel: Panel) -> pl.DataFrame:
+        time.sleep(self.recipe.seconds)
+        last = panel.frame.group_by("person_id", maintain_order=True).agg(pl.col("earnings").drop_nulls().last())
+        last = last.filter(pl.col("person_id") != self.recipe.fault)
+        noise = pl.Series("noise", uniform_each(last["person_id"], "carry", self.recipe.seed))
+        table = last.with_columns(noise, horizon=pl.lit([1, 2])).explode("horizon")
+        return table.select("person_id", "horizon", mean=pl.col("earnings") * (1 + pl.col("noise")) / pl.col("horizon"))
