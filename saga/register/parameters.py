@@ -1,0 +1,193 @@
+"""The register's parameters, one dataclass a module, with the source of each value beside it.
+
+Marks: [V] read in a public source, [M] from the literature by memory (a target band, not a quotation), [C] set so that the
+simulated moments fall near [V] and [M] figures. No value was chosen by looking at a forecasting model's score.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class EconomyParameters:
+    """Future macro process and the flows that a given unemployment rate implies (fractions a year)."""
+
+    # Annual law of motion after 2022: two-state recession regime, mean-reverting unemployment, real wages, inflation.
+    # Long-run means: unemployment about 7.5 % (mean 2000-2022 [V]), real wage growth 1.3 % (2010-19: 1.2 % [V]), inflation 2 %
+    # (the central bank's target [V]).
+    recession_start: float = 0.09  # three downturns (1991, 2008, 2020) in 33 years [V]
+    recession_end: float = 0.45  # mean length just above two years, as 1991-93 and 2008-09 [V]
+    recession_rise: float = 0.017  # points of unemployment a year in a downturn; 1991-93: 2.5, 2009: 2.1, 2020: 1.6 [V]
+    unemployment_mean: float = 0.068
+    unemployment_reversion: float = 0.28
+    unemployment_momentum: float = 0.30
+    unemployment_sd: float = 0.005
+    growth_mean: float = 0.013
+    growth_on_unemployment: float = -0.35
+    growth_on_inflation: float = -0.45  # nominal wages lag a price surprise: 2022 [V]
+    growth_sd: float = 0.009
+    inflation_mean: float = 0.02
+    inflation_persistence: float = 0.55
+    inflation_on_unemployment: float = -0.20
+    inflation_sd: float = 0.009
+    # Before 1990 (burn-in of lives only): the 1970-89 averages.
+    past_unemployment: float = 0.022
+    past_growth: float = 0.005  # 1970-95: 0.5 % a year [V]
+    past_inflation: float = 0.078  # 1980-89 [V]
+    # Flow accounting: job finding falls with unemployment, job loss closes the identity u' = u (1 - f) + (1 - u) s.
+    finding_at_two: float = 0.72  # yearly exit probability of the newly unemployed when unemployment is 2 % [C]
+    finding_slope: float = 2.5  # fall of that probability for a rise of unemployment by 1.0 (100 points) [C]
+    finding_floor: float = 0.35
+    loss_floor: float = 0.012
+    loss_scale: float = 0.48  # part of all job separations that end in unemployment and are not entrants' [C]
+
+
+@dataclass(frozen=True)
+class PopulationParameters:
+    """Cohorts, migration, death and family (hazards a year)."""
+
+    # Gompertz death hazards, log hazard at 40 in 2010 and slope over age: life tables, men .0011 at 40 and .011 at 64 [M].
+    death_level: tuple[float, float] = (-6.80, -7.40)  # men, women
+    death_slope: tuple[float, float] = (0.0955, 0.1010)
+    death_trend: float = -0.016
+    death_by_education: tuple[float, ...] = (1.5, 1.1, 0.85, 0.65)  # gradient of the size found in Nordic registers [M]
+    # Immigration: persons a year relative to one native cohort, spread over ages; foreign-born 20 % of the population in 2022 [M].
+    immigration_age_mean: float = 27.0
+    immigration_age_sd: float = 12.0
+    emigration_native: float = 0.0020
+    emigration_young: float = 0.0060  # extra, natives 19-33
+    emigration_foreign: tuple[float, ...] = (0.0, 0.045, 0.040, 0.012, 0.010, 0.050, 0.020, 0.012)  # first five years, by region [M]
+    temporary_share: float = 0.45
+    temporary_return: float = 0.55
+    county_move_at_20: float = 0.055  # between counties; falls with age [M]
+    county_move_fall: float = 0.085
+    # Families: first-birth age 26 (1990) to 29.5 (2020) [M]; childless at 45: women 12.5-14.3 %, men at 55 17.6-20.7 % [V].
+    first_birth_age: tuple[float, float] = (26.0, 29.5)
+    first_birth_sd: float = 5.6
+    first_birth_peak: float = 0.21
+    father_lag: float = 2.4
+    by_education: tuple[float, ...] = (-2.5, -1.0, 0.8, 2.4)  # years on the age at first birth [M]
+    second_birth: tuple[float, ...] = (0.01, 0.13, 0.31, 0.26, 0.16, 0.10, 0.07, 0.05, 0.03, 0.02)  # by years since the first
+    third_scale: float = 0.30
+    fourth_scale: float = 0.22
+    never_wants: tuple[float, float] = (0.11, 0.05)  # men, women [C]
+    partner_peak: float = 0.17
+    marriage: float = 0.07
+    marriage_with_children: float = 0.10
+    separation_cohabiting: float = 0.055
+    separation_married: float = 0.016
+    repartnering: float = 0.09
+    assortative: float = 0.35  # correlation of spouses' earnings levels [M]
+
+
+@dataclass(frozen=True)
+class EducationParameters:
+    """Shares of final attainment by birth year and sex; timing of study."""
+
+    cohorts: tuple[int, ...] = (1926, 1935, 1945, 1955, 1965, 1975, 1985, 2006)
+    # Long tertiary (3 years or more): 1945 17/15 ... 1985 43/29 [M]; the 2019 table for 20-64 in all: women 32, men 21.5 % [V].
+    long_women: tuple[float, ...] = (0.07, 0.10, 0.17, 0.22, 0.26, 0.38, 0.44, 0.46)
+    long_men: tuple[float, ...] = (0.08, 0.11, 0.15, 0.17, 0.19, 0.27, 0.29, 0.31)
+    short_women: tuple[float, ...] = (0.05, 0.07, 0.11, 0.14, 0.17, 0.18, 0.18, 0.18)
+    short_men: tuple[float, ...] = (0.05, 0.07, 0.10, 0.13, 0.16, 0.17, 0.17, 0.17)
+    # Compulsory only: 1945 35, 1955 20, 1965 12, 1975 9, 1985 10 % [M]; women less, men more after 1960 (2019 table [V]).
+    compulsory_women: tuple[float, ...] = (0.64, 0.52, 0.35, 0.19, 0.10, 0.07, 0.08, 0.09)
+    compulsory_men: tuple[float, ...] = (0.60, 0.50, 0.35, 0.21, 0.14, 0.11, 0.12, 0.12)
+    ability_correlation: float = 0.35  # of attainment with the earnings level [C]
+    tertiary_start_spread: float = 2.6  # years after 19
+    adult_return: float = 0.012  # share a year of 21-40 who go back to school, twice that in 1997-2002 (Knowledge Lift [M])
+
+
+@dataclass(frozen=True)
+class CareerParameters:
+    """Labour states, wages and shocks. Logs unless said otherwise."""
+
+    base: float = 12.98  # log full-time yearly pay of the reference person at the wage level of 2022 (SEK) [C]
+    education_premium: tuple[float, ...] = (-0.03, 0.0, 0.03, 0.06)  # within occupation; +25 % tertiary in all [V]
+    experience_gain: tuple[float, ...] = (0.20, 0.25, 0.30, 0.36)
+    experience_years: float = 9.0
+    late_decline: float = 0.004  # a year of experience beyond 28
+    women: float = -0.035  # beyond jobs, experience and care; unexplained gap 4.7 % (2022) [V], larger before
+    women_trend: float = 0.0012
+    region_gap: tuple[float, ...] = (0.0, -0.03, -0.06, -0.13, -0.17, -0.03, -0.12, -0.15)
+    region_assimilation: float = 12.0  # years over which two thirds of the entry gap (1.6 x the lasting one) closes [M]
+    ability_sd: float = 0.15
+    slope_sd: float = (
+        0.0045  # of the yearly growth rate (heterogeneous profiles: Guvenen 2009; GKOS 2021 sigma_beta .196 a decade in the US)
+    )
+    slope_correlation: float = 0.35
+    # Pareto top: log pay above `top_start` is stretched quadratically; a Gaussian tail so becomes exponential in logs, that is
+    # Pareto, with index about 1 / (2 top_stretch sd^2). Top-1 % mean over P90 is 3.34 in 2020 [V].
+    top_start: float = 0.42
+    top_stretch: float = 0.95
+    # Persistent shock: rho and a two-normal mixture whose weight and mean depend on age, rank and the cycle (GKOS 2021;
+    # Busch et al. 2022: skewness is procyclical, variance flat).
+    persistence: float = 0.965
+    small_shock_sd: float = 0.030
+    large_shock_sd: float = 0.16
+    large_shock_share: float = 0.08
+    large_shock_mean: float = -0.015
+    large_shock_cycle: float = -4.0  # per point (1.0) of rise in unemployment
+    # Transitory: overtime, bonus, unpaid days.
+    quiet_sd: float = 0.030
+    loud_sd: float = 0.30
+    loud_share: float = 0.12
+    # Scars of job loss: about 10-15 % at first and 5 % after ten years (Jacobson, LaLonde & Sullivan 1993; Eliason & Storrie 2006 [M]).
+    scar_loss: float = 0.05
+    scar_per_year: float = 0.10
+    scar_fade: float = 0.90
+    # Child penalty: Sweden about 26 % in the long run (Kleven et al. 2019 [M]); through hours, lost experience and this wage term.
+    care_first: float = 0.075
+    care_later: float = 0.030
+    care_fade: float = 0.985
+    # Separation and finding multipliers by education; the cycle hits men, the young and the foreign-born more [V, qualitative].
+    loss_by_education: tuple[float, ...] = (1.45, 1.05, 0.80, 0.62)
+    loss_foreign: float = 1.45
+    loss_young: float = 1.7
+    finding_by_education: tuple[float, ...] = (0.75, 1.0, 1.12, 1.2)
+    finding_by_region: tuple[float, ...] = (1.0, 0.95, 0.85, 0.62, 0.50, 0.8, 0.68, 0.52)
+    duration_dependence: float = 0.20
+    to_outside: float = 0.08  # of the unemployed, a year
+    outside_finding: float = 0.20
+    outside_duration: float = 0.28
+    quit_outside: float = 0.007
+    # Disability: era follows inflow into disability pension, high to 2004 and halved by the reform of 2008 [M].
+    disability_at_45: float = 0.0045
+    disability_slope: float = 0.075
+    # Early retirement a year at 55-59, 60-64; higher in the 1990s [M].
+    retirement: tuple[float, ...] = (0.006, 0.007, 0.009, 0.011, 0.014, 0.038, 0.050, 0.060, 0.075, 0.09)
+    sickness_share: tuple[float, float] = (0.065, 0.105)  # men, women with a paid spell in a year [M]
+    # Part time: share of employees, men and women; more with young children, the very young and in care and retail [M].
+    part_time: tuple[float, float] = (0.06, 0.15)
+    part_time_mother: float = 0.20
+    job_change_at_25: float = 0.17
+    job_change_fall: float = 0.040
+    promotion: float = 0.007
+
+
+@dataclass(frozen=True)
+class RecordParameters:
+    """What the register fails to hold (shares of cells)."""
+
+    occupation_missing: float = 0.06  # SSYK coverage about 94-95 % of employees [M]; none before 2001 [V]
+    occupation_from: int = 2001
+    earnings_missing: float = 0.002  # statements that never came
+    capital_from: int = 1991
+    education_missing_native: float = 0.006
+    education_missing_new: float = 0.35  # foreign-born in their first four years; 2.8 % of all in 2019 [V]
+    workplace_missing: float = 0.025
+    hours_missing: float = 0.04
+    late_last_year: float = 0.05  # capital and employer cells not yet delivered for the last year of the panel
+    cohabitants_from: int = 2011  # dwelling register; before, only couples with common children are seen [V]
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """All parameters of the register."""
+
+    economy: EconomyParameters = field(default_factory=EconomyParameters)
+    population: PopulationParameters = field(default_factory=PopulationParameters)
+    education: EducationParameters = field(default_factory=EducationParameters)
+    careers: CareerParameters = field(default_factory=CareerParameters)
+    records: RecordParameters = field(default_factory=RecordParameters)

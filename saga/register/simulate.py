@@ -1,0 +1,265 @@
+"""Generate a register: cohort by cohort, in chunks of persons, each chunk from its own named random stream.
+
+A chunk depends on (seed, birth year, chunk number) and the parameters only, so the bytes are the same whatever the number of
+workers, and memory is bounded by the chunk, not by the register.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from saga.errors import UsageError
+from saga.register.benefits import Benefits, entitle
+from saga.register.careers import Activity, work_year
+from saga.register.earnings import earn
+from saga.register.economy import FIRST_HISTORY, LAST_HISTORY, Economy, build_economy
+from saga.register.education import advance
+from saga.register.family import family_year, partner_earnings
+from saga.register.life import ABROAD, RESIDENT, Bools, Floats, Life
+from saga.register.parameters import Parameters
+from saga.register.population import cohort_sizes, found, migrate_and_die
+from saga.register.records import FutureLedger, Ledger
+from saga.register.structure import Employers
+from saga.schema import MAX_AGE, MIN_AGE, PRICE_YEAR
+
+FORMAT_VERSION = 1
+CHUNK = 10_000  # persons simulated at once: about 100 MB
+ROWS_A_GROUP = 100_000
+CLOSING_SHARE = 0.25  # yearly share of employers that shed most jobs, relative to the rate of job loss
+MAX_PERSONS = 9_999_999  # a cohort's running number has seven digits
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one register run is: everything that a chunk needs to know."""
+
+    seed: int
+    first_year: int
+    last_year: int
+    future_to: int | None
+    future_draws: int
+    parameters: Parameters
+
+    def world(self, draw: int | None = None) -> World:
+        """Economy and employers of the history, or of the future under macro draw `draw`."""
+        return _world(self, draw)
+
+
+@dataclass(frozen=True)
+class World:
+    """What all lives share: the economy, the employers, and which employers close in each year."""
+
+    economy: Economy
+    employers: Employers
+    closings: dict[int, Bools]
+
+
+@dataclass(frozen=True)
+class YearResult:
+    """What a year brought to a chunk of persons: weeks, labour and partner's earnings (nominal SEK), benefits."""
+
+    activity: Activity
+    earnings: Floats
+    partner: Floats
+    benefits: Benefits
+
+
+@lru_cache(maxsize=8)
+def _world(run: Run, draw: int | None) -> World:
+    first = run.first_year - (MAX_AGE - MIN_AGE)
+    last = run.last_year if draw is None else max(run.future_to or run.last_year, run.last_year)
+    economy = build_economy(first, last, run.parameters.economy, seed=run.seed, draw=draw)
+    employers = Employers.draw(run.seed)
+    closings = {
+        year: employers.closing(run.seed, draw, year, CLOSING_SHARE * economy[year].job_loss)
+        for year in range(first if draw is None else run.last_year + 1, last + 1)
+    }
+    return World(economy, employers, closings)
+
+
+def live_year(life: Life, year: int, world: World, rng: np.random.Generator, first_year: int, p: Parameters) -> YearResult:
+    """One calendar year of a chunk, in place: the law of motion that the panel, the futures and an oracle share."""
+    age = year - life.birth_year
+    macro = world.economy[year]
+    started = migrate_and_die(life, year, age, first_year, rng, p.population)
+    births = family_year(life, macro, age, rng, p.population)
+    entrants = advance(life, year, age, rng, p.education)
+    activity = work_year(life, macro, age, started, entrants, births, world.employers, world.closings[year], rng, p.careers)
+    earnings = earn(life, macro, age, activity, births, world.employers, rng, p.careers)
+    partner = np.round(partner_earnings(life, year, age, p.careers.base) * macro.wages / 100.0) * 100.0
+    return YearResult(activity, earnings, partner, entitle(life, macro, age, activity, births, earnings, partner, rng))
+
+
+def simulate_chunk(run: Run, birth_year: int, chunk: int, persons: int) -> tuple[Life, pl.DataFrame]:
+    """The panel rows of one chunk and its state at the end of the panel."""
+    p, world = run.parameters, run.world()
+    rng = stream(run.seed, 0, birth_year, chunk)
+    serials = np.arange(chunk * CHUNK, chunk * CHUNK + persons)
+    life = found(birth_year, serials, run.first_year, run.last_year, rng, p)
+    ledger = Ledger(life, range(run.first_year, run.last_year + 1), stream(run.seed, 1, birth_year, chunk), p.records)
+    for year in range(birth_year + MIN_AGE, min(run.last_year, birth_year + MAX_AGE) + 1):
+        result = live_year(life, year, world, rng, run.first_year, p)
+        if year >= run.first_year:
+            ledger.write(
+                life, world.economy[year], result.activity, result.earnings, result.partner, result.benefits, world.employers, p.careers
+            )
+    return life, ledger.frame(life)
+
+
+def continue_chunk(run: Run, life: Life, chunk: int, draw: int) -> pl.DataFrame:
+    """True later years of the persons of `life` (the state at the panel's end, left untouched) under macro draw `draw`."""
+    life, world = life.copy(), run.world(draw)
+    rng = stream(run.seed, 2 + draw, life.birth_year, chunk)
+    ledger = FutureLedger(life, range(run.last_year + 1, min(run.future_to or run.last_year, life.birth_year + MAX_AGE) + 1))
+    for year in ledger.years:
+        result = live_year(life, year, world, rng, run.first_year, run.parameters)
+        ledger.write(life, world.economy[year], result.earnings)
+    return ledger.frame(life)
+
+
+def stream(seed: int, purpose: int, birth_year: int, chunk: int) -> np.random.Generator:
+    """The counter-based random stream of a chunk: purpose 0 lives, 1 records, 2 + k the future under macro draw k."""
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence((seed, 0x6C6966, purpose, birth_year, chunk))))
+
+
+def generate_register(
+    out: Path,
+    *,
+    persons: int,
+    seed: int,
+    first_year: int = FIRST_HISTORY,
+    last_year: int = LAST_HISTORY,
+    future_to: int | None = None,
+    future_draws: int = 0,
+    workers: int = 1,
+    progress: Callable[[int, int], None] | None = None,
+    parameters: Parameters | None = None,
+) -> dict[str, object]:
+    """Simulate a register of `persons` and write it to the new directory `out`; returns the content of `register.json`.
+
+    `panel/` holds the rows (nominal SEK), `latent/` the hidden state of those still in the register at its end, `future/draw=k/` their true
+    later years under macro draw k (earnings in SEK of 2022, one row a person and year to age 64: 0 after death, null abroad),
+    `future/macro.parquet` the draws. `progress(done, total)` counts persons. Written beside `out` and renamed when complete.
+    Raises UsageError for arguments out of range and when `out` exists and is not empty.
+    """
+    _check(out, persons, seed, first_year, last_year, future_to, future_draws, workers)
+    run = Run(seed, first_year, last_year, future_to, future_draws, parameters or Parameters())
+    out = out.absolute()
+    out.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+    partial.chmod(0o755)
+    try:
+        tasks = list(_tasks(run, persons))
+        done = rows = 0
+        for task_persons, task_rows in _execute(run, tasks, partial, workers):
+            done, rows = done + task_persons, rows + task_rows
+            if progress is not None:
+                progress(done, persons)
+        _write_macro(run, partial)
+        description = _describe(run, persons, rows)
+        (partial / "register.json").write_text(json.dumps(description, indent=2) + "\n")
+        if out.exists():
+            out.rmdir()
+        partial.rename(out)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    return description
+
+
+def _tasks(run: Run, persons: int) -> Iterator[tuple[int, int, int]]:
+    """(birth year, chunk, persons) in order."""
+    for birth_year, size in cohort_sizes(persons, run.first_year, run.last_year, run.parameters.population).items():
+        for chunk, start in enumerate(range(0, size, CHUNK)):
+            yield birth_year, chunk, min(CHUNK, size - start)
+
+
+def _execute(run: Run, tasks: list[tuple[int, int, int]], partial: Path, workers: int) -> Iterator[tuple[int, int]]:
+    if workers == 1:
+        for task in tasks:
+            yield _write_chunk(run, *task, partial)
+        return
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        futures = [pool.submit(_write_chunk, run, *task, partial) for task in tasks]
+        for future in as_completed(futures):
+            yield future.result()
+
+
+def _write_chunk(run: Run, birth_year: int, chunk: int, persons: int, partial: Path) -> tuple[int, int]:
+    """Simulate a chunk and write its files; returns (persons, panel rows)."""
+    life, frame = simulate_chunk(run, birth_year, chunk, persons)
+    _write(frame, partial / "panel", birth_year, chunk)
+    stays = ((life.presence == RESIDENT) | (life.presence == ABROAD)) & (run.last_year - birth_year < MAX_AGE)
+    if stays.any():
+        life = life.take(np.flatnonzero(stays))
+        _write(life.frame(), partial / "latent", birth_year, chunk)
+        for draw in range(run.future_draws):
+            _write(continue_chunk(run, life, chunk, draw), partial / "future" / f"draw={draw}", birth_year, chunk)
+    return persons, frame.height
+
+
+def _write(frame: pl.DataFrame, folder: Path, birth_year: int, chunk: int) -> None:
+    path = folder / f"birth_year={birth_year}" / f"part-{chunk}.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    frame.write_parquet(path, compression="zstd", row_group_size=ROWS_A_GROUP)
+
+
+def _write_macro(run: Run, partial: Path) -> None:
+    if run.future_to is None:
+        return
+    draws = [
+        run.world(k).economy.frame(run.last_year + 1, run.future_to).insert_column(0, pl.lit(k, pl.Int32).alias("draw"))
+        for k in range(run.future_draws)
+    ]
+    (partial / "future").mkdir(exist_ok=True)
+    pl.concat(draws).write_parquet(partial / "future" / "macro.parquet", compression="zstd")
+
+
+def _describe(run: Run, persons: int, rows: int) -> dict[str, object]:
+    return {
+        "register_id": f"saga-register-{run.seed}-{persons}",
+        "format_version": FORMAT_VERSION,
+        "process": "full",
+        "persons": persons,
+        "rows": rows,
+        "seed": run.seed,
+        "years": [run.first_year, run.last_year],
+        "prices": "nominal",
+        "macro": "sweden",
+        "future_to": run.future_to,
+        "future_draws": run.future_draws,
+        "future_prices": PRICE_YEAR,
+        "versions": {"numpy": np.__version__, "polars": pl.__version__},
+        "parameters": asdict(run.parameters),
+    }
+
+
+def _check(
+    out: Path, persons: int, seed: int, first_year: int, last_year: int, future_to: int | None, future_draws: int, workers: int
+) -> None:
+    if not FIRST_HISTORY <= first_year <= last_year <= LAST_HISTORY:
+        raise UsageError(f"The years must lie within {FIRST_HISTORY}-{LAST_HISTORY}, the first before the last; give e.g. 1990-2022")
+    if not 1 <= persons <= MAX_PERSONS:
+        raise UsageError(f"The number of persons must be 1 to {MAX_PERSONS}")
+    if seed < 0:
+        raise UsageError("The seed must be 0 or a positive whole number")
+    if workers < 1 or workers > 4 * (os.cpu_count() or 1):
+        raise UsageError("The number of workers must be at least 1 and not far above the number of processor cores")
+    if (future_to is None) != (future_draws == 0) or future_draws < 0:
+        raise UsageError("Futures need both a last year and a number of macro draws of at least 1")
+    if future_to is not None and not last_year < future_to <= last_year + MAX_AGE - MIN_AGE:
+        raise UsageError(f"The futures must end after the panel and within {MAX_AGE - MIN_AGE} years of it")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UsageError(f"{out} exists already; give a new directory")
