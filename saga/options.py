@@ -109,6 +109,14 @@ def parse_prices(text: str | None) -> int | None:
     return int(text)
 
 
+def parse_years(text: str) -> tuple[int, int]:
+    """`1990-2022` as first and last year."""
+    first, dash, last = text.partition("-")
+    if not (dash and len(first) == len(last) == 4 and first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
+        raise UsageError(f"--years is a first and a last year such as 1990-2022, not {text!r}.")
+    return int(first), int(last)
+
+
 def default_bundle() -> Path:
     """Where the shipped bundle is: `SAGA_BUNDLE`, else `bundles/small` here, else beside the code."""
     if chosen := os.environ.get("SAGA_BUNDLE"):

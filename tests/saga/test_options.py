@@ -70,12 +70,13 @@ def test_numbers_outside_their_range_are_refused() -> None:
             options.check_ages(64, from_age)
 
 
-def test_prices_are_nominal_unless_said_to_be_of_2022() -> None:
+def test_prices_are_nominal_unless_a_year_is_given() -> None:
     assert options.parse_prices(None) is None
     assert options.parse_prices("nominal") is None
     assert options.parse_prices("2022") == 2022
-    with pytest.raises(UsageError, match="nominal or 2022"):
-        options.parse_prices("1990")
+    for text in ("real", "22", "-202", "2022.0"):
+        with pytest.raises(UsageError, match="nominal"):
+            options.parse_prices(text)
 
 
 def test_the_default_bundle_is_the_named_one_else_the_one_here_else_the_one_beside_the_code(

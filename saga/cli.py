@@ -1,0 +1,550 @@
+"""The command line, and the one place where all parts meet.
+
+Every command imports what it needs when it runs: `saga forecast` loads no training code, and `saga --help` answers at once.
+Exit codes: 0 done, 1 a check said no, 2 wrong use or bad input, 3 interrupted (the same command goes on), 70 internal error.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import polars as pl
+import typer
+from typer.core import TyperGroup
+
+from saga import console, options
+from saga.errors import InputError, Problem, UsageError
+
+if TYPE_CHECKING:
+    from saga.forecaster import Forecaster
+    from saga.panel import Panel
+
+_OPTIONS_OF = {
+    "forecasts": {"horizons", "coverage", "quantiles"},
+    "lifetimes": {"coverage", "quantiles", "rate", "to_age", "from_age", "tax"},
+    "paths": {"to_age"},
+}
+_PREVIEW = ("person_id", "horizon", "year", "mean", "p_zero", "q50", "lower_90", "upper_90")
+
+
+class _Guarded(TyperGroup):
+    """Turns whatever a command raises into one readable message and the exit code that belongs to it."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.obj = tuple(args)
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (typer.Exit, typer.Abort, SystemExit, GeneratorExit, BrokenPipeError):
+            raise
+        except BaseException as error:
+            as_json, debug = "--json" in ctx.obj, bool(ctx.params.get("debug"))
+            if hasattr(error, "format_message") and not as_json:
+                raise  # wrong use: the parser shows it together with the usage of the command
+            raise typer.Exit(console.report(error, as_json=as_json, debug=debug)) from None
+
+
+app = typer.Typer(
+    cls=_Guarded,
+    name="saga",
+    help="Forecasts of what people will earn over their working lives, as full distributions with calibrated intervals.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+register_app = typer.Typer(help="The synthetic register that models are trained on.", no_args_is_help=True)
+bundle_app = typer.Typer(help="Look at a bundle, or check it byte by byte.", no_args_is_help=True)
+keys_app = typer.Typer(help="Bearer keys of the service.", no_args_is_help=True)
+app.add_typer(register_app, name="register")
+app.add_typer(bundle_app, name="bundle")
+app.add_typer(keys_app, name="keys")
+
+Input = Annotated[Path, typer.Argument(metavar="INPUT", help="Person-years: a file or folder of .parquet .csv .arrow .dta .sas7bdat .sav.")]
+PanelOption = Annotated[Path, typer.Option("--panel", help="Person-years: a file, a folder or a generated register.")]
+BundleArgument = Annotated[Path, typer.Argument(metavar="BUNDLE", help="Directory of a bundle.")]
+BundleOption = Annotated[Path | None, typer.Option("--bundle", help="Directory of a bundle.", show_default="bundles/small")]
+Mapping_ = Annotated[
+    str | None, typer.Option("--mapping", help="How the source names things: a YAML file or a shipped name (lisa, nlsy79).")
+]
+Prices = Annotated[str | None, typer.Option(help="'nominal', or the year in whose prices all amounts are.", show_default="nominal")]
+OnError = Annotated[Literal["fail", "drop"], typer.Option(help="Stop at rows that break a rule, or drop and count them.")]
+Rejected = Annotated[Path | None, typer.Option(help="Where the rows that break a rule go (.parquet or .csv).")]
+Seed = Annotated[int, typer.Option(help="The same seed gives the same numbers.")]
+PathsOption = Annotated[int, typer.Option("--paths", help="Simulated futures a person.")]
+ScenarioOption = Annotated[
+    str | None, typer.Option("--scenario", help="Macro futures: baseline, recession-1990s, high-growth or a CSV file.")
+]
+Coverage = Annotated[str, typer.Option(help="Coverage of the intervals, each strictly between 0 and 1.")]
+Quantiles = Annotated[str, typer.Option(help="Quantiles: shares (.05,.5) or a range of per cents (1-99).")]
+Horizons = Annotated[str, typer.Option(help="Years ahead: a range (1-30) or a list (1,5,10).")]
+Rate = Annotated[float, typer.Option(help="Real discount rate a year, as a share.")]
+ToAge = Annotated[int, typer.Option(help="Last age that counts.")]
+FromAge = Annotated[int | None, typer.Option(help="Add the observed past from this age, and discount to it.")]
+TaxOption = Annotated[str, typer.Option("--tax", help="Tax rule: se-2022, paper or none.")]
+Split = Annotated[Literal["person"], typer.Option(help="How persons are divided into training, validation, calibration and test.")]
+Threads = Annotated[int | None, typer.Option(min=1, help="Persons simulated at a time.", show_default="all cores")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")]
+
+
+def main() -> None:
+    """Entry point of the console script `saga`."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a container that is stopped is interrupted, not broken
+    app()
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", envvar="SAGA_DEBUG", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Options of all commands; `debug` is read where errors are reported."""
+    if version:
+        from saga.bundle import current_version
+
+        typer.echo(current_version())
+        raise typer.Exit
+
+
+@register_app.command("generate")
+def register_generate(
+    persons: Annotated[int, typer.Option(min=1, help="Persons in the register.")],
+    out: Annotated[Path, typer.Option(help="Directory to write.")],
+    seed: Seed = 0,
+    years: Annotated[str, typer.Option(help="First and last year of the panel.")] = "1990-2022",
+    future_to: Annotated[int | None, typer.Option(min=2023, help="Also simulate the same people's future up to this year.")] = None,
+    future_draws: Annotated[int | None, typer.Option(min=1, help="Macro futures to draw.", show_default="1 with --future-to")] = None,
+    workers: Annotated[int, typer.Option(min=1, help="Processes; the bytes do not depend on it.")] = 1,
+    as_json: Json = False,
+) -> None:
+    """Simulate a register of working lives: the same seed gives the same bytes."""
+    from saga.register.simulate import generate_register
+
+    first, last = options.parse_years(years)
+    with console.progress("Simulating", quiet=as_json) as progress:
+        made = generate_register(
+            out,
+            persons=persons,
+            seed=options.check_seed(seed),
+            first_year=first,
+            last_year=last,
+            future_to=future_to,
+            future_draws=future_draws if future_draws is not None else int(future_to is not None),
+            workers=workers,
+            progress=progress,
+        )
+    console.result(
+        f"Wrote a register of {persons:,} persons to {out} (seed {seed}).",
+        {"out": out, **{key: value for key, value in made.items() if key != "parameters"}},
+        as_json=as_json,
+    )
+
+
+@app.command()
+def train(
+    ctx: typer.Context,
+    panel: PanelOption,
+    out: Annotated[Path, typer.Option(help="Bundle to write.")],
+    config: Annotated[str, typer.Option(help="tiny, small, base or a YAML file.")] = "small",
+    resume: Annotated[bool, typer.Option(help="Go on from the last checkpoint.")] = False,
+    devices: Annotated[int, typer.Option(min=1, help="GPUs, or CPU processes.")] = 1,
+    until: Annotated[int | None, typer.Option(help="Fit on the years up to this one, to be judged on later ones.")] = None,
+    seed: Seed = 0,
+    split: Split = "person",
+    mapping: Mapping_ = None,
+    prices: Prices = None,
+    on_error: OnError = "fail",
+    rejected: Rejected = None,
+    as_json: Json = False,
+) -> None:
+    """Train a model on a panel's training persons and write it as a bundle."""
+    from training.fit import train as fit
+
+    people = _read(panel, mapping, prices, on_error, rejected)
+    bundle = fit(
+        people,
+        out,
+        config=config,
+        seed=options.check_seed(seed),
+        resume=resume,
+        devices=devices,
+        until=until,
+        command=_command(ctx),
+        progress=_watched(as_json),
+    )
+    report = {"out": out, "bundle": bundle.digest, "parameters": bundle.parameters, "split": split, **bundle.metrics["training"]}
+    console.result(f"Wrote {out}: {bundle.parameters:,} parameters, digest {bundle.digest[:12]}.", report, as_json=as_json)
+
+
+@app.command()
+def calibrate(
+    ctx: typer.Context,
+    bundle: BundleArgument,
+    panel: PanelOption,
+    out: Annotated[Path | None, typer.Option(help="Bundle to write.", show_default="BUNDLE itself")] = None,
+    paths: PathsOption = 200,
+    seed: Seed = 0,
+    split: Split = "person",
+    mapping: Mapping_ = None,
+    prices: Prices = None,
+    on_error: OnError = "fail",
+    rejected: Rejected = None,
+    as_json: Json = False,
+) -> None:
+    """Fit the intervals of a bundle on a panel's calibration persons."""
+    from calibration.calibrate import calibrate as fit
+
+    people = _read(panel, mapping, prices, on_error, rejected)
+    with console.progress("Calibrating", quiet=as_json) as progress:
+        made = fit(
+            bundle,
+            people,
+            out=out,
+            paths=options.check_paths(paths),
+            seed=options.check_seed(seed),
+            command=_command(ctx),
+            progress=progress,
+        )
+    report = {
+        "out": made.path,
+        "bundle": made.digest,
+        "calibration": made.calibration_digest,
+        "parents": made.manifest["parents"],
+        "split": split,
+    }
+    console.result(f"Calibrated {made.path}: digest {made.digest[:12]}.", report, as_json=as_json)
+
+
+@app.command()
+def evaluate(
+    bundle: BundleArgument,
+    panel: PanelOption,
+    out: Annotated[Path, typer.Option(help="Directory for metrics.parquet and the tables.")],
+    baselines: Annotated[str, typer.Option(help="'all', or names such as carry,groupq.")] = "all",
+    horizons: Horizons = "1,5,10,20",
+    paths: PathsOption = 200,
+    persons: Annotated[int | None, typer.Option(min=1, help="Judge at most so many test persons.")] = None,
+    seed: Seed = 0,
+    split: Split = "person",
+    mapping: Mapping_ = None,
+    prices: Prices = None,
+    on_error: OnError = "fail",
+    rejected: Rejected = None,
+    as_json: Json = False,
+) -> None:
+    """Score a bundle and the baselines on the persons that neither training nor calibration has seen."""
+    from evaluation.baselines import BASELINES
+    from evaluation.contest import evaluate as contest
+
+    chosen = tuple(BASELINES) if baselines == "all" else tuple(name.strip() for name in baselines.split(","))
+    ahead = options.parse_horizons(horizons)
+    people = _read(panel, mapping, prices, on_error, rejected)
+    with console.progress("Scoring", quiet=as_json) as progress:
+        metrics = contest(
+            bundle,
+            people,
+            out,
+            baselines=chosen,
+            horizons=ahead,
+            paths=options.check_paths(paths),
+            seed=options.check_seed(seed),
+            persons=persons,
+            progress=None if progress is None else lambda _, done, total: progress(done, total),
+            futures=panel if (panel / "future").is_dir() else None,
+        )
+    if not as_json:
+        _show_metrics(metrics)
+    console.result(
+        f"Wrote {out / 'metrics.parquet'}: {metrics.height:,} rows.", {"out": out, "split": split, "rows": metrics.height}, as_json=as_json
+    )
+
+
+@app.command()
+def forecast(
+    source: Input,
+    out: Annotated[Path, typer.Option(help="Table to write: .parquet or .csv.")],
+    bundle: BundleOption = None,
+    horizons: Horizons = "1-30",
+    coverage: Coverage = ".5,.8,.9,.95",
+    quantiles: Quantiles = ".01,.05,.1,.25,.5,.75,.9,.95,.99",
+    paths: PathsOption = options.PATHS,
+    seed: Seed = 0,
+    scenario: ScenarioOption = None,
+    mapping: Mapping_ = None,
+    prices: Prices = None,
+    on_error: OnError = "fail",
+    rejected: Rejected = None,
+    threads: Threads = None,
+    as_json: Json = False,
+) -> None:
+    """Forecast each person's earnings 1 to 30 years ahead, with intervals."""
+    from saga.output import check_out, write_table
+
+    wanted: dict[str, Any] = {
+        "horizons": options.parse_horizons(horizons),
+        "coverage": options.parse_coverage(coverage),
+        "quantiles": options.parse_quantiles(quantiles),
+    }
+    draw: dict[str, Any] = {"paths": options.check_paths(paths), "seed": options.check_seed(seed), "scenario": scenario}
+    check_out(out)
+    forecaster = _forecaster(bundle, threads)
+    people, left_out = _forecastable(forecaster, _read(source, mapping, prices, on_error, rejected), on_error)
+    with console.progress("Forecasting", quiet=as_json) as progress:
+        table = forecaster.forecast(people, **wanted, **draw, progress=progress)
+    provenance = {**forecaster.provenance(**draw), "product": "forecasts", "panel": people.meta.panel_id}
+    write_table(table, out, provenance)
+    if not as_json:
+        console.table(table.select([name for name in _PREVIEW if name in table.columns]).head(5), "First rows")
+    _wrote(out, table.height, table["person_id"].n_unique(), provenance, _account(people, left_out), as_json=as_json)
+
+
+@app.command()
+def lifetime(
+    source: Input,
+    out: Annotated[Path, typer.Option(help="Table to write: .parquet or .csv.")],
+    bundle: BundleOption = None,
+    rate: Rate = options.RATE,
+    to_age: ToAge = 64,
+    from_age: FromAge = None,
+    tax: TaxOption = "none",
+    coverage: Coverage = ".9",
+    quantiles: Quantiles = ".01,.05,.1,.25,.5,.75,.9,.95,.99",
+    paths: PathsOption = options.PATHS,
+    seed: Seed = 0,
+    scenario: ScenarioOption = None,
+    mapping: Mapping_ = None,
+    prices: Prices = None,
+    on_error: OnError = "fail",
+    rejected: Rejected = None,
+    threads: Threads = None,
+    as_json: Json = False,
+) -> None:
+    """Present value of each person's remaining (or whole) working life, and its spread over these persons."""
+    from saga.output import check_out, write_table
+
+    last, first = options.check_ages(to_age, from_age)
+    wanted: dict[str, Any] = {"rate": options.check_rate(rate), "to_age": last, "from_age": first, "tax": options.check_tax(tax)}
+    levels: dict[str, Any] = {"coverage": options.parse_coverage(coverage), "quantiles": options.parse_quantiles(quantiles)}
+    draw: dict[str, Any] = {"paths": options.check_paths(paths), "seed": options.check_seed(seed), "scenario": scenario}
+    check_out(out)
+    forecaster = _forecaster(bundle, threads)
+    people, left_out = _forecastable(forecaster, _read(source, mapping, prices, on_error, rejected), on_error)
+    with console.progress("Simulating lives", quiet=as_json) as progress:
+        lives = forecaster.lifetime(people, **wanted, **levels, **draw, progress=progress)
+    provenance = {**forecaster.provenance(**draw), "product": "lifetimes", "panel": people.meta.panel_id, **wanted}
+    write_table(lives.table, out, provenance)
+    if not as_json:
+        console.table(lives.population, f"Present values of {lives.table.height:,} persons together")
+    account = {**_account(people, left_out), "population": lives.population.to_dicts()}
+    _wrote(out, lives.table.height, lives.table.height, provenance, account, as_json=as_json)
+
+
+@app.command()
+def score(
+    source: Input,
+    out_dir: Annotated[Path, typer.Argument(metavar="OUT_DIR", help="Directory for the parts; an unfinished run there goes on.")],
+    product: Annotated[Literal["forecasts", "lifetimes", "paths"], typer.Option(help="What to compute.")] = "forecasts",
+    bundle: BundleOption = None,
+    horizons: Annotated[str | None, typer.Option(help="Forecasts: years ahead.", show_default="1-30")] = None,
+    coverage: Annotated[str | None, typer.Option(help="Forecasts and lifetimes: coverage of the intervals.")] = None,
+    quantiles: Annotated[str | None, typer.Option(help="Forecasts and lifetimes: quantiles.")] = None,
+    rate: Annotated[float | None, typer.Option(help="Lifetimes: real discount rate a year.", show_default="0.02")] = None,
+    to_age: Annotated[int | None, typer.Option(help="Lifetimes and paths: last age.", show_default="64")] = None,
+    from_age: Annotated[int | None, typer.Option(help="Lifetimes: add the observed past from this age.")] = None,
+    tax: Annotated[str | None, typer.Option(help="Lifetimes: se-2022, paper or none.")] = None,
+    paths: PathsOption = options.PATHS,
+    seed: Seed = 0,
+    scenario: ScenarioOption = None,
+    engine: Annotated[Literal["local"], typer.Option(help="Where the work is done.")] = "local",
+    workers: Annotated[int, typer.Option(min=1, help="Processes; the rows do not depend on it.")] = 1,
+    persons_per_partition: Annotated[int, typer.Option(min=1, help="Persons of one part.")] = 500,
+    mapping: Mapping_ = None,
+    prices: Prices = None,
+    on_error: OnError = "fail",
+    as_json: Json = False,
+) -> None:
+    """Compute a product for everybody in a file or folder of any size, part by part; killed, the same command goes on."""
+    from saga.scoring import score as run
+
+    last, first = options.check_ages(64 if to_age is None else to_age, from_age)
+    asked = {
+        "horizons": None if horizons is None else options.parse_horizons(horizons),
+        "coverage": None if coverage is None else options.parse_coverage(coverage),
+        "quantiles": None if quantiles is None else options.parse_quantiles(quantiles),
+        "rate": None if rate is None else options.check_rate(rate),
+        "to_age": None if to_age is None else last,
+        "from_age": first,
+        "tax": None if tax is None else options.check_tax(tax),
+    }
+    given = {name: value for name, value in asked.items() if value is not None}
+    if foreign := sorted(given.keys() - _OPTIONS_OF[product]):
+        raise UsageError(f"The product {product} has no option --{foreign[0].replace('_', '-')}. Leave it out.")
+    with console.progress("Scoring", quiet=as_json) as progress:
+        report = run(
+            source,
+            out_dir,
+            bundle=bundle or options.default_bundle(),
+            product=product,
+            paths=options.check_paths(paths),
+            seed=options.check_seed(seed),
+            scenario=scenario,
+            mapping=mapping,
+            prices=options.parse_prices(prices),
+            on_error=on_error,
+            options=given,
+            workers=workers,
+            persons_per_partition=persons_per_partition,
+            progress=progress,
+        )
+    text = f"{report.rows:,} rows for {report.persons_out:,} of {report.persons_in:,} persons are in {report.out_dir}."
+    if report.rejected:
+        text += f" Without a result: {_counted(report.rejected)}; see _rejected.csv there."
+    console.result(text, {"out": report.out_dir, "engine": engine, "resumed": report.resumed, **report.totals}, as_json=as_json)
+
+
+@app.command()
+def serve(
+    bundle: BundleOption = None,
+    host: Annotated[str, typer.Option(envvar="SAGA_HOST", help="Address to listen on; beyond loopback it needs --keys.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(envvar="SAGA_PORT", min=0, max=65535, help="Port; 0 takes a free one.")] = 8000,
+    keys: Annotated[Path | None, typer.Option(envvar="SAGA_KEYS", help="File of hashed bearer keys, made by `saga keys new`.")] = None,
+    threads: Threads = None,
+) -> None:
+    """Serve forecasts over HTTP until interrupted."""
+    from api.server import serve as listen
+
+    try:
+        listen(bundle=bundle or options.default_bundle(), host=host, port=port, keys=keys, threads=threads)
+    except KeyboardInterrupt:  # the way to end a service
+        console.note("Stopped.")
+
+
+@bundle_app.command("inspect")
+def bundle_inspect(directory: BundleArgument, as_json: Json = False) -> None:
+    """Show what a bundle is and where it comes from."""
+    from saga.bundle import Bundle
+
+    opened = Bundle.load(directory)
+    facts = {
+        "path": opened.path,
+        "digest": opened.digest,
+        "calibration": opened.calibration_digest,
+        "parameters": opened.parameters,
+        "weights": {name: list(tensor.shape) for name, tensor in opened.weights.items()},
+        **{key: opened.manifest[key] for key in ("code_version", "seed", "command", "parents", "files")},
+        "config": opened.config,
+        "split": opened.split,
+        "metrics": opened.metrics,
+    }
+    lines = [opened.card.strip(), ""]
+    lines += [f"{key:<12} {facts[key]}" for key in ("digest", "calibration", "parameters", "code_version", "seed", "command")]
+    lines += [
+        f"{'parents':<12} {', '.join(opened.manifest['parents']) or 'none'}",
+        f"{'files':<12} {', '.join(sorted(opened.manifest['files']))}",
+    ]
+    console.result("\n".join(lines), facts, as_json=as_json)
+
+
+@bundle_app.command("verify")
+def bundle_verify(directory: BundleArgument, as_json: Json = False) -> None:
+    """Check every byte of a bundle; exit code 2 names the file that is missing, unknown or changed."""
+    from saga.bundle import Bundle
+
+    opened = Bundle.load(directory)
+    facts = {"path": opened.path, "intact": True, "digest": opened.digest, "files": len(opened.manifest["files"])}
+    console.result(f"{directory} is intact: {facts['files']} files, digest {opened.digest}.", facts, as_json=as_json)
+
+
+@keys_app.command("new")
+def keys_new(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Who will hold the key.")],
+    file: Annotated[Path | None, typer.Option(help="Append the key's hash to this file.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Make a bearer key: it is shown once, only its hash is kept."""
+    from api.security import new_key
+
+    key, line = new_key(name)
+    if file is not None:
+        with os.fdopen(os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "a", encoding="utf-8") as handle:
+            handle.write(line + "\n")
+    kept = f"Its hash is in {file}." if file is not None else f"Line for the key file: {line}"
+    console.result(f"Key of {name}, shown only now: {key}\n{kept}", {"name": name, "key": key, "line": line}, as_json=as_json)
+
+
+def _read(source: Path, mapping: str | None, prices: str | None, on_error: Literal["fail", "drop"], rejected: Path | None) -> Panel:
+    from saga.ingest import read_panel
+
+    panel = read_panel(source, mapping=mapping, prices=options.parse_prices(prices), on_error=on_error, rejected=rejected)
+    meta = panel.meta
+    for what, counts in (("set aside", meta.excluded), ("dropped", meta.dropped), ("cells made unknown by the mapping", meta.nulled)):
+        if counts:
+            console.note(f"{what}: {_counted(counts)}")
+    if meta.ignored:
+        console.note(f"columns not used: {', '.join(meta.ignored)}")
+    return panel
+
+
+def _forecaster(bundle: Path | None, threads: int | None) -> Forecaster:
+    from saga.forecaster import Forecaster
+
+    return Forecaster.load(bundle or options.default_bundle(), threads=threads)
+
+
+def _forecastable(forecaster: Forecaster, panel: Panel, on_error: str) -> tuple[Panel, dict[str, Problem]]:
+    """With `drop`: the persons who can be forecast, and the others with their reason. With `fail` the forecaster refuses by itself."""
+    if on_error == "fail":
+        return panel, {}
+    obstacles = forecaster.obstacles(panel)
+    persons = [person for person in panel.persons() if person not in obstacles]
+    if not persons:
+        raise InputError("Nobody in the input can be forecast.", list(obstacles.values())[:20])
+    if obstacles:
+        console.note(
+            f"{len(obstacles):,} persons cannot be forecast and are left out: {_counted(Counter(p.rule for p in obstacles.values()))}"
+        )
+    return panel.only(persons), obstacles
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{rule} {count:,}" for rule, count in counts.items())
+
+
+def _account(panel: Panel, left_out: Mapping[str, Problem]) -> dict[str, Any]:
+    meta = panel.meta
+    return {
+        "excluded": meta.excluded,
+        "dropped": meta.dropped,
+        "ignored": meta.ignored,
+        "left_out": [p.as_dict() for p in left_out.values()],
+    }
+
+
+def _wrote(out: Path, rows: int, persons: int, provenance: Mapping[str, Any], account: Mapping[str, Any], *, as_json: bool) -> None:
+    source = f"{provenance['currency']} {provenance['price_year']}, bundle {provenance['bundle'][:12]}, seed {provenance['seed']}"
+    text = f"Wrote {rows:,} rows for {persons:,} persons to {out} ({source})."
+    console.result(text, {"out": out, "rows": rows, "persons": persons, "provenance": provenance, **account}, as_json=as_json)
+
+
+def _show_metrics(metrics: pl.DataFrame) -> None:
+    """Sharpness and honesty at a glance: CRPS and 90 % coverage of everybody, by model and horizon."""
+    shown = metrics.filter(pl.col("group") == "all", pl.col("metric").is_in(["crps_log", "coverage_90"]))
+    console.table(
+        shown.pivot("horizon", index=["setting", "metric", "model"], values="value").sort("setting", "metric"), "All test persons"
+    )
+
+
+def _command(ctx: typer.Context) -> str:
+    return shlex.join(["saga", *ctx.obj])
+
+
+def _watched(as_json: bool) -> bool:
+    with console.progress("", quiet=as_json) as progress:
+        return progress is not None
