@@ -105,6 +105,19 @@ def test_every_format_gives_the_same_panel(write: Callable[[pl.DataFrame, Path],
     assert found.frame["person_id"].unique().sort().to_list() == ["007", "12"]
 
 
+@pytest.mark.parametrize(("suffix", "write"), [(".dta", "write_dta"), (".sav", "write_sav")])
+def test_value_labels_are_read_as_codes_and_a_mapping_sees_the_numbers(suffix: str, write: str, tmp_path: Path) -> None:
+    import pyreadstat
+
+    file = tmp_path / f"p{suffix}"
+    labels = {"sex": {1: "female", 2: "male"}}
+    getattr(pyreadstat, write)(_rows(sex=[1] * 3 + [2] * 3), str(file), variable_value_labels=labels)
+    (tmp_path / "m.yaml").write_text("codes: {sex: {1: female, 2: male}}")
+    labelled, numbered = read_panel(file, prices=2022), read_panel(file, prices=2022, mapping=tmp_path / "m.yaml")
+    assert labelled.frame["sex"].to_list() == ["female"] * 3 + ["male"] * 3
+    assert numbered.frame.equals(labelled.frame)
+
+
 def test_a_generated_register_is_read_through_its_folder_with_its_name(tmp_path: Path) -> None:
     (tmp_path / "panel").mkdir()
     (tmp_path / "latent").mkdir()
