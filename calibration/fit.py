@@ -22,7 +22,7 @@ LEVELS = (0.5, 0.8, 0.9, 0.95)
 NEIGHBOURS = 10  # persons whose average stands where one person's value would
 MAX_KNOTS = 200
 MIN_MAP = 100  # persons a map needs; with fewer the raw forecast is better
-ATOM_WIDTHS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
+ATOM_WIDTHS = tuple(0.01 * 2.0**j for j in range(13))
 DEFAULT_ATOM_WIDTH = 0.5
 MIN_ZEROS = 50  # outcomes of zero (and of more) needed to choose the width
 

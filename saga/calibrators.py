@@ -82,8 +82,9 @@ def calibrate_probability(u: Array, cell: Cell) -> Array:
 def map_ordered(ordered: NDArray[np.float32], cell: Cell) -> NDArray[np.float32]:
     """Sorted samples (n, M) of F -> sorted samples of R(F), float32.
 
-    The r-th smallest becomes Q(R^-1(r / (M + 1))); Q runs through (i / (M + 1), i-th smallest), straight in logs between neighbours, flat
-    beyond the ends. The atom stays an atom: with z > 0 zeros its mass R((z + 1/2) / (M + 1)) decides how many values become exactly 0.
+    The r-th smallest becomes Q(R^-1(r / (M + 1))); Q runs through (i / (M + 1), i-th smallest), straight in logs between neighbours, with
+    exponential tails in logs beyond the ends (`_tail_slope`). The atom stays an atom: with z > 0 zeros its mass R((z + 1/2) / (M + 1))
+    decides how many values become exactly 0.
     """
     if not cell.mapped:
         return ordered
@@ -100,9 +101,21 @@ def map_ordered(ordered: NDArray[np.float32], cell: Cell) -> NDArray[np.float32]
         logs = np.log(ordered.astype(np.float64))
         log_low, log_high = logs[:, np.clip(below, 1, m) - 1], logs[:, np.clip(below + 1, 1, m) - 1]
         between = np.exp((1 - share) * log_low + share * log_high).astype(np.float32)
-    mapped = np.where((share == 0) | (low == high), low, between)
+        over, under = place > m, place < 1
+        between[:, over] = np.exp(logs[:, -1:] - _tail_slope(logs) * np.log(m + 1 - place[over]))
+        between[:, under] = np.exp(logs[:, :1] + _tail_slope(-logs[:, ::-1]) * np.log(place[under]))
+    mapped = np.where((share == 0) | ((low == high) & ~over & ~under), low, between)
     zeros = (ordered == 0).sum(axis=1)
     return np.where((place <= zeros[:, None] + 0.5) & (zeros > 0)[:, None], np.float32(0), mapped)
+
+
+def _tail_slope(logs: Array) -> Array:
+    # Hill's (1975) estimate from the top tenth, shape (n, 1), at most that of a Pareto index of 1.5; 0 where zeros reach into that tenth.
+    k = max(2, logs.shape[1] // 10)
+    if logs.shape[1] <= k:
+        return np.zeros((len(logs), 1))
+    slope = logs[:, -k:].mean(axis=1, keepdims=True) - logs[:, -k - 1 : -k]
+    return np.where(np.isfinite(slope), np.minimum(slope, 1 / 1.5), 0.0)
 
 
 @dataclass(frozen=True, eq=False)

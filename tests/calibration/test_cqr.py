@@ -1,0 +1,48 @@
+"""The paper's interval, through MAPIE: the published baseline, and where it fails."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from calibration.cqr import cqr_intervals, cqr_threshold, fit_cqr, quantile_limits, round_up
+from calibration.fit import conformal_quantile, fit_calibration
+from saga.calibrators import Calibrator
+
+
+def test_mapies_threshold_is_our_order_statistic_of_the_larger_miss(world):
+    paths, outcomes = world(400, 21)
+    for level in (0.5, 0.8, 0.9, 0.95):
+        lower, upper = quantile_limits(paths.earnings[:, 0], level)
+        own = conformal_quantile(np.maximum(lower - outcomes[:, 0], outcomes[:, 0] - upper), level)
+        assert cqr_threshold(lower, upper, outcomes[:, 0], level) == pytest.approx(own, rel=1e-12, abs=1e-9)
+
+
+def test_too_few_persons_give_no_threshold(world):
+    paths, outcomes = world(8, 22)
+    assert cqr_threshold(*quantile_limits(paths.earnings[:, 0], 0.9), outcomes[:, 0], 0.9) == np.inf
+    assert fit_cqr(paths, outcomes, (0.9,))["value"].null_count() == 2
+
+
+def test_intervals_are_cut_at_zero_and_over_cover_where_there_is_an_atom(world):
+    # Without misfit: the closed interval holds zero for nearly everybody, so that 80 % becomes far more.
+    paths, outcomes = world(3_000, 23, wrong=False)
+    fresh, fresh_outcomes = world(3_000, 24, wrong=False)
+    table = fit_cqr(paths, outcomes, (0.8,))
+    lower, upper = cqr_intervals(table, fresh, 0.8)
+    assert (lower >= 0).all()
+    coverage = ((lower <= fresh_outcomes) & (fresh_outcomes <= upper)).mean(axis=0)
+    assert (coverage > 0.8 + 5 * (0.16 / 3_000) ** 0.5 * 2**0.5).all()
+
+
+def test_thresholds_live_in_the_calibration_table(world):
+    paths, outcomes = world(600, 25)
+    fitted = fit_calibration(paths, outcomes, seed=0)
+    both = Calibrator(fitted.cells, fitted.scale, fitted.fitted_paths, extra=fit_cqr(paths, outcomes, (0.9,)))
+    again = Calibrator.from_table(both.to_table())
+    assert again.digest == both.digest != fitted.digest
+    assert again.levels == fitted.levels
+    assert again.extra.filter(pl.col("kind") == "cqr").height == 2
+
+
+def test_stored_thresholds_are_rounded_up_to_three_digits():
+    assert [round_up(x) for x in (123_456.0, -123_456.0, 0.0, 999.9)] == [124_000.0, -123_000.0, 0.0, 1_000.0]

@@ -1,0 +1,128 @@
+"""Present values and inequality have closed forms."""
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy import stats
+
+from saga.errors import UsageError
+from saga.lifetime import gini, population, present_value, realised_value, top_share
+from saga.panel import Panel, PanelMeta
+from saga.paths import Paths
+
+
+def constant_paths(birth_years, horizons=30, origin=2020, amount=100.0, count=3) -> Paths:
+    n = len(birth_years)
+    births = np.array(birth_years)
+    paths = Paths(np.array([f"p{i}" for i in range(n)]), births, np.full(n, origin), np.full((n, horizons, count), amount, np.float32))
+    earnings = paths.earnings.copy()
+    earnings[~paths.within_age] = np.nan
+    return paths.with_earnings(earnings)
+
+
+def annuity(years, rate=0.02, amount=100.0):
+    return amount * (1 - (1 + rate) ** -years) / rate
+
+
+def test_present_value_of_constant_earnings_is_an_annuity_to_64():
+    paths = constant_paths([1986, 1966, 1956, 1950])
+    np.testing.assert_allclose(present_value(paths)[:, 0], [annuity(30), annuity(10), 0, 0], rtol=1e-9)
+    np.testing.assert_allclose(present_value(paths, rate=0.0, to_age=60)[:, 1], [2600, 600, 0, 0])
+
+
+def test_present_value_of_k_years_is_that_of_the_realised_years():
+    paths = constant_paths([1986, 1980])
+    np.testing.assert_allclose(present_value(paths, years=5)[:, 0], realised_value(np.full((2, 30), 100.0), years=5))
+
+
+def test_unknown_years_make_a_realised_value_unknown():
+    assert np.isnan(realised_value(np.array([[1.0, np.nan]])))[0]
+    assert realised_value(np.array([[1.0, np.nan]]), years=1)[0] == pytest.approx(1 / 1.02)
+
+
+def test_from_age_adds_the_observed_past_and_discounts_to_that_age():
+    paths = constant_paths([1986])  # 34 at the origin
+    past = pl.DataFrame({"person_id": ["p0"] * 22, "year": range(1999, 2021), "birth_year": [1986] * 22, "earnings": [100.0] * 22})
+    history = Panel.of(past, PanelMeta(panel_id="toy"))
+    # From age 20 (2006) to 64: 45 payments, the first undiscounted.
+    np.testing.assert_allclose(present_value(paths, from_age=20, history=history)[0], 100 + annuity(44), rtol=1e-9)
+    # From an age still ahead (40): discounted to that age, years before it do not count.
+    np.testing.assert_allclose(present_value(paths, from_age=40, history=history)[0], 100 + annuity(24), rtol=1e-9)
+
+
+def test_paths_that_end_too_early_are_refused_not_cut():
+    with pytest.raises(UsageError, match="person p1"):
+        present_value(constant_paths([1966, 1990]))
+    assert present_value(constant_paths([1966, 1990]), years=30).shape == (2, 3)
+
+
+def test_nan_inside_the_working_life_is_not_hidden():
+    paths = constant_paths([1986])
+    earnings = paths.earnings.copy()
+    earnings[0, 3, 0] = np.nan
+    value = present_value(paths.with_earnings(earnings))
+    assert np.isnan(value[0]).tolist() == [True, False, False]
+
+
+def test_a_persons_present_value_is_bitwise_the_same_alone_and_in_a_batch():
+    rng = np.random.default_rng(0)
+    paths = constant_paths([1986] * 9, count=7).with_earnings(rng.lognormal(12, 1, (9, 30, 7)).astype(np.float32))
+    np.testing.assert_array_equal(present_value(paths)[4:5], present_value(paths.take([4])))
+
+
+def test_gini_has_its_closed_forms():
+    rng = np.random.default_rng(3)
+    n = 200_000
+    assert gini(np.full(10, 5.0)) == 0
+    assert gini(np.array([0.0, 0, 0, 8])) == pytest.approx(0.75)
+    assert gini(np.zeros(4)) == 0
+    # Standard errors at n = 200,000 are below 0.001.
+    assert gini(rng.exponential(size=n)) == pytest.approx(0.5, abs=0.005)
+    assert gini(rng.lognormal(0, 0.8, n)) == pytest.approx(2 * stats.norm.cdf(0.8 / 2**0.5) - 1, abs=0.005)
+    x = rng.random((30, 2))
+    by_pairs = np.abs(x[:, None] - x[None]).mean(axis=(0, 1)) / (2 * x.mean(axis=0))
+    np.testing.assert_allclose(gini(x), by_pairs)
+
+
+def test_top_share_has_its_closed_forms():
+    assert top_share(np.full(300, 2.0)) == pytest.approx(0.01)
+    assert top_share(np.array([1.0] * 99 + [901.0])) == pytest.approx(0.901)
+    assert top_share(np.array([1.0, 3.0]), 0.25) == pytest.approx(0.5 * 3 / 4)
+    # Pareto with index a: the top p hold p^(1 - 1/a); exact quantiles in place of a sample.
+    a, n = 3.0, 400_000
+    x = (1 - (np.arange(n) + 0.5) / n) ** (-1 / a)
+    assert top_share(x) == pytest.approx(0.01 ** (1 - 1 / a), rel=2e-3)
+
+
+def test_population_statistics_are_taken_path_by_path():
+    rng = np.random.default_rng(4)
+    n, m = 500, 400
+    shock = rng.normal(0, 0.2, m)  # the macro future shared by all persons
+    values = np.exp(12 + rng.normal(0, 0.5, (n, 1)) + shock)
+    table = population(values)
+    rows = {row["statistic"]: row for row in table.to_dicts()}
+    assert list(rows) == ["mean", "p10", "p50", "p90", "p99", "gini", "top_1_share"]
+    # A common factor moves every mean, and no Gini.
+    assert rows["mean"]["sd"] == pytest.approx(np.exp(shock).std(ddof=1) * np.exp(12) * 1.13, rel=0.1)
+    assert rows["gini"]["sd"] < 1e-12
+    assert rows["mean"]["mc_error"] == pytest.approx(rows["mean"]["sd"] / 20)
+    # Pooled, the shock is added to persons' differences.
+    assert rows["gini"]["pooled"] > rows["gini"]["value"] + 0.01
+    assert rows["mean"]["pooled"] == pytest.approx(rows["mean"]["value"])
+    assert rows["mean"]["pooled_mc_error"] == pytest.approx(rows["mean"]["mc_error"], rel=0.6)
+
+
+def test_monte_carlo_errors_are_those_seen_over_repetitions():
+    rng = np.random.default_rng(6)
+    tables = [population(rng.lognormal(0, 0.3, (50, 40))) for _ in range(60)]
+    for index, statistic in enumerate(tables[0]["statistic"]):
+        values = np.array([table["value"][index] for table in tables])
+        claimed = np.mean([table["mc_error"][index] for table in tables])
+        # The standard deviation of 60 repetitions is known to about 10 %; 5 such errors.
+        assert values.std(ddof=1) / claimed == pytest.approx(1, abs=0.5), statistic
+
+
+def test_one_path_has_no_error_and_nobody_no_statistics():
+    assert population(np.ones((3, 1)))["mc_error"].null_count() == 7
+    with pytest.raises(UsageError, match="no persons"):
+        population(np.ones((0, 5)))
