@@ -127,7 +127,10 @@ class SourceMapping(_Strict):
         return [name for name in names if name in used]
 
     def _sources(self) -> dict[str, ColumnSource]:
-        return {name: self.columns.get(name, name) for name in BY_NAME}
+        sources = {name: self.columns.get(name, name) for name in BY_NAME}
+        if self.year_in_filename:
+            sources["year"] = (*_parts(sources["year"]), "year")
+        return sources
 
     def apply(self, frame: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, int]]:
         """The frame in our columns and codes, and how many cells became unknown by `keep` and `null_if`.
