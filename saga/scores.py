@@ -87,27 +87,36 @@ def logscore(samples: Numbers, outcomes: Numbers, floor: float | None = FLOOR) -
     mass = ((x == 0).sum(axis=-1) + 0.5) / (m + 1)
     result = -np.log(mass)
     positive = y > 0
-    density = _log_density(x[positive], np.log(y[positive]), np.log(1.0 if floor is None else floor))
-    result[positive] = -np.log1p(-mass[positive]) - np.log(density)
+    if positive.any():
+        density = _log_density(x[positive], np.log(y[positive]), np.log(1.0 if floor is None else floor))
+        result[positive] = -np.log1p(-mass[positive]) - np.log(density)
     scores[valid] = result
     return scores
 
 
 def _log_density(x: Array, t: Array, fallback: float) -> Array:
-    with np.errstate(divide="ignore"):
-        logs = np.where(x > 0, np.log(x), np.nan)
-    count = np.isfinite(logs).sum(axis=-1)
+    ordered = np.sort(x, axis=-1)  # zeros first
+    is_positive = ordered > 0
+    logs = np.log(np.where(is_positive, ordered, 1.0))
+    count = is_positive.sum(axis=-1)
     enough = count >= 2
-    logs[~enough] = fallback  # any numbers: replaced below
-    quartile1, median, quartile3 = np.nanquantile(logs, [0.25, 0.5, 0.75], axis=-1)
-    iqr = np.maximum(quartile3 - quartile1, 1e-3)
-    sd = np.maximum(np.nanstd(logs, axis=-1), 1e-3)
-    width = 0.9 * np.minimum(sd, iqr / 1.34) * np.maximum(count, 2) ** -0.2
-    z = (t[:, None] - logs) / width[:, None]
-    kernel = np.nansum(np.exp(-0.5 * z * z), axis=-1) / (np.maximum(count, 1) * width * np.sqrt(2 * np.pi))
-    centre, scale = np.where(enough, median, fallback), np.where(enough, iqr / 2, 2.0)
+    used = np.maximum(count, 1)
+
+    def quantile(level: float) -> Array:
+        place = x.shape[-1] - used + level * (used - 1)
+        low, rows = place.astype(np.int64), np.arange(len(x))
+        above = logs[rows, np.minimum(low + 1, x.shape[-1] - 1)]
+        return np.asarray(logs[rows, low] + (place - low) * (above - logs[rows, low]))
+
+    iqr = np.maximum(quantile(0.75) - quantile(0.25), 1e-3)
+    centred = np.where(is_positive, logs - (logs.sum(axis=-1) / used)[:, None], 0.0)  # zeros have log 0 here: they add nothing
+    sd = np.maximum(np.sqrt((centred**2).sum(axis=-1) / used), 1e-3)
+    bandwidth = 0.9 * np.minimum(sd, iqr / 1.34) * used**-0.2
+    z = (t[:, None] - logs) / bandwidth[:, None]
+    kernels = np.where(is_positive, np.exp(-0.5 * z * z), 0.0).sum(axis=-1) / (bandwidth * np.sqrt(2 * np.pi))
+    centre, scale = np.where(enough, quantile(0.5), fallback), np.where(enough, iqr / 2, 2.0)
     wide = 1 / (np.pi * scale * (1 + ((t - centre) / scale) ** 2))
-    return np.asarray((np.where(enough, kernel * count, wide * count) + wide) / (count + 1), dtype=np.float64)
+    return np.asarray(np.where(enough, (kernels + wide) / (count + 1), wide))
 
 
 def covered(outcomes: Numbers, lower: Numbers, upper: Numbers, includes_zero: NDArray[np.bool_]) -> Array:

@@ -83,6 +83,23 @@ def test_log_score_stays_finite_where_no_sample_was_near():
     assert (score > 3).all()
 
 
+def test_the_density_of_the_log_score_is_the_kernel_estimate_it_claims_to_be():
+    rng = np.random.default_rng(8)
+    logs, y = rng.normal(12, 0.5, 50), np.exp(12.3)
+    samples = np.concatenate([np.zeros(10), np.exp(logs)])[None, None]
+    iqr = np.subtract(*np.quantile(logs, [0.75, 0.25]))
+    bandwidth = 0.9 * min(logs.std(), iqr / 1.34) * 50**-0.2
+    kernel = stats.norm.pdf(12.3, logs, bandwidth).mean()
+    density = (50 * kernel + stats.cauchy.pdf(12.3, np.median(logs), iqr / 2)) / 51
+    expected = -np.log(1 - 10.5 / 61) - np.log(density)
+    np.testing.assert_allclose(scores.logscore(samples, np.array([[y]])), [[expected]])
+    np.testing.assert_allclose(scores.logscore(samples, np.zeros((1, 1))), [[-np.log(10.5 / 61)]])
+
+
+def test_nobody_gives_no_scores():
+    assert all(score.shape == (0, 2) for score in scores.sample_scores(np.zeros((0, 2, 5)), np.zeros((0, 2))).values())
+
+
 def test_a_better_forecast_scores_better_everywhere():
     rng = np.random.default_rng(2)
     y = np.exp(rng.normal(12, 0.5, (2000, 1)))
