@@ -23,10 +23,12 @@ from evaluation.groups import Grouping
 from evaluation.metrics import LEVELS, METRICS, metrics_table
 from evaluation.protocol import Baseline
 from evaluation.sets import Sets, sample_sets
+from evaluation.tables import write_tables
 from saga.errors import InputError, Problem, UsageError
 from saga.forecaster import MAX_HORIZON, Forecaster
 from saga.keyed import uniform_each
 from saga.outcomes import Origins, draw_origins, history, last_year, origins_at, realised
+from saga.output import write_table
 from saga.panel import Panel
 from saga.paths import Paths
 from saga.scores import covered, interval_score, sample_scores, width
@@ -109,7 +111,9 @@ def evaluate(
     futures: Path | None = None,
     keep_scores: bool = False,
 ) -> pl.DataFrame:
-    """Scores the bundle and the baselines on the panel's test persons; writes `out/metrics.parquet` and returns the table.
+    """Scores the bundle and the baselines on the panel's test persons; returns the metrics table and writes it to `out`.
+
+    Writes `metrics.parquet`, `tables.md` and `tables.html`.
 
     Settings: `in-time` (one drawn origin a test person, by the rule that calibration uses, outcomes inside the panel), and `forward`
     where `futures` (a register directory with `future/draw=k`) is given: origins in the panel's last year, outcomes in every drawn
@@ -128,7 +132,9 @@ def evaluate(
         fitted.append(Fitted(baseline.fit(training, seed=seed)))
     calibrated_on = {horizon: cell.n for (horizon, group), cell in forecaster.calibrator.cells.items() if group == "all"}
     contest = Contest(panel, horizons, paths=paths, seed=seed, persons=persons, progress=progress)
-    return contest.run(fitted, out, futures=futures, calibrated_on=calibrated_on, keep_scores=keep_scores)
+    return contest.run(
+        fitted, out, futures=futures, calibrated_on=calibrated_on, keep_scores=keep_scores, provenance=forecaster.provenance()
+    )
 
 
 def chosen(names: Sequence[str]) -> list[Baseline]:
@@ -181,8 +187,12 @@ class Contest:
         futures: Path | None = None,
         calibrated_on: Mapping[int, int] | None = None,
         keep_scores: bool = False,
+        provenance: Mapping[str, Any] | None = None,
     ) -> pl.DataFrame:
-        """Scores every contestant in every setting, writes `out/metrics.parquet` and returns it (`evaluation.metrics.metrics_table`)."""
+        """Scores every contestant in every setting; returns the table (`evaluation.metrics.metrics_table`) and writes it and its pages.
+
+        `out/metrics.parquet` with the provenance, `out/tables.md`, `out/tables.html`; with `keep_scores` also `out/scores.parquet`.
+        """
         out.mkdir(parents=True, exist_ok=True)
         file = out / "scores.parquet"
         groups = []
@@ -196,7 +206,9 @@ class Contest:
         finally:
             if not keep_scores:
                 file.unlink(missing_ok=True)
-        table.write_parquet(out / "metrics.parquet")
+        record = {**(provenance or {}), "panel": self.panel.meta.panel_id, "paths": self.paths, "seed": self.seed}
+        write_table(table, out / "metrics.parquet", record)
+        write_tables(table, out, record)
         return table
 
     def settings(self, futures: Path | None = None) -> Iterator[Setting]:
@@ -207,8 +219,7 @@ class Contest:
         yield self._setting("in-time", drawn, [(None, outcomes)])
         if futures is not None:
             last = origins_at(self.test, end)
-            past = history(self.test, last)
-            yield self._setting("forward", last, list(true_futures(futures, past, last, self.horizons)))
+            yield self._setting("forward", last, list(true_futures(futures, last, self.horizons, price_year=self.panel.meta.price_year)))
 
     def _drawn(self, panel: Panel) -> Origins:
         """One origin a person by the calibration's rule: its horizons, not those of the table, decide the draw."""

@@ -112,7 +112,7 @@ def _templates(group: Array, values: Array, tie: Array) -> tuple[Array, Array, A
     count = np.bincount(group[order], minlength=1)
     start = np.cumsum(count) - count
     matrix = np.empty((len(order), values.shape[1]), dtype=np.int32)
-    for first, size in zip(start[count > 0], count[count > 0], strict=True):
+    for first, size in zip(start[count > 0].tolist(), count[count > 0].tolist(), strict=True):
         rows = order[first : first + size]
         matrix[first : first + size] = _rank_trajectories(values[rows], tie[rows])
     return matrix, start, count
@@ -130,6 +130,6 @@ def _rank_trajectories(values: Array, tie: Array) -> Array:
         seen = np.isfinite(row)
         row[~seen] = np.interp(horizons[~seen], horizons[seen], row[seen])
     ranks = np.empty(values.shape, dtype=np.int32)
-    for h in horizons:
+    for h in range(values.shape[1]):
         ranks[np.lexsort((tie, place[:, h])), h] = np.arange(len(values))
     return ranks

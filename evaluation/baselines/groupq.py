@@ -25,14 +25,15 @@ class GroupQuantiles(Borrowing):
         return np.broadcast_to(self.reference.level(states.year), np.shape(states.earnings))
 
     def groups(self, states: States) -> list[NDArray[Any]]:
-        """Standing, age, sex and education, then without education, then without sex, then standing alone, then everybody."""
+        """Standing, age, sex and education in three steps of coarseness, then without education, then standing alone, then everybody."""
         rank = self.reference.rank(states)
-        fine, coarse = standing(states, rank, 10), standing(states, rank, 5)
         sex, education = (states.sex, len(CODES["sex"]) + 1), (states.education_level, len(CODES["education_level"]) + 1)
+        coarse = standing(states, rank, 5)
         return [
-            crossed(fine, band(states, 3), sex, education),
-            crossed(fine, band(states, 5), sex),
-            crossed(coarse, band(states, 10)),
+            crossed(standing(states, rank, 20), band(states, 3), sex, education),
+            crossed(standing(states, rank, 10), band(states, 5), sex, education),
+            crossed(coarse, band(states, 10), sex, education),
+            crossed(coarse, band(states, 10), sex),
             crossed(coarse),
             np.zeros_like(rank),
         ]

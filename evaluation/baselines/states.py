@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from saga.errors import InputError, Problem
 from saga.outcomes import Origins
 from saga.panel import Panel
 from saga.schema import BY_NAME, MAX_AGE, MIN_AGE
@@ -63,6 +64,7 @@ def states_at(history: Panel, origins: Origins) -> tuple[States, Array]:
     """The last known state of each person at or before the origin, and the birth years, both in the order of `origins`.
 
     A person without any known earnings has NaN earnings at the origin year. Rows after the origin are not looked at.
+    Raises InputError for a person without a row.
     """
     asked = origins.frame().with_row_index("row")
     before = history.with_frame(
@@ -71,6 +73,13 @@ def states_at(history: Panel, origins: Origins) -> tuple[States, Array]:
     last = known_states(before).group_by("person_id", maintain_order=True).last()
     births = before.frame.group_by("person_id").agg(pl.col("birth_year").last().alias("born"))
     rows = asked.join(last, on="person_id", how="left").join(births, on="person_id", how="left").sort("row")
+    if rows["born"].null_count():
+        person, year = rows.filter(pl.col("born").is_null()).select("person_id", "origin").row(0)
+        fix = "Give a history with a row in the origin year, or leave the person out."
+        problem = Problem(
+            "no-history", "no record at or before the origin", fix, person_id=person, year=year, count=rows["born"].null_count()
+        )
+        raise InputError("A person has no record to forecast from", [problem])
     born = rows["born"].to_numpy()
     year = rows["year"].fill_null(rows["origin"]).to_numpy()
     states = States(
