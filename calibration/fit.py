@@ -24,6 +24,7 @@ MAX_KNOTS = 200
 MIN_MAP = 100  # persons a map needs; with fewer the raw forecast is better
 ATOM_WIDTHS = tuple(0.01 * 2.0**j for j in range(13))
 DEFAULT_ATOM_WIDTH = 0.5
+COUNTS = (25, 50, 100, 200, 500, 1_000)  # numbers of paths that sets are served from
 MIN_ZEROS = 50  # outcomes of zero (and of more) needed to choose the width
 
 
@@ -92,12 +93,14 @@ def fit_calibration(
     """Fit maps and thresholds per horizon from raw paths (n, H, M) of calibration persons, one origin each, and their outcomes (n, H).
 
     NaN outcomes are left out, horizon by horizon; a horizon with none gets no cell. `scale` is the panel's floor (None: 1). Thresholds
-    that would rest on fewer than 10 order statistics at or above the needed one are null: no interval. Raises UsageError when shapes
-    disagree, when a person occurs twice (the unit of exchangeability is the person), or for a level outside (0, 1).
+    are fitted for sets from all M paths and from fewer (25, 50, 100, ...), each number with its own. Thresholds that would rest on fewer
+    than 10 order statistics at or above the needed one are null: no interval. Raises UsageError when shapes disagree, when a person
+    occurs twice (the unit of exchangeability is the person), or for a level outside (0, 1).
     """
     _check(paths, outcomes, levels)
     scale = 1.0 if scale is None else scale
     in_a, v = halves(paths.person_id, seed), pit_uniforms(paths)
+    counts = [*(count for count in COUNTS if count < paths.count), paths.count]
     cells: dict[tuple[int, str], Cell] = {}
     served = Cell(np.empty(0), np.empty(0), 0, DEFAULT_ATOM_WIDTH, {}, 0)
     for h in range(paths.horizons):
@@ -111,13 +114,17 @@ def fit_calibration(
         own = Cell(knots, values, int(a.sum()), DEFAULT_ATOM_WIDTH, {}, int((~a).sum()))
         # Without a map of its own a horizon is served that of the nearest shorter one, so its thresholds are fitted behind that map.
         served = own if own.mapped else served
-        growth_a, growth_b = (grow(map_ordered(ordered[half], served), scale) for half in (a, ~a))
-        atom_width = choose_atom_width(growth_a, y[a])
-        scores = growth_b.with_atom(atom_width).score(y[~a])
-        exact = {level: conformal_quantile(scores, level, neighbours=NEIGHBOURS) for level in levels}
-        thresholds = {level: q if math.isfinite(q) else None for level, q in exact.items()}
+        atom_width = choose_atom_width(grow(map_ordered(ordered[a], served), scale), y[a])
+        thresholds: dict[tuple[int, float], float | None] = {}
+        for count in counts:
+            # Paths are exchangeable: the first few are what a forecast with so many paths would have drawn.
+            fewer = np.sort(samples[known][~a, :count], axis=1)
+            scores = grow(map_ordered(fewer, served), scale).with_atom(atom_width).score(y[~a])
+            for level in levels:
+                q = conformal_quantile(scores, level, neighbours=NEIGHBOURS)
+                thresholds[count, level] = q if math.isfinite(q) else None
         cells[h + 1, ALL] = replace(own, atom_width=atom_width, thresholds=thresholds)
-    return Calibrator(cells, scale=scale, fitted_paths=paths.count)
+    return Calibrator(cells, scale=scale)
 
 
 def _check(paths: Paths, outcomes: Array, levels: Sequence[float]) -> None:

@@ -33,7 +33,7 @@ REASONS: dict[str, str] = {
     "finite-sample": "Holds in finite samples: the persons judged were drawn like the calibration persons, in the same years.",
     "assumption": "Holds if this person is exchangeable with the calibration persons and their world has not drifted since.",
     "extrapolated": "No outcome has been observed this far ahead: the threshold of the longest observed horizon serves, unguaranteed.",
-    "none": "No interval: too few calibration persons, no calibration, or the person is past age 64.",
+    "none": "No interval: no or too few calibration persons, too few paths, or the person is past age 64.",
 }
 
 SCHEMA: dict[str, pl.DataType] = {
@@ -58,14 +58,14 @@ class Cell:
     """What one cell learnt.
 
     `knots` and `values` (K,): R as a piecewise linear map of [0, 1] onto itself, empty where half A (`map_n` persons) was too small.
-    `thresholds`: level -> q from half B (`n` persons), None where it was too small. `atom_width`: see `saga.sets`.
+    `thresholds`: (number of paths, level) -> q from half B (`n` persons), None where it was too small. `atom_width`: see `saga.sets`.
     """
 
     knots: Array
     values: Array
     map_n: int
     atom_width: float
-    thresholds: Mapping[float, float | None]
+    thresholds: Mapping[tuple[int, float], float | None]
     n: int
 
     @property
@@ -138,14 +138,13 @@ class Intervals:
 
 @dataclass(frozen=True, eq=False)
 class Calibrator:
-    """All cells, with the scale of the sets (t = log(earnings + scale)) and the number of paths they were fitted with.
+    """All cells, with the scale of the sets (t = log(earnings + scale)).
 
     `extra` holds rows of the calibration table that others own (the CQR baseline); they are kept through `to_table` and `from_table`.
     """
 
     cells: Mapping[tuple[int, str], Cell]
     scale: float = 24_150.0
-    fitted_paths: int = 0
     extra: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=SCHEMA))
 
     @classmethod
@@ -156,27 +155,38 @@ class Calibrator:
     @cached_property
     def levels(self) -> tuple[float, ...]:
         """Coverage levels that thresholds were fitted for, ascending."""
-        return tuple(sorted({level for cell in self.cells.values() for level in cell.thresholds}))
+        return tuple(sorted({level for cell in self.cells.values() for _, level in cell.thresholds}))
+
+    @cached_property
+    def counts(self) -> tuple[int, ...]:
+        """Numbers of paths that thresholds were fitted for, ascending."""
+        return tuple(sorted({count for cell in self.cells.values() for count, _ in cell.thresholds}))
 
     def map_cell(self, horizon: int, group: str = ALL) -> Cell | None:
         """The cell whose map serves a horizon: its own, else that of the nearest shorter one, else None (no change)."""
         found = [h for (h, g), cell in self.cells.items() if g == group and h <= horizon and cell.mapped]
         return self.cells[max(found), group] if found else None
 
-    def threshold(self, horizon: int, level: float, group: str = ALL) -> tuple[float | None, Guarantee, Cell | None]:
-        """The threshold, what it promises, and the cell that it is from.
+    def threshold(self, horizon: int, level: float, count: int, group: str = ALL) -> tuple[float | None, Guarantee, Cell | None]:
+        """The threshold for sets from `count` paths, what it promises, and the cell that it is from.
 
         A cell that has seen outcomes answers for itself; beyond, the longest shorter horizon with a threshold answers, "extrapolated".
+        Fewer paths make noisier sets, which need a larger q: the one fitted for the most paths not above `count` serves, so that sets
+        hold at least what they promise; below the fewest none does.
         """
+        fewer = [fitted for fitted in self.counts if fitted <= count]
+        if not fewer:
+            return None, "none", None
+        key = (max(fewer), level)
         own = self.cells.get((horizon, group))
         if own is not None and own.n > 0:
-            q = own.thresholds.get(level)
+            q = own.thresholds.get(key)
             return (None, "none", None) if q is None else (q, "assumption", own)
-        found = [h for (h, g), cell in self.cells.items() if g == group and h < horizon and cell.thresholds.get(level) is not None]
+        found = [h for (h, g), cell in self.cells.items() if g == group and h < horizon and cell.thresholds.get(key) is not None]
         if not found:
             return None, "none", None
         cell = self.cells[max(found), group]
-        return cell.thresholds[level], "extrapolated", cell
+        return cell.thresholds[key], "extrapolated", cell
 
     def thin_cells(self) -> list[tuple[int, str]]:
         """Cells with intervals from fewer than 1,000 persons, whose outward rounding over-covers noticeably."""
@@ -219,7 +229,7 @@ class Calibrator:
         lower, upper = np.full(shape, np.nan), np.full(shape, np.nan)
         zero, guarantee = np.zeros(shape, dtype=np.bool_), np.full(shape, "none", dtype="<U13")
         for h in range(paths.horizons):
-            found = [self.threshold(h + 1, level) for level in levels]
+            found = [self.threshold(h + 1, level, paths.count) for level in levels]
             if all(q is None for q, _, _ in found):
                 continue
             alive = np.flatnonzero(~np.isnan(paths.earnings[:, h]).any(axis=1))
@@ -236,19 +246,18 @@ class Calibrator:
     def to_table(self) -> pl.DataFrame:
         """The `calibration.parquet` of the bundle: averages over persons only, no single person's value.
 
-        Kinds: "scale" and "paths" (value); "map" (R at `knot` is `value`); "atom_width" (value); "threshold" (q at `level`, null where too
-        few); and what `extra` holds. `n` counts persons of the half named in `split`.
+        Kinds: "scale" (value); "map" (R at `knot` is `value`); "atom_width" (value); "threshold" (q at `level` for sets from `knot` paths,
+        null where too few persons); and what `extra` holds. `n` counts persons of the half named in `split`.
         """
         rows: list[tuple[str, int | None, str, float | None, float | None, float | None, int | None, str | None]] = []
         if self.cells:
-            rows += [
-                ("scale", None, ALL, None, None, self.scale, None, None),
-                ("paths", None, ALL, None, None, self.fitted_paths, None, None),
-            ]
+            rows.append(("scale", None, ALL, None, None, self.scale, None, None))
         for (horizon, group), cell in sorted(self.cells.items()):
             rows += [("map", horizon, group, None, k, v, cell.map_n, "A") for k, v in zip(cell.knots, cell.values, strict=True)]
             rows.append(("atom_width", horizon, group, None, None, cell.atom_width, cell.map_n, "A"))
-            rows += [("threshold", horizon, group, level, None, q, cell.n, "B") for level, q in sorted(cell.thresholds.items())]
+            rows += [
+                ("threshold", horizon, group, level, m, cell.thresholds[m, level], cell.n, "B") for m, level in sorted(cell.thresholds)
+            ]
         return pl.concat([pl.DataFrame(rows, schema=SCHEMA, orient="row"), self.extra])
 
     @classmethod
@@ -259,13 +268,13 @@ class Calibrator:
                 "the calibration table does not have its columns",
                 [Problem("calibration-form", f"expected {list(SCHEMA)}", "Calibrate again.")],
             )
-        own = table["kind"].is_in(["scale", "paths", "map", "atom_width", "threshold"])
+        own = table["kind"].is_in(["scale", "map", "atom_width", "threshold"])
         extra, rows = table.filter(~own), table.filter(own)
-        single = dict(rows.filter(pl.col("kind").is_in(["scale", "paths"])).select("kind", "value").iter_rows())
+        scale = rows.filter(pl.col("kind") == "scale")["value"]
         cells: dict[tuple[int, str], Cell] = {}
         for (horizon, group), part in rows.filter(pl.col("horizon").is_not_null()).group_by("horizon", "group", maintain_order=True):
             kinds = {str(kind): sub for (kind,), sub in part.group_by("kind", maintain_order=True)}
-            if "atom_width" not in kinds or "threshold" not in kinds or not single:
+            if "atom_width" not in kinds or "threshold" not in kinds or not len(scale):
                 raise BundleError(
                     "the calibration table is incomplete",
                     [Problem("calibration-form", f"horizon {horizon} lacks a part", "Calibrate again.")],
@@ -276,12 +285,12 @@ class Calibrator:
                 knots["value"].to_numpy(),
                 int(kinds["atom_width"]["n"][0]),
                 float(kinds["atom_width"]["value"][0]),
-                dict(kinds["threshold"].select("level", "value").iter_rows()),
+                {(int(m), level): q for m, level, q in kinds["threshold"].select("knot", "level", "value").iter_rows()},
                 int(kinds["threshold"]["n"][0]),
             )
         if not cells:
             return cls({}, extra=extra)
-        return cls(cells, scale=float(single["scale"]), fitted_paths=int(single["paths"]), extra=extra)
+        return cls(cells, scale=float(scale[0]), extra=extra)
 
     @cached_property
     def digest(self) -> str:

@@ -37,7 +37,7 @@ def test_intervals_are_cut_at_zero_and_over_cover_where_there_is_an_atom(world):
 def test_thresholds_live_in_the_calibration_table(world):
     paths, outcomes = world(600, 25)
     fitted = fit_calibration(paths, outcomes, seed=0)
-    both = Calibrator(fitted.cells, fitted.scale, fitted.fitted_paths, extra=fit_cqr(paths, outcomes, (0.9,)))
+    both = Calibrator(fitted.cells, fitted.scale, extra=fit_cqr(paths, outcomes, (0.9,)))
     again = Calibrator.from_table(both.to_table())
     assert again.digest == both.digest != fitted.digest
     assert again.levels == fitted.levels

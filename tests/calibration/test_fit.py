@@ -132,9 +132,35 @@ def test_sets_cover_fresh_persons_as_promised_although_the_sampler_is_wrong(fitt
     assert hits_hold(intervals.covered(outcomes), fitted, outcomes)
 
 
+def test_sets_from_other_numbers_of_paths_hold_their_level_too(world, fitted):
+    # Between two fitted numbers the threshold of the lower one serves, which can only cover more.
+    for count, exact in ((25, True), (40, False), (50, True), (60, True), (150, False)):
+        paths, outcomes = world(FRESH, 30 + count, horizons=1, count=count)
+        hits = fitted.intervals(fitted.recalibrate(paths), LEVELS).covered(outcomes)[:, 0].sum(axis=0)
+        n = fitted.cells[1, "all"].n
+        for total, level in zip(hits, LEVELS, strict=True):
+            if exact:
+                assert in_coverage_law(int(total), FRESH, n, level, 4 * 5)
+            else:
+                k = rank_needed(n, level)
+                assert total >= stats.betabinom(FRESH, k, n + 1 - k).ppf(P / 20)
+
+
+def test_a_threshold_fitted_with_many_paths_fails_for_few(world, fitted):
+    paths, outcomes = world(FRESH, 55, horizons=2, count=25)
+    swapped = {key: replace(c, thresholds={(25, level): c.thresholds[60, level] for level in LEVELS}) for key, c in fitted.cells.items()}
+    broken = Calibrator(swapped, scale=fitted.scale)
+    assert not hits_hold(broken.intervals(broken.recalibrate(paths), LEVELS).covered(outcomes), fitted, outcomes)
+
+
+def test_fewer_paths_than_any_fitted_number_give_no_interval(world, fitted):
+    assert fitted.counts == (25, 50, 60)
+    assert (fitted.intervals(world(3, 56, count=24)[0], LEVELS).guarantee == "none").all()
+
+
 def test_broken_calibrators_fail_the_same_check(fitted, judged):
     raw, recalibrated, outcomes, intervals = judged
-    unfitted = {key: replace(cell, thresholds={c: c for c in LEVELS}, knots=np.empty(0)) for key, cell in fitted.cells.items()}
+    unfitted = {key: replace(cell, thresholds={(60, c): c for c in LEVELS}, knots=np.empty(0)) for key, cell in fitted.cells.items()}
     no_calibration = Calibrator(unfitted, scale=fitted.scale).intervals(raw, LEVELS).covered(outcomes)
     half_open = covered(outcomes[..., None], intervals.lower, intervals.upper, np.zeros_like(intervals.includes_zero))
     # Equal-tailed closed intervals of a PIT whose atom is not randomised: zero is inside too often.
@@ -149,9 +175,9 @@ def test_a_threshold_without_the_plus_one_or_outside_the_sample_is_not_published
     paths, outcomes = world(60, 5)
     small = fit_calibration(paths, outcomes, seed=0)
     for (horizon, _), cell in small.cells.items():
-        assert cell.thresholds[0.95] is None
-        assert cell.thresholds[0.5] is not None
-        assert small.threshold(horizon, 0.95) == (None, "none", None)
+        assert cell.thresholds[60, 0.95] is None
+        assert cell.thresholds[60, 0.5] is not None
+        assert small.threshold(horizon, 0.95, 60) == (None, "none", None)
     intervals = small.intervals(paths, LEVELS)
     assert np.isnan(intervals.lower[..., -1]).all()
     assert np.isnan(intervals.upper[..., -1]).all()
@@ -307,7 +333,7 @@ def test_horizons_without_outcomes_are_extrapolated_and_thin_ones_give_none(worl
     fitted = fit_calibration(paths, outcomes, seed=0)
     sets = fitted.intervals(fitted.recalibrate(paths), (0.9,))
     assert [np.unique(sets.guarantee[:, h]).tolist() for h in range(4)] == [["assumption"], ["assumption"], ["none"], ["extrapolated"]]
-    assert fitted.threshold(4, 0.9)[0] == fitted.cells[2, "all"].thresholds[0.9]
+    assert fitted.threshold(4, 0.9, 60)[0] == fitted.cells[2, "all"].thresholds[60, 0.9]
     assert fitted.map_cell(4) is fitted.cells[2, "all"]
 
 
