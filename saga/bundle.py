@@ -24,6 +24,7 @@ from safetensors.torch import load as load_safetensors
 from safetensors.torch import save as save_safetensors
 
 from saga import schema
+from saga.commit import sync_folder
 from saga.errors import BundleError
 
 FORMAT = 1
@@ -335,6 +336,7 @@ def _commit(path: Path, content: Mapping[str, bytes]) -> None:
             shutil.rmtree(retired, ignore_errors=True)
             path.rename(retired)
         fresh.rename(path)
+        sync_folder(path.parent)
     except BaseException:
         shutil.rmtree(fresh, ignore_errors=True)
         if retired.exists() and not path.exists():

@@ -256,13 +256,15 @@ def evaluate(
             paths=options.check_paths(paths),
             seed=options.check_seed(seed),
             persons=persons,
-            progress=None if progress is None else lambda _, done, total: progress(done, total),
+            progress=None if progress is None else lambda step, done, total: progress(done, total, step),
             futures=panel if (panel / "future").is_dir() else None,
         )
     if not as_json:
         _show_metrics(metrics)
     console.result(
-        f"Wrote {out / 'metrics.parquet'}: {metrics.height:,} rows.", {"out": out, "split": split, "rows": metrics.height}, as_json=as_json
+        f"Wrote metrics.parquet ({metrics.height:,} rows), tables.md and tables.html to {out}.",
+        {"out": out, "split": split, "rows": metrics.height},
+        as_json=as_json,
     )
 
 
@@ -421,7 +423,14 @@ def serve(
     from api.server import serve as listen
 
     try:
-        listen(bundle=bundle or options.default_bundle(), host=host, port=port, keys=keys, threads=threads)
+        listen(
+            bundle=bundle or options.default_bundle(),
+            host=host,
+            port=port,
+            keys=keys,
+            threads=threads,
+            say=lambda text: typer.echo(text, nl=False),  # flushed, so that whoever reads a pipe sees the address
+        )
     except KeyboardInterrupt:  # the way to end a service
         console.note("Stopped.")
 

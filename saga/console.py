@@ -11,10 +11,10 @@ import json
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import polars as pl
 from rich.console import Console
@@ -63,9 +63,15 @@ def _cell(value: Any) -> str:
     return str(value)
 
 
+class Advance(Protocol):
+    """Moves a bar to `done` of `total`; `step` names what is going on, if it changes on the way."""
+
+    def __call__(self, done: int, total: int, step: str = "") -> None: ...
+
+
 @contextmanager
-def progress(what: str, *, quiet: bool = False) -> Iterator[Callable[[int, int], None] | None]:
-    """Yields a function of (done, total) that moves a bar, or None where nobody watches."""
+def progress(what: str, *, quiet: bool = False) -> Iterator[Advance | None]:
+    """Yields the function that moves a bar, or None where nobody watches."""
     console = Console(stderr=True)
     if quiet or not console.is_terminal:
         yield None
@@ -73,7 +79,11 @@ def progress(what: str, *, quiet: bool = False) -> Iterator[Callable[[int, int],
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+        def advance(done: int, total: int, step: str = "") -> None:
+            bar.update(task, completed=done, total=total, description=step or what)
+
+        yield advance
 
 
 def report(error: BaseException, *, as_json: bool, debug: bool) -> int:
