@@ -150,7 +150,8 @@ def _row(metric: str, horizon: int, group: str, found: Mapping[Any, Any], models
     cells = []
     for entry in entries:
         if not entry or entry["value"] is None:
-            cells.append(Cell("no outcome" if entry else ""))
+            scored = entry and (found.get(("crps_log", horizon, group, entry["model"])) or {}).get("n")
+            cells.append(Cell("" if not entry else "no interval" if scored else "no outcome"))
             continue
         error = f" ± {_text(metric, entry['se'])}" if se and entry["se"] is not None else ""
         outside = entry["band_lower"] is not None and not entry["band_lower"] <= entry["value"] <= entry["band_upper"]

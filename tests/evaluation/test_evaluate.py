@@ -1,0 +1,58 @@
+"""`evaluate` with a real bundle on a small register: both settings, the model beside the baselines, the bundle's own intervals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from evaluation.contest import evaluate
+from evaluation.futures import true_futures
+from saga.forecaster import Forecaster
+from saga.outcomes import history, origins_at
+from saga.panel import Panel
+from saga.scores import covered
+
+
+@pytest.mark.slow
+def test_the_model_and_the_baselines_meet_in_both_settings(
+    tiny_bundle: Path, register_dir: Path, register_panel: Panel, tmp_path: Path
+) -> None:
+    steps: list[tuple[str, int, int]] = []
+    table = evaluate(
+        tiny_bundle,
+        register_panel,
+        tmp_path,
+        horizons=(1, 5),
+        paths=20,
+        persons=60,
+        futures=register_dir,
+        keep_scores=True,
+        progress=lambda *step: steps.append(step),
+    )
+    whole = table.filter(pl.col("group") == "all", pl.col("metric") == "crps_log")
+    found = set(whole.select("model", "setting", "horizon").iter_rows())
+    assert found == {(m, s, h) for m in ("saga", "carry", "groupq") for s in ("in-time", "forward") for h in (1, 5)}
+    assert whole["value"].is_finite().all()
+    assert whole.group_by("setting", "horizon").agg(pl.col("n").n_unique())["n"].unique().to_list() == [1]  # the same persons for all
+    assert {step for step, _, _ in steps} >= {"fit baselines", "in-time: saga", "forward: groupq"}
+
+    # Coverage is that of the very intervals which the forecaster publishes for these people.
+    scores = pl.read_parquet(tmp_path / "scores.parquet").filter(
+        pl.col("model") == "saga", pl.col("setting") == "forward", pl.col("draw") == 0, pl.col("horizon") == 1
+    )
+    judged = register_panel.only(scores["person_id"])
+    origins = origins_at(judged, 2022)
+    _, outcomes = next(true_futures(register_dir, origins, [1], price_year=2022))
+    own = Forecaster.load(tiny_bundle).forecast(history(judged, origins), horizons=[1, 5], coverage=(0.8,), paths=20, seed=0)
+    ends = own.filter(pl.col("horizon") == 1)
+    inside = covered(
+        outcomes[:, 0],
+        *(ends[name].cast(pl.Float64).fill_null(np.nan).to_numpy() for name in ("lower_80", "upper_80")),
+        ends["includes_zero_80"].to_numpy(),
+    )
+    assert ends["person_id"].to_list() == scores["person_id"].to_list()
+    assert np.isfinite(inside).any()
+    assert np.array_equal(scores["coverage_80"].fill_null(np.nan).to_numpy(), inside, equal_nan=True)
