@@ -111,7 +111,7 @@ def finding_hazard(life: Life, who: Ints, macro: MacroYear, age: int, p: CareerP
 
 def disability_rate(life: Life, who: Ints, year: int, age: int, p: CareerParameters) -> Floats:
     """Inflow into disability pension: age, health, schooling, sex and the rules of the time."""
-    era = np.interp(year, (1990, 1993, 1998, 2004, 2006, 2009, 2022), (1.3, 1.5, 0.9, 1.6, 1.0, 0.40, 0.35))
+    era = np.interp(year, (1990, 1993, 1998, 2004, 2006, 2009, 2022), (1.0, 1.5, 0.9, 1.6, 1.0, 0.40, 0.35))
     base = p.disability_at_45 * np.exp(p.disability_slope * (age - 45))
     risk = np.exp(0.85 * life.health[who] - 0.36) * np.array([1.5, 1.1, 0.8, 0.5])[life.level[who]]
     risk = risk * np.where(life.female[who], 1.25, 0.8) * np.where(life.sick[who] > 13, 12.0, 1.0)
@@ -120,7 +120,9 @@ def disability_rate(life: Life, who: Ints, year: int, age: int, p: CareerParamet
 
 def retirement_rate(year: int, age: int, p: CareerParameters) -> float:
     """Early exit into retirement at 55-64, commoner before 2000 and rarer after 2010."""
-    return p.retirement[age - 55] * float(np.interp(year, (1990, 1998, 2010, 2020), (1.6, 1.5, 0.95, 0.75))) if age >= 55 else 0.0
+    return (
+        p.retirement[age - 55] * float(np.interp(year, (1990, 1994, 1998, 2010, 2020), (1.1, 1.6, 1.4, 0.95, 0.75))) if age >= 55 else 0.0
+    )
 
 
 def _employed_year(
@@ -141,7 +143,7 @@ def _employed_year(
     retire = retirement_rate(macro.year, age, p) * np.exp(-0.25 * life.attachment[who])
     quit_work = p.quit_outside * (3.0 if age < 23 else 1.0 if age < 60 else 1.6) * np.exp(-0.8 * life.attachment[who] - 0.3)
     mothers = life.female[who] & (life.youngest_age(macro.year)[who] < 7)
-    quit_work = quit_work * np.where(mothers, 1.6, 1.0) * np.where(life.region[who] > 2, 1.8, 1.0)
+    quit_work = quit_work * np.where(mothers, p.mother_quit, 1.0) * np.where(life.region[who] > 2, 1.8, 1.0)
     event = _competing(u[0], loss, sick, retire, quit_work)
     stay = 1.0 - start[who]  # people back from abroad are seekers, so this is 1 for nearly all
     share = np.where(event == 4, 1.0, u[1])
@@ -210,7 +212,7 @@ def _outside_year(
     infant = np.where(life.female[who] & (life.youngest_age(macro.year)[who] < 2), 0.4, 1.0)
     pull = np.exp(0.6 * life.attachment[who] - 0.15) * (1.3 if age < 30 else 1.0 if age < 55 else 0.4) * infant
     work = p.outside_finding * level * duration * pull * macro.job_finding / 0.6
-    seek = 0.22 * np.exp(0.4 * life.attachment[who]) * infant * (1.3 if age < 30 else 1.0 if age < 55 else 0.3)
+    seek = 0.12 * np.exp(0.4 * life.attachment[who]) * infant * (1.3 if age < 30 else 1.0 if age < 55 else 0.3)
     sick = 1.5 * disability_rate(life, who, macro.year, age, p)
     event = _competing(u[0], np.minimum(work, 0.6), np.minimum(seek, 0.3), np.minimum(sick, 0.1), retirement_rate(macro.year, age, p) * 2.0)
     works, seeks, ill, retired = (who[event == k] for k in range(4))
@@ -260,7 +262,7 @@ def _change_job(
     moves = u[0] < rate * (0.6 + 0.9 * np.exp(-life.tenure[who] / 3.0))
     movers = who[moves]
     _start_job(life, movers, macro.year, employers, rng)
-    life.shock[movers] += 0.025 + 0.09 * e[moves]
+    life.shock[movers] += 0.025 + 0.07 * e[moves]
     out.employers[movers] += 1
     rank = np.exp(0.9 * life.ability[who] - 0.4) * np.array([0.35, 0.8, 1.2, 1.8])[life.level[who]]
     rises = (u[1] < p.promotion * rank) & (life.experience[who] > 6) & ~IS_MANAGER[np.maximum(life.occupation[who], 0)] & (age < 58)
@@ -292,14 +294,14 @@ def _odd_jobs(life: Life, here: Bools, age: int, out: Activity, rng: np.random.G
 def _hours(life: Life, age: int, out: Activity, births: Births, rng: np.random.Generator, p: CareerParameters) -> None:
     """Full or part time: chosen with a job, after a birth, and now and then; care of children and the trade matter."""
     u = rng.random((3, len(life)))
-    anew = out.hired | (u[0] < 0.11) | (births.leave > 20)
+    anew = out.hired | (u[0] < (0.12 if age < 32 else 0.05)) | (births.leave > 20)
     part = np.where(life.female, p.part_time[1], p.part_time[0])
     mother = life.female & (life.care > 0.01) & life.custody
     part = part + np.where(mother, p.part_time_mother * np.clip(life.care / p.care_first, 0.0, 1.2), 0.0)
     trade = np.where(life.occupation >= 0, PART_TIME_TRADE[np.maximum(life.occupation, 0)], False)
     part = part * np.where(trade, 1.5, 0.85) * np.exp(-0.30 * life.attachment - 0.15 * life.ability)
     part = part + (0.40 if age < 21 else 0.22 if age < 24 else 0.10 if age < 27 else 0.08 if age > 60 else 0.0)
-    hours = np.where(u[1] < np.minimum(part, 0.95), 0.40 + 0.48 * np.sqrt(u[2]), 1.0)
+    hours = np.where(u[1] < np.minimum(part, 0.95), 0.45 + 0.45 * np.sqrt(u[2]), 1.0)
     life.hours = np.where(anew, hours, life.hours)
 
 

@@ -81,6 +81,7 @@ def birth_rate(life: Life, year: int, age: int, p: PopulationParameters) -> Floa
 def _births(life: Life, year: int, age: int, alive: Bools, u: Floats, rng: np.random.Generator, p: PopulationParameters) -> Births:
     """Births and leave: mothers about a year, fathers a few weeks in 1990 and a quarter of the leave in 2020 (days paid, [M])."""
     n = len(life)
+    life.leave *= life.custody  # leave ends when the child lives elsewhere
     leave = np.minimum(life.leave, 52.0)
     life.leave -= leave
     new = np.zeros(n, bool)

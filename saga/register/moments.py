@@ -94,7 +94,7 @@ def _dynamics(real: pl.DataFrame) -> Iterator[tuple[str, str, float]]:
     for female, sex in ((False, "men"), (True, "women")):
         part = prime.filter(pl.col("female") == female)
         one, five = changes(part, 1), changes(part, 5)
-        for (label, span), frame in zip((("boom", (1997, 2006)), ("bust", (1990, 1992))), (one, one), strict=True):
+        for (label, span), frame in zip((("boom", (1997, 2006)), ("bust", (1991, 1993))), (one, one), strict=True):
             values = frame.filter(pl.col("year").is_between(*span))["change"].to_numpy()
             if len(values) > 1:
                 yield "Kelley of 1-year change", f"{sex} {label}", kelley(values)

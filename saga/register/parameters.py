@@ -36,11 +36,11 @@ class EconomyParameters:
     past_growth: float = 0.005  # 1970-95: 0.5 % a year [V]
     past_inflation: float = 0.078  # 1980-89 [V]
     # Flow accounting: job finding falls with unemployment, job loss closes the identity u' = u (1 - f) + (1 - u) s.
-    finding_at_two: float = 0.72  # yearly exit probability of the newly unemployed when unemployment is 2 % [C]
-    finding_slope: float = 2.5  # fall of that probability for a rise of unemployment by 1.0 (100 points) [C]
+    finding_at_two: float = 0.80  # yearly exit probability of the newly unemployed when unemployment is 2 % [C]
+    finding_slope: float = 3.3  # fall of that probability for a rise of unemployment by 1.0 (100 points) [C]
     finding_floor: float = 0.35
-    loss_floor: float = 0.012
-    loss_scale: float = 0.48  # part of all job separations that end in unemployment and are not entrants' [C]
+    loss_floor: float = 0.008
+    loss_scale: float = 0.64  # part of all job separations that end in unemployment and are not entrants' [C]
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class EducationParameters:
     # Compulsory only: 1945 35, 1955 20, 1965 12, 1975 9, 1985 10 % [M]; women less, men more after 1960 (2019 table [V]).
     compulsory_women: tuple[float, ...] = (0.64, 0.52, 0.35, 0.19, 0.10, 0.07, 0.08, 0.09)
     compulsory_men: tuple[float, ...] = (0.60, 0.50, 0.35, 0.21, 0.14, 0.11, 0.12, 0.12)
-    ability_correlation: float = 0.35  # of attainment with the earnings level [C]
+    ability_correlation: float = 0.28  # of attainment with the earnings level [C]
     tertiary_start_spread: float = 2.6  # years after 19
     adult_return: float = 0.012  # share a year of 21-40 who go back to school, twice that in 1997-2002 (Knowledge Lift [M])
 
@@ -103,44 +103,44 @@ class EducationParameters:
 class CareerParameters:
     """Labour states, wages and shocks. Logs unless said otherwise."""
 
-    base: float = 12.98  # log full-time yearly pay of the reference person at the wage level of 2022 (SEK) [C]
-    education_premium: tuple[float, ...] = (-0.03, 0.0, 0.03, 0.06)  # within occupation; +25 % tertiary in all [V]
-    experience_gain: tuple[float, ...] = (0.20, 0.25, 0.30, 0.36)
+    base: float = 13.06  # log full-time yearly pay of the reference person at the wage level of 2022 (SEK) [C]
+    education_premium: tuple[float, ...] = (-0.03, 0.0, 0.02, 0.03)  # within occupation; +25 % tertiary in all [V]
+    experience_gain: tuple[float, ...] = (0.21, 0.25, 0.28, 0.32)
     experience_years: float = 9.0
     late_decline: float = 0.004  # a year of experience beyond 28
-    women: float = -0.035  # beyond jobs, experience and care; unexplained gap 4.7 % (2022) [V], larger before
-    women_trend: float = 0.0012
+    # Women in 2010 beyond jobs, experience and care: with these the raw full-time gap is near the 10 % of 2022 [V]; larger before.
+    women: float = 0.005
+    women_trend: float = 0.0015
     region_gap: tuple[float, ...] = (0.0, -0.03, -0.06, -0.13, -0.17, -0.03, -0.12, -0.15)
     region_assimilation: float = 12.0  # years over which two thirds of the entry gap (1.6 x the lasting one) closes [M]
-    ability_sd: float = 0.15
-    slope_sd: float = (
-        0.0045  # of the yearly growth rate (heterogeneous profiles: Guvenen 2009; GKOS 2021 sigma_beta .196 a decade in the US)
-    )
+    ability_sd: float = 0.172
+    slope_sd: float = 0.0042  # of the yearly growth rate: heterogeneous profiles (Guvenen 2009) [C]
     slope_correlation: float = 0.35
     # Pareto top: log pay above `top_start` is stretched quadratically; a Gaussian tail so becomes exponential in logs, that is
     # Pareto, with index about 1 / (2 top_stretch sd^2). Top-1 % mean over P90 is 3.34 in 2020 [V].
-    top_start: float = 0.42
-    top_stretch: float = 0.95
+    top_start: float = 0.53
+    top_stretch: float = 1.9
     # Persistent shock: rho and a two-normal mixture whose weight and mean depend on age, rank and the cycle (GKOS 2021;
     # Busch et al. 2022: skewness is procyclical, variance flat).
     persistence: float = 0.965
     small_shock_sd: float = 0.030
-    large_shock_sd: float = 0.16
-    large_shock_share: float = 0.08
+    large_shock_sd: float = 0.13
+    large_shock_share: float = 0.07
     large_shock_mean: float = -0.015
-    large_shock_cycle: float = -4.0  # per point (1.0) of rise in unemployment
+    large_shock_cycle: float = -4.0  # mean, per point (1.0) of rise in unemployment
+    large_shock_rise: float = 12.0  # share, relative, per point (1.0) of rise
     # Transitory: overtime, bonus, unpaid days.
     quiet_sd: float = 0.030
-    loud_sd: float = 0.30
+    loud_sd: float = 0.27
     loud_share: float = 0.12
     # Scars of job loss: about 10-15 % at first and 5 % after ten years (Jacobson, LaLonde & Sullivan 1993; Eliason & Storrie 2006 [M]).
     scar_loss: float = 0.05
-    scar_per_year: float = 0.10
+    scar_per_year: float = 0.08
     scar_fade: float = 0.90
     # Child penalty: Sweden about 26 % in the long run (Kleven et al. 2019 [M]); through hours, lost experience and this wage term.
-    care_first: float = 0.075
-    care_later: float = 0.030
-    care_fade: float = 0.985
+    care_first: float = 0.13
+    care_later: float = 0.050
+    care_fade: float = 0.995
     # Separation and finding multipliers by education; the cycle hits men, the young and the foreign-born more [V, qualitative].
     loss_by_education: tuple[float, ...] = (1.45, 1.05, 0.80, 0.62)
     loss_foreign: float = 1.45
@@ -148,8 +148,8 @@ class CareerParameters:
     finding_by_education: tuple[float, ...] = (0.75, 1.0, 1.12, 1.2)
     finding_by_region: tuple[float, ...] = (1.0, 0.95, 0.85, 0.62, 0.50, 0.8, 0.68, 0.52)
     duration_dependence: float = 0.20
-    to_outside: float = 0.08  # of the unemployed, a year
-    outside_finding: float = 0.20
+    to_outside: float = 0.07  # of the unemployed, a year
+    outside_finding: float = 0.24
     outside_duration: float = 0.28
     quit_outside: float = 0.007
     # Disability: era follows inflow into disability pension, high to 2004 and halved by the reform of 2008 [M].
@@ -158,9 +158,10 @@ class CareerParameters:
     # Early retirement a year at 55-59, 60-64; higher in the 1990s [M].
     retirement: tuple[float, ...] = (0.006, 0.007, 0.009, 0.011, 0.014, 0.038, 0.050, 0.060, 0.075, 0.09)
     sickness_share: tuple[float, float] = (0.065, 0.105)  # men, women with a paid spell in a year [M]
+    mother_quit: float = 1.35  # multiplier of leaving work while a child is under seven
     # Part time: share of employees, men and women; more with young children, the very young and in care and retail [M].
-    part_time: tuple[float, float] = (0.06, 0.15)
-    part_time_mother: float = 0.20
+    part_time: tuple[float, float] = (0.06, 0.125)
+    part_time_mother: float = 0.26
     job_change_at_25: float = 0.17
     job_change_fall: float = 0.040
     promotion: float = 0.007

@@ -10,8 +10,9 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from multiprocessing import get_context
@@ -163,10 +164,11 @@ def generate_register(
     try:
         tasks = list(_tasks(run, persons))
         done = rows = 0
-        for task_persons, task_rows in _execute(run, tasks, partial, workers):
-            done, rows = done + task_persons, rows + task_rows
-            if progress is not None:
-                progress(done, persons)
+        with closing(_execute(run, tasks, partial, workers)) as results:
+            for task_persons, task_rows in results:
+                done, rows = done + task_persons, rows + task_rows
+                if progress is not None:
+                    progress(done, persons)
         _write_macro(run, partial)
         description = _describe(run, persons, rows)
         (partial / "register.json").write_text(json.dumps(description, indent=2) + "\n")
@@ -186,15 +188,17 @@ def _tasks(run: Run, persons: int) -> Iterator[tuple[int, int, int]]:
             yield birth_year, chunk, min(CHUNK, size - start)
 
 
-def _execute(run: Run, tasks: list[tuple[int, int, int]], partial: Path, workers: int) -> Iterator[tuple[int, int]]:
+def _execute(run: Run, tasks: list[tuple[int, int, int]], partial: Path, workers: int) -> Generator[tuple[int, int]]:
     if workers == 1:
         for task in tasks:
             yield _write_chunk(run, *task, partial)
         return
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        futures = [pool.submit(_write_chunk, run, *task, partial) for task in tasks]
-        for future in as_completed(futures):
+    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
+    try:
+        for future in as_completed([pool.submit(_write_chunk, run, *task, partial) for task in tasks]):
             yield future.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _write_chunk(run: Run, birth_year: int, chunk: int, persons: int, partial: Path) -> tuple[int, int]:
