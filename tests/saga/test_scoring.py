@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import signal
 import subprocess
@@ -18,8 +19,11 @@ from carry import Carry
 from saga import commit
 from saga.batch import MANIFEST, REJECTED, Interrupted, run
 from saga.errors import InputError, UsageError
+from saga.forecaster import Forecaster
 from saga.ingest import read_panel
+from saga.panel import Panel
 from saga.partitions import Intake
+from saga.scoring import score
 
 PERSONS = 60
 YEARS = range(2001, 2007)
@@ -278,3 +282,51 @@ def test_parts_carry_their_provenance(source: Path, tmp_path: Path) -> None:
     run(Intake(source), tmp_path / "out", Carry(seed=5))
     metadata: dict[str, Any] = pl.read_parquet_metadata(tmp_path / "out" / "part-00000.parquet")
     assert metadata["saga"] == '{"seed": 5}'
+
+
+@pytest.fixture(scope="module")
+def people(register_panel: Panel, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Fourteen persons of the register as a file, in real money: some have died, some are too old, most can be forecast."""
+    persons = register_panel.persons()[::140]
+    folder = tmp_path_factory.mktemp("people")
+    register_panel.only(persons).frame.write_parquet(folder / "people.parquet")
+    return folder
+
+
+@pytest.mark.parametrize("product", ["forecasts", "lifetimes", "paths"])
+def test_the_products_are_the_forecasters_own(tiny_bundle: Path, people: Path, tmp_path: Path, product: str) -> None:
+    report = score(people, tmp_path, bundle=tiny_bundle, product=product, paths=20, seed=3, prices=2022, persons_per_partition=4)
+    forecaster, panel = Forecaster.load(tiny_bundle, threads=1), read_panel(people, prices=2022)
+    gone = forecaster.obstacles(panel)
+    panel = panel.only([person for person in panel.persons() if person not in gone])
+    rows = _read(tmp_path)
+    assert (report.persons_in, report.persons_out) == (len(gone) + len(panel.persons()), rows["person_id"].n_unique())
+    assert sum(report.rejected.values()) == len(gone)
+    if product == "forecasts":
+        assert rows.equals(forecaster.forecast(panel, paths=20, seed=3))
+    elif product == "lifetimes":
+        assert rows.equals(forecaster.lifetime(panel, paths=20, seed=3).table)
+    else:
+        assert rows.columns == ["person_id", "path", "year", "earnings"]
+        paths = forecaster.simulate(panel, to_horizon=None, paths=20, seed=3)
+        year = int(paths.origin_year[0]) + 1
+        first = rows.filter(pl.col("person_id") == str(paths.person_id[0]), pl.col("year") == year).sort("path")["earnings"]
+        assert np.array_equal(first.to_numpy(), paths.earnings[0, 0])
+        assert rows.height == 20 * int(paths.within_age.sum())
+    provenance = json.loads(pl.read_parquet_metadata(next(tmp_path.glob("*.parquet")))["saga"])
+    assert (provenance["bundle"], provenance["seed"], provenance["product"]) == (forecaster.bundle.digest, 3, product)
+
+
+def test_lifetimes_to_an_earlier_age_leave_out_who_has_passed_it(tiny_bundle: Path, people: Path, tmp_path: Path) -> None:
+    report = score(people, tmp_path, bundle=tiny_bundle, product="lifetimes", paths=20, prices=2022, options={"to_age": 40})
+    panel = read_panel(people, prices=2022)
+    age = panel.frame.group_by("person_id").agg((pl.col("year") - pl.col("birth_year")).max().alias("age"))
+    late = set(age.filter(pl.col("age") >= 40)["person_id"])
+    assert late, "the sample must hold somebody aged 40 or more"
+    assert not late & set(_read(tmp_path)["person_id"])
+    assert report.persons_out == report.persons_in - sum(report.rejected.values()) > 0
+
+
+def test_an_unknown_product_is_refused_before_anything_is_read(tiny_bundle: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="Use one of forecasts, lifetimes, paths"):
+        score(tmp_path / "absent", tmp_path / "out", bundle=tiny_bundle, product="fortunes")
