@@ -39,7 +39,7 @@ def create_app(
 
     Raises UsageError where the settings would expose the service without keys, or the key file is not valid.
     """
-    settings = settings or Settings()
+    settings = settings or Settings.of()
     check_exposure(settings.host, settings.keys)
     service = Service(settings, log)
 

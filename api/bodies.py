@@ -19,15 +19,15 @@ from pydantic_core import from_json
 
 from api.limits import check_persons
 from api.problems import HTTPProblem, shape_problems
-from api.schemas import Options
+from api.schemas import MAX_YEARS, Options
 from saga.errors import InputError, Problem
 from saga.output import KEY
-from saga.schema import BY_NAME, MAX_CONTEXT, STATIC, polars_schema
+from saga.schema import BY_NAME, STATIC, polars_schema
 
 JSON, PARQUET = "application/json", "application/vnd.apache.parquet"
 ARROW_STREAM, ARROW_FILE = "application/vnd.apache.arrow.stream", "application/vnd.apache.arrow.file"
 TABLES = (PARQUET, ARROW_STREAM, ARROW_FILE)
-_ROWS_A_PERSON = MAX_CONTEXT + 50  # a register may hold years before 16 and after 64, which reading sets aside
+_ENTRIES = 100  # more entries than this has no person, year or request
 _LISTS = ("horizons", "coverage", "quantiles")
 
 Chosen = TypeVar("Chosen", bound=Options)
@@ -54,14 +54,27 @@ def parse_json(body: bytes, model: type[Chosen], max_persons: int) -> Call[Chose
         place = re.search(r"at (line \d+ column \d+)$", str(error))
         problem = Problem("json", f"The JSON breaks off {'at ' + place[1] if place else 'somewhere'}", "Send one JSON object in UTF-8")
         raise HTTPProblem(422, "json", "The request body is not valid JSON", [problem]) from None
-    persons = content.get("persons") if isinstance(content, dict) else None
-    if isinstance(persons, list):
-        check_persons(len(persons), max_persons)
+    check_persons(len(_items(content, "persons")), max_persons)
+    _check_entries(content)
     try:
         request = model.model_validate(content)
     except ValidationError as error:
         raise _wrong_shape(error, content) from None
     return Call(_person_years(request.model_dump(include={"persons"}, exclude_unset=True)["persons"]), request)
+
+
+def _check_entries(content: Any) -> None:
+    """Objects with absurdly many entries are refused unread: each unknown entry would become an error of its own."""
+    persons = [p for p in _items(content, "persons") if isinstance(p, dict)]
+    rows = [r for p in persons for r in _items(p, "history") if isinstance(r, dict)]
+    if any(len(entry) > _ENTRIES for entry in (content, *persons, *rows) if isinstance(entry, dict)):
+        problem = Problem("entries", f"An object has more than {_ENTRIES} entries", "GET /v1/variables lists the columns")
+        raise HTTPProblem(422, "request", "The request has the wrong shape", [problem])
+
+
+def _items(container: Any, name: str) -> list[Any]:
+    found = container.get(name) if isinstance(container, dict) else None
+    return found if isinstance(found, list) else []
 
 
 def _wrong_shape(error: ValidationError, content: Any) -> HTTPProblem:
@@ -99,7 +112,7 @@ def parse_table(body: bytes, kind: str, query: Sequence[tuple[str, str]], model:
         options = model.model_validate(_from_query(query))
     except ValidationError as error:
         raise _wrong_shape(error, None) from None
-    most = max_persons * _ROWS_A_PERSON
+    most = max_persons * MAX_YEARS
     read = {PARQUET: pl.read_parquet, ARROW_STREAM: pl.read_ipc_stream, ARROW_FILE: pl.read_ipc}[kind]
     try:
         frame: pl.DataFrame = read(io.BytesIO(body), n_rows=most + 1)
@@ -113,7 +126,7 @@ def parse_table(body: bytes, kind: str, query: Sequence[tuple[str, str]], model:
             "The table has columns that are not known",
             [Problem("extra_forbidden", "Not a column of a panel", fix, c[:64]) for c in unknown],
         )
-    check_persons(-(-frame.height // _ROWS_A_PERSON), max_persons)
+    check_persons(-(-frame.height // MAX_YEARS), max_persons)
     if "person_id" in frame.columns:
         check_persons(frame["person_id"].n_unique(), max_persons)
     return Call(frame, options)

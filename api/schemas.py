@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Strict, Tag, WithJsonSchema, create_model
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, FailFast, Field, Strict, Tag, WithJsonSchema, create_model
 
 from api.example import example_persons
 from saga import options
-from saga.schema import COLUMNS, MAX_AGE, MIN_AGE, Column
+from saga.schema import COLUMNS, MAX_AGE, MAX_CONTEXT, MIN_AGE, Column
 
 _STRICT = ConfigDict(extra="forbid")
 _INT32 = 2**31 - 1
+MAX_YEARS = MAX_CONTEXT + 50  # a register may hold years before 16 and after 64, which reading sets aside
 
 
 def _whole(value: object) -> object:
@@ -78,7 +79,7 @@ else:
         __doc__="One person: what does not change beside the name, and the history year by year. The last year is the origin.",
         person_id=(Code, Field(description="Person; leading zeros are kept")),
         **{c.name: _field(c) for c in COLUMNS if c.static and c.name != "person_id"},
-        history=(list[HistoryRow], Field(min_length=1, description="Observed years")),
+        history=(list[HistoryRow], Field(min_length=1, max_length=MAX_YEARS, description="Observed years")),
     )
 
 
@@ -142,27 +143,31 @@ class LifetimeOptions(Options):
     coverage: Levels = Field([0.9], min_length=1, max_length=20, description="Coverages of the intervals")
 
 
+# Up to the first person of a wrong shape: millions of wrong cells must not become millions of errors.
+Persons = Annotated[list[Person], FailFast(), Field(min_length=1)]
+
+
 class ForecastRequest(ForecastOptions):
     """Persons with their histories, and what to forecast."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"example": {"persons": example_persons(), "horizons": [1, 5, 10]}})
-    persons: list[Person] = Field(min_length=1)
+    persons: Persons
 
 
 class LifetimeRequest(LifetimeOptions):
     """Persons with their histories, and what a lifetime is."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"example": {"persons": example_persons(), "rate": 0.02, "to_age": 64}})
-    persons: list[Person] = Field(min_length=1)
+    persons: Persons
 
 
 class Interval(BaseModel):
-    """A published set: `[lower, upper]`, and `{0}` too where `includes_zero`. `guarantee` says what is promised, `reason` why."""
+    """A published set: `[lower, upper]`, and `{0}` too where `includes_zero`; null where there is none."""
 
     coverage: float
     lower: Money
     upper: Money
-    includes_zero: bool
+    includes_zero: bool | None
     guarantee: Literal["assumption", "extrapolated", "none"]
     reason: str
 

@@ -6,14 +6,12 @@ service answers everyone who can reach it, which is why it then listens on loopb
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import hmac
 import ipaddress
 import re
 import secrets
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -79,15 +77,13 @@ def read_keys(path: Path | None) -> Keyring | None:
             continue
         match = _LINE.match(text)
         if match is None:
-            problems.append(
-                Problem("key-line", f"Line {number} is not `NAME sha256:HEX`", "Make one with `python -m api.security new NAME`")
-            )
+            problems.append(Problem("key-line", f"Line {number} is not `NAME sha256:HEX`", "Make one with `saga keys new NAME`"))
         elif match["name"] in digests:
             problems.append(Problem("key-twice", f"Line {number} repeats a name", "Give each key its own name"))
         else:
             digests[match["name"]] = match["digest"]
     if not digests and not problems:
-        problems.append(Problem("key-none", "The file holds no key", "Make one with `python -m api.security new NAME`"))
+        problems.append(Problem("key-none", "The file holds no key", "Make one with `saga keys new NAME`"))
     if problems:
         raise UsageError("The key file is not valid", problems)
     return Keyring(digests)
@@ -106,14 +102,14 @@ def is_loopback(host: str) -> bool:
 def check_exposure(host: str, keys: Path | None) -> None:
     """Refuse to listen beyond this machine without keys: raises UsageError that says how to mend it."""
     if keys is None and not is_loopback(host):
-        fix = "Make a key with `python -m api.security new NAME`, write its line to a file and pass that file, or listen on 127.0.0.1"
+        fix = "Make a key with `saga keys new NAME`, write its line to a file and pass it with --keys, or listen on 127.0.0.1"
         raise UsageError(
             "The service does not listen beyond this machine without keys",
             [Problem("keys-required", "The address can be reached from other machines", fix)],
         )
 
 
-_bearer = HTTPBearer(auto_error=False, description="A key made with `python -m api.security new NAME`; not needed on loopback without keys")
+_bearer = HTTPBearer(auto_error=False, description="A key made with `saga keys new NAME`; not needed on loopback without keys")
 
 
 def require_key(request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> None:
@@ -129,20 +125,3 @@ def require_key(request: Request, given: Annotated[HTTPAuthorizationCredentials 
 
 def _unauthorised(challenge: str, message: str, fix: str) -> HTTPProblem:
     return HTTPProblem(401, "unauthorised", "A key is needed", [Problem("key", message, fix)], headers={"WWW-Authenticate": challenge})
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """`python -m api.security new NAME`: print a new key (once) and the line for the key file."""
-    parser = argparse.ArgumentParser(prog="python -m api.security", description="Make a bearer key for the service.")
-    parser.add_subparsers(dest="command", required=True).add_parser("new", help="make a key").add_argument("name", help="who will hold it")
-    try:
-        key, line = new_key(parser.parse_args(arguments).name)
-    except UsageError as error:
-        sys.stderr.write(f"{error}\n")
-        return error.exit_code
-    sys.stdout.write(f"Key, shown only now:   {key}\nLine for the key file: {line}\n")
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

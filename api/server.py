@@ -14,8 +14,14 @@ from api.app import create_app
 from api.example import curl
 from api.service import example_scale
 from api.settings import Settings
+from saga.bundle import Bundle
 from saga.errors import Problem, UsageError
 from saga.forecaster import Forecaster
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
 
 
 def serve(
@@ -25,21 +31,22 @@ def serve(
     port: int | None = None,
     keys: str | Path | None = None,
     threads: int | None = None,
-    say: Callable[[str], Any] = sys.stdout.write,
+    say: Callable[[str], Any] = _say,
 ) -> None:
     """Serve until interrupted. What is None comes from the environment (`SAGA_...`) or the defaults of `Settings`.
 
     Prints the URL and a ready-made curl through `say` once a first forecast has run. Raises UsageError where the port is taken, the
-    key file is not valid or the address needs keys; BundleError is for /readyz to tell (a restart loop would hide it).
+    key file is not valid or the address needs keys, BundleError where the bundle cannot be trusted.
     """
     given = {"bundle": bundle, "host": host, "port": port, "keys": keys, "threads": threads}
-    settings = Settings(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
+    settings = Settings.of(**{name: value for name, value in given.items() if value is not None})
 
     def announce(forecaster: Forecaster) -> None:
         command = curl(url, keyed=settings.keys is not None, scale=example_scale(forecaster))
         say(f"SAGA is ready at {url} (documentation at {url}/docs). Try:\n\n{command}\n\n")
 
     app = create_app(settings, announce=announce)
+    Bundle.load(settings.bundle)  # a bundle that is broken from the start is said here; /readyz tells it where another server runs the app
     with _listen(settings.host, settings.port) as listener:
         name = f"[{settings.host}]" if ":" in settings.host else settings.host
         url = f"http://{name}:{listener.getsockname()[1]}"
@@ -50,12 +57,15 @@ def serve(
 
 def _listen(host: str, port: int) -> socket.socket:
     """A listening socket, bound before anything is loaded so that a taken port is said at once."""
+    listener = None
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
     except OSError as error:
+        if listener is not None:
+            listener.close()
         problem = Problem("listen", f"The system says: {error.strerror}", "Pick another address with --host or another port with --port")
         raise UsageError(f"Cannot listen on {host}, port {port}", [problem]) from None
     return listener

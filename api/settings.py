@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Self
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from saga.errors import Problem, UsageError
 from saga.options import default_bundle
 
 
@@ -27,3 +28,13 @@ class Settings(BaseSettings):
     body_seconds: Annotated[float, Field(gt=0, description="Longest time a client may take to send its body")] = 60.0
     queue: Annotated[int, Field(ge=0, description="Calls that may wait for the compute slot; more get 503")] = 8
     queue_seconds: Annotated[float, Field(gt=0, description="Longest wait for the compute slot before 503")] = 30.0
+
+    @classmethod
+    def of(cls, **given: Any) -> Self:
+        """These settings, the rest from the environment. Raises UsageError naming a setting that is out of range or unknown."""
+        try:
+            return cls(**given)
+        except ValidationError as error:
+            found = [(entry["msg"], str(entry["loc"][0])) for entry in error.errors(include_url=False, include_input=False)]
+            problems = [Problem("setting", why, f"Correct the option or the variable SAGA_{name.upper()}", name) for why, name in found]
+            raise UsageError("A setting of the service is not valid", problems) from None

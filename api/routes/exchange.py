@@ -30,6 +30,9 @@ async def receive(
     if kind not in (JSON, *TABLES):
         fix = f"Set Content-Type to {', '.join((JSON, *TABLES))}"
         raise HTTPProblem(415, "media-type", "The type of the body is not known", [Problem("content-type", "Not a known type", fix)])
+    if request.headers.get("content-encoding", "identity") != "identity":
+        problem = Problem("content-encoding", "The body is compressed", "Send it as it is, or as Parquet, which compresses within")
+        raise HTTPProblem(415, "encoding", "Compressed bodies are not read", [problem])
     query = request.query_params.multi_items()
     if kind == JSON and query:
         problem = Problem("query", "A JSON call has no query parameters", "Put the options into the body")
@@ -65,5 +68,6 @@ def interval(row: Mapping[str, Any], level: float, reason: Callable[[str], str])
     guarantee = row[f"guarantee_{name}"]
     ends = {"coverage": level, "lower": row[f"lower_{name}"], "upper": row[f"upper_{name}"]}
     # A lifetime's table has no such column: a sum of years is not published as {0} and an interval.
-    zero = {"includes_zero": row[f"includes_zero_{name}"]} if f"includes_zero_{name}" in row else {}
+    has_zero = f"includes_zero_{name}"
+    zero = {"includes_zero": row[has_zero] if guarantee != "none" else None} if has_zero in row else {}
     return {**ends, **zero, "guarantee": guarantee, "reason": reason(guarantee)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Response
-from fastapi.responses import JSONResponse, RedirectResponse
+from fastapi.responses import JSONResponse, PlainTextResponse, RedirectResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from api.routes.responses import problems
@@ -31,7 +31,7 @@ async def root() -> RedirectResponse:
     return RedirectResponse("/docs")
 
 
-@router.get("/metrics", summary="Counters for Prometheus", responses=problems(401))
+@router.get("/metrics", summary="Counters for Prometheus", response_class=PlainTextResponse, responses=problems(401))
 async def metrics(service: Served) -> Response:
     """Prometheus text format: calls, seconds, persons, simulated path-years."""
     return Response(service.metrics.text(), media_type=CONTENT_TYPE_LATEST)

@@ -15,13 +15,14 @@ from api.routes.responses import computing, request_body
 from api.schemas import LifetimeOptions, LifetimeRequest, LifetimeResponse
 from api.service import Served
 from saga import options
+from saga.calibrators import REASONS
 from saga.forecaster import Lifetimes
 from saga.panel import Panel
 
 router = APIRouter(prefix="/v1", tags=["lifetimes"])
 
 _BINS = 24
-_REASONS = {"extrapolated": "Quantiles of the calibrated paths; their sum was not calibrated against observed lifetimes"}
+_REASONS = REASONS | {"extrapolated": "Quantiles of the calibrated paths; their sum was not calibrated against observed lifetimes."}
 
 
 @router.post(
