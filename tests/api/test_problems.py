@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from pathlib import Path
+
+import httpx
+import pytest
+
+from api.app import create_app
+from api.bodies import parse_json
+from api.problems import HTTPProblem, ProblemDocument, problem_for, shape_problems
+from api.schemas import ForecastRequest
+from api.settings import Settings
+from saga.errors import BudgetError, BundleError, InputError, Problem, UsageError
+
+
+@pytest.mark.parametrize(("kind", "status"), [(InputError, 422), (UsageError, 422), (BudgetError, 413), (BundleError, 503)])
+def test_each_kind_of_error_has_its_status(kind: type[InputError], status: int) -> None:
+    answer = problem_for(kind("It is so", [Problem("rule", "Wrong", "Mend it", "earnings", "A1", 2001)]))
+    body = ProblemDocument.model_validate_json(bytes(answer.body))
+    assert (answer.status_code, body.status) == (status, status)
+    assert answer.media_type == "application/problem+json"
+    assert body.problems[0].model_dump(include={"person_id", "year", "column", "rule", "fix"}) == {
+        "person_id": "A1",
+        "year": 2001,
+        "column": "earnings",
+        "rule": "rule",
+        "fix": "Mend it",
+    }
+
+
+def test_a_problem_of_shape_names_person_year_and_column_and_counts() -> None:
+    body = {
+        "persons": [
+            {"person_id": "0017", "history": [{"year": 2001, "earnings": 1}, *({"year": y, "earnings": "SENTINEL"} for y in (2002, 2003))]}
+        ]
+    }
+    with pytest.raises(HTTPProblem) as caught:
+        parse_json(json.dumps(body).encode(), ForecastRequest, 10)
+    (problem,) = caught.value.problems
+    assert (problem.person_id, problem.year, problem.column, problem.count) == ("0017", 2002, "earnings", 2)
+    assert "SENTINEL" not in str(problem)
+
+
+def test_a_problem_of_an_unknown_type_does_not_repeat_its_message() -> None:
+    """Whatever pydantic may say one day: only the table of rules speaks."""
+    (problem,) = shape_problems(
+        [{"type": "new_kind", "loc": ("seed",), "msg": "SENTINEL", "input": "SENTINEL", "ctx": {"error": "SENTINEL"}}], None
+    )
+    assert "SENTINEL" not in json.dumps(problem.as_dict())
+    assert problem.column == "seed"
+
+
+def test_a_name_too_long_or_unprintable_is_not_a_place() -> None:
+    for name in ("S" * 100, "a\nb"):
+        (problem,) = shape_problems([{"type": "extra_forbidden", "loc": (name,)}], None)
+        assert problem.column == "(unprintable name)"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b'{"persons": SENTINEL}', b"\xff\xfe", b'"SENTINEL"', b"[1]", b"null", b"[" * 5_000, b"9" * 5_000, b'{"a":"\\ud800"}'],
+)
+def test_what_is_not_a_request_is_refused_without_repeating_it(body: bytes) -> None:
+    with pytest.raises(HTTPProblem) as caught:
+        parse_json(body, ForecastRequest, 10)
+    assert caught.value.status == 422
+    assert "SENTINEL" not in repr([problem.as_dict() for problem in caught.value.problems])
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"), [("GET", "/SENTINEL", 404), ("DELETE", "/v1/forecasts", 405), ("GET", "/v1/forecasts?x=SENTINEL", 405)]
+)
+def test_errors_of_routing_are_problems_too(tmp_path: Path, method: str, path: str, status: int) -> None:
+    log = io.StringIO()
+    app = create_app(Settings(bundle=tmp_path), log=log)
+    answer = _ask(app, method, path)
+    assert answer.status_code == status
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert ProblemDocument.model_validate_json(answer.content).status == status
+    assert "SENTINEL" not in answer.text + log.getvalue()
+
+
+def test_an_unexpected_error_gives_500_and_neither_answer_nor_log_carries_its_message(tmp_path: Path) -> None:
+    log = io.StringIO()
+    app = create_app(Settings(bundle=tmp_path), log=log)
+
+    @app.get("/broken")
+    def broken() -> None:
+        raise ValueError("SENTINEL")
+
+    answer = _ask(app, "GET", "/broken")
+    assert answer.status_code == 500
+    body = ProblemDocument.model_validate_json(answer.content)
+    events = [json.loads(line) for line in log.getvalue().splitlines()]
+    failure = next(event for event in events if event["event"] == "internal_error")
+    assert failure["error"] == "ValueError"
+    assert failure["at"][-1].startswith("broken:")
+    assert body.instance.endswith(failure["request"]), "the answer names the log line"
+    assert "SENTINEL" not in answer.text + log.getvalue()
+
+
+def _ask(app: object, method: str, path: str) -> httpx.Response:
+    async def ask() -> httpx.Response:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://service") as client:  # type: ignore[arg-type]
+            return await client.request(method, path)
+
+    return asyncio.run(ask())

@@ -1,0 +1,172 @@
+"""The running process: ready when it can forecast, self-describing without a network, and started by one call."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from schemathesis.core.result import Ok
+
+from api.example import curl
+from api.server import serve
+from api.service import example_scale
+from api.settings import Settings
+from saga.bundle import Bundle, write_bundle
+from saga.errors import BundleError, UsageError
+from saga.forecaster import Forecaster
+
+if TYPE_CHECKING:
+    from tests.api.conftest import Running
+
+Start = Callable[[Settings], AbstractContextManager["Running"]]
+
+
+def test_a_bundle_with_one_byte_changed_is_never_ready(start: Start, tiny_bundle: Path, tmp_path: Path) -> None:
+    bundle = shutil.copytree(tiny_bundle, tmp_path / "bundle")
+    weights = bundle / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    with start(Settings(bundle=bundle)) as service:
+        for _ in range(100):
+            answer = service.client.get("/readyz")
+            if answer.json()["type"].endswith(":bundle"):
+                break
+        assert (answer.status_code, answer.json()["type"]) == (503, "urn:saga:problem:bundle")
+        assert service.client.post("/v1/forecasts", json={"persons": []}).status_code == 503
+        assert service.client.get("/livez").status_code == 200
+
+
+def test_metrics_count_calls_persons_and_path_years_by_route(service: Running) -> None:
+    def count(name: str) -> float:
+        text = service.client.get("/metrics").text
+        return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith(name))
+
+    persons = [{"person_id": i, "birth_year": 1980, "history": [{"year": 2022, "earnings": 1e5}]} for i in range(3)]
+    before = count("saga_persons_total"), count("saga_path_years_total"), count('saga_http_requests_total{method="GET",route="unmatched"')
+    service.forecast({"persons": persons, "horizons": [2], "paths": 10})
+    service.client.get("/somewhere/person/17")
+    after = count("saga_persons_total"), count("saga_path_years_total"), count('saga_http_requests_total{method="GET",route="unmatched"')
+    assert tuple(b - a for a, b in zip(before, after, strict=True)) == (3, 60, 1)
+    assert "person/17" not in service.client.get("/metrics").text
+
+
+def test_each_answer_and_its_log_line_share_an_identifier(service: Running) -> None:
+    answer = service.client.get("/livez", headers={"X-Request-ID": "not-a-uuid\tSENTINEL"})
+    identifier = answer.headers["x-request-id"]
+    events = [json.loads(line) for line in service.log.getvalue().splitlines()]
+    assert [e["route"] for e in events if e.get("request") == identifier] == ["/livez"]
+    assert "SENTINEL" not in service.log.getvalue()
+
+
+def test_the_documentation_needs_no_other_host(service: Running) -> None:
+    page = service.client.get("/", follow_redirects=True)
+    assert page.url.path == "/docs"
+    links = re.findall(r"""(?:src|href)=["']([^"']+)""", page.text)
+    assert links
+    assert not [link for link in links if "//" in link]
+    for link in links:
+        assert service.client.get(link).status_code == 200
+
+
+def test_variables_and_model_describe_themselves(service: Running, tiny_bundle: Path) -> None:
+    names = [column["name"] for column in service.client.get("/v1/variables").json()["columns"]]
+    assert names[:4] == ["person_id", "year", "birth_year", "earnings"]
+    card = service.client.get("/v1/model").json()
+    bundle = Bundle.load(tiny_bundle)
+    assert (card["bundle"], card["calibration"], card["parameters"]) == (bundle.digest, bundle.calibration_digest, bundle.parameters)
+    assert 0.9 in card["coverage"]
+
+
+def _operations(service: Running) -> list[Any]:
+    schema = schemathesis.openapi.from_url(f"{service.url}/openapi.json")
+    return [result.ok() for result in schema.get_all_operations() if isinstance(result, Ok)]
+
+
+def test_answers_keep_the_published_schema_whatever_is_sent(service: Running) -> None:
+    """No 5xx, no undocumented status or media type, no body outside its schema, nothing malformed accepted."""
+    # The service under test has no keys; and the rules of a panel go beyond what a schema says.
+    excluded = [schemathesis.checks.ignored_auth, schemathesis.checks.positive_data_acceptance]
+    operations = _operations(service)
+    assert {operation.path for operation in operations} >= {"/v1/forecasts", "/v1/lifetimes", "/v1/model", "/v1/variables", "/readyz"}
+    for operation in operations:
+
+        @settings(max_examples=15, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+        @given(case=operation.as_strategy())
+        def check(case: schemathesis.Case[Any]) -> None:
+            case.call_and_validate(excluded_checks=excluded)
+
+        check()
+
+
+def test_one_call_starts_the_service_and_the_printed_curl_works_when_pasted(tiny_bundle: Path) -> None:
+    program = f"from api.server import serve; serve(bundle={str(tiny_bundle)!r}, port=0, threads=1)"
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            assert process.stdout is not None
+            command = next(line for line in process.stdout if line.startswith("curl"))
+            if shutil.which("curl"):
+                answer = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True, timeout=60).stdout
+            else:
+                url, body = re.findall(r"http://\S+|'{.*}'", command)
+                answer = httpx.post(url, content=body.strip("'"), headers={"Content-Type": "application/json"}).text
+            (forecast,) = json.loads(answer)["forecasts"]
+            assert [horizon["h"] for horizon in forecast["horizons"]] == [1, 5, 10]
+        finally:
+            process.terminate()
+
+
+def test_the_command_refuses_a_broken_bundle_before_it_listens(tmp_path: Path) -> None:
+    with pytest.raises(BundleError):
+        serve(bundle=tmp_path, port=0)
+
+
+def test_a_taken_port_is_said_with_the_way_out(tiny_bundle: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(UsageError, match="--port"):
+        serve(bundle=tiny_bundle, port=taken.getsockname()[1])
+
+
+def test_a_setting_out_of_range_names_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SAGA_MAX_PERSONS", "-5")
+    with pytest.raises(UsageError, match="SAGA_MAX_PERSONS"):
+        Settings.of()
+
+
+def test_the_printed_curl_fits_a_bundle_in_another_currency(start: Start, tiny_bundle: Path, tmp_path: Path) -> None:
+    """Hourly wages in dollars, no macro series: the example is of that size, and is taken as it is."""
+    there = Bundle.load(tiny_bundle)
+    dollars = there.transforms | {"currency": "USD", "price_year": 2010, "floor": None, "centre": 2.7}
+    write_bundle(
+        tmp_path / "dollars",
+        config=there.config,
+        transforms=dollars,
+        macro={},
+        split=there.split,
+        weights=there.weights,
+        card="",
+        seed=0,
+        command="",
+    )
+    with start(Settings(bundle=tmp_path / "dollars", threads=1)) as service:
+        service.wait_until_ready()
+        scale = example_scale(Forecaster.load(tmp_path / "dollars"))
+        body = json.loads(re.findall(r"'({.*})'", curl(service.url, keyed=False, scale=scale))[0])
+        assert all(5 < row["earnings"] < 50 for row in body["persons"][0]["history"])
+        provenance = service.forecast(body).json()["provenance"]
+        assert (provenance["currency"], provenance["price_year"]) == ("USD", 2010)
+        assert service.forecast({**body, "prices": 2010}).status_code == 200
+        for wrong in ("nominal", 2022):
+            answer = service.forecast({**body, "prices": wrong})
+            assert (answer.status_code, answer.json()["problems"][0]["column"]) == (422, "prices")
