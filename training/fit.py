@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import time
 import warnings
@@ -56,8 +57,8 @@ def train(
 ) -> Bundle:
     """Train on the panel's training persons, stop on its validation persons, write the bundle `out`.
 
-    `until` cuts everything that is fitted (persons' records, scalers, macro process) at that year, for forward evaluation. Checkpoints and
-    logs are kept in `<out>.run/`; `resume` continues from its last checkpoint. The run directory goes when the bundle is written, but for the logs.
+    `until` cuts everything that is fitted (persons' records, scalers, macro process) at that year, for forward evaluation. Checkpoints
+    and logs are kept in `<out>.run/`; `resume` continues from its last checkpoint. The checkpoints go when the bundle is written.
     """
     settings = config if isinstance(config, TrainConfig) else load_config(config)
     if until is not None:
@@ -70,6 +71,7 @@ def train(
         shutil.rmtree(run)
     run.mkdir(parents=True, exist_ok=True)
 
+    logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
     lightning.seed_everything(seed, verbose=False)
     data, network, parts = prepare(panel, settings, seed)
     module = ForecastModule(network, settings)
@@ -79,6 +81,7 @@ def train(
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*does not have many workers.*")
         warnings.filterwarnings("ignore", message=".*LeafSpec.*")
+        warnings.filterwarnings("ignore", message=".*exists and is not empty.*")  # our own logs, or a run that is resumed
         # Our own checkpoint, written by this run: it holds the optimiser's state beside tensors.
         trainer.fit(module, data, ckpt_path=str(last) if resume else None, **({"weights_only": False} if resume else {}))
     if trainer.interrupted:
@@ -179,7 +182,7 @@ def _trainer(
         enable_progress_bar=progress,
         enable_model_summary=False,
         num_sanity_val_steps=0,
-        log_every_n_steps=50,
+        log_every_n_steps=max(1, min(50, epoch_steps)),
     )
 
 

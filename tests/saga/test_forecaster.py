@@ -1,0 +1,142 @@
+"""The one door: parity, order, ages, people who cannot be forecast, intervals that are nested and labelled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from saga.errors import InputError, UsageError
+from saga.forecaster import COVERAGE, Forecaster, level_name
+from saga.panel import Panel, PanelMeta
+
+PATHS = 60
+
+
+@pytest.fixture(scope="module")
+def forecaster(tiny_bundle: Path) -> Forecaster:
+    return Forecaster.load(tiny_bundle, threads=2)
+
+
+@pytest.fixture(scope="module")
+def people(forecaster: Forecaster, register_panel: Panel) -> Panel:
+    blocked = forecaster.obstacles(register_panel)
+    able = [p for p in register_panel.persons() if p not in blocked]
+    return register_panel.only(able[:: len(able) // 25][:25])
+
+
+@pytest.fixture(scope="module")
+def table(forecaster: Forecaster, people: Panel) -> pl.DataFrame:
+    return forecaster.forecast(people, paths=PATHS, seed=3)
+
+
+def test_a_person_has_bitwise_the_same_numbers_alone_in_another_order_and_for_fewer_horizons(
+    forecaster: Forecaster, people: Panel, table: pl.DataFrame
+) -> None:
+    ids = people.persons()
+    for person in (ids[0], ids[11], ids[-1]):
+        alone = forecaster.forecast(people.only([person]), paths=PATHS, seed=3)
+        assert alone.equals(table.filter(pl.col("person_id") == person))
+    few = forecaster.forecast(people.only(ids[5:2:-1]), horizons=(7, 1), paths=PATHS, seed=3)
+    same = table.filter(pl.col("person_id").is_in(ids[3:6]), pl.col("horizon").is_in([1, 7]))
+    assert few.equals(same)
+
+
+def test_threads_do_not_change_a_bit(tiny_bundle: Path, people: Panel, table: pl.DataFrame) -> None:
+    assert Forecaster.load(tiny_bundle, threads=1).forecast(people, paths=PATHS, seed=3).equals(table)
+
+
+def test_rows_stop_at_64_and_years_follow_the_origin(people: Panel, table: pl.DataFrame) -> None:
+    born = people.frame.select("person_id", "birth_year").unique()
+    joined = table.join(born, on="person_id")
+    assert (joined["year"] - joined["birth_year"]).max() <= 64
+    assert (table["year"] == table["origin_year"] + table["horizon"]).all()
+    last = people.frame.group_by("person_id").agg(pl.col("year").max())
+    assert table.join(last, left_on=["person_id", "origin_year"], right_on=["person_id", "year"], how="anti").is_empty()
+
+
+def test_quantiles_are_ordered_and_within_reach(table: pl.DataFrame) -> None:
+    names = [c for c in table.columns if c.startswith("q")]
+    values = table.select(names).to_numpy()
+    assert (np.diff(values, axis=1) >= 0).all()
+    assert (values >= 0).all()
+    assert table["p_zero"].is_between(0, 1).all()
+
+
+def test_intervals_are_nested_and_say_what_they_promise(table: pl.DataFrame) -> None:
+    assert set(table["guarantee_90"]) <= {"assumption", "extrapolated", "none"}
+    names = [level_name(c) for c in COVERAGE]
+    for inner, outer in zip(names[:-1], names[1:], strict=True):
+        rows = table.filter((pl.col(f"guarantee_{inner}") != "none") & (pl.col(f"guarantee_{outer}") != "none"))
+        positive = rows.filter(pl.col(f"upper_{inner}") > 0)
+        assert (positive[f"lower_{outer}"] <= positive[f"lower_{inner}"]).all()
+        assert (positive[f"upper_{outer}"] >= positive[f"upper_{inner}"]).all()
+        assert (~rows[f"includes_zero_{inner}"] | rows[f"includes_zero_{outer}"]).all()
+    none = table.filter(pl.col("guarantee_90") == "none")
+    assert none["lower_90"].is_null().all()
+
+
+def test_earnings_alone_and_gaps_are_enough(forecaster: Forecaster) -> None:
+    rows = [("one", 2022, 1980, 300_000.0)]
+    rows += [("many", year, 1960, 250_000.0 if year % 3 else 0.0) for year in range(1982, 2021) if year not in (1990, 1991, 2005)]
+    frame = pl.DataFrame(rows, ["person_id", "year", "birth_year", "earnings"], orient="row")
+    table = forecaster.forecast(Panel.of(frame, PanelMeta("somebody")), paths=20)
+    assert set(table["person_id"]) == {"one", "many"}
+    assert table.filter(pl.col("person_id") == "one").height == 22
+    assert table["mean"].is_finite().all()
+
+
+def test_people_who_cannot_be_forecast_are_named_with_the_reason(forecaster: Forecaster) -> None:
+    rows = [
+        ("old", 2022, 1950, 1e5, None, None),
+        ("silent", 2022, 1980, None, None, None),
+        ("dead", 2020, 1980, 1e5, 2021, "dead"),
+        ("fine", 2022, 1980, 1e5, None, None),
+    ]
+    columns = ["person_id", "year", "birth_year", "earnings", "exit_year", "exit_reason"]
+    panel = Panel.of(pl.DataFrame(rows, columns, orient="row"), PanelMeta("p"))
+    assert {k: v.rule for k, v in forecaster.obstacles(panel).items()} == {"old": "too-old", "silent": "no-earnings", "dead": "has-left"}
+    with pytest.raises(InputError) as caught:
+        forecaster.forecast(panel, paths=10)
+    assert len(caught.value.problems) == 3
+    assert "1e5" not in str(caught.value)
+    assert "100000" not in str(caught.value)
+
+
+def test_another_currency_is_refused(forecaster: Forecaster, people: Panel) -> None:
+    with pytest.raises(UsageError, match="USD"):
+        forecaster.forecast(Panel(people.frame, PanelMeta("us", currency="USD")), paths=10)
+
+
+def test_a_recession_lowers_near_earnings_of_the_same_paths(forecaster: Forecaster, people: Panel) -> None:
+    steps = {"paths": 40, "seed": 1, "horizons": (5,)}
+    recession = forecaster.forecast(people, scenario="recession-1990s", **steps)["mean"].mean()
+    growth = forecaster.forecast(people, scenario="high-growth", **steps)["mean"].mean()
+    assert recession < growth
+
+
+def test_present_values_are_the_discounted_sums_of_the_forecast_paths(forecaster: Forecaster, people: Panel) -> None:
+    lives = forecaster.lifetime(people, rate=0.02, paths=30, seed=2, tax="se-2022")
+    paths = forecaster.simulate(people, to_horizon=None, paths=30, seed=2)
+    weights = 1.02 ** -np.arange(1.0, paths.horizons + 1)
+    expected = np.nansum(paths.earnings.astype(float) * weights[None, :, None], axis=1)
+    np.testing.assert_allclose(lives.values, expected, rtol=1e-6)
+    assert (lives.table["net_mean"] < lives.table["mean"]).all()
+    assert lives.population.filter(pl.col("statistic") == "mean")["mc_error"][0] > 0
+
+
+def test_path_marginals_equal_the_forecast_table(forecaster: Forecaster, people: Panel, table: pl.DataFrame) -> None:
+    paths = forecaster.simulate(people, paths=PATHS, seed=3)
+    for h in (1, 5, 10):
+        rows = table.filter(pl.col("horizon") == h)
+        inside = paths.within_age[:, h - 1]
+        np.testing.assert_allclose(rows["mean"], paths.earnings[inside, h - 1].astype(float).mean(1))
+        np.testing.assert_allclose(rows["p_zero"], (paths.earnings[inside, h - 1] == 0).mean(1))
+
+
+@pytest.mark.parametrize("bad", [{"to_age": 70}, {"to_age": 64, "from_age": 65}])
+def test_ages_out_of_range_are_refused(forecaster: Forecaster, people: Panel, bad: dict[str, int]) -> None:
+    with pytest.raises(UsageError):
+        forecaster.lifetime(people, paths=10, **bad)
