@@ -119,10 +119,9 @@ def disability_rate(life: Life, who: Ints, year: int, age: int, p: CareerParamet
 
 
 def retirement_rate(year: int, age: int, p: CareerParameters) -> float:
-    """Early exit into retirement at 55-64, commoner before 2000 and rarer after 2010."""
-    return (
-        p.retirement[age - 55] * float(np.interp(year, (1990, 1994, 1998, 2010, 2020), (1.1, 1.6, 1.4, 0.95, 0.75))) if age >= 55 else 0.0
-    )
+    """Early exit into retirement at 55-64, commoner in the 1990s and rarer after 2010."""
+    era = np.interp(year, (1990, 1994, 1998, 2010, 2020), (1.1, 1.6, 1.4, 0.95, 0.75))
+    return p.retirement[age - 55] * float(era) if age >= 55 else 0.0
 
 
 def _employed_year(

@@ -77,10 +77,9 @@ def _shock(life: Life, macro: MacroYear, age: int, activity: Activity, rng: np.r
     and from the top."""
     u, e = rng.random(len(life)), rng.standard_normal(len(life))
     rank = np.clip(life.pay - p.base - 0.1, -0.6, 1.2) * (life.pay > 0)
-    busy = 1.0 + p.large_shock_rise * max(macro.rise, 0.0)
-    share = (
-        p.large_shock_share * busy * (1.5 if age < 30 else 1.0) * np.exp(-0.7 * np.minimum(rank, 0.3)) * np.where(activity.hired, 1.8, 1.0)
-    )
+    # Of the young, of the low paid, in a new job and in a downturn more pay changes are large.
+    usual = p.large_shock_share * (1.5 if age < 30 else 1.0) * (1.0 + p.large_shock_rise * max(macro.rise, 0.0))
+    share = usual * np.exp(-0.7 * np.minimum(rank, 0.3)) * np.where(activity.hired, 1.8, 1.0)
     mean = p.large_shock_mean + p.large_shock_cycle * min(max(macro.rise, -0.012), 0.03) - 0.12 * np.maximum(rank, 0.0) - 0.002 * (age - 40)
     large = u < share
     life.shock = p.persistence * life.shock + np.where(large, mean + p.large_shock_sd * e, p.small_shock_sd * e)

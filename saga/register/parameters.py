@@ -109,17 +109,17 @@ class CareerParameters:
     experience_years: float = 9.0
     late_decline: float = 0.004  # a year of experience beyond 28
     # Women in 2010 beyond jobs, experience and care: with these the raw full-time gap is near the 10 % of 2022 [V]; larger before.
-    women: float = 0.005
+    women: float = 0.015
     women_trend: float = 0.0015
     region_gap: tuple[float, ...] = (0.0, -0.03, -0.06, -0.13, -0.17, -0.03, -0.12, -0.15)
     region_assimilation: float = 12.0  # years over which two thirds of the entry gap (1.6 x the lasting one) closes [M]
-    ability_sd: float = 0.172
+    ability_sd: float = 0.178
     slope_sd: float = 0.0042  # of the yearly growth rate: heterogeneous profiles (Guvenen 2009) [C]
     slope_correlation: float = 0.35
     # Pareto top: log pay above `top_start` is stretched quadratically; a Gaussian tail so becomes exponential in logs, that is
     # Pareto, with index about 1 / (2 top_stretch sd^2). Top-1 % mean over P90 is 3.34 in 2020 [V].
     top_start: float = 0.53
-    top_stretch: float = 1.9
+    top_stretch: float = 2.6
     # Persistent shock: rho and a two-normal mixture whose weight and mean depend on age, rank and the cycle (GKOS 2021;
     # Busch et al. 2022: skewness is procyclical, variance flat).
     persistence: float = 0.965
@@ -132,7 +132,7 @@ class CareerParameters:
     # Transitory: overtime, bonus, unpaid days.
     quiet_sd: float = 0.030
     loud_sd: float = 0.27
-    loud_share: float = 0.12
+    loud_share: float = 0.11
     # Scars of job loss: about 10-15 % at first and 5 % after ten years (Jacobson, LaLonde & Sullivan 1993; Eliason & Storrie 2006 [M]).
     scar_loss: float = 0.05
     scar_per_year: float = 0.08
