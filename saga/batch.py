@@ -222,14 +222,16 @@ def _work(task: _Task, partitions: Partitions, pending: Sequence[int], workers: 
             pool.shutdown(cancel_futures=True)
 
 
-_worker: _Worker | None = None  # of this process, where it is one of the pool
+# Of this process, where it is one of the pool. Opened by the first partition rather than at the start, so that an error in it is told.
+_assigned: tuple[_Task, Partitions] | None = None
+_worker: _Worker | None = None
 
 
 def _enter(task: _Task, partitions: Partitions) -> None:
-    global _worker
+    global _assigned
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _worker = _Worker(task, partitions)
+    _assigned = task, partitions
 
 
 def _end_with_parent() -> None:
@@ -241,8 +243,10 @@ def _end_with_parent() -> None:
 
 
 def _in_worker(index: int) -> dict[str, Any]:
-    if _worker is None:
+    global _worker
+    if _assigned is None:
         raise RuntimeError("the process was not initialised")
+    _worker = _worker or _Worker(*_assigned)
     return _worker(index)
 
 

@@ -18,7 +18,7 @@ from carry import Carry
 
 from saga import commit
 from saga.batch import MANIFEST, REJECTED, Interrupted, run
-from saga.errors import InputError, UsageError
+from saga.errors import BundleError, InputError, UsageError
 from saga.forecaster import Forecaster
 from saga.ingest import read_panel
 from saga.panel import Panel
@@ -256,6 +256,12 @@ def test_an_error_of_a_worker_process_arrives_with_its_problems(tmp_path: Path) 
     with pytest.raises(InputError) as broken:
         run(Intake(_write_years(rows, tmp_path / "years")), tmp_path / "out", Carry(), size=10, workers=2)
     assert broken.value.problems[0].person_id == "033"
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_error_in_opening_the_product_is_told_as_it_is(source: Path, tmp_path: Path, workers: int) -> None:
+    with pytest.raises(BundleError, match="no bundle"):
+        run(Intake(source), tmp_path, Carry(fault="open"), size=10, workers=workers)
 
 
 def test_mapped_files_with_their_own_columns_types_and_price_index(tmp_path: Path) -> None:

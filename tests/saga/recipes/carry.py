@@ -9,13 +9,14 @@ from typing import Any
 
 import polars as pl
 
+from saga.errors import BundleError
 from saga.keyed import uniform_each
 from saga.panel import Panel
 
 
 @dataclass(frozen=True)
 class Carry:
-    """Two rows a person. `seconds` is the time that a partition takes; `fault` is a person that the product loses."""
+    """Two rows a person. `seconds` is the time that a partition takes; `fault` is a person that the product loses, or "open"."""
 
     seed: int = 0
     seconds: float = 0.0
@@ -25,6 +26,8 @@ class Carry:
         return {"product": "carry", "seed": self.seed}
 
     def open(self) -> CarryProduct:
+        if self.fault == "open":
+            raise BundleError("there is no bundle")
         return CarryProduct(self)
 
 
