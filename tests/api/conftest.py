@@ -32,6 +32,7 @@ class Running:
     def wait_until_ready(self, seconds: float = 60) -> None:
         deadline = time.monotonic() + seconds
         while (answer := self.client.get("/readyz")).status_code != 200:
+            assert answer.json()["type"] == "urn:saga:problem:loading", answer.text
             assert time.monotonic() < deadline, answer.text
             time.sleep(0.05)
 
