@@ -49,7 +49,7 @@ def table(frame: pl.DataFrame, title: str) -> None:
     """A small frame as a table on standard output."""
     shown = Table(title=title)
     for name, dtype in frame.schema.items():
-        shown.add_column(name, justify="right" if dtype.is_numeric() else "left")
+        shown.add_column(name.replace("_", " "), justify="right" if dtype.is_numeric() else "left")
     for row in frame.iter_rows():
         shown.add_row(*(_cell(value) for value in row))
     Console().print(shown)
@@ -57,7 +57,7 @@ def table(frame: pl.DataFrame, title: str) -> None:
 
 def _cell(value: Any) -> str:
     if value is None:
-        return ""
+        return "-"
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.4g}"
     return str(value)
@@ -142,4 +142,5 @@ def _say(title: str, message: str, code: int, *, as_json: bool, problems: Sequen
             json.dumps({"title": title, "message": head, "exit_code": code, "problems": list(problems)}, ensure_ascii=False) + "\n"
         )
     else:
-        Console(stderr=True, highlight=False, soft_wrap=True).print(f"[bold red]{escape(title)}[/]: {escape(message)}")
+        word = title if code in (INTERRUPTED, INTERNAL) else "Error"
+        Console(stderr=True, highlight=False, soft_wrap=True).print(f"[bold red]{word}[/]: {escape(message)}")
