@@ -26,7 +26,7 @@ def test_the_model_and_the_baselines_meet_in_both_settings(
         register_panel,
         tmp_path,
         horizons=(1, 5),
-        paths=20,
+        paths=50,
         persons=60,
         futures=register_dir,
         keep_scores=True,
@@ -46,13 +46,13 @@ def test_the_model_and_the_baselines_meet_in_both_settings(
     judged = register_panel.only(scores["person_id"])
     origins = origins_at(judged, 2022)
     _, outcomes = next(true_futures(register_dir, origins, [1], price_year=2022))
-    own = Forecaster.load(tiny_bundle).forecast(history(judged, origins), horizons=[1, 5], coverage=(0.8,), paths=20, seed=0)
+    own = Forecaster.load(tiny_bundle).forecast(history(judged, origins), horizons=[1, 5], coverage=(0.5,), paths=50, seed=0)
     ends = own.filter(pl.col("horizon") == 1)
     inside = covered(
         outcomes[:, 0],
-        *(ends[name].cast(pl.Float64).fill_null(np.nan).to_numpy() for name in ("lower_80", "upper_80")),
-        ends["includes_zero_80"].to_numpy(),
+        *(ends[name].cast(pl.Float64).fill_null(np.nan).to_numpy() for name in ("lower_50", "upper_50")),
+        ends["includes_zero_50"].to_numpy(),
     )
     assert ends["person_id"].to_list() == scores["person_id"].to_list()
     assert np.isfinite(inside).any()
-    assert np.array_equal(scores["coverage_80"].fill_null(np.nan).to_numpy(), inside, equal_nan=True)
+    assert np.array_equal(scores["coverage_50"].fill_null(np.nan).to_numpy(), inside, equal_nan=True)
