@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
+from calibration.cqr import fit_cqr
 from calibration.fit import LEVELS, fit_calibration
 from saga.bundle import Bundle, replace_parts
 from saga.errors import InputError, Problem
-from saga.forecaster import MAX_HORIZON, Forecaster, Progress
+from saga.forecaster import Forecaster, Progress
+from saga.options import MAX_HORIZON
 from saga.outcomes import draw_origins, history, last_year, realised
 from saga.panel import Panel
 from saga.split import split_of
@@ -48,6 +51,8 @@ def calibrate(
     simulated = forecaster.simulate(known, paths=paths, seed=seed, calibrated=False, progress=progress)
     outcomes = realised(people, origins, range(1, MAX_HORIZON + 1), end=end)
     calibrator = fit_calibration(simulated, outcomes, seed=seed, levels=levels, scale=panel.meta.floor)
+    # The published method beside ours, so that anyone can compare: conformalised quantile regression in levels.
+    calibrator = replace(calibrator, extra=fit_cqr(simulated, outcomes, levels))
     used = int((~np.isnan(outcomes)).any(1).sum())
     summary = {"persons": used, "paths": paths, "seed": seed, "levels": list(levels), "panel_id": panel.meta.panel_id}
     return replace_parts(

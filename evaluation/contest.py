@@ -25,8 +25,9 @@ from evaluation.protocol import Baseline
 from evaluation.sets import Sets, sample_sets
 from evaluation.tables import write_tables
 from saga.errors import InputError, Problem, UsageError
-from saga.forecaster import MAX_HORIZON, Forecaster
+from saga.forecaster import Forecaster
 from saga.keyed import uniform_each
+from saga.options import MAX_HORIZON
 from saga.outcomes import Origins, draw_origins, history, last_year, origins_at, realised
 from saga.output import write_table
 from saga.panel import Panel

@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from saga.bundle import Bundle
 from saga.calibrators import Calibrator
 from saga.errors import InputError, Problem, UsageError
-from saga.lifetime import RATE, population, present_value
+from saga.lifetime import population, present_value
 from saga.macro import MacroHistory, MacroProcess, Scenario, scenario_from
 from saga.model import ModelConfig, Saga
+from saga.options import COVERAGE, HORIZONS, MAX_HORIZON, PATHS, QUANTILES, RATE
 from saga.panel import Panel
 from saga.paths import Paths
 from saga.rollout import Rollout
@@ -31,9 +32,6 @@ from saga.transforms import Calendar, Transforms
 
 ScenarioSource = str | Path | Sequence[Mapping[str, float]] | None
 Progress = Callable[[int, int], None]
-MAX_HORIZON = 30
-COVERAGE = (0.5, 0.8, 0.9, 0.95)
-QUANTILES = (0.01, 0.05, 0.10, 0.25, 0.50, 0.75, 0.90, 0.95, 0.99)
 _BLOCK = 256  # persons held in memory at once
 
 
@@ -66,7 +64,7 @@ class Forecaster:
         """Load and verify a bundle directory. Raises BundleError."""
         return cls(Bundle.load(path), threads=threads)
 
-    def provenance(self, *, paths: int = 500, seed: int = 0, scenario: ScenarioSource = None) -> dict[str, Any]:
+    def provenance(self, *, paths: int = PATHS, seed: int = 0, scenario: ScenarioSource = None) -> dict[str, Any]:
         """What made a result, for Parquet metadata, JSON and footers."""
         chosen = self.scenario(scenario)
         return {
@@ -99,7 +97,7 @@ class Forecaster:
         age = pl.col("year") - pl.col("birth_year")
         rules = (
             ("no-earnings", ~pl.col("known"), "No year with known earnings", "Give at least one year with earnings (0 is a value)."),
-            ("too-old", age >= MAX_AGE, f"The last record is at age {MAX_AGE} or above", f"Forecasts end at age {MAX_AGE}; leave the person out."),
+            ("too-old", age >= MAX_AGE, f"The last record is at age {MAX_AGE} or above", "Leave the person out: forecasts end there."),
             ("too-young", age < MIN_AGE, f"The last record is below age {MIN_AGE}", "Leave the person out."),
             ("has-left", pl.col("exit_year").is_not_null(), "The record ends in death or emigration", "Leave the person out."),
         )  # fmt: skip
@@ -129,7 +127,7 @@ class Forecaster:
         *,
         to_horizon: int | None = MAX_HORIZON,
         to_age: int | None = None,
-        paths: int = 500,
+        paths: int = PATHS,
         seed: int = 0,
         scenario: ScenarioSource = None,
         calibrated: bool = True,
@@ -166,23 +164,26 @@ class Forecaster:
     def simulate(self, panel: Panel, **options: Any) -> Paths:
         """All paths at once; options as in `blocks`. Needs persons x horizons x paths x 4 bytes."""
         parts = list(self.blocks(panel, **options))
-        return Paths(*(np.concatenate([getattr(p, name) for p in parts]) for name in ("person_id", "birth_year", "origin_year", "earnings")))
+        return Paths(
+            *(np.concatenate([getattr(p, name) for p in parts]) for name in ("person_id", "birth_year", "origin_year", "earnings"))
+        )
 
     def forecast(
         self,
         panel: Panel,
         *,
-        horizons: Sequence[int] = tuple(range(1, MAX_HORIZON + 1)),
+        horizons: Sequence[int] = HORIZONS,
         coverage: Sequence[float] = COVERAGE,
         quantiles: Sequence[float] = QUANTILES,
-        paths: int = 500,
+        paths: int = PATHS,
         seed: int = 0,
         scenario: ScenarioSource = None,
         progress: Progress | None = None,
     ) -> pl.DataFrame:
         """The forecast table: one row a person and horizon, until age 64; real money of the bundle's price year.
 
-        Columns: person_id, origin_year, horizon, year, mean, p_zero, one q.. a quantile, and lower_, upper_, includes_zero_, guarantee_ a coverage.
+        Columns: person_id, origin_year, horizon, year, mean, p_zero, one q.. a quantile, and lower_, upper_, includes_zero_, guarantee_ a
+        coverage.
         """
         blocks = self.blocks(panel, to_horizon=max(horizons), paths=paths, seed=seed, scenario=scenario, progress=progress)
         return pl.concat([self.table(block, horizons, coverage, quantiles) for block in blocks])
@@ -213,7 +214,6 @@ class Forecaster:
             data[f"guarantee_{name}"] = intervals.guarantee[person, horizon, j].astype(str)
         return pl.DataFrame(data).with_columns(pl.col("^(lower|upper)_.*$").fill_nan(None))
 
-
     def lifetime(
         self,
         panel: Panel,
@@ -224,16 +224,16 @@ class Forecaster:
         tax: str = "none",
         coverage: Sequence[float] = (0.9,),
         quantiles: Sequence[float] = QUANTILES,
-        paths: int = 500,
+        paths: int = PATHS,
         seed: int = 0,
         scenario: ScenarioSource = None,
         progress: Progress | None = None,
     ) -> Lifetimes:
-        """Present values of the years after the origin until `to_age` (see saga.lifetime), and what they say about these persons together.
+        """Present values of the years after the origin until `to_age` (saga.lifetime), and what they say about these persons together.
 
-        Table columns: person_id, origin_year, to_age, rate, mean, one q.. a quantile, lower_, upper_, guarantee_ a coverage, tax_mean, net_mean
-        (null with tax "none"). The intervals are those of the calibrated paths; the sum itself is not conformalised, so their guarantee
-        is "extrapolated"; an uncalibrated bundle gives none.
+        Table columns: person_id, origin_year, to_age, rate, mean, one q.. a quantile, lower_, upper_, guarantee_ a coverage, tax_mean,
+        net_mean (null with tax "none"). The intervals are those of the calibrated paths; the sum itself is not conformalised, so their
+        guarantee is "extrapolated"; an uncalibrated bundle gives none.
         """
         self._check_age(panel, to_age, from_age)
         totals, taxes, who = [], [], []

@@ -170,12 +170,16 @@ def _from_rows(name: str, rows: Sequence[Mapping[str, Any]]) -> Scenario:
     for number, row in enumerate(rows, start=1):
         missing = [c for c in columns if row.get(c) in (None, "")]
         if missing:
-            problems.append(Problem("scenario", f"Scenario row {number} lacks {', '.join(missing)}", f"Give the columns {', '.join(columns)}."))
+            problems.append(
+                Problem("scenario", f"Scenario row {number} lacks {', '.join(missing)}", f"Give the columns {', '.join(columns)}.")
+            )
             continue
         try:
             year, values = int(row["year"]), tuple(float(row[c]) for c in SERIES)
         except (TypeError, ValueError):
-            problems.append(Problem("scenario", f"Scenario row {number} holds a value that is not a number", "Use numbers; shares as fractions."))
+            problems.append(
+                Problem("scenario", f"Scenario row {number} holds a value that is not a number", "Use numbers; shares as fractions.")
+            )
             continue
         if not all(np.isfinite(values)) or not 0 <= values[0] < 0.5 or any(abs(v) > 0.5 for v in values[1:]):
             fix = "Give fractions: 0.07 for 7 %."

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from saga.errors import UsageError
+from saga.lifetime import RATE as RATE
 from saga.schema import MAX_AGE, MIN_AGE, PRICE_YEAR
 from saga.tax import POLICIES
 
@@ -21,7 +22,6 @@ HORIZONS = tuple(range(1, MAX_HORIZON + 1))
 COVERAGE = (0.5, 0.8, 0.9, 0.95)
 QUANTILES = (0.01, 0.05, 0.10, 0.25, 0.50, 0.75, 0.90, 0.95, 0.99)
 PATHS = 500
-RATE = 0.02
 
 
 def parse_horizons(text: str) -> tuple[int, ...]:

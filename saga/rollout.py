@@ -131,7 +131,7 @@ class Rollout:
         heads, size = net.config.heads, net.config.head_size
         cos, sin = rotation(torch.tensor([age]), size)
         x = token
-        for layer, block in enumerate(net.blocks):
+        for layer, block in enumerate(net.stack):
             q, k, v = block.project(x, cos, sin)
             keys[layer][:, t], values[layer][:, t] = k, v
             own_keys, own_values = keys[layer][:, : t + 1], values[layer][:, : t + 1]
@@ -143,4 +143,5 @@ class Rollout:
             attended = (weights[..., :n].reshape(m * heads, n) @ past_values).view(m, heads, size)
             attended = attended + torch.bmm(weights[..., n:], own_values)
             x = block.finish(x, attended.reshape(m, heads * size))
-        return net.norm(x) + net.skip(token)
+        hidden: Tensor = net.norm(x) + net.skip(token)
+        return hidden

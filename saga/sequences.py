@@ -135,7 +135,7 @@ def targets(tokens: Tokens, dead_year: NDArray[np.int64], calendar: Calendar) ->
     index = np.where(exists, following, 0)
     gap = np.where(exists, np.take_along_axis(tokens.year, index, 1) - tokens.year, 0)
     to_death = dead_year[:, None] - tokens.year
-    dead = ~exists & (dead_year > 0)[:, None] & (to_death >= 1)
+    dead = ~exists & (to_death >= 1)
     gap = np.where(dead, to_death, gap)
     asked = tokens.valid & (gap >= 1) & (gap <= MAX_GAP)
     gap = np.where(asked, gap, 0)
@@ -202,11 +202,11 @@ def hide(tokens: Tokens, masking: Masking, rng: np.random.Generator) -> Tokens:
     n, t = tokens.valid.shape
     other, codes = tokens.other.copy(), tokens.codes.copy()
     n_other, n_codes = other.shape[2], codes.shape[2]
-    survey = rng.random(n) < masking.survey_only
-    columns = rng.random(n) < masking.drop_columns
-    hide_other = survey[:, None] | (columns[:, None] & (rng.random((n, n_other)) < 0.5))
+    survey = rng.random((n, 1)) < masking.survey_only
+    columns = rng.random((n, 1)) < masking.drop_columns
+    hide_other = survey | (columns & (rng.random((n, n_other)) < 0.5))
     sex = np.array([name == "sex" for name in schema.CATEGORICAL])
-    hide_codes = (survey[:, None] & ~sex) | (columns[:, None] & (rng.random((n, n_codes)) < 0.5))
+    hide_codes = (survey & ~sex) | (columns & (rng.random((n, n_codes)) < 0.5))
     origin = np.where(rng.random(n) < masking.origin, (rng.random(n) * tokens.valid.sum(1)).astype(np.int64), t)
     after = np.arange(t) > origin[:, None]
     other[hide_other[:, None, :] | after[..., None] | (rng.random(other.shape) < masking.cells)] = np.nan

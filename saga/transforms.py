@@ -50,7 +50,8 @@ class Calendar:
             return np.zeros(years.shape)
         level = log_wage_index(self.history.values[:, 1])
         index = np.clip(years - self.history.first_year, 0, len(level) - 1)
-        return level[index] - level[-1]
+        relative: Floats = level[index] - level[-1]
+        return relative
 
 
 _MACRO_CENTRE = np.array([0.07, 0.015, 0.02])
@@ -92,7 +93,14 @@ class Transforms:
             fix = "Give more persons or years."
             raise InputError(
                 "The panel is too small to train on.",
-                [Problem("too-few-records", f"Only {positive.height} positive earnings in the training part; 200 are needed", fix, column="earnings")],
+                [
+                    Problem(
+                        "too-few-records",
+                        f"Only {positive.height} positive earnings in the training part; 200 are needed",
+                        fix,
+                        column="earnings",
+                    )
+                ],
             )
         z = np.log(positive["earnings"].to_numpy()) - calendar.wage_index(positive["year"].to_numpy())
         location, spread = {}, {}
@@ -142,7 +150,10 @@ class Transforms:
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for transforms.json."""
         return {
-            **{k: getattr(self, k) for k in ("centre", "scale", "location", "spread", "currency", "price_year", "floor", "has_zeros", "has_death")},
+            **{
+                k: getattr(self, k)
+                for k in ("centre", "scale", "location", "spread", "currency", "price_year", "floor", "has_zeros", "has_death")
+            },
             "knots": self.knots.tolist(),
             "codes": {k: list(v) for k, v in self.codes.items()},
             "macro_series": list(SERIES),

@@ -10,7 +10,6 @@ from saga.ingest import read_panel
 from saga.panel import Panel
 
 
-
 @pytest.fixture(scope="session")
 def register_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A generated register of 2,000 persons with two true futures."""

@@ -67,7 +67,7 @@ class Batches(Dataset[Batch]):
         for chunk in np.array_split(order, max(1, len(order) // (size * _BUCKETS))):
             chunk = chunk[np.argsort(length[chunk], kind="stable")]
             plan += np.array_split(chunk, max(1, len(chunk) // size))
-        rng.shuffle(plan)  # type: ignore[arg-type]
+        rng.shuffle(plan)
         return plan
 
     def __getitem__(self, index: int) -> Batch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import shutil
@@ -83,7 +84,7 @@ def train(
         warnings.filterwarnings("ignore", message=".*LeafSpec.*")
         warnings.filterwarnings("ignore", message=".*exists and is not empty.*")  # our own logs, or a run that is resumed
         # Our own checkpoint, written by this run: it holds the optimiser's state beside tensors.
-        trainer.fit(module, data, ckpt_path=str(last) if resume else None, **({"weights_only": False} if resume else {}))
+        trainer.fit(module, data, ckpt_path=str(last) if resume else None, weights_only=False if resume else None)
     if trainer.interrupted:
         raise KeyboardInterrupt
     chosen = torch.load(best.best_model_path, map_location="cpu", weights_only=False)["state_dict"]
@@ -98,7 +99,11 @@ def train(
     )
     write_bundle(
         out,
-        config={"model": settings.model.as_dict(), "training": settings.as_dict(), "until": until or int(panel.frame["year"].to_numpy().max())},
+        config={
+            "model": settings.model.as_dict(),
+            "training": settings.as_dict(),
+            "until": until or int(panel.frame["year"].to_numpy().max()),
+        },
         transforms=parts["transforms"].as_dict(),
         macro=parts["macro"],
         split={"panel_id": panel.meta.panel_id, "scheme": "person", "shares": [70, 10, 10, 10]},
@@ -153,18 +158,14 @@ def cut(panel: Panel, year: int) -> Panel:
     )
 
 
-def _trainer(
-    settings: TrainConfig, run: Path, best: ModelCheckpoint, devices: int, progress: bool, epoch_steps: int
-) -> lightning.Trainer:
+def _trainer(settings: TrainConfig, run: Path, best: ModelCheckpoint, devices: int, progress: bool, epoch_steps: int) -> lightning.Trainer:
     gpu = torch.cuda.is_available()
     precision: Any = settings.precision
     if precision == "auto":
         precision = "bf16-mixed" if gpu else "32-true"
     loggers: list[Logger] = [CSVLogger(str(run), name="", version="log")]
-    try:
+    with contextlib.suppress(ModuleNotFoundError):  # tensorboard is a convenience, the CSV log is always there
         loggers.append(TensorBoardLogger(str(run), name="", version="tensorboard"))
-    except ModuleNotFoundError:  # tensorboard is a convenience, the CSV log is always there
-        pass
     callbacks: list[Callback] = [best, EarlyStopping("validation_nll", patience=settings.patience)]
     if progress:
         callbacks.append(TQDMProgressBar(refresh_rate=20))
@@ -188,11 +189,11 @@ def _trainer(
 
 def model_card(report: TrainReport, settings: TrainConfig, panel: Panel, command: str) -> str:
     """The bundle's README.md."""
-    years = panel.frame["year"]
+    first, last = (int(y) for y in panel.frame.select(pl.col("year").min().alias("a"), pl.col("year").max().alias("b")).row(0))
     return f"""# SAGA bundle `{settings.name}`
 
 A decoder-only transformer over yearly records, {report.parameters:,} parameters. Trained on {report.persons["train"]:,} persons
-({report.person_years:,} person-years, {years.min()}-{years.max()}) of the panel `{panel.meta.panel_id}`; money in {panel.meta.currency} of
+({report.person_years:,} person-years, {first}-{last}) of the panel `{panel.meta.panel_id}`; money in {panel.meta.currency} of
 {panel.meta.price_year}. {report.steps:,} steps, {report.seconds:,.0f} s; validation log score {report.validation_nll:.4f} nats a year.
 
 Command: `{command or "saga train"}`
@@ -203,6 +204,6 @@ Model:
 {json.dumps(settings.model.as_dict(), indent=1)}
 ```
 
-What the forecasts promise, and what not, stands in `calibration.parquet` and in the `guarantee` of every interval. Persons on whom the bundle was
-neither trained, tuned nor calibrated are those with split `test` (see `split.json`).
+What the forecasts promise, and what not, stands in `calibration.parquet` and in the `guarantee` of every interval. Persons on
+whom the bundle was neither trained, tuned nor calibrated are those with split `test` (see `split.json`).
 """

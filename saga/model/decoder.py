@@ -47,7 +47,8 @@ class Block(nn.Module):
     def finish(self, x: Tensor, attended: Tensor) -> Tensor:
         """Residual stream after attention's output (..., heads * size) and the MLP."""
         x = x + self.dropout(self.out(attended))
-        return x + self.dropout(self.down(F.relu(self.up(self.norm_mlp(x))).square()))
+        deeper: Tensor = x + self.dropout(self.down(F.relu(self.up(self.norm_mlp(x))).square()))
+        return deeper
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(n, t, d) -> (n, t, d), and the keys and values (n, t, size) for a cache. `mask` (t, t) is 0 or -inf, added to the scores.

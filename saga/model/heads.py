@@ -76,8 +76,8 @@ class Head(nn.Module):
     def nll(self, p: Predictive, state: Tensor, z: Tensor, dead: Tensor) -> tuple[Tensor, Tensor]:
         """Negative log-likelihoods (...,) of earnings and of death; 0 where there is nothing to score.
 
-        Earnings count where `state` is known; the death hazard where it is known or `dead`. The measure is a point mass at zero plus Lebesgue
-        measure of log earnings.
+        Earnings count where `state` is known; the death hazard where it is known or `dead`. The measure is a point mass at zero plus
+        Lebesgue measure of log earnings.
         """
         last = len(self.knots) - 1
         below, above = z < self.knots[0], z >= self.knots[-1]

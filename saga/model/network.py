@@ -26,9 +26,14 @@ class Saga(nn.Module):
         self.skip = nn.Linear(config.width, config.width, bias=False)
         self.head = Head(config, knots, has_zeros=transforms.has_zeros, has_death=transforms.has_death)
         self.apply(_initialise)
-        for block in self.blocks:  # residual branches shrink with depth (Radford et al. 2019)
+        for block in self.stack:  # residual branches shrink with depth (Radford et al. 2019)
             for layer in (block.out, block.down):
                 layer.weight.data.mul_((2 * config.layers) ** -0.5)
+
+    @property
+    def stack(self) -> list[Block]:
+        """The decoder blocks, first to last."""
+        return [block for block in self.blocks if isinstance(block, Block)]
 
     @property
     def parameters_count(self) -> int:
@@ -40,7 +45,7 @@ class Saga(nn.Module):
         cos, sin = (r.to(token) for r in rotation(age, self.config.head_size))
         mask = causal_mask(token.shape[1], token.device).to(token.dtype)
         x, cache = token, []
-        for block in self.blocks:
+        for block in self.stack:
             x, k, v = block(x, cos, sin, mask)
             cache.append((k, v))
         return self.norm(x) + self.skip(token), cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,8 @@ import polars as pl
 import pytest
 
 from saga.errors import InputError, UsageError
-from saga.forecaster import COVERAGE, Forecaster, level_name
+from saga.forecaster import Forecaster, level_name
+from saga.options import COVERAGE
 from saga.panel import Panel, PanelMeta
 
 PATHS = 60
@@ -68,7 +70,7 @@ def test_quantiles_are_ordered_and_within_reach(table: pl.DataFrame) -> None:
 def test_intervals_are_nested_and_say_what_they_promise(table: pl.DataFrame) -> None:
     assert set(table["guarantee_90"]) <= {"assumption", "extrapolated", "none"}
     names = [level_name(c) for c in COVERAGE]
-    for inner, outer in zip(names[:-1], names[1:], strict=True):
+    for inner, outer in pairwise(names):
         rows = table.filter((pl.col(f"guarantee_{inner}") != "none") & (pl.col(f"guarantee_{outer}") != "none"))
         positive = rows.filter(pl.col(f"upper_{inner}") > 0)
         assert (positive[f"lower_{outer}"] <= positive[f"lower_{inner}"]).all()

@@ -19,7 +19,7 @@ CONFIG = ModelConfig(width=32, layers=2, heads=2, bins=24, head_width=32)
 
 
 def transforms(*, zeros: bool = True, death: bool = True) -> Transforms:
-    codes = {name: ("a", "b") for name in CATEGORICAL}
+    codes = dict.fromkeys(CATEGORICAL, ("a", "b"))
     flat = dict.fromkeys(OTHER, 0.0)
     ones = dict.fromkeys(OTHER, 1.0)
     return Transforms(np.linspace(10, 14, 25), 12.0, 0.6, flat, ones, codes, "SEK", 2022, 24_150.0, zeros, death)

@@ -65,7 +65,7 @@ def test_death_is_a_target_and_emigration_is_not(transforms: Transforms) -> None
 
 
 def test_padding_is_invisible(transforms: Transforms) -> None:
-    long = person("a", {y: 1e5 for y in range(2000, 2010)})
+    long = person("a", dict.fromkeys(range(2000, 2010), 100000.0))
     short = person("b", {2005: 2e5, 2006: 0.0})
     sequences, together = tokens_of(long + short, transforms)
     alone = pad(sequences, np.array([1]))
@@ -95,8 +95,8 @@ def test_thinning_keeps_order_and_at_least_one_year(transforms: Transforms, seed
 
 
 def test_after_the_hidden_origin_only_earnings_and_fixed_codes_remain(transforms: Transforms) -> None:
-    rows = person("a", {y: 1e5 for y in range(2000, 2010)}, sex="female", transfers=1e4)
-    rows += person("b", {y: 1e5 for y in range(2000, 2010)}, sex="female", transfers=1e4)
+    rows = person("a", dict.fromkeys(range(2000, 2010), 100000.0), sex="female", transfers=1e4)
+    rows += person("b", dict.fromkeys(range(2000, 2010), 100000.0), sex="female", transfers=1e4)
     _, tokens = tokens_of(rows, transforms)
     only_origin = Masking(survey_only=0, drop_columns=0, cells=0, origin=1.0, macro_noise=0)
     seen = hide(tokens, only_origin, np.random.default_rng(0))
