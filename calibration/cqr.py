@@ -40,8 +40,8 @@ class _Column(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
 def cqr_threshold(lower: Array, upper: Array, outcomes: Array, level: float) -> float:
     """Q for quantile forecasts `lower`, `upper` (n,) in SEK and their outcomes (n,): +inf where n is too small for `level`."""
     n = len(outcomes)
-    if math.ceil((n + 1) * level - 1e-9) > n:
-        return math.inf  # MAPIE raises here, although the infinite interval is the right answer
+    if math.ceil((n + 1) * level - 1e-9) > n or n * min(level, 1 - level) <= 1:
+        return math.inf  # MAPIE raises here, although the infinite interval is the right answer, or the next one it would give
     features = np.column_stack([lower, upper, (lower + upper) / 2])
     columns = [_Column(j).fit(features) for j in range(3)]
     model = ConformalizedQuantileRegressor(columns, confidence_level=level, prefit=True).conformalize(features, outcomes)

@@ -1,5 +1,7 @@
 """The paper's interval, through MAPIE: the published baseline, and where it fails."""
 
+import math
+
 import numpy as np
 import polars as pl
 import pytest
@@ -21,6 +23,15 @@ def test_too_few_persons_give_no_threshold(world):
     paths, outcomes = world(8, 22)
     assert cqr_threshold(*quantile_limits(paths.earnings[:, 0], 0.9), outcomes[:, 0], 0.9) == np.inf
     assert fit_cqr(paths, outcomes, (0.9,))["value"].null_count() == 2
+
+
+def test_no_number_of_persons_is_too_small_to_calibrate(world):
+    # Horizons near the end of a short panel may be known for one, nine or ten persons only.
+    for n in range(1, 45):
+        paths, outcomes = world(n, 26)
+        for level in (0.5, 0.8, 0.9, 0.95):
+            q = cqr_threshold(*quantile_limits(paths.earnings[:, 0], level), outcomes[:, 0], level)
+            assert math.isfinite(q) == (n * min(level, 1 - level) > 1)
 
 
 def test_intervals_are_cut_at_zero_and_over_cover_where_there_is_an_atom(world):
