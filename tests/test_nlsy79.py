@@ -1,0 +1,70 @@
+"""Real people: the whole path on the NLSY79 panel, by the same commands as on a register."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from saga.cli import app
+
+PANEL = Path(os.environ.get("SAGA_NLSY79", Path(__file__).resolve().parents[2] / "shared/data/nlsy79_wages.parquet"))
+
+pytestmark = [
+    pytest.mark.nlsy,
+    pytest.mark.skipif(not PANEL.is_file(), reason="the NLSY79 panel is not on this machine; SAGA_NLSY79 may name its file"),
+]
+
+
+@pytest.fixture(scope="module")
+def some_people(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Every fifth person, beside the deflator that the mapping names."""
+    folder = tmp_path_factory.mktemp("nlsy")
+    people = pl.read_parquet(PANEL)
+    chosen = people["person_id"].unique().sort().gather_every(5)
+    people.filter(pl.col("person_id").is_in(chosen.to_list())).write_parquet(folder / "people.parquet")
+    (folder / "us_cpi_u_annual.csv").write_text((PANEL.parent / "us_cpi_u_annual.csv").read_text())
+    return folder
+
+
+def saga(*arguments: str | Path) -> None:
+    done = CliRunner().invoke(app, [str(a) for a in arguments])
+    assert done.exit_code == 0, done.output
+
+
+def test_train_calibrate_evaluate_and_forecast_real_people(some_people: Path) -> None:
+    people, bundle = some_people / "people.parquet", some_people / "bundle"
+    mapping = ("--mapping", "nlsy79")
+    saga("train", "--panel", people, *mapping, "--config", "tiny", "--seed", "1", "--out", bundle)
+    saga("calibrate", bundle, "--panel", people, *mapping, "--paths", "50")
+    saga("evaluate", bundle, "--panel", people, *mapping, "--horizons", "1,2,10,20", "--paths", "50", "--out", some_people / "evaluation")
+    saga(
+        "forecast",
+        people,
+        "--bundle",
+        bundle,
+        *mapping,
+        "--horizons",
+        "2",
+        "--paths",
+        "50",
+        "--on-error",
+        "drop",
+        "--out",
+        some_people / "f.csv",
+    )
+
+    metrics = pl.read_parquet(some_people / "evaluation/metrics.parquet").filter(pl.col("group") == "all")
+    assert set(metrics["model"]) == {"saga", "carry", "groupq"}
+    judged = metrics.filter((pl.col("metric") == "mae_log") & (pl.col("horizon") == 2))
+    assert (judged["n"] > 100).all()
+    # Nobody here knows a wage better than .15 or worse than half a log point, two years ahead: units, deflator and signs are right.
+    assert judged["value"].is_between(0.15, 0.5).all()
+    table = pl.read_csv(table_file)
+    assert table["q50"].is_between(1, 300).all()
+    assert (table["p_zero"] == 0).all(), "this panel has no zeros, so none is forecast"
+    assert json.loads((some_people / "f.csv.json").read_text())["currency"] == "USD"
