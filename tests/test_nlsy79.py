@@ -42,21 +42,8 @@ def test_train_calibrate_evaluate_and_forecast_real_people(some_people: Path) ->
     saga("train", "--panel", people, *mapping, "--config", "tiny", "--seed", "1", "--out", bundle)
     saga("calibrate", bundle, "--panel", people, *mapping, "--paths", "50")
     saga("evaluate", bundle, "--panel", people, *mapping, "--horizons", "1,2,10,20", "--paths", "50", "--out", some_people / "evaluation")
-    saga(
-        "forecast",
-        people,
-        "--bundle",
-        bundle,
-        *mapping,
-        "--horizons",
-        "2",
-        "--paths",
-        "50",
-        "--on-error",
-        "drop",
-        "--out",
-        some_people / "f.csv",
-    )
+    table_file, two_ahead = some_people / "f.csv", ("--horizons", "2", "--paths", "50")
+    saga("forecast", people, "--bundle", bundle, *mapping, *two_ahead, "--on-error", "drop", "--out", table_file)
 
     metrics = pl.read_parquet(some_people / "evaluation/metrics.parquet").filter(pl.col("group") == "all")
     assert set(metrics["model"]) == {"saga", "carry", "groupq"}
