@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,6 +78,28 @@ class Batches(Dataset[Batch]):
         return make_batch(self.sequences, self._plan[index % len(self._plan)], self.calendar, self.masking, rng)
 
 
+class ResumableLoader(DataLoader[Batch]):
+    """Gives an epoch's batches in order; `state_dict` counts those given, so that a checkpoint within an epoch goes on with the next."""
+
+    given = 0
+
+    def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]
+        before = self.given
+        for number, batch in enumerate(super().__iter__()):
+            if number >= before:
+                self.given = number + 1
+                yield batch
+        self.given = 0
+
+    def state_dict(self) -> dict[str, int]:
+        """How many batches of the epoch were given; stored in the checkpoint by Lightning."""
+        return {"given": self.given}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Go on behind the batches that were given."""
+        self.given = state["given"]
+
+
 class PanelData(pl.LightningDataModule):
     """Training and validation persons of one encoded panel; the split was made by person before (saga.split)."""
 
@@ -93,7 +116,7 @@ class PanelData(pl.LightningDataModule):
         epoch = self.trainer.current_epoch if self.trainer else 0
         persons = np.arange(len(self.train))
         batches = Batches(self.train, persons, self.calendar, self.masking, self.batch_persons, self.seed, epoch)
-        return DataLoader(batches, batch_size=None, shuffle=False)
+        return ResumableLoader(batches, batch_size=None, shuffle=False)
 
     def val_dataloader(self) -> DataLoader[Batch]:
         """Always the same masks, so that validations can be compared."""

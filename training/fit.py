@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import shutil
+import signal
 import time
 import warnings
 from dataclasses import dataclass
@@ -19,7 +20,8 @@ import torch
 from pytorch_lightning.callbacks import Callback, EarlyStopping, ModelCheckpoint, TQDMProgressBar
 from pytorch_lightning.loggers import CSVLogger, Logger, TensorBoardLogger
 
-from saga.bundle import Bundle, current_version, write_bundle
+from saga.bundle import Bundle, check_replaceable, current_version, write_bundle
+from saga.commit import commit_json, read_json
 from saga.errors import InputError, Problem, UsageError
 from saga.macro import MacroProcess, sweden
 from saga.model import Saga
@@ -30,6 +32,8 @@ from saga.transforms import Calendar, Transforms
 from training.config import TrainConfig, load_config
 from training.data import PanelData
 from training.module import ForecastModule
+
+RUN = "run.json"  # what a run was started with, beside its checkpoints
 
 
 @dataclass(frozen=True)
@@ -59,18 +63,29 @@ def train(
     """Train on the panel's training persons, stop on its validation persons, write the bundle `out`.
 
     `until` cuts everything that is fitted (persons' records, scalers, macro process) at that year, for forward evaluation. Checkpoints
-    and logs are kept in `<out>.run/`; `resume` continues from its last checkpoint. The checkpoints go when the bundle is written.
+    and logs are kept in `<out>.run/`; `resume` continues from its last checkpoint, with the batches that the run would have seen. The
+    checkpoints go when the bundle is written.
+
+    Raises UsageError where there is nothing to resume or the run was started otherwise, InputError for a panel that is too small,
+    BundleError where `out` is not a place for a bundle, KeyboardInterrupt when stopped.
     """
     settings = config if isinstance(config, TrainConfig) else load_config(config)
+    check_replaceable(out)
     if until is not None:
         panel = cut(panel, until)
     run = out.with_name(out.name + ".run")
     last = run / "last.ckpt"
     if resume and not last.is_file():
         raise UsageError(f"Nothing to resume: {last} does not exist. Start without --resume.")
-    if run.exists() and not resume:
+    asked = {"config": settings.as_dict(), "seed": seed, "until": until, "panel_id": panel.meta.panel_id}
+    if resume:
+        started_with = read_json(run / RUN) or asked
+        if other := sorted(name for name in asked if started_with.get(name) != asked[name]):
+            raise UsageError(f"The run in {run} was started with another {', '.join(other)}. Give the same, or start without --resume.")
+    elif run.exists():
         shutil.rmtree(run)
     run.mkdir(parents=True, exist_ok=True)
+    commit_json(run / RUN, asked)
 
     logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
     lightning.seed_everything(seed, verbose=False)
@@ -84,9 +99,11 @@ def train(
         warnings.filterwarnings("ignore", message=".*LeafSpec.*")
         warnings.filterwarnings("ignore", message=".*exists and is not empty.*")  # our own logs, or a run that is resumed
         # Our own checkpoint, written by this run: it holds the optimiser's state beside tensors.
-        trainer.fit(module, data, ckpt_path=str(last) if resume else None, weights_only=False if resume else None)
-    if trainer.interrupted:
-        raise KeyboardInterrupt
+        try:
+            trainer.fit(module, data, ckpt_path=str(last) if resume else None, weights_only=False if resume else None)
+        except SystemExit:  # so Lightning answers Ctrl-C, deaf to a second one
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            raise KeyboardInterrupt from None
     chosen = torch.load(best.best_model_path, map_location="cpu", weights_only=False)["state_dict"]
     module.load_state_dict(chosen)
     report = TrainReport(

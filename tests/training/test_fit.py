@@ -1,0 +1,215 @@
+"""Training: what is fitted on whom, the same numbers for the same seed, and a run that is stopped and resumed is the run that was not."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+from saga.bundle import Bundle
+from saga.errors import BundleError, InputError, UsageError
+from saga.macro import MacroProcess, sweden
+from saga.model import ModelConfig
+from saga.panel import Panel, PanelMeta
+from saga.sequences import Masking
+from saga.split import split_of
+from saga.transforms import Calendar
+from training.config import BUILT_IN, TrainConfig, load_config
+from training.data import Batches
+from training.fit import cut, prepare, train
+from training.module import ForecastModule
+
+EPOCH = 13  # batches of 16 among the 210 or so training persons
+CONFIG = TrainConfig(
+    name="toy",
+    model=ModelConfig(width=8, layers=1, heads=1, bins=8, head_width=8),
+    batch_persons=16,
+    max_steps=30,
+    warmup_steps=2,
+    learning_rate=5e-3,
+    validate_every=5,
+    patience=100,
+    precision="32-true",
+)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module")
+def panel() -> Panel:
+    """300 persons with 5 to 12 years of earnings in 2005-2016, zeros, deaths in 2015 among them."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for i in range(300):
+        level = rng.normal(12.4, 0.4)
+        last = 2014 if i % 10 == 0 else 2016
+        for year in range(2005 + int(rng.integers(0, 6)), last + 1):
+            earnings = 0.0 if rng.random() < 0.1 else float(np.exp(level + rng.normal(0, 0.2)))
+            rows.append((f"p{i:03d}", year, 1970, earnings, *((2015, "dead") if last == 2014 else (None, None))))
+    columns = ["person_id", "year", "birth_year", "earnings", "exit_year", "exit_reason"]
+    return Panel.of(pl.DataFrame(rows, columns, orient="row"), PanelMeta("toy"))
+
+
+def assert_same(a: Bundle, b: Bundle) -> None:
+    assert a.weights.keys() == b.weights.keys()
+    for name, tensor in a.weights.items():
+        torch.testing.assert_close(tensor, b.weights[name], rtol=0, atol=0, msg=name)
+
+
+@pytest.fixture(scope="module")
+def whole(panel: Panel, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """A run that nobody stopped."""
+    torch.set_num_threads(1)
+    return train(panel, tmp_path_factory.mktemp("whole") / "b", config=CONFIG, seed=3, progress=False)
+
+
+def stop_before(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C at the beginning of a step."""
+    honest = ForecastModule.training_step
+
+    def stopped(self: ForecastModule, batch: dict[str, torch.Tensor], index: int) -> torch.Tensor:
+        if self.global_step == step:
+            raise KeyboardInterrupt
+        return honest(self, batch, index)
+
+    monkeypatch.setattr(ForecastModule, "training_step", stopped)
+
+
+# Stopped in the first epoch; in the second; with the last checkpoint right at the end of an epoch.
+@pytest.mark.parametrize(("step", "every"), [(8, 5), (22, 5), (15, EPOCH)])
+def test_a_run_that_is_stopped_and_resumed_ends_with_the_weights_of_one_that_was_not(
+    panel: Panel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int, every: int
+) -> None:
+    config = replace(CONFIG, validate_every=every)
+    whole = train(panel, tmp_path / "whole", config=config, seed=3, progress=False)
+    out = tmp_path / "resumed"
+    with monkeypatch.context() as patched:
+        stop_before(step, patched)
+        with pytest.raises(KeyboardInterrupt):
+            train(panel, out, config=config, seed=3, progress=False)
+    assert not out.exists()
+    with pytest.raises(UsageError, match="another config, seed"):
+        train(panel, out, config=replace(config, clip=2.0), seed=4, progress=False, resume=True)
+    resumed = train(panel, out, config=config, seed=3, progress=False, resume=True)
+    assert resumed.metrics["training"]["steps"] == CONFIG.max_steps
+    assert_same(whole, resumed)
+    assert whole.metrics["training"]["validation_nll"] == resumed.metrics["training"]["validation_nll"]
+
+
+def test_there_must_be_something_to_resume(panel: Panel, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="Start without --resume"):
+        train(panel, tmp_path / "b", config=CONFIG, resume=True, progress=False)
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_seed_others(panel: Panel, whole: Bundle, tmp_path: Path) -> None:
+    assert_same(whole, train(panel, tmp_path / "same", config=CONFIG, seed=3, progress=False))
+    other = train(panel, tmp_path / "other", config=CONFIG, seed=4, progress=False)
+    assert any(not torch.equal(tensor, other.weights[name]) for name, tensor in whole.weights.items())
+
+
+def test_training_lowers_the_validation_score_and_logs_it(whole: Bundle) -> None:
+    with (whole.path.with_name("b.run") / "log" / "metrics.csv").open() as file:
+        logged = [float(row["validation_nll"]) for row in csv.DictReader(file) if row["validation_nll"]]
+    assert len(logged) == CONFIG.max_steps // CONFIG.validate_every
+    assert min(logged) < logged[0]
+    assert whole.metrics["training"]["validation_nll"] == pytest.approx(min(logged), abs=1e-5)
+    assert not list(whole.path.with_name("b.run").glob("*.ckpt"))
+
+
+def test_training_stops_early_where_nothing_improves(panel: Panel, tmp_path: Path) -> None:
+    still = replace(CONFIG, learning_rate=0.0, weight_decay=0.0, patience=2)
+    assert train(panel, tmp_path / "b", config=still, progress=False).metrics["training"]["steps"] == 3 * CONFIG.validate_every
+
+
+def test_nobody_is_on_two_sides(panel: Panel) -> None:
+    data, _, _ = prepare(panel, CONFIG, seed=0)
+    for sequences, part in ((data.train, "train"), (data.validation, "validation")):
+        assert set(split_of("toy", sequences.person_id)) == {part}
+    assert len(data.train) // CONFIG.batch_persons == EPOCH
+
+
+def test_calibration_and_test_persons_do_not_touch_a_bit_of_the_bundle(panel: Panel, whole: Bundle, tmp_path: Path) -> None:
+    ids = np.array(panel.persons())
+    held = ids[np.isin(split_of("toy", ids), ["calibration", "test"])].tolist()
+    doubled = pl.when(pl.col("person_id").is_in(held)).then(pl.col("earnings") * 2).otherwise("earnings").alias("earnings")
+    other = train(panel.with_frame(panel.frame.with_columns(doubled)), tmp_path / "b", config=CONFIG, seed=3, progress=False)
+    assert_same(whole, other)
+    assert whole.transforms == other.transforms
+
+
+def test_until_cuts_records_exits_and_macro(panel: Panel, tmp_path: Path) -> None:
+    known = cut(panel, 2012)
+    assert known.frame["year"].max() == 2012
+    assert known.frame["exit_year"].is_null().all()
+    assert cut(panel, 2015).frame["exit_reason"].drop_nulls().unique().to_list() == ["dead"]
+    bundle = train(panel, tmp_path / "b", config=replace(CONFIG, max_steps=5), until=2012, progress=False)
+    assert bundle.config["until"] == 2012
+    assert MacroProcess.from_dict(bundle.macro).history.last_year == 2012
+    part = split_of("toy", known.frame["person_id"])
+    assert bundle.metrics["training"]["person_years"] == (part == "train").sum()
+    assert not bundle.transforms["has_death"]
+    with pytest.raises(UsageError, match="later --until"):
+        cut(panel, 1999)
+
+
+def test_a_batch_is_a_function_of_seed_epoch_and_index(panel: Panel) -> None:
+    data, _, _ = prepare(panel, CONFIG, seed=0)
+
+    def batches(seed: int = 1, epoch: int = 2) -> Batches:
+        return Batches(data.train, np.arange(len(data.train)), Calendar(sweden()), Masking(), 16, seed, epoch)
+
+    in_order = [batches()[i] for i in range(EPOCH)]
+    alone = batches()[7]
+    assert all(torch.equal(alone[name].nan_to_num(), in_order[7][name].nan_to_num()) for name in alone)
+    for other in (batches(seed=2)[7], batches(epoch=3)[7], in_order[6]):
+        assert any(alone[name].shape != other[name].shape or not torch.equal(alone[name], other[name]) for name in ("z", "gap"))
+
+
+def test_an_epoch_sees_every_person_once(panel: Panel) -> None:
+    data, _, _ = prepare(panel, CONFIG, seed=0)
+    plan = Batches(data.train, np.arange(len(data.train)), Calendar(sweden()), Masking(), 16, 1, 0).plan()
+    assert sorted(np.concatenate(plan).tolist()) == list(range(len(data.train)))
+
+
+def test_configurations_refuse_what_they_do_not_know(tmp_path: Path) -> None:
+    for name in BUILT_IN:
+        assert load_config(name).name == name
+    refused = {
+        "learning_rat: 0.1": "learning_rat",
+        "model: {depth: 3}": "depth",
+        "model: {width: 10, heads: 4}": "width",
+        "batch_persons: 0": "batch_persons",
+        "learning_rate: -1": "learning_rate",
+        "learning_rate: fast": "learning_rate",
+        "{max_steps: 10, validate_every: 20}": "validate_every",
+        "[1]": "mapping",
+        "a: [": "YAML",
+    }
+    for text, named in refused.items():
+        file = tmp_path / "c.yaml"
+        file.write_text(text)
+        with pytest.raises(UsageError, match=named):
+            load_config(file)
+    with pytest.raises(UsageError, match="neither a file nor one of"):
+        load_config("huge")
+
+
+def test_a_panel_that_is_too_small_is_refused(panel: Panel, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="too small"):
+        train(panel.only(panel.persons()[:3]), tmp_path / "b", config=CONFIG, progress=False)
+
+
+def test_a_place_where_the_bundle_cannot_go_is_refused_before_training(panel: Panel, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("x")
+    with pytest.raises(BundleError, match="not a bundle"):
+        train(panel, tmp_path / "mine", config=CONFIG, progress=False)
+    assert not (tmp_path / "mine.run").exists()
