@@ -11,7 +11,7 @@ import polars as pl
 
 from calibration.cqr import fit_cqr
 from calibration.fit import LEVELS, fit_calibration
-from saga.bundle import Bundle, replace_parts
+from saga.bundle import Bundle, check_replaceable, replace_parts
 from saga.errors import InputError, Problem
 from saga.forecaster import Forecaster, Progress
 from saga.options import MAX_HORIZON
@@ -39,6 +39,8 @@ def calibrate(
     replaced as a whole, or written to `out`.
     """
     forecaster = Forecaster.load(bundle, threads=threads)
+    target = bundle if out is None else out
+    check_replaceable(target)
     ids = np.array(panel.persons())
     chosen = ids[split_of(panel.meta.panel_id, ids) == "calibration"][:persons]
     if not len(chosen):
@@ -57,7 +59,7 @@ def calibrate(
     summary = {"persons": used, "paths": paths, "seed": seed, "levels": list(levels), "panel_id": panel.meta.panel_id}
     return replace_parts(
         forecaster.bundle,
-        out if out is not None else bundle,
+        target,
         calibration=calibrator.to_table(),
         metrics={**forecaster.bundle.metrics, "calibration": summary},
         command=command,

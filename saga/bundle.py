@@ -14,6 +14,7 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from safetensors.torch import load as load_safetensors
 from safetensors.torch import save as save_safetensors
 
 from saga import schema
-from saga.commit import sync_folder
+from saga.commit import commit, sync_folder
 from saga.errors import BundleError
 
 FORMAT = 1
@@ -150,6 +151,16 @@ def write_bundle(
     content[MANIFEST] = _json_bytes(manifest, "manifest")
     _commit(path, content)
     return Bundle.load(path)
+
+
+def check_replaceable(path: str | Path) -> None:
+    """Raise `BundleError` where a bundle may not be written to `path`; asked before hours of work go into it.
+
+    A bundle and an empty directory are replaced, anything else there is left alone.
+    """
+    path = Path(path)
+    if path.exists() and not (path / MANIFEST).is_file() and not (path.is_dir() and not any(path.iterdir())):
+        raise BundleError(f"{path} exists and is not a bundle, so it is not replaced. Give another --out, or remove it.")
 
 
 def replace_parts(
@@ -320,18 +331,14 @@ def _sibling(path: Path, suffix: str) -> Path:
 
 def _commit(path: Path, content: Mapping[str, bytes]) -> None:
     """Write all files to a new directory beside `path`, then let it take the name; a reader sees the old or the new one, whole."""
-    if path.exists() and not (path / MANIFEST).is_file() and not (path.is_dir() and not any(path.iterdir())):
-        raise BundleError(f"{path} exists and is not a bundle, so it is not replaced. Give another --out, or remove it.")
+    check_replaceable(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh, retired = _sibling(path, f"new-{os.getpid()}"), _sibling(path, "old")
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir()
     try:
         for name, data in content.items():
-            with (fresh / name).open("wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
+            commit(fresh / name, partial(Path.write_bytes, data=data))
         if path.exists():
             shutil.rmtree(retired, ignore_errors=True)
             path.rename(retired)
