@@ -84,8 +84,11 @@ class ResumableLoader(DataLoader[Batch]):
     given = 0
 
     def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]
+        return self._rest(super().__iter__())
+
+    def _rest(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         before = self.given
-        for number, batch in enumerate(super().__iter__()):
+        for number, batch in enumerate(batches):
             if number >= before:
                 self.given = number + 1
                 yield batch
