@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 
 from calibration.cqr import fit_cqr
 from calibration.fit import LEVELS, fit_calibration
@@ -17,7 +16,7 @@ from saga.forecaster import Forecaster, Progress
 from saga.options import MAX_HORIZON
 from saga.outcomes import draw_origins, history, last_year, realised
 from saga.panel import Panel
-from saga.split import split_of
+from saga.split import persons_of
 
 
 def calibrate(
@@ -35,18 +34,18 @@ def calibrate(
 ) -> Bundle:
     """Fit the conformal layer on the panel's calibration persons (one keyed origin each) and write it into the bundle.
 
-    Persons are split by their id, so nobody the model was trained on takes part. `persons` caps how many are used. The bundle is
-    replaced as a whole, or written to `out`.
+    The split is a hash of panel and person, so nobody the model was trained on takes part if the panel goes by the `panel_id` it was
+    trained under. `persons` caps how many are used. The bundle is replaced as a whole, or written to `out`. Raises InputError when
+    nobody is left, BundleError where `out` is not a place for a bundle.
     """
     forecaster = Forecaster.load(bundle, threads=threads)
     target = bundle if out is None else out
     check_replaceable(target)
-    ids = np.array(panel.persons())
-    chosen = ids[split_of(panel.meta.panel_id, ids) == "calibration"][:persons]
-    if not len(chosen):
+    chosen = persons_of(panel, "calibration")[:persons]
+    if not chosen:
         fix = "Give a panel with some hundreds of persons."
         raise InputError("There is nobody to calibrate on.", [Problem("too-few-persons", "No calibration persons in the panel", fix)])
-    people = panel.only(pl.Series(chosen))
+    people = panel.only(chosen)
     end = last_year(panel)
     origins = draw_origins(people, max_horizon=MAX_HORIZON, seed=seed, end=end)
     known = history(people, origins)

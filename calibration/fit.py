@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 from saga.calibrators import ALL, Calibrator, Cell, map_ordered
 from saga.errors import Problem, UsageError
 from saga.keyed import uniform_each
+from saga.options import COVERAGE
 from saga.panel import FLOOR
 from saga.paths import Paths
 from saga.scores import pit, pit_uniforms
 from saga.sets import Growth, grow
 
 Array = NDArray[np.float64]
-LEVELS = (0.5, 0.8, 0.9, 0.95)
+LEVELS = COVERAGE  # what forecasts offer unasked must be calibrated
 NEIGHBOURS = 10  # persons whose average stands where one person's value would
 MAX_KNOTS = 200
 MIN_MAP = 100  # persons a map needs; with fewer the raw forecast is better

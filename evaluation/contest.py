@@ -24,6 +24,7 @@ from evaluation.metrics import LEVELS, METRICS, metrics_table
 from evaluation.protocol import Baseline
 from evaluation.sets import Sets, sample_sets
 from evaluation.tables import write_tables
+from saga.calibrators import ALL
 from saga.errors import InputError, Problem, UsageError
 from saga.forecaster import Forecaster
 from saga.keyed import uniform_each
@@ -33,7 +34,7 @@ from saga.output import write_table
 from saga.panel import Panel
 from saga.paths import Paths
 from saga.scores import covered, interval_score, sample_scores, width
-from saga.split import split_of
+from saga.split import persons_of
 
 Array = NDArray[Any]
 Progress = Callable[[str, int, int], None]
@@ -126,12 +127,12 @@ def evaluate(
     """
     forecaster = Forecaster.load(bundle)
     fitted: list[Contestant] = [Model(forecaster)]
-    training = panel.only(_part(panel, "train"))
+    training = panel.only(persons_of(panel, "train"))
     for i, baseline in enumerate(chosen(baselines)):
         if progress:
             progress("fit baselines", i, len(baselines))
         fitted.append(Fitted(baseline.fit(training, seed=seed)))
-    calibrated_on = {horizon: cell.n for (horizon, group), cell in forecaster.calibrator.cells.items() if group == "all"}
+    calibrated_on = {horizon: cell.n for (horizon, group), cell in forecaster.calibrator.cells.items() if group == ALL}
     contest = Contest(panel, horizons, paths=paths, seed=seed, persons=persons, progress=progress)
     return contest.run(
         fitted, out, futures=futures, calibrated_on=calibrated_on, keep_scores=keep_scores, provenance=forecaster.provenance()
@@ -169,7 +170,7 @@ class Contest:
         if paths < 2:
             raise UsageError("At least 2 paths are needed", [Problem("paths", "a sample of one has no spread", "Use 200 or more.")])
         self.paths = paths
-        tested = _part(panel, "test")
+        tested = persons_of(panel, "test")
         if persons is not None and persons < len(tested):
             order = np.argsort(uniform_each(tested, "contest", panel.meta.panel_id))
             tested = sorted(tested[i] for i in order[:persons])
@@ -177,7 +178,7 @@ class Contest:
         if not tested:
             problem = Problem("no-test-persons", "no person of the panel is in the test part", "Give a panel with more persons.")
             raise InputError("There is nobody to be judged on", [problem])
-        training = panel.only(_part(panel, "train"))
+        training = panel.only(persons_of(panel, "train"))
         self.grouping = Grouping.fit(training, self._drawn(training))
 
     def run(
@@ -299,8 +300,3 @@ class ScoreFile:
             pl.lit(model).alias("model"), pl.lit(setting).alias("setting"), pl.lit(draw, dtype=pl.Int32).alias("draw")
         )
         self._writer.write_table(named.select(self._schema.names).to_arrow().cast(self._schema))
-
-
-def _part(panel: Panel, part: str) -> list[str]:
-    persons = panel.persons()
-    return [person for person, own in zip(persons, split_of(panel.meta.panel_id, persons), strict=True) if own == part]

@@ -9,8 +9,9 @@ import polars as pl
 from scipy import stats
 
 from calibration.fit import NEIGHBOURS, rank_needed
+from saga.options import COVERAGE
 
-LEVELS = (0.5, 0.8, 0.9, 0.95)
+LEVELS = COVERAGE
 SCORES = ("crps_log", "crps_sek", "mae_log", "rmse_log", "pinball_log", "brier_zero", "logscore", "interval_90", "width_90")
 METRICS = (*SCORES, *(f"coverage_{round(100 * level)}" for level in LEVELS))
 COLUMNS = {

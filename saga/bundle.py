@@ -25,7 +25,7 @@ from safetensors.torch import load as load_safetensors
 from safetensors.torch import save as save_safetensors
 
 from saga import schema
-from saga.commit import commit, sync_folder
+from saga.commit import commit, json_bytes, sync_folder
 from saga.errors import BundleError
 
 FORMAT = 1
@@ -222,10 +222,9 @@ def _plain(value: Any) -> Any:
 
 def _json_bytes(value: Mapping[str, Any], part: str) -> bytes:
     try:
-        text = json.dumps(value, sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False)
+        return json_bytes(value)
     except (TypeError, ValueError) as error:
         raise BundleError(f"{part}.json cannot be written: {error}. Give plain numbers, strings, lists and dicts, all finite.") from error
-    return (text + "\n").encode("utf-8")
 
 
 def _weight_bytes(weights: Mapping[str, torch.Tensor]) -> bytes:

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +41,12 @@ def commit(path: Path, write: Callable[[Path], object]) -> None:
 
 def commit_json(path: Path, value: Mapping[str, Any]) -> None:
     """`commit` of `value` as JSON; equal values give equal bytes."""
-    text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
-    commit(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    commit(path, partial(Path.write_bytes, data=json_bytes(value)))
+
+
+def json_bytes(value: Mapping[str, Any]) -> bytes:
+    """The one way JSON is written, UTF-8: equal values give equal bytes. Raises ValueError or TypeError for what JSON cannot hold."""
+    return (json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n").encode("utf-8")
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

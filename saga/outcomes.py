@@ -115,9 +115,13 @@ def origins_at(panel: Panel, year: int | None = None, *, min_history: int = 3, a
 def history(panel: Panel, origins: Origins) -> Panel:
     """Each person's rows up to the origin, with labels of an exit that lies after it removed: what was known then."""
     rows = panel.frame.join(origins.frame(), on="person_id", how="inner", maintain_order="left").filter(pl.col("year") <= pl.col("origin"))
-    later = pl.col("exit_year") > pl.col("origin")
-    hidden = [pl.when(later).then(None).otherwise(pl.col(name)).alias(name) for name in ("exit_year", "exit_reason")]
-    return panel.with_frame(rows.with_columns(hidden).select(panel.frame.columns))
+    return panel.with_frame(without_later_exits(rows, pl.col("origin")).select(panel.frame.columns))
+
+
+def without_later_exits(rows: pl.DataFrame, year: pl.Expr) -> pl.DataFrame:
+    """The rows with the label of an exit after `year` made unknown, as it was then."""
+    later = pl.col("exit_year") > year
+    return rows.with_columns(pl.when(later).then(None).otherwise(pl.col(name)).alias(name) for name in ("exit_year", "exit_reason"))
 
 
 def realised(panel: Panel, origins: Origins, horizons: range | list[int], *, end: int | None = None) -> NDArray[np.float64]:

@@ -17,6 +17,7 @@ from saga import schema
 from saga.panel import Panel
 from saga.transforms import OTHER, Calendar, Transforms
 
+N_OTHER = len(OTHER)
 MAX_GAP = 5
 # Number of the earnings state in a token.
 UNKNOWN, ZERO, POSITIVE = 0, 1, 2
@@ -230,6 +231,3 @@ def jitter(macro: NDArray[np.float32], noise: float, rng: np.random.Generator) -
     shape = macro[..., :-1].shape
     noisy[..., :-1] += (noise * rng.standard_normal(shape) * macro[..., -1:]).astype(np.float32)
     return noisy
-
-
-N_OTHER = len(OTHER)

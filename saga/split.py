@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from saga.keyed import uniform_each
+from saga.panel import Panel
 
 Part = Literal["train", "validation", "calibration", "test"]
 SHARES: dict[Part, float] = {"train": 0.7, "validation": 0.1, "calibration": 0.1, "test": 0.1}
@@ -23,3 +24,9 @@ def split_of(panel_id: str, person_ids: Iterable[str]) -> NDArray[np.str_]:
     upper = np.round(np.cumsum(list(SHARES.values())), 12)
     position = uniform_each(map(str, person_ids), "split", panel_id)
     return np.array(list(SHARES))[np.searchsorted(upper, position, side="right")]
+
+
+def persons_of(panel: Panel, part: Part) -> list[str]:
+    """The panel's persons of one part, sorted."""
+    persons = panel.persons()
+    return [person for person, own in zip(persons, split_of(panel.meta.panel_id, persons), strict=True) if own == part]

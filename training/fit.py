@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pytorch_lightning as lightning
 import torch
@@ -25,9 +24,10 @@ from saga.commit import commit_json, read_json
 from saga.errors import InputError, Problem, UsageError
 from saga.macro import MacroProcess, sweden
 from saga.model import Saga
+from saga.outcomes import last_year, without_later_exits
 from saga.panel import Panel
 from saga.sequences import encode
-from saga.split import split_of
+from saga.split import SHARES, persons_of
 from saga.transforms import Calendar, Transforms
 from training.config import TrainConfig, load_config
 from training.data import PanelData
@@ -119,11 +119,11 @@ def train(
         config={
             "model": settings.model.as_dict(),
             "training": settings.as_dict(),
-            "until": until or int(panel.frame["year"].to_numpy().max()),
+            "until": until or last_year(panel),
         },
         transforms=parts["transforms"].as_dict(),
         macro=parts["macro"],
-        split={"panel_id": panel.meta.panel_id, "scheme": "person", "shares": [70, 10, 10, 10]},
+        split={"panel_id": panel.meta.panel_id, "scheme": "person", "shares": [round(100 * share) for share in SHARES.values()]},
         weights={k: v.detach().contiguous() for k, v in network.state_dict().items()},
         metrics={"training": report.__dict__},
         card=model_card(report, settings, panel, command),
@@ -137,22 +137,18 @@ def train(
 
 
 def prepare(panel: Panel, settings: TrainConfig, seed: int) -> tuple[PanelData, Saga, dict[str, Any]]:
-    """Split, fit transforms on training persons, encode, build the network."""
-    ids = np.array(panel.persons())
-    split = split_of(panel.meta.panel_id, ids)
-    parts = {name: panel.only(pl.Series(ids[split == name])) for name in ("train", "validation")}
-    if not len(parts["train"]) or not len(parts["validation"]):
+    """Split, fit transforms on training persons, encode, build: the batches, the network, and the bundle's transforms and macro."""
+    training, validating = persons_of(panel, "train"), persons_of(panel, "validation")
+    if not training or not validating:
         fix = "Give a panel with some hundreds of persons."
         raise InputError("The panel is too small to train on.", [Problem("too-few-persons", "No training or no validation persons", fix)])
-    last_year = int(panel.frame["year"].to_numpy().max())
-    history = sweden().until(last_year) if panel.meta.macro == "sweden" else None
+    history = sweden().until(last_year(panel)) if panel.meta.macro == "sweden" else None
     calendar = Calendar(history)
-    transforms = Transforms.fit(parts["train"], calendar, settings.model.bins)
-    validation = parts["validation"]
-    chosen = np.array(validation.persons())[: settings.validation_persons]
+    trained = panel.only(training)
+    transforms = Transforms.fit(trained, calendar, settings.model.bins)
     data = PanelData(
-        encode(parts["train"], transforms, calendar),
-        encode(validation.only(pl.Series(chosen)), transforms, calendar),
+        encode(trained, transforms, calendar),
+        encode(panel.only(validating[: settings.validation_persons]), transforms, calendar),
         calendar,
         batch_persons=settings.batch_persons,
         seed=seed,
@@ -167,12 +163,7 @@ def cut(panel: Panel, year: int) -> Panel:
     frame = panel.frame.filter(pl.col("year") <= year)
     if frame.is_empty():
         raise UsageError(f"No record of the panel lies in or before {year}. Choose a later --until.")
-    later = pl.col("exit_year") > year
-    return panel.with_frame(
-        frame.with_columns(
-            exit_reason=pl.when(later).then(None).otherwise("exit_reason"), exit_year=pl.when(later).then(None).otherwise("exit_year")
-        ).select(panel.frame.columns)
-    )
+    return panel.with_frame(without_later_exits(frame, pl.lit(year)))
 
 
 def _trainer(settings: TrainConfig, run: Path, best: ModelCheckpoint, devices: int, progress: bool, epoch_steps: int) -> lightning.Trainer:
