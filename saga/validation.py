@@ -30,7 +30,8 @@ class Rule:
 
 RULES: Mapping[str, Rule] = {
     "not-a-number": Rule(
-        "{column} holds something that is not a number", "Write numbers with a decimal point, and leave unknown cells empty."
+        "{column} holds something that is not a number",
+        "Write numbers with a decimal point and no thousands separator, and leave unknown cells empty.",
     ),
     "not-a-year": Rule("{column} holds something that is not a whole year", "Write years as whole numbers, such as 2015."),
     "not-text": Rule("{column} holds something that is neither text nor a whole number", "Write it as text."),
@@ -105,7 +106,7 @@ def _row_rules(present: tuple[str, ...]) -> dict[str, pl.Expr]:
     if "exit_year" in present:
         rules["record-after-exit exit_year"] = year.max().over("person") < pl.col("exit_year").min().over("person")
     if "exit_reason" in present:
-        known = pl.col("exit_year").is_not_null().any().over("person")
+        known = pl.col("exit_year").is_not_null().any().over("person") if "exit_year" in present else pl.lit(False)
         rules["exit-without-year exit_reason"] = pl.col("exit_reason").is_null().all().over("person") | known
     return rules
 
