@@ -24,7 +24,7 @@ from saga.errors import BundleError, InputError, Problem, SagaError, UsageError
 from saga.forecaster import Forecaster
 from saga.ingest import read_panel
 from saga.panel import Panel
-from saga.schema import BY_NAME, MAX_AGE, MIN_AGE, PRICE_YEAR
+from saga.schema import BY_NAME, PRICE_YEAR
 
 
 class Service:
@@ -116,12 +116,8 @@ def people_of(forecaster: Forecaster, call: Call[Any]) -> People:
         panel = replace(panel, meta=replace(panel.meta, currency=currency, price_year=year, floor=forecaster.transforms.floor, macro=None))
     sent, _ = read_column(call.frame["person_id"], BY_NAME["person_id"])
     person_ids = tuple(sent.drop_nulls().unique(maintain_order=True))
-    left = set(panel.persons())
-    lost = [person for person in person_ids if person not in left]
-    if lost:
-        why = f"All years of the person are outside ages {MIN_AGE}-{MAX_AGE}"
-        problem = Problem("age-range", why, "Leave the person out", person_id=lost[0], count=len(lost))
-        raise InputError("Some persons have nothing to forecast from", [problem])
+    if panel.meta.lost is not None:
+        raise InputError("Some persons have nothing to forecast from", [panel.meta.lost])
     return People(panel, person_ids)
 
 

@@ -283,7 +283,11 @@ def _claim(out: Path, this: Mapping[str, Any]) -> None:
     """Make `out` the folder of this run, or find that it is. Raises `UsageError` where it is another's."""
     sweep(out)
     earlier = read_json(out / RUN)
-    if earlier is None:
+    if earlier not in (None, this) and not any((out / RECEIPTS).glob("*.json")):
+        # It stopped before its first part, most often at bad input that has been mended since: nothing is lost.
+        shutil.rmtree(out / STAGED, ignore_errors=True)
+        commit_json(out / RUN, this)
+    elif earlier is None:
         if foreign := sorted(entry.name for entry in out.iterdir() if entry.name != LOCK):
             raise UsageError(f"{out} holds {foreign[0]}, which is not a scoring run's. Use an empty or a new folder.")
         commit_json(out / RUN, this)

@@ -223,7 +223,8 @@ class Calibrator:
         if unknown:
             fix = "Use one of " + ", ".join(f"{level:g}" for level in self.levels) + ", or calibrate for it."
             raise UsageError(
-                "no threshold for this coverage", [Problem("coverage-level", f"coverage {unknown[0]:g} was not calibrated", fix)]
+                "no threshold for this coverage",
+                [Problem("coverage-level", f"coverage {unknown[0]:g} was not calibrated", fix, "coverage")],
             )
         shape = (len(paths), paths.horizons, len(levels))
         lower, upper = np.full(shape, np.nan), np.full(shape, np.nan)

@@ -10,7 +10,7 @@ import os
 import shlex
 import signal
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -20,6 +20,7 @@ from typer.core import TyperGroup
 
 from saga import console, options
 from saga.errors import InputError, Problem, UsageError
+from saga.schema import MAX_AGE
 
 if TYPE_CHECKING:
     from saga.forecaster import Forecaster
@@ -287,7 +288,9 @@ def forecast(
     as_json: Json = False,
 ) -> None:
     """Forecast each person's earnings 1 to 30 years ahead, with intervals."""
+    from saga.calibrators import reason
     from saga.output import check_out, write_table
+    from saga.sources import keep_apart
 
     wanted: dict[str, Any] = {
         "horizons": options.parse_horizons(horizons),
@@ -295,11 +298,15 @@ def forecast(
         "quantiles": options.parse_quantiles(quantiles),
     }
     draw: dict[str, Any] = {"paths": options.check_paths(paths), "seed": options.check_seed(seed), "scenario": scenario}
+    keep_apart(source, out, "--out")
     check_out(out)
     forecaster = _forecaster(bundle, threads)
     people, left_out = _forecastable(forecaster, _read(source, mapping, prices, on_error, rejected), on_error)
     with console.progress("Forecasting", quiet=as_json) as progress:
         table = forecaster.forecast(people, **wanted, **draw, progress=progress)
+    bare = table.filter(pl.any_horizontal(pl.col("^guarantee_.*$") == "none")).height
+    if bare:
+        console.note(f"{bare:,} of {table.height:,} rows lack an interval. {reason('none')}")
     provenance = {**forecaster.provenance(**draw), "product": "forecasts", "panel": people.meta.panel_id}
     write_table(table, out, provenance)
     if not as_json:
@@ -330,14 +337,16 @@ def lifetime(
 ) -> None:
     """Present value of each person's remaining (or whole) working life, and its spread over these persons."""
     from saga.output import check_out, write_table
+    from saga.sources import keep_apart
 
     last, first = options.check_ages(to_age, from_age)
     wanted: dict[str, Any] = {"rate": options.check_rate(rate), "to_age": last, "from_age": first, "tax": options.check_tax(tax)}
     levels: dict[str, Any] = {"coverage": options.parse_coverage(coverage), "quantiles": options.parse_quantiles(quantiles)}
     draw: dict[str, Any] = {"paths": options.check_paths(paths), "seed": options.check_seed(seed), "scenario": scenario}
+    keep_apart(source, out, "--out")
     check_out(out)
     forecaster = _forecaster(bundle, threads)
-    people, left_out = _forecastable(forecaster, _read(source, mapping, prices, on_error, rejected), on_error)
+    people, left_out = _forecastable(forecaster, _read(source, mapping, prices, on_error, rejected), on_error, last)
     with console.progress("Simulating lives", quiet=as_json) as progress:
         lives = forecaster.lifetime(people, **wanted, **levels, **draw, progress=progress)
     provenance = {**forecaster.provenance(**draw), "product": "lifetimes", "panel": people.meta.panel_id, **wanted}
@@ -490,8 +499,15 @@ def keys_new(
 
 def _read(source: Path, mapping: str | None, prices: str | None, on_error: Literal["fail", "drop"], rejected: Path | None) -> Panel:
     from saga.ingest import read_panel
+    from saga.validation import RULES
 
-    panel = read_panel(source, mapping=mapping, prices=options.parse_prices(prices), on_error=on_error, rejected=rejected)
+    try:
+        panel = read_panel(source, mapping=mapping, prices=options.parse_prices(prices), on_error=on_error, rejected=rejected)
+    except InputError as error:
+        if not any(problem.rule in RULES for problem in error.problems) or on_error == "drop":
+            raise
+        where = f"The broken rows are in {rejected}" if rejected else "`--rejected FILE` writes the broken rows"
+        raise InputError(f"{error.args[0]}. {where}, `--on-error drop` goes on without them.", error.problems) from None
     meta = panel.meta
     for what, counts in (("set aside", meta.excluded), ("dropped", meta.dropped), ("cells made unknown by the mapping", meta.nulled)):
         if counts:
@@ -507,32 +523,36 @@ def _forecaster(bundle: Path | None, threads: int | None) -> Forecaster:
     return Forecaster.load(bundle or options.default_bundle(), threads=threads)
 
 
-def _forecastable(forecaster: Forecaster, panel: Panel, on_error: str) -> tuple[Panel, dict[str, Problem]]:
-    """With `drop`: the persons who can be forecast, and the others with their reason. With `fail` the forecaster refuses by itself."""
+def _forecastable(forecaster: Forecaster, panel: Panel, on_error: str, to_age: int = MAX_AGE) -> tuple[Panel, list[Problem]]:
+    """The persons who can be forecast, and with `drop` the others with their reason; with `fail` there may be no others."""
+    obstacles = forecaster.obstacles(panel, to_age)
+    reasons = [*([panel.meta.lost] if panel.meta.lost else []), *obstacles.values()]
+    if not reasons:
+        return panel, []
+    count = sum(problem.count for problem in reasons)
     if on_error == "fail":
-        return panel, {}
-    obstacles = forecaster.obstacles(panel)
+        raise InputError(f"{count:,} person(s) cannot be forecast; `--on-error drop` leaves them out and says so.", reasons[:20])
     persons = [person for person in panel.persons() if person not in obstacles]
     if not persons:
-        raise InputError("Nobody in the input can be forecast.", list(obstacles.values())[:20])
-    if obstacles:
-        console.note(
-            f"{len(obstacles):,} persons cannot be forecast and are left out: {_counted(Counter(p.rule for p in obstacles.values()))}"
-        )
-    return panel.only(persons), obstacles
+        raise InputError("Nobody in the input can be forecast.", reasons[:20])
+    rules: Counter[str] = Counter()
+    for problem in reasons:
+        rules[problem.rule] += problem.count
+    console.note(f"{count:,} persons cannot be forecast and are left out: {_counted(rules)}")
+    return panel.only(persons), reasons
 
 
 def _counted(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{rule} {count:,}" for rule, count in counts.items())
 
 
-def _account(panel: Panel, left_out: Mapping[str, Problem]) -> dict[str, Any]:
+def _account(panel: Panel, left_out: Sequence[Problem]) -> dict[str, Any]:
     meta = panel.meta
     return {
         "excluded": meta.excluded,
         "dropped": meta.dropped,
         "ignored": meta.ignored,
-        "left_out": [p.as_dict() for p in left_out.values()],
+        "left_out": [p.as_dict() for p in left_out],
     }
 
 

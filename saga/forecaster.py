@@ -21,7 +21,7 @@ from saga.errors import InputError, Problem, UsageError
 from saga.lifetime import population, present_value
 from saga.macro import MacroHistory, MacroProcess, Scenario, scenario_from
 from saga.model import ModelConfig, Saga
-from saga.options import COVERAGE, HORIZONS, MAX_HORIZON, PATHS, QUANTILES, RATE
+from saga.options import COVERAGE, HORIZONS, MAX_HORIZON, PATHS, QUANTILES, RATE, check_ages
 from saga.panel import Panel
 from saga.paths import Paths
 from saga.rollout import Rollout
@@ -86,8 +86,8 @@ class Forecaster:
             raise UsageError("This bundle was trained without macro series, so it has no scenarios. Leave the scenario out.")
         return scenario_from(source, self.process)
 
-    def obstacles(self, panel: Panel) -> dict[str, Problem]:
-        """Persons that cannot be forecast from this panel, with the reason."""
+    def obstacles(self, panel: Panel, to_age: int = MAX_AGE) -> dict[str, Problem]:
+        """Persons that cannot be forecast from this panel, or have no year left before `to_age`, with the reason."""
         last = panel.frame.group_by("person_id", maintain_order=True).agg(
             pl.col("year").max(),
             pl.col("birth_year").first(),
@@ -97,7 +97,7 @@ class Forecaster:
         age = pl.col("year") - pl.col("birth_year")
         rules = (
             ("no-earnings", ~pl.col("known"), "No year with known earnings", "Give at least one year with earnings (0 is a value)."),
-            ("too-old", age >= MAX_AGE, f"The last record is at age {MAX_AGE} or above", "Leave the person out: forecasts end there."),
+            ("too-old", age >= to_age, f"The last record is at age {to_age} or above", "Leave the person out: no year is left."),
             ("too-young", age < MIN_AGE, f"The last record is below age {MIN_AGE}", "Leave the person out."),
             ("has-left", pl.col("exit_year").is_not_null(), "The record ends in death or emigration", "Leave the person out."),
         )  # fmt: skip
@@ -107,8 +107,8 @@ class Forecaster:
                 out.setdefault(person, Problem(rule, message, fix, person_id=person, year=year))
         return out
 
-    def check(self, panel: Panel) -> None:
-        """Raise InputError unless every person of the panel can be forecast, in this bundle's money."""
+    def check(self, panel: Panel, to_age: int = MAX_AGE) -> None:
+        """Raise InputError unless every person of the panel can be forecast to some age below `to_age`, in this bundle's money."""
         meta = panel.meta
         if (meta.currency, meta.price_year) != (self.transforms.currency, self.transforms.price_year):
             raise UsageError(
@@ -117,7 +117,7 @@ class Forecaster:
             )
         if not len(panel):
             raise InputError("There is nobody to forecast.", [Problem("empty", "The panel has no rows", "Give at least one person-year.")])
-        obstacles = list(self.obstacles(panel).values())
+        obstacles = list(self.obstacles(panel, to_age).values())
         if obstacles:
             raise InputError(f"{len(obstacles)} person(s) cannot be forecast.", obstacles[:20])
 
@@ -139,7 +139,7 @@ class Forecaster:
         """
         if paths < 2:
             raise UsageError("At least 2 paths are needed.")
-        self.check(panel)
+        self.check(panel, to_age or MAX_AGE)
         sequences = encode(panel, self.transforms, self.calendar)
         rollout = Rollout(self.network, self.calendar, self.process, paths=paths, seed=seed, scenario=self.scenario(scenario))
         origin = sequences.year[sequences.offsets[1:] - 1]
@@ -235,7 +235,7 @@ class Forecaster:
         net_mean (null with tax "none"). The intervals are those of the calibrated paths; the sum itself is not conformalised, so their
         guarantee is "extrapolated"; an uncalibrated bundle gives none.
         """
-        self._check_age(panel, to_age, from_age)
+        check_ages(to_age, from_age)
         totals, taxes, who = [], [], []
         options: dict[str, Any] = {"rate": rate, "to_age": to_age, "from_age": from_age}
         taxed_past = panel.with_frame(panel.frame.with_columns(_taxed(panel.frame["earnings"], tax)))
@@ -265,17 +265,6 @@ class Forecaster:
         paid_mean = pl.Series("tax_mean", np.concatenate(taxes)) if taxes else pl.Series("tax_mean", [None] * len(values), dtype=pl.Float64)
         frame = frame.with_columns(paid_mean).with_columns(net_mean=pl.col("mean") - pl.col("tax_mean"))
         return Lifetimes(frame, values, population(values))
-
-    def _check_age(self, panel: Panel, to_age: int, from_age: int | None) -> None:
-        if not MIN_AGE < to_age <= MAX_AGE:
-            raise UsageError(f"to_age must lie in {MIN_AGE + 1}..{MAX_AGE}, the ages that the model knows.")
-        if from_age is not None and not MIN_AGE <= from_age <= to_age:
-            raise UsageError(f"from_age must lie in {MIN_AGE}..to_age.")
-        late = panel.frame.filter(pl.col("year") - pl.col("birth_year") >= to_age)["person_id"].unique().sort()
-        if len(late):
-            fix = "Leave such persons out, or raise to_age."
-            place = Problem("too-old", f"The record reaches age {to_age} or more", fix, person_id=late[0], count=len(late))
-            raise InputError("Some persons have no years left before to_age.", [place])
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ from saga.mapping import SourceMapping, load_mapping
 from saga.panel import Panel, PanelMeta, in_order
 from saga.prices import CPI_SWEDEN, read_index, real_factors
 from saga.schema import BY_NAME, EXIT, MAX_AGE, MIN_AGE, MONEY, NAMES, REQUIRED
-from saga.sources import locate, read
+from saga.sources import keep_apart, locate, read
 from saga.validation import RULES, outside_ages, problems, violations
 
 OnError = Literal["fail", "drop"]
@@ -56,6 +56,8 @@ def read_panel(
         raise UsageError("on_error is fail or drop", [Problem("on-error", "the choice is not known", "Use fail or drop.")])
     if rejected is not None and rejected.suffix not in (".parquet", ".csv"):
         raise UsageError("rejected rows go to .parquet or .csv", [Problem("rejected", "the suffix is not known", "Use .parquet or .csv.")])
+    if rejected is not None and not isinstance(source, pl.DataFrame):
+        keep_apart(Path(source), rejected, "--rejected")
     mapped, mapping_folder = (SourceMapping(), None) if mapping is None else load_mapping(mapping)
     found = _read(source, mapped, labels=mapping is None)
     ours, nulled = mapped.apply(found.frame)
@@ -89,6 +91,7 @@ def read_panel(
         excluded={"age-range": set_aside} if set_aside else {},
         dropped=dropped,
         nulled=nulled,
+        lost=_lost(typed, valid),
     )
     return Panel.of(_whole_labels(real.drop("row"), present), meta)
 
@@ -150,6 +153,17 @@ def _inside_ages(typed: pl.DataFrame, broken: pl.DataFrame) -> tuple[pl.DataFram
     return typed.filter(~outside), broken.join(typed.filter(outside).select("row"), on="row", how="anti")
 
 
+def _lost(typed: pl.DataFrame, valid: pl.DataFrame) -> Problem | None:
+    """The persons of `typed` without a row in `valid`: they must not vanish in silence."""
+    if typed.height == valid.height:
+        return None
+    gone = typed.select("person_id").drop_nulls().unique().join(valid, on="person_id", how="anti")["person_id"].sort()
+    if not gone.len():
+        return None
+    why = f"No row of the person is usable: all are outside ages {MIN_AGE}-{MAX_AGE} or break a rule"
+    return Problem("no-usable-row", why, "Leave the person out.", person_id=gone[0], count=gone.len())
+
+
 def _account(broken: pl.DataFrame) -> dict[str, int]:
     """Rule -> rows dropped; a row that broke several counts for the first of them, so that the counts add up."""
     order = pl.Enum(list(RULES))
@@ -162,6 +176,7 @@ def _write_rejected(path: Path, frame: pl.DataFrame, broken: pl.DataFrame) -> No
     named = broken.select("row", pl.concat_str("rule", "column", separator=" ", ignore_nulls=True).alias("broken_rules"))
     reasons = named.group_by("row").agg(pl.col("broken_rules").sort().str.join("; ")).sort("row")
     rows = frame[reasons["row"]].insert_column(0, reasons["broken_rules"])
+    path.parent.mkdir(parents=True, exist_ok=True)
     rows.write_parquet(path) if path.suffix == ".parquet" else rows.write_csv(path)
 
 

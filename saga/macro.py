@@ -158,8 +158,13 @@ def scenario_from(source: str | Path | Sequence[Mapping[str, float]] | None, pro
         path = Path(source)
         if not path.is_file():
             raise UsageError(f"Scenario '{source}' is neither a file nor one of {', '.join(SCENARIOS)}.")
-        with path.open(newline="", encoding="utf-8-sig") as handle:
-            return _from_rows(path.stem, list(csv.DictReader(handle)))
+        try:
+            with path.open(newline="", encoding="utf-8-sig") as handle:
+                rows = list(csv.DictReader(handle))
+        except (UnicodeDecodeError, csv.Error):
+            fix = f"Give a CSV file in UTF-8 with the columns {', '.join(('year', *SERIES))}."
+            raise InputError("The scenario cannot be used.", [Problem("scenario", f"{path} is not CSV text", fix)]) from None
+        return _from_rows(path.stem, rows)
     return _from_rows("given", list(source))
 
 
@@ -171,7 +176,11 @@ def _from_rows(name: str, rows: Sequence[Mapping[str, Any]]) -> Scenario:
         missing = [c for c in columns if row.get(c) in (None, "")]
         if missing:
             problems.append(
-                Problem("scenario", f"Scenario row {number} lacks {', '.join(missing)}", f"Give the columns {', '.join(columns)}.")
+                Problem(
+                    "scenario",
+                    f"Scenario row {number} lacks {', '.join(missing)}",
+                    f"Give the columns {', '.join(columns)}, separated by commas.",
+                )
             )
             continue
         try:

@@ -298,7 +298,8 @@ def _explain(error: Any) -> Problem:
     place = ".".join(str(part) for part in error["loc"] if part not in ("str", "Sum", "FirstPositive", "tuple[str, ...]"))
     if error["type"] == "extra_forbidden":
         return Problem("mapping", f"the key `{place}` is not known", f"Use one of {', '.join(SourceMapping.model_fields)}.")
-    return Problem("mapping", f"`{place}`: {error['msg']}" if place else str(error["msg"]), "Mend this key in the mapping.")
+    why = str(error["msg"]).removeprefix("Value error, ")
+    return Problem("mapping", f"`{place}`: {why}" if place else why, "Mend this key in the mapping.")
 
 
 IDENTITY = SourceMapping()

@@ -21,12 +21,15 @@ SUFFIXES = (".parquet", ".csv")
 
 
 def check_out(out: str | Path) -> Path:
-    """The path of an output table; asked before hours of work go into it. Raises `UsageError` for an unwritable place or suffix."""
+    """The path of an output table; asked before hours of work go into it. Raises `UsageError` for an unwritable place or suffix,
+    or a file there that is no table of ours."""
     out = Path(out)
     if out.suffix.lower() not in SUFFIXES:
         raise UsageError(f"The output {out} must end in {' or '.join(SUFFIXES)}: the suffix chooses the format.")
     if out.is_dir():
         raise UsageError(f"The output {out} is a directory. Name a file in it, such as {out / 'forecast.parquet'}.")
+    if out.exists() and not _written_by_saga(out):
+        raise UsageError(f"{out} exists and SAGA did not write it, so it is not replaced. Choose another --out, or remove it.")
     out.parent.mkdir(parents=True, exist_ok=True)
     if not os.access(out.parent, os.W_OK):
         raise UsageError(f"The directory {out.parent} is not writable. Choose another --out.")
@@ -47,6 +50,14 @@ def write_table(frame: pl.DataFrame, out: str | Path, provenance: Mapping[str, A
         commit(_sidecar(out), lambda part: part.write_text(record + "\n", encoding="utf-8"))
         commit(out, lambda part: frame.write_csv(part))
     return out
+
+
+def _written_by_saga(path: Path) -> bool:
+    try:
+        read_provenance(path)
+    except (InputError, OSError, ValueError, pl.exceptions.PolarsError):
+        return False
+    return True
 
 
 def read_provenance(path: str | Path) -> dict[str, Any]:

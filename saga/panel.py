@@ -21,9 +21,9 @@ class PanelMeta:
     `panel_id` names the register and keys the person split. Money is real, in prices of `price_year`, in `currency`.
     Scores use log(max(earnings, floor)); a `floor` of None says that zeros do not occur, and the plain log is used.
     `macro` names the macro series that the years live in; None masks them. `present` lists the canonical columns that
-    the source had. The last four are the account of reading: source columns that were not used, rows set aside
+    the source had. The last five are the account of reading: source columns that were not used, rows set aside
     because the panel does not cover them (rule -> rows), rows dropped because they broke a rule (rule -> rows), and
-    cells that a mapping made unknown (its key -> cells).
+    cells that a mapping made unknown (its key -> cells), and the persons of whom no row is left (the first, and how many).
     """
 
     panel_id: str
@@ -37,6 +37,7 @@ class PanelMeta:
     excluded: Mapping[str, int] = field(default_factory=dict)
     dropped: Mapping[str, int] = field(default_factory=dict)
     nulled: Mapping[str, int] = field(default_factory=dict)
+    lost: Problem | None = None
 
 
 @dataclass(frozen=True)

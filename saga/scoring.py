@@ -23,6 +23,7 @@ from saga.panel import Panel
 from saga.partitions import Intake
 from saga.paths import Paths
 from saga.schema import MAX_AGE
+from saga.sources import keep_apart
 
 PRODUCTS = ("forecasts", "lifetimes", "paths")
 
@@ -51,6 +52,7 @@ def score(
     and the forecaster do, `UsageError` where `out_dir` belongs to another run, `Interrupted` on SIGINT or SIGTERM.
     """
     recipe = Recipe(Path(bundle), product, paths, seed, scenario, options or {})
+    keep_apart(Path(source), Path(out_dir), "The output")
     intake = Intake(Path(source), mapping, prices, on_error)
     return run(intake, Path(out_dir), recipe, workers=workers, size=persons_per_partition, progress=progress)
 
@@ -97,10 +99,8 @@ class Product:
 
     def obstacles(self, panel: Panel) -> dict[str, str]:
         """The persons that cannot be forecast, and the rule that says so."""
-        found = {person: problem.rule for person, problem in self.forecaster.obstacles(panel).items()}
         to_age = int(self.recipe.options.get("to_age", MAX_AGE))
-        late = panel.frame.filter(pl.col("year") - pl.col("birth_year") >= to_age)["person_id"].unique(maintain_order=True)
-        return {**dict.fromkeys(late, "too-old"), **found}
+        return {person: problem.rule for person, problem in self.forecaster.obstacles(panel, to_age).items()}
 
     def __call__(self, panel: Panel) -> pl.DataFrame:
         """The rows of the product, person by person in sorted order."""

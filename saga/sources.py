@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -11,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from saga.errors import InputError, Problem
+from saga.errors import InputError, Problem, UsageError
 
 SUFFIXES = (".parquet", ".csv", ".arrow", ".feather", ".dta", ".sas7bdat", ".sav")
 _YEAR_IN_NAME = re.compile(r"(?<!\d)(?:19|20)\d{2}(?!\d)")
@@ -55,6 +56,14 @@ def locate(source: Path, *, aside: str | None = None) -> Location:
     return Location(tuple(files), source, register)
 
 
+def keep_apart(source: Path, out: Path, option: str) -> None:
+    """Raise `UsageError` where `out` is `source` or lies in that folder: it would replace the input, or be read as input next time."""
+    if source.resolve() in (out.resolve(), *out.resolve().parents):
+        raise UsageError(
+            f"{option} {out} is the input or lies in its folder, where it would be read as input next time. Choose another place."
+        )
+
+
 def _register_of(source: Path) -> tuple[dict[str, Any], Path | None]:
     """The `register.json` of the generated register that `source` is, or whose panel or future it lies in."""
     here = source.absolute()
@@ -83,6 +92,8 @@ def read(
     unread: dict[str, None] = {}
     for file in location.files:
         try:
+            if _is_utf16(file):
+                raise _refuse(file, "the text is UTF-16", "Export the data again as UTF-8.")
             lazy = _scan(file, labels=labels)
             names = lazy.collect_schema().names()
         except pl.exceptions.NoDataError:
@@ -101,8 +112,7 @@ def read(
     try:
         parts = pl.collect_all(frames)
     except (OSError, pl.exceptions.PolarsError, RuntimeError, ValueError):
-        where = location.files[0] if len(frames) == 1 else location.folder
-        why = "a line has more cells than the header, the text is not UTF-8, or the file is damaged"
+        where, why = _broken_line(location.files) or (location.files[0] if len(frames) == 1 else location.folder, "the file is damaged")
         raise _refuse(where, why, "Export the data again, as UTF-8 where it is CSV.") from None
     return _stack(parts), tuple(unread)
 
@@ -136,6 +146,34 @@ def _scan(file: Path, *, labels: bool) -> pl.LazyFrame:
             from polars_readstat import scan_readstat
 
             return scan_readstat(str(file), preserve_order=True, missing_string_as_null=True, value_labels_as_strings=labels)
+
+
+def _is_utf16(file: Path) -> bool:
+    """Whether a CSV file begins with the mark of UTF-16, Excel's "Unicode text"."""
+    if file.suffix.lower() != ".csv":
+        return False
+    with file.open("rb") as head:
+        return head.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+def _broken_line(files: Sequence[Path]) -> tuple[Path, str] | None:
+    """The first CSV file that cannot be read as such, and what is wrong with which line."""
+    for file in files:
+        if file.suffix.lower() != ".csv":
+            continue
+        separator = _separator(file)
+        with file.open("rb") as lines:
+            width = lines.readline().count(separator.encode())
+            for number, line in enumerate(lines, start=2):
+                try:
+                    text = line.decode("utf-8")
+                except UnicodeDecodeError:
+                    return file, f"line {number} is not UTF-8 text"
+                if text.count('"') % 2:
+                    return file, f"line {number} holds a quotation mark without its partner"
+                if '"' not in text and text.count(separator) > width:
+                    return file, f"line {number} has more cells than the header"
+    return None
 
 
 def _separator(file: Path) -> str:
