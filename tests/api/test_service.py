@@ -29,7 +29,7 @@ from saga.errors import BundleError, UsageError
 from saga.forecaster import Forecaster
 
 if TYPE_CHECKING:
-    from tests.api.conftest import Running
+    from tests.conftest import Running
 
 Start = Callable[[Settings], AbstractContextManager["Running"]]
 

@@ -174,13 +174,7 @@ def test_keys_are_shown_once_and_kept_as_a_hash(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--horizons", "0"), "1 to 30"),
-        (("--horizons", "31"), "1 to 30"),
-        (("--coverage", "1.0"), "strictly between 0 and 1"),
         (("--quantiles", "0,.5"), "strictly between 0 and 1"),
-        (("--paths", "1"), "between 2 and"),
-        (("--seed", "-1"), "seed"),
-        (("--scenario", "boom"), "recession-1990s"),
         (("--prices", "real"), "nominal"),
         (("--mapping", "no-such-mapping"), "mapping"),
         (("--on-error", "ignore"), "fail"),
@@ -195,31 +189,6 @@ def test_a_wrong_option_ends_with_2_and_says_what_is_allowed(
     assert result.exit_code == 2
     assert message in said(result)
     assert not (tmp_path / "f.csv").exists()
-
-
-@pytest.mark.parametrize(
-    ("change", "where"),
-    [
-        (("person_id,year,birth_year,earnings", "person_id,year,birth_year,income"), "earnings"),
-        (("young,2022", "007,2022"), "person 007"),
-        (("250000", "-98765"), "person young, year 2022, column earnings"),
-        (("250000", "98765x"), "person young, year 2022, column earnings"),
-        (("2022,1999", "2022,2023"), "birth_year"),
-    ],
-    ids=("missing column", "duplicate person-year", "negative", "text in a number", "born after the record"),
-)
-def test_bad_input_ends_with_2_names_the_place_and_repeats_no_value(
-    tiny_bundle: Path, people: Path, tmp_path: Path, change: tuple[str, str], where: str
-) -> None:
-    people.write_text(PEOPLE.replace(*change))
-    for form in ((), ("--json",)):
-        result = run("forecast", people, "--bundle", tiny_bundle, "--out", tmp_path / "f.csv", "--paths", "20", *form)
-        assert result.exit_code == 2
-        assert where in said(result) or form
-        assert "98765" not in result.stderr
-    error = json.loads(result.stderr)
-    assert error["exit_code"] == 2
-    assert error["problems"][0]["fix"]
 
 
 def test_persons_who_cannot_be_forecast_stop_the_run_or_are_left_out_with_account(tiny_bundle: Path, people: Path, tmp_path: Path) -> None:

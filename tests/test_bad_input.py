@@ -1,0 +1,315 @@
+"""Bad input, one table for the command line and for HTTP: refused with a code, a place and a fix, and no value repeated."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from api.settings import Settings
+from saga.cli import app
+from saga.schema import STATIC
+
+if TYPE_CHECKING:
+    from tests.conftest import Running
+
+AMOUNT, WORD = 7_654_321, "SENTINEL"
+Rows = list[dict[str, Any]]
+
+
+def people() -> Rows:
+    """Two persons with a gap; the first amount, and the first person's only code, could be told by a careless message."""
+    one = [{"person_id": "007", "year": y, "birth_year": 1984, "earnings": AMOUNT, "county": "01"} for y in (2015, 2018, 2022)]
+    return one + [{"person_id": "B2", "year": y, "birth_year": 1990, "earnings": 0, "county": "25"} for y in (2021, 2022)]
+
+
+def set_all(person: str, **cells: Any) -> Callable[[Rows], None]:
+    def spoil(rows: Rows) -> None:
+        for row in rows:
+            if row["person_id"] == person:
+                row.update(cells)
+
+    return spoil
+
+
+def set_one(row: int, **cells: Any) -> Callable[[Rows], None]:
+    return lambda rows: rows[row].update(cells)
+
+
+def without(column: str) -> Callable[[Rows], None]:
+    def spoil(rows: Rows) -> None:
+        for row in rows:
+            del row[column]
+
+    return spoil
+
+
+HERE = {"person_id": "007", "year": 2018}
+PANELS: dict[str, tuple[Callable[[Rows], None], dict[str, Any]]] = {
+    "no column person_id": (without("person_id"), {"column": "person_id"}),
+    "no column year": (without("year"), {"column": "year"}),
+    "no column birth_year": (without("birth_year"), {"column": "birth_year"}),
+    "no column earnings": (without("earnings"), {"column": "earnings"}),
+    "a person-year twice": (lambda rows: rows.append(dict(rows[1])), HERE),
+    "negative earnings": (set_one(1, earnings=-AMOUNT), {**HERE, "column": "earnings"}),
+    "infinite earnings": (set_one(1, earnings=float("inf")), {**HERE, "column": "earnings"}),
+    "minus infinite earnings": (set_one(1, earnings=float("-inf")), {**HERE, "column": "earnings"}),
+    "earnings that are no number": (set_one(1, earnings=float("nan")), {**HERE, "column": "earnings"}),
+    "text in a number": (set_one(1, earnings=WORD), {**HERE, "column": "earnings"}),
+    "a decimal comma": (set_one(1, earnings=f"{AMOUNT},5"), {**HERE, "column": "earnings"}),
+    "an unknown code": (set_one(1, county=WORD), {**HERE, "column": "county"}),
+    "half a year": (set_one(1, year=2018.5), {"person_id": "007", "column": "year"}),
+    "a year without a century": (set_one(1, year=18), {"person_id": "007", "column": "year"}),
+    "a year that no price index has": (set_one(2, year=2047), {"year": 2047, "column": "year"}),
+    "no birth year": (set_all("B2", birth_year=None), {"person_id": "B2", "column": "birth_year"}),
+    "born after the first record": (set_all("007", birth_year=2016), {"person_id": "007", "rule": "born-after-record"}),
+    "earnings never known": (set_all("B2", earnings=None), {"person_id": "B2", "rule": "no-earnings"}),
+    "past age 63": (set_all("B2", birth_year=1958), {"person_id": "B2", "rule": "too-old"}),
+    "past age 64 in every year": (set_all("B2", birth_year=1950), {"person_id": "B2", "rule": "no-usable-row"}),
+    "dead": (set_all("B2", exit_year=2023, exit_reason="dead"), {"person_id": "B2", "rule": "has-left"}),
+    "alive after death": (set_all("B2", exit_year=2022, exit_reason="dead"), {"person_id": "B2", "column": "exit_year"}),
+    "dead, nobody knows when": (set_all("B2", exit_reason="dead"), {"person_id": "B2", "column": "exit_reason"}),
+}
+OPTIONS: dict[str, tuple[tuple[str, str], dict[str, Any], str]] = {
+    "horizon 0": (("--horizons", "0"), {"horizons": [0]}, "from 1 to 30"),
+    "horizon 31": (("--horizons", "31"), {"horizons": [31]}, "from 1 to 30"),
+    "coverage 1": (("--coverage", "1.0"), {"coverage": [1.0]}, "strictly between 0 and 1"),
+    "coverage in per cent": (("--coverage", "90"), {"coverage": [90]}, "strictly between 0 and 1"),
+    "coverage nobody calibrated": (("--coverage", ".93"), {"coverage": [0.93]}, "0.5, 0.8, 0.9, 0.95"),
+    "one path": (("--paths", "1"), {"paths": 1}, "between 2 and"),
+    "a negative seed": (("--seed", "-1"), {"seed": -1}, "from 0"),
+    "an unknown scenario": (("--scenario", "boom"), {"scenario": WORD}, "recession-1990s"),
+}
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """What a person or a program is told."""
+
+    text: str
+    problems: list[dict[str, Any]]
+
+
+def command(*arguments: str | Path) -> Refusal:
+    """Run `saga` and expect it to end with exit code 2, one JSON object as its last line of errors, and no traceback."""
+    done = CliRunner().invoke(app, [*map(str, arguments), "--json"])
+    assert done.exit_code == 2, done.stderr
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    error = json.loads(done.stderr.splitlines()[-1])
+    return Refusal(done.stderr, error["problems"])
+
+
+def written(rows: Rows, path: Path) -> Path:
+    """The rows as CSV, as an analyst would export them."""
+    with path.open("w", newline="") as file:
+        table = csv.DictWriter(file, list(dict.fromkeys(name for row in rows for name in row)))
+        table.writeheader()
+        table.writerows(rows)
+    return path
+
+
+def body(rows: Rows, **options: Any) -> str:
+    """The rows as the JSON of a request: what does not change beside the name, the rest year by year."""
+    persons: dict[Any, dict[str, Any]] = {}
+    for row in rows:
+        fixed = {name: value for name, value in row.items() if name in STATIC}
+        person = persons.setdefault(row.get("person_id"), {**fixed, "history": []})
+        person["history"].append({name: value for name, value in row.items() if name not in STATIC})
+    return json.dumps({"persons": list(persons.values()), "paths": 20, "horizons": [1], **options})
+
+
+def ask(service: Running, content: str, *, status: int = 422) -> Refusal:
+    """Post a forecast and expect a problem document; what it says and what the service logged."""
+    answer = service.client.post("/v1/forecasts", content=content, headers={"Content-Type": "application/json"})
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    return Refusal(answer.text + service.log.getvalue(), answer.json()["problems"])
+
+
+def assert_helps(refusal: Refusal, place: dict[str, Any]) -> None:
+    assert any(place.items() <= problem.items() for problem in refusal.problems), refusal.problems
+    assert all(problem["fix"] for problem in refusal.problems)
+    assert str(AMOUNT) not in refusal.text
+    assert WORD not in refusal.text
+
+
+@pytest.mark.parametrize("case", PANELS)
+def test_a_bad_panel_is_refused_at_its_place_by_both_doors(tiny_bundle: Path, service: Running, tmp_path: Path, case: str) -> None:
+    spoil, place = PANELS[case]
+    rows = people()
+    spoil(rows)
+    source = written(rows, tmp_path / "people.csv")
+    before = source.read_bytes()
+    common = (source, "--bundle", tiny_bundle, "--paths", "20", "--horizons", "1", "--out", tmp_path / "out.csv")
+    assert_helps(command("forecast", *common), place)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["people.csv"]
+    assert source.read_bytes() == before
+    assert_helps(ask(service, body(rows)), place)
+
+
+@pytest.mark.parametrize("case", OPTIONS)
+def test_a_bad_option_is_refused_by_both_doors(tiny_bundle: Path, service: Running, tmp_path: Path, case: str) -> None:
+    arguments, entry, allowed = OPTIONS[case]
+    source = written(people(), tmp_path / "people.csv")
+    said = command("forecast", source, "--bundle", tiny_bundle, "--out", tmp_path / "out.csv", *arguments)
+    assert allowed in said.text
+    assert not (tmp_path / "out.csv").exists()
+    assert_helps(ask(service, body(people(), **entry)), {"column": next(iter(entry))})
+
+
+def test_ten_thousand_persons_in_one_call_are_sent_to_the_batch(service: Running) -> None:
+    rows = [{**people()[0], "person_id": str(i)} for i in range(10_000)]
+    refusal = ask(service, body(rows), status=413)
+    assert "saga score" in refusal.text
+    assert_helps(refusal, {"rule": "max-persons"})
+
+
+HEADER = "person_id,year,birth_year,earnings\n"
+GOOD = f"007,2020,1984,{AMOUNT}\n"
+FILES: dict[str, tuple[str, bytes, tuple[str, ...]]] = {
+    "an empty file": ("p.csv", b"", ("p.csv is empty",)),
+    "nothing but a header": ("p.csv", HEADER.encode(), ("there is no row",)),
+    "Latin-1": ("p.csv", (HEADER + GOOD + "Åsa,2020,1984,1\n").encode("latin-1"), ("line 3 is not UTF-8",)),
+    "UTF-16": ("p.csv", (HEADER + GOOD).encode("utf-16"), ("UTF-16", "as UTF-8")),
+    "a line too long": ("p.csv", (HEADER + GOOD + f"007,2021,1984,1,{AMOUNT}\n").encode(), ("line 3 has more cells",)),
+    "an open quotation": ("p.csv", (HEADER + GOOD + f'007,2021,1984,"{AMOUNT}\n').encode(), ("line 3 holds a quotation mark",)),
+    "a column twice": ("p.csv", (HEADER.strip() + ",year\n" + GOOD.strip() + ",2020\n").encode(), ("names a column twice",)),
+    "Excel": ("p.xlsx", b"PK\x03\x04", (".xlsx", ".csv")),
+    "CSV called Parquet": ("p.parquet", (HEADER + GOOD).encode(), ("not what its suffix says",)),
+    "not Stata": ("p.dta", (HEADER + GOOD).encode(), ("not what its suffix says",)),
+}
+
+
+@pytest.mark.parametrize("case", FILES)
+def test_a_file_that_cannot_be_read_says_why_and_where(tiny_bundle: Path, tmp_path: Path, case: str) -> None:
+    name, content, parts = FILES[case]
+    (tmp_path / name).write_bytes(content)
+    refusal = command("forecast", tmp_path / name, "--bundle", tiny_bundle, "--out", tmp_path / "out.csv")
+    assert_helps(refusal, {})
+    assert all(part in refusal.text for part in parts), refusal.text
+
+
+SCENARIO = "year,unemployment,real_wage_growth,inflation\n"
+BESIDE: dict[str, tuple[str, bytes, str]] = {
+    "a mapping with an unknown key": ("--mapping", b"colums: {year: YR}", "colums"),
+    "a mapping with an unknown column": ("--mapping", b"columns: {wage: W}", "`columns` names wage"),
+    "a mapping that is not YAML": ("--mapping", b"columns: [1", "is not YAML"),
+    "a scenario without a column": ("--scenario", b"year,unemployment\n2024,0.07\n", "row 1 lacks real_wage_growth, inflation"),
+    "a scenario with text": ("--scenario", f"{SCENARIO}2024,{WORD},0,0\n".encode(), "row 1 holds a value that is not a number"),
+    "a scenario in per cent": ("--scenario", f"{SCENARIO}2024,7,2,2\n".encode(), "0.07 for 7 %"),
+    "a scenario with semicolons": ("--scenario", SCENARIO.replace(",", ";").encode() + b"2024;0;0;0\n", "separated by commas"),
+    "an empty scenario": ("--scenario", b"", "no rows"),
+    "a scenario in Latin-1": ("--scenario", SCENARIO.encode() + b"2024,\xe5,0,0\n", "UTF-8"),
+    "a bundle that is a file": ("--bundle", b"", "no bundle at"),
+}
+
+
+@pytest.mark.parametrize("case", BESIDE)
+def test_a_broken_file_beside_the_data_says_what_is_broken(tiny_bundle: Path, tmp_path: Path, case: str) -> None:
+    option, content, part = BESIDE[case]
+    source, file = written(people(), tmp_path / "people.csv"), tmp_path / "beside"
+    file.write_bytes(content)
+    arguments = ("--bundle", tiny_bundle, "--paths", "20", "--out", tmp_path / "out.csv", option, file)
+    refusal = command("forecast", source, *arguments)
+    assert part in refusal.text
+    assert WORD not in refusal.text
+
+
+def test_a_bundle_with_one_byte_changed_neither_forecasts_nor_serves(
+    tiny_bundle: Path, start: Callable[[Settings], AbstractContextManager[Running]], tmp_path: Path
+) -> None:
+    copy = tmp_path / "bundle"
+    shutil.copytree(tiny_bundle, copy)
+    weights = bytearray((copy / "model.safetensors").read_bytes())
+    weights[-1] ^= 1
+    (copy / "model.safetensors").write_bytes(weights)
+    source = written(people(), tmp_path / "people.csv")
+    refusal = command("forecast", source, "--bundle", copy, "--out", tmp_path / "out.csv")
+    assert "model.safetensors was changed" in refusal.text
+    with start(Settings(bundle=copy, threads=1)) as broken:
+        deadline = time.monotonic() + 30
+        while "problem:loading" in (answer := broken.client.get("/readyz")).text and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert answer.status_code == 503
+        assert "model.safetensors was changed" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("out", "part"),
+    [
+        ("people.csv", "is the input"),
+        ("theirs.csv", "SAGA did not write it"),
+        ("out.xlsx", ".parquet or .csv"),
+        ("people.csv/out.csv", "is the input"),
+    ],
+)
+def test_no_output_replaces_what_is_not_ours(tiny_bundle: Path, tmp_path: Path, out: str, part: str) -> None:
+    source, theirs = written(people(), tmp_path / "people.csv"), tmp_path / "theirs.csv"
+    theirs.write_text("notes\n")
+    before = source.read_bytes()
+    for product in ("forecast", "lifetime"):
+        assert part in command(product, source, "--bundle", tiny_bundle, "--paths", "20", "--out", tmp_path / out).text
+    assert (source.read_bytes(), theirs.read_text()) == (before, "notes\n")
+
+
+def test_an_output_of_ours_is_replaced_and_a_missing_folder_made(tiny_bundle: Path, tmp_path: Path) -> None:
+    source, out = written(people(), tmp_path / "people.csv"), tmp_path / "new" / "folder" / "out.csv"
+    for horizons, rows in (("1-3", 6), ("1", 2)):
+        arguments = ["forecast", source, "--bundle", tiny_bundle, "--paths", "20", "--horizons", horizons, "--out", out]
+        done = CliRunner().invoke(app, [str(argument) for argument in arguments])
+        assert done.exit_code == 0, done.stderr
+        assert pl.read_csv(out).height == rows
+
+
+def test_rejected_rows_and_results_never_land_among_the_input(tiny_bundle: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    rows = people()
+    rows[1]["earnings"] = -AMOUNT
+    source = written(rows, folder / "people.csv")
+    before = source.read_bytes()
+    options = ("--bundle", tiny_bundle, "--paths", "20")
+    place = "is the input or lies in its folder"
+    assert place in command("forecast", source, *options, "--out", tmp_path / "out.csv", "--rejected", source).text
+    assert place in command("forecast", folder, *options, "--out", folder / "out.csv").text
+    assert place in command("score", folder, folder / "out", *options).text
+    assert source.read_bytes() == before
+    assert [entry.name for entry in folder.iterdir()] == ["people.csv"]
+
+
+def test_a_scoring_run_that_met_bad_input_goes_on_in_its_folder_once_the_input_is_mended(tiny_bundle: Path, tmp_path: Path) -> None:
+    rows = people()
+    rows[1]["earnings"] = -AMOUNT
+    run = ("score", tmp_path / "people.csv", tmp_path / "out", "--bundle", tiny_bundle, "--paths", "20", "--horizons", "1")
+    written(rows, tmp_path / "people.csv")
+    assert_helps(command(*run), {**HERE, "column": "earnings"})
+    written(people(), tmp_path / "people.csv")
+    done = CliRunner().invoke(app, [*map(str, run), "--json"])
+    assert done.exit_code == 0, done.stderr
+    assert json.loads(done.stdout)["persons_out"] == 2
+
+
+def test_dropping_names_every_person_that_is_left_out(tiny_bundle: Path, tmp_path: Path) -> None:
+    rows = people()
+    rows += [{**rows[0], "person_id": "old", "birth_year": 1950}, {**rows[0], "person_id": "wrong", "earnings": -AMOUNT}]
+    rows += [{**rows[0], "person_id": "sixty", "birth_year": 1962}]
+    source = written(rows, tmp_path / "people.csv")
+    arguments = ("lifetime", source, "--bundle", tiny_bundle, "--paths", "20", "--to-age", "50", "--out", tmp_path / "out.csv")
+    done = CliRunner().invoke(app, [*map(str, arguments), "--on-error", "drop", "--json"])
+    assert done.exit_code == 0, done.stderr
+    answer = json.loads(done.stdout)
+    left_out = {(problem["person_id"], problem["rule"], problem["count"]) for problem in answer["left_out"]}
+    assert left_out == {("old", "no-usable-row", 2), ("sixty", "too-old", 1)}  # "wrong" is the second without a usable row
+    assert answer["dropped"] == {"negative": 1}
+    assert pl.read_csv(tmp_path / "out.csv", schema_overrides={"person_id": pl.String})["person_id"].to_list() == ["007", "B2"]
