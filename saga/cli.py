@@ -306,7 +306,7 @@ def forecast(
         table = forecaster.forecast(people, **wanted, **draw, progress=progress)
     bare = table.filter(pl.any_horizontal(pl.col("^guarantee_.*$") == "none")).height
     if bare:
-        console.note(f"{bare:,} of {table.height:,} rows lack an interval. {reason('none')}")
+        console.note(f"{bare:,} of {table.height:,} rows lack an interval at some coverage. {reason('none')}")
     provenance = {**forecaster.provenance(**draw), "product": "forecasts", "panel": people.meta.panel_id}
     write_table(table, out, provenance)
     if not as_json:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import polars as pl
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -47,7 +48,7 @@ def result(text: str, value: Mapping[str, Any], *, as_json: bool) -> None:
 
 def table(frame: pl.DataFrame, title: str) -> None:
     """A small frame as a table on standard output."""
-    shown = Table(title=title)
+    shown = Table(title=title, box=SIMPLE, pad_edge=False)
     for name, dtype in frame.schema.items():
         shown.add_column(name.replace("_", " "), justify="right" if dtype.is_numeric() else "left")
     for row in frame.iter_rows():

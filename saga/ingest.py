@@ -103,7 +103,7 @@ def _read(source: str | Path | pl.DataFrame, mapped: SourceMapping, *, labels: b
         return _Source(source.select(wanted), unread, None, None, None)
     aside = Path(mapped.deflator.file).name if mapped.deflator else None
     location = locate(Path(source), aside=aside)
-    frame, unread = read(location, mapped.wanted, labels=labels, year_in_filename=mapped.year_in_filename)
+    frame, unread = read(location, mapped.wanted, mapped.lacking, labels=labels, year_in_filename=mapped.year_in_filename)
     register_id, prices = location.register.get("register_id"), location.register.get("prices")
     return _Source(
         frame, unread, location.folder, register_id if isinstance(register_id, str) else None, prices if isinstance(prices, int) else None

@@ -18,7 +18,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from saga.errors import InputError, Problem, UsageError
 from saga.panel import FLOOR
-from saga.schema import BY_NAME, PRICE_YEAR
+from saga.schema import BY_NAME, PRICE_YEAR, REQUIRED
 
 _RANGE = re.compile(r"(-?\d+(?:\.\d+)?)-(\d+(?:\.\d+)?)")
 
@@ -77,7 +77,7 @@ class SourceMapping(_Strict):
 
     - `name`: the panel's id where the caller gives none.
     - `columns`: our column -> its source: a name; a list of names, of which the first known cell counts; a sum; or the
-      first positive of several counts. Names match exactly, or else without regard to case. Columns that are not
+      first positive of several counts. Names match exactly, or else without regard to case and to blanks around them. Columns that are not
       listed are taken under their own names.
     - `digits`: our column -> how many leading characters of the source's code make ours.
     - `codes`: our column -> {source code or numeric range "lo-hi": our code, or null for unknown}; others stay as they are.
@@ -125,6 +125,11 @@ class SourceMapping(_Strict):
         used = {found for source in self._sources().values() for found in _found(_parts(source), names)}
         used |= {found for name in (*self.keep, *self.null_if) for found in _found((name,), names)}
         return [name for name in names if name in used]
+
+    def lacking(self, names: Sequence[str]) -> list[str]:
+        """The required columns that a source with these column names does not give."""
+        sources = self._sources()
+        return [name for name in REQUIRED if not _found(_parts(sources[name]), names)]
 
     def _sources(self) -> dict[str, ColumnSource]:
         sources = {name: self.columns.get(name, name) for name in BY_NAME}
@@ -219,7 +224,7 @@ def _found(wanted: Sequence[str], names: Sequence[str]) -> list[str]:
     """The source's spelling of each wanted column that it has."""
     lower: dict[str, list[str]] = {}
     for name in names:
-        lower.setdefault(name.lower(), []).append(name)
+        lower.setdefault(name.strip().lower(), []).append(name)
     found = []
     for name in wanted:
         spellings = [name] if name in names else lower.get(name.lower(), [])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -79,8 +79,8 @@ class Intake:
         """The rows of each file, in the source's columns and codes, of which those that the mapping reads."""
         mapped, where = self._mapped[0], self._location
         for file in where.files:
-            one = Location((file,), where.folder, where.register)
-            yield read(one, mapped.wanted, labels=self.mapping is None, year_in_filename=mapped.year_in_filename)[0]
+            one = replace(where, files=(file,))
+            yield read(one, mapped.wanted, mapped.lacking, labels=self.mapping is None, year_in_filename=mapped.year_in_filename)[0]
 
     def person(self, frame: pl.DataFrame) -> pl.Series:
         """The person of each row as the panel will name it; "" where it is unknown."""

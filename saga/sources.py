@@ -20,11 +20,13 @@ _YEAR_IN_NAME = re.compile(r"(?<!\d)(?:19|20)\d{2}(?!\d)")
 
 @dataclass(frozen=True)
 class Location:
-    """Where a panel lies: its files, the folder beside which a price index may lie, and the register it belongs to."""
+    """Where a panel lies: its files, the folder beside which a price index may lie, the register it belongs to, and whether it is one
+    file of several."""
 
     files: tuple[Path, ...]
     folder: Path
     register: dict[str, Any]
+    several: bool = False
 
 
 def _refuse(path: Path, why: str, fix: str) -> InputError:
@@ -53,7 +55,7 @@ def locate(source: Path, *, aside: str | None = None) -> Location:
         raise _refuse(source, "the folder holds no panel file", f"Files may be {' '.join(SUFFIXES)}.")
     if len(suffixes) > 1:
         raise _refuse(source, f"the folder mixes file types: {' '.join(suffixes)}", "Name one file, or keep one type in the folder.")
-    return Location(tuple(files), source, register)
+    return Location(tuple(files), source, register, len(files) > 1)
 
 
 def keep_apart(source: Path, out: Path, option: str) -> None:
@@ -79,12 +81,18 @@ def _register_of(source: Path) -> tuple[dict[str, Any], Path | None]:
 
 
 def read(
-    location: Location, choose: Callable[[Sequence[str]], Sequence[str]], *, labels: bool = True, year_in_filename: bool = False
+    location: Location,
+    choose: Callable[[Sequence[str]], Sequence[str]],
+    lacking: Callable[[Sequence[str]], Sequence[str]],
+    *,
+    labels: bool = True,
+    year_in_filename: bool = False,
 ) -> tuple[pl.DataFrame, tuple[str, ...]]:
     """The person-years of all files, one below the other, and the names of the columns left unread.
 
-    `choose` picks from a file's columns those to read. Folder names `key=value` are columns of the files below them, as
-    Hive writes partitions. CSV cells stay text, so that leading zeros survive; `labels` reads the value labels of Stata
+    `choose` picks from a file's columns those to read; `lacking` names the required ones that they cannot give, which no file of several
+    may be without. Lines of a CSV file without any of these cells are no rows. Folder names `key=value` are columns of the files below
+    them, as Hive writes partitions. CSV cells stay text, so that leading zeros survive; `labels` reads the value labels of Stata
     and SPSS in place of their numbers. `year_in_filename` makes a column `year` from a file name such as
     LISA2015_Individ. Raises `InputError` where a file is damaged; the message repeats none of its contents.
     """
@@ -108,6 +116,13 @@ def read(
             extra["year"] = found[-1]
         chosen = choose([*names, *extra])
         unread |= dict.fromkeys(name for name in names if name not in chosen)
+        lacks = lacking([*names, *extra])
+        if lacks and location.several:
+            why = f"{file.name} lacks the required column {lacks[0]}"
+            fix = "Each file needs it, or the year in which it is missing would look unknown."
+            raise InputError(f"the files in {location.folder} differ", [Problem("missing-column", why, fix, column=lacks[0])])
+        if file.suffix.lower() == ".csv":  # a blank line is not a row
+            lazy = lazy.filter(~pl.all_horizontal(pl.col(name).is_null() for name in chosen if name in names))
         frames.append(lazy.with_columns(pl.lit(value).alias(key) for key, value in extra.items()).select(chosen))
     try:
         parts = pl.collect_all(frames)
@@ -177,7 +192,7 @@ def _broken_line(files: Sequence[Path]) -> tuple[Path, str] | None:
 
 
 def _separator(file: Path) -> str:
-    """The separator of a CSV file: of comma, semicolon and tab the one that the header has most."""
+    """The separator of a CSV file: of comma, semicolon, tab and bar the one that the header has most."""
     with file.open(encoding="utf-8", errors="replace") as lines:
         header = lines.readline()
-    return max(",;\t", key=header.count)
+    return max(",;\t|", key=header.count)

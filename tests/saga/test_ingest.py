@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from saga.errors import InputError, Problem, UsageError
 from saga.ingest import read_panel
+from saga.partitions import Intake
 from saga.schema import BY_NAME, polars_schema
 
 SECRET = 123_456_789.0
@@ -308,6 +309,22 @@ def test_a_csv_with_a_byte_order_mark_and_ids_as_text_in_one_file_only_is_read(t
     _rows().write_parquet(mixed / "a.parquet")
     _rows(person_id=[5] * 3 + [6] * 3).write_parquet(mixed / "b.parquet")
     assert read_panel(mixed, prices=2022).persons() == ["007", "12", "5", "6"]
+
+
+def test_blank_lines_and_blanks_around_names_are_nothing(tmp_path: Path) -> None:
+    text = "person_id, year ,birth_year|earnings|note\r\n007|2000|1970|1|\r\n\r\n||||\r\n".replace(",", "|")
+    (tmp_path / "a.csv").write_bytes(text.encode())
+    assert read_panel(tmp_path / "a.csv", prices=2022).frame["person_id"].to_list() == ["007"]
+
+
+def test_a_file_of_a_folder_may_lack_any_column_but_a_required_one(tmp_path: Path) -> None:
+    _rows(sex="male").write_csv(tmp_path / "2003.csv")
+    _rows(year=[2004, 2005, 2006] * 2).write_csv(tmp_path / "2006.csv")
+    assert read_panel(tmp_path, prices=2022).frame["sex"].null_count() == 6
+    _rows(year=[2004, 2005, 2006] * 2).rename({"earnings": "income"}).write_csv(tmp_path / "2006.csv")
+    for reading in (lambda: read_panel(tmp_path, prices=2022), lambda: list(Intake(tmp_path).frames())):
+        with pytest.raises(InputError, match=r"2006\.csv lacks the required column earnings"):
+            reading()
 
 
 def test_wrong_options_are_refused() -> None:
