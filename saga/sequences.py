@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from saga import schema
 from saga.panel import Panel
+from saga.schema import MAX_AGE
 from saga.transforms import OTHER, Calendar, Transforms
 
 N_OTHER = len(OTHER)
@@ -166,17 +167,24 @@ class Masking:
     macro_noise: float = 0.15
 
 
-def thin_years(tokens: Tokens, masking: Masking, rng: np.random.Generator) -> Tokens:
-    """Drop whole years at random, and beginnings of records; at least one token a person is kept."""
+def thin_years(
+    tokens: Tokens, dead_year: NDArray[np.int64], end: int, masking: Masking, rng: np.random.Generator
+) -> tuple[Tokens, NDArray[np.int64]]:
+    """Drop whole years at random, and beginnings of records: the thinned tokens, and `dead_year` (n,), 0 where the death was dropped.
+
+    What is dropped must not depend on how the record ends, or the hazard of death is learnt too high: a death is dropped like any
+    other year, and a late start is drawn over the years in which the record could have gone on (to `end`, the last year of the panel, or
+    age 64). Somebody of whom nothing is left has no valid token.
+    """
     n, t = tokens.valid.shape
-    length = tokens.valid.sum(1)
+    first = tokens.year[:, 0]
+    possible = np.minimum(end - first, MAX_AGE - tokens.age[:, 0]) + 1
     rate = np.where(rng.random(n) < masking.drop_years, rng.random(n) * 0.6, 0.0)
-    start = np.where(rng.random(n) < masking.late_start, (rng.random(n) * length).astype(np.int64), 0)
-    keep = tokens.valid & (rng.random((n, t)) >= rate[:, None]) & (np.arange(t) >= start[:, None])
-    lonely = ~keep.any(1)
-    keep[lonely, np.maximum(length - 1, 0)[lonely]] = True
+    start = first + np.where(rng.random(n) < masking.late_start, (rng.random(n) * possible).astype(np.int64), 0)
+    keep = tokens.valid & (rng.random((n, t)) >= rate[:, None]) & (tokens.year >= start[:, None])
+    seen_death = np.where(rng.random(n) >= rate, dead_year, 0)
     # stable sort moves the kept tokens to the front without changing their order
-    order = np.argsort(~keep, axis=1, kind="stable")[:, : int(keep.sum(1).max())]
+    order = np.argsort(~keep, axis=1, kind="stable")[:, : max(1, int(keep.sum(1).max()))]
     kept = np.take_along_axis(keep, order, 1)
 
     def move(x: NDArray[Any], fill: float) -> NDArray[Any]:
@@ -184,18 +192,18 @@ def thin_years(tokens: Tokens, masking: Masking, rng: np.random.Generator) -> To
         moved = np.take_along_axis(x, index, 1)
         return np.where(kept if x.ndim == 2 else kept[..., None], moved, fill).astype(x.dtype)
 
-    first = tokens.year[:, :1]
-    year = np.where(kept, np.take_along_axis(tokens.year, order, 1), first)
-    return Tokens(
+    year = np.where(kept, np.take_along_axis(tokens.year, order, 1), first[:, None])
+    thinned = Tokens(
         valid=kept,
         year=year,
-        age=year - (first - tokens.age[:, :1]),
+        age=year - (first[:, None] - tokens.age[:, :1]),
         state=move(tokens.state, UNKNOWN),
         z=move(tokens.z, 0.0),
         other=move(tokens.other, np.nan),
         codes=move(tokens.codes, 0),
         macro=move(tokens.macro, 0.0),
     )
+    return thinned, seen_death
 
 
 def hide(tokens: Tokens, masking: Masking, rng: np.random.Generator) -> Tokens:

@@ -24,8 +24,8 @@ def make_batch(
     sequences: Sequences, persons: NDArray[np.integer[Any]], calendar: Calendar, masking: Masking, rng: np.random.Generator
 ) -> Batch:
     """Persons -> inputs (masked) and targets (not masked), tensors of shape (n_person, n_token, ...)."""
-    tokens = thin_years(pad(sequences, persons), masking, rng)
-    asked = targets(tokens, sequences.dead_year[persons], calendar)
+    tokens, dead_year = thin_years(pad(sequences, persons), sequences.dead_year[persons], int(sequences.year.max()), masking, rng)
+    asked = targets(tokens, dead_year, calendar)
     seen = hide(tokens, masking, rng)
     arrays = {
         "state": seen.state.astype(np.int64),

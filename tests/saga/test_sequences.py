@@ -81,17 +81,30 @@ def test_relative_earnings_remove_the_wage_index_exactly(transforms: Transforms)
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_thinning_keeps_order_and_at_least_one_year(transforms: Transforms, seed: int) -> None:
+def test_thinning_keeps_the_order_of_years(transforms: Transforms, seed: int) -> None:
     rng = np.random.default_rng(seed)
     rows = [r for i in range(50) for r in person(f"a{i:02d}", {y: 1e5 + y for y in range(2000, 2000 + 1 + i % 12)})]
     _, tokens = tokens_of(rows, transforms)
-    thin = thin_years(tokens, Masking(drop_years=1.0, late_start=1.0), rng)
-    assert (thin.valid.sum(1) >= 1).all()
+    thin, _ = thin_years(tokens, np.zeros(50, dtype=np.int64), 2012, Masking(drop_years=1.0, late_start=1.0), rng)
     for i in range(50):
         years = thin.year[i, thin.valid[i]]
         assert (np.diff(years) > 0).all()
         assert set(years) <= set(tokens.year[i, tokens.valid[i]])
         assert (thin.age[i, thin.valid[i]] == years - 1970).all()
+
+
+def test_thinning_leaves_the_hazard_of_death_as_it_is(transforms: Transforms) -> None:
+    rng, hazard, rows = np.random.default_rng(0), 0.1, []
+    for i in range(4_000):
+        years = min(int(rng.geometric(hazard)), 12)  # observed until 2011 or death
+        gone = {"exit_year": 2000 + years, "exit_reason": "dead"} if years < 12 else {"exit_year": None, "exit_reason": None}
+        rows += person(f"a{i:04d}", dict.fromkeys(range(2000, 2000 + years), 1e5), **gone)
+    sequences, tokens = tokens_of(rows, transforms)
+    for masking in (Masking(drop_years=1.0, late_start=0.0), Masking(drop_years=0.0, late_start=1.0), Masking()):
+        thin, dead_year = thin_years(tokens, sequences.dead_year, 2011, masking, rng)
+        asked = targets(thin, dead_year, CALENDAR)
+        dead = asked.dead[(asked.gap == 1) & (thin.year < 2011)]
+        assert dead.mean() == pytest.approx(hazard, abs=4 * (hazard / dead.size) ** 0.5)
 
 
 def test_after_the_hidden_origin_only_earnings_and_fixed_codes_remain(transforms: Transforms) -> None:
