@@ -28,17 +28,17 @@ def calibrate(
     paths: int = 200,
     levels: Sequence[float] = LEVELS,
     persons: int | None = None,
-    threads: int | None = None,
+    workers: int = 1,
     command: str = "saga calibrate",
     progress: Progress | None = None,
 ) -> Bundle:
     """Fit the conformal layer on the panel's calibration persons (one keyed origin each) and write it into the bundle.
 
     The split is a hash of panel and person, so nobody the model was trained on takes part if the panel goes by the `panel_id` it was
-    trained under. `persons` caps how many are used. The bundle is replaced as a whole, or written to `out`. Raises InputError when
-    nobody is left, BundleError where `out` is not a place for a bundle.
+    trained under. `persons` caps how many are used, `workers` is the number of processes. The bundle is replaced as a whole, or
+    written to `out`. Raises InputError when nobody is left, BundleError where `out` is not a place for a bundle.
     """
-    forecaster = Forecaster.load(bundle, threads=threads)
+    forecaster = Forecaster.load(bundle, workers=workers)
     target = bundle if out is None else out
     check_replaceable(target)
     chosen = persons_of(panel, "calibration")[:persons]

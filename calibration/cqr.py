@@ -16,6 +16,7 @@ from mapie.regression import ConformalizedQuantileRegressor
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 
+from calibration.fit import NEIGHBOURS
 from saga.calibrators import ALL, SCHEMA
 from saga.paths import Paths
 
@@ -37,22 +38,29 @@ class _Column(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
         return np.asarray(X)[:, self.column]
 
 
-def cqr_threshold(lower: Array, upper: Array, outcomes: Array, level: float) -> float:
-    """Q for quantile forecasts `lower`, `upper` (n,) in SEK and their outcomes (n,): +inf where n is too small for `level`."""
+def cqr_threshold(lower: Array, upper: Array, outcomes: Array, level: float, *, neighbours: int = 1) -> float:
+    """Q for quantile forecasts `lower`, `upper` (n,) in SEK and their outcomes (n,): +inf where n is too small for `level`.
+
+    MAPIE's threshold is one person's score; with `neighbours` > 1 it is the average of that score and the next ones above.
+    """
     n = len(outcomes)
     if math.ceil((n + 1) * level - 1e-9) > n or n * min(level, 1 - level) <= 1:
         return math.inf  # MAPIE raises here, although the infinite interval is the right answer, or the next one it would give
     features = np.column_stack([lower, upper, (lower + upper) / 2])
     columns = [_Column(j).fit(features) for j in range(3)]
     model = ConformalizedQuantileRegressor(columns, confidence_level=level, prefit=True).conformalize(features, outcomes)
-    _, interval = model.predict_interval(np.zeros((1, 3)), symmetric_correction=True)
-    return float(interval[0, 1, 0])  # around quantiles of 0 the upper limit is Q itself
+    ordered = np.sort(model.conformity_scores[2])
+    wide = 2.0 * np.abs(ordered).max() + 1.0  # quantiles so far apart that no threshold makes them cross, which MAPIE would log
+    _, interval = model.predict_interval(np.array([[-wide, wide, 0.0]]), symmetric_correction=True)
+    rank = int(np.abs(ordered - (interval[0, 1, 0] - wide)).argmin())
+    window = ordered[rank : rank + neighbours]
+    return float(window.mean()) if len(window) == neighbours else math.inf
 
 
 def fit_cqr(paths: Paths, outcomes: Array, levels: Sequence[float]) -> pl.DataFrame:
     """Thresholds of raw `paths` (n, H, M) per horizon and level as rows of the calibration table, kind "cqr".
 
-    A MAPIE threshold is one person's score, so it is rounded up to three digits before it is kept; null where n is too small.
+    Each is an average over 10 neighbouring persons, never one person's score; null where n is too small.
     """
     rows = []
     for h in range(paths.horizons):
@@ -62,8 +70,8 @@ def fit_cqr(paths: Paths, outcomes: Array, levels: Sequence[float]) -> pl.DataFr
             continue
         for level in levels:
             lower, upper = quantile_limits(samples[known], level)
-            q = cqr_threshold(lower, upper, y[known], level)
-            rows.append(("cqr", h + 1, ALL, level, None, round_up(q) if math.isfinite(q) else None, int(known.sum()), "AB"))
+            q = cqr_threshold(lower, upper, y[known], level, neighbours=NEIGHBOURS)
+            rows.append(("cqr", h + 1, ALL, level, None, q if math.isfinite(q) else None, int(known.sum()), "AB"))
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
 
 
@@ -83,11 +91,3 @@ def quantile_limits(samples: NDArray[np.float32], level: float) -> tuple[Array, 
     """The equal-tailed quantiles of samples (n, M) that leave (1 - level) / 2 on each side."""
     low, high = np.quantile(samples.astype(np.float64), [(1 - level) / 2, (1 + level) / 2], axis=-1)
     return low, high
-
-
-def round_up(value: float, digits: int = 3) -> float:
-    """The next number upwards with at most so many significant digits."""
-    if value == 0:
-        return 0.0
-    unit = 10.0 ** (math.floor(math.log10(abs(value))) - digits + 1)
-    return math.ceil(value / unit) * unit

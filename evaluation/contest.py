@@ -109,6 +109,7 @@ def evaluate(
     paths: int = PATHS,
     seed: int = 0,
     persons: int | None = None,
+    workers: int = 1,
     progress: Progress | None = None,
     futures: Path | None = None,
     keep_scores: bool = False,
@@ -119,13 +120,13 @@ def evaluate(
 
     Settings: `in-time` (one drawn origin a test person, by the rule that calibration uses, outcomes inside the panel), and `forward`
     where `futures` (a register directory with `future/draw=k`) is given: origins in the panel's last year, outcomes in every drawn
-    macro future. Baselines are fitted on the panel's training persons. `persons` limits the test persons (a keyed choice);
-    `keep_scores` leaves the un-averaged `out/scores.parquet`, which has a row a person.
+    macro future. Baselines are fitted on the panel's training persons. `persons` limits the test persons (a keyed choice), `workers` is
+    the number of processes; `keep_scores` leaves the un-averaged `out/scores.parquet`, which has a row a person.
     Columns of the table: `evaluation.metrics.COLUMNS`. `progress(step, done, total)` is called as work goes on.
 
     Raises UsageError for an unknown baseline or horizon, InputError when the panel has no test person with an origin.
     """
-    forecaster = Forecaster.load(bundle)
+    forecaster = Forecaster.load(bundle, workers=workers)
     fitted: list[Contestant] = [Model(forecaster)]
     training = panel.only(persons_of(panel, "train"))
     for i, baseline in enumerate(chosen(baselines)):

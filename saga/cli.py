@@ -192,6 +192,7 @@ def calibrate(
     out: Annotated[Path | None, typer.Option(help="Bundle to write.", show_default="BUNDLE itself")] = None,
     paths: PathsOption = 200,
     seed: Seed = 0,
+    threads: Threads = None,
     split: Split = "person",
     mapping: Mapping_ = None,
     prices: Prices = None,
@@ -210,6 +211,7 @@ def calibrate(
             out=out,
             paths=options.check_paths(paths),
             seed=options.check_seed(seed),
+            workers=threads or os.cpu_count() or 1,
             command=_command(ctx),
             progress=progress,
         )
@@ -233,6 +235,7 @@ def evaluate(
     paths: PathsOption = 200,
     persons: Annotated[int | None, typer.Option(min=1, help="Judge at most so many test persons.")] = None,
     seed: Seed = 0,
+    threads: Threads = None,
     split: Split = "person",
     mapping: Mapping_ = None,
     prices: Prices = None,
@@ -257,6 +260,7 @@ def evaluate(
             paths=options.check_paths(paths),
             seed=options.check_seed(seed),
             persons=persons,
+            workers=threads or os.cpu_count() or 1,
             progress=None if progress is None else lambda step, done, total: progress(done, total, step),
             futures=panel if (panel / "future").is_dir() else None,
         )
@@ -520,7 +524,7 @@ def _read(source: Path, mapping: str | None, prices: str | None, on_error: Liter
 def _forecaster(bundle: Path | None, threads: int | None) -> Forecaster:
     from saga.forecaster import Forecaster
 
-    return Forecaster.load(bundle or options.default_bundle(), threads=threads)
+    return Forecaster.load(bundle or options.default_bundle(), threads=threads, workers=threads or os.cpu_count() or 1)
 
 
 def _forecastable(forecaster: Forecaster, panel: Panel, on_error: str, to_age: int = MAX_AGE) -> tuple[Panel, list[Problem]]:

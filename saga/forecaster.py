@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
-import torch
 from numpy.typing import NDArray
 
 from saga.bundle import Bundle
@@ -29,10 +26,12 @@ from saga.schema import MAX_AGE, MIN_AGE
 from saga.sequences import encode
 from saga.tax import income_tax
 from saga.transforms import Calendar, Transforms
+from saga.workers import crew
 
 ScenarioSource = str | Path | Sequence[Mapping[str, float]] | None
 Progress = Callable[[int, int], None]
 _BLOCK = 256  # persons held in memory at once
+_MANY = 300  # persons from which on starting processes pays
 
 
 def level_name(level: float) -> str:
@@ -42,11 +41,15 @@ def level_name(level: float) -> str:
 
 
 class Forecaster:
-    """Forecasts from one bundle. Thread-safe: holds no state of a call. `threads` persons are simulated at a time."""
+    """Forecasts from one bundle. Thread-safe: holds no state of a call.
 
-    def __init__(self, bundle: Bundle, *, threads: int | None = None) -> None:
+    `threads` persons are simulated at a time; with `workers` > 1, jobs of 300 persons and more are shared by so many processes (spawned:
+    a script that asks for them needs its `if __name__ == "__main__"`). Neither changes a number.
+    """
+
+    def __init__(self, bundle: Bundle, *, threads: int | None = None, workers: int = 1) -> None:
         self.bundle = bundle
-        self.threads = threads or os.cpu_count() or 1
+        self.threads, self.workers = threads or os.cpu_count() or 1, workers
         self.transforms = Transforms.from_dict(bundle.transforms)
         history = None
         self.process: MacroProcess | None = None
@@ -60,9 +63,9 @@ class Forecaster:
         self.calibrator = Calibrator.from_table(bundle.calibration) if bundle.calibration is not None else Calibrator.identity()
 
     @classmethod
-    def load(cls, path: str | Path, *, threads: int | None = None) -> Forecaster:
+    def load(cls, path: str | Path, *, threads: int | None = None, workers: int = 1) -> Forecaster:
         """Load and verify a bundle directory. Raises BundleError."""
-        return cls(Bundle.load(path), threads=threads)
+        return cls(Bundle.load(path), threads=threads, workers=workers)
 
     def provenance(self, *, paths: int = PATHS, seed: int = 0, scenario: ScenarioSource = None) -> dict[str, Any]:
         """What made a result, for Parquet metadata, JSON and footers."""
@@ -147,17 +150,15 @@ class Forecaster:
         steps = np.clip(left if to_horizon is None else np.minimum(left, to_horizon), 0, None)
         width = to_horizon if to_horizon is not None else int(max(1, steps.max()))
         n = len(sequences)
-        with single_threaded(), ThreadPoolExecutor(self.threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        processes = self.workers if n >= _MANY else 1
+        with crew(rollout, sequences, steps, threads=self.threads, processes=processes) as draw:
             for start in range(0, n, _BLOCK):
                 rows = np.arange(start, min(start + _BLOCK, n))
                 earnings = np.full((len(rows), width, paths), np.nan, dtype=np.float32)
-
-                def fill(i: int, out: NDArray[np.float32] = earnings, first: int = start) -> None:
-                    out[i - first, : steps[i]] = rollout.person(sequences, i, int(steps[i]))
-
-                for done, _ in enumerate(pool.map(fill, rows), start=1):
+                for i, drawn in enumerate(draw(rows)):
+                    earnings[i, : len(drawn)] = drawn
                     if progress:
-                        progress(start + done, n)
+                        progress(start + i + 1, n)
                 block = Paths(sequences.person_id[rows], sequences.birth_year[rows], origin[rows], earnings)
                 yield self.calibrator.recalibrate(block) if calibrated else block
 
@@ -279,14 +280,3 @@ class Lifetimes:
 def _taxed(earnings: pl.Series, tax: str) -> pl.Series:
     paid = income_tax(earnings.cast(pl.Float64).to_numpy(), tax)
     return pl.Series("earnings", paid).fill_nan(None)
-
-
-@contextmanager
-def single_threaded() -> Iterator[None]:
-    """One thread inside each matrix product while paths are drawn: persons are the unit of parallel work, and sums stay in one order."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

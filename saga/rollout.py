@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -54,6 +55,11 @@ class Rollout:
     ) -> None:
         self.network, self.calendar, self.process = network, calendar, process
         self.paths, self.seed, self.scenario = paths, seed, scenario
+        # What another process needs to draw the same numbers.
+        self.settings: dict[str, Any] = {
+            "network": network, "calendar": calendar, "process": process, "paths": paths, "seed": seed, "scenario": scenario
+        }  # fmt: skip
+        self.cos, self.sin = rotation(torch.arange(MAX_AGE + 1), network.config.head_size)
         self.futures = lru_cache(maxsize=64)(self._futures)
 
     def _futures(self, origin: int) -> Futures:
@@ -129,7 +135,7 @@ class Rollout:
         """
         net, m = self.network, self.paths
         heads, size = net.config.heads, net.config.head_size
-        cos, sin = rotation(torch.tensor([age]), size)
+        cos, sin = self.cos[age], self.sin[age]
         x = token
         for layer, block in enumerate(net.stack):
             q, k, v = block.project(x, cos, sin)

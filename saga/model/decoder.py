@@ -40,9 +40,9 @@ class Block(nn.Module):
 
     def project(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(..., d) -> rotated queries (..., heads, size), rotated key (..., size), value (..., size)."""
-        q, k, v = self.qkv(self.norm_attention(x)).split([self.heads * self.size, self.size, self.size], -1)
-        q = q.unflatten(-1, (self.heads, self.size))
-        return rotate(q, cos.unsqueeze(-2), sin.unsqueeze(-2)), rotate(k, cos, sin), v
+        qk, v = self.qkv(self.norm_attention(x)).split([(self.heads + 1) * self.size, self.size], -1)
+        qk = rotate(qk.unflatten(-1, (self.heads + 1, self.size)), cos.unsqueeze(-2), sin.unsqueeze(-2))
+        return qk[..., :-1, :], qk[..., -1, :], v
 
     def finish(self, x: Tensor, attended: Tensor) -> Tensor:
         """Residual stream after attention's output (..., heads * size) and the MLP."""

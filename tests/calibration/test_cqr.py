@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from calibration.cqr import cqr_intervals, cqr_threshold, fit_cqr, quantile_limits, round_up
+from calibration.cqr import cqr_intervals, cqr_threshold, fit_cqr, quantile_limits
 from calibration.fit import conformal_quantile, fit_calibration
 from saga.calibrators import Calibrator
 
@@ -55,5 +55,11 @@ def test_thresholds_live_in_the_calibration_table(world):
     assert again.extra.filter(pl.col("kind") == "cqr").height == 2
 
 
-def test_stored_thresholds_are_rounded_up_to_three_digits():
-    assert [round_up(x) for x in (123_456.0, -123_456.0, 0.0, 999.9)] == [124_000.0, -123_000.0, 0.0, 1_000.0]
+def test_a_stored_threshold_is_the_average_of_ten_persons_at_and_above_the_order_statistic(world):
+    paths, outcomes = world(400, 27)
+    stored = fit_cqr(paths, outcomes, (0.9,)).filter(pl.col("horizon") == 1)["value"][0]
+    lower, upper = quantile_limits(paths.earnings[:, 0], 0.9)
+    misses = np.sort(np.maximum(lower - outcomes[:, 0], outcomes[:, 0] - upper))
+    k = math.ceil(401 * 0.9 - 1e-9)
+    assert stored == pytest.approx(misses[k - 1 : k + 9].mean(), rel=1e-12)
+    assert not np.isclose(misses, stored, rtol=1e-9).any()

@@ -1,0 +1,14 @@
+"""The figures in the docs are what the committed metrics say."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def test_results_and_readme_are_what_the_metrics_give() -> None:
+    done = subprocess.run([sys.executable, ROOT / "docs/results/write.py", "--check"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr or "run: python docs/results/write.py"
