@@ -127,6 +127,8 @@ def _coverage(setting: str, found: Mapping[Any, Any], horizons: Sequence[int], m
         "Share of outcomes (%) inside sets of the stated level. The band is where 95 % of calibrated forecasters of this many persons "
         "fall; ! marks a share outside its own band."
     )
+    if setting == "in-time":
+        note += " Guarantee of saga's sets here: finite-sample (persons drawn as the calibration persons were, in the same years)."
     head = ["metric", "h", *models, f"band ({'saga' if 'saga' in models else models[0]})", f"saga ({published()['label']})"]
     return Table(f"Coverage, {setting}", note, head, rows)
 
