@@ -144,7 +144,15 @@ class Forecaster:
             raise UsageError("At least 2 paths are needed.")
         self.check(panel, to_age or MAX_AGE)
         sequences = encode(panel, self.transforms, self.calendar)
-        rollout = Rollout(self.network, self.calendar, self.process, paths=paths, seed=seed, scenario=self.scenario(scenario))
+        rollout = Rollout(
+            self.network,
+            self.calendar,
+            self.process,
+            paths=paths,
+            seed=seed,
+            scenario=self.scenario(scenario),
+            rhythm=self.transforms.rhythm,
+        )
         origin = sequences.year[sequences.offsets[1:] - 1]
         left = (to_age or MAX_AGE) - (origin - sequences.birth_year)
         steps = np.clip(left if to_horizon is None else np.minimum(left, to_horizon), 0, None)

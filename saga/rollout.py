@@ -52,13 +52,14 @@ class Rollout:
         paths: int,
         seed: int,
         scenario: Scenario | None = None,
+        rhythm: int = 1,
     ) -> None:
+        """`rhythm`: years a step, as far apart as the records that the network learnt from: 1, but for a panel of every second year."""
         self.network, self.calendar, self.process = network, calendar, process
-        self.paths, self.seed, self.scenario = paths, seed, scenario
+        self.paths, self.seed, self.scenario, self.rhythm = paths, seed, scenario, rhythm
         # What another process needs to draw the same numbers.
-        self.settings: dict[str, Any] = {
-            "network": network, "calendar": calendar, "process": process, "paths": paths, "seed": seed, "scenario": scenario
-        }  # fmt: skip
+        self.settings: dict[str, Any] = {"network": network, "calendar": calendar, "process": process, "paths": paths}
+        self.settings |= {"seed": seed, "scenario": scenario, "rhythm": rhythm}
         self.cos, self.sin = rotation(torch.arange(MAX_AGE + 1), network.config.head_size)
         self.futures = lru_cache(maxsize=64)(self._futures)
 
@@ -100,22 +101,24 @@ class Rollout:
         # Always the full length, so that strides, and with them every rounding, do not depend on the horizon asked for.
         keys = [torch.zeros(m, MAX_STEPS, size) for _ in range(layers)]
         values = [torch.zeros(m, MAX_STEPS, size) for _ in range(layers)]
-        one = torch.ones(1, dtype=torch.int64)
         alive = torch.ones(m, dtype=torch.bool)
         out = torch.empty(steps, m)
         person = str(sequences.person_id[index])
-        for t in range(steps):
-            predictive = net.head.ask(x, one, futures.asked[t])
-            u = torch.from_numpy(uniforms(m, "path", self.seed, person, origin + t + 1).astype(np.float32))
-            dead, positive, z = net.head.sample(predictive, u)
+        for step, start in enumerate(range(0, steps, self.rhythm)):
+            end = start + self.rhythm
+            u = torch.from_numpy(uniforms(m, "path", self.seed, person, origin + end).astype(np.float32))
+            # Years between two steps are asked of the same state with the same uniform: a path keeps its rank within a step.
+            for year in range(start, min(end, steps)):
+                predictive = net.head.ask(x, torch.tensor([year - start + 1]), futures.asked[year])
+                dead, positive, z = net.head.sample(predictive, u)
+                positive = positive & alive
+                out[year] = torch.where(positive, torch.exp(z + futures.wage[year]), torch.zeros(()))
             alive = alive & ~dead
-            positive = positive & alive
-            out[t] = torch.where(positive, torch.exp(z + futures.wage[t]), torch.zeros(()))
-            if t + 1 < steps:
+            if end < steps:
                 state = torch.where(positive, POSITIVE, ZERO)
-                when = net.tokens.age(torch.tensor([age + t + 1 - MIN_AGE])) + futures.token[t]
+                when = net.tokens.age(torch.tensor([age + end - MIN_AGE])) + futures.token[end - 1]
                 token = net.tokens.embed_earnings(state, z * positive) + constant + when
-                x = self._step(token, age + t + 1, prefix, keys, values, t)
+                x = self._step(token, age + end, prefix, keys, values, step)
         return out.numpy()
 
     def _unsimulated(self, codes: NDArray[np.int64]) -> Tensor:

@@ -83,6 +83,7 @@ class Transforms:
     floor: float | None
     has_zeros: bool
     has_death: bool
+    rhythm: int = 1  # years between records at the end of the training panel
 
     @classmethod
     def fit(cls, panel: Panel, calendar: Calendar, bins: int) -> Transforms:
@@ -120,6 +121,7 @@ class Transforms:
             price_year=panel.meta.price_year,
             floor=panel.meta.floor,
             has_zeros=bool((frame["earnings"] == 0).any()),
+            rhythm=_rhythm(frame),
             has_death=bool((frame["exit_reason"] == "dead").any()),
         )
 
@@ -152,7 +154,7 @@ class Transforms:
         return {
             **{
                 k: getattr(self, k)
-                for k in ("centre", "scale", "location", "spread", "currency", "price_year", "floor", "has_zeros", "has_death")
+                for k in ("centre", "scale", "location", "spread", "currency", "price_year", "floor", "has_zeros", "has_death", "rhythm")
             },
             "knots": self.knots.tolist(),
             "codes": {k: list(v) for k, v in self.codes.items()},
@@ -164,6 +166,16 @@ class Transforms:
         """Inverse of `as_dict`."""
         rest = {k: v for k, v in d.items() if k not in ("knots", "codes", "macro_series")}
         return cls(knots=np.array(d["knots"]), codes={k: tuple(v) for k, v in d["codes"].items()}, **rest)
+
+
+def _rhythm(frame: pl.DataFrame) -> int:
+    """The most common distance, in years, between a person's records in the panel's last ten years, at most 5 (the largest gap learnt)."""
+    gaps = (
+        frame.filter(pl.col("earnings").is_not_null(), pl.col("year") > pl.col("year").max() - 10)
+        .select(pl.col("year").diff().over("person_id"))
+        .drop_nulls()["year"]
+    )
+    return min(5, int(gaps.mode().min())) if len(gaps) else 1  # type: ignore[arg-type]
 
 
 def _signed_log(name: str, x: NDArray[Any]) -> Floats:

@@ -6,6 +6,7 @@ whoever draws them. Threads start at once but share Python's interpreter lock; p
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -27,11 +28,18 @@ def crew(rollout: Rollout, sequences: Sequences, steps: NDArray[np.int64], *, th
     """A function from person indices to their earnings (steps, paths), in order; drawn by `processes`, or by `threads` if that is 1."""
     if processes > 1:
         job = (rollout.settings, sequences)
-        with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_start, initargs=job) as pool:
+        pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_start, initargs=job)
+        try:
             yield lambda persons: pool.map(_draw, persons.tolist(), steps[persons].tolist(), chunksize=8)
+        finally:  # whoever is interrupted need not wait for persons not yet begun
+            pool.shutdown(cancel_futures=True)
     else:
-        with single_threaded(), ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as team:
-            yield lambda persons: team.map(lambda i: rollout.person(sequences, i, int(steps[i])), persons.tolist())
+        with single_threaded():
+            team = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
+            try:
+                yield lambda persons: team.map(lambda i: rollout.person(sequences, i, int(steps[i])), persons.tolist())
+            finally:
+                team.shutdown(cancel_futures=True)
 
 
 @contextmanager
@@ -50,6 +58,7 @@ _job: tuple[Rollout, Sequences]
 
 def _start(settings: dict[str, Any], sequences: Sequences) -> None:
     global _job
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the parent's to handle
     torch.set_num_threads(1)
     _job = Rollout(**settings), sequences
 

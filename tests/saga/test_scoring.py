@@ -159,7 +159,7 @@ from saga.batch import Interrupted, run
 if __name__ == "__main__":
     source, out, workers = sys.argv[1:]
     try:
-        run(Intake(Path(source)), Path(out), Carry(seconds=0.1), size=3, workers=int(workers), progress=lambda n, _: print(n, flush=True))
+        run(Intake(Path(source)), Path(out), Carry(seconds=0.2), size=3, workers=int(workers), progress=lambda n, _: print(n, flush=True))
     except Interrupted as stop:
         sys.exit(stop.exit_code)
 """
@@ -183,7 +183,7 @@ def test_killed_at_random_moments_the_run_goes_on_where_it_was(source: Path, tmp
     script, out, moments = tmp_path / "batch.py", tmp_path / "out", random.Random(3)
     script.write_text(SCRIPT)
     run(Intake(source), tmp_path / "whole", Carry(), size=3)
-    for workers, stop, persons in ((1, signal.SIGKILL, 6), (2, signal.SIGKILL, 20), (1, signal.SIGINT, 35), (2, signal.SIGTERM, 48)):
+    for workers, stop, persons in ((1, signal.SIGKILL, 6), (2, signal.SIGKILL, 15), (1, signal.SIGINT, 27), (2, signal.SIGTERM, 36)):
         with _start(script, source, out, workers) as process:
             _await_persons(process, persons)
             with pytest.raises(subprocess.TimeoutExpired):
@@ -192,7 +192,7 @@ def test_killed_at_random_moments_the_run_goes_on_where_it_was(source: Path, tmp
             assert process.wait(10) == (-9 if stop == signal.SIGKILL else 3)
         assert not (out / MANIFEST).exists()
     report = run(Intake(source), out, Carry(), size=3)
-    assert 48 // 3 <= report.resumed < report.partitions
+    assert 36 // 3 <= report.resumed < report.partitions
     assert _bytes(out) == _bytes(tmp_path / "whole")
 
 
