@@ -120,3 +120,22 @@ def test_no_realised_macro_after_the_origin_is_used(network: Saga, people: Panel
     cut = MacroProcess(until, PROCESS.mean, PROCESS.transition, PROCESS.innovation)
     full, blind = (Rollout(network, CALENDAR, process, paths=10, seed=1).person(sequences, 0, 5) for process in (PROCESS, cut))
     np.testing.assert_array_equal(full, blind)
+
+
+def test_a_rhythm_of_two_years_asks_even_years_of_a_step_and_odd_ones_of_the_same_state(network: Saga, sequences: Sequences) -> None:
+    """The first step by hand: one teacher-forced pass, asked for one and for two years with one uniform."""
+    drawn = Rollout(network, CALENDAR, PROCESS, paths=PATHS, seed=5, rhythm=2).person(sequences, 3, 2)
+    history = pad(sequences, np.array([3]))
+    origin = int(history.year[0, -1])
+    macro = PROCESS.draw(5, PATHS, origin, origin + 48)
+    wage = CALENDAR.wage_index(np.array([origin]))[0] + np.cumsum(np.log1p(macro[..., 1]), axis=1)
+    u = torch.from_numpy(uniforms(PATHS, "path", 5, str(sequences.person_id[3]), origin + 2).astype(np.float32))
+    with torch.no_grad():
+        parts = {k: torch.from_numpy(getattr(history, k).astype(np.int64)) for k in ("state", "codes", "age")}
+        parts |= {k: torch.from_numpy(getattr(history, k)) for k in ("z", "other", "macro")}
+        hidden, _ = network.hidden(network.tokens(**parts), parts["age"])
+        for gap in (1, 2):
+            asked = torch.from_numpy(macro_features(macro[:, gap - 1]).astype(np.float32))
+            _, positive, z = network.head.sample(network.head(hidden[:, -1], torch.tensor([gap]), asked), u)
+            expected = np.where(positive, np.exp(z.numpy() + wage[:, gap - 1]), 0.0)
+            np.testing.assert_allclose(drawn[gap - 1], expected, rtol=2e-3)
