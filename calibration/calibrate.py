@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from calibration.cqr import fit_cqr
-from calibration.fit import LEVELS, fit_calibration
+from calibration.fit import LEVELS, MIN_MAP, fit_calibration
 from saga.bundle import Bundle, check_replaceable, replace_parts
 from saga.errors import InputError, Problem
 from saga.forecaster import Forecaster, Progress
@@ -29,6 +29,7 @@ def calibrate(
     levels: Sequence[float] = LEVELS,
     persons: int | None = None,
     workers: int = 1,
+    map_persons: int = MIN_MAP,
     command: str = "saga calibrate",
     progress: Progress | None = None,
 ) -> Bundle:
@@ -51,7 +52,7 @@ def calibrate(
     known = history(people, origins)
     simulated = forecaster.simulate(known, paths=paths, seed=seed, calibrated=False, progress=progress)
     outcomes = realised(people, origins, range(1, MAX_HORIZON + 1), end=end)
-    calibrator = fit_calibration(simulated, outcomes, seed=seed, levels=levels, scale=panel.meta.floor)
+    calibrator = fit_calibration(simulated, outcomes, seed=seed, levels=levels, scale=panel.meta.floor, map_persons=map_persons)
     # The published method beside ours, so that anyone can compare: conformalised quantile regression in levels.
     calibrator = replace(calibrator, extra=fit_cqr(simulated, outcomes, levels))
     used = int((~np.isnan(outcomes)).any(1).sum())

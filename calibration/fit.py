@@ -46,14 +46,14 @@ def conformal_quantile(scores: Array, level: float, *, neighbours: int = 1) -> f
     return float(np.sort(scores)[k - 1 : k - 1 + neighbours].mean())
 
 
-def fit_map(u: Array) -> tuple[Array, Array]:
-    """R as knots (K,) and values (K,), from the randomised PIT values `u` (n,) of half A; empty when n < 100.
+def fit_map(u: Array, map_persons: int = MIN_MAP) -> tuple[Array, Array]:
+    """R as knots (K,) and values (K,), from the randomised PIT values `u` (n,) of half A; empty when n < `map_persons`.
 
     Each inner knot is the average of a block of at least 10 neighbouring order statistics, its value their average rank / (n + 1); blocks
     are finer towards 0 and 1, where tails are decided. R(0) = 0 and R(1) = 1.
     """
     n = len(u)
-    if n < MIN_MAP:
+    if n < max(map_persons, NEIGHBOURS):
         return np.empty(0), np.empty(0)
     ordered, ranks = np.sort(u), np.arange(1, n + 1) / (n + 1)
     blocks = min(MAX_KNOTS - 2, n // NEIGHBOURS)
@@ -89,11 +89,12 @@ def halves(person_id: NDArray[np.str_], seed: int) -> NDArray[np.bool_]:
 
 
 def fit_calibration(
-    paths: Paths, outcomes: Array, *, seed: int, levels: Sequence[float] = LEVELS, scale: float | None = FLOOR
+    paths: Paths, outcomes: Array, *, seed: int, levels: Sequence[float] = LEVELS, scale: float | None = FLOOR, map_persons: int = MIN_MAP
 ) -> Calibrator:
     """Fit maps and thresholds per horizon from raw paths (n, H, M) of calibration persons, one origin each, and their outcomes (n, H).
 
-    NaN outcomes are left out, horizon by horizon; a horizon with none gets no cell. `scale` is the panel's floor (None: 1). Thresholds
+    NaN outcomes are left out, horizon by horizon; a horizon with none gets no cell. `scale` is the panel's floor (None: 1). A map
+    needs `map_persons` in half A: one from few persons costs more than it mends. Thresholds
     are fitted for sets from all M paths and from fewer (25, 50, 100, ...), each number with its own. Thresholds that would rest on fewer
     than 10 order statistics at or above the needed one are null: no interval. Raises UsageError when shapes disagree, when a person
     occurs twice (the unit of exchangeability is the person), or for a level outside (0, 1).
@@ -111,7 +112,7 @@ def fit_calibration(
             continue
         ordered, y, a = np.sort(samples[known], axis=1), y[known], in_a[known]
         u = pit(ordered[a, None, :], y[a, None], v[known][a, h, None])[:, 0]
-        knots, values = fit_map(u)
+        knots, values = fit_map(u, map_persons)
         own = Cell(knots, values, int(a.sum()), DEFAULT_ATOM_WIDTH, {}, int((~a).sum()))
         # Without a map of its own a horizon is served that of the nearest shorter one, so its thresholds are fitted behind that map.
         served = own if own.mapped else served

@@ -192,6 +192,9 @@ def calibrate(
     out: Annotated[Path | None, typer.Option(help="Bundle to write.", show_default="BUNDLE itself")] = None,
     paths: PathsOption = 200,
     seed: Seed = 0,
+    map_persons: Annotated[
+        int, typer.Option(min=10, help="Persons (half A, a horizon) that a recalibration map needs; with fewer the raw forecast stands.")
+    ] = 100,
     threads: Threads = None,
     split: Split = "person",
     mapping: Mapping_ = None,
@@ -212,6 +215,7 @@ def calibrate(
             paths=options.check_paths(paths),
             seed=options.check_seed(seed),
             workers=threads or os.cpu_count() or 1,
+            map_persons=map_persons,
             command=_command(ctx),
             progress=progress,
         )

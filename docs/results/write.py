@@ -29,7 +29,7 @@ saga evaluate bundles/small --panel fresh --out evaluation""",
     "nlsy79": (
         "NLSY79, hourly wages of real people, persons held out",
         """saga train --panel nlsy79_wages.parquet --mapping nlsy79 --config examples/nlsy79.yaml --seed 1 --out nlsy79
-saga calibrate nlsy79 --panel nlsy79_wages.parquet --mapping nlsy79
+saga calibrate nlsy79 --panel nlsy79_wages.parquet --mapping nlsy79 --map-persons 500
 saga evaluate nlsy79 --panel nlsy79_wages.parquet --mapping nlsy79 --horizons 1,2,10,20 --out evaluation""",
     ),
 }
