@@ -33,7 +33,7 @@ def main() -> None:
     median = base.mark_line(color="#123a66").encode(alt.Y("q50:Q"))
     record = alt.Chart(past).mark_line(point=True, color="#222").encode(year, alt.Y("past:Q"))
     chart = alt.layer(*bands, median, record).properties(
-        width=640, height=280, title="A record with two gaps, and its future: median, 50, 80 and 90 % of the paths"
+        width=640, height=280, title="A record with a zero year and a missing year, and its future: median, 50, 80 and 90 % of the paths"
     )
     chart.save(ROOT / "docs/pictures/fan.svg")
 
