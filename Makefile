@@ -2,7 +2,7 @@
 PYTHON ?= python3
 PORT ?= 8000
 SEED ?= 1
-PERSONS ?= 30000
+PERSONS ?= 100000
 BUILD ?= build/bundle
 
 BIN := .venv/bin
