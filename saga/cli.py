@@ -91,7 +91,7 @@ ToAge = Annotated[int, typer.Option(help="Last age that counts.")]
 FromAge = Annotated[int | None, typer.Option(help="Add the observed past from this age, and discount to it.")]
 TaxOption = Annotated[str, typer.Option("--tax", help="Tax rule: se-2022, paper or none.")]
 Split = Annotated[Literal["person"], typer.Option(help="How persons are divided into training, validation, calibration and test.")]
-Threads = Annotated[int | None, typer.Option(min=1, help="Persons simulated at a time: threads, or processes where there are many persons.", show_default="all cores")]
+Threads = Annotated[int | None, typer.Option(min=1, help="Persons simulated at a time (large jobs: processes).", show_default="all cores")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")]
 
 
