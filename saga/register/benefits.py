@@ -15,6 +15,7 @@ from saga.register.earnings import ROUND
 from saga.register.economy import LAST_HISTORY, MacroYear
 from saga.register.family import Births, partnered
 from saga.register.life import DISABLED, OUTSIDE, RETIRED, STUDENT, Bools, Floats, Life
+from saga.register.parameters import BenefitParameters
 
 
 @dataclass
@@ -32,7 +33,15 @@ class Benefits:
 
 
 def entitle(
-    life: Life, macro: MacroYear, age: int, activity: Activity, births: Births, earnings: Floats, partner: Floats, rng: np.random.Generator
+    life: Life,
+    macro: MacroYear,
+    age: int,
+    activity: Activity,
+    births: Births,
+    earnings: Floats,
+    partner: Floats,
+    rng: np.random.Generator,
+    p: BenefitParameters,
 ) -> Benefits:
     """All benefits of the year; wealth and mortgage move on in place. `partner` is the partner's earnings in SEK."""
     n = len(life)
@@ -44,15 +53,18 @@ def entitle(
     parental = _parental(macro, activity, usual, working)
     unemployment = _unemployment(life, macro, activity, usual)
     degree = np.where(life.state == DISABLED, 1.0, life.disability)
-    floor = 2.2 * macro.base_amount
-    disability = degree * np.where(life.experience > 1.0, np.clip(0.64 * usual, floor, 0.64 * 7.5 * macro.base_amount), floor)
-    pension = _pension(life, macro, age, usual, u[0])
+    floor, ceiling = p.disability_guarantee * macro.base_amount, p.disability_rate * 7.5 * macro.base_amount
+    disability = degree * np.where(life.experience > 1.0, np.clip(p.disability_rate * usual, floor, ceiling), floor)
+    pension = _pension(life, macro, age, usual, u[0], p)
+    sickness, parental, unemployment, disability, pension = (
+        p.generosity * amount for amount in (sickness, parental, unemployment, disability, pension)
+    )
     own = earnings + sickness + parental + unemployment + disability + pension
-    housing = _housing(life, macro, age, own + np.where(partnered(life), partner, 0.0), u[1])
-    study = np.where(life.state == STUDENT, (0.55 if age >= 20 else 0.22) * macro.base_amount, 0.0)
-    child = np.where(life.female, 0.27, 0.05) * macro.base_amount * life.children_at_home(macro.year)
+    housing = p.generosity * _housing(life, macro, age, own + np.where(partnered(life), partner, 0.0), u[1])
+    study = p.generosity * np.where(life.state == STUDENT, (0.55 if age >= 20 else 0.22) * macro.base_amount, 0.0)
+    child = p.generosity * np.where(life.female, 0.27, 0.05) * macro.base_amount * life.children_at_home(macro.year)
     poor = (own + np.where(partnered(life), partner, 0.0) < 1.6 * macro.base_amount) & (age >= 20) & (life.state != STUDENT)
-    assistance = np.where(poor & (u[2] < np.where(life.region > 2, 0.6, 0.3)), (0.4 + 1.2 * u[3]) * macro.base_amount, 0.0)
+    assistance = p.generosity * np.where(poor & (u[2] < np.where(life.region > 2, 0.6, 0.3)), (0.4 + 1.2 * u[3]) * macro.base_amount, 0.0)
     capital = _capital(life, macro, age, earnings, rng)
     total = sickness + parental + unemployment + disability + housing + study + child + assistance
 
@@ -96,9 +108,9 @@ def _unemployment(life: Life, macro: MacroYear, activity: Activity, usual: Float
     return np.where(entitled, paid, 0.0)
 
 
-def _pension(life: Life, macro: MacroYear, age: int, usual: Floats, u: Floats) -> Floats:
+def _pension(life: Life, macro: MacroYear, age: int, usual: Floats, u: Floats, p: BenefitParameters) -> Floats:
     """Early occupational and old-age pensions of the retired; some at work past 60 draw one too; widows' pensions."""
-    retired = np.where(life.state == RETIRED, np.minimum(0.58 * usual, 6.0 * macro.base_amount), 0.0)
+    retired = np.where(life.state == RETIRED, np.minimum(p.pension_rate * usual, p.pension_ceiling * macro.base_amount), 0.0)
     draws = (age > 60) & (life.state != RETIRED) & (u < 0.04 * (age - 60))
     widow = (life.marital == 4) & life.female & (life.birth_year < 1945) & (age > 35)
     return retired + np.where(draws, 0.25 * usual, 0.0) + np.where(widow, 0.9 * macro.base_amount, 0.0)

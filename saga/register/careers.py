@@ -88,8 +88,9 @@ def loss_rate(life: Life, who: Ints, macro: MacroYear, age: int, p: CareerParame
     rise = min(max(macro.rise, -0.015), 0.035)
     young = p.loss_young if age < 25 else 1.15 if age < 30 else 1.0 if age < 58 else 1.15
     tenure = 0.55 + 1.5 * np.exp(-life.tenure[who] / 3.0)
-    cycle = np.exp(30.0 * rise * (INDUSTRY_CYCLE[life.industry[who]] - 1.0)) * (0.65 + 0.35 * INDUSTRY_CYCLE[life.industry[who]])
-    foreign = np.where(life.region[who] > 1, p.loss_foreign * (1.0 + 8.0 * max(rise, 0.0)), 1.0)
+    sensitivity = p.cycle_by_industry * (INDUSTRY_CYCLE[life.industry[who]] - 1.0)
+    cycle = np.exp(30.0 * rise * sensitivity) * (1.0 + 0.35 * sensitivity)
+    foreign = np.where(life.region[who] > 1, p.loss_foreign * (1.0 + p.cycle_foreign * max(rise, 0.0)), 1.0)
     person = np.exp(-0.22 * life.ability[who] - 0.12 * life.attachment[who] - 0.035)
     rate = macro.job_loss * young * tenure * cycle * foreign * person
     rate *= np.asarray(p.loss_by_education)[life.level[who]] * COUNTY_RISK[life.county[who]]

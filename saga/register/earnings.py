@@ -52,7 +52,7 @@ def full_time_pay(life: Life, year: int, employers: Employers, p: CareerParamete
     has_job = life.occupation >= 0
     job = np.where(
         has_job,
-        OCCUPATION_PREMIUM[life.occupation] + INDUSTRY_PREMIUM[life.industry] + employers.effect[life.employer],
+        p.job_premia * (OCCUPATION_PREMIUM[life.occupation] + INDUSTRY_PREMIUM[life.industry] + employers.effect[life.employer]),
         -0.15,
     )
     deviation = (
@@ -61,7 +61,7 @@ def full_time_pay(life: Life, year: int, employers: Employers, p: CareerParamete
         + women
         + origin
         + job
-        + COUNTY_PREMIUM[life.county]
+        + p.job_premia * COUNTY_PREMIUM[life.county]
         + p.ability_sd * life.ability
         + life.slope * (x - 10.0)
         + life.shock

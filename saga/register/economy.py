@@ -90,12 +90,12 @@ def build_economy(first_year: int, last_year: int, p: EconomyParameters, *, seed
     interest = p.past_inflation + 0.03
     for year in range(first_year, last_year + 1):
         unemployment, growth, inflation = series[year]
-        before = series[year - 1][0]
-        loss, finding = flows(before, unemployment, p)
+        before, now = (p.unemployment_mean + p.felt * (series[y][0] - p.unemployment_mean) for y in (year - 1, year))
+        loss, finding = flows(before, now, p)
         interest = 0.75 * interest + 0.25 * (max(inflation, 0.0) + 0.012)  # nominal rates follow inflation with a lag
         base = BASE_AMOUNT.get(year, BASE_AMOUNT[LAST_HISTORY] * prices[year])
         years[year] = MacroYear(
-            year, unemployment, unemployment - before, growth, inflation, prices[year], wages[year], base, interest, loss, finding
+            year, unemployment, now - before, growth, inflation, prices[year], wages[year], base, interest, loss, finding
         )
     return Economy(years, draw)
 

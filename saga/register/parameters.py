@@ -35,6 +35,7 @@ class EconomyParameters:
     past_unemployment: float = 0.022
     past_growth: float = 0.005  # 1970-95: 0.5 % a year [V]
     past_inflation: float = 0.078  # 1980-89 [V]
+    felt: float = 1.0  # part of unemployment's movements around its mean that reaches jobs and pay: 0 is a world without cycles
     # Flow accounting: job finding falls with unemployment, job loss closes the identity u' = u (1 - f) + (1 - u) s.
     finding_at_two: float = 0.80  # yearly exit probability of the newly unemployed when unemployment is 2 % [C]
     finding_slope: float = 3.3  # fall of that probability for a rise of unemployment by 1.0 (100 points) [C]
@@ -53,6 +54,7 @@ class PopulationParameters:
     death_trend: float = -0.016
     death_by_education: tuple[float, ...] = (1.5, 1.1, 0.85, 0.65)  # gradient of the size found in Nordic registers [M]
     # Immigration: persons a year relative to one native cohort, spread over ages; foreign-born 20 % of the population in 2022 [M].
+    immigration: float = 1.0  # scale of the flows
     immigration_age_mean: float = 27.0
     immigration_age_sd: float = 12.0
     emigration_native: float = 0.0020
@@ -79,6 +81,9 @@ class PopulationParameters:
     separation_married: float = 0.016
     repartnering: float = 0.09
     assortative: float = 0.35  # correlation of spouses' earnings levels [M]
+    # Parental leave, weeks a child: mothers about a year [M]; fathers' mean in 1990, 2005 and 2022 (days paid, [M]).
+    mother_leave: float = 56.0
+    father_leave: tuple[float, float, float] = (4.0, 8.0, 14.0)
 
 
 @dataclass(frozen=True)
@@ -142,6 +147,8 @@ class CareerParameters:
     care_later: float = 0.050
     care_fade: float = 0.995
     # Separation and finding multipliers by education; the cycle hits men, the young and the foreign-born more [V, qualitative].
+    cycle_by_industry: float = 1.0  # spread of the industries' sensitivities (structure.INDUSTRY)
+    cycle_foreign: float = 8.0  # extra relative job loss of the foreign-born per point (1.0) of rise
     loss_by_education: tuple[float, ...] = (1.45, 1.05, 0.80, 0.62)
     loss_foreign: float = 1.45
     loss_young: float = 1.7
@@ -165,6 +172,18 @@ class CareerParameters:
     job_change_at_25: float = 0.17
     job_change_fall: float = 0.040
     promotion: float = 0.007
+    job_premia: float = 1.0  # scale of what occupation, industry, county and employer pay beyond the person
+
+
+@dataclass(frozen=True)
+class BenefitParameters:
+    """Levels of benefits and pensions; the rules by period stand in `benefits`."""
+
+    generosity: float = 1.0  # scale of all of them; 0 switches them off
+    disability_rate: float = 0.64  # of usual pay, between the guarantee and the ceiling of 7.5 base amounts (the rule since 2003 [M])
+    disability_guarantee: float = 2.2  # price base amounts
+    pension_rate: float = 0.58  # early old-age and occupational pension, of usual pay
+    pension_ceiling: float = 6.0  # price base amounts
 
 
 @dataclass(frozen=True)
@@ -191,4 +210,5 @@ class Parameters:
     population: PopulationParameters = field(default_factory=PopulationParameters)
     education: EducationParameters = field(default_factory=EducationParameters)
     careers: CareerParameters = field(default_factory=CareerParameters)
+    benefits: BenefitParameters = field(default_factory=BenefitParameters)
     records: RecordParameters = field(default_factory=RecordParameters)

@@ -54,7 +54,7 @@ def arrivals(birth_year: int, first_year: int, last_year: int, p: PopulationPara
     age = years - birth_year
     density = np.exp(-0.5 * ((age - p.immigration_age_mean) / p.immigration_age_sd) ** 2)
     density /= density.sum() if len(density) > MAX_AGE - 8 else np.sqrt(2 * np.pi) * p.immigration_age_sd
-    return np.concatenate([[0], years]), np.concatenate([[1.0], np.interp(years, _FLOW_YEARS, _FLOW) * density])
+    return np.concatenate([[0], years]), np.concatenate([[1.0], p.immigration * np.interp(years, _FLOW_YEARS, _FLOW) * density])
 
 
 def cohort_sizes(persons: int, first_year: int, last_year: int, p: PopulationParameters) -> dict[int, int]:

@@ -100,7 +100,7 @@ def live_year(life: Life, year: int, world: World, rng: np.random.Generator, fir
     activity = work_year(life, macro, age, started, entrants, births, world.employers, world.closings[year], rng, p.careers)
     earnings = earn(life, macro, age, activity, births, world.employers, rng, p.careers)
     partner = np.round(partner_earnings(life, year, age, p.careers.base) * macro.wages / 100.0) * 100.0
-    return YearResult(activity, earnings, partner, entitle(life, macro, age, activity, births, earnings, partner, rng))
+    return YearResult(activity, earnings, partner, entitle(life, macro, age, activity, births, earnings, partner, rng, p.benefits))
 
 
 def simulate_chunk(run: Run, birth_year: int, chunk: int, persons: int) -> tuple[Life, pl.DataFrame]:
