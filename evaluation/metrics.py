@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import polars as pl
-from scipy import stats
 
-from calibration.fit import NEIGHBOURS, rank_needed
+from calibration.bands import coverage_band
 from saga.options import COVERAGE
 
 LEVELS = COVERAGE
@@ -28,7 +26,6 @@ COLUMNS = {
     "band_upper": pl.Float64(),
 }
 BY = ("model", "setting", "horizon")
-BAND = 0.95  # probability that a calibrated forecaster's coverage falls inside its band
 
 
 def metrics_table(
@@ -151,22 +148,3 @@ def _with_bands(table: pl.DataFrame, calibrated_on: Mapping[int, int]) -> pl.Dat
         lower.append(band[0] if band else None)
         upper.append(band[1] if band else None)
     return table.with_columns(pl.Series("band_lower", lower, dtype=pl.Float64), pl.Series("band_upper", upper, dtype=pl.Float64))
-
-
-def coverage_band(level: float, n: int, calibrated_on: int | None = None) -> tuple[float, float]:
-    """Central 95 % range of the share of n test persons covered at `level`.
-
-    With the number m of calibration persons: n x share ~ BetaBinomial(n, k, m + 1 - k), k = ceil((m + 1) level), which counts the luck of
-    the calibration sample too (Vovk 2012), the upper end with the outermost of the order statistics that a threshold averages; without:
-    binomial. Too few calibration persons for a threshold (k > m): everything is covered.
-    """
-    tails = np.array([(1 - BAND) / 2, (1 + BAND) / 2])
-    if calibrated_on is None:
-        ends = stats.binom.ppf(tails, n, level)
-    else:
-        k = rank_needed(calibrated_on, level)
-        if k > calibrated_on:
-            return 1.0, 1.0
-        outer = np.minimum(np.array([k, k + NEIGHBOURS - 1]), calibrated_on)
-        ends = stats.betabinom.ppf(tails, n, outer, calibrated_on + 1 - outer)
-    return float(ends[0] / n), float(ends[1] / n)

@@ -10,7 +10,8 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from evaluation.metrics import COLUMNS, METRICS, coverage_band, metrics_table
+from calibration.bands import coverage_band
+from evaluation.metrics import COLUMNS, METRICS, metrics_table
 from evaluation.tables import build_tables, published, to_html, to_markdown
 
 
