@@ -122,6 +122,9 @@ def register_generate(
     years: Annotated[str, typer.Option(help="First and last year of the panel.")] = "1990-2022",
     future_to: Annotated[int | None, typer.Option(min=2023, help="Also simulate the same people's future up to this year.")] = None,
     future_draws: Annotated[int | None, typer.Option(min=1, help="Macro futures to draw.", show_default="1 with --future-to")] = None,
+    latent_years: Annotated[
+        str, typer.Option(help="Years at whose end the hidden state is saved, beside the last: 2002,2012.", show_default="the last year")
+    ] = "",
     workers: Annotated[int, typer.Option(min=1, help="Processes; the bytes do not depend on it.")] = 1,
     as_json: Json = False,
 ) -> None:
@@ -140,6 +143,7 @@ def register_generate(
             future_draws=future_draws if future_draws is not None else int(future_to is not None),
             workers=workers,
             progress=progress,
+            latent_years=options.parse_latent_years(latent_years),
         )
     console.result(
         f"Wrote a register of {persons:,} persons to {out} (seed {seed}).",

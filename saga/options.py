@@ -117,6 +117,11 @@ def parse_years(text: str) -> tuple[int, int]:
     return int(first), int(last)
 
 
+def parse_latent_years(text: str) -> tuple[int, ...]:
+    """`2002,2012` as years; nothing as none."""
+    return tuple(_integers(text, "--latent-years", "Write years, such as 2002,2012.")) if text else ()
+
+
 def default_bundle() -> Path:
     """Where the shipped bundle is: `SAGA_BUNDLE`, else `bundles/small` here, else beside the code."""
     if chosen := os.environ.get("SAGA_BUNDLE"):
@@ -139,7 +144,7 @@ def _integers(text: str, option: str, fix: str) -> list[int]:
         for part in text.split(","):
             first, dash, last = part.strip().partition("-")
             start, stop = int(first), int(last) if dash else int(first)
-            if not 0 <= start <= stop < 1_000:
+            if not 0 <= start <= stop < 10_000:
                 raise ValueError(part)
             values.extend(range(start, stop + 1))
     except ValueError as error:

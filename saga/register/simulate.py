@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import closing
 from dataclasses import asdict, dataclass
@@ -52,6 +52,7 @@ class Run:
     future_to: int | None
     future_draws: int
     parameters: Parameters
+    latent_years: tuple[int, ...] = ()  # the hidden state is saved at the end of these years, too
 
     def world(self, draw: int | None = None) -> World:
         """Economy and employers of the history, or of the future under macro draw `draw`."""
@@ -103,8 +104,11 @@ def live_year(life: Life, year: int, world: World, rng: np.random.Generator, fir
     return YearResult(activity, earnings, partner, entitle(life, macro, age, activity, births, earnings, partner, rng, p.benefits))
 
 
-def simulate_chunk(run: Run, birth_year: int, chunk: int, persons: int) -> tuple[Life, pl.DataFrame]:
-    """The panel rows of one chunk and its state at the end of the panel."""
+def simulate_chunk(
+    run: Run, birth_year: int, chunk: int, persons: int, visit: Callable[[int, Life], None] | None = None
+) -> tuple[Life, pl.DataFrame]:
+    """The panel rows of one chunk and its state at the end of the panel; `visit(year, life)` sees the state after each year, before it
+    is changed in place."""
     p, world = run.parameters, run.world()
     rng = stream(run.seed, 0, birth_year, chunk)
     serials = np.arange(chunk * CHUNK, chunk * CHUNK + persons)
@@ -116,18 +120,25 @@ def simulate_chunk(run: Run, birth_year: int, chunk: int, persons: int) -> tuple
             ledger.write(
                 life, world.economy[year], result.activity, result.earnings, result.partner, result.benefits, world.employers, p.careers
             )
+        if visit is not None:
+            visit(year, life)
     return life, ledger.frame(life)
 
 
 def continue_chunk(run: Run, life: Life, chunk: int, draw: int) -> pl.DataFrame:
     """True later years of the persons of `life` (the state at the panel's end, left untouched) under macro draw `draw`."""
-    life, world = life.copy(), run.world(draw)
-    rng = stream(run.seed, 2 + draw, life.birth_year, chunk)
-    ledger = FutureLedger(life, range(run.last_year + 1, min(run.future_to or run.last_year, life.birth_year + MAX_AGE) + 1))
-    for year in ledger.years:
+    life = life.copy()
+    years = range(run.last_year + 1, min(run.future_to or run.last_year, life.birth_year + MAX_AGE) + 1)
+    return live_on(run, life, years, run.world(draw), stream(run.seed, 2 + draw, life.birth_year, chunk)).frame(life)
+
+
+def live_on(run: Run, life: Life, years: range, world: World, rng: np.random.Generator) -> FutureLedger:
+    """The years that follow the state `life`, which is changed in place."""
+    ledger = FutureLedger(life, years)
+    for year in years:
         result = live_year(life, year, world, rng, run.first_year, run.parameters)
         ledger.write(life, world.economy[year], result.earnings)
-    return ledger.frame(life)
+    return ledger
 
 
 def stream(seed: int, purpose: int, birth_year: int, chunk: int) -> np.random.Generator:
@@ -147,16 +158,21 @@ def generate_register(
     workers: int = 1,
     progress: Callable[[int, int], None] | None = None,
     parameters: Parameters | None = None,
+    latent_years: Sequence[int] = (),
 ) -> dict[str, object]:
     """Simulate a register of `persons` and write it to the new directory `out`; returns the content of `register.json`.
 
-    `panel/` holds the rows (nominal SEK), `latent/` the hidden state of those still in the register at its end, `future/draw=k/` their true
-    later years under macro draw k (earnings in SEK of 2022, one row a person and year to age 64: 0 after death, null abroad),
-    `future/macro.parquet` the draws. `progress(done, total)` counts persons. Written beside `out` and renamed when complete.
+    `panel/` holds the rows (nominal SEK), `latent/year=YYYY/` the hidden state of those still there at the end of the last year and of
+    each of `latent_years`, `future/draw=k/` the true later years of those there at the panel's end under macro draw k (earnings in SEK
+    of 2022, one row a person and year to age 64: 0 after death, null abroad), `future/macro.parquet` the draws. `progress(done, total)`
+    counts persons. Written beside `out` and renamed when complete.
     Raises UsageError for arguments out of range and when `out` exists and is not empty.
     """
     _check(out, persons, seed, first_year, last_year, future_to, future_draws, workers)
-    run = Run(seed, first_year, last_year, future_to, future_draws, parameters or Parameters())
+    saved = tuple(sorted({*latent_years, last_year}))
+    if saved[0] < first_year or saved[-1] > last_year:
+        raise UsageError(f"The hidden state exists at the end of each year of the panel: give latent years within {first_year}-{last_year}")
+    run = Run(seed, first_year, last_year, future_to, future_draws, parameters or Parameters(), saved)
     out = out.absolute()
     out.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
@@ -203,15 +219,23 @@ def _execute(run: Run, tasks: list[tuple[int, int, int]], partial: Path, workers
 
 def _write_chunk(run: Run, birth_year: int, chunk: int, persons: int, partial: Path) -> tuple[int, int]:
     """Simulate a chunk and write its files; returns (persons, panel rows)."""
-    life, frame = simulate_chunk(run, birth_year, chunk, persons)
+
+    def save(year: int, life: Life) -> None:
+        if year in run.latent_years and (stays := _stays(life, year)).any():
+            _write(life.take(np.flatnonzero(stays)).frame(), partial / "latent" / f"year={year}", birth_year, chunk)
+
+    life, frame = simulate_chunk(run, birth_year, chunk, persons, save)
     _write(frame, partial / "panel", birth_year, chunk)
-    stays = ((life.presence == RESIDENT) | (life.presence == ABROAD)) & (run.last_year - birth_year < MAX_AGE)
-    if stays.any():
+    if (stays := _stays(life, run.last_year)).any():
         life = life.take(np.flatnonzero(stays))
-        _write(life.frame(), partial / "latent", birth_year, chunk)
         for draw in range(run.future_draws):
             _write(continue_chunk(run, life, chunk, draw), partial / "future" / f"draw={draw}", birth_year, chunk)
     return persons, frame.height
+
+
+def _stays(life: Life, year: int) -> Bools:
+    """Who has a life in the register after `year`: below 65 then, and resident or abroad for a time."""
+    return np.asarray(np.isin(life.presence, (RESIDENT, ABROAD)) & (year - life.birth_year < MAX_AGE))
 
 
 def _write(frame: pl.DataFrame, folder: Path, birth_year: int, chunk: int) -> None:
@@ -240,6 +264,7 @@ def _describe(run: Run, persons: int, rows: int) -> dict[str, object]:
         "rows": rows,
         "seed": run.seed,
         "years": [run.first_year, run.last_year],
+        "latent_years": list(run.latent_years),
         "prices": "nominal",
         "macro": "sweden",
         "future_to": run.future_to,

@@ -138,3 +138,31 @@ def test_a_folder_with_files_is_never_overwritten(tmp_path):
     with pytest.raises(UsageError, match="exists already"):
         generate_register(tmp_path, persons=10, seed=0)
     assert (tmp_path / "precious.txt").read_text() == "keep"
+
+
+def test_the_hidden_state_is_saved_at_the_years_asked_for_and_a_life_can_be_continued_from_it(register, tmp_path):
+    generate_register(tmp_path / "saved", persons=PERSONS, seed=SEED, latent_years=(2002, 2012))
+    folders = {path.name for path in (tmp_path / "saved" / "latent").iterdir()}
+    assert folders == {"year=2002", "year=2012", "year=2022"}
+    assert {path.name for path in (register / "latent").iterdir()} == {"year=2022"}
+    assert digests(tmp_path / "saved" / "latent" / "year=2022") == digests(register / "latent" / "year=2022")
+    assert digests(tmp_path / "saved" / "panel") == digests(register / "panel")
+    panel = read_panel(register).frame
+    state = pl.read_parquet(tmp_path / "saved/latent/year=2002/**/*.parquet", hive_partitioning=False)
+    there = panel.filter(pl.col("year") == 2002, pl.col("birth_year") > 2002 - 64)["person_id"]
+    assert set(there) <= set(state["person_id"])  # and those abroad for a time
+
+
+@pytest.mark.parametrize("years", [(1989,), (2012, 2023)])
+def test_a_hidden_state_outside_the_panel_is_refused(tmp_path, years):
+    with pytest.raises(UsageError, match="latent years"):
+        generate_register(tmp_path / "out", persons=PERSONS, seed=SEED, latent_years=years)
+
+
+def test_a_macro_draw_is_the_same_however_many_are_drawn(tmp_path):
+    for draws in (1, 50):
+        generate_register(tmp_path / str(draws), persons=4, seed=SEED, future_to=2026, future_draws=draws)
+    assert digests(tmp_path / "1" / "future" / "draw=0") == digests(tmp_path / "50" / "future" / "draw=0")
+    macro = [pl.read_parquet(tmp_path / str(draws) / "future" / "macro.parquet") for draws in (1, 50)]
+    assert macro[1].filter(pl.col("draw") == 0).equals(macro[0])
+    assert macro[1].group_by("year").agg(pl.col("unemployment").n_unique())["unemployment"].to_list() == [50] * 4
