@@ -1,0 +1,169 @@
+"""A generated register as arrays of persons by years: what `saga register check` measures, read cohort by cohort.
+
+Absence (abroad, before entry, after death, under 16, over 64) and unknown cells are NaN, False or -1. Money is nominal SEK.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from saga.errors import InputError, Problem
+from saga.register.economy import BASE_AMOUNT, CPI
+from saga.register.estimates import Sample
+from saga.schema import EDUCATION_LEVELS
+
+FULL_YEAR = 0.98  # of the weeks
+REPLACEMENT = 0.8  # sickness and parental pay relative to pay
+CEILING = 10.0  # price base amounts a year: the pay that benefits replace at most
+_LEAVE = ("sickness_benefit", "parental_benefit")
+_TAXABLE = ("earnings", *_LEAVE, "unemployment_benefit", "disability_pension", "pension_income")
+_CHILD = {"none": 0, "infant": 1, "preschool": 2, "school": 3, "teen": 4}
+_COLUMNS = ("person_id", "year", "birth_year", "sex", "birth_region", *_TAXABLE, "employment_rate", "full_time", "education_level")
+
+Bools = NDArray[np.bool_]
+Singles = NDArray[np.float32]
+T = TypeVar("T", bound=np.generic)
+
+
+@dataclass
+class People:
+    """Persons (n,) and their years (n, T), `years[t]` the calendar year of column t.
+
+    `earnings` labour earnings; `taxable` with taxable transfers and pensions; `employed` the share of the year in employment, paid leave
+    counted; `full` a full-time full-year job without paid leave; `level` education (-1 unknown); `child` age group of the youngest child at
+    home (0 none, 1 born this year ... 4, -1 unknown); `present` on 31 December.
+    """
+
+    years: range
+    born: NDArray[np.int16]
+    female: Bools
+    foreign: Bools
+    present: Bools
+    earnings: Singles
+    taxable: Singles
+    employed: NDArray[np.float16]
+    full: Bools
+    level: NDArray[np.int8]
+    child: NDArray[np.int8]
+
+    def __len__(self) -> int:
+        return len(self.born)
+
+    def column(self, year: int) -> int:
+        """The index of a calendar year."""
+        return year - self.years.start
+
+    def age(self, year: int) -> NDArray[np.int16]:
+        """Age at the end of `year` (n,)."""
+        return np.asarray(year - self.born, dtype=np.int16)
+
+    def aged(self, year: int, first: int, last: int) -> Bools:
+        """Present in `year` and of `first` to `last` years (n,)."""
+        age = self.age(year)
+        return np.asarray(self.present[:, self.column(year)] & (age >= first) & (age <= last))
+
+    def real(self, year: int) -> NDArray[np.float64]:
+        """Labour earnings of a year in SEK of 2022 (n,), NaN where absent or unknown."""
+        return self.earnings[:, self.column(year)].astype(np.float64) / CPI[year]
+
+    def group(self, name: str) -> Bools:
+        """all, women or men (n,)."""
+        return {"all": np.ones(len(self), bool), "women": self.female, "men": ~self.female}[name]
+
+    def sample(self, values: NDArray[np.floating], mask: Bools) -> Sample:
+        """The known `values` (n,) of the persons at `mask`."""
+        who = np.flatnonzero(mask & np.isfinite(values))
+        return Sample(values[who].astype(np.float64), who, len(self))
+
+
+def about(directory: Path) -> dict[str, object]:
+    """The content of `register.json`."""
+    try:
+        described: dict[str, object] = json.loads((directory / "register.json").read_text())
+    except (OSError, ValueError):
+        fix = "Give a directory that `saga register generate` wrote."
+        raise InputError(
+            f"{directory} is no generated register", [Problem("no-register", "register.json is missing or unreadable", fix)]
+        ) from None
+    return described
+
+
+def read_people(directory: Path) -> People:
+    """The whole register at `directory` (1990-2022 or part of it); 14 bytes a person and year in memory."""
+    first, last = about(directory)["years"]  # type: ignore[misc]
+    years = range(first, last + 1)  # type: ignore[has-type]
+    files = sorted((directory / "panel").glob("birth_year=*/*.parquet"))
+    parts = [_read(file, years) for file in files]
+    if not parts:
+        raise InputError(
+            f"{directory} holds no panel", [Problem("no-register", "panel/ has no Parquet file", "Generate the register anew.")]
+        )
+    joined = {f.name: np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(People) if f.name != "years"}
+    return People(years=years, **joined)
+
+
+def _read(file: Path, years: range) -> People:
+    frame = pl.read_parquet(file, columns=[*_COLUMNS, "youngest_child"], hive_partitioning=False).select(
+        pl.col("person_id").rle_id().alias("who"),
+        (pl.col("year") - years.start).alias("t"),
+        pl.col("birth_year").cast(pl.Int16).alias("born"),
+        (pl.col("sex") == "female").alias("female"),
+        (pl.col("birth_region") != "sweden").alias("foreign"),
+        pl.col("earnings").cast(pl.Float32),
+        pl.col("earnings").add(pl.sum_horizontal(pl.col(*_TAXABLE[1:]))).cast(pl.Float32).alias("taxable"),
+        pl.sum_horizontal(pl.col(*_LEAVE)).cast(pl.Float32).alias("leave"),
+        pl.col("employment_rate").cast(pl.Float32).alias("weeks"),
+        (pl.col("full_time") == 1).fill_null(False).alias("full"),
+        pl.col("education_level")
+        .replace_strict(EDUCATION_LEVELS, range(len(EDUCATION_LEVELS)), default=-1, return_dtype=pl.Int8)
+        .alias("level"),
+        pl.col("youngest_child").replace_strict(list(_CHILD), list(_CHILD.values()), default=-1, return_dtype=pl.Int8).alias("child"),
+    )
+    who, t = frame["who"].to_numpy(), frame["t"].to_numpy()
+    heads = np.flatnonzero(np.diff(who, prepend=-1))
+    shape = (len(heads), len(years))
+
+    def spread(name: str, empty: T) -> NDArray[T]:
+        cells = np.full(shape, empty)
+        cells[who, t] = frame[name].to_numpy()  # a null becomes NaN
+        return cells
+
+    present = np.zeros(shape, bool)
+    present[who, t] = True
+    earnings, leave, weeks = (spread(name, np.float32(np.nan)) for name in ("earnings", "leave", "weeks"))
+    full = spread("full", np.bool_(False)) & (weeks >= FULL_YEAR) & (leave == 0)
+    return People(
+        years=years,
+        born=frame["born"].to_numpy()[heads],
+        female=frame["female"].to_numpy()[heads],
+        foreign=frame["foreign"].to_numpy()[heads],
+        present=present,
+        earnings=earnings,
+        taxable=spread("taxable", np.float32(np.nan)),
+        employed=_employed(earnings, leave, weeks, years),
+        full=full,
+        level=spread("level", np.int8(-1)),
+        child=spread("child", np.int8(-1)),
+    )
+
+
+def _employed(earnings: Singles, leave: Singles, weeks: Singles, years: range) -> NDArray[np.float16]:
+    """Share of the year (n, T) at work or on paid leave from a job.
+
+    The panel has the weeks at work and the pay of the leave, not its weeks: these are the pay over 80 % of what a week of work
+    brings, up to the ceiling; who did no work all year is on leave from the job of the year before, if there was one.
+    """
+    base = np.array([BASE_AMOUNT[year] for year in years])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        yearly = np.where(weeks > 0, earnings / weeks, np.nan)
+    before = np.concatenate([np.full((len(yearly), 1), np.nan), yearly[:, :-1]], axis=1)
+    usual = np.where(np.isnan(yearly), before, yearly)
+    away = np.nan_to_num(leave / (REPLACEMENT * np.clip(usual, 0.5 * base, CEILING * base)))
+    return np.minimum(weeks + away, 1.0).astype(np.float16)
