@@ -152,6 +152,22 @@ def register_generate(
     )
 
 
+@register_app.command("check")
+def register_check(
+    register: Annotated[Path, typer.Argument(metavar="DIR", help="A register that `saga register generate` wrote.")],
+    only: Annotated[list[str] | None, typer.Option(help="Only these targets, by key or beginning of it: level.women. Repeatable.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Hold a register against published figures for Sweden: exit 1 if an enforced target lies outside its band."""
+    from saga.register.check import as_text, check_register, passed
+
+    table = check_register(register, only=only or ())
+    good = passed(table)
+    console.result(as_text(table), {"register": register, "passed": good, "targets": table.to_dicts()}, as_json=as_json)
+    if not good:
+        raise typer.Exit(1)
+
+
 @app.command()
 def train(
     ctx: typer.Context,
