@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from evaluation.baselines import BASELINES
 from evaluation.futures import true_futures
-from evaluation.groups import Grouping
 from evaluation.metrics import LEVELS, METRICS, metrics_table
 from evaluation.protocol import Baseline
 from evaluation.sets import Sets, sample_sets
@@ -27,6 +26,7 @@ from evaluation.tables import write_tables
 from saga.calibrators import ALL
 from saga.errors import InputError, Problem, UsageError
 from saga.forecaster import Forecaster
+from saga.groups import Grouping
 from saga.keyed import uniform_each
 from saga.options import MAX_HORIZON
 from saga.outcomes import Origins, draw_origins, history, last_year, origins_at, realised
@@ -39,6 +39,7 @@ from saga.split import persons_of
 Array = NDArray[Any]
 Progress = Callable[[str, int, int], None]
 HORIZONS = (1, 5, 10, 20)
+GROUPINGS = ("sex", "education_level", "quintile", "age", "origin")  # those that scores are averaged over
 PATHS = 200
 BLOCK = 256  # persons whose paths are held at once
 
@@ -180,7 +181,7 @@ class Contest:
             problem = Problem("no-test-persons", "no person of the panel is in the test part", "Give a panel with more persons.")
             raise InputError("There is nobody to be judged on", [problem])
         training = panel.only(persons_of(panel, "train"))
-        self.grouping = Grouping.fit(training, self._drawn(training))
+        self.grouping = Grouping.fit(training)
 
     def run(
         self,
@@ -202,7 +203,8 @@ class Contest:
         try:
             with ScoreFile(file) as scores:
                 for setting in self.settings(futures):
-                    groups.append(self.grouping.of(setting.past, setting.origins).with_columns(pl.lit(setting.name).alias("setting")))
+                    known = self.grouping.of(setting.past, setting.origins).select("person_id", *GROUPINGS)
+                    groups.append(known.with_columns(pl.lit(setting.name).alias("setting")))
                     for contestant in contestants:
                         self._score(contestant, setting, scores)
             table = metrics_table(pl.scan_parquet(file), pl.concat(groups), self.horizons, calibrated_on=calibrated_on)
