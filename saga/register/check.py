@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 
 from saga.errors import UsageError
-from saga.register import levels
+from saga.register import dynamics, levels
 from saga.register.estimates import Estimate
 from saga.register.levels import Measured
 from saga.register.people import People, read_people
@@ -27,6 +27,8 @@ MEASURES: dict[str, Callable[[People], Measured]] = {
     "gap44": levels.gap_at_44,
     "education": levels.education,
     "premium": levels.premia,
+    "sign": dynamics.signs,
+    "grid": dynamics.recalled,
 }
 SCHEMA = {
     "key": pl.String, "topic": pl.String, "concept": pl.String, "population": pl.String, "statistic": pl.String,

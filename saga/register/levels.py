@@ -5,7 +5,7 @@ A measure is a function of the people that yields (key, estimate); it yields not
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,13 +73,13 @@ def employment_2015(people: People) -> Measured:
 
 def zeros(people: People) -> Measured:
     """Share of person-years of 20-64 without labour earnings."""
-    sample = pooled(people, [(year, people.earnings[:, people.column(year)], people.aged(year, 20, 64)) for year in people.years])
+    sample = pooled(people, [(people.earnings[:, people.column(year)], people.aged(year, 20, 64)) for year in people.years])
     yield "zeros.20-64", sample.share(sample.values == 0)
 
 
-def pooled(people: People, cells: list[tuple[int, NDArray[np.floating], Bools]]) -> Sample:
-    """One sample of several years' (year, values (n,), mask (n,)); a person may be in it many times."""
-    parts = [people.sample(values, mask) for _, values, mask in cells]
+def pooled(people: People, cells: Sequence[tuple[NDArray[np.floating], Bools]]) -> Sample:
+    """One sample of several years' values (n,) at masks (n,); a person may be in it many times."""
+    parts = [people.sample(values, mask) for values, mask in cells]
     return Sample(np.concatenate([p.values for p in parts]), np.concatenate([p.person for p in parts]), len(people))
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, fields
+from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,6 +20,7 @@ from saga.register.economy import BASE_AMOUNT, CPI
 from saga.register.estimates import Sample
 from saga.schema import EDUCATION_LEVELS
 
+FLOOR = 24_150.0  # half a price base amount of 2022: changes and log earnings are those above it (SEK of 2022)
 FULL_YEAR = 0.98  # of the weeks
 REPLACEMENT = 0.8  # sickness and parental pay relative to pay
 CEILING = 10.0  # price base amounts a year: the pay that benefits replace at most
@@ -72,6 +74,12 @@ class People:
     def real(self, year: int) -> NDArray[np.float64]:
         """Labour earnings of a year in SEK of 2022 (n,), NaN where absent or unknown."""
         return self.earnings[:, self.column(year)].astype(np.float64) / CPI[year]
+
+    @cached_property
+    def logs(self) -> Singles:
+        """Log labour earnings in SEK of 2022 (n, T), NaN up to half a price base amount."""
+        real = self.earnings / np.array([CPI[year] for year in self.years], np.float32)
+        return np.asarray(np.log(np.where(real > FLOOR, real, np.float32(np.nan))))
 
     def group(self, name: str) -> Bools:
         """all, women or men (n,)."""
