@@ -141,7 +141,7 @@ def _by_group(
         for h in horizons:
             if any((metric, h, group, model) in found for model in models):
                 rows.append([Cell(group), Cell(str(h)), *_row(metric, h, group, found, models, se=True)])
-    return Table(title, "Groups are known at the origin; quintiles rank mean earnings of the last 5 years within 5-year age bands and periods.",
+    return Table(title, "Groups are known at the origin; quintiles rank mean earnings of the last 5 years by age and period.",
                  ["group", "h", *models], rows)  # fmt: skip
 
 

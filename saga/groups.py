@@ -37,7 +37,10 @@ Labels = Mapping[str, NDArray[np.str_]]
 
 @dataclass(frozen=True, eq=False)
 class Grouping:
-    """Quintile cut-offs of mean recent earnings: columns `band` (its first age), `period` (its first year), `cut0` .. `cut3` (real money), `n`."""
+    """Quintile cut-offs of mean recent earnings.
+
+    `cuts`: `band` (its first age), `period` (its first year), `cut0` .. `cut3` (real money), `n` persons.
+    """
 
     cuts: pl.DataFrame
 
@@ -52,7 +55,8 @@ class Grouping:
         cells = years.group_by("person_id", "band", "period", maintain_order=True).agg(pl.col("year"))
         ids = list(cells.select("person_id", pl.col("band").cast(pl.Int64), pl.col("period").cast(pl.Int64)).iter_rows())
         place = pl.Series(uniform_each(ids, "quintile-year", panel.meta.panel_id))
-        chosen = cells.with_columns(at=pl.col("year").list.get((place * cells["year"].list.len()).floor().cast(pl.UInt32))).drop("year")
+        index = (pl.lit(place) * pl.col("year").list.len()).floor().cast(pl.UInt32)
+        chosen = cells.with_columns(at=pl.col("year").list.get(index)).drop("year")
         recent = (
             chosen.join(panel.frame.select("person_id", "year", "earnings"), on="person_id")
             .filter(pl.col("year").is_between(pl.col("at") - RECENT + 1, pl.col("at")))
@@ -70,16 +74,17 @@ class Grouping:
     def of(self, panel: Panel, origins: Origins) -> pl.DataFrame:
         """The groups of each person: `person_id` and a text column for each name of GROUPINGS, null where unknown; sorted by person.
 
-        `quintile`: 1 (lowest) to 5 by mean earnings of the last 5 calendar years, among training persons of the same 5-year age
-        band and of the nearest period; `age`: 10-year band at the origin; `origin`: "zero" or "positive" last known earnings; `birth_region`: "sweden",
-        "europe", "elsewhere"; `county_type`: "metropolitan", "north", "other"; `profile`: what kind of record it is, "register", "survey" or
+        `quintile`: 1 (lowest) to 5 by mean earnings of the last 5 calendar years, among training persons of the same age band and of the
+        nearest period; `age`: 10-year band at the origin; `origin`: "zero" or "positive" last known earnings; `birth_region`: "sweden",
+        "europe", "elsewhere"; `county_type`: "metropolitan", "north", "other"; `profile`: the kind of record, "register", "survey" or
         "earnings"; `sex`, `education_level`: last known code.
         """
         rows = _at_origin(panel, origins)
         near = rows.sort("period").join_asof(
             self.cuts.drop("n").sort("period"), on="period", by="band", strategy="nearest", check_sortedness=False
         )
-        above = sum((pl.col("recent") > pl.col(f"cut{i}")).cast(pl.Int32) for i in range(len(SHARES)))
+        higher = [(pl.col("recent") > pl.col(f"cut{i}")).cast(pl.Int32) for i in range(len(SHARES))]
+        above = pl.sum_horizontal(higher, ignore_nulls=False)
         return near.with_columns((1 + above).cast(pl.String).alias("quintile")).select("person_id", *GROUPINGS).sort("person_id")
 
     def labels(self, panel: Panel, origins: Origins) -> dict[str, NDArray[np.str_]]:
