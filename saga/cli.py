@@ -125,11 +125,16 @@ def register_generate(
     latent_years: Annotated[
         str, typer.Option(help="Years at whose end the hidden state is saved, beside the last: 2002,2012.", show_default="the last year")
     ] = "",
+    process: Annotated[
+        Literal["full", "gaussian", "gkos", "gkos-few-zeros"],
+        typer.Option(help="The full simulation, or a textbook process whose best forecast is known."),
+    ] = "full",
     workers: Annotated[int, typer.Option(min=1, help="Processes; the bytes do not depend on it.")] = 1,
     as_json: Json = False,
 ) -> None:
     """Simulate a register of working lives: the same seed gives the same bytes."""
     from saga.register.simulate import generate_register
+    from saga.register.textbook import PROCESSES
 
     first, last = options.parse_years(years)
     with console.progress("Simulating", quiet=as_json) as progress:
@@ -144,6 +149,7 @@ def register_generate(
             workers=workers,
             progress=progress,
             latent_years=options.parse_latent_years(latent_years),
+            process=PROCESSES.get(process),
         )
     console.result(
         f"Wrote a register of {persons:,} persons to {out} (seed {seed}).",

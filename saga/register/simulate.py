@@ -33,6 +33,8 @@ from saga.register.parameters import Parameters
 from saga.register.population import cohort_sizes, found, migrate_and_die
 from saga.register.records import FutureLedger, Ledger
 from saga.register.structure import Employers
+from saga.register.textbook import Cohort, Process, future_rows, panel_rows
+from saga.register.textbook import cohort_sizes as equal_cohorts
 from saga.schema import MAX_AGE, MIN_AGE, PRICE_YEAR
 
 FORMAT_VERSION = 1
@@ -53,6 +55,7 @@ class Run:
     future_draws: int
     parameters: Parameters
     latent_years: tuple[int, ...] = ()  # the hidden state is saved at the end of these years, too
+    process: Process | None = None  # a textbook process instead of the full one
 
     def world(self, draw: int | None = None) -> World:
         """Economy and employers of the history, or of the future under macro draw `draw`."""
@@ -159,20 +162,22 @@ def generate_register(
     progress: Callable[[int, int], None] | None = None,
     parameters: Parameters | None = None,
     latent_years: Sequence[int] = (),
+    process: Process | None = None,
 ) -> dict[str, object]:
     """Simulate a register of `persons` and write it to the new directory `out`; returns the content of `register.json`.
 
     `panel/` holds the rows (nominal SEK), `latent/year=YYYY/` the hidden state of those still there at the end of the last year and of
     each of `latent_years`, `future/draw=k/` the true later years of those there at the panel's end under macro draw k (earnings in SEK
     of 2022, one row a person and year to age 64: 0 after death, null abroad), `future/macro.parquet` the draws. `progress(done, total)`
-    counts persons. Written beside `out` and renamed when complete.
+    counts persons. Written beside `out` and renamed when complete. With a textbook `process` the same files hold its persons; the
+    drawn economies are written as ever, but do not touch them.
     Raises UsageError for arguments out of range and when `out` exists and is not empty.
     """
     _check(out, persons, seed, first_year, last_year, future_to, future_draws, workers)
     saved = tuple(sorted({*latent_years, last_year}))
     if saved[0] < first_year or saved[-1] > last_year:
         raise UsageError(f"The hidden state exists at the end of each year of the panel: give latent years within {first_year}-{last_year}")
-    run = Run(seed, first_year, last_year, future_to, future_draws, parameters or Parameters(), saved)
+    run = Run(seed, first_year, last_year, future_to, future_draws, parameters or Parameters(), saved, process)
     out = out.absolute()
     out.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
@@ -199,7 +204,11 @@ def generate_register(
 
 def _tasks(run: Run, persons: int) -> Iterator[tuple[int, int, int]]:
     """(birth year, chunk, persons) in order."""
-    for birth_year, size in cohort_sizes(persons, run.first_year, run.last_year, run.parameters.population).items():
+    if run.process is None:
+        sizes = cohort_sizes(persons, run.first_year, run.last_year, run.parameters.population)
+    else:
+        sizes = equal_cohorts(run.process, persons, run.first_year, run.last_year)
+    for birth_year, size in sizes.items():
         for chunk, start in enumerate(range(0, size, CHUNK)):
             yield birth_year, chunk, min(CHUNK, size - start)
 
@@ -219,6 +228,8 @@ def _execute(run: Run, tasks: list[tuple[int, int, int]], partial: Path, workers
 
 def _write_chunk(run: Run, birth_year: int, chunk: int, persons: int, partial: Path) -> tuple[int, int]:
     """Simulate a chunk and write its files; returns (persons, panel rows)."""
+    if run.process is not None:
+        return _write_textbook_chunk(run, run.process, birth_year, chunk, persons, partial)
 
     def save(year: int, life: Life) -> None:
         if year in run.latent_years and (stays := _stays(life, year)).any():
@@ -231,6 +242,23 @@ def _write_chunk(run: Run, birth_year: int, chunk: int, persons: int, partial: P
         for draw in range(run.future_draws):
             _write(continue_chunk(run, life, chunk, draw), partial / "future" / f"draw={draw}", birth_year, chunk)
     return persons, frame.height
+
+
+def _write_textbook_chunk(run: Run, process: Process, birth_year: int, chunk: int, persons: int, partial: Path) -> tuple[int, int]:
+    rng = stream(run.seed, 0, birth_year, chunk)
+    cohort = Cohort.found(process, birth_year, np.arange(chunk * CHUNK, chunk * CHUNK + persons), rng)
+    lived = []
+    for year in range(cohort.year + 1, min(run.last_year, birth_year + process.last_age) + 1):
+        lived.append(cohort.live(year, rng))
+        if year in run.latent_years and year < birth_year + process.last_age:
+            _write(cohort.latent(), partial / "latent" / f"year={year}", birth_year, chunk)
+    rows = pl.concat(lived).filter(pl.col("year") >= run.first_year).sort("person_id", "year")
+    _write(panel_rows(rows), partial / "panel", birth_year, chunk)
+    if run.last_year < birth_year + process.last_age:
+        for draw in range(run.future_draws):
+            rows_ahead = cohort.copy().live(run.future_to or run.last_year, stream(run.seed, 2 + draw, birth_year, chunk))
+            _write(future_rows(rows_ahead), partial / "future" / f"draw={draw}", birth_year, chunk)
+    return persons, rows.height
 
 
 def _stays(life: Life, year: int) -> Bools:
@@ -256,10 +284,11 @@ def _write_macro(run: Run, partial: Path) -> None:
 
 
 def _describe(run: Run, persons: int, rows: int) -> dict[str, object]:
+    name = "full" if run.process is None else run.process.name
     return {
-        "register_id": f"saga-register-{run.seed}-{persons}",
+        "register_id": f"saga-{'register' if run.process is None else name}-{run.seed}-{persons}",
         "format_version": FORMAT_VERSION,
-        "process": "full",
+        "process": name,
         "persons": persons,
         "rows": rows,
         "seed": run.seed,
@@ -271,7 +300,7 @@ def _describe(run: Run, persons: int, rows: int) -> dict[str, object]:
         "future_draws": run.future_draws,
         "future_prices": PRICE_YEAR,
         "versions": {"numpy": np.__version__, "polars": pl.__version__},
-        "parameters": asdict(run.parameters),
+        "parameters": asdict(run.parameters if run.process is None else run.process),
     }
 
 
