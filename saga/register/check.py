@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 
 from saga.errors import UsageError
-from saga.register import dynamics, levels
+from saga.register import births, dynamics, levels
 from saga.register.estimates import Estimate
 from saga.register.levels import Measured
 from saga.register.people import People, read_people
@@ -29,6 +29,10 @@ MEASURES: dict[str, Callable[[People], Measured]] = {
     "premium": levels.premia,
     "sign": dynamics.signs,
     "grid": dynamics.recalled,
+    "childless": births.childless,
+    "first_birth": births.age_at_first,
+    "child_penalty": births.penalty,
+    "lifetime": levels.lifetime,
 }
 SCHEMA = {
     "key": pl.String, "topic": pl.String, "concept": pl.String, "population": pl.String, "statistic": pl.String,

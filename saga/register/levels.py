@@ -168,3 +168,30 @@ def premia(people: People) -> Measured:
     if {1992, 2001} <= set(people.years):
         yield "premium.university_rise", log_premium(2001, long, upper) - log_premium(1992, long, upper)
         yield "premium.gymnasium_flat", log_premium(2001, upper, compulsory) - log_premium(1992, upper, compulsory)
+
+
+def lifetime(people: People) -> Measured:
+    """How much more equal earnings are over thirty years than in one."""
+    total, yearly = lifetimes(people)
+    if total is not None:
+
+        def dispersion(sample: Sample) -> Estimate:
+            return smooth(lambda v: float(np.sqrt(v[0]) / v[1]), sample.variance(), sample.mean())
+
+        annual = [dispersion(people.sample(year, np.isfinite(total))) for year in yearly]
+        yield (
+            "lifetime.dispersion",
+            smooth(lambda v: float(1.0 - v[0] / v[1:].mean()), dispersion(people.sample(total, np.isfinite(total))), *annual),
+        )
+
+
+def lifetimes(people: People) -> tuple[NDArray[np.float64] | None, list[NDArray[np.float64]]]:
+    """Real labour earnings added up over 25-54 (n,), born 1965-68 and there each year (else NaN), and those of each age (n,)."""
+    if not set(range(1990, 2023)) <= set(people.years):
+        return None, []
+    ages = [np.full(len(people), np.nan) for _ in range(25, 55)]
+    for born in range(1965, 1969):
+        cohort = people.born == born
+        for k, year in enumerate(range(born + 25, born + 55)):
+            ages[k][cohort] = people.real(year)[cohort]
+    return np.sum(ages, axis=0), ages

@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
@@ -36,13 +36,14 @@ T = TypeVar("T", bound=np.generic)
 
 @dataclass
 class People:
-    """Persons (n,) and their years (n, T), `years[t]` the calendar year of column t.
+    """Persons (n,) and their years (n, T), `years[t]` the calendar year of column t; `about` is the register's `register.json`.
 
     `earnings` labour earnings; `taxable` with taxable transfers and pensions; `employed` the share of the year in employment, paid leave
     counted; `full` a full-time full-year job without paid leave; `level` education (-1 unknown); `child` age group of the youngest child at
     home (0 none, 1 born this year ... 4, -1 unknown); `present` on 31 December.
     """
 
+    about: dict[str, Any]
     years: range
     born: NDArray[np.int16]
     female: Bools
@@ -91,10 +92,10 @@ class People:
         return Sample(values[who].astype(np.float64), who, len(self))
 
 
-def about(directory: Path) -> dict[str, object]:
+def about(directory: Path) -> dict[str, Any]:
     """The content of `register.json`."""
     try:
-        described: dict[str, object] = json.loads((directory / "register.json").read_text())
+        described: dict[str, Any] = json.loads((directory / "register.json").read_text())
     except (OSError, ValueError):
         fix = "Give a directory that `saga register generate` wrote."
         raise InputError(
@@ -105,19 +106,19 @@ def about(directory: Path) -> dict[str, object]:
 
 def read_people(directory: Path) -> People:
     """The whole register at `directory` (1990-2022 or part of it); 14 bytes a person and year in memory."""
-    first, last = about(directory)["years"]  # type: ignore[misc]
-    years = range(first, last + 1)  # type: ignore[has-type]
+    described = about(directory)
+    years = range(described["years"][0], described["years"][1] + 1)
     files = sorted((directory / "panel").glob("birth_year=*/*.parquet"))
-    parts = [_read(file, years) for file in files]
+    parts = [_read(file, described, years) for file in files]
     if not parts:
         raise InputError(
             f"{directory} holds no panel", [Problem("no-register", "panel/ has no Parquet file", "Generate the register anew.")]
         )
-    joined = {f.name: np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(People) if f.name != "years"}
-    return People(years=years, **joined)
+    joined = {f.name: np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(People)[2:]}
+    return People(described, years, **joined)
 
 
-def _read(file: Path, years: range) -> People:
+def _read(file: Path, described: dict[str, Any], years: range) -> People:
     frame = pl.read_parquet(file, columns=[*_COLUMNS, "youngest_child"], hive_partitioning=False).select(
         pl.col("person_id").rle_id().alias("who"),
         (pl.col("year") - years.start).alias("t"),
@@ -148,6 +149,7 @@ def _read(file: Path, years: range) -> People:
     earnings, leave, weeks = (spread(name, np.float32(np.nan)) for name in ("earnings", "leave", "weeks"))
     full = spread("full", np.bool_(False)) & (weeks >= FULL_YEAR) & (leave == 0)
     return People(
+        about=described,
         years=years,
         born=frame["born"].to_numpy()[heads],
         female=frame["female"].to_numpy()[heads],

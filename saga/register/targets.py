@@ -511,23 +511,13 @@ def _recalled() -> Iterator[Target]:
         low=0.35,
         high=0.40,
     )
-    for key, group, value, source_ in (
-        ("mothers", "mothers", 0.26, "Kleven et al. (2019), Sweden, recalled"),
-        ("gap15", "mothers' less fathers'", 0.32, "Angelov et al. (2016), recalled"),
+    concept = "real labour earnings, zeros counted: event study with age and year dummies, the year before the first birth as base"
+    for key, statistic, value, origin in (
+        ("mothers", "mothers' loss relative to fathers', mean of 5-10 years after", 0.26, "Kleven et al. (2019), Sweden, recalled"),
+        ("gap15", "mothers' loss relative to fathers', 15 years after", 0.32, "Angelov et al. (2016), within couples, recalled"),
     ):
-        yield Target(
-            f"child_penalty.{key}",
-            "Children",
-            "real labour earnings relative to the childless of the same sex, age and year, zeros counted; the year "
-            "before the birth is the base",
-            f"{group}, first birth at 22-40",
-            "loss 10-15 years after the first birth",
-            "share",
-            source_,
-            "M",
-            False,
-            value,
-        )
+        who = "parents, first birth at 20-45"
+        yield Target(f"child_penalty.{key}", "Children", concept, who, statistic, "share", origin, "M", False, value)
     for year, value in ((1991, 26.0), (2020, 29.5)):
         yield Target(
             f"first_birth.{year}",
