@@ -162,12 +162,16 @@ def register_generate(
 def register_check(
     register: Annotated[Path, typer.Argument(metavar="DIR", help="A register that `saga register generate` wrote.")],
     only: Annotated[list[str] | None, typer.Option(help="Only these targets, by key or beginning of it: level.women. Repeatable.")] = None,
+    sample: Annotated[Literal["all", "paper"], typer.Option(help="paper: also the figures of the paper's selected sample.")] = "all",
+    markdown: Annotated[Path | None, typer.Option(help="Write the table as Markdown.")] = None,
     as_json: Json = False,
 ) -> None:
     """Hold a register against published figures for Sweden: exit 1 if an enforced target lies outside its band."""
-    from saga.register.check import as_text, check_register, passed
+    from saga.register.check import as_markdown, as_text, check_register, passed
 
-    table = check_register(register, only=only or ())
+    table = check_register(register, only=only or (), paper=sample == "paper", described=as_json)
+    if markdown is not None:
+        markdown.write_text(as_markdown(table), encoding="utf-8")
     good = passed(table)
     console.result(as_text(table), {"register": register, "passed": good, "targets": table.to_dicts()}, as_json=as_json)
     if not good:
@@ -260,7 +264,7 @@ def evaluate(
     bundle: BundleArgument,
     panel: PanelOption,
     out: Annotated[Path, typer.Option(help="Directory for metrics.parquet and the tables.")],
-    baselines: Annotated[str, typer.Option(help="'all', or names such as carry,groupq.")] = "all",
+    baselines: Annotated[str, typer.Option(help="'all', or names: carry, groupq; on a generated register also clairvoyant.")] = "all",
     horizons: Horizons = "1,5,10,20",
     paths: PathsOption = 200,
     persons: Annotated[int | None, typer.Option(min=1, help="Judge at most so many test persons.")] = None,
@@ -274,10 +278,9 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Score a bundle and the baselines on the persons that neither training nor calibration has seen."""
-    from evaluation.baselines import BASELINES
     from evaluation.contest import evaluate as contest
 
-    chosen = tuple(BASELINES) if baselines == "all" else tuple(name.strip() for name in baselines.split(","))
+    chosen = tuple(name.strip() for name in baselines.split(","))
     ahead = options.parse_horizons(horizons)
     people = _read(panel, mapping, prices, on_error, rejected)
     with console.progress("Scoring", quiet=as_json) as progress:
@@ -293,6 +296,7 @@ def evaluate(
             workers=threads or os.cpu_count() or 1,
             progress=None if progress is None else lambda step, done, total: progress(done, total, step),
             futures=panel if (panel / "future").is_dir() else None,
+            register=panel if (panel / "register.json").is_file() else None,
         )
     if not as_json:
         _show_metrics(metrics)

@@ -24,14 +24,12 @@ LONG_RUN = range(5, 11)
 def childless(people: People) -> Measured:
     """Shares without a child by cohort. The panel sees no births before its first year, so the cohorts' lives are simulated again.
 
-    Nothing is yielded for a register of another process, or where this version's parameters are not those of the register.
+    Nothing is yielded where this version has other parameters than made the register.
     """
     about = people.about
     try:
         parameters = TypeAdapter(Parameters).validate_python(about["parameters"])
     except ValidationError:
-        return
-    if about.get("process") != "full":
         return
     for group, cohorts in CHILDLESS.items():
         for born, age, _ in cohorts:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from math import isfinite
 from pathlib import Path
 
 import polars as pl
 
 from saga.errors import UsageError
-from saga.register import births, dynamics, levels
+from saga.register import births, dynamics, levels, linear
+from saga.register.described import describe
 from saga.register.estimates import Estimate
 from saga.register.levels import Measured
 from saga.register.people import People, read_people
-from saga.register.targets import Target, targets
+from saga.register.targets import PAPER, Target, targets
 
 # The measure that yields the keys with a given first word.
 MEASURES: dict[str, Callable[[People], Measured]] = {
@@ -33,6 +35,8 @@ MEASURES: dict[str, Callable[[People], Measured]] = {
     "first_birth": births.age_at_first,
     "child_penalty": births.penalty,
     "lifetime": levels.lifetime,
+    "ar1": linear.against_linear,
+    "paper": levels.paper_sample,
 }
 SCHEMA = {
     "key": pl.String, "topic": pl.String, "concept": pl.String, "population": pl.String, "statistic": pl.String,
@@ -40,27 +44,37 @@ SCHEMA = {
     "holds": pl.Boolean, "enforced": pl.Boolean, "verdict": pl.String, "mark": pl.String, "source": pl.String,
 }  # fmt: skip
 
+AIMED = pl.col("source").ne("") | pl.col("key").str.starts_with("ar1.")  # the rows that are printed: without those that only describe
 
-def check_register(directory: Path, *, only: Sequence[str] = ()) -> pl.DataFrame:
+
+def check_register(directory: Path, *, only: Sequence[str] = (), paper: bool = False, described: bool = False) -> pl.DataFrame:
     """The table of a register: columns of `SCHEMA`, one row a target, in the order of the table of targets.
 
-    `only` keeps the targets whose key is, or begins with, one of the given words (`level.women`). `holds` says whether the
-    value lies in the band (null without band or value); `verdict` is inside or outside for enforced targets, unmeasured where
-    the register does not cover the years or ages, and reported for all others. Raises InputError where `directory` is no
-    generated register, UsageError where `only` matches no target.
+    `only` keeps the targets whose key is, or begins with, one of the given words (`level.women`); `paper` adds the SAGA paper's
+    selected sample, `described` the rows without target. `holds` says whether the value lies in the band (null without band or value);
+    `verdict` is inside or outside for enforced targets, unmeasured where the register does not cover the years or ages, and
+    reported for all others. Raises InputError where `directory` is no full register, UsageError where `only` matches no target.
     """
-    chosen = [t for t in targets() if not only or any(t.key == word or t.key.startswith(f"{word}.") for word in only)]
+    chosen = [t for t in targets() if _asked(t.key, only) and (paper or t.topic != PAPER)]
     if not chosen:
         words = ", ".join(dict.fromkeys(t.key.split(".")[0] for t in targets()))
         raise UsageError(f"No target begins with {', '.join(only)}; their first words are {words}")
     people = read_people(directory)
     measures = dict.fromkeys(MEASURES[word] for word in dict.fromkeys(t.key.split(".")[0] for t in chosen) if word in MEASURES)
     found = {key: estimate for measure in measures for key, estimate in measure(people)}
-    return pl.DataFrame([judge(target, found.get(target.key)) for target in chosen], schema=SCHEMA, orient="row")
+    rows = [judge(target, found.get(target.key)) for target in chosen]
+    if described:
+        rows += [judge(target, estimate) for target, estimate in describe(people)]
+    return pl.DataFrame(rows, schema=SCHEMA, orient="row")
+
+
+def _asked(key: str, only: Sequence[str]) -> bool:
+    return not only or any(key == word or key.startswith(f"{word}.") for word in only)
 
 
 def judge(target: Target, estimate: Estimate | None) -> tuple[object, ...]:
-    """The row of a target."""
+    """The row of a target; an estimate that is not a number (of nobody) counts as none."""
+    estimate = estimate if estimate and isfinite(estimate.value) and isfinite(estimate.se) else None
     low, high = target.band(estimate.se if estimate else 0.0)
     holds = None
     if estimate is not None and (low, high) != (None, None):
@@ -79,14 +93,40 @@ def passed(table: pl.DataFrame) -> bool:
 def as_text(table: pl.DataFrame) -> str:
     """The table for a terminal, topic by topic, and the count of verdicts."""
     lines = []
-    for (topic,), part in table.group_by(["topic"], maintain_order=True):
+    for (topic,), part in table.filter(AIMED).group_by(["topic"], maintain_order=True):
         lines += [f"{topic}", f"  {'key':<36}{'target':>12}{'from':>12}{'to':>12}{'value':>12}{'s.e.':>10}  verdict"]
         for row in part.iter_rows(named=True):
             cells = "".join(f"{number(row[name]):>12}" for name in ("target", "low", "high", "value"))
             lines.append(f"  {row['key']:<36}{cells}{number(row['se']):>10}  {row['verdict']}")
         lines.append("")
+    return "\n".join([*lines, tally(table)])
+
+
+def tally(table: pl.DataFrame) -> str:
+    """How many enforced targets got which verdict."""
     counts = Counter(table.filter("enforced")["verdict"].to_list())
-    return "\n".join([*lines, f"Of the enforced targets: {', '.join(f'{n} {verdict}' for verdict, n in counts.most_common())}."])
+    return f"{counts.total()} enforced targets: {', '.join(f'{n} {verdict}' for verdict, n in counts.most_common()) or 'none asked for'}."
+
+
+def as_markdown(table: pl.DataFrame) -> str:
+    """The same table as Markdown, with what each row is of and where its target is from."""
+    lines = [
+        "| target | population | statistic | aim | band | value | s.e. | verdict | mark | source |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in table.filter(AIMED).iter_rows(named=True):
+        band = f"{number(row['low'])} to {number(row['high'])}"
+        what = (
+            f"`{row['key']}`",
+            row["population"],
+            row["statistic"],
+            number(row["target"]),
+            band,
+            number(row["value"]),
+            number(row["se"]),
+        )
+        lines.append(f"| {' | '.join((*what, row['verdict'], row['mark'] or '-', row['source'] or '-'))} |")
+    return "\n".join([*lines, ""])
 
 
 def number(value: float | None) -> str:

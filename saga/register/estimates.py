@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,26 +44,38 @@ class Estimate:
 
 
 def smooth(function: Callable[[Floats], float], *parts: Estimate) -> Estimate:
-    """A smooth function of estimates, its influence by the chain rule (central differences)."""
+    """A smooth function of estimates, its influence by the chain rule (central differences); NaN if a part is."""
     values = np.array([part.value for part in parts])
     total = np.zeros_like(parts[0].influence)
-    for k, part in enumerate(parts):
-        step = 1e-5 * max(abs(values[k]), 1e-3)
-        up, down = values.copy(), values.copy()
-        up[k] += step
-        down[k] -= step
-        total += (function(up) - function(down)) / (2.0 * step) * part.influence
-    together = np.count_nonzero(np.any([part.influence != 0 for part in parts], axis=0))
-    return Estimate(float(function(values)), total, max([int(together), *(part.n for part in parts)]))
+    together = int(np.count_nonzero(np.any([part.influence != 0 for part in parts], axis=0)))
+    n = max([together, *(part.n for part in parts)])
+    if not np.isfinite(values).all():
+        return Estimate(float("nan"), total, n)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        for k, part in enumerate(parts):
+            step = 1e-5 * max(abs(values[k]), 1e-3)
+            up, down = values.copy(), values.copy()
+            up[k] += step
+            down[k] -= step
+            total += (function(up) - function(down)) / (2.0 * step) * part.influence
+        return Estimate(float(function(values)), total, n)
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Observations `values` (m,) of the persons `person` (m,), numbered 0 to `persons` - 1; a person may occur more than once."""
+    """Observations `values` (m,) of the persons `person` (m,), numbered 0 to `persons` - 1; a person may occur more than once.
+
+    Statistics of fewer than two observations are NaN.
+    """
 
     values: Floats
     person: Ints
     persons: int
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is too little to measure."""
+        return len(self.values) < 2
 
     def where(self, mask: NDArray[np.bool_]) -> Sample:
         """The observations at `mask`."""
@@ -70,25 +83,29 @@ class Sample:
 
     def estimate(self, value: float, effect: Floats) -> Estimate:
         """The estimate with `value` and effect of each observation `effect` (m,), relative to one over m."""
+        if self.empty:
+            return Estimate(float("nan"), np.zeros(self.persons), len(effect))
         centred = (effect - effect.mean()) / len(effect)
         influence = np.bincount(self.person, centred, self.persons).astype(np.float64)
         return Estimate(value, influence, int(np.count_nonzero(np.bincount(self.person, minlength=self.persons))))
 
     def mean(self) -> Estimate:
         """Mean."""
-        return self.estimate(float(self.values.mean()), self.values)
+        return self.estimate(_mean(self.values), self.values)
 
     def share(self, mask: NDArray[np.bool_]) -> Estimate:
         """Share of the observations at `mask`."""
-        return self.estimate(float(mask.mean()), mask.astype(np.float64))
+        return self.estimate(_mean(mask), mask.astype(np.float64))
 
     def variance(self) -> Estimate:
         """Variance."""
-        square = (self.values - self.values.mean()) ** 2
-        return self.estimate(float(square.mean()), square)
+        square = (self.values - _mean(self.values)) ** 2
+        return self.estimate(_mean(square), square)
 
     def quantiles(self, shares: Sequence[float]) -> list[Estimate]:
         """Quantiles, with the influence (p - 1{x <= q}) / f(q) and the density f from Woodruff's interval."""
+        if self.empty:
+            return [self.mean() for _ in shares]
         p = np.asarray(shares)
         width = np.sqrt(p * (1.0 - p) / len(self.values))
         ends = np.concatenate([p, np.clip(p - width, 0.0, 1.0), np.clip(p + width, 0.0, 1.0)])
@@ -102,12 +119,16 @@ class Sample:
         Influence: the value censored at the two quantiles, over the width.
         """
         ordered = np.sort(self.values)
-        first, last = round(low * len(ordered)), round(high * len(ordered))
+        if self.empty:
+            return self.mean()
+        first, last = round(low * len(ordered)), max(round(high * len(ordered)), 1)
         ends = ordered[min(first, len(ordered) - 1)], ordered[max(last - 1, 0)]
         return self.estimate(float(ordered[first:last].mean()), np.clip(self.values, *ends) / (high - low))
 
     def gini(self) -> Estimate:
         """Gini coefficient of non-negative values, zeros counted (influence: Cowell and Flachaire 2007)."""
+        if self.empty or not self.values.any():
+            return Estimate(float("nan"), np.zeros(self.persons), len(self.values))
         order = np.argsort(self.values, kind="stable")
         x, n = self.values[order], len(order)
         mean, rank = x.mean(), np.arange(1, n + 1) / n
@@ -129,6 +150,10 @@ class Sample:
     def crow_siddiqui(self) -> Estimate:
         """Excess Crow-Siddiqui kurtosis: (P97.5 - P2.5) / (P75 - P25) - 2.91, 0 for a normal distribution."""
         return smooth(lambda q: float((q[3] - q[0]) / (q[2] - q[1]) - 2.91), *self.quantiles((0.025, 0.25, 0.75, 0.975)))
+
+
+def _mean(values: NDArray[Any]) -> float:
+    return float(values.mean()) if len(values) else float("nan")
 
 
 def correlation(x: Floats, y: Sequence[Estimate]) -> Estimate:

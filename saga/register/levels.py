@@ -195,3 +195,11 @@ def lifetimes(people: People) -> tuple[NDArray[np.float64] | None, list[NDArray[
         for k, year in enumerate(range(born + 25, born + 55)):
             ages[k][cohort] = people.real(year)[cohort]
     return np.sum(ages, axis=0), ages
+
+
+def paper_sample(people: People) -> Measured:
+    """Zero share and length of the lives that the SAGA paper's selection keeps."""
+    selected = people.selected & (people.born >= 1960) & (people.born <= 1990)
+    sample = pooled(people, [(people.earnings[:, people.column(year)], selected & people.aged(year, 16, 64)) for year in people.years])
+    yield "paper.zeros", sample.share(sample.values == 0)
+    yield "paper.years", people.sample(people.present.sum(axis=1).astype(np.float32), selected).mean()

@@ -21,13 +21,15 @@ from saga.register.estimates import Sample
 from saga.schema import EDUCATION_LEVELS
 
 FLOOR = 24_150.0  # half a price base amount of 2022: changes and log earnings are those above it (SEK of 2022)
+MOST = 1_000_000  # persons held in memory: of a larger register every second, third ... person is measured
+WINDOW = 10  # years of the SAGA paper's conditioning window
 FULL_YEAR = 0.98  # of the weeks
 REPLACEMENT = 0.8  # sickness and parental pay relative to pay
 CEILING = 10.0  # price base amounts a year: the pay that benefits replace at most
 _LEAVE = ("sickness_benefit", "parental_benefit")
 _TAXABLE = ("earnings", *_LEAVE, "unemployment_benefit", "disability_pension", "pension_income")
 _CHILD = {"none": 0, "infant": 1, "preschool": 2, "school": 3, "teen": 4}
-_COLUMNS = ("person_id", "year", "birth_year", "sex", "birth_region", *_TAXABLE, "employment_rate", "full_time", "education_level")
+_COLUMNS = ("year", "birth_year", "sex", "birth_region", *_TAXABLE, "employment_rate", "full_time", "education_level")
 
 Bools = NDArray[np.bool_]
 Singles = NDArray[np.float32]
@@ -82,6 +84,18 @@ class People:
         real = self.earnings / np.array([CPI[year] for year in self.years], np.float32)
         return np.asarray(np.log(np.where(real > FLOOR, real, np.float32(np.nan))))
 
+    @cached_property
+    def selected(self) -> Bools:
+        """The SAGA paper's selection (n,): some ten years that end at 26-54 with rows (gaps up to two years) and five positive ones."""
+        keep = np.zeros(len(self), bool)
+        for year in self.years[WINDOW - 1 :]:
+            last = self.column(year)
+            there = self.present[:, last - WINDOW + 1 : last + 1]
+            gap = there[:, :-2] | there[:, 1:-1] | there[:, 2:]  # of any three years in a row there is one
+            positive = (self.earnings[:, last - WINDOW + 1 : last + 1] > 0).sum(axis=1)
+            keep |= self.aged(year, 26, 54) & there[:, 0] & gap.all(axis=1) & (positive >= 5)
+        return keep
+
     def group(self, name: str) -> Bools:
         """all, women or men (n,)."""
         return {"all": np.ones(len(self), bool), "women": self.female, "men": ~self.female}[name]
@@ -93,23 +107,27 @@ class People:
 
 
 def about(directory: Path) -> dict[str, Any]:
-    """The content of `register.json`."""
+    """The content of the `register.json` of a full register; InputError where there is none."""
     try:
         described: dict[str, Any] = json.loads((directory / "register.json").read_text())
     except (OSError, ValueError):
-        fix = "Give a directory that `saga register generate` wrote."
-        raise InputError(
-            f"{directory} is no generated register", [Problem("no-register", "register.json is missing or unreadable", fix)]
-        ) from None
+        described = {}
+    if described.get("process") != "full":
+        fix = "Give a directory that `saga register generate` wrote, with the process full."
+        raise InputError(f"{directory} cannot be checked", [Problem("no-register", "there is no register.json of a full register", fix)])
     return described
 
 
 def read_people(directory: Path) -> People:
-    """The whole register at `directory` (1990-2022 or part of it); 14 bytes a person and year in memory."""
+    """The register at `directory` (14 bytes a person and year in memory), every k-th person where there are more than `MOST`.
+
+    Raises InputError where there is no register of the process `full`.
+    """
     described = about(directory)
+    every = -(-described["persons"] // MOST)
     years = range(described["years"][0], described["years"][1] + 1)
     files = sorted((directory / "panel").glob("birth_year=*/*.parquet"))
-    parts = [_read(file, described, years) for file in files]
+    parts = [_read(file, described, years, every) for file in files]
     if not parts:
         raise InputError(
             f"{directory} holds no panel", [Problem("no-register", "panel/ has no Parquet file", "Generate the register anew.")]
@@ -118,22 +136,27 @@ def read_people(directory: Path) -> People:
     return People(described, years, **joined)
 
 
-def _read(file: Path, described: dict[str, Any], years: range) -> People:
-    frame = pl.read_parquet(file, columns=[*_COLUMNS, "youngest_child"], hive_partitioning=False).select(
-        pl.col("person_id").rle_id().alias("who"),
-        (pl.col("year") - years.start).alias("t"),
-        pl.col("birth_year").cast(pl.Int16).alias("born"),
-        (pl.col("sex") == "female").alias("female"),
-        (pl.col("birth_region") != "sweden").alias("foreign"),
-        pl.col("earnings").cast(pl.Float32),
-        pl.col("earnings").add(pl.sum_horizontal(pl.col(*_TAXABLE[1:]))).cast(pl.Float32).alias("taxable"),
-        pl.sum_horizontal(pl.col(*_LEAVE)).cast(pl.Float32).alias("leave"),
-        pl.col("employment_rate").cast(pl.Float32).alias("weeks"),
-        (pl.col("full_time") == 1).fill_null(False).alias("full"),
-        pl.col("education_level")
-        .replace_strict(EDUCATION_LEVELS, range(len(EDUCATION_LEVELS)), default=-1, return_dtype=pl.Int8)
-        .alias("level"),
-        pl.col("youngest_child").replace_strict(list(_CHILD), list(_CHILD.values()), default=-1, return_dtype=pl.Int8).alias("child"),
+def _read(file: Path, described: dict[str, Any], years: range, every: int) -> People:
+    rows = pl.scan_parquet(file, hive_partitioning=False).select(*_COLUMNS, "youngest_child", who=pl.col("person_id").rle_id())
+    frame = (
+        rows.filter(pl.col("who") % every == 0)
+        .select(
+            pl.col("who") // every,
+            (pl.col("year") - years.start).alias("t"),
+            pl.col("birth_year").cast(pl.Int16).alias("born"),
+            (pl.col("sex") == "female").alias("female"),
+            (pl.col("birth_region") != "sweden").alias("foreign"),
+            pl.col("earnings").cast(pl.Float32),
+            pl.col("earnings").add(pl.sum_horizontal(pl.col(*_TAXABLE[1:]))).cast(pl.Float32).alias("taxable"),
+            pl.sum_horizontal(pl.col(*_LEAVE)).cast(pl.Float32).alias("leave"),
+            pl.col("employment_rate").cast(pl.Float32).alias("weeks"),
+            (pl.col("full_time") == 1).fill_null(False).alias("full"),
+            pl.col("education_level")
+            .replace_strict(EDUCATION_LEVELS, range(len(EDUCATION_LEVELS)), default=-1, return_dtype=pl.Int8)
+            .alias("level"),
+            pl.col("youngest_child").replace_strict(list(_CHILD), list(_CHILD.values()), default=-1, return_dtype=pl.Int8).alias("child"),
+        )
+        .collect()
     )
     who, t = frame["who"].to_numpy(), frame["t"].to_numpy()
     heads = np.flatnonzero(np.diff(who, prepend=-1))
