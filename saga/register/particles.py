@@ -25,7 +25,7 @@ from saga.schema import MAX_AGE
 Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]
 
-RADIUS = 4.5  # of the disc of particles, in prior standard deviations: 4e-5 of the prior lies outside
+RADIUS = 5.0  # of the disc of particles, in prior standard deviations: 4e-6 of the prior lies outside
 REACH = 5.5  # of the grid, in the largest standard deviation that z ever has
 PHASES = 256  # an observation is placed on the grid to 1/256 of its spacing: an error of 0.0001 log points
 FINEST = 0.02  # no finer grid than this: noise of a smaller sd is filtered as if it had this one
