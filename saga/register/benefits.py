@@ -99,12 +99,14 @@ def _parental(macro: MacroYear, activity: Activity, usual: Floats, working: Bool
 
 
 def _unemployment(life: Life, macro: MacroYear, activity: Activity, usual: Floats) -> Floats:
-    """Insurance for members with work behind them, the basic amount for others; ends with very long unemployment."""
+    """Insurance for members with work behind them: 80 % of pay at first, less after a year; the basic amount for others with work
+    behind them; nothing after very long unemployment."""
     daily = np.interp(macro.year, (1990, 1997, 2001, 2002, 2014, 2015, 2019, 2020), (495, 580, 580, 680, 680, 910, 910, 1200))
     daily *= max(macro.prices, 1.0) if macro.year > LAST_HISTORY else 1.0
-    full = np.minimum((0.9 if macro.year < 1993 else 0.8) * usual / 260.0, daily)
-    entitled = (life.experience > 0.7) & (life.duration < 6) & (activity.was != STUDENT)
-    paid = np.where(life.insured, full, 0.35 * daily) * 5.0 * np.maximum(activity.unemployed - 1.0, 0.0)
+    rate = (0.9 if macro.year < 1993 else 0.8) * np.where(life.duration > 1, 0.75, 1.0)
+    full = np.minimum(rate * usual / 260.0, daily)
+    entitled = (life.experience > 0.7) & (life.duration < 5) & (activity.was != STUDENT)
+    paid = np.where(life.insured, full, 0.28 * daily) * 5.0 * np.maximum(activity.unemployed - 1.0, 0.0)
     return np.where(entitled, paid, 0.0)
 
 

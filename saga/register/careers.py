@@ -77,8 +77,8 @@ def work_year(
     hired = np.flatnonzero(year.hired)
     _start_job(life, hired, macro.year, employers, rng)
     _change_job(life, employed, macro, age, year, employers, rng, p)
-    _odd_jobs(life, here, age, year, rng)
-    _hours(life, age, year, births, rng, p)
+    _odd_jobs(life, here, age, year, rng, p)
+    _hours(life, macro.year, age, year, births, rng, p)
     _absences(life, macro.year, age, births, year, rng, p)
     return year
 
@@ -89,7 +89,7 @@ def loss_rate(life: Life, who: Ints, macro: MacroYear, age: int, p: CareerParame
     young = p.loss_young if age < 25 else 1.15 if age < 30 else 1.0 if age < 58 else 1.15
     tenure = 0.55 + 1.5 * np.exp(-life.tenure[who] / 3.0)
     sensitivity = p.cycle_by_industry * (INDUSTRY_CYCLE[life.industry[who]] - 1.0)
-    cycle = np.exp(30.0 * rise * sensitivity) * (1.0 + 0.35 * sensitivity)
+    cycle = np.exp(38.0 * rise * sensitivity) * (1.0 + 0.35 * sensitivity)
     foreign = np.where(life.region[who] > 1, p.loss_foreign * (1.0 + p.cycle_foreign * max(rise, 0.0)), 1.0)
     person = np.exp(-0.22 * life.ability[who] - 0.12 * life.attachment[who] - 0.035)
     rate = macro.job_loss * young * tenure * cycle * foreign * person
@@ -100,7 +100,7 @@ def loss_rate(life: Life, who: Ints, macro: MacroYear, age: int, p: CareerParame
 def finding_hazard(life: Life, who: Ints, macro: MacroYear, age: int, p: CareerParameters) -> Floats:
     """Continuous-time hazard of finding work (a year), falling with the time already spent without it."""
     base = -np.log1p(-macro.job_finding)
-    by_age = 1.15 if age < 30 else 1.0 if age < 50 else 0.75 if age < 57 else 0.45
+    by_age = 0.7 if age < 20 else 1.15 if age < 30 else 1.0 if age < 50 else 0.75 if age < 57 else 0.45
     settled = np.clip((macro.year - life.entry[who]) / 10.0, 0.0, 1.0)
     origin = np.asarray(p.finding_by_region)[life.region[who]]
     origin = origin + (np.minimum(origin + 0.3, 1.0) - origin) * settled
@@ -121,7 +121,7 @@ def disability_rate(life: Life, who: Ints, year: int, age: int, p: CareerParamet
 
 def retirement_rate(year: int, age: int, p: CareerParameters) -> float:
     """Early exit into retirement at 55-64, commoner in the 1990s and rarer after 2010."""
-    era = np.interp(year, (1990, 1994, 1998, 2010, 2020), (1.1, 1.6, 1.4, 0.95, 0.75))
+    era = np.interp(year, (1990, 1994, 1998, 2010, 2020), (1.1, 1.6, 1.4, 0.55, 0.45))
     return p.retirement[age - 55] * float(era) if age >= 55 else 0.0
 
 
@@ -211,7 +211,8 @@ def _outside_year(
     duration = np.exp(-p.outside_duration * np.minimum(life.duration[who] - 1, 6))
     infant = np.where(life.female[who] & (life.youngest_age(macro.year)[who] < 2), 0.4, 1.0)
     pull = np.exp(0.6 * life.attachment[who] - 0.15) * (1.3 if age < 30 else 1.0 if age < 55 else 0.4) * infant
-    work = p.outside_finding * level * duration * pull * macro.job_finding / 0.6
+    era = 1.0 + p.activation * np.clip((macro.year - 2006) / 6.0, 0.0, 1.0)
+    work = era * p.outside_finding * level * duration * pull * macro.job_finding / 0.6
     seek = 0.12 * np.exp(0.4 * life.attachment[who]) * infant * (1.3 if age < 30 else 1.0 if age < 55 else 0.3)
     sick = 1.5 * disability_rate(life, who, macro.year, age, p)
     event = _competing(u[0], np.minimum(work, 0.6), np.minimum(seek, 0.3), np.minimum(sick, 0.1), retirement_rate(macro.year, age, p) * 2.0)
@@ -262,7 +263,7 @@ def _change_job(
     moves = u[0] < rate * (0.6 + 0.9 * np.exp(-life.tenure[who] / 3.0))
     movers = who[moves]
     _start_job(life, movers, macro.year, employers, rng)
-    life.shock[movers] += 0.025 + 0.07 * e[moves]
+    life.shock[movers] += 0.025 + p.job_change_sd * e[moves]
     out.employers[movers] += 1
     rank = np.exp(0.9 * life.ability[who] - 0.4) * np.array([0.35, 0.8, 1.2, 1.8])[life.level[who]]
     rises = (u[1] < p.promotion * rank) & (life.experience[who] > 6) & ~IS_MANAGER[np.maximum(life.occupation[who], 0)] & (age < 58)
@@ -277,31 +278,32 @@ def _change_job(
     )
 
 
-def _odd_jobs(life: Life, here: Bools, age: int, out: Activity, rng: np.random.Generator) -> None:
+def _odd_jobs(life: Life, here: Bools, age: int, out: Activity, rng: np.random.Generator, p: CareerParameters) -> None:
     """Summer, extra and casual jobs of those without a regular one: students most, the disabled least."""
     idle = np.flatnonzero(here & (out.worked <= 0.0))
     u = rng.random((2, len(idle)))
-    share = np.array([0.0, 0.42, 0.68 if age >= 19 else 0.45 if age > 16 else 0.30, 0.18, 0.13, 0.24])[life.state[idle]]
+    school = 1.0 if age > 18 else 0.32 if age > 16 else 0.22
+    share = np.asarray(p.casual)[life.state[idle]] * np.where(life.state[idle] == STUDENT, school, p.casual_prime if 24 < age < 55 else 1.0)
     some = u[0] < share * np.exp(np.minimum(0.3 * life.attachment[idle], 0.4))
     works = idle[some]
-    weeks = np.where(life.state[works] == STUDENT, 7.0 if age >= 19 else 3.5, 4.0) * -np.log1p(-u[1][some])
+    weeks = np.where(life.state[works] == STUDENT, p.casual_weeks[0] * school, p.casual_weeks[1]) * -np.log1p(-u[1][some])
     out.worked[works] = np.minimum(weeks, 40.0)
     out.unemployed[works] = np.maximum(out.unemployed[works] - weeks, 0.0)
     out.employers[works] = 1
     out.odd[works] = True
 
 
-def _hours(life: Life, age: int, out: Activity, births: Births, rng: np.random.Generator, p: CareerParameters) -> None:
+def _hours(life: Life, year: int, age: int, out: Activity, births: Births, rng: np.random.Generator, p: CareerParameters) -> None:
     """Full or part time: chosen with a job, after a birth, and now and then; care of children and the trade matter."""
     u = rng.random((3, len(life)))
-    anew = out.hired | (u[0] < (0.12 if age < 32 else 0.05)) | (births.leave > 20)
-    part = np.where(life.female, p.part_time[1], p.part_time[0])
+    anew = out.hired | (u[0] < (0.10 if age < 32 else 0.035)) | (births.leave > 20)
+    part = np.where(life.female, p.part_time[1] * np.exp(p.part_time_fall * np.clip(2010 - year, 0, 25)), p.part_time[0])
     mother = life.female & (life.care > 0.01) & life.custody
     part = part + np.where(mother, p.part_time_mother * np.clip(life.care / p.care_first, 0.0, 1.2), 0.0)
     trade = np.where(life.occupation >= 0, PART_TIME_TRADE[np.maximum(life.occupation, 0)], False)
     part = part * np.where(trade, 1.5, 0.85) * np.exp(-0.30 * life.attachment - 0.15 * life.ability)
     part = part + (0.40 if age < 21 else 0.22 if age < 24 else 0.10 if age < 27 else 0.08 if age > 60 else 0.0)
-    hours = np.where(u[1] < np.minimum(part, 0.95), 0.45 + 0.45 * np.sqrt(u[2]), 1.0)
+    hours = np.where(u[1] < np.minimum(part, 0.95), 0.30 + 0.60 * np.sqrt(u[2]), 1.0)
     life.hours = np.where(anew, hours, life.hours)
 
 

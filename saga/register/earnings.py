@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from saga.register.careers import WEEKS, Activity
-from saga.register.economy import MacroYear
+from saga.register.economy import LAST_HISTORY, MacroYear
 from saga.register.family import Births
-from saga.register.life import EMPLOYED, STUDENT, Floats, Life
+from saga.register.life import EMPLOYED, Floats, Life
 from saga.register.parameters import CareerParameters
 from saga.register.structure import COUNTY_PREMIUM, INDUSTRY_PREMIUM, OCCUPATION_PREMIUM, Employers
 
@@ -20,11 +20,12 @@ def earn(
     age: int,
     activity: Activity,
     births: Births,
+    own: Floats,
     employers: Employers,
     rng: np.random.Generator,
     p: CareerParameters,
 ) -> Floats:
-    """Labour earnings of the year in nominal SEK (n,), and the state of pay for the next year (in place)."""
+    """Labour earnings of the year in nominal SEK (n,), and the state of pay for the next year (in place); `own`: log yield of own firms."""
     _shock(life, macro, age, activity, rng, p)
     _scar_and_care(life, activity, births, p)
     life.experience += activity.worked / WEEKS
@@ -32,15 +33,15 @@ def earn(
     u, e = rng.random(len(life)), rng.standard_normal(len(life))
     loud = u < p.loud_share
     transitory = np.where(loud, p.loud_sd * e - 0.5 * p.loud_sd**2, p.quiet_sd * e)
-    # Casual jobs pay little an hour and are part time.
-    casual = np.where(activity.odd, np.where(life.state == STUDENT, 0.55, 0.6), 1.0)
+    # Casual jobs pay a quarter less an hour.
+    casual = np.where(activity.odd, 0.75 * p.casual_hours, 1.0)
     hours = np.where(activity.odd, 1.0, life.hours * (1.0 - life.disability * (life.state == EMPLOYED)))
-    earnings = macro.wages * np.exp(life.pay + transitory) * casual * hours * activity.worked / WEEKS
+    earnings = macro.wages * np.exp(life.pay + own + transitory) * casual * hours * activity.worked / WEEKS
     return np.asarray(np.round(earnings / ROUND) * ROUND * life.resident, dtype=np.float64)
 
 
 def full_time_pay(life: Life, year: int, employers: Employers, p: CareerParameters) -> Floats:
-    """Log full-time yearly pay relative to the wage level (n,), the top stretched into a Pareto tail."""
+    """Log full-time yearly pay relative to the wage level (n,), the bottom held up by pay floors, the top stretched into a Pareto tail."""
     x = life.experience
     gain = np.asarray(p.experience_gain)[life.level]
     profile = gain * (1.0 - np.exp(-x / p.experience_years)) - p.late_decline * np.maximum(x - 28.0, 0.0)
@@ -48,7 +49,8 @@ def full_time_pay(life: Life, year: int, employers: Employers, p: CareerParamete
     origin = np.asarray(p.region_gap)[life.region] * np.where(
         life.entry > life.birth_year + 16, 1.0 + 0.6 * np.exp(-stay / p.region_assimilation), 0.5
     )
-    women = life.female * (p.women - p.women_trend * (2010 - year))
+    women = np.where(life.female, 0.5, -0.5) * (p.women - p.women_trend * (2010 - min(year, LAST_HISTORY)))
+    premium = np.asarray(p.education_premium)[life.level] - p.tertiary_rise * np.clip((2001 - year) / 9.0, 0.0, 1.0) * (life.level > 1)
     has_job = life.occupation >= 0
     job = np.where(
         has_job,
@@ -56,20 +58,22 @@ def full_time_pay(life: Life, year: int, employers: Employers, p: CareerParamete
         -0.15,
     )
     deviation = (
-        np.asarray(p.education_premium)[life.level]
+        premium
         + profile
         + women
         + origin
         + job
         + p.job_premia * COUNTY_PREMIUM[life.county]
-        + p.ability_sd * life.ability
+        + np.where(life.female, p.ability_sd[1], p.ability_sd[0]) * life.ability
         + life.slope * (x - 10.0)
         + life.shock
         - life.scar
         - life.care
         - p.experience_gain[1]
     )
-    return np.asarray(p.base + deviation + p.top_stretch * np.maximum(deviation - p.top_start, 0.0) ** 2, dtype=np.float64)
+    bottom = (1.0 - p.floor_slope) * np.maximum(p.floor_start - deviation, 0.0)
+    top = p.top_stretch * np.maximum(deviation - p.top_start, 0.0) ** 2
+    return np.asarray(p.base + deviation + bottom + top, dtype=np.float64)
 
 
 def _shock(life: Life, macro: MacroYear, age: int, activity: Activity, rng: np.random.Generator, p: CareerParameters) -> None:

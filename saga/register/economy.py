@@ -27,12 +27,18 @@ BASE_AMOUNT: dict[int, int] = {
 CPI: dict[int, float] = {year: CPI_SWEDEN[year] / CPI_SWEDEN[LAST_HISTORY] for year in BASE_AMOUNT}  # 2022 = 1
 
 
+# Labour-market programmes, share of the labour force: jobless, paid like the unemployed, but not counted as such before the
+# definition of 2007 [M].
+_PROGRAMME_YEARS = (1989, 1990, 1991, 1992, 1993, 1994, 1996, 1998, 2000, 2003, 2006, 2008)
+_PROGRAMMES = (0.012, 0.012, 0.020, 0.036, 0.045, 0.053, 0.045, 0.039, 0.026, 0.020, 0.015, -0.005)
+
+
 @dataclass(frozen=True)
 class MacroYear:
     """One year of the economy.
 
-    `prices` is the CPI (2022 = 1), `wages` the nominal wage level (2022 = 1): prices times the cumulated real wage growth.
-    `rise` is the change of unemployment, `job_loss` and `job_finding` the yearly flows between work and unemployment.
+    `prices` is the CPI (2022 = 1), `wages` the nominal wage level (2022 = 1): prices times the cumulated real wage growth. `rise` is the
+    change of joblessness (unemployment and programmes), `job_loss` and `job_finding` the yearly flows between work and unemployment.
     """
 
     year: int
@@ -90,7 +96,8 @@ def build_economy(first_year: int, last_year: int, p: EconomyParameters, *, seed
     interest = p.past_inflation + 0.03
     for year in range(first_year, last_year + 1):
         unemployment, growth, inflation = series[year]
-        before, now = (p.unemployment_mean + p.felt * (series[y][0] - p.unemployment_mean) for y in (year - 1, year))
+        jobless = (series[y][0] + float(np.interp(y, _PROGRAMME_YEARS, _PROGRAMMES)) for y in (year - 1, year))
+        before, now = (p.unemployment_mean + p.felt * (share - p.unemployment_mean) for share in jobless)
         loss, finding = flows(before, now, p)
         interest = 0.75 * interest + 0.25 * (max(inflation, 0.0) + 0.012)  # nominal rates follow inflation with a lag
         base = BASE_AMOUNT.get(year, BASE_AMOUNT[LAST_HISTORY] * prices[year])

@@ -55,17 +55,17 @@ def _enrol(life: Life, year: int, age: int, here: Bools, u: Floats, p: Education
     """Start studies: upper secondary at 16, tertiary at the planned age, adults back to school."""
     if age == 16:
         _begin(life, here & (life.plan_level >= UPPER_SECONDARY), UPPER_SECONDARY, 3)
-        # A third of those without upper secondary school try it and leave (after 1970 nearly all start).
-        tries = here & (life.plan_level == COMPULSORY) & (u[0] < np.clip((life.birth_year - 1950) / 30, 0.1, 0.9))
-        _begin(life, tries, COMPULSORY, 2)
+        # Most of the young without upper secondary school try it and leave (after 1970 nearly all start).
+        tries = here & (life.plan_level == COMPULSORY) & (u[0] < np.clip((life.birth_year - 1950) / 30, 0.1, 0.95))
+        _begin(life, tries, COMPULSORY, 3)
         rest = here & (life.state != STUDENT)
         life.state[rest], life.duration[rest] = UNEMPLOYED, 0
         return
     free = here & ((life.state == EMPLOYED) | (life.state == UNEMPLOYED) | (life.state == OUTSIDE))
     tertiary = free & (life.level < life.plan_level) & (life.plan_level > UPPER_SECONDARY) & (age >= life.study_age) & (age < 45)
     tertiary &= u[1] < 0.6
-    _begin(life, tertiary & (life.plan_level == SHORT_TERTIARY), SHORT_TERTIARY, 2)
-    _begin(life, tertiary & (life.plan_level == LONG_TERTIARY), LONG_TERTIARY, 4)
+    _begin(life, tertiary & (life.plan_level == SHORT_TERTIARY), SHORT_TERTIARY, 3)
+    _begin(life, tertiary & (life.plan_level == LONG_TERTIARY), LONG_TERTIARY, 5)
     if 20 < age <= 45:
         rate = p.adult_return * (2.0 if 1997 <= year <= 2002 else 1.0)
         pull = np.where(life.state == EMPLOYED, 0.5, 2.2) * np.where(age < 31, 1.4, 0.7)

@@ -94,7 +94,7 @@ def _births(life: Life, year: int, age: int, alive: Bools, u: Floats, rng: np.ra
         life.custody[who] = True
         left = 52.0 * rng.random(len(who))  # weeks of the year after the birth
         father = np.interp(year, (1990, 2005, 2022), p.father_leave) * rng.exponential(size=len(who))
-        mother = p.mother_leave * np.clip(1.0 + 0.25 * rng.standard_normal(len(who)), 0.3, 1.9)
+        mother = np.interp(year, (1990, 2005, 2022), p.mother_leave) * np.clip(1.0 + 0.25 * rng.standard_normal(len(who)), 0.3, 1.9)
         total = np.where(life.female[who], mother, np.minimum(father, 40.0))
         now = np.where(life.female[who], np.minimum(total, left), np.minimum(np.minimum(2.0, left) + 0.2 * total, total))
         leave[who] = np.minimum(leave[who] + now, 52.0)

@@ -68,6 +68,8 @@ class Life:
     industry: Ints
     occupation: Ints
     hours: Floats
+    own: Bools
+    profit: Floats
     shock: Floats
     scar: Floats
     care: Floats

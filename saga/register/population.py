@@ -92,8 +92,9 @@ def found(birth_year: int, serials: Ints, first_year: int, last_year: int, rng: 
         study_goal=np.zeros(n, np.int64), study_left=none.copy(),
         state=np.full(n, OUTSIDE), duration=none.copy(), experience=zero.copy(), tenure=zero.copy(),
         employer=np.full(n, -1), industry=np.full(n, -1), occupation=np.full(n, -1), hours=np.ones(n),
+        own=np.zeros(n, bool), profit=zero.copy(),
         shock=0.06 * normal[4], scar=zero.copy(), care=zero.copy(), leave=zero.copy(), sick=zero.copy(), disability=zero.copy(),
-        insured=u[5] < 0.82, pay=zero.copy(), wealth=zero.copy(), mortgage=zero.copy(),
+        insured=u[5] < p.benefits.insured, pay=zero.copy(), wealth=zero.copy(), mortgage=zero.copy(),
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from saga import schema
 from saga.register.benefits import Benefits
 from saga.register.careers import WEEKS, Activity
 from saga.register.economy import MacroYear
-from saga.register.education import COMPULSORY
+from saga.register.education import COMPULSORY, LONG_TERTIARY, SHORT_TERTIARY
 from saga.register.family import partnered
 from saga.register.life import COHABITING, DEAD, EMPLOYED, GONE, SINGLE, Bools, Floats, Ints, Life, person_ids
 from saga.register.parameters import CareerParameters, RecordParameters
@@ -38,7 +38,7 @@ class Ledger:
         self.present = np.zeros(shape, bool)
         self.numbers = {name: np.full(shape, np.nan) for name in schema.CONTINUOUS}
         self.codes = {name: np.full(shape, -1, np.int8) for name in _LABELS}
-        self.school_unknown = rng.random(len(life))
+        self.school_unknown, self.school_understated = rng.random((2, len(life)))
 
     def write(
         self, life: Life, macro: MacroYear, activity: Activity, earnings: Floats, partner: Floats, benefits: Benefits,
@@ -97,15 +97,16 @@ class Ledger:
         put = self.numbers
         put["employment_rate"][:, t] = np.round(np.clip(activity.worked / WEEKS, 0.0, 1.0), 3)
         full = (life.hours * (1.0 - life.disability) > 0.95) & ~activity.odd
-        put["full_time"][:, t] = np.where(activity.worked > 0, full, np.nan)
+        put["full_time"][:, t] = np.where((activity.worked > 0) & ~life.own, full, np.nan)
         put["employers"][:, t] = np.where(earnings > 0, np.maximum(activity.employers, 1), 0)
         place = np.maximum(life.employer, 0)
         noise = self.rng.standard_normal((2, len(life)))
         mean = employers.effect[place] + employers.mix[place] + INDUSTRY_PREMIUM[life.industry] + 0.04 * noise[0]
         # Colleagues work part of the year and part time: mean earnings are below full-time pay.
         paid = np.round(0.80 * macro.wages * np.exp(careers.base + mean) / 100.0) * 100.0
-        put["employer_mean_earnings"][:, t] = np.where(job, paid, np.nan)
-        put["employer_size"][:, t] = np.where(job, np.maximum(np.round(employers.size[place] * np.exp(0.06 * noise[1])), 1.0), np.nan)
+        put["employer_mean_earnings"][:, t] = np.where(job & ~life.own, paid, np.nan)
+        size = np.where(life.own, 1.0, np.maximum(np.round(employers.size[place] * np.exp(0.06 * noise[1])), 1.0))
+        put["employer_size"][:, t] = np.where(job, size, np.nan)
 
     def _codes(self, t: int, life: Life, year: int, job: Bools) -> None:
         put = self.codes
@@ -115,7 +116,8 @@ class Ledger:
         unknown = np.where(life.region > 0, (year - life.entry < 4) & (life.entry > life.birth_year + 18), True)
         missing = np.where(life.region > 0, self.p.education_missing_new, self.p.education_missing_native)
         hidden = unknown & (self.school_unknown < missing)
-        put["education_level"][:, t] = np.where(hidden, -1, life.level)
+        old = (year < self.p.education_break) & (life.level == LONG_TERTIARY) & (self.school_understated < self.p.education_understated)
+        put["education_level"][:, t] = np.where(hidden, -1, np.where(old, SHORT_TERTIARY, life.level))
         put["education_field"][:, t] = np.where(hidden | ((life.level > COMPULSORY) & (life.field == 9)), -1, life.field)
         seen = self._seen_partner(life, year)
         put["marital_status"][:, t] = np.where((life.marital == COHABITING) & ~seen, SINGLE, life.marital)

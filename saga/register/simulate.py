@@ -32,6 +32,7 @@ from saga.register.life import ABROAD, RESIDENT, Bools, Floats, Life
 from saga.register.parameters import Parameters
 from saga.register.population import cohort_sizes, found, migrate_and_die
 from saga.register.records import FutureLedger, Ledger
+from saga.register.self_employment import own_account_year
 from saga.register.structure import Employers
 from saga.register.textbook import Cohort, Process, future_rows, panel_rows
 from saga.register.textbook import cohort_sizes as equal_cohorts
@@ -102,7 +103,8 @@ def live_year(life: Life, year: int, world: World, rng: np.random.Generator, fir
     births = family_year(life, macro, age, rng, p.population)
     entrants = advance(life, year, age, rng, p.education)
     activity = work_year(life, macro, age, started, entrants, births, world.employers, world.closings[year], rng, p.careers)
-    earnings = earn(life, macro, age, activity, births, world.employers, rng, p.careers)
+    own = own_account_year(life, activity, age, rng, p.self_employment)
+    earnings = earn(life, macro, age, activity, births, own, world.employers, rng, p.careers)
     partner = np.round(partner_earnings(life, year, age, p.careers.base) * macro.wages / 100.0) * 100.0
     return YearResult(activity, earnings, partner, entitle(life, macro, age, activity, births, earnings, partner, rng, p.benefits))
 
