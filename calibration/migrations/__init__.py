@@ -1,0 +1,1 @@
+"""How the ledger's database comes to its present form (Alembic)."""
