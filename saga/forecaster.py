@@ -152,6 +152,7 @@ class Forecaster:
             seed=seed,
             scenario=self.scenario(scenario),
             rhythm=self.transforms.rhythm,
+            lasting=self.transforms.lasting,
         )
         origin = sequences.year[sequences.offsets[1:] - 1]
         left = (to_age or MAX_AGE) - (origin - sequences.birth_year)

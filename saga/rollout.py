@@ -21,7 +21,7 @@ from saga.macro import MacroProcess, Scenario, log_wage_index
 from saga.model import Saga
 from saga.model.decoder import rotation
 from saga.schema import MAX_AGE, MIN_AGE
-from saga.sequences import POSITIVE, STATIC_CATEGORIES, ZERO, Sequences, pad
+from saga.sequences import LASTING_CATEGORIES, POSITIVE, STATIC_CATEGORIES, ZERO, Sequences, last_known, pad
 from saga.transforms import Calendar, macro_features
 
 MAX_STEPS = MAX_AGE - MIN_AGE
@@ -53,13 +53,18 @@ class Rollout:
         seed: int,
         scenario: Scenario | None = None,
         rhythm: int = 1,
+        lasting: bool = False,
     ) -> None:
-        """`rhythm`: years a step, as far apart as the records that the network learnt from: 1, but for a panel of every second year."""
+        """`rhythm`: years a step, as far apart as the records that the network learnt from: 1, but for a panel of every second year.
+
+        `lasting`: whether future records keep the education last known, as the network then learnt (`Transforms.lasting`).
+        """
         self.network, self.calendar, self.process = network, calendar, process
         self.paths, self.seed, self.scenario, self.rhythm = paths, seed, scenario, rhythm
+        self.lasting = lasting
         # What another process needs to draw the same numbers.
         self.settings: dict[str, Any] = {"network": network, "calendar": calendar, "process": process, "paths": paths}
-        self.settings |= {"seed": seed, "scenario": scenario, "rhythm": rhythm}
+        self.settings |= {"seed": seed, "scenario": scenario, "rhythm": rhythm, "lasting": lasting}
         self.cos, self.sin = rotation(torch.arange(MAX_AGE + 1), network.config.head_size)
         self.futures = lru_cache(maxsize=64)(self._futures)
 
@@ -96,7 +101,7 @@ class Rollout:
         )
         hidden, prefix = net.hidden(token, torch.from_numpy(history.age))
         x = hidden[:, -1]
-        constant = self._unsimulated(history.codes[0, -1])
+        constant = self._unsimulated(history.codes[0])
         size, layers = net.config.head_size, net.config.layers
         # Always the full length, so that strides, and with them every rounding, do not depend on the horizon asked for.
         keys = [torch.zeros(m, MAX_STEPS, size) for _ in range(layers)]
@@ -122,11 +127,14 @@ class Rollout:
         return out.numpy()
 
     def _unsimulated(self, codes: NDArray[np.int64]) -> Tensor:
-        """The part of a future token that no rollout simulates: masked, but for what never changes."""
+        """The part of a future token that no rollout simulates: masked, but for what never changes, or lasts, in the record's codes
+        (n_token, 10)."""
         tokens = self.network.tokens
         other = torch.full((1, tokens.other.in_features // 2), float("nan"))
-        fixed = torch.from_numpy(np.where(STATIC_CATEGORIES, codes, 0)[None])
-        return tokens.embed_other(other) + tokens.embed_codes(fixed)
+        fixed = np.where(STATIC_CATEGORIES, codes[-1], 0)
+        if self.lasting:
+            fixed = np.where(LASTING_CATEGORIES, last_known(codes)[-1], fixed)
+        return tokens.embed_other(other) + tokens.embed_codes(torch.from_numpy(fixed[None]))
 
     def _step(
         self, token: Tensor, age: int, prefix: list[tuple[Tensor, Tensor]], keys: list[Tensor], values: list[Tensor], t: int

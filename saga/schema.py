@@ -32,7 +32,8 @@ class Column:
     """One column of the panel.
 
     `codes` lists the allowed values of a category; `pattern` (a regular expression) stands in where the
-    classification is too long to list. `static` columns do not change with the year.
+    classification is too long to list. `static` columns do not change with the year; `lasting` ones seldom do: a rollout goes on with the
+    value last known.
     """
 
     name: str
@@ -46,14 +47,17 @@ class Column:
     maximum: float | None = None
     required: bool = False
     static: bool = False
+    lasting: bool = False
 
 
 def _money(name: str, description: str, *, negative: bool = False, required: bool = False) -> Column:
     return Column(name, "money", pl.Float64(), description, "SEK a year", minimum=None if negative else 0.0, required=required)
 
 
-def _category(name: str, description: str, codes: tuple[str, ...] = (), *, pattern: str = "", static: bool = False) -> Column:
-    return Column(name, "category", pl.String(), description, "code", codes=codes, pattern=pattern, static=static)
+def _category(
+    name: str, description: str, codes: tuple[str, ...] = (), *, pattern: str = "", static: bool = False, lasting: bool = False
+) -> Column:
+    return Column(name, "category", pl.String(), description, "code", codes=codes, pattern=pattern, static=static, lasting=lasting)
 
 
 COLUMNS: tuple[Column, ...] = (
@@ -78,8 +82,8 @@ COLUMNS: tuple[Column, ...] = (
     _category("occupation", "Occupation, SSYK 2012, 3 digits", pattern=r"^\d{3}$"),
     _category("industry", "Industry, SNI 2007, 2 digits", pattern=r"^\d{2}$"),
     _category("county", "County of residence, SCB code", COUNTIES),
-    _category("education_level", "Highest education, SUN 2000 level in 4 groups", EDUCATION_LEVELS),
-    _category("education_field", "Field of education, SUN2000Inr, 1 digit", tuple("0123456789")),
+    _category("education_level", "Highest education, SUN 2000 level in 4 groups", EDUCATION_LEVELS, lasting=True),
+    _category("education_field", "Field of education, SUN2000Inr, 1 digit", tuple("0123456789"), lasting=True),
     _category("sex", "Sex in the register", ("female", "male"), static=True),
     _category("birth_region", "Region of birth", BIRTH_REGIONS, static=True),
     _category("marital_status", "Civil status, cohabitation where it is seen", MARITAL_STATUSES),

@@ -23,6 +23,7 @@ MAX_GAP = 5
 # Number of the earnings state in a token.
 UNKNOWN, ZERO, POSITIVE = 0, 1, 2
 STATIC_CATEGORIES = np.array([schema.BY_NAME[name].static for name in schema.CATEGORICAL])
+LASTING_CATEGORIES = np.array([schema.BY_NAME[name].lasting for name in schema.CATEGORICAL])
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,7 +156,8 @@ class Masking:
     """How often training hides what a real register may lack; probabilities a person unless said otherwise.
 
     Years: a share of the years is dropped, or the record begins late. Columns: all but earnings, age and sex; or each column with
-    probability 1/2. Cells: single cells. Origin: everything that a rollout does not simulate is hidden after a random year.
+    probability 1/2. Cells: single cells. Origin: everything that a rollout does not simulate is hidden after a random year; lasting columns
+    stay as they were known then.
     """
 
     drop_years: float = 0.25
@@ -206,6 +208,12 @@ def thin_years(
     return thinned, seen_death
 
 
+def last_known(codes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Codes (..., n_token, n_column), each missing one (0) replaced by the last one known before it."""
+    place = np.where(codes > 0, np.arange(codes.shape[-2])[:, None], 0)
+    return np.take_along_axis(codes, np.maximum.accumulate(place, axis=-2), axis=-2)
+
+
 def hide(tokens: Tokens, masking: Masking, rng: np.random.Generator) -> Tokens:
     """Hide columns, cells and everything that a rollout does not simulate after a random origin. Inputs only: targets are made before."""
     n, t = tokens.valid.shape
@@ -220,6 +228,7 @@ def hide(tokens: Tokens, masking: Masking, rng: np.random.Generator) -> Tokens:
     after = np.arange(t) > origin[:, None]
     other[hide_other[:, None, :] | after[..., None] | (rng.random(other.shape) < masking.cells)] = np.nan
     codes[hide_codes[:, None, :] | (after[..., None] & ~STATIC_CATEGORIES) | (rng.random(codes.shape) < masking.cells)] = 0
+    codes = np.where(after[..., None] & LASTING_CATEGORIES, last_known(codes), codes)
     unknown = rng.random((n, t)) < masking.cells
     return Tokens(
         valid=tokens.valid,

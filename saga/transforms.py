@@ -84,6 +84,7 @@ class Transforms:
     has_zeros: bool
     has_death: bool
     rhythm: int = 1  # years between records at the end of the training panel
+    lasting: bool = False  # whether the network was trained to go on with lasting columns (schema); not so in bundles of before
 
     @classmethod
     def fit(cls, panel: Panel, calendar: Calendar, bins: int) -> Transforms:
@@ -122,6 +123,7 @@ class Transforms:
             floor=panel.meta.floor,
             has_zeros=bool((frame["earnings"] == 0).any()),
             rhythm=_rhythm(frame),
+            lasting=True,
             has_death=bool((frame["exit_reason"] == "dead").any()),
         )
 
@@ -156,6 +158,7 @@ class Transforms:
                 k: getattr(self, k)
                 for k in ("centre", "scale", "location", "spread", "currency", "price_year", "floor", "has_zeros", "has_death", "rhythm")
             },
+            "lasting": self.lasting,
             "knots": self.knots.tolist(),
             "codes": {k: list(v) for k, v in self.codes.items()},
             "macro_series": list(SERIES),

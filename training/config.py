@@ -13,6 +13,7 @@ import yaml
 
 from saga.errors import UsageError
 from saga.model import ModelConfig
+from saga.sequences import Masking
 
 BUILT_IN = ("tiny", "small", "base")
 
@@ -23,6 +24,7 @@ class TrainConfig:
 
     name: str
     model: ModelConfig = field(default_factory=ModelConfig)
+    masking: Masking = field(default_factory=Masking)
     batch_persons: int = 128
     max_steps: int = 10_000
     warmup_steps: int = 200
@@ -55,11 +57,23 @@ class TrainConfig:
         unknown = sorted(set(d) - known)
         if unknown:
             raise UsageError(f"Unknown training option(s) in {name}: {', '.join(unknown)}. Known: {', '.join(sorted(known))}.")
-        values: dict[str, Any] = {"name": name, **d, "model": ModelConfig.from_dict(d.get("model") or {})}
+        parts = {"model": ModelConfig.from_dict(d.get("model") or {}), "masking": _masking(d.get("masking") or {})}
+        values: dict[str, Any] = {"name": name, **d, **parts}
         for option in fields(cls):
-            if option.name in d and option.name != "model":
+            if option.name in d and option.name not in parts:
                 values[option.name] = _typed(option, d[option.name])
         return cls(**values)
+
+
+def _masking(d: Mapping[str, Any]) -> Masking:
+    """How often what is hidden; what `d` does not name is as ever. UsageError for an unknown option or a value outside [0, 1]."""
+    known = [f.name for f in fields(Masking)]
+    if unknown := sorted(set(d) - set(known)):
+        raise UsageError(f"Unknown masking option(s): {', '.join(unknown)}. Known: {', '.join(known)}.")
+    for name, value in d.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+            raise UsageError(f"Masking option '{name}' must be a number in [0, 1].")
+    return Masking(**d)
 
 
 def _typed(option: Field[Any], value: Any) -> Any:

@@ -152,6 +152,7 @@ def prepare(panel: Panel, settings: TrainConfig, seed: int) -> tuple[PanelData, 
         calendar,
         batch_persons=settings.batch_persons,
         seed=seed,
+        masking=settings.masking,
     )
     network = Saga(settings.model, transforms)
     macro = {"series": "sweden", **MacroProcess.fit(history).as_dict()} if history else {"series": None}

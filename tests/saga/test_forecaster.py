@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from saga.bundle import Bundle
 from saga.errors import InputError, UsageError
 from saga.forecaster import Forecaster, level_name
 from saga.options import COVERAGE
@@ -44,6 +46,16 @@ def test_a_person_has_bitwise_the_same_numbers_alone_in_another_order_and_for_fe
     few = forecaster.forecast(people.only(ids[5:2:-1]), horizons=(7, 1), paths=PATHS, seed=3)
     same = table.filter(pl.col("person_id").is_in(ids[3:6]), pl.col("horizon").is_in([1, 7]))
     assert few.equals(same)
+
+
+def test_education_goes_on_only_in_a_bundle_that_was_trained_so(tiny_bundle: Path, people: Panel) -> None:
+    """Bundles of before say nothing of lasting columns: their numbers are drawn as ever."""
+    bundle = Bundle.load(tiny_bundle)
+    assert bundle.transforms["lasting"]
+    before = replace(bundle, transforms={k: v for k, v in bundle.transforms.items() if k != "lasting"})
+    drawn, as_before = (Forecaster(b, threads=1).simulate(people, to_horizon=6, paths=4, seed=3).earnings for b in (bundle, before))
+    np.testing.assert_array_equal(drawn[:, 0], as_before[:, 0])
+    assert not np.array_equal(drawn[:, 5], as_before[:, 5], equal_nan=True)
 
 
 def test_threads_do_not_change_a_bit(tiny_bundle: Path, people: Panel, table: pl.DataFrame) -> None:

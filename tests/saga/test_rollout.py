@@ -29,9 +29,11 @@ def people() -> Panel:
         for year in range(2022 - i % 20, 2023):
             if rng.random() < 0.85 or year == 2022:
                 earnings = 0.0 if rng.random() < 0.1 else float(rng.lognormal(12.4, 0.6))
-                rows.append((f"p{i:02d}", year, 1975, earnings, ("female", "male")[i % 2], 1e4))
-    columns = ["person_id", "year", "birth_year", "earnings", "sex", "transfers"]
-    return Panel.of(pl.DataFrame(rows, columns, orient="row"), PanelMeta("p"))
+                # Nobody's education is known in 2022, some people's never.
+                education = None if year == 2022 or i % 5 == 0 else ("upper_secondary", "long_tertiary")[(year + i) % 3 > 0]
+                rows.append((f"p{i:02d}", year, 1975, earnings, ("female", "male")[i % 2], 1e4, education))
+    columns = ["person_id", "year", "birth_year", "earnings", "sex", "transfers", "education_level"]
+    return Panel.of(pl.DataFrame(rows, columns, orient="row", infer_schema_length=None), PanelMeta("p"))
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +52,7 @@ def rollout(network: Saga, paths: int = PATHS, seed: int = 5) -> Rollout:
     return Rollout(network, CALENDAR, PROCESS, paths=paths, seed=seed)
 
 
-def replay(network: Saga, sequences: Sequences, index: int, earnings: np.ndarray, path: int) -> np.ndarray:
+def replay(network: Saga, sequences: Sequences, index: int, earnings: np.ndarray, path: int, education: int = 0) -> np.ndarray:
     """The same path by teacher forcing: the whole sequence, without any cache, one pass a year; independent of saga.rollout."""
     history = pad(sequences, np.array([index]))
     origin, steps = int(history.year[0, -1]), len(earnings)
@@ -58,6 +60,7 @@ def replay(network: Saga, sequences: Sequences, index: int, earnings: np.ndarray
     wage = CALENDAR.wage_index(np.array([origin]))[0] + np.cumsum(np.log1p(macro[:, 1]))
     features = macro_features(macro).astype(np.float32)
     fixed = np.where([name in ("sex", "birth_region") for name in CATEGORICAL], history.codes[0, -1], 0)
+    fixed[CATEGORICAL.index("education_level")] = education
     out = []
     for t in range(steps):
         past = earnings[:t]
@@ -90,6 +93,19 @@ def test_a_cached_path_equals_teacher_forcing_without_a_cache(network: Saga, seq
         earnings = rollout(network).person(sequences, index, 8)[:, path]
         expected = replay(network, sequences, index, earnings, path)
         np.testing.assert_allclose(earnings, expected, rtol=2e-3)
+
+
+def test_lasting_columns_go_on_as_last_known(network: Saga, sequences: Sequences) -> None:
+    column = CATEGORICAL.index("education_level")
+    for index, path in ((33, 3), (37, 11), (40, 5)):  # the education of the last is never known
+        known = [code for code in pad(sequences, np.array([index])).codes[0, :, column] if code]
+        lasting = Rollout(network, CALENDAR, PROCESS, paths=PATHS, seed=5, lasting=True)
+        earnings = lasting.person(sequences, index, 8)
+        expected = replay(network, sequences, index, earnings[:, path], path, education=known[-1] if known else 0)
+        np.testing.assert_allclose(earnings[:, path], expected, rtol=2e-3)
+        hidden = rollout(network).person(sequences, index, 8)
+        assert np.array_equal(earnings, hidden) == (not known)
+        np.testing.assert_array_equal(earnings[0], hidden[0])  # the first step reads the record alone
 
 
 def test_numbers_do_not_depend_on_order_or_horizon(network: Saga, sequences: Sequences) -> None:

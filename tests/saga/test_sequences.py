@@ -15,7 +15,7 @@ from saga.sequences import POSITIVE, UNKNOWN, ZERO, Masking, Sequences, Tokens, 
 from saga.transforms import Calendar, Transforms
 
 CALENDAR = Calendar(sweden())
-SEX = CATEGORICAL.index("sex")
+SEX, EDUCATION, COUNTY = (CATEGORICAL.index(name) for name in ("sex", "education_level", "county"))
 
 
 def panel_of(rows: list[dict[str, Any]]) -> Panel:
@@ -118,3 +118,21 @@ def test_after_the_hidden_origin_only_earnings_and_fixed_codes_remain(transforms
     assert not hidden_years[:, 0].any()
     assert (seen.codes[..., SEX] == tokens.codes[..., SEX]).all()
     np.testing.assert_array_equal(seen.z, tokens.z)
+
+
+def test_after_the_hidden_origin_education_stays_as_it_was_known_then() -> None:
+    levels = ("compulsory", "compulsory", None, "upper_secondary", "upper_secondary", "long_tertiary", "long_tertiary", None)
+    rows = [
+        {"person_id": f"a{i:03d}", "year": 2000 + t, "birth_year": 1970, "earnings": 1e5, "county": "01", "education_level": level}
+        for i in range(200)
+        for t, level in enumerate(levels[i % 3 :])
+    ]
+    _, tokens = tokens_of(rows, Transforms.fit(panel_of(rows), CALENDAR, 16))
+    seen = hide(tokens, Masking(survey_only=0, drop_columns=0, cells=0, origin=1.0, macro_noise=0), np.random.default_rng(0))
+    columns = (tokens.valid, tokens.codes[..., EDUCATION], seen.codes[..., EDUCATION], seen.codes[..., COUNTY])
+    for valid, true, left, county in zip(*columns, strict=True):
+        n = int(valid.sum())
+        origin = int((county[:n] > 0).sum()) - 1  # the county is hidden after it
+        np.testing.assert_array_equal(left[: origin + 1], true[: origin + 1])
+        known = [code for code in true[: origin + 1] if code]
+        assert (left[origin + 1 : n] == (known[-1] if known else 0)).all()

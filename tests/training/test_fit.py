@@ -190,6 +190,9 @@ def test_configurations_refuse_what_they_do_not_know(tmp_path: Path) -> None:
         "learning_rate: -1": "learning_rate",
         "learning_rate: fast": "learning_rate",
         "{max_steps: 10, validate_every: 20}": "validate_every",
+        "masking: {origins: 0.5}": "origins",
+        "masking: {origin: 1.5}": "origin",
+        "masking: {cells: often}": "cells",
         "[1]": "mapping",
         "a: [": "YAML",
     }
@@ -200,6 +203,15 @@ def test_configurations_refuse_what_they_do_not_know(tmp_path: Path) -> None:
             load_config(file)
     with pytest.raises(UsageError, match="neither a file nor one of"):
         load_config("huge")
+
+
+def test_masking_of_a_configuration_reaches_the_batches(panel: Panel, tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text("masking: {drop_years: 1, late_start: 0}")
+    config = load_config(file)
+    assert config.masking == Masking(drop_years=1.0, late_start=0.0)
+    data, _, _ = prepare(panel, replace(CONFIG, masking=config.masking), seed=0)
+    assert data.masking == config.masking
 
 
 def test_a_panel_that_is_too_small_is_refused(panel: Panel, tmp_path: Path) -> None:
