@@ -15,6 +15,7 @@ from saga.register.parameters import Parameters
 from saga.register.people import Bools, People
 from saga.register.simulate import Run, simulate_chunk
 from saga.register.targets import CHILDLESS
+from saga.schema import MAX_AGE
 
 LIVES = 4_000  # simulated again a cohort, to see the births before the panel
 EVENT = range(-5, 16)  # years from the first birth; the year before it is the base
@@ -33,6 +34,8 @@ def childless(people: People) -> Measured:
         return
     for group, cohorts in CHILDLESS.items():
         for born, age, _ in cohorts:
+            if born + MAX_AGE < people.years.start:
+                continue
             run = Run(about["seed"], people.years.start, max(born + age, people.years.start), None, 0, parameters)
             yield f"childless.{group}.{born}", _childless_at(run, born, age, women=group == "women")
 

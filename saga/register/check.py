@@ -9,7 +9,7 @@ from pathlib import Path
 
 import polars as pl
 
-from saga.errors import UsageError
+from saga.errors import InputError, Problem, UsageError
 from saga.register import births, dynamics, levels, linear
 from saga.register.described import describe
 from saga.register.estimates import Estimate
@@ -44,6 +44,7 @@ SCHEMA = {
     "holds": pl.Boolean, "enforced": pl.Boolean, "verdict": pl.String, "mark": pl.String, "source": pl.String,
 }  # fmt: skip
 
+FEWEST = 1_000  # persons: below, groups of a table are empty
 AIMED = pl.col("source").ne("") | pl.col("key").str.starts_with("ar1.")  # the rows that are printed: without those that only describe
 
 
@@ -60,6 +61,9 @@ def check_register(directory: Path, *, only: Sequence[str] = (), paper: bool = F
         words = ", ".join(dict.fromkeys(t.key.split(".")[0] for t in targets()))
         raise UsageError(f"No target begins with {', '.join(only)}; their first words are {words}")
     people = read_people(directory)
+    if len(people) < FEWEST:
+        fix = f"Generate at least {FEWEST:,} persons; the targets are meant for 100,000 and more."
+        raise InputError(f"{directory} is too small to be checked", [Problem("register-too-small", f"it has {len(people)} persons", fix)])
     measures = dict.fromkeys(MEASURES[word] for word in dict.fromkeys(t.key.split(".")[0] for t in chosen) if word in MEASURES)
     found = {key: estimate for measure in measures for key, estimate in measure(people)}
     rows = [judge(target, found.get(target.key)) for target in chosen]

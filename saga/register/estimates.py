@@ -121,8 +121,9 @@ class Sample:
         ordered = np.sort(self.values)
         if self.empty:
             return self.mean()
-        first, last = round(low * len(ordered)), max(round(high * len(ordered)), 1)
-        ends = ordered[min(first, len(ordered) - 1)], ordered[max(last - 1, 0)]
+        first = min(round(low * len(ordered)), len(ordered) - 1)
+        last = max(round(high * len(ordered)), first + 1)
+        ends = ordered[first], ordered[last - 1]
         return self.estimate(float(ordered[first:last].mean()), np.clip(self.values, *ends) / (high - low))
 
     def gini(self) -> Estimate:

@@ -79,7 +79,7 @@ def zeros(people: People) -> Measured:
 
 def pooled(people: People, cells: Sequence[tuple[NDArray[np.floating], Bools]]) -> Sample:
     """One sample of several years' values (n,) at masks (n,); a person may be in it many times."""
-    parts = [people.sample(values, mask) for values, mask in cells]
+    parts = [people.sample(values, mask) for values, mask in cells] or [people.sample(np.zeros(len(people)), np.zeros(len(people), bool))]
     return Sample(np.concatenate([p.values for p in parts]), np.concatenate([p.person for p in parts]), len(people))
 
 

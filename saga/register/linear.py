@@ -95,6 +95,8 @@ def _kept(people: People, fifth: int, *, losses: bool) -> Estimate:
         change = people.logs[:, t] - people.logs[:, t - 1]
         later = people.logs[:, t + AHEAD] - people.logs[:, t - 1]
         mask: Bools = (past_fifth(people, year - 1) == fifth) & np.isfinite(change) & np.isfinite(later)
+        if not mask.any():
+            continue
         short.append(change[mask] - change[mask].mean(dtype=np.float64))
         long.append(later[mask] - later[mask].mean(dtype=np.float64))
         who.append(np.flatnonzero(mask))
