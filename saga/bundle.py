@@ -30,9 +30,10 @@ from saga.errors import BundleError
 
 FORMAT = 1
 MANIFEST, WEIGHTS, CALIBRATION, CARD = "manifest.json", "model.safetensors", "calibration.parquet", "README.md"
+DIAGNOSTICS = "diagnostics.parquet"
 PARTS = ("config", "schema", "transforms", "macro", "split", "metrics")  # each is PART.json
 REQUIRED = frozenset({WEIGHTS, CARD, *(f"{part}.json" for part in PARTS)})
-OPTIONAL = frozenset({CALIBRATION})
+OPTIONAL = frozenset({CALIBRATION, DIAGNOSTICS})
 MANIFEST_KEYS = frozenset({"format", "code_version", "seed", "command", "parents", "files", "digest", "seal"})
 # What a column means to the weights; descriptions and ranges may be reworded without a retraining.
 BINDING = ("name", "kind", "dtype", "codes", "pattern")
@@ -54,6 +55,7 @@ class Bundle:
     split: dict[str, Any]
     weights: dict[str, torch.Tensor]
     calibration: pl.DataFrame | None
+    diagnostics: pl.DataFrame | None
     metrics: dict[str, Any]
     card: str
     manifest: dict[str, Any]
@@ -90,12 +92,13 @@ class Bundle:
         content = _read_verified(path, manifest)
         parts = {part: _parse_object(content[f"{part}.json"], path / f"{part}.json") for part in PARTS}
         _check_schema(parts["schema"], path, str(manifest["code_version"]))
-        table = content.get(CALIBRATION)
+        calibration, diagnostics = (None if name not in content else _read_table(content[name]) for name in (CALIBRATION, DIAGNOSTICS))
         return cls(
             path=path,
             **parts,
             weights=load_safetensors(content[WEIGHTS]),
-            calibration=None if table is None else pl.read_parquet(io.BytesIO(table)),
+            calibration=calibration,
+            diagnostics=diagnostics,
             card=content[CARD].decode("utf-8"),
             manifest=manifest,
         )
@@ -113,6 +116,7 @@ def write_bundle(
     seed: int,
     command: str,
     calibration: pl.DataFrame | None = None,
+    diagnostics: pl.DataFrame | None = None,
     metrics: Mapping[str, Any] | None = None,
     parents: Sequence[str] = (),
     code_version: str | None = None,
@@ -135,8 +139,9 @@ def write_bundle(
     content = {f"{part}.json": _json_bytes(value, part) for part, value in parts.items()}
     content[WEIGHTS] = _weight_bytes(weights)
     content[CARD] = card.encode("utf-8")
-    if calibration is not None:
-        content[CALIBRATION] = _table_bytes(calibration)
+    for name, table in ((CALIBRATION, calibration), (DIAGNOSTICS, diagnostics)):
+        if table is not None:
+            content[name] = _table_bytes(table, name)
     files = {name: hashlib.sha256(data).hexdigest() for name, data in sorted(content.items())}
     manifest: dict[str, Any] = {
         "format": FORMAT,
@@ -169,14 +174,16 @@ def replace_parts(
     *,
     command: str,
     calibration: pl.DataFrame | None = None,
+    diagnostics: pl.DataFrame | None = None,
     metrics: Mapping[str, Any] | None = None,
     card: str | None = None,
     seed: int | None = None,
 ) -> Bundle:
-    """Write `bundle` to `out` (which may be its own path) with another calibration, metrics or card.
+    """Write `bundle` to `out` (which may be its own path) with another calibration, diagnostics, metrics or card.
 
-    What is None stays as it is. The earlier digest joins the parents.
+    What is None stays as it is, but diagnostics of another calibration are left out. The earlier digest joins the parents.
     """
+    kept = bundle.diagnostics if calibration is None else None
     return write_bundle(
         out,
         config=bundle.config,
@@ -185,6 +192,7 @@ def replace_parts(
         split=bundle.split,
         weights=bundle.weights,
         calibration=bundle.calibration if calibration is None else calibration,
+        diagnostics=kept if diagnostics is None else diagnostics,
         metrics=bundle.metrics if metrics is None else metrics,
         card=bundle.card if card is None else card,
         seed=bundle.manifest["seed"] if seed is None else seed,
@@ -237,9 +245,13 @@ def _weight_bytes(weights: Mapping[str, torch.Tensor]) -> bytes:
     return save_safetensors({name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()})
 
 
-def _table_bytes(table: pl.DataFrame) -> bytes:
+def _read_table(data: bytes) -> pl.DataFrame:
+    return pl.read_parquet(io.BytesIO(data))
+
+
+def _table_bytes(table: pl.DataFrame, name: str) -> bytes:
     if "person_id" in table.columns:
-        raise BundleError(f"{CALIBRATION} must not hold single persons, but has a column person_id. Store cells, not persons.")
+        raise BundleError(f"{name} must not hold single persons, but has a column person_id. Store cells, not persons.")
     buffer = io.BytesIO()
     table.write_parquet(buffer, compression="zstd", statistics=False)
     return buffer.getvalue()

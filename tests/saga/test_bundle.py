@@ -186,3 +186,16 @@ def test_what_cannot_be_stored_is_refused_before_anything_is_written(tmp_path: P
     with pytest.raises(BundleError, match="single persons"):
         write(tmp_path / "b", calibration=CELLS.with_columns(person_id=pl.lit("0001")))
     assert not any(tmp_path.iterdir())
+
+
+def test_diagnostics_travel_with_the_bundle_until_it_is_calibrated_anew(tmp_path: Path) -> None:
+    found = pl.DataFrame({"table": ["lights"], "horizon": [1]})
+    plain = write(tmp_path / "b")
+    judged = replace_parts(plain, tmp_path / "b", command="saga report --store", diagnostics=found)
+    assert plain.digest in judged.manifest["parents"]
+    assert judged.diagnostics is not None
+    assert judged.diagnostics.equals(found)
+    assert replace_parts(judged, tmp_path / "c", command="x", card="# Other").diagnostics is not None
+    assert replace_parts(judged, tmp_path / "d", command="x", calibration=CELLS).diagnostics is None
+    with pytest.raises(BundleError, match="single persons"):
+        replace_parts(plain, tmp_path / "e", command="x", diagnostics=pl.DataFrame({"person_id": ["A"]}))
