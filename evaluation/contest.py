@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from evaluation.baselines import BASELINES
 from evaluation.futures import true_futures
+from evaluation.gap import BOUND
 from evaluation.metrics import LEVELS, METRICS, metrics_table
 from evaluation.protocol import Baseline
 from evaluation.sets import Sets, sample_sets
@@ -33,6 +34,7 @@ from saga.outcomes import Origins, draw_origins, history, last_year, origins_at,
 from saga.output import write_table
 from saga.panel import Panel
 from saga.paths import Paths
+from saga.register.oracle import Oracle, is_full
 from saga.scores import covered, interval_score, sample_scores, width
 from saga.split import persons_of
 
@@ -91,6 +93,19 @@ class Fitted:
 
 
 @dataclass(frozen=True)
+class Clairvoyant:
+    """The forecaster that knows a generated register's law and hidden states: a bound for the others, not attainable."""
+
+    oracle: Oracle
+    name: str = BOUND
+
+    def blocks(self, past: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int) -> Iterator[tuple[Paths, Sets]]:
+        """Blocks of the oracle, which sorts persons by id as origins are."""
+        for block in self.oracle.blocks(past, origins, to_horizon=to_horizon, paths=paths, seed=seed):
+            yield block, sample_sets(block.earnings, LEVELS)
+
+
+@dataclass(frozen=True)
 class Setting:
     """Persons, their pasts, and what came true: (n, H) once in-time (`draw` None), once a macro future forward."""
 
@@ -113,6 +128,7 @@ def evaluate(
     workers: int = 1,
     progress: Progress | None = None,
     futures: Path | None = None,
+    register: Path | None = None,
     keep_scores: bool = False,
 ) -> pl.DataFrame:
     """Scores the bundle and the baselines on the panel's test persons; returns the metrics table and writes it to `out`.
@@ -121,18 +137,23 @@ def evaluate(
 
     Settings: `in-time` (one drawn origin a test person, by the rule that calibration uses, outcomes inside the panel), and `forward`
     where `futures` (a register directory with `future/draw=k`) is given: origins in the panel's last year, outcomes in every drawn
-    macro future. Baselines are fitted on the panel's training persons. `persons` limits the test persons (a keyed choice), `workers` is
-    the number of processes; `keep_scores` leaves the un-averaged `out/scores.parquet`, which has a row a person.
+    macro future. Baselines are fitted on the panel's training persons; the baseline `clairvoyant` needs none, but the directory of the
+    generated register that the panel was read from (`register`), and is part of "all" where that is of the process full. `persons`
+    limits the test persons (a keyed choice), `workers` is the number of processes; `keep_scores` leaves the un-averaged
+    `out/scores.parquet`, which has a row a person.
     Columns of the table: `evaluation.metrics.COLUMNS`. `progress(step, done, total)` is called as work goes on.
 
-    Raises UsageError for an unknown baseline or horizon, InputError when the panel has no test person with an origin.
+    Raises UsageError for an unknown baseline or horizon, InputError when the panel has no test person with an origin, or when the
+    clairvoyant's register is not the one that this code makes.
     """
     forecaster = Forecaster.load(bundle, workers=workers)
-    fitted: list[Contestant] = [Model(forecaster)]
+    # The clairvoyant comes first: a register that cannot be lived again is found out before hours of work.
+    fitted: list[Contestant] = [*clairvoyant(baselines, register, workers), Model(forecaster)]
     training = panel.only(persons_of(panel, "train"))
-    for i, baseline in enumerate(chosen(baselines)):
+    unfitted = chosen([name for name in baselines if name != BOUND])
+    for i, baseline in enumerate(unfitted):
         if progress:
-            progress("fit baselines", i, len(baselines))
+            progress("fit baselines", i, len(unfitted))
         fitted.append(Fitted(baseline.fit(training, seed=seed)))
     calibrated_on = {horizon: cell.n for (horizon, group), cell in forecaster.calibrator.cells.items() if group == ALL}
     contest = Contest(panel, horizons, paths=paths, seed=seed, persons=persons, progress=progress)
@@ -146,9 +167,21 @@ def chosen(names: Sequence[str]) -> list[Baseline]:
     wanted = list(BASELINES) if list(names) == ["all"] else list(dict.fromkeys(names))
     unknown = [name for name in wanted if name not in BASELINES]
     if unknown:
-        fix = "Choose from " + ", ".join(BASELINES) + ", or all."
+        fix = "Choose from " + ", ".join([*BASELINES, BOUND]) + ", or all."
         raise UsageError("A baseline is not known", [Problem("baseline", f"{unknown[0]} is not a baseline", fix)])
     return [BASELINES[name]() for name in wanted]
+
+
+def clairvoyant(names: Sequence[str], register: Path | None, workers: int = 1) -> list[Contestant]:
+    """The clairvoyant of `register`, where it is named, or "all" are wanted and the register is of the process full; else nobody.
+
+    Raises UsageError where it is named without a register, InputError where the register is not one of this code's.
+    """
+    if BOUND in names and register is None:
+        problem = Problem("baseline", "the clairvoyant knows generated registers only", "Give the register's directory as the panel.")
+        raise UsageError("There is nothing to be clairvoyant about", [problem])
+    known = register is not None and (BOUND in names or (list(names) == ["all"] and is_full(register)))
+    return [Clairvoyant(Oracle.open(register, workers=workers))] if known and register else []
 
 
 class Contest:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import polars as pl
 
 from calibration.bands import coverage_band
+from evaluation.gap import GAP, gap_closed
 from saga.options import COVERAGE
 
 LEVELS = COVERAGE
@@ -39,7 +40,8 @@ def metrics_table(
     mean over the drawn macro futures and `sd_futures` the spread between them, what a single future should be expected to show.
     Coverage in-time has a band: where the observed share falls with probability 95 % if the sets hold their level. It counts the
     calibration persons (`calibrated_on`: horizon -> persons) for `saga` over all persons, otherwise the test persons alone.
-    A horizon without any outcome gives rows for the group `all` with n = 0 and no value.
+    Where a reference and the clairvoyant take part, `gap_closed` says how far a model comes from the one to the other
+    (`evaluation.gap`). A horizon without any outcome gives rows for the group `all` with n = 0 and no value.
     """
     names = [name for name in groups.columns if name not in ("setting", "person_id")]
     joined = scores.join(groups.lazy(), on=["setting", "person_id"], how="left")
@@ -48,10 +50,11 @@ def metrics_table(
         group = pl.lit("all") if name is None else pl.format("{}={}", pl.lit(name), pl.col(name))
         rows = joined if name is None else joined.filter(pl.col(name).is_not_null())
         labelled = rows.with_columns(group.alias("group"))
-        tables += [_in_time(labelled.filter(pl.col("draw").is_null())), _forward(labelled.filter(pl.col("draw").is_not_null()))]
+        in_time, forward = labelled.filter(pl.col("draw").is_null()), labelled.filter(pl.col("draw").is_not_null())
+        tables += [_in_time(in_time), _forward(forward), gap_closed(in_time, "person_id"), gap_closed(forward, "draw")]
     table = _root(pl.concat(tables))
     table = _with_bands(pl.concat([table, _absent(scores, table, horizons)]), calibrated_on or {})
-    order = {metric: i for i, metric in enumerate(METRICS)}
+    order = {metric: i for i, metric in enumerate((*METRICS, GAP))}
     rank = pl.col("metric").replace_strict(order, return_dtype=pl.Int32)
     return table.select(pl.col(name).cast(dtype) for name, dtype in COLUMNS.items()).sort(
         "setting", pl.col("group") != "all", "group", rank, "horizon", "model"

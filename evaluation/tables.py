@@ -12,6 +12,7 @@ from typing import Any
 import polars as pl
 from jinja2 import Environment, PackageLoader, select_autoescape
 
+from evaluation.gap import BOUND, GAP, reference
 from evaluation.metrics import LEVELS, SCORES
 
 MONEY = ("crps_sek", "interval_90", "width_90")
@@ -62,6 +63,7 @@ def build_tables(metrics: pl.DataFrame) -> list[Table]:
         groups = [g for g in rows["group"].unique(maintain_order=True).to_list() if g != "all"]
         tables.append(_accuracy(setting, found, horizons, models))
         tables.append(_coverage(setting, found, horizons, models))
+        tables.append(_gap(setting, found, horizons, models))
         for metric, name in (("crps_log", "CRPS of log earnings"), ("coverage_90", "Coverage of 90 % sets")):
             tables.append(_by_group(f"{name} by group, {setting}", metric, found, horizons, groups, models))
     return [table for table in tables if table.rows]
@@ -107,8 +109,10 @@ def _accuracy(setting: str, found: Mapping[Any, Any], horizons: Sequence[int], m
             cells = [Cell(_text(metric, figures.get((metric, h, model))), published=True) for model in theirs]
             count = max((found[metric, h, "all", m]["n"] for m in models if (metric, h, "all", m) in found), default=0)
             rows.append([Cell(metric), Cell(str(h)), Cell(f"{count:,}"), *ours, *cells])
-    head = ["metric", "h", "n", *models, *(f"{model} ({published()['label']})" for model in theirs)]
+    head = ["metric", "h", "n", *_heads(models), *(f"{model} ({published()['label']})" for model in theirs)]
     note = f"{MEANING.get(setting, '')} Lower is better except for coverage. Money is real, in the panel's currency."
+    if BOUND in models:
+        note += f" {BOUND} knows the register's law and everybody's hidden state, which no record contains: a bound, not attainable."
     return Table(f"Accuracy, {setting}", note, head, rows)
 
 
@@ -129,7 +133,7 @@ def _coverage(setting: str, found: Mapping[Any, Any], horizons: Sequence[int], m
     )
     if setting == "in-time":
         note += " Guarantee of saga's sets here: finite-sample (persons drawn as the calibration persons were, in the same years)."
-    head = ["metric", "h", *models, f"band ({'saga' if 'saga' in models else models[0]})", f"saga ({published()['label']})"]
+    head = ["metric", "h", *_heads(models), f"band ({'saga' if 'saga' in models else models[0]})", f"saga ({published()['label']})"]
     return Table(f"Coverage, {setting}", note, head, rows)
 
 
@@ -142,12 +146,21 @@ def _by_group(
             if any((metric, h, group, model) in found for model in models):
                 rows.append([Cell(group), Cell(str(h)), *_row(metric, h, group, found, models, se=True)])
     return Table(title, "Groups are known at the origin; quintiles rank mean earnings of the last 5 years by age and period.",
-                 ["group", "h", *models], rows)  # fmt: skip
+                 ["group", "h", *_heads(models)], rows)  # fmt: skip
+
+
+def _gap(setting: str, found: Mapping[Any, Any], horizons: Sequence[int], models: Sequence[str]) -> Table:
+    begin = reference(set(models))
+    judged = [model for model in models if model not in (begin, BOUND)]
+    measured = [h for h in horizons if any((GAP, h, "all", model) in found for model in judged)]
+    rows = [[Cell(str(h)), *_row(GAP, h, "all", found, judged, se=True)] for h in measured]
+    note = f"In CRPS of log earnings: 0 is as good as {begin}, 100 as good as {BOUND}, which nobody can be; ± is the standard error."
+    return Table(f"Share of the gap closed (%), {setting}", note, ["h", *judged], rows)
 
 
 def _row(metric: str, horizon: int, group: str, found: Mapping[Any, Any], models: Sequence[str], *, se: bool) -> list[Cell]:
     entries = [found.get((metric, horizon, group, model)) for model in models]
-    values = [e["value"] for e in entries if e and e["value"] is not None]
+    values = [e["value"] for e in entries if e and e["value"] is not None and e["model"] != BOUND]
     lowest = min(values) if values and metric in SCORES and metric != "width_90" else None
     cells = []
     for entry in entries:
@@ -163,7 +176,11 @@ def _row(metric: str, horizon: int, group: str, found: Mapping[Any, Any], models
 
 def _models(metrics: pl.DataFrame) -> list[str]:
     names = metrics["model"].unique().sort().to_list()
-    return sorted(names, key=lambda name: (name != "saga", name))
+    return sorted(names, key=lambda name: (name != "saga", name == BOUND, name))
+
+
+def _heads(models: Sequence[str]) -> list[str]:
+    return [f"{model} (bound)" if model == BOUND else model for model in models]
 
 
 def _text(metric: str, value: float | None) -> str:
@@ -171,7 +188,7 @@ def _text(metric: str, value: float | None) -> str:
         return ""
     if metric in MONEY:
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-    return f"{100 * value:.1f}" if metric.startswith("coverage_") else f"{value:.4f}"
+    return f"{100 * value:.1f}" if metric.startswith("coverage_") or metric == GAP else f"{value:.4f}"
 
 
 def _marked(cell: Cell) -> str:
