@@ -33,29 +33,39 @@ def main(persons: int, seed: int) -> None:
     """Prints the three tables."""
     gkos, gaussian = replace(GkosProcess(), last_age=64), replace(GaussianProcess(), last_age=64)
     print(f"{persons} persons, seed {seed}, origin at {AGE}, h = {HORIZONS}")
+    cost(gaussian, gkos, seed)
     particles(gkos, persons, seed)
-    print("\nPIT: p-values of Kolmogorov's test")
-    wrong = {
-        "gaussian, sd of eta .3": replace(gaussian, sd_eta=0.3),
-        "gkos, few zeros": replace(gkos, nonemployment=FEW_ZEROS.nonemployment),
-    }
-    for name, known in {"gaussian": gaussian, "gkos": gkos, **wrong}.items():
-        true: Process = gaussian if isinstance(known, GaussianProcess) else gkos
+    calibration(gaussian, gkos, persons, seed)
+
+
+def calibration(gaussian: GaussianProcess, gkos: GkosProcess, persons: int, seed: int) -> None:
+    """PIT of forecasters that know the process, and of two that have a parameter wrong."""
+    print("\nPIT: p-values of Kolmogorov's test, by horizon")
+    rows: list[tuple[str, Process, KalmanFilter | GkosFilter]] = [
+        ("gaussian", gaussian, KalmanFilter(gaussian)),
+        ("gkos", gkos, GkosFilter(gkos, 250)),
+        ("gaussian, wrong sd of eta .3", gaussian, KalmanFilter(replace(gaussian, sd_eta=0.3))),
+        ("gkos, wrong: few zeros", gkos, GkosFilter(replace(gkos, nonemployment=FEW_ZEROS.nonemployment), 250)),
+    ]
+    for name, true, filter_ in rows:
         panel, origins = sample(true, persons, seed)
-        forecaster = ExactForecaster(KalmanFilter(known) if isinstance(known, GaussianProcess) else GkosFilter(known, 250))
-        paths = forecaster.paths(panel, origins, to_horizon=HORIZONS[-1], paths=PATHS, seed=seed)
+        paths = ExactForecaster(filter_).paths(panel, origins, to_horizon=HORIZONS[-1], paths=PATHS, seed=seed)
         u = pit(paths.earnings, realised(panel, origins, range(1, HORIZONS[-1] + 1)), pit_uniforms(paths))
-        print(f"{name:28s}" + "".join(f"{kstest(u[:, h - 1], 'uniform').pvalue:10.3g}" for h in HORIZONS))
-    print("\nCPU milliseconds a person: 25 years of history, 200 paths to h = 20")
-    panel, origins = sample(gkos, 100, seed, age=49)
-    for name, forecaster in {"kalman": ExactForecaster(KalmanFilter(gaussian))} | {
-        f"gkos, {n} particles": ExactForecaster(GkosFilter(gkos, n)) for n in PARTICLES
-    }.items():
-        seen = sample(gaussian, 100, seed, age=49)[0] if name == "kalman" else panel
-        forecaster.paths(seen, origins.take(slice(0, 2)), to_horizon=20, paths=PATHS, seed=seed)  # tables are made once
+        print(f"{name:30s}" + "".join(f"{kstest(u[:, h - 1], 'uniform').pvalue:10.2g}" for h in HORIZONS), flush=True)
+
+
+def cost(gaussian: GaussianProcess, gkos: GkosProcess, seed: int) -> None:
+    """CPU time of a forecast; tables that a filter makes once are made before."""
+    print(f"\nCPU milliseconds a person: 25 years of history, {PATHS} paths to h = 20")
+    rows: list[tuple[str, Process, KalmanFilter | GkosFilter]] = [("gaussian", gaussian, KalmanFilter(gaussian))]
+    rows += [(f"gkos, {n} particles", gkos, GkosFilter(gkos, n)) for n in PARTICLES]
+    for name, true, filter_ in rows:
+        panel, origins = sample(true, 100, seed, age=49)
+        forecaster = ExactForecaster(filter_)
+        forecaster.paths(panel, origins.take(slice(0, 2)), to_horizon=20, paths=PATHS, seed=seed)
         start = time.process_time()
-        forecaster.paths(seen, origins, to_horizon=20, paths=PATHS, seed=seed)
-        print(f"{name:28s}{10 * (time.process_time() - start):10.1f}")
+        forecaster.paths(panel, origins, to_horizon=20, paths=PATHS, seed=seed)
+        print(f"{name:30s}{10 * (time.process_time() - start):10.1f}", flush=True)
 
 
 def particles(process: GkosProcess, persons: int, seed: int) -> None:
@@ -72,7 +82,7 @@ def particles(process: GkosProcess, persons: int, seed: int) -> None:
         laws = [filter_.posterior(record, AGE) for record in earnings[:50]]
         means[n] = np.array([[*(law.effects @ law.weight), law.weight @ law.density @ law.z] for law in laws])
     best = PARTICLES[-1]
-    print("particles  CRPS, change (standard error) by horizon; largest change of a person's posterior mean of alpha, beta, z")
+    print("\nparticles  CRPS, change (standard error) by horizon; largest change of a person's posterior mean of alpha, beta, z")
     for n in PARTICLES:
         change = scored[n] - scored[best]
         error = change.std(axis=0) / np.sqrt(persons)

@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from typer.testing import CliRunner
 
 from evaluation.futures import true_futures
 from saga import schema
+from saga.cli import app
 from saga.ingest import read_panel
 from saga.outcomes import origins_at
 from saga.register import generate_register
@@ -96,6 +98,14 @@ def test_the_register_names_its_process_and_parameters(register):
     about, process = json.loads((register / "register.json").read_text()), PROCESSES[register.name]
     assert (about["process"], about["register_id"]) == (register.name, f"saga-{register.name}-{SEED}-{PERSONS}")
     assert type(process).from_dict(about["parameters"]) == process
+
+
+def test_the_command_takes_the_process(tmp_path):
+    options = ["--persons", "70", "--seed", "2", "--years", "2020-2022", "--process", "gkos-few-zeros", "--json"]
+    result = CliRunner().invoke(app, ["register", "generate", "--out", str(tmp_path / "register"), *options])
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["process"] == "gkos"
+    assert GkosProcess.from_dict(json.loads((tmp_path / "register/register.json").read_text())["parameters"]) == FEW_ZEROS
 
 
 def test_cohorts_are_of_equal_size():
