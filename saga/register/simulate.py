@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import tempfile
+import signal
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from multiprocessing import get_context
@@ -21,6 +20,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from saga.commit import whole_folder
 from saga.errors import UsageError
 from saga.register.benefits import Benefits, entitle
 from saga.register.careers import Activity, work_year
@@ -29,6 +29,7 @@ from saga.register.economy import FIRST_HISTORY, LAST_HISTORY, Economy, build_ec
 from saga.register.education import advance
 from saga.register.family import family_year, partner_earnings
 from saga.register.life import ABROAD, RESIDENT, Bools, Floats, Life
+from saga.register.mechanisms import without as switched_off
 from saga.register.parameters import Parameters
 from saga.register.population import cohort_sizes, found, migrate_and_die
 from saga.register.records import FutureLedger, Ledger
@@ -165,6 +166,7 @@ def generate_register(
     parameters: Parameters | None = None,
     latent_years: Sequence[int] = (),
     process: Process | None = None,
+    without: Sequence[str] = (),
 ) -> dict[str, object]:
     """Simulate a register of `persons` and write it to the new directory `out`; returns the content of `register.json`.
 
@@ -172,19 +174,18 @@ def generate_register(
     each of `latent_years`, `future/draw=k/` the true later years of those there at the panel's end under macro draw k (earnings in SEK
     of 2022, one row a person and year to age 64: 0 after death, null abroad), `future/macro.parquet` the draws. `progress(done, total)`
     counts persons. Written beside `out` and renamed when complete. With a textbook `process` the same files hold its persons; the
-    drawn economies are written as ever, but do not touch them.
-    Raises UsageError for arguments out of range and when `out` exists and is not empty.
+    drawn economies are written as ever, but do not touch them. `without` names mechanisms to switch off in `parameters`.
+    Raises UsageError for arguments out of range, an unknown mechanism, and when `out` exists and is not empty.
     """
     _check(out, persons, seed, first_year, last_year, future_to, future_draws, workers)
     saved = tuple(sorted({*latent_years, last_year}))
     if saved[0] < first_year or saved[-1] > last_year:
         raise UsageError(f"The hidden state exists at the end of each year of the panel: give latent years within {first_year}-{last_year}")
-    run = Run(seed, first_year, last_year, future_to, future_draws, parameters or Parameters(), saved, process)
-    out = out.absolute()
-    out.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
-    partial.chmod(0o755)
-    try:
+    if process is not None and without:
+        raise UsageError("A textbook process has none of the register's mechanisms; leave out --without or --process")
+    law = switched_off(parameters or Parameters(), without)
+    run = Run(seed, first_year, last_year, future_to, future_draws, law, saved, process)
+    with whole_folder(out) as partial:
         tasks = list(_tasks(run, persons))
         done = rows = 0
         with closing(_execute(run, tasks, partial, workers)) as results:
@@ -193,14 +194,8 @@ def generate_register(
                 if progress is not None:
                     progress(done, persons)
         _write_macro(run, partial)
-        description = _describe(run, persons, rows)
+        description = _describe(run, persons, rows, without)
         (partial / "register.json").write_text(json.dumps(description, indent=2) + "\n")
-        if out.exists():
-            out.rmdir()
-        partial.rename(out)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
     return description
 
 
@@ -220,12 +215,34 @@ def _execute(run: Run, tasks: list[tuple[int, int, int]], partial: Path, workers
         for task in tasks:
             yield _write_chunk(run, *task, partial)
         return
-    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
+    # An interrupt is the parent's to handle.
+    pool = ProcessPoolExecutor(
+        workers, mp_context=get_context("spawn"), initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)
+    )
     try:
-        for future in as_completed([pool.submit(_write_chunk, run, *task, partial) for task in tasks]):
+        with _single_threaded():
+            waiting = {pool.submit(_write_chunk, run, *task, partial) for task in tasks}
+        for future in as_completed(waiting):
             yield future.result()
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _single_threaded() -> Iterator[None]:
+    """Processes started inside have one thread each, or workers would hold as many as the machine has cores, each with memory of its own:
+    Polars and BLAS read these variables when they are loaded."""
+    names = ("POLARS_MAX_THREADS", "OMP_NUM_THREADS")
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(dict.fromkeys(names, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _write_chunk(run: Run, birth_year: int, chunk: int, persons: int, partial: Path) -> tuple[int, int]:
@@ -285,7 +302,7 @@ def _write_macro(run: Run, partial: Path) -> None:
     pl.concat(draws).write_parquet(partial / "future" / "macro.parquet", compression="zstd")
 
 
-def _describe(run: Run, persons: int, rows: int) -> dict[str, object]:
+def _describe(run: Run, persons: int, rows: int, without: Sequence[str]) -> dict[str, object]:
     name = "full" if run.process is None else run.process.name
     return {
         "register_id": f"saga-{'register' if run.process is None else name}-{run.seed}-{persons}",
@@ -301,6 +318,7 @@ def _describe(run: Run, persons: int, rows: int) -> dict[str, object]:
         "future_to": run.future_to,
         "future_draws": run.future_draws,
         "future_prices": PRICE_YEAR,
+        "without": sorted(set(without)),
         "versions": {"numpy": np.__version__, "polars": pl.__version__},
         "parameters": asdict(run.parameters if run.process is None else run.process),
     }
