@@ -4,6 +4,7 @@ PORT ?= 8000
 SEED ?= 1
 PERSONS ?= 100000
 BUILD ?= build/bundle
+BENCH ?= paths register
 
 BIN := .venv/bin
 SETUP := .venv/.setup-done
@@ -33,7 +34,7 @@ lint: setup
 	$(BIN)/lint-imports
 
 bench: setup
-	@set -e; for file in benchmarks/*.py; do $(BIN)/python "$$file"; done
+	@set -e; for name in $(BENCH); do $(BIN)/python benchmarks/$$name.py; done
 
 test-containers: setup
 	@$(BIN)/python -m pytest -m containers tests/containers

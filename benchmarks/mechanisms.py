@@ -1,0 +1,88 @@
+"""Which figures need which mechanism: the register simulated again without each one, held against the same table of targets.
+
+    python benchmarks/mechanisms.py [--persons 40000] [--workers 2] [--seed 1] [--only NAME ...] [--out docs/register-mechanisms.md]
+
+A target is lost when it holds with the mechanism and not without it. Where none is lost, the figure that moves farthest says what the
+mechanism does: its change in standard errors of the difference of two independent registers (the seed is the same, so this errs low).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+import polars as pl
+
+from saga.register import generate_register
+from saga.register.check import check_register, number, tally
+from saga.register.mechanisms import MECHANISMS
+
+HEAD = ("without", "enforced targets lost", "reported targets lost", "targets gained", "moves farthest")
+SHOWN = 8  # targets named in a cell; the rest are counted
+
+
+def main(persons: int, workers: int, seed: int, only: list[str], out: Path | None) -> None:
+    """Prints the table, and writes it to `out`."""
+    whole = measure(persons, workers, seed)
+    chosen = only or list(MECHANISMS)
+    lines = [
+        "# What each mechanism of the register is needed for",
+        "",
+        f"`python benchmarks/mechanisms.py --persons {persons} --seed {seed}{''.join(f' --only {name}' for name in only)}`",
+        "",
+        f"All mechanisms on: {tally(whole)} A target is lost when it holds with the mechanism and not without it, gained when it holds",
+        "only without it. *Moves farthest*: the figure with the largest change, in standard errors of a difference.",
+        "",
+        *(f"| {' | '.join(cells)} |" for cells in (HEAD, ("---",) * len(HEAD))),
+    ]
+    for done, name in enumerate(chosen, start=1):
+        print(f"{done}/{len(chosen)} {name}", file=sys.stderr)
+        lines.append(f"| {' | '.join((f'`{name}`', *compare(whole, measure(persons, workers, seed, name))))} |")
+    text = "\n".join(lines) + "\n"
+    print(text)
+    if out is not None:
+        out.write_text(text, encoding="utf-8")
+
+
+def measure(persons: int, workers: int, seed: int, *without: str) -> pl.DataFrame:
+    """The table of targets of a register without the given mechanisms."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) / "register"
+        generate_register(folder, persons=persons, seed=seed, workers=workers, without=without)
+        return check_register(folder)
+
+
+def compare(whole: pl.DataFrame, less: pl.DataFrame) -> tuple[str, str, str, str]:
+    """The cells of a mechanism's line."""
+    both = whole.join(less.select("key", value_less="value", se_less="se", holds_less="holds"), on="key", maintain_order="left")
+    lost = both.filter(pl.col("holds"), pl.col("holds_less").not_())
+    gained = both.filter(pl.col("holds").not_(), pl.col("holds_less"))
+    error = (pl.col("se") ** 2 + pl.col("se_less") ** 2).sqrt()
+    moved = both.with_columns(z=(pl.col("value_less") - pl.col("value")) / error).filter(pl.col("z").is_finite())
+    far = moved.sort(pl.col("z").abs(), descending=True).row(0, named=True)
+    return (
+        names(lost.filter("enforced")),
+        names(lost.filter(~pl.col("enforced"))),
+        names(gained),
+        f"`{far['key']}` {number(far['value'])} to {number(far['value_less'])} ({far['z']:+.0f})",
+    )
+
+
+def names(rows: pl.DataFrame) -> str:
+    """The keys, and how many more there are."""
+    keys = [f"`{key}`" for key in rows["key"]]
+    more = f" and {len(keys) - SHOWN} more" if len(keys) > SHOWN else ""
+    return (", ".join(keys[:SHOWN]) + more) or "none"
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--persons", type=int, default=40_000)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", action="append", default=[], choices=MECHANISMS)
+    parser.add_argument("--out", type=Path, help="write the table as Markdown, too")
+    given = parser.parse_args()
+    main(given.persons, given.workers, given.seed, given.only, given.out)
