@@ -9,12 +9,13 @@ from pathlib import Path
 
 import polars as pl
 
+from saga.bundle import current_version
 from saga.errors import InputError, Problem, UsageError
 from saga.register import births, dynamics, levels, linear
 from saga.register.described import describe
 from saga.register.estimates import Estimate
 from saga.register.levels import Measured
-from saga.register.people import People, read_people
+from saga.register.people import People, about, read_people
 from saga.register.targets import PAPER, Target, targets
 
 # The measure that yields the keys with a given first word.
@@ -92,6 +93,20 @@ def judge(target: Target, estimate: Estimate | None) -> tuple[object, ...]:
 def passed(table: pl.DataFrame) -> bool:
     """Whether every enforced target is inside its band."""
     return bool((table.filter("enforced")["verdict"] == "inside").all())
+
+
+def provenance(directory: Path) -> dict[str, object]:
+    """What the table was measured on, and by which code."""
+    described = about(directory)
+    return {
+        "register": described["register_id"],
+        "persons": f"{described['persons']:,}",
+        "person-years": f"{described['rows']:,}",
+        "seed": described["seed"],
+        "years": "-".join(map(str, described["years"])),
+        "code": current_version(),
+        "made with": ", ".join(f"{name} {version}" for name, version in described["versions"].items()),
+    }
 
 
 def as_text(table: pl.DataFrame) -> str:
