@@ -58,8 +58,8 @@ class Mixture:
 class GkosProcess:
     """Parameters and law of motion; the default is the published benchmark at full precision (US men, thousand dollars of 2010).
 
-    `rate` is lambda, above 0; `nonemployment` holds a, b, c, d. `first_age` is the age of the first innovation. People are in the register from
-    `first_age` to `last_age`; the law itself goes on after it.
+    `rate` is lambda, above 0; `nonemployment` holds a, b, c, d. `first_age` is the age of the first innovation. People are in the
+    register from `first_age` to `last_age`; the law itself goes on after it.
     """
 
     profile: tuple[float, float, float] = (2.580861694, 0.811530031, -0.185093302)
