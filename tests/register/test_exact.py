@@ -9,8 +9,11 @@ import pytest
 from scipy.special import expit
 from scipy.stats import kstest, multivariate_normal
 
+from evaluation.contest import Contest, Fitted
+from evaluation.protocol import Baseline
 from saga import scores
 from saga.errors import InputError, UsageError
+from saga.ingest import read_panel
 from saga.outcomes import Origins, realised
 from saga.panel import Panel, PanelMeta
 from saga.register import generate_register
@@ -127,6 +130,17 @@ class TestKalman:
             kept = [0, 2] if i == 0 else [0, 1, 2]
             oracle = multivariate_normal(law.mean[i, kept], law.covariance[i][np.ix_(kept, kept)])
             assert density[i] == pytest.approx(oracle.logpdf(np.log(outcomes[i, kept])))
+
+    def test_its_score_is_what_the_closed_law_expects(self):
+        """The CRPS of a normal forecast that is true has mean sd / sqrt(pi)."""
+        rows = people(GAUSSIAN, 2_000, 9)
+        origins = Origins(rows["person_id"].unique().sort().to_numpy(), np.full(2_000, BORN + 40))
+        kalman, panel = KalmanFilter(GAUSSIAN), panel_of(rows)
+        paths = ExactForecaster(kalman).paths(panel, origins, to_horizon=10, paths=100, seed=9)
+        crps = scores.crps_log(paths.earnings, realised(panel, origins, range(1, 11)), floor=None)
+        _, age, earnings = records(panel, origins, GAUSSIAN)
+        expected = kalman.forecast(earnings, age, 10).sd.mean(axis=0) / np.sqrt(np.pi)
+        assert (np.abs(crps.mean(axis=0) - expected) < 4 * crps.std(axis=0) / np.sqrt(len(crps))).all()
 
     def test_pit_is_uniform(self):
         assert min(pit_p_values(ExactForecaster(KalmanFilter(GAUSSIAN)), GAUSSIAN, 2_000, 3)) > 0.001
@@ -299,6 +313,16 @@ def test_zero_earnings_are_refused_by_a_process_without_zeros():
     origins = Origins(np.array([rows["person_id"][0]]), np.array([BORN + 30]))
     with pytest.raises(InputError, match="no such earnings"):
         ExactForecaster(KalmanFilter(GAUSSIAN)).paths(panel_of(rows), origins, to_horizon=1, paths=2, seed=0)
+
+
+def test_the_contest_questions_an_exact_forecaster_as_any_baseline(tmp_path):
+    generate_register(tmp_path / "register", persons=300, seed=2, first_year=2010, future_to=2027, future_draws=2, process=GAUSSIAN)
+    contest = Contest(read_panel(tmp_path / "register"), (1, 5), paths=20, seed=0)
+    exact: Baseline = exact_forecaster(tmp_path / "register")
+    table = contest.run([Fitted(exact)], tmp_path, futures=tmp_path / "register")
+    everybody = table.filter(pl.col("group") == "all", pl.col("metric") == "crps_log")
+    assert set(everybody["setting"]) == {"in-time", "forward"}
+    assert everybody["value"].is_between(0.05, 0.6).all()
 
 
 def test_the_forecaster_of_a_register_is_found_by_its_process(tmp_path):
