@@ -158,12 +158,13 @@ def _pay_ratio(table: pl.DataFrame) -> Chart:
     frame = _rows(table, r"pay_ratio\.(\d+)", "year")
     if frame.is_empty():
         return None
-    aims = _rows(table, r"wage_ratio\.(\d+).*", "first").with_columns(last=pl.col("first").replace_strict(dict(WAGE_PERIODS)) + 1)
+    aims = _rows(table, r"wage_ratio\.(\d+).*", "first")
     y = alt.Y("value:Q", title="women's pay / men's", scale=alt.Scale(zero=False))
     line = alt.Chart(frame).mark_line(color=_COLORS["women"], point=alt.OverlayMarkDef(color=_COLORS["women"], size=20)).encode(_YEARS, y)
     if aims.is_empty():
         return line.properties(width=600, height=_HEIGHT)
-    aim = alt.Chart(aims).encode(alt.X("first:Q"), alt.X2("last:Q"))
+    aims = aims.with_columns(last=pl.col("first").replace_strict(dict(WAGE_PERIODS)) + 1)
+    aim = alt.Chart(aims).encode(alt.X("first:Q", title=None, axis=_YEARS["axis"], scale=_YEARS["scale"]), alt.X2("last:Q"))
     bands = aim.mark_rect(color="#d3d9e2").encode(alt.Y("low:Q"), alt.Y2("high:Q"))
     lines = aim.mark_rule(color="#1c2430", strokeWidth=2).encode(alt.Y("target:Q"))
     return alt.layer(bands, lines, line).properties(width=600, height=_HEIGHT)
@@ -182,7 +183,9 @@ def _schooling(table: pl.DataFrame) -> Chart:
         return lines.properties(height=_HEIGHT)
     side = alt.X("group:N", title=None, axis=alt.Axis(labelAngle=0))
     now = _against(aims, side, "share 2019, 20-64", ".0%").properties(width=75, height=_HEIGHT)
-    return alt.hconcat(lines.properties(height=_HEIGHT), now.facet(column=alt.Column("level:N", sort=order, title=None)))
+    return alt.hconcat(lines.properties(height=_HEIGHT), now.facet(column=alt.Column("level:N", sort=order, title=None))).resolve_scale(
+        color="independent"
+    )
 
 
 def _years(table: pl.DataFrame) -> Chart:

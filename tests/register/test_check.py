@@ -1,6 +1,7 @@
 """`saga register check`: standard errors against repeated samples, measures against known truth, a broken register is caught."""
 
 import json
+import re
 import shutil
 
 import numpy as np
@@ -13,12 +14,13 @@ from saga.cli import app
 from saga.errors import InputError, UsageError
 from saga.register import people as people_module
 from saga.register.births import EVENT, event_study, first_births
-from saga.register.check import AIMED, as_markdown, as_text, check_register, passed
+from saga.register.check import AIMED, as_markdown, as_text, check_register, passed, provenance
 from saga.register.economy import CPI
 from saga.register.estimates import Estimate, Sample, correlation, slope
 from saga.register.levels import income_2020, paper_sample
 from saga.register.linear import FixedEffectsAR1, against_linear
 from saga.register.people import People, read_people
+from saga.register.report import write_report
 from saga.register.simulate import generate_register
 from saga.register.targets import targets
 
@@ -316,3 +318,23 @@ def test_text_and_markdown_hold_every_aimed_row(table):
     aimed = table.filter(AIMED)
     text, page = as_text(table), as_markdown(table)
     assert all(key in text and f"`{key}`" in page for key in aimed["key"])
+
+
+def test_the_report_is_one_page_that_needs_nothing_else(table, register, tmp_path):
+    page = tmp_path / "report.html"
+    write_report(table, page, provenance(register))
+    text = page.read_text(encoding="utf-8")
+    assert text.count("<svg ") == text.count('role="img" aria-label=') == text.count("<figcaption") == 11
+    assert set(re.findall(r"https?://[^\"'\s<)]+", text)) <= {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
+    assert "<script" not in text
+    for row in table.filter(AIMED).iter_rows(named=True):
+        assert f"<code>{row['key']}</code>" in text
+    outside = table.filter(pl.col("verdict") == "outside").height
+    assert text.count('<td class="outside">') == outside
+    assert "saga-register-4-4000" in text
+
+
+def test_a_report_on_a_part_draws_what_it_has(register, tmp_path):
+    answer = CliRunner().invoke(app, ["register", "check", str(register), "--only", "gap44", "--report", str(tmp_path / "r.html")])
+    assert answer.exit_code in (0, 1)
+    assert (tmp_path / "r.html").read_text(encoding="utf-8").count("<svg ") >= 5
