@@ -10,9 +10,11 @@ import numpy as np
 
 from calibration.cqr import fit_cqr
 from calibration.fit import LEVELS, MIN_MAP, fit_calibration
+from calibration.limits import fit_limits
 from saga.bundle import Bundle, check_replaceable, replace_parts
 from saga.errors import InputError, Problem
 from saga.forecaster import Forecaster, Progress
+from saga.groups import Grouping
 from saga.options import MAX_HORIZON
 from saga.outcomes import draw_origins, history, last_year, realised
 from saga.panel import Panel
@@ -46,15 +48,17 @@ def calibrate(
     if not chosen:
         fix = "Give a panel with some hundreds of persons."
         raise InputError("There is nobody to calibrate on.", [Problem("too-few-persons", "No calibration persons in the panel", fix)])
-    people = panel.only(chosen)
+    people, grouping = panel.only(chosen), Grouping.fit(panel.only(persons_of(panel, "train")))
     end = last_year(panel)
     origins = draw_origins(people, max_horizon=MAX_HORIZON, seed=seed, end=end)
     known = history(people, origins)
     simulated = forecaster.simulate(known, paths=paths, seed=seed, calibrated=False, progress=progress)
+    simulated = replace(simulated, groups=grouping.labels(known, origins) if len(grouping.cuts) else {})
     outcomes = realised(people, origins, range(1, MAX_HORIZON + 1), end=end)
     calibrator = fit_calibration(simulated, outcomes, seed=seed, levels=levels, scale=panel.meta.floor, map_persons=map_persons)
+    calibrator = fit_limits(calibrator, simulated, outcomes, seed=seed)
     # The published method beside ours, so that anyone can compare: conformalised quantile regression in levels.
-    calibrator = replace(calibrator, extra=fit_cqr(simulated, outcomes, levels))
+    calibrator = replace(calibrator, grouping=grouping if len(grouping.cuts) else None, extra=fit_cqr(simulated, outcomes, levels))
     used = int((~np.isnan(outcomes)).any(1).sum())
     summary = {"persons": used, "paths": paths, "seed": seed, "levels": list(levels), "panel_id": panel.meta.panel_id}
     return replace_parts(

@@ -9,7 +9,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from saga.calibrators import ALL, Calibrator, Cell, map_ordered
+from calibration.groups import fit_shifts
+from saga.calibrators import ALL, FEW, MONDRIAN, Calibrator, Cell
 from saga.errors import Problem, UsageError
 from saga.keyed import uniform_each
 from saga.options import COVERAGE
@@ -19,6 +20,7 @@ from saga.scores import pit, pit_uniforms
 from saga.sets import Growth, grow
 
 Array = NDArray[np.float64]
+Rows = NDArray[np.int64]
 LEVELS = COVERAGE  # what forecasts offer unasked must be calibrated
 NEIGHBOURS = 10  # persons whose average stands where one person's value would
 MAX_KNOTS = 200
@@ -94,7 +96,8 @@ def fit_calibration(
     """Fit maps and thresholds per horizon from raw paths (n, H, M) of calibration persons, one origin each, and their outcomes (n, H).
 
     NaN outcomes are left out, horizon by horizon; a horizon with none gets no cell. `scale` is the panel's floor (None: 1). A map
-    needs `map_persons` in half A: one from few persons costs more than it mends. Thresholds
+    needs `map_persons` in half A: one from few persons costs more than it mends. Groups of `paths` have maps and thresholds of their own
+    where both halves hold 1,000 of their persons, and shift the thresholds otherwise. Thresholds
     are fitted for sets from all M paths and from fewer (25, 50, 100, ...), each number with its own. Thresholds that would rest on fewer
     than 10 order statistics at or above the needed one are null: no interval. Raises UsageError when shapes disagree, when a person
     occurs twice (the unit of exchangeability is the person), or for a level outside (0, 1).
@@ -102,31 +105,66 @@ def fit_calibration(
     _check(paths, outcomes, levels)
     scale = 1.0 if scale is None else scale
     in_a, v = halves(paths.person_id, seed), pit_uniforms(paths)
-    counts = [*(count for count in COUNTS if count < paths.count), paths.count]
     cells: dict[tuple[int, str], Cell] = {}
-    served = Cell(np.empty(0), np.empty(0), 0, DEFAULT_ATOM_WIDTH, {}, 0)
+    shifts: dict[tuple[int, float], dict[str, float]] = {}
+    so_far = Calibrator(cells, scale, shifts=shifts)
     for h in range(paths.horizons):
-        samples, y = paths.earnings[:, h], outcomes[:, h]
-        known = ~np.isnan(y) & ~np.isnan(samples).any(axis=1)
+        known = ~np.isnan(outcomes[:, h]) & ~np.isnan(paths.earnings[:, h]).any(axis=1)
         if not known.any():
             continue
-        ordered, y, a = np.sort(samples[known], axis=1), y[known], in_a[known]
-        u = pit(ordered[a, None, :], y[a, None], v[known][a, h, None])[:, 0]
-        knots, values = fit_map(u, map_persons)
-        own = Cell(knots, values, int(a.sum()), DEFAULT_ATOM_WIDTH, {}, int((~a).sum()))
-        # Without a map of its own a horizon is served that of the nearest shorter one, so its thresholds are fitted behind that map.
-        served = own if own.mapped else served
-        atom_width = choose_atom_width(grow(map_ordered(ordered[a], served), scale), y[a])
-        thresholds: dict[tuple[int, float], float | None] = {}
-        for count in counts:
+        a, b = np.flatnonzero(known & in_a), np.flatnonzero(known & ~in_a)
+        groups = {ALL: (a, b), **_own_cells(paths, a, b, max(FEW, map_persons))}
+        ordered = np.sort(paths.earnings[a, h], axis=1)
+        u = np.full(len(paths), np.nan)
+        u[a] = pit(ordered[:, None, :], outcomes[a, h, None], v[a, h, None])[:, 0]
+        for group, (own_a, own_b) in groups.items():
+            cells[h + 1, group] = Cell(*fit_map(u[own_a], map_persons), len(own_a), DEFAULT_ATOM_WIDTH, {}, len(own_b))
+        # Without a map of its own a cell is served another one's, so its thresholds are fitted behind that map.
+        growth = grow(so_far.map_samples(paths.take(a), h + 1, ordered), scale)
+        atom_width = choose_atom_width(growth, outcomes[a, h])
+        if len(a) >= FEW and paths.groups:
+            scores = growth.with_atom(atom_width).score(outcomes[a, h])
+            labels = {name: values[a] for name, values in paths.groups.items()}
+            shifts |= {(h + 1, level): fit_shifts(scores, labels, level) for level in levels}
+        thresholds: dict[str, dict[tuple[int, float], float | None]] = {group: {} for group in groups}
+        for count in path_counts(paths):
             # Paths are exchangeable: the first few are what a forecast with so many paths would have drawn.
-            fewer = np.sort(samples[known][~a, :count], axis=1)
-            scores = grow(map_ordered(fewer, served), scale).with_atom(atom_width).score(y[~a])
+            fewer = so_far.map_samples(paths.take(b), h + 1, np.sort(paths.earnings[b, h, :count], axis=1))
+            scores = grow(fewer, scale).with_atom(atom_width).score(outcomes[b, h])
             for level in levels:
-                q = conformal_quantile(scores, level, neighbours=NEIGHBOURS)
-                thresholds[count, level] = q if math.isfinite(q) else None
-        cells[h + 1, ALL] = replace(own, atom_width=atom_width, thresholds=thresholds)
-    return Calibrator(cells, scale=scale)
+                shifted = np.full(len(paths), np.nan)
+                shifted[b] = scores - so_far.shift(paths.groups, b, h + 1, level)
+                for group, (_, own_b) in groups.items():
+                    thresholds[group][count, level] = published(shifted[own_b], level)
+        for group in groups:
+            cells[h + 1, group] = replace(cells[h + 1, group], atom_width=atom_width, thresholds=thresholds[group])
+    return Calibrator(cells, scale=scale, shifts=shifts)
+
+
+def path_counts(paths: Paths) -> list[int]:
+    """The numbers of paths that thresholds are fitted for: those of COUNTS below M, and M."""
+    return [*(count for count in COUNTS if count < paths.count), paths.count]
+
+
+def published(scores: Array, level: float) -> float | None:
+    """The threshold that is stored: the average of ten order statistics, None where there are too few."""
+    q = conformal_quantile(scores, level, neighbours=NEIGHBOURS)
+    return q if math.isfinite(q) else None
+
+
+def _own_cells(paths: Paths, a: Rows, b: Rows, fewest: int) -> dict[str, tuple[Rows, Rows]]:
+    """The groups with cells of their own, and their rows among those of half A and of half B.
+
+    Full records have no cell of their own beside those of poorer records: the finer cells by quintile are theirs.
+    """
+    found = {}
+    for name in MONDRIAN:
+        for label in np.unique(paths.groups[name]).tolist() if name in paths.groups else []:
+            own_a, own_b = (rows[paths.groups[name][rows] == label] for rows in (a, b))
+            everybody = len(own_a) == len(a) and len(own_b) == len(b)
+            if min(len(own_a), len(own_b)) >= fewest and not everybody and f"{name}={label}" != "profile=register":
+                found[f"{name}={label}"] = (own_a, own_b)
+    return found
 
 
 def _check(paths: Paths, outcomes: Array, levels: Sequence[float]) -> None:

@@ -1,9 +1,9 @@
 """The conformal layer, applied: what `calibration` fitted turns simulated paths into calibrated paths and published sets.
 
-Two steps per cell (horizon x group), both in probability space. The map R_h, from persons of half A, replaces the forecast F by R_h(F):
-every path moves along its own rank (ensemble copula coupling, Schefzik, Thorarinsdottir and Gneiting 2013), so joint paths survive. The
-threshold q_h, from persons of half B, picks from a nested family of sets the one that holds what it promises. See `saga.sets` for the
-family.
+Two steps at each horizon, both in probability space. The map R of the person's cell, from persons of half A, replaces the forecast F by
+R(F): every path moves along its own rank (ensemble copula coupling, Schefzik, Thorarinsdottir and Gneiting 2013), so joint paths survive.
+The threshold, from persons of half B, picks from a nested family of sets the one that holds what it promises. See `saga.sets` for the
+family. A person's cell is the smallest of theirs that had persons enough; overlapping groups shift the threshold within it.
 """
 
 from __future__ import annotations
@@ -19,15 +19,22 @@ import polars as pl
 from numpy.typing import NDArray
 
 from saga.errors import BundleError, Problem, UsageError
+from saga.groups import Grouping, Labels
 from saga.paths import Paths
+from saga.rankmap import Cell as Cell
+from saga.rankmap import calibrate_probability as calibrate_probability
+from saga.rankmap import map_ordered as map_ordered
 from saga.scores import covered
-from saga.sets import NestedSets, grow
+from saga.sets import grow
 
 Array = NDArray[np.float64]
 Guarantee = Literal["finite-sample", "assumption", "extrapolated", "none"]
+Limit = Literal["positive", "at_least", "at_most", "band", "present_value"]
 
 ALL = "all"  # the group of everybody
-FEW = 1_000  # below this many persons a cell's threshold is noticeably rounded outward: flagged
+MONDRIAN = ("profile", "quintile")  # groupings with cells of their own, the first that has one serves
+LIMITS: tuple[Limit, ...] = ("positive", "at_least", "at_most", "band", "present_value")
+FEW = 1_000  # below this many persons a cell's threshold is noticeably rounded outward: flagged, and no group has a cell of its own
 
 REASONS: dict[str, str] = {
     "finite-sample": "Holds in finite samples: the persons judged were drawn like the calibration persons, in the same years.",
@@ -48,81 +55,18 @@ SCHEMA: dict[str, pl.DataType] = {
 }
 
 
-def reason(guarantee: str) -> str:
-    """One plain sentence on what stands behind an interval with this `guarantee`."""
-    return REASONS[guarantee]
-
-
-@dataclass(frozen=True, eq=False)
-class Cell:
-    """What one cell learnt.
-
-    `knots` and `values` (K,): R as a piecewise linear map of [0, 1] onto itself, empty where half A (`map_n` persons) was too small.
-    `thresholds`: (number of paths, level) -> q from half B (`n` persons), None where it was too small. `atom_width`: see `saga.sets`.
-    """
-
-    knots: Array
-    values: Array
-    map_n: int
-    atom_width: float
-    thresholds: Mapping[tuple[int, float], float | None]
-    n: int
-
-    @property
-    def mapped(self) -> bool:
-        """Whether the cell has a map of its own."""
-        return len(self.knots) > 0
-
-
-def calibrate_probability(u: Array, cell: Cell) -> Array:
-    """R(u), same shape: the calibrated probability of a forecast probability."""
-    return np.interp(u, cell.knots, cell.values) if cell.mapped else u
-
-
-def map_ordered(ordered: NDArray[np.float32], cell: Cell) -> NDArray[np.float32]:
-    """Sorted samples (n, M) of F -> sorted samples of R(F), float32.
-
-    The r-th smallest becomes Q(R^-1(r / (M + 1))); Q runs through (i / (M + 1), i-th smallest), straight in logs between neighbours, with
-    exponential tails in logs beyond the ends (`_tail_slope`). The atom stays an atom: with z > 0 zeros its mass R((z + 1/2) / (M + 1))
-    decides how many values become exactly 0.
-    """
-    if not cell.mapped:
-        return ordered
-    m = ordered.shape[1]
-    place = np.interp(np.arange(1, m + 1) / (m + 1), cell.values, cell.knots) * (m + 1)
-    nearest = np.round(place)
-    place = np.where(np.abs(place - nearest) < 1e-9, nearest, place)  # the identity map then gives back the very same numbers
-    below = np.floor(place).astype(np.int64)
-    share = place - below
-    low = ordered[:, np.clip(below, 1, m) - 1]
-    high = ordered[:, np.clip(below + 1, 1, m) - 1]
-    low = np.where(low == 0, high, low)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        logs = np.log(ordered.astype(np.float64))
-        log_low, log_high = logs[:, np.clip(below, 1, m) - 1], logs[:, np.clip(below + 1, 1, m) - 1]
-        between = np.exp((1 - share) * log_low + share * log_high).astype(np.float32)
-        over, under = place > m, place < 1
-        between[:, over] = np.exp(logs[:, -1:] - _tail_slope(logs) * np.log(m + 1 - place[over]))
-        between[:, under] = np.exp(logs[:, :1] + _tail_slope(-logs[:, ::-1]) * np.log(place[under]))
-    mapped = np.where((share == 0) | ((low == high) & ~over & ~under), low, between)
-    zeros = (ordered == 0).sum(axis=1)
-    return np.where((place <= zeros[:, None] + 0.5) & (zeros > 0)[:, None], np.float32(0), mapped)
-
-
-def _tail_slope(logs: Array) -> Array:
-    # Hill's (1975) estimate from the top tenth, shape (n, 1), at most that of a Pareto index of 1.5; 0 where zeros reach into that tenth.
-    k = max(2, logs.shape[1] // 10)
-    if logs.shape[1] <= k:
-        return np.zeros((len(logs), 1))
-    slope = logs[:, -k:].mean(axis=1, keepdims=True) - logs[:, -k - 1 : -k]
-    return np.where(np.isfinite(slope), np.minimum(slope, 1 / 1.5), 0.0)
+def reason(guarantee: str, cell: str = ALL) -> str:
+    """One plain sentence on what stands behind an interval with this `guarantee`, and of which `cell` the persons were."""
+    named = "" if cell in ("", ALL) or guarantee == "none" else f" Calibrated on persons with {cell.replace('=', ' ')}."
+    return REASONS[guarantee] + named
 
 
 @dataclass(frozen=True, eq=False)
 class Intervals:
     """Published sets {0} (where `includes_zero`) and [lower, upper] of positive amounts: arrays (n, H, L), L the levels, real SEK.
 
-    `lower` and `upper` are NaN where `guarantee` is "none", and both 0 where the set is {0} alone.
+    `lower` and `upper` are NaN where `guarantee` is "none", and both 0 where the set is {0} alone. `cell` (n, H) names the persons whose
+    outcomes the thresholds rest on: "all", or a group such as "quintile=2"; "" without interval.
     """
 
     levels: tuple[float, ...]
@@ -130,6 +74,7 @@ class Intervals:
     upper: Array
     includes_zero: NDArray[np.bool_]
     guarantee: NDArray[np.str_]
+    cell: NDArray[np.str_]
 
     def covered(self, outcomes: Array) -> Array:
         """1 or 0, shape (n, H, L), whether each outcome (n, H) lies in its set; NaN without outcome or interval."""
@@ -137,15 +82,44 @@ class Intervals:
 
 
 @dataclass(frozen=True, eq=False)
+class Thresholds:
+    """What each person is served at one horizon: `q` (n, L) at the calibrator's levels, nested over them, NaN where there is none.
+
+    `guarantee` (n, L); `cell` (n,) its name; `atom_width` (n,), see `saga.sets`.
+    """
+
+    q: Array
+    guarantee: NDArray[np.str_]
+    cell: NDArray[np.str_]
+    atom_width: Array
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """Thresholds of one kind of limit at one horizon: (number of paths, level) -> q from `n` persons of half B, None where too few."""
+
+    thresholds: Mapping[tuple[int, float], float | None]
+    n: int
+
+
+@dataclass(frozen=True, eq=False)
 class Calibrator:
     """All cells, with the scale of the sets (t = log(earnings + scale)).
 
-    `extra` holds rows of the calibration table that others own (the CQR baseline); they are kept through `to_table` and `from_table`.
+    `shifts`: (horizon, level) -> what being in a group, such as "sex=female", adds to the threshold of the cells of half B. `limits`: the
+    thresholds of one-sided limits, intervals given positive earnings, bands of K years and present values of K years, by kind and horizon
+    (or K). `stretches`: horizon -> knots and values that put scores of all horizons on one scale, for bands. `grouping`: how persons are
+    grouped, None where the calibration knows no groups. `extra` holds rows of the calibration table that others own (the CQR
+    baseline); they are kept through `to_table` and `from_table`.
     """
 
     cells: Mapping[tuple[int, str], Cell]
     scale: float = 24_150.0
     extra: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=SCHEMA))
+    shifts: Mapping[tuple[int, float], Mapping[str, float]] = field(default_factory=dict)
+    limits: Mapping[tuple[str, int], Cuts] = field(default_factory=dict)
+    stretches: Mapping[int, tuple[Array, Array]] = field(default_factory=dict)
+    grouping: Grouping | None = None
 
     @classmethod
     def identity(cls) -> Calibrator:
@@ -162,63 +136,111 @@ class Calibrator:
         """Numbers of paths that thresholds were fitted for, ascending."""
         return tuple(sorted({count for cell in self.cells.values() for count, _ in cell.thresholds}))
 
-    def map_cell(self, horizon: int, group: str = ALL) -> Cell | None:
-        """The cell whose map serves a horizon: its own, else that of the nearest shorter one, else None (no change)."""
-        found = [h for (h, g), cell in self.cells.items() if g == group and h <= horizon and cell.mapped]
-        return self.cells[max(found), group] if found else None
+    def fitted_count(self, count: int) -> int | None:
+        """The fitted number of paths that serves `count`: the largest not above it.
 
-    def threshold(self, horizon: int, level: float, count: int, group: str = ALL) -> tuple[float | None, Guarantee, Cell | None]:
-        """The threshold for sets from `count` paths, what it promises, and the cell that it is from.
-
-        A cell that has seen outcomes answers for itself; beyond, the longest shorter horizon with a threshold answers, "extrapolated".
-        Fewer paths make noisier sets, which need a larger q: the one fitted for the most paths not above `count` serves, so that sets
-        hold at least what they promise; below the fewest none does.
+        Fewer paths make noisier sets, which need a larger q, so that sets hold at least what they promise; below the fewest none does.
         """
-        fewer = [fitted for fitted in self.counts if fitted <= count]
-        if not fewer:
+        return max((fitted for fitted in self.counts if fitted <= count), default=None)
+
+    def map_cell(self, horizon: int, *groups: str) -> Cell | None:
+        """The cell whose map serves a horizon: of the first of `groups` (ALL) that has one, else of the nearest shorter one; or None."""
+        for h in range(horizon, 0, -1):
+            for group in groups or (ALL,):
+                cell = self.cells.get((h, group))
+                if cell is not None and cell.mapped:
+                    return cell
+        return None
+
+    def threshold(self, horizon: int, level: float, count: int, *groups: str) -> tuple[float | None, Guarantee, Cell | None]:
+        """The threshold for sets from `count` paths, what it promises, and the cell that it is from: of the first of `groups` (ALL).
+
+        Where some cell has seen outcomes, one of those answers; beyond, the longest shorter horizon with a threshold, "extrapolated".
+        """
+        q, promise, place = self._threshold(horizon, level, count, groups or (ALL,))
+        return q, promise, None if place is None else self.cells[place]
+
+    def _threshold(
+        self, horizon: int, level: float, count: int, groups: tuple[str, ...]
+    ) -> tuple[float | None, Guarantee, tuple[int, str] | None]:
+        fitted = self.fitted_count(count)
+        if fitted is None:
             return None, "none", None
-        key = (max(fewer), level)
-        own = self.cells.get((horizon, group))
-        if own is not None and own.n > 0:
-            q = own.thresholds.get(key)
-            return (None, "none", None) if q is None else (q, "assumption", own)
-        found = [h for (h, g), cell in self.cells.items() if g == group and h < horizon and cell.thresholds.get(key) is not None]
-        if not found:
-            return None, "none", None
-        cell = self.cells[max(found), group]
-        return cell.thresholds[key], "extrapolated", cell
+        for h in range(horizon, 0, -1):
+            own = [(h, group) for group in groups if (h, group) in self.cells and self.cells[h, group].n > 0]
+            for place in own:
+                q = self.cells[place].thresholds.get((fitted, level))
+                if q is not None:
+                    return q, "assumption" if h == horizon else "extrapolated", place
+            if own and h == horizon:
+                return None, "none", None
+        return None, "none", None
 
     def thin_cells(self) -> list[tuple[int, str]]:
         """Cells with intervals from fewer than 1,000 persons, whose outward rounding over-covers noticeably."""
         return [key for key, cell in sorted(self.cells.items()) if cell.n < FEW and any(q is not None for q in cell.thresholds.values())]
 
-    def recalibrate(self, paths: Paths) -> Paths:
-        """The paths under the recalibrated forecasts, ranks kept; zeros are ranked by the path's total earnings, then by its number.
+    def candidates(self, paths: Paths) -> list[tuple[tuple[str, ...], NDArray[np.int64]]]:
+        """Persons (row numbers) by the groups whose cells may serve them, the preferred one first."""
+        grouped = {group for _, group in self.cells} != {ALL}
+        names = [name for name in MONDRIAN if name in paths.groups] if grouped else []
+        if not names or not len(paths):
+            return [((ALL,), np.arange(len(paths)))]
+        kinds, kind = np.unique(np.stack([paths.groups[name] for name in names], axis=1), axis=0, return_inverse=True)
+        return [
+            ((*(f"{name}={label}" for name, label in zip(names, labels, strict=True)), ALL), np.flatnonzero(kind.ravel() == i))
+            for i, labels in enumerate(kinds.tolist())
+        ]
 
-        Deterministic and, bit for bit, independent of the other persons of the call.
+    def thresholds(self, paths: Paths, horizon: int) -> Thresholds:
+        """What everybody of `paths` is served at `horizon`: threshold of the cell plus the shifts of the person's groups, made nested."""
+        n, count = len(paths), len(self.levels)
+        q, guarantee = np.full((n, count), np.nan), np.full((n, count), "none", dtype="<U13")
+        cell, width = np.full(n, "", dtype=object), np.full(n, np.nan)
+        for groups, rows in self.candidates(paths):
+            highest = np.full(len(rows), -np.inf)
+            for j, level in enumerate(self.levels):
+                own, promise, place = self._threshold(horizon, level, paths.count, groups)
+                if own is None or place is None:
+                    continue
+                shift = 0.0 if place[1].startswith("profile=") else self.shift(paths.groups, rows, place[0], level)
+                highest = np.maximum(highest, own + shift)
+                q[rows, j], guarantee[rows, j] = highest, promise
+                cell[rows], width[rows] = place[1], self.cells[place].atom_width
+        return Thresholds(q, guarantee, cell.astype(np.str_), width)
+
+    def shift(self, groups: Labels, rows: NDArray[np.int64], horizon: int, level: float) -> Array:
+        """What the groups of these persons add to the threshold of their cell, shape (rows,)."""
+        effects = self.shifts.get((horizon, level), {})
+        total = np.zeros(len(rows))
+        if effects:
+            for name, labels in groups.items():
+                unique, which = np.unique(labels[rows], return_inverse=True)
+                total += np.array([effects.get(f"{name}={label}", 0.0) for label in unique.tolist()])[which]
+        return total
+
+    def limit(self, kind: Limit, horizon: int, count: int) -> tuple[Array, list[Guarantee]]:
+        """Thresholds (L,) of one kind at a horizon (or number of years) for `count` paths at all `levels`, nested, and their promises.
+
+        Where the horizon has seen too few outcomes there is none; but a present value, which has no other interval, is extrapolated.
         """
-        served = [self.map_cell(h) for h in range(1, paths.horizons + 1)]
-        if not any(served):
-            return paths
-        total = np.zeros((len(paths), paths.count))
-        for h in range(paths.horizons):
-            total += np.nan_to_num(paths.earnings[:, h])
-        by_total = np.argsort(total, axis=1, kind="stable")
-        result = paths.earnings.copy()
-        for h, cell in enumerate(served):
-            if cell is None:
-                continue
-            values = np.take_along_axis(paths.earnings[:, h], by_total, axis=1)
-            order = np.argsort(values, axis=1, kind="stable")
-            mapped = map_ordered(np.take_along_axis(values, order, axis=1), cell)
-            np.put_along_axis(result[:, h], np.take_along_axis(by_total, order, axis=1), mapped, axis=1)
-        return paths.with_earnings(result)
+        q, promises, highest = np.full(len(self.levels), np.nan), list[Guarantee](), -np.inf
+        fitted = self.fitted_count(count)
+        for j, level in enumerate(self.levels):
+            promise: Guarantee = "none"
+            for h in range(horizon, 0, -1):
+                cuts = self.limits.get((kind, h))
+                own = cuts.thresholds.get((fitted, level)) if cuts is not None and fitted is not None else None
+                if own is not None:
+                    q[j] = highest = max(highest, own)
+                    promise = "assumption" if h == horizon else "extrapolated"
+                if own is not None or (cuts is not None and cuts.n > 0 and h == horizon and kind != "present_value"):
+                    break
+            promises.append(promise)
+        return q, promises
 
-    def intervals(self, paths: Paths, levels: Sequence[float]) -> Intervals:
-        """Published sets of recalibrated `paths` at each of `levels`; nested over levels.
-
-        Raises UsageError for a level that no threshold was fitted for. Without calibration every guarantee is "none".
-        """
+    def columns(self, levels: Sequence[float]) -> list[int | None]:
+        """Where each of `levels` is among the fitted ones; all None without calibration. Raises UsageError for one that was not fitted."""
         unknown = [level for level in levels if self.levels and level not in self.levels]
         if unknown:
             fix = "Use one of " + ", ".join(f"{level:g}" for level in self.levels) + ", or calibrate for it."
@@ -226,39 +248,86 @@ class Calibrator:
                 "no threshold for this coverage",
                 [Problem("coverage-level", f"coverage {unknown[0]:g} was not calibrated", fix, "coverage")],
             )
+        return [self.levels.index(level) if self.levels else None for level in levels]
+
+    def recalibrate(self, paths: Paths) -> Paths:
+        """The paths under the recalibrated forecasts, ranks kept; zeros are ranked by the path's total earnings, then by its number.
+
+        Deterministic and, bit for bit, independent of the other persons of the call.
+        """
+        if not any(cell.mapped for cell in self.cells.values()):
+            return paths
+        total = np.zeros((len(paths), paths.count))
+        for h in range(paths.horizons):
+            total += np.nan_to_num(paths.earnings[:, h])
+        by_total = np.argsort(total, axis=1, kind="stable")
+        result = paths.earnings.copy()
+        for h in range(paths.horizons):
+            values = np.take_along_axis(paths.earnings[:, h], by_total, axis=1)
+            order = np.argsort(values, axis=1, kind="stable")
+            mapped = self.map_samples(paths, h + 1, np.take_along_axis(values, order, axis=1))
+            np.put_along_axis(result[:, h], np.take_along_axis(by_total, order, axis=1), mapped, axis=1)
+        return paths.with_earnings(result)
+
+    def map_samples(self, paths: Paths, horizon: int, ordered: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Sorted samples (n, M) of everybody of `paths` at `horizon` under the maps of their cells, sorted."""
+        mapped = ordered.copy()
+        for groups, rows in self.candidates(paths):
+            cell = self.map_cell(horizon, *groups)
+            if cell is not None:
+                mapped[rows] = map_ordered(ordered[rows], cell)
+        return mapped
+
+    def intervals(self, paths: Paths, levels: Sequence[float]) -> Intervals:
+        """Published sets of recalibrated `paths` at each of `levels`; nested over levels.
+
+        Raises UsageError for a level that no threshold was fitted for. Without calibration every guarantee is "none".
+        """
+        columns = self.columns(levels)
         shape = (len(paths), paths.horizons, len(levels))
         lower, upper = np.full(shape, np.nan), np.full(shape, np.nan)
         zero, guarantee = np.zeros(shape, dtype=np.bool_), np.full(shape, "none", dtype="<U13")
-        for h in range(paths.horizons):
-            found = [self.threshold(h + 1, level, paths.count) for level in levels]
-            if all(q is None for q, _, _ in found):
+        cell = np.full(shape[:2], "", dtype=object)
+        for h in range(paths.horizons if self.levels else 0):
+            served = self.thresholds(paths, h + 1)
+            alive = np.flatnonzero(~np.isnan(paths.earnings[:, h]).any(axis=1) & ~np.isnan(served.atom_width))
+            if not len(alive):
                 continue
-            alive = np.flatnonzero(~np.isnan(paths.earnings[:, h]).any(axis=1))
-            growth = grow(np.sort(paths.earnings[alive, h], axis=1), self.scale)
-            families: dict[float, NestedSets] = {}
-            for index, (q, promise, cell) in enumerate(found):
-                if q is None or cell is None:
-                    continue
-                family = families.setdefault(cell.atom_width, growth.with_atom(cell.atom_width))
-                lower[alive, h, index], upper[alive, h, index], zero[alive, h, index] = family.at(q)
-                guarantee[alive, h, index] = promise
-        return Intervals(tuple(levels), lower, upper, zero, guarantee)
+            family = grow(np.sort(paths.earnings[alive, h], axis=1), self.scale).with_atom(served.atom_width[alive])
+            cell[alive, h] = served.cell[alive]
+            for index, column in enumerate(columns):
+                given = ~np.isnan(served.q[alive, column])
+                ends = family.at(served.q[alive, column])
+                for values, end in zip((lower, upper, zero), ends, strict=True):
+                    values[alive[given], h, index] = end[given]
+                guarantee[alive, h, index] = served.guarantee[alive, column]
+        return Intervals(tuple(levels), lower, upper, zero, guarantee, cell.astype(np.str_))
 
     def to_table(self) -> pl.DataFrame:
         """The `calibration.parquet` of the bundle: averages over persons only, no single person's value.
 
-        Kinds: "scale" (value); "map" (R at `knot` is `value`); "atom_width" (value); "threshold" (q at `level` for sets from `knot` paths,
-        null where too few persons); and what `extra` holds. `n` counts persons of the half named in `split`.
+        Kinds: "scale" (value); "cut" (quintile cut-offs, see `saga.groups`); "map" (R at `knot` is `value`); "atom_width" (value);
+        "threshold" (q at `level` for sets from `knot` paths, null where too few persons); "shift" (what `group` adds at `level`);
+        "stretch" (score `knot` at a horizon counts as `value` in bands); the kinds of LIMITS (q, as in "threshold"); and what `extra`
+        holds. `n` counts persons of the half named in `split`.
         """
         rows: list[tuple[str, int | None, str, float | None, float | None, float | None, int | None, str | None]] = []
         if self.cells:
             rows.append(("scale", None, ALL, None, None, self.scale, None, None))
+        if self.grouping is not None:
+            rows += self.grouping.rows()
         for (horizon, group), cell in sorted(self.cells.items()):
             rows += [("map", horizon, group, None, k, v, cell.map_n, "A") for k, v in zip(cell.knots, cell.values, strict=True)]
             rows.append(("atom_width", horizon, group, None, None, cell.atom_width, cell.map_n, "A"))
             rows += [
                 ("threshold", horizon, group, level, m, cell.thresholds[m, level], cell.n, "B") for m, level in sorted(cell.thresholds)
             ]
+        for (horizon, level), effects in sorted(self.shifts.items()):
+            rows += [("shift", horizon, group, level, None, value, None, "A") for group, value in sorted(effects.items())]
+        for horizon, (knots, values) in sorted(self.stretches.items()):
+            rows += [("stretch", horizon, ALL, None, k, v, None, "A") for k, v in zip(knots, values, strict=True)]
+        for (kind, horizon), cuts in sorted(self.limits.items()):
+            rows += [(kind, horizon, ALL, level, m, cuts.thresholds[m, level], cuts.n, "B") for m, level in sorted(cuts.thresholds)]
         return pl.concat([pl.DataFrame(rows, schema=SCHEMA, orient="row"), self.extra])
 
     @classmethod
@@ -269,11 +338,12 @@ class Calibrator:
                 "the calibration table does not have its columns",
                 [Problem("calibration-form", f"expected {list(SCHEMA)}", "Calibrate again.")],
             )
-        own = table["kind"].is_in(["scale", "map", "atom_width", "threshold"])
+        own = table["kind"].is_in(["scale", "cut", "map", "atom_width", "threshold", "shift", "stretch", *LIMITS])
         extra, rows = table.filter(~own), table.filter(own)
         scale = rows.filter(pl.col("kind") == "scale")["value"]
         cells: dict[tuple[int, str], Cell] = {}
-        for (horizon, group), part in rows.filter(pl.col("horizon").is_not_null()).group_by("horizon", "group", maintain_order=True):
+        in_cells = rows.filter(pl.col("kind").is_in(["map", "atom_width", "threshold"]))
+        for (horizon, group), part in in_cells.group_by("horizon", "group", maintain_order=True):
             kinds = {str(kind): sub for (kind,), sub in part.group_by("kind", maintain_order=True)}
             if "atom_width" not in kinds or "threshold" not in kinds or not len(scale):
                 raise BundleError(
@@ -286,12 +356,23 @@ class Calibrator:
                 knots["value"].to_numpy(),
                 int(kinds["atom_width"]["n"][0]),
                 float(kinds["atom_width"]["value"][0]),
-                {(int(m), level): q for m, level, q in kinds["threshold"].select("knot", "level", "value").iter_rows()},
+                _by_count_and_level(kinds["threshold"]),
                 int(kinds["threshold"]["n"][0]),
             )
         if not cells:
             return cls({}, extra=extra)
-        return cls(cells, scale=float(scale[0]), extra=extra)
+        shifts: dict[tuple[int, float], dict[str, float]] = {}
+        for horizon, level, group, value in _of(rows, "shift").select("horizon", "level", "group", "value").iter_rows():
+            shifts.setdefault((horizon, level), {})[group] = value
+        limits = {
+            (str(kind), int(str(horizon))): Cuts(_by_count_and_level(part), int(part["n"][0]))
+            for (kind, horizon), part in rows.filter(pl.col("kind").is_in(LIMITS)).group_by("kind", "horizon", maintain_order=True)
+        }
+        stretches = {
+            int(str(horizon)): (part["knot"].to_numpy(), part["value"].to_numpy())
+            for (horizon,), part in _of(rows, "stretch").group_by("horizon", maintain_order=True)
+        }
+        return cls(cells, float(scale[0]), extra, shifts, limits, stretches, Grouping.from_rows(_of(rows, "cut")))
 
     @cached_property
     def digest(self) -> str:
@@ -300,3 +381,11 @@ class Calibrator:
             "\t".join(value.hex() if isinstance(value, float) else str(value) for value in row) for row in self.to_table().iter_rows()
         )
         return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _of(rows: pl.DataFrame, kind: str) -> pl.DataFrame:
+    return rows.filter(pl.col("kind") == kind)
+
+
+def _by_count_and_level(rows: pl.DataFrame) -> dict[tuple[int, float], float | None]:
+    return {(int(m), level): q for m, level, q in rows.select("knot", "level", "value").iter_rows()}

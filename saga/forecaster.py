@@ -12,10 +12,15 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from saga.bands import bands as compute_bands
 from saga.bundle import Bundle
-from saga.calibrators import Calibrator
+from saga.calibrators import Calibrator, Intervals
 from saga.errors import InputError, Problem, UsageError
-from saga.lifetime import population, present_value
+from saga.groups import latest
+from saga.lifetime import observed_past, population, present_value
+from saga.lifetime_sets import ValueIntervals, value_intervals
+from saga.limits import Limits
+from saga.limits import limits as compute_limits
 from saga.macro import MacroHistory, MacroProcess, Scenario, scenario_from
 from saga.model import ModelConfig, Saga
 from saga.options import COVERAGE, HORIZONS, MAX_HORIZON, PATHS, QUANTILES, RATE, check_ages
@@ -159,6 +164,8 @@ class Forecaster:
         steps = np.clip(left if to_horizon is None else np.minimum(left, to_horizon), 0, None)
         width = to_horizon if to_horizon is not None else int(max(1, steps.max()))
         n = len(sequences)
+        grouping = self.calibrator.grouping
+        labels = grouping.labels(panel, latest(panel)) if grouping else {}
         processes = self.workers if n >= _MANY else 1
         with crew(rollout, sequences, steps, threads=self.threads, processes=processes) as draw:
             for start in range(0, n, _BLOCK):
@@ -168,15 +175,13 @@ class Forecaster:
                     earnings[i, : len(drawn)] = drawn
                     if progress:
                         progress(start + i + 1, n)
-                block = Paths(sequences.person_id[rows], sequences.birth_year[rows], origin[rows], earnings)
+                groups = {name: values[rows] for name, values in labels.items()}
+                block = Paths(sequences.person_id[rows], sequences.birth_year[rows], origin[rows], earnings, groups)
                 yield self.calibrator.recalibrate(block) if calibrated else block
 
     def simulate(self, panel: Panel, **options: Any) -> Paths:
         """All paths at once; options as in `blocks`. Needs persons x horizons x paths x 4 bytes."""
-        parts = list(self.blocks(panel, **options))
-        return Paths(
-            *(np.concatenate([getattr(p, name) for p in parts]) for name in ("person_id", "birth_year", "origin_year", "earnings"))
-        )
+        return Paths.joined(list(self.blocks(panel, **options)))
 
     def forecast(
         self,
@@ -188,18 +193,32 @@ class Forecaster:
         paths: int = PATHS,
         seed: int = 0,
         scenario: ScenarioSource = None,
+        limits: bool = False,
+        bands: int | None = None,
         progress: Progress | None = None,
     ) -> pl.DataFrame:
         """The forecast table: one row a person and horizon, until age 64; real money of the bundle's price year.
 
-        Columns: person_id, origin_year, horizon, year, mean, p_zero, one q.. a quantile, and lower_, upper_, includes_zero_, guarantee_ a
-        coverage.
+        Columns: person_id, origin_year, horizon, year, mean, p_zero, one q.. a quantile, lower_, upper_, includes_zero_, guarantee_ a
+        coverage, and cell: the persons whose outcomes the intervals rest on, "all" or a group. With `limits` also at_least_, at_most_,
+        guarantee_limits_, positive_lower_, positive_upper_, guarantee_positive_ (see `saga.limits`); with `bands` = K also band_lower_,
+        band_upper_, band_includes_zero_, guarantee_band_, which hold the first K years together (see `saga.bands`; null in later years).
         """
-        blocks = self.blocks(panel, to_horizon=max(horizons), paths=paths, seed=seed, scenario=scenario, progress=progress)
-        return pl.concat([self.table(block, horizons, coverage, quantiles) for block in blocks])
+        furthest = max(*horizons, bands or 1)
+        blocks = self.blocks(panel, to_horizon=furthest, paths=paths, seed=seed, scenario=scenario, progress=progress)
+        return pl.concat([self.table(block, horizons, coverage, quantiles, limits=limits, bands=bands) for block in blocks])
 
-    def table(self, paths: Paths, horizons: Sequence[int], coverage: Sequence[float], quantiles: Sequence[float]) -> pl.DataFrame:
-        """The forecast table of recalibrated paths."""
+    def table(
+        self,
+        paths: Paths,
+        horizons: Sequence[int],
+        coverage: Sequence[float],
+        quantiles: Sequence[float],
+        *,
+        limits: bool = False,
+        bands: int | None = None,
+    ) -> pl.DataFrame:
+        """The forecast table of recalibrated paths; columns as in `forecast`."""
         wanted = np.asarray(sorted(set(horizons))) - 1
         rows = paths.within_age[:, wanted]
         person, column = np.nonzero(rows)
@@ -222,7 +241,12 @@ class Forecaster:
             data[f"upper_{name}"] = intervals.upper[person, horizon, j]
             data[f"includes_zero_{name}"] = intervals.includes_zero[person, horizon, j]
             data[f"guarantee_{name}"] = intervals.guarantee[person, horizon, j].astype(str)
-        return pl.DataFrame(data).with_columns(pl.col("^(lower|upper)_.*$").fill_nan(None))
+        data["cell"] = intervals.cell[person, horizon].astype(str)
+        if limits:
+            data |= _limit_columns(compute_limits(self.calibrator, paths, coverage), coverage, person, horizon)
+        if bands is not None:
+            data |= _band_columns(compute_bands(self.calibrator, paths, bands, coverage), person, horizon)
+        return pl.DataFrame(data).with_columns(pl.col("^(.*lower|.*upper|at_least|at_most)_.*$").fill_nan(None))
 
     def lifetime(
         self,
@@ -242,21 +266,23 @@ class Forecaster:
         """Present values of the years after the origin until `to_age` (saga.lifetime), and what they say about these persons together.
 
         Table columns: person_id, origin_year, to_age, rate, mean, one q.. a quantile, lower_, upper_, guarantee_ a coverage, tax_mean,
-        net_mean (null with tax "none"). The intervals are those of the calibrated paths; the sum itself is not conformalised, so their
-        guarantee is "extrapolated"; an uncalibrated bundle gives none.
+        net_mean (null with tax "none"). The intervals of the sum are conformalised (`saga.lifetime_sets`): "assumption" at the rate of 2 %
+        for as many years as lives have been observed, else "extrapolated", as they are where the calibration knows no sums, or `from_age`
+        lies ahead, and the central interval of the calibrated paths stands in; an uncalibrated bundle gives none.
         """
         check_ages(to_age, from_age)
         totals, taxes, who = [], [], []
+        intervals: list[ValueIntervals] = []
         options: dict[str, Any] = {"rate": rate, "to_age": to_age, "from_age": from_age}
         taxed_past = panel.with_frame(panel.frame.with_columns(_taxed(panel.frame["earnings"], tax)))
         for block in self.blocks(panel, to_horizon=None, to_age=to_age, paths=paths, seed=seed, scenario=scenario, progress=progress):
             totals.append(present_value(block, history=panel, **options))
             who.append((block.person_id, block.origin_year))
+            intervals.append(self._value_intervals(block, totals[-1], coverage, panel, **options))
             if tax != "none":
                 paid = replace(block, earnings=income_tax(block.earnings, tax).astype(np.float32))
                 taxes.append(present_value(paid, history=taxed_past, **options).mean(1))
         values = np.concatenate(totals)
-        ends = np.quantile(values, [end for c in coverage for end in ((1 - c) / 2, (1 + c) / 2)], axis=1)
         data: dict[str, Any] = {
             "person_id": np.concatenate([w[0] for w in who]),
             "origin_year": np.concatenate([w[1] for w in who]).astype(np.int32),
@@ -267,14 +293,36 @@ class Forecaster:
         data |= dict(zip((f"q{level_name(q)}" for q in quantiles), np.quantile(values, quantiles, axis=1), strict=True))
         for j, level in enumerate(coverage):
             name = level_name(level)
-            given = self.bundle.calibration is not None
-            limits = (ends[2 * j], ends[2 * j + 1]) if given else (np.full(len(values), np.nan),) * 2
-            guarantee = ["extrapolated" if given else "none"] * len(values)
-            data |= {f"lower_{name}": limits[0], f"upper_{name}": limits[1], f"guarantee_{name}": guarantee}
+            data[f"lower_{name}"] = np.concatenate([part.lower[:, j] for part in intervals])
+            data[f"upper_{name}"] = np.concatenate([part.upper[:, j] for part in intervals])
+            data[f"guarantee_{name}"] = np.concatenate([part.guarantee[:, j] for part in intervals]).astype(str)
         frame = pl.DataFrame(data).with_columns(pl.col("^(lower|upper)_.*$").fill_nan(None))
         paid_mean = pl.Series("tax_mean", np.concatenate(taxes)) if taxes else pl.Series("tax_mean", [None] * len(values), dtype=pl.Float64)
         frame = frame.with_columns(paid_mean).with_columns(net_mean=pl.col("mean") - pl.col("tax_mean"))
         return Lifetimes(frame, values, population(values))
+
+    def _value_intervals(
+        self,
+        paths: Paths,
+        values: NDArray[np.float64],
+        coverage: Sequence[float],
+        panel: Panel,
+        rate: float,
+        to_age: int,
+        from_age: int | None,
+    ) -> ValueIntervals:
+        """Intervals of present values `values` (n, M): of the years to come, then with the observed past from `from_age` on added."""
+        age = paths.origin_year - paths.birth_year
+        if self.bundle.calibration is None:
+            return ValueIntervals.none(len(paths), len(coverage))
+        if not any(kind == "present_value" for kind, _ in self.calibrator.limits) or (from_age is not None and (age < from_age).any()):
+            return ValueIntervals.central(values, coverage)
+        ahead = values if from_age is None else present_value(paths, rate=rate, to_age=to_age)
+        intervals = value_intervals(self.calibrator, ahead, (to_age - age).astype(np.int64), coverage, rate)
+        if from_age is None:
+            return intervals
+        past = observed_past(panel, paths, rate=rate, from_age=from_age)
+        return intervals.moved(past, (1 + rate) ** -(age - from_age).astype(np.float64))
 
 
 @dataclass(frozen=True, eq=False)
@@ -284,6 +332,32 @@ class Lifetimes:
     table: pl.DataFrame
     values: NDArray[np.float64]
     population: pl.DataFrame
+
+
+def _limit_columns(found: Limits, coverage: Sequence[float], person: NDArray[np.int64], horizon: NDArray[np.int64]) -> dict[str, Any]:
+    data: dict[str, Any] = {}
+    for j, level in enumerate(coverage):
+        name = level_name(level)
+        data[f"at_least_{name}"] = found.at_least[person, horizon, j]
+        data[f"at_most_{name}"] = found.at_most[person, horizon, j]
+        data[f"guarantee_limits_{name}"] = found.guarantee[person, horizon, j].astype(str)
+        data[f"positive_lower_{name}"] = found.positive_lower[person, horizon, j]
+        data[f"positive_upper_{name}"] = found.positive_upper[person, horizon, j]
+        data[f"guarantee_positive_{name}"] = found.positive_guarantee[person, horizon, j].astype(str)
+    return data
+
+
+def _band_columns(found: Intervals, person: NDArray[np.int64], horizon: NDArray[np.int64]) -> dict[str, Any]:
+    years = found.lower.shape[1]
+    inside, at = horizon < years, (person, np.minimum(horizon, years - 1))
+    data: dict[str, Any] = {}
+    for j, level in enumerate(found.levels):
+        name = level_name(level)
+        data[f"band_lower_{name}"] = np.where(inside, found.lower[..., j][at], np.nan)
+        data[f"band_upper_{name}"] = np.where(inside, found.upper[..., j][at], np.nan)
+        data[f"band_includes_zero_{name}"] = inside & found.includes_zero[..., j][at]
+        data[f"guarantee_band_{name}"] = np.where(inside, found.guarantee[..., j][at], "none").astype(str)
+    return data
 
 
 def _taxed(earnings: pl.Series, tax: str) -> pl.Series:

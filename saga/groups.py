@@ -23,6 +23,7 @@ RECENT = 5  # calendar years whose known earnings make the mean that quintiles r
 AGE_BAND = 10
 BAND, PERIOD = 5, 5  # ages and years within which quintiles are cut
 SHARES = (0.2, 0.4, 0.6, 0.8)
+CUTS = ("cut0", "cut1", "cut2", "cut3")
 NEIGHBOURS = 10  # persons whose average stands where one person's value would
 FEWEST = 5 * NEIGHBOURS  # persons that cut-offs of one age band and period need
 
@@ -65,11 +66,34 @@ class Grouping:
             .drop_nulls("recent")
         )
         ordered = pl.col("recent").sort()
-        counts = [*(_around(ordered, share).alias(f"cut{i}") for i, share in enumerate(SHARES)), pl.len().cast(pl.Int64).alias("n")]
+        counts = [
+            *(_around(ordered, share).alias(name) for share, name in zip(SHARES, CUTS, strict=True)),
+            pl.len().cast(pl.Int64).alias("n"),
+        ]
         by_period = recent.group_by("band", "period").agg(counts).filter(pl.col("n") >= FEWEST)
         one_each = recent.sort("person_id", "period").group_by("person_id", "band", maintain_order=True).last()
         pooled = one_each.group_by("band").agg(pl.col("period").median().cast(pl.Int32), *counts).filter(pl.col("n") >= FEWEST)
         return cls(pl.concat([by_period, pooled.join(by_period, on="band", how="anti")]).sort("band", "period"))
+
+    def rows(self) -> list[tuple[str, None, str, float, float, float, int, str]]:
+        """The cut-offs as rows of the calibration table: kind "cut", `group` the band, `level` the share below, `knot` the period."""
+        return [
+            ("cut", None, f"band={band}", share, float(period), value, n, "train")
+            for band, period, *values, n in self.cuts.select("band", "period", *CUTS, "n").iter_rows()
+            for share, value in zip(SHARES, values, strict=True)
+        ]
+
+    @classmethod
+    def from_rows(cls, rows: pl.DataFrame) -> Self | None:
+        """The grouping that `rows` wrote; None where there is none."""
+        if rows.is_empty():
+            return None
+        band = pl.col("group").str.strip_prefix("band=").cast(pl.Int32).alias("band")
+        cuts = rows.group_by(band, pl.col("knot").cast(pl.Int32).alias("period"), maintain_order=True).agg(
+            *(pl.col("value").filter(pl.col("level") == share).first().alias(name) for share, name in zip(SHARES, CUTS, strict=True)),
+            pl.col("n").first(),
+        )
+        return cls(cuts.sort("band", "period"))
 
     def of(self, panel: Panel, origins: Origins) -> pl.DataFrame:
         """The groups of each person: `person_id` and a text column for each name of GROUPINGS, null where unknown; sorted by person.
@@ -83,7 +107,7 @@ class Grouping:
         near = rows.sort("period").join_asof(
             self.cuts.drop("n").sort("period"), on="period", by="band", strategy="nearest", check_sortedness=False
         )
-        higher = [(pl.col("recent") > pl.col(f"cut{i}")).cast(pl.Int32) for i in range(len(SHARES))]
+        higher = [(pl.col("recent") > pl.col(name)).cast(pl.Int32) for name in CUTS]
         above = pl.sum_horizontal(higher, ignore_nulls=False)
         return near.with_columns((1 + above).cast(pl.String).alias("quintile")).select("person_id", *GROUPINGS).sort("person_id")
 

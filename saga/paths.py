@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ class Paths:
 
     `person_id` (n,) text, `birth_year` and `origin_year` (n,) ints, `earnings` (n, H, M) float32: real SEK a year, horizon on axis 1, path
     on axis 2, NaN beyond age 64. Path k of every person lives in the same macro future, so sums over persons are taken path by path.
+    `groups`: name of a grouping -> the persons' labels (n,), as `saga.groups` gives them at the origin.
 
     Raises ValueError when the shapes do not agree.
     """
@@ -25,6 +27,7 @@ class Paths:
     birth_year: NDArray[np.int64]
     origin_year: NDArray[np.int64]
     earnings: NDArray[np.float32]
+    groups: Mapping[str, NDArray[np.str_]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         n = len(self.person_id)
@@ -59,7 +62,19 @@ class Paths:
 
     def take(self, rows: Any) -> Paths:
         """The paths of some persons: an index, mask or slice over the first axis."""
-        return Paths(self.person_id[rows], self.birth_year[rows], self.origin_year[rows], self.earnings[rows])
+        groups = {name: labels[rows] for name, labels in self.groups.items()}
+        return Paths(self.person_id[rows], self.birth_year[rows], self.origin_year[rows], self.earnings[rows], groups)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Paths]) -> Paths:
+        """Consecutive blocks of persons as one; all with the same horizons, paths and groupings."""
+        return cls(
+            np.concatenate([p.person_id for p in parts]),
+            np.concatenate([p.birth_year for p in parts]),
+            np.concatenate([p.origin_year for p in parts]),
+            np.concatenate([p.earnings for p in parts]),
+            {name: np.concatenate([p.groups[name] for p in parts]) for name in parts[0].groups},
+        )
 
     def with_earnings(self, earnings: NDArray[np.float32]) -> Paths:
         """The same persons and years with other earnings, shape (n, H, M)."""

@@ -48,12 +48,16 @@ class NestedSets:
         score = np.where(outcomes == 0, self.atom, score)
         return np.where(np.isnan(outcomes), np.nan, score)
 
-    def at(self, q: float) -> tuple[Array, Array, NDArray[np.bool_]]:
-        """The set {score <= q}: lower (n,), upper (n,) in SEK and whether zero is in it (n,). Only {0}: both ends are 0."""
+    def at(self, q: float | Array) -> tuple[Array, Array, NDArray[np.bool_]]:
+        """The set {score <= q}, q one number or (n,): lower (n,), upper (n,) in SEK and whether zero is in it (n,).
+
+        Only {0}: both ends are 0.
+        """
+        q = np.broadcast_to(np.asarray(q, dtype=np.float64), self.start.shape)
         cells = np.arange(self.entered.shape[1])
-        start = self.start[:, None]
-        part = np.clip((q - self.entered) / np.maximum(self.mass, 1e-300)[:, None], 0, 1)
-        reached = q >= self.entered
+        start, held = self.start[:, None], q[:, None]
+        part = np.clip((held - self.entered) / np.maximum(self.mass, 1e-300)[:, None], 0, 1)
+        reached = held >= self.entered
         low, high = self.edges[:, :-1], self.edges[:, 1:]
         middle = (low + high) / 2
         left = np.where(cells < start, high - part * (high - low), middle - part * (middle - low))
@@ -61,11 +65,25 @@ class NestedSets:
         lower = np.where(reached & (cells <= start), left, np.inf).min(axis=1)
         upper = np.where(reached & (cells >= start), right, -np.inf).max(axis=1)
         empty = (lower > upper) | ((self.mass == 0) & (q <= 1))
-        outward = max(q - 1, 0.0)
-        with np.errstate(over="ignore"):
+        outward = np.maximum(q - 1, 0.0)
+        with np.errstate(over="ignore", invalid="ignore"):
             lower = np.maximum(np.exp(np.where(empty, 0, lower) - outward) - self.scale, SMALLEST)
             upper = np.maximum(np.exp(np.where(empty, 0, upper) + outward) - self.scale, SMALLEST)
         return np.where(empty, 0.0, lower), np.where(empty, 0.0, upper), q >= self.atom
+
+    def hull_at(self, q: float) -> tuple[Array, Array]:
+        """The smallest interval around the set {score <= q}, zero included: lower and upper (n,), SEK."""
+        lower, upper, zero = self.at(q)
+        return np.where(zero, 0.0, lower), upper
+
+    def hull_score(self, outcomes: Array) -> Array:
+        """The smallest q whose `hull_at` holds the outcome (n,): amounts below the densest join when zero and the densest both have."""
+        scores, rows = self.score(outcomes), np.arange(len(self.start))
+        both = np.maximum(self.atom, self.entered[rows, self.start])
+        middle = (self.edges[rows, self.start] + self.edges[rows, self.start + 1]) / 2
+        with np.errstate(invalid="ignore"):
+            below = np.log(outcomes + self.scale) < middle
+        return np.where(below & (outcomes > 0), np.minimum(scores, both), scores)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,14 +98,21 @@ class Growth:
     zero: Array  # (n,) probability of zero
     scale: float
 
-    def with_atom(self, atom_width: float) -> NestedSets:
-        """The family of sets where zero is ranked by the density `zero / atom_width`."""
+    def with_atom(self, atom_width: float | Array) -> NestedSets:
+        """The family of sets where zero is ranked by the density `zero / atom_width` (one width, or (n,))."""
         cells = self.step.shape[1]
-        less_dense = self.width * self.zero[:, None] > self.mass[:, None] * atom_width
+        share = self.mass * np.asarray(atom_width)
+        less_dense = self.width * self.zero[:, None] > share[:, None]
         joins = np.where(less_dense.any(axis=1), less_dense.argmax(axis=1), cells)
         entered = self.step * self.mass[:, None] + np.where(self.step >= joins[:, None], self.zero[:, None], 0.0)
         atom = np.where(self.zero > 0, joins * self.mass, NEVER_DRAWN)
         return NestedSets(self.edges, entered, self.start, self.mass, atom, self.scale)
+
+    def positive(self) -> NestedSets:
+        """The family given a positive amount: zero is in none of its sets, and the mass held is that of positive samples alone."""
+        mass: Array = np.where(self.mass > 0, 1 / self.step.shape[1], 0.0)
+        entered: Array = self.step.astype(np.float64) * mass[:, None]
+        return NestedSets(self.edges, entered, self.start, mass, np.full(len(mass), np.inf), self.scale)
 
 
 def grow(ordered: NDArray[np.float32], scale: float) -> Growth:

@@ -1,0 +1,168 @@
+"""Groups known at the origin are covered alike: group effects solve their equations, cells are exact, and without them the checks fail."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn.linear_model import QuantileRegressor
+
+from calibration.fit import LEVELS, NEIGHBOURS, fit_calibration, rank_needed
+from calibration.groups import design, fit_shifts, group_quantile
+from saga.calibrators import Calibrator
+from saga.paths import Paths
+
+P = 1e-6
+
+
+def overlapping(n: int, seed: int):
+    """Scores in [0, 1] whose law differs by two overlapping groupings, and the labels."""
+    rng = np.random.default_rng(seed)
+    labels = {"sex": rng.choice(["female", "male"], n), "region": rng.choice(["a", "b", "c"], n, p=[0.6, 0.3, 0.1])}
+    labels["region"][labels["sex"] == "male"] = rng.choice(["a", "c"], (labels["sex"] == "male").sum())
+    power = 1 + 0.8 * (labels["sex"] == "female") + 1.5 * (labels["region"] == "c")
+    return rng.random(n) ** (1 / power), labels
+
+
+@pytest.mark.parametrize("level", [0.5, 0.9])
+def test_effects_equal_linear_programming(level):
+    scores, labels = overlapping(400, 0)
+    _, indicators = design(labels, fewest=1)
+    features = np.delete(indicators, [0, 2], axis=1)  # one indicator of each grouping is what the others leave
+    oracle = QuantileRegressor(quantile=level, alpha=0, solver="highs").fit(features, scores)
+    intercept, effects = group_quantile(scores, features, level, bandwidth=1e-4, shrinkage=1e-6)
+    # A minimum need not be unique: its value is.
+    ours, theirs = (
+        np.maximum(level * u, (level - 1) * u).sum() for u in (scores - intercept - features @ effects, scores - oracle.predict(features))
+    )
+    assert ours == pytest.approx(theirs, abs=1e-3)
+    assert np.abs(intercept + features @ effects - oracle.predict(features)).max() < 0.02
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_each_groups_share_below_its_threshold_is_the_level_up_to_d_persons(level):
+    scores, labels = overlapping(3_000, 1)
+    _, indicators = design(labels)
+    intercept, effects = group_quantile(scores, indicators, level, bandwidth=1e-4, shrinkage=1e-3)
+    off = indicators.T @ ((scores <= intercept + indicators @ effects) - level)
+    assert np.abs(off).max() <= indicators.shape[1] + 1  # KKT: as many persons as parameters lie on the threshold
+    # One threshold for all breaks the bound.
+    assert np.abs(indicators.T @ ((scores <= np.quantile(scores, level)) - level)).max() > 3 * (indicators.shape[1] + 1)
+
+
+def test_the_smoothed_equations_hold_exactly_with_shrinkage():
+    scores, labels = overlapping(3_000, 2)
+    _, indicators = design(labels)
+    intercept, effects = group_quantile(scores, indicators, 0.9, bandwidth=0.02, shrinkage=100.0)
+    missing = indicators.T @ (stats.norm.cdf((intercept + indicators @ effects - scores) / 0.02) - 0.9) + 100.0 * effects
+    assert np.abs(missing).max() < 1e-3
+
+
+def test_effects_average_to_zero_small_groups_have_none_and_order_does_not_matter():
+    scores, labels = overlapping(2_000, 3)
+    labels["region"][:50] = "tiny"
+    effects = fit_shifts(scores, labels, 0.9)
+    assert "region=tiny" not in effects
+    for name, values in labels.items():
+        average = sum(effect * (values == group.split("=")[1]).mean() for group, effect in effects.items() if group.startswith(name))
+        assert average == pytest.approx(0, abs=1e-12)
+    order = np.random.default_rng(0).permutation(2_000)
+    again = fit_shifts(scores[order], {name: values[order] for name, values in labels.items()}, 0.9)
+    assert again == pytest.approx(effects, abs=1e-6)
+    assert fit_shifts(scores, {"sex": np.full(2_000, "female")}, 0.9) == {}
+
+
+def draw_groups(n: int, seed: int, count: int = 50):
+    """A sampler too narrow for the lowest quintile, too wide for the highest, and too narrow for women."""
+    rng = np.random.default_rng(seed)
+    quintile, female = rng.integers(1, 6, n), rng.random(n) < 0.5
+    zero, centre, sd = 0.25 - 0.04 * quintile, rng.normal(12.3, 0.3, n), 0.5
+    spread = np.where(female, 0.7, 0.4)
+    outcomes = np.where(rng.random(n) < zero, 0, np.exp(centre + spread * rng.normal(size=n)))[:, None]
+    squeeze = (0.45 + 0.2 * quintile)[:, None]
+    positive = np.exp(centre[:, None] + squeeze * sd * rng.normal(size=(n, count)))
+    drawn = np.where(rng.random((n, count)) < zero[:, None], 0, positive).astype(np.float32)[:, None, :]
+    groups = {"quintile": quintile.astype(str), "sex": np.where(female, "female", "male"), "profile": np.full(n, "register")}
+    ids = np.array([f"{seed}-{i}" for i in range(n)])
+    return Paths(ids, np.full(n, 1970), np.full(n, 2000), drawn, groups), outcomes
+
+
+@pytest.fixture(scope="module")
+def grouped():
+    paths, outcomes = draw_groups(13_000, 11)
+    return fit_calibration(paths, outcomes, seed=0)
+
+
+@pytest.fixture(scope="module")
+def fresh():
+    return draw_groups(25_000, 12)
+
+
+def worst(calibrator: Calibrator, paths: Paths, outcomes, name: str) -> float:
+    """Largest deviation from a level in a group, in standard errors of test and calibration persons together."""
+    hits = calibrator.intervals(calibrator.recalibrate(paths), LEVELS).covered(outcomes)[:, 0]
+    size = calibrator.cells[1, "all"].n
+    largest = 0.0
+    for label in np.unique(paths.groups[name]):
+        own = paths.groups[name] == label
+        for j, level in enumerate(LEVELS):
+            error = (level * (1 - level) * (1 / own.sum() + 2 / (size * own.mean()))) ** 0.5
+            largest = max(largest, abs(float(hits[own, j].mean()) - level) / error)
+    return largest
+
+
+def test_cells_of_quintiles_follow_the_law_of_coverage(grouped, fresh):
+    paths, outcomes = fresh
+    mapped = grouped.recalibrate(paths)
+    intervals = grouped.intervals(mapped, LEVELS)
+    assert set(intervals.cell.ravel()) == {f"quintile={q}" for q in range(1, 6)}
+    hits = intervals.covered(outcomes)[:, 0]
+    for label in "12345":
+        own, n = paths.groups["quintile"] == label, grouped.cells[1, f"quintile={label}"].n
+        for j, level in enumerate(LEVELS):
+            k = rank_needed(n, level)
+            low, high = (stats.betabinom(int(own.sum()), r, n + 1 - r) for r in (k, k + NEIGHBOURS - 1))
+            assert low.ppf(P / 40) <= hits[own, j].sum() <= high.isf(P / 40)
+
+
+def test_overlapping_groups_are_covered_and_without_their_effects_are_not(grouped, fresh):
+    paths, outcomes = fresh
+    assert worst(grouped, paths, outcomes, "sex") < 5
+    pooled = replace(grouped, shifts={}, cells={key: cell for key, cell in grouped.cells.items() if key[1] == "all"})
+    assert worst(pooled, paths, outcomes, "sex") > 6
+    assert worst(pooled, paths, outcomes, "quintile") > 6
+
+
+def test_groups_reach_the_persons_forecast_and_an_unknown_group_falls_back(grouped, fresh):
+    paths, _ = fresh
+    few = paths.take(slice(0, 40))
+    whole = grouped.intervals(grouped.recalibrate(few), LEVELS)
+    for row in (0, 7, 39):
+        alone = few.take([row])
+        own = grouped.intervals(grouped.recalibrate(alone), LEVELS)
+        assert np.array_equal(own.upper[0], whole.upper[row])
+    lost = replace(few, groups={name: np.full(40, "unknown") for name in few.groups})
+    nobody = replace(few, groups={})
+    for somebody in (lost, nobody):
+        sets = grouped.intervals(grouped.recalibrate(somebody), LEVELS)
+        assert set(sets.cell.ravel()) == {"all"}
+        assert (sets.guarantee == "assumption").all()
+    assert np.array_equal(*(grouped.intervals(grouped.recalibrate(p), LEVELS).upper for p in (lost, nobody)))
+
+
+def test_sets_stay_nested_over_levels_although_effects_differ_by_level(grouped, fresh):
+    paths, _ = fresh
+    tilted = {
+        key: {group: value * (3 if key[1] < 0.85 else -3) for group, value in effects.items()} for key, effects in grouped.shifts.items()
+    }
+    for calibrator in (grouped, replace(grouped, shifts=tilted)):
+        q = calibrator.thresholds(paths, 1).q
+        assert (np.diff(q, axis=1) >= 0).all()
+
+
+def test_the_table_keeps_groups(grouped, fresh):
+    paths, _ = fresh
+    again = Calibrator.from_table(grouped.to_table())
+    assert again.digest == grouped.digest
+    assert again.shifts == grouped.shifts
+    assert np.array_equal(again.thresholds(paths, 1).q, grouped.thresholds(paths, 1).q)
