@@ -28,7 +28,9 @@ def coverage_band(level: float, n: int, calibrated_on: int | None = None, *, pro
         if k > calibrated_on:
             return 1.0, 1.0
         outer = np.minimum(np.array([k, k + NEIGHBOURS - 1]), calibrated_on)
-        ends = stats.betabinom.ppf(tails, n, outer, calibrated_on + 1 - outer)
+        # The quantiles of scipy's betabinom, which sums the distribution anew for each step of its search.
+        shares = (stats.betabinom.pmf(np.arange(n + 1), n, k, calibrated_on + 1 - k).cumsum() for k in outer)
+        ends = np.array([min(int(np.searchsorted(cdf, tail)), n) for cdf, tail in zip(shares, tails, strict=True)])
     return float(ends[0] / n), float(ends[1] / n)
 
 

@@ -1,0 +1,77 @@
+"""What a figure means: a light by stated rules, and whether it may be shown at all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+# Question -> the deviation that is small in practice: shares in probability, "level" in log earnings (its slope: twice that).
+QUESTIONS: dict[str, float] = {
+    "coverage": 0.02,
+    "groups": 0.02,
+    "shape": 0.02,
+    "level": 0.05,
+    "zero": 0.02,
+    "low_pay": 0.02,
+    "drift": 0.02,
+}
+STATUSES = ("holds", "unclear", "watch", "fails")  # from good to bad
+FEWEST = 100  # persons below which nothing is called good
+BLUNT = 5  # a band wider than so many tolerances on each side would let a large fault pass
+
+
+@dataclass(frozen=True)
+class Light:
+    """The verdict on one question at one horizon: `size` is the deviation found, `level` and `group` where it was worst."""
+
+    question: str
+    horizon: int
+    status: str
+    n: int | None = None
+    size: float | None = None
+    level: float | None = None
+    group: str | None = None
+
+    def row(self) -> dict[str, Any]:
+        """As a row of the table of lights."""
+        return {**vars(self), "tolerance": QUESTIONS[self.question]}
+
+
+def status(
+    found: float, lower: float, upper: float, n: int, *, target: float, tolerance: float, too_much_is_mild: bool = False
+) -> str:  # fmt: skip
+    """ "holds" inside the band, "fails" outside it and further from `target` than `tolerance`, "watch" outside it but near.
+
+    `too_much_is_mild`: above the band is "watch" at most (ranges that hold more than they promise mislead nobody, they are only wide).
+    "unclear" where the band holds but could not have shown a fault: fewer than 100 persons, or wider than 5 tolerances on each side.
+    """
+    if not lower <= found <= upper:
+        mild = (too_much_is_mild and found > upper) or abs(found - target) <= tolerance
+        return "watch" if mild else "fails"
+    return "unclear" if n < FEWEST or (upper - lower) / 2 > BLUNT * tolerance else "holds"
+
+
+def curve_status(outside: bool, reach: float, n: int, *, size: float, tolerance: float) -> str:
+    """The same for a curve: whether any of it is `outside` its band, `size` its typical or largest deviation, `reach` half the band."""
+    if outside:
+        return "fails" if size > tolerance else "watch"
+    return "unclear" if n < FEWEST or reach > BLUNT * tolerance else "holds"
+
+
+def worst(lights: Sequence[Light]) -> Light:
+    """The light that decides: the worst status, unclear only where nothing better is known, then the largest shortfall."""
+    judged = [light for light in lights if light.status != "unclear"] or list(lights)
+    return max(judged, key=lambda light: (STATUSES.index(light.status), abs(light.size or 0.0)))
+
+
+def publishable(counts: Mapping[str, int], least: int) -> set[str]:
+    """The groups whose figures may be shown, given persons by group ("" for those in none).
+
+    Groups below `least` are hidden, and then the smallest others until those hidden are none or `least` persons together, so that no
+    figure of a small group follows from the total less the groups shown.
+    """
+    shown = {group for group, n in counts.items() if group and n >= least}
+    while 0 < sum(n for group, n in counts.items() if group not in shown) < least and shown:
+        shown.remove(min(shown, key=lambda group: (counts[group], group)))
+    return shown
