@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api import problems
 from api.logs import whereabouts
-from api.routes import forecasts, health, lifetimes, model
+from api.routes import calibration, forecasts, health, lifetimes, model
 from api.schemas import ForecastRequest, LifetimeRequest
 from api.security import check_exposure, read_keys, require_key
 from api.service import Service
@@ -61,7 +61,7 @@ def create_app(
     app.state.keyring = read_keys(settings.keys)
     problems.install(app)
     app.include_router(health.open_router)
-    for router in (forecasts.router, lifetimes.router, model.router, health.router):
+    for router in (forecasts.router, lifetimes.router, model.router, calibration.router, health.router):
         app.include_router(router, dependencies=[Depends(require_key)])
     app.add_middleware(Watch, service=service)
     app.add_middleware(CorrelationIdMiddleware)

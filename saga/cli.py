@@ -523,6 +523,63 @@ def serve(
         console.note("Stopped.")
 
 
+@app.command()
+def report(
+    ctx: typer.Context,
+    out: Annotated[Path, typer.Option(help="Page to write: .html.")],
+    bundle: Annotated[Path | None, typer.Argument(metavar="BUNDLE", help="Directory of a bundle.", show_default="bundles/small")] = None,
+    panel: Annotated[
+        Path | None, typer.Option("--panel", help="Judge the bundle anew on this panel.", show_default="what the bundle holds")
+    ] = None,
+    store: Annotated[bool, typer.Option("--store", help="Keep the results of --panel in the bundle.")] = False,
+    horizons: Horizons = "1,5,10,20,30",
+    paths: PathsOption = 200,
+    persons: Annotated[int | None, typer.Option(min=1, help="Judge at most so many test persons.")] = None,
+    min_cell: Annotated[int, typer.Option(min=1, help="Figures of fewer persons are not shown.")] = 10,
+    seed: Seed = 0,
+    threads: Threads = None,
+    mapping: Mapping_ = None,
+    prices: Prices = None,
+    on_error: OnError = "fail",
+    rejected: Rejected = None,
+    as_json: Json = False,
+) -> None:
+    """Write the calibration report: can the forecasts be trusted, for whom, how far ahead."""
+    from calibration.diagnostics import diagnose
+    from calibration.report import check_report_file, stored_diagnostics, write_report
+    from saga.bundle import Bundle, replace_parts
+
+    place = bundle or options.default_bundle()
+    check_report_file(out)
+    if panel is None:
+        if store:
+            raise UsageError("--store keeps what --panel finds. Give --panel, or leave --store out.")
+        opened = Bundle.load(place)
+        found = stored_diagnostics(opened)
+    else:
+        ahead, drawn, chosen_seed = options.parse_horizons(horizons), options.check_paths(paths), options.check_seed(seed)
+        people = _read(panel, mapping, prices, on_error, rejected)
+        forecaster = _forecaster(place, threads)
+        with console.progress("Judging", quiet=as_json) as progress:
+            found = diagnose(
+                forecaster,
+                people,
+                horizons=ahead,
+                paths=drawn,
+                seed=chosen_seed,
+                persons=persons,
+                min_cell=min_cell,
+                progress=progress,
+            )
+        opened = forecaster.bundle
+        if store:
+            opened = replace_parts(opened, place, command=_command(ctx), diagnostics=found.to_table())
+    write_report(found, out, bundle=opened.digest)
+    lights = Counter(found["lights"]["status"].to_list())
+    facts = {"out": out, "bundle": opened.digest, "stored": store, "lights": dict(lights), "provenance": found.provenance}
+    console.result(f"Wrote {out}: of {lights.total()} lights, {_counted(lights)}.", facts, as_json=as_json)
+
+
 @bundle_app.command("inspect")
 def bundle_inspect(directory: BundleArgument, as_json: Json = False) -> None:
     """Show what a bundle is and where it comes from."""
