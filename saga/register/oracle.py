@@ -102,7 +102,7 @@ class Oracle:
             number = origins.person_id.astype(np.int64)
         except ValueError:
             raise _other_code(self.about, "it has no such persons as the panel") from None
-        order = np.argsort(number)
+        order = np.lexsort((origins.year, number))
         birth_year, serial = np.divmod(number[order], COHORT)
         year = origins.year[order].astype(np.int64)
         chunks, member = np.unique(np.stack([birth_year, serial // CHUNK], axis=1), axis=0, return_inverse=True)

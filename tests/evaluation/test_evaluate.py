@@ -25,19 +25,27 @@ def test_the_model_and_the_baselines_meet_in_both_settings(
         tiny_bundle,
         register_panel,
         tmp_path,
+        baselines=("all",),
         horizons=(1, 5),
         paths=50,
         persons=60,
         futures=register_dir,
+        register=register_dir,
         keep_scores=True,
         progress=lambda *step: steps.append(step),
     )
     whole = table.filter(pl.col("group") == "all", pl.col("metric") == "crps_log")
     found = set(whole.select("model", "setting", "horizon").iter_rows())
-    assert found == {(m, s, h) for m in ("saga", "carry", "groupq") for s in ("in-time", "forward") for h in (1, 5)}
+    assert found == {(m, s, h) for m in ("saga", "carry", "groupq", "clairvoyant") for s in ("in-time", "forward") for h in (1, 5)}
     assert whole["value"].is_finite().all()
     assert whole.group_by("setting", "horizon").agg(pl.col("n").n_unique())["n"].unique().to_list() == [1]  # the same persons for all
     assert {step for step, _, _ in steps} >= {"fit baselines", "in-time: saga", "forward: groupq"}
+
+    for _, setting in whole.group_by("setting"):
+        crps = dict(setting.filter(horizon=1).select("model", "value").iter_rows())
+        assert crps["clairvoyant"] < min(crps["saga"], crps["carry"], crps["groupq"])
+    closed = table.filter(metric="gap_closed", group="all")
+    assert set(closed.select("model", "setting").iter_rows()) == {(m, s) for m in ("saga", "carry") for s in ("in-time", "forward")}
 
     # Coverage is that of the very intervals which the forecaster publishes for these people.
     scores = pl.read_parquet(tmp_path / "scores.parquet").filter(
