@@ -363,6 +363,8 @@ def forecast(
     prices: Prices = None,
     on_error: OnError = "fail",
     rejected: Rejected = None,
+    limits: Annotated[bool, typer.Option("--limits", help="Also one-sided limits, and intervals given positive earnings.")] = False,
+    bands: Annotated[int | None, typer.Option(min=1, max=options.MAX_HORIZON, help="Also bands for the next K years together.")] = None,
     threads: Threads = None,
     as_json: Json = False,
 ) -> None:
@@ -382,8 +384,8 @@ def forecast(
     forecaster = _forecaster(bundle, threads)
     people, left_out = _forecastable(forecaster, _read(source, mapping, prices, on_error, rejected), on_error)
     with console.progress("Forecasting", quiet=as_json) as progress:
-        table = forecaster.forecast(people, **wanted, **draw, progress=progress)
-    bare = table.filter(pl.any_horizontal(pl.col("^guarantee_.*$") == "none")).height
+        table = forecaster.forecast(people, **wanted, **draw, limits=limits, bands=bands, progress=progress)
+    bare = table.filter(pl.any_horizontal(pl.col(r"^guarantee_[0-9.]+$") == "none")).height
     if bare:
         console.note(f"{bare:,} of {table.height:,} rows lack an interval at some coverage. {reason('none')}")
     provenance = {**forecaster.provenance(**draw), "product": "forecasts", "panel": people.meta.panel_id}
