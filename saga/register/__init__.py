@@ -1,6 +1,6 @@
 """The synthetic register: a structural simulation of Swedish working lives with known truth."""
 
-from saga.register.moments import summary
+from saga.register.check import check_register
 from saga.register.simulate import generate_register
 
-__all__ = ["generate_register", "summary"]
+__all__ = ["check_register", "generate_register"]

@@ -125,19 +125,20 @@ def read_people(directory: Path) -> People:
     """
     described = about(directory)
     every = -(-described["persons"] // MOST)
-    years = range(described["years"][0], described["years"][1] + 1)
     files = sorted((directory / "panel").glob("birth_year=*/*.parquet"))
-    parts = [_read(file, described, years, every) for file in files]
+    parts = [people_of(pl.scan_parquet(file, hive_partitioning=False), described, every) for file in files]
     if not parts:
         raise InputError(
             f"{directory} holds no panel", [Problem("no-register", "panel/ has no Parquet file", "Generate the register anew.")]
         )
     joined = {f.name: np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(People)[2:]}
-    return People(described, years, **joined)
+    return People(described, parts[0].years, **joined)
 
 
-def _read(file: Path, described: dict[str, Any], years: range, every: int) -> People:
-    rows = pl.scan_parquet(file, hive_partitioning=False).select(*_COLUMNS, "youngest_child", who=pl.col("person_id").rle_id())
+def people_of(panel: pl.LazyFrame, about: dict[str, Any], every: int = 1) -> People:
+    """Every `every`-th person of a panel in nominal SEK, sorted by person; `about` names at least the first and last of the `years`."""
+    years = range(about["years"][0], about["years"][1] + 1)
+    rows = panel.select(*_COLUMNS, "youngest_child", who=pl.col("person_id").rle_id())
     frame = (
         rows.filter(pl.col("who") % every == 0)
         .select(
@@ -172,7 +173,7 @@ def _read(file: Path, described: dict[str, Any], years: range, every: int) -> Pe
     earnings, leave, weeks = (spread(name, np.float32(np.nan)) for name in ("earnings", "leave", "weeks"))
     full = spread("full", np.bool_(False)) & (weeks >= FULL_YEAR) & (leave == 0)
     return People(
-        about=described,
+        about=about,
         years=years,
         born=frame["born"].to_numpy()[heads],
         female=frame["female"].to_numpy()[heads],

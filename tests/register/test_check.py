@@ -15,6 +15,7 @@ from saga.errors import InputError, UsageError
 from saga.register import people as people_module
 from saga.register.births import EVENT, event_study, first_births
 from saga.register.check import AIMED, as_markdown, as_text, check_register, passed, provenance
+from saga.register.dynamics import changes
 from saga.register.economy import CPI
 from saga.register.estimates import Estimate, Sample, correlation, slope
 from saga.register.levels import income_2020, paper_sample
@@ -67,6 +68,25 @@ def test_statistics_agree_with_their_definitions():
     means = [sample(x[i::5], 801).mean() for i in range(5)]
     assert slope(years, means).value == pytest.approx(np.polyfit(years, [m.value for m in means], 1)[0])
     assert correlation(years, means).value == pytest.approx(np.corrcoef(years, [m.value for m in means])[0, 1])
+
+
+def test_shape_statistics_of_known_distributions():
+    rng = np.random.default_rng(0)
+    normal = sample(rng.standard_normal(200_000))
+    assert abs(normal.crow_siddiqui().value) < 0.05
+    assert abs(normal.kelley().value) < 0.02
+    assert sample(rng.exponential(size=200_000)).gini().value == pytest.approx(0.5, abs=0.005)
+    assert sample([0.0, 0.0, 0.0, 1.0]).gini().value == pytest.approx(0.75)
+
+
+def test_a_change_is_real_and_dated_by_its_second_year(tmp_path):
+    who = {"birth_year": 1970, "sex": "male", "birth_region": "sweden"}
+    rows = [{**who, "person_id": str(i), "year": 2000 + k, "earnings": 100_000.0 * (1 + k)} for i in range(2) for k in (0, 1)]
+    write_register(tmp_path, rows, (2000, 2001))
+    people = read_people(tmp_path)
+    expected = np.log(2.0 * CPI[2000] / CPI[2001])
+    assert changes(people, [2001]).mean().value == pytest.approx(expected, rel=1e-5)
+    assert changes(people, [2000]).empty
 
 
 def test_persons_are_the_unit():
