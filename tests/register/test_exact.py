@@ -143,11 +143,11 @@ class TestKalman:
         assert (np.abs(crps.mean(axis=0) - expected) < 4 * crps.std(axis=0) / np.sqrt(len(crps))).all()
 
     def test_pit_is_uniform(self):
-        assert min(pit_p_values(ExactForecaster(KalmanFilter(GAUSSIAN)), GAUSSIAN, 2_000, 3)) > 0.001
+        assert min(pit_p_values(ExactForecaster(KalmanFilter(GAUSSIAN)), GAUSSIAN, 1_500, 3)) > 0.001
 
     @pytest.mark.parametrize("wrong", [{"rho": 0.9}, {"sd_eta": 0.25}, {"sd_eps": 0.08}])
     def test_wrong_parameters_are_found_out(self, wrong):
-        assert min(pit_p_values(ExactForecaster(KalmanFilter(replace(GAUSSIAN, **wrong))), GAUSSIAN, 2_000, 3)) < 0.001
+        assert min(pit_p_values(ExactForecaster(KalmanFilter(replace(GAUSSIAN, **wrong))), GAUSSIAN, 1_500, 3)) < 0.001
 
 
 class TestParticles:
