@@ -145,7 +145,7 @@ class TestKalman:
     def test_pit_is_uniform(self):
         assert min(pit_p_values(ExactForecaster(KalmanFilter(GAUSSIAN)), GAUSSIAN, 1_500, 3)) > 0.001
 
-    @pytest.mark.parametrize("wrong", [{"rho": 0.9}, {"sd_eta": 0.25}, {"sd_eps": 0.08}])
+    @pytest.mark.parametrize("wrong", [{"rho": 0.8}, {"sd_eta": 0.3}, {"sd_eps": 0.05}])
     def test_wrong_parameters_are_found_out(self, wrong):
         assert min(pit_p_values(ExactForecaster(KalmanFilter(replace(GAUSSIAN, **wrong))), GAUSSIAN, 1_500, 3)) < 0.001
 
