@@ -2,8 +2,8 @@
 
     python benchmarks/mechanisms.py [--persons 40000] [--workers 2] [--seed 1] [--only NAME ...] [--out docs/register-mechanisms.md]
 
-A target is lost when it holds with the mechanism and not without it. Where none is lost, the figure that moves farthest says what the
-mechanism does: its change in standard errors of the difference of two independent registers (the seed is the same, so this errs low).
+A target is lost when it holds with the mechanism and not without it. In brackets stands the change, in standard errors of the difference
+of two independent registers: what changes by less than 3 was near the edge of its band and may be chance.
 """
 
 from __future__ import annotations
@@ -32,8 +32,10 @@ def main(persons: int, workers: int, seed: int, only: list[str], out: Path | Non
         "",
         f"`python benchmarks/mechanisms.py --persons {persons} --seed {seed}{''.join(f' --only {name}' for name in only)}`",
         "",
-        f"All mechanisms on: {tally(whole)} A target is lost when it holds with the mechanism and not without it, gained when it holds",
-        "only without it. *Moves farthest*: the figure with the largest change, in standard errors of a difference.",
+        f"All mechanisms on: {tally(whole)}",
+        "",
+        "A target is lost when it holds with the mechanism and not without it, gained when it holds only without it. In brackets: the",
+        "change in standard errors of a difference; what changes by less than 3 was near the edge of its band, and may be chance.",
         "",
         *(f"| {' | '.join(cells)} |" for cells in (HEAD, ("---",) * len(HEAD))),
     ]
@@ -57,11 +59,12 @@ def measure(persons: int, workers: int, seed: int, *without: str) -> pl.DataFram
 def compare(whole: pl.DataFrame, less: pl.DataFrame) -> tuple[str, str, str, str]:
     """The cells of a mechanism's line."""
     both = whole.join(less.select("key", value_less="value", se_less="se", holds_less="holds"), on="key", maintain_order="left")
-    lost = both.filter(pl.col("holds"), pl.col("holds_less").not_())
-    gained = both.filter(pl.col("holds").not_(), pl.col("holds_less"))
     error = (pl.col("se") ** 2 + pl.col("se_less") ** 2).sqrt()
-    moved = both.with_columns(z=(pl.col("value_less") - pl.col("value")) / error).filter(pl.col("z").is_finite())
-    far = moved.sort(pl.col("z").abs(), descending=True).row(0, named=True)
+    change = (pl.col("value_less") - pl.col("value")) / error
+    moved = both.with_columns(z=change).filter(pl.col("z").is_finite()).sort(pl.col("z").abs(), descending=True)
+    lost = moved.filter(pl.col("holds"), pl.col("holds_less").not_())
+    gained = moved.filter(pl.col("holds").not_(), pl.col("holds_less"))
+    far = moved.row(0, named=True)
     return (
         names(lost.filter("enforced")),
         names(lost.filter(~pl.col("enforced"))),
@@ -71,8 +74,8 @@ def compare(whole: pl.DataFrame, less: pl.DataFrame) -> tuple[str, str, str, str
 
 
 def names(rows: pl.DataFrame) -> str:
-    """The keys, and how many more there are."""
-    keys = [f"`{key}`" for key in rows["key"]]
+    """The keys with their changes, the largest first, and how many more there are."""
+    keys = [f"`{key}` ({z:+.0f})" for key, z in rows.select("key", "z").iter_rows()]
     more = f" and {len(keys) - SHOWN} more" if len(keys) > SHOWN else ""
     return (", ".join(keys[:SHOWN]) + more) or "none"
 
