@@ -16,7 +16,9 @@ from saga.register.described import describe
 from saga.register.estimates import Estimate
 from saga.register.levels import Measured
 from saga.register.people import People, about, read_people
-from saga.register.targets import PAPER, Target, targets
+from saga.register.reported import PAPER
+from saga.register.target import Target
+from saga.register.targets import targets
 
 # The measure that yields the keys with a given first word.
 MEASURES: dict[str, Callable[[People], Measured]] = {

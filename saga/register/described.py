@@ -14,7 +14,8 @@ from saga.register.dynamics import changes, past_fifth, rank_slope
 from saga.register.estimates import Estimate, Sample
 from saga.register.levels import lifetimes, pay, pooled
 from saga.register.people import Bools, People
-from saga.register.targets import LEVELS, Target
+from saga.register.target import Target
+from saga.register.targets import LEVELS
 
 Rows = Iterator[tuple[Target, Estimate]]
 AGE_BANDS = ((16, 19), *((a, a + 4) for a in range(20, 65, 5)))

@@ -4,67 +4,26 @@ Marks: V read in a public source, D derived from figures that were read, M recal
 statistic to quote), P published by the authors of the SAGA paper (arXiv 2605.19014) on a register that nobody outside can read. Enforced
 is what the sources marked V say on their own concept and population; what is M or P is reported beside it.
 
-The bands follow one rule, fixed before any register was measured against this table: amounts and ratios of amounts 5 %, shares 2 points,
-Gini .02, and in each case 3 standard errors of the simulated value on top. A sign holds when the value lies more than 3 standard errors
-on its side of zero.
+The rule of the bands stands in `saga.register.target`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal
 
-Kind = Literal["amount", "ratio", "share", "gini", "range", "above", "below", "none"]
-Mark = Literal["V", "D", "M", "P"]
-
-RELATIVE = 0.05  # amounts, ratios of amounts
-POINTS = 0.02  # shares, Gini
-ERRORS = 3.0  # standard errors of the simulated value added on both sides
+from saga.register.reported import linear, paper, recalled
+from saga.register.target import RELATIVE, Kind, Target
 
 BUST = (1991, 1992, 1993)  # years t of a change from t - 1 to t: unemployment rises by 1.4 to 3.5 points a year
 BUST_2009 = (2009,)
 BOOM = (1998, 1999, 2000, 2006, 2007)  # unemployment falls by a point or so a year
 GROUPS = ("all", "women", "men")
-PAPER = "Sample of the paper"
-
-
-@dataclass(frozen=True)
-class Target:
-    """One line of the table. `target` is the figure aimed at (a `range` has `low` and `high` instead, a sign has neither)."""
-
-    key: str
-    topic: str
-    concept: str
-    population: str
-    statistic: str
-    kind: Kind
-    source: str
-    mark: Mark | None
-    enforced: bool
-    target: float | None = None
-    low: float | None = None
-    high: float | None = None
-
-    def band(self, se: float) -> tuple[float | None, float | None]:
-        """Lowest and highest simulated value that agrees, given its standard error; None is unbounded."""
-        more = ERRORS * se
-        if self.kind == "above":
-            return more, None
-        if self.kind == "below":
-            return None, -more
-        if self.kind == "range":
-            return (None if self.low is None else self.low - more), (None if self.high is None else self.high + more)
-        if self.target is None:
-            return None, None
-        half = more + (abs(self.target) * RELATIVE if self.kind in ("amount", "ratio") else POINTS)
-        return self.target - half, self.target + half
 
 
 def targets() -> tuple[Target, ...]:
     """The whole table, in the order in which it is read."""
     enforced = (_levels(), _bins(), _employment(), _zeros(), _gender(), _family(), _education(), _premia(), _growth(), _signs())
-    return tuple(target for part in (*enforced, _recalled(), _linear(), _paper()) for target in part)
+    return tuple(target for part in (*enforced, recalled(), linear(), paper()) for target in part)
 
 
 # Labour earnings, taxable transfers (sickness, parental and unemployment benefit, disability pension) and pensions, nominal SEK.
@@ -433,136 +392,3 @@ def _signs() -> Iterator[Target]:
     )
     for key, concept, who, statistic, kind, source in rows:
         yield Target(f"sign.{key}", "Signs", concept, who, statistic, kind, source, "V", True)
-
-
-def _recalled() -> Iterator[Target]:
-    """Bands recalled from the literature: reported, not enforced, and not to be quoted as published."""
-    change, source = "change of log real earnings, both above half a price base amount", "GRID country study of Sweden, recalled"
-    prime = "25-55"
-    bands: tuple[tuple[str, str, str, tuple[float, float], tuple[float, float]], ...] = (
-        ("log_spread.1995", "log real earnings", "P90-P10, 1995", (1.4, 1.7), (1.5, 1.8)),
-        ("log_spread.2016", "log real earnings", "P90-P10, 2016", (1.2, 1.5), (1.2, 1.5)),
-        ("change1.spread.boom", f"1-year {change}", "P90-P10 in upturns", (0.45, 0.65), (0.65, 0.85)),
-        ("change1.spread.bust", f"1-year {change}", "P90-P10, 1992-94", (0.65, 0.85), (0.80, 1.00)),
-        ("change5.spread", f"5-year {change}", "P90-P10", (0.8, 1.1), (1.1, 1.4)),
-        ("change1.std", f"1-year {change}", "standard deviation", (0.40, 0.55), (0.45, 0.65)),
-        ("change1.kelley.boom", f"1-year {change}", "Kelley in upturns", (0.0, 0.15), (0.0, 0.15)),
-        ("change1.kelley.bust", f"1-year {change}", "Kelley, 1991-93", (-0.30, -0.10), (-0.15, 0.0)),
-        ("change1.peak", f"1-year {change}", "excess Crow-Siddiqui", (6.0, 12.0), (5.0, 10.0)),
-        ("change5.peak", f"5-year {change}", "excess Crow-Siddiqui", (3.0, 7.0), (2.0, 5.0)),
-    )
-    for key, concept, statistic, men, women in bands:
-        for group, (low, high) in (("men", men), ("women", women)):
-            yield Target(
-                f"grid.{key}.{group}",
-                "Changes (recalled)",
-                concept,
-                f"{prime}, {group}",
-                statistic,
-                "range",
-                source,
-                "M",
-                False,
-                low=low,
-                high=high,
-            )
-    for years, low, high in ((5, 0.75, 0.85), (10, 0.65, 0.80)):
-        yield Target(
-            f"grid.rank{years}.men",
-            "Changes (recalled)",
-            "rank of real labour earnings by year",
-            "35-54 at the start, men",
-            f"rank-rank slope over {years} years",
-            "range",
-            source,
-            "M",
-            False,
-            low=low,
-            high=high,
-        )
-    yield Target(
-        "grid.rank5.women_less",
-        "Changes (recalled)",
-        "rank of real labour earnings by year",
-        "35-54 at the start",
-        "rank-rank slope over 5 years, women's less men's",
-        "below",
-        source,
-        "M",
-        False,
-    )
-    for key, statistic, kind in (
-        ("kelley_by_age", "Kelley, 45-55 less 25-34", "below"),
-        ("peak_by_age", "excess Crow-Siddiqui, 45-55 less 25-34", "above"),
-        ("kelley_by_rank", "Kelley, top fifth of past earnings less bottom fifth", "below"),
-        ("peak_by_rank", "excess Crow-Siddiqui, top fifth of past earnings less bottom fifth", "above"),
-    ):
-        sign: Kind = "below" if kind == "below" else "above"
-        yield Target(f"grid.{key}", "Changes (recalled)", f"1-year {change}", f"{prime}, all", statistic, sign, source, "M", False)
-    yield Target(
-        "lifetime.dispersion",
-        "Lifetime earnings",
-        "real labour earnings, added up over 25-54",
-        "born 1965-68, in the register each year of 25-54",
-        "1 - coefficient of variation of the sum / mean over years of the annual one",
-        "range",
-        "Björklund (1993), as quoted; other years and ages",
-        "V",
-        False,
-        low=0.35,
-        high=0.40,
-    )
-    concept = "real labour earnings, zeros counted: event study with age and year dummies, the year before the first birth as base"
-    for key, statistic, value, origin in (
-        ("mothers", "mothers' loss relative to fathers', mean of 5-10 years after", 0.26, "Kleven et al. (2019), Sweden, recalled"),
-        ("gap15", "mothers' loss relative to fathers', 15 years after", 0.32, "Angelov et al. (2016), within couples, recalled"),
-    ):
-        who = "parents, first birth at 20-45"
-        yield Target(f"child_penalty.{key}", "Children", concept, who, statistic, "share", origin, "M", False, value)
-    for year, value in ((1991, 26.0), (2020, 29.5)):
-        yield Target(
-            f"first_birth.{year}",
-            "Children",
-            "age at the first child at home",
-            f"women, {year}",
-            "mean age",
-            "ratio",
-            "recalled (26 in 1990)" if year == 1991 else "recalled",
-            "M",
-            False,
-            value,
-        )
-
-
-def _linear() -> Iterator[Target]:
-    """What an AR(1) with fixed effects fitted to the register would show in its place: a comparison, no target."""
-    change = "1-year change of log real earnings, both above half a price base amount"
-    fades = "slope of the change over six years on its first year, in the lowest third of first-year changes less in the highest"
-    for key, statistic, who in (
-        ("peak", "excess Crow-Siddiqui (0 for a normal)", "25-55"),
-        ("kurtosis", "kurtosis (3 for a normal)", "25-55"),
-        ("fading_bottom", fades, "25-55, lowest fifth of past earnings"),
-        ("fading_top", fades, "25-55, highest fifth of past earnings"),
-    ):
-        for whose, name in (("register", "the register"), ("fitted", "AR(1) with fixed effects fitted to it")):
-            yield Target(f"ar1.{key}.{whose}", "Against a linear process", change, f"{who}; {name}", statistic, "none", "", None, False)
-
-
-def _paper() -> Iterator[Target]:
-    """The sample of the SAGA paper: selected on attachment, therefore with fewer zeros."""
-    source = "SAGA paper (arXiv 2605.19014), LISA: 61,284,903 person-years of 2,143,817 persons"
-    who = "born 1960-90 with ten years in the register in a row (gaps up to two years) that end at 26-54, five of them with earnings"
-    yield Target("paper.zeros", PAPER, LABOUR, who, "share of person-years with exactly 0", "share", source, "P", False, 0.074)
-    yield Target("paper.years", PAPER, "rows in the register, 16-64", who, "rows a person", "ratio", source, "P", False, 28.587)
-    yield Target(
-        "paper.lifetime_gini",
-        PAPER,
-        "lifetime earnings of the observed part",
-        who,
-        "Gini",
-        "none",
-        "SAGA paper. Not rebuilt: its test persons were born 1983-85, whose years to 64 no register has seen",
-        "P",
-        False,
-        0.341,
-    )

@@ -3,7 +3,8 @@
 import pytest
 
 from saga.register.check import MEASURES
-from saga.register.targets import BIN_EDGES, BIN_NAMES, Target, targets
+from saga.register.target import Target
+from saga.register.targets import BIN_EDGES, BIN_NAMES, targets
 
 TABLE = targets()
 BY_KEY = {target.key: target for target in TABLE}
