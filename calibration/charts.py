@@ -45,7 +45,7 @@ def draw(chart: Any, alt_text: str) -> str:
 
 def coverage(table: pl.DataFrame, levels: Sequence[float]) -> Any:
     """Share inside by years ahead, one panel a level: table rows of everybody."""
-    rows = table.filter(pl.col("inside").is_not_null()).with_columns(_panel(pl.col("level"), "{} % ranges", 100))
+    rows = table.with_columns(_panel(pl.col("level"), "{} % ranges", 100))
     base = alt.Chart(rows).encode(x=_horizon())
     target = _rule(rows, "mean(level):Q")
     return _panels(
@@ -55,7 +55,7 @@ def coverage(table: pl.DataFrame, levels: Sequence[float]) -> Any:
 
 def groups(table: pl.DataFrame, horizons: Sequence[int]) -> Any:
     """Share inside by group, one panel a horizon: table rows of one level, with a text column `label`."""
-    rows = table.filter(pl.col("inside").is_not_null()).with_columns(_panel(pl.col("horizon"), "{} years ahead"))
+    rows = table.with_columns(_panel(pl.col("horizon"), "{} years ahead"))
     labels = table["label"].unique(maintain_order=True).to_list()
     base = alt.Chart(rows).encode(y=alt.Y("label:N", sort=labels, title=None, axis=alt.Axis(labelLimit=190)))
     band = base.mark_bar(color=BAND, height=9).encode(x=_share("band_lower", "Share inside", alt.X), x2="band_upper:Q")
@@ -118,7 +118,7 @@ def reliability(table: pl.DataFrame) -> Any:
 
 def widths(table: pl.DataFrame, unit: str) -> Any:
     """Typical width by years ahead, a line a level: rows of everybody."""
-    rows = table.filter(pl.col("width").is_not_null()).with_columns(_panel(pl.col("level"), "{} %", 100))
+    rows = table.with_columns(_panel(pl.col("level"), "{} %", 100))
     names = rows["panel"].unique(maintain_order=True).to_list()
     shapes = ["circle", "square", "triangle-up", "diamond"]
     return (

@@ -68,7 +68,7 @@ def judge(
     samples, y = paths.earnings[row, h].astype(np.float64), outcomes[row]
     logs, log_y = log_earnings(samples, floor), log_earnings(y, floor)
     data: dict[str, Any] = {
-        "person_id": paths.person_id[row].tolist(),
+        "person_id": pl.Series(paths.person_id[row].tolist(), dtype=pl.String),
         "year": (paths.origin_year[row] + horizon).astype(np.int32),
         "y": y,
         "log_y": log_y,
@@ -95,6 +95,6 @@ def judge(
             data[f"{kind}_{name}"] = pl.Series(flag, dtype=pl.Boolean).set(pl.Series(~given), None)
         data[f"width_{name}"] = upper - lower
     headline = sets.levels.index(0.9) if 0.9 in sets.levels else len(sets.levels) - 1
-    data["guarantee"] = sets.guarantee[row, h, headline].tolist()
+    data["guarantee"] = pl.Series(sets.guarantee[row, h, headline].tolist(), dtype=pl.String)
     below = (logs[:, :, None] <= thresholds).sum(axis=1).astype(np.uint16) if len(row) else np.empty((0, len(thresholds)), np.uint16)
     return Judged(pl.DataFrame(data).with_columns(pl.col("^width_.*$").fill_nan(None)), below, thresholds, samples.shape[1])

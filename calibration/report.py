@@ -243,7 +243,11 @@ def _pictures(
     )
     described = "The numbers of this picture are in the table that follows it or among the downloads."
     plans: dict[str, tuple[pl.DataFrame, Any, str]] = {
-        "coverage": (main, partial(charts.coverage, levels=levels), "Share of outcomes inside the ranges, by years ahead and level."),
+        "coverage": (
+            main.drop_nulls("inside"),
+            partial(charts.coverage, levels=levels),
+            "Share of outcomes inside the ranges, by years ahead and level.",
+        ),
         "misses": (missed.with_columns(pl.col("side").replace(sides)).drop_nulls(), charts.misses, "Shares under and over the range."),
         "groups": (by_group.drop_nulls("inside"), partial(charts.groups, horizons=horizons), "Share inside the ranges by group."),
         "pit_histogram": (d["pit"], charts.pit_histogram, "Ranks of outcomes within their forecasts, as bars."),

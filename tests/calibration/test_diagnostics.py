@@ -6,6 +6,7 @@ import io
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -13,45 +14,19 @@ import pytest
 from scipy import stats
 
 from calibration.bands import coverage_band, map_noise, simultaneous_band
-from calibration.diagnostics import MIN_CELL, SCHEMAS, Diagnostics, _periods, middle, summarise
+from calibration.diagnostics import MIN_CELL, SCHEMAS, Diagnostics, _periods, middle
 from calibration.fit import fit_calibration
-from calibration.judged import judge, thresholds_for
+from calibration.judged import Judged, judge, thresholds_for
 from calibration.reliability import decompose_brier, decompose_crps, decompose_pinball, isotonic_quantile, mincer_zarnowitz, pinball
 from calibration.verdicts import publishable, status
 from saga.errors import BundleError
+from saga.panel import FLOOR
 from saga.paths import Paths
 from saga.scores import crps
 
-FLOOR, LOW_PAY = 24_150.0, 150_000.0
+Diagnosed = Callable[..., Diagnostics]
 Fault = Callable[[Paths], Paths]
-
-
-def diagnosed(world, seed: int = 3, n: int = 1_500, fault: Fault | None = None) -> Diagnostics:  # type: ignore[no-untyped-def]
-    """Diagnostics of a calibrated forecaster on n persons; `fault` spoils its forecasts after calibration."""
-    calibration, truth = world(800, 10_000 + seed, wrong=False)
-    paths, outcomes = world(n, seed, wrong=False)
-    calibrator = fit_calibration(calibration, truth, seed=seed)
-    paths = calibrator.recalibrate(paths)
-    paths = paths if fault is None else fault(paths)
-    sets = calibrator.intervals(paths, calibrator.levels)
-    cases = {
-        h: judge(paths, sets, y, h, thresholds=thresholds_for(y, FLOOR), floor=FLOOR, low_pay=LOW_PAY)
-        for h, y in ((1, outcomes[:, 0]), (2, outcomes[:, 1]))
-    }
-    rng = np.random.default_rng(seed)
-    groups = pl.DataFrame(
-        {
-            "person_id": paths.person_id.tolist(),
-            "sex": rng.choice(["female", "male"], n).tolist(),
-            "birth_region": np.where(np.arange(n) < 4, "europe", rng.choice(["sweden", "elsewhere"], n, p=[0.9, 0.1])).tolist(),
-        }
-    )
-    return summarise(cases, groups, calibrator, provenance={"bundle": "b", "panel": "toy", "currency": "SEK"}, seed=seed)
-
-
-@pytest.fixture(scope="module")
-def faultless(world) -> Diagnostics:  # type: ignore[no-untyped-def]
-    return diagnosed(world)
+World = Callable[..., Any]
 
 
 def lights(found: Diagnostics, question: str) -> set[str]:
@@ -62,16 +37,16 @@ def alarmed(found: Diagnostics) -> bool:
     return bool(found["lights"]["status"].is_in(["watch", "fails"]).any())
 
 
-def test_a_forecaster_without_fault_is_green(world, faultless: Diagnostics) -> None:  # type: ignore[no-untyped-def]
-    reports = [faultless, *(diagnosed(world, seed, 700) for seed in (4, 5))]
+def test_a_forecaster_without_fault_is_green(diagnosed: Diagnosed, faultless: Diagnostics) -> None:
+    reports = [faultless, *(diagnosed(seed, 700) for seed in (4, 5))]
     # At most 5 % of reports are not: two of three would happen with probability below 1 %.
     assert sum(alarmed(found) for found in reports) <= 1
     assert lights(faultless, "coverage") == {"holds"}
 
 
 @pytest.mark.slow
-def test_the_probability_of_an_all_green_report_is_as_stated(world) -> None:  # type: ignore[no-untyped-def]
-    alarms = sum(alarmed(diagnosed(world, seed, 700)) for seed in range(100, 160))
+def test_the_probability_of_an_all_green_report_is_as_stated(diagnosed: Diagnosed) -> None:
+    alarms = sum(alarmed(diagnosed(seed, 700)) for seed in range(100, 160))
     assert alarms <= stats.binom.ppf(1 - 1e-4, 60, 0.05)
 
 
@@ -94,8 +69,8 @@ def blind_to_zero(paths: Paths) -> Paths:
     ("fault", "red", "not_red"),
     [(overconfident, {"coverage", "shape"}, {"zero"}), (too_high, {"level"}, {"zero"}), (blind_to_zero, {"zero"}, set())],
 )
-def test_each_fault_turns_its_own_light_red(world, fault: Fault, red: set[str], not_red: set[str]) -> None:  # type: ignore[no-untyped-def]
-    found = diagnosed(world, fault=fault)
+def test_each_fault_turns_its_own_light_red(diagnosed: Diagnosed, fault: Fault, red: set[str], not_red: set[str]) -> None:
+    found = diagnosed(fault=fault)
     for question in red:
         assert lights(found, question) == {"fails"}, question
     for question in not_red:
@@ -224,8 +199,8 @@ def test_no_figure_rests_on_fewer_persons_than_the_minimum(faultless: Diagnostic
     assert counted >= MIN_CELL
 
 
-def test_few_persons_give_no_figures_and_no_good_light(world) -> None:  # type: ignore[no-untyped-def]
-    few = diagnosed(world, n=9)
+def test_few_persons_give_no_figures_and_no_good_light(diagnosed: Diagnosed) -> None:
+    few = diagnosed(n=9)
     assert set(few["lights"]["status"]) == {"unclear"}
     assert all(few[name].is_empty() for name in ("pit", "reliability", "scores", "level", "drift"))
     assert few["coverage"]["n"].is_null().all()
@@ -242,8 +217,8 @@ def test_tables_travel_as_one_small_file(faultless: Diagnostics, tmp_path: Path)
         Diagnostics.from_table(stored.drop("band_lower"))
 
 
-def test_the_same_input_gives_the_same_tables(world, faultless: Diagnostics) -> None:  # type: ignore[no-untyped-def]
-    assert diagnosed(world).to_table().equals(faultless.to_table())
+def test_the_same_input_gives_the_same_tables(diagnosed: Diagnosed, faultless: Diagnostics) -> None:
+    assert diagnosed().to_table().equals(faultless.to_table())
 
 
 def test_years_are_joined_until_a_period_has_enough_persons() -> None:
@@ -258,14 +233,23 @@ def test_a_typical_width_is_no_persons_width() -> None:
     assert middle(values) == pytest.approx(49.5)
 
 
-def test_persons_without_outcome_or_interval_are_not_counted(world) -> None:  # type: ignore[no-untyped-def]
+def test_a_block_in_which_nobody_has_an_outcome_joins_the_others(world: World) -> None:
+    paths, outcomes = world(60, 8, wrong=False)
+    sets = fit_calibration(*world(800, 9, wrong=False), seed=1).intervals(paths, (0.9,))
+    given = {"thresholds": thresholds_for(outcomes[:, 0], FLOOR), "floor": FLOOR, "low_pay": 150_000.0}
+    nobody = judge(paths, sets, np.full(60, np.nan), 1, **given)
+    everybody = judge(paths, sets, outcomes[:, 0], 1, **given)
+    assert Judged.join([nobody, everybody]).frame.equals(everybody.frame)
+
+
+def test_persons_without_outcome_or_interval_are_not_counted(world: World) -> None:
     paths, outcomes = world(200, 6, wrong=False)
     calibration, truth = world(800, 7, wrong=False)
     calibrator = fit_calibration(calibration, truth, seed=1)
     outcomes[:50, 0] = np.nan
     sets = calibrator.intervals(paths, calibrator.levels)
     sets = replace(sets, lower=np.where(np.arange(200)[:, None, None] < 60, np.nan, sets.lower))
-    case = judge(paths, sets, outcomes[:, 0], 1, thresholds=thresholds_for(outcomes[:, 0], FLOOR), floor=FLOOR, low_pay=LOW_PAY)
+    case = judge(paths, sets, outcomes[:, 0], 1, thresholds=thresholds_for(outcomes[:, 0], FLOOR), floor=FLOOR, low_pay=150_000.0)
     assert case.frame.height == 150
     assert case.frame["inside_90"].null_count() == 10
     assert case.frame.filter(pl.col("inside_90"))["over_90"].any() is False
