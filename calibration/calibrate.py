@@ -7,18 +7,23 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 
 from calibration.cqr import fit_cqr
+from calibration.drift import fit_drift
 from calibration.fit import LEVELS, MIN_MAP, fit_calibration
+from calibration.groups import with_profile
 from calibration.limits import fit_limits
 from saga.bundle import Bundle, check_replaceable, replace_parts
 from saga.errors import InputError, Problem
 from saga.forecaster import Forecaster, Progress
-from saga.groups import Grouping
+from saga.groups import Grouping, only_columns
 from saga.options import MAX_HORIZON
 from saga.outcomes import draw_origins, history, last_year, realised
 from saga.panel import Panel
 from saga.split import persons_of
+
+POORER = ("survey", "earnings")  # profiles of records that a full one can be shown as
 
 
 def calibrate(
@@ -32,14 +37,16 @@ def calibrate(
     persons: int | None = None,
     workers: int = 1,
     map_persons: int = MIN_MAP,
+    profiles: bool = False,
     command: str = "saga calibrate",
     progress: Progress | None = None,
 ) -> Bundle:
     """Fit the conformal layer on the panel's calibration persons (one keyed origin each) and write it into the bundle.
 
     The split is a hash of panel and person, so nobody the model was trained on takes part if the panel goes by the `panel_id` it was
-    trained under. `persons` caps how many are used, `workers` is the number of processes. The bundle is replaced as a whole, or
-    written to `out`. Raises InputError when nobody is left, BundleError where `out` is not a place for a bundle.
+    trained under. `persons` caps how many are used, `workers` is the number of processes. With `profiles` the same persons are forecast
+    again from what a survey, and from what earnings alone, would show of them, and such records get cells of their own. The
+    bundle is replaced as a whole, or written to `out`. Raises InputError when nobody is left, BundleError where `out` is not a place for a bundle.
     """
     forecaster = Forecaster.load(bundle, workers=workers)
     target = bundle if out is None else out
@@ -57,8 +64,14 @@ def calibrate(
     outcomes = realised(people, origins, range(1, MAX_HORIZON + 1), end=end)
     calibrator = fit_calibration(simulated, outcomes, seed=seed, levels=levels, scale=panel.meta.floor, map_persons=map_persons)
     calibrator = fit_limits(calibrator, simulated, outcomes, seed=seed)
+    for profile in POORER if profiles else ():
+        shown = forecaster.simulate(only_columns(known, profile), paths=paths, seed=seed, calibrated=False, progress=progress)
+        shown = replace(shown, groups={})
+        poorer = fit_calibration(shown, outcomes, seed=seed, levels=levels, scale=panel.meta.floor, map_persons=map_persons)
+        calibrator = with_profile(calibrator, poorer, profile)
     # The published method beside ours, so that anyone can compare: conformalised quantile regression in levels.
-    calibrator = replace(calibrator, grouping=grouping if len(grouping.cuts) else None, extra=fit_cqr(simulated, outcomes, levels))
+    extra = pl.concat([fit_cqr(simulated, outcomes, levels), fit_drift(calibrator, simulated, outcomes, seed=seed)])
+    calibrator = replace(calibrator, grouping=grouping if len(grouping.cuts) else None, extra=extra)
     used = int((~np.isnan(outcomes)).any(1).sum())
     summary = {"persons": used, "paths": paths, "seed": seed, "levels": list(levels), "panel_id": panel.meta.panel_id}
     return replace_parts(

@@ -8,10 +8,13 @@ groups borrow from the others.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
+from saga.calibrators import ALL, Calibrator
 from saga.groups import Labels
 
 Array = NDArray[np.float64]
@@ -67,6 +70,12 @@ def group_quantile(
             size /= 2
         theta, now = theta - size * step, then
     return float(theta[0]), theta[1:]
+
+
+def with_profile(calibrator: Calibrator, poorer: Calibrator, profile: str) -> Calibrator:
+    """The calibrator that serves records of a poorer `profile` from the cells of `poorer`, fitted on records shown that way."""
+    cells = {(horizon, f"profile={profile}"): cell for (horizon, group), cell in poorer.cells.items() if group == ALL}
+    return replace(calibrator, cells={**calibrator.cells, **cells})
 
 
 def fit_shifts(scores: Array, labels: Labels, level: float) -> dict[str, float]:

@@ -8,7 +8,7 @@ from scipy import stats
 from sklearn.linear_model import QuantileRegressor
 
 from calibration.fit import LEVELS, NEIGHBOURS, fit_calibration, rank_needed
-from calibration.groups import design, fit_shifts, group_quantile
+from calibration.groups import design, fit_shifts, group_quantile, with_profile
 from saga.calibrators import Calibrator
 from saga.paths import Paths
 
@@ -166,3 +166,21 @@ def test_the_table_keeps_groups(grouped, fresh):
     assert again.digest == grouped.digest
     assert again.shifts == grouped.shifts
     assert np.array_equal(again.thresholds(paths, 1).q, grouped.thresholds(paths, 1).q)
+
+
+def test_poorer_records_are_served_by_their_own_cells(grouped, fresh):
+    paths, outcomes = fresh
+    vague = paths.with_earnings(np.random.default_rng(5).permuted(paths.earnings, axis=0))  # forecasts that know nothing of the person
+    known = replace(vague, groups={**paths.groups, "profile": np.full(len(paths), "earnings")})
+    half = np.arange(len(paths)) < 12_000
+    poorer = fit_calibration(replace(vague.take(half), groups={}), outcomes[half], seed=0)
+    served = with_profile(grouped, poorer, "earnings")
+    some, y = known.take(~half), outcomes[~half]
+    intervals = served.intervals(served.recalibrate(some), LEVELS)
+    assert set(intervals.cell.ravel()) == {"profile=earnings"}
+    hits, n = intervals.covered(y)[:, 0].sum(axis=0), poorer.cells[1, "all"].n
+    for j, level in enumerate(LEVELS):
+        k = rank_needed(n, level)
+        low, high = (stats.betabinom(len(y), r, n + 1 - r) for r in (k, k + NEIGHBOURS - 1))
+        assert low.ppf(P) <= hits[j] <= high.isf(P)
+    assert np.array_equal(served.thresholds(paths, 1).q, grouped.thresholds(paths, 1).q)  # full records are served as before
