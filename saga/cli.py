@@ -266,6 +266,9 @@ def calibrate(
     map_persons: Annotated[
         int, typer.Option(min=10, help="Persons (half A, a horizon) that a recalibration map needs; with fewer the raw forecast stands.")
     ] = 100,
+    profiles: Annotated[
+        bool, typer.Option("--profiles", help="Also calibrate for poorer records (survey-like; earnings alone): three times the work.")
+    ] = False,
     threads: Threads = None,
     split: Split = "person",
     mapping: Mapping_ = None,
@@ -287,6 +290,7 @@ def calibrate(
             seed=options.check_seed(seed),
             workers=threads or os.cpu_count() or 1,
             map_persons=map_persons,
+            profiles=profiles,
             command=_command(ctx),
             progress=progress,
         )
