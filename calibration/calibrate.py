@@ -45,8 +45,8 @@ def calibrate(
 
     The split is a hash of panel and person, so nobody the model was trained on takes part if the panel goes by the `panel_id` it was
     trained under. `persons` caps how many are used, `workers` is the number of processes. With `profiles` the same persons are forecast
-    again from what a survey, and from what earnings alone, would show of them, and such records get cells of their own. The
-    bundle is replaced as a whole, or written to `out`. Raises InputError when nobody is left, BundleError where `out` is not a place for a bundle.
+    again from what a survey, and from what earnings alone, would show of them, and such records get cells of their own. The bundle is
+    replaced as a whole, or written to `out`. Raises InputError when nobody is left, BundleError where `out` is not a place for a bundle.
     """
     forecaster = Forecaster.load(bundle, workers=workers)
     target = bundle if out is None else out
