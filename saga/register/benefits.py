@@ -106,7 +106,7 @@ def _unemployment(life: Life, macro: MacroYear, activity: Activity, usual: Float
     rate = (0.9 if macro.year < 1993 else 0.8) * np.where(life.duration > 1, 0.75, 1.0)
     full = np.minimum(rate * usual / 260.0, daily)
     entitled = (life.experience > 0.7) & (life.duration < 5) & (activity.was != STUDENT)
-    paid = np.where(life.insured, full, 0.28 * daily) * 5.0 * np.maximum(activity.unemployed - 1.0, 0.0)
+    paid = np.where(life.insured, full, 0.22 * daily) * 5.0 * np.maximum(activity.unemployed - 1.0, 0.0)
     return np.where(entitled, paid, 0.0)
 
 

@@ -86,7 +86,7 @@ def work_year(
 def loss_rate(life: Life, who: Ints, macro: MacroYear, age: int, p: CareerParameters) -> Floats:
     """Job-loss probability of the employed `who`: the economy's rate, spread by tenure, age, schooling, origin, trade and county."""
     rise = min(max(macro.rise, -0.015), 0.035)
-    young = p.loss_young if age < 25 else 1.15 if age < 30 else 1.0 if age < 58 else 1.15
+    young = p.loss_young if age < 25 else 1.4 if age < 30 else 1.0 if age < 58 else 1.15
     tenure = 0.55 + 1.5 * np.exp(-life.tenure[who] / 3.0)
     sensitivity = p.cycle_by_industry * (INDUSTRY_CYCLE[life.industry[who]] - 1.0)
     cycle = np.exp(38.0 * rise * sensitivity) * (1.0 + 0.35 * sensitivity)
@@ -100,7 +100,7 @@ def loss_rate(life: Life, who: Ints, macro: MacroYear, age: int, p: CareerParame
 def finding_hazard(life: Life, who: Ints, macro: MacroYear, age: int, p: CareerParameters) -> Floats:
     """Continuous-time hazard of finding work (a year), falling with the time already spent without it."""
     base = -np.log1p(-macro.job_finding)
-    by_age = 0.7 if age < 20 else 1.15 if age < 30 else 1.0 if age < 50 else 0.75 if age < 57 else 0.45
+    by_age = 0.7 if age < 20 else 1.1 if age < 25 else 1.0 if age < 50 else 0.75 if age < 57 else 0.45
     settled = np.clip((macro.year - life.entry[who]) / 10.0, 0.0, 1.0)
     origin = np.asarray(p.finding_by_region)[life.region[who]]
     origin = origin + (np.minimum(origin + 0.3, 1.0) - origin) * settled
@@ -282,8 +282,9 @@ def _odd_jobs(life: Life, here: Bools, age: int, out: Activity, rng: np.random.G
     """Summer, extra and casual jobs of those without a regular one: students most, the disabled least."""
     idle = np.flatnonzero(here & (out.worked <= 0.0))
     u = rng.random((2, len(idle)))
-    school = 1.0 if age > 18 else 0.32 if age > 16 else 0.22
+    school = 1.0 if age > 18 else 0.42 if age > 16 else 0.29
     share = np.asarray(p.casual)[life.state[idle]] * np.where(life.state[idle] == STUDENT, school, p.casual_prime if 24 < age < 55 else 1.0)
+    share = share * np.where(life.female[idle], p.casual_sex[1], p.casual_sex[0])
     some = u[0] < share * np.exp(np.minimum(0.3 * life.attachment[idle], 0.4))
     works = idle[some]
     weeks = np.where(life.state[works] == STUDENT, p.casual_weeks[0] * school, p.casual_weeks[1]) * -np.log1p(-u[1][some])

@@ -30,7 +30,7 @@ CPI: dict[int, float] = {year: CPI_SWEDEN[year] / CPI_SWEDEN[LAST_HISTORY] for y
 # Labour-market programmes, share of the labour force: jobless, paid like the unemployed, but not counted as such before the
 # definition of 2007 [M].
 _PROGRAMME_YEARS = (1989, 1990, 1991, 1992, 1993, 1994, 1996, 1998, 2000, 2003, 2006, 2008)
-_PROGRAMMES = (0.012, 0.012, 0.020, 0.036, 0.045, 0.053, 0.045, 0.039, 0.026, 0.020, 0.015, -0.005)
+_PROGRAMMES = (0.012, 0.012, 0.020, 0.036, 0.050, 0.058, 0.052, 0.045, 0.030, 0.022, 0.016, -0.005)
 
 
 @dataclass(frozen=True)

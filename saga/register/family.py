@@ -28,18 +28,18 @@ def family_year(life: Life, macro: MacroYear, age: int, rng: np.random.Generator
     """One year of family life for all who are alive."""
     u = rng.random((4, len(life)))
     alive = life.presence != GONE
-    _unions(life, age, alive, u[0], u[1], rng, p)
+    _unions(life, macro.year, age, alive, u[0], u[1], rng, p)
     births = _births(life, macro.year, age, alive, u[2], rng, p)
     _partner_year(life, macro, age, rng)
     return births
 
 
-def _unions(life: Life, age: int, alive: Bools, u: Floats, v: Floats, rng: np.random.Generator, p: PopulationParameters) -> None:
+def _unions(life: Life, year: int, age: int, alive: Bools, u: Floats, v: Floats, rng: np.random.Generator, p: PopulationParameters) -> None:
     if age < 18:
         return
     together = partnered(life)
-    # Men form unions two years later; those with work find partners more easily.
-    older = age - np.where(life.female, 24.0, 26.0)
+    # Men form unions two years later, all did so earlier before 1990; those with work find partners more easily.
+    older = age - np.where(life.female, 24.0, 26.0) + np.interp(year, (1970, 1990), (3.0, 0.0))
     first = p.partner_peak * np.exp(-0.5 * (older / np.where(older < 0, 4.0, 9.0)) ** 2) + 0.015 * (age < 50)
     enter = np.where(life.marital == SINGLE, first, p.repartnering * np.exp(-0.05 * max(age - 40, 0)))
     forms = alive & ~together & (u < enter * np.exp(0.10 * life.ability + 0.15 * life.attachment))
@@ -65,7 +65,7 @@ def _unions(life: Life, age: int, alive: Bools, u: Floats, v: Floats, rng: np.ra
 
 def birth_rate(life: Life, year: int, age: int, p: PopulationParameters) -> Floats:
     """Birth hazard by parity, years since the last birth, education, sex and union (n,)."""
-    peak = np.interp(year, (1990, 2020), p.first_birth_age) + np.asarray(p.by_education)[life.plan_level]
+    peak = np.interp(year, (1970, 1990, 2020), p.first_birth_age) + np.asarray(p.by_education)[life.plan_level]
     peak = peak + np.where(life.female, 0.0, p.father_lag)
     width = np.where(age < peak, 0.8, 1.15) * p.first_birth_sd
     first = p.first_birth_peak * np.exp(-0.5 * ((age - peak) / width) ** 2)

@@ -37,11 +37,11 @@ class EconomyParameters:
     past_inflation: float = 0.078  # 1980-89 [V]
     felt: float = 1.0  # part of unemployment's movements around its mean that reaches jobs and pay: 0 is a world without cycles
     # Flow accounting: job finding falls with unemployment, job loss closes the identity u' = u (1 - f) + (1 - u) s.
-    finding_at_two: float = 0.783  # yearly exit probability of the newly unemployed when unemployment is 2 % [C]
-    finding_slope: float = 2.26  # fall of that probability for a rise of unemployment by 1.0 (100 points) [C]
+    finding_at_two: float = 0.775  # yearly exit probability of the newly unemployed when unemployment is 2 % [C]
+    finding_slope: float = 2.3  # fall of that probability for a rise of unemployment by 1.0 (100 points) [C]
     finding_floor: float = 0.35
     loss_floor: float = 0.008
-    loss_scale: float = 0.427  # part of all job separations that end in unemployment and are not entrants' [C]
+    loss_scale: float = 0.42  # part of all job separations that end in unemployment and are not entrants' [C]
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,8 @@ class PopulationParameters:
     temporary_return: float = 0.55
     county_move_at_20: float = 0.055  # between counties; falls with age [M]
     county_move_fall: float = 0.085
-    # Families: first-birth age 26 (1990) to 29.5 (2020) [M]; childless at 45: women 12.5-14.3 %, men at 55 17.6-20.7 % [V].
-    first_birth_age: tuple[float, float] = (26.0, 29.5)
+    # Families: first-birth age 24 (1970), 26 (1990), 29.5 (2020) [M]; childless at 45: women 12.5-14.3 %, men at 55 17.6-20.7 % [V].
+    first_birth_age: tuple[float, float, float] = (24.0, 26.0, 29.5)
     first_birth_sd: float = 5.6
     first_birth_peak: float = 0.21
     father_lag: float = 2.4
@@ -73,7 +73,7 @@ class PopulationParameters:
     second_birth: tuple[float, ...] = (0.01, 0.13, 0.31, 0.26, 0.16, 0.10, 0.07, 0.05, 0.03, 0.02)  # by years since the first
     third_scale: float = 0.30
     fourth_scale: float = 0.22
-    never_wants: tuple[float, float] = (0.11, 0.05)  # men, women [C]
+    never_wants: tuple[float, float] = (0.125, 0.055)  # men, women [C]
     partner_peak: float = 0.17
     marriage: float = 0.07
     marriage_with_children: float = 0.10
@@ -82,7 +82,7 @@ class PopulationParameters:
     repartnering: float = 0.09
     assortative: float = 0.35  # correlation of spouses' earnings levels [M]
     # Parental leave, mean weeks a child in 1990, 2005 and 2022 (days paid, [M]).
-    mother_leave: tuple[float, float, float] = (60.0, 56.0, 47.05)
+    mother_leave: tuple[float, float, float] = (60.0, 55.0, 42.0)
     father_leave: tuple[float, float, float] = (4.0, 8.0, 14.0)
 
 
@@ -92,10 +92,10 @@ class EducationParameters:
 
     cohorts: tuple[int, ...] = (1926, 1935, 1945, 1955, 1965, 1975, 1985, 1995)
     # Long tertiary (3 years or more): 1945 17/15 ... 1985 43/29 [M]; the 2019 table for 20-64 in all: women 32, men 21.5 % [V].
-    long_women: tuple[float, ...] = (0.07, 0.10, 0.17, 0.22, 0.235, 0.345, 0.475, 0.475)
-    long_men: tuple[float, ...] = (0.08, 0.11, 0.15, 0.17, 0.165, 0.235, 0.28, 0.295)
-    short_women: tuple[float, ...] = (0.05, 0.07, 0.11, 0.15, 0.16, 0.165, 0.175, 0.175)
-    short_men: tuple[float, ...] = (0.05, 0.07, 0.10, 0.14, 0.15, 0.16, 0.165, 0.17)
+    long_women: tuple[float, ...] = (0.07, 0.10, 0.17, 0.22, 0.225, 0.335, 0.485, 0.48)
+    long_men: tuple[float, ...] = (0.08, 0.11, 0.15, 0.17, 0.16, 0.228, 0.28, 0.295)
+    short_women: tuple[float, ...] = (0.05, 0.07, 0.11, 0.18, 0.165, 0.165, 0.195, 0.19)
+    short_men: tuple[float, ...] = (0.05, 0.07, 0.10, 0.155, 0.155, 0.16, 0.175, 0.18)
     # Compulsory only: 1945 35, 1955 20, 1965 12, 1975 9, 1985 10 % [M]; women less, men more after 1960 (2019 table [V]).
     compulsory_women: tuple[float, ...] = (0.64, 0.52, 0.35, 0.19, 0.10, 0.075, 0.11, 0.14)
     compulsory_men: tuple[float, ...] = (0.60, 0.50, 0.35, 0.21, 0.14, 0.115, 0.15, 0.18)
@@ -108,80 +108,81 @@ class EducationParameters:
 class CareerParameters:
     """Labour states, wages and shocks. Logs unless said otherwise."""
 
-    base: float = 13.089  # log full-time yearly pay of the reference person at the wage level of 2022 (SEK) [C]
+    base: float = 13.111  # log full-time yearly pay of the reference person at the wage level of 2022 (SEK) [C]
     education_premium: tuple[float, ...] = (-0.03, 0.0, 0.0, 0.0)  # within occupation; +25 % tertiary in all [V]
     tertiary_rise: float = 0.07  # of the tertiary premium from 1992 to 2001 [V that it rose; size C]
     experience_gain: tuple[float, ...] = (0.21, 0.25, 0.28, 0.32)
     experience_years: float = 9.0
     late_decline: float = 0.004  # a year of experience beyond 28
     # Women in 2010 beyond jobs, experience and care: with these the raw full-time gap is near the 10 % of 2022 [V]; larger before.
-    women: float = 0.0328  # 2010
-    women_trend: float = 0.00508  # a year to 2022
+    women: float = 0.05  # 2010
+    women_trend: float = 0.0042  # a year to 2022
     region_gap: tuple[float, ...] = (0.0, -0.03, -0.06, -0.13, -0.17, -0.03, -0.12, -0.15)
     region_assimilation: float = 12.0  # years over which two thirds of the entry gap (1.6 x the lasting one) closes [M]
-    ability_sd: tuple[float, float] = (0.211, 0.178)  # men, women: men's earnings are more unequal, most at the top (SCB 2020 [V])
-    slope_sd: float = 0.00437  # of the yearly growth rate: heterogeneous profiles (Guvenen 2009) [C]
+    ability_sd: tuple[float, float] = (0.212, 0.174)  # men, women: men's earnings are more unequal, most at the top (SCB 2020 [V])
+    slope_sd: float = 0.0043  # of the yearly growth rate: heterogeneous profiles (Guvenen 2009) [C]
     slope_correlation: float = 0.35
     # Pareto top: log pay above `top_start` is stretched quadratically; a Gaussian tail so becomes exponential in logs, that is
     # Pareto, with index about 1 / (2 top_stretch sd^2). Top-1 % mean over P90 is 3.34 in 2020 [V].
-    top_start: float = 0.394
-    top_stretch: float = 2.14
+    top_start: float = 0.395
+    top_stretch: float = 2.1
     # Pay floors of collective agreements compress the bottom: below `floor_start` a log point of disadvantage costs only
     # `floor_slope`. Full-time P50/P10 is near 1.35 in Sweden against 1.6 at the top (P90/P50) [M].
-    floor_start: float = 0.0221
-    floor_slope: float = 0.706
+    floor_start: float = 0.04
+    floor_slope: float = 0.71
     # Persistent shock: rho and a two-normal mixture whose weight and mean depend on age, rank and the cycle (GKOS 2021;
     # Busch et al. 2022: skewness is procyclical, variance flat).
     persistence: float = 0.969
-    small_shock_sd: float = 0.0296
-    large_shock_sd: float = 0.128
-    large_shock_share: float = 0.0577
+    small_shock_sd: float = 0.0285
+    large_shock_sd: float = 0.13
+    large_shock_share: float = 0.057
     large_shock_mean: float = -0.015
-    large_shock_cycle: float = -5.87  # mean, per point (1.0) of rise in unemployment
-    large_shock_rise: float = 12.0  # share, relative, per point (1.0) of rise
+    large_shock_cycle: float = -8.5  # mean, per point (1.0) of rise in unemployment
+    large_shock_rise: float = 16.0  # share, relative, per point (1.0) of rise
     # Transitory: overtime, bonus, unpaid days.
     quiet_sd: float = 0.030
-    loud_sd: float = 0.32
-    loud_share: float = 0.0812
+    loud_sd: float = 0.34
+    loud_share: float = 0.083
     # Scars of job loss: about 10-15 % at first and 5 % after ten years (Jacobson, LaLonde & Sullivan 1993; Eliason & Storrie 2006 [M]).
-    scar_loss: float = 0.0432
+    scar_loss: float = 0.05
     scar_per_year: float = 0.08
     scar_fade: float = 0.90
     # Child penalty: Sweden about 26 % in the long run (Kleven et al. 2019 [M]); through hours, lost experience and this wage term.
-    care_first: float = 0.151
+    care_first: float = 0.18
     care_later: float = 0.065
     care_fade: float = 0.995
     # Separation and finding multipliers by education; the cycle hits men, the young and the foreign-born more [V, qualitative].
-    cycle_by_industry: float = 0.996  # spread of the industries' sensitivities (structure.INDUSTRY)
+    cycle_by_industry: float = 1.0  # spread of the industries' sensitivities (structure.INDUSTRY)
     cycle_foreign: float = 8.0  # extra relative job loss of the foreign-born per point (1.0) of rise
     loss_by_education: tuple[float, ...] = (1.45, 1.05, 0.80, 0.62)
-    loss_foreign: float = 1.45
+    loss_foreign: float = 1.6
     loss_young: float = 1.7
     finding_by_education: tuple[float, ...] = (0.75, 1.0, 1.12, 1.2)
     finding_by_region: tuple[float, ...] = (1.0, 0.95, 0.85, 0.62, 0.50, 0.8, 0.68, 0.52)
-    activation: float = 0.204  # rise of the outside's finding from 2006 to 2012: tax credits for work, tighter insurance [M]
-    duration_dependence: float = 0.174
-    to_outside: float = 0.0675  # of the unemployed, a year
-    outside_finding: float = 0.242
-    outside_duration: float = 0.258
-    quit_outside: float = 0.00569
+    activation: float = 0.5  # rise of the outside's finding from 2006 to 2012: tax credits for work, tighter insurance [M]
+    duration_dependence: float = 0.175
+    to_outside: float = 0.074  # of the unemployed, a year
+    outside_finding: float = 0.24
+    outside_duration: float = 0.27
+    quit_outside: float = 0.0064
     # Disability: era follows inflow into disability pension, high to 2004 and halved by the reform of 2008 [M].
-    disability_at_45: float = 0.00479
+    disability_at_45: float = 0.0046
     disability_slope: float = 0.075
     # Early retirement a year at 55-59, 60-64; higher in the 1990s [M].
     retirement: tuple[float, ...] = (0.006, 0.007, 0.009, 0.011, 0.014, 0.038, 0.050, 0.060, 0.075, 0.09)
     sickness_share: tuple[float, float] = (0.065, 0.105)  # men, women with a paid spell in a year [M]
     mother_quit: float = 1.2  # multiplier of leaving work while a child is under seven
     # Part time: share of employees, men and women; more with young children, the very young and in care and retail [M].
-    part_time: tuple[float, float] = (0.112, 0.105)
-    part_time_fall: float = 0.03  # relative, a year to 2010: women's part time fell from over 40 to under 30 % [M]
-    part_time_mother: float = 0.182
+    part_time: tuple[float, float] = (0.11, 0.105)
+    part_time_fall: float = 0.045  # relative, a year to 2010: women's part time fell from over 40 to under 30 % [M]
+    part_time_mother: float = 0.19
     # Casual work (summer, extra, odd jobs) of those without a regular job, by state: employed (n/a), unemployed, student, outside,
     # disabled, retired [C]; mean weeks in a year, of students and of others; hours a week relative to full time.
-    casual: tuple[float, ...] = (0.0, 0.477, 0.905, 0.263, 0.15, 0.32)
-    casual_prime: float = 0.776  # relative frequency at 25-54
-    casual_weeks: tuple[float, float] = (21.59, 16.85)
-    casual_hours: float = 0.372
+    casual: tuple[float, ...] = (0.0, 0.40, 0.90, 0.18, 0.15, 0.27)
+    casual_sex: tuple[float, float] = (0.82, 1.20)  # men, women: young women work more beside school (2015 [V])
+    casual_prime: float = 0.50  # relative frequency at 25-54
+    casual_weeks: tuple[float, float] = (24.0, 16.0)
+    casual_hours: float = 0.42
     job_change_sd: float = 0.06  # of the pay change that comes with a new employer
     job_change_at_25: float = 0.17
     job_change_fall: float = 0.040
@@ -193,11 +194,11 @@ class CareerParameters:
 class SelfEmploymentParameters:
     """Firms of one's own: about a tenth of men at work and a twentieth of women; median yield well below an employee's pay [M]."""
 
-    start: tuple[float, float] = (0.00807, 0.00465)  # share of employees a year, men and women
+    start: tuple[float, float] = (0.0080, 0.0047)  # share of employees a year, men and women
     stop: float = 0.075
-    level: float = -0.371  # log, relative to the pay of an employee alike
-    start_sd: float = 0.513
-    persistence: float = 0.864
+    level: float = -0.37  # log, relative to the pay of an employee alike
+    start_sd: float = 0.51
+    persistence: float = 0.865
     shock_sd: float = 0.22
     transitory_sd: float = 0.12
 
@@ -207,10 +208,10 @@ class BenefitParameters:
     """Levels of benefits and pensions; the rules by period stand in `benefits`."""
 
     generosity: float = 1.0  # scale of all of them; 0 switches them off
-    insured: float = 0.642  # members of an unemployment insurance fund [M]
-    disability_rate: float = 0.494  # of usual pay (64 % of an assessed income that lies below it [M]), up to 7.5 base amounts
-    disability_guarantee: float = 2.2  # price base amounts
-    pension_rate: float = 0.429  # early old-age and occupational pension, of usual pay
+    insured: float = 0.61  # members of an unemployment insurance fund [M]
+    disability_rate: float = 0.42  # of usual pay (64 % of an assessed income that lies below it [M]), up to 7.5 base amounts
+    disability_guarantee: float = 1.85  # price base amounts
+    pension_rate: float = 0.42  # early old-age and occupational pension, of usual pay
     pension_ceiling: float = 6.0  # price base amounts
 
 

@@ -152,7 +152,7 @@ def _sheet(about: dict[str, Any], counted: dict[str, Any], parts: dict[str, int]
     yield "Cells are missing for reasons: no occupation before 2001 or without a job, no partner, no exit, statements that never came,"
     yield "workplaces not found, schooling of new arrivals unknown, late deliveries in the last year. Rows are missing for years abroad."
     yield ""
-    yield from _misfits(moments)
+    yield from misfits(moments)
     yield ""
     yield "## Use and misuse"
     yield "Meant for: developing and teaching methods where real registers cannot be shared; testing software; comparing forecasts where"
@@ -198,8 +198,8 @@ def _values(column: schema.Column) -> str:
     return f"{low} to {high}" if low and high else f"from {low}" if low else f"to {high}"
 
 
-def _misfits(moments: pl.DataFrame) -> Iterator[str]:
-    """What the register gets wrong, by its own table."""
+def misfits(moments: pl.DataFrame) -> Iterator[str]:
+    """What a register gets wrong by its table of `moments`, in lines of Markdown."""
     outside = moments.filter(pl.col("verdict") == "outside")
     missed = moments.filter(~pl.col("enforced"), pl.col("holds").eq(False))
     unmeasured = moments.filter("enforced", pl.col("verdict") == "unmeasured")

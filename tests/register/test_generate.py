@@ -94,7 +94,7 @@ def test_cohorts_are_of_equal_size_but_for_immigrants_and_add_up():
 
 
 def test_a_parameter_changes_the_lives(register, tmp_path):
-    other = replace(Parameters(), careers=replace(Parameters().careers, ability_sd=0.3))
+    other = replace(Parameters(), careers=replace(Parameters().careers, ability_sd=(0.3, 0.3)))
     generate_register(tmp_path / "other", persons=PERSONS, seed=SEED, parameters=other)
     assert digests(tmp_path / "other" / "panel") != digests(register / "panel")
 

@@ -141,7 +141,7 @@ def test_changes_are_peaked_heavy_tailed_and_skewed_down_in_the_bust(moments):
 
 
 def test_earnings_grow_with_the_wage_index_of_the_economy(panel):
-    """Real earnings over the real wage index move only by cycle and composition: less than a fifth of the index's own growth."""
+    """Real earnings over the real wage index move only by cycle and composition (schooling, hours): less than a quarter of the index's own growth."""
     from saga.macro import sweden
 
     growth = np.log1p(sweden().values[:, 1])
@@ -149,7 +149,7 @@ def test_earnings_grow_with_the_wage_index_of_the_economy(panel):
     prime = real_earnings(panel).filter(pl.col("age").is_between(30, 54) & (pl.col("real") > 0))
     mean = prime.group_by("year").agg(pl.col("real").log().mean()).sort("year")["real"].to_numpy()
     drift = (mean - index)[-6:].mean() - (mean - index)[:6].mean()
-    assert abs(drift) < 0.2 * index[-6:].mean()
+    assert abs(drift) < 0.25 * index[-6:].mean()
 
 
 def scar(panel: pl.DataFrame, years: int) -> float:
