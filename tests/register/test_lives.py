@@ -141,7 +141,7 @@ def test_changes_are_peaked_heavy_tailed_and_skewed_down_in_the_bust(moments):
 
 
 def test_earnings_grow_with_the_wage_index_of_the_economy(panel):
-    """Real earnings over the real wage index move only by cycle and composition (schooling, hours): less than a quarter of the index's own growth."""
+    """Real earnings over the real wage index move only by cycle and composition: less than a quarter of its growth."""
     from saga.macro import sweden
 
     growth = np.log1p(sweden().values[:, 1])
