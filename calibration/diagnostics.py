@@ -156,7 +156,8 @@ def diagnose(
             judged = judge(block, sets, outcomes[rows, i], h, thresholds=thresholds[i], floor=floor, low_pay=low_pay)
             parts[i].append(judged)
         done += len(block)
-    groups = Grouping.fit(panel.only(persons_of(panel, "train"))).of(past, origins)
+    grouping = forecaster.calibrator.grouping or Grouping.fit(panel.only(persons_of(panel, "train")))
+    groups = grouping.of(past, origins)
     record = {
         **forecaster.provenance(paths=paths, seed=seed),
         "panel": panel.meta.panel_id,
@@ -271,11 +272,17 @@ class _Summary:
 
     def _calibrated_on(self, horizon: int, grouping: str = ALL, group: str = ALL) -> int | None:
         """Persons behind the threshold that serves these persons: the luck of their draw is in the band."""
-        for key in ((horizon, f"{grouping}={group}"), (horizon, ALL)):
-            cell = self.calibrator.cells.get(key)
-            if cell is not None and cell.n:
-                return cell.n
-        return None
+        own, everybody = (self.calibrator.cells.get((horizon, key)) for key in (f"{grouping}={group}", ALL))
+        if own is not None and own.n:
+            return own.n
+        if everybody is None or not everybody.n:
+            return None
+        rows = self.cells[horizon].get((grouping, group))
+        shifted = any(f"{grouping}={group}" in shift for (h, _), shift in self.calibrator.shifts.items() if h == horizon)
+        if not shifted or rows is None:
+            return everybody.n
+        # A shift of its own was fitted on the group's calibration persons: about the same share of all as here.
+        return max(1, round(everybody.n * len(rows) / self.cases[horizon].frame.height))
 
     def _mapped_on(self, horizon: int) -> int | None:
         cell = self.calibrator.map_cell(horizon)
@@ -415,7 +422,9 @@ class _Summary:
             tolerance = QUESTIONS["level"]
             by_error = status(found.mean_error, -error, error, n, target=0, tolerance=tolerance)
             by_slope = status(found.slope, 1 - slope, 1 + slope, n, target=1, tolerance=2 * tolerance)
-            light = worst([Light("level", h, mark, n, found.mean_error) for mark in (by_error, by_slope)])
+            light = worst(
+                [Light("level", h, by_error, n, found.mean_error), Light("level", h, by_slope, n, found.slope - 1, group="slope")]
+            )
             self.lights.append(light)
             row = {"horizon": h, "n": n, "mean_error": found.mean_error, "error_lower": -error, "error_upper": error}
             row |= {"mean_forecast": rounded(float(frame["mean"].mean())), "mean_outcome": rounded(float(frame["y"].mean()))}  # type: ignore[arg-type]

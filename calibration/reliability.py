@@ -146,6 +146,8 @@ def reliability_curve(
     share = np.bincount(place, weights=events, minlength=len(starts)) / n
     grid = np.linspace(0, 1, paths + 1)
     truth = np.array([np.interp(forecast, grid, noise) for noise in map_noise(paths, calibrated_on, replicates, rng)])
+    # A calibrated probability is rounded to whole paths, alike for all who have the same number of them.
+    truth = np.clip(truth + rng.uniform(-0.5, 0.5, truth.shape) / paths, 0, 1)
     spoken = n * (paths - sorting)
     drawn = rng.binomial(n, truth) / n - (rng.binomial(spoken, forecast, truth.shape) / spoken - forecast)
     chance = np.array([isotonic_regression(row, weights=n).x for row in drawn])

@@ -6,6 +6,7 @@ Self-contained: styles, pictures and the tables to download are in the file, and
 from __future__ import annotations
 
 import base64
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -118,7 +119,7 @@ def render(diagnostics: Diagnostics, *, bundle: str | None = None) -> str:
     environment = Environment(
         loader=PackageLoader("calibration", "."), autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
     )
-    environment.filters |= {"pct": percent, "points": points, "money": money, "number": number, "count": count}
+    environment.filters |= {"pct": percent, "gap": gap, "relative": relative, "money": money, "number": number, "count": count}
     d, record = diagnostics, diagnostics.provenance
     horizons = d["lights"]["horizon"].unique().sort().to_list()
     levels = d["coverage"]["level"].unique().sort().to_list()
@@ -169,9 +170,14 @@ def percent(value: float | None, digits: int = 1) -> str:
     return NOTHING if value is None else f"{100 * value:.{digits}f} %"
 
 
-def points(value: float | None) -> str:
-    """A difference of shares in percentage points, with its sign."""
-    return NOTHING if value is None else f"{100 * value:+.1f}"
+def gap(value: float | None, digits: int = 1) -> str:
+    """A difference of shares, without its sign: 0.02 -> "2.0 percentage points"."""
+    return NOTHING if value is None else f"{abs(100 * value):.{digits}f} percentage points"
+
+
+def relative(value: float | None) -> str:
+    """A difference of logarithms as a share, without its sign: 0.1 -> "10.5 %"."""
+    return NOTHING if value is None else percent(abs(math.expm1(value)))
 
 
 def money(value: float | None) -> str:
