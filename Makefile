@@ -46,6 +46,7 @@ bundle: setup
 	$(BIN)/saga train --panel $(BUILD)/register --out $(BUILD)/small --config small --seed $(SEED)
 	$(BIN)/saga calibrate $(BUILD)/small --panel $(BUILD)/register
 	$(BIN)/saga evaluate $(BUILD)/small --panel $(BUILD)/register --out $(BUILD)/evaluation
+	$(BIN)/saga report $(BUILD)/small --panel $(BUILD)/register --store --out $(BUILD)/report.html
 	$(BIN)/saga bundle verify $(BUILD)/small
 	rm -rf bundles/small && mv $(BUILD)/small bundles/small
 
