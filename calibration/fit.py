@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.groups import fit_shifts
-from saga.calibrators import ALL, FEW, MONDRIAN, Calibrator, Cell
+from saga.calibrators import ALL, FEW, MONDRIAN, Calibrator, Cell, members_of
 from saga.errors import Problem, UsageError
 from saga.keyed import uniform_each
 from saga.options import COVERAGE
@@ -127,13 +127,14 @@ def fit_calibration(
             labels = {name: values[a] for name, values in paths.groups.items()}
             shifts |= {(h + 1, level): fit_shifts(scores, labels, level) for level in levels}
         thresholds: dict[str, dict[tuple[int, float], float | None]] = {group: {} for group in groups}
+        members = members_of(paths.groups, b)
         for count in path_counts(paths):
             # Paths are exchangeable: the first few are what a forecast with so many paths would have drawn.
             fewer = so_far.map_samples(paths.take(b), h + 1, np.sort(paths.earnings[b, h, :count], axis=1))
             scores = grow(fewer, scale).with_atom(atom_width).score(outcomes[b, h])
             for level in levels:
                 shifted = np.full(len(paths), np.nan)
-                shifted[b] = scores - so_far.shift(paths.groups, b, h + 1, level)
+                shifted[b] = scores - so_far.shift(members, h + 1, level)
                 for group, (_, own_b) in groups.items():
                     thresholds[group][count, level] = published(shifted[own_b], level)
         for group in groups:

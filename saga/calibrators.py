@@ -28,6 +28,7 @@ from saga.scores import covered
 from saga.sets import grow
 
 Array = NDArray[np.float64]
+Members = list[tuple[str, list[str], NDArray[np.int64]]]
 Guarantee = Literal["finite-sample", "assumption", "extrapolated", "none"]
 Limit = Literal["positive", "at_least", "at_most", "band", "present_value"]
 
@@ -198,25 +199,23 @@ class Calibrator:
         q, guarantee = np.full((n, count), np.nan), np.full((n, count), "none", dtype="<U13")
         cell, width = np.full(n, "", dtype=object), np.full(n, np.nan)
         for groups, rows in self.candidates(paths):
-            highest = np.full(len(rows), -np.inf)
+            highest, members = np.full(len(rows), -np.inf), members_of(paths.groups, rows)
             for j, level in enumerate(self.levels):
                 own, promise, place = self._threshold(horizon, level, paths.count, groups)
                 if own is None or place is None:
                     continue
-                shift = 0.0 if place[1].startswith("profile=") else self.shift(paths.groups, rows, place[0], level)
+                shift = 0.0 if place[1].startswith("profile=") else self.shift(members, place[0], level)
                 highest = np.maximum(highest, own + shift)
                 q[rows, j], guarantee[rows, j] = highest, promise
                 cell[rows], width[rows] = place[1], self.cells[place].atom_width
         return Thresholds(q, guarantee, cell.astype(np.str_), width)
 
-    def shift(self, groups: Labels, rows: NDArray[np.int64], horizon: int, level: float) -> Array:
-        """What the groups of these persons add to the threshold of their cell, shape (rows,)."""
+    def shift(self, members: Members, horizon: int, level: float) -> Array | float:
+        """What the groups of some persons add to the threshold of their cell, one number each; 0 where nothing is known of groups."""
         effects = self.shifts.get((horizon, level), {})
-        total = np.zeros(len(rows))
-        if effects:
-            for name, labels in groups.items():
-                unique, which = np.unique(labels[rows], return_inverse=True)
-                total += np.array([effects.get(f"{name}={label}", 0.0) for label in unique.tolist()])[which]
+        total: Array | float = 0.0
+        for name, labels, which in members if effects else ():
+            total = total + np.array([effects.get(f"{name}={label}", 0.0) for label in labels])[which]
         return total
 
     def limit(self, kind: Limit, horizon: int, count: int) -> tuple[Array, list[Guarantee]]:
@@ -381,6 +380,12 @@ class Calibrator:
             "\t".join(value.hex() if isinstance(value, float) else str(value) for value in row) for row in self.to_table().iter_rows()
         )
         return hashlib.sha256(text.encode()).hexdigest()
+
+
+def members_of(groups: Labels, rows: NDArray[np.int64]) -> Members:
+    """Grouping, its distinct labels among `rows`, and which of them each row has."""
+    found = ((name, np.unique(labels[rows], return_inverse=True)) for name, labels in groups.items())
+    return [(name, distinct.tolist(), which) for name, (distinct, which) in found]
 
 
 def _of(rows: pl.DataFrame, kind: str) -> pl.DataFrame:
