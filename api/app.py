@@ -18,8 +18,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api import problems
 from api.logs import whereabouts
-from api.routes import calibration, forecasts, health, lifetimes, model
-from api.schemas import ForecastRequest, LifetimeRequest
+from api.routes import calibration, forecasts, health, lifetimes, model, outcomes
+from api.schemas import ForecastRequest, LifetimeRequest, OutcomesRequest
 from api.security import check_exposure, read_keys, require_key
 from api.service import Service
 from api.settings import Settings
@@ -61,7 +61,7 @@ def create_app(
     app.state.keyring = read_keys(settings.keys)
     problems.install(app)
     app.include_router(health.open_router)
-    for router in (forecasts.router, lifetimes.router, model.router, calibration.router, health.router):
+    for router in (forecasts.router, lifetimes.router, outcomes.router, model.router, calibration.router, health.router):
         app.include_router(router, dependencies=[Depends(require_key)])
     app.add_middleware(Watch, service=service)
     app.add_middleware(CorrelationIdMiddleware)
@@ -74,7 +74,12 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
     if app.openapi_schema is None:
         schema = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
         _, definitions = models_json_schema(
-            [(ForecastRequest, "validation"), (LifetimeRequest, "validation"), (problems.ProblemDocument, "serialization")],
+            [
+                (ForecastRequest, "validation"),
+                (LifetimeRequest, "validation"),
+                (OutcomesRequest, "validation"),
+                (problems.ProblemDocument, "serialization"),
+            ],
             ref_template="#/components/schemas/{model}",
         )
         schema.setdefault("components", {}).setdefault("schemas", {}).update(definitions["$defs"])

@@ -112,13 +112,7 @@ def parse_table(body: bytes, kind: str, query: Sequence[tuple[str, str]], model:
         options = model.model_validate(_from_query(query))
     except ValidationError as error:
         raise _wrong_shape(error, None) from None
-    most = max_persons * MAX_YEARS
-    read = {PARQUET: pl.read_parquet, ARROW_STREAM: pl.read_ipc_stream, ARROW_FILE: pl.read_ipc}[kind]
-    try:
-        frame: pl.DataFrame = read(io.BytesIO(body), n_rows=most + 1)
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError):
-        problem = Problem("table", "The bytes are not a table of this type", f"Send a file that is {kind}")
-        raise HTTPProblem(422, "table", "The request body cannot be read", [problem]) from None
+    frame = read_table(io.BytesIO(body), kind, max_persons * MAX_YEARS + 1)
     unknown = [name for name in frame.columns if name not in BY_NAME]
     if unknown:
         fix = "Remove it or correct its name; GET /v1/variables lists the columns"
@@ -130,6 +124,17 @@ def parse_table(body: bytes, kind: str, query: Sequence[tuple[str, str]], model:
     if "person_id" in frame.columns:
         check_persons(frame["person_id"].n_unique(), max_persons)
     return Call(frame, options)
+
+
+def read_table(body: io.BytesIO, kind: str, rows: int) -> pl.DataFrame:
+    """The first `rows` rows of a Parquet or Arrow body. Raises HTTPProblem 422 where it is none."""
+    read = {PARQUET: pl.read_parquet, ARROW_STREAM: pl.read_ipc_stream, ARROW_FILE: pl.read_ipc}[kind]
+    try:
+        frame: pl.DataFrame = read(body, n_rows=rows)
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError):
+        problem = Problem("table", "The bytes are not a table of this type", f"Send a file that is {kind}")
+        raise HTTPProblem(422, "table", "The request body cannot be read", [problem]) from None
+    return frame
 
 
 def _from_query(query: Sequence[tuple[str, str]]) -> dict[str, Any]:

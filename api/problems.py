@@ -17,6 +17,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
+from calibration.store import StoreError
 from saga.errors import BudgetError, BundleError, InputError, Problem, SagaError, UsageError
 
 MEDIA_TYPE = "application/problem+json"
@@ -27,6 +28,7 @@ _STATUS: dict[type[SagaError], tuple[int, str]] = {
     UsageError: (422, "usage"),
     BudgetError: (413, "budget"),
     BundleError: (503, "bundle"),
+    StoreError: (503, "ledger"),
 }
 _BRANCHES = ("body", "query", "name", "rows")  # parts of a pydantic location that no request contains
 # pydantic's error type -> what is wrong and how to mend it; bounds come from our own schema, never from the input
@@ -35,6 +37,7 @@ _RULES: dict[str, tuple[str, str]] = {
     "extra_forbidden": ("This entry is not known here", "Remove it or correct its name; GET /v1/variables lists the columns"),
     "float_type": ("This must be a number", "Send a JSON number, or null for unknown"),
     "int_type": ("This must be a whole number", "Send a JSON number without decimals"),
+    "bool_type": ("This must be true or false", "Send a JSON true or false"),
     "string_type": ("This must be text", "Send a JSON string"),
     "list_type": ("This must be a list", "Send a JSON array"),
     "model_type": ("This must be an object", "Send a JSON object"),

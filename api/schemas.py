@@ -38,6 +38,9 @@ Code = Annotated[
     Field(min_length=1, max_length=64),
     WithJsonSchema({"anyOf": [{"type": "string", "minLength": 1, "maxLength": 64}, {"type": "integer"}]}),
 ]
+Flag = Annotated[
+    bool, BeforeValidator(lambda value: {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value), Strict()
+]
 Money = Annotated[float | None, Field(description="Real, in prices of the price year; null where there is no answer")]
 
 
@@ -101,6 +104,13 @@ Scenario = Annotated[
 ]
 
 
+MAX_OUTCOMES = 100_000  # of one call
+PRICES: Any = Field(
+    None,
+    description="Money of the request: nominal (default where the bundle is in SEK), or real, in prices of the bundle's price year",
+)
+
+
 class Options(BaseModel):
     """What both kinds of request share beside the persons."""
 
@@ -108,10 +118,7 @@ class Options(BaseModel):
     paths: Annotated[Whole, Field(ge=2, le=options.MAX_PATHS, description="Monte-Carlo paths a person")] = options.PATHS
     seed: Annotated[Whole, Field(ge=0, lt=2**63, description="Same seed, same numbers")] = 0
     scenario: Scenario | None = Field(None, description="Path of the economy: a name, or rows (years not given are drawn)")
-    prices: Literal["nominal"] | Annotated[Whole, Field(ge=1900, le=2200)] | None = Field(
-        None,
-        description="Money of the request: nominal (default where the bundle is in SEK), or real, in prices of the bundle's price year",
-    )
+    prices: Literal["nominal"] | Annotated[Whole, Field(ge=1900, le=2200)] | None = PRICES
 
     def scenario_source(self) -> str | list[dict[str, float]] | None:
         """The scenario as `Forecaster` takes it: a name, rows, or None."""
@@ -129,6 +136,7 @@ class ForecastOptions(Options):
     )
     coverage: Levels = Field(list(options.COVERAGE), min_length=1, max_length=20, description="Coverages of the intervals")
     quantiles: Levels = Field(list(options.QUANTILES), min_length=1, max_length=99, description="Levels of the quantiles")
+    record: Flag = Field(False, description="Enter what is promised in the ledger, to be judged when outcomes come in")
 
 
 class LifetimeOptions(Options):
@@ -159,6 +167,90 @@ class LifetimeRequest(LifetimeOptions):
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"example": {"persons": example_persons(), "rate": 0.02, "to_age": 64}})
     persons: Persons
+
+
+class RealisedYear(BaseModel):
+    """What a person earned in a year: a year that a recorded forecast was about."""
+
+    model_config = _STRICT
+    person_id: Code
+    year: Annotated[Whole, Field(ge=1900, le=2200)]
+    earnings: Annotated[Real, Field(ge=0, allow_inf_nan=False, description="0 is none, also after death; leave out who lives abroad")]
+
+
+class OutcomesOptions(BaseModel):
+    """Options of `POST /v1/outcomes`; query parameters where the body is a Parquet or Arrow table."""
+
+    model_config = _STRICT
+    prices: Literal["nominal"] | Annotated[Whole, Field(ge=1900, le=2200)] | None = PRICES
+
+
+class OutcomesRequest(OutcomesOptions):
+    """Realised earnings of any persons and years, in any order, any number of times."""
+
+    outcomes: Annotated[list[RealisedYear], FailFast(), Field(min_length=1, max_length=MAX_OUTCOMES)]
+
+
+class AdaptiveVersion(BaseModel):
+    """Which adaptive state: `version` counts the deliveries that changed it, `through` is the last year with an outcome."""
+
+    version: int
+    through: int | None
+    digest: str | None
+
+
+class OutcomesResponse(BaseModel):
+    """What became of the outcomes. `new` ones settled `promises` promises; `conflicting` ones contradict what is known, changed nothing
+    and are named in `problems` (the first 50); `unmatched` ones nobody made a recorded forecast about, and nothing of them is kept."""
+
+    new: int
+    duplicate: int
+    conflicting: int
+    unmatched: int
+    promises: int
+    problems: list[dict[str, Any]]
+    adaptive: AdaptiveVersion
+
+
+class SplitCell(BaseModel):
+    """Threshold of the split layer: sets grown from `paths` paths hold outcomes up to this score. Null: too few persons."""
+
+    horizon: int
+    group: str
+    coverage: float
+    paths: int
+    threshold: float | None
+    persons: int
+
+
+class AdaptiveCell(BaseModel):
+    """What outcomes add to the threshold, and what they were: `missed` of `persons` settled promises. Not those of fewer than 10."""
+
+    horizon: int
+    group: str
+    coverage: float
+    offset: float
+    persons: int
+    missed: int
+    through: int
+    experts: dict[str, float]
+
+
+class AdaptiveTable(AdaptiveVersion):
+    """The adaptive state, and how many promises are settled or still wait."""
+
+    settled: int
+    waiting: int
+    cells: list[AdaptiveCell]
+
+
+class CalibrationTables(BaseModel):
+    """The thresholds in force: the split layer's, and the adaptive layer's where the service keeps a ledger."""
+
+    bundle: str
+    calibration: str | None
+    cells: list[SplitCell]
+    adaptive: AdaptiveTable | None
 
 
 class Interval(BaseModel):

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, TextIO
 import anyio.to_thread
 from fastapi import Depends, Request
 
+from api.adaptive import Adaptive
 from api.bodies import Call, parse_json
 from api.example import example_persons
 from api.limits import ComputeSlot
@@ -37,6 +38,7 @@ class Service:
         self.slot = ComputeSlot(queue=settings.queue, seconds=settings.queue_seconds)
         self.metrics.waiting.set_function(lambda: self.slot.waiting)
         self._forecaster: Forecaster | None = None
+        self.adaptive: Adaptive | None = None
         self._failure: SagaError | None = None
 
     async def start(self, announce: Callable[[Forecaster], None]) -> None:
@@ -60,6 +62,8 @@ class Service:
         # The first forecast of a process is slow; a client's should not be.
         body = json.dumps({"persons": example_persons(example_scale(forecaster))}).encode()
         forecaster.forecast(people_of(forecaster, parse_json(body, ForecastRequest, 1)).panel, horizons=[1], paths=2)
+        if self.settings.database is not None:
+            self.adaptive = Adaptive.open(self.settings.database.get_secret_value(), self.settings.database_key, forecaster)
         return forecaster
 
     def computed(self, product: str, persons: int, paths: int, years: int) -> None:
@@ -96,19 +100,25 @@ class People:
         return {"rows_excluded": dict(self.panel.meta.excluded)} if self.panel.meta.excluded else {}
 
 
-def people_of(forecaster: Forecaster, call: Call[Any]) -> People:
-    """Person-years of a request as a panel in the bundle's money.
-
-    SEK are nominal unless `prices` names the price year. For another currency there is no built-in price index, so amounts must be in the
-    bundle's money. Raises InputError as `read_panel` does, UsageError for prices that the bundle is not in.
-    """
-    prices: int | Literal["nominal"] | None = call.options.prices
+def check_prices(forecaster: Forecaster, prices: int | Literal["nominal"] | None) -> None:
+    """Raise UsageError for prices that the bundle is not in; only SEK can be converted."""
     currency, year = forecaster.transforms.currency, forecaster.transforms.price_year
     if prices not in (None, "nominal", year) or (prices == "nominal" and currency != "SEK"):
         fix = f"Send {currency} in prices of {year} and leave prices out, or say {year}"
         raise UsageError(
             "The amounts cannot be converted", [Problem("prices", f"The bundle is in {currency} of {year}", fix, column="prices")]
         )
+
+
+def people_of(forecaster: Forecaster, call: Call[Any]) -> People:
+    """Person-years of a request as a panel in the bundle's money.
+
+    SEK are nominal unless `prices` names the price year. For another currency there is no built-in price index, so amounts must be in the
+    bundle's money. Raises InputError as `read_panel` does, UsageError for prices that the bundle is not in.
+    """
+    prices = call.options.prices
+    check_prices(forecaster, prices)
+    currency, year = forecaster.transforms.currency, forecaster.transforms.price_year
     if currency == "SEK":
         panel = read_panel(call.frame, prices=None if prices == "nominal" else prices)
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import Field, ValidationError
+from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from saga.errors import Problem, UsageError
@@ -27,6 +27,12 @@ class Settings(BaseSettings):
     max_body_bytes: Annotated[int, Field(ge=1, description="Largest request body")] = 32 * 2**20
     body_seconds: Annotated[float, Field(gt=0, description="Longest time a client may take to send its body")] = 60.0
     queue: Annotated[int, Field(ge=0, description="Calls that may wait for the compute slot; more get 503")] = 8
+    database: Annotated[
+        SecretStr | None, Field(description="Database of the ledger: sqlite:///FILE or postgresql://...; none: no ledger")
+    ] = None
+    database_key: Annotated[
+        Path | None, Field(description="File of the ledger's secret; default for SQLite: FILE.key, made if need be")
+    ] = None
     queue_seconds: Annotated[float, Field(gt=0, description="Longest wait for the compute slot before 503")] = 30.0
 
     @classmethod

@@ -69,19 +69,21 @@ class Tally:
 
     @classmethod
     def of(cls, score: Array, base: Array, issued: Array) -> Tally:
-        """Count `score` (n,) against the split thresholds `base` (n, L) and the `issued` ones (n, L)."""
-        excess = np.minimum(score, EVERYTHING)[:, None] - base
+        """Count `score` (n,) against the split thresholds `base` (n, L) and the `issued` ones (n, L); NaN where none was given."""
+        given = ~np.isnan(base)
+        excess = np.minimum(score, EVERYTHING)[:, None] - np.where(given, base, 0.0)
         place = np.ceil((excess + EVERYTHING) * (BINS / (2 * EVERYTHING))).astype(np.int64) - 1
-        counts = np.stack([np.bincount(column, minlength=BINS) for column in np.clip(place, 0, BINS - 1).T])
-        return cls(counts, (score[:, None] > issued).sum(axis=0))
+        columns = zip(np.clip(place, 0, BINS - 1).T, given.T, strict=True)
+        counts = np.stack([np.bincount(column[own], minlength=BINS) for column, own in columns])
+        return cls(counts, ((score[:, None] > issued) & given).sum(axis=0))
 
     def __add__(self, other: Tally) -> Tally:
         return Tally(self.counts + other.counts, self.missed + other.missed)
 
     @property
-    def persons(self) -> int:
-        """How many promises were settled."""
-        return int(self.counts[0].sum())
+    def persons(self) -> Counts:
+        """How many promises were settled, (L,)."""
+        return np.asarray(self.counts.sum(axis=1))
 
 
 @dataclass(frozen=True)
@@ -158,12 +160,11 @@ class Fold:
 
         A promise for year Y at horizon h was made in Y - h, so experts are judged by what they said then.
         """
-        told: list[tuple[float, Array]] = []
+        told: list[tuple[Array, Array]] = []
         for h, tally in sorted(tallies.items()):
-            if tally.persons:
-                weight, needed = self._cells[h].learn(year, tally)
-                if h <= SHORT and np.isfinite(needed).all():
-                    told.append((weight, needed))
+            weight, needed = self._cells[h].learn(year, tally)
+            if h <= SHORT and np.isfinite(needed).all():
+                told.append((weight, needed))
         shared = _shared(told)
         for cell in self._cells.values():
             cell.close(year, shared)
@@ -184,15 +185,15 @@ def fold(levels: Sequence[float], tallies: Mapping[tuple[int, int], Tally]) -> d
     return folding.states()
 
 
-def _shared(told: list[tuple[float, Array]]) -> Array | None:
+def _shared(told: list[tuple[Array, Array]]) -> Array | None:
     """What short horizons say of all: the mean of the offsets they needed, shrunk to nothing where they disagree (positive-part
     shrinkage, Morris 1983). None where fewer than two speak."""
     if len(told) < 2:
         return None
-    weight = np.array([w for w, _ in told])[:, None]
+    weight = np.stack([w for w, _ in told])
     needed = np.stack([offset for _, offset in told])
-    mean = (weight * needed).sum(axis=0) / weight.sum()
-    error = (weight * (needed - mean) ** 2).sum(axis=0) / weight.sum() / (len(told) - 1)
+    mean = (weight * needed).sum(axis=0) / weight.sum(axis=0)
+    error = (weight * (needed - mean) ** 2).sum(axis=0) / weight.sum(axis=0) / (len(told) - 1)
     return np.asarray(mean * np.maximum(0.0, 1 - error / np.maximum(mean**2, 1e-300)))
 
 
@@ -206,27 +207,29 @@ class _Cell:
         self.log_weight = np.zeros((len(EXPERTS), len(levels)))
         self.past: dict[int, Array] = {}
         self.integral = np.zeros(len(levels))
-        self.weight, self.persons = 0.0, 0
-        self.last_year: int | None = None
+        self.weight = np.zeros(len(levels))
+        self.persons: Counts = np.zeros(len(levels), dtype=np.int64)
         self.missed: Counts = np.zeros(len(levels), dtype=np.int64)
+        self.last_year: list[int | None] = [None] * len(levels)
 
-    def learn(self, year: int, tally: Tally) -> tuple[float, Array]:
+    def learn(self, year: int, tally: Tally) -> tuple[Array, Array]:
         """Take in a year: judge the experts, move them, and sum the misses. Gives the year's weight and the offsets that it needed (NaN
-        where it has too few persons to say)."""
+        where it has too few persons to say), each (L,)."""
         said_then = self.past.get(year - self.horizon, np.zeros_like(self.said))
-        weight = min(1.0, tally.persons / FULL_YEAR)
-        share = tally.counts / tally.persons
-        below, loss = _judged(said_then, share, self.levels)
-        self.log_weight = np.log(_mixed(self.log_weight - weight * (loss - loss.min(axis=0)) / NAT))
+        heard, persons = tally.persons > 0, np.maximum(tally.persons, 1)
+        weight = np.minimum(1.0, tally.persons / FULL_YEAR)
+        covered, loss = _judged(said_then, tally.counts / persons[:, None], self.levels)
+        judged = np.log(_mixed(self.log_weight - weight * (loss - loss.min(axis=0)) / NAT))
+        self.log_weight = np.where(heard, judged, self.log_weight)
         for k, rate in enumerate(RATES, start=1):
-            self.said[k] += rate * self.step * weight * (1 - below[k] - self.promised)
+            self.said[k] += rate * self.step * weight * (1 - covered[k] - self.promised)
         needed = np.array([_needed(row, level) for row, level in zip(tally.counts, self.levels, strict=True)])
         self.said[_LAST] = np.where(np.isfinite(needed), weight * needed, self.said[_LAST])
-        self.integral += weight * (tally.missed / tally.persons - self.promised)
+        self.integral += weight * (tally.missed / persons - self.promised)
         self.weight += weight
         self.persons += tally.persons
         self.missed += tally.missed
-        self.last_year = year
+        self.last_year = [year if own else before for own, before in zip(heard, self.last_year, strict=True)]
         return weight, needed
 
     def close(self, year: int, shared: Array | None) -> None:
@@ -237,9 +240,8 @@ class _Cell:
 
     def weights(self) -> Array:
         """Weights of the experts (K, L); only the static one and the shared drift are awake before the cell has outcomes of its own."""
-        awake = np.ones((len(EXPERTS), 1), dtype=np.bool_)
-        if self.last_year is None:
-            awake[1:_SHARED] = False
+        awake = np.ones(self.said.shape, dtype=np.bool_)
+        awake[1:_SHARED] = [year is not None for year in self.last_year]
         return _softmax(np.where(awake, self.log_weight, -np.inf))
 
     def state(self, j: int) -> CellState:
@@ -248,7 +250,8 @@ class _Cell:
         guarded = self.step * float(self.integral[j])
         offset = min(max(wanted, guarded - LEASH), guarded + LEASH)
         experts = tuple(float(w) for w in weights)
-        return CellState(offset, float(self.integral[j]), self.weight, self.persons, int(self.missed[j]), self.last_year, experts)
+        counted = int(self.persons[j]), int(self.missed[j])
+        return CellState(offset, float(self.integral[j]), float(self.weight[j]), *counted, self.last_year[j], experts)
 
 
 def _judged(said: Array, share: Array, levels: Array) -> tuple[Array, Array]:

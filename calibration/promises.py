@@ -44,7 +44,8 @@ class Promises:
 def promises(paths: Paths, split: Calibrator, adapted: Calibrator, horizons: Sequence[int]) -> Promises:
     """What recalibrated `paths` (n, H, M) promise at `horizons` under the `adapted` thresholds of the `split` calibrator.
 
-    Whoever is not served at every level by a cell that has seen outcomes at that horizon is promised nothing, nor is a year beyond age 64.
+    Only thresholds of cells that have seen outcomes at that horizon are promises: elsewhere `base` and `issued` are NaN. Persons without
+    any are left out, as are years beyond age 64.
     """
     parts = [_at(paths, split, adapted, horizon) for horizon in sorted(set(horizons))]
     rows = np.concatenate([alive for alive, *_ in parts])
@@ -65,9 +66,11 @@ def _at(
 ) -> tuple[NDArray[np.int64], NDArray[np.str_], Array, Array, list[bytes]]:
     base, issued = split.thresholds(paths, horizon), adapted.thresholds(paths, horizon)
     samples = paths.earnings[:, horizon - 1]
-    alive = np.flatnonzero((base.guarantee == "assumption").all(axis=1) & ~np.isnan(samples).any(axis=1))
+    given = base.guarantee == "assumption"
+    alive = np.flatnonzero(given.any(axis=1) & ~np.isnan(samples).any(axis=1))
     family = pack(grow(np.sort(samples[alive], axis=1), split.scale).with_atom(base.atom_width[alive])) if len(alive) else []
-    return alive, base.cell[alive], base.q[alive], issued.q[alive], family
+    q, now = (np.where(given, served.q, np.nan)[alive] for served in (base, issued))
+    return alive, base.cell[alive], q, now, family
 
 
 def pack(family: NestedSets) -> list[bytes]:

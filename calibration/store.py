@@ -39,7 +39,7 @@ from sqlalchemy import (
     text,
     update,
 )
-from sqlalchemy.engine import make_url
+from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
@@ -368,6 +368,25 @@ class Store:
         cells = {(group, h, level): cell for group, own in total.items() for (h, level), cell in fold(found.levels, own).items()}
         return _state(last, cells)
 
+    def last_origin(self, bundle: str) -> int | None:
+        """The last origin year from which something was promised with this bundle; None where nothing was."""
+        with _reported(), self._engine.connect() as connection:
+            return connection.scalar(select(func.max(Promise.origin_year)).join(Stream).where(Stream.bundle == bundle))
+
+    def first_year(self) -> int | None:
+        """The first year that some promise, with whatever bundle, is about; None where there is none."""
+        with _reported(), self._engine.connect() as connection:
+            return connection.scalar(select(func.min(Promise.origin_year + Promise.horizon)))
+
+    def promised(self, names: Sequence[str]) -> list[str]:
+        """Those of `names` to whom something was promised, in the same order."""
+        keys = [self._person(name) for name in names]
+        found: set[bytes] = set()
+        with _reported(), self._engine.connect() as connection:
+            for some in _few(keys):
+                found |= set(connection.scalars(select(Promise.person).where(Promise.person.in_(some)).distinct()))
+        return [name for name, key in zip(names, keys, strict=True) if key in found]
+
     def counts(self, bundle: str) -> dict[str, int]:
         """How many promises of this bundle are settled, and how many wait for their outcome."""
         own = select(func.count(Promise.id), func.count(Promise.family)).join(Stream).where(Stream.bundle == bundle)
@@ -377,6 +396,18 @@ class Store:
 
     def _person(self, name: str) -> bytes:
         return self._secret.seal("person", name)
+
+
+def open_store(url: str, key: Path | None = None) -> Store:
+    """The ledger at a database URL, with the secret in the file `key`. By default that of an SQLite file is FILE.key, made if it is
+    missing; for PostgreSQL it has to be given. Raises UsageError and StoreError."""
+    place = _place(url)
+    if key is not None:
+        return Store(url, Secret.of(key, create=False))
+    if place.get_backend_name() != "sqlite":
+        fix = "Make a file of 32 random bytes or more, for this account only, and name it with --database-key or SAGA_DATABASE_KEY"
+        raise UsageError("The ledger needs a key", [Problem("ledger-key", "A server's database has no file beside it", fix)])
+    return Store(url, Secret.of(Path(f"{place.database}.key"), create=True))
 
 
 def _state(version: int, cells: Mapping[tuple[str, int, float], CellState]) -> AdaptiveState:
@@ -443,20 +474,28 @@ def _few(keys: Sequence[Any]) -> Iterator[list[Any]]:
         yield once[start : start + _ASKED]
 
 
-def _engine(url: str) -> Engine:
+def _place(url: str) -> URL:
     fix = "Give sqlite:///FILE or postgresql://USER@HOST/NAME"
     try:
         place = make_url(url)
-        if place.drivername == "postgresql":
-            place = place.set(drivername="postgresql+psycopg")
-        if place.get_backend_name() not in ("sqlite", "postgresql") or place.database in (None, "", ":memory:"):
-            raise UsageError("The ledger's database cannot be used", [Problem("database", "Neither an SQLite file nor PostgreSQL", fix)])
-        engine = create_engine(
-            place, **({"connect_args": {"timeout": _WAIT}} if place.get_backend_name() == "sqlite" else {"pool_pre_ping": True})
-        )
-    except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
-        # The URL may hold a password: it is not repeated.
-        raise UsageError("The ledger's database cannot be used", [Problem("database", type(error).__name__, fix)]) from None
+        kind = place.get_backend_name()
+    except (ArgumentError, NoSuchModuleError):  # the URL may hold a password: it is not repeated
+        kind = "unknown"
+    if kind not in ("sqlite", "postgresql") or place.database in (None, "", ":memory:"):
+        raise UsageError("The ledger's database cannot be used", [Problem("database", "Neither an SQLite file nor PostgreSQL", fix)])
+    return place.set(drivername="postgresql+psycopg") if place.drivername == "postgresql" else place
+
+
+def _engine(url: str) -> Engine:
+    place = _place(url)
+    if place.get_backend_name() == "sqlite":
+        engine = create_engine(place, connect_args={"timeout": _WAIT})
+    else:
+        try:
+            engine = create_engine(place, pool_pre_ping=True)
+        except ModuleNotFoundError:
+            fix = "Install the driver: pip install 'saga-forecast[serve]'"
+            raise UsageError("The ledger's database cannot be used", [Problem("database", "No driver for PostgreSQL", fix)]) from None
     if engine.dialect.name == "sqlite":
         # The driver would begin a transaction when it pleases; ours begins when told.
         event.listen(engine, "connect", lambda connection, _: setattr(connection, "isolation_level", None))

@@ -266,6 +266,18 @@ def calibrate(
     map_persons: Annotated[
         int, typer.Option(min=10, help="Persons (half A, a horizon) that a recalibration map needs; with fewer the raw forecast stands.")
     ] = 100,
+    append: Annotated[
+        bool, typer.Option("--append", help="Leave the bundle; a new delivery settles last year's promises in the ledger.")
+    ] = False,
+    database: Annotated[
+        str | None,
+        typer.Option(envvar="SAGA_DATABASE", help="Ledger: sqlite:///FILE or postgresql://...", show_default="BUNDLE.ledger.sqlite"),
+    ] = None,
+    database_key: Annotated[
+        Path | None, typer.Option(envvar="SAGA_DATABASE_KEY", help="File of the ledger's secret.", show_default="FILE.key, made if missing")
+    ] = None,
+    since: Annotated[int | None, typer.Option(help="--append: first origin year to promise from.", show_default="the next")] = None,
+    persons: Annotated[int, typer.Option(min=1, help="--append: calibration persons to promise something each year.")] = 2_000,
     profiles: Annotated[
         bool, typer.Option("--profiles", help="Also calibrate for poorer records (survey-like; earnings alone): three times the work.")
     ] = False,
@@ -277,10 +289,13 @@ def calibrate(
     rejected: Rejected = None,
     as_json: Json = False,
 ) -> None:
-    """Fit the intervals of a bundle on a panel's calibration persons."""
+    """Fit the intervals of a bundle on a panel's calibration persons; with --append follow what comes true instead."""
     from calibration.calibrate import calibrate as fit
 
     people = _read(panel, mapping, prices, on_error, rejected)
+    if append:
+        _append(bundle, people, out, database, database_key, since, persons, options.check_paths(paths), seed, threads, as_json=as_json)
+        return
     with console.progress("Calibrating", quiet=as_json) as progress:
         made = fit(
             bundle,
@@ -637,6 +652,56 @@ def keys_new(
             handle.write(line + "\n")
     kept = f"Its hash is in {file}." if file is not None else f"Line for the key file: {line}"
     console.result(f"Key of {name}, shown only now: {key}\n{kept}", {"name": name, "key": key, "line": line}, as_json=as_json)
+
+
+def _append(
+    bundle: Path,
+    panel: Panel,
+    out: Path | None,
+    database: str | None,
+    key: Path | None,
+    since: int | None,
+    persons: int,
+    paths: int,
+    seed: int,
+    threads: int | None,
+    *,
+    as_json: bool,
+) -> None:
+    from calibration.append import append
+    from calibration.store import open_store
+
+    if out is not None:
+        raise UsageError("--append writes to the ledger, not to a bundle. Leave --out away.")
+    store = open_store(database or f"sqlite:///{bundle.resolve()}.ledger.sqlite", key)
+    workers = threads or os.cpu_count() or 1
+    with console.progress("Forecasting", quiet=as_json) as progress:
+        done = append(
+            bundle,
+            panel,
+            store,
+            since=since,
+            persons=persons,
+            paths=paths,
+            seed=options.check_seed(seed),
+            workers=workers,
+            progress=progress,
+        )
+    told, made = done.settled, done.recorded
+    report = {
+        "origins": list(done.origins),
+        "promised": made.new,
+        **{name: getattr(told, name) for name in ("new", "duplicate", "conflicting", "unmatched", "promises")},
+        "problems": [problem.as_dict() for problem in told.problems],
+        "version": done.state.version,
+        "through": done.state.through,
+    }
+    text = f"{told.new:,} outcomes settled {told.promises:,} promises; {made.new:,} new promises. State {done.state.version}"
+    through = f"outcomes up to {done.state.through}" if done.state.through else "no outcome yet"
+    console.result(f"{text}, {through}.", report, as_json=as_json)
+    if told.problems:
+        console.note(f"{told.conflicting:,} outcomes contradict known ones and changed nothing, first: {told.problems[0]}")
+        raise typer.Exit(1)
 
 
 def _read(source: Path, mapping: str | None, prices: str | None, on_error: Literal["fail", "drop"], rejected: Path | None) -> Panel:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
+import anyio.to_thread
 import polars as pl
 from fastapi import APIRouter, Request, Response
 
 from api import limits
 from api.routes.exchange import answer, interval, quantiles, receive
-from api.routes.responses import computing, request_body
+from api.routes.responses import computing, no_ledger, problems, request_body
 from api.schemas import ForecastOptions, ForecastRequest, ForecastResponse
 from api.service import People, Served
 from saga import options
@@ -23,7 +25,7 @@ router = APIRouter(prefix="/v1", tags=["forecasts"])
     "/forecasts",
     summary="Forecast earnings 1 to 30 years ahead",
     response_model=ForecastResponse,
-    responses=computing(),
+    responses=computing() | problems(404),
     openapi_extra=request_body("ForecastRequest"),
 )
 async def forecasts(request: Request, service: Served) -> Response:
@@ -31,16 +33,30 @@ async def forecasts(request: Request, service: Served) -> Response:
 
     A Parquet or Arrow body holds the columns of a panel, and the options are query parameters then (`horizons=1,5,10`). `Accept` chooses
     the format of the answer; a table is one row a person and horizon, sorted by person.
+
+    Where the service keeps a ledger, thresholds follow the outcomes it was told, and `record` enters what is promised here.
     """
     chosen, people = await receive(request, service, ForecastRequest, ForecastOptions, canonical=_levels)
     levels, forecaster = _levels(chosen), service.forecaster
     run: dict[str, Any] = {"paths": chosen.paths, "seed": chosen.seed, "scenario": chosen.scenario_source()}
     persons, years = len(people.person_ids), levels["horizons"][-1]
     limits.check_work(persons, chosen.paths, years, service.settings.max_work)
-    table = await service.slot.run(request, lambda: forecaster.forecast(people.panel, **levels, **run))
-    service.computed("forecasts", persons, chosen.paths, years)
     provenance = forecaster.provenance(**run) | people.account()
-    return await answer(request, table, provenance, lambda: {"forecasts": _nested(table, people, levels)})
+    adaptive = service.adaptive
+    if adaptive is None and chosen.record:
+        raise no_ledger()
+    explain: Callable[..., str] = reason
+    if adaptive is None:
+        table = await service.slot.run(request, lambda: forecaster.forecast(people.panel, **levels, **run))
+    else:
+        adapted = await anyio.to_thread.run_sync(adaptive.now)
+        table, recorded = await service.slot.run(
+            request, lambda: adaptive.forecast(adapted, people.panel, levels, run, record=chosen.record)
+        )
+        provenance |= {"adaptive": adapted.identity()} | ({"recorded": asdict(recorded)} if recorded is not None else {})
+        explain = adapted.reason
+    service.computed("forecasts", persons, chosen.paths, years)
+    return await answer(request, table, provenance, lambda: {"forecasts": _nested(table, people, levels, explain)})
 
 
 def _levels(chosen: ForecastOptions) -> dict[str, Any]:
@@ -51,7 +67,7 @@ def _levels(chosen: ForecastOptions) -> dict[str, Any]:
     }
 
 
-def _nested(table: pl.DataFrame, people: People, levels: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+def _nested(table: pl.DataFrame, people: People, levels: Mapping[str, Sequence[Any]], explain: Callable[..., str]) -> list[dict[str, Any]]:
     """The forecast table by person, in the order of the request. Who turns 65 before the first horizon has an origin but no horizon."""
     horizons: dict[str, list[dict[str, Any]]] = {person: [] for person in people.person_ids}
     for row in table.iter_rows(named=True):
@@ -62,7 +78,7 @@ def _nested(table: pl.DataFrame, people: People, levels: Mapping[str, Sequence[A
                 "mean": row["mean"],
                 "p_zero": row["p_zero"],
                 "quantiles": quantiles(row, levels["quantiles"]),
-                "intervals": [interval(row, level, reason) for level in levels["coverage"]],
+                "intervals": [interval(row, level, explain) for level in levels["coverage"]],
             }
         )
     origin = dict(people.panel.frame.group_by("person_id").agg(pl.col("year").max()).iter_rows())

@@ -9,7 +9,8 @@ from fastapi import Response
 from pydantic_core import to_json
 
 from api.bodies import JSON, TABLES
-from api.problems import MEDIA_TYPE
+from api.problems import MEDIA_TYPE, HTTPProblem
+from saga.errors import Problem
 
 _SCHEMA = {"$ref": "#/components/schemas/ProblemDocument"}
 
@@ -30,6 +31,12 @@ def request_body(model: str) -> dict[str, Any]:
     content: dict[str, Any] = {JSON: {"schema": {"$ref": f"#/components/schemas/{model}"}}}
     content |= {kind: {"schema": {"type": "string", "contentMediaType": kind}} for kind in TABLES}
     return {"requestBody": {"required": True, "content": content}}
+
+
+def no_ledger() -> HTTPProblem:
+    """The answer of what needs a ledger, where the service keeps none."""
+    fix = "Start the service with SAGA_DATABASE, for example sqlite:///ledger.sqlite"
+    return HTTPProblem(404, "no-ledger", "This service keeps no ledger", [Problem("no-ledger", "No database is configured", fix)])
 
 
 def json_response(content: Any) -> Response:

@@ -1,0 +1,156 @@
+"""`POST /v1/outcomes`: what came true moves the thresholds; `GET /v1/calibration`: the thresholds in force."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import anyio.to_thread
+import polars as pl
+from fastapi import APIRouter, Request, Response
+from pydantic import ValidationError
+from pydantic_core import from_json
+
+from api import limits
+from api.adaptive import Adaptive
+from api.bodies import JSON, TABLES, media_type, read_table
+from api.problems import MAX_PROBLEMS, HTTPProblem, shape_problems
+from api.routes.responses import json_response, no_ledger, problems, request_body
+from api.schemas import MAX_OUTCOMES, CalibrationTables, OutcomesOptions, OutcomesRequest, OutcomesResponse
+from api.service import Served, check_prices
+from calibration.online import EXPERTS
+from saga.errors import BudgetError, InputError, Problem
+from saga.forecaster import Forecaster
+from saga.prices import CPI_SWEDEN, real_factors
+
+router = APIRouter(prefix="/v1", tags=["calibration"])
+
+_FEWEST = 10  # settled promises below which a cell is not shown
+_COLUMNS = {"person_id": pl.String, "year": pl.Int64, "earnings": pl.Float64}
+
+
+@router.post(
+    "/outcomes",
+    summary="Realised earnings move the thresholds",
+    response_model=OutcomesResponse,
+    responses=problems(401, 404, 408, 413, 415, 422, 503),
+    openapi_extra=request_body("OutcomesRequest"),
+)
+async def outcomes(request: Request, service: Served) -> Response:
+    """Earnings of years that recorded forecasts were about; each counts once, however often it is sent.
+
+    An outcome that contradicts an earlier one changes nothing and is named in `problems`; the others of the call count. A Parquet or
+    Arrow body has the columns `person_id`, `year` and `earnings`, and `prices` is a query parameter then. Of the amounts only a keyed
+    seal and the score of each promise are kept.
+    """
+    kind = media_type(request.headers.get("content-type"))
+    if kind not in (JSON, *TABLES):
+        fix = f"Set Content-Type to {', '.join((JSON, *TABLES))}"
+        raise HTTPProblem(415, "media-type", "The type of the body is not known", [Problem("content-type", "Not a known type", fix)])
+    settings, forecaster, adaptive = service.settings, service.forecaster, service.adaptive
+    if adaptive is None:
+        raise no_ledger()
+    body = await limits.read_body(request, max_bytes=settings.max_body_bytes, seconds=settings.body_seconds)
+
+    def settle() -> dict[str, Any]:
+        table, options = _from_json(body) if kind == JSON else _from_table(body, kind, dict(request.query_params))
+        receipt = adaptive.store.settle(_real(forecaster, table, options).iter_rows())
+        counts = {name: getattr(receipt, name) for name in ("new", "duplicate", "conflicting", "unmatched", "promises")}
+        found = [problem.as_dict() for problem in receipt.problems[:MAX_PROBLEMS]]
+        return counts | {"problems": found, "adaptive": adaptive.now().identity()}
+
+    return json_response(await anyio.to_thread.run_sync(settle))
+
+
+@router.get("/calibration", summary="The thresholds in force", response_model=CalibrationTables, responses=problems(401, 503))
+async def calibration(service: Served) -> Response:
+    """The thresholds of the split layer by horizon, group, coverage and number of paths; and, where the service keeps a ledger, what
+    outcomes add to them."""
+    forecaster, adaptive = service.forecaster, service.adaptive
+    cells = [
+        {"horizon": h, "group": group, "coverage": level, "paths": paths, "threshold": q, "persons": cell.n}
+        for (h, group), cell in sorted(forecaster.calibrator.cells.items())
+        for (paths, level), q in sorted(cell.thresholds.items())
+    ]
+    table = None if adaptive is None else await anyio.to_thread.run_sync(_adaptive, adaptive, forecaster)
+    bundle = forecaster.bundle
+    return json_response({"bundle": bundle.digest, "calibration": bundle.calibration_digest, "cells": cells, "adaptive": table})
+
+
+def _adaptive(adaptive: Adaptive, forecaster: Forecaster) -> dict[str, Any]:
+    now = adaptive.now()
+    cells = [
+        {
+            "horizon": h,
+            "group": group,
+            "coverage": level,
+            "offset": cell.offset,
+            "persons": cell.persons,
+            "missed": cell.missed,
+            "through": cell.last_year,
+            "experts": dict(zip(EXPERTS, cell.experts, strict=True)),
+        }
+        for (group, h, level), cell in sorted(now.state.cells.items())
+        if cell.persons >= _FEWEST
+    ]
+    return now.identity() | adaptive.store.counts(forecaster.bundle.digest) | {"cells": cells}
+
+
+def _from_json(body: bytes) -> tuple[pl.DataFrame, OutcomesOptions]:
+    try:
+        content = from_json(body)
+    except ValueError:
+        problem = Problem("json", "The body is not JSON", "Send one JSON object in UTF-8")
+        raise HTTPProblem(422, "json", "The request body is not valid JSON", [problem]) from None
+    try:
+        request = OutcomesRequest.model_validate(content)
+    except ValidationError as error:
+        raise _wrong_shape(error, content) from None
+    rows = [(row.person_id.strip(), row.year, row.earnings) for row in request.outcomes]
+    return pl.DataFrame(rows, schema=_COLUMNS, orient="row"), request
+
+
+def _from_table(body: bytes, kind: str, query: dict[str, str]) -> tuple[pl.DataFrame, OutcomesOptions]:
+    try:
+        given = {name: int(text) if text.isdecimal() else text for name, text in query.items()}
+        options = OutcomesOptions.model_validate(given)
+    except ValidationError as error:
+        raise _wrong_shape(error, None) from None
+    frame = read_table(io.BytesIO(body), kind, MAX_OUTCOMES + 1)
+    if frame.height > MAX_OUTCOMES:
+        fix = f"Send at most {MAX_OUTCOMES} a call"
+        raise BudgetError("Too many outcomes for one call", [Problem("max-outcomes", f"More than {MAX_OUTCOMES} rows", fix)])
+    if set(frame.columns) != set(_COLUMNS):
+        fix = f"Send the columns {', '.join(_COLUMNS)}"
+        raise InputError("The table has other columns", [Problem("columns", "Not the columns of outcomes", fix)])
+    try:
+        table = frame.select(pl.col(name).cast(dtype) for name, dtype in _COLUMNS.items())
+    except pl.exceptions.PolarsError:
+        fix = "Send text, whole numbers and numbers"
+        raise InputError("A column has another type", [Problem("column-type", "Not the types of outcomes", fix)]) from None
+    wrong = table.filter(
+        pl.any_horizontal(pl.all().is_null())
+        | ~pl.col("earnings").is_finite()
+        | (pl.col("earnings") < 0)
+        | ~pl.col("year").is_between(1900, 2200)
+    )
+    if wrong.height:
+        person, year, _ = wrong.row(0)
+        fix = "Leave out what is not known; earnings are 0 or more"
+        raise InputError("Some rows are no outcomes", [Problem("outcome", "Not an outcome", fix, None, person, year, wrong.height)])
+    return table.with_columns(pl.col("person_id").str.strip_chars()), options
+
+
+def _wrong_shape(error: ValidationError, content: Any) -> HTTPProblem:
+    found = [dict(entry) for entry in error.errors(include_url=False, include_input=False)]
+    return HTTPProblem(422, "request", "The request has the wrong shape", shape_problems(found, content))
+
+
+def _real(forecaster: Forecaster, table: pl.DataFrame, options: OutcomesOptions) -> pl.DataFrame:
+    """Amounts in the bundle's money, as `read_panel` makes them: nominal SEK are deflated, anything else is as it should be."""
+    check_prices(forecaster, options.prices)
+    currency, base = forecaster.transforms.currency, forecaster.transforms.price_year
+    if currency != "SEK" or options.prices == base:
+        return table
+    factors = real_factors(table["year"].to_list(), CPI_SWEDEN, base)
+    return table.with_columns(pl.col("earnings") * pl.col("year").replace_strict(factors, return_dtype=pl.Float64))

@@ -1,0 +1,187 @@
+"""A service with a ledger: it records what it promises, learns what came true, and says which state its thresholds are from."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pytest
+from pydantic import SecretStr
+
+from api.security import new_key
+from api.settings import Settings
+from calibration.online import adapt
+from calibration.store import open_store
+from saga.bundle import Bundle
+from saga.calibrators import Calibrator
+
+if TYPE_CHECKING:
+    from tests.conftest import Running
+
+Start = Callable[[Settings], AbstractContextManager["Running"]]
+Person = Callable[..., dict[str, Any]]
+ASKED = {"horizons": [1, 2], "paths": 50}
+
+
+def settings(bundle: Path, folder: Path, **more: Any) -> Settings:
+    return Settings(bundle=bundle, threads=1, database=SecretStr(f"sqlite:///{folder / 'ledger.sqlite'}"), **more)
+
+
+@pytest.fixture
+def kept(start: Start, tiny_bundle: Path, tmp_path: Path) -> Iterator[Running]:
+    """A ready service with an empty ledger."""
+    with start(settings(tiny_bundle, tmp_path)) as service:
+        service.wait_until_ready()
+        yield service
+
+
+def people(person: Person, n: int = 20) -> list[dict[str, Any]]:
+    return [person(f"P{i}") for i in range(n)]
+
+
+def told(n: int = 20, year: int = 2023, amount: float = 260_000.0) -> list[dict[str, Any]]:
+    return [{"person_id": f"P{i}", "year": year, "earnings": amount} for i in range(n)]
+
+
+def counts(answer: Any) -> dict[str, int]:
+    return {name: answer.json()[name] for name in ("new", "duplicate", "conflicting", "unmatched")}
+
+
+def ends(answer: Any) -> list[tuple[float, ...]]:
+    return [(i["lower"], i["upper"]) for p in answer.json()["forecasts"] for h in p["horizons"] for i in h["intervals"]]
+
+
+def test_recorded_forecasts_are_judged_once_and_move_the_thresholds(kept: Running, person: Person) -> None:
+    body = {"persons": people(person), **ASKED}
+    first = kept.forecast({**body, "record": True})
+    assert first.json()["provenance"]["recorded"] == {"new": 40, "repeated": 0, "late": 0}
+    assert kept.forecast({**body, "record": True}).json()["provenance"]["recorded"]["repeated"] == 40
+
+    # Nominal money of 2023, far above anybody's past: every set is missed.
+    sent = {"outcomes": told(amount=9e7) + told(1, 2021)}
+    answer = kept.client.post("/v1/outcomes", json=sent)
+    assert (answer.status_code, counts(answer)) == (200, {"new": 20, "duplicate": 0, "conflicting": 0, "unmatched": 1})
+    assert answer.json()["adaptive"]["version"] == 1
+    assert answer.json()["adaptive"]["through"] == 2023
+    again = kept.client.post("/v1/outcomes", json=sent)
+    assert counts(again) == {"new": 0, "duplicate": 20, "conflicting": 0, "unmatched": 1}
+    assert again.json()["adaptive"] == answer.json()["adaptive"]
+
+    second = kept.forecast(body)
+    assert second.json()["provenance"]["adaptive"] == answer.json()["adaptive"]
+    intervals = second.json()["forecasts"][0]["horizons"][0]["intervals"]
+    given = [interval for interval in intervals if interval["guarantee"] == "assumption"]
+    assert len(given) >= 2
+    assert all("outcomes up to 2023 (adaptive state 1)" in interval["reason"] for interval in given)
+    assert not any("adaptive" in interval["reason"] for interval in intervals if interval["guarantee"] == "none")
+    pairs = [(before, after) for before, after in zip(ends(first), ends(second), strict=True) if before[0] is not None]
+    assert all(after[0] <= before[0] and after[1] >= before[1] for before, after in pairs)
+    assert any(before != after for before, after in pairs), "the sets of h = 1 are wider"
+
+    table = kept.client.get("/v1/calibration").json()
+    assert {cell["horizon"] for cell in table["cells"]} >= {1, 2}
+    assert (table["adaptive"]["settled"], table["adaptive"]["waiting"]) == (20, 20)
+    (cell,) = [c for c in table["adaptive"]["cells"] if c["coverage"] == 0.9]
+    assert (cell["horizon"], cell["persons"], cell["missed"], cell["through"]) == (1, 20, 20, 2023)
+    assert cell["offset"] > 0
+    assert sum(cell["experts"].values()) == pytest.approx(1)
+
+
+def test_the_service_serves_exactly_the_thresholds_of_the_ledgers_state(
+    kept: Running, person: Person, tiny_bundle: Path, tmp_path: Path
+) -> None:
+    kept.forecast({"persons": people(person), **ASKED, "record": True})
+    kept.client.post("/v1/outcomes", json={"outcomes": told(amount=9e7)})
+    bundle = Bundle.load(tiny_bundle)
+    state = open_store(f"sqlite:///{tmp_path / 'ledger.sqlite'}").state(bundle.digest)
+    assert state is not None
+    assert bundle.calibration is not None
+    split = Calibrator.from_table(bundle.calibration)
+    moved = adapt(split, state)
+    for (h, group), cell in split.cells.items():
+        for (count, level), q in cell.thresholds.items():
+            if q is not None and h == 1 and group in {g for g, *_ in state.cells}:
+                assert moved.cells[h, group].thresholds[count, level] == pytest.approx(q + state.offset(group, h, level), abs=0.2)
+
+
+def test_a_contradiction_is_named_without_its_value_and_the_rest_counts(kept: Running, person: Person) -> None:
+    kept.forecast({"persons": people(person), **ASKED, "record": True})
+    kept.client.post("/v1/outcomes", json={"outcomes": told(5)})
+    answer = kept.client.post("/v1/outcomes", json={"outcomes": [*told(1, amount=271_828.0), *told(20)[1:]]})
+    assert (answer.status_code, counts(answer)) == (200, {"new": 15, "duplicate": 4, "conflicting": 1, "unmatched": 0})
+    (problem,) = answer.json()["problems"]
+    assert (problem["rule"], problem["person_id"], problem["year"]) == ("outcome-conflict", "P0", 2023)
+    assert "271828" not in answer.text
+    assert "271828" not in kept.log.getvalue()
+
+
+def test_tables_say_the_same_as_json(kept: Running, person: Person) -> None:
+    kept.forecast({"persons": people(person), **ASKED, "record": True})
+    assert counts(kept.client.post("/v1/outcomes", json={"outcomes": told(10), "prices": 2022}))["new"] == 10
+    buffer = io.BytesIO()
+    pl.DataFrame(told(20)).write_parquet(buffer)
+    headers = {"Content-Type": "application/vnd.apache.parquet"}
+    answer = kept.client.post("/v1/outcomes?prices=2022", content=buffer.getvalue(), headers=headers)
+    assert counts(answer) == {"new": 10, "duplicate": 10, "conflicting": 0, "unmatched": 0}
+    nominal = kept.client.post("/v1/outcomes", content=buffer.getvalue(), headers=headers)
+    assert counts(nominal)["conflicting"] == 20, "the same figures in other prices are other amounts"
+
+
+@pytest.mark.parametrize(
+    ("row", "rule"),
+    [
+        ({"person_id": "P1", "year": 2023}, "missing"),
+        ({"person_id": "P1", "year": 2023, "earnings": -271828.5}, "greater_than_equal"),
+        ({"person_id": "P1", "year": 2023, "earnings": "271828"}, "float_type"),
+        ({"person_id": "P1", "year": 2023, "earnings": 1.0, "sex": "female"}, "extra_forbidden"),
+    ],
+)
+def test_what_is_no_outcome_is_refused_by_name(kept: Running, row: dict[str, Any], rule: str) -> None:
+    answer = kept.client.post("/v1/outcomes", json={"outcomes": [row]})
+    assert (answer.status_code, answer.json()["problems"][0]["rule"]) == (422, rule)
+    assert "271828" not in answer.text
+
+
+def test_without_a_ledger_nothing_changes_and_what_needs_one_says_so(service: Running, kept: Running, person: Person) -> None:
+    body = {"persons": people(person, 3), **ASKED}
+    plain, empty = service.forecast(body).json(), kept.forecast(body).json()
+    assert "adaptive" not in plain["provenance"]
+    assert empty["provenance"].pop("adaptive") == {"version": 0, "through": None, "digest": None}
+    assert plain == empty, "a ledger that has learnt nothing changes no number either"
+    for answer in (service.forecast({**body, "record": True}), service.client.post("/v1/outcomes", json={"outcomes": told()})):
+        assert (answer.status_code, answer.json()["type"]) == (404, "urn:saga:problem:no-ledger")
+    assert service.client.get("/v1/calibration").json()["adaptive"] is None
+
+
+def test_a_scenario_is_no_promise(kept: Running, person: Person) -> None:
+    answer = kept.forecast({"persons": people(person, 1), **ASKED, "record": True, "scenario": "high-growth"})
+    assert (answer.status_code, answer.json()["problems"][0]["rule"]) == (422, "record-scenario")
+
+
+def test_outcomes_need_a_key_like_everything_else(start: Start, tiny_bundle: Path, tmp_path: Path) -> None:
+    key, line = new_key("office")
+    (tmp_path / "keys").write_text(line)
+    with start(settings(tiny_bundle, tmp_path, keys=tmp_path / "keys")) as service:
+        service.wait_until_ready()
+        assert service.client.post("/v1/outcomes", json={"outcomes": told()}).status_code == 401
+        assert service.client.get("/v1/calibration").status_code == 401
+        allowed = {"Authorization": f"Bearer {key}"}
+        assert counts(service.client.post("/v1/outcomes", json={"outcomes": told()}, headers=allowed))["unmatched"] == 20
+
+
+def test_a_ledger_that_cannot_be_opened_keeps_the_service_from_being_ready(start: Start, tiny_bundle: Path, tmp_path: Path) -> None:
+    broken = Settings(
+        bundle=tiny_bundle, threads=1, database=SecretStr("postgresql://u:SENTINEL@127.0.0.1:1/d"), database_key=tmp_path / "k"
+    )
+    (tmp_path / "k").write_bytes(b"k" * 32)
+    with start(broken) as service:
+        while (answer := service.client.get("/readyz")).json()["type"] == "urn:saga:problem:loading":
+            time.sleep(0.05)
+        assert (answer.status_code, answer.json()["type"]) == (503, "urn:saga:problem:ledger")
+        assert "SENTINEL" not in answer.text + service.log.getvalue() + json.dumps(str(broken))

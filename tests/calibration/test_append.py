@@ -1,0 +1,81 @@
+"""A new delivery of the panel: what is promised never looks ahead, so deliveries year by year and all at once give the same ledger."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from calibration.append import Appended, append
+from calibration.secret import Secret
+from calibration.store import Store
+from saga.bundle import Bundle
+from saga.cli import app
+from saga.outcomes import without_later_exits
+from saga.panel import Panel
+
+ASKED = {"persons": 40, "paths": 25}
+
+
+def delivery(panel: Panel, year: int) -> Panel:
+    """The panel as it was when `year` was its last."""
+    return panel.with_frame(without_later_exits(panel.frame.filter(pl.col("year") <= year), pl.lit(year)))
+
+
+@pytest.fixture(scope="module")
+def by_year(tiny_bundle: Path, register_panel: Panel, tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, list[Appended]]:
+    store = Store(f"sqlite:///{tmp_path_factory.mktemp('ledger') / 'by_year.sqlite'}", Secret(b"k" * 32))
+    return store, [append(tiny_bundle, delivery(register_panel, year), store, **ASKED) for year in (2018, 2019, 2020)]  # type: ignore[arg-type]
+
+
+def test_each_delivery_settles_the_year_and_promises_from_it(by_year: tuple[Store, list[Appended]], tiny_bundle: Path) -> None:
+    store, done = by_year
+    assert [report.origins for report in done] == [(2018,), (2019,), (2020,)]
+    assert (done[0].settled.promises, done[0].state.version) == (0, 0)
+    assert 20 < done[1].settled.new <= ASKED["persons"], "the persons promised something about 2019, unless they left"
+    assert done[2].settled.promises > done[1].settled.promises, "2020 was promised about from 2018 and from 2019"
+    assert done[2].state.through == 2020
+    assert store.replay(Bundle.load(tiny_bundle).digest) == done[2].state
+
+
+def test_all_at_once_is_the_same_as_year_by_year_and_again_changes_nothing(
+    by_year: tuple[Store, list[Appended]], tiny_bundle: Path, register_panel: Panel, tmp_path: Path
+) -> None:
+    _, done = by_year
+    store = Store(f"sqlite:///{tmp_path / 'once.sqlite'}", Secret(b"other" * 8))
+    last = delivery(register_panel, 2020)
+    once = append(tiny_bundle, last, store, since=2018, **ASKED)  # type: ignore[arg-type]
+    assert once.recorded.new == sum(report.recorded.new for report in done)
+    assert once.settled.unmatched == 0, "those to whom nothing was promised are not sent"
+    assert once.state.cells == done[-1].state.cells
+    again = append(tiny_bundle, last, store, **ASKED)  # type: ignore[arg-type]
+    assert (again.origins, again.recorded.new, again.settled.new, again.settled.conflicting) == ((), 0, 0, 0)
+    assert again.state == once.state
+
+
+def test_the_command_reports_what_it_did_and_fails_where_the_delivery_contradicts_an_earlier_one(
+    tiny_bundle: Path, register_panel: Panel, tmp_path: Path
+) -> None:
+    def run(name: str, frame: pl.DataFrame) -> tuple[int, dict[str, object]]:
+        frame.write_parquet(tmp_path / name)
+        database = f"sqlite:///{tmp_path / 'ledger.sqlite'}"
+        options = ["--append", "--database", database, "--paths", "25", "--persons", "30", "--prices", "2022", "--threads", "1", "--json"]
+        done = CliRunner().invoke(app, ["calibrate", str(tiny_bundle), "--panel", str(tmp_path / name), *options])
+        return done.exit_code, json.loads(done.stdout)
+
+    first, second = delivery(register_panel, 2018).frame, delivery(register_panel, 2019).frame
+    code, report = run("first.parquet", first)
+    assert (code, report["origins"], report["through"]) == (0, [2018], None)
+    assert report["promised"]
+    code, report = run("second.parquet", second)
+    assert (code, report["through"]) == (0, 2019)
+    changed = second.with_columns(
+        pl.when(pl.col("year") == 2019).then(pl.col("earnings") + 271_828).otherwise(pl.col("earnings")).alias("earnings")
+    )
+    code, report = run("second.parquet", changed)
+    assert (code, report["new"]) == (1, 0)
+    assert report["conflicting"] == len(report["problems"])  # type: ignore[arg-type]
+    assert "271828" not in json.dumps(report)
