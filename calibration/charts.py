@@ -49,7 +49,7 @@ def coverage(table: pl.DataFrame, levels: Sequence[float]) -> Any:
     base = alt.Chart(rows).encode(x=_horizon())
     target = _rule(rows, "mean(level):Q")
     return _panels(
-        [_band(base, 16), target, _status(base, "inside")], "panel", columns=len(levels), height=170, independent=True
+        [_band(base, 16), target, _status(base, "inside")], rows, columns=len(levels), height=170, independent=True
     )  # fmt: skip
 
 
@@ -65,7 +65,7 @@ def groups(table: pl.DataFrame, horizons: Sequence[int]) -> Any:
     return (
         alt.layer(band, target, points)
         .properties(width=width, height=14 * len(labels))
-        .facet(column=_facet(alt.Column, "panel"), spacing=8)
+        .facet(column=_facet(alt.Column, rows), spacing=8)
         .resolve_axis(y="shared")
     )
 
@@ -92,7 +92,7 @@ def pit_histogram(table: pl.DataFrame) -> Any:
     base = alt.Chart(rows).encode(x=alt.X("rank:O", title="Rank, low to high", axis=alt.Axis(labels=False, ticks=False)))
     bars = base.mark_bar(color="#7f9fc4").encode(y=_share("share", "Share of persons"))
     lower, upper = (base.mark_tick(color=INK, thickness=1.5).encode(y=f"{end}:Q") for end in ("share_lower", "share_upper"))
-    return _panels([bars, lower, upper], "panel", columns=table["horizon"].n_unique(), height=130)
+    return _panels([bars, lower, upper], rows, columns=table["horizon"].n_unique(), height=130)
 
 
 def pit_curve(table: pl.DataFrame) -> Any:
@@ -103,17 +103,17 @@ def pit_curve(table: pl.DataFrame) -> Any:
     band = base.mark_area(color=BAND).encode(y=_share("band_lower", "Too many (+) or too few (-)"), y2="band_upper:Q")
     zero = _rule(rows, alt.datum(0))
     line = base.mark_line(color=LINE, strokeWidth=2).encode(y="ecdf:Q")
-    return _panels([band, zero, line, _outside(base, "ecdf")], "panel", columns=table["horizon"].n_unique(), height=130)
+    return _panels([band, zero, line, _outside(base, "ecdf")], rows, columns=table["horizon"].n_unique(), height=130)
 
 
 def reliability(table: pl.DataFrame) -> Any:
     """Observed share by forecast probability with its band and the diagonal, one panel a horizon: rows of one event."""
     rows = table.with_columns(_panel(pl.col("horizon"), "{} years ahead"))
-    base = alt.Chart(rows).encode(x=alt.X("forecast:Q", title="Forecast probability", axis=alt.Axis(format=PERCENT, tickCount=4)))
+    base = alt.Chart(rows).encode(x=alt.X("forecast:Q", title="Stated chance", axis=alt.Axis(format=PERCENT, tickCount=3)))
     band = base.mark_area(color=BAND).encode(y=_share("band_lower", "Share that came true"), y2="band_upper:Q")
     diagonal = base.mark_line(color=INK, strokeDash=[3, 3], strokeWidth=1).encode(y="forecast:Q")
     line = base.mark_line(color=LINE, strokeWidth=2, point=alt.OverlayMarkDef(color=LINE, size=22)).encode(y="observed:Q")
-    return _panels([band, diagonal, line, _outside(base, "observed")], "panel", columns=table["horizon"].n_unique(), height=130)
+    return _panels([band, diagonal, line, _outside(base, "observed")], rows, columns=table["horizon"].n_unique(), height=130)
 
 
 def widths(table: pl.DataFrame, unit: str) -> Any:
@@ -180,7 +180,7 @@ def drift(table: pl.DataFrame) -> Any:
     return (
         alt.layer(_band(base, 8), target, _status(base, "inside"))
         .properties(width=_WIDE // 2 - 70, height=130)
-        .facet(facet=_facet(alt.Facet, "panel"), columns=2, spacing=18)
+        .facet(facet=_facet(alt.Facet, rows), columns=2, spacing=18)
         .resolve_scale(x="independent")
     )
 
@@ -190,14 +190,14 @@ def _panel(column: pl.Expr, text: str, scale: float = 1) -> pl.Expr:
     return label.str.replace("^1 years", "1 year").alias("panel")
 
 
-def _facet(kind: Any, field: str) -> Any:
-    return kind(f"{field}:N", sort=None, title=None)
+def _facet(kind: Any, table: pl.DataFrame) -> Any:
+    return kind("panel:N", sort=table["panel"].unique(maintain_order=True).to_list(), title=None)
 
 
-def _panels(layers: Sequence[Any], field: str, *, columns: int, height: int, independent: bool = False) -> Any:
+def _panels(layers: Sequence[Any], table: pl.DataFrame, *, columns: int, height: int, independent: bool = False) -> Any:
     width = (_WIDE - 60) // max(1, columns) - (38 if independent else 10)
-    chart = alt.layer(*layers).properties(width=width, height=height).facet(column=_facet(alt.Column, field), spacing=10)
-    return chart.resolve_scale(y="independent") if independent else chart
+    chart = alt.layer(*layers).properties(width=width, height=height).facet(column=_facet(alt.Column, table), spacing=10)
+    return chart.resolve_scale(y="independent" if independent else "shared", x="independent")
 
 
 def _rule(table: pl.DataFrame, y: Any) -> Any:
