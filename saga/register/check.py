@@ -12,6 +12,7 @@ import polars as pl
 from saga.bundle import current_version
 from saga.errors import InputError, Problem, UsageError
 from saga.register import births, dynamics, levels, linear
+from saga.register.circumstances import circumstances
 from saga.register.described import describe
 from saga.register.estimates import Estimate
 from saga.register.levels import Measured
@@ -38,6 +39,7 @@ MEASURES: dict[str, Callable[[People], Measured]] = {
     "first_birth": births.age_at_first,
     "child_penalty": births.penalty,
     "lifetime": levels.lifetime,
+    "circumstance": circumstances,
     "ar1": linear.against_linear,
     "paper": levels.paper_sample,
 }

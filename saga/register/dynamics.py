@@ -185,11 +185,11 @@ def rank_slope(people: People, lag: int, mask: Bools) -> Estimate:
     for year in range(people.years.start, people.years.stop - lag):
         now, then = people.logs[:, people.column(year)], people.logs[:, people.column(year + lag)]
         both = mask & people.aged(year, 35, 54) & np.isfinite(now) & np.isfinite(then)
-        products.append((12.0 * _ranks(now, both) * _ranks(then, both), both))  # uniform ranks have variance 1 / 12
+        products.append((12.0 * ranks(now, both) * ranks(then, both), both))  # uniform ranks have variance 1 / 12
     return pooled(people, products).mean()
 
 
-def _ranks(values: NDArray[np.floating], mask: Bools) -> NDArray[np.float64]:
+def ranks(values: NDArray[np.floating], mask: Bools) -> NDArray[np.float64]:
     """Ranks from -1/2 to 1/2 of the values at `mask`, elsewhere NaN."""
     ranks = np.full(len(values), np.nan)
     order = np.argsort(np.argsort(values[mask], kind="stable"), kind="stable")

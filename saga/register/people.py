@@ -29,7 +29,27 @@ CEILING = 10.0  # price base amounts a year: the pay that benefits replace at mo
 _LEAVE = ("sickness_benefit", "parental_benefit")
 _TAXABLE = ("earnings", *_LEAVE, "unemployment_benefit", "disability_pension", "pension_income")
 _CHILD = {"none": 0, "infant": 1, "preschool": 2, "school": 3, "teen": 4}
-_COLUMNS = ("year", "birth_year", "sex", "birth_region", *_TAXABLE, "employment_rate", "full_time", "education_level")
+_COLUMNS = (
+    "year", "birth_year", "entry_year", "sex", "birth_region", *_TAXABLE, "employment_rate", "full_time", "education_level",
+    "youngest_child", "spouse_earnings", "employers", "employer_size", "occupation", "industry",
+)  # fmt: skip
+_DIVISION = pl.col("industry").cast(pl.Int16)
+# Facts of a year that are there or not; in memory a bit each. Who runs a firm of his or her own is its only person and neither full nor
+# part time, although the weeks at work are known.
+FACTS: dict[str, pl.Expr] = {
+    "sickness": pl.col("sickness_benefit") > 0,
+    "parental": pl.col("parental_benefit") > 0,
+    "unemployment": pl.col("unemployment_benefit") > 0,
+    "disability": pl.col("disability_pension") > 0,
+    "pension": pl.col("pension_income") > 0,
+    "jobs": pl.col("employers") > 1,
+    "workplace": pl.col("employer_size").is_not_null(),
+    "own": (pl.col("employer_size") == 1) & pl.col("full_time").is_null() & (pl.col("employment_rate") > 0),
+    "occupation": pl.col("occupation").is_not_null(),
+    "manager": pl.col("occupation").str.starts_with("1"),
+    "goods": _DIVISION.is_between(5, 43),  # SNI 2007 divisions: mining, manufacturing, energy and construction
+    "public": _DIVISION.is_between(84, 88),  # public administration, education, health and social care
+}
 
 Bools = NDArray[np.bool_]
 Singles = NDArray[np.float32]
@@ -42,7 +62,8 @@ class People:
 
     `earnings` labour earnings; `taxable` with taxable transfers and pensions; `employed` the share of the year in employment, paid leave
     counted; `full` a full-time full-year job without paid leave; `level` education (-1 unknown); `child` age group of the youngest child at
-    home (0 none, 1 born this year ... 4, -1 unknown); `present` on 31 December.
+    home (0 none, 1 born this year ... 4, -1 unknown); `present` on 31 December; `entry` the first year in the country or the panel;
+    `partner` the partner's labour earnings; `facts` bits in the order of `FACTS` (see `has`).
     """
 
     about: dict[str, Any]
@@ -57,6 +78,9 @@ class People:
     full: Bools
     level: NDArray[np.int8]
     child: NDArray[np.int8]
+    entry: NDArray[np.int16]
+    partner: Singles
+    facts: NDArray[np.uint16]
 
     def __len__(self) -> int:
         return len(self.born)
@@ -77,6 +101,10 @@ class People:
     def real(self, year: int) -> NDArray[np.float64]:
         """Labour earnings of a year in SEK of 2022 (n,), NaN where absent or unknown."""
         return self.earnings[:, self.column(year)].astype(np.float64) / CPI[year]
+
+    def has(self, fact: str, year: int) -> Bools:
+        """Whose row of `year` shows the fact of that name in `FACTS` (n,)."""
+        return np.asarray((self.facts[:, self.column(year)] >> list(FACTS).index(fact)) & 1 == 1)
 
     @cached_property
     def logs(self) -> Singles:
@@ -119,7 +147,7 @@ def about(directory: Path) -> dict[str, Any]:
 
 
 def read_people(directory: Path) -> People:
-    """The register at `directory` (14 bytes a person and year in memory), every k-th person where there are more than `MOST`.
+    """The register at `directory` (20 bytes a person and year in memory), every k-th person where there are more than `MOST`.
 
     Raises InputError where there is no register of the process `full`.
     """
@@ -138,7 +166,7 @@ def read_people(directory: Path) -> People:
 def people_of(panel: pl.LazyFrame, about: dict[str, Any], every: int = 1) -> People:
     """Every `every`-th person of a panel in nominal SEK, sorted by person; `about` names at least the first and last of the `years`."""
     years = range(about["years"][0], about["years"][1] + 1)
-    rows = panel.select(*_COLUMNS, "youngest_child", who=pl.col("person_id").rle_id())
+    rows = panel.select(*_COLUMNS, who=pl.col("person_id").rle_id())
     frame = (
         rows.filter(pl.col("who") % every == 0)
         .select(
@@ -156,6 +184,11 @@ def people_of(panel: pl.LazyFrame, about: dict[str, Any], every: int = 1) -> Peo
             .replace_strict(EDUCATION_LEVELS, range(len(EDUCATION_LEVELS)), default=-1, return_dtype=pl.Int8)
             .alias("level"),
             pl.col("youngest_child").replace_strict(list(_CHILD), list(_CHILD.values()), default=-1, return_dtype=pl.Int8).alias("child"),
+            pl.col("entry_year").fill_null(years.start).cast(pl.Int16).alias("entry"),
+            pl.col("spouse_earnings").cast(pl.Float32).alias("partner"),
+            pl.sum_horizontal(seen.fill_null(False).cast(pl.UInt16) * 2**k for k, seen in enumerate(FACTS.values()))
+            .cast(pl.UInt16)
+            .alias("facts"),
         )
         .collect()
     )
@@ -185,6 +218,9 @@ def people_of(panel: pl.LazyFrame, about: dict[str, Any], every: int = 1) -> Peo
         full=full,
         level=spread("level", np.int8(-1)),
         child=spread("child", np.int8(-1)),
+        entry=frame["entry"].to_numpy()[heads],
+        partner=spread("partner", np.float32(np.nan)),
+        facts=spread("facts", np.uint16(0)),
     )
 
 

@@ -1,4 +1,5 @@
-"""What a register is compared with but not held to: bands recalled from the literature, a linear process, the SAGA paper's sample."""
+"""What a register is compared with but not held to: bands recalled from the literature, circumstances of life, a linear process,
+the SAGA paper's sample."""
 
 from __future__ import annotations
 
@@ -106,6 +107,71 @@ def recalled() -> Iterator[Target]:
             False,
             value,
         )
+
+
+def circumstances() -> Iterator[Target]:
+    """What lives consist of besides earnings, so that every mechanism has a figure that would notice its absence.
+
+    The bands are wide and from general knowledge of Swedish statistics. They were fixed before the register was measured against them,
+    but after its parameters were set and by those who knew these: they show what a mechanism does, and confirm nothing. None is enforced,
+    the one figure that was read included.
+    """
+    taxable = "labour earnings, taxable transfers and pensions"
+    pay, works, some = "log pay of a full-time full-year job", "with labour earnings above 0", "share with any"
+    scb, insurance, general = "Statistics Sweden, recalled", "Swedish Social Insurance Agency, recalled", "general knowledge"
+    rows: tuple[tuple[str, str, str, str, float, float, str], ...] = (
+        ("spouses", "labour earnings of a person and the partner, both above half a price base amount", "35-55, 2011-22",
+         "rank correlation within sex and year", 0.10, 0.30, general),
+        ("abroad", "years without a row in the register", "born 1965-88, in the register at 25 and at 34",
+         "share with such a year in between", 0.01, 0.06, scb),
+        ("foreign", "born abroad", "20-64, 2022", "share", 0.20, 0.27, scb),
+        ("foreign_pay", pay, "25-64, 2010-19", "mean, foreign-born less native", -0.16, -0.04,
+         "Swedish National Mediation Office, recalled"),
+        ("settled", "weeks at work or on paid leave from a job, out of 52", "25-54, 2015",
+         "mean, foreign-born with ten years or more in the country less native", -0.22, -0.06, scb),
+        ("late_degree", "highest education, known level only", "born 1970-82, in the register at 30 and at 40",
+         "share with a higher level at 40 than at 30", 0.04, 0.14, scb),
+        ("disability.2005", "disability pension", "50-64, 2005", some, 0.15, 0.25, insurance),
+        ("disability.2020", "disability pension", "50-64, 2020", some, 0.05, 0.12, insurance),
+        ("pensioners", "pension and no labour earnings", "60-64, 1995-2005", "share", 0.07, 0.25, general),
+        ("age_pay", "pay of a full-time full-year job", "2019", "mean at 45-54 / mean at 25-29", 1.15, 1.40, scb),
+        ("mothers", "parental benefit", "women with a child born in the year", some, 0.85, 1.0, insurance),
+        ("sickness.women", "sickness benefit", f"20-64, women {works}, 2019", some, 0.08, 0.18, insurance),
+        ("sickness.men", "sickness benefit", f"20-64, men {works}, 2019", some, 0.04, 0.11, insurance),
+        ("own_firm", "only person of the workplace, working time not stated", "20-64, workplace known, 2015", "share", 0.04, 0.12,
+         scb),
+        ("jobs", "employers in the year", f"20-64, {works}, 2015", "share with more than one", 0.12, 0.30, scb),
+        ("managers", "occupation in SSYK major group 1", "occupation known, 2015", "share at 45-54 less share at 25-34", 0.02, 0.09,
+         scb),
+        ("pay_fan", pay, "2010-19", "variance at 50-54 less variance at 30-34", 0.02, 0.08, scb),
+        ("lifetime_slope", "log real labour earnings above half a price base amount, at 45-49",
+         "men born 1965-68, in the register each year of 25-54", "slope on the log of the earnings added up over 25-54", 1.0, 1.3,
+         "Böhlmark and Lindquist (2006), recalled"),
+        ("leavers", f"{taxable}: nothing two years later", "30-54, labour earnings above half a price base amount, still there then",
+         "share", 0.003, 0.020, general),
+        ("zero_again", "labour earnings", "25-54, a year without after one with", "share without in the next year, too", 0.45, 0.75,
+         general),
+        ("zero_after_three", "labour earnings", "25-54, three years without, no disability pension in the third",
+         "share without in the next year, too", 0.75, 0.94, general),
+        ("loss_by_trade", "unemployment benefit the year after labour earnings above half a price base amount without any",
+         "25-54, 1991-93", "share, from goods production and construction / from public services", 1.8, 5.0,
+         general),
+    )  # fmt: skip
+    topic = "Circumstances (recalled)"
+    for key, concept, who, statistic, low, high, source in rows:
+        yield Target(f"circumstance.{key}", topic, concept, who, statistic, "range", source, "M", False, low=low, high=high)
+    yield Target(
+        "circumstance.level_unknown",
+        topic,
+        "highest education",
+        "20-64, end of 2019",
+        "share unknown",
+        "share",
+        "Statistics Sweden, education and circular migration, 31 December 2019",
+        "V",
+        False,
+        0.028,
+    )
 
 
 def linear() -> Iterator[Target]:

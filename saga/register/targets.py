@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from saga.register.reported import linear, paper, recalled
+from saga.register.reported import circumstances, linear, paper, recalled
 from saga.register.target import RELATIVE, Kind, Target
 
 BUST = (1991, 1992, 1993)  # years t of a change from t - 1 to t: unemployment rises by 1.4 to 3.5 points a year
@@ -23,7 +23,7 @@ GROUPS = ("all", "women", "men")
 def targets() -> tuple[Target, ...]:
     """The whole table, in the order in which it is read."""
     enforced = (_levels(), _bins(), _employment(), _zeros(), _gender(), _family(), _education(), _premia(), _growth(), _signs())
-    return tuple(target for part in (*enforced, recalled(), linear(), paper()) for target in part)
+    return tuple(target for part in (*enforced, recalled(), circumstances(), linear(), paper()) for target in part)
 
 
 # Labour earnings, taxable transfers (sickness, parental and unemployment benefit, disability pension) and pensions, nominal SEK.

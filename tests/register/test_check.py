@@ -9,7 +9,6 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from saga import schema
 from saga.cli import app
 from saga.errors import InputError, UsageError
 from saga.register import people as people_module
@@ -24,6 +23,7 @@ from saga.register.people import People, read_people
 from saga.register.report import write_report
 from saga.register.simulate import generate_register
 from saga.register.targets import targets
+from tests.register.panels import panel_of
 
 
 def sample(values, persons=None) -> Sample:
@@ -120,14 +120,7 @@ def table(register):
 
 def write_register(directory, rows: list[dict[str, object]], years=(1990, 2022)) -> None:
     """A register with the given rows; columns not named are null, benefits 0."""
-    frame = pl.DataFrame(rows)
-    zero = [pl.lit(0.0).alias(name) for name in people_module._TAXABLE if name not in frame.columns]
-    rest = [
-        pl.lit(None, column.dtype).alias(column.name)
-        for column in schema.COLUMNS
-        if column.name not in frame.columns and column.name not in people_module._TAXABLE
-    ]
-    frame = frame.with_columns(*zero, *rest).cast(schema.polars_schema()).select(schema.NAMES).sort("person_id", "year")
+    frame = panel_of(rows)
     for (born,), part in frame.group_by(["birth_year"]):
         path = directory / "panel" / f"birth_year={born}" / "part-0.parquet"
         path.parent.mkdir(parents=True)
@@ -244,8 +237,11 @@ def linear_people(rho: float, shock: float, effect: float, n: int = 6_000) -> Pe
     earnings = (np.exp(logs) * prices).astype(np.float32)
     born = (1965 - np.arange(n) % 3).astype(np.int16)
     female = np.arange(n) % 2 == 0
-    zero = np.zeros(shape, np.int8)
-    return People({"seed": 1}, years, born, female, ~female, ~nothing, earnings, earnings, np.ones(shape, np.float16), nothing, zero, zero)
+    zero, none = np.zeros(shape, np.int8), np.zeros(shape, np.uint16)
+    partner, work = np.full(shape, np.nan, np.float32), np.ones(shape, np.float16)
+    return People(
+        {"seed": 1}, years, born, female, ~female, ~nothing, earnings, earnings, work, nothing, zero, zero, born + 16, partner, none
+    )
 
 
 def test_the_linear_process_is_recovered_and_its_twin_is_like_it():
