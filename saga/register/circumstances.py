@@ -16,8 +16,11 @@ from saga.register.economy import CPI
 from saga.register.estimates import Estimate, Sample, smooth
 from saga.register.levels import Measured, lifetimes, pay, pooled
 from saga.register.people import FLOOR, Bools, People
+from saga.register.targets import BOOM, BUST
 
 SETTLED = 10  # years in the country
+GOODS = range(5, 44)  # divisions of SNI 2007: mining, manufacturing, energy and construction
+PUBLIC = range(84, 89)  # public administration, education, health and social care
 LATER = 2  # years after which those who left work are looked for
 
 
@@ -98,6 +101,12 @@ def _schooling(people: People) -> Measured:
             before, after = (people.level[:, people.column(born + age)] for age in (30, 40))
             cells.append((after > before, (people.born == born) & (before >= 0) & (after >= 0)))
         yield "circumstance.late_degree", _share(people, cells)
+    cells = []
+    for born in range(max(1975, people.years.start - 25), min(1987, people.years.stop - 36) + 1):
+        before, after = (people.level[:, people.column(born + age)] for age in (25, 35))
+        cells.append((after > 0, (people.born == born) & (before == 0) & (after >= 0)))
+    if cells:
+        yield "circumstance.second_chance", _share(people, cells)
     if 2019 in people.years:
         yield "circumstance.level_unknown", _share(people, [(people.level[:, people.column(2019)] < 0, people.aged(2019, 20, 64))])
 
@@ -122,6 +131,14 @@ def _absences(people: People) -> Measured:
 
 
 def _jobs(people: People) -> Measured:
+    years = range(2010, 2020)
+    if _covered(people, (years.start - 1, *years)):
+        cells = []
+        for year in years:
+            now, before = (people.industry[:, people.column(year - k)] for k in (0, 1))
+            both = people.aged(year - 1, 25, 54) & _attached(people, year - 1) & _attached(people, year) & (now >= 0) & (before >= 0)
+            cells.append((now != before, both))
+        yield "circumstance.industry_change", _share(people, cells)
     if 2015 not in people.years:
         return
     adult = people.aged(2015, 20, 64)
@@ -186,17 +203,20 @@ def _without(people: People) -> Measured:
 
 
 def _losses(people: People) -> Measured:
-    """Job loss in the crisis of the 1990s by industry."""
-    years = range(1991, 1994)
-    if not _covered(people, (1990, *years)):
+    """Job loss in the crisis of the 1990s by industry, and how much higher it was than in upturns."""
+    years = {year for period in (BUST, BOOM) for end in period for year in (end - 1, end)}
+    if not _covered(people, years):
         return
 
-    def risk(trade: str) -> Estimate:
+    def risk(divisions: range, years: Iterable[int]) -> Estimate:
         cells = []
         for year in years:
-            worked = _attached(people, year - 1) & ~people.has("unemployment", year - 1) & people.has(trade, year - 1)
+            worked = _attached(people, year - 1) & ~people.has("unemployment", year - 1)
+            worked &= np.isin(people.industry[:, people.column(year - 1)], divisions)
             there = people.present[:, people.column(year)]
             cells.append((people.has("unemployment", year), worked & there & people.aged(year - 1, 25, 54)))
         return _share(people, cells)
 
-    yield "circumstance.loss_by_trade", smooth(lambda v: float(v[0] / v[1]), risk("goods"), risk("public"))
+    bust, boom = ([risk(divisions, years) for divisions in (GOODS, PUBLIC)] for years in (BUST, BOOM))
+    yield "circumstance.loss_by_trade", bust[0] / bust[1]
+    yield "circumstance.loss_cycle", smooth(lambda v: float(np.log(v[0] * v[3] / (v[1] * v[2]))), *bust, *boom)

@@ -33,7 +33,6 @@ _COLUMNS = (
     "year", "birth_year", "entry_year", "sex", "birth_region", *_TAXABLE, "employment_rate", "full_time", "education_level",
     "youngest_child", "spouse_earnings", "employers", "employer_size", "occupation", "industry",
 )  # fmt: skip
-_DIVISION = pl.col("industry").cast(pl.Int16)
 # Facts of a year that are there or not; in memory a bit each. Who runs a firm of his or her own is its only person and neither full nor
 # part time, although the weeks at work are known.
 FACTS: dict[str, pl.Expr] = {
@@ -47,8 +46,6 @@ FACTS: dict[str, pl.Expr] = {
     "own": (pl.col("employer_size") == 1) & pl.col("full_time").is_null() & (pl.col("employment_rate") > 0),
     "occupation": pl.col("occupation").is_not_null(),
     "manager": pl.col("occupation").str.starts_with("1"),
-    "goods": _DIVISION.is_between(5, 43),  # SNI 2007 divisions: mining, manufacturing, energy and construction
-    "public": _DIVISION.is_between(84, 88),  # public administration, education, health and social care
 }
 
 Bools = NDArray[np.bool_]
@@ -63,7 +60,8 @@ class People:
     `earnings` labour earnings; `taxable` with taxable transfers and pensions; `employed` the share of the year in employment, paid leave
     counted; `full` a full-time full-year job without paid leave; `level` education (-1 unknown); `child` age group of the youngest child at
     home (0 none, 1 born this year ... 4, -1 unknown); `present` on 31 December; `entry` the first year in the country or the panel;
-    `partner` the partner's labour earnings; `facts` bits in the order of `FACTS` (see `has`).
+    `partner` the partner's labour earnings; `industry` the division of SNI 2007 (-1 unknown); `facts` bits in the order of `FACTS` (see
+    `has`).
     """
 
     about: dict[str, Any]
@@ -80,6 +78,7 @@ class People:
     child: NDArray[np.int8]
     entry: NDArray[np.int16]
     partner: Singles
+    industry: NDArray[np.int8]
     facts: NDArray[np.uint16]
 
     def __len__(self) -> int:
@@ -147,7 +146,7 @@ def about(directory: Path) -> dict[str, Any]:
 
 
 def read_people(directory: Path) -> People:
-    """The register at `directory` (20 bytes a person and year in memory), every k-th person where there are more than `MOST`.
+    """The register at `directory` (21 bytes a person and year in memory), every k-th person where there are more than `MOST`.
 
     Raises InputError where there is no register of the process `full`.
     """
@@ -186,6 +185,7 @@ def people_of(panel: pl.LazyFrame, about: dict[str, Any], every: int = 1) -> Peo
             pl.col("youngest_child").replace_strict(list(_CHILD), list(_CHILD.values()), default=-1, return_dtype=pl.Int8).alias("child"),
             pl.col("entry_year").fill_null(years.start).cast(pl.Int16).alias("entry"),
             pl.col("spouse_earnings").cast(pl.Float32).alias("partner"),
+            pl.col("industry").cast(pl.Int8).fill_null(-1).alias("division"),
             pl.sum_horizontal(seen.fill_null(False).cast(pl.UInt16) * 2**k for k, seen in enumerate(FACTS.values()))
             .cast(pl.UInt16)
             .alias("facts"),
@@ -220,6 +220,7 @@ def people_of(panel: pl.LazyFrame, about: dict[str, Any], every: int = 1) -> Peo
         child=spread("child", np.int8(-1)),
         entry=frame["entry"].to_numpy()[heads],
         partner=spread("partner", np.float32(np.nan)),
+        industry=spread("division", np.int8(-1)),
         facts=spread("facts", np.uint16(0)),
     )
 

@@ -131,6 +131,8 @@ def circumstances() -> Iterator[Target]:
          "mean, foreign-born with ten years or more in the country less native", -0.22, -0.06, scb),
         ("late_degree", "highest education, known level only", "born 1970-82, in the register at 30 and at 40",
          "share with a higher level at 40 than at 30", 0.04, 0.14, scb),
+        ("second_chance", "highest education", "born 1975-87, compulsory education at 25, level known at 35", "share with more at 35",
+         0.08, 0.30, scb),
         ("disability.2005", "disability pension", "50-64, 2005", some, 0.15, 0.25, insurance),
         ("disability.2020", "disability pension", "50-64, 2020", some, 0.05, 0.12, insurance),
         ("pensioners", "pension and no labour earnings", "60-64, 1995-2005", "share", 0.07, 0.25, general),
@@ -141,6 +143,9 @@ def circumstances() -> Iterator[Target]:
         ("own_firm", "only person of the workplace, working time not stated", "20-64, workplace known, 2015", "share", 0.04, 0.12,
          scb),
         ("jobs", "employers in the year", f"20-64, {works}, 2015", "share with more than one", 0.12, 0.30, scb),
+        ("industry_change", "industry, 2 digits of SNI 2007",
+         "25-54 the year before, labour earnings above half a price base amount in both years, 2010-19",
+         "share with another than the year before", 0.05, 0.13, scb),
         ("managers", "occupation in SSYK major group 1", "occupation known, 2015", "share at 45-54 less share at 25-34", 0.02, 0.09,
          scb),
         ("pay_fan", pay, "2010-19", "variance at 50-54 less variance at 30-34", 0.02, 0.08, scb),
@@ -160,6 +165,17 @@ def circumstances() -> Iterator[Target]:
     topic = "Circumstances (recalled)"
     for key, concept, who, statistic, low, high, source in rows:
         yield Target(f"circumstance.{key}", topic, concept, who, statistic, "range", source, "M", False, low=low, high=high)
+    yield Target(
+        "circumstance.loss_cycle",
+        topic,
+        "unemployment benefit the year after labour earnings above half a price base amount without any",
+        "25-54, 1991-93 and upturns",
+        "log of the share in downturn / upturn, goods production and construction less public services",
+        "above",
+        general,
+        "M",
+        False,
+    )
     yield Target(
         "circumstance.level_unknown",
         topic,

@@ -240,7 +240,7 @@ def linear_people(rho: float, shock: float, effect: float, n: int = 6_000) -> Pe
     zero, none = np.zeros(shape, np.int8), np.zeros(shape, np.uint16)
     partner, work = np.full(shape, np.nan, np.float32), np.ones(shape, np.float16)
     return People(
-        {"seed": 1}, years, born, female, ~female, ~nothing, earnings, earnings, work, nothing, zero, zero, born + 16, partner, none
+        {"seed": 1}, years, born, female, ~female, ~nothing, earnings, earnings, work, nothing, zero, zero, born + 16, partner, zero, none
     )
 
 

@@ -50,8 +50,6 @@ def test_facts_are_read_from_their_columns_and_from_no_other():
         "own": {"employer_size": 1.0, "employment_rate": 0.5},
         "occupation": {"occupation": "214"},
         "manager": {"occupation": "121"},
-        "goods": {"industry": "41"},
-        "public": {"industry": "86"},
         "none": {"employers": 1.0, "industry": "47", "employment_rate": 1.0, "full_time": 1.0},
     }
     names = sorted(rows)
@@ -106,9 +104,13 @@ def test_degrees_after_thirty_and_unknown_levels():
         life("rose", 1975, range(2000, 2023), education_level=lambda y: "short_tertiary" if y > 2010 else "upper_secondary"),
         life("early", 1975, range(2000, 2023), education_level=lambda y: "short_tertiary" if y > 2003 else "upper_secondary"),
         life("unknown", 1975, range(2000, 2023)),
+        life("school", 1980, range(2000, 2016), education_level=lambda y: "compulsory" if y < 2010 else "upper_secondary"),
+        life("never", 1980, range(2000, 2016), education_level="compulsory"),
+        life("gone", 1980, range(2000, 2015), education_level="compulsory"),
     ]
     found = measured(*lives, years=(2000, 2022))
     assert found["late_degree"] == pytest.approx(1 / 3)
+    assert found["second_chance"] == pytest.approx(1 / 2)
     assert found["level_unknown"] == pytest.approx(1 / 4)
 
 
@@ -195,11 +197,25 @@ def test_years_without_earnings():
     assert found["zero_after_three"] == pytest.approx(1 / 2)
 
 
-def test_job_loss_by_trade_counts_those_who_worked_without_benefit_before():
-    def worker(name: str, industry: str, *, lost: bool, before: bool = False) -> list[dict[str, object]]:
-        cells = {"earnings": ENOUGH, "industry": industry}
-        return life(name, 1960, [1992, 1993], unemployment_benefit=lambda y: float(lost if y == 1993 else before), **cells)
+def test_a_change_of_industry_is_between_two_known_ones_at_work():
+    def worker(name: str, *industries: str | None, **cells) -> list[dict[str, object]]:
+        cells = {"earnings": ENOUGH, **cells}
+        return life(name, 1970, range(2009, 2020), industry=lambda y: industries[min(y - 2009, len(industries) - 1)], **cells)
 
-    lives = [worker(f"g{k}", "29", lost=k < 2) for k in range(4)] + [worker(f"p{k}", "85", lost=k < 1) for k in range(8)]
-    lives += [worker("again", "85", lost=True, before=True), worker("shop", "47", lost=True)]
-    assert measured(life("other", 1930, [1990, 2022 - 30]), *lives, years=(1990, 1993))["loss_by_trade"] == pytest.approx(4.0)
+    lives = [worker("stays", "41"), worker("moves", "41", "47"), worker("lost", "41", None, "47"), worker("idle", "41", "47", earnings=0.0)]
+    assert measured(*lives, years=(2009, 2019))["industry_change"] == pytest.approx(1 / (10 + 10 + 8))
+
+
+def test_job_loss_by_trade_counts_those_who_worked_without_benefit_before():
+    """In the downturn half of those in goods production and an eighth of those in public services, in the upturn a quarter of each."""
+
+    def worker(name: str, industry: str, year: int, *, lost: bool, before: bool = False) -> list[dict[str, object]]:
+        cells = {"earnings": ENOUGH, "industry": industry}
+        return life(name, 1965, [year - 1, year], unemployment_benefit=lambda y: float(lost if y == year else before), **cells)
+
+    lives = [worker(f"g{k}", "29", 1993, lost=k < 2) for k in range(4)] + [worker(f"p{k}", "85", 1993, lost=k < 1) for k in range(8)]
+    lives += [worker("again", "85", 1993, lost=True, before=True), worker("shop", "47", 1993, lost=True)]
+    lives += [worker(f"{code}{k}", code, 1999, lost=k < 1) for k in range(4) for code in ("29", "85")]
+    found = measured(*lives, years=(1990, 2007))
+    assert found["loss_by_trade"] == pytest.approx(4.0)
+    assert found["loss_cycle"] == pytest.approx(np.log(4.0))
