@@ -45,8 +45,8 @@ bundle: setup
 	$(BIN)/saga register generate --persons $(PERSONS) --seed $(SEED) --out $(BUILD)/register
 	$(BIN)/saga train --panel $(BUILD)/register --out $(BUILD)/small --config small --seed $(SEED)
 	$(BIN)/saga calibrate $(BUILD)/small --panel $(BUILD)/register
+	$(BIN)/saga report $(BUILD)/small --panel $(BUILD)/register --store --persons 3000 --out $(BUILD)/report.html
 	$(BIN)/saga evaluate $(BUILD)/small --panel $(BUILD)/register --out $(BUILD)/evaluation
-	$(BIN)/saga report $(BUILD)/small --panel $(BUILD)/register --store --out $(BUILD)/report.html
 	$(BIN)/saga bundle verify $(BUILD)/small
 	rm -rf bundles/small && mv $(BUILD)/small bundles/small
 
