@@ -11,6 +11,10 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 
 import polars as pl
@@ -24,9 +28,18 @@ SHOWN = 8  # targets named in a cell; the rest are counted
 
 
 def main(persons: int, workers: int, seed: int, only: list[str], out: Path | None) -> None:
-    """Prints the table, and writes it to `out`."""
-    whole = measure(persons, workers, seed)
+    """Prints the table, and writes it to `out` line by line."""
     chosen = only or list(MECHANISMS)
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:  # polars' threads do not survive a fork
+        worlds = pool.map(partial(measure, persons, seed), [None, *chosen])
+        whole = next(worlds)
+        table(persons, seed, only, out, whole, zip(chosen, worlds, strict=True))
+
+
+def table(
+    persons: int, seed: int, only: list[str], out: Path | None, whole: pl.DataFrame, worlds: Iterable[tuple[str, pl.DataFrame]]
+) -> None:
+    """The page, one line a mechanism as its world comes in."""
     lines = [
         "# What each mechanism of the register is needed for",
         "",
@@ -39,20 +52,19 @@ def main(persons: int, workers: int, seed: int, only: list[str], out: Path | Non
         "",
         *(f"| {' | '.join(cells)} |" for cells in (HEAD, ("---",) * len(HEAD))),
     ]
-    for done, name in enumerate(chosen, start=1):
-        print(f"{done}/{len(chosen)} {name}", file=sys.stderr)
-        lines.append(f"| {' | '.join((f'`{name}`', *compare(whole, measure(persons, workers, seed, name))))} |")
-    text = "\n".join(lines) + "\n"
-    print(text)
-    if out is not None:
-        out.write_text(text, encoding="utf-8")
+    for name, less in worlds:
+        print(name, file=sys.stderr)
+        lines.append(f"| {' | '.join((f'`{name}`', *compare(whole, less)))} |")
+        if out is not None:
+            out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    print("\n".join(lines))
 
 
-def measure(persons: int, workers: int, seed: int, *without: str) -> pl.DataFrame:
-    """The table of targets of a register without the given mechanisms."""
+def measure(persons: int, seed: int, without: str | None) -> pl.DataFrame:
+    """The table of targets of a register without the given mechanism."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "register"
-        generate_register(folder, persons=persons, seed=seed, workers=workers, without=without)
+        generate_register(folder, persons=persons, seed=seed, without=[without] if without else [])
         return check_register(folder)
 
 
