@@ -1,4 +1,4 @@
-"""The figures in the docs are what the committed metrics say."""
+"""The figures in the docs are what the committed metrics and the code say."""
 
 from __future__ import annotations
 
@@ -12,3 +12,8 @@ ROOT = Path(__file__).resolve().parents[1]
 def test_results_and_readme_are_what_the_metrics_give() -> None:
     done = subprocess.run([sys.executable, ROOT / "docs/results/write.py", "--check"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr or "run: python docs/results/write.py"
+
+
+def test_the_page_of_parameters_is_what_the_code_says() -> None:
+    done = subprocess.run([sys.executable, ROOT / "docs/parameters/write.py", "--check"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr or "run: python docs/parameters/write.py"
