@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +21,10 @@ from api.server import _listen
 from api.settings import Settings
 from saga.ingest import read_panel
 from saga.panel import Panel
+
+# Started in the background of a shell, this process ignores Ctrl-C, and so would the commands whose interruption is tested.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
