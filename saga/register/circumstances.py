@@ -21,12 +21,13 @@ from saga.register.targets import BOOM, BUST
 SETTLED = 10  # years in the country
 GOODS = range(5, 44)  # divisions of SNI 2007: mining, manufacturing, energy and construction
 PUBLIC = range(84, 89)  # public administration, education, health and social care
+SCARRED = 5  # years over which pay is compared around a loss of work
 LATER = 2  # years after which those who left work are looked for
 
 
 def circumstances(people: People) -> Measured:
     """All of them."""
-    for measure in (_spouses, _abroad, _origin, _schooling, _out_of_work, _absences, _jobs, _growth, _leavers, _without, _losses):
+    for measure in (_spouses, _abroad, _origin, _schooling, _out_of_work, _absences, _jobs, _growth, _leavers, _without, _scar, _losses):
         yield from measure(people)
 
 
@@ -200,6 +201,23 @@ def _without(people: People) -> Measured:
             now = _earned(people, year)
             cells.append((now == 0, people.aged(year, 25, 54) & np.isfinite(now) & chosen(year)))
         yield f"circumstance.{key}", _share(people, cells)
+
+
+def _scar(people: People) -> Measured:
+    """What a spell of unemployment costs in pay where full-time work is found again."""
+    changes: dict[bool, list[tuple[NDArray[np.floating], Bools]]] = {True: [], False: []}
+    for year in people.years[:-SCARRED]:
+        start, end = people.column(year), people.column(year + SCARRED)
+        change = people.logs[:, end] - people.logs[:, start]
+        both = people.aged(year, 30, 54) & people.full[:, start] & people.full[:, end] & ~people.has("unemployment", year)
+        hit = people.has("unemployment", year + 1)
+        for lost in changes:
+            # Relative to all of the year, so that growth is not mistaken for the timing of job loss.
+            known = both & np.isfinite(change)
+            usual = change[known].mean(dtype=np.float64) if known.any() else 0.0
+            changes[lost].append((change - usual, known & (hit == lost)))
+    if changes[True]:
+        yield "circumstance.scar", pooled(people, changes[True]).mean() - pooled(people, changes[False]).mean()
 
 
 def _losses(people: People) -> Measured:

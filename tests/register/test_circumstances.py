@@ -206,6 +206,21 @@ def test_a_change_of_industry_is_between_two_known_ones_at_work():
     assert measured(*lives, years=(2009, 2019))["industry_change"] == pytest.approx(1 / (10 + 10 + 8))
 
 
+def test_a_scar_is_what_pay_loses_against_that_of_others():
+    """Everybody's pay doubles in real terms, but that of the two who drew benefit in between: it falls by a tenth behind."""
+    full = {"employment_rate": 1.0, "full_time": 1.0}
+
+    def worker(name: str, end: float, **cells) -> list[dict[str, object]]:
+        return life(name, 1965, [2000, 2001, 2005], earnings=lambda y: CPI[y] * (end if y == 2005 else 3e5), **{**full, **cells})
+
+    def benefit(year):
+        return float(year == 2001)
+
+    lives = [worker(f"kept{k}", 6e5) for k in range(5)] + [worker(f"lost{k}", 5.4e5, unemployment_benefit=benefit) for k in range(2)]
+    others = [worker("part", 1e5, full_time=0.0, unemployment_benefit=benefit), worker("before", 1e5, unemployment_benefit=1.0)]
+    assert measured(*lives, *others, years=(2000, 2005))["scar"] == pytest.approx(np.log(0.9), abs=1e-5)  # in single precision
+
+
 def test_job_loss_by_trade_counts_those_who_worked_without_benefit_before():
     """In the downturn half of those in goods production and an eighth of those in public services, in the upturn a quarter of each."""
 
