@@ -79,7 +79,7 @@ class Adaptive:
             fix = "Calibrate the bundle with `saga calibrate`, or do not record"
             raise UsageError("Nothing is promised", [Problem("record-uncalibrated", "The bundle gives no intervals", fix, "record")])
         tables, recorded = [], Recorded()
-        for block in adapted.forecaster.blocks(panel, to_horizon=max(levels["horizons"]), **run):
+        for block in adapted.forecaster.blocks(panel, to_horizon=max(*levels["horizons"], levels["bands"] or 1), **run):
             tables.append(adapted.forecaster.table(block, **levels))
             made = promises(block, split, adapted.forecaster.calibrator, levels["horizons"])
             recorded += self.store.record(self._split.bundle.digest, made)

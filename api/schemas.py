@@ -136,6 +136,9 @@ class ForecastOptions(Options):
     )
     coverage: Levels = Field(list(options.COVERAGE), min_length=1, max_length=20, description="Coverages of the intervals")
     quantiles: Levels = Field(list(options.QUANTILES), min_length=1, max_length=99, description="Levels of the quantiles")
+    bands: Annotated[Whole, Field(ge=1, le=options.MAX_HORIZON)] | None = Field(
+        None, description="K: also sets that hold the outcomes of the next K years together"
+    )
     record: Flag = Field(False, description="Enter what is promised in the ledger, to be judged when outcomes come in")
 
 
@@ -273,6 +276,9 @@ class Horizon(BaseModel):
     p_zero: float | None
     quantiles: dict[str, Money]
     intervals: list[Interval]
+    bands: list[Interval] | None = Field(
+        None, description="Where `bands` = K was asked: sets that hold the outcomes of years 1 to K together; null in later years"
+    )
 
 
 class PersonForecast(BaseModel):

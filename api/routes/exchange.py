@@ -62,12 +62,13 @@ def quantiles(row: Mapping[str, Any], levels: Sequence[float]) -> dict[str, Any]
     return {f"{level:g}": row[f"q{level_name(level)}"] for level in levels}
 
 
-def interval(row: Mapping[str, Any], level: float, reason: Callable[..., str]) -> dict[str, Any]:
-    """The interval columns of a row at one coverage; `reason` explains its guarantee."""
+def interval(row: Mapping[str, Any], level: float, reason: Callable[..., str], kind: str = "") -> dict[str, Any]:
+    """The interval columns of a row at one coverage, of another `kind` where its prefix is given ("band_"); `reason` explains its
+    guarantee."""
     name = level_name(level)
-    guarantee = row[f"guarantee_{name}"]
-    ends = {"coverage": level, "lower": row[f"lower_{name}"], "upper": row[f"upper_{name}"]}
+    guarantee = row[f"guarantee_{kind}{name}"]
+    ends = {"coverage": level, "lower": row[f"{kind}lower_{name}"], "upper": row[f"{kind}upper_{name}"]}
     # A lifetime's table has no such column: a sum of years is not published as {0} and an interval.
-    has_zero = f"includes_zero_{name}"
+    has_zero = f"{kind}includes_zero_{name}"
     zero = {"includes_zero": row[has_zero] if guarantee != "none" else None} if has_zero in row else {}
-    return {**ends, **zero, "guarantee": guarantee, "reason": reason(guarantee, *([row["cell"]] if "cell" in row else []))}
+    return {**ends, **zero, "guarantee": guarantee, "reason": reason(guarantee, *([row["cell"]] if "cell" in row and not kind else []))}

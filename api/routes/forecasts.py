@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -34,12 +34,14 @@ async def forecasts(request: Request, service: Served) -> Response:
     A Parquet or Arrow body holds the columns of a panel, and the options are query parameters then (`horizons=1,5,10`). `Accept` chooses
     the format of the answer; a table is one row a person and horizon, sorted by person.
 
-    Where the service keeps a ledger, thresholds follow the outcomes it was told, and `record` enters what is promised here.
+    With `bands` = K each of the first K years (those of `horizons`) also has sets that hold the outcomes of all K years together, or of
+    those until age 64. Where the service keeps a ledger, thresholds of single years follow the outcomes it was told, and `record` enters
+    what is promised here.
     """
     chosen, people = await receive(request, service, ForecastRequest, ForecastOptions, canonical=_levels)
     levels, forecaster = _levels(chosen), service.forecaster
     run: dict[str, Any] = {"paths": chosen.paths, "seed": chosen.seed, "scenario": chosen.scenario_source()}
-    persons, years = len(people.person_ids), levels["horizons"][-1]
+    persons, years = len(people.person_ids), max(levels["horizons"][-1], chosen.bands or 1)
     limits.check_work(persons, chosen.paths, years, service.settings.max_work)
     provenance = forecaster.provenance(**run) | people.account()
     adaptive = service.adaptive
@@ -64,13 +66,16 @@ def _levels(chosen: ForecastOptions) -> dict[str, Any]:
         "horizons": options.check_horizons(chosen.horizons),
         "coverage": options.check_coverage(chosen.coverage),
         "quantiles": options.check_quantiles(chosen.quantiles),
+        "bands": chosen.bands,
     }
 
 
-def _nested(table: pl.DataFrame, people: People, levels: Mapping[str, Sequence[Any]], explain: Callable[..., str]) -> list[dict[str, Any]]:
+def _nested(table: pl.DataFrame, people: People, levels: Mapping[str, Any], explain: Callable[..., str]) -> list[dict[str, Any]]:
     """The forecast table by person, in the order of the request. Who turns 65 before the first horizon has an origin but no horizon."""
     horizons: dict[str, list[dict[str, Any]]] = {person: [] for person in people.person_ids}
+    years = levels["bands"]
     for row in table.iter_rows(named=True):
+        together = [interval(row, level, reason, "band_") for level in levels["coverage"]] if row["horizon"] <= (years or 0) else None
         horizons[row["person_id"]].append(
             {
                 "h": row["horizon"],
@@ -79,6 +84,7 @@ def _nested(table: pl.DataFrame, people: People, levels: Mapping[str, Sequence[A
                 "p_zero": row["p_zero"],
                 "quantiles": quantiles(row, levels["quantiles"]),
                 "intervals": [interval(row, level, explain) for level in levels["coverage"]],
+                **({} if years is None else {"bands": together}),
             }
         )
     origin = dict(people.panel.frame.group_by("person_id").agg(pl.col("year").max()).iter_rows())

@@ -103,6 +103,49 @@ def test_intervals_are_nested_quantiles_ordered_and_every_promise_explained(serv
     assert any(i["guarantee"] == "assumption" for h in forecast["horizons"] for i in h["intervals"]), "the bundle is calibrated"
 
 
+def test_bands_are_those_of_the_library_and_hold_more_than_the_sets_of_single_years(
+    service: Running, library: Forecaster, person: Person
+) -> None:
+    persons = people(person)
+    asked = {"horizons": [1, 2, 7], "coverage": [0.5], "paths": 50}
+    answer = service.forecast({"persons": persons, **asked, "bands": 5})
+    assert answer.status_code == 200, answer.text
+    body = ForecastResponse.model_validate_json(answer.content)
+    table = library.forecast(read_panel(rows(persons)), horizons=[1, 2, 7], coverage=[0.5], paths=50, bands=5)
+    found = 0
+    for forecast in body.forecasts:
+        own = table.filter(person_id=forecast.person_id)
+        for horizon, row in zip(forecast.horizons, own.iter_rows(named=True), strict=True):
+            if horizon.h > 5:
+                assert horizon.bands is None
+                continue
+            assert horizon.bands is not None
+            (band,) = horizon.bands
+            assert (band.lower, band.upper, band.guarantee) == (row["band_lower_50"], row["band_upper_50"], row["guarantee_band_50"])
+            if band.guarantee != "none":
+                assert band.includes_zero == row["band_includes_zero_50"]
+                found += 1
+            assert "quintile" not in band.reason, "bands rest on everybody"
+    assert found >= 3
+    buffer = io.BytesIO()
+    rows(persons).write_parquet(buffer)
+    headers = {"Content-Type": PARQUET, "Accept": PARQUET}
+    query = "horizons=1,2,7&coverage=0.5&paths=50&bands=5"
+    answer = service.client.post(f"/v1/forecasts?{query}", content=buffer.getvalue(), headers=headers)
+    assert pl.read_parquet(io.BytesIO(answer.content)).equals(table)
+
+
+def test_bands_cost_the_years_they_reach_and_have_a_limit(service: Running, person: Person) -> None:
+    plain = service.forecast({"persons": [person()], "horizons": [1], "paths": 20}).json()
+    assert "bands" not in plain["forecasts"][0]["horizons"][0]
+    for wrong in (0, 31, "5"):
+        answer = service.forecast({"persons": [person()], "paths": 20, "bands": wrong})
+        assert (answer.status_code, answer.json()["problems"][0]["column"]) == (422, "bands")
+    work = service.settings.max_work // 30 + 1
+    few = {"persons": [person(f"P{i}") for i in range(-(-work // 10_000))], "horizons": [1], "paths": 10_000}
+    assert service.forecast({**few, "bands": 30}).json()["problems"][0]["rule"] == "max-work"
+
+
 def test_provenance_names_bundle_calibration_seed_scenario_and_money(service: Running, library: Forecaster, person: Person) -> None:
     persons = people(person)[:1]
     persons[0]["history"].insert(0, {"year": 1990, "earnings": 1.0})  # aged 6
