@@ -1,0 +1,132 @@
+"""A model trained on textbook registers beside the forecaster that knows the process. Exit 1 where a promise is missed.
+
+    python benchmarks/known_truth.py --out build/known-truth [--process gaussian gkos] [--config small] [--steps N] [--persons 100000]
+        [--judged 2000] [--paths 500] [--seed 1] [--macro none] [--report FILE]
+
+Registers, bundles and scores stay under --out: the same command goes on where it stopped, and another --config or --steps uses the same
+registers and the same scores of the exact forecaster. `--bundle DIR` judges a bundle that is there already, trained on --out's register.
+The economy plays no part in these processes; by default the model is told so (`--macro none`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+
+from evaluation.known_truth import HISTORIES, Forecasts, ModelForecasts, as_markdown, compare, long_lived, people, score
+from saga.commit import commit
+from saga.forecaster import Forecaster
+from saga.ingest import read_panel
+from saga.register.exact import exact_forecaster
+from saga.register.simulate import generate_register
+from training.config import TrainConfig, load_config
+from training.fit import train
+
+
+def main() -> int:
+    """Trains, scores and prints a table a process."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("build/known-truth"))
+    parser.add_argument("--process", nargs="+", default=["gaussian", "gkos"])
+    parser.add_argument("--config", default="small")
+    parser.add_argument("--steps", type=int)
+    parser.add_argument("--persons", type=int, default=100_000)
+    parser.add_argument("--judged", type=int, default=2_000, help="persons judged, a length of record")
+    parser.add_argument("--paths", type=int, default=500)
+    parser.add_argument("--particles", type=int, default=250)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--macro", choices=["none", "sweden"], default="none")
+    parser.add_argument("--bundle", type=Path)
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--report", type=Path)
+    args = parser.parse_args()
+    if args.bundle and len(args.process) > 1:
+        parser.error("--bundle knows one process: name it with --process")
+    command = shlex.join(["python", "benchmarks/known_truth.py", *sys.argv[1:]])
+    lines = ["# Against known truth", "", f"`{command}`", "", f"Commit {_commit()}.", ""]
+    held = True
+    for name in args.process:
+        for title, table in judged(name, args):
+            held &= bool(table["held"].all())
+            lines += [f"## {title}", "", as_markdown(table), ""]
+            print("\n".join(lines[-4:]), flush=True)
+    if args.report:
+        args.report.write_text("\n".join(lines), encoding="utf-8")
+    return 0 if held else 1
+
+
+def judged(name: str, args: argparse.Namespace) -> list[tuple[str, pl.DataFrame]]:
+    """Tables of one process: the raw model, and the calibrated one where the bundle has a calibration."""
+    folder = args.out / f"{name}-{args.persons}-{args.seed}"
+    register = folder / "register"
+    process = long_lived(name)
+    if not register.exists():
+        generate_register(register, persons=args.persons, seed=args.seed, process=process, workers=args.workers)
+    macro = None if args.macro == "none" else args.macro
+    forecaster = Forecaster.load(args.bundle or trained(folder, register, macro, args), workers=args.workers)
+    bundle = forecaster.bundle
+    contestants: dict[str, Forecasts] = {"exact": exact_forecaster(register, particles=args.particles), "raw": ModelForecasts(forecaster)}
+    if bundle.calibration is not None:
+        contestants["calibrated"] = ModelForecasts(forecaster, calibrated=True)
+    names = {"exact": f"exact-{args.particles}", "raw": f"raw-{bundle.digest[:12]}", "calibrated": f"calibrated-{bundle.digest[:12]}"}
+    tables: dict[str, list[pl.DataFrame]] = {kind: [] for kind in contestants if kind != "exact"}
+    for years in HISTORIES:
+        who = people(process, args.judged, years, seed=args.seed, macro=macro)
+        found = {}
+        for kind, forecasts in contestants.items():
+            file = folder / "scores" / f"{names[kind]}-{years}-{args.judged}-{args.paths}.parquet"
+            found[kind] = kept(file, lambda f=forecasts, w=who: score(f, w, paths=args.paths, seed=args.seed))  # type: ignore[misc]
+        for kind, rows in tables.items():
+            rows.append(compare(found[kind], found["exact"], args.paths).with_columns(pl.lit(years).alias("history")))
+    trained_on = f"{bundle.parameters:,} parameters, {bundle.metrics['training']['steps']:,} steps, {args.persons:,} persons"
+    return [(f"{name}, {kind} ({trained_on})", pl.concat(rows)) for kind, rows in tables.items()]
+
+
+def trained(folder: Path, register: Path, macro: str | None, args: argparse.Namespace) -> Path:
+    """The bundle of these settings, trained where it is not there, its training gone on with where it was stopped."""
+    settings = load_config(args.config)
+    if args.steps:
+        settings = shortened(settings, args.steps)
+    out = Path(folder / f"{settings.name}-{settings.max_steps}-{args.macro}")
+    if not (out / "manifest.json").exists():
+        panel = read_panel(register)
+        panel = replace(panel, meta=replace(panel.meta, macro=macro))
+        begun = (out.with_name(out.name + ".run") / "last.ckpt").is_file()
+        train(panel, out, config=settings, seed=args.seed, resume=begun, progress=sys.stderr.isatty())
+    return out
+
+
+def shortened(settings: TrainConfig, steps: int) -> TrainConfig:
+    """The same configuration with another budget: warm-up and validations in proportion."""
+    share = steps / settings.max_steps
+    return replace(
+        settings,
+        max_steps=steps,
+        warmup_steps=round(settings.warmup_steps * min(1.0, share)),
+        validate_every=max(1, min(steps, round(settings.validate_every * min(1.0, share)))),
+    )
+
+
+def kept(file: Path, make: Callable[[], pl.DataFrame]) -> pl.DataFrame:
+    """The table in `file`, made where it is not there."""
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        made = make()
+        commit(file, made.write_parquet)
+    return pl.read_parquet(file)
+
+
+def _commit() -> str:
+    found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    return found.stdout.strip() or "unknown"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
