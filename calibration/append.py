@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from calibration.online import AdaptiveState, adapt
+from calibration.issue import NOTHING_LEARNT, Adapted
+from calibration.online import AdaptiveState
 from calibration.promises import promises
 from calibration.store import Receipt, Recorded, Store
 from saga.errors import InputError, Problem, UsageError
@@ -73,13 +73,12 @@ def append(
         origins = _chosen(people, year, persons)
         if not len(origins):
             continue
-        now = copy.copy(split)
-        now.calibrator = adapt(split.calibrator, store.state(digest) or AdaptiveState(0, None, {}))
+        now = Adapted.of(split, store.state(digest)).forecaster
         for block in now.blocks(history(people, origins), to_horizon=MAX_HORIZON, paths=paths, seed=seed, progress=progress):
             made = promises(block, split.calibrator, now.calibrator, range(1, MAX_HORIZON + 1))
             recorded += store.record(digest, made)
     settled += _settle(store, panel, end)
-    return Appended(settled, recorded, tuple(range(start, end + 1)), store.state(digest) or AdaptiveState(0, None, {}))
+    return Appended(settled, recorded, tuple(range(start, end + 1)), store.state(digest) or NOTHING_LEARNT)
 
 
 def _chosen(people: Panel, year: int, persons: int) -> Origins:

@@ -11,6 +11,7 @@ import shlex
 import signal
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -90,6 +91,14 @@ Rate = Annotated[float, typer.Option(help="Real discount rate a year, as a share
 ToAge = Annotated[int, typer.Option(help="Last age that counts.")]
 FromAge = Annotated[int | None, typer.Option(help="Add the observed past from this age, and discount to it.")]
 TaxOption = Annotated[str, typer.Option("--tax", help="Tax rule: se-2022, paper or none.")]
+Database = Annotated[
+    str | None,
+    typer.Option(envvar="SAGA_DATABASE", help="Ledger whose thresholds serve: sqlite:///FILE or postgresql://...", show_default="none"),
+]
+DatabaseKey = Annotated[
+    Path | None, typer.Option(envvar="SAGA_DATABASE_KEY", help="File of the ledger's secret.", show_default="FILE.key, made if missing")
+]
+Record = Annotated[bool, typer.Option("--record", help="Enter what is promised in the ledger, to be judged when outcomes come in.")]
 Split = Annotated[Literal["person"], typer.Option(help="How persons are divided into training, validation, calibration and test.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="Persons simulated at a time (large jobs: processes).", show_default="all cores")]
 Workers = Annotated[int, typer.Option(min=1, help="Processes; the bytes do not depend on it.")]
@@ -273,9 +282,7 @@ def calibrate(
         str | None,
         typer.Option(envvar="SAGA_DATABASE", help="Ledger: sqlite:///FILE or postgresql://...", show_default="BUNDLE.ledger.sqlite"),
     ] = None,
-    database_key: Annotated[
-        Path | None, typer.Option(envvar="SAGA_DATABASE_KEY", help="File of the ledger's secret.", show_default="FILE.key, made if missing")
-    ] = None,
+    database_key: DatabaseKey = None,
     since: Annotated[int | None, typer.Option(help="--append: first origin year to promise from.", show_default="the next")] = None,
     persons: Annotated[int, typer.Option(min=1, help="--append: calibration persons to promise something each year.")] = 2_000,
     profiles: Annotated[
@@ -384,6 +391,9 @@ def forecast(
     rejected: Rejected = None,
     limits: Annotated[bool, typer.Option("--limits", help="Also one-sided limits, and intervals given positive earnings.")] = False,
     bands: Annotated[int | None, typer.Option(min=1, max=options.MAX_HORIZON, help="Also bands for the next K years together.")] = None,
+    database: Database = None,
+    database_key: DatabaseKey = None,
+    record: Record = False,
     threads: Threads = None,
     as_json: Json = False,
 ) -> None:
@@ -396,22 +406,30 @@ def forecast(
         "horizons": options.parse_horizons(horizons),
         "coverage": options.parse_coverage(coverage),
         "quantiles": options.parse_quantiles(quantiles),
+        "limits": limits,
+        "bands": bands,
     }
     draw: dict[str, Any] = {"paths": options.check_paths(paths), "seed": options.check_seed(seed), "scenario": scenario}
     keep_apart(source, out, "--out")
     check_out(out)
+    _check_record(record, database)
     forecaster = _forecaster(bundle, threads)
     people, left_out = _forecastable(forecaster, _read(source, mapping, prices, on_error, rejected), on_error)
+    state, recorded = dict[str, Any](), dict[str, Any]()
     with console.progress("Forecasting", quiet=as_json) as progress:
-        table = forecaster.forecast(people, **wanted, **draw, limits=limits, bands=bands, progress=progress)
+        if database is None:
+            table = forecaster.forecast(people, **wanted, **draw, progress=progress)
+        else:
+            table, state, recorded = _issued(forecaster, people, database, database_key, wanted, draw, record=record, progress=progress)
     bare = table.filter(pl.any_horizontal(pl.col(r"^guarantee_[0-9.]+$") == "none")).height
     if bare:
         console.note(f"{bare:,} of {table.height:,} rows lack an interval at some coverage. {reason('none')}")
-    provenance = {**forecaster.provenance(**draw), "product": "forecasts", "panel": people.meta.panel_id}
+    provenance = {**forecaster.provenance(**draw), "product": "forecasts", "panel": people.meta.panel_id, **state}
     write_table(table, out, provenance)
     if not as_json:
         console.table(table.select([name for name in _PREVIEW if name in table.columns]).head(5), "First rows")
-    _wrote(out, table.height, table["person_id"].n_unique(), provenance, _account(people, left_out), as_json=as_json)
+    account = _account(people, left_out) | recorded
+    _wrote(out, table.height, table["person_id"].n_unique(), provenance, account, as_json=as_json)
 
 
 @app.command()
@@ -476,12 +494,16 @@ def score(
     engine: Annotated[Literal["local"], typer.Option(help="Where the work is done.")] = "local",
     workers: Annotated[int, typer.Option(min=1, help="Processes; the rows do not depend on it.")] = 1,
     persons_per_partition: Annotated[int, typer.Option(min=1, help="Persons of one part.")] = 500,
+    database: Database = None,
+    database_key: DatabaseKey = None,
+    record: Record = False,
     mapping: Mapping_ = None,
     prices: Prices = None,
     on_error: OnError = "fail",
     as_json: Json = False,
 ) -> None:
     """Compute a product for everybody in a file or folder of any size, part by part; killed, the same command goes on."""
+    from saga.scoring import Recipe
     from saga.scoring import score as run
 
     last, first = options.check_ages(64 if to_age is None else to_age, from_age)
@@ -497,6 +519,15 @@ def score(
     given = {name: value for name, value in asked.items() if value is not None}
     if foreign := sorted(given.keys() - _OPTIONS_OF[product]):
         raise UsageError(f"The product {product} has no option --{foreign[0].replace('_', '-')}. Leave it out.")
+    if record and product != "forecasts":
+        raise UsageError(f"The product {product} has no option --record. Leave it out.")
+    _check_record(record, database)
+
+    def follow(recipe: Recipe) -> Any:
+        from calibration.issue import Following
+
+        return Following.of(recipe, out_dir, url=str(database), key=database_key, record=record)
+
     with console.progress("Scoring", quiet=as_json) as progress:
         report = run(
             source,
@@ -513,6 +544,7 @@ def score(
             workers=workers,
             persons_per_partition=persons_per_partition,
             progress=progress,
+            under=follow if database is not None and product == "forecasts" else None,
         )
     text = f"{report.rows:,} rows for {report.persons_out:,} of {report.persons_in:,} persons are in {report.out_dir}."
     if report.rejected:
@@ -702,6 +734,36 @@ def _append(
     if told.problems:
         console.note(f"{told.conflicting:,} outcomes contradict known ones and changed nothing, first: {told.problems[0]}")
         raise typer.Exit(1)
+
+
+def _check_record(record: bool, database: str | None) -> None:
+    if record and database is None:
+        raise UsageError("--record enters promises in a ledger. Name it with --database or SAGA_DATABASE, or leave --record out.")
+
+
+def _issued(
+    forecaster: Forecaster,
+    people: Panel,
+    database: str,
+    key: Path | None,
+    wanted: Mapping[str, Any],
+    draw: Mapping[str, Any],
+    *,
+    record: bool,
+    progress: Any,
+) -> tuple[pl.DataFrame, dict[str, Any], dict[str, Any]]:
+    """The forecast table under the thresholds of the ledger; which state that was, for the provenance; what was recorded."""
+    from calibration.issue import Adapted, issue
+    from calibration.store import open_store
+
+    store = open_store(database, key)
+    adapted = Adapted.of(forecaster, store.state(forecaster.bundle.digest))
+    state = {"adaptive": adapted.identity()}
+    if not record:
+        return adapted.forecaster.forecast(people, **wanted, **draw, progress=progress), state, {}
+    table, made = issue(adapted, people, store, wanted, draw, progress=progress)
+    console.note(f"Ledger: {made.new:,} new promises, {made.repeated:,} known, {made.late:,} about years whose outcome is known.")
+    return table, state, {"recorded": asdict(made)}
 
 
 def _read(source: Path, mapping: str | None, prices: str | None, on_error: Literal["fail", "drop"], rejected: Path | None) -> Panel:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from saga.batch import PERSONS_A_PARTITION, Progress, ScoreReport, run
+from saga.batch import PERSONS_A_PARTITION, Opens, Progress, ScoreReport, run
 from saga.bundle import Bundle, current_version
 from saga.commit import digest_file
 from saga.errors import UsageError
@@ -44,17 +44,20 @@ def score(
     workers: int = 1,
     persons_per_partition: int = PERSONS_A_PARTITION,
     progress: Progress | None = None,
+    under: Callable[[Recipe], Opens] | None = None,
 ) -> ScoreReport:
     """Forecast everybody in `source` (a file or folder, any size) into `out_dir`, going on where an earlier run stopped.
 
     `product` is forecasts, lifetimes or paths; `options` are those of the forecaster's method (see `Recipe`). `workers` processes share the
-    partitions of `persons_per_partition` persons; the rows do not depend on either. Raises `InputError` and `UsageError` as `read_panel`
+    partitions of `persons_per_partition` persons; the rows do not depend on either. `under` makes another recipe of the product's, such
+    as that under the thresholds of a ledger (`calibration.issue.Following`). Raises `InputError` and `UsageError` as `read_panel`
     and the forecaster do, `UsageError` where `out_dir` belongs to another run, `Interrupted` on SIGINT or SIGTERM.
     """
     recipe = Recipe(Path(bundle), product, paths, seed, scenario, options or {})
+    opens = recipe if under is None else under(recipe)
     keep_apart(Path(source), Path(out_dir), "The output")
     intake = Intake(Path(source), mapping, prices, on_error)
-    return run(intake, Path(out_dir), recipe, workers=workers, size=persons_per_partition, progress=progress)
+    return run(intake, Path(out_dir), opens, workers=workers, size=persons_per_partition, progress=progress)
 
 
 @dataclass(frozen=True)
