@@ -1,8 +1,9 @@
-"""Monte-Carlo paths: the history is encoded once, its keys and values are shared by all paths, each path keeps its own suffix.
+"""Monte-Carlo paths: the record is encoded once, then every path is carried from year to year (`saga.walks`).
 
-The numbers of a person are a function of the weights, that person's record, the seed and the number of paths alone. Randomness is keyed
-by (seed, person, year), and every matrix product has a shape that depends on nothing else, so results are bitwise equal whatever the
-batch, the order, the engine or the worker (on one machine and precision).
+The numbers of a person are a function of the weights, that person's record, the seed and the number of paths alone, bitwise the same
+whatever the batch, the order, the engine or the worker (on one machine and precision). Randomness is keyed by (seed, person, year).
+Persons are computed together only where this machine's matrix products give a row the same bits whatever the other rows are, which
+is tried out first (`rows_stand_alone`). Records are padded to one length for all, so that no shape depends on the company.
 """
 
 from __future__ import annotations
@@ -13,30 +14,31 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
 from saga.keyed import uniforms
 from saga.macro import MacroProcess, Scenario, log_wage_index
 from saga.model import Saga
-from saga.model.decoder import rotation
 from saga.schema import MAX_AGE, MIN_AGE
 from saga.sequences import LASTING_CATEGORIES, POSITIVE, STATIC_CATEGORIES, ZERO, Sequences, last_known, pad
 from saga.transforms import Calendar, macro_features
+from saga.walks import Cache, Exact, Light, Walk
 
 MAX_STEPS = MAX_AGE - MIN_AGE
+GROUP_ROWS = 2_000  # paths that are carried together
+_FEWEST_ROWS = 8  # below, libraries switch to other kernels, whose sums run in another order
 
 
 @dataclass(frozen=True, eq=False)
 class Futures:
     """The macro futures that all persons with one origin year share: path k is the same world for everybody.
 
-    `token` and `asked` (n_step, n_path, d) are the embeddings of each year's macro covariates as input and as question; `wage` (n_step,
-    n_path) is the log wage index.
+    `macro` (n_step, n_path, 4) are each year's covariates, `wage` (n_step, n_path) the log wage index.
     """
 
-    token: Tensor
-    asked: Tensor
+    macro: Tensor
     wage: Tensor
 
 
@@ -54,8 +56,11 @@ class Rollout:
         scenario: Scenario | None = None,
         rhythm: int = 1,
         lasting: bool = False,
+        light: bool = False,
     ) -> None:
-        """`rhythm`: years a step, as far apart as the records that the network learnt from: 1, but for a panel of every second year.
+        """`light`: carry paths by the recurrent cell instead of the decoder (`saga.walks`).
+
+        `rhythm`: years a step, as far apart as the records that the network learnt from: 1, but for a panel of every second year.
 
         `lasting`: whether future records keep the education last known, as the network then learnt (`Transforms.lasting`).
         """
@@ -64,8 +69,9 @@ class Rollout:
         self.lasting = lasting
         # What another process needs to draw the same numbers.
         self.settings: dict[str, Any] = {"network": network, "calendar": calendar, "process": process, "paths": paths}
-        self.settings |= {"seed": seed, "scenario": scenario, "rhythm": rhythm, "lasting": lasting}
-        self.cos, self.sin = rotation(torch.arange(MAX_AGE + 1), network.config.head_size)
+        self.settings |= {"seed": seed, "scenario": scenario, "rhythm": rhythm, "lasting": lasting, "light": light}
+        with torch.inference_mode():
+            self.walks = Light(network) if light else Exact(network)
         self.futures = lru_cache(maxsize=64)(self._futures)
 
     def _futures(self, origin: int) -> Futures:
@@ -76,55 +82,68 @@ class Rollout:
             values = self.process.draw(self.seed, self.paths, origin, origin + MAX_STEPS, self.scenario)
             features = macro_features(values)
             wage = self.calendar.wage_index(np.array([origin]))[0] + log_wage_index(values[..., 1])
-        shared = torch.from_numpy(features.transpose(1, 0, 2).astype(np.float32))
         return Futures(
-            self.network.tokens.macro(shared), self.network.head.macro(shared), torch.from_numpy(wage.T.astype(np.float32)).contiguous()
+            torch.from_numpy(features.transpose(1, 0, 2).astype(np.float32)).contiguous(),
+            torch.from_numpy(wage.T.astype(np.float32)).contiguous(),
         )
+
+    @property
+    def group(self) -> int:
+        """Persons that are best drawn together: more amortise what a year costs whatever its size, fewer stay in the processor's cache."""
+        return max(1, GROUP_ROWS // self.paths) if rows_stand_alone(self.network, self.paths) else 1
+
+    def person(self, sequences: Sequences, index: int, steps: int) -> NDArray[np.float32]:
+        """One person's paths, shape (steps, paths); see `people`."""
+        return self.people(sequences, np.array([index]), np.array([steps]))[0]
 
     @torch.inference_mode()
-    def person(self, sequences: Sequences, index: int, steps: int) -> NDArray[np.float32]:
-        """Earnings of the `steps` years after the person's last record, shape (steps, paths), real money.
+    def people(self, sequences: Sequences, persons: NDArray[np.int64], steps: NDArray[np.int64]) -> list[NDArray[np.float32]]:
+        """Earnings of the years after each person's last record, in real money, shapes (steps of the person, paths), in order.
 
-        Zero from death on. The last record may be at most 64 - steps years of age.
+        Zero from death on. A last record may be at most 64 - steps years of age.
         """
+        order = np.argsort(-steps, kind="stable")  # who has most years comes first, so that those on their way are always the first n
+        chosen, asked = persons[order], steps[order]
         net, m = self.network, self.paths
-        history = pad(sequences, np.array([index]))
-        origin, age = int(history.year[0, -1]), int(history.age[0, -1])
-        futures = self.futures(origin)
-        token = net.tokens(
-            torch.from_numpy(history.state.astype(np.int64)),
-            torch.from_numpy(history.z),
-            torch.from_numpy(history.other),
-            torch.from_numpy(history.codes),
-            torch.from_numpy(history.age),
-            torch.from_numpy(history.macro),
-        )
-        hidden, prefix = net.hidden(token, torch.from_numpy(history.age))
-        x = hidden[:, -1]
-        constant = self._unsimulated(history.codes[0])
-        size, layers = net.config.head_size, net.config.layers
-        # Always the full length, so that strides, and with them every rounding, do not depend on the horizon asked for.
-        keys = [torch.zeros(m, MAX_STEPS, size) for _ in range(layers)]
-        values = [torch.zeros(m, MAX_STEPS, size) for _ in range(layers)]
-        alive = torch.ones(m, dtype=torch.bool)
-        out = torch.empty(steps, m)
-        person = str(sequences.person_id[index])
-        for step, start in enumerate(range(0, steps, self.rhythm)):
-            end = start + self.rhythm
-            u = torch.from_numpy(uniforms(m, "path", self.seed, person, origin + end).astype(np.float32))
+        history = pad(sequences, chosen, MAX_STEPS + 1)
+        lengths = sequences.lengths[chosen]
+        everybody, last = np.arange(len(chosen)), lengths - 1
+        origin, age = history.year[everybody, last], torch.from_numpy(history.age[everybody, last])
+        futures = [self.futures(int(year)) for year in origin]
+        arrays = (history.state.astype(np.int64), history.z, history.other, history.codes, history.age, history.macro)
+        hidden, cache = net.hidden(net.tokens(*(torch.from_numpy(array) for array in arrays)), torch.from_numpy(history.age))
+        x = hidden[everybody, last]
+        walk = self._walk(x, cache, [history.codes[i, :n] for i, n in enumerate(lengths)], -(-int(asked[0]) // self.rhythm))
+        x = x[:, None]
+        alive = torch.ones(len(chosen), m, dtype=torch.bool)
+        out = [torch.empty(int(own), m) for own in asked]
+        names = sequences.person_id[chosen].tolist()
+        for start in range(0, int(asked[0]), self.rhythm):
+            end, n = start + self.rhythm, int((asked > start).sum())
+            keys = zip(names[:n], (origin[:n] + end).tolist(), strict=True)
+            u = torch.from_numpy(np.stack([uniforms(m, "path", self.seed, *key) for key in keys]).astype(np.float32))
             # Years between two steps are asked of the same state with the same uniform: a path keeps its rank within a step.
-            for year in range(start, min(end, steps)):
-                predictive = net.head.ask(x, torch.tensor([year - start + 1]), futures.asked[year])
+            for year in range(start, min(end, int(asked[0]))):
+                macro = torch.stack([future.macro[year] for future in futures[:n]])
+                wage = torch.stack([future.wage[year] for future in futures[:n]])
+                predictive = net.head(x[:n], torch.tensor([year - start + 1]), macro)
                 dead, positive, z = net.head.sample(predictive, u)
-                positive = positive & alive
-                out[year] = torch.where(positive, torch.exp(z + futures.wage[year]), torch.zeros(()))
-            alive = alive & ~dead
-            if end < steps:
+                positive = positive & alive[:n]
+                earnings = torch.where(positive, torch.exp(z + wage), 0.0)
+                for i in range(int((asked > year).sum())):
+                    out[i][year] = earnings[i]
+            alive = alive[:n] & ~dead
+            going = int((asked > end).sum())
+            if going:
                 state = torch.where(positive, POSITIVE, ZERO)
-                when = net.tokens.age(torch.tensor([age + end - MIN_AGE])) + futures.token[end - 1]
-                token = net.tokens.embed_earnings(state, z * positive) + constant + when
-                x = self._step(token, age + end, prefix, keys, values, step)
-        return out.numpy()
+                x = walk.step(state[:going], (z * positive)[:going], macro[:going], age[:going] + end)
+        return [out[place].numpy() for place in np.argsort(order)]
+
+    def _walk(self, hidden: Tensor, cache: Cache, codes: list[NDArray[np.int64]], steps: int) -> Walk:
+        if isinstance(self.walks, Light):
+            return self.walks.walk(hidden, self.paths, self.rhythm)
+        constant = [self._unsimulated(own) for own in codes]
+        return self.walks.walk(cache, [len(own) for own in codes], constant, self.paths, steps)
 
     def _unsimulated(self, codes: NDArray[np.int64]) -> Tensor:
         """The part of a future token that no rollout simulates: masked, but for what never changes, or lasts, in the record's codes
@@ -136,29 +155,17 @@ class Rollout:
             fixed = np.where(LASTING_CATEGORIES, last_known(codes)[-1], fixed)
         return tokens.embed_other(other) + tokens.embed_codes(torch.from_numpy(fixed[None]))
 
-    def _step(
-        self, token: Tensor, age: int, prefix: list[tuple[Tensor, Tensor]], keys: list[Tensor], values: list[Tensor], t: int
-    ) -> Tensor:
-        """One year of all paths through the decoder, (n_path, d) -> (n_path, d).
 
-        Attention over the shared prefix is one matrix product for all paths and heads; over the path's own years a batched one; one softmax
-        joins them.
-        """
-        net, m = self.network, self.paths
-        heads, size = net.config.heads, net.config.head_size
-        cos, sin = self.cos[age], self.sin[age]
-        x = token
-        for layer, block in enumerate(net.stack):
-            q, k, v = block.project(x, cos, sin)
-            keys[layer][:, t], values[layer][:, t] = k, v
-            own_keys, own_values = keys[layer][:, : t + 1], values[layer][:, : t + 1]
-            past_keys, past_values = prefix[layer][0][0], prefix[layer][1][0]
-            n = len(past_keys)
-            past = (q.reshape(m * heads, size) @ past_keys.T).view(m, heads, n)
-            own = torch.bmm(q, own_keys.transpose(1, 2))
-            weights = (torch.cat([past, own], -1) * size**-0.5).softmax(-1)
-            attended = (weights[..., :n].reshape(m * heads, n) @ past_values).view(m, heads, size)
-            attended = attended + torch.bmm(weights[..., n:], own_values)
-            x = block.finish(x, attended.reshape(m, heads * size))
-        hidden: Tensor = net.norm(x) + net.skip(token)
-        return hidden
+def rows_stand_alone(network: Saga, paths: int) -> bool:
+    """Whether linear maps of the network's shapes give each person's rows the same bits alone and among others."""
+    shapes = {(layer.in_features, layer.out_features) for layer in network.modules() if isinstance(layer, torch.nn.Linear)}
+    return paths >= _FEWEST_ROWS and all(_stands_alone(rows, *shape) for rows in (paths, MAX_STEPS + 1) for shape in sorted(shapes))
+
+
+@lru_cache(maxsize=1024)
+def _stands_alone(rows: int, size: int, out: int) -> bool:
+    draw = torch.Generator().manual_seed(0)
+    x, weight, bias = (torch.randn(shape, generator=draw) for shape in ((3, rows, size), (out, size), (out,)))
+    with torch.inference_mode():
+        together = F.linear(x, weight, bias)
+        return all(torch.equal(together[i], F.linear(x[i], weight, bias)) for i in range(len(x)))

@@ -107,10 +107,10 @@ class Targets:
     macro: NDArray[np.float32]
 
 
-def pad(sequences: Sequences, persons: NDArray[np.integer[Any]]) -> Tokens:
-    """The tokens of some persons as a padded batch."""
+def pad(sequences: Sequences, persons: NDArray[np.integer[Any]], width: int | None = None) -> Tokens:
+    """The tokens of some persons as a padded batch, as wide as the longest record, or `width`."""
     start, length = sequences.offsets[persons], sequences.lengths[persons]
-    column = np.arange(int(length.max()))
+    column = np.arange(int(length.max()) if width is None else width)
     valid = column < length[:, None]
     row = np.where(valid, start[:, None] + column, start[:, None])
     year = sequences.year[row]
@@ -214,8 +214,11 @@ def last_known(codes: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.take_along_axis(codes, np.maximum.accumulate(place, axis=-2), axis=-2)
 
 
-def hide(tokens: Tokens, masking: Masking, rng: np.random.Generator) -> Tokens:
-    """Hide columns, cells and everything that a rollout does not simulate after a random origin. Inputs only: targets are made before."""
+def hide(tokens: Tokens, masking: Masking, rng: np.random.Generator) -> tuple[Tokens, NDArray[np.int64]]:
+    """Hide columns, cells and, for a share of the persons, everything that a rollout does not simulate after a random origin.
+
+    Returns what is seen, and the origins (n,): a position in everybody's record. Inputs only: targets are made before.
+    """
     n, t = tokens.valid.shape
     other, codes = tokens.other.copy(), tokens.codes.copy()
     n_other, n_codes = other.shape[2], codes.shape[2]
@@ -224,13 +227,13 @@ def hide(tokens: Tokens, masking: Masking, rng: np.random.Generator) -> Tokens:
     hide_other = survey | (columns & (rng.random((n, n_other)) < 0.5))
     sex = np.array([name == "sex" for name in schema.CATEGORICAL])
     hide_codes = (survey & ~sex) | (columns & (rng.random((n, n_codes)) < 0.5))
-    origin = np.where(rng.random(n) < masking.origin, (rng.random(n) * tokens.valid.sum(1)).astype(np.int64), t)
-    after = np.arange(t) > origin[:, None]
+    origin = (rng.random(n) * tokens.valid.sum(1)).astype(np.int64)
+    after = (np.arange(t) > origin[:, None]) & (rng.random((n, 1)) < masking.origin)
     other[hide_other[:, None, :] | after[..., None] | (rng.random(other.shape) < masking.cells)] = np.nan
     codes[hide_codes[:, None, :] | (after[..., None] & ~STATIC_CATEGORIES) | (rng.random(codes.shape) < masking.cells)] = 0
     codes = np.where(after[..., None] & LASTING_CATEGORIES, last_known(codes), codes)
     unknown = rng.random((n, t)) < masking.cells
-    return Tokens(
+    seen = Tokens(
         valid=tokens.valid,
         year=tokens.year,
         age=tokens.age,
@@ -240,6 +243,7 @@ def hide(tokens: Tokens, masking: Masking, rng: np.random.Generator) -> Tokens:
         codes=codes,
         macro=jitter(tokens.macro, masking.macro_noise, rng),
     )
+    return seen, origin
 
 
 def jitter(macro: NDArray[np.float32], noise: float, rng: np.random.Generator) -> NDArray[np.float32]:

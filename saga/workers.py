@@ -1,6 +1,6 @@
 """Who draws the paths of many persons: threads of this process, or processes of their own.
 
-A person's paths are one unit of work with one thread inside each matrix product, so sums keep their order and the numbers are the same
+A few persons are one unit of work with one thread inside each matrix product, so sums keep their order and the numbers are the same
 whoever draws them. Threads start at once but share Python's interpreter lock; processes start in seconds and use every core.
 """
 
@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
+from itertools import chain
 from multiprocessing import get_context
 from typing import Any
 
@@ -26,20 +28,25 @@ Draw = Callable[[NDArray[np.int64]], Iterator[NDArray[np.float32]]]
 @contextmanager
 def crew(rollout: Rollout, sequences: Sequences, steps: NDArray[np.int64], *, threads: int, processes: int) -> Iterator[Draw]:
     """A function from person indices to their earnings (steps, paths), in order; drawn by `processes`, or by `threads` if that is 1."""
+    team: Executor
     if processes > 1:
         job = (rollout.settings, sequences)
-        pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_start, initargs=job)
-        try:
-            yield lambda persons: pool.map(_draw, persons.tolist(), steps[persons].tolist(), chunksize=8)
-        finally:  # whoever is interrupted need not wait for persons not yet begun
-            pool.shutdown(cancel_futures=True)
+        team = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_start, initargs=job)
     else:
-        with single_threaded():
-            team = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
-            try:
-                yield lambda persons: team.map(lambda i: rollout.person(sequences, i, int(steps[i])), persons.tolist())
-            finally:
-                team.shutdown(cancel_futures=True)
+        team = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
+
+    def draw(persons: NDArray[np.int64]) -> Iterator[NDArray[np.float32]]:
+        groups = np.array_split(persons, max(threads if processes == 1 else processes, -(-len(persons) // rollout.group)))
+        groups = [group for group in groups if len(group)]
+        asked = [steps[group] for group in groups]
+        found = team.map(_draw, groups, asked) if processes > 1 else team.map(partial(rollout.people, sequences), groups, asked)
+        return chain.from_iterable(found)
+
+    with single_threaded():
+        try:
+            yield draw
+        finally:  # whoever is interrupted need not wait for persons not yet begun
+            team.shutdown(cancel_futures=True)
 
 
 @contextmanager
@@ -63,6 +70,6 @@ def _start(settings: dict[str, Any], sequences: Sequences) -> None:
     _job = Rollout(**settings), sequences
 
 
-def _draw(person: int, steps: int) -> NDArray[np.float32]:
+def _draw(persons: NDArray[np.int64], steps: NDArray[np.int64]) -> list[NDArray[np.float32]]:
     rollout, sequences = _job
-    return rollout.person(sequences, person, steps)
+    return rollout.people(sequences, persons, steps)

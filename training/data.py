@@ -26,7 +26,7 @@ def make_batch(
     """Persons -> inputs (masked) and targets (not masked), tensors of shape (n_person, n_token, ...)."""
     tokens, dead_year = thin_years(pad(sequences, persons), sequences.dead_year[persons], int(sequences.year.max()), masking, rng)
     asked = targets(tokens, dead_year, calendar)
-    seen = hide(tokens, masking, rng)
+    seen, origin = hide(tokens, masking, rng)
     arrays = {
         "state": seen.state.astype(np.int64),
         "z": seen.z,
@@ -39,6 +39,7 @@ def make_batch(
         "next_state": asked.state.astype(np.int64),
         "next_z": asked.z,
         "next_dead": asked.dead,
+        "origin": origin,
     }
     return {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
 

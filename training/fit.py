@@ -91,7 +91,7 @@ def train(
     lightning.seed_everything(seed, verbose=False)
     data, network, parts = prepare(panel, settings, seed)
     module = ForecastModule(network, settings)
-    best = ModelCheckpoint(dirpath=run, filename="best", monitor="validation_nll", save_last=True, enable_version_counter=False)
+    best = ModelCheckpoint(dirpath=run, filename="best", monitor="validation", save_last=True, enable_version_counter=False)
     started = time.monotonic()
     trainer = _trainer(settings, run, best, devices, progress, len(data.train) // settings.batch_persons)
     with warnings.catch_warnings():
@@ -175,7 +175,7 @@ def _trainer(settings: TrainConfig, run: Path, best: ModelCheckpoint, devices: i
     loggers: list[Logger] = [CSVLogger(str(run), name="", version="log")]
     with contextlib.suppress(ModuleNotFoundError):  # tensorboard is a convenience, the CSV log is always there
         loggers.append(TensorBoardLogger(str(run), name="", version="tensorboard"))
-    callbacks: list[Callback] = [best, EarlyStopping("validation_nll", patience=settings.patience)]
+    callbacks: list[Callback] = [best, EarlyStopping("validation", patience=settings.patience)]
     if progress:
         callbacks.append(TQDMProgressBar(refresh_rate=20))
     return lightning.Trainer(

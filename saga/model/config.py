@@ -19,6 +19,7 @@ class ModelConfig:
     mlp_ratio: int = 4
     bins: int = 120  # cells between the lowest and highest knot of the earnings head
     head_width: int = 192  # hidden units of the head's residual MLP
+    light: int = 0  # state of the light rollout's recurrent cell; 0: none, and only the exact rollout
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
@@ -26,8 +27,9 @@ class ModelConfig:
             raise UsageError(f"width {self.width} must be an even multiple of heads {self.heads}.")
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name != "dropout" and (not isinstance(value, int) or value < 1):
-                raise UsageError(f"Model option '{field.name}' must be a positive integer.")
+            least = 0 if field.name == "light" else 1
+            if field.name != "dropout" and (not isinstance(value, int) or value < least):
+                raise UsageError(f"Model option '{field.name}' must be an integer of at least {least}.")
         if not 0 <= self.dropout < 1:
             raise UsageError("Model option 'dropout' must lie in [0, 1).")
 

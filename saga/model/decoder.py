@@ -47,7 +47,7 @@ class Block(nn.Module):
     def finish(self, x: Tensor, attended: Tensor) -> Tensor:
         """Residual stream after attention's output (..., heads * size) and the MLP."""
         x = x + self.dropout(self.out(attended))
-        deeper: Tensor = x + self.dropout(self.down(F.relu(self.up(self.norm_mlp(x))).square()))
+        deeper: Tensor = x + self.dropout(self.down(squared_relu(self.up(self.norm_mlp(x)))))
         return deeper
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -62,6 +62,12 @@ class Block(nn.Module):
         weights = (scores.view(n, t, self.heads, t) + mask[:, None, :]).softmax(-1)
         attended = torch.bmm(weights.view(n, t * self.heads, t), v).view(n, t, self.heads * self.size)
         return self.finish(x, attended), k, v
+
+
+def squared_relu(x: Tensor) -> Tensor:
+    """relu(x)^2, as a product: on CPU a power costs four times as much."""
+    kept = F.relu(x)
+    return kept * kept
 
 
 def causal_mask(t: int, device: torch.device | None = None) -> Tensor:

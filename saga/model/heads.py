@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from saga.model.config import ModelConfig
+from saga.model.decoder import squared_relu
 from saga.model.tokens import MACRO_FEATURES
 from saga.sequences import MAX_GAP, POSITIVE, UNKNOWN, ZERO
 
@@ -40,6 +41,8 @@ class Head(nn.Module):
 
     knots: Tensor
     log_width: Tensor
+    cell_start: Tensor
+    cell_width: Tensor
 
     def __init__(self, config: ModelConfig, knots: Tensor, *, has_zeros: bool, has_death: bool) -> None:
         """Without zeros, or without death labels, in the training panel neither is identified and that part is switched off."""
@@ -48,6 +51,10 @@ class Head(nn.Module):
         self.has_zeros, self.has_death = has_zeros, has_death
         self.register_buffer("knots", knots, persistent=False)
         self.register_buffer("log_width", knots.diff().log(), persistent=False)
+        # Of the zero and tail cells too: where a tail begins, and no width.
+        zero = knots.new_zeros(1)
+        self.register_buffer("cell_start", torch.cat([zero, knots[:1], knots]), persistent=False)
+        self.register_buffer("cell_width", torch.cat([zero, zero, knots.diff(), zero]), persistent=False)
         self.gap = nn.Embedding(MAX_GAP + 1, d)
         self.macro = nn.Linear(MACRO_FEATURES, d, bias=False)
         self.norm_in, self.norm_out = nn.LayerNorm(d), nn.LayerNorm(d)
@@ -58,12 +65,8 @@ class Head(nn.Module):
 
     def forward(self, hidden: Tensor, gap: Tensor, macro: Tensor) -> Predictive:
         """Hidden (..., d), gap (...,) and macro covariates (..., 4) of the asked year -> Predictive; leading shapes broadcast."""
-        return self.ask(hidden, gap, self.macro(macro))
-
-    def ask(self, hidden: Tensor, gap: Tensor, macro: Tensor) -> Predictive:
-        """As `forward`, with the macro covariates already embedded (..., d): a rollout embeds them once for all persons."""
-        x = hidden + self.gap(gap) + macro
-        x = x + self.down(F.relu(self.up(self.norm_in(x))).square())
+        x = hidden + (self.gap(gap) + self.macro(macro))
+        x = x + self.down(squared_relu(self.up(self.norm_in(x))))
         x = self.norm_out(x)
         lower, upper, death = self.shape(x).float().unbind(-1)
         logits = self.cells(x).float()
@@ -99,18 +102,14 @@ class Head(nn.Module):
         """Inverse CDF at u (...,): (dead, positive, z). One uniform orders death, then zero, then earnings from low to high."""
         hazard = torch.sigmoid(p.death)
         dead = u < hazard
-        v = ((u - hazard) / (1 - hazard)).clamp(0.0, 1.0)
         cdf = p.logits.softmax(-1).cumsum(-1)
-        v = v * cdf[..., -1]
-        last_cell = cdf.shape[-1] - 1
-        cell = torch.searchsorted(cdf, v[..., None], right=True).clamp(max=last_cell)
-        before = torch.where(cell > 0, cdf.gather(-1, (cell - 1).clamp(min=0)), torch.zeros_like(v[..., None]))
-        mass = cdf.gather(-1, cell) - before
-        share = ((v[..., None] - before) / mass.clamp(min=1e-12)).clamp(1e-6, 1 - 1e-6).squeeze(-1)
+        last = cdf.shape[-1] - 1
+        v = (((u - hazard) / (1 - hazard)).clamp(0.0, 1.0) * cdf[..., -1])[..., None]
+        cell = torch.searchsorted(cdf, v, right=True).clamp(max=last)
+        before = torch.where(cell > 0, cdf.gather(-1, (cell - 1).clamp(min=0)), 0.0)
+        share = ((v - before) / (cdf.gather(-1, cell) - before).clamp(min=1e-12)).clamp(1e-6, 1 - 1e-6).squeeze(-1)
         cell = cell.squeeze(-1)
-        n = len(self.knots) - 1
-        low, high = self.knots[(cell - 2).clamp(0, n - 1)], self.knots[(cell - 1).clamp(1, n)]
-        z = low + (high - low) * share
-        z = torch.where(cell == 1, self.knots[0] + (share.log() / p.lower).clamp(min=-_LOWEST_LOG_DROP), z)
-        z = torch.where(cell == last_cell, self.knots[-1] - (1 - share).log() / p.upper, z)
+        z = torch.addcmul(self.cell_start[cell], self.cell_width[cell], share)
+        z = torch.where(cell == 1, z + (share.log() / p.lower).clamp(min=-_LOWEST_LOG_DROP), z)
+        z = torch.where(cell == last, z - torch.log1p(-share) / p.upper, z)
         return dead, ~dead & (cell > 0), z

@@ -32,20 +32,29 @@ class Tokens(nn.Module):
         self.register_buffer("knots", knots[::stride].clone(), persistent=False)
         widths = [CODE_WIDTHS.get(name, DEFAULT_CODE_WIDTH) for name in CATEGORICAL]
         self.codes = nn.ModuleList(nn.Embedding(size, w) for size, w in zip(vocabulary, widths, strict=True))
-        self.earnings = nn.Linear(3 + 1 + len(self.knots) - 1, width, bias=False)
+        self.earnings = nn.Linear(self.earnings_size, width, bias=False)
         self.other = nn.Linear(2 * N_OTHER, width, bias=False)
         self.category = nn.Linear(sum(widths), width, bias=False)
         self.age = nn.Embedding(AGES, width)
         self.macro = nn.Linear(MACRO_FEATURES, width)
 
-    def embed_earnings(self, state: Tensor, z: Tensor) -> Tensor:
-        """(...,) state and relative log earnings -> (..., width)."""
+    @property
+    def earnings_size(self) -> int:
+        """Width of `describe_earnings`."""
+        return 3 + 1 + len(self.knots) - 1
+
+    def describe_earnings(self, state: Tensor, z: Tensor) -> Tensor:
+        """(...,) state and relative log earnings -> (..., earnings_size): three flags, the standardised level, the piecewise code."""
         positive = (state == POSITIVE).to(z.dtype)
         low, high = self.knots[:-1], self.knots[1:]
         piecewise = ((z[..., None] - low) / (high - low)).clamp(0, 1) * positive[..., None]
         level = ((z - self.centre) / self.scale).clamp(-6, 6) * positive
         flags = [(state == UNKNOWN).to(z.dtype), (state == ZERO).to(z.dtype), positive, level]
-        out: Tensor = self.earnings(torch.cat([torch.stack(flags, -1), piecewise], -1))
+        return torch.cat([torch.stack(flags, -1), piecewise], -1)
+
+    def embed_earnings(self, state: Tensor, z: Tensor) -> Tensor:
+        """(...,) state and relative log earnings -> (..., width)."""
+        out: Tensor = self.earnings(self.describe_earnings(state, z))
         return out
 
     def embed_other(self, other: Tensor) -> Tensor:

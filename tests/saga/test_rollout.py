@@ -7,6 +7,8 @@ import polars as pl
 import pytest
 import torch
 
+from saga import rollout as rollout_module
+from saga.errors import UsageError
 from saga.keyed import uniforms
 from saga.macro import MacroProcess, sweden
 from saga.model import ModelConfig, Saga
@@ -39,7 +41,7 @@ def people() -> Panel:
 @pytest.fixture(scope="module")
 def network(people: Panel) -> Saga:
     torch.manual_seed(1)
-    config = ModelConfig(width=32, layers=3, heads=2, bins=32, head_width=32)
+    config = ModelConfig(width=32, layers=3, heads=2, bins=32, head_width=32, light=24)
     return Saga(config, Transforms.fit(people, CALENDAR, config.bins)).eval()
 
 
@@ -48,11 +50,13 @@ def sequences(people: Panel) -> Sequences:
     return encode(people, Transforms.fit(people, CALENDAR, 32), CALENDAR)
 
 
-def rollout(network: Saga, paths: int = PATHS, seed: int = 5) -> Rollout:
-    return Rollout(network, CALENDAR, PROCESS, paths=paths, seed=seed)
+def rollout(network: Saga, paths: int = PATHS, seed: int = 5, light: bool = False) -> Rollout:
+    return Rollout(network, CALENDAR, PROCESS, paths=paths, seed=seed, light=light)
 
 
-def replay(network: Saga, sequences: Sequences, index: int, earnings: np.ndarray, path: int, education: int = 0) -> np.ndarray:
+def replay(
+    network: Saga, sequences: Sequences, index: int, earnings: np.ndarray, path: int, education: int = 0, light: bool = False
+) -> np.ndarray:
     """The same path by teacher forcing: the whole sequence, without any cache, one pass a year; independent of saga.rollout."""
     history = pad(sequences, np.array([index]))
     origin, steps = int(history.year[0, -1]), len(earnings)
@@ -79,7 +83,12 @@ def replay(network: Saga, sequences: Sequences, index: int, earnings: np.ndarray
             "next_macro": np.tile(features[t], (len(ages), 1)),
         }
         with torch.no_grad():
-            p = network(**{k: torch.from_numpy(np.asarray(v))[None] for k, v in arrays.items()})
+            x = {k: torch.from_numpy(np.asarray(v))[None] for k, v in arrays.items()}
+            hidden, _ = network.hidden(network.tokens(*(x[k] for k in ("state", "z", "other", "codes", "age", "macro"))), x["age"])
+            if light:
+                last_record = torch.tensor([len(history.year[0]) - 1])
+                hidden = network.lightly(hidden, last_record, x["state"], x["z"], x["age"], x["macro"])
+            p = network.head(hidden, x["gap"], x["next_macro"])
         u = uniforms(PATHS, "path", 5, str(sequences.person_id[index]), origin + t + 1)[path]
         last = type(p)(p.logits[0, -1:], p.lower[0, -1:], p.upper[0, -1:], p.death[0, -1:])
         dead, positive, drawn = network.head.sample(last, torch.tensor([u], dtype=torch.float32))
@@ -88,11 +97,24 @@ def replay(network: Saga, sequences: Sequences, index: int, earnings: np.ndarray
     return np.array(out)
 
 
-def test_a_cached_path_equals_teacher_forcing_without_a_cache(network: Saga, sequences: Sequences) -> None:
+@pytest.mark.parametrize("light", [False, True])
+def test_a_path_equals_teacher_forcing_without_a_cache(network: Saga, sequences: Sequences, light: bool) -> None:
     for index, path in ((0, 3), (7, 11), (33, 0)):
-        earnings = rollout(network).person(sequences, index, 8)[:, path]
-        expected = replay(network, sequences, index, earnings, path)
+        earnings = rollout(network, light=light).person(sequences, index, 8)[:, path]
+        expected = replay(network, sequences, index, earnings, path, light=light)
         np.testing.assert_allclose(earnings, expected, rtol=2e-3)
+
+
+def test_both_rollouts_begin_alike_and_part_after_a_year(network: Saga, sequences: Sequences) -> None:
+    exact, light = (rollout(network, light=light).person(sequences, 3, 3) for light in (False, True))
+    np.testing.assert_array_equal(exact[0], light[0])
+    assert (exact[1] != light[1]).mean() > 0.5
+
+
+def test_a_model_without_the_cell_has_no_light_rollout(people: Panel) -> None:
+    net = Saga(ModelConfig(width=8, layers=1, heads=1, bins=8, head_width=8), Transforms.fit(people, CALENDAR, 8))
+    with pytest.raises(UsageError, match="--rollout exact"):
+        rollout(net, light=True)
 
 
 def test_lasting_columns_go_on_as_last_known(network: Saga, sequences: Sequences) -> None:
@@ -108,14 +130,34 @@ def test_lasting_columns_go_on_as_last_known(network: Saga, sequences: Sequences
         np.testing.assert_array_equal(earnings[0], hidden[0])  # the first step reads the record alone
 
 
-def test_numbers_do_not_depend_on_order_or_horizon(network: Saga, sequences: Sequences) -> None:
-    forward = rollout(network)
+@pytest.mark.parametrize("light", [False, True])
+def test_numbers_do_not_depend_on_order_or_horizon(network: Saga, sequences: Sequences, light: bool) -> None:
+    forward = rollout(network, light=light)
     a = [forward.person(sequences, i, 10) for i in range(10)]
-    backward = rollout(network)
+    backward = rollout(network, light=light)
     b = [backward.person(sequences, i, 10) for i in reversed(range(10))][::-1]
     for x, y in zip(a, b, strict=True):
         np.testing.assert_array_equal(x, y)
-    np.testing.assert_array_equal(rollout(network).person(sequences, 4, 3), a[4][:3])
+    np.testing.assert_array_equal(rollout(network, light=light).person(sequences, 4, 3), a[4][:3])
+
+
+@pytest.mark.parametrize("light", [False, True])
+def test_numbers_are_bitwise_the_same_in_any_group(network: Saga, sequences: Sequences, light: bool) -> None:
+    draws = rollout(network, light=light)
+    assert draws.group > 1
+    steps = np.array([12, 3, 17, 1, 7, 12])
+    persons = np.array([5, 0, 33, 61, 7, 78])
+    together = draws.people(sequences, persons, steps)
+    for person, own, found in zip(persons, steps, together, strict=True):
+        np.testing.assert_array_equal(found, draws.person(sequences, int(person), int(own)))
+
+
+def test_products_whose_rows_depend_on_their_company_are_noticed(network: Saga, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = torch.nn.functional.linear
+    monkeypatch.setattr(rollout_module.F, "linear", lambda x, w, b: honest(x, w, b) + 1e-7 * x.numel())
+    rollout_module._stands_alone.cache_clear()
+    assert rollout(network).group == 1
+    rollout_module._stands_alone.cache_clear()
 
 
 def test_a_person_alone_equals_the_person_among_others(network: Saga, people: Panel, sequences: Sequences) -> None:
