@@ -1,0 +1,81 @@
+"""Does the simulated cross-section drift: Gini, quantiles, zeros, volatility, mobility of the paths beside the register's true futures.
+
+    python benchmarks/cross_section.py --register DIR [--bundle bundles/small] [--persons 5000] [--paths 100] [--seed 0] [--raw] --out DIR
+
+DIR is a generated register with futures (`saga register generate --future-to 2052 --future-draws 20`); the paths are calibrated unless
+--raw is given. Writes cross_section.parquet (a row a statistic and year), cross_section.md and cross_section.html. Exit 1 where a statistic
+fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from evaluation.cross_section import as_markdown, compare, followed, simulated, true, verdicts
+from evaluation.cross_section_page import write_page
+from saga.forecaster import Forecaster
+from saga.ingest import read_panel
+from saga.macro import log_wage_index
+
+SHOWN = (1, 2, 5, 10, 15, 20, 25, 30)
+
+
+def main() -> int:
+    """Simulates, measures, writes the three files and prints the verdicts."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--register", type=Path, required=True)
+    parser.add_argument("--bundle", type=Path, default=Path("bundles/small"))
+    parser.add_argument("--persons", type=int, default=5_000)
+    parser.add_argument("--paths", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--raw", action="store_true", help="the model's own paths, not the calibrated ones")
+    parser.add_argument("--out", type=Path, required=True)
+    args = parser.parse_args()
+    about = json.loads((args.register / "register.json").read_text(encoding="utf-8"))
+    if not about["future_to"]:
+        parser.error(f"{args.register} has no futures: generate it with --future-to and --future-draws")
+    forecaster = Forecaster.load(args.bundle, workers=args.workers)
+    panel = read_panel(args.register)
+    who = followed(panel, trained_on=forecaster.bundle.split["panel_id"], persons=args.persons)
+    years = about["future_to"] - about["years"][1]
+    drawn = forecaster.simulate(who.past, to_horizon=years, paths=args.paths, seed=args.seed, calibrated=not args.raw).earnings
+    economy = wages(forecaster, args.paths, args.seed, about["years"][1], years)
+    table = compare(pl.concat([simulated(who, drawn, wages=economy), true(who, args.register, years)]))
+    judged = verdicts(table)
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
+    provenance = {
+        "command": shlex.join(["python", "benchmarks/cross_section.py", *sys.argv[1:]]),
+        "commit": commit or "unknown",
+        "bundle": forecaster.bundle.digest,
+        "register": about["register_id"],
+        "persons": f"{len(who.origins):,}",
+        "futures": f"{args.paths} {'raw' if args.raw else 'calibrated'} paths beside {about['future_draws']} true futures",
+    }
+    args.out.mkdir(parents=True, exist_ok=True)
+    table.write_parquet(args.out / "cross_section.parquet")
+    page = as_markdown(judged, table, SHOWN, provenance)
+    (args.out / "cross_section.md").write_text(page, encoding="utf-8")
+    write_page(judged, table, args.out / "cross_section.html", provenance)
+    print(page)
+    return int((judged["verdict"] == "fails").any())
+
+
+def wages(forecaster: Forecaster, paths: int, seed: int, last: int, years: int) -> NDArray[np.float64] | None:
+    """The real wage index of the paths' economies, (path, year); None for a bundle that knows no economy."""
+    if forecaster.process is None:
+        return None
+    return np.exp(log_wage_index(forecaster.process.draw(seed, paths, last, last + years)[..., 1]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
