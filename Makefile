@@ -4,7 +4,7 @@ PORT ?= 8000
 SEED ?= 1
 PERSONS ?= 100000
 BUILD ?= build/bundle
-BENCH ?= paths register
+BENCH ?= rollout register
 
 BIN := .venv/bin
 SETUP := .venv/.setup-done
@@ -46,7 +46,7 @@ bundle: setup
 	$(BIN)/saga train --panel $(BUILD)/register --out $(BUILD)/small --config small --seed $(SEED)
 	$(BIN)/saga calibrate $(BUILD)/small --panel $(BUILD)/register
 	$(BIN)/saga report $(BUILD)/small --panel $(BUILD)/register --store --persons 3000 --out $(BUILD)/report.html
-	$(BIN)/saga evaluate $(BUILD)/small --panel $(BUILD)/register --out $(BUILD)/evaluation
+	$(BIN)/saga evaluate $(BUILD)/small --panel $(BUILD)/register --baselines carry,groupq,clairvoyant --out $(BUILD)/evaluation
 	$(BIN)/saga bundle verify $(BUILD)/small
 	rm -rf bundles/small && mv $(BUILD)/small bundles/small
 

@@ -16,7 +16,7 @@ from api.service import example_scale
 from api.settings import Settings
 from saga.bundle import Bundle
 from saga.errors import Problem, UsageError
-from saga.forecaster import Forecaster
+from saga.forecaster import Forecaster, RolloutName
 
 
 def _say(text: str) -> None:
@@ -31,6 +31,7 @@ def serve(
     port: int | None = None,
     keys: str | Path | None = None,
     threads: int | None = None,
+    rollout: RolloutName | None = None,
     say: Callable[[str], Any] = _say,
 ) -> None:
     """Serve until interrupted. What is None comes from the environment (`SAGA_...`) or the defaults of `Settings`.
@@ -38,7 +39,7 @@ def serve(
     Prints the URL and a ready-made curl through `say` once a first forecast has run. Raises UsageError where the port is taken, the
     key file is not valid or the address needs keys, BundleError where the bundle cannot be trusted.
     """
-    given = {"bundle": bundle, "host": host, "port": port, "keys": keys, "threads": threads}
+    given = {"bundle": bundle, "host": host, "port": port, "keys": keys, "threads": threads, "rollout": rollout}
     settings = Settings.of(**{name: value for name, value in given.items() if value is not None})
 
     def announce(forecaster: Forecaster) -> None:

@@ -9,6 +9,7 @@ from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from saga.errors import Problem, UsageError
+from saga.forecaster import RolloutName
 from saga.options import default_bundle
 
 
@@ -22,6 +23,7 @@ class Settings(BaseSettings):
     port: Annotated[int, Field(ge=0, le=65535, description="Port to listen on; 0 picks a free one")] = 8000
     keys: Annotated[Path | None, Field(description="File of hashed bearer keys, one `NAME sha256:HEX` a line")] = None
     threads: Annotated[int | None, Field(ge=1, description="Threads of one forecast; default: all cores")] = None
+    rollout: Annotated[RolloutName | None, Field(description="How paths are carried; default: as the bundle was calibrated")] = None
     max_persons: Annotated[int, Field(ge=1, description="Most persons in one call")] = 1_000
     max_work: Annotated[int, Field(ge=1, description="Most persons x paths x years in one call")] = 6_000_000
     max_body_bytes: Annotated[int, Field(ge=1, description="Largest request body")] = 32 * 2**20

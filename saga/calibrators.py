@@ -40,7 +40,7 @@ FEW = 1_000  # below this many persons a cell's threshold is noticeably rounded 
 REASONS: dict[str, str] = {
     "finite-sample": "Holds in finite samples: the persons judged were drawn like the calibration persons, in the same years.",
     "assumption": "Holds if this person is exchangeable with the calibration persons and their world has not drifted since.",
-    "extrapolated": "No outcome has been observed this far ahead: the threshold of the longest observed horizon serves, unguaranteed.",
+    "extrapolated": "Unguaranteed: no outcome was observed this far ahead, or none of paths drawn this way; the nearest threshold serves.",
     "none": "No interval: no or too few calibration persons, too few paths, or the person is past age 64.",
 }
 
@@ -110,7 +110,8 @@ class Calibrator:
     `shifts`: (horizon, level) -> what being in a group, such as "sex=female", adds to the threshold of the cells of half B. `limits`: the
     thresholds of one-sided limits, intervals given positive earnings, bands of K years and present values of K years, by kind and horizon
     (or K). `stretches`: horizon -> knots and values that put scores of all horizons on one scale, for bands. `grouping`: how persons are
-    grouped, None where the calibration knows no groups. `extra` holds rows of the calibration table that others own (the CQR
+    grouped, None where the calibration knows no groups. `elsewhere`: the paths are not drawn as those of the calibration were: nothing beyond
+    "extrapolated" is promised. `extra` holds rows of the calibration table that others own (the CQR
     baseline); they are kept through `to_table` and `from_table`.
     """
 
@@ -121,6 +122,7 @@ class Calibrator:
     limits: Mapping[tuple[str, int], Cuts] = field(default_factory=dict)
     stretches: Mapping[int, tuple[Array, Array]] = field(default_factory=dict)
     grouping: Grouping | None = None
+    elsewhere: bool = False
 
     @classmethod
     def identity(cls) -> Calibrator:
@@ -172,10 +174,13 @@ class Calibrator:
             for place in own:
                 q = self.cells[place].thresholds.get((fitted, level))
                 if q is not None:
-                    return q, "assumption" if h == horizon else "extrapolated", place
+                    return q, self._promise(h == horizon), place
             if own and h == horizon:
                 return None, "none", None
         return None, "none", None
+
+    def _promise(self, observed: bool) -> Guarantee:
+        return "assumption" if observed and not self.elsewhere else "extrapolated"
 
     def thin_cells(self) -> list[tuple[int, str]]:
         """Cells with intervals from fewer than 1,000 persons, whose outward rounding over-covers noticeably."""
@@ -232,7 +237,7 @@ class Calibrator:
                 own = cuts.thresholds.get((fitted, level)) if cuts is not None and fitted is not None else None
                 if own is not None:
                     q[j] = highest = max(highest, own)
-                    promise = "assumption" if h == horizon else "extrapolated"
+                    promise = self._promise(h == horizon)
                 if own is not None or (cuts is not None and cuts.n > 0 and h == horizon and kind != "present_value"):
                     break
             promises.append(promise)

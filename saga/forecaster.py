@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -33,6 +33,7 @@ from saga.tax import income_tax
 from saga.transforms import Calendar, Transforms
 from saga.workers import crew
 
+RolloutName = Literal["exact", "light"]
 ScenarioSource = str | Path | Sequence[Mapping[str, float]] | None
 Progress = Callable[[int, int], None]
 _BLOCK = 256  # persons held in memory at once
@@ -52,8 +53,15 @@ class Forecaster:
     a script that asks for them needs its `if __name__ == "__main__"`). Neither changes a number.
     """
 
-    def __init__(self, bundle: Bundle, *, threads: int | None = None, workers: int = 1) -> None:
+    def __init__(self, bundle: Bundle, *, threads: int | None = None, workers: int = 1, rollout: RolloutName | None = None) -> None:
+        """`rollout`: how paths are carried; None: as the bundle was calibrated, exactly where it was not.
+
+        Intervals under another rollout than that of the calibration are given, but as "extrapolated". Raises UsageError where the bundle
+        has no such rollout.
+        """
         self.bundle = bundle
+        calibrated = bundle.metrics.get("calibration", {}).get("rollout", "exact")
+        self.rollout: RolloutName = rollout or calibrated
         self.threads, self.workers = threads or os.cpu_count() or 1, workers
         self.transforms = Transforms.from_dict(bundle.transforms)
         history = None
@@ -65,12 +73,16 @@ class Forecaster:
         self.network = Saga(ModelConfig.from_dict(bundle.config["model"]), self.transforms)
         self.network.load_state_dict(bundle.weights)
         self.network.eval()
+        if self.rollout == "light" and self.network.light is None:
+            raise UsageError("This bundle has no light rollout. Use --rollout exact, or train with a configuration that has `light`.")
         self.calibrator = Calibrator.from_table(bundle.calibration) if bundle.calibration is not None else Calibrator.identity()
+        if self.rollout != calibrated:
+            self.calibrator = replace(self.calibrator, elsewhere=True)
 
     @classmethod
-    def load(cls, path: str | Path, *, threads: int | None = None, workers: int = 1) -> Forecaster:
-        """Load and verify a bundle directory. Raises BundleError."""
-        return cls(Bundle.load(path), threads=threads, workers=workers)
+    def load(cls, path: str | Path, *, threads: int | None = None, workers: int = 1, rollout: RolloutName | None = None) -> Forecaster:
+        """Load and verify a bundle directory. Raises BundleError; and UsageError as the constructor does."""
+        return cls(Bundle.load(path), threads=threads, workers=workers, rollout=rollout)
 
     def provenance(self, *, paths: int = PATHS, seed: int = 0, scenario: ScenarioSource = None) -> dict[str, Any]:
         """What made a result, for Parquet metadata, JSON and footers."""
@@ -81,6 +93,7 @@ class Forecaster:
             "code_version": self.bundle.code_version,
             "seed": seed,
             "paths": paths,
+            "rollout": self.rollout,
             "scenario": chosen.name if chosen else "baseline",
             "currency": self.transforms.currency,
             "price_year": self.transforms.price_year,
@@ -158,6 +171,7 @@ class Forecaster:
             scenario=self.scenario(scenario),
             rhythm=self.transforms.rhythm,
             lasting=self.transforms.lasting,
+            light=self.rollout == "light",
         )
         origin = sequences.year[sequences.offsets[1:] - 1]
         left = (to_age or MAX_AGE) - (origin - sequences.birth_year)

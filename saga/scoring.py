@@ -17,7 +17,7 @@ from saga.batch import PERSONS_A_PARTITION, Opens, Progress, ScoreReport, run
 from saga.bundle import Bundle, current_version
 from saga.commit import digest_file
 from saga.errors import UsageError
-from saga.forecaster import Forecaster
+from saga.forecaster import Forecaster, RolloutName
 from saga.ingest import OnError
 from saga.panel import Panel
 from saga.partitions import Intake
@@ -37,6 +37,7 @@ def score(
     paths: int = 500,
     seed: int = 0,
     scenario: str | Path | Sequence[Mapping[str, float]] | None = None,
+    rollout: RolloutName | None = None,
     mapping: str | Path | None = None,
     prices: int | None = None,
     on_error: OnError = "fail",
@@ -53,7 +54,7 @@ def score(
     as that under the thresholds of a ledger (`calibration.issue.Following`). Raises `InputError` and `UsageError` as `read_panel`
     and the forecaster do, `UsageError` where `out_dir` belongs to another run, `Interrupted` on SIGINT or SIGTERM.
     """
-    recipe = Recipe(Path(bundle), product, paths, seed, scenario, options or {})
+    recipe = Recipe(Path(bundle), product, paths, seed, scenario, options or {}, rollout)
     opens = recipe if under is None else under(recipe)
     keep_apart(Path(source), Path(out_dir), "The output")
     intake = Intake(Path(source), mapping, prices, on_error)
@@ -75,6 +76,7 @@ class Recipe:
     seed: int = 0
     scenario: str | Path | Sequence[Mapping[str, float]] | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    rollout: RolloutName | None = None
 
     def __post_init__(self) -> None:
         if self.product not in PRODUCTS:
@@ -89,7 +91,7 @@ class Recipe:
 
     def open(self) -> Product:
         """Load the bundle."""
-        return Product(self, Forecaster.load(self.bundle, threads=1))
+        return Product(self, Forecaster.load(self.bundle, threads=1, rollout=self.rollout))
 
 
 class Product:

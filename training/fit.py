@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytorch_lightning as lightning
 import torch
@@ -22,6 +23,7 @@ from pytorch_lightning.loggers import CSVLogger, Logger, TensorBoardLogger
 from saga.bundle import Bundle, check_replaceable, current_version, write_bundle
 from saga.commit import commit_json, read_json
 from saga.errors import InputError, Problem, UsageError
+from saga.keyed import uniform_each
 from saga.macro import MacroProcess, sweden
 from saga.model import Saga
 from saga.outcomes import last_year, without_later_exits
@@ -145,10 +147,13 @@ def prepare(panel: Panel, settings: TrainConfig, seed: int) -> tuple[PanelData, 
     history = sweden().until(last_year(panel)) if panel.meta.macro == "sweden" else None
     calendar = Calendar(history)
     trained = panel.only(training)
+    # A keyed choice: ids may be sorted by birth year.
+    order = np.argsort(uniform_each(validating, "validation", panel.meta.panel_id))
+    judging = sorted(validating[i] for i in order[: settings.validation_persons])
     transforms = Transforms.fit(trained, calendar, settings.model.bins)
     data = PanelData(
         encode(trained, transforms, calendar),
-        encode(panel.only(validating[: settings.validation_persons]), transforms, calendar),
+        encode(panel.only(judging), transforms, calendar),
         calendar,
         batch_persons=settings.batch_persons,
         seed=seed,

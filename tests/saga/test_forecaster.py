@@ -58,6 +58,34 @@ def test_education_goes_on_only_in_a_bundle_that_was_trained_so(tiny_bundle: Pat
     assert not np.array_equal(drawn[:, 5], as_before[:, 5], equal_nan=True)
 
 
+def test_another_rollout_than_the_calibrated_one_is_given_without_a_promise(tiny_bundle: Path, people: Panel, table: pl.DataFrame) -> None:
+    light = Forecaster.load(tiny_bundle, rollout="light")
+    other = light.forecast(people, paths=PATHS, seed=3)
+    assert "assumption" in table["guarantee_50"].unique()
+    assert set(other["guarantee_50"].unique()) <= {"extrapolated", "none"}
+    first = pl.col("horizon") == 1
+    assert other.filter(first)["mean"].equals(table.filter(first)["mean"])  # the first year is the decoder's in both
+    assert light.provenance()["rollout"] == "light"
+
+
+def test_a_bundle_remembers_the_rollout_it_was_calibrated_with(tiny_bundle: Path, people: Panel) -> None:
+    bundle = Bundle.load(tiny_bundle)
+    metrics = {**bundle.metrics, "calibration": {**bundle.metrics["calibration"], "rollout": "light"}}
+    served = Forecaster(replace(bundle, metrics=metrics))
+    assert served.rollout == "light"
+    assert "assumption" in served.forecast(people, paths=PATHS, seed=3)["guarantee_50"].unique()
+
+
+def test_a_bundle_without_the_cell_has_no_light_rollout(tiny_bundle: Path) -> None:
+    bundle = Bundle.load(tiny_bundle)
+    config = {**bundle.config, "model": {**bundle.config["model"], "light": 0}}
+    weights = {name: value for name, value in bundle.weights.items() if not name.startswith("light.")}
+    without = replace(bundle, config=config, weights=weights)
+    assert Forecaster(without).rollout == "exact"
+    with pytest.raises(UsageError, match="--rollout exact"):
+        Forecaster(without, rollout="light")
+
+
 def test_threads_do_not_change_a_bit(tiny_bundle: Path, people: Panel, table: pl.DataFrame) -> None:
     assert Forecaster.load(tiny_bundle, threads=1).forecast(people, paths=PATHS, seed=3).equals(table)
 
