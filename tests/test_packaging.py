@@ -56,7 +56,7 @@ def test_every_folder_with_python_or_data_is_a_declared_package() -> None:
 def test_code_imports_only_what_its_install_brings() -> None:
     assert _imported("saga", but="cli.py") <= _declared()
     assert _imported("saga") <= _declared("train", "serve"), "the command line imports what its commands need, when they run"
-    assert _imported("training", "calibration", "evaluation") <= _declared("train")
+    assert _imported("training", "calibration", "evaluation") <= _declared("train", "deepar")
     assert _imported("api") <= _declared("serve")
     assert _imported("tests", "benchmarks", "docs") <= _declared("train", "serve", "dev")
 
