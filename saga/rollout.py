@@ -28,6 +28,7 @@ from saga.walks import Cache, Exact, Light, Walk
 
 MAX_STEPS = MAX_AGE - MIN_AGE
 GROUP_ROWS = 2_000  # paths that are carried together
+_LARGEST_KEPT = 31 * 2**20  # bytes; below the 32 MiB from which on glibc never keeps any
 _FEWEST_ROWS = 8  # below, libraries switch to other kernels, whose sums run in another order
 
 
@@ -73,6 +74,8 @@ class Rollout:
         with torch.inference_mode():
             self.walks = Light(network) if light else Exact(network)
         self.futures = lru_cache(maxsize=64)(self._futures)
+        # Once such a block is given back, glibc keeps the memory of smaller ones, which every year would else ask the system for.
+        torch.empty(_LARGEST_KEPT, dtype=torch.uint8)
 
     def _futures(self, origin: int) -> Futures:
         shape = (self.paths, MAX_STEPS)

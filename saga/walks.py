@@ -107,8 +107,11 @@ class Light:
         """UsageError for a network that was trained without the cell."""
         if network.light is None:
             raise UsageError("This bundle has no light rollout. Use --rollout exact, or train with a configuration that has `light`.")
-        self.cell, self.tokens = network.light, network.tokens
-        self.year = torch.cat([self.cell.earnings.weight, self.cell.macro.weight], 1).T.contiguous()
+        cell = self.cell = network.light
+        self.tokens = network.tokens
+        # The year and the state enter the cell's hidden layer by one product.
+        self.inner = torch.cat([cell.earnings.weight, cell.macro.weight, cell.up.weight], 1).T.contiguous()
+        self.decay = torch.sigmoid(cell.decay)
 
     def walk(self, hidden: Tensor, paths: int, rhythm: int) -> Walk:
         """From the decoder's states at the origins (n, d); `rhythm`: years between records."""
@@ -119,13 +122,15 @@ class _LightWalk:
     def __init__(self, light: Light, hidden: Tensor, paths: int, rhythm: int) -> None:
         begun = [light.cell.begin(own) for own in hidden[:, None, None]]  # one by one: few rows may be summed otherwise than one row
         self.light, self.origin = light, Origin(*(torch.cat(parts) for parts in zip(*begun, strict=True)))
-        self.gates = self.origin.gates + light.cell.gap.weight[rhythm]
+        self.gates = self.origin.gates + light.cell.gap.weight[rhythm] + light.cell.up.bias
         self.state = self.origin.state.expand(-1, paths, -1)
 
     def step(self, state: Tensor, z: Tensor, macro: Tensor, age: Tensor) -> Tensor:
-        light, n = self.light, len(z)
-        year = torch.cat([light.tokens.describe_earnings(state, z), macro], -1)
-        told = self.gates[:n] + light.cell.age.weight[age - MIN_AGE, None]
-        gates = torch.baddbmm(told, year, light.year.expand(n, -1, -1))
-        self.state = light.cell.step(self.state[:n].contiguous(), gates)
-        return light.cell.hidden(self.state, self.origin)
+        light, cell, n = self.light, self.light.cell, len(z)
+        year = torch.cat([light.tokens.describe_earnings(state, z), macro, self.state[:n]], -1)
+        told = self.gates[:n] + cell.age.weight[age - MIN_AGE, None]
+        inner = torch.baddbmm(told, year, light.inner.expand(n, -1, -1)).relu_()
+        fresh = cell.down(inner.mul_(inner))
+        self.state = cell.norm(fresh.addcmul_(self.state[:n], light.decay))
+        read: Tensor = cell.out(self.state)
+        return read.add_(self.origin.hidden[:n])
