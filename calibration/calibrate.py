@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from calibration.cqr import fit_cqr
 from calibration.drift import fit_drift
-from calibration.fit import LEVELS, MIN_MAP, fit_calibration
+from calibration.fit import LEVELS, MIN_MAP, fit_calibration, halves
 from calibration.groups import with_profile
 from calibration.limits import fit_limits
+from calibration.target import BY, Target, cells_of
 from saga.bundle import Bundle, check_replaceable, replace_parts
-from saga.errors import InputError, Problem
-from saga.forecaster import Forecaster, Progress
+from saga.errors import InputError, Problem, UsageError
+from saga.forecaster import Forecaster, Progress, RolloutName
 from saga.groups import Grouping, only_columns
 from saga.options import MAX_HORIZON
 from saga.outcomes import draw_origins, history, last_year, realised
@@ -38,6 +40,9 @@ def calibrate(
     workers: int = 1,
     map_persons: int = MIN_MAP,
     profiles: bool = False,
+    rollout: RolloutName | None = None,
+    target: Panel | None = None,
+    target_by: Sequence[str] = BY,
     command: str = "saga calibrate",
     progress: Progress | None = None,
 ) -> Bundle:
@@ -45,12 +50,15 @@ def calibrate(
 
     The split is a hash of panel and person, so nobody the model was trained on takes part if the panel goes by the `panel_id` it was
     trained under. `persons` caps how many are used, `workers` is the number of processes. With `profiles` the same persons are forecast
-    again from what a survey, and from what earnings alone, would show of them, and such records get cells of their own. The bundle is
-    replaced as a whole, or written to `out`. Raises InputError when nobody is left, BundleError where `out` is not a place for a bundle.
+    again from what a survey, and from what earnings alone, would show of them, and such records get cells of their own. `rollout`: how
+    paths are carried, now and in forecasts by default; None: as before, exactly at first. With `target`
+    thresholds are those of that panel's persons, who may be in other groups (`target_by`) in other shares. The bundle is replaced as a
+    whole, or written to `out`. Raises InputError when nobody is left, BundleError where `out` is not a place for a bundle, UsageError for
+    a target in other money or an unknown grouping.
     """
-    forecaster = Forecaster.load(bundle, workers=workers)
-    target = bundle if out is None else out
-    check_replaceable(target)
+    forecaster = Forecaster.load(bundle, workers=workers, rollout=rollout)
+    place = bundle if out is None else out
+    check_replaceable(place)
     chosen = persons_of(panel, "calibration")[:persons]
     if not chosen:
         fix = "Give a panel with some hundreds of persons."
@@ -62,22 +70,45 @@ def calibrate(
     simulated = forecaster.simulate(known, paths=paths, seed=seed, calibrated=False, progress=progress)
     simulated = replace(simulated, groups=grouping.labels(known, origins) if len(grouping.cuts) else {})
     outcomes = realised(people, origins, range(1, MAX_HORIZON + 1), end=end)
-    calibrator = fit_calibration(simulated, outcomes, seed=seed, levels=levels, scale=panel.meta.floor, map_persons=map_persons)
-    calibrator = fit_limits(calibrator, simulated, outcomes, seed=seed)
+    weights, extra = None, list[pl.DataFrame]()
+    if target is not None:
+        _same_money(target, panel)
+        wanted = Target.of(target, grouping, target_by)
+        weights, about = wanted.weights(cells_of(known, grouping, origins, target_by), outcomes, halves(simulated.person_id, seed))
+        extra.append(about)
+    fitting: dict[str, Any] = {"seed": seed, "levels": levels, "scale": panel.meta.floor, "map_persons": map_persons, "weights": weights}
+    calibrator = fit_calibration(simulated, outcomes, **fitting)
+    calibrator = fit_limits(calibrator, simulated, outcomes, seed=seed, weights=weights)
     for profile in POORER if profiles else ():
         shown = forecaster.simulate(only_columns(known, profile), paths=paths, seed=seed, calibrated=False, progress=progress)
         shown = replace(shown, groups={})
-        poorer = fit_calibration(shown, outcomes, seed=seed, levels=levels, scale=panel.meta.floor, map_persons=map_persons)
+        poorer = fit_calibration(shown, outcomes, **fitting)
         calibrator = with_profile(calibrator, poorer, profile)
     # The published method beside ours, so that anyone can compare: conformalised quantile regression in levels.
-    extra = pl.concat([fit_cqr(simulated, outcomes, levels), fit_drift(calibrator, simulated, outcomes, seed=seed)])
-    calibrator = replace(calibrator, grouping=grouping if len(grouping.cuts) else None, extra=extra)
+    extra += [fit_cqr(simulated, outcomes, levels), fit_drift(calibrator, simulated, outcomes, seed=seed)]
+    calibrator = replace(calibrator, grouping=grouping if len(grouping.cuts) else None, extra=pl.concat(extra))
     used = int((~np.isnan(outcomes)).any(1).sum())
-    summary = {"persons": used, "paths": paths, "seed": seed, "levels": list(levels), "panel_id": panel.meta.panel_id}
+    summary: dict[str, Any] = {
+        "persons": used,
+        "paths": paths,
+        "seed": seed,
+        "levels": list(levels),
+        "rollout": forecaster.rollout,
+        "panel_id": panel.meta.panel_id,
+    }
+    if target is not None:
+        summary["target"] = {"panel_id": target.meta.panel_id, "by": list(target_by), "persons": len(wanted.left)}
     return replace_parts(
         forecaster.bundle,
-        target,
+        place,
         calibration=calibrator.to_table(),
         metrics={**forecaster.bundle.metrics, "calibration": summary},
         command=command,
     )
+
+
+def _same_money(target: Panel, panel: Panel) -> None:
+    money = [(own.meta.currency, own.meta.price_year) for own in (target, panel)]
+    if money[0] != money[1]:
+        fix = "Read the target with the mapping of the panel"
+        raise UsageError("Target and panel are in other money", [Problem("target-money", "Groups by earnings cannot be compared", fix)])

@@ -36,16 +36,34 @@ def rank_needed(n: int, level: float) -> int:
     return math.ceil((n + 1) * level - 1e-9)
 
 
-def conformal_quantile(scores: Array, level: float, *, neighbours: int = 1) -> float:
+def conformal_quantile(scores: Array, level: float, *, neighbours: int = 1, weights: Array | None = None, heaviest: float = 1.0) -> float:
     """The k-th smallest of n scores, k = ceil((n + 1) level); +inf where there are too few.
 
     With `neighbours` > 1 the average of s_(k) .. s_(k + neighbours - 1), which lies at or above s_(k): coverage is kept, and no single
-    person's score is published.
+    person's score is published. With `weights` (n,) k is the first rank whose scores up to it weigh level x (sum of weights + `heaviest`),
+    `heaviest` being the largest weight that anybody may have (Tibshirani et al. 2019, eq. 7, for the heaviest new person); weights of 1
+    give the unweighted threshold. Scores of weight 0 count for nothing, and there must be enough persons for the level in effect as well.
     """
-    k = rank_needed(len(scores), level)
-    if k + neighbours - 1 > len(scores):
+    if weights is None:
+        ordered, k = np.sort(scores), rank_needed(len(scores), level)
+        enough = len(scores)
+    else:
+        scores, weights = scores[weights > 0], weights[weights > 0]
+        order = np.argsort(scores, kind="stable")
+        ordered, held = scores[order], np.cumsum(weights[order])
+        needed = level * ((held[-1] if len(held) else 0.0) + heaviest) - 1e-9
+        k = int(np.searchsorted(held, needed)) + 1
+        enough = int(effective(weights) + 1e-9)
+        enough = enough if rank_needed(enough, level) + neighbours - 1 <= enough else 0
+    if k + neighbours - 1 > len(ordered) or not enough:
         return math.inf
-    return float(np.sort(scores)[k - 1 : k - 1 + neighbours].mean())
+    return float(ordered[k - 1 : k - 1 + neighbours].mean())
+
+
+def effective(weights: Array) -> float:
+    """Effective sample size (sum w)^2 / sum w^2 (Kish 1965): so many equally weighted persons say as much; n for equal weights."""
+    total = float(weights.sum())
+    return total * total / float((weights**2).sum()) if total > 0 else 0.0
 
 
 def fit_map(u: Array, map_persons: int = MIN_MAP) -> tuple[Array, Array]:
@@ -91,7 +109,14 @@ def halves(person_id: NDArray[np.str_], seed: int) -> NDArray[np.bool_]:
 
 
 def fit_calibration(
-    paths: Paths, outcomes: Array, *, seed: int, levels: Sequence[float] = LEVELS, scale: float | None = FLOOR, map_persons: int = MIN_MAP
+    paths: Paths,
+    outcomes: Array,
+    *,
+    seed: int,
+    levels: Sequence[float] = LEVELS,
+    scale: float | None = FLOOR,
+    map_persons: int = MIN_MAP,
+    weights: Array | None = None,
 ) -> Calibrator:
     """Fit maps and thresholds per horizon from raw paths (n, H, M) of calibration persons, one origin each, and their outcomes (n, H).
 
@@ -99,7 +124,8 @@ def fit_calibration(
     needs `map_persons` in half A: one from few persons costs more than it mends. Groups of `paths` have maps and thresholds of their own
     where both halves hold 1,000 of their persons, and shift the thresholds otherwise. Thresholds
     are fitted for sets from all M paths and from fewer (25, 50, 100, ...), each number with its own. Thresholds that would rest on fewer
-    than 10 order statistics at or above the needed one are null: no interval. Raises UsageError when shapes disagree, when a person
+    than 10 order statistics at or above the needed one are null: no interval. `weights` (n, H) make thresholds those of another population
+    (`calibration.target`); persons are then counted by their effective number. Raises UsageError when shapes disagree, when a person
     occurs twice (the unit of exchangeability is the person), or for a level outside (0, 1).
     """
     _check(paths, outcomes, levels)
@@ -113,12 +139,13 @@ def fit_calibration(
         if not known.any():
             continue
         a, b = np.flatnonzero(known & in_a), np.flatnonzero(known & ~in_a)
-        groups = {ALL: (a, b), **_own_cells(paths, a, b, max(FEW, map_persons))}
+        w = None if weights is None else weights[:, h]
+        groups = {ALL: (a, b), **_own_cells(paths, a, b, max(FEW, map_persons), w)}
         ordered = np.sort(paths.earnings[a, h], axis=1)
         u = np.full(len(paths), np.nan)
         u[a] = pit(ordered[:, None, :], outcomes[a, h, None], v[a, h, None])[:, 0]
         for group, (own_a, own_b) in groups.items():
-            cells[h + 1, group] = Cell(*fit_map(u[own_a], map_persons), len(own_a), DEFAULT_ATOM_WIDTH, {}, len(own_b))
+            cells[h + 1, group] = Cell(*fit_map(u[own_a], map_persons), len(own_a), DEFAULT_ATOM_WIDTH, {}, persons_of(own_b, w))
         # Without a map of its own a cell is served another one's, so its thresholds are fitted behind that map.
         growth = grow(so_far.map_samples(paths.take(a), h + 1, ordered), scale)
         atom_width = choose_atom_width(growth, outcomes[a, h])
@@ -136,7 +163,7 @@ def fit_calibration(
                 shifted = np.full(len(paths), np.nan)
                 shifted[b] = scores - so_far.shift(members, h + 1, level)
                 for group, (_, own_b) in groups.items():
-                    thresholds[group][count, level] = published(shifted[own_b], level)
+                    thresholds[group][count, level] = published(shifted[own_b], level, *weighed(w, own_b))
         for group in groups:
             cells[h + 1, group] = replace(cells[h + 1, group], atom_width=atom_width, thresholds=thresholds[group])
     return Calibrator(cells, scale=scale, shifts=shifts)
@@ -147,13 +174,23 @@ def path_counts(paths: Paths) -> list[int]:
     return [*(count for count in COUNTS if count < paths.count), paths.count]
 
 
-def published(scores: Array, level: float) -> float | None:
+def published(scores: Array, level: float, weights: Array | None = None, heaviest: float = 1.0) -> float | None:
     """The threshold that is stored: the average of ten order statistics, None where there are too few."""
-    q = conformal_quantile(scores, level, neighbours=NEIGHBOURS)
+    q = conformal_quantile(scores, level, neighbours=NEIGHBOURS, weights=weights, heaviest=heaviest)
     return q if math.isfinite(q) else None
 
 
-def _own_cells(paths: Paths, a: Rows, b: Rows, fewest: int) -> dict[str, tuple[Rows, Rows]]:
+def persons_of(rows: Rows, weights: Array | None) -> int:
+    """How many persons some rows are, or with weights are in effect."""
+    return len(rows) if weights is None else int(effective(weights[rows]) + 1e-9)
+
+
+def weighed(weights: Array | None, rows: Rows) -> tuple[Array, float] | tuple[()]:
+    """The weights of some rows, and the heaviest of all: a new person of any group weighs no more."""
+    return () if weights is None else (weights[rows], float(weights.max()))
+
+
+def _own_cells(paths: Paths, a: Rows, b: Rows, fewest: int, weights: Array | None) -> dict[str, tuple[Rows, Rows]]:
     """The groups with cells of their own, and their rows among those of half A and of half B.
 
     Full records have no cell of their own beside those of poorer records: the finer cells by quintile are theirs.
@@ -163,7 +200,7 @@ def _own_cells(paths: Paths, a: Rows, b: Rows, fewest: int) -> dict[str, tuple[R
         for label in np.unique(paths.groups[name]).tolist() if name in paths.groups else []:
             own_a, own_b = (rows[paths.groups[name][rows] == label] for rows in (a, b))
             everybody = len(own_a) == len(a) and len(own_b) == len(b)
-            if min(len(own_a), len(own_b)) >= fewest and not everybody and f"{name}={label}" != "profile=register":
+            if min(len(own_a), persons_of(own_b, weights)) >= fewest and not everybody and f"{name}={label}" != "profile=register":
                 found[f"{name}={label}"] = (own_a, own_b)
     return found
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.fit import MIN_MAP, fit_map, halves, path_counts, published
+from calibration.fit import MIN_MAP, fit_map, halves, path_counts, persons_of, published, weighed
 from saga.bands import band_scores, year_scores
 from saga.calibrators import Calibrator, Cuts
 from saga.lifetime_sets import value_scores
@@ -21,8 +21,8 @@ Array = NDArray[np.float64]
 BLOCK = 2_000  # persons whose paths are mapped at once
 
 
-def fit_limits(calibrator: Calibrator, paths: Paths, outcomes: Array, *, seed: int) -> Calibrator:
-    """The calibrator of `fit_calibration` with thresholds of every kind of limit, from the same raw paths, outcomes and seed."""
+def fit_limits(calibrator: Calibrator, paths: Paths, outcomes: Array, *, seed: int, weights: Array | None = None) -> Calibrator:
+    """The calibrator of `fit_calibration` with thresholds of every kind of limit, from the same raw paths, outcomes, seed and weights."""
     in_a = halves(paths.person_id, seed)
     calibrator = replace(calibrator, stretches=_stretches(calibrator, paths.take(in_a), outcomes[in_a]))
     cuts: dict[tuple[str, int], Cuts] = {}
@@ -30,11 +30,13 @@ def fit_limits(calibrator: Calibrator, paths: Paths, outcomes: Array, *, seed: i
     for count in path_counts(paths):
         scores = _scores(calibrator, paths, outcomes, rows, count)
         for (kind, horizon), values in scores.items():
-            known = values[~np.isnan(values)]
+            known = np.flatnonzero(~np.isnan(values))
             if len(known):
-                fitted = {(count, level): published(known, level) for level in calibrator.levels}
+                w = None if weights is None else weights[:, horizon - 1]
+                weighing = weighed(w, rows[known])
+                fitted = {(count, level): published(values[known], level, *weighing) for level in calibrator.levels}
                 before = cuts.get((kind, horizon))
-                cuts[kind, horizon] = Cuts({**(before.thresholds if before else {}), **fitted}, len(known))
+                cuts[kind, horizon] = Cuts({**(before.thresholds if before else {}), **fitted}, persons_of(rows[known], w))
     return replace(calibrator, limits=cuts)
 
 

@@ -32,6 +32,7 @@ from saga.errors import InputError, Problem, SagaError, UsageError
 from saga.output import KEY
 from saga.panel import Panel
 from saga.partitions import Intake, Partitions, plan, stage
+from saga.processes import end_with_parent
 
 PERSONS_A_PARTITION = 500
 MANIFEST, RUN, REJECTED, RECEIPTS, STAGED = "_MANIFEST.json", "_run.json", "_rejected.csv", "_receipts", "_staged"
@@ -230,16 +231,8 @@ _worker: _Worker | None = None
 def _enter(task: _Task, partitions: Partitions) -> None:
     global _assigned
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     _assigned = task, partitions
-
-
-def _end_with_parent() -> None:
-    """A parent that is killed cannot say so; without this its workers would wait for it for ever."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
 
 
 def _in_worker(index: int) -> dict[str, Any]:

@@ -32,6 +32,7 @@ _OPTIONS_OF = {
     "lifetimes": {"coverage", "quantiles", "rate", "to_age", "from_age", "tax"},
     "paths": {"to_age"},
 }
+_TARGET_BY = "age,sex,education_level"
 _PREVIEW = ("person_id", "horizon", "year", "mean", "p_zero", "q50", "lower_90", "upper_90")
 
 
@@ -288,6 +289,11 @@ def calibrate(
     profiles: Annotated[
         bool, typer.Option("--profiles", help="Also calibrate for poorer records (survey-like; earnings alone): three times the work.")
     ] = False,
+    target: Annotated[
+        Path | None,
+        typer.Option(help="Persons of another population, for whose groups thresholds are weighted.", show_default="none"),
+    ] = None,
+    target_by: Annotated[str, typer.Option(help="Groups that tell --target from the panel, the most important first.")] = _TARGET_BY,
     threads: Threads = None,
     split: Split = "person",
     mapping: Mapping_ = None,
@@ -300,6 +306,7 @@ def calibrate(
     from calibration.calibrate import calibrate as fit
 
     people = _read(panel, mapping, prices, on_error, rejected)
+    others = None if target is None else _read(target, mapping, prices, on_error, None)
     if append:
         _append(bundle, people, out, database, database_key, since, persons, options.check_paths(paths), seed, threads, as_json=as_json)
         return
@@ -313,6 +320,8 @@ def calibrate(
             workers=threads or os.cpu_count() or 1,
             map_persons=map_persons,
             profiles=profiles,
+            target=others,
+            target_by=tuple(name.strip() for name in target_by.split(",")),
             command=_command(ctx),
             progress=progress,
         )

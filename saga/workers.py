@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from saga.processes import end_with_parent
 from saga.rollout import Rollout
 from saga.sequences import Sequences
 
@@ -66,6 +67,7 @@ _job: tuple[Rollout, Sequences]
 def _start(settings: dict[str, Any], sequences: Sequences) -> None:
     global _job
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the parent's to handle
+    end_with_parent()
     torch.set_num_threads(1)
     _job = Rollout(**settings), sequences
 
