@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import polars as pl
@@ -36,7 +38,7 @@ Batch = dict[str, torch.Tensor]
 
 
 class DeepAR:
-    """GluonTS's DeepAR network on log earnings relative to their trend, with its binned output: zeros have a bin of their own.
+    """GluonTS's DeepAR network on log earnings relative to their trend, with a binned output: zeros have a bin of their own.
 
     Static features: sex and region of birth; a year's features: age, education as known the year before (in paths: at the origin),
     and whether the year before is known. Short records are padded on the left and missing years masked, both imputed by the value
@@ -53,8 +55,7 @@ class DeepAR:
 
     def __init__(self, *, width: int = 128, layers: int = 2, passes: int = 12, batch: int = 128, rate: float = 2e-3) -> None:
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # which JSON library GluonTS would like better is nobody's concern here
+            with _quiet():
                 import gluonts.torch  # noqa: F401
         except ModuleNotFoundError as error:
             raise ModuleNotFoundError(f"The baseline deepar needs GluonTS: {INSTALL}", name=error.name) from error
@@ -98,7 +99,7 @@ class DeepAR:
         self.model.prediction_length = to_horizon
         for i, (person, year) in enumerate(zip(origins.person_id.tolist(), origins.year.tolist(), strict=True)):
             # A person at a time, with random numbers of its own: nobody's paths depend on who else is asked for.
-            with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            with _quiet(), torch.no_grad(), torch.random.fork_rng(devices=[]):
                 torch.manual_seed(int(uniforms(1, self.name, seed, person, year)[0] * 2**52))
                 batch = {name: values[i : i + 1] for name, values in {**windows.past, "future_time_feat": ahead}.items()}
                 drawn[i] = self.model(**batch, num_parallel_samples=paths)[0].T.double().numpy()
@@ -113,7 +114,6 @@ class DeepAR:
         return np.asarray(self.start + self.growth * year)
 
     def _network(self, seed: int) -> DeepARModel:
-        from gluonts.torch.distributions import BinnedUniformsOutput
         from gluonts.torch.model.deepar.module import DeepARModel
 
         with torch.random.fork_rng(devices=[]):
@@ -128,7 +128,7 @@ class DeepAR:
                 num_layers=self._layers,
                 hidden_size=self._width,
                 dropout_rate=0.1,
-                distr_output=BinnedUniformsOutput(self.bins.lowest, self.bins.highest, BINS),
+                distr_output=_output(self.bins),
                 lags_seq=list(range(1, LAGS + 1)),
                 scaling=False,  # the target is a log of a ratio already
             )
@@ -140,7 +140,7 @@ class DeepAR:
         schedule = torch.optim.lr_scheduler.OneCycleLR(adam, max_lr=self._rate, total_steps=self._passes * steps)
         order = np.random.default_rng(seed)
         least, best = np.inf, {}
-        with torch.random.fork_rng(devices=[]):
+        with _quiet(), torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)  # of dropout
             for _ in range(self._passes):
                 model.train()
@@ -257,6 +257,33 @@ class Windows:
 
 
 FEATURES = 4 + len(LEVELS)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what GluonTS 0.17 warns of: a JSON library it would like better, and its way of slicing tensors, which torch deprecates."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Using `json`-module")
+        warnings.filterwarnings("ignore", message="Using a non-tuple sequence")
+        yield
+
+
+def _output(bins: Bins) -> Any:
+    """GluonTS's binned distribution as an output of its networks; its own BinnedUniformsOutput cannot be made in GluonTS 0.17."""
+    from gluonts.torch.distributions import DistributionOutput
+    from gluonts.torch.distributions.binned_uniforms import BinnedUniforms
+
+    class Binned(DistributionOutput):  # type: ignore[misc]
+        args_dim: ClassVar = {"logits": BINS}
+        event_shape = ()
+
+        def domain_map(self, logits: torch.Tensor) -> tuple[torch.Tensor]:
+            return (logits,)
+
+        def distribution(self, distr_args: Any, loc: torch.Tensor | None = None, scale: torch.Tensor | None = None) -> Any:
+            return BinnedUniforms(bins.lowest, bins.highest, distr_args[0], BINS)
+
+    return Binned()
 
 
 def _time_features(age: Array, education: Array, known: Array) -> torch.Tensor:

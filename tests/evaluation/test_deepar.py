@@ -16,7 +16,7 @@ from saga.panel import Panel, PanelMeta
 Make = Callable[..., Panel]
 here = importlib.util.find_spec("gluonts") is not None
 needs_gluonts = pytest.mark.skipif(not here, reason=f"GluonTS is not installed: {INSTALL}")
-QUICK = {"width": 24, "passes": 12, "batch": 64, "rate": 1e-2}
+QUICK = {"width": 24, "passes": 15, "batch": 8, "rate": 1e-2}
 STAY, LEAVE = 0.8, 0.1
 
 
@@ -61,7 +61,7 @@ def test_without_gluonts_the_command_that_installs_it_is_named() -> None:
 
 @pytest.fixture(scope="module")
 def fitted() -> DeepAR:
-    return DeepAR(**QUICK).fit(chain(600, 0), seed=0)  # type: ignore[arg-type]
+    return DeepAR(**QUICK).fit(chain(300, 0), seed=0)  # type: ignore[arg-type]
 
 
 @needs_gluonts
