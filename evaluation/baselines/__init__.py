@@ -2,10 +2,17 @@
 
 from collections.abc import Callable
 
+from evaluation.baselines.abb import QuantileProcess
+from evaluation.baselines.ar1 import AutoRegression
 from evaluation.baselines.carry import CarryForward
 from evaluation.baselines.groupq import GroupQuantiles
 from evaluation.protocol import Baseline
 
-BASELINES: dict[str, Callable[[], Baseline]] = {"carry": CarryForward, "groupq": GroupQuantiles}
+BASELINES: dict[str, Callable[[], Baseline]] = {
+    "carry": CarryForward,
+    "groupq": GroupQuantiles,
+    "ar1": AutoRegression,
+    "abb": QuantileProcess,
+}
 
-__all__ = ["BASELINES", "CarryForward", "GroupQuantiles"]
+__all__ = ["BASELINES", "AutoRegression", "CarryForward", "GroupQuantiles", "QuantileProcess"]

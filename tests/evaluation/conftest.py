@@ -65,3 +65,9 @@ def part() -> Callable[[Panel, str], Panel]:
         return panel.only([p for p, own in zip(persons, split_of(panel.meta.panel_id, persons), strict=True) if own == name])
 
     return take
+
+
+@pytest.fixture(scope="session")
+def panel_from() -> Callable[..., Panel]:
+    """Panels from arrays of earnings over YEARS: see `_panel`."""
+    return _panel

@@ -34,7 +34,7 @@ def groups(grouped: Make, part: Make) -> tuple[Panel, Panel, GroupQuantiles]:
     return panel, part(panel, "test"), GroupQuantiles().fit(part(panel, "train"), seed=0)
 
 
-@pytest.fixture(params=sorted(BASELINES))
+@pytest.fixture(scope="module", params=sorted(BASELINES))
 def fitted(request: pytest.FixtureRequest, random_walk: Make) -> tuple[Panel, Baseline]:
     panel = random_walk(300, seed=3)
     return panel, BASELINES[request.param]().fit(panel, seed=0)
