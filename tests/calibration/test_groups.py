@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from mapie.conditional_conformal_prediction import ConditionalSplitConformalRegressor
 from scipy import stats
+from sklearn.dummy import DummyRegressor
 from sklearn.linear_model import QuantileRegressor
 
 from calibration.fit import LEVELS, NEIGHBOURS, fit_calibration, rank_needed
@@ -37,6 +39,34 @@ def test_effects_equal_linear_programming(level):
     )
     assert ours == pytest.approx(theirs, abs=1e-3)
     assert np.abs(intercept + features @ effects - oracle.predict(features)).max() < 0.02
+
+
+def test_thresholds_are_those_of_conditional_conformal_prediction_up_to_a_person_a_group():
+    """MAPIE's implementation of Gibbs, Cherian and Candes (2025), which solves a linear program with every new person in it. It says by
+    how much the smoothed effects, fitted once, differ from the exact answer: by a person or so a group."""
+    level, n = 0.8, 800
+    scores, labels = overlapping(n, 5)
+    _, indicators = design(labels, fewest=1)
+    features = np.delete(indicators, [0, 2], axis=1)
+    exact = ConditionalSplitConformalRegressor(
+        feature_map=lambda x: np.column_stack([np.ones(len(x)), x]),
+        estimator=DummyRegressor(strategy="constant", constant=0.0).fit(features, scores),
+        confidence_level=level,
+        conformity_score="absolute",
+        prefit=True,
+    ).conformalize(features, scores)
+    patterns, which = np.unique(features, axis=0, return_inverse=True)
+    theirs = exact.predict_interval(patterns)[1][:, 1, 0][which.ravel()]
+    intercept, effects = group_quantile(scores, features, level, bandwidth=1e-4, shrinkage=1e-6)
+    ours = intercept + features @ effects
+    persons = features.shape[1] + 2  # each parameter, and the new person, may take one on either side
+    for group in (np.ones(n, dtype=bool), *(column == 1 for column in indicators.T)):
+        mine, exactly = (scores[group] <= ours[group]).sum(), (scores[group] <= theirs[group]).sum()
+        assert abs(exactly - level * group.sum()) <= persons
+        assert abs(mine - exactly) <= persons
+    # One threshold for all is not the answer in some group.
+    pooled = np.quantile(scores, level)
+    assert max(abs((scores[c == 1] <= pooled).sum() - (scores[c == 1] <= theirs[c == 1]).sum()) for c in indicators.T) > 2 * persons
 
 
 @pytest.mark.parametrize("level", LEVELS)
