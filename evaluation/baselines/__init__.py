@@ -5,6 +5,7 @@ from collections.abc import Callable
 from evaluation.baselines.abb import QuantileProcess
 from evaluation.baselines.ar1 import AutoRegression
 from evaluation.baselines.carry import CarryForward
+from evaluation.baselines.gbt import BoostedTrees
 from evaluation.baselines.groupq import GroupQuantiles
 from evaluation.protocol import Baseline
 
@@ -13,6 +14,7 @@ BASELINES: dict[str, Callable[[], Baseline]] = {
     "groupq": GroupQuantiles,
     "ar1": AutoRegression,
     "abb": QuantileProcess,
+    "gbt": BoostedTrees,
 }
 
-__all__ = ["BASELINES", "AutoRegression", "CarryForward", "GroupQuantiles", "QuantileProcess"]
+__all__ = ["BASELINES", "AutoRegression", "BoostedTrees", "CarryForward", "GroupQuantiles", "QuantileProcess"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from evaluation.baselines import BASELINES, CarryForward, GroupQuantiles
 from evaluation.baselines.donors import DonorPool
+from evaluation.baselines.gbt import BoostedTrees
 from evaluation.protocol import Baseline
 from evaluation.sets import sample_sets
 from saga.errors import InputError
@@ -19,6 +21,12 @@ from saga.scores import covered, crps_log
 
 Make = Callable[..., Panel]
 HORIZONS = [1, 5, 10]
+QUICK: dict[str, Callable[[], Baseline]] = {
+    **BASELINES,
+    "gbt": lambda: BoostedTrees(grid=(1, 5), leaves=(6,), rates=(0.1,), threads=1),
+    "deepar": lambda: BASELINES["deepar"](width=16, passes=1),  # type: ignore[call-arg]
+}
+HERE = sorted(name for name in BASELINES if name != "deepar" or importlib.util.find_spec("gluonts"))
 
 
 @pytest.fixture(scope="module")
@@ -34,10 +42,10 @@ def groups(grouped: Make, part: Make) -> tuple[Panel, Panel, GroupQuantiles]:
     return panel, part(panel, "test"), GroupQuantiles().fit(part(panel, "train"), seed=0)
 
 
-@pytest.fixture(scope="module", params=sorted(BASELINES))
+@pytest.fixture(scope="module", params=HERE)
 def fitted(request: pytest.FixtureRequest, random_walk: Make) -> tuple[Panel, Baseline]:
     panel = random_walk(300, seed=3)
-    return panel, BASELINES[request.param]().fit(panel, seed=0)
+    return panel, QUICK[request.param]().fit(panel, seed=0)
 
 
 def test_carry_is_calibrated_and_nearly_sharp_where_growth_is_independent(walk: tuple[Panel, Panel, CarryForward]) -> None:
@@ -133,7 +141,7 @@ def test_paths_do_not_depend_on_who_else_is_asked_for_or_on_the_order(fitted: tu
 def test_a_second_fit_with_the_same_seed_gives_the_same_paths(fitted: tuple[Panel, Baseline]) -> None:
     panel, baseline = fitted
     origins = draw_origins(panel, max_horizon=5, seed=0)
-    again = BASELINES[baseline.name]().fit(panel, seed=0)
+    again = QUICK[baseline.name]().fit(panel, seed=0)
     first, second = (b.paths(history(panel, origins), origins, to_horizon=5, paths=9, seed=0).earnings for b in (baseline, again))
     assert np.array_equal(first, second, equal_nan=True)
 
@@ -167,8 +175,8 @@ def test_a_panel_without_zeros_covariates_or_odd_horizons_works() -> None:
     rows |= {"birth_year": np.repeat(rng.integers(1957, 1965, n), len(years)), "earnings": np.exp(log).ravel()}
     panel = Panel.of(pl.DataFrame(rows), PanelMeta("biennial", currency="USD", floor=None, macro=None))
     origins = draw_origins(panel, max_horizon=10, seed=0)
-    for make in BASELINES.values():
-        earnings = make().fit(panel, seed=0).paths(history(panel, origins), origins, to_horizon=10, paths=20, seed=0)
+    for name in HERE:
+        earnings = QUICK[name]().fit(panel, seed=0).paths(history(panel, origins), origins, to_horizon=10, paths=20, seed=0)
         assert (earnings.earnings[earnings.within_age] > 0).all()
 
 
