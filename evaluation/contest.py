@@ -1,118 +1,61 @@
 """The contest: the bundle's forecaster and the baselines on the same persons, origins and outcomes.
 
-Un-averaged scores first, written block by block to Parquet, then the table of means. Nothing holds the paths of more than a few
-hundred persons.
+Un-averaged scores first, one file a contestant and setting, kept by content; then the tables of means. An interrupted contest goes on
+where it was, and another baseline costs its own run only. Nothing holds the paths of more than a few hundred persons.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from evaluation.baselines import BASELINES
-from evaluation.futures import true_futures
+from evaluation.calibration_size import calibration_size
+from evaluation.comparison import VARIANT, comparisons
+from evaluation.contestants import Clairvoyant, Contestant, Entrant, Fitted, Model
 from evaluation.gap import BOUND
-from evaluation.metrics import LEVELS, METRICS, metrics_table
-from evaluation.protocol import Baseline
-from evaluation.sets import Sets, sample_sets
-from evaluation.tables import write_tables
+from evaluation.kept import code_digest, file_name, keep, panel_digest
+from evaluation.lifetimes import TRUTH, Question, lifetime_table
+from evaluation.metrics import metrics_table
+from evaluation.pages import write_pages
+from evaluation.placebos import PLACEBOS, Placebo, Static
+from evaluation.protocol import Baseline, Estimated
+from evaluation.samples import Sample, SampleName, Setting, SplitName
+from evaluation.scoring import SCHEMA, score_frame
+from evaluation.sets import Sets
+from evaluation.subgroups import subgroups
+from evaluation.variants import read_variants
 from saga.calibrators import ALL
-from saga.errors import InputError, Problem, UsageError
-from saga.forecaster import Forecaster
+from saga.errors import Problem, UsageError
+from saga.forecaster import Forecaster, RolloutName
 from saga.groups import Grouping
-from saga.keyed import uniform_each
 from saga.options import MAX_HORIZON
-from saga.outcomes import Origins, draw_origins, history, last_year, origins_at, realised
-from saga.output import write_table
+from saga.output import read_provenance, write_table
 from saga.panel import Panel
 from saga.paths import Paths
 from saga.register.oracle import Oracle, is_full
-from saga.scores import covered, interval_score, sample_scores, width
 from saga.split import persons_of
+
+__all__ = ["Clairvoyant", "Contest", "Contestant", "Entrant", "Fitted", "Model", "chosen", "clairvoyant", "evaluate", "score_frame"]
 
 Array = NDArray[Any]
 Progress = Callable[[str, int, int], None]
+Notice = Callable[[str], None]
 HORIZONS = (1, 5, 10, 20)
 GROUPINGS = ("sex", "education_level", "quintile", "age", "origin")  # those that scores are averaged over
 PATHS = 200
-BLOCK = 256  # persons whose paths are held at once
-
-
-class Contestant(Protocol):
-    """Anything that forecasts paths and sets for origins, a block of persons at a time, in the order of `origins`."""
-
-    @property
-    def name(self) -> str:
-        """The contestant's row in the table."""
-        ...
-
-    def blocks(self, past: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int) -> Iterator[tuple[Paths, Sets]]:
-        """Paths (n, H, M) and sets (n, H, L) at LEVELS for consecutive blocks of persons."""
-        ...
-
-
-@dataclass(frozen=True)
-class Model:
-    """The bundle: recalibrated paths, and the intervals that its calibrator publishes."""
-
-    forecaster: Forecaster
-    name: str = "saga"
-
-    def blocks(self, past: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int) -> Iterator[tuple[Paths, Sets]]:
-        """Blocks of the forecaster, which sorts persons by id as origins are."""
-        for block in self.forecaster.blocks(past, to_horizon=to_horizon, paths=paths, seed=seed):
-            published = self.forecaster.calibrator.intervals(block, LEVELS)
-            yield block, Sets(published.lower, published.upper, published.includes_zero)
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """A fitted baseline: its paths, and sets from those paths."""
-
-    baseline: Baseline
-
-    @property
-    def name(self) -> str:
-        """The baseline's row in the table."""
-        return self.baseline.name
-
-    def blocks(self, past: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int) -> Iterator[tuple[Paths, Sets]]:
-        """Blocks of at most 256 persons."""
-        for start in range(0, len(origins), BLOCK):
-            some = origins.take(slice(start, start + BLOCK))
-            block = self.baseline.paths(past.only(some.person_id.tolist()), some, to_horizon=to_horizon, paths=paths, seed=seed)
-            yield block, sample_sets(block.earnings, LEVELS)
-
-
-@dataclass(frozen=True)
-class Clairvoyant:
-    """The forecaster that knows a generated register's law and hidden states: a bound for the others, not attainable."""
-
-    oracle: Oracle
-    name: str = BOUND
-
-    def blocks(self, past: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int) -> Iterator[tuple[Paths, Sets]]:
-        """Blocks of the oracle, which sorts persons by id as origins are."""
-        for block in self.oracle.blocks(past, origins, to_horizon=to_horizon, paths=paths, seed=seed):
-            yield block, sample_sets(block.earnings, LEVELS)
-
-
-@dataclass(frozen=True)
-class Setting:
-    """Persons, their pasts, and what came true: (n, H) once in-time (`draw` None), once a macro future forward."""
-
-    name: str
-    past: Panel
-    origins: Origins
-    outcomes: Sequence[tuple[int | None, Array]]
+TABLES = ("lifetimes", "placebos", "calibration-size")  # what costs paths of its own
+FILES = ("metrics", "comparisons", "cost", "lifetimes", "estimates", "variants", "calibration_size")
+SCORING = ("evaluation.scoring", "evaluation.sets", "saga.scores")  # the code that a kept score comes from
 
 
 def evaluate(
@@ -127,49 +70,107 @@ def evaluate(
     persons: int | None = None,
     workers: int = 1,
     progress: Progress | None = None,
+    notice: Notice | None = None,
     futures: Path | None = None,
     register: Path | None = None,
-    keep_scores: bool = False,
+    cache: Path | None = None,
+    sample: SampleName = "all",
+    split: SplitName = "person",
+    tables: Sequence[str] = (),
+    variants: Path | None = None,
+    rollout: RolloutName | None = None,
 ) -> pl.DataFrame:
     """Scores the bundle and the baselines on the panel's test persons; returns the metrics table and writes it to `out`.
 
-    Writes `metrics.parquet`, `tables.md` and `tables.html`.
+    Writes `metrics.parquet`, `comparisons.parquet`, `cost.parquet`, `tables.md` and `tables.html`, and what more is asked for by `tables`
+    (of TABLES, or "all" that can be had): `lifetimes.parquet` (from drawn futures), placebos as rows of the metrics,
+    `calibration_size.parquet`. `variants` is a file of further bundles (see `read_variants`), rows beside the model's. `rollout` is how
+    the bundle carries its paths (None: as it was calibrated).
 
-    Settings: `in-time` (one drawn origin a test person, by the rule that calibration uses, outcomes inside the panel), and `forward`
-    where `futures` (a register directory with `future/draw=k`) is given: origins in the panel's last year, outcomes in every drawn
-    macro future. Baselines are fitted on the panel's training persons; the baseline `clairvoyant` needs none, but the directory of the
-    generated register that the panel was read from (`register`), and is part of "all" where that is of the process full. `persons`
-    limits the test persons (a keyed choice), `workers` is the number of processes; `keep_scores` leaves the un-averaged
-    `out/scores.parquet`, which has a row a person.
+    Settings: `in-time` (one drawn origin a test person, by the rule that calibration uses, outcomes up to the year that the bundle was
+    trained until), and `forward`: origins in that year, outcomes in the panel's later years where there are any, else in every macro
+    future of `futures` (a register directory with `future/draw=k`) where that is given. Baselines are fitted on the training persons'
+    years up to it; the baseline `clairvoyant` needs none, but the directory of the generated register that the panel was read from
+    (`register`), and is part of "all" where that is of the process full. Of "all", baselines whose library is not installed are left out
+    with a notice. `persons` limits the test persons (a keyed choice), `sample` and `split` follow `evaluation.samples`, `workers` is the
+    number of processes. Un-averaged scores, which have a row a person, are kept in `cache` (`out/scores`).
     Columns of the table: `evaluation.metrics.COLUMNS`. `progress(step, done, total)` is called as work goes on.
 
-    Raises UsageError for an unknown baseline or horizon, InputError when the panel has no test person with an origin, or when the
-    clairvoyant's register is not the one that this code makes.
+    Raises UsageError for an unknown baseline or horizon or a baseline that lacks its library, InputError when the panel has no test
+    person with an origin, or when the clairvoyant's register is not the one that this code makes.
     """
-    forecaster = Forecaster.load(bundle, workers=workers)
+    forecaster = Forecaster.load(bundle, workers=workers, rollout=rollout)
+    until = forecaster.bundle.config.get("until")
+    contest = Contest(
+        panel, horizons, paths=paths, seed=seed, persons=persons, progress=progress, sample=sample, split=split, until=until, cache=cache
+    )
     # The clairvoyant comes first: a register that cannot be lived again is found out before hours of work.
-    fitted: list[Contestant] = [*clairvoyant(baselines, register, workers), Model(forecaster)]
-    training = panel.only(persons_of(panel, "train"))
-    unfitted = chosen([name for name in baselines if name != BOUND])
-    for i, baseline in enumerate(unfitted):
-        if progress:
-            progress("fit baselines", i, len(unfitted))
-        fitted.append(Fitted(baseline.fit(training, seed=seed)))
-    calibrated_on = {horizon: cell.n for (horizon, group), cell in forecaster.calibrator.cells.items() if group == ALL}
-    contest = Contest(panel, horizons, paths=paths, seed=seed, persons=persons, progress=progress)
+    entrants = [*clairvoyant(baselines, register, workers), contest.bundle(forecaster)]
+    entrants += [contest.baseline(each) for each in chosen([name for name in baselines if name != BOUND], notice)]
+    wanted = _wanted(tables, drawn=futures is not None and contest.sample.until == contest.sample.end, notice=notice)
+    beside: dict[str, pl.DataFrame] = {}
+    if "placebos" in wanted:
+        entrants += contest.placebos(forecaster)
+    if variants is not None:
+        beside["variants"] = read_variants(variants)
+        rows = beside["variants"].select("name", "bundle").iter_rows()
+        entrants += [contest.bundle(Forecaster.load(path, workers=workers), VARIANT + name) for name, path in rows]
+    if "calibration-size" in wanted:
+        beside["calibration_size"] = contest.calibration_size(forecaster, out)
+    cells = forecaster.calibrator.cells.items() if sample == "all" and split == "person" else ()
+    calibrated_on = {horizon: cell.n for (horizon, group), cell in cells if group == ALL}
     return contest.run(
-        fitted, out, futures=futures, calibrated_on=calibrated_on, keep_scores=keep_scores, provenance=forecaster.provenance()
+        entrants,
+        out,
+        futures=futures,
+        lifetimes="lifetimes" in wanted,
+        beside=beside,
+        calibrated_on=calibrated_on,
+        provenance=forecaster.provenance(),
     )
 
 
-def chosen(names: Sequence[str]) -> list[Baseline]:
-    """Unfitted baselines by name; "all" alone gives every one. Raises UsageError for a name that is not known."""
-    wanted = list(BASELINES) if list(names) == ["all"] else list(dict.fromkeys(names))
+def _wanted(tables: Sequence[str], *, drawn: bool, notice: Notice | None) -> set[str]:
+    """The tables asked for. Raises UsageError for an unknown one, or lifetimes where no futures are `drawn`."""
+    everything = list(tables) == ["all"]
+    unknown = sorted(set(tables) - {*TABLES, "accuracy"}) if not everything else []
+    if unknown:
+        fix = f"Choose from accuracy (always there), {', '.join(TABLES)}, or all."
+        raise UsageError("A table is not known", [Problem("tables", f"{unknown[0]} is not a table", fix)])
+    wanted = set(TABLES if everything else tables)
+    if "lifetimes" in wanted and not drawn:
+        message = "lifetimes need futures drawn after the last year that the bundle knows"
+        if not everything:
+            fix = "Generate the register with --future-to and --future-draws."
+            raise UsageError("There are no lives to compare with", [Problem("tables", message, fix)])
+        wanted.remove("lifetimes")
+        if notice:
+            notice(f"Left out: {message}.")
+    return wanted
+
+
+def chosen(names: Sequence[str], notice: Notice | None = None) -> list[Baseline]:
+    """Unfitted baselines by name; "all" alone gives every one whose library is installed, with a notice of the others.
+
+    Raises UsageError for a name that is not known, or whose library is not installed.
+    """
+    everyone = list(names) == ["all"]
+    wanted = list(BASELINES) if everyone else list(dict.fromkeys(names))
     unknown = [name for name in wanted if name not in BASELINES]
     if unknown:
         fix = "Choose from " + ", ".join([*BASELINES, BOUND]) + ", or all."
         raise UsageError("A baseline is not known", [Problem("baseline", f"{unknown[0]} is not a baseline", fix)])
-    return [BASELINES[name]() for name in wanted]
+    made = []
+    for name in wanted:
+        try:
+            made.append(BASELINES[name]())
+        except ModuleNotFoundError as error:
+            if not everyone:
+                problem = Problem("baseline", f"{name} lacks a library: {error}", "Install it, or leave the baseline out.")
+                raise UsageError("A baseline cannot run", [problem]) from error
+            if notice:
+                notice(f"{name} is left out: {error}")
+    return made
 
 
 def clairvoyant(names: Sequence[str], register: Path | None, workers: int = 1) -> list[Contestant]:
@@ -181,11 +182,27 @@ def clairvoyant(names: Sequence[str], register: Path | None, workers: int = 1) -
         problem = Problem("baseline", "the clairvoyant knows generated registers only", "Give the register's directory as the panel.")
         raise UsageError("There is nothing to be clairvoyant about", [problem])
     known = register is not None and (BOUND in names or (list(names) == ["all"] and is_full(register)))
-    return [Clairvoyant(Oracle.open(register, workers=workers))] if known and register else []
+    if not known or not register:
+        return []
+    oracle = Oracle.open(register, workers=workers)
+    key = code_digest("saga.register.oracle", ("saga",)) + (register / "register.json").read_text(encoding="utf-8")
+    return [Entrant(BOUND, key, lambda: Clairvoyant(oracle))]
+
+
+@dataclass(frozen=True)
+class Found:
+    """Files of un-averaged scores and of lives by model, and tables of estimates."""
+
+    scores: list[Path]
+    lives: dict[str, Path]
+    estimates: list[pl.DataFrame]
 
 
 class Contest:
-    """One panel's test persons, their origins and outcomes; `run` questions contestants and averages their scores."""
+    """One panel's test persons, their origins and outcomes; `run` questions contestants and averages their scores.
+
+    `sample`, `split` and `until` as in `evaluation.samples.Sample`; `cache` is where scores are kept (by default `scores` in the output).
+    """
 
     def __init__(
         self,
@@ -196,8 +213,12 @@ class Contest:
         seed: int = 0,
         persons: int | None = None,
         progress: Progress | None = None,
+        sample: SampleName = "all",
+        split: SplitName = "person",
+        until: int | None = None,
+        cache: Path | None = None,
     ) -> None:
-        self.panel, self.seed, self.progress = panel, seed, progress
+        self.panel, self.seed, self.progress, self.cache = panel, seed, progress, cache
         self.horizons = sorted(set(horizons))
         if not self.horizons or not 1 <= self.horizons[0] <= self.horizons[-1] <= MAX_HORIZON:
             fix = f"Give horizons between 1 and {MAX_HORIZON}."
@@ -205,134 +226,199 @@ class Contest:
         if paths < 2:
             raise UsageError("At least 2 paths are needed", [Problem("paths", "a sample of one has no spread", "Use 200 or more.")])
         self.paths = paths
-        tested = persons_of(panel, "test")
-        if persons is not None and persons < len(tested):
-            order = np.argsort(uniform_each(tested, "contest", panel.meta.panel_id))
-            tested = sorted(tested[i] for i in order[:persons])
-        self.test = panel.only(tested)
-        if not tested:
-            problem = Problem("no-test-persons", "no person of the panel is in the test part", "Give a panel with more persons.")
-            raise InputError("There is nobody to be judged on", [problem])
-        training = panel.only(persons_of(panel, "train"))
-        self.grouping = Grouping.fit(training)
+        self.sample = Sample.of(panel, seed=seed, persons=persons, sample=sample, split=split, until=until)
+        self.test = self.sample.test
+        if split == "cohort":
+            self.sample.check_observable(self.horizons)
+        self.grouping = Grouping.fit(self.sample.training)
+        self.provenance = {
+            "panel": panel.meta.panel_id,
+            "paths": paths,
+            "seed": seed,
+            "sample": sample,
+            "split": split,
+            "until": self.sample.until,
+        }
+
+    def bundle(self, forecaster: Forecaster, name: str = "saga") -> Entrant:
+        """The bundle as an entrant."""
+        key = forecaster.bundle.digest + forecaster.rollout + code_digest("saga.forecaster", ("saga",))
+        return Entrant(name, key, lambda: Model(forecaster, name))
+
+    def baseline(self, unfitted: Baseline) -> Entrant:
+        """A baseline as an entrant, to be fitted on the training persons when it is needed."""
+        name, module = unfitted.name, type(unfitted).__module__
+        key = code_digest(module, ("evaluation.baselines",)) + self._fitted_on
+
+        def make() -> Contestant:
+            self._tell(f"fit {name}", 0, 1)
+            return Fitted(unfitted.fit(self.sample.training, seed=self.seed))
+
+        return Entrant(name, key, make)
+
+    def placebos(self, forecaster: Forecaster) -> list[Entrant]:
+        """The bundle shown less than it should see, as entrants (`evaluation.placebos`)."""
+        key = self.bundle(forecaster).key + code_digest("evaluation.placebos", ())
+
+        def make(kind: str) -> Callable[[], Contestant]:
+            return lambda: Static(forecaster, self.horizons) if kind == "static" else Placebo(forecaster, kind)
+
+        return [Entrant(VARIANT + kind, key, make(kind)) for kind in PLACEBOS]
+
+    def calibration_size(self, forecaster: Forecaster, out: Path) -> pl.DataFrame:
+        """The table of `evaluation.calibration_size`, kept like scores."""
+        calibration = panel_digest(self.panel.only(persons_of(self.panel, "calibration")))
+        code = [code_digest("evaluation.calibration_size", ()), code_digest("calibration.fit", ("calibration", "saga"))]
+        parts = {**self.provenance, "bundle": self.bundle(forecaster).key, "code": code, "panels": [calibration, panel_digest(self.test)]}
+        path = (self.cache or out / "scores") / file_name("saga", "calibration-size", parts)
+        if not path.is_file():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            made = calibration_size(
+                forecaster, self.panel, self.sample, self.grouping, paths=self.paths, seed=self.seed, progress=self.progress
+            )
+            write_table(made, path, self.provenance)
+        return pl.read_parquet(path)
 
     def run(
         self,
-        contestants: Sequence[Contestant],
+        contestants: Iterable[Contestant],
         out: Path,
         *,
         futures: Path | None = None,
+        lifetimes: bool = False,
+        beside: Mapping[str, pl.DataFrame] | None = None,
         calibrated_on: Mapping[int, int] | None = None,
-        keep_scores: bool = False,
         provenance: Mapping[str, Any] | None = None,
     ) -> pl.DataFrame:
         """Scores every contestant in every setting; returns the table (`evaluation.metrics.metrics_table`) and writes it and its pages.
 
-        `out/metrics.parquet` with the provenance, `out/tables.md`, `out/tables.html`; with `keep_scores` also `out/scores.parquet`.
+        `out/metrics.parquet`, `out/comparisons.parquet`, `out/cost.parquet` and, with `lifetimes`, `out/lifetimes.parquet` with the
+        provenance, `out/tables.md`, `out/tables.html`. Lifetimes need drawn `futures` after the panel's last year. Tables `beside` these
+        (name -> table) are written and shown with them; those of an earlier run that this one does not make are removed.
+        Scores of an `Entrant` are kept and found again; those of any other contestant are made anew.
         """
         out.mkdir(parents=True, exist_ok=True)
-        file = out / "scores.parquet"
-        groups = []
-        try:
-            with ScoreFile(file) as scores:
-                for setting in self.settings(futures):
-                    known = self.grouping.of(setting.past, setting.origins).select("person_id", *GROUPINGS)
-                    groups.append(known.with_columns(pl.lit(setting.name).alias("setting")))
-                    for contestant in contestants:
-                        self._score(contestant, setting, scores)
-            table = metrics_table(pl.scan_parquet(file), pl.concat(groups), self.horizons, calibrated_on=calibrated_on)
-        finally:
-            if not keep_scores:
-                file.unlink(missing_ok=True)
-        record = {**(provenance or {}), "panel": self.panel.meta.panel_id, "paths": self.paths, "seed": self.seed}
-        write_table(table, out / "metrics.parquet", record)
-        write_tables(table, out, record)
-        return table
+        folder = self.cache or out / "scores"
+        settings = list(self.settings(futures))
+        groups = pl.concat([self._groups(setting) for setting in settings])
+        asked = self._question(settings, futures) if lifetimes else None
+        found = self._questioned(contestants, settings, folder, asked)
+        scores = pl.scan_parquet(found.scores)
+        tables = {
+            **(beside or {}),
+            "metrics": metrics_table(scores, groups.drop("year"), self.horizons, calibrated_on=calibrated_on),
+            "comparisons": comparisons(scores, groups),
+            "cost": cost_table(found.scores),
+        }
+        if asked:
+            tables["lifetimes"] = lifetime_table(found.lives, asked.reach)
+        if found.estimates:
+            tables["estimates"] = pl.concat(found.estimates)
+        record = {**(provenance or {}), **self.provenance}
+        for name in FILES:
+            if name in tables:
+                write_table(tables[name], out / f"{name}.parquet", record)
+            else:
+                (out / f"{name}.parquet").unlink(missing_ok=True)
+        write_pages(out)
+        return tables["metrics"]
 
     def settings(self, futures: Path | None = None) -> Iterator[Setting]:
-        """`in-time`, and `forward` when futures are given; a setting without any origin is refused with InputError."""
-        end = last_year(self.panel)
-        drawn = self._drawn(self.test)
-        outcomes = realised(self.test, drawn, self.horizons, end=end)
-        yield self._setting("in-time", drawn, [(None, outcomes)])
-        if futures is not None:
-            last = origins_at(self.test, end)
-            yield self._setting("forward", last, list(true_futures(futures, last, self.horizons, price_year=self.panel.meta.price_year)))
+        """The settings of `evaluation.samples.Sample` at the contest's horizons."""
+        yield from self.sample.settings(self.horizons, futures)
 
-    def _drawn(self, panel: Panel) -> Origins:
-        """One origin a person by the calibration's rule: its horizons, not those of the table, decide the draw."""
-        return draw_origins(panel, max_horizon=MAX_HORIZON, seed=self.seed, end=last_year(self.panel))
+    @cached_property
+    def _fitted_on(self) -> str:
+        return panel_digest(self.sample.training)
 
-    def _setting(self, name: str, origins: Origins, outcomes: Sequence[tuple[int | None, Array]]) -> Setting:
-        if not len(origins):
-            fix = "Test persons need 3 years of known earnings and an age of 20 to 60 at the origin."
-            raise InputError(f"The {name} setting has no origin", [Problem("no-origins", "no test person is eligible", fix)])
-        return Setting(name, history(self.test, origins), origins, outcomes)
+    def _groups(self, setting: Setting) -> pl.DataFrame:
+        known = self.grouping.of(setting.past, setting.origins).select("person_id", *GROUPINGS)
+        known = known.join(subgroups(setting.past, setting.origins), on="person_id", how="left", maintain_order="left")
+        years = setting.origins.frame().rename({"origin": "year"})
+        return known.join(years, on="person_id").with_columns(pl.lit(setting.name).alias("setting"))
 
-    def _score(self, contestant: Contestant, setting: Setting, scores: ScoreFile) -> None:
-        done = 0
+    def _question(self, settings: Sequence[Setting], futures: Path | None) -> Question:
+        if futures is None or self.sample.until < self.sample.end:
+            raise UsageError("Lifetimes need a register with drawn futures after the last year that fitting saw.")
+        return Question(futures, settings[-1], self.paths, self.seed)
+
+    def _questioned(self, contestants: Iterable[Contestant], settings: Sequence[Setting], folder: Path, asked: Question | None) -> Found:
+        """What every contestant answers; one at a time is in memory."""
+        found = Found([], {TRUTH: asked.truth(folder)} if asked else {}, [])
+        for contestant in contestants:
+            found.scores.extend(self._scores(contestant, setting, folder) for setting in settings)
+            if asked and not contestant.name.startswith(VARIANT):
+                self._tell(f"lifetimes: {contestant.name}", 0, 1)
+                found.lives[contestant.name] = asked.answer(contestant, folder)
+            if isinstance(contestant, Entrant):
+                found.estimates.extend(self._estimates(contestant, folder))
+                contestant.close()
+        return found
+
+    def _estimates(self, entrant: Entrant, folder: Path) -> list[pl.DataFrame]:
+        """The parameters of a baseline that tells them, from this fit or the one that was kept."""
+        path = folder / file_name(entrant.name, "estimates", {"key": entrant.key, "seed": self.seed})
+        made = entrant.opened
+        if isinstance(made, Fitted) and isinstance(made.baseline, Estimated):
+            told = made.baseline.estimated().select("parameter", pl.col("value", "se").cast(pl.Float64))
+            write_table(told.select(pl.lit(entrant.name).alias("model"), pl.all()), path, self.provenance)
+        return [pl.read_parquet(path)] if path.is_file() else []
+
+    def _scores(self, contestant: Contestant, setting: Setting, folder: Path) -> Path:
+        """The file of one contestant's scores in one setting, made unless it is kept."""
+        key = contestant.key if isinstance(contestant, Entrant) else None
+        code = [code_digest(module, ()) for module in SCORING]
+        parts = {**self.provenance, "code": code, "horizons": self.horizons, "question": setting.digest, "key": key}
+        path = folder / file_name(contestant.name, setting.name, parts)
+        if key is None:
+            path.unlink(missing_ok=True)
+        if path.is_file():
+            self._tell(f"{setting.name}: {contestant.name} (kept)", len(setting.origins), len(setting.origins))
+        about: dict[str, Any] = {"model": contestant.name, "setting": setting.name, "persons": len(setting.origins)}
+        about |= {"horizon": self.horizons[-1], "paths": self.paths}
+        return keep(path, SCHEMA, self._tables(contestant, setting, about), lambda: about)
+
+    def _tables(self, contestant: Contestant, setting: Setting, about: dict[str, Any]) -> Iterator[pa.Table]:
+        """Blocks of scores; `about` is told what making the contestant and its answers took, in seconds."""
         columns = np.asarray(self.horizons) - 1
-        step = f"{setting.name}: {contestant.name}"
-        for block, sets in contestant.blocks(setting.past, setting.origins, to_horizon=self.horizons[-1], paths=self.paths, seed=self.seed):
+        answers = contestant.blocks(setting.past, setting.origins, to_horizon=self.horizons[-1], paths=self.paths, seed=self.seed)
+        about |= {"fit_seconds": contestant.seconds if isinstance(contestant, Entrant) else 0.0, "seconds": 0.0}
+        done = 0
+        for block, sets in timed(answers, about):
             rows = slice(done, done + len(block))
             if not np.array_equal(block.person_id, setting.origins.person_id[rows]):
                 raise ValueError(f"{contestant.name} answered for other persons than it was asked for")
             samples, published = block.earnings[:, columns], sets.at(columns)
             for draw, outcomes in setting.outcomes:
                 frame = score_frame(samples, outcomes[rows], published, block.person_id, self.horizons, self.panel.meta.floor)
-                scores.add(contestant.name, setting.name, draw, frame)
+                named = (
+                    pl.lit(contestant.name).alias("model"),
+                    pl.lit(setting.name).alias("setting"),
+                    pl.lit(draw, pl.Int32).alias("draw"),
+                )
+                yield frame.with_columns(named).select(SCHEMA.names).to_arrow()
             done += len(block)
-            if self.progress:
-                self.progress(step, done, len(setting.origins))
+            self._tell(f"{setting.name}: {contestant.name}", done, len(setting.origins))
+
+    def _tell(self, step: str, done: int, total: int) -> None:
+        if self.progress:
+            self.progress(step, done, total)
 
 
-def score_frame(
-    samples: Array, outcomes: Array, sets: Sets, person_id: NDArray[np.str_], horizons: Sequence[int], floor: float | None
-) -> pl.DataFrame:
-    """Un-averaged scores, one row a person and horizon with an outcome: `person_id`, `horizon` and a Float32 column a metric.
-
-    `samples` (n, H, M), `outcomes` (n, H), sets (n, H, L) at LEVELS. Where no interval is given its metrics are null. Interval metrics are
-    in money, those named `_log` in log of max(earnings, floor).
-    """
-    person, column = np.nonzero(np.isfinite(outcomes) & np.isfinite(samples[:, :, 0]))
-    y = outcomes[person, column]
-    scores = {name: values[:, 0] for name, values in sample_scores(samples[person, column][:, None], y[:, None], floor).items()}
-    lower, upper, zero = (part[person, column] for part in (sets.lower, sets.upper, sets.includes_zero))
-    inside = covered(y[:, None], lower, upper, zero)
-    ninety = LEVELS.index(0.9)
-    scores["interval_90"] = interval_score(y, lower[:, ninety], upper[:, ninety], 0.9, zero[:, ninety])
-    scores["width_90"] = width(lower[:, ninety], upper[:, ninety])
-    scores |= {f"coverage_{round(100 * level)}": inside[:, i] for i, level in enumerate(LEVELS)}
-    frame = pl.DataFrame({name: scores[name] for name in METRICS}).with_columns(pl.all().fill_nan(None).cast(pl.Float32))
-    return frame.with_columns(
-        pl.Series("person_id", person_id[person].tolist(), dtype=pl.String),
-        pl.Series("horizon", np.asarray(horizons)[column], dtype=pl.Int32),
-    )
+def timed(answers: Iterator[tuple[Paths, Sets]], about: dict[str, Any]) -> Iterator[tuple[Paths, Sets]]:
+    """The same blocks; `about["seconds"]` grows by what each took to make."""
+    while True:
+        start = time.perf_counter()
+        found = next(answers, None)
+        about["seconds"] += time.perf_counter() - start
+        if found is None:
+            return
+        yield found
 
 
-class ScoreFile:
-    """Appends blocks of scores to one Parquet file: a row group a block, memory for one block."""
-
-    def __init__(self, path: Path) -> None:
-        schema = [
-            ("model", pa.string()),
-            ("setting", pa.string()),
-            ("draw", pa.int32()),
-            ("person_id", pa.string()),
-            ("horizon", pa.int32()),
-        ]
-        self._schema = pa.schema(schema + [(name, pa.float32()) for name in METRICS])
-        self._writer = pq.ParquetWriter(path, self._schema, compression="zstd")
-
-    def __enter__(self) -> ScoreFile:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._writer.close()
-
-    def add(self, model: str, setting: str, draw: int | None, frame: pl.DataFrame) -> None:
-        """Appends the rows of `score_frame` under a model, setting and macro future."""
-        named = frame.with_columns(
-            pl.lit(model).alias("model"), pl.lit(setting).alias("setting"), pl.lit(draw, dtype=pl.Int32).alias("draw")
-        )
-        self._writer.write_table(named.select(self._schema.names).to_arrow().cast(self._schema))
+def cost_table(files: Iterable[Path]) -> pl.DataFrame:
+    """What fitting and answering took, from the record that kept files carry: a row a (model, setting), seconds and ms a person."""
+    rows = [read_provenance(file) for file in files]
+    names = ("model", "setting", "fit_seconds", "seconds", "persons", "horizon", "paths")
+    frame = pl.DataFrame([{name: row[name] for name in names} for row in rows])
+    return frame.with_columns(ms_person=1000 * pl.col("seconds") / pl.col("persons"))

@@ -22,20 +22,22 @@ def gap_closed(rows: pl.LazyFrame, unit: str) -> pl.DataFrame:
     units and, forward, sd_futures. No rows without a reference and the clairvoyant, or where the clairvoyant is no better.
     """
     keys = ["setting", "horizon", "group", unit]
-    means = rows.group_by("model", *keys).agg(pl.col("crps_log").cast(pl.Float64).mean(), pl.len().alias("n")).collect()
+    means = (
+        rows.group_by("model", *keys, maintain_order=True).agg(pl.col("crps_log").cast(pl.Float64).mean(), pl.len().alias("n")).collect()
+    )
     begin = reference(set(means["model"])) or BOUND
 
     def of(model: str, column: str) -> pl.DataFrame:
         return means.filter(pl.col("model") == model).select(*keys, pl.col("crps_log").alias(column))
 
     judged = means.filter(~pl.col("model").is_in([BOUND, begin]))
-    paired = judged.join(of(begin, "begin"), on=keys).join(of(BOUND, "end"), on=keys)
+    paired = judged.join(of(begin, "begin"), on=keys, maintain_order="left").join(of(BOUND, "end"), on=keys, maintain_order="left")
     won, gap, units = pl.col("begin") - pl.col("crps_log"), pl.col("begin") - pl.col("end"), pl.len().cast(pl.Float64)
     value = won.sum() / gap.sum()
     spread = ((won - value * gap) ** 2).sum()
     se = pl.when(units > 1).then((spread * units / (units - 1)).sqrt() / gap.sum())
     forward = unit == "draw"
-    table = paired.group_by("model", *keys[:-1]).agg(
+    table = paired.group_by("model", *keys[:-1], maintain_order=True).agg(
         value=value,
         se=se,
         n=(pl.col("n").mean().round() if forward else pl.len()).cast(pl.Int64),

@@ -44,7 +44,8 @@ def metrics_table(
     (`evaluation.gap`). A horizon without any outcome gives rows for the group `all` with n = 0 and no value.
     """
     names = [name for name in groups.columns if name not in ("setting", "person_id")]
-    joined = scores.join(groups.lazy(), on=["setting", "person_id"], how="left")
+    # Sums depend on the order of their terms in the last digit: rows keep theirs, so the same scores give the same bytes.
+    joined = scores.join(groups.lazy(), on=["setting", "person_id"], how="left", maintain_order="left")
     tables = []
     for name in (None, *names):
         group = pl.lit("all") if name is None else pl.format("{}={}", pl.lit(name), pl.col(name))
@@ -66,7 +67,7 @@ def _in_time(rows: pl.LazyFrame) -> pl.DataFrame:
     sums = [pl.col(metric).sum().alias(f"{metric}:s") for metric in METRICS] + [
         pl.col(metric).count().alias(f"{metric}:n") for metric in METRICS
     ]
-    person = rows.group_by(*BY, "group", "person_id").agg(sums)
+    person = rows.group_by(*BY, "group", "person_id", maintain_order=True).agg(sums)
 
     def expressions(metric: str) -> list[pl.Expr]:
         s, n = pl.col(f"{metric}:s").cast(pl.Float64), pl.col(f"{metric}:n").cast(pl.Float64)
@@ -76,14 +77,14 @@ def _in_time(rows: pl.LazyFrame) -> pl.DataFrame:
         se = pl.when(clusters > 1).then(variance.sqrt())
         return [mean.alias(f"{metric}:value"), se.alias(f"{metric}:se"), clusters.alias(f"{metric}:count")]
 
-    return _long(person.group_by(*BY, "group").agg([e for metric in METRICS for e in expressions(metric)]).collect())
+    return _long(person.group_by(*BY, "group", maintain_order=True).agg([e for metric in METRICS for e in expressions(metric)]).collect())
 
 
 def _forward(rows: pl.LazyFrame) -> pl.DataFrame:
     """Mean over macro futures of the mean over persons, its standard error, the spread, and n persons on average."""
     keys = (*BY, "group")
     means = [pl.col(metric).mean() for metric in METRICS] + [pl.col(metric).count().alias(f"{metric}:n") for metric in METRICS]
-    by_draw = rows.group_by(*keys, "draw").agg(means)
+    by_draw = rows.group_by(*keys, "draw", maintain_order=True).agg(means)
 
     def expressions(metric: str) -> list[pl.Expr]:
         draws, spread = pl.col(metric).count(), pl.col(metric).std()
@@ -94,7 +95,7 @@ def _forward(rows: pl.LazyFrame) -> pl.DataFrame:
             spread.alias(f"{metric}:sd"),
         ]
 
-    return _long(by_draw.group_by(*keys).agg([e for metric in METRICS for e in expressions(metric)]).collect())
+    return _long(by_draw.group_by(*keys, maintain_order=True).agg([e for metric in METRICS for e in expressions(metric)]).collect())
 
 
 def _long(wide: pl.DataFrame) -> pl.DataFrame:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Protocol, Self
+from typing import Protocol, Self, runtime_checkable
+
+import polars as pl
 
 from saga.outcomes import Origins
 from saga.panel import Panel
@@ -18,6 +20,8 @@ class Baseline(Protocol):
 
     name: str
 
+    # A baseline whose library is not part of the train extra imports it when it is made, so that a contest of all can do without it.
+
     def fit(self, panel: Panel, *, seed: int) -> Self:
         """Learns from the persons of `panel` (training persons, all their years) and returns itself.
 
@@ -31,4 +35,13 @@ class Baseline(Protocol):
         Real money of the panel's price year, shape (n, to_horizon, paths), NaN beyond age 64. The numbers of a person depend on
         (seed, person, origin) alone, not on who else is asked for.
         """
+        ...
+
+
+@runtime_checkable
+class Estimated(Protocol):
+    """A baseline whose parameters mean something: the contest shows them."""
+
+    def estimated(self) -> pl.DataFrame:
+        """After `fit`: text `parameter`, numbers `value` and `se` (null where none is known), in the order to be shown."""
         ...

@@ -1,4 +1,4 @@
-"""The metrics table as pages to read: Markdown and one self-contained HTML file. Nothing is computed here."""
+"""The metrics table as tables to read, and tables as Markdown or one self-contained HTML page. Nothing is computed here."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import polars as pl
 from jinja2 import Environment, PackageLoader, select_autoescape
 
+from evaluation.comparison import REFEREE, VARIANT
 from evaluation.gap import BOUND, GAP, reference
 from evaluation.metrics import LEVELS, SCORES
 
@@ -22,6 +23,8 @@ MEANING = {
     "by person. Long horizons rest on few origin years.",
     "forward": "Origins in the panel's last year, outcomes in the register's drawn macro futures; ± is the standard error of the mean over "
     "futures. A single future may lie further off: `sd_futures` in the metrics table.",
+    "forward, observed": "Origins in the last year that fitting saw, outcomes in the panel's later years; ± is the standard error, "
+    "clustered by person. It is one macro future: another would have given other figures.",
 }
 
 
@@ -54,7 +57,7 @@ def published() -> dict[str, Any]:
 
 def build_tables(metrics: pl.DataFrame) -> list[Table]:
     """Accuracy, coverage and group tables of every setting in a metrics table (columns of `evaluation.metrics.COLUMNS`)."""
-    models = _models(metrics)
+    models = ordered(metrics["model"].unique().to_list())
     tables = []
     for setting in metrics["setting"].unique().sort(descending=True).to_list():
         rows = metrics.filter(pl.col("setting") == setting)
@@ -79,19 +82,21 @@ def to_markdown(tables: Iterable[Table]) -> str:
     return "\n".join(parts)
 
 
-def to_html(tables: Iterable[Table], provenance: Mapping[str, Any]) -> str:
-    """One page without any outside resource."""
+def to_html(tables: Iterable[Table], provenance: Mapping[str, Any], charts: Sequence[tuple[str, str]] = ()) -> str:
+    """One page without any outside resource; `charts` are titles with SVG text, shown first."""
     environment = Environment(loader=PackageLoader("evaluation", "."), autoescape=select_autoescape(), trim_blocks=True, lstrip_blocks=True)
-    return environment.get_template("tables.html").render(tables=list(tables), provenance=provenance, published=published())
+    template = environment.get_template("tables.html")
+    return template.render(tables=list(tables), charts=charts, provenance=provenance, published=published())
 
 
-def write_tables(metrics: pl.DataFrame, out: Path, provenance: Mapping[str, Any]) -> None:
-    """Writes `out/tables.md` and `out/tables.html`."""
-    tables = build_tables(metrics)
-    footer = "\n".join(f"- {name}: {value}" for name, value in provenance.items())
-    source = f"Figures {published()['label']}: {published()['source']}. {published()['note']}"
-    (out / "tables.md").write_text(f"# Results\n\n{to_markdown(tables)}\n{source}\n\n{footer}\n", encoding="utf-8")
-    (out / "tables.html").write_text(to_html(tables, provenance), encoding="utf-8")
+def ordered(names: Iterable[str]) -> list[str]:
+    """Models as columns stand: saga first, the bound last, its variants nowhere."""
+    return sorted((n for n in names if not n.startswith(VARIANT)), key=lambda name: (name != REFEREE, name == BOUND, name))
+
+
+def heading(name: str) -> str:
+    """A model's name as the head of a column."""
+    return f"{name} (bound)" if name == BOUND else name
 
 
 def _accuracy(setting: str, found: Mapping[Any, Any], horizons: Sequence[int], models: Sequence[str]) -> Table:
@@ -110,7 +115,9 @@ def _accuracy(setting: str, found: Mapping[Any, Any], horizons: Sequence[int], m
             count = max((found[metric, h, "all", m]["n"] for m in models if (metric, h, "all", m) in found), default=0)
             rows.append([Cell(metric), Cell(str(h)), Cell(f"{count:,}"), *ours, *cells])
     head = ["metric", "h", "n", *_heads(models), *(f"{model} ({published()['label']})" for model in theirs)]
-    note = f"{MEANING.get(setting, '')} Lower is better except for coverage. Money is real, in the panel's currency."
+    observed = setting == "forward" and all(row["sd_futures"] is None for row in found.values())
+    note = MEANING.get("forward, observed" if observed else setting, "")
+    note += " Lower is better except for coverage. Money is real, in the panel's currency."
     if BOUND in models:
         note += f" {BOUND} knows the register's law and everybody's hidden state, which no record contains: a bound, not attainable."
     return Table(f"Accuracy, {setting}", note, head, rows)
@@ -174,13 +181,8 @@ def _row(metric: str, horizon: int, group: str, found: Mapping[Any, Any], models
     return cells
 
 
-def _models(metrics: pl.DataFrame) -> list[str]:
-    names = metrics["model"].unique().sort().to_list()
-    return sorted(names, key=lambda name: (name != "saga", name == BOUND, name))
-
-
 def _heads(models: Sequence[str]) -> list[str]:
-    return [f"{model} (bound)" if model == BOUND else model for model in models]
+    return [heading(model) for model in models]
 
 
 def _text(metric: str, value: float | None) -> str:

@@ -85,6 +85,10 @@ PathsOption = Annotated[int, typer.Option("--paths", help="Simulated futures a p
 ScenarioOption = Annotated[
     str | None, typer.Option("--scenario", help="Macro futures: baseline, recession-1990s, high-growth or a CSV file.")
 ]
+RolloutOption = Annotated[
+    Literal["exact", "light"] | None,
+    typer.Option("--rollout", help="How paths are carried: by the decoder, or lightly, faster.", show_default="as calibrated"),
+]
 Coverage = Annotated[str, typer.Option(help="Coverage of the intervals, each strictly between 0 and 1.")]
 Quantiles = Annotated[str, typer.Option(help="Quantiles: shares (.05,.5) or a range of per cents (1-99).")]
 Horizons = Annotated[str, typer.Option(help="Years ahead: a range (1-30) or a list (1,5,10).")]
@@ -286,6 +290,7 @@ def calibrate(
     database_key: DatabaseKey = None,
     since: Annotated[int | None, typer.Option(help="--append: first origin year to promise from.", show_default="the next")] = None,
     persons: Annotated[int, typer.Option(min=1, help="--append: calibration persons to promise something each year.")] = 2_000,
+    rollout: RolloutOption = None,
     profiles: Annotated[
         bool, typer.Option("--profiles", help="Also calibrate for poorer records (survey-like; earnings alone): three times the work.")
     ] = False,
@@ -320,6 +325,7 @@ def calibrate(
             workers=threads or os.cpu_count() or 1,
             map_persons=map_persons,
             profiles=profiles,
+            rollout=rollout,
             target=others,
             target_by=tuple(name.strip() for name in target_by.split(",")),
             command=_command(ctx),
@@ -340,13 +346,28 @@ def evaluate(
     bundle: BundleArgument,
     panel: PanelOption,
     out: Annotated[Path, typer.Option(help="Directory for metrics.parquet and the tables.")],
-    baselines: Annotated[str, typer.Option(help="'all', or names: carry, groupq; on a generated register also clairvoyant.")] = "all",
+    baselines: Annotated[
+        str, typer.Option(help="'all', or names such as carry,groupq,gkos; on a generated register also clairvoyant.")
+    ] = "all",
+    tables: Annotated[
+        str, typer.Option(help="'accuracy', further lifetimes, placebos, calibration-size (each costs simulations of its own), or 'all'.")
+    ] = "accuracy",
+    variants: Annotated[
+        Path | None, typer.Option(help="YAML: further bundles as rows (ablations); name, table, label, note, bundle.")
+    ] = None,
+    sample: Annotated[Literal["all", "paper"], typer.Option(help="paper: ten observed years, five positive, end age 26-54.")] = "all",
+    cache: Annotated[
+        Path | None, typer.Option(help="Where un-averaged scores are kept, a row a person.", show_default="OUT/scores")
+    ] = None,
     horizons: Horizons = "1,5,10,20",
+    rollout: RolloutOption = None,
     paths: PathsOption = 200,
     persons: Annotated[int | None, typer.Option(min=1, help="Judge at most so many test persons.")] = None,
     seed: Seed = 0,
     threads: Threads = None,
-    split: Split = "person",
+    split: Annotated[
+        Literal["person", "cohort"], typer.Option(help="cohort: the paper's birth years, on their side of the person split.")
+    ] = "person",
     mapping: Mapping_ = None,
     prices: Prices = None,
     on_error: OnError = "fail",
@@ -354,6 +375,7 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Score a bundle and the baselines on the persons that neither training nor calibration has seen."""
+    from evaluation.comparison import verdicts
     from evaluation.contest import evaluate as contest
 
     chosen = tuple(name.strip() for name in baselines.split(","))
@@ -373,12 +395,20 @@ def evaluate(
             progress=None if progress is None else lambda step, done, total: progress(done, total, step),
             futures=panel if (panel / "future").is_dir() else None,
             register=panel if (panel / "register.json").is_file() else None,
+            notice=console.note,
+            tables=[name.strip() for name in tables.split(",")],
+            variants=variants,
+            sample=sample,
+            split=split,
+            cache=cache,
+            rollout=rollout,
         )
+    lines = verdicts(pl.read_parquet(out / "comparisons.parquet"))
     if not as_json:
         _show_metrics(metrics)
     console.result(
-        f"Wrote metrics.parquet ({metrics.height:,} rows), tables.md and tables.html to {out}.",
-        {"out": out, "split": split, "rows": metrics.height},
+        "\n".join([*lines, f"Wrote metrics.parquet ({metrics.height:,} rows), tables.md and tables.html to {out}."]),
+        {"out": out, "split": split, "rows": metrics.height, "verdicts": lines},
         as_json=as_json,
     )
 
@@ -394,6 +424,7 @@ def forecast(
     paths: PathsOption = options.PATHS,
     seed: Seed = 0,
     scenario: ScenarioOption = None,
+    rollout: RolloutOption = None,
     mapping: Mapping_ = None,
     prices: Prices = None,
     on_error: OnError = "fail",
@@ -422,7 +453,7 @@ def forecast(
     keep_apart(source, out, "--out")
     check_out(out)
     _check_record(record, database)
-    forecaster = _forecaster(bundle, threads)
+    forecaster = _forecaster(bundle, threads, rollout)
     people, left_out = _forecastable(forecaster, _read(source, mapping, prices, on_error, rejected), on_error)
     state, recorded = dict[str, Any](), dict[str, Any]()
     with console.progress("Forecasting", quiet=as_json) as progress:
@@ -455,6 +486,7 @@ def lifetime(
     paths: PathsOption = options.PATHS,
     seed: Seed = 0,
     scenario: ScenarioOption = None,
+    rollout: RolloutOption = None,
     mapping: Mapping_ = None,
     prices: Prices = None,
     on_error: OnError = "fail",
@@ -472,7 +504,7 @@ def lifetime(
     draw: dict[str, Any] = {"paths": options.check_paths(paths), "seed": options.check_seed(seed), "scenario": scenario}
     keep_apart(source, out, "--out")
     check_out(out)
-    forecaster = _forecaster(bundle, threads)
+    forecaster = _forecaster(bundle, threads, rollout)
     people, left_out = _forecastable(forecaster, _read(source, mapping, prices, on_error, rejected), on_error, last)
     with console.progress("Simulating lives", quiet=as_json) as progress:
         lives = forecaster.lifetime(people, **wanted, **levels, **draw, progress=progress)
@@ -500,6 +532,7 @@ def score(
     paths: PathsOption = options.PATHS,
     seed: Seed = 0,
     scenario: ScenarioOption = None,
+    rollout: RolloutOption = None,
     engine: Annotated[Literal["local"], typer.Option(help="Where the work is done.")] = "local",
     workers: Annotated[int, typer.Option(min=1, help="Processes; the rows do not depend on it.")] = 1,
     persons_per_partition: Annotated[int, typer.Option(min=1, help="Persons of one part.")] = 500,
@@ -546,6 +579,7 @@ def score(
             paths=options.check_paths(paths),
             seed=options.check_seed(seed),
             scenario=scenario,
+            rollout=rollout,
             mapping=mapping,
             prices=options.parse_prices(prices),
             on_error=on_error,
@@ -567,6 +601,7 @@ def serve(
     host: Annotated[str, typer.Option(envvar="SAGA_HOST", help="Address to listen on; beyond loopback it needs --keys.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(envvar="SAGA_PORT", min=0, max=65535, help="Port; 0 takes a free one.")] = 8000,
     keys: Annotated[Path | None, typer.Option(envvar="SAGA_KEYS", help="File of hashed bearer keys, made by `saga keys new`.")] = None,
+    rollout: RolloutOption = None,
     threads: Threads = None,
 ) -> None:
     """Serve forecasts over HTTP until interrupted."""
@@ -579,6 +614,7 @@ def serve(
             port=port,
             keys=keys,
             threads=threads,
+            rollout=rollout,
             say=lambda text: typer.echo(text, nl=False),  # flushed, so that whoever reads a pipe sees the address
         )
     except KeyboardInterrupt:  # the way to end a service
@@ -597,6 +633,7 @@ def report(
     horizons: Horizons = "1,5,10,20,30",
     paths: PathsOption = 200,
     persons: Annotated[int | None, typer.Option(min=1, help="Judge at most so many test persons.")] = None,
+    rollout: RolloutOption = None,
     min_cell: Annotated[int, typer.Option(min=1, help="Figures of fewer persons are not shown.")] = 10,
     seed: Seed = 0,
     threads: Threads = None,
@@ -621,7 +658,7 @@ def report(
     else:
         ahead, drawn, chosen_seed = options.parse_horizons(horizons), options.check_paths(paths), options.check_seed(seed)
         people = _read(panel, mapping, prices, on_error, rejected)
-        forecaster = _forecaster(place, threads)
+        forecaster = _forecaster(place, threads, rollout)
         with console.progress("Judging", quiet=as_json) as progress:
             found = diagnose(
                 forecaster,
@@ -795,10 +832,10 @@ def _read(source: Path, mapping: str | None, prices: str | None, on_error: Liter
     return panel
 
 
-def _forecaster(bundle: Path | None, threads: int | None) -> Forecaster:
+def _forecaster(bundle: Path | None, threads: int | None, rollout: Literal["exact", "light"] | None) -> Forecaster:
     from saga.forecaster import Forecaster
 
-    return Forecaster.load(bundle or options.default_bundle(), threads=threads, workers=threads or os.cpu_count() or 1)
+    return Forecaster.load(bundle or options.default_bundle(), threads=threads, workers=threads or os.cpu_count() or 1, rollout=rollout)
 
 
 def _forecastable(forecaster: Forecaster, panel: Panel, on_error: str, to_age: int = MAX_AGE) -> tuple[Panel, list[Problem]]:

@@ -75,19 +75,22 @@ def draw_origins(
     first: int | None = None,
     last: int | None = None,
     end: int | None = None,
+    among: pl.DataFrame | None = None,
 ) -> Origins:
     """One keyed origin a person; persons without any are left out.
 
     First a horizon h is drawn uniformly among those of 1..`max_horizon` that the person's eligible years can reach (year + h is at
     most `end`, by default the panel's last year, and the age then at most 64), then an origin uniformly among the eligible years
     that reach h. Drawing the horizon first keeps long horizons from starving. Eligible years: see `eligible_origins`. Give `end` when the
-    panel is a part of a register whose last year may be missing from it.
+    panel is a part of a register whose last year may be missing from it; `among` (`person_id`, `year`) admits no other person-years.
     """
     if max_horizon < 1:
         raise UsageError("no horizon to draw", [Problem("horizon-range", "max_horizon is below 1", "Use at least 1.")])
     final = last_year(panel) if end is None else end
     reach = pl.min_horizontal(pl.lit(final, dtype=pl.Int32), pl.col("birth_year") + MAX_AGE)
     rows = eligible_origins(panel, min_history=min_history, ages=ages, first=first, last=last).with_columns(reach=reach)
+    if among is not None:
+        rows = rows.join(among, on=["person_id", "year"], how="semi", maintain_order="left")
     rows = rows.filter(pl.col("year") < pl.col("reach"))
     persons = rows.group_by("person_id", maintain_order=True).agg(
         longest=pl.min_horizontal(pl.lit(max_horizon, dtype=pl.Int32), pl.col("reach").first() - pl.col("year").min())

@@ -1,7 +1,8 @@
-"""Writes docs/results.md and the results of README.md from the metrics committed beside this file. No figure is typed by hand.
+"""Writes docs/results.md and the results of README.md from the tables committed beside this file. No figure is typed by hand.
 
-Usage: python docs/results/write.py            after copying metrics.parquet of `saga evaluate` to register.parquet and nlsy79.parquet
-       python docs/results/write.py --check    exit 1 where a page differs from what would be written
+Usage: python docs/results/write.py                   write the pages
+       python docs/results/write.py --check           exit 1 where a page differs from what would be written
+       python docs/results/write.py --take PANEL OUT  take what `saga evaluate --out OUT` wrote as the results of PANEL
 """
 
 from __future__ import annotations
@@ -12,14 +13,19 @@ from pathlib import Path
 
 import polars as pl
 
-from evaluation.tables import build_tables, to_markdown
-from saga.output import read_provenance
+from evaluation.contest import FILES
+from evaluation.metrics import METRICS
+from evaluation.pages import all_tables
+from evaluation.paper import Results
+from evaluation.tables import to_markdown
+from saga.output import read_provenance, write_table
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 RESULTS, README = ROOT / "docs/results.md", ROOT / "README.md"
 START, END = "<!-- results: written by docs/results/write.py -->", "<!-- end of results -->"
-MODELS = ("saga", "carry", "groupq")
+SHOWN = ("saga", "carry", "groupq")
+OF_GROUPS = ("crps_log", *(name for name in METRICS if name.startswith("coverage_")))  # what is committed of groups, of all else everything
 PANELS = {
     "register": (
         "Synthetic register, a seed not used in training",
@@ -35,38 +41,63 @@ saga evaluate nlsy79 --panel nlsy79_wages.parquet --mapping nlsy79 --horizons 1,
 }
 
 
-def metrics(panel: str) -> tuple[pl.DataFrame, dict[str, object]]:
-    """The committed metrics of a panel and their provenance."""
-    file = HERE / f"{panel}.parquet"
-    return pl.read_parquet(file), dict(read_provenance(file))
+def take(panel: str, out: Path) -> None:
+    """Makes the tables in `out` the committed results of `panel`: one file a table, a column `panel`, the provenance by panel."""
+    for name in FILES:
+        kept, source = HERE / f"{name}.parquet", out / f"{name}.parquet"
+        table = pl.read_parquet(kept).filter(pl.col("panel") != panel) if kept.is_file() else None
+        records = {k: v for k, v in (read_provenance(kept) if kept.is_file() else {}).items() if k != panel}
+        if source.is_file():
+            records[panel] = read_provenance(source)
+            new = _committed(name, pl.read_parquet(source)).select(pl.lit(panel).alias("panel"), pl.all())
+            table = new if table is None else pl.concat([table, new]).sort("panel", maintain_order=True)
+        if table is not None and not table.is_empty():
+            write_table(table, kept, records)
+        else:
+            kept.unlink(missing_ok=True)
+
+
+def _committed(name: str, table: pl.DataFrame) -> pl.DataFrame:
+    """The rows that are committed: of groups only the scores that pages show."""
+    if name == "metrics":
+        return table.filter((pl.col("group") == "all") | pl.col("metric").is_in(OF_GROUPS))
+    if name == "comparisons":
+        return table.filter((pl.col("group") == "all") | (pl.col("metric") == "crps_log"))
+    return table.drop("bundle") if name == "variants" else table
+
+
+def results(panel: str) -> Results:
+    """The committed results of a panel."""
+    found = {name: pl.read_parquet(file) for name in FILES if (file := HERE / f"{name}.parquet").is_file()}
+    own = {name: table.filter(pl.col("panel") == panel).drop("panel") for name, table in found.items()}
+    return Results(provenance=read_provenance(HERE / "metrics.parquet")[panel], **{k: v for k, v in own.items() if v.height})
 
 
 def results_page() -> str:
     """docs/results.md."""
     parts = [
         "# Results\n",
-        "Written by `python docs/results/write.py` from the metrics in `docs/results/`; the commands make those metrics. Columns marked "
+        "Written by `python docs/results/write.py` from the tables in `docs/results/`; the commands make those tables. Columns marked "
         "published are the paper's own figures on the Swedish LISA register: another population, not a comparison on equal terms.\n",
     ]
     for panel, (title, command) in PANELS.items():
-        table, provenance = metrics(panel)
-        origin = ", ".join(f"{key} `{value}`" for key, value in provenance.items() if not isinstance(value, (dict, list)))
-        pages = [t for t in build_tables(table) if t.title.startswith(("Accuracy", "Coverage,"))]
+        found = results(panel)
+        origin = ", ".join(f"{key} `{value}`" for key, value in found.provenance.items() if not isinstance(value, (dict, list)))
+        pages = [table for table in all_tables(found) if " by group, " not in table.title]
         parts += [f"# {title}\n", f"```console\n{command}\n```\n", f"{origin}.\n", to_markdown(pages)]
     return "\n".join(parts)
 
 
 def summary(panel: str) -> str:
     """A short table for the README: CRPS of log earnings and coverage of the 90 % sets, by setting and horizon."""
-    table, _ = metrics(panel)
-    whole = table.filter((pl.col("group") == "all") & (pl.col("n") > 0))
+    whole = results(panel).metrics.filter((pl.col("group") == "all") & (pl.col("n") > 0))
     found = {(r["setting"], r["metric"], r["horizon"], r["model"]): r for r in whole.iter_rows(named=True)}
     lines = ["| setting | h | persons | CRPS log: saga | carry | groupq | MAE log: saga | carry | groupq | coverage 90 %: saga | band |"]
     lines.append("|" + "---|" * 11)
     for setting, horizon in sorted({(k[0], k[2]) for k in found}, key=lambda k: (k[0] != "in-time", k[1])):
 
         def values(metric: str, at: tuple[str, int] = (setting, horizon)) -> list[str]:
-            cells = [found[at[0], metric, at[1], model]["value"] for model in MODELS]
+            cells = [found[at[0], metric, at[1], model]["value"] for model in SHOWN]
             return [f"**{v:.3f}**" if v == min(cells) else f"{v:.3f}" for v in cells]
 
         cover = found[setting, "coverage_90", horizon, "saga"]
@@ -85,6 +116,9 @@ def readme() -> str:
 
 def main() -> int:
     """Write the pages, or compare them."""
+    if sys.argv[1:2] == ["--take"]:
+        take(sys.argv[2], Path(sys.argv[3]))
+        return 0
     pages = {RESULTS: results_page(), README: readme()}
     if "--check" in sys.argv:
         return int(any(path.read_text(encoding="utf-8") != text for path, text in pages.items()))

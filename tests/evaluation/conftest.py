@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import polars as pl
 import pytest
+from scipy import stats
 
+from evaluation.metrics import LEVELS
+from evaluation.sets import Sets, sample_sets
+from saga.keyed import uniform_rows
+from saga.outcomes import Origins
 from saga.panel import Panel, PanelMeta
+from saga.paths import Paths
 from saga.split import split_of
 
 YEARS = np.arange(1995, 2023)
@@ -71,3 +77,33 @@ def part() -> Callable[[Panel, str], Panel]:
 def panel_from() -> Callable[..., Panel]:
     """Panels from arrays of earnings over YEARS: see `_panel`."""
     return _panel
+
+
+class Walker:
+    """A contestant that knows the random walk and sees histories only; `spread` 1 is exact, anything else wrong on purpose.
+
+    Counts in `asked` how often it is questioned, and is interrupted after `until` blocks.
+    """
+
+    def __init__(self, name: str, spread: float = 1.0, until: int | None = None) -> None:
+        self.name, self.spread, self.until, self.asked = name, spread, until, 0
+
+    def blocks(self, past: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int) -> Iterator[tuple[Paths, Sets]]:
+        self.asked += 1
+        last = past.frame.group_by("person_id", maintain_order=True).last()
+        for count, start in enumerate(range(0, len(origins), 20)):
+            if count == self.until:
+                raise KeyboardInterrupt
+            some, rows = origins.take(slice(start, start + 20)), last.slice(start, 20)
+            shocks = stats.norm.ppf(uniform_rows(to_horizon * paths, some.person_id.tolist(), self.name, seed))
+            growth = (0.01 + 0.15 * self.spread * shocks).reshape(len(some), to_horizon, paths).cumsum(axis=1)
+            earnings = (rows["earnings"].to_numpy()[:, None, None] * np.exp(growth)).astype(np.float32)
+            made = Paths(some.person_id, rows["birth_year"].to_numpy(), some.year, earnings)
+            made.earnings[~made.within_age] = np.nan
+            yield made, sample_sets(made.earnings, LEVELS)
+
+
+@pytest.fixture(scope="session")
+def walker() -> type[Walker]:
+    """Contestants for panels of `random_walk`: `walker(name, spread=1.0, until=None)`."""
+    return Walker

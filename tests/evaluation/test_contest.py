@@ -95,12 +95,13 @@ def test_the_table_has_the_agreed_columns_and_metrics_and_its_provenance(random_
     assert set(made["metric"]) == set(METRICS)
     assert pl.read_parquet(tmp_path / "metrics.parquet").equals(made)
     assert read_provenance(tmp_path / "metrics.parquet")["bundle"] == "abc"
-    assert {p.name for p in tmp_path.iterdir()} == {"metrics.parquet", "tables.md", "tables.html"}
+    written = {"metrics.parquet", "comparisons.parquet", "cost.parquet", "tables.md", "tables.html", "scores"}
+    assert {p.name for p in tmp_path.iterdir()} == written
 
 
-def test_unaveraged_scores_are_kept_on_request_and_average_to_the_table(random_walk: Make, tmp_path: Path) -> None:
-    made = Contest(random_walk(300), horizons=(1, 5), paths=10).run([Walker("exact")], tmp_path, keep_scores=True)
-    scores = pl.read_parquet(tmp_path / "scores.parquet").filter(pl.col("horizon") == 5)
+def test_unaveraged_scores_are_kept_and_average_to_the_table(random_walk: Make, tmp_path: Path) -> None:
+    made = Contest(random_walk(300), horizons=(1, 5), paths=10).run([Walker("exact")], tmp_path)
+    scores = pl.read_parquet(tmp_path / "scores/*.parquet").filter(pl.col("horizon") == 5)
     assert _at(made, "exact", "crps_sek", 5)["value"] == pytest.approx(scores["crps_sek"].cast(pl.Float64).mean())
     assert _at(made, "exact", "rmse_log", 5)["value"] == pytest.approx(np.sqrt(scores["rmse_log"].cast(pl.Float64).mean()))
 
@@ -159,10 +160,10 @@ def test_the_forward_setting_scores_every_true_future(random_walk: Make, tmp_pat
         rows = final.select("person_id", pl.lit(2023, pl.Int32).alias("year"), pl.Series("earnings", value))
         (tmp_path / f"future/draw={draw}/birth_year=all").mkdir(parents=True)
         rows.write_parquet(tmp_path / f"future/draw={draw}/birth_year=all/part-0.parquet")
-    made = Contest(panel, horizons=(1,), paths=50).run([Walker("exact")], tmp_path / "out", futures=tmp_path, keep_scores=True)
+    made = Contest(panel, horizons=(1,), paths=50).run([Walker("exact")], tmp_path / "out", futures=tmp_path)
     row = _at(made, "exact", "coverage_90", 1, setting="forward")
     draws = (
-        pl.read_parquet(tmp_path / "out" / "scores.parquet")
+        pl.read_parquet(tmp_path / "out" / "scores/*.parquet")
         .filter(pl.col("setting") == "forward")
         .group_by("draw")
         .agg(pl.col("coverage_90").mean())
@@ -233,7 +234,8 @@ def test_persons_limits_the_test_persons_by_a_keyed_choice(random_walk: Make) ->
 def test_wrong_names_and_horizons_are_refused(random_walk: Make) -> None:
     with pytest.raises(UsageError, match="baseline"):
         chosen(["carry", "crystal-ball"])
-    assert [baseline.name for baseline in chosen(["all"])] == ["carry", "groupq"]
+    assert [baseline.name for baseline in chosen(["groupq", "carry", "groupq"])] == ["groupq", "carry"]
+    assert {"carry", "groupq"} <= {baseline.name for baseline in chosen(["all"])}
     for horizons in ((0,), (31,), ()):
         with pytest.raises(UsageError, match="horizon"):
             Contest(random_walk(50), horizons=horizons, paths=10)

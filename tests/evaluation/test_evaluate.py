@@ -25,30 +25,38 @@ def test_the_model_and_the_baselines_meet_in_both_settings(
         tiny_bundle,
         register_panel,
         tmp_path,
-        baselines=("all",),
+        baselines=("carry", "groupq", "clairvoyant"),
+        tables=("all",),
         horizons=(1, 5),
         paths=50,
         persons=60,
         futures=register_dir,
         register=register_dir,
-        keep_scores=True,
         progress=lambda *step: steps.append(step),
     )
     whole = table.filter(pl.col("group") == "all", pl.col("metric") == "crps_log")
     found = set(whole.select("model", "setting", "horizon").iter_rows())
-    assert found == {(m, s, h) for m in ("saga", "carry", "groupq", "clairvoyant") for s in ("in-time", "forward") for h in (1, 5)}
+    rivals, placebos = ("carry", "groupq", "clairvoyant"), ("saga:permuted", "saga:window-5", "saga:static")
+    assert found == {(m, s, h) for m in ("saga", *rivals, *placebos) for s in ("in-time", "forward") for h in (1, 5)}
     assert whole["value"].is_finite().all()
     assert whole.group_by("setting", "horizon").agg(pl.col("n").n_unique())["n"].unique().to_list() == [1]  # the same persons for all
-    assert {step for step, _, _ in steps} >= {"fit baselines", "in-time: saga", "forward: groupq"}
+    assert {step for step, _, _ in steps} >= {"fit groupq", "in-time: saga", "forward: groupq", "lifetimes: carry"}
 
     for _, setting in whole.group_by("setting"):
         crps = dict(setting.filter(horizon=1).select("model", "value").iter_rows())
         assert crps["clairvoyant"] < min(crps["saga"], crps["carry"], crps["groupq"])
-    closed = table.filter(metric="gap_closed", group="all")
+    closed = table.filter(pl.col("metric") == "gap_closed", pl.col("group") == "all", ~pl.col("model").str.contains(":"))
     assert set(closed.select("model", "setting").iter_rows()) == {(m, s) for m in ("saga", "carry") for s in ("in-time", "forward")}
 
+    lives = pl.read_parquet(tmp_path / "lifetimes.parquet").filter(statistic="crps", rate=0.02, group="all")
+    assert set(lives["model"]) == {"saga", *rivals}
+    assert lives["years"].unique().to_list() == ["to age 64, at most 20 years"]
+    sizes = pl.read_parquet(tmp_path / "calibration_size.parquet")
+    assert sizes.filter(pl.col("size") > pl.col("available"))["value"].null_count() == 6  # sizes that 200 persons do not allow
+    assert sizes.filter(pl.col("size") == pl.col("available"), group="all")["value"].is_between(0.7, 1).all()
+
     # Coverage is that of the very intervals which the forecaster publishes for these people.
-    scores = pl.read_parquet(tmp_path / "scores.parquet").filter(
+    scores = pl.read_parquet(tmp_path / "scores/saga-forward-*.parquet").filter(
         pl.col("model") == "saga", pl.col("setting") == "forward", pl.col("draw") == 0, pl.col("horizon") == 1
     )
     judged = register_panel.only(scores["person_id"])

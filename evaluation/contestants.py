@@ -1,0 +1,114 @@
+"""Who takes part in the contest: the bundle, fitted baselines and the clairvoyant, behind one interface."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from evaluation.gap import BOUND
+from evaluation.metrics import LEVELS
+from evaluation.protocol import Baseline
+from evaluation.sets import Sets, sample_sets
+from saga.forecaster import Forecaster
+from saga.outcomes import Origins
+from saga.panel import Panel
+from saga.paths import Paths
+from saga.register.oracle import Oracle
+
+BLOCK = 256  # persons whose paths are held at once
+
+
+class Contestant(Protocol):
+    """Anything that forecasts paths and sets for origins, a block of persons at a time, in the order of `origins`."""
+
+    @property
+    def name(self) -> str:
+        """The contestant's row in the table."""
+        ...
+
+    def blocks(self, past: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int) -> Iterator[tuple[Paths, Sets]]:
+        """Paths (n, H, M) and sets (n, H, L) at LEVELS for consecutive blocks of persons."""
+        ...
+
+
+@dataclass(frozen=True)
+class Model:
+    """The bundle: recalibrated paths, and the intervals that its calibrator publishes."""
+
+    forecaster: Forecaster
+    name: str = "saga"
+
+    def blocks(self, past: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int) -> Iterator[tuple[Paths, Sets]]:
+        """Blocks of the forecaster, which sorts persons by id as origins are."""
+        for block in self.forecaster.blocks(past, to_horizon=to_horizon, paths=paths, seed=seed):
+            published = self.forecaster.calibrator.intervals(block, LEVELS)
+            yield block, Sets(published.lower, published.upper, published.includes_zero)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A fitted baseline: its paths, and sets from those paths."""
+
+    baseline: Baseline
+
+    @property
+    def name(self) -> str:
+        """The baseline's row in the table."""
+        return self.baseline.name
+
+    def blocks(self, past: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int) -> Iterator[tuple[Paths, Sets]]:
+        """Blocks of at most 256 persons."""
+        for start in range(0, len(origins), BLOCK):
+            some = origins.take(slice(start, start + BLOCK))
+            block = self.baseline.paths(past.only(some.person_id.tolist()), some, to_horizon=to_horizon, paths=paths, seed=seed)
+            yield block, sample_sets(block.earnings, LEVELS)
+
+
+@dataclass(frozen=True)
+class Clairvoyant:
+    """The forecaster that knows a generated register's law and hidden states: a bound for the others, not attainable."""
+
+    oracle: Oracle
+    name: str = BOUND
+
+    def blocks(self, past: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int) -> Iterator[tuple[Paths, Sets]]:
+        """Blocks of the oracle, which sorts persons by id as origins are."""
+        for block in self.oracle.blocks(past, origins, to_horizon=to_horizon, paths=paths, seed=seed):
+            yield block, sample_sets(block.earnings, LEVELS)
+
+
+@dataclass
+class Entrant:
+    """A contestant that is made (loaded, fitted) when it is first questioned, so that one whose scores are kept costs nothing.
+
+    `key` names all that its answers depend on beside the question; `seconds` is what making it took, 0 before.
+    """
+
+    name: str
+    key: str
+    make: Callable[[], Contestant]
+    seconds: float = 0.0
+    _made: Contestant | None = field(default=None, repr=False)
+
+    def open(self) -> Contestant:
+        """The contestant itself."""
+        if self._made is None:
+            start = time.perf_counter()
+            self._made = self.make()
+            self.seconds = time.perf_counter() - start
+        return self._made
+
+    @property
+    def opened(self) -> Contestant | None:
+        """The contestant where it has been made."""
+        return self._made
+
+    def close(self) -> None:
+        """Lets go of what was made; it is made anew if it is asked again."""
+        self._made = None
+
+    def blocks(self, past: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int) -> Iterator[tuple[Paths, Sets]]:
+        """Blocks of the contestant."""
+        return self.open().blocks(past, origins, to_horizon=to_horizon, paths=paths, seed=seed)
