@@ -1,6 +1,6 @@
 """Does the simulated cross-section drift: Gini, quantiles, zeros, volatility, mobility of the paths beside the register's true futures.
 
-    python benchmarks/cross_section.py --register DIR [--bundle bundles/small] [--persons 5000] [--paths 100] [--seed 0] [--raw] --out DIR
+    python benchmarks/cross_section.py --register DIR [--bundle bundles/small] [--persons 5000] [--paths 100] [--raw] --out DIR
 
 DIR is a generated register with futures (`saga register generate --future-to 2052 --future-draws 20`); the paths are calibrated unless
 --raw is given. Writes cross_section.parquet (a row a statistic and year), cross_section.md and cross_section.html. Exit 1 where a statistic
@@ -38,13 +38,14 @@ def main() -> int:
     parser.add_argument("--paths", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--rollout", choices=["exact", "light"], help="how paths are carried; as the bundle was calibrated")
     parser.add_argument("--raw", action="store_true", help="the model's own paths, not the calibrated ones")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
     about = json.loads((args.register / "register.json").read_text(encoding="utf-8"))
     if not about["future_to"]:
         parser.error(f"{args.register} has no futures: generate it with --future-to and --future-draws")
-    forecaster = Forecaster.load(args.bundle, workers=args.workers)
+    forecaster = Forecaster.load(args.bundle, workers=args.workers, rollout=args.rollout)
     panel = read_panel(args.register)
     who = followed(panel, trained_on=forecaster.bundle.split["panel_id"], persons=args.persons)
     years = about["future_to"] - about["years"][1]
@@ -59,7 +60,7 @@ def main() -> int:
         "bundle": forecaster.bundle.digest,
         "register": about["register_id"],
         "persons": f"{len(who.origins):,}",
-        "futures": f"{args.paths} {'raw' if args.raw else 'calibrated'} paths beside {about['future_draws']} true futures",
+        "futures": f"{args.paths} {'raw' if args.raw else 'calibrated'} paths ({forecaster.rollout}), {about['future_draws']} true futures",
     }
     args.out.mkdir(parents=True, exist_ok=True)
     table.write_parquet(args.out / "cross_section.parquet")

@@ -1,7 +1,7 @@
 """A model trained on textbook registers beside the forecaster that knows the process. Exit 1 where a promise is missed.
 
     python benchmarks/known_truth.py --out build/known-truth [--process gaussian gkos] [--config small] [--steps N] [--persons 100000]
-        [--judged 2000] [--paths 500] [--seed 1] [--macro none] [--report FILE]
+        [--judged 2000] [--paths 500] [--seed 1] [--macro none] [--rollout exact] [--report FILE]
 
 Registers, bundles and scores stay under --out: the same command goes on where it stopped, and another --config or --steps uses the same
 registers and the same scores of the exact forecaster. `--bundle DIR` judges a bundle that is there already, trained on --out's register.
@@ -43,6 +43,7 @@ def main() -> int:
     parser.add_argument("--particles", type=int, default=250)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--macro", choices=["none", "sweden"], default="none")
+    parser.add_argument("--rollout", choices=["exact", "light"], default="exact")
     parser.add_argument("--bundle", type=Path)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--report", type=Path)
@@ -70,12 +71,13 @@ def judged(name: str, args: argparse.Namespace) -> list[tuple[str, pl.DataFrame]
     if not register.exists():
         generate_register(register, persons=args.persons, seed=args.seed, process=process, workers=args.workers)
     macro = None if args.macro == "none" else args.macro
-    forecaster = Forecaster.load(args.bundle or trained(folder, register, macro, args), workers=args.workers)
+    forecaster = Forecaster.load(args.bundle or trained(folder, register, macro, args), workers=args.workers, rollout=args.rollout)
     bundle = forecaster.bundle
     contestants: dict[str, Forecasts] = {"exact": exact_forecaster(register, particles=args.particles), "raw": ModelForecasts(forecaster)}
     if bundle.calibration is not None:
         contestants["calibrated"] = ModelForecasts(forecaster, calibrated=True)
-    names = {"exact": f"exact-{args.particles}", "raw": f"raw-{bundle.digest[:12]}", "calibrated": f"calibrated-{bundle.digest[:12]}"}
+    drawn = f"{args.rollout}-{bundle.digest[:12]}"
+    names = {"exact": f"known-{args.particles}", "raw": f"raw-{drawn}", "calibrated": f"calibrated-{drawn}"}
     tables: dict[str, list[pl.DataFrame]] = {kind: [] for kind in contestants if kind != "exact"}
     for years in HISTORIES:
         who = people(process, args.judged, years, seed=args.seed, macro=macro)
@@ -85,7 +87,9 @@ def judged(name: str, args: argparse.Namespace) -> list[tuple[str, pl.DataFrame]
             found[kind] = kept(file, lambda f=forecasts, w=who: score(f, w, paths=args.paths, seed=args.seed))  # type: ignore[misc]
         for kind, rows in tables.items():
             rows.append(compare(found[kind], found["exact"], args.paths).with_columns(pl.lit(years).alias("history")))
-    trained_on = f"{bundle.parameters:,} parameters, {bundle.metrics['training']['steps']:,} steps, {args.persons:,} persons"
+    trained_on = (
+        f"{args.rollout} rollout, {bundle.parameters:,} parameters, {bundle.metrics['training']['steps']:,} steps, {args.persons:,} persons"
+    )
     return [(f"{name}, {kind} ({trained_on})", pl.concat(rows)) for kind, rows in tables.items()]
 
 

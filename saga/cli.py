@@ -679,6 +679,38 @@ def report(
     console.result(f"Wrote {out}: of {lights.total()} lights, {_counted(lights)}.", facts, as_json=as_json)
 
 
+@app.command()
+def explain(
+    source: Input,
+    person: Annotated[str, typer.Option(help="Id of the person.")],
+    out: Annotated[Path, typer.Option(help="Page (.html) or figures (.json) to write.")],
+    bundle: BundleOption = None,
+    figure: Annotated[Literal["mean", "p_zero"], typer.Option(help="The mean of log earnings, or the chance of none.")] = "mean",
+    gap: Annotated[int, typer.Option(min=1, max=5, help="Years ahead of the last record.")] = 1,
+    seed: Seed = 0,
+    mapping: Mapping_ = None,
+    prices: Prices = None,
+    as_json: Json = False,
+) -> None:
+    """Explain one person's forecast: what each cell of the record adds to it, and which years the model looks at."""
+    from evaluation.explain import explain as attribute
+    from evaluation.explanation import check_explanation_file, write_explanation
+    from saga.forecaster import Forecaster
+    from saga.inspection import attention
+    from saga.sources import keep_apart
+
+    chosen_seed = options.check_seed(seed)
+    keep_apart(source, out, "--out")
+    check_explanation_file(out)
+    forecaster = Forecaster.load(bundle or options.default_bundle(), rollout="exact")  # attention is the decoder's
+    people = _read(source, mapping, prices, "fail", None).only([person])
+    found = attribute(forecaster, people, person, gap=gap, figure=figure)
+    looks = attention(forecaster, people, seed=chosen_seed)
+    provenance = {"bundle": forecaster.bundle.digest, "panel": people.meta.panel_id, "figure": figure, "gap": gap, "seed": chosen_seed}
+    write_explanation(found, looks, out, provenance)
+    console.result(f"Wrote the explanation of one forecast to {out}.", {"out": out, "provenance": provenance}, as_json=as_json)
+
+
 @bundle_app.command("inspect")
 def bundle_inspect(directory: BundleArgument, as_json: Json = False) -> None:
     """Show what a bundle is and where it comes from."""

@@ -23,6 +23,7 @@ from pytorch_lightning.loggers import CSVLogger, Logger, TensorBoardLogger
 from saga.bundle import Bundle, check_replaceable, current_version, write_bundle
 from saga.commit import commit_json, read_json
 from saga.errors import InputError, Problem, UsageError
+from saga.inspection import head_diversity
 from saga.keyed import uniform_each
 from saga.macro import MacroProcess, sweden
 from saga.model import Saga
@@ -128,7 +129,7 @@ def train(
         split={"panel_id": panel.meta.panel_id, "scheme": "person", "shares": [round(100 * share) for share in SHARES.values()]},
         weights={k: v.detach().contiguous() for k, v in network.state_dict().items()},
         metrics={"training": report.__dict__},
-        card=model_card(report, settings, panel, command),
+        card=model_card(report, settings, panel, command, network),
         seed=seed,
         command=command,
         code_version=current_version(),
@@ -201,7 +202,7 @@ def _trainer(settings: TrainConfig, run: Path, best: ModelCheckpoint, devices: i
     )
 
 
-def model_card(report: TrainReport, settings: TrainConfig, panel: Panel, command: str) -> str:
+def model_card(report: TrainReport, settings: TrainConfig, panel: Panel, command: str, network: Saga) -> str:
     """The bundle's README.md."""
     first, last = (int(y) for y in panel.frame.select(pl.col("year").min().alias("a"), pl.col("year").max().alias("b")).row(0))
     return f"""# SAGA bundle `{settings.name}`
@@ -218,6 +219,22 @@ Model:
 {json.dumps(settings.model.as_dict(), indent=1)}
 ```
 
+{_heads(network)}
+
 What the forecasts promise, and what not, stands in `calibration.parquet` and in the `guarantee` of every interval. Persons on
 whom the bundle was neither trained, tuned nor calibrated are those with split `test` (see `split.json`).
 """
+
+
+def _heads(network: Saga) -> str:
+    """The model card's paragraph on how different the heads of attention are."""
+    try:
+        index = head_diversity(network).pivot("part", index="layer", values="index").drop_nulls()
+    except UsageError:
+        return "It has no heads of attention."
+    if index.is_empty():
+        return "It has one head of attention a layer."
+    layers = ", ".join(f"{row['queries']:.2f} and {row['outputs']:.2f}" for row in index.iter_rows(named=True))
+    chance = 1 - network.config.head_size / network.config.width
+    return f"""Diversity of the heads of attention, by layer, in what they ask and in what they write: {layers} (0: all heads use one
+subspace, 1: orthogonal ones, {chance:.2f}: random ones)."""
