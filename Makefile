@@ -4,7 +4,7 @@ PORT ?= 8000
 SEED ?= 1
 PERSONS ?= 100000
 BUILD ?= build/bundle
-BENCH ?= rollout register
+BENCH ?= rollout register coverage
 
 BIN := .venv/bin
 SETUP := .venv/.setup-done

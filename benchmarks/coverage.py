@@ -1,39 +1,47 @@
 """Coverage in time, with persons and seconds stated: what the calibrator promises, for one year, groups, sums and whole paths.
 
-Usage: python benchmarks/coverage.py [--bundle bundles/small] [--register DIR] [--persons N] [--out DIR] [--paths 25] [--workers 1]
+Usage: python benchmarks/coverage.py [--bundle bundles/small] [--register DIR] [--forward DIR] [--persons N] [--out DIR] [--paths 25]
+[--workers 1] [--rollout exact|light]
 
 Split conformal prediction holds for any number of paths, so few are drawn; sets from few paths are wider, not less honest. Persons come
 from a generated register; those whom the bundle was trained on take no part. A tenth fixes the cut-offs of groups, the rest is halved into
-calibration and test persons by keyed hash. Paths are kept in --out in parts of 2,000 persons: the same command goes on where it stopped.
-For the bounds of the project's promises give a register of 500,000 persons and the patience of some hours (seconds a person are printed).
+calibration and test persons by keyed hash. Where the register (or another one, --forward) has true futures, test persons are also forecast
+from its last year and judged in each future: mean and spread of coverage over futures.
+
+Paths are kept in --out in parts of 10,000 persons: killed, the same command goes on where it stopped. For the bounds of the project's
+promises give a register of 500,000 persons and some hours (seconds a person are printed). Without --register a small one is made.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
 from itertools import combinations
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from calibration.bands import coverage_band
 from calibration.cqr import cqr_intervals, fit_cqr
 from calibration.fit import LEVELS, fit_calibration, halves
 from calibration.limits import fit_limits
+from evaluation.futures import true_futures
 from saga.bands import bands
 from saga.calibrators import ALL, Calibrator
+from saga.commit import commit, commit_json, read_json
 from saga.forecaster import Forecaster
 from saga.groups import Grouping
 from saga.ingest import read_panel
 from saga.keyed import uniform_each
 from saga.lifetime import RATE, realised_value
 from saga.lifetime_sets import value_intervals
-from saga.outcomes import draw_origins, history, last_year, realised
+from saga.outcomes import Origins, draw_origins, history, last_year, origins_at, realised
 from saga.panel import Panel
 from saga.paths import Paths
 from saga.register.simulate import generate_register
@@ -42,7 +50,7 @@ from saga.split import split_of
 
 Array = NDArray[np.float64]
 YEARS, HORIZONS = 10, (1, 5, 10)
-PART, BLOCK = 2_000, 4_000
+PART, BLOCK = 10_000, 4_000
 MAIN = ("quintile", "sex", "education_level")
 SIMULTANEOUS = 0.99
 NINETY = LEVELS.index(0.9)
@@ -60,6 +68,14 @@ EVERYBODY, GROUP, VALUE, BAND = Bound(0.3, 200_000), Bound(1.0, 50_000), Bound(0
 
 
 @dataclass(frozen=True)
+class Job:
+    """How paths are drawn: their number and the seed."""
+
+    paths: int
+    seed: int
+
+
+@dataclass(frozen=True)
 class Side:
     """Raw paths of one side's persons with their groups, and what came true."""
 
@@ -67,42 +83,63 @@ class Side:
     outcomes: Array
 
 
-def sides(panel: Panel, trained_as: str | None, seed: int, persons: int | None) -> dict[str, list[str]]:
-    """Persons by role: "cut", "calibration", "test"."""
+def strangers(panel: Panel, trained_as: str | None, seed: int) -> tuple[list[str], list[str]]:
+    """Persons whom the bundle has not seen, in a keyed order, and those it was trained on."""
     ids = panel.persons()
+    training: list[str] = []
     if panel.meta.panel_id == trained_as:
         part = split_of(trained_as, ids)
         training = [p for p, own in zip(ids, part, strict=True) if own == "train"]
         ids = [p for p, own in zip(ids, part, strict=True) if own in ("calibration", "test")]
-    u = uniform_each(ids, "coverage-side", seed)
-    order = np.argsort(u)
-    tenth = 0 if panel.meta.panel_id == trained_as else len(ids) // 10
-    cut = [ids[i] for i in order[:tenth]] if tenth else training
-    kept = [ids[i] for i in order[tenth:]]
+    return [ids[i] for i in np.argsort(uniform_each(ids, "coverage-side", seed))], training
+
+
+def sides(panel: Panel, trained_as: str | None, seed: int, persons: int | None) -> dict[str, list[str]]:
+    """Persons by role: "cut", "calibration", "test", each in a keyed order."""
+    ids, training = strangers(panel, trained_as, seed)
+    tenth = 0 if training else len(ids) // 10
+    cut, kept = training or ids[:tenth], ids[tenth:]
     half = min(len(kept) // 2, persons or len(kept))
-    return {"cut": cut, "calibration": sorted(kept[:half]), "test": sorted(kept[-half:])}
+    return {"cut": cut, "calibration": kept[:half], "test": kept[-half:]}
 
 
-def simulate(forecaster: Forecaster, panel: Panel, ids: list[str], grouping: Grouping, folder: Path, paths: int, seed: int) -> Side:
-    """Paths of one side, part by part; parts that exist are read."""
+def simulate(
+    forecaster: Forecaster, panel: Panel, ids: list[str], choose: Callable[[Panel], Origins], grouping: Grouping, folder: Path, job: Job
+) -> Side:
+    """Paths of one side from the origins that `choose` gives, part by part; parts that exist are read."""
     end, found = last_year(panel), []
+    folder.mkdir(parents=True, exist_ok=True)
     for start in range(0, len(ids), PART):
         file = folder / f"{start:07d}.npz"
         if not file.exists():
             people = panel.only(ids[start : start + PART])
-            origins = draw_origins(people, max_horizon=YEARS, seed=seed, end=end)
+            origins = choose(people)
             known = history(people, origins)
-            made = forecaster.simulate(known, to_horizon=YEARS, paths=paths, seed=seed, calibrated=False)
+            made = forecaster.simulate(known, to_horizon=YEARS, paths=job.paths, seed=job.seed, calibrated=False)
             arrays = {"person_id": made.person_id, "birth_year": made.birth_year, "origin_year": made.origin_year}
             arrays |= {"earnings": made.earnings, "outcomes": realised(people, origins, range(1, YEARS + 1), end=end)}
-            unfinished = file.with_suffix(".tmp.npz")
-            np.savez(unfinished, **arrays, **{f"group_{name}": labels for name, labels in grouping.labels(known, origins).items()})
-            unfinished.rename(file)
+            arrays |= {f"group_{name}": labels for name, labels in grouping.labels(known, origins).items()}
+            commit(file, lambda part, arrays=arrays: _save(part, arrays))
         found.append(dict(np.load(file)))
     joined = {name: np.concatenate([part[name] for part in found]) for name in found[0]}
     groups = {name.removeprefix("group_"): labels for name, labels in joined.items() if name.startswith("group_")}
     names = ("person_id", "birth_year", "origin_year", "earnings")
     return Side(Paths(*(joined[name] for name in names), groups), joined["outcomes"])
+
+
+def _save(part: Path, arrays: dict[str, NDArray[np.generic]]) -> None:
+    with part.open("wb") as handle:  # given a name, numpy would add a suffix to it
+        np.savez(handle, **arrays)
+
+
+def claim(out: Path, about: dict[str, object]) -> None:
+    """Make `out` the place of this run, or go on with it; stops where the parts there are another run's."""
+    out.mkdir(parents=True, exist_ok=True)
+    earlier = read_json(out / "run.json")
+    if earlier not in (None, about):
+        differ = ", ".join(name for name, value in about.items() if earlier.get(name) != value)
+        sys.exit(f"{out} holds the paths of another run: {differ} differ. Give that run's arguments, or another --out.")
+    commit_json(out / "run.json", about)
 
 
 def blocks(side: Side) -> Iterator[tuple[Paths, Array]]:
@@ -111,7 +148,7 @@ def blocks(side: Side) -> Iterator[tuple[Paths, Array]]:
         yield side.paths.take(rows), side.outcomes[rows]
 
 
-def judge(calibrator: Calibrator, cqr: Array | None, side: Side) -> dict[str, Array]:
+def judge(calibrator: Calibrator, cqr: pl.DataFrame, side: Side) -> dict[str, Array]:
     """Hits (1, 0, NaN): "sets" (n, H, L), "band" and "value" (n, L), "cqr" and "uncalibrated" (n, H) at 90 %."""
     parts: list[dict[str, Array]] = []
     for raw, y in blocks(side):
@@ -211,42 +248,100 @@ def report(hits: dict[str, Array], calibration: Side, test: Side, seed: int) -> 
     return good and broken
 
 
+def judge_forward(calibrator: Calibrator, side: Side, futures: Array) -> dict[str, Array]:
+    """Coverage at 90 % in each of the `futures` (F, n, H): "sets" (F, H), "sets, quintile=..." (F, H), "band" and "value" (F, 1)."""
+    hits: dict[str, list[Array]] = {"sets": [], "band": [], "value": []}
+    for start in range(0, len(side.paths), BLOCK):
+        rows = slice(start, start + BLOCK)
+        paths, y = calibrator.recalibrate(side.paths.take(rows)), futures[:, rows]
+        sets, together = calibrator.intervals(paths, [0.9]), bands(calibrator, paths, YEARS, [0.9])
+        values = (paths.earnings.astype(np.float64) * (1 + RATE) ** -np.arange(1.0, YEARS + 1)[:, None]).sum(axis=1)
+        whole = np.flatnonzero(~np.isnan(values).any(axis=1))
+        found = value_intervals(calibrator, values[whole], np.full(len(whole), YEARS), [0.9], RATE)
+        truth = np.stack([realised_value(outcomes, rate=RATE) for outcomes in y])
+        value = np.full(truth.shape, np.nan)
+        inside = (found.lower[:, 0] <= truth[:, whole]) & (truth[:, whole] <= found.upper[:, 0])
+        value[:, whole] = np.where(np.isnan(truth[:, whole]) | np.isnan(found.lower[:, 0]), np.nan, inside)
+        hits["sets"].append(np.stack([sets.covered(outcomes)[:, :, 0] for outcomes in y]))
+        hits["band"].append(np.stack([together.covered(outcomes)[:, :, 0].min(axis=1) for outcomes in y])[:, :, None])
+        hits["value"].append(value[:, :, None])
+    joined = {name: np.concatenate(parts, axis=1) for name, parts in hits.items()}
+    for label in np.unique(side.paths.groups.get("quintile", np.empty(0, dtype=str))).tolist():
+        if label != "unknown":
+            joined[f"sets, quintile={label}"] = joined["sets"][:, side.paths.groups["quintile"] == label]
+    return {name: np.nanmean(own, axis=1) for name, own in joined.items()}
+
+
+def report_forward(covered: dict[str, Array], persons: int) -> None:
+    """Print mean, spread and range of coverage over the futures."""
+    futures = len(covered["sets"])
+    print(f"\nForward: {persons:,} test persons from the last year on, in each of {futures} drawn macro futures, 90 %.\n")
+    print("| product | h or K | mean % | SD over futures | lowest | highest |\n|" + "---|" * 6)
+    for name, shares in covered.items():
+        for h in HORIZONS if shares.shape[1] > 1 else (YEARS,):
+            own = 100 * shares[:, h - 1 if shares.shape[1] > 1 else 0]
+            spread = f"{own.std(ddof=1):.2f}" if futures > 1 else ""
+            title = {"value": "present value of K years", "band": "band of K years", "sets": "sets, all"}.get(name, name)
+            print(f"| {title} | {h} | {own.mean():.2f} ({own.mean() - 90:+.2f}) | {spread} | {own.min():.2f} | {own.max():.2f} |")
+
+
 def main() -> None:
     """Simulate, fit, judge, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bundle", type=Path, default=Path("bundles/small"))
-    parser.add_argument("--register", type=Path, help="a generated register; without it one of 5,000 persons is made")
+    parser.add_argument("--register", type=Path, help="a generated register; without it one of 2,000 persons with 3 futures is made")
+    parser.add_argument("--forward", type=Path, help="a generated register with futures; by default the register itself, if it has any")
     parser.add_argument("--persons", type=int, help="at most so many persons on each side")
+    parser.add_argument("--forward-persons", type=int, default=20_000, help="at most so many persons in the forward part")
     parser.add_argument("--out", type=Path, help="where paths are kept, to go on later")
     parser.add_argument("--paths", type=int, default=25)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--rollout", choices=["exact", "light"], help="how paths are carried; by default as the bundle is calibrated")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         register, out = given.register or Path(scratch) / "register", given.out or Path(scratch) / "paths"
         if given.register is None:
-            generate_register(register, persons=5_000, seed=11)
+            generate_register(register, persons=2_000, seed=11, future_to=2022 + YEARS, future_draws=3)
         start = time.perf_counter()
-        panel, forecaster = read_panel(register), Forecaster.load(given.bundle, threads=1, workers=given.workers)
-        roles = sides(panel, forecaster.bundle.split.get("panel_id"), given.seed, given.persons)
-        grouping = Grouping.fit(panel.only(roles["cut"]))
-        made = {}
-        for side in ("calibration", "test"):
-            folder = out / side
-            folder.mkdir(parents=True, exist_ok=True)
-            made[side] = simulate(forecaster, panel, roles[side], grouping, folder, given.paths, given.seed)
+        panel, forecaster = read_panel(register), Forecaster.load(given.bundle, threads=1, workers=given.workers, rollout=given.rollout)
+        trained_as, job = forecaster.bundle.split.get("panel_id"), Job(given.paths, given.seed)
+        about = {"bundle": forecaster.bundle.digest, "rollout": forecaster.rollout, "panel": panel.meta.panel_id}
+        claim(out, {**about, "persons": given.persons, **asdict(job)})
+        roles = sides(panel, trained_as, given.seed, given.persons)
+        grouping, end = Grouping.fit(panel.only(roles["cut"])), last_year(panel)
+
+        def drawn(people: Panel) -> Origins:
+            return draw_origins(people, max_horizon=YEARS, seed=given.seed, end=end)
+
+        calibration, test = (
+            simulate(forecaster, panel, sorted(roles[side]), drawn, grouping, out / side, job) for side in ("calibration", "test")
+        )
         simulated = time.perf_counter() - start
-        calibration, test = made["calibration"], made["test"]
         fitted = fit_calibration(calibration.paths, calibration.outcomes, seed=given.seed, scale=panel.meta.floor)
         fitted = fit_limits(fitted, calibration.paths, calibration.outcomes, seed=given.seed)
         hits = judge(fitted, fit_cqr(calibration.paths, calibration.outcomes, LEVELS), test)
         persons = len(calibration.paths) + len(test.paths)
         each, rest = 1_000 * simulated / persons, time.perf_counter() - start - simulated
         print(f"{given.bundle} on {panel.meta.panel_id}: {len(calibration.paths):,} calibration and {len(test.paths):,} test persons,")
-        print(f"{given.paths} paths of {YEARS} years, seed {given.seed}; {simulated:,.0f} s to simulate ({each:.1f} ms a person),")
+        print(f"{given.paths} paths of {YEARS} years ({forecaster.rollout} rollout), seed {given.seed};")
+        print(f"{simulated:,.0f} s to read and simulate ({each:.1f} ms a person),")
         print(f"{rest:,.0f} s to fit and judge. Cells of groups: {sum(group != ALL for _, group in fitted.cells)}.\n")
         good = report(hits, calibration, test, given.seed)
-        print(f"\n{'Every promise is inside its band, and the broken calibrator is not.' if good else 'NOT as promised.'}")
+        print(f"\n{'Every promise is inside its band, and the broken calibrator is not.' if good else 'NOT as promised.'}", flush=True)
+        ahead = given.forward or register
+        if (ahead / "future").is_dir():
+            if given.forward is not None and given.forward != register:
+                panel = read_panel(ahead)
+                roles["test"] = strangers(panel, trained_as, given.seed)[0]
+            people = panel.only(sorted(roles["test"][: given.forward_persons]))
+            origins = origins_at(people, last_year(panel))
+            ids = [str(person) for person in origins.person_id]
+            place = out / f"forward-{panel.meta.panel_id}-{given.forward_persons}"
+            side = simulate(forecaster, people, ids, lambda some: origins_at(some, last_year(panel)), grouping, place, job)
+            drawn_futures = true_futures(ahead, origins, range(1, YEARS + 1), price_year=panel.meta.price_year)
+            futures = np.stack([outcomes for _, outcomes in drawn_futures])
+            report_forward(judge_forward(fitted, side, futures), len(ids))
 
 
 if __name__ == "__main__":
