@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from evaluation.baselines.components import Belief, Components
 from evaluation.baselines.gmm import GmmEstimate, system_gmm
-from evaluation.baselines.histories import LOW, WORK, ZERO, Histories
+from evaluation.baselines.histories import LOW, UNKNOWN, WORK, ZERO, Histories
 from evaluation.baselines.hurdle import Attachment, careers
 from evaluation.baselines.hurdled import Hurdled
 from saga.errors import InputError
@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 PRIME = (25, 59)  # ages on which persistence is estimated: careers that have begun and not begun to end
 FIRST_LAGS = (3, 4, 5, 6)  # of the instruments; a transitory part of one year makes the error a moving average, for which 3 is right
 REJECTED = 0.01  # Hansen's p below which a first lag is given up for the next
-STEPS = (1, 2, 3)  # rhythms in years that a panel may have
+LONGEST_RHYTHM = 3  # years between the records of a person that a panel may have as a rule
 QUANTILES = 201  # kept of the shocks of a bin
 SMALLEST = 200  # shocks that a bin needs; smaller ones give way to the next broader kind of bin
 AGES = (18, 20, 23, 26, 30, 40, 50, 55, 59, 62)
@@ -41,7 +41,7 @@ class AutoRegression(Hurdled[Belief]):
 
     def learn(self, past: Histories, *, seed: int) -> None:
         """System GMM for rho in the panel's rhythm, variance components by minimum distance, then the surprises of a filter run."""
-        step = _rhythm(past.residual)
+        step = _rhythm(past.status != UNKNOWN)
         self.estimate = _persistence(past, step)
         rho = float(np.clip(self.estimate.rho, 0.0, 1.0)) ** (1 / step)
         entry = np.zeros(past.status.shape, dtype=np.bool_)
@@ -162,14 +162,17 @@ def _persistence(past: Histories, step: int) -> GmmEstimate:
     raise problem
 
 
-def _rhythm(residual: Floats) -> int:
-    """The years between records: the smallest of STEPS with at least half as many runs of four as any."""
-    seen = ~np.isnan(residual)
-    runs = []
-    for step in STEPS:
-        width = max(0, residual.shape[1] - 3 * step)
-        run = np.ones((len(seen), width), dtype=np.bool_)
-        for place in range(4):
-            run &= seen[:, place * step : place * step + width]
-        runs.append(int(run.sum()))
-    return next(step for step, count in zip(STEPS, runs, strict=True) if 2 * count >= max(runs))
+def _rhythm(seen: Array) -> int:
+    """The years between records (known: `seen`, (n, T)) in the last ten years of the panel: most often so many, 3 at most.
+
+    Instruments at that distance also use earlier years that are closer together.
+    """
+    counts = np.zeros(LONGEST_RHYTHM + 1, dtype=np.int64)
+    before = np.full(len(seen), -1)
+    for column in range(seen.shape[1]):
+        again = seen[:, column] & (before >= 0)
+        if column >= seen.shape[1] - 10:
+            gaps = np.minimum(column - before[again], LONGEST_RHYTHM)
+            counts += np.bincount(gaps, minlength=len(counts))
+        before = np.where(seen[:, column], column, before)
+    return max(1, int(counts.argmax()))

@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import kstest
 
 from evaluation.baselines import AutoRegression
-from evaluation.baselines.ar1 import QUANTILES, Shocks
+from evaluation.baselines.ar1 import QUANTILES, Shocks, _rhythm
 from evaluation.baselines.components import BANDS, Belief, Components
 from evaluation.baselines.gmm import system_gmm
 from saga.errors import InputError
@@ -81,6 +81,15 @@ def test_a_panel_seen_every_second_year_gives_persistence_over_two_years() -> No
     r[:, 1::2] = np.nan
     found = system_gmm(r, first_lag=2, step=2)
     assert abs(found.rho - 0.64) < 4 * found.se
+
+
+def test_the_rhythm_is_that_of_the_panels_end() -> None:
+    """Every year at first, every second year later, as in the NLSY79; and every year with some gaps."""
+    seen = np.zeros((50, 30), dtype=bool)
+    seen[:, :12] = seen[:, 12::2] = True
+    assert _rhythm(seen) == 2
+    assert _rhythm(np.random.default_rng(0).random((50, 30)) < 0.8) == 1
+    assert _rhythm(np.zeros((5, 4), dtype=bool)) == 1
 
 
 def test_records_that_are_too_short_are_refused() -> None:
