@@ -24,7 +24,7 @@ from saga.model import Saga
 from saga.schema import MAX_AGE, MIN_AGE
 from saga.sequences import LASTING_CATEGORIES, POSITIVE, STATIC_CATEGORIES, ZERO, Sequences, last_known, pad
 from saga.transforms import Calendar, macro_features
-from saga.walks import Cache, Exact, Light, Walk
+from saga.walks import Records, walks
 
 MAX_STEPS = MAX_AGE - MIN_AGE
 GROUP_ROWS = 2_000  # paths that are carried together
@@ -59,7 +59,7 @@ class Rollout:
         lasting: bool = False,
         light: bool = False,
     ) -> None:
-        """`light`: carry paths by the recurrent cell instead of the decoder (`saga.walks`).
+        """`light`: carry paths by the recurrent cell instead of the backbone (`saga.walks`).
 
         `rhythm`: years a step, as far apart as the records that the network learnt from: 1, but for a panel of every second year.
 
@@ -72,7 +72,7 @@ class Rollout:
         self.settings: dict[str, Any] = {"network": network, "calendar": calendar, "process": process, "paths": paths}
         self.settings |= {"seed": seed, "scenario": scenario, "rhythm": rhythm, "lasting": lasting, "light": light}
         with torch.inference_mode():
-            self.walks = Light(network) if light else Exact(network)
+            self.walks = walks(network, light=light)
         self.futures = lru_cache(maxsize=64)(self._futures)
         # Once such a block is given back, glibc keeps the memory of smaller ones, which every year would else ask the system for.
         torch.empty(_LARGEST_KEPT, dtype=torch.uint8)
@@ -114,10 +114,11 @@ class Rollout:
         origin, age = history.year[everybody, last], torch.from_numpy(history.age[everybody, last])
         futures = [self.futures(int(year)) for year in origin]
         arrays = (history.state.astype(np.int64), history.z, history.other, history.codes, history.age, history.macro)
-        hidden, cache = net.hidden(net.tokens(*(torch.from_numpy(array) for array in arrays)), torch.from_numpy(history.age))
-        x = hidden[everybody, last]
-        walk = self._walk(x, cache, [history.codes[i, :n] for i, n in enumerate(lengths)], -(-int(asked[0]) // self.rhythm))
-        x = x[:, None]
+        token = net.tokens(*(torch.from_numpy(array) for array in arrays))
+        codes = [history.codes[i, :n] for i, n in enumerate(lengths)]
+        records = Records(token, torch.from_numpy(history.age), lengths.tolist(), lambda: [self._unsimulated(own) for own in codes])
+        walk = self.walks.walk(records, m, -(-int(asked[0]) // self.rhythm), self.rhythm)
+        x = walk.hidden
         alive = torch.ones(len(chosen), m, dtype=torch.bool)
         out = [torch.empty(int(own), m) for own in asked]
         names = sequences.person_id[chosen].tolist()
@@ -142,12 +143,6 @@ class Rollout:
                 x = walk.step(state[:going], (z * positive)[:going], macro[:going], age[:going] + end)
         return [out[place].numpy() for place in np.argsort(order)]
 
-    def _walk(self, hidden: Tensor, cache: Cache, codes: list[NDArray[np.int64]], steps: int) -> Walk:
-        if isinstance(self.walks, Light):
-            return self.walks.walk(hidden, self.paths, self.rhythm)
-        constant = [self._unsimulated(own) for own in codes]
-        return self.walks.walk(cache, [len(own) for own in codes], constant, self.paths, steps)
-
     def _unsimulated(self, codes: NDArray[np.int64]) -> Tensor:
         """The part of a future token that no rollout simulates: masked, but for what never changes, or lasts, in the record's codes
         (n_token, 10)."""
@@ -162,6 +157,7 @@ class Rollout:
 def rows_stand_alone(network: Saga, paths: int) -> bool:
     """Whether linear maps of the network's shapes give each person's rows the same bits alone and among others."""
     shapes = {(layer.in_features, layer.out_features) for layer in network.modules() if isinstance(layer, torch.nn.Linear)}
+    shapes |= {(layer.input_size, 4 * layer.hidden_size) for layer in network.modules() if isinstance(layer, torch.nn.LSTM)}
     return paths >= _FEWEST_ROWS and all(_stands_alone(rows, *shape) for rows in (paths, MAX_STEPS + 1) for shape in sorted(shapes))
 
 

@@ -6,7 +6,7 @@ it; other money enters as a signed logarithm; categories by the codes that the t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,9 @@ Floats = NDArray[np.float64]
 OTHER = tuple(name for name in schema.CONTINUOUS if name != "earnings")
 _LOGGED = (*(name for name in schema.MONEY if name != "earnings"), "employer_size")
 _CLIP = 5.0
+# Parts of a token that are no columns, for `Transforms.without`.
+CALENDAR, AGE, MISSINGNESS = "calendar", "age", "missingness"
+HIDEABLE = (*OTHER, *schema.CATEGORICAL, CALENDAR, AGE, MISSINGNESS)
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,9 @@ class Transforms:
     """Everything fitted on the training persons that turns a panel into numbers.
 
     `knots` (n_bin + 1,) are the edges of the head's bins on the scale z = log earnings - log wage index; `centre`, `scale` standardise z;
-    `location`, `spread` standardise the other continuous columns; `codes` maps each categorical column to its known codes.
+    `location`, `spread` standardise the other continuous columns; `codes` maps each categorical column to its known codes. `without`
+    names what the network never sees, of HIDEABLE: columns, which look missing to it, or "calendar" (the economy of a year), "age" (of
+    which attention keeps the distance between two records), "missingness" (missing values look average).
     """
 
     knots: Floats
@@ -85,9 +90,10 @@ class Transforms:
     has_death: bool
     rhythm: int = 1  # years between records at the end of the training panel
     lasting: bool = False  # whether the network was trained to go on with lasting columns (schema); not so in bundles of before
+    without: tuple[str, ...] = ()
 
     @classmethod
-    def fit(cls, panel: Panel, calendar: Calendar, bins: int) -> Transforms:
+    def fit(cls, panel: Panel, calendar: Calendar, bins: int, without: Sequence[str] = ()) -> Transforms:
         """Fit on a panel of training persons; `bins` counts the cells between the lowest and the highest knot."""
         frame = panel.frame
         positive = frame.filter(pl.col("earnings") > 0)
@@ -125,6 +131,7 @@ class Transforms:
             rhythm=_rhythm(frame),
             lasting=True,
             has_death=bool((frame["exit_reason"] == "dead").any()),
+            without=tuple(without),
         )
 
     def continuous(self, frame: pl.DataFrame) -> NDArray[np.float32]:
@@ -132,7 +139,7 @@ class Transforms:
         out = np.full((frame.height, len(OTHER)), np.nan, dtype=np.float32)
         for j, name in enumerate(OTHER):
             column = frame[name]
-            if column.null_count() < frame.height:
+            if column.null_count() < frame.height and name not in self.without:
                 x = column.to_numpy().astype(np.float64)
                 out[:, j] = np.clip((_signed_log(name, x) - self.location[name]) / self.spread[name], -_CLIP, _CLIP)
         return out
@@ -141,7 +148,7 @@ class Transforms:
         """(n_row, 10) code numbers of schema.CATEGORICAL, 0 where missing or not seen in training."""
         out = np.zeros((frame.height, len(schema.CATEGORICAL)), dtype=np.int16)
         for j, name in enumerate(schema.CATEGORICAL):
-            if frame[name].null_count() < frame.height and self.codes[name]:
+            if frame[name].null_count() < frame.height and self.codes[name] and name not in self.without:
                 number = {code: i for i, code in enumerate(self.codes[name], start=1)}
                 out[:, j] = frame[name].replace_strict(number, default=0, return_dtype=pl.Int16).fill_null(0).to_numpy()
         return out
@@ -159,6 +166,7 @@ class Transforms:
                 for k in ("centre", "scale", "location", "spread", "currency", "price_year", "floor", "has_zeros", "has_death", "rhythm")
             },
             "lasting": self.lasting,
+            "without": list(self.without),
             "knots": self.knots.tolist(),
             "codes": {k: list(v) for k, v in self.codes.items()},
             "macro_series": list(SERIES),
@@ -167,8 +175,9 @@ class Transforms:
     @classmethod
     def from_dict(cls, d: Mapping[str, Any]) -> Transforms:
         """Inverse of `as_dict`."""
-        rest = {k: v for k, v in d.items() if k not in ("knots", "codes", "macro_series")}
-        return cls(knots=np.array(d["knots"]), codes={k: tuple(v) for k, v in d["codes"].items()}, **rest)
+        rest = {k: v for k, v in d.items() if k not in ("knots", "codes", "macro_series", "without")}
+        codes = {k: tuple(v) for k, v in d["codes"].items()}
+        return cls(knots=np.array(d["knots"]), codes=codes, without=tuple(d.get("without", ())), **rest)
 
 
 def _rhythm(frame: pl.DataFrame) -> int:

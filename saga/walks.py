@@ -1,4 +1,5 @@
-"""How paths are carried from year to year: exactly, by the decoder with its cache, or lightly, by the recurrent cell.
+"""How paths are carried from year to year: exactly, by the decoder with its cache (or by another backbone with its state), or lightly, by
+the recurrent cell.
 
 A walk is a group of persons with m paths each. Each year it is told what every path earned, and answers with what the head reads next.
 Persons leave the group from its end when their years are over. Linear maps that always follow one another are multiplied out once a
@@ -8,23 +9,34 @@ paths of one person, or of several, as its rows, so a person's numbers are the s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from saga.errors import UsageError
 from saga.model import Saga
+from saga.model.backbones import Cache, Decoder
 from saga.model.decoder import Block, rotate, rotation
 from saga.model.light import Origin
 from saga.schema import MAX_AGE, MIN_AGE
 
-Cache = Sequence[tuple[Tensor, Tensor]]
+
+class Records(NamedTuple):
+    """Records of n persons: tokens (n, t, d) at ages (n, t), of which `lengths` are not padding. `later()` is what is known of every
+    later token of each person (1, d), for walks that make tokens."""
+
+    token: Tensor
+    age: Tensor
+    lengths: Sequence[int]
+    later: Callable[[], Sequence[Tensor]]
 
 
 class Walk(Protocol):
-    """Some persons' paths on their way."""
+    """Some persons' paths on their way. `hidden` (n, 1, d) is what the head reads at the end of the records."""
+
+    hidden: Tensor
 
     def step(self, state: Tensor, z: Tensor, macro: Tensor, age: Tensor) -> Tensor:
         """The year at `age` (n,): earnings state and relative log earnings (n, m), macro covariates (n, m, 4) -> (n, m, d) for the head.
@@ -32,6 +44,21 @@ class Walk(Protocol):
         `n` may be smaller than in the year before: the first n persons go on.
         """
         ...
+
+
+class Walks(Protocol):
+    """Walks of one network."""
+
+    def walk(self, records: Records, paths: int, steps: int, rhythm: int) -> Walk:
+        """A walk of `steps` steps, `rhythm` years each, from the ends of the records."""
+        ...
+
+
+def walks(network: Saga, *, light: bool) -> Walks:
+    """How paths of the network are carried: lightly, or as its backbone does. UsageError where it has no light rollout."""
+    if light:
+        return Light(network)
+    return Exact(network) if isinstance(network.blocks, Decoder) else Carried(network)
 
 
 class Exact:
@@ -45,16 +72,21 @@ class Exact:
         self.age = (tokens.age.weight + tokens.macro.bias) @ self.both
         self.projections = [_at_ages(block) for block in network.stack]
 
-    def walk(self, cache: Cache, lengths: Sequence[int], constant: Sequence[Tensor], paths: int, steps: int) -> Walk:
-        """From each layer's keys and values of the records (n, t, size), of which `lengths` are not padding, and what is known of every
-        later token of each person (1, d)."""
-        return _ExactWalk(self, cache, lengths, constant, paths, steps)
+    def walk(self, records: Records, paths: int, steps: int, rhythm: int) -> Walk:
+        """See `Walks`."""
+        hidden, cache = self.network.hidden(records.token, records.age)
+        return _ExactWalk(self, _at_the_ends(hidden, records), cache, records, paths, steps)
+
+
+def _at_the_ends(hidden: Tensor, records: Records) -> Tensor:
+    return torch.stack([own[n - 1 : n] for own, n in zip(hidden, records.lengths, strict=True)])
 
 
 class _ExactWalk:
-    def __init__(self, exact: Exact, cache: Cache, lengths: Sequence[int], constant: Sequence[Tensor], paths: int, steps: int) -> None:
-        self.exact = exact
-        self.constant = torch.cat([own @ exact.both for own in constant])  # one by one: few rows may be summed otherwise than one row
+    def __init__(self, exact: Exact, hidden: Tensor, cache: Cache, records: Records, paths: int, steps: int) -> None:
+        self.exact, self.hidden, lengths = exact, hidden, records.lengths
+        # One by one: few rows may be summed otherwise than one row.
+        self.constant = torch.cat([own @ exact.both for own in records.later()])
         self.records = [[(k[:n].T.contiguous(), v[:n]) for k, v, n in zip(keys, values, lengths, strict=True)] for keys, values in cache]
         # Years first: strides, and with them every rounding, do not depend on how many years are asked for.
         shape = (len(cache), max(1, steps - 1), len(lengths), paths, exact.network.config.head_size)
@@ -108,20 +140,22 @@ class Light:
         if network.light is None:
             raise UsageError("This bundle has no light rollout. Use --rollout exact, or train with a configuration that has `light`.")
         cell = self.cell = network.light
-        self.tokens = network.tokens
+        self.network, self.tokens = network, network.tokens
         # The year and the state enter the cell's hidden layer by one product.
         self.inner = torch.cat([cell.earnings.weight, cell.macro.weight, cell.up.weight], 1).T.contiguous()
         self.decay = torch.sigmoid(cell.decay)
 
-    def walk(self, hidden: Tensor, paths: int, rhythm: int) -> Walk:
-        """From the decoder's states at the origins (n, d); `rhythm`: years between records."""
-        return _LightWalk(self, hidden, paths, rhythm)
+    def walk(self, records: Records, paths: int, steps: int, rhythm: int) -> Walk:
+        """See `Walks`."""
+        hidden, _ = self.network.hidden(records.token, records.age)
+        return _LightWalk(self, _at_the_ends(hidden, records), paths, rhythm)
 
 
 class _LightWalk:
     def __init__(self, light: Light, hidden: Tensor, paths: int, rhythm: int) -> None:
-        begun = [light.cell.begin(own) for own in hidden[:, None, None]]  # one by one: few rows may be summed otherwise than one row
-        self.light, self.origin = light, Origin(*(torch.cat(parts) for parts in zip(*begun, strict=True)))
+        self.light, self.hidden = light, hidden
+        begun = [light.cell.begin(own) for own in hidden[:, None]]  # one by one: few rows may be summed otherwise than one row
+        self.origin = Origin(*(torch.cat(parts) for parts in zip(*begun, strict=True)))
         self.gates = self.origin.gates + light.cell.gap.weight[rhythm] + light.cell.up.bias
         self.state = self.origin.state.expand(-1, paths, -1)
 
@@ -134,3 +168,38 @@ class _LightWalk:
         self.state = cell.norm(fresh.addcmul_(self.state[:n], light.decay))
         read: Tensor = cell.out(self.state)
         return read.add_(self.origin.hidden[:n])
+
+
+class Carried:
+    """A backbone that goes on from a state of fixed size: the LSTM, or the window of the last records."""
+
+    def __init__(self, network: Saga) -> None:
+        self.network = network
+
+    def walk(self, records: Records, paths: int, steps: int, rhythm: int) -> Walk:
+        """See `Walks`."""
+        return _CarriedWalk(self.network, records, paths)
+
+
+class _CarriedWalk:
+    def __init__(self, network: Saga, records: Records, paths: int) -> None:
+        if isinstance(network.blocks, Decoder):
+            raise UsageError("A decoder has no state of fixed size. Carry its paths exactly, or lightly.")
+        self.network, self.blocks = network, network.blocks
+        # One by one, unpadded: the state is that after the last token, and its bits depend on nobody else's record.
+        encoded = [
+            network.hidden(token[None, :n], age[None, :n])
+            for token, age, n in zip(records.token, records.age, records.lengths, strict=True)
+        ]
+        self.hidden = torch.cat([hidden[:, -1:] for hidden, _ in encoded])
+        layers = zip(*(cache for _, cache in encoded), strict=True)
+        joined = [[torch.cat(parts) for parts in zip(*layer, strict=True)] for layer in layers]
+        self.state = [tuple(part[:, None].repeat(1, paths, 1) for part in layer) for layer in joined]
+        self.constant = torch.cat(list(records.later()))[:, None]
+
+    def step(self, state: Tensor, z: Tensor, macro: Tensor, age: Tensor) -> Tensor:
+        net, n = self.network, len(z)
+        token = net.tokens.embed_earnings(state, z) + net.tokens.embed_when(age[:, None], macro) + self.constant[:n]
+        x, self.state = self.blocks.step(token, [tuple(part[:n] for part in layer) for layer in self.state])
+        hidden: Tensor = net.norm(x) + net.skip(token)
+        return hidden

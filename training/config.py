@@ -1,4 +1,4 @@
-"""Training configurations: YAML files with unknown keys refused."""
+"""Training configurations: YAML files with unknown keys refused. A file may name another that it `extends`, and say what differs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ import yaml
 from saga.errors import UsageError
 from saga.model import ModelConfig
 from saga.sequences import Masking
+from saga.transforms import HIDEABLE
 
-BUILT_IN = ("tiny", "small", "base")
+_FOLDER = files("training") / "configs"
+BUILT_IN = ("tiny", "small", "base", "lstm", "feedforward")
+ABLATIONS = tuple(sorted(f"ablations/{file.name[:-5]}" for file in (_FOLDER / "ablations").iterdir() if file.name.endswith(".yaml")))
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,7 @@ class TrainConfig:
     validation_persons: int = 4_000
     patience: int = 10  # validations without improvement before stopping
     precision: str = "auto"  # auto: bf16-mixed on a GPU, 32-true on CPU
+    without: tuple[str, ...] = ()  # what the network never sees, in training and in forecasts (`saga.transforms.HIDEABLE`)
 
     def __post_init__(self) -> None:
         for name in ("batch_persons", "max_steps", "validate_every", "validation_persons", "patience"):
@@ -43,12 +47,14 @@ class TrainConfig:
         for name in ("warmup_steps", "learning_rate", "weight_decay", "clip"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise UsageError(f"Training option '{name}' must be finite and not negative.")
+        if unknown := sorted(set(self.without) - set(HIDEABLE)):
+            raise UsageError(f"Training option 'without' cannot hide {', '.join(unknown)}. Choose from {', '.join(HIDEABLE)}.")
         if self.validate_every > self.max_steps:
             raise UsageError("Training option 'validate_every' must not exceed 'max_steps': the weights with the best validation are kept.")
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for config.json."""
-        return asdict(self)
+        return {**asdict(self), "without": list(self.without)}
 
     @classmethod
     def from_dict(cls, d: Mapping[str, Any], name: str) -> TrainConfig:
@@ -57,7 +63,11 @@ class TrainConfig:
         unknown = sorted(set(d) - known)
         if unknown:
             raise UsageError(f"Unknown training option(s) in {name}: {', '.join(unknown)}. Known: {', '.join(sorted(known))}.")
-        parts = {"model": ModelConfig.from_dict(d.get("model") or {}), "masking": _masking(d.get("masking") or {})}
+        parts: dict[str, Any] = {"model": ModelConfig.from_dict(d.get("model") or {}), "masking": _masking(d.get("masking") or {})}
+        without = d.get("without") or []
+        if not isinstance(without, list) or not all(isinstance(each, str) for each in without):
+            raise UsageError("Training option 'without' must be a list of names.")
+        parts |= {"without": tuple(without)}
         values: dict[str, Any] = {"name": name, **d, **parts}
         for option in fields(cls):
             if option.name in d and option.name not in parts:
@@ -89,18 +99,34 @@ def _typed(option: Field[Any], value: Any) -> Any:
 
 def load_config(source: str | Path) -> TrainConfig:
     """A built-in configuration by name, or one from a YAML file. Raises UsageError where it cannot be used."""
-    if str(source) in BUILT_IN:
-        text = (files("training") / "configs" / f"{source}.yaml").read_text(encoding="utf-8")
-        name = str(source)
-    else:
-        path = Path(source)
-        if not path.is_file():
-            raise UsageError(f"Configuration '{source}' is neither a file nor one of {', '.join(BUILT_IN)}.")
-        text, name = path.read_text(encoding="utf-8"), path.stem
+    return TrainConfig.from_dict(_parsed(source), str(source) if _is_built_in(source) else Path(source).stem)
+
+
+def _parsed(source: str | Path, extended: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The options of a configuration, those of what it extends filled in, `model` and `masking` option by option."""
     try:
-        parsed = yaml.safe_load(text)
+        parsed = yaml.safe_load(_text(source))
     except yaml.YAMLError as error:
         raise UsageError(f"Configuration '{source}' is not valid YAML. Mend the file.") from error
     if not isinstance(parsed, dict):
         raise UsageError(f"Configuration '{source}' must be a YAML mapping.")
-    return TrainConfig.from_dict(parsed, name)
+    begin = parsed.pop("extends", None)
+    if begin is None:
+        return parsed
+    if not isinstance(begin, str) or begin in extended:
+        raise UsageError(f"Configuration '{source}': 'extends' must name another configuration.")
+    found = _parsed(begin, (*extended, begin))
+    return {**found, **parsed, **{part: {**(found.get(part) or {}), **(parsed.get(part) or {})} for part in ("model", "masking")}}
+
+
+def _text(source: str | Path) -> str:
+    if _is_built_in(source):
+        return (_FOLDER / f"{source}.yaml").read_text(encoding="utf-8")
+    path = Path(source)
+    if not path.is_file():
+        raise UsageError(f"Configuration '{source}' is neither a file nor one of {', '.join((*BUILT_IN, *ABLATIONS))}.")
+    return path.read_text(encoding="utf-8")
+
+
+def _is_built_in(source: str | Path) -> bool:
+    return str(source) in (*BUILT_IN, *ABLATIONS)

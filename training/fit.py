@@ -9,6 +9,7 @@ import shutil
 import signal
 import time
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ from training.data import PanelData
 from training.module import ForecastModule
 
 RUN = "run.json"  # what a run was started with, beside its checkpoints
+_KINDS = {"decoder": "A decoder-only transformer", "lstm": "An LSTM", "feedforward": "A feed-forward network on the last ten records,"}
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,11 @@ def train(
     until: int | None = None,
     command: str = "",
     progress: bool = True,
+    validation: Sequence[str] | None = None,
 ) -> Bundle:
     """Train on the panel's training persons, stop on its validation persons, write the bundle `out`.
+
+    `validation` names the persons to stop on instead; everybody else then trains.
 
     `until` cuts everything that is fitted (persons' records, scalers, macro process) at that year, for forward evaluation. Checkpoints
     and logs are kept in `<out>.run/`; `resume` continues from its last checkpoint, with the batches that the run would have seen. The
@@ -92,7 +97,7 @@ def train(
 
     logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
     lightning.seed_everything(seed, verbose=False)
-    data, network, parts = prepare(panel, settings, seed)
+    data, network, parts = prepare(panel, settings, seed, validation)
     module = ForecastModule(network, settings)
     best = ModelCheckpoint(dirpath=run, filename="best", monitor="validation", save_last=True, enable_version_counter=False)
     started = time.monotonic()
@@ -107,15 +112,15 @@ def train(
         except SystemExit:  # so Lightning answers Ctrl-C, deaf to a second one
             signal.signal(signal.SIGINT, signal.default_int_handler)
             raise KeyboardInterrupt from None
-    chosen = torch.load(best.best_model_path, map_location="cpu", weights_only=False)["state_dict"]
-    module.load_state_dict(chosen)
+    chosen = torch.load(best.best_model_path, map_location="cpu", weights_only=False)
+    module.load_state_dict(chosen["state_dict"])
     report = TrainReport(
         parameters=network.parameters_count,
         persons={"train": len(data.train), "validation": len(data.validation)},
         person_years=len(data.train.year),
         steps=trainer.global_step,
         seconds=round(time.monotonic() - started, 1),
-        validation_nll=round(float(best.best_model_score or float("nan")), 6),
+        validation_nll=round(chosen["validation_nll"], 6),
     )
     write_bundle(
         out,
@@ -126,7 +131,11 @@ def train(
         },
         transforms=parts["transforms"].as_dict(),
         macro=parts["macro"],
-        split={"panel_id": panel.meta.panel_id, "scheme": "person", "shares": [round(100 * share) for share in SHARES.values()]},
+        split={
+            "panel_id": panel.meta.panel_id,
+            "scheme": "person" if validation is None else "given",
+            "shares": [round(100 * share) for share in SHARES.values()],
+        },
         weights={k: v.detach().contiguous() for k, v in network.state_dict().items()},
         metrics={"training": report.__dict__},
         card=model_card(report, settings, panel, command, network),
@@ -139,9 +148,15 @@ def train(
     return Bundle.load(out)
 
 
-def prepare(panel: Panel, settings: TrainConfig, seed: int) -> tuple[PanelData, Saga, dict[str, Any]]:
+def prepare(
+    panel: Panel, settings: TrainConfig, seed: int, validation: Sequence[str] | None = None
+) -> tuple[PanelData, Saga, dict[str, Any]]:
     """Split, fit transforms on training persons, encode, build: the batches, the network, and the bundle's transforms and macro."""
-    training, validating = persons_of(panel, "train"), persons_of(panel, "validation")
+    if validation is None:
+        training, validating = persons_of(panel, "train"), persons_of(panel, "validation")
+    else:
+        held = set(validation)
+        training, validating = [person for person in panel.persons() if person not in held], sorted(held)
     if not training or not validating:
         fix = "Give a panel with some hundreds of persons."
         raise InputError("The panel is too small to train on.", [Problem("too-few-persons", "No training or no validation persons", fix)])
@@ -151,7 +166,7 @@ def prepare(panel: Panel, settings: TrainConfig, seed: int) -> tuple[PanelData, 
     # A keyed choice: ids may be sorted by birth year.
     order = np.argsort(uniform_each(validating, "validation", panel.meta.panel_id))
     judging = sorted(validating[i] for i in order[: settings.validation_persons])
-    transforms = Transforms.fit(trained, calendar, settings.model.bins)
+    transforms = Transforms.fit(trained, calendar, settings.model.bins, settings.without)
     data = PanelData(
         encode(trained, transforms, calendar),
         encode(panel.only(judging), transforms, calendar),
@@ -207,7 +222,7 @@ def model_card(report: TrainReport, settings: TrainConfig, panel: Panel, command
     first, last = (int(y) for y in panel.frame.select(pl.col("year").min().alias("a"), pl.col("year").max().alias("b")).row(0))
     return f"""# SAGA bundle `{settings.name}`
 
-A decoder-only transformer over yearly records, {report.parameters:,} parameters. Trained on {report.persons["train"]:,} persons
+{_KINDS[settings.model.backbone]} over yearly records, {report.parameters:,} parameters. Trained on {report.persons["train"]:,} persons
 ({report.person_years:,} person-years, {first}-{last}) of the panel `{panel.meta.panel_id}`; money in {panel.meta.currency} of
 {panel.meta.price_year}. {report.steps:,} steps, {report.seconds:,.0f} s; validation log score {report.validation_nll:.4f} nats a year.
 

@@ -16,48 +16,61 @@ from training.muon import Muon
 
 
 class ForecastModule(pl.LightningModule):
-    """Maximum likelihood of the next observed year (log score with a point mass at zero) and of death."""
+    """Maximum likelihood of the next observed year (log score with a point mass at zero) and of death, or what the head has instead."""
 
     def __init__(self, network: Saga, config: TrainConfig) -> None:
         super().__init__()
         self.network, self.config = network, config
 
-    def losses(self, batch: Batch) -> dict[str, Tensor]:
-        """Mean negative log-likelihood, earnings and death, over the tokens that are asked, by name of the log.
+    def losses(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
+        """Mean losses, earnings and death, over the tokens that are asked, by name of the log; and the mean negative log-likelihood.
 
-        "nll": by the decoder; with a light cell also "light": by the cell, over the tokens behind each person's origin.
+        The head's criterion ("nll", but for quantiles) by the backbone; with a light cell also "light": by the cell, over the tokens
+        behind each person's origin.
         """
         b, net = batch, self.network
         hidden, _ = net.hidden(net.tokens(b["state"], b["z"], b["other"], b["codes"], b["age"], b["macro"]), b["age"])
         asked = b["gap"] > 0
-        out = {"nll": self._nll(hidden, asked, b)}
+        loss, nll = self._judged(hidden, asked, b)
+        out = {net.head.criterion: loss}
         if net.light is not None:
             after = torch.arange(asked.shape[1], device=asked.device) > b["origin"][:, None]
             carried = net.lightly(hidden, b["origin"], b["state"], b["z"], b["age"], b["macro"])
-            out["light"] = self._nll(carried, asked & after, b)
-        return out
+            out["light"], _ = self._judged(carried, asked & after, b)
+        return out, nll
 
-    def _nll(self, hidden: Tensor, asked: Tensor, b: Batch) -> Tensor:
+    def _judged(self, hidden: Tensor, asked: Tensor, b: Batch) -> tuple[Tensor, Tensor]:
         head = self.network.head
-        p = head(hidden[asked], b["gap"][asked], b["next_macro"][asked])
-        earnings, death = head.nll(p, b["next_state"][asked], b["next_z"][asked], b["next_dead"][asked])
-        mean: Tensor = (earnings + death).sum() / asked.sum().clamp(min=1)
-        return mean
+        law = head(hidden[asked], b["gap"][asked], b["next_macro"][asked])
+        outcome = (b["next_state"][asked], b["next_z"][asked], b["next_dead"][asked])
+
+        def mean(parts: tuple[Tensor, Tensor]) -> Tensor:
+            return (parts[0] + parts[1]).sum() / asked.sum().clamp(min=1)
+
+        loss = mean(head.loss(law, *outcome))
+        if head.criterion == "nll":
+            return loss, loss
+        with torch.no_grad():
+            return loss, mean(head.nll(law, *outcome))
 
     def training_step(self, batch: Batch, _index: int) -> Tensor:
         """One step's loss."""
-        losses = self.losses(batch)
+        losses, _ = self.losses(batch)
         for name, value in losses.items():
             self.log(f"train_{name}", value, prog_bar=True, batch_size=1)
         return torch.stack(list(losses.values())).sum()
 
     def validation_step(self, batch: Batch, _index: int) -> None:
-        """Logs `validation_nll` and, with a light cell, `validation_light`; their sum `validation` chooses the best weights."""
-        losses = self.losses(batch)
+        """Logs the losses and `validation_nll`; the losses' sum, `validation`, chooses the best weights."""
+        losses, nll = self.losses(batch)
         weight = int((batch["gap"] > 0).sum())
-        for name, value in losses.items():
+        for name, value in {**losses, "nll": nll}.items():
             self.log(f"validation_{name}", value, prog_bar=True, batch_size=weight)
         self.log("validation", torch.stack(list(losses.values())).sum(), batch_size=weight)
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Keeps the log score beside the weights: they may be chosen by another loss."""
+        checkpoint["validation_nll"] = float(self.trainer.callback_metrics["validation_nll"])
 
     def configure_optimizers(self) -> Any:
         """Muon with AdamW; linear warm-up, then cosine nearly to zero over `max_steps`."""

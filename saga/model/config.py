@@ -8,6 +8,10 @@ from typing import Any
 
 from saga.errors import UsageError
 
+BACKBONES = ("decoder", "lstm", "feedforward")
+HEADS = ("binned", "mixture", "quantiles")
+_CHOICES = {"backbone": BACKBONES, "head": HEADS}
+
 
 @dataclass(frozen=True)
 class ModelConfig:
@@ -21,17 +25,25 @@ class ModelConfig:
     head_width: int = 192  # hidden units of the head's residual MLP
     light: int = 0  # state of the light rollout's recurrent cell; 0: none, and only the exact rollout
     dropout: float = 0.0
+    backbone: str = "decoder"  # what mixes the years: attention, an LSTM, or a map of the last ten records
+    head: str = "binned"  # the law of earnings: bins and tails, a mixture of normals, or seven quantiles
 
     def __post_init__(self) -> None:
-        if self.width % self.heads or (self.width // self.heads) % 2:
-            raise UsageError(f"width {self.width} must be an even multiple of heads {self.heads}.")
         for field in fields(self):
             value = getattr(self, field.name)
-            least = 0 if field.name == "light" else 1
-            if field.name != "dropout" and (not isinstance(value, int) or value < least):
-                raise UsageError(f"Model option '{field.name}' must be an integer of at least {least}.")
+            if field.name in _CHOICES:
+                if value not in _CHOICES[field.name]:
+                    raise UsageError(f"Model option '{field.name}' must be one of {', '.join(_CHOICES[field.name])}.")
+            elif field.name != "dropout":
+                least = 0 if field.name == "light" else 1
+                if not isinstance(value, int) or value < least:
+                    raise UsageError(f"Model option '{field.name}' must be an integer of at least {least}.")
         if not 0 <= self.dropout < 1:
             raise UsageError("Model option 'dropout' must lie in [0, 1).")
+        if self.backbone == "decoder" and (self.width % self.heads or (self.width // self.heads) % 2):
+            raise UsageError(f"width {self.width} must be an even multiple of heads {self.heads}.")
+        if self.backbone != "decoder" and self.light:
+            raise UsageError(f"Only a decoder has a light rollout. Set light: 0 with backbone: {self.backbone}.")
 
     @property
     def head_size(self) -> int:

@@ -1,4 +1,4 @@
-"""The whole network: tokens -> decoder -> head."""
+"""The whole network: tokens -> backbone -> head."""
 
 from __future__ import annotations
 
@@ -6,59 +6,64 @@ import torch
 from torch import Tensor, nn
 
 from saga.errors import UsageError
+from saga.model.backbones import Cache, Decoder, backbone
 from saga.model.config import ModelConfig
-from saga.model.decoder import Block, causal_mask, rotation
-from saga.model.heads import Head, Predictive
+from saga.model.decoder import Block
+from saga.model.heads import Head, Predictive, head
 from saga.model.light import Light
 from saga.model.tokens import Tokens
-from saga.transforms import Transforms
+from saga.transforms import AGE, CALENDAR, MISSINGNESS, Transforms
 
 
 class Saga(nn.Module):
-    """Decoder-only transformer over person-year tokens (the paper's architecture, with the changes named in docs/method/model.md)."""
+    """Decoder-only transformer over person-year tokens (the paper's architecture, with the changes named in docs/method/model.md), or
+    another backbone in the decoder's place (`ModelConfig.backbone`)."""
 
     def __init__(self, config: ModelConfig, transforms: Transforms) -> None:
         super().__init__()
         self.config = config
         knots = torch.tensor(transforms.knots, dtype=torch.float32)
         self.tokens = Tokens(config.width, transforms.vocabulary, knots, transforms.centre, transforms.scale)
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.tokens.missingness = MISSINGNESS not in transforms.without
+        self.blocks = backbone(config)
         self.norm = nn.LayerNorm(config.width)
         # The long skip carries the query, the last known record, past the depth to the head.
         self.skip = nn.Linear(config.width, config.width, bias=False)
-        self.head = Head(config, knots, has_zeros=transforms.has_zeros, has_death=transforms.has_death)
+        self.head = head(config, transforms)
         self.light = Light(config, self.tokens.earnings_size) if config.light else None
         self.apply(_initialise)
-        for block in self.stack:  # residual branches shrink with depth (Radford et al. 2019)
-            for layer in (block.out, block.down):
-                layer.weight.data.mul_((2 * config.layers) ** -0.5)
+        for layer in self.blocks.ends():  # residual branches shrink with depth (Radford et al. 2019)
+            layer.weight.data.mul_((2 * config.layers) ** -0.5)
+        readers = [self.tokens, self.head] if self.light is None else [self.tokens, self.head, self.light]
+        for name, part in ((CALENDAR, "macro"), (AGE, "age")):
+            if name in transforms.without:  # zero for good: whoever multiplies by it, here or in a rollout, learns nothing
+                for reader in readers:
+                    if hasattr(reader, part):
+                        getattr(reader, part).weight.requires_grad_(False).zero_()
 
     @property
     def stack(self) -> list[Block]:
-        """The decoder blocks, first to last."""
-        return [block for block in self.blocks if isinstance(block, Block)]
+        """The decoder blocks, first to last. UsageError for a network of another backbone, which has no attention."""
+        if not isinstance(self.blocks, Decoder):
+            raise UsageError(f"This model has no attention: its backbone is {self.config.backbone}.")
+        return self.blocks.stack
 
     @property
     def parameters_count(self) -> int:
         """Trainable parameters, counted."""
-        return sum(p.numel() for p in self.parameters())
+        return sum(p.numel() for p in self.parameters() if p.requires_grad)
 
     def inner_matrices(self) -> list[Tensor]:
         """Weights of the linear maps between hidden states: not those of inputs, outputs and embeddings."""
-        inner: list[nn.Linear] = [self.skip, self.head.up, self.head.down]
-        inner += [layer for block in self.stack for layer in (block.qkv, block.out, block.up, block.down)]
-        if self.light is not None:
-            inner += [self.light.first, self.light.bias, self.light.skip, self.light.up, self.light.down, self.light.out]
-        return [layer.weight for layer in inner]
+        inner: list[Tensor] = [layer.weight for layer in (self.skip, self.head.up, self.head.down)]
+        inner += self.blocks.matrices()
+        if (light := self.light) is not None:
+            inner += [layer.weight for layer in (light.first, light.bias, light.skip, light.up, light.down, light.out)]
+        return inner
 
-    def hidden(self, token: Tensor, age: Tensor) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
-        """Tokens (n, t, d) and ages (n, t) -> hidden states (n, t, d) and each layer's keys and values (n, t, size)."""
-        cos, sin = (r.to(token) for r in rotation(age, self.config.head_size))
-        mask = causal_mask(token.shape[1], token.device).to(token.dtype)
-        x, cache = token, []
-        for block in self.stack:
-            x, k, v = block(x, cos, sin, mask)
-            cache.append((k, v))
+    def hidden(self, token: Tensor, age: Tensor) -> tuple[Tensor, Cache]:
+        """Tokens (n, t, d) and ages (n, t) -> hidden states (n, t, d) and the backbone's cache (the decoder's: keys and values)."""
+        x, cache = self.blocks(token, age)
         return self.norm(x) + self.skip(token), cache
 
     def forward(
@@ -97,5 +102,5 @@ def _initialise(module: nn.Module) -> None:
     elif isinstance(module, nn.Embedding):
         nn.init.normal_(module.weight, std=0.3)
     elif isinstance(module, Head):
-        for layer in (module.cells, module.shape):
+        for layer in module.outputs():
             nn.init.normal_(layer.weight, std=0.02)

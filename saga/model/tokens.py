@@ -24,6 +24,7 @@ class Tokens(nn.Module):
     head's own knots (Gorishniy et al. 2022, eq. 1), which lets a small network copy a level precisely."""
 
     knots: Tensor
+    missingness = True  # whether flags say which values of the other columns are missing; without them, missing looks like average
 
     def __init__(self, width: int, vocabulary: tuple[int, ...], knots: Tensor, centre: float, scale: float) -> None:
         super().__init__()
@@ -59,7 +60,7 @@ class Tokens(nn.Module):
 
     def embed_other(self, other: Tensor) -> Tensor:
         """(..., 14) standardised values, NaN where missing -> (..., width); values and missingness are separate inputs."""
-        missing = torch.isnan(other)
+        missing = torch.isnan(other) & self.missingness
         out: Tensor = self.other(torch.cat([torch.nan_to_num(other), missing.to(other.dtype)], -1))
         return out
 

@@ -1,6 +1,9 @@
-"""The network: causality, gaps, padding; the head is a probability distribution and its sampler draws from it."""
+"""The network: causality, gaps, padding, whatever mixes the years; every head is a probability distribution and draws from it."""
 
 from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,27 +11,37 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from saga.model import ModelConfig, Saga
-from saga.model import network as network_module
-from saga.model.heads import MIN_TAIL, Predictive
+from saga.errors import UsageError
+from saga.model import ModelConfig, Saga, backbones
+from saga.model.config import BACKBONES, HEADS
+from saga.model.heads import MIN_TAIL, Binned, Bins, Mixture, Quantiles, head
+from saga.model.heads.quantiles import LEVELS
+from saga.model.window import RECORDS
 from saga.schema import CATEGORICAL
-from saga.sequences import N_OTHER, POSITIVE, ZERO
+from saga.sequences import N_OTHER, POSITIVE, UNKNOWN, ZERO
 from saga.transforms import OTHER, Transforms
 
 CONFIG = ModelConfig(width=32, layers=2, heads=2, bins=24, head_width=32)
 
 
-def transforms(*, zeros: bool = True, death: bool = True) -> Transforms:
+def transforms(*, zeros: bool = True, death: bool = True, without: tuple[str, ...] = ()) -> Transforms:
     codes = dict.fromkeys(CATEGORICAL, ("a", "b"))
     flat = dict.fromkeys(OTHER, 0.0)
     ones = dict.fromkeys(OTHER, 1.0)
-    return Transforms(np.linspace(10, 14, 25), 12.0, 0.6, flat, ones, codes, "SEK", 2022, 24_150.0, zeros, death)
+    made = Transforms(np.linspace(10, 14, 25), 12.0, 0.6, flat, ones, codes, "SEK", 2022, 24_150.0, zeros, death)
+    return replace(made, without=without)
 
 
 @pytest.fixture(scope="module")
-def net() -> Saga:
+def decoder() -> Saga:
     torch.manual_seed(0)
     return Saga(CONFIG, transforms()).eval()
+
+
+@pytest.fixture(scope="module", params=BACKBONES)
+def net(request: pytest.FixtureRequest) -> Saga:
+    torch.manual_seed(0)
+    return Saga(replace(CONFIG, backbone=request.param), transforms()).eval()
 
 
 def inputs(n: int, t: int, seed: int = 0) -> dict[str, Tensor]:
@@ -64,9 +77,9 @@ def test_a_prediction_does_not_see_later_years(net: Saga) -> None:
     assert leak(net) < 1e-6
 
 
-def test_a_broken_mask_is_caught(net: Saga, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(network_module, "causal_mask", lambda t, device=None: torch.zeros(t, t))
-    assert leak(net) > 1e-3
+def test_a_broken_mask_is_caught(decoder: Saga, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backbones, "causal_mask", lambda t, device=None: torch.zeros(t, t))
+    assert leak(decoder) > 1e-3
 
 
 def test_padding_and_batch_do_not_change_a_person(net: Saga) -> None:
@@ -84,52 +97,197 @@ def test_positions_are_ages_so_a_gap_matters(net: Saga) -> None:
         assert (net(**batch).logits[:, 5] - net(**moved).logits[:, 5]).abs().max() > 1e-4
 
 
-def predictive(net: Saga, n: int, seed: int = 1) -> Predictive:
-    g = torch.Generator().manual_seed(seed)
-    shape = (n, len(net.head.knots) + 2)
-    return Predictive(torch.randn(shape, generator=g), torch.full((n,), 2.0), torch.full((n,), 3.0), torch.full((n,), -3.0))
+def test_the_window_forgets_what_is_older_than_ten_records() -> None:
+    torch.manual_seed(0)
+    window, lstm = (Saga(replace(CONFIG, backbone=name), transforms()).eval() for name in ("feedforward", "lstm"))
+    batch = inputs(2, RECORDS + 3)
+    old = {k: torch.cat([inputs(2, RECORDS + 3, seed=7)[k][:, :3], v[:, 3:]], 1) for k, v in batch.items()}
+    with torch.no_grad():
+        torch.testing.assert_close(window(**batch).logits[:, -1], window(**old).logits[:, -1], rtol=0, atol=0)
+        assert (window(**batch).logits[:, -2] - window(**old).logits[:, -2]).abs().max() > 1e-4
+        assert (lstm(**batch).logits[:, -1] - lstm(**old).logits[:, -1]).abs().max() > 1e-6
 
 
-def test_the_density_integrates_to_one(net: Saga) -> None:
-    p = predictive(net, 1)
-    z = torch.linspace(-5, 25, 300_001)
-    wide = Predictive(p.logits.expand(len(z), -1), p.lower.expand(len(z)), p.upper.expand(len(z)), p.death.expand(len(z)))
-    positive, _ = net.head.nll(wide, torch.full((len(z),), POSITIVE), z, torch.zeros(len(z), dtype=torch.bool))
-    zero, _ = net.head.nll(p, torch.tensor([ZERO]), torch.zeros(1), torch.zeros(1, dtype=torch.bool))
-    total = torch.trapezoid((-positive).exp().double(), z.double()) + (-zero).exp()
+def test_only_a_decoder_has_attention_and_a_light_rollout(decoder: Saga) -> None:
+    assert len(decoder.stack) == CONFIG.layers
+    with pytest.raises(UsageError, match="no attention"):
+        _ = Saga(replace(CONFIG, backbone="lstm"), transforms()).stack
+    with pytest.raises(UsageError, match="light"):
+        ModelConfig(backbone="lstm", light=8)
+    with pytest.raises(UsageError, match="binned, mixture, quantiles"):
+        ModelConfig(head="point")
+
+
+@pytest.mark.parametrize("part", ["calendar", "age", "missingness"])
+def test_a_part_that_is_left_out_changes_nothing_and_learns_nothing(part: str) -> None:
+    torch.manual_seed(0)
+    blind, seeing = (Saga(replace(CONFIG, light=8), transforms(without=w)) for w in ((part,), ()))
+    batch = inputs(3, 6)
+    other = inputs(3, 6, seed=5)
+    changed = dict(batch)
+    if part == "calendar":
+        changed |= {name: other[name] for name in ("macro", "next_macro")}
+    elif part == "age":
+        changed["age"] = batch["age"] + 9  # the same distances between records
+    else:
+        batch["other"][:, :, 3] = float("nan")
+        changed["other"] = torch.nan_to_num(batch["other"])
+    for net, same in ((blind, True), (seeing, False)):
+        with torch.no_grad():
+            close = torch.allclose(net(**batch).logits, net(**changed).logits, rtol=1e-4, atol=1e-5)
+        assert close == same
+    blind(**batch).logits.square().sum().backward()
+    masked = {"calendar": blind.head.macro.weight, "age": blind.tokens.age.weight}.get(part)
+    assert masked is None or (masked.grad is None and not masked.any())
+    assert (blind.parameters_count < seeing.parameters_count) == (masked is not None)
+
+
+@pytest.fixture(scope="module", params=HEADS)
+def one(request: pytest.FixtureRequest) -> tuple[Any, Any]:
+    """A head and one law of it, far from where training starts."""
+    torch.manual_seed(2)
+    made = head(replace(CONFIG, head=request.param), transforms())
+    for layer in made.outputs():
+        torch.nn.init.normal_(layer.weight, std=0.15)
+        torch.nn.init.normal_(layer.bias, std=0.5)
+    with torch.no_grad():
+        law = made(torch.randn(1, CONFIG.width), torch.tensor([1]), torch.randn(1, 4))
+    return made, law._replace(death=torch.tensor([-3.0]))
+
+
+def repeated(law: Any, n: int) -> Any:
+    return type(law)(*(part.expand(n, *part.shape[1:]) for part in law))
+
+
+def nll(made: Any, law: Any, state: int, z: Tensor) -> Tensor:
+    alive = torch.zeros(len(z), dtype=torch.bool)
+    out: Tensor = made.nll(repeated(law, len(z)), torch.full((len(z),), state), z, alive)[0].double()
+    return out
+
+
+def test_the_density_integrates_to_one(one: tuple[Any, Any]) -> None:
+    z = torch.linspace(-25, 45, 700_001)
+    positive, zero = (-nll(*one, POSITIVE, z)).exp(), (-nll(*one, ZERO, z[:1])).exp()
+    total = torch.trapezoid(positive, z.double()) + zero
+    assert 0.01 < float(zero) < 0.99
     assert float(total) == pytest.approx(1, abs=2e-3)  # the step at each knot costs the trapezium rule about one grid cell
 
 
-def test_draws_follow_the_density(net: Saga) -> None:
+def test_draws_follow_the_density(one: tuple[Any, Any]) -> None:
+    made, law = one
     n = 40_000
-    p = predictive(net, 1)
-    many = Predictive(p.logits.expand(n, -1), p.lower.expand(n), p.upper.expand(n), p.death.expand(n))
     u = torch.rand(n, generator=torch.Generator().manual_seed(3))
-    dead, positive, z = net.head.sample(many, u)
-    hazard = float(torch.sigmoid(p.death))
-    shares = p.logits.softmax(-1)[0]
-    expected = np.array([hazard, (1 - hazard) * float(shares[0])])
+    with torch.no_grad():
+        dead, positive, z = made.sample(repeated(law, n), u)
+        fine = torch.linspace(-25, 45, 700_001)
+        density = (-nll(made, law, POSITIVE, fine)).exp()
+    hazard, zero = float(torch.sigmoid(law.death)), float((-nll(made, law, ZERO, fine[:1])).exp())
+    expected = np.array([hazard, (1 - hazard) * zero])
     found = np.array([float(dead.double().mean()), float((~dead & ~positive).double().mean())])
     assert (np.abs(found - expected) < 5 * np.sqrt(expected / n)).all()
-    counts = torch.histogram(z[positive], torch.cat([torch.tensor([-1e3]), net.head.knots, torch.tensor([1e3])])).hist
-    cells = shares[1:] / shares[1:].sum()
-    assert stats.chisquare(counts.numpy(), (cells / cells.sum() * counts.sum()).numpy().astype(float), sum_check=False).pvalue > 1e-6
-    assert z[positive].max() > net.head.knots[-1]
+    cdf = torch.cumulative_trapezoid(density, fine.double()) / (1 - zero)
+    uniform = np.interp(z[positive].double().numpy(), fine[1:].numpy(), cdf.numpy())
+    assert stats.kstest(uniform, "uniform").pvalue > 1e-4
+    wrong = np.interp(z[positive].double().numpy() + 0.1, fine[1:].numpy(), cdf.numpy())
+    assert stats.kstest(wrong, "uniform").pvalue < 1e-6
 
 
-def test_the_upper_tail_has_a_mean(net: Saga) -> None:
+def test_draws_rise_with_the_uniform_number_and_stay_finite_at_its_ends(one: tuple[Any, Any]) -> None:
+    made, law = one
+    u = torch.cat([torch.zeros(1), torch.linspace(1e-4, 1 - 1e-4, 2_000), torch.tensor([1 - 2**-24, 1.0])])
+    with torch.no_grad():
+        dead, positive, z = made.sample(repeated(law, len(u)), u)
+    order = torch.where(dead, -2e9, torch.where(positive, z, -1e9))
+    assert (order.diff() >= -1e-5).all()
+    assert torch.isfinite(z[positive]).all()
+    assert float(torch.exp(z[positive]).max()) < 1e12
+
+
+def test_an_upper_tail_has_a_mean(decoder: Saga) -> None:
     batch = inputs(5, 8)
     with torch.no_grad():
-        assert float(net(**batch).upper.min()) >= MIN_TAIL
+        assert float(decoder(**batch).upper.min()) >= MIN_TAIL
+    made = head(replace(CONFIG, head="quantiles"), transforms())
+    wide = made(torch.zeros(1, CONFIG.width), torch.tensor([1]), torch.zeros(1, 4))
+    wide = wide._replace(knots=torch.tensor([[1.0, 2, 3, 4, 5, 6, 12]]))
+    z = torch.tensor([13.0, 14.0])
+    assert float(nll(made, wide, POSITIVE, z).diff().detach()) == pytest.approx(MIN_TAIL, rel=1e-5)
 
 
-def test_without_zeros_and_deaths_in_training_neither_is_forecast() -> None:
-    net = Saga(CONFIG, transforms(zeros=False, death=False)).eval()
+@pytest.mark.parametrize("name", HEADS)
+def test_without_zeros_and_deaths_in_training_neither_is_forecast(name: str) -> None:
+    net = Saga(replace(CONFIG, head=name), transforms(zeros=False, death=False)).eval()
     with torch.no_grad():
         p = net(**inputs(2, 5))
     dead, positive, _ = net.head.sample(p, torch.full((2, 5), 1e-7))
     assert not dead.any()
     assert positive.all()
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_training_starts_near_the_marginal_distribution_and_scores_the_known_alone(name: str) -> None:
+    torch.manual_seed(0)
+    net = Saga(replace(CONFIG, head=name), transforms())
+    batch = inputs(20, 6)
+    law = net(**batch)
+    nobody = torch.zeros(20, 6, dtype=torch.bool)
+    unknown = net.head.loss(law, torch.full((20, 6), UNKNOWN), torch.zeros(20, 6), nobody)
+    assert not any(part.any() for part in unknown)
+    with torch.no_grad():
+        _, positive, z = net.head.sample(law, torch.rand(20, 6, generator=torch.Generator().manual_seed(1)))
+    assert 10 < float(z[positive].median()) < 14
+    net.head.loss(law, torch.full((20, 6), POSITIVE), batch["z"] + 12.0, nobody)[0].mean().backward()
+    assert all(torch.isfinite(p.grad).all() for p in net.head.parameters() if p.grad is not None)
+
+
+def test_quantiles_do_not_cross_and_the_pinball_loss_finds_those_of_the_data() -> None:
+    """A thousand outcomes of one law: gradient descent on the loss must end at their sample quantiles."""
+    torch.manual_seed(0)
+    made = head(replace(CONFIG, head="quantiles"), transforms())
+    assert isinstance(made, Quantiles)
+    z = 11.5 + 0.8 * torch.randn(1_000)
+    free = torch.nn.Parameter(torch.zeros(1, 7))
+    adam = torch.optim.Adam([free], lr=0.02)
+
+    def law() -> Any:
+        height = torch.nn.functional.pad((made.step * torch.nn.functional.softplus(free[:, 1:])).cumsum(-1), (1, 0))
+        knots = 12.0 + 0.6 * free[:, :1] + height - height[:, 3:4]
+        return type(start)(start.zero.expand(1000), knots.expand(1000, -1), start.death.expand(1000))
+
+    with torch.no_grad():
+        start = made(torch.zeros(1, CONFIG.width), torch.tensor([1]), torch.zeros(1, 4))
+    for _ in range(400):
+        adam.zero_grad()
+        made.loss(law(), torch.full((1_000,), POSITIVE), z, torch.zeros(1_000, dtype=torch.bool))[0].mean().backward()
+        adam.step()
+    found = law().knots[0].detach()
+    assert (found.diff() > 0).all()
+    # Between neighbours of the sample quantile: a thousandth of the sample is 0.03 logs wide at the outermost level.
+    torch.testing.assert_close(found, torch.quantile(z, torch.tensor(LEVELS)), rtol=0, atol=0.04)
+
+
+def test_the_mixture_of_one_normal_is_that_normal() -> None:
+    made = head(replace(CONFIG, head="mixture"), transforms())
+    assert isinstance(made, Mixture)
+    with torch.no_grad():
+        law = made(torch.zeros(1, CONFIG.width), torch.tensor([1]), torch.zeros(1, 4))
+    law = law._replace(zero=torch.tensor([-40.0]), weight=torch.tensor([[0.0, *[-50.0] * 4]]))
+    u = torch.linspace(0.001, 0.999, 999)
+    _, _, z = made.sample(repeated(law._replace(death=torch.tensor([-100.0])), 999), u)
+    expected = stats.norm.ppf(u.numpy(), float(law.mean[0, 0]), float(law.spread[0, 0]))
+    np.testing.assert_allclose(z.numpy(), expected, atol=2e-4)
+
+
+def test_every_bin_gets_its_share_of_draws(decoder: Saga) -> None:
+    assert isinstance(decoder.head, Binned)
+    g = torch.Generator().manual_seed(1)
+    knots = decoder.head.knots
+    law = Bins(torch.randn((1, len(knots) + 2), generator=g), torch.tensor([2.0]), torch.tensor([3.0]), torch.tensor([-3.0]))
+    _, positive, z = decoder.head.sample(repeated(law, 40_000), torch.rand(40_000, generator=g))
+    counts = torch.histogram(z[positive], torch.cat([torch.tensor([-1e3]), knots, torch.tensor([1e3])])).hist
+    cells = law.logits.softmax(-1)[0, 1:]
+    assert stats.chisquare(counts.numpy(), (cells / cells.sum() * counts.sum()).numpy().astype(float), sum_check=False).pvalue > 1e-6
+    assert z[positive].max() > knots[-1]
 
 
 def test_parameters_are_counted(net: Saga) -> None:

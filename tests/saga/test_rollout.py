@@ -12,6 +12,7 @@ from saga.errors import UsageError
 from saga.keyed import uniforms
 from saga.macro import MacroProcess, sweden
 from saga.model import ModelConfig, Saga
+from saga.model.config import HEADS
 from saga.panel import Panel, PanelMeta
 from saga.rollout import Rollout
 from saga.schema import CATEGORICAL
@@ -43,6 +44,23 @@ def network(people: Panel) -> Saga:
     torch.manual_seed(1)
     config = ModelConfig(width=32, layers=3, heads=2, bins=32, head_width=32, light=24)
     return Saga(config, Transforms.fit(people, CALENDAR, config.bins)).eval()
+
+
+# Who carries the paths: the backbone, and whether lightly.
+KINDS = [("decoder", False), ("decoder", True), ("lstm", False), ("feedforward", False)]
+each_kind = pytest.mark.parametrize(("kind", "light"), KINDS)
+
+
+@pytest.fixture(scope="module")
+def networks(network: Saga, people: Panel) -> dict[str, Saga]:
+    """A network of every backbone, and under "mixture" and "quantiles" decoders with those heads."""
+    out = {"decoder": network}
+    transforms = Transforms.fit(people, CALENDAR, 32)
+    for name in ("lstm", "feedforward", "mixture", "quantiles"):
+        torch.manual_seed(2)
+        part = {"head": name} if name in HEADS else {"backbone": name}
+        out[name] = Saga(ModelConfig(width=32, layers=2, heads=2, bins=32, head_width=32, **part), transforms).eval()  # type: ignore[arg-type]
+    return out
 
 
 @pytest.fixture(scope="module")
@@ -90,15 +108,16 @@ def replay(
                 hidden = network.lightly(hidden, last_record, x["state"], x["z"], x["age"], x["macro"])
             p = network.head(hidden, x["gap"], x["next_macro"])
         u = uniforms(PATHS, "path", 5, str(sequences.person_id[index]), origin + t + 1)[path]
-        last = type(p)(p.logits[0, -1:], p.lower[0, -1:], p.upper[0, -1:], p.death[0, -1:])
+        last = type(p)(*(part[0, -1:] for part in p))
         dead, positive, drawn = network.head.sample(last, torch.tensor([u], dtype=torch.float32))
         assert not dead.any()  # nobody dies in this panel, so the hazard is switched off
         out.append(float(torch.exp(drawn + wage[t])) if positive else 0.0)
     return np.array(out)
 
 
-@pytest.mark.parametrize("light", [False, True])
-def test_a_path_equals_teacher_forcing_without_a_cache(network: Saga, sequences: Sequences, light: bool) -> None:
+@pytest.mark.parametrize(("kind", "light"), [*KINDS, ("mixture", False), ("quantiles", False)])
+def test_a_path_equals_teacher_forcing_without_a_cache(networks: dict[str, Saga], sequences: Sequences, kind: str, light: bool) -> None:
+    network = networks[kind]
     for index, path in ((0, 3), (7, 11), (33, 0)):
         earnings = rollout(network, light=light).person(sequences, index, 8)[:, path]
         expected = replay(network, sequences, index, earnings, path, light=light)
@@ -117,7 +136,9 @@ def test_a_model_without_the_cell_has_no_light_rollout(people: Panel) -> None:
         rollout(net, light=True)
 
 
-def test_lasting_columns_go_on_as_last_known(network: Saga, sequences: Sequences) -> None:
+@pytest.mark.parametrize("kind", ["decoder", "lstm"])
+def test_lasting_columns_go_on_as_last_known(networks: dict[str, Saga], sequences: Sequences, kind: str) -> None:
+    network = networks[kind]
     column = CATEGORICAL.index("education_level")
     for index, path in ((33, 3), (37, 11), (40, 5)):  # the education of the last is never known
         known = [code for code in pad(sequences, np.array([index])).codes[0, :, column] if code]
@@ -130,8 +151,9 @@ def test_lasting_columns_go_on_as_last_known(network: Saga, sequences: Sequences
         np.testing.assert_array_equal(earnings[0], hidden[0])  # the first step reads the record alone
 
 
-@pytest.mark.parametrize("light", [False, True])
-def test_numbers_do_not_depend_on_order_or_horizon(network: Saga, sequences: Sequences, light: bool) -> None:
+@each_kind
+def test_numbers_do_not_depend_on_order_or_horizon(networks: dict[str, Saga], sequences: Sequences, kind: str, light: bool) -> None:
+    network = networks[kind]
     forward = rollout(network, light=light)
     a = [forward.person(sequences, i, 10) for i in range(10)]
     backward = rollout(network, light=light)
@@ -141,9 +163,9 @@ def test_numbers_do_not_depend_on_order_or_horizon(network: Saga, sequences: Seq
     np.testing.assert_array_equal(rollout(network, light=light).person(sequences, 4, 3), a[4][:3])
 
 
-@pytest.mark.parametrize("light", [False, True])
-def test_numbers_are_bitwise_the_same_in_any_group(network: Saga, sequences: Sequences, light: bool) -> None:
-    draws = rollout(network, light=light)
+@each_kind
+def test_numbers_are_bitwise_the_same_in_any_group(networks: dict[str, Saga], sequences: Sequences, kind: str, light: bool) -> None:
+    draws = rollout(networks[kind], light=light)
     assert draws.group > 1
     steps = np.array([12, 3, 17, 1, 7, 12])
     persons = np.array([5, 0, 33, 61, 7, 78])

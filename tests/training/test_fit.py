@@ -19,7 +19,7 @@ from saga.panel import Panel, PanelMeta
 from saga.sequences import Masking
 from saga.split import split_of
 from saga.transforms import Calendar
-from training.config import BUILT_IN, TrainConfig, load_config
+from training.config import ABLATIONS, BUILT_IN, TrainConfig, load_config
 from training.data import Batches
 from training.fit import cut, prepare, train
 from training.module import ForecastModule
@@ -180,7 +180,7 @@ def test_an_epoch_sees_every_person_once(panel: Panel) -> None:
 
 
 def test_configurations_refuse_what_they_do_not_know(tmp_path: Path) -> None:
-    for name in BUILT_IN:
+    for name in (*BUILT_IN, *ABLATIONS):
         assert load_config(name).name == name
     refused = {
         "learning_rat: 0.1": "learning_rat",
@@ -193,6 +193,13 @@ def test_configurations_refuse_what_they_do_not_know(tmp_path: Path) -> None:
         "masking: {origins: 0.5}": "origins",
         "masking: {origin: 1.5}": "origin",
         "masking: {cells: often}": "cells",
+        "without: [earnings]": "cannot hide earnings",
+        "without: occupation": "list of names",
+        "model: {backbone: gru}": "decoder, lstm, feedforward",
+        "model: {backbone: lstm, light: 8}": "light",
+        "model: {head: normal}": "binned, mixture, quantiles",
+        "extends: huge": "neither a file",
+        "extends: [tiny]": "extends",
         "[1]": "mapping",
         "a: [": "YAML",
     }
@@ -203,6 +210,28 @@ def test_configurations_refuse_what_they_do_not_know(tmp_path: Path) -> None:
             load_config(file)
     with pytest.raises(UsageError, match="neither a file nor one of"):
         load_config("huge")
+
+
+def test_a_configuration_extends_another_and_none_extends_itself(tmp_path: Path) -> None:
+    mine, loop = tmp_path / "mine.yaml", tmp_path / "loop.yaml"
+    mine.write_text("{extends: tiny, model: {head: mixture}, masking: {cells: 0}, max_steps: 400, without: [county]}")
+    tiny = load_config("tiny")
+    expected = replace(tiny, name="mine", model=replace(tiny.model, head="mixture"), max_steps=400, without=("county",))
+    assert load_config(mine) == replace(expected, masking=Masking(cells=0))
+    loop.write_text(f"extends: {loop}")
+    with pytest.raises(UsageError, match="extends"):
+        load_config(loop)
+
+
+def test_the_other_backbones_are_as_large_as_the_shipped_model_without_its_light_cell(panel: Panel) -> None:
+    def parameters(name: str) -> int:
+        settings = load_config(name)
+        return prepare(panel, replace(settings, model=replace(settings.model, light=0)), seed=0)[1].parameters_count
+
+    sizes = {name: parameters(name) for name in ("small", "lstm", "feedforward")}
+    assert all(abs(size / sizes["small"] - 1) < 0.1 for size in sizes.values()), sizes
+    small, lstm = load_config("small"), load_config("lstm")
+    assert replace(lstm, name="small", model=small.model) == small
 
 
 def test_masking_of_a_configuration_reaches_the_batches(panel: Panel, tmp_path: Path) -> None:

@@ -1,0 +1,57 @@
+"""Backbones: what mixes a person's years inside the residual stream. Tokens go in, states that the head can read come out.
+
+All take tokens (n, t, d) at ages (n, t), records at the front and padding behind, and give the stream (n, t, d), causal, with what later
+years of the same persons need (`Cache`; `saga.walks` and `saga.carried` go on from it).
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from saga.model.config import ModelConfig
+from saga.model.decoder import Block, causal_mask, rotation
+from saga.model.recurrent import Recurrent
+from saga.model.window import Window
+
+Cache = list[tuple[Tensor, ...]]
+
+
+class Decoder(nn.ModuleList):
+    """Attention: the decoder's blocks (`saga.model.decoder`). Its cache is each layer's keys and values (n, t, size)."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(Block(config) for _ in range(config.layers))
+        self.head_size = config.head_size
+
+    @property
+    def stack(self) -> list[Block]:
+        """The blocks, first to last."""
+        return [block for block in self if isinstance(block, Block)]
+
+    def forward(self, token: Tensor, age: Tensor) -> tuple[Tensor, Cache]:
+        """See above."""
+        cos, sin = (r.to(token) for r in rotation(age, self.head_size))
+        mask = causal_mask(token.shape[1], token.device).to(token.dtype)
+        x = token
+        cache: Cache = []
+        for block in self.stack:
+            x, k, v = block(x, cos, sin, mask)
+            cache.append((k, v))
+        return x, cache
+
+    def ends(self) -> list[nn.Linear]:
+        """The maps that end residual branches."""
+        return [layer for block in self.stack for layer in (block.out, block.down)]
+
+    def matrices(self) -> list[Tensor]:
+        """Weights of the maps between hidden states."""
+        return [layer.weight for block in self.stack for layer in (block.qkv, block.out, block.up, block.down)]
+
+
+Backbone = Decoder | Recurrent | Window
+
+
+def backbone(config: ModelConfig) -> Backbone:
+    """The backbone that `config` names."""
+    kinds: dict[str, type[Backbone]] = {"decoder": Decoder, "lstm": Recurrent, "feedforward": Window}
+    return kinds[config.backbone](config)

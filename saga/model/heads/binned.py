@@ -1,0 +1,90 @@
+"""Bins and tails: an atom at zero and a density on z = log earnings - log wage index that is constant inside bins, exponential below the
+lowest knot and above the highest (in levels a Pareto tail). A binned density as output follows prior-data fitted networks (Müller et al.
+2022).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from saga.model.config import ModelConfig
+from saga.model.heads.base import EDGE, LOWEST_LOG_DROP, MIN_TAIL, Head
+from saga.sequences import POSITIVE, ZERO
+from saga.transforms import Transforms
+
+
+class Bins(NamedTuple):
+    """Parameters of predictive distributions, leading shape (...,).
+
+    `logits` (..., 1 + n_cell): zero, lower tail, bins, upper tail; `lower`, `upper` (...,) tail rates; `death` (...,) logit of dying
+    before that year.
+    """
+
+    logits: Tensor
+    lower: Tensor
+    upper: Tensor
+    death: Tensor
+
+
+class Binned(Head[Bins]):
+    """`config.bins` bins between the knots of the transforms."""
+
+    knots: Tensor
+    log_width: Tensor
+    cell_start: Tensor
+    cell_width: Tensor
+
+    def __init__(self, config: ModelConfig, transforms: Transforms) -> None:
+        super().__init__(config, transforms)
+        knots = torch.tensor(transforms.knots, dtype=torch.float32)
+        self.register_buffer("knots", knots, persistent=False)
+        self.register_buffer("log_width", knots.diff().log(), persistent=False)
+        # Of the zero and tail cells too: where a tail begins, and no width.
+        zero = knots.new_zeros(1)
+        self.register_buffer("cell_start", torch.cat([zero, knots[:1], knots]), persistent=False)
+        self.register_buffer("cell_width", torch.cat([zero, zero, knots.diff(), zero]), persistent=False)
+        self.cells = nn.Linear(config.width, 1 + 1 + config.bins + 1)
+        self.shape = nn.Linear(config.width, 3)
+
+    def outputs(self) -> list[nn.Linear]:
+        """Logits of the cells; tails and death."""
+        return [self.cells, self.shape]
+
+    def forward(self, hidden: Tensor, gap: Tensor, macro: Tensor) -> Bins:
+        """See `Head.forward`."""
+        x = self.read(hidden, gap, macro)
+        lower, upper, death = self.shape(x).float().unbind(-1)
+        logits = self.cells(x).float()
+        if not self.has_zeros:
+            logits = F.pad(logits[..., 1:], (1, 0), value=float("-inf"))
+        return Bins(logits, 0.3 + F.softplus(lower), MIN_TAIL + F.softplus(upper), self.hazard(death))
+
+    def density(self, law: Bins, state: Tensor, z: Tensor) -> Tensor:
+        """See `Head.density`."""
+        last = len(self.knots) - 1
+        below, above = z < self.knots[0], z >= self.knots[-1]
+        bin_ = torch.bucketize(z, self.knots, right=True) - 1
+        cell = torch.where(below, 1, torch.where(above, last + 2, bin_ + 2))
+        cell = torch.where(state == ZERO, 0, cell)
+        inside = -self.log_width[bin_.clamp(0, last - 1)]
+        inside = torch.where(below, law.lower.log() + law.lower * (z - self.knots[0]), inside)
+        inside = torch.where(above, law.upper.log() - law.upper * (z - self.knots[-1]), inside)
+        log_p = law.logits.log_softmax(-1).gather(-1, cell[..., None]).squeeze(-1)
+        return log_p + torch.where(state == POSITIVE, inside, torch.zeros_like(inside))
+
+    def draw(self, law: Bins, v: Tensor) -> tuple[Tensor, Tensor]:
+        """See `Head.draw`."""
+        cdf = law.logits.softmax(-1).cumsum(-1)
+        last = cdf.shape[-1] - 1
+        v = (v * cdf[..., -1])[..., None]
+        cell = torch.searchsorted(cdf, v, right=True).clamp(max=last)
+        before = torch.where(cell > 0, cdf.gather(-1, (cell - 1).clamp(min=0)), 0.0)
+        share = ((v - before) / (cdf.gather(-1, cell) - before).clamp(min=1e-12)).clamp(EDGE, 1 - EDGE).squeeze(-1)
+        cell = cell.squeeze(-1)
+        z = torch.addcmul(self.cell_start[cell], self.cell_width[cell], share)
+        z = torch.where(cell == 1, z + (share.log() / law.lower).clamp(min=-LOWEST_LOG_DROP), z)
+        return cell > 0, torch.where(cell == last, z - torch.log1p(-share) / law.upper, z)
