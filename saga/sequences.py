@@ -180,9 +180,8 @@ def thin_years(
     """
     n, t = tokens.valid.shape
     first = tokens.year[:, 0]
-    possible = np.minimum(end - first, MAX_AGE - tokens.age[:, 0]) + 1
     rate = np.where(rng.random(n) < masking.drop_years, rng.random(n) * 0.6, 0.0)
-    start = first + np.where(rng.random(n) < masking.late_start, (rng.random(n) * possible).astype(np.int64), 0)
+    start = first + np.where(rng.random(n) < masking.late_start, (rng.random(n) * _possible_years(tokens, end)).astype(np.int64), 0)
     keep = tokens.valid & (rng.random((n, t)) >= rate[:, None]) & (tokens.year >= start[:, None])
     seen_death = np.where(rng.random(n) >= rate, dead_year, 0)
     # stable sort moves the kept tokens to the front without changing their order
@@ -208,16 +207,24 @@ def thin_years(
     return thinned, seen_death
 
 
+def _possible_years(tokens: Tokens, end: int) -> NDArray[np.int64]:
+    """Years from each record's first to the panel's last or to age 64, whether or not the record went on so long."""
+    years: NDArray[np.int64] = np.minimum(end - tokens.year[:, 0], MAX_AGE - tokens.age[:, 0]) + 1
+    return years
+
+
 def last_known(codes: NDArray[np.int64]) -> NDArray[np.int64]:
     """Codes (..., n_token, n_column), each missing one (0) replaced by the last one known before it."""
     place = np.where(codes > 0, np.arange(codes.shape[-2])[:, None], 0)
     return np.take_along_axis(codes, np.maximum.accumulate(place, axis=-2), axis=-2)
 
 
-def hide(tokens: Tokens, masking: Masking, rng: np.random.Generator) -> tuple[Tokens, NDArray[np.int64]]:
+def hide(tokens: Tokens, end: int, masking: Masking, rng: np.random.Generator) -> tuple[Tokens, NDArray[np.int64]]:
     """Hide columns, cells and, for a share of the persons, everything that a rollout does not simulate after a random origin.
 
-    Returns what is seen, and the origins (n,): a position in everybody's record. Inputs only: targets are made before.
+    Returns what is seen, and the origins (n,): a position in everybody's record. Inputs only: targets are made before. The origin is drawn
+    over the years in which the record could have gone on (to `end`, the last year of the panel, or age 64): drawn over the record itself
+    it would often lie shortly before a death, and the hazard of death after an origin would be learnt several times too high.
     """
     n, t = tokens.valid.shape
     other, codes = tokens.other.copy(), tokens.codes.copy()
@@ -227,7 +234,8 @@ def hide(tokens: Tokens, masking: Masking, rng: np.random.Generator) -> tuple[To
     hide_other = survey | (columns & (rng.random((n, n_other)) < 0.5))
     sex = np.array([name == "sex" for name in schema.CATEGORICAL])
     hide_codes = (survey & ~sex) | (columns & (rng.random((n, n_codes)) < 0.5))
-    origin = (rng.random(n) * tokens.valid.sum(1)).astype(np.int64)
+    drawn = tokens.year[:, 0] + (rng.random(n) * _possible_years(tokens, end)).astype(np.int64)
+    origin = np.maximum((tokens.valid & (tokens.year <= drawn[:, None])).sum(1) - 1, 0)
     after = (np.arange(t) > origin[:, None]) & (rng.random((n, 1)) < masking.origin)
     other[hide_other[:, None, :] | after[..., None] | (rng.random(other.shape) < masking.cells)] = np.nan
     codes[hide_codes[:, None, :] | (after[..., None] & ~STATIC_CATEGORIES) | (rng.random(codes.shape) < masking.cells)] = 0

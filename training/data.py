@@ -24,9 +24,10 @@ def make_batch(
     sequences: Sequences, persons: NDArray[np.integer[Any]], calendar: Calendar, masking: Masking, rng: np.random.Generator
 ) -> Batch:
     """Persons -> inputs (masked) and targets (not masked), tensors of shape (n_person, n_token, ...)."""
-    tokens, dead_year = thin_years(pad(sequences, persons), sequences.dead_year[persons], int(sequences.year.max()), masking, rng)
+    end = int(sequences.year.max())
+    tokens, dead_year = thin_years(pad(sequences, persons), sequences.dead_year[persons], end, masking, rng)
     asked = targets(tokens, dead_year, calendar)
-    seen, origin = hide(tokens, masking, rng)
+    seen, origin = hide(tokens, end, masking, rng)
     arrays = {
         "state": seen.state.astype(np.int64),
         "z": seen.z,

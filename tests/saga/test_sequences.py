@@ -93,18 +93,38 @@ def test_thinning_keeps_the_order_of_years(transforms: Transforms, seed: int) ->
         assert (thin.age[i, thin.valid[i]] == years - 1970).all()
 
 
-def test_thinning_leaves_the_hazard_of_death_as_it_is(transforms: Transforms) -> None:
-    rng, hazard, rows = np.random.default_rng(0), 0.1, []
+HAZARD = 0.1
+
+
+@pytest.fixture(scope="module")
+def mortal(transforms: Transforms) -> tuple[Sequences, Tokens]:
+    """4,000 persons from 2000 until 2011 or an earlier death."""
+    rng, rows = np.random.default_rng(0), []
     for i in range(4_000):
-        years = min(int(rng.geometric(hazard)), 12)  # observed until 2011 or death
+        years = min(int(rng.geometric(HAZARD)), 12)
         gone = {"exit_year": 2000 + years, "exit_reason": "dead"} if years < 12 else {"exit_year": None, "exit_reason": None}
         rows += person(f"a{i:04d}", dict.fromkeys(range(2000, 2000 + years), 1e5), **gone)
-    sequences, tokens = tokens_of(rows, transforms)
+    return tokens_of(rows, transforms)
+
+
+def test_the_hazard_of_death_after_a_hidden_origin_is_as_it_was(mortal: tuple[Sequences, Tokens]) -> None:
+    """At every distance from the origin: this is what a rollout asks year by year."""
+    sequences, tokens = mortal
+    asked = targets(tokens, sequences.dead_year, CALENDAR)
+    _, origin = hide(tokens, 2011, Masking(), np.random.default_rng(1))
+    since = np.arange(tokens.valid.shape[1]) - origin[:, None]
+    for distance in (1, 2, 5):
+        dead = asked.dead[(asked.gap == 1) & (tokens.year < 2011) & (since == distance)]
+        assert dead.mean() == pytest.approx(HAZARD, abs=4 * (HAZARD / dead.size) ** 0.5)
+
+
+def test_thinning_leaves_the_hazard_of_death_as_it_is(mortal: tuple[Sequences, Tokens]) -> None:
+    rng, (sequences, tokens) = np.random.default_rng(0), mortal
     for masking in (Masking(drop_years=1.0, late_start=0.0), Masking(drop_years=0.0, late_start=1.0), Masking()):
         thin, dead_year = thin_years(tokens, sequences.dead_year, 2011, masking, rng)
         asked = targets(thin, dead_year, CALENDAR)
         dead = asked.dead[(asked.gap == 1) & (thin.year < 2011)]
-        assert dead.mean() == pytest.approx(hazard, abs=4 * (hazard / dead.size) ** 0.5)
+        assert dead.mean() == pytest.approx(HAZARD, abs=4 * (HAZARD / dead.size) ** 0.5)
 
 
 def test_after_the_hidden_origin_only_earnings_and_fixed_codes_remain(transforms: Transforms) -> None:
@@ -112,7 +132,7 @@ def test_after_the_hidden_origin_only_earnings_and_fixed_codes_remain(transforms
     rows += person("b", dict.fromkeys(range(2000, 2010), 100000.0), sex="female", transfers=1e4)
     _, tokens = tokens_of(rows, transforms)
     only_origin = Masking(survey_only=0, drop_columns=0, cells=0, origin=1.0, macro_noise=0)
-    seen, _ = hide(tokens, only_origin, np.random.default_rng(0))
+    seen, _ = hide(tokens, 2009, only_origin, np.random.default_rng(0))
     hidden_years = np.isnan(seen.other).all(2)
     assert hidden_years[:, -1].all()
     assert not hidden_years[:, 0].any()
@@ -128,7 +148,7 @@ def test_after_the_hidden_origin_education_stays_as_it_was_known_then() -> None:
         for t, level in enumerate(levels[i % 3 :])
     ]
     _, tokens = tokens_of(rows, Transforms.fit(panel_of(rows), CALENDAR, 16))
-    seen, _ = hide(tokens, Masking(survey_only=0, drop_columns=0, cells=0, origin=1.0, macro_noise=0), np.random.default_rng(0))
+    seen, _ = hide(tokens, 2007, Masking(survey_only=0, drop_columns=0, cells=0, origin=1.0, macro_noise=0), np.random.default_rng(0))
     columns = (tokens.valid, tokens.codes[..., EDUCATION], seen.codes[..., EDUCATION], seen.codes[..., COUNTY])
     for valid, true, left, county in zip(*columns, strict=True):
         n = int(valid.sum())
