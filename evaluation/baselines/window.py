@@ -18,6 +18,7 @@ from saga.schema import CATEGORICAL, CONTINUOUS, MONEY
 Array = NDArray[Any]
 YEARS = 10  # of the window, calendar years up to the origin
 RECENT = 5  # last years over which the other columns are averaged
+SHORTEST = 1 / 52  # of a year: employment from which a year's pay can be told
 
 
 class Window:
@@ -36,9 +37,11 @@ class Window:
         self.others = [name for name in CONTINUOUS if name != "earnings" and frame[name].null_count() < frame.height]
         self.codes = {name: codes for name in CATEGORICAL if (codes := frame[name].drop_nulls().unique().sort().to_list())}
         lags = [f"{kind}_{lag}" for kind in ("level", "zero") for lag in range(YEARS)]
+        before = [f"{name}_1" for name in self.others]
         averages = [f"{name}_recent" for name in self.others]
+        self.pay = ["pay_0", "pay_1", "pay_recent"] if "employment_rate" in self.others else []
         self.categorical = list(self.codes)
-        self.names = ["age", *lags, *SUMMARIES, *self.others, *averages, *self.categorical]
+        self.names = ["age", *lags, *SUMMARIES, *self.pay, *self.others, *before, *averages, *self.categorical]
 
     def features(self, history: Panel, origins: Origins) -> NDArray[np.float32]:
         """(n, F), one row an origin, from that person's rows up to the origin alone.
@@ -58,7 +61,12 @@ class Window:
             values = rows[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
             values = values / known["typical"] if name in MONEY else values
             recent = _at(values, position[:, :RECENT])
-            columns[name], columns[f"{name}_recent"] = recent[:, 0], _mean(recent)
+            columns[name], columns[f"{name}_1"], columns[f"{name}_recent"] = recent[:, 0], recent[:, 1], _mean(recent)
+        if self.pay:  # what a whole year at work would have brought: trees find a ratio of two columns only step by step
+            rate = rows["employment_rate"].cast(pl.Float64).fill_null(np.nan).to_numpy()
+            worked = _at(np.where(rate >= SHORTEST, rate, np.nan), position[:, :RECENT])
+            pay = np.where(earnings[:, :RECENT] > 0, relative[:, :RECENT], np.nan) - np.log(worked)
+            columns |= {"pay_0": pay[:, 0], "pay_1": pay[:, 1], "pay_recent": _mean(pay)}
         for name, codes in self.codes.items():
             number = {code: i for i, code in enumerate(codes)}
             coded = rows[name].replace_strict(number, default=None, return_dtype=pl.Float64).fill_null(np.nan).to_numpy()
