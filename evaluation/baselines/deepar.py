@@ -53,7 +53,7 @@ class DeepAR:
 
     name = "deepar"
 
-    def __init__(self, *, width: int = 128, layers: int = 2, passes: int = 12, batch: int = 128, rate: float = 2e-3) -> None:
+    def __init__(self, *, width: int = 128, layers: int = 2, passes: int = 9, batch: int = 128, rate: float = 2e-3) -> None:
         try:
             with _quiet():
                 import gluonts.torch  # noqa: F401
