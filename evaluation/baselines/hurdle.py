@@ -165,10 +165,6 @@ def _idle(age: Array, career: Attachment) -> list[Array]:
     return [*spell, *crossed, career.zero, never, never * young, never * old, *standing, *_steadiness(career, old, young)]
 
 
-def _nothing(age: Array, career: Attachment, was_working: bool) -> list[Array]:
-    return _at_work(age, career) if was_working else _idle(age, career)
-
-
 @dataclass(frozen=True, eq=False)
 class Hurdle:
     """The fitted hurdle. `certain`: nobody of the training panel was ever seen without work, so nobody will be."""
@@ -187,50 +183,36 @@ class Hurdle:
         one year to the next is then not in the panel.
         """
         seen = past.status != UNKNOWN
-        table = np.quantile(amounts, np.linspace(0, 1, AMOUNTS)) if len(amounts) else np.zeros(AMOUNTS)
-        if not (seen & (past.status != WORK)).any():
-            empty = Chance(0.0, np.zeros(0))
-            return cls(True, (empty, empty), (empty, empty), None, table)
         pairs = seen[:, :-1] & seen[:, 1:]
+        kept = min(1.0, 2 * MOST / max(1, int(seen.sum())))
+        drawn = uniforms(seen.size, "hurdle", seed).reshape(seen.shape) < kept
+        table = np.quantile(amounts, np.linspace(0, 1, AMOUNTS)) if len(amounts) else np.zeros(AMOUNTS)
+        death = _hazard(past, deaths, drawn, kept) if deaths is not None and deaths.any() else None
+        if not (seen & (past.status != WORK)).any():
+            nobody = Chance(0.0, np.zeros(0))
+            return cls(True, (nobody, nobody), (nobody, nobody), death, table)
         if not pairs.any():
             fix = "Give a panel with records in consecutive years, or one whose years without work are unknown (null), not zero."
             problem = Problem("no-consecutive-years", "years without work occur, but no person is seen in two years running", fix)
             raise InputError("The chance of losing or finding work cannot be learned", [problem])
-        kept = min(1.0, 2 * MOST / pairs.sum())
-        drawn = uniforms(pairs.size, "hurdle", seed).reshape(pairs.shape) < kept
         rows: dict[bool, list[Floats]] = {True: [], False: []}
         after: dict[bool, list[Array]] = {True: [], False: []}
-        dying: list[Floats] = []
-        died: list[Array] = []
-        for column, career in enumerate(careers(past)):
-            if column == 0 or column > pairs.shape[1]:
-                continue
-            t = column - 1  # `career` has seen the columns 0..t, the outcome is that of t + 1
+        for t, career in _after_each(past):
             for working in (True, False):
                 some = np.flatnonzero(pairs[:, t] & drawn[:, t] & ((past.status[:, t] == WORK) == working))
-                rows[working].append(_rows(past, career, some, past.age[some, column], working))
-                after[working].append(past.status[some, column])
-            if deaths is not None:
-                # Every death, and of the living the share of person-years that is drawn above.
-                some = np.flatnonzero(seen[:, t] & (deaths[:, t] | drawn[:, t]))
-                dying.append(_mortal(past, career, some, past.age[some, column]))
-                died.append(deaths[some, t])
+                rows[working].append(_rows(past, career, some, past.age[some, t + 1], working))
+                after[working].append(past.status[some, t + 1])
         work, zero = [], []
         for working in (True, False):
             features, status = np.concatenate(rows[working]), np.concatenate(after[working])
             work.append(Chance.fit(features, status == WORK))
             idle = status != WORK
             zero.append(Chance.fit(features[idle], status[idle] == ZERO))
-        death = None
-        if deaths is not None and deaths.any():
-            crude = Chance.fit(np.concatenate(dying), np.concatenate(died))
-            # Sampling the living at rate q multiplies the odds of death by 1/q (King and Zeng 2001): only the intercept moves.
-            death = Chance(crude.intercept + float(np.log(kept)), crude.weights)
         return cls(False, (work[0], work[1]), (zero[0], zero[1]), death, table)
 
     def chance_of_work(self, age: Array, sex: Array, education: Array, career: Attachment) -> Floats:
         """P(WORK in the year at `age`) given the career before; (n, M), `age`, `sex`, `education` (n, 1)."""
-        return self._mixed(self.work, age, sex, education, career)
+        return np.ones(career.out.shape) if self.certain else self._mixed(self.work, age, sex, education, career)
 
     def chance_of_death(self, age: Array, sex: Array, career: Attachment) -> Floats:
         """P(dead in the year at `age`, alive the year before); (n, M)."""
@@ -252,14 +234,12 @@ class Hurdle:
 
     def _mixed(self, of: tuple[Chance, Chance], age: Array, sex: Array, education: Array, career: Attachment) -> Floats:
         person = _person(age, sex, education)
-        if self.certain:
-            return np.ones(career.out.shape)
         return np.where(career.out > 0, of[1]([*person, *_idle(age, career)]), of[0]([*person, *_at_work(age, career)]))
 
 
 def _rows(past: Histories, career: Attachment, some: Array, age: Array, working: bool) -> Floats:
     person = _person(age, past.sex[some], past.education[some])
-    return np.column_stack([*person, *_nothing(age, career.take(some), working)])
+    return np.column_stack([*person, *(_at_work if working else _idle)(age, career.take(some))])
 
 
 def _mortality(age: Array, sex: Array, career: Attachment) -> list[Array]:
@@ -272,8 +252,23 @@ def _mortality(age: Array, sex: Array, career: Attachment) -> list[Array]:
     return [(years - 40) / 10, older, woman, woman * older, idle, long, idle * older]
 
 
-def _mortal(past: Histories, career: Attachment, some: Array, age: Array) -> Floats:
-    return np.column_stack(_mortality(age, past.sex[some], career.take(some)))
+def _hazard(past: Histories, deaths: Array, drawn: Array, kept: float) -> Chance:
+    """The hazard of death from every death and the `drawn` share `kept` of other known person-years."""
+    rows, died = [], []
+    for t, career in _after_each(past):
+        some = np.flatnonzero((past.status[:, t] != UNKNOWN) & (deaths[:, t] | drawn[:, t]))
+        rows.append(np.column_stack(_mortality(past.age[some, t + 1], past.sex[some], career.take(some))))
+        died.append(deaths[some, t])
+    sampled = Chance.fit(np.concatenate(rows), np.concatenate(died))
+    # Sampling the living at rate q multiplies the odds of death by 1/q (King and Zeng 2001): only the intercept moves.
+    return Chance(sampled.intercept + float(np.log(kept)), sampled.weights)
+
+
+def _after_each(past: Histories) -> Iterator[tuple[int, Attachment]]:
+    """Each column but the last, with the attachment after it."""
+    for column, career in enumerate(careers(past)):
+        if 0 < column < past.years:
+            yield column - 1, career
 
 
 def deaths_next_year(panel: Panel, person: NDArray[np.int64], year: NDArray[np.int64], shape: tuple[int, int]) -> NDArray[np.bool_] | None:

@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import kstest
 
 from evaluation.baselines import AutoRegression
-from evaluation.baselines.ar1 import QUANTILES, Shocks, _rhythm
+from evaluation.baselines.ar1 import Shocks, _rhythm
 from evaluation.baselines.components import BANDS, Belief, Components
 from evaluation.baselines.gmm import system_gmm
 from saga.errors import InputError
@@ -142,7 +142,6 @@ def test_drawn_shocks_are_those_of_the_bin_and_small_bins_give_way() -> None:
     )
     assert drawn.mean(axis=1) == pytest.approx([0, 5, shocks.mean(), shocks.mean()], abs=0.2)
     assert drawn.std(axis=1) == pytest.approx([1, 1, shocks.std(), shocks.std()], rel=0.05)
-    assert QUANTILES > 100  # enough that the tails of a bin survive
 
 
 @pytest.fixture(scope="module")

@@ -145,13 +145,17 @@ def test_after_death_there_is_nothing_and_the_dead_are_in_the_zeros(panel_from: 
     assert (zero[:, 4] & ~zero[:, 9]).mean() < 1.5 * idle  # only such zeros end: deaths, ten times as many, last
 
 
-def test_without_any_idle_year_everybody_works(panel_from: Make) -> None:
+def test_without_any_idle_year_everybody_works_until_death() -> None:
     past = lives()
     always = replace(past, status=np.full(past.status.shape, WORK, dtype=np.int8))
-    hurdle = Hurdle.fit(always, np.empty(0), None, seed=0)
+    deaths = np.random.default_rng(0).random(past.status.shape) < 0.01
+    hurdle = Hurdle.fit(always, np.empty(0), deaths, seed=0)
     career = Attachment.none((2, 3))
-    status, _ = hurdle.draw(np.full((2, 1), 40), np.ones((2, 1)), np.ones((2, 1)), career, (np.full((2, 3), 0.999), np.zeros((2, 3))))
+    age, sex = np.full((2, 1), 40), np.ones((2, 1))
+    status, _ = hurdle.draw(age, sex, np.ones((2, 1)), career, (np.full((2, 3), 0.999), np.zeros((2, 3))))
     assert (status == WORK).all()
+    assert hurdle.chance_of_work(age, sex, np.ones((2, 1)), career) == pytest.approx(1)
+    assert hurdle.chance_of_death(age, sex, career) == pytest.approx(0.01, rel=0.2)
 
 
 def test_a_panel_with_zeros_that_never_shows_two_years_running_is_refused() -> None:
