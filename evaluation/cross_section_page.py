@@ -34,10 +34,11 @@ def _chart(table: pl.DataFrame) -> Any:
     """Small multiples: a line and its band for the model, dots and bars for the truth; bands and bars hold 90 % of futures."""
     panels = []
     for (name,), part in table.group_by(["statistic"], maintain_order=True):
+        form = "~s" if part["mean_true"][0] > 1_000 else ".2~f"
         base = alt.Chart(part).encode(x=alt.X("year:Q", title="Years ahead", axis=alt.Axis(tickMinStep=1, tickCount=5)))
 
-        def height(field: str) -> Any:
-            return alt.Y(f"{field}:Q", title=None, axis=alt.Axis(tickCount=4, format="~s"), scale=alt.Scale(zero=False))
+        def height(field: str, form: str = form) -> Any:
+            return alt.Y(f"{field}:Q", title=None, axis=alt.Axis(tickCount=4, format=form), scale=alt.Scale(zero=False))
 
         band = base.mark_area(color=_MODEL, opacity=0.2).encode(y=height("low"), y2="high:Q")
         line = base.mark_line(color=_MODEL, strokeWidth=2).encode(y=height("mean"))
