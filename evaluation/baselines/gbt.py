@@ -24,7 +24,7 @@ from saga.schema import MAX_AGE
 Array = NDArray[Any]
 GRID = (1, 2, 3, 5, 7, 10, 15, 20, 25, 30)
 HELD = 0.1  # share of the persons that choose settings and numbers of trees, and tell how horizons hang together
-ROWS = 60_000  # origins at most that a horizon is learned from
+ROWS = 80_000  # origins at most that a horizon is learned from
 FEWEST = (200, 20)  # positive outcomes that a horizon needs, of training and of held-out persons
 SEARCH_HORIZON, SEARCH_ROWS = 5, 20_000
 

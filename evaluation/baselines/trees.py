@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
-TREES = 600  # at most; early stopping ends sooner
+TREES = 1000  # at most; early stopping ends sooner
 PATIENCE = 20
 RARE = 50  # zeros, or positive amounts, that a classifier needs; below, the share serves everybody
 RIDGE = 1e-3
