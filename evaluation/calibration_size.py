@@ -68,8 +68,9 @@ def calibration_size(
             found = calibrator.intervals(calibrator.recalibrate(tested), (LEVEL,))
             inside = covered(judged, found.lower[..., 0], found.upper[..., 0], found.includes_zero[..., 0])[:, 0]
             for group in GROUPS:
-                if group in member:
-                    shares[group].append(float(np.nanmean(inside[member[group]])))
+                judged_here = inside[member[group]] if group in member else np.empty(0)
+                if np.isfinite(judged_here).any():  # so few persons may give no interval at all
+                    shares[group].append(float(np.nanmean(judged_here)))
             if progress:
                 progress(f"calibration on {size:,} persons", repeat + 1, repeats)
         for group, values in shares.items():

@@ -27,6 +27,7 @@ Array = NDArray[np.float64]
 Codes = NDArray[np.int64]
 REFEREE = "saga"  # whom all others are compared with
 VARIANT = "saga:"  # how names of the model's own variants begin: they are rows of tables, not rivals
+OF_GROUPS = ("crps_log",)  # of groups the headline alone
 COMPARED = ("crps_log", "crps_sek", "mae_log", "pinball_log", "brier_zero", "logscore")
 PERSON, BOTH, YEAR = "person", "person and future", "year"
 SURE = 0.01
@@ -55,7 +56,8 @@ def comparisons(scores: pl.LazyFrame, groups: pl.DataFrame) -> pl.DataFrame:
     `scores` and `groups` as in `evaluation.metrics.metrics_table`, `groups` also with the origin `year`. `difference` is the model's mean
     score less that of the referee on the same persons and outcomes: above 0 the referee is better; `relative` is the share of the
     model's score that it is. `p_holm` is adjusted for the horizons of one model, setting, metric, group and test (Holm 1979). `n` counts
-    persons, `clusters` what `df` is made of. Empty without the referee. In `difference` a score missing on either side does not count.
+    persons, `clusters` what `df` is made of. Groups are compared in CRPS of log earnings
+    alone. Empty without the referee. In `difference` a score missing on either side does not count.
     """
     models = scores.select("model").unique().collect()["model"].sort().to_list()
     names = [name for name in groups.columns if name not in ("setting", "person_id", "year")]
@@ -95,7 +97,7 @@ def _against(scores: pl.LazyFrame, groups: pl.DataFrame, names: list[str], model
         for metric in COMPARED:
             theirs_, mine_ = (some[name].cast(pl.Float64).fill_null(np.nan).to_numpy() for name in (metric, f"{metric}:saga"))
             scored = np.isfinite(theirs_) & np.isfinite(mine_)
-            for group, mask in masks:
+            for group, mask in masks if metric in OF_GROUPS else masks[:1]:
                 at = scored & mask
                 if at.sum() < 2:
                     continue

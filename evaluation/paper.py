@@ -209,7 +209,8 @@ def _variants(results: Results) -> list[Table]:
     metrics = results.metrics.filter(metric="crps_log", group="all", horizon=HORIZON)
     found = {(r["setting"], r["model"]): r for r in metrics.filter(pl.col("n") > 0).iter_rows(named=True)}
     settings = sorted({setting for setting, _ in found}, reverse=True)
-    theirs, ratios = published()["crps_log_10"], published()["crps_ratio_10"]
+    begin = next((name for name in REFERENCES if any((setting, name) in found for setting in settings)), None)
+    theirs, ratios, cuts = published()["crps_log_10"], published()["crps_ratio_10"], published()["cut"]
     tables: dict[str, list[list[Cell]]] = {}
     for row in told:
         name = VARIANT + row["name"]
@@ -217,17 +218,18 @@ def _variants(results: Results) -> list[Table]:
             continue
         cells = [Cell(row["label"])]
         for setting in settings:
-            own, full = found.get((setting, name)), found.get((setting, REFEREE))
+            own, full, other = (found.get((setting, each)) for each in (name, REFEREE, begin))
             cells.append(Cell(f"{own['value']:.4f} ± {own['se']:.4f}" if own else ""))
             cells.append(Cell(f"{own['value'] / full['value']:.3f}" if own and full else ""))
-        figure = theirs.get(row["name"])
+            cells.append(Cell(_percent(1 - own["value"] / other["value"]) if own and other else ""))
+        figure, cut = theirs.get(row["name"]), cuts.get(row["name"])
         ratio = ratios.get(row["name"], figure / theirs["full"] if figure else None)
-        cells += [Cell("" if figure is None else f"{figure:.3f}", published=True)]
-        cells += [Cell("" if ratio is None else f"{ratio:.3f}", published=True), Cell(row["note"])]
-        tables.setdefault(row["table"], []).append(cells)
-    head = ["variant", *(text for s in settings for text in (f"CRPS, {s}", f"times {REFEREE}, {s}"))]
-    head += [f"CRPS ({LABEL})", f"times the full model ({LABEL})", "trained"]
-    note = f"CRPS of log earnings {HORIZON} years ahead, and as a multiple of {REFEREE}'s on the same persons."
+        told_by_the_paper = (figure and f"{figure:.3f}", ratio and f"{ratio:.3f}", cut and _percent(cut))
+        cells += [Cell(text or "", published=True) for text in told_by_the_paper]
+        tables.setdefault(row["table"], []).append([*cells, Cell(row["note"])])
+    head = ["variant", *(text for s in settings for text in (f"CRPS, {s}", f"times {REFEREE}, {s}", f"cut against {begin} (%), {s}"))]
+    head += [f"CRPS ({LABEL})", f"times the full model ({LABEL})", f"cut against gkos (%) ({LABEL})", "trained"]
+    note = f"CRPS of log earnings {HORIZON} years ahead, as a multiple of {REFEREE}'s and against {begin}'s on the same persons."
     return [Table(title, note, head, rows) for title, rows in tables.items()]
 
 

@@ -61,8 +61,6 @@ def _committed(name: str, table: pl.DataFrame) -> pl.DataFrame:
     """The rows that are committed: of groups only the scores that pages show."""
     if name == "metrics":
         return table.filter((pl.col("group") == "all") | pl.col("metric").is_in(OF_GROUPS))
-    if name == "comparisons":
-        return table.filter((pl.col("group") == "all") | (pl.col("metric") == "crps_log"))
     return table.drop("bundle") if name == "variants" else table
 
 

@@ -37,6 +37,29 @@ def test_fair_crps_does_not_depend_on_the_number_of_samples():
         assert abs(score.mean() - exact) < 5 * score.std() / 200
 
 
+@pytest.mark.parametrize("y", [11.0, 12.3, 14.0])
+def test_crps_of_many_samples_is_the_closed_form_in_logs_and_in_money(y):
+    rng = np.random.default_rng(3)
+    logs = rng.normal(12, 0.5, (200, 1, 500))
+    outcome = np.full((200, 1), y)
+    for score, exact in (
+        (scores.crps(logs, outcome), sr.crps_normal(y, 12, 0.5)),
+        (scores.crps_log(np.exp(logs), np.exp(outcome), None), sr.crps_normal(y, 12, 0.5)),
+        (scores.crps(np.exp(logs), np.exp(outcome)), sr.crps_lognormal(np.exp(y), 12, 0.5)),
+    ):
+        assert abs(score.mean() - exact) < 5 * score.std() / np.sqrt(200)
+
+
+def test_brier_and_pinball_equal_scoringrules_at_every_level(forecasts):
+    samples, y = forecasts
+    chance = (samples == 0).mean(axis=-1)
+    np.testing.assert_allclose(scores.brier_zero(samples, y), sr.brier_score((y == 0).astype(float), chance))
+    logs, ly = np.log(np.maximum(samples.astype(np.float64), FLOOR)), np.log(np.maximum(y, FLOOR))
+    for level in scores.QUANTILES:
+        oracle = sr.quantile_score(ly, np.quantile(logs, level, axis=-1), level)
+        np.testing.assert_allclose(scores.pinball_log(samples, y, levels=(level,)), oracle, rtol=1e-9)
+
+
 def test_pinball_and_interval_scores_equal_scoringrules(forecasts):
     samples, y = forecasts
     logs, ly = np.log(np.maximum(samples.astype(np.float64), FLOOR)), np.log(np.maximum(y, FLOOR))
