@@ -6,6 +6,7 @@ from evaluation.baselines.abb import QuantileProcess
 from evaluation.baselines.ar1 import AutoRegression
 from evaluation.baselines.carry import CarryForward
 from evaluation.baselines.gbt import BoostedTrees
+from evaluation.baselines.gkos import Gkos, GkosPaper
 from evaluation.baselines.groupq import GroupQuantiles
 from evaluation.protocol import Baseline
 
@@ -15,6 +16,8 @@ BASELINES: dict[str, Callable[[], Baseline]] = {
     "ar1": AutoRegression,
     "abb": QuantileProcess,
     "gbt": BoostedTrees,
+    "gkos": Gkos,
+    "gkos-paper": GkosPaper,
 }
 
-__all__ = ["BASELINES", "AutoRegression", "BoostedTrees", "CarryForward", "GroupQuantiles", "QuantileProcess"]
+__all__ = ["BASELINES", "AutoRegression", "BoostedTrees", "CarryForward", "Gkos", "GkosPaper", "GroupQuantiles", "QuantileProcess"]
