@@ -277,6 +277,11 @@ def register(tmp_path_factory: pytest.TempPathFactory) -> Panel:
     return read_panel(out)
 
 
+@pytest.fixture(scope="module")
+def fitted(register: Panel) -> Gkos:
+    return Gkos().fit(register.only(persons_of(register, "train")), seed=0)
+
+
 def law(process: GkosProcess) -> dict[str, float]:
     """What a process says of earnings at 40 and of how they change: quantities that data tell well, whatever the split of parameters."""
     lives = Draws(40_000, 17).lives(process)
@@ -300,10 +305,6 @@ def law(process: GkosProcess) -> dict[str, float]:
 @pytest.mark.slow
 class TestKnownTruth:
     """The register is made by the process; the estimates must find it and the forecasts must be nearly the exact forecaster's."""
-
-    @pytest.fixture(scope="class")
-    def fitted(self, register: Panel) -> Gkos:
-        return Gkos().fit(register.only(persons_of(register, "train")), seed=0)
 
     def test_the_estimated_process_has_the_true_law(self, fitted: Gkos) -> None:
         """Tolerances: 4 standard errors of 4,200 persons, of whom about 2,500 are seen at an age, plus the slack of the fit."""
