@@ -28,7 +28,7 @@ from evaluation.lifetimes import TRUTH, Question, lifetime_table
 from evaluation.metrics import metrics_table
 from evaluation.pages import write_pages
 from evaluation.placebos import PLACEBOS, Placebo, Static
-from evaluation.protocol import Baseline, Estimated
+from evaluation.protocol import Baseline, Estimated, Keyed
 from evaluation.samples import Sample, SampleName, Setting, SplitName
 from evaluation.scoring import SCHEMA, score_frame
 from evaluation.sets import Sets
@@ -249,6 +249,8 @@ class Contest:
         """A baseline as an entrant, to be fitted on the training persons when it is needed."""
         name, module = unfitted.name, type(unfitted).__module__
         key = code_digest(module, ("evaluation.baselines",)) + self._fitted_on
+        if isinstance(unfitted, Keyed):
+            key += unfitted.key()
 
         def make() -> Contestant:
             self._tell(f"fit {name}", 0, 1)

@@ -45,3 +45,12 @@ class Estimated(Protocol):
     def estimated(self) -> pl.DataFrame:
         """After `fit`: text `parameter`, numbers `value` and `se` (null where none is known), in the order to be shown."""
         ...
+
+
+@runtime_checkable
+class Keyed(Protocol):
+    """A baseline whose fit depends on more than its own code, the persons and the seed: kept scores are those of its key."""
+
+    def key(self) -> str:
+        """Names the rest: settings, and code outside the package of baselines."""
+        ...

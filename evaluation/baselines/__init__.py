@@ -5,9 +5,11 @@ from collections.abc import Callable
 from evaluation.baselines.abb import QuantileProcess
 from evaluation.baselines.ar1 import AutoRegression
 from evaluation.baselines.carry import CarryForward
+from evaluation.baselines.deepar import DeepAR
 from evaluation.baselines.gbt import BoostedTrees
 from evaluation.baselines.gkos import Gkos, GkosPaper
 from evaluation.baselines.groupq import GroupQuantiles
+from evaluation.baselines.networks import LSTM, FeedForward
 from evaluation.protocol import Baseline
 
 BASELINES: dict[str, Callable[[], Baseline]] = {
@@ -16,8 +18,23 @@ BASELINES: dict[str, Callable[[], Baseline]] = {
     "ar1": AutoRegression,
     "abb": QuantileProcess,
     "gbt": BoostedTrees,
+    "deepar": DeepAR,
+    "lstm": LSTM,
+    "ff": FeedForward,
     "gkos": Gkos,
     "gkos-paper": GkosPaper,
 }
 
-__all__ = ["BASELINES", "AutoRegression", "BoostedTrees", "CarryForward", "Gkos", "GkosPaper", "GroupQuantiles", "QuantileProcess"]
+__all__ = [
+    "BASELINES",
+    "LSTM",
+    "AutoRegression",
+    "BoostedTrees",
+    "CarryForward",
+    "DeepAR",
+    "FeedForward",
+    "Gkos",
+    "GkosPaper",
+    "GroupQuantiles",
+    "QuantileProcess",
+]

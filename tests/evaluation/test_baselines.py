@@ -9,22 +9,33 @@ import numpy as np
 import polars as pl
 import pytest
 
-from evaluation.baselines import BASELINES, CarryForward, GroupQuantiles
+from evaluation.baselines import BASELINES, LSTM, CarryForward, FeedForward, GroupQuantiles
 from evaluation.baselines.donors import DonorPool
 from evaluation.baselines.gbt import BoostedTrees
 from evaluation.protocol import Baseline
 from evaluation.sets import sample_sets
 from saga.errors import InputError
+from saga.model import ModelConfig
 from saga.outcomes import Origins, draw_origins, history, realised
 from saga.panel import Panel, PanelMeta
 from saga.scores import covered, crps_log
+from training.config import TrainConfig
 
 Make = Callable[..., Panel]
 HORIZONS = [1, 5, 10]
+
+
+def _short(backbone: str) -> TrainConfig:
+    model = ModelConfig(backbone=backbone, width=16, layers=1, bins=16, head_width=16)
+    return TrainConfig("short", model, batch_persons=64, max_steps=24, warmup_steps=2, learning_rate=1e-2, validate_every=12)
+
+
 QUICK: dict[str, Callable[[], Baseline]] = {
     **BASELINES,
     "gbt": lambda: BoostedTrees(grid=(1, 5), leaves=(6,), rates=(0.1,), threads=1),
     "deepar": lambda: BASELINES["deepar"](width=16, passes=1),  # type: ignore[call-arg]
+    "lstm": lambda: LSTM(_short("lstm")),
+    "ff": lambda: FeedForward(_short("feedforward")),
 }
 HERE = sorted(name for name in BASELINES if name != "deepar" or importlib.util.find_spec("gluonts"))
 
