@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from calibration.bands import coverage_band, map_noise, simultaneous_band
-from calibration.judged import EVENTS, QUANTILES, Judged, judge, thresholds_for
+from calibration.judged import EVENTS, QUANTILES, Judged, Together, judge, thresholds_for
 from calibration.reliability import (
     Decomposition,
     decompose_brier,
@@ -85,6 +85,8 @@ SCHEMAS: dict[str, dict[str, pl.DataType]] = {
         **{"horizon": _I, "n": _N, "mean_forecast": _F, "mean_outcome": _F, "mean_error": _F, "error_lower": _F, "error_upper": _F},
         **{"intercept": _F, "slope": _F, "slope_lower": _F, "slope_upper": _F, "status": _S},
     },
+    "together": {"question": _S, "horizon": _I, "level": _F, "n": _N, "inside": _F, **_BAND, "status": _S},
+    "adaptive": {"horizon": _I, "group": _S, "level": _F, "n": _N, "inside": _F, "size": _F, "last_year": _I},
     "drift": {"horizon": _I, "first_year": _I, "last_year": _I, "n": _N, "inside": _F, **_BAND, "status": _S},
 }
 
@@ -144,10 +146,12 @@ def diagnose(
             "no-origins", "No test person is eligible", "Give a panel with persons of 3 years of earnings and an age of 20-60."
         )
         raise InputError("There is nobody to judge the forecasts on.", [problem])
-    past, outcomes = history(people, origins), realised(people, origins, list(horizons), end=end)
+    past, years = history(people, origins), realised(people, origins, range(1, max(horizons) + 1), end=end)
+    outcomes = years[:, np.asarray(horizons) - 1]
     thresholds = [thresholds_for(outcomes[:, i], floor) for i in range(len(horizons))]
     low_pay = low_pay_line(panel)
     parts: list[list[Judged]] = [[] for _ in horizons]
+    wholes: list[Together] = []
     done = 0
     for block in forecaster.blocks(past, to_horizon=max(horizons), paths=paths, seed=seed, progress=progress):
         rows = slice(done, done + len(block))
@@ -155,6 +159,7 @@ def diagnose(
         for i, h in enumerate(horizons):
             judged = judge(block, sets, outcomes[rows, i], h, thresholds=thresholds[i], floor=floor, low_pay=low_pay)
             parts[i].append(judged)
+        wholes.append(Together.of(forecaster.calibrator, block, years[rows]))
         done += len(block)
     grouping = forecaster.calibrator.grouping or Grouping.fit(panel.only(persons_of(panel, "train")))
     groups = grouping.of(past, origins)
@@ -169,7 +174,8 @@ def diagnose(
         "floor": floor,
     }
     cases = {h: Judged.join(part) for h, part in zip(horizons, parts, strict=True)}
-    return summarise(cases, groups, forecaster.calibrator, provenance=record, seed=seed, min_cell=min_cell)
+    together = Together.join(wholes)
+    return summarise(cases, groups, forecaster.calibrator, together, provenance=record, seed=seed, min_cell=min_cell)
 
 
 def low_pay_line(panel: Panel) -> float:
@@ -187,12 +193,14 @@ def summarise(
     cases: Mapping[int, Judged],
     groups: pl.DataFrame | None,
     calibrator: Calibrator,
+    together: Together | None = None,
     *,
     provenance: Mapping[str, Any],
     seed: int = 0,
     min_cell: int = MIN_CELL,
 ) -> Diagnostics:
-    """All tables from un-averaged results by horizon; `groups` has `person_id` and a text column a grouping."""
+    """All tables from un-averaged results by horizon and of several years `together`; `groups` has `person_id` and a text column a
+    grouping. The table "adaptive" is empty (see `calibration.following`)."""
     summary = _Summary(cases, groups, calibrator, seed, min_cell)
     tables = {
         "promise": summary.promise(),
@@ -202,6 +210,8 @@ def summarise(
         "widths": summary.widths(),
         "scores": summary.scores(),
         "level": summary.level(),
+        "together": summary.together(together),
+        "adaptive": [],
         "drift": summary.drift(),
     }
     order = {question: i for i, question in enumerate(QUESTIONS)}
@@ -269,6 +279,30 @@ class _Summary:
         found = status(means["inside"], lower, upper, n, target=level, tolerance=QUESTIONS[question], too_much_is_mild=True)
         row |= {"n": n, **means, "band_lower": lower, "band_upper": upper, "status": found}
         return row, Light(question, h, found, n, means["inside"] - level, level, None if grouping == ALL else f"{grouping}={group}")
+
+    def together(self, found: Together | None) -> Rows:
+        """Share of persons whose outcomes of the next K years all lie in their band, and whose present value of K years in its interval."""
+        rows: Rows = []
+        kinds = () if found is None else tuple(found.inside)
+        cells = [(kind, h) for kind in kinds for h in self.cases if h > 1]
+        lights: dict[int, list[Light]] = {}
+        for kind, years in cells:
+            for j, level in enumerate(self.levels):
+                column = found.inside[kind][:, years - 1, j]  # type: ignore[union-attr]  # without it there are no cells
+                hits = column[~np.isnan(column)]
+                n, cuts = len(hits), self.calibrator.limits.get((kind, years))
+                row: dict[str, Any] = {"question": kind, "horizon": years, "level": level, "status": "unclear"}
+                light = Light("together", years, "unclear", level=level, group=kind)
+                if n >= self.min_cell:
+                    alarm, share = self.share / (len(cells) * len(self.levels)), float(hits.mean())
+                    lower, upper = coverage_band(level, n, cuts.n if cuts else None, probability=1 - alarm)
+                    status_ = status(share, lower, upper, n, target=level, tolerance=QUESTIONS["together"], too_much_is_mild=True)
+                    row |= {"n": n, "inside": share, "band_lower": lower, "band_upper": upper, "status": status_}
+                    light = Light("together", years, status_, n, share - level, level, kind)
+                rows.append(row)
+                lights.setdefault(years, []).append(light)
+        self.lights += [worst(own) for own in lights.values()]
+        return rows
 
     def _calibrated_on(self, horizon: int, grouping: str = ALL, group: str = ALL) -> int | None:
         """Persons behind the threshold that serves these persons: the luck of their draw is in the band."""

@@ -5,17 +5,19 @@ Holds values of single persons: it lives in memory only.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from calibration.reliability import pinball
-from saga.calibrators import Intervals
+from saga.bands import band_scores
+from saga.calibrators import Calibrator, Intervals, Limit
 from saga.forecaster import level_name
+from saga.lifetime_sets import value_scores
 from saga.paths import Paths
 from saga.scores import crps, log_earnings, logscore, pit, pit_uniforms
 
@@ -46,6 +48,31 @@ class Judged:
         """Blocks of the same horizon, thresholds and number of paths as one."""
         first = parts[0]
         return cls(pl.concat(part.frame for part in parts), np.concatenate([p.below for p in parts]), first.thresholds, first.paths)
+
+
+@dataclass(frozen=True, eq=False)
+class Together:
+    """Whether several years hold together: `inside` by kind of limit ("band", "present_value"), (n, H, L), column K - 1 for the next K
+    years; 1 or 0, NaN where some of the K outcomes is unknown or nothing is promised."""
+
+    inside: Mapping[Limit, Array]
+
+    @classmethod
+    def of(cls, calibrator: Calibrator, paths: Paths, outcomes: Array) -> Self:
+        """Recalibrated `paths` (n, H, M) against `outcomes` (n, H): a band holds exactly if its score is at most the threshold."""
+        inside: dict[Limit, Array] = {}
+        judges: tuple[tuple[Limit, Any], ...] = (("band", band_scores), ("present_value", value_scores))
+        for kind, scores_of in judges:
+            scores = scores_of(calibrator, paths, outcomes)[:, :, None]
+            own = [calibrator.limit(kind, years, paths.count) for years in range(1, outcomes.shape[1] + 1)]
+            q = np.stack([np.where(np.array(promises) == "assumption", limit, np.nan) for limit, promises in own])
+            inside[kind] = np.where(np.isnan(scores) | np.isnan(q), np.nan, scores <= q)
+        return cls(inside)
+
+    @classmethod
+    def join(cls, parts: Sequence[Self]) -> Self:
+        """Blocks of persons as one."""
+        return cls({kind: np.concatenate([part.inside[kind] for part in parts]) for kind in parts[0].inside})
 
 
 def thresholds_for(outcomes: Array, floor: float | None) -> NDArray[np.float64]:

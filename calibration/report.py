@@ -30,6 +30,7 @@ WORDS = {"holds": ("✓", "holds"), "unclear": ("?", "cannot tell"), "watch": ("
 ASKED = {
     "coverage": "Do the ranges hold what they promise?",
     "groups": "Do they hold in every group?",
+    "together": "Do they hold for several years together?",
     "shape": "Is the whole forecast right, not only its ends?",
     "level": "Is it neither too high nor too low?",
     "zero": "Is the chance of no earnings right?",
@@ -56,6 +57,7 @@ SCORES = {
     "brier_low_pay": "Chance of low pay (Brier)",
     "logscore": "Log score",
 }
+SEVERAL = {"band": "All of the next years inside their ranges", "present_value": "The sum of the next years inside its range"}
 PROVENANCE = {
     "bundle": "Bundle that was judged (sha256)",
     "calibration": "Its calibration (sha256)",
@@ -75,6 +77,10 @@ PROVENANCE = {
     "horizons": "Years ahead",
     "min_cell": "Fewest persons behind a figure",
     "alpha": "Probability of a false alarm",
+    "adaptive_version": "State of the ledger: deliveries of outcomes that changed it",
+    "adaptive_through": "The ledger knows outcomes up to",
+    "adaptive_settled": "Promises that the ledger has judged",
+    "adaptive_waiting": "Promises that wait for their outcome",
 }
 
 
@@ -148,6 +154,8 @@ def render(diagnostics: Diagnostics, *, bundle: str | None = None) -> str:
             "overall": d["coverage"].filter(everybody).to_dicts(),
             "reasons": REASONS,
             "scores": SCORES,
+            "several": SEVERAL,
+            "followed": _followed(d, headline),
             "pictures": _pictures(d, horizons, levels, headline, labels, unit),
             "downloads": [download(name, table) for name, table in d.tables.items()],
             "record": record,
@@ -226,13 +234,22 @@ def _trouble(lights: Mapping[tuple[str, int], Mapping[str, Any]], labels: Mappin
     return sorted(found, key=lambda row: (row["status"] != "fails", list(QUESTIONS).index(row["question"]), row["horizon"]))
 
 
+def _followed(d: Diagnostics, headline: float) -> list[dict[str, Any]]:
+    """The adaptive state by horizon: of everybody or, where they have cells of their own, of groups; at the headline level."""
+    names = {f"quintile={quintile}": f"Past earnings: {word}" for quintile, word in QUINTILES.items()} | {ALL: "Everyone else"}
+    rows = d["adaptive"].filter(level=headline).to_dicts()
+    alone = {row["group"] for row in rows} == {ALL}
+    return [{**row, "who": "Everyone" if alone else names.get(row["group"], row["group"].replace("=", " "))} for row in rows]
+
+
 def _pictures(
     d: Diagnostics, horizons: Sequence[int], levels: Sequence[float], headline: float, labels: Mapping[tuple[str, str], str], unit: str
 ) -> dict[str, str]:
     """Name -> inline SVG; a picture without data is left out."""
     everybody = pl.col("grouping") == ALL
     main = d["coverage"].filter(everybody)
-    named = pl.DataFrame([(g, k, label) for (g, k), label in labels.items()], schema=["grouping", "group", "label"], orient="row")
+    columns = dict.fromkeys(("grouping", "group", "label"), pl.String)
+    named = pl.DataFrame([(g, k, label) for (g, k), label in labels.items()], schema=columns, orient="row")
     by_group = named.join(d["coverage"].filter(~everybody, level=headline), on=["grouping", "group"], maintain_order="left")
     sides = {"under": "under the range", "over": "over the range"}
     missed = main.filter(level=headline).unpivot(list(sides), index="horizon", variable_name="side", value_name="share")

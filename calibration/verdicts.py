@@ -10,6 +10,7 @@ from typing import Any
 QUESTIONS: dict[str, float] = {
     "coverage": 0.02,
     "groups": 0.02,
+    "together": 0.02,
     "shape": 0.02,
     "level": 0.05,
     "zero": 0.02,

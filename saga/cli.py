@@ -635,6 +635,10 @@ def report(
     persons: Annotated[int | None, typer.Option(min=1, help="Judge at most so many test persons.")] = None,
     rollout: RolloutOption = None,
     min_cell: Annotated[int, typer.Option(min=1, help="Figures of fewer persons are not shown.")] = 10,
+    database: Annotated[
+        str | None, typer.Option(envvar="SAGA_DATABASE", help="Ledger whose state the page about drift shows.", show_default="none")
+    ] = None,
+    database_key: DatabaseKey = None,
     seed: Seed = 0,
     threads: Threads = None,
     mapping: Mapping_ = None,
@@ -645,6 +649,7 @@ def report(
 ) -> None:
     """Write the calibration report: can the forecasts be trusted, for whom, how far ahead."""
     from calibration.diagnostics import diagnose
+    from calibration.following import with_state
     from calibration.report import check_report_file, stored_diagnostics, write_report
     from saga.bundle import Bundle, replace_parts
 
@@ -654,7 +659,7 @@ def report(
         if store:
             raise UsageError("--store keeps what --panel finds. Give --panel, or leave --store out.")
         opened = Bundle.load(place)
-        found = stored_diagnostics(opened)
+        found, judged = stored_diagnostics(opened), opened.digest
     else:
         ahead, drawn, chosen_seed = options.parse_horizons(horizons), options.check_paths(paths), options.check_seed(seed)
         people = _read(panel, mapping, prices, on_error, rejected)
@@ -670,9 +675,14 @@ def report(
                 min_cell=min_cell,
                 progress=progress,
             )
-        opened = forecaster.bundle
+        opened, judged = forecaster.bundle, forecaster.bundle.digest
         if store:
             opened = replace_parts(opened, place, command=_command(ctx), diagnostics=found.to_table())
+    if database is not None:
+        from calibration.store import open_store
+
+        ledger = open_store(database, database_key)
+        found = with_state(found, ledger.state(judged), ledger.counts(judged))
     write_report(found, out, bundle=opened.digest)
     lights = Counter(found["lights"]["status"].to_list())
     facts = {"out": out, "bundle": opened.digest, "stored": store, "lights": dict(lights), "provenance": found.provenance}

@@ -8,9 +8,11 @@ import anyio.to_thread
 from fastapi import APIRouter
 from fastapi.responses import HTMLResponse
 
+from api.adaptive import Adaptive
 from api.problems import HTTPProblem
 from api.routes.responses import problems
 from api.service import Served
+from calibration.following import with_state
 from calibration.report import render, stored_diagnostics
 from saga.bundle import Bundle
 from saga.errors import UsageError
@@ -18,7 +20,7 @@ from saga.errors import UsageError
 router = APIRouter(prefix="/v1", tags=["calibration"])
 
 _drawing = Lock()
-_drawn: dict[str, str] = {}  # digest of the bundle -> its page: drawing takes seconds and gives the same bytes
+_drawn: dict[tuple[str, str], str] = {}  # bundle and state of the ledger -> their page: drawing takes seconds and gives the same bytes
 
 
 @router.get(
@@ -28,17 +30,21 @@ _drawn: dict[str, str] = {}  # digest of the bundle -> its page: drawing takes s
     responses=problems(401, 404, 503),
 )
 async def report(service: Served) -> HTMLResponse:
-    """The report of the diagnostics in the bundle, one self-contained page; 404 where it holds none (`saga report --store`)."""
-    return HTMLResponse(await anyio.to_thread.run_sync(_page, service.forecaster.bundle))
+    """The report of the diagnostics in the bundle, one self-contained page, with the state of the ledger where the service keeps one; 404
+    where the bundle holds none (`saga report --store`)."""
+    return HTMLResponse(await anyio.to_thread.run_sync(_page, service.forecaster.bundle, service.adaptive))
 
 
-def _page(bundle: Bundle) -> str:
+def _page(bundle: Bundle, adaptive: Adaptive | None) -> str:
     try:
         found = stored_diagnostics(bundle)
     except UsageError as error:
         raise HTTPProblem(404, "no-diagnostics", error.args[0], error.problems) from None
+    if adaptive is not None:
+        found = with_state(found, adaptive.now().state, adaptive.store.counts(bundle.digest))
+    key = bundle.digest, str(sorted(found.provenance.items()))
     with _drawing:
-        if bundle.digest not in _drawn:
+        if key not in _drawn:
             _drawn.clear()
-            _drawn[bundle.digest] = render(found, bundle=bundle.digest)
-        return _drawn[bundle.digest]
+            _drawn[key] = render(found, bundle=bundle.digest)
+        return _drawn[key]

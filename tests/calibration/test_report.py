@@ -124,7 +124,7 @@ def test_numbers_on_the_page_are_those_of_the_tables(faultless: Diagnostics, pag
         faultless["scores"].iter_rows(named=True), page.tables[next(c for c in page.tables if "Scores" in c)][1:], strict=True
     ):
         assert cells[2] == f"{row['value']:.4f}"
-    lights = page.tables["Seven questions, by years ahead"]
+    lights = page.tables["7 questions, by years ahead"]
     words = {"holds": "✓ holds", "unclear": "? cannot tell", "watch": "! watch", "fails": "✗ fails"}
     assert set(words) == set(STATUSES)
     flat = [cell for row in lights[1:] for cell in row[1:]]
