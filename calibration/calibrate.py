@@ -21,7 +21,7 @@ from saga.errors import InputError, Problem, UsageError
 from saga.forecaster import Forecaster, Progress, RolloutName
 from saga.groups import Grouping, only_columns
 from saga.options import MAX_HORIZON
-from saga.outcomes import draw_origins, history, last_year, realised
+from saga.outcomes import cut, draw_origins, history, last_year, realised
 from saga.panel import Panel
 from saga.split import persons_of
 
@@ -41,6 +41,7 @@ def calibrate(
     map_persons: int = MIN_MAP,
     profiles: bool = False,
     rollout: RolloutName | None = None,
+    until: int | None = None,
     target: Panel | None = None,
     target_by: Sequence[str] = BY,
     command: str = "saga calibrate",
@@ -52,11 +53,13 @@ def calibrate(
     trained under. `persons` caps how many are used, `workers` is the number of processes. With `profiles` the same persons are forecast
     again from what a survey, and from what earnings alone, would show of them, and such records get cells of their own. `rollout`: how
     paths are carried, now and in forecasts by default; None: as before, exactly at first. With `target`
-    thresholds are those of that panel's persons, who may be in other groups (`target_by`) in other shares. The bundle is replaced as a
-    whole, or written to `out`. Raises InputError when nobody is left, BundleError where `out` is not a place for a bundle, UsageError for
-    a target in other money or an unknown grouping.
+    thresholds are those of that panel's persons, who may be in other groups (`target_by`) in other shares. `until` cuts the panel at that
+    year, for a bundle that shall be judged on later ones. The bundle is replaced as a whole, or written to `out`. Raises InputError when
+    nobody is left, BundleError where `out` is not a place for a bundle, UsageError for a target in other money or an unknown grouping.
     """
     forecaster = Forecaster.load(bundle, workers=workers, rollout=rollout)
+    if until is not None:
+        panel = cut(panel, until)
     place = bundle if out is None else out
     check_replaceable(place)
     chosen = persons_of(panel, "calibration")[:persons]
@@ -94,6 +97,7 @@ def calibrate(
         "seed": seed,
         "levels": list(levels),
         "rollout": forecaster.rollout,
+        "until": end,
         "panel_id": panel.meta.panel_id,
     }
     if target is not None:

@@ -11,10 +11,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from calibration.fit import fit_calibration
-from evaluation.samples import Sample, cut
+from evaluation.samples import Sample
 from saga.forecaster import Forecaster
 from saga.groups import Grouping
-from saga.outcomes import Origins, history, realised
+from saga.outcomes import Origins, cut, history, realised
 from saga.panel import Panel
 from saga.paths import Paths
 from saga.scores import covered

@@ -104,6 +104,9 @@ def evaluate(
     contest = Contest(
         panel, horizons, paths=paths, seed=seed, persons=persons, progress=progress, sample=sample, split=split, until=until, cache=cache
     )
+    seen = forecaster.bundle.metrics.get("calibration", {}).get("until")
+    if notice and contest.sample.until < contest.sample.end and (seen is None or seen > contest.sample.until):
+        notice(f"The bundle's intervals may have seen outcomes after {until}: calibrate it with --until {until}.")
     # The clairvoyant comes first: a register that cannot be lived again is found out before hours of work.
     entrants = [*clairvoyant(baselines, register, workers), contest.bundle(forecaster)]
     entrants += [contest.baseline(each) for each in chosen([name for name in baselines if name != BOUND], notice)]

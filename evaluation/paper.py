@@ -281,7 +281,9 @@ def _calibration_size(results: Results) -> list[Table]:
     theirs = published()["calibration_size"]
     rows = []
     for (size,), some in results.calibration_size.group_by("size", maintain_order=True):
-        cells = [Cell(f"{size:,}"), Cell(str(some["repeats"][0]) if some["repeats"][0] else f"only {some['available'][0]:,} there")]
+        repeats, available = some["repeats"][0], some["available"][0]
+        said = str(repeats) if repeats else "no interval" if size <= available else f"only {available:,} there"
+        cells = [Cell(f"{size:,}"), Cell(said)]
         for group in ("all", "quintile=1"):
             row = some.filter(group=group).to_dicts()
             value = row[0] if row else {"value": None, "sd": None}

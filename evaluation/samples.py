@@ -18,7 +18,7 @@ from evaluation.kept import panel_digest
 from saga.errors import InputError, Problem, UsageError
 from saga.keyed import uniform_each
 from saga.options import MAX_HORIZON
-from saga.outcomes import Origins, draw_origins, eligible_origins, history, last_year, origins_at, realised, without_later_exits
+from saga.outcomes import Origins, cut, draw_origins, eligible_origins, history, last_year, origins_at, realised
 from saga.panel import Panel
 from saga.split import Part, persons_of
 
@@ -167,12 +167,6 @@ def paper_years(panel: Panel) -> pl.DataFrame:
         pl.col("age").is_between(*END_AGES),
     )
     return kept.select("person_id", "year").sort("person_id", "year")
-
-
-def cut(panel: Panel, year: int) -> Panel:
-    """The panel as it stood at the end of `year`: later rows and exits removed."""
-    frame = panel.frame.filter(pl.col("year") <= year)
-    return panel.with_frame(without_later_exits(frame, pl.lit(year)))
 
 
 def _part(panel: Panel, part: Part, split: SplitName) -> list[str]:

@@ -294,6 +294,7 @@ def calibrate(
     profiles: Annotated[
         bool, typer.Option("--profiles", help="Also calibrate for poorer records (survey-like; earnings alone): three times the work.")
     ] = False,
+    until: Annotated[int | None, typer.Option(help="Use the years up to this one, for a bundle to be judged on later ones.")] = None,
     target: Annotated[
         Path | None,
         typer.Option(help="Persons of another population, for whose groups thresholds are weighted.", show_default="none"),
@@ -324,6 +325,7 @@ def calibrate(
             seed=options.check_seed(seed),
             workers=threads or os.cpu_count() or 1,
             map_persons=map_persons,
+            until=until,
             profiles=profiles,
             rollout=rollout,
             target=others,

@@ -121,6 +121,15 @@ def history(panel: Panel, origins: Origins) -> Panel:
     return panel.with_frame(without_later_exits(rows, pl.col("origin")).select(panel.frame.columns))
 
 
+def cut(panel: Panel, year: int) -> Panel:
+    """The panel as it stood at the end of `year`: later rows and exits removed. UsageError where nothing is left."""
+    frame = panel.frame.filter(pl.col("year") <= year)
+    if frame.is_empty():
+        problem = Problem("nothing-left", f"no record lies in or before {year}", "Choose a later --until.")
+        raise UsageError(f"No record of the panel lies in or before {year}.", [problem])
+    return panel.with_frame(without_later_exits(frame, pl.lit(year)))
+
+
 def without_later_exits(rows: pl.DataFrame, year: pl.Expr) -> pl.DataFrame:
     """The rows with the label of an exit after `year` made unknown, as it was then."""
     later = pl.col("exit_year") > year

@@ -28,7 +28,7 @@ from saga.inspection import head_diversity
 from saga.keyed import uniform_each
 from saga.macro import MacroProcess, sweden
 from saga.model import Saga
-from saga.outcomes import last_year, without_later_exits
+from saga.outcomes import cut, last_year
 from saga.panel import Panel
 from saga.sequences import encode
 from saga.split import SHARES, persons_of
@@ -178,14 +178,6 @@ def prepare(
     network = Saga(settings.model, transforms)
     macro = {"series": "sweden", **MacroProcess.fit(history).as_dict()} if history else {"series": None}
     return data, network, {"transforms": transforms, "macro": macro}
-
-
-def cut(panel: Panel, year: int) -> Panel:
-    """The panel as it stood at the end of `year`: later rows and exits removed."""
-    frame = panel.frame.filter(pl.col("year") <= year)
-    if frame.is_empty():
-        raise UsageError(f"No record of the panel lies in or before {year}. Choose a later --until.")
-    return panel.with_frame(without_later_exits(frame, pl.lit(year)))
 
 
 def _trainer(settings: TrainConfig, run: Path, best: ModelCheckpoint, devices: int, progress: bool, epoch_steps: int) -> lightning.Trainer:

@@ -15,13 +15,14 @@ from saga.bundle import Bundle
 from saga.errors import BundleError, InputError, UsageError
 from saga.macro import MacroProcess, sweden
 from saga.model import ModelConfig
+from saga.outcomes import cut
 from saga.panel import Panel, PanelMeta
 from saga.sequences import Masking
 from saga.split import split_of
 from saga.transforms import Calendar
 from training.config import ABLATIONS, BUILT_IN, TrainConfig, load_config
 from training.data import Batches
-from training.fit import cut, prepare, train
+from training.fit import prepare, train
 from training.module import ForecastModule
 
 EPOCH = 13  # batches of 16 among the 210 or so training persons
