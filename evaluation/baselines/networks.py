@@ -44,13 +44,13 @@ class Network:
         stopping = [person for person, own in zip(persons, place, strict=True) if own < held]
         with TemporaryDirectory(prefix=f"saga-{self.name}-") as folder:
             bundle = train(panel, Path(folder) / self.name, config=self.config, seed=seed, progress=False, validation=stopping)
-        self._forecaster = Forecaster(bundle)
+        self.forecaster = Forecaster(bundle)
         return self
 
     def paths(self, history: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int) -> Paths:
         """`paths` joint futures a person; shape (n, to_horizon, paths). Raises InputError where nobody has a record in an origin year."""
         known = _until(history, origins)
-        drawn = self._forecaster.simulate(known, to_horizon=to_horizon, paths=paths, seed=seed, calibrated=False)
+        drawn = self.forecaster.simulate(known, to_horizon=to_horizon, paths=paths, seed=seed, calibrated=False)
         return drawn.take(np.searchsorted(drawn.person_id, origins.person_id))
 
 
