@@ -2,7 +2,7 @@
 PYTHON ?= python3
 PORT ?= 8000
 SEED ?= 1
-PERSONS ?= 100000
+PERSONS ?= 300000
 BUILD ?= build/bundle
 BENCH ?= rollout register coverage
 
@@ -44,7 +44,7 @@ bundle: setup
 	rm -rf $(BUILD)
 	$(BIN)/saga register generate --persons $(PERSONS) --seed $(SEED) --out $(BUILD)/register
 	$(BIN)/saga train --panel $(BUILD)/register --out $(BUILD)/small --config small --seed $(SEED)
-	$(BIN)/saga calibrate $(BUILD)/small --panel $(BUILD)/register
+	$(BIN)/saga calibrate $(BUILD)/small --panel $(BUILD)/register --rollout light
 	$(BIN)/saga report $(BUILD)/small --panel $(BUILD)/register --store --persons 3000 --out $(BUILD)/report.html
 	$(BIN)/saga evaluate $(BUILD)/small --panel $(BUILD)/register --baselines carry,groupq,clairvoyant --out $(BUILD)/evaluation
 	$(BIN)/saga bundle verify $(BUILD)/small
