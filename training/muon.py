@@ -1,8 +1,9 @@
 """Muon: momentum whose matrix is replaced by the nearest orthogonal one (Jordan et al. 2024), for the matrices inside a network.
 
-Every direction of a weight matrix then moves at the same rate, where Adam moves few directions much. Embeddings, outputs, biases and norms are left to AdamW (Loshchilov and Hutter 2019), as its
-authors advise. torch's own Muon orthogonalises in bfloat16, which a CPU without bfloat16 units computes ten times slower than float32,
-and is no single optimiser for both kinds, as automatic optimisation needs; hence this one.
+Every direction of a weight matrix then moves at the same rate, where Adam moves few directions much. Embeddings, outputs, biases and
+norms are left to AdamW (Loshchilov and Hutter 2019), as its authors advise. torch's own Muon orthogonalises in bfloat16, which a CPU
+without bfloat16 units computes ten times slower than float32, and is no single optimiser for both kinds, as automatic optimisation
+needs; hence this one.
 """
 
 from __future__ import annotations
