@@ -30,7 +30,7 @@ PANELS = {
     "register": (
         "Synthetic register, a seed not used in training",
         """saga register generate --persons 60000 --seed 2 --future-to 2042 --future-draws 20 --out fresh
-saga evaluate bundles/small --panel fresh --out evaluation""",
+saga evaluate bundles/small --panel fresh --baselines carry,groupq,clairvoyant --out evaluation""",
     ),
     "nlsy79": (
         "NLSY79, hourly wages of real people, persons held out",
