@@ -314,9 +314,7 @@ def main() -> None:
         def drawn(people: Panel) -> Origins:
             return draw_origins(people, max_horizon=YEARS, seed=given.seed, end=end)
 
-        calibration, test = (
-            simulate(forecaster, panel, roles[side], drawn, grouping, out / side, job) for side in ("calibration", "test")
-        )
+        calibration, test = (simulate(forecaster, panel, roles[side], drawn, grouping, out / side, job) for side in ("calibration", "test"))
         simulated = time.perf_counter() - start
         fitted = fit_calibration(calibration.paths, calibration.outcomes, seed=given.seed, scale=panel.meta.floor)
         fitted = fit_limits(fitted, calibration.paths, calibration.outcomes, seed=given.seed)
