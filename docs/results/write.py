@@ -24,19 +24,19 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 RESULTS, README = ROOT / "docs/results.md", ROOT / "README.md"
 START, END = "<!-- results: written by docs/results/write.py -->", "<!-- end of results -->"
-SHOWN = ("saga", "carry", "groupq")
+SHOWN = ("saga", "carry", "groupq", "abb")
 OF_GROUPS = ("crps_log", *(name for name in METRICS if name.startswith("coverage_")))  # what is committed of groups, of all else everything
 PANELS = {
     "register": (
         "Synthetic register, a seed not used in training",
         """saga register generate --persons 60000 --seed 2 --future-to 2042 --future-draws 20 --out fresh
-saga evaluate bundles/small --panel fresh --baselines carry,groupq,clairvoyant --out evaluation""",
+saga evaluate bundles/small --panel fresh --baselines carry,groupq,clairvoyant,ar1,abb,gkos --out evaluation""",
     ),
     "nlsy79": (
         "NLSY79, hourly wages of real people, persons held out",
         """saga train --panel nlsy79_wages.parquet --mapping nlsy79 --config examples/nlsy79.yaml --seed 1 --out nlsy79
 saga calibrate nlsy79 --panel nlsy79_wages.parquet --mapping nlsy79 --map-persons 500
-saga evaluate nlsy79 --panel nlsy79_wages.parquet --mapping nlsy79 --horizons 1,2,10,20 --out evaluation""",
+saga evaluate nlsy79 --panel nlsy79_wages.parquet --mapping nlsy79 --horizons 1,2,10,20 --baselines carry,groupq,ar1,abb --out evaluation""",
     ),
 }
 
