@@ -141,9 +141,12 @@ def _coverage_by_group(results: Results) -> list[Table]:
         if (group, metrics[0]) in found:
             cells = [Cell(words), Cell(f"{found[group, metrics[0]]['n']:,}")]
             for metric in metrics:
-                row, figure = found[group, metric], theirs.get((group, metric))
-                outside = row["band_lower"] is not None and not row["band_lower"] <= row["value"] <= row["band_upper"]
-                cells.append(Cell(f"{100 * row['value']:.1f} ± {100 * row['se']:.1f}" if row["se"] is not None else "", alarm=outside))
+                row, figure = found.get((group, metric)), theirs.get((group, metric))
+                if row is None or row["se"] is None:  # too few calibration persons for an interval, or one person
+                    cells.append(Cell(""))
+                else:
+                    outside = row["band_lower"] is not None and not row["band_lower"] <= row["value"] <= row["band_upper"]
+                    cells.append(Cell(f"{100 * row['value']:.1f} ± {100 * row['se']:.1f}", alarm=outside))
                 cells.append(Cell(_percent(figure), published=True))
             rows.append(cells)
     head = ["group", "n", *(text for metric in metrics for text in (f"{metric[-2:]} %", f"{metric[-2:]} % ({LABEL})"))]
