@@ -36,7 +36,8 @@ saga evaluate bundles/small --panel fresh --baselines carry,groupq,clairvoyant,a
         "NLSY79, hourly wages of real people, persons held out",
         """saga train --panel nlsy79_wages.parquet --mapping nlsy79 --config examples/nlsy79.yaml --seed 1 --out nlsy79
 saga calibrate nlsy79 --panel nlsy79_wages.parquet --mapping nlsy79 --map-persons 500
-saga evaluate nlsy79 --panel nlsy79_wages.parquet --mapping nlsy79 --horizons 1,2,10,20 --baselines carry,groupq,ar1,abb --out evaluation""",
+saga evaluate nlsy79 --panel nlsy79_wages.parquet --mapping nlsy79 --horizons 1,2,10,20 \\
+    --baselines carry,groupq,ar1,abb --out evaluation""",
     ),
 }
 
