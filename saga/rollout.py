@@ -3,7 +3,8 @@
 The numbers of a person are a function of the weights, that person's record, the seed and the number of paths alone, bitwise the same
 whatever the batch, the order, the engine or the worker (on one machine and precision). Randomness is keyed by (seed, person, year).
 Persons are computed together only where this machine's matrix products give a row the same bits whatever the other rows are, which
-is tried out first (`rows_stand_alone`). Records are padded to one length for all, so that no shape depends on the company.
+is tried out first (`rows_stand_alone`). Records are padded to one length for all, so that no shape depends on the company; and paths to
+whole vectors, since what is left over at the end of an array is computed by other instructions, with other last bits.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from saga.transforms import Calendar, macro_features
 from saga.walks import Records, walks
 
 MAX_STEPS = MAX_AGE - MIN_AGE
-GROUP_ROWS = 1  # paths carried together; more is faster, but changed last bits in shapes that the trial below misses
+GROUP_ROWS = 2_000  # paths carried together
+VECTOR = 32  # numbers that elementwise loops take at once: two registers of 512 bits
 _LARGEST_KEPT = 31 * 2**20  # bytes; below the 32 MiB from which on glibc never keeps any
-_FEWEST_ROWS = 8  # below, libraries switch to other kernels, whose sums run in another order
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +68,7 @@ class Rollout:
         """
         self.network, self.calendar, self.process = network, calendar, process
         self.paths, self.seed, self.scenario, self.rhythm = paths, seed, scenario, rhythm
+        self.carried = np.minimum(np.arange(-(-paths // VECTOR) * VECTOR), paths - 1)  # whole vectors: the last path once more, or often
         self.lasting = lasting
         # What another process needs to draw the same numbers.
         self.settings: dict[str, Any] = {"network": network, "calendar": calendar, "process": process, "paths": paths}
@@ -86,14 +88,15 @@ class Rollout:
             features = macro_features(values)
             wage = self.calendar.wage_index(np.array([origin]))[0] + log_wage_index(values[..., 1])
         return Futures(
-            torch.from_numpy(features.transpose(1, 0, 2).astype(np.float32)).contiguous(),
-            torch.from_numpy(wage.T.astype(np.float32)).contiguous(),
+            torch.from_numpy(features[self.carried].transpose(1, 0, 2).astype(np.float32, order="C")),
+            torch.from_numpy(wage[self.carried].T.astype(np.float32, order="C")),
         )
 
     @property
     def group(self) -> int:
         """Persons that are best drawn together: more amortise what a year costs whatever its size, fewer stay in the processor's cache."""
-        return max(1, GROUP_ROWS // self.paths) if rows_stand_alone(self.network, self.paths) else 1
+        rows = len(self.carried)
+        return max(1, GROUP_ROWS // rows) if rows_stand_alone(self.network, rows) else 1
 
     def person(self, sequences: Sequences, index: int, steps: int) -> NDArray[np.float32]:
         """One person's paths, shape (steps, paths); see `people`."""
@@ -107,7 +110,7 @@ class Rollout:
         """
         order = np.argsort(-steps, kind="stable")  # who has most years comes first, so that those on their way are always the first n
         chosen, asked = persons[order], steps[order]
-        net, m = self.network, self.paths
+        net, m = self.network, len(self.carried)
         history = pad(sequences, chosen, MAX_STEPS + 1)
         lengths = sequences.lengths[chosen]
         everybody, last = np.arange(len(chosen)), lengths - 1
@@ -120,12 +123,13 @@ class Rollout:
         walk = self.walks.walk(records, m, -(-int(asked[0]) // self.rhythm), self.rhythm)
         x = walk.hidden
         alive = torch.ones(len(chosen), m, dtype=torch.bool)
-        out = [torch.empty(int(own), m) for own in asked]
+        out = [torch.empty(int(own), self.paths) for own in asked]
         names = sequences.person_id[chosen].tolist()
         for start in range(0, int(asked[0]), self.rhythm):
             end, n = start + self.rhythm, int((asked > start).sum())
             keys = zip(names[:n], (origin[:n] + end).tolist(), strict=True)
-            u = torch.from_numpy(np.stack([uniforms(m, "path", self.seed, *key) for key in keys]).astype(np.float32))
+            drawn = [uniforms(self.paths, "path", self.seed, *key)[self.carried] for key in keys]
+            u = torch.from_numpy(np.stack(drawn).astype(np.float32))
             # Years between two steps are asked of the same state with the same uniform: a path keeps its rank within a step.
             for year in range(start, min(end, int(asked[0]))):
                 macro = torch.stack([future.macro[year] for future in futures[:n]])
@@ -135,7 +139,7 @@ class Rollout:
                 positive = positive & alive[:n]
                 earnings = torch.where(positive, torch.exp(z + wage), 0.0)
                 for i in range(int((asked > year).sum())):
-                    out[i][year] = earnings[i]
+                    out[i][year] = earnings[i, : self.paths]
             alive = alive[:n] & ~dead
             going = int((asked > end).sum())
             if going:
@@ -155,19 +159,22 @@ class Rollout:
 
 
 def rows_stand_alone(network: Saga, paths: int) -> bool:
-    """Whether linear maps of the network's shapes give each person's rows the same bits alone and among others."""
+    """Whether products with matrices of the network's shapes give each person's rows the same bits alone and among others."""
     shapes = {(layer.in_features, layer.out_features) for layer in network.modules() if isinstance(layer, torch.nn.Linear)}
     shapes |= {(layer.input_size, 4 * layer.hidden_size) for layer in network.modules() if isinstance(layer, torch.nn.LSTM)}
     persons = max(2, GROUP_ROWS // paths)  # as many as a group has: large products may run by other kernels
-    return paths >= _FEWEST_ROWS and all(
-        _stands_alone(persons, rows, *shape) for rows in (paths, MAX_STEPS + 1) for shape in sorted(shapes)
-    )
+    return all(_stands_alone(persons, rows, *shape) for rows in (paths, MAX_STEPS + 1) for shape in sorted(shapes))
 
 
 @lru_cache(maxsize=1024)
 def _stands_alone(persons: int, rows: int, size: int, out: int) -> bool:
     draw = torch.Generator().manual_seed(0)
     x, weight, bias = (torch.randn(shape, generator=draw) for shape in ((persons, rows, size), (out, size), (out,)))
+    each = weight.T.expand(persons, -1, -1)
     with torch.inference_mode():
-        together = F.linear(x, weight, bias)
-        return all(torch.equal(together[i], F.linear(x[i], weight, bias)) for i in range(len(x)))
+        shared, own = F.linear(x, weight, bias), torch.baddbmm(bias, x, each)
+        return all(
+            torch.equal(shared[i], F.linear(x[i], weight, bias))
+            and torch.equal(own[i : i + 1], torch.baddbmm(bias, x[i : i + 1], each[:1]))
+            for i in range(persons)
+        )
