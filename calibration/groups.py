@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from saga.calibrators import ALL, Calibrator
-from saga.groups import Labels
+from saga.groups import Labels, overlapping
 
 Array = NDArray[np.float64]
 BANDWIDTH = 0.02  # of the Gaussian that smooths the loss; scores are probabilities
@@ -79,8 +79,11 @@ def with_profile(calibrator: Calibrator, poorer: Calibrator, profile: str) -> Ca
 
 
 def fit_shifts(scores: Array, labels: Labels, level: float) -> dict[str, float]:
-    """Group -> what it adds to the threshold of `scores` (n,) at `level`; over the persons of each grouping the effects average to 0."""
-    names, indicators = design(labels)
+    """Group -> what it adds to the threshold of `scores` (n,) at `level`; over the persons of each grouping the effects average to 0.
+
+    Pairs of groups are groups too: what two groups have in common need not be the sum of what each has.
+    """
+    names, indicators = design(overlapping(labels))
     if not names:
         return {}
     _, effects = group_quantile(scores, indicators, level)

@@ -19,7 +19,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from saga.errors import BundleError, Problem, UsageError
-from saga.groups import Grouping, Labels
+from saga.groups import Grouping, Labels, overlapping
 from saga.paths import Paths
 from saga.rankmap import Cell as Cell
 from saga.rankmap import calibrate_probability as calibrate_probability
@@ -388,8 +388,9 @@ class Calibrator:
 
 
 def members_of(groups: Labels, rows: NDArray[np.int64]) -> Members:
-    """Grouping, its distinct labels among `rows`, and which of them each row has."""
-    found = ((name, np.unique(labels[rows], return_inverse=True)) for name, labels in groups.items())
+    """Grouping (pairs among them), its distinct labels among `rows`, and which of them each row has."""
+    own = overlapping({name: labels[rows] for name, labels in groups.items()})
+    found = ((name, np.unique(labels, return_inverse=True)) for name, labels in own.items())
     return [(name, distinct.tolist(), which) for name, (distinct, which) in found]
 
 

@@ -18,6 +18,7 @@ from saga.outcomes import Origins, eligible_origins, history
 from saga.panel import Panel
 
 GROUPINGS = ("quintile", "sex", "education_level", "age", "birth_region", "county_type", "origin", "profile")
+PAIRS = (("quintile", "sex"), ("quintile", "education_level"), ("sex", "education_level"))  # groups of those who are in both
 UNKNOWN = "unknown"  # the named group of those about whom a grouping knows nothing
 RECENT = 5  # calendar years whose known earnings make the mean that quintiles rank
 AGE_BAND = 10
@@ -115,6 +116,12 @@ class Grouping:
         """Name of grouping -> label of each origin's person (n,), in the order of `origins`, "unknown" where nothing is known."""
         found = origins.frame().drop("origin").join(self.of(panel, origins), on="person_id", how="left", maintain_order="left")
         return {name: np.array(found[name].fill_null(UNKNOWN).to_list(), dtype=np.str_) for name in GROUPINGS}
+
+
+def overlapping(labels: Labels) -> dict[str, NDArray[np.str_]]:
+    """The groupings of `labels` and the PAIRS among them, such as "quintile*sex" with labels such as "1*female"."""
+    pairs = {f"{one}*{two}": (labels[one], labels[two]) for one, two in PAIRS if one in labels and two in labels}
+    return {**labels, **{name: np.strings.add(np.strings.add(one, "*"), two) for name, (one, two) in pairs.items()}}
 
 
 def latest(panel: Panel) -> Origins:

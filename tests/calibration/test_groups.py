@@ -11,6 +11,7 @@ from sklearn.linear_model import QuantileRegressor
 
 from calibration.fit import LEVELS, NEIGHBOURS, fit_calibration, rank_needed
 from calibration.groups import design, fit_shifts, group_quantile, with_profile
+from saga import groups as known_groups
 from saga.calibrators import Calibrator
 from saga.paths import Paths
 
@@ -100,6 +101,29 @@ def test_effects_average_to_zero_small_groups_have_none_and_order_does_not_matte
     again = fit_shifts(scores[order], {name: values[order] for name, values in labels.items()}, 0.9)
     assert again == pytest.approx(effects, abs=1e-6)
     assert fit_shifts(scores, {"sex": np.full(2_000, "female")}, 0.9) == {}
+
+
+def share_below(scores, labels, effects):
+    """In each quintile of each sex the share of scores below 0.9's threshold, the quantile of what is left without the effects."""
+    groups = known_groups.overlapping(labels)
+    total = sum(np.array([effects.get(f"{name}={label}", 0.0) for label in own]) for name, own in groups.items())
+    below = scores <= np.quantile(scores - total, 0.9) + total
+    pair = groups["quintile*sex"]
+    return np.array([below[pair == label].mean() for label in np.unique(pair)])
+
+
+def test_who_differs_from_the_sum_of_two_groups_is_covered_too(monkeypatch):
+    """Scores are low in the lowest quintile among men alone. With effects of single groups men and women of it are off, each to one side."""
+    rng = np.random.default_rng(6)
+    n = 40_000
+    labels = {"quintile": rng.integers(1, 6, n).astype(str), "sex": rng.choice(["female", "male"], n)}
+    both = (labels["quintile"] == "1") & (labels["sex"] == "male")
+    scores = rng.random(n) ** np.where(both, 3.0, 1.0)
+    error = np.sqrt(0.9 * 0.1 * 2 / (n / 10))  # of a share among a tenth of all, threshold and persons being the same draw or not
+    smoothing = 0.005
+    assert np.abs(share_below(scores, labels, fit_shifts(scores, labels, 0.9)) - 0.9).max() < 4 * error + smoothing
+    monkeypatch.setattr("calibration.groups.overlapping", lambda labels: labels)
+    assert np.abs(share_below(scores, labels, fit_shifts(scores, labels, 0.9)) - 0.9).max() > 2 * (4 * error + smoothing)
 
 
 def draw_groups(n: int, seed: int, count: int = 50):
