@@ -1,7 +1,7 @@
 """Backbones: what mixes a person's years inside the residual stream. Tokens go in, states that the head can read come out.
 
 All take tokens (n, t, d) at ages (n, t), records at the front and padding behind, and give the stream (n, t, d), causal, with what later
-years of the same persons need (`Cache`; `saga.walks` and `saga.carried` go on from it).
+years of the same persons need (`Cache`; `saga.walks` goes on from it).
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Generic, Protocol, TypeVar
 
 import torch
@@ -32,7 +33,7 @@ class Predictive(Protocol):
 Law = TypeVar("Law", bound=Predictive)
 
 
-class Head(nn.Module, Generic[Law]):
+class Head(nn.Module, ABC, Generic[Law]):
     """Hidden state + what is asked (gap, macro of that year) -> law of the year, through one residual MLP.
 
     A kind of head adds its output maps, and says what its law is: `forward`, `density`, `draw`.
@@ -51,21 +52,21 @@ class Head(nn.Module, Generic[Law]):
         self.up = nn.Linear(d, config.head_width)
         self.down = nn.Linear(config.head_width, d)
 
+    @abstractmethod
     def outputs(self) -> list[nn.Linear]:
         """The output maps, which start near zero."""
-        raise NotImplementedError
 
+    @abstractmethod
     def forward(self, hidden: Tensor, gap: Tensor, macro: Tensor) -> Law:
         """Hidden (..., d), gap (...,) and macro covariates (..., 4) of the asked year -> law; leading shapes broadcast."""
-        raise NotImplementedError
 
+    @abstractmethod
     def density(self, law: Law, state: Tensor, z: Tensor) -> Tensor:
         """Log density (...,) of earnings given being alive: a point mass at zero plus Lebesgue measure of log earnings."""
-        raise NotImplementedError
 
+    @abstractmethod
     def draw(self, law: Law, v: Tensor) -> tuple[Tensor, Tensor]:
         """Inverse CDF of earnings at v in [0, 1] (...,), given being alive: (positive, z)."""
-        raise NotImplementedError
 
     def nll(self, law: Law, state: Tensor, z: Tensor, dead: Tensor) -> tuple[Tensor, Tensor]:
         """Negative log-likelihoods (...,) of earnings and of death; 0 where there is nothing to score.
