@@ -259,7 +259,7 @@ class Contest:
             self._tell(f"fit {name}", 0, 1)
             return Fitted(unfitted.fit(self.sample.training, seed=self.seed))
 
-        return Entrant(name, key, make)
+        return Entrant(name, key, make, self.cache / f"fits-{self.seed}" if self.cache else None)
 
     def placebos(self, forecaster: Forecaster) -> list[Entrant]:
         """The bundle shown less than it should see, as entrants (`evaluation.placebos`)."""

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import pickle
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
+
+import numpy as np
+import polars as pl
+import torch
 
 from evaluation.gap import BOUND
 from evaluation.metrics import LEVELS
 from evaluation.protocol import Baseline
 from evaluation.sets import Sets, sample_sets
+from saga.commit import commit, digest_json
 from saga.forecaster import Forecaster
 from saga.outcomes import Origins
 from saga.panel import Panel
@@ -83,22 +91,37 @@ class Clairvoyant:
 class Entrant:
     """A contestant that is made (loaded, fitted) when it is first questioned, so that one whose scores are kept costs nothing.
 
-    `key` names all that its answers depend on beside the question; `seconds` is what making it took, 0 before.
+    `key` names all that its answers depend on beside the question; `seconds` is what making it took, 0 before. What is made is kept as a
+    pickle in the folder `fits`, if there is one: a fit of half an hour serves scores and lifetimes, today's and tomorrow's.
     """
 
     name: str
     key: str
     make: Callable[[], Contestant]
+    fits: Path | None = None
     seconds: float = 0.0
     _made: Contestant | None = field(default=None, repr=False)
 
     def open(self) -> Contestant:
         """The contestant itself."""
         if self._made is None:
-            start = time.perf_counter()
-            self._made = self.make()
-            self.seconds = time.perf_counter() - start
+            self._made, self.seconds = self._kept() if self.fits else self._timed()
         return self._made
+
+    def _timed(self) -> tuple[Contestant, float]:
+        start = time.perf_counter()
+        return self.make(), time.perf_counter() - start
+
+    def _kept(self) -> tuple[Contestant, float]:
+        assert self.fits is not None
+        about = {"key": self.key, "python": sys.version_info[:2], "libraries": [f"{m.__name__} {m.__version__}" for m in (np, pl, torch)]}
+        file = self.fits / f"{self.name}-{digest_json(about)[:20]}.pickle"
+        if not file.is_file():
+            made = self._timed()
+            self.fits.mkdir(parents=True, exist_ok=True)
+            commit(file, lambda part: part.write_bytes(pickle.dumps(made)))
+        found: tuple[Contestant, float] = pickle.loads(file.read_bytes())
+        return found
 
     @property
     def opened(self) -> Contestant | None:

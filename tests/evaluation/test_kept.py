@@ -50,6 +50,22 @@ def test_another_contestant_costs_its_own_run_only(random_walk: Make, walker: Wa
     assert set(table["model"]) == {"saga", "new"}
 
 
+def test_a_baseline_is_fitted_once_for_another_question_too(random_walk: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    panel, fits = random_walk(600), list[str]()
+    fit = CarryForward.fit
+    monkeypatch.setattr(CarryForward, "fit", lambda self, *args, **options: fits.append("fit") or fit(self, *args, **options))
+
+    def asked(paths: int, cache: Path | None) -> pl.DataFrame:
+        contest = Contest(panel, horizons=(1, 5), paths=paths, cache=cache)
+        return contest.run([contest.baseline(CarryForward())], tmp_path / f"{paths}-{cache is None}")
+
+    kept = [asked(paths, tmp_path / "cache") for paths in (10, 12)]
+    assert fits == ["fit"]
+    assert kept[1].equals(asked(12, None))  # a fit that was kept answers as a new one does
+    cost = pl.read_parquet(tmp_path / "12-False" / "cost.parquet")["fit_seconds"]
+    assert (cost > 0).all()  # and tells what it took
+
+
 def test_an_interrupted_run_goes_on_to_the_same_tables(random_walk: Make, walker: Walker, tmp_path: Path) -> None:
     panel, first = random_walk(600), walker("saga")
     with pytest.raises(KeyboardInterrupt):
