@@ -22,7 +22,7 @@ from saga.paths import Paths
 from saga.schema import MAX_AGE
 
 Array = NDArray[Any]
-GRID = (1, 2, 3, 5, 7, 10, 15, 20, 25, 30)
+GRID = (1, 2, 5, 10, 20, 30)
 HELD = 0.1  # share of the persons that choose settings and numbers of trees, and tell how horizons hang together
 ROWS = 80_000  # origins at most that a horizon is learned from
 FEWEST = (200, 20)  # positive outcomes that a horizon needs, of training and of held-out persons
@@ -48,7 +48,7 @@ class BoostedTrees:
         rows: int = ROWS,
         leaves: Sequence[int] = (6, 12, 24),
         rates: Sequence[float] = (0.1, 0.05),
-        threads: int = 2,
+        threads: int = 0,
     ) -> None:
         self._wanted, self._rows, self._leaves, self._rates, self._threads = grid, rows, leaves, rates, threads
 
