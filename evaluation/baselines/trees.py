@@ -54,7 +54,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Settings:
-    """Of the trees: `leaves` a tree, learning `rate`, `threads` (results do not depend on them; 0: as OpenMP says), `seed` of what LightGBM draws."""
+    """Of the trees: `leaves` a tree, learning `rate`, `threads` (0: OpenMP's; results are the same), `seed` of what LightGBM draws."""
 
     leaves: int
     rate: float
