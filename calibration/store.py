@@ -1,151 +1,29 @@
 """The ledger: what was promised to whom, what came true, and the adaptive state that follows from it.
 
-One database (SQLite by default, PostgreSQL by URL) holds, in this order of dependence: promises; outcomes, of which only a keyed seal is
-kept; the append-only log of settled promises with their scores; the tallies of the log; and the state, a pure function of the tallies. Log
-entry, tally and state change in one transaction, under a lock that one writer holds at a time, so a process that dies leaves all of it or
-nothing, and two processes lose nothing. `replay` computes tallies and state from the log alone.
+One database holds the tables of `calibration.ledger`. Log entry, tally and state change in one transaction, under a lock that one writer
+holds at a time, so a process that dies leaves all of it or nothing, and two processes lose nothing. `replay` computes tallies and state
+from the log alone.
 """
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from alembic import command
-from alembic.config import Config
-from numpy.typing import NDArray
-from sqlalchemy import (
-    JSON,
-    BigInteger,
-    Connection,
-    Double,
-    Engine,
-    ForeignKey,
-    Integer,
-    LargeBinary,
-    String,
-    UniqueConstraint,
-    create_engine,
-    delete,
-    event,
-    func,
-    insert,
-    select,
-    text,
-    update,
-)
-from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy import Connection, func, insert, select, update
 
+from calibration.database import connect_to, few, migrate, place_of, reported
+from calibration.ledger import Event, Ledger, Outcome, Promise, StateRow, Stream, packed
 from calibration.online import AdaptiveState, CellState, Tally, fold
-from calibration.promises import Promises, score
+from calibration.promises import Promises
 from calibration.secret import Secret
-from saga.errors import Problem, SagaError, UsageError
+from calibration.tallies import Key, learn, tallied
+from saga.errors import Problem, UsageError
 
-Key = tuple[int, int]  # (horizon, outcome year)
 _SLICE = 5_000  # outcomes, or promises, of one transaction
-_ASKED = 500  # persons of one query
-_WAIT = 60.0  # seconds that a writer waits for another
-_TURN = 7_236_801  # names the lock under which PostgreSQL changes the tables
-_WHOLE = BigInteger().with_variant(Integer(), "sqlite")
-
-
-class StoreError(SagaError):
-    """The database of the ledger does not answer, or refuses (HTTP 503)."""
-
-    title = "The ledger cannot be reached"
-
-
-class Base(DeclarativeBase):
-    """The tables; `calibration/migrations` builds them."""
-
-
-class Ledger(Base):
-    """One row: what the secret makes of a fixed word, so that another secret is noticed; and the lock that a writer holds."""
-
-    __tablename__ = "ledger"
-    id: Mapped[int] = mapped_column(primary_key=True)
-    key_check: Mapped[bytes] = mapped_column(LargeBinary)
-
-
-class Stream(Base):
-    """A bundle whose promises are judged together; `version` counts the transactions that changed its state."""
-
-    __tablename__ = "stream"
-    id: Mapped[int] = mapped_column(primary_key=True)
-    bundle: Mapped[str] = mapped_column(String(64), unique=True)
-    levels: Mapped[list[float]] = mapped_column(JSON)
-    version: Mapped[int]
-
-
-class Promise(Base):
-    """One published set: for whom (a pseudonym), which year, under which thresholds; `family` until its outcome is in."""
-
-    __tablename__ = "promise"
-    __table_args__ = (UniqueConstraint("person", "origin_year", "horizon", "stream_id"),)
-    id: Mapped[int] = mapped_column(_WHOLE, primary_key=True)
-    stream_id: Mapped[int] = mapped_column(ForeignKey("stream.id"))
-    person: Mapped[bytes] = mapped_column(LargeBinary)
-    origin_year: Mapped[int]
-    horizon: Mapped[int]
-    group: Mapped[str] = mapped_column(String(64))
-    base: Mapped[bytes] = mapped_column(LargeBinary)
-    issued: Mapped[bytes] = mapped_column(LargeBinary)
-    family: Mapped[bytes | None] = mapped_column(LargeBinary)
-
-
-class Outcome(Base):
-    """That an outcome is known, and a keyed seal of its amount: enough to tell a repetition from a contradiction."""
-
-    __tablename__ = "outcome"
-    person: Mapped[bytes] = mapped_column(LargeBinary, primary_key=True)
-    year: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    seal: Mapped[bytes] = mapped_column(LargeBinary)
-
-
-class Event(Base):
-    """The log: a promise was settled with this score, in the transaction that made the stream's `version`. The database forbids changes."""
-
-    __tablename__ = "event"
-    id: Mapped[int] = mapped_column(_WHOLE, primary_key=True)
-    promise_id: Mapped[int] = mapped_column(ForeignKey("promise.id"), unique=True)
-    version: Mapped[int]
-    score: Mapped[float] = mapped_column(Double)
-
-
-class TallyRow(Base):
-    """A tally of the log (see `calibration.online.Tally`), packed."""
-
-    __tablename__ = "tally"
-    stream_id: Mapped[int] = mapped_column(ForeignKey("stream.id"), primary_key=True)
-    group: Mapped[str] = mapped_column(String(64), primary_key=True)
-    horizon: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    year: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    counts: Mapped[bytes] = mapped_column(LargeBinary)
-    missed: Mapped[bytes] = mapped_column(LargeBinary)
-
-
-class StateRow(Base):
-    """The state of a cell (see `calibration.online.CellState`)."""
-
-    __tablename__ = "state"
-    stream_id: Mapped[int] = mapped_column(ForeignKey("stream.id"), primary_key=True)
-    group: Mapped[str] = mapped_column(String(64), primary_key=True)
-    horizon: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    level: Mapped[float] = mapped_column(Double, primary_key=True)
-    offset: Mapped[float] = mapped_column(Double)
-    integral: Mapped[float] = mapped_column(Double)
-    weight: Mapped[float] = mapped_column(Double)
-    persons: Mapped[int]
-    missed: Mapped[int]
-    last_year: Mapped[int | None]
-    experts: Mapped[list[float]] = mapped_column(JSON)
 
 
 @dataclass(frozen=True)
@@ -190,18 +68,16 @@ class Store:
         """Open, and bring the tables to their present form. Raises UsageError for a URL that is none or a secret that is not the
         ledger's, StoreError where the database does not answer."""
         self._secret = secret
-        self._engine = _engine(url)
+        self._engine = connect_to(url)
         try:
-            with _reported(), self._engine.execution_options(begin="BEGIN IMMEDIATE").begin() as connection:
+            with reported(), self._engine.execution_options(begin="BEGIN IMMEDIATE").begin() as connection:
                 self._prepare(connection)
         except BaseException:
             self.close()
             raise
 
     def _prepare(self, connection: Connection) -> None:
-        if connection.dialect.name == "postgresql":
-            connection.execute(text("SELECT pg_advisory_xact_lock(:turn)"), {"turn": _TURN})
-        _migrate(connection)
+        migrate(connection)
         check = self._secret.seal("ledger")
         found = connection.scalar(select(Ledger.key_check))
         if found is None:
@@ -217,7 +93,7 @@ class Store:
     @contextmanager
     def _writing(self) -> Iterator[Connection]:
         """A transaction that no other writer shares: its first statement takes the one row that all writers take."""
-        with _reported(), self._engine.begin() as connection:
+        with reported(), self._engine.begin() as connection:
             connection.execute(update(Ledger).values(key_check=Ledger.key_check))
             yield connection
 
@@ -234,7 +110,7 @@ class Store:
         person = [self._person(str(promises.person_id[row])) for row in rows]
         before: set[tuple[bytes, int, int]] = set()
         known: set[tuple[bytes, int]] = set()
-        for some in _few(person):
+        for some in few(person):
             made = select(Promise.person, Promise.origin_year, Promise.horizon)
             before |= {(p, o, h) for p, o, h in connection.execute(made.where(Promise.stream_id == stream, Promise.person.in_(some)))}
             known |= {(p, y) for p, y in connection.execute(select(Outcome.person, Outcome.year).where(Outcome.person.in_(some)))}
@@ -253,8 +129,8 @@ class Store:
                     "origin_year": origin,
                     "horizon": horizon,
                     "group": str(promises.group[row]),
-                    "base": _packed(promises.base[row]),
-                    "issued": _packed(promises.issued[row]),
+                    "base": packed(promises.base[row]),
+                    "issued": packed(promises.issued[row]),
                     "family": promises.family[row],
                 }
         if new:
@@ -275,7 +151,7 @@ class Store:
         person = [self._person(name) for name, _, _ in told]
         seals: dict[tuple[bytes, int], bytes] = {}
         waiting: dict[tuple[bytes, int], list[Any]] = {}
-        for some in _few(person):
+        for some in few(person):
             known = select(Outcome.person, Outcome.year, Outcome.seal).where(Outcome.person.in_(some))
             seals |= {(p, y): seal for p, y, seal in connection.execute(known)}
             due = (Promise.origin_year + Promise.horizon).in_({year for _, year, _ in told})
@@ -299,36 +175,15 @@ class Store:
         promised = [(row, amount) for place, amount in matched.items() for row in waiting[place]]
         if matched:
             connection.execute(insert(Outcome), [{"person": p, "year": y, "seal": seals[p, y]} for p, y in matched])
-            self._learn(connection, promised)
+            learn(connection, promised)
         return Receipt(len(matched), duplicate, len(problems), unmatched, len(promised), tuple(problems))
-
-    def _learn(self, connection: Connection, promised: Sequence[tuple[Any, float]]) -> None:
-        """Log the scores, forget the families, add to the tallies and work out the state anew, stream by stream."""
-        by_stream: dict[int, list[tuple[Any, float]]] = {}
-        for row, amount in promised:
-            by_stream.setdefault(row.stream_id, []).append((row, amount))
-        for stream, rows in sorted(by_stream.items()):
-            found = connection.execute(
-                update(Stream).where(Stream.id == stream).values(version=Stream.version + 1).returning(Stream.version)
-            )
-            version = found.scalar_one()
-            scores = score([row.family for row, _ in rows], np.array([amount for _, amount in rows]))
-            logged = [{"promise_id": row.id, "version": version, "score": float(s)} for (row, _), s in zip(rows, scores, strict=True)]
-            connection.execute(insert(Event), logged)
-            for some in _few([row.id for row, _ in rows]):
-                connection.execute(update(Promise).where(Promise.id.in_(some)).values(family=None))
-            more = _tallies((row, s) for (row, _), s in zip(rows, scores, strict=True))
-            for group, tallies in more.items():
-                for (horizon, year), tally in tallies.items():
-                    _add(connection, stream, group, horizon, year, tally)
-                _refold(connection, stream, group)
 
     def state(self, bundle: str) -> AdaptiveState | None:
         """The adaptive state of the bundle with this digest; None where the ledger does not know the bundle."""
         query = (
             select(Stream.version, StateRow.__table__).outerjoin(StateRow, StateRow.stream_id == Stream.id).where(Stream.bundle == bundle)
         )
-        with _reported(), self._engine.connect() as connection:
+        with reported(), self._engine.connect() as connection:
             rows = connection.execute(query).all()
         if not rows:
             return None
@@ -343,12 +198,12 @@ class Store:
 
     def version(self, bundle: str) -> int | None:
         """The version of that state, cheaply; None where the ledger does not know the bundle."""
-        with _reported(), self._engine.connect() as connection:
+        with reported(), self._engine.connect() as connection:
             return connection.scalar(select(Stream.version).where(Stream.bundle == bundle))
 
     def replay(self, bundle: str, version: int | None = None) -> AdaptiveState | None:
         """The state worked out from the log alone, as it was at `version` (the present one by default): equal to `state`, bit for bit."""
-        with _reported(), self._engine.connect() as connection:
+        with reported(), self._engine.connect() as connection:
             found = connection.execute(select(Stream.id, Stream.levels).where(Stream.bundle == bundle)).one_or_none()
             if found is None:
                 return None
@@ -361,7 +216,7 @@ class Store:
             last = 0
             for part in rows.partitions():
                 last = max(last, *(row.version for row in part))
-                for group, tallies in _tallies((row, row.score) for row in part).items():
+                for group, tallies in tallied((row, row.score) for row in part).items():
                     for key, tally in tallies.items():
                         own = total.setdefault(group, {})
                         own[key] = own[key] + tally if key in own else tally
@@ -370,27 +225,27 @@ class Store:
 
     def last_origin(self, bundle: str) -> int | None:
         """The last origin year from which something was promised with this bundle; None where nothing was."""
-        with _reported(), self._engine.connect() as connection:
+        with reported(), self._engine.connect() as connection:
             return connection.scalar(select(func.max(Promise.origin_year)).join(Stream).where(Stream.bundle == bundle))
 
     def first_year(self) -> int | None:
         """The first year that some promise, with whatever bundle, is about; None where there is none."""
-        with _reported(), self._engine.connect() as connection:
+        with reported(), self._engine.connect() as connection:
             return connection.scalar(select(func.min(Promise.origin_year + Promise.horizon)))
 
     def promised(self, names: Sequence[str]) -> list[str]:
         """Those of `names` to whom something was promised, in the same order."""
         keys = [self._person(name) for name in names]
         found: set[bytes] = set()
-        with _reported(), self._engine.connect() as connection:
-            for some in _few(keys):
+        with reported(), self._engine.connect() as connection:
+            for some in few(keys):
                 found |= set(connection.scalars(select(Promise.person).where(Promise.person.in_(some)).distinct()))
         return [name for name, key in zip(names, keys, strict=True) if key in found]
 
     def counts(self, bundle: str) -> dict[str, int]:
         """How many promises of this bundle are settled, and how many wait for their outcome."""
         own = select(func.count(Promise.id), func.count(Promise.family)).join(Stream).where(Stream.bundle == bundle)
-        with _reported(), self._engine.connect() as connection:
+        with reported(), self._engine.connect() as connection:
             made, waiting = connection.execute(own).one()
         return {"settled": made - waiting, "waiting": waiting}
 
@@ -401,7 +256,7 @@ class Store:
 def open_store(url: str, key: Path | None = None) -> Store:
     """The ledger at a database URL, with the secret in the file `key`. By default that of an SQLite file is FILE.key, made if it is
     missing; for PostgreSQL it has to be given. Raises UsageError and StoreError."""
-    place = _place(url)
+    place = place_of(url)
     if key is not None:
         return Store(url, Secret.of(key, create=False))
     if place.get_backend_name() != "sqlite":
@@ -421,102 +276,3 @@ def _stream(connection: Connection, bundle: str, levels: Sequence[float]) -> int
         made = insert(Stream).values(bundle=bundle, levels=list(levels), version=0).returning(Stream.id)
         found = connection.execute(made).scalar_one()
     return found
-
-
-def _tallies(settled: Iterable[tuple[Any, float]]) -> dict[str, dict[Key, Tally]]:
-    """Settled promises with their scores, counted: group -> (horizon, outcome year) -> tally."""
-    cells: dict[tuple[str, Key], list[tuple[Any, float]]] = {}
-    for row, own in settled:
-        cells.setdefault((row.group, (row.horizon, row.origin_year + row.horizon)), []).append((row, own))
-    result: dict[str, dict[Key, Tally]] = {}
-    for (group, key), members in cells.items():
-        base, issued = (np.stack([np.frombuffer(getattr(row, name), dtype="<f8") for row, _ in members]) for name in ("base", "issued"))
-        result.setdefault(group, {})[key] = Tally.of(np.array([own for _, own in members]), base, issued)
-    return result
-
-
-def _add(connection: Connection, stream: int, group: str, horizon: int, year: int, more: Tally) -> None:
-    here = (TallyRow.stream_id == stream, TallyRow.group == group, TallyRow.horizon == horizon, TallyRow.year == year)
-    before = connection.execute(select(TallyRow.counts, TallyRow.missed).where(*here)).one_or_none()
-    if before is not None:
-        connection.execute(update(TallyRow).where(*here).values(**_stored(_tally(*before) + more)))
-    else:
-        place = {"stream_id": stream, "group": group, "horizon": horizon, "year": year}
-        connection.execute(insert(TallyRow).values(**place, **_stored(more)))
-
-
-def _refold(connection: Connection, stream: int, group: str) -> None:
-    levels = connection.execute(select(Stream.levels).where(Stream.id == stream)).scalar_one()
-    rows = connection.execute(select(TallyRow.__table__).where(TallyRow.stream_id == stream, TallyRow.group == group))
-    tallies = {(row.horizon, row.year): _tally(row.counts, row.missed) for row in rows}
-    connection.execute(delete(StateRow).where(StateRow.stream_id == stream, StateRow.group == group))
-    place = {"stream_id": stream, "group": group}
-    cells = [{**place, "horizon": h, "level": level, **asdict(cell)} for (h, level), cell in fold(levels, tallies).items()]
-    connection.execute(insert(StateRow), cells)
-
-
-def _stored(tally: Tally) -> dict[str, bytes]:
-    return {"counts": zlib.compress(tally.counts.astype("<i8").tobytes(), 1), "missed": tally.missed.astype("<i8").tobytes()}
-
-
-def _tally(counts: bytes, missed: bytes) -> Tally:
-    levels = np.frombuffer(missed, dtype="<i8").astype(np.int64)
-    return Tally(np.frombuffer(zlib.decompress(counts), dtype="<i8").astype(np.int64).reshape(len(levels), -1), levels)
-
-
-def _packed(row: NDArray[np.float64]) -> bytes:
-    return row.astype("<f8").tobytes()
-
-
-def _few(keys: Sequence[Any]) -> Iterator[list[Any]]:
-    once = list(dict.fromkeys(keys))
-    for start in range(0, len(once), _ASKED):
-        yield once[start : start + _ASKED]
-
-
-def _place(url: str) -> URL:
-    fix = "Give sqlite:///FILE or postgresql://USER@HOST/NAME"
-    try:
-        place = make_url(url)
-        kind = place.get_backend_name()
-    except (ArgumentError, NoSuchModuleError):  # the URL may hold a password: it is not repeated
-        kind = "unknown"
-    if kind not in ("sqlite", "postgresql") or place.database in (None, "", ":memory:"):
-        raise UsageError("The ledger's database cannot be used", [Problem("database", "Neither an SQLite file nor PostgreSQL", fix)])
-    return place.set(drivername="postgresql+psycopg") if place.drivername == "postgresql" else place
-
-
-def _engine(url: str) -> Engine:
-    place = _place(url)
-    if place.get_backend_name() == "sqlite":
-        engine = create_engine(place, connect_args={"timeout": _WAIT})
-    else:
-        try:
-            engine = create_engine(place, pool_pre_ping=True)
-        except ModuleNotFoundError:
-            fix = "Install the driver: pip install 'saga-forecast[serve]'"
-            raise UsageError("The ledger's database cannot be used", [Problem("database", "No driver for PostgreSQL", fix)]) from None
-    if engine.dialect.name == "sqlite":
-        # The driver would begin a transaction when it pleases; ours begins when told.
-        event.listen(engine, "connect", lambda connection, _: setattr(connection, "isolation_level", None))
-        event.listen(
-            engine, "begin", lambda connection: connection.exec_driver_sql(connection.get_execution_options().get("begin", "BEGIN"))
-        )
-    return engine
-
-
-def _migrate(connection: Connection) -> None:
-    config = Config()
-    config.set_main_option("script_location", str(Path(__file__).with_name("migrations")).replace("%", "%%"))
-    config.attributes["connection"] = connection
-    command.upgrade(config, "head")
-
-
-@contextmanager
-def _reported() -> Iterator[None]:
-    """A failing database in our terms; its own message may repeat rows."""
-    try:
-        yield
-    except DBAPIError as error:
-        fix = "Check that it runs, that its URL is right and that this account may write"
-        raise StoreError("The ledger's database failed", [Problem("database", type(error.orig).__name__, fix)]) from None

@@ -1,10 +1,10 @@
-"""Alembic's entry point: runs the steps on the connection that `calibration.store` hands over, in its transaction."""
+"""Alembic's entry point: runs the steps on the connection that `calibration.database` hands over, in its transaction."""
 
 from __future__ import annotations
 
 from alembic import context
 
-from calibration.store import Base
+from calibration.ledger import Base
 
 context.configure(connection=context.config.attributes["connection"], target_metadata=Base.metadata)
 context.run_migrations()

@@ -22,9 +22,11 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, create_engine, func, make_url, select, text
 from sqlalchemy.exc import DBAPIError
 
+from calibration.database import StoreError
+from calibration.ledger import Base, Event, Outcome, Promise
 from calibration.online import AdaptiveState
 from calibration.secret import Secret
-from calibration.store import Base, Event, Outcome, Promise, Receipt, Recorded, Store, StoreError
+from calibration.store import Receipt, Recorded, Store
 from saga.errors import UsageError
 from tests.calibration.ledgers import BUNDLE, HORIZONS, LEVELS, ORIGIN, PERSONS, came_true, made
 
