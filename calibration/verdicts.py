@@ -1,10 +1,13 @@
-"""What a figure means: a light by stated rules, and whether it may be shown at all."""
+"""What a figure means: a light by stated rules, and what of it may be shown."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 # Question -> the deviation that is small in practice: shares in probability, "level" in log earnings (its slope: twice that).
 QUESTIONS: dict[str, float] = {
@@ -76,3 +79,15 @@ def publishable(counts: Mapping[str, int], least: int) -> set[str]:
     while 0 < sum(n for group, n in counts.items() if group not in shown) < least and shown:
         shown.remove(min(shown, key=lambda group: (counts[group], group)))
     return shown
+
+
+def rounded(value: float, digits: int = 3) -> float:
+    """To so many significant digits."""
+    return float(f"{value:.{digits}g}")
+
+
+def middle(values: NDArray[Any], neighbours: int = 10) -> float:
+    """The median as the average of the ten (or all) values around it, to three digits: no single person's value."""
+    ordered = np.sort(values)
+    start = max(0, len(ordered) // 2 - neighbours // 2)
+    return rounded(float(ordered[start : start + neighbours].mean()))

@@ -14,11 +14,12 @@ import pytest
 from scipy import stats
 
 from calibration.bands import coverage_band, map_noise, simultaneous_band
-from calibration.diagnostics import MIN_CELL, SCHEMAS, Diagnostics, _periods, middle
+from calibration.diagnostics import MIN_CELL, SCHEMAS, Diagnostics
 from calibration.fit import fit_calibration
+from calibration.held import joined_years
 from calibration.judged import Judged, judge, thresholds_for
 from calibration.reliability import decompose_brier, decompose_crps, decompose_pinball, isotonic_quantile, mincer_zarnowitz, pinball
-from calibration.verdicts import publishable, status
+from calibration.verdicts import middle, publishable, status
 from saga.errors import BundleError
 from saga.panel import FLOOR
 from saga.paths import Paths
@@ -223,8 +224,8 @@ def test_the_same_input_gives_the_same_tables(diagnosed: Diagnosed, faultless: D
 
 def test_years_are_joined_until_a_period_has_enough_persons() -> None:
     years = pl.Series([1993] * 150 + [1994] * 40 + [1995] * 70 + [1996] * 120 + [1997] * 5)
-    assert _periods(years, 100) == [(1993, 1993), (1994, 1995), (1996, 1997)]
-    assert _periods(years.head(30), 100) == [(1993, 1993)]
+    assert joined_years(years, 100) == [(1993, 1993), (1994, 1995), (1996, 1997)]
+    assert joined_years(years.head(30), 100) == [(1993, 1993)]
 
 
 def test_a_typical_width_is_no_persons_width() -> None:
