@@ -1,0 +1,230 @@
+"""saga train, calibrate, bundle: make a bundle, fit its intervals or follow what comes true, look at it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from saga import console, options
+from saga.cli.arguments import (
+    BundleArgument,
+    DatabaseKey,
+    Json,
+    MappingOption,
+    OnError,
+    PanelOption,
+    PathsOption,
+    Prices,
+    Rejected,
+    RolloutOption,
+    Seed,
+    Split,
+    Threads,
+)
+from saga.cli.inputs import command_line, read_people
+from saga.errors import UsageError
+
+if TYPE_CHECKING:
+    from saga.panel import Panel
+
+_TARGET_BY = "age,sex,education_level"
+
+
+def train(
+    ctx: typer.Context,
+    panel: PanelOption,
+    out: Annotated[Path, typer.Option(help="Bundle to write.")],
+    config: Annotated[str, typer.Option(help="tiny, small, base or a YAML file.")] = "small",
+    resume: Annotated[bool, typer.Option(help="Go on from the last checkpoint.")] = False,
+    devices: Annotated[int, typer.Option(min=1, help="GPUs, or CPU processes.")] = 1,
+    until: Annotated[int | None, typer.Option(help="Fit on the years up to this one, to be judged on later ones.")] = None,
+    seed: Seed = 0,
+    split: Split = "person",
+    mapping: MappingOption = None,
+    prices: Prices = None,
+    on_error: OnError = "fail",
+    rejected: Rejected = None,
+    as_json: Json = False,
+) -> None:
+    """Train a model on a panel's training persons and write it as a bundle."""
+    from training.fit import train as fit
+
+    people = read_people(panel, mapping, prices, on_error, rejected)
+    bundle = fit(
+        people,
+        out,
+        config=config,
+        seed=options.check_seed(seed),
+        resume=resume,
+        devices=devices,
+        until=until,
+        command=command_line(ctx),
+        progress=_watched(as_json),
+    )
+    report = {"out": out, "bundle": bundle.digest, "parameters": bundle.parameters, "split": split, **bundle.metrics["training"]}
+    console.result(f"Wrote {out}: {bundle.parameters:,} parameters, digest {bundle.digest[:12]}.", report, as_json=as_json)
+
+
+def calibrate(
+    ctx: typer.Context,
+    bundle: BundleArgument,
+    panel: PanelOption,
+    out: Annotated[Path | None, typer.Option(help="Bundle to write.", show_default="BUNDLE itself")] = None,
+    paths: PathsOption = 200,
+    seed: Seed = 0,
+    map_persons: Annotated[
+        int, typer.Option(min=10, help="Persons (half A, a horizon) that a recalibration map needs; with fewer the raw forecast stands.")
+    ] = 100,
+    append: Annotated[
+        bool, typer.Option("--append", help="Leave the bundle; a new delivery settles last year's promises in the ledger.")
+    ] = False,
+    database: Annotated[
+        str | None,
+        typer.Option(envvar="SAGA_DATABASE", help="Ledger: sqlite:///FILE or postgresql://...", show_default="BUNDLE.ledger.sqlite"),
+    ] = None,
+    database_key: DatabaseKey = None,
+    since: Annotated[int | None, typer.Option(help="--append: first origin year to promise from.", show_default="the next")] = None,
+    persons: Annotated[int, typer.Option(min=1, help="--append: calibration persons to promise something each year.")] = 2_000,
+    rollout: RolloutOption = None,
+    profiles: Annotated[
+        bool, typer.Option("--profiles", help="Also calibrate for poorer records (survey-like; earnings alone): three times the work.")
+    ] = False,
+    until: Annotated[int | None, typer.Option(help="Use the years up to this one, for a bundle to be judged on later ones.")] = None,
+    target: Annotated[
+        Path | None,
+        typer.Option(help="Persons of another population, for whose groups thresholds are weighted.", show_default="none"),
+    ] = None,
+    target_by: Annotated[str, typer.Option(help="Groups that tell --target from the panel, the most important first.")] = _TARGET_BY,
+    threads: Threads = None,
+    split: Split = "person",
+    mapping: MappingOption = None,
+    prices: Prices = None,
+    on_error: OnError = "fail",
+    rejected: Rejected = None,
+    as_json: Json = False,
+) -> None:
+    """Fit the intervals of a bundle on a panel's calibration persons; with --append follow what comes true instead."""
+    from calibration.calibrate import calibrate as fit
+
+    people = read_people(panel, mapping, prices, on_error, rejected)
+    others = None if target is None else read_people(target, mapping, prices, on_error, None)
+    if append:
+        _append(bundle, people, out, database, database_key, since, persons, options.check_paths(paths), seed, threads, as_json=as_json)
+        return
+    with console.progress("Calibrating", quiet=as_json) as progress:
+        made = fit(
+            bundle,
+            people,
+            out=out,
+            paths=options.check_paths(paths),
+            seed=options.check_seed(seed),
+            workers=threads or os.cpu_count() or 1,
+            map_persons=map_persons,
+            until=until,
+            profiles=profiles,
+            rollout=rollout,
+            target=others,
+            target_by=tuple(name.strip() for name in target_by.split(",")),
+            command=command_line(ctx),
+            progress=progress,
+        )
+    report = {
+        "out": made.path,
+        "bundle": made.digest,
+        "calibration": made.calibration_digest,
+        "parents": made.manifest["parents"],
+        "split": split,
+    }
+    console.result(f"Calibrated {made.path}: digest {made.digest[:12]}.", report, as_json=as_json)
+
+
+def inspect(directory: BundleArgument, as_json: Json = False) -> None:
+    """Show what a bundle is and where it comes from."""
+    from saga.bundle import Bundle
+
+    opened = Bundle.load(directory)
+    facts = {
+        "path": opened.path,
+        "digest": opened.digest,
+        "calibration": opened.calibration_digest,
+        "parameters": opened.parameters,
+        "weights": {name: list(tensor.shape) for name, tensor in opened.weights.items()},
+        **{key: opened.manifest[key] for key in ("code_version", "seed", "command", "parents", "files")},
+        "config": opened.config,
+        "split": opened.split,
+        "metrics": opened.metrics,
+    }
+    lines = [opened.card.strip(), ""]
+    lines += [f"{key:<12} {facts[key]}" for key in ("digest", "calibration", "parameters", "code_version", "seed", "command")]
+    lines += [
+        f"{'parents':<12} {', '.join(opened.manifest['parents']) or 'none'}",
+        f"{'files':<12} {', '.join(sorted(opened.manifest['files']))}",
+    ]
+    console.result("\n".join(lines), facts, as_json=as_json)
+
+
+def verify(directory: BundleArgument, as_json: Json = False) -> None:
+    """Check every byte of a bundle; exit code 2 names the file that is missing, unknown or changed."""
+    from saga.bundle import Bundle
+
+    opened = Bundle.load(directory)
+    facts = {"path": opened.path, "intact": True, "digest": opened.digest, "files": len(opened.manifest["files"])}
+    console.result(f"{directory} is intact: {facts['files']} files, digest {opened.digest}.", facts, as_json=as_json)
+
+
+def _append(
+    bundle: Path,
+    panel: Panel,
+    out: Path | None,
+    database: str | None,
+    key: Path | None,
+    since: int | None,
+    persons: int,
+    paths: int,
+    seed: int,
+    threads: int | None,
+    *,
+    as_json: bool,
+) -> None:
+    from calibration.append import append
+    from calibration.store import open_store
+
+    if out is not None:
+        raise UsageError("--append writes to the ledger, not to a bundle. Leave --out away.")
+    store = open_store(database or f"sqlite:///{bundle.resolve()}.ledger.sqlite", key)
+    workers = threads or os.cpu_count() or 1
+    with console.progress("Forecasting", quiet=as_json) as progress:
+        done = append(
+            bundle,
+            panel,
+            store,
+            since=since,
+            persons=persons,
+            paths=paths,
+            seed=options.check_seed(seed),
+            workers=workers,
+            progress=progress,
+        )
+    told, made = done.settled, done.recorded
+    report = {
+        "origins": list(done.origins),
+        "promised": made.new,
+        **{name: getattr(told, name) for name in ("new", "duplicate", "conflicting", "unmatched", "promises")},
+        "problems": [problem.as_dict() for problem in told.problems],
+        "version": done.state.version,
+        "through": done.state.through,
+    }
+    text = f"{told.new:,} outcomes settled {told.promises:,} promises; {made.new:,} new promises. State {done.state.version}"
+    through = f"outcomes up to {done.state.through}" if done.state.through else "no outcome yet"
+    console.result(f"{text}, {through}.", report, as_json=as_json)
+    if told.problems:
+        console.note(f"{told.conflicting:,} outcomes contradict known ones and changed nothing, first: {told.problems[0]}")
+        raise typer.Exit(1)
+
+
+def _watched(as_json: bool) -> bool:
+    with console.progress("", quiet=as_json) as progress:
+        return progress is not None
