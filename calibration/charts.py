@@ -28,6 +28,7 @@ def draw(chart: Any, alt_text: str) -> str:
         .configure_axis(
             labelColor=INK, titleColor=INK, gridColor="#e8ecf0", domainColor=GREY, tickColor=GREY, labelFontSize=11, titleFontSize=11
         )
+        .configure_axisY(titlePadding=14)  # room for labels in a wider font than they were measured with
         .configure_header(
             labelColor=INK,
             labelFontSize=12,

@@ -47,6 +47,14 @@ GROUPINGS = {
     "origin": "Last earnings",
     "profile": "Record",
 }
+PLACES = {
+    "sweden": "Sweden",
+    "europe": "Europe",
+    "elsewhere": "the rest of the world",
+    "metropolitan": "metropolitan counties",
+    "north": "the north",
+    "other": "other counties",
+}
 QUINTILES = {"1": "lowest fifth", "2": "second fifth", "3": "middle fifth", "4": "fourth fifth", "5": "highest fifth"}
 SCORES = {
     "crps_log": "Whole forecast (CRPS)",
@@ -70,6 +78,7 @@ PROVENANCE = {
     "paths": "Simulated futures a person",
     "seed": "Seed",
     "scenario": "Macro futures",
+    "rollout": "How futures are drawn",
     "currency": "Money in",
     "price_year": "Prices of",
     "low_pay": "Low pay: below",
@@ -214,7 +223,9 @@ def _group_labels(coverage: pl.DataFrame) -> dict[tuple[str, str], str]:
 def _group_word(grouping: str, group: str) -> str:
     if grouping == "quintile":
         return QUINTILES.get(group, group)
-    return {"zero": "none", "positive": "some"}.get(group, group) if grouping == "origin" else group.replace("_", " ")
+    if grouping == "origin":
+        return {"zero": "none", "positive": "some"}.get(group, group)
+    return PLACES.get(group, group.replace("_", " "))
 
 
 def _verdict(lights: Mapping[tuple[str, int], Mapping[str, Any]], horizons: Sequence[int]) -> dict[str, list[int]]:
