@@ -24,7 +24,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 RESULTS, README = ROOT / "docs/results.md", ROOT / "README.md"
 START, END = "<!-- results: written by docs/results/write.py -->", "<!-- end of results -->"
-SHOWN = ("saga", "carry", "groupq", "abb")
+SHOWN = ("saga", "carry", "groupq", "abb", "gbt")  # in the README
 OF_GROUPS = ("crps_log", *(name for name in METRICS if name.startswith("coverage_")))  # what is committed of groups, of all else everything
 PANELS = {
     "register": (
@@ -91,17 +91,15 @@ def summary(panel: str) -> str:
     """A short table for the README: CRPS of log earnings and coverage of the 90 % sets, by setting and horizon."""
     whole = results(panel).metrics.filter((pl.col("group") == "all") & (pl.col("n") > 0))
     found = {(r["setting"], r["metric"], r["horizon"], r["model"]): r for r in whole.iter_rows(named=True)}
-    lines = ["| setting | h | persons | CRPS log: saga | carry | groupq | MAE log: saga | carry | groupq | coverage 90 %: saga | band |"]
-    lines.append("|" + "---|" * 11)
+    shown = [name for name in SHOWN if any(model == name for *_, model in found)]
+    lines = ["| setting | h | persons | " + " | ".join(shown) + " | coverage 90 %: saga | band |"]
+    lines.append("|" + "---|" * (len(shown) + 5))
     for setting, horizon in sorted({(k[0], k[2]) for k in found}, key=lambda k: (k[0] != "in-time", k[1])):
-
-        def values(metric: str, at: tuple[str, int] = (setting, horizon)) -> list[str]:
-            cells = [found[at[0], metric, at[1], model]["value"] for model in SHOWN]
-            return [f"**{v:.3f}**" if v == min(cells) else f"{v:.3f}" for v in cells]
-
+        crps = [found[setting, "crps_log", horizon, model]["value"] for model in shown]
+        marked = [f"**{value:.3f}**" if value == min(crps) else f"{value:.3f}" for value in crps]
         cover = found[setting, "coverage_90", horizon, "saga"]
         band = "" if cover["band_lower"] is None else f"{100 * cover['band_lower']:.1f}-{100 * cover['band_upper']:.1f}"
-        row = [setting, str(horizon), f"{cover['n']:,}", *values("crps_log"), *values("mae_log"), f"{100 * cover['value']:.1f}", band]
+        row = [setting, str(horizon), f"{cover['n']:,}", *marked, f"{100 * cover['value']:.1f}", band]
         lines.append("| " + " | ".join(row) + " |")
     return "\n".join(lines)
 
