@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from calibration import charts
 from calibration.diagnostics import Diagnostics
@@ -23,7 +22,9 @@ from saga.bundle import Bundle, current_version
 from saga.calibrators import ALL, REASONS
 from saga.commit import commit
 from saga.errors import Problem, UsageError
+from saga.page import render_page
 
+SUFFIXES = (".html", ".htm")
 HEADLINE = 0.9
 NOTHING = "-"  # what is not known or not shown
 WORDS = {"holds": ("✓", "holds"), "unclear": ("?", "cannot tell"), "watch": ("!", "watch"), "fails": ("✗", "fails")}
@@ -118,23 +119,8 @@ def write_report(diagnostics: Diagnostics, out: str | Path, *, bundle: str | Non
     return out
 
 
-def check_report_file(out: str | Path) -> Path:
-    """The path of a report; asked before minutes of work go into it. Raises UsageError for another suffix or a directory."""
-    out = Path(out)
-    if out.suffix.lower() not in (".html", ".htm"):
-        raise UsageError(f"The report {out} must end in .html.")
-    if out.is_dir():
-        raise UsageError(f"The report {out} is a directory. Name a file in it, such as {out / 'report.html'}.")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    return out
-
-
 def render(diagnostics: Diagnostics, *, bundle: str | None = None) -> str:
     """The page as HTML. The same tables give the same bytes."""
-    environment = Environment(
-        loader=PackageLoader("calibration", "."), autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
-    )
-    environment.filters |= {"pct": percent, "gap": gap, "relative": relative, "money": money, "number": number, "count": count}
     d, record = diagnostics, diagnostics.provenance
     horizons = d["lights"]["horizon"].unique().sort().to_list()
     levels = d["coverage"]["level"].unique().sort().to_list()
@@ -145,7 +131,9 @@ def render(diagnostics: Diagnostics, *, bundle: str | None = None) -> str:
     width = {(row["grouping"], row["group"], row["horizon"]): row for row in d["widths"].filter(level=headline).iter_rows(named=True)}
     labels = _group_labels(d["coverage"].filter(~everybody))
     unit = f"{record.get('currency', '')} a year, prices of {record.get('price_year', '')}".strip()
-    return environment.get_template("report.html").render(
+    return render_page(
+        "calibration",
+        "report.html",
         {
             "words": WORDS,
             "asked": {question: ASKED[question] for question in QUESTIONS if any(q == question for q, _ in lights)},
@@ -172,7 +160,8 @@ def render(diagnostics: Diagnostics, *, bundle: str | None = None) -> str:
             "holder": bundle if bundle != record.get("bundle") else None,
             "version": current_version(),
             "unit": unit,
-        }
+        },
+        {"pct": percent, "gap": gap, "relative": relative, "money": money, "number": number, "count": count},
     )
 
 

@@ -9,24 +9,20 @@ from typing import Any
 
 import altair as alt
 import polars as pl
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from calibration.charts import draw
 from evaluation.cross_section import BY_NAME
 from saga.commit import commit
+from saga.page import render_page
 
 _MODEL, _TRUTH, _COLUMNS = "#0b5cad", "#1c2430", 3
 
 
 def write_page(judged: pl.DataFrame, table: pl.DataFrame, out: Path, provenance: Mapping[str, Any]) -> None:
     """Writes the page of `evaluation.cross_section.verdicts` and `compare` to `out`; it asks for nothing from outside."""
-    environment = Environment(
-        loader=PackageLoader("evaluation", "."), autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
-    )
     text = "Model (line, band) and truth (dots, bars) by years ahead, a panel a statistic; the tables below say the same."
-    page = environment.get_template("cross_section.html").render(
-        judged=judged.to_dicts(), picture=draw(_chart(table), text), provenance=provenance, rows=table.to_dicts(), meaning=BY_NAME
-    )
+    values = {"judged": judged.to_dicts(), "picture": draw(_chart(table), text), "rows": table.to_dicts(), "meaning": BY_NAME}
+    page = render_page("evaluation", "cross_section.html", {**values, "provenance": provenance})
     commit(out, partial(Path.write_text, data=page, encoding="utf-8"))
 
 

@@ -9,26 +9,15 @@ from typing import Any
 
 import altair as alt
 import polars as pl
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from calibration.charts import draw
 from evaluation.explain import FIGURES, Explanation
 from saga.commit import commit, commit_json
-from saga.errors import UsageError
+from saga.page import render_page
 
+SUFFIXES = (".html", ".json")
 LAGS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9)
 _UP, _DOWN = "#0b5cad", "#c98b2b"
-
-
-def check_explanation_file(out: str | Path) -> Path:
-    """The path of an explanation; asked before work goes into it. Raises UsageError for another suffix or a directory."""
-    out = Path(out)
-    if out.suffix.lower() not in (".html", ".json"):
-        raise UsageError(f"The explanation {out} must end in .html or .json.")
-    if out.is_dir():
-        raise UsageError(f"The explanation {out} is a directory. Name a file in it.")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    return out
 
 
 def write_explanation(found: Explanation, attention: pl.DataFrame, out: Path, provenance: Mapping[str, Any]) -> None:
@@ -43,21 +32,19 @@ def write_explanation(found: Explanation, attention: pl.DataFrame, out: Path, pr
 
 
 def _page(found: Explanation, attention: pl.DataFrame, provenance: Mapping[str, Any]) -> str:
-    environment = Environment(
-        loader=PackageLoader("evaluation", "."), autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
-    )
     wide = found.table.pivot("year", index="feature", values="attribution")
     rows = [(feature, [*cells, sum(cells)]) for feature, *cells in wide.rows() if any(cells)]
-    return environment.get_template("explain.html").render(
-        e=found,
-        figure=FIGURES[found.figure],
-        picture=draw(_chart(found.table), "Attributions by feature, and by year of the record; the table below says the same."),
-        lags=LAGS,
-        attention=_by_lag(attention),
-        years=found.table["year"].unique().sort().to_list(),
-        rows=rows,
-        provenance=provenance,
-    )
+    values = {
+        "e": found,
+        "figure": FIGURES[found.figure],
+        "picture": draw(_chart(found.table), "Attributions by feature, and by year of the record; the table below says the same."),
+        "lags": LAGS,
+        "attention": _by_lag(attention),
+        "years": found.table["year"].unique().sort().to_list(),
+        "rows": rows,
+        "provenance": provenance,
+    }
+    return render_page("evaluation", "explain.html", values)
 
 
 def _by_lag(attention: pl.DataFrame) -> list[dict[str, Any]]:

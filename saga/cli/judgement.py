@@ -133,11 +133,12 @@ def report(
     """Write the calibration report: can the forecasts be trusted, for whom, how far ahead."""
     from calibration.diagnostics import diagnose
     from calibration.following import with_state
-    from calibration.report import check_report_file, stored_diagnostics, write_report
+    from calibration.report import SUFFIXES, stored_diagnostics, write_report
     from saga.bundle import Bundle, replace_parts
+    from saga.page import check_page
 
     place = bundle or options.default_bundle()
-    check_report_file(out)
+    check_page(out, "report", SUFFIXES)
     if panel is None:
         if store:
             raise UsageError("--store keeps what --panel finds. Give --panel, or leave --store out.")
@@ -186,14 +187,15 @@ def explain(
 ) -> None:
     """Explain one person's forecast: what each cell of the record adds to it, and which years the model looks at."""
     from evaluation.explain import explain as attribute
-    from evaluation.explanation import check_explanation_file, write_explanation
+    from evaluation.explanation import SUFFIXES, write_explanation
     from saga.forecaster import Forecaster
     from saga.inspection import attention
+    from saga.page import check_page
     from saga.sources import keep_apart
 
     chosen_seed = options.check_seed(seed)
     keep_apart(source, out, "--out")
-    check_explanation_file(out)
+    check_page(out, "explanation", SUFFIXES)
     forecaster = Forecaster.load(bundle or options.default_bundle(), rollout="exact")  # attention is the decoder's
     people = read_people(source, mapping, prices, "fail", None).only([person])
     found = attribute(forecaster, people, person, gap=gap, figure=figure)

@@ -19,11 +19,12 @@ from typer.testing import CliRunner
 
 from api.settings import Settings
 from calibration.diagnostics import SCHEMAS, Diagnostics
-from calibration.report import check_report_file, percent, render, stored_diagnostics, write_report
+from calibration.report import SUFFIXES, percent, render, stored_diagnostics, write_report
 from calibration.verdicts import STATUSES
 from saga.bundle import Bundle, replace_parts
 from saga.cli import app
 from saga.errors import BundleError, UsageError
+from saga.page import check_page
 
 
 class Page(HTMLParser):
@@ -157,14 +158,14 @@ def test_a_report_of_few_persons_is_drawn_too(diagnosed: Callable[..., Diagnosti
 
 def test_a_place_that_is_no_page_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"\.html"):
-        check_report_file(tmp_path / "report.pdf")
+        check_page(tmp_path / "report.pdf", "report", SUFFIXES)
     (tmp_path / "a.html").mkdir()
     with pytest.raises(UsageError, match="directory"):
-        check_report_file(tmp_path / "a.html")
+        check_page(tmp_path / "a.html", "report", SUFFIXES)
 
 
 def test_the_report_is_written_whole_and_the_same_tables_give_the_same_page(faultless: Diagnostics, tmp_path: Path, text: str) -> None:
-    out = check_report_file(tmp_path / "new" / "report.html")
+    out = check_page(tmp_path / "new" / "report.html", "report", SUFFIXES)
     assert write_report(faultless, out, bundle="holder").read_text(encoding="utf-8") == text
 
 

@@ -14,12 +14,13 @@ from typer.testing import CliRunner
 
 from evaluation import explain as module
 from evaluation.explain import FEATURES, FIGURES, explain, faded
-from evaluation.explanation import check_explanation_file, write_explanation
+from evaluation.explanation import SUFFIXES, write_explanation
 from saga.cli import app
 from saga.errors import InputError, UsageError
 from saga.forecaster import Forecaster
 from saga.inspection import attention
 from saga.model import Saga
+from saga.page import check_page
 from saga.panel import Panel
 from saga.sequences import Tokens, encode, pad
 
@@ -146,7 +147,7 @@ def test_wrong_questions_are_refused(forecaster: Forecaster, some: Panel) -> Non
         explain(forecaster, some, "nobody")
     for name in ("x.pdf", "x"):
         with pytest.raises(UsageError, match="must end"):
-            check_explanation_file(name)
+            check_page(Path(name), "explanation", SUFFIXES)
 
 
 def test_files_hold_the_explanation_and_the_log_nothing_of_it(
@@ -157,7 +158,9 @@ def test_files_hold_the_explanation_and_the_log_nothing_of_it(
         found = explain(forecaster, some, person)
         looks = attention(forecaster, some.only([person]), horizons=(1, 5), paths=4)
         for suffix in ("html", "json"):
-            write_explanation(found, looks, check_explanation_file(tmp_path / f"e.{suffix}"), {"bundle": forecaster.bundle.digest})
+            write_explanation(
+                found, looks, check_page(tmp_path / f"e.{suffix}", "explanation", SUFFIXES), {"bundle": forecaster.bundle.digest}
+            )
     assert person not in caplog.text
     stored = json.loads((tmp_path / "e.json").read_text())
     assert sum(row["attribution"] for row in stored["attributions"]) == pytest.approx(stored["value"] - stored["baseline"], abs=0.01)
