@@ -7,14 +7,12 @@ Persons are those of the test part where the panel is the one the bundle was tra
 
 from __future__ import annotations
 
-import argparse
-import shlex
-import sys
 from pathlib import Path
 
 import polars as pl
 
 from evaluation.cross_section import followed
+from evaluation.scripts import command_line, options
 from saga.forecaster import Forecaster
 from saga.ingest import read_panel
 from saga.inspection import attention, head_diversity
@@ -24,12 +22,8 @@ HORIZONS, LAGS = (1, 5, 10, 20), 10
 
 def main() -> None:
     """Prints three tables: by lag and horizon, by layer and head for the next year, diversity of heads."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__, persons=300, paths=4)
     parser.add_argument("--panel", type=Path, required=True)
-    parser.add_argument("--bundle", type=Path, default=Path("bundles/small"))
-    parser.add_argument("--persons", type=int, default=300)
-    parser.add_argument("--paths", type=int, default=4)
-    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--report", type=Path)
     args = parser.parse_args()
     forecaster = Forecaster.load(args.bundle, rollout="exact")
@@ -38,7 +32,7 @@ def main() -> None:
     lines = [
         "# Where the decoder looks",
         "",
-        f"`{shlex.join(['python', 'benchmarks/attention.py', *sys.argv[1:]])}`",
+        f"`{command_line(__file__)}`",
         f"Bundle {forecaster.bundle.digest[:12]}, {len(who.origins):,} persons. Shares of attention in %.",
         "",
         *by_lag(table.group_by("horizon", "lag").agg(pl.col("weight").mean()), "horizon", "years ahead"),

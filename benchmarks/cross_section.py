@@ -9,10 +9,7 @@ fails.
 
 from __future__ import annotations
 
-import argparse
 import json
-import shlex
-import subprocess
 import sys
 from pathlib import Path
 
@@ -22,6 +19,7 @@ from numpy.typing import NDArray
 
 from evaluation.cross_section import as_markdown, compare, followed, simulated, true, verdicts
 from evaluation.cross_section_page import write_page
+from evaluation.scripts import code_commit, command_line, options
 from saga.forecaster import Forecaster
 from saga.ingest import read_panel
 from saga.macro import log_wage_index
@@ -31,12 +29,8 @@ SHOWN = (1, 2, 5, 10, 15, 20, 25, 30)
 
 def main() -> int:
     """Simulates, measures, writes the three files and prints the verdicts."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__, persons=5_000, paths=100)
     parser.add_argument("--register", type=Path, required=True)
-    parser.add_argument("--bundle", type=Path, default=Path("bundles/small"))
-    parser.add_argument("--persons", type=int, default=5_000)
-    parser.add_argument("--paths", type=int, default=100)
-    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--rollout", choices=["exact", "light"], help="how paths are carried; as the bundle was calibrated")
     parser.add_argument("--raw", action="store_true", help="the model's own paths, not the calibrated ones")
@@ -53,10 +47,9 @@ def main() -> int:
     economy = wages(forecaster, args.paths, args.seed, about["years"][1], years)
     table = compare(pl.concat([simulated(who, drawn, wages=economy), true(who, args.register, years)]))
     judged = verdicts(table)
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
     provenance = {
-        "command": shlex.join(["python", "benchmarks/cross_section.py", *sys.argv[1:]]),
-        "commit": commit or "unknown",
+        "command": command_line(__file__),
+        "commit": code_commit(),
         "bundle": forecaster.bundle.digest,
         "register": about["register_id"],
         "persons": f"{len(who.origins):,}",

@@ -11,8 +11,6 @@ The economy plays no part in these processes; by default the model is told so (`
 from __future__ import annotations
 
 import argparse
-import shlex
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,6 +19,7 @@ from pathlib import Path
 import polars as pl
 
 from evaluation.known_truth import HISTORIES, Forecasts, ModelForecasts, as_markdown, compare, long_lived, people, score
+from evaluation.scripts import code_commit, command_line
 from saga.commit import commit
 from saga.forecaster import Forecaster
 from saga.ingest import read_panel
@@ -50,8 +49,7 @@ def main() -> int:
     args = parser.parse_args()
     if args.bundle and len(args.process) > 1:
         parser.error("--bundle knows one process: name it with --process")
-    command = shlex.join(["python", "benchmarks/known_truth.py", *sys.argv[1:]])
-    lines = ["# Against known truth", "", f"`{command}`", "", f"Commit {_commit()}.", ""]
+    lines = ["# Against known truth", "", f"`{command_line(__file__)}`", "", f"Commit {code_commit()}.", ""]
     held = True
     for name in args.process:
         for title, table in judged(name, args):
@@ -125,11 +123,6 @@ def kept(file: Path, make: Callable[[], pl.DataFrame]) -> pl.DataFrame:
         made = make()
         commit(file, made.write_parquet)
     return pl.read_parquet(file)
-
-
-def _commit() -> str:
-    found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    return found.stdout.strip() or "unknown"
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ score of the years that followed (teacher-forced over the whole path). Exit 1 wh
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from evaluation.scripts import options
 from saga.forecaster import Forecaster
 from saga.ingest import read_panel
 from saga.keyed import uniform_each
@@ -77,14 +77,10 @@ def path_loss(forecaster: Forecaster, people: Panel, origins: NDArray[np.int64])
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__, persons=1_000, paths=200)
     parser.add_argument("register", type=Path)
-    parser.add_argument("--bundle", type=Path, default=Path("bundles/small"))
-    parser.add_argument("--persons", type=int, default=1_000)
-    parser.add_argument("--paths", type=int, default=200)
     parser.add_argument("--part", choices=("validation", "test"), default="test")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     panel = read_panel(given.register)
     ids = persons_of(panel, given.part)
