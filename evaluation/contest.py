@@ -248,16 +248,17 @@ class Contest:
         key = forecaster.bundle.digest + forecaster.rollout + code_digest("saga.forecaster", ("saga",))
         return Entrant(name, key, lambda: Model(forecaster, name))
 
-    def baseline(self, unfitted: Baseline) -> Entrant:
-        """A baseline as an entrant, to be fitted on the training persons when it is needed."""
+    def baseline(self, unfitted: Baseline, training: Panel | None = None) -> Entrant:
+        """A baseline as an entrant, to be fitted on the training persons (or on poorer records of theirs) when it is needed."""
         name, module = unfitted.name, type(unfitted).__module__
-        key = code_digest(module, ("evaluation.baselines",)) + self._fitted_on
+        known = self.sample.training if training is None else training
+        key = code_digest(module, ("evaluation.baselines",)) + (self._fitted_on if training is None else panel_digest(training))
         if isinstance(unfitted, Keyed):
             key += unfitted.key()
 
         def make() -> Contestant:
             self._tell(f"fit {name}", 0, 1)
-            return Fitted(unfitted.fit(self.sample.training, seed=self.seed))
+            return Fitted(unfitted.fit(known, seed=self.seed))
 
         return Entrant(name, key, make, self.cache / f"fits-{self.seed}" if self.cache else None)
 
@@ -351,7 +352,7 @@ class Contest:
         """What every contestant answers; one at a time is in memory."""
         found = Found([], {TRUTH: asked.truth(folder)} if asked else {}, [])
         for contestant in contestants:
-            found.scores.extend(self._scores(contestant, setting, folder) for setting in settings)
+            found.scores.extend(self.scores(contestant, setting, folder) for setting in settings)
             if asked and not contestant.name.startswith(VARIANT):
                 self._tell(f"lifetimes: {contestant.name}", 0, 1)
                 found.lives[contestant.name] = asked.answer(contestant, folder)
@@ -369,8 +370,8 @@ class Contest:
             write_table(told.select(pl.lit(entrant.name).alias("model"), pl.all()), path, self.provenance)
         return [pl.read_parquet(path)] if path.is_file() else []
 
-    def _scores(self, contestant: Contestant, setting: Setting, folder: Path) -> Path:
-        """The file of one contestant's scores in one setting, made unless it is kept."""
+    def scores(self, contestant: Contestant, setting: Setting, folder: Path) -> Path:
+        """The file in `folder` of one contestant's un-averaged scores in one setting, made unless it is kept."""
         key = contestant.key if isinstance(contestant, Entrant) else None
         code = [code_digest(module, ()) for module in SCORING]
         parts = {**self.provenance, "code": code, "horizons": self.horizons, "question": setting.digest, "key": key}

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 
-def options(about: str | None, *, persons: int, paths: int) -> argparse.ArgumentParser:
+def options(about: str | None, *, persons: int | None, paths: int) -> argparse.ArgumentParser:
     """A parser that knows --bundle, --persons, --paths and --seed, with these defaults for the sizes; `about` is shown as it is written."""
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bundle", type=Path, default=Path("bundles/small"))
