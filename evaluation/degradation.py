@@ -17,6 +17,7 @@ from evaluation.samples import Setting
 from saga.forecaster import Forecaster
 
 METRIC = "crps_log"
+KEYS = ("setting", "horizon", "model")
 BETTER, UNSURE, WORSE = "better", "unsure", "not better"
 SCHEMA = {
     "record": pl.String(),
@@ -87,9 +88,6 @@ def compare(found: Mapping[str, Files], settings: Sequence[Setting], horizons: S
         pl.col("model") != REFEREE,
         "model",
     )
-
-
-KEYS = ("setting", "horizon", "model")
 
 
 def _scan(files: Files) -> pl.LazyFrame:
