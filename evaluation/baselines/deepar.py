@@ -109,6 +109,16 @@ class DeepAR:
         earnings[~simulated.within_age] = np.nan
         return simulated
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickles: the network's weights, since GluonTS's class for its output is made when it is needed."""
+        return {**self.__dict__, "model": self.model.state_dict()} if "model" in self.__dict__ else self.__dict__
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if "model" in state:
+            self.model = self._network(seed=0).eval()
+            self.model.load_state_dict(state["model"])
+
     def _level(self, year: Array) -> Array:
         """The trend of log median earnings, same shape."""
         return np.asarray(self.start + self.growth * year)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import pickle
 from collections.abc import Callable
 
 import numpy as np
@@ -111,6 +112,15 @@ def test_nothing_after_the_origin_is_used(fitted: DeepAR) -> None:
     known = paths(history(panel, origins))
     assert np.array_equal(paths(changed(pl.col("origin") + 1)), known)
     assert not np.array_equal(paths(changed(pl.col("origin"))), known)  # negative control: the origin's own year does count
+
+
+@needs_gluonts
+def test_a_kept_fit_answers_as_before(fitted: DeepAR) -> None:
+    panel = chain(5, 6)
+    origins = draw_origins(panel, max_horizon=3, seed=0)
+    asked = {"to_horizon": 3, "paths": 5, "seed": 0}
+    again = pickle.loads(pickle.dumps(fitted))
+    assert np.array_equal(again.paths(panel, origins, **asked).earnings, fitted.paths(panel, origins, **asked).earnings, equal_nan=True)
 
 
 @needs_gluonts
