@@ -29,15 +29,22 @@ OF_GROUPS = ("crps_log", *(name for name in METRICS if name.startswith("coverage
 PANELS = {
     "register": (
         "Synthetic register, a seed not used in training",
-        """saga register generate --persons 60000 --seed 2 --future-to 2042 --future-draws 20 --out fresh
-saga evaluate bundles/small --panel fresh --baselines carry,groupq,clairvoyant,ar1,abb,gkos --out evaluation""",
+        """saga register generate --persons 60000 --seed 2 --future-to 2062 --future-draws 20 --out fresh
+saga evaluate bundles/small --panel fresh --baselines all --tables all --out evaluation""",
     ),
     "nlsy79": (
         "NLSY79, hourly wages of real people, persons held out",
         """saga train --panel nlsy79_wages.parquet --mapping nlsy79 --config examples/nlsy79.yaml --seed 1 --out nlsy79
 saga calibrate nlsy79 --panel nlsy79_wages.parquet --mapping nlsy79 --map-persons 500
 saga evaluate nlsy79 --panel nlsy79_wages.parquet --mapping nlsy79 --horizons 1,2,10,20 \\
-    --baselines carry,groupq,ar1,abb --out evaluation""",
+    --baselines carry,groupq,ar1,abb,gbt --out evaluation""",
+    ),
+    "nlsy79-1998": (
+        "NLSY79, persons and the last twenty years held out",
+        """saga train --panel nlsy79_wages.parquet --mapping nlsy79 --config examples/nlsy79.yaml --seed 1 --until 1998 --out nlsy79-1998
+saga calibrate nlsy79-1998 --panel nlsy79_wages.parquet --mapping nlsy79 --map-persons 500 --until 1998
+saga evaluate nlsy79-1998 --panel nlsy79_wages.parquet --mapping nlsy79 --horizons 2,10,20 \\
+    --baselines carry,groupq,gbt --out evaluation""",
     ),
 }
 
