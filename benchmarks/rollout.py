@@ -82,15 +82,16 @@ def naive(rollout: Rollout, sequences: Sequences, index: int) -> float:
     parts |= {name: parts[name].long() for name in ("state", "codes")}
     for year in range(YEARS):
         hidden, _ = net.hidden(net.tokens(**parts), parts["age"])
+        macro = futures.macro[year, :PATHS]
         u = torch.from_numpy(uniforms(PATHS, "path", 1, str(sequences.person_id[index]), year).astype(np.float32))
-        _, positive, z = net.head.sample(net.head(hidden[:, -1], torch.tensor([1]), futures.macro[year]), u)
+        _, positive, z = net.head.sample(net.head(hidden[:, -1], torch.tensor([1]), macro), u)
         told = {
             "state": torch.where(positive, POSITIVE, ZERO),
             "z": z * positive,
             "other": torch.full_like(parts["other"][:, 0], float("nan")),
             "codes": parts["codes"][:, -1],
             "age": torch.full_like(parts["age"][:, 0], int(record.year[0, -1]) + year + 1 - born),
-            "macro": futures.macro[year],
+            "macro": macro,
         }
         parts = {name: torch.cat([old, told[name][:, None]], 1) for name, old in parts.items()}
     return 1_000 * (time.perf_counter() - start)
