@@ -28,7 +28,7 @@ from saga.transforms import Calendar, macro_features
 from saga.walks import Records, walks
 
 MAX_STEPS = MAX_AGE - MIN_AGE
-GROUP_ROWS = 2_000  # paths carried together
+GROUP_ROWS = 4_096  # paths carried together: of 500 each, eight persons
 VECTOR = 32  # numbers that elementwise loops take at once: two registers of 512 bits
 _LARGEST_KEPT = 31 * 2**20  # bytes; below the 32 MiB from which on glibc never keeps any
 

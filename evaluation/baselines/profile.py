@@ -31,6 +31,7 @@ class Profile:
 
     def __init__(self, states: States, working: Array) -> None:
         year, age = states.year[working], np.clip(states.age[working], MIN_AGE, MAX_AGE) - MIN_AGE
+        self._ages = int(age.min(initial=MAX_AGE)) + MIN_AGE, int(age.max(initial=0)) + MIN_AGE
         log = np.log(states.earnings[working])
         self.first = int(states.year.min())
         years = int(states.year.max()) - self.first + 1
@@ -67,8 +68,11 @@ class Profile:
         return np.concatenate([spline, *of_sex, *of_level, pairs], axis=1)
 
     def mean_log(self, age: Array, sex: Array, education: Array) -> Floats:
-        """Mean log earnings in years of work without the year effect; the arguments broadcast."""
-        return np.asarray(self._table[sex, education, np.clip(age, MIN_AGE, MAX_AGE) - MIN_AGE])
+        """Mean log earnings in years of work without the year effect; the arguments broadcast.
+
+        An age at which nobody was seen at work (a panel of one cohort, forecast further than it has come) is the nearest that somebody was.
+        """
+        return np.asarray(self._table[sex, education, np.clip(age, *self._ages) - MIN_AGE])
 
     def year_effect(self, year: Array) -> Floats:
         """The year effect; beyond the years of the panel it goes on at the mean growth."""

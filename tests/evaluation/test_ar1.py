@@ -17,7 +17,7 @@ from evaluation.baselines.gmm import system_gmm
 from saga.errors import InputError
 from saga.ingest import read_panel
 from saga.outcomes import Origins, draw_origins, history, realised
-from saga.panel import Panel
+from saga.panel import Panel, PanelMeta
 from saga.register import generate_register
 from saga.register.exact import exact_forecaster
 from saga.register.gaussian import GaussianProcess
@@ -182,3 +182,17 @@ def test_on_a_gaussian_register_the_forecast_is_nearly_the_exact_one_and_calibra
     worse, wrong = scored(test, forgetful, origins)
     assert np.nanmean(worse[:, 2]) > 1.1 * np.nanmean(exact[:, 2])
     assert kstest(wrong[np.isfinite(wrong[:, 2]), 2], "uniform").pvalue < 1e-3
+
+
+def test_ages_that_nobody_has_reached_are_taken_as_the_oldest_that_somebody_has(panel_from: Callable[..., Panel]) -> None:
+    """One young cohort, forecast twenty years on: pay stays about where it was (no growth in the data), far from a krona a year."""
+    rng = np.random.default_rng(0)
+    log = 12.5 + rng.normal(0, 0.3, (400, 1)) + rng.normal(0, 0.1, (400, 28))
+    panel = panel_from(np.exp(log), np.full(400, 1980), PanelMeta("young", floor=24_150.0))
+    some = panel.only(panel.persons()[:50])
+    drawn = (
+        AutoRegression()
+        .fit(panel, seed=0)
+        .paths(some, Origins(np.array(some.persons()), np.full(50, 2022)), to_horizon=20, paths=50, seed=0)
+    )
+    assert abs(np.log(np.median(drawn.earnings[:, 19])) - 12.5) < 0.5
