@@ -44,7 +44,7 @@ saga evaluate nlsy79 --panel nlsy79_wages.parquet --mapping nlsy79 --horizons 1,
         """saga train --panel nlsy79_wages.parquet --mapping nlsy79 --config examples/nlsy79.yaml --seed 1 --until 1998 --out nlsy79-1998
 saga calibrate nlsy79-1998 --panel nlsy79_wages.parquet --mapping nlsy79 --map-persons 500 --until 1998
 saga evaluate nlsy79-1998 --panel nlsy79_wages.parquet --mapping nlsy79 --horizons 2,10,20 \\
-    --baselines carry,groupq,gbt --out evaluation""",
+    --baselines carry,groupq,ar1,abb,gbt --out evaluation""",
     ),
 }
 
