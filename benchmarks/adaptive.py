@@ -106,6 +106,7 @@ def draw(rows: pl.DataFrame, out: Path) -> None:
         chosen.with_columns(ahead.alias("ahead"))
         .group_by("ahead", "since", "layer")
         .agg(mean=pl.col("off").mean(), low=pl.col("off").quantile(0.1), high=pl.col("off").quantile(0.9))
+        .sort("ahead", "since", "layer")
     )
     x = alt.X("since:Q", title="Years since the break", axis=alt.Axis(format="d", tickMinStep=1))
     scale = alt.Scale(domain=["split", "adaptive"], range=["#b3541e", "#1f5a99"])
@@ -115,7 +116,7 @@ def draw(rows: pl.DataFrame, out: Path) -> None:
     zero = alt.Chart().mark_rule(color="#777", strokeDash=[3, 3]).encode(y=alt.datum(0))
     layered = alt.layer(band, line, zero, data=shown).properties(width=230, height=220)
     title = "A recession with scarring from year 0 on: mean over breaks, and the middle 80 % of them"
-    layered.facet(alt.Facet("ahead:N", title=None, sort=["1 year ahead"]), title=title).save(out)
+    layered.facet(alt.Facet("ahead:N", title=None, sort="ascending"), title=title).save(out)
 
 
 def main() -> None:
