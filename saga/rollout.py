@@ -37,8 +37,8 @@ _LARGEST_KEPT = 31 * 2**20  # bytes; below the 32 MiB from which on glibc never 
 class Futures:
     """The macro futures that all persons with one origin year share: path k is the same world for everybody.
 
-    `macro` (n_step, n_carried, 4) are each year's covariates, `wage` (n_step, n_carried) the log wage index; the paths first, then the last one
-    again (`Rollout.carried`).
+    `macro` (n_step, n_carried, 4) are each year's covariates, `wage` (n_step, n_carried) the log wage index; the paths first,
+    then the last one again (`Rollout.carried`).
     """
 
     macro: Tensor
