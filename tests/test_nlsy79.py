@@ -41,16 +41,17 @@ def test_train_calibrate_evaluate_and_forecast_real_people(some_people: Path) ->
     mapping = ("--mapping", "nlsy79")
     saga("train", "--panel", people, *mapping, "--config", "tiny", "--seed", "1", "--out", bundle)
     saga("calibrate", bundle, "--panel", people, *mapping, "--paths", "50")
-    saga("evaluate", bundle, "--panel", people, *mapping, "--horizons", "1,2,10,20", "--paths", "50", "--out", some_people / "evaluation")
+    judged = ("--baselines", "carry,groupq", "--horizons", "1,2,10,20", "--paths", "50", "--out", some_people / "evaluation")
+    saga("evaluate", bundle, "--panel", people, *mapping, *judged)
     table_file, two_ahead = some_people / "f.csv", ("--horizons", "2", "--paths", "50")
     saga("forecast", people, "--bundle", bundle, *mapping, *two_ahead, "--on-error", "drop", "--out", table_file)
 
     metrics = pl.read_parquet(some_people / "evaluation/metrics.parquet").filter(pl.col("group") == "all")
     assert set(metrics["model"]) == {"saga", "carry", "groupq"}
-    judged = metrics.filter((pl.col("metric") == "mae_log") & (pl.col("horizon") == 2))
-    assert (judged["n"] > 100).all()
+    errors = metrics.filter((pl.col("metric") == "mae_log") & (pl.col("horizon") == 2))
+    assert (errors["n"] > 100).all()
     # Nobody here knows a wage better than .15 or worse than half a log point, two years ahead: units, deflator and signs are right.
-    assert judged["value"].is_between(0.15, 0.5).all()
+    assert errors["value"].is_between(0.15, 0.5).all()
     table = pl.read_csv(table_file)
     assert table["q50"].is_between(1, 300).all()
     assert (table["p_zero"] == 0).all(), "this panel has no zeros, so none is forecast"

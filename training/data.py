@@ -23,7 +23,10 @@ _BUCKETS = 40  # batches that are sorted by length together, so that a batch pad
 def make_batch(
     sequences: Sequences, persons: NDArray[np.integer[Any]], calendar: Calendar, masking: Masking, rng: np.random.Generator
 ) -> Batch:
-    """Persons -> inputs (masked) and targets (not masked), tensors of shape (n_person, n_token, ...)."""
+    """Persons -> inputs (masked) and targets (not masked), tensors of shape (n_person, n_token, ...).
+
+    `whole` counts the person-years before any is dropped: what a batch's loss is divided by (`ForecastModule`).
+    """
     end = int(sequences.year.max())
     tokens, dead_year = thin_years(pad(sequences, persons), sequences.dead_year[persons], end, masking, rng)
     asked = targets(tokens, dead_year, calendar)
@@ -41,13 +44,18 @@ def make_batch(
         "next_z": asked.z,
         "next_dead": asked.dead,
         "origin": origin,
+        "whole": sequences.lengths[persons].sum(),
     }
     return {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
 
 
 @dataclass
 class Batches(Dataset[Batch]):
-    """An epoch of batches, each a function of (seed, epoch, index) alone, so that a resumed run sees what the first would have seen."""
+    """An epoch of batches, each a function of (seed, epoch, index) alone, so that a resumed run sees what the first would have seen.
+
+    Batches hold equally many person-years, and `batch_persons` persons on average. Were they equally many persons of similar length instead,
+    with a mean loss each, a person-year would count the more the shorter its record; and records are short because people die.
+    """
 
     sequences: Sequences
     persons: NDArray[np.int64]
@@ -61,7 +69,7 @@ class Batches(Dataset[Batch]):
         return max(1, len(self.persons) // self.batch_persons)
 
     def plan(self) -> list[NDArray[np.int64]]:
-        """This epoch's persons, shuffled, grouped by similar length."""
+        """This epoch's persons, shuffled, grouped by similar length into batches of equally many person-years."""
         rng = np.random.default_rng([self.seed, 1, self.epoch])
         order = rng.permutation(self.persons)
         length = self.sequences.lengths
@@ -69,7 +77,9 @@ class Batches(Dataset[Batch]):
         plan: list[NDArray[np.int64]] = []
         for chunk in np.array_split(order, max(1, len(order) // (size * _BUCKETS))):
             chunk = chunk[np.argsort(length[chunk], kind="stable")]
-            plan += np.array_split(chunk, max(1, len(chunk) // size))
+            passed, parts = length[chunk].cumsum(), max(1, len(chunk) // size)
+            cuts = np.searchsorted(passed, passed[-1] * np.arange(1, parts) / parts)
+            plan += [batch for batch in np.split(chunk, cuts) if len(batch)]
         rng.shuffle(plan)
         return plan
 

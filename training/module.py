@@ -22,51 +22,55 @@ class ForecastModule(pl.LightningModule):
         super().__init__()
         self.network, self.config = network, config
 
-    def losses(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
-        """Mean losses, earnings and death, over the tokens that are asked, by name of the log; and the mean negative log-likelihood.
+    def losses(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor, Tensor]:
+        """Mean losses, earnings and death, over the tokens that are asked, by name of the log; the mean negative log-likelihood; and what
+        training minimises: the losses' sums over the batch's person-years.
 
         The head's criterion ("nll", but for quantiles) by the backbone; with a light cell also "light": by the cell, over the tokens
-        behind each person's origin.
+        behind each person's origin. Batches hold equally many person-years (`training.data.Batches`), so every token that is asked counts
+        alike, in whatever company. A mean over the tokens asked would not do: where many records end by death, few tokens are asked, and
+        each would count more.
         """
         b, net = batch, self.network
         hidden, _ = net.hidden(net.tokens(b["state"], b["z"], b["other"], b["codes"], b["age"], b["macro"]), b["age"])
         asked = b["gap"] > 0
-        loss, nll = self._judged(hidden, asked, b)
-        out = {net.head.criterion: loss}
+        total, nll = self._judged(hidden, asked, b)
+        means, objective = {net.head.criterion: total / asked.sum().clamp(min=1)}, total
         if net.light is not None:
-            after = torch.arange(asked.shape[1], device=asked.device) > b["origin"][:, None]
+            after = asked & (torch.arange(asked.shape[1], device=asked.device) > b["origin"][:, None])
             carried = net.lightly(hidden, b["origin"], b["state"], b["z"], b["age"], b["macro"])
-            out["light"], _ = self._judged(carried, asked & after, b)
-        return out, nll
+            total, _ = self._judged(carried, after, b)
+            means["light"] = total / after.sum().clamp(min=1)
+            objective = objective + total
+        return means, nll / asked.sum().clamp(min=1), objective / b["whole"]
 
     def _judged(self, hidden: Tensor, asked: Tensor, b: Batch) -> tuple[Tensor, Tensor]:
+        """Sums over the tokens `asked` (n, t) of the head's loss and of the negative log-likelihood."""
         head = self.network.head
         law = head(hidden[asked], b["gap"][asked], b["next_macro"][asked])
         outcome = (b["next_state"][asked], b["next_z"][asked], b["next_dead"][asked])
-
-        def mean(parts: tuple[Tensor, Tensor]) -> Tensor:
-            return (parts[0] + parts[1]).sum() / asked.sum().clamp(min=1)
-
-        loss = mean(head.loss(law, *outcome))
+        earnings, death = head.loss(law, *outcome)
+        loss = (earnings + death).sum()
         if head.criterion == "nll":
             return loss, loss
         with torch.no_grad():
-            return loss, mean(head.nll(law, *outcome))
+            earnings, death = head.nll(law, *outcome)
+        return loss, (earnings + death).sum()
 
     def training_step(self, batch: Batch, _index: int) -> Tensor:
         """One step's loss."""
-        losses, _ = self.losses(batch)
-        for name, value in losses.items():
+        means, _, objective = self.losses(batch)
+        for name, value in means.items():
             self.log(f"train_{name}", value, prog_bar=True, batch_size=1)
-        return torch.stack(list(losses.values())).sum()
+        return objective
 
     def validation_step(self, batch: Batch, _index: int) -> None:
         """Logs the losses and `validation_nll`; the losses' sum, `validation`, chooses the best weights."""
-        losses, nll = self.losses(batch)
+        means, nll, _ = self.losses(batch)
         weight = int((batch["gap"] > 0).sum())
-        for name, value in {**losses, "nll": nll}.items():
+        for name, value in {**means, "nll": nll}.items():
             self.log(f"validation_{name}", value, prog_bar=True, batch_size=weight)
-        self.log("validation", torch.stack(list(losses.values())).sum(), batch_size=weight)
+        self.log("validation", torch.stack(list(means.values())).sum(), batch_size=weight)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keeps the log score beside the weights: they may be chosen by another loss."""
