@@ -3,6 +3,7 @@ PYTHON ?= python3
 PORT ?= 8000
 SEED ?= 1
 PERSONS ?= 300000
+WORKERS ?= 2
 BUILD ?= build/bundle
 BENCH ?= rollout register coverage
 
@@ -24,8 +25,9 @@ $(SETUP): pyproject.toml requirements.lock
 run: setup
 	@exec $(BIN)/saga serve --bundle bundles/small --port $(PORT)
 
+# A file's tests share fixtures, so a file goes to one process; each process has one core.
 test: setup
-	@$(BIN)/python -m pytest
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile
 
 lint: setup
 	$(BIN)/ruff check .

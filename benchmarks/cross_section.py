@@ -3,8 +3,8 @@
     python benchmarks/cross_section.py --register DIR [--bundle bundles/small] [--persons 5000] [--paths 100] [--raw] --out DIR
 
 DIR is a generated register with futures (`saga register generate --future-to 2052 --future-draws 20`); the paths are calibrated unless
---raw is given. Writes cross_section.parquet (a row a statistic and year), cross_section.md and cross_section.html. Exit 1 where a statistic
-fails.
+--raw is given. Writes cross_section.parquet (a row a statistic and year), responses.parquet (what unemployment does to it),
+cross_section.md with both, and cross_section.html. Exit 1 where a statistic fails.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 
 from evaluation.cross_section import as_markdown, compare, followed, simulated, true, verdicts
 from evaluation.cross_section_page import write_page
+from evaluation.response import as_markdown as response_markdown
+from evaluation.response import responses, true_unemployment
 from evaluation.scripts import code_commit, command_line, options
 from saga.forecaster import Forecaster
 from saga.ingest import read_panel
@@ -45,7 +47,8 @@ def main() -> int:
     years = about["future_to"] - about["years"][1]
     drawn = forecaster.simulate(who.past, to_horizon=years, paths=args.paths, seed=args.seed, calibrated=not args.raw).earnings
     economy = wages(forecaster, args.paths, args.seed, about["years"][1], years)
-    table = compare(pl.concat([simulated(who, drawn, wages=economy), true(who, args.register, years)]))
+    sections = pl.concat([simulated(who, drawn, wages=economy), true(who, args.register, years)])
+    table = compare(sections)
     judged = verdicts(table)
     provenance = {
         "command": command_line(__file__),
@@ -58,6 +61,11 @@ def main() -> int:
     args.out.mkdir(parents=True, exist_ok=True)
     table.write_parquet(args.out / "cross_section.parquet")
     page = as_markdown(judged, table, SHOWN, provenance)
+    if forecaster.process is not None:
+        unemployment = forecaster.process.draw(args.seed, args.paths, about["years"][1], about["years"][1] + years)[..., 0]
+        answered = responses(sections, {"model": dict(enumerate(unemployment)), "truth": true_unemployment(args.register)})
+        answered.write_parquet(args.out / "responses.parquet")
+        page += "\n" + response_markdown(answered)
     (args.out / "cross_section.md").write_text(page, encoding="utf-8")
     write_page(judged, table, args.out / "cross_section.html", provenance)
     print(page)

@@ -77,7 +77,7 @@ def naive(rollout: Rollout, sequences: Sequences, index: int) -> float:
     net, record = rollout.network, pad(sequences, np.array([index]))
     futures, born = rollout.futures(int(record.year[0, -1])), int(sequences.birth_year[index])
     start = time.perf_counter()
-    names = ("state", "z", "other", "codes", "age", "macro")
+    names = ("state", "z", "other", "codes", "age")
     parts = {name: torch.from_numpy(np.repeat(getattr(record, name), PATHS, axis=0)) for name in names}
     parts |= {name: parts[name].long() for name in ("state", "codes")}
     for year in range(YEARS):
@@ -91,7 +91,6 @@ def naive(rollout: Rollout, sequences: Sequences, index: int) -> float:
             "other": torch.full_like(parts["other"][:, 0], float("nan")),
             "codes": parts["codes"][:, -1],
             "age": torch.full_like(parts["age"][:, 0], int(record.year[0, -1]) + year + 1 - born),
-            "macro": macro,
         }
         parts = {name: torch.cat([old, told[name][:, None]], 1) for name, old in parts.items()}
     return 1_000 * (time.perf_counter() - start)

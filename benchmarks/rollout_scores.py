@@ -56,10 +56,10 @@ def path_loss(forecaster: Forecaster, people: Panel, origins: NDArray[np.int64])
         hidden_codes = after[..., None] & ~STATIC_CATEGORIES
         tokens.codes = np.where(hidden_codes, 0, tokens.codes)
         tokens.codes = np.where(after[..., None] & LASTING_CATEGORIES, last_known(tokens.codes), tokens.codes)
-        state, z, age, macro = (torch.from_numpy(x) for x in (tokens.state.astype(np.int64), tokens.z, tokens.age, tokens.macro))
-        given = net.tokens(state, z, torch.from_numpy(tokens.other), torch.from_numpy(tokens.codes), age, macro)
+        state, z, age = (torch.from_numpy(x) for x in (tokens.state.astype(np.int64), tokens.z, tokens.age))
+        given = net.tokens(state, z, torch.from_numpy(tokens.other), torch.from_numpy(tokens.codes), age)
         hidden, _ = net.hidden(given, age)
-        light = net.lightly(hidden, torch.from_numpy(place), state, z, age, macro)
+        light = net.lightly(hidden, torch.from_numpy(place), state, z, age)
         scored = torch.from_numpy((asked.gap > 0) & after)
         outcome = (torch.from_numpy(asked.state.astype(np.int64)), torch.from_numpy(asked.z), torch.from_numpy(asked.dead))
         both = []

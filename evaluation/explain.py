@@ -3,7 +3,7 @@
 Integrated gradients (Sundararajan, Taly and Yan 2017) divide f(record) - f(baseline) among the cells of the record, completely. A token
 is a sum of embeddings of its cells, so a cell's part can be faded in from the baseline's even where the cell is a category. The baseline is
 the same person, at the same ages in the same economy, with average earnings in every year and nothing else known: such records occur in
-training. Age and economy are not attributed: they are the same in both.
+training. Age and the economy asked about are not attributed: they are the same in both.
 """
 
 from __future__ import annotations
@@ -117,19 +117,19 @@ def faded(network: Saga, record: Tokens) -> tuple[Tensor, Tensor]:
     dtype = network.skip.weight.dtype
     state, z = torch.from_numpy(record.state.astype(np.int64)), torch.from_numpy(record.z).to(dtype)
     other, codes = torch.from_numpy(record.other).to(dtype), torch.from_numpy(record.codes)
-    age, macro = torch.from_numpy(record.age), torch.from_numpy(record.macro).to(dtype)
+    age = torch.from_numpy(record.age)
     usual = (torch.full_like(state, POSITIVE), torch.full_like(z, network.tokens.centre))
     unknown, missing = torch.full_like(other, float("nan")), torch.zeros_like(codes)
-    start: Tensor = network.tokens(*usual, unknown, missing, age, macro)
-    parts = [network.tokens(state, z, unknown, missing, age, macro) - start]
+    start: Tensor = network.tokens(*usual, unknown, missing, age)
+    parts = [network.tokens(state, z, unknown, missing, age) - start]
     for j in range(len(OTHER)):
         shown = unknown.clone()
         shown[..., j] = other[..., j]
-        parts.append(network.tokens(*usual, shown, missing, age, macro) - start)
+        parts.append(network.tokens(*usual, shown, missing, age) - start)
     for j in range(len(CATEGORICAL)):
         coded = missing.clone()
         coded[..., j] = codes[..., j]
-        parts.append(network.tokens(*usual, unknown, coded, age, macro) - start)
+        parts.append(network.tokens(*usual, unknown, coded, age) - start)
     return start, torch.stack(parts, 2)
 
 
@@ -151,5 +151,5 @@ def _asked(forecaster: Forecaster, origin: int, gap: int) -> tuple[Tensor, float
         return torch.zeros(1, 4, dtype=torch.float64), 0.0
     drawn = forecaster.process.draw(0, _ECONOMIES, origin, origin + gap)
     wage = forecaster.calendar.wage_index(np.array([origin]))[0] + float(np.log1p(drawn[..., 1]).sum(1).mean())
-    features: NDArray[Any] = macro_features(drawn[:, -1].mean(0))
+    features: NDArray[Any] = macro_features(drawn.mean(0), forecaster.process.unemployment(origin))[-1]
     return torch.from_numpy(features)[None], wage

@@ -22,7 +22,6 @@ from saga.model.decoder import causal_mask, rotation
 from saga.panel import Panel
 from saga.schema import MAX_AGE
 from saga.sequences import LASTING_CATEGORIES, POSITIVE, STATIC_CATEGORIES, ZERO, Sequences, encode, last_known, pad
-from saga.transforms import macro_features
 
 _HEADS = {"layer": pl.Int32, "head": pl.Int32}
 
@@ -82,11 +81,10 @@ def _continued(
     steps, paths = earnings.shape
     record = pad(sequences, np.array([person]))
     origin = int(record.year[0, -1])
-    wage, macro = np.zeros((paths, steps)), np.zeros((paths, steps, 4))
+    wage = np.zeros((paths, steps))
     if forecaster.process is not None and steps:
         values = forecaster.process.draw(seed, paths, origin, origin + steps)
         wage = forecaster.calendar.wage_index(np.array([origin]))[0] + log_wage_index(values[..., 1])
-        macro = macro_features(values)
     y = earnings.T
     state = np.where(y > 0, POSITIVE, ZERO)
     z = np.where(y > 0, np.log(np.where(y > 0, y, 1.0)) - wage, 0.0)
@@ -106,7 +104,6 @@ def _continued(
         joined(record.other, np.full((paths, steps, record.other.shape[2]), np.nan), torch.float32),
         joined(record.codes, np.broadcast_to(kept, (paths, steps, len(kept))), torch.int64),
         age,
-        joined(record.macro, macro, torch.float32),
     )
     return token, age, np.concatenate([record.year[0], origin + np.arange(1, steps + 1)])
 

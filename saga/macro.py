@@ -96,10 +96,7 @@ class MacroProcess:
         """
         years = range(from_year + 1, to_year + 1)
         out = np.empty((paths, len(years), 3))
-        index = from_year - self.history.first_year
-        known = 0 <= index < len(self.history.values)
-        start = _state(self.history.values[index : index + 1])[0] if known else self.mean
-        x = np.broadcast_to(start, (paths, 3))
+        x = np.broadcast_to(self._at(from_year), (paths, 3))
         given = scenario.rows if scenario else {}
         for i, year in enumerate(years):
             if year in given:
@@ -109,6 +106,16 @@ class MacroProcess:
                 x = self.mean + (x - self.mean) @ self.transition.T + shock @ self.innovation.T
             out[:, i] = _series(x)
         return out
+
+    def unemployment(self, year: int) -> float:
+        """Unemployment from which futures after `year` start, a fraction."""
+        return float(_series(self._at(year)[None])[0, 0])
+
+    def _at(self, year: int) -> Floats:
+        """The state (3,) of a year; its long-run mean where the year is not observed."""
+        index = year - self.history.first_year
+        known = 0 <= index < len(self.history.values)
+        return _state(self.history.values[index : index + 1])[0] if known else self.mean
 
     def as_dict(self) -> dict[str, Any]:
         """Plain lists, for macro.json."""

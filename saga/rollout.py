@@ -86,7 +86,7 @@ class Rollout:
             features, wage = np.zeros((*shape, 4)), np.zeros(shape)
         else:
             values = self.process.draw(self.seed, self.paths, origin, origin + MAX_STEPS, self.scenario)
-            features = macro_features(values)
+            features = macro_features(values, self.process.unemployment(origin))
             wage = self.calendar.wage_index(np.array([origin]))[0] + log_wage_index(values[..., 1])
         return Futures(
             torch.from_numpy(features[self.carried].transpose(1, 0, 2).astype(np.float32, order="C")),
@@ -117,7 +117,7 @@ class Rollout:
         everybody, last = np.arange(len(chosen)), lengths - 1
         origin, age = history.year[everybody, last], torch.from_numpy(history.age[everybody, last])
         futures = [self.futures(int(year)) for year in origin]
-        arrays = (history.state.astype(np.int64), history.z, history.other, history.codes, history.age, history.macro)
+        arrays = (history.state.astype(np.int64), history.z, history.other, history.codes, history.age)
         token = net.tokens(*(torch.from_numpy(array) for array in arrays))
         codes = [history.codes[i, :n] for i, n in enumerate(lengths)]
         records = Records(token, torch.from_numpy(history.age), lengths.tolist(), lambda: [self._unsimulated(own) for own in codes])
@@ -145,7 +145,7 @@ class Rollout:
             going = int((asked > end).sum())
             if going:
                 state = torch.where(positive, POSITIVE, ZERO)
-                x = walk.step(state[:going], (z * positive)[:going], macro[:going], age[:going] + end)
+                x = walk.step(state[:going], (z * positive)[:going], age[:going] + end)
         return [out[place].numpy() for place in np.argsort(order)]
 
     def _unsimulated(self, codes: NDArray[np.int64]) -> Tensor:

@@ -31,7 +31,7 @@ class Sequences:
     """Ragged tokens of n persons: person i owns rows offsets[i]:offsets[i + 1], sorted by year.
 
     `z` is log real earnings less the log wage index (0 unless `state` is POSITIVE); `other` (n_row, 14) NaN where missing; `codes`
-    (n_row, 10), 0 where missing; `macro` (n_row, 4); `dead_year` (n,) is 0 when death was not seen.
+    (n_row, 10), 0 where missing; `dead_year` (n,) is 0 when death was not seen.
     """
 
     person_id: NDArray[np.str_]
@@ -43,7 +43,6 @@ class Sequences:
     z: NDArray[np.float32]
     other: NDArray[np.float32]
     codes: NDArray[np.int16]
-    macro: NDArray[np.float32]
 
     def __len__(self) -> int:
         return len(self.person_id)
@@ -74,7 +73,6 @@ def encode(panel: Panel, transforms: Transforms, calendar: Calendar) -> Sequence
         z=z.astype(np.float32),
         other=transforms.continuous(frame),
         codes=transforms.categorical(frame),
-        macro=calendar.covariates(year).astype(np.float32),
     )
 
 
@@ -89,7 +87,6 @@ class Tokens:
     z: NDArray[np.float32]
     other: NDArray[np.float32]
     codes: NDArray[np.int64]
-    macro: NDArray[np.float32]
 
 
 @dataclass(eq=False)
@@ -122,7 +119,6 @@ def pad(sequences: Sequences, persons: NDArray[np.integer[Any]], width: int | No
         z=sequences.z[row] * valid,
         other=np.where(valid[..., None], sequences.other[row], np.nan).astype(np.float32),
         codes=sequences.codes[row].astype(np.int64) * valid[..., None],
-        macro=sequences.macro[row] * valid[..., None],
     )
 
 
@@ -157,7 +153,7 @@ class Masking:
 
     Years: a share of the years is dropped, or the record begins late. Columns: all but earnings, age and sex; or each column with
     probability 1/2. Cells: single cells. Origin: everything that a rollout does not simulate is hidden after a random year; lasting columns
-    stay as they were known then.
+    stay as they were known then. Macro noise: its standard deviation on the economy of the year asked about, in standard units.
     """
 
     drop_years: float = 0.25
@@ -166,7 +162,7 @@ class Masking:
     drop_columns: float = 0.15
     cells: float = 0.02
     origin: float = 0.5
-    macro_noise: float = 0.15
+    macro_noise: float = 0.5
 
 
 def thin_years(
@@ -202,7 +198,6 @@ def thin_years(
         z=move(tokens.z, 0.0),
         other=move(tokens.other, np.nan),
         codes=move(tokens.codes, 0),
-        macro=move(tokens.macro, 0.0),
     )
     return thinned, seen_death
 
@@ -249,13 +244,13 @@ def hide(tokens: Tokens, end: int, masking: Masking, rng: np.random.Generator) -
         z=np.where(unknown, 0.0, tokens.z).astype(np.float32),
         other=other,
         codes=codes,
-        macro=jitter(tokens.macro, masking.macro_noise, rng),
     )
     return seen, origin
 
 
 def jitter(macro: NDArray[np.float32], noise: float, rng: np.random.Generator) -> NDArray[np.float32]:
-    """Noise on the macro covariates (not on their known flag), so that 33 years do not serve as a lookup of the year."""
+    """Noise on the macro covariates (not on their known flag). A history of 33 years is so short that a network would else know every year
+    by its economy, and take the next one for whichever it resembles."""
     noisy = macro.copy()
     shape = macro[..., :-1].shape
     noisy[..., :-1] += (noise * rng.standard_normal(shape) * macro[..., -1:]).astype(np.float32)

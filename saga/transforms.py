@@ -38,13 +38,14 @@ class Calendar:
     history: MacroHistory | None
 
     def covariates(self, years: NDArray[np.integer[Any]]) -> Floats:
-        """(n, 4): unemployment, real wage growth, inflation, each standardised on Swedish post-1990 scales, and a known flag."""
+        """(n, 4): see `macro_features`; zeros for a year that is not known."""
         out = np.zeros((*years.shape, 4))
         if self.history is None:
             return out
         index = years - self.history.first_year
         known = (index >= 0) & (index < len(self.history.values))
-        out[known] = macro_features(self.history.values[index[known]])
+        values = self.history.values
+        out[known] = macro_features(values, values[0, 0])[index[known]]
         return out
 
     def wage_index(self, years: NDArray[np.integer[Any]]) -> Floats:
@@ -57,14 +58,21 @@ class Calendar:
         return relative
 
 
-_MACRO_CENTRE = np.array([0.07, 0.015, 0.02])
-_MACRO_SCALE = np.array([0.02, 0.02, 0.02])
+_MACRO_CENTRE = np.array([0.07, 0.0, 0.015])
+_MACRO_SCALE = np.array([0.02, 0.01, 0.02])
 
 
-def macro_features(values: Floats) -> Floats:
-    """(..., 3) macro fractions -> (..., 4) model covariates, the last one a known flag."""
-    z = (values - _MACRO_CENTRE) / _MACRO_SCALE
-    return np.concatenate([np.clip(z, -_CLIP, _CLIP), np.ones((*values.shape[:-1], 1))], axis=-1)
+def macro_features(values: Floats, before: float) -> Floats:
+    """What the network is told of an economy: (..., T, 3) fractions of T consecutive years, after a year of unemployment `before` ->
+    (..., T, 4): unemployment, its change in the year, real wage growth, standardised on Swedish scales of after 1990, and a known flag.
+
+    Work is lost when unemployment rises, not when it is high: 1991 had the rates of a boom. Inflation acts on the economy's own later
+    years (`MacroProcess`), not on people, whose earnings are real."""
+    unemployment = values[..., 0]
+    first = np.broadcast_to(before, unemployment[..., :1].shape)
+    told = np.stack([unemployment, np.diff(unemployment, prepend=first, axis=-1), values[..., 1]], axis=-1)
+    z = (told - _MACRO_CENTRE) / _MACRO_SCALE
+    return np.concatenate([np.clip(z, -_CLIP, _CLIP), np.ones((*unemployment.shape, 1))], axis=-1)
 
 
 @dataclass(frozen=True)

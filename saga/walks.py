@@ -38,8 +38,8 @@ class Walk(Protocol):
 
     hidden: Tensor
 
-    def step(self, state: Tensor, z: Tensor, macro: Tensor, age: Tensor) -> Tensor:
-        """The year at `age` (n,): earnings state and relative log earnings (n, m), macro covariates (n, m, 4) -> (n, m, d) for the head.
+    def step(self, state: Tensor, z: Tensor, age: Tensor) -> Tensor:
+        """The year at `age` (n,): earnings state and relative log earnings (n, m) -> (n, m, d) for the head.
 
         `n` may be smaller than in the year before: the first n persons go on.
         """
@@ -68,8 +68,8 @@ class Exact:
         self.network, tokens = network, network.tokens
         # A token enters the first block and, by the long skip, the head: both at once.
         self.both = torch.cat([torch.eye(network.config.width), network.skip.weight]).T.contiguous()
-        self.year = torch.cat([tokens.earnings.weight, tokens.macro.weight], 1).T @ self.both
-        self.age = (tokens.age.weight + tokens.macro.bias) @ self.both
+        self.year = tokens.earnings.weight.T @ self.both
+        self.age = tokens.age.weight @ self.both
         self.projections = [_at_ages(block) for block in network.stack]
 
     def walk(self, records: Records, paths: int, steps: int, rhythm: int) -> Walk:
@@ -93,10 +93,10 @@ class _ExactWalk:
         self.keys, self.values = torch.empty(shape), torch.empty(shape)
         self.walked = 0
 
-    def step(self, state: Tensor, z: Tensor, macro: Tensor, age: Tensor) -> Tensor:
+    def step(self, state: Tensor, z: Tensor, age: Tensor) -> Tensor:
         net, t, at = self.exact.network, self.walked, age - MIN_AGE
         (n, m), heads, size = z.shape, net.config.heads, net.config.head_size
-        year = torch.cat([net.tokens.describe_earnings(state, z), macro], -1)
+        year = net.tokens.describe_earnings(state, z)
         token = (year.flatten(0, 1) @ self.exact.year).view(n, m, -1) + (self.exact.age[at] + self.constant[:n])[:, None]
         x, skip = token.chunk(2, -1)
         layers = zip(net.stack, self.exact.projections, self.keys[:, :, :n], self.values[:, :, :n], self.records, strict=True)
@@ -142,7 +142,7 @@ class Light:
         cell = self.cell = network.light
         self.network, self.tokens = network, network.tokens
         # The year and the state enter the cell's hidden layer by one product.
-        self.inner = torch.cat([cell.earnings.weight, cell.macro.weight, cell.up.weight], 1).T.contiguous()
+        self.inner = torch.cat([cell.earnings.weight, cell.up.weight], 1).T.contiguous()
         self.decay = torch.sigmoid(cell.decay)
 
     def walk(self, records: Records, paths: int, steps: int, rhythm: int) -> Walk:
@@ -159,9 +159,9 @@ class _LightWalk:
         self.gates = self.origin.gates + light.cell.gap.weight[rhythm] + light.cell.up.bias
         self.state = self.origin.state.expand(-1, paths, -1)
 
-    def step(self, state: Tensor, z: Tensor, macro: Tensor, age: Tensor) -> Tensor:
+    def step(self, state: Tensor, z: Tensor, age: Tensor) -> Tensor:
         light, cell, n = self.light, self.light.cell, len(z)
-        year = torch.cat([light.tokens.describe_earnings(state, z), macro, self.state[:n]], -1)
+        year = torch.cat([light.tokens.describe_earnings(state, z), self.state[:n]], -1)
         told = self.gates[:n] + cell.age.weight[age - MIN_AGE, None]
         inner = torch.baddbmm(told, year, light.inner.expand(n, -1, -1)).relu_()
         fresh = cell.down(inner.mul_(inner))
@@ -197,9 +197,9 @@ class _CarriedWalk:
         self.state = [tuple(part[:, None].repeat(1, paths, 1) for part in layer) for layer in joined]
         self.constant = torch.cat(list(records.later()))[:, None]
 
-    def step(self, state: Tensor, z: Tensor, macro: Tensor, age: Tensor) -> Tensor:
+    def step(self, state: Tensor, z: Tensor, age: Tensor) -> Tensor:
         net, n = self.network, len(z)
-        token = net.tokens.embed_earnings(state, z) + net.tokens.embed_when(age[:, None], macro) + self.constant[:n]
+        token = net.tokens.embed_earnings(state, z) + net.tokens.embed_age(age[:, None]) + self.constant[:n]
         x, self.state = self.blocks.step(token, [tuple(part[:n] for part in layer) for layer in self.state])
         hidden: Tensor = net.norm(x) + net.skip(token)
         return hidden

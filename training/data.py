@@ -37,9 +37,8 @@ def make_batch(
         "other": seen.other,
         "codes": seen.codes,
         "age": seen.age,
-        "macro": seen.macro,
         "gap": asked.gap,
-        "next_macro": jitter(asked.macro, masking.macro_noise, rng),
+        "macro": jitter(asked.macro, masking.macro_noise, rng),
         "next_state": asked.state.astype(np.int64),
         "next_z": asked.z,
         "next_dead": asked.dead,
@@ -53,8 +52,8 @@ def make_batch(
 class Batches(Dataset[Batch]):
     """An epoch of batches, each a function of (seed, epoch, index) alone, so that a resumed run sees what the first would have seen.
 
-    Batches hold equally many person-years, and `batch_persons` persons on average. Were they equally many persons of similar length instead,
-    with a mean loss each, a person-year would count the more the shorter its record; and records are short because people die.
+    Batches hold equally many person-years, and `batch_persons` persons on average. Were they equally many persons of similar length
+    instead, with a mean loss each, a person-year would count the more the shorter its record; and records are short because people die.
     """
 
     sequences: Sequences

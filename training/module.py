@@ -32,13 +32,13 @@ class ForecastModule(pl.LightningModule):
         each would count more.
         """
         b, net = batch, self.network
-        hidden, _ = net.hidden(net.tokens(b["state"], b["z"], b["other"], b["codes"], b["age"], b["macro"]), b["age"])
+        hidden, _ = net.hidden(net.tokens(b["state"], b["z"], b["other"], b["codes"], b["age"]), b["age"])
         asked = b["gap"] > 0
         total, nll = self._judged(hidden, asked, b)
         means, objective = {net.head.criterion: total / asked.sum().clamp(min=1)}, total
         if net.light is not None:
             after = asked & (torch.arange(asked.shape[1], device=asked.device) > b["origin"][:, None])
-            carried = net.lightly(hidden, b["origin"], b["state"], b["z"], b["age"], b["macro"])
+            carried = net.lightly(hidden, b["origin"], b["state"], b["z"], b["age"])
             total, _ = self._judged(carried, after, b)
             means["light"] = total / after.sum().clamp(min=1)
             objective = objective + total
@@ -47,7 +47,7 @@ class ForecastModule(pl.LightningModule):
     def _judged(self, hidden: Tensor, asked: Tensor, b: Batch) -> tuple[Tensor, Tensor]:
         """Sums over the tokens `asked` (n, t) of the head's loss and of the negative log-likelihood."""
         head = self.network.head
-        law = head(hidden[asked], b["gap"][asked], b["next_macro"][asked])
+        law = head(hidden[asked], b["gap"][asked], b["macro"][asked])
         outcome = (b["next_state"][asked], b["next_z"][asked], b["next_dead"][asked])
         earnings, death = head.loss(law, *outcome)
         loss = (earnings + death).sum()

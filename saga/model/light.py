@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from saga.model.config import ModelConfig
 from saga.model.decoder import squared_relu
-from saga.model.tokens import AGES, MACRO_FEATURES
+from saga.model.tokens import AGES
 from saga.schema import MIN_AGE
 from saga.sequences import MAX_GAP
 
@@ -45,7 +45,6 @@ class Light(nn.Module):
         self.earnings = nn.Linear(earnings_size, inner, bias=False)
         self.age = nn.Embedding(AGES, inner)
         self.gap = nn.Embedding(MAX_GAP + 1, inner)
-        self.macro = nn.Linear(MACRO_FEATURES, inner, bias=False)
         self.up = nn.Linear(s, inner)
         self.down = nn.Linear(inner, s)
         self.decay = nn.Parameter(torch.linspace(0.0, _LONGEST_MEMORY, s))
@@ -56,10 +55,10 @@ class Light(nn.Module):
         """The decoder's state at the origin (..., d) -> what the cell keeps of it."""
         return Origin(self.first(hidden), self.bias(hidden), self.skip(hidden))
 
-    def gates(self, earnings: Tensor, age: Tensor, since: Tensor, macro: Tensor) -> Tensor:
-        """What a year tells the cell, (..., 2 s): described earnings (..., e), age, years since the record before, macro covariates."""
+    def gates(self, earnings: Tensor, age: Tensor, since: Tensor) -> Tensor:
+        """What a year tells the cell, (..., 2 s): described earnings (..., e), age, years since the record before."""
         when = self.age((age - MIN_AGE).clamp(0, AGES - 1)) + self.gap(since.clamp(0, MAX_GAP))
-        told: Tensor = self.earnings(earnings) + when + self.macro(macro)
+        told: Tensor = self.earnings(earnings) + when
         return told
 
     def step(self, state: Tensor, gates: Tensor) -> Tensor:

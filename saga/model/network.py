@@ -34,12 +34,9 @@ class Saga(nn.Module):
         self.apply(_initialise)
         for layer in self.blocks.ends():  # residual branches shrink with depth (Radford et al. 2019)
             layer.weight.data.mul_((2 * config.layers) ** -0.5)
-        readers = [self.tokens, self.head] if self.light is None else [self.tokens, self.head, self.light]
-        for name, part in ((CALENDAR, "macro"), (AGE, "age")):
-            if name in transforms.without:  # zero for good: whoever multiplies by it, here or in a rollout, learns nothing
-                for reader in readers:
-                    if hasattr(reader, part):
-                        getattr(reader, part).weight.requires_grad_(False).zero_()
+        readers = {CALENDAR: [self.head.macro.weight], AGE: [part.age.weight for part in (self.tokens, self.light) if part is not None]}
+        for weight in (weight for name in transforms.without for weight in readers.get(name, [])):
+            weight.requires_grad_(False).zero_()  # for good: whoever multiplies by it, here or in a rollout, learns nothing
 
     @property
     def stack(self) -> list[Block]:
@@ -66,25 +63,23 @@ class Saga(nn.Module):
         x, cache = self.blocks(token, age)
         return self.norm(x) + self.skip(token), cache
 
-    def forward(
-        self, state: Tensor, z: Tensor, other: Tensor, codes: Tensor, age: Tensor, macro: Tensor, gap: Tensor, next_macro: Tensor
-    ) -> Predictive:
-        """Predictive distribution after every token, for the year `gap` years on with macro covariates `next_macro`."""
-        hidden, _ = self.hidden(self.tokens(state, z, other, codes, age, macro), age)
-        predictive: Predictive = self.head(hidden, gap, next_macro)
+    def forward(self, state: Tensor, z: Tensor, other: Tensor, codes: Tensor, age: Tensor, gap: Tensor, macro: Tensor) -> Predictive:
+        """Predictive distribution after every token, for the year `gap` years on with macro covariates `macro`."""
+        hidden, _ = self.hidden(self.tokens(state, z, other, codes, age), age)
+        predictive: Predictive = self.head(hidden, gap, macro)
         return predictive
 
-    def lightly(self, hidden: Tensor, origin: Tensor, state: Tensor, z: Tensor, age: Tensor, macro: Tensor) -> Tensor:
+    def lightly(self, hidden: Tensor, origin: Tensor, state: Tensor, z: Tensor, age: Tensor) -> Tensor:
         """What the head reads after every token where the light cell carries on from the token `origin` (n,), (n, t, d).
 
-        `hidden` (n, t, d) of the decoder. It stands unchanged up to the origin; of later years the cell sees earnings, age and economy.
+        `hidden` (n, t, d) of the decoder. It stands unchanged up to the origin; of later years the cell sees earnings and age.
         """
         if self.light is None:
             raise UsageError("This model has no light rollout: it was trained with `light: 0`.")
         n, t = state.shape
         start = self.light.begin(hidden[torch.arange(n), origin][:, None])
         since = age.diff(dim=1, prepend=age[:, :1])
-        gates = self.light.gates(self.tokens.describe_earnings(state, z), age, since, macro) + start.gates
+        gates = self.light.gates(self.tokens.describe_earnings(state, z), age, since) + start.gates
         after = torch.arange(t, device=age.device) > origin[:, None]
         carried, states = start.state[:, 0], []
         for later, told in zip(after.unbind(1), gates.unbind(1), strict=True):

@@ -37,7 +37,6 @@ class Tokens(nn.Module):
         self.other = nn.Linear(2 * N_OTHER, width, bias=False)
         self.category = nn.Linear(sum(widths), width, bias=False)
         self.age = nn.Embedding(AGES, width)
-        self.macro = nn.Linear(MACRO_FEATURES, width)
 
     @property
     def earnings_size(self) -> int:
@@ -69,11 +68,11 @@ class Tokens(nn.Module):
         out: Tensor = self.category(torch.cat([table(codes[..., j]) for j, table in enumerate(self.codes)], -1))
         return out
 
-    def embed_when(self, age: Tensor, macro: Tensor) -> Tensor:
-        """(...,) ages and (..., 4) macro covariates -> (..., width)."""
-        out: Tensor = self.age((age - MIN_AGE).clamp(0, AGES - 1)) + self.macro(macro)
+    def embed_age(self, age: Tensor) -> Tensor:
+        """(...,) ages -> (..., width)."""
+        out: Tensor = self.age((age - MIN_AGE).clamp(0, AGES - 1))
         return out
 
-    def forward(self, state: Tensor, z: Tensor, other: Tensor, codes: Tensor, age: Tensor, macro: Tensor) -> Tensor:
+    def forward(self, state: Tensor, z: Tensor, other: Tensor, codes: Tensor, age: Tensor) -> Tensor:
         """All of a token's subvectors -> (n_person, n_token, width)."""
-        return self.embed_earnings(state, z) + self.embed_other(other) + self.embed_codes(codes) + self.embed_when(age, macro)
+        return self.embed_earnings(state, z) + self.embed_other(other) + self.embed_codes(codes) + self.embed_age(age)

@@ -61,7 +61,7 @@ def test_parts_and_baseline_make_the_record_s_own_tokens(forecaster: Forecaster,
     network = forecaster.network
     with torch.no_grad():
         start, parts = faded(network, record)
-        arrays = (record.state.astype(np.int64), record.z, record.other, record.codes, record.age, record.macro)
+        arrays = (record.state.astype(np.int64), record.z, record.other, record.codes, record.age)
         torch.testing.assert_close(start + parts.sum(2), network.tokens(*map(torch.from_numpy, arrays)), rtol=1e-4, atol=1e-4)
 
 
@@ -85,7 +85,7 @@ def test_the_explained_value_is_the_forecast_of_the_network(forecaster: Forecast
     record = pad(encode(some.only([person]), forecaster.transforms, forecaster.calendar), np.array([0]))
     network = forecaster.network
     asked, wage = module._asked(forecaster, int(record.year[0, -1]), 1)
-    arrays = (record.state.astype(np.int64), record.z, record.other, record.codes, record.age, record.macro)
+    arrays = (record.state.astype(np.int64), record.z, record.other, record.codes, record.age)
     with torch.no_grad():
         hidden, _ = network.hidden(network.tokens(*map(torch.from_numpy, arrays)), torch.from_numpy(record.age))
         law = network.head(hidden[:, -1], torch.tensor([1]), asked.float())

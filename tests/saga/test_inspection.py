@@ -81,10 +81,11 @@ def test_attention_is_read_along_the_years_that_the_rollout_drew(forecaster: For
         origin = int(drawn.origin_year[person])
         assert forecaster.process is not None
         macro = forecaster.process.draw(3, PATHS, origin, origin + steps + 1)
+        features = macro_features(macro, forecaster.process.unemployment(origin))
         wage = forecaster.calendar.wage_index(np.array([origin]))[0] + log_wage_index(macro[..., 1])[:, -1]
         with torch.no_grad():
             hidden, _ = net.hidden(token, age)
-            law = net.head(hidden[:, -1], torch.tensor([1]), torch.from_numpy(macro_features(macro)[:, -1].astype(np.float32)))
+            law = net.head(hidden[:, -1], torch.tensor([1]), torch.from_numpy(features[:, -1].astype(np.float32)))
             u = uniforms(PATHS, "path", 3, str(drawn.person_id[person]), origin + steps + 1)
             dead, positive, z = net.head.sample(law, torch.from_numpy(u.astype(np.float32)))
         alive = drawn.earnings[person, steps] > 0

@@ -9,7 +9,7 @@ import pytest
 
 from saga.errors import InputError, SagaError, UsageError
 from saga.macro import SCENARIOS, MacroHistory, MacroProcess, scenario_from, sweden
-from saga.transforms import Calendar
+from saga.transforms import Calendar, macro_features
 
 PROCESS = MacroProcess.fit(sweden())
 
@@ -17,6 +17,19 @@ PROCESS = MacroProcess.fit(sweden())
 def test_path_k_does_not_depend_on_how_many_are_drawn() -> None:
     few, many = PROCESS.draw(1, 5, 2022, 2040), PROCESS.draw(1, 50, 2022, 2060)
     np.testing.assert_array_equal(few, many[:5, :18])
+
+
+def test_the_network_is_told_unemployment_its_change_and_pay_and_nothing_of_inflation() -> None:
+    values = np.array([[0.07, 0.015, 0.02], [0.09, -0.025, 0.30], [0.06, 0.5, -0.1]])
+    told = macro_features(values, before=0.08)
+    np.testing.assert_allclose(told, [[0, -1, 0, 1], [1, 2, -2, 1], [-0.5, -3, 5, 1]], atol=1e-12)
+    # Years of a history and of a future are told alike, whichever year comes first.
+    history = sweden().values
+    np.testing.assert_array_equal(macro_features(history[10:], history[9, 0]), Calendar(sweden()).covariates(np.arange(2000, 2023)))
+    assert PROCESS.unemployment(2022) == pytest.approx(history[-1, 0], rel=1e-12)
+    assert PROCESS.unemployment(2100) == pytest.approx(np.exp(PROCESS.mean[0]), rel=1e-12)
+    path = PROCESS.draw(3, 1, 2022, 2030)[0]
+    np.testing.assert_array_equal(macro_features(path, 0.07)[2:], macro_features(path[2:], float(path[1, 0])))
 
 
 def test_a_draw_does_not_know_the_realised_years_after_the_origin() -> None:

@@ -80,7 +80,7 @@ def replay(
     origin, steps = int(history.year[0, -1]), len(earnings)
     macro = PROCESS.draw(5, PATHS, origin, origin + 48)[path]
     wage = CALENDAR.wage_index(np.array([origin]))[0] + np.cumsum(np.log1p(macro[:, 1]))
-    features = macro_features(macro).astype(np.float32)
+    features = macro_features(macro, PROCESS.unemployment(origin)).astype(np.float32)
     fixed = np.where([name in ("sex", "birth_region") for name in CATEGORICAL], history.codes[0, -1], 0)
     fixed[CATEGORICAL.index("education_level")] = education
     out = []
@@ -96,17 +96,16 @@ def replay(
             "other": np.concatenate([history.other[0], np.full((t, 14), np.nan)]).astype(np.float32),
             "codes": np.concatenate([history.codes[0], np.tile(fixed, (t, 1))]).astype(np.int64),
             "age": ages,
-            "macro": np.concatenate([history.macro[0], features[:t]]).astype(np.float32),
             "gap": np.ones(len(ages), dtype=np.int64),
-            "next_macro": np.tile(features[t], (len(ages), 1)),
+            "macro": np.tile(features[t], (len(ages), 1)),
         }
         with torch.no_grad():
             x = {k: torch.from_numpy(np.asarray(v))[None] for k, v in arrays.items()}
-            hidden, _ = network.hidden(network.tokens(*(x[k] for k in ("state", "z", "other", "codes", "age", "macro"))), x["age"])
+            hidden, _ = network.hidden(network.tokens(*(x[k] for k in ("state", "z", "other", "codes", "age"))), x["age"])
             if light:
                 last_record = torch.tensor([len(history.year[0]) - 1])
-                hidden = network.lightly(hidden, last_record, x["state"], x["z"], x["age"], x["macro"])
-            p = network.head(hidden, x["gap"], x["next_macro"])
+                hidden = network.lightly(hidden, last_record, x["state"], x["z"], x["age"])
+            p = network.head(hidden, x["gap"], x["macro"])
         u = uniforms(PATHS, "path", 5, str(sequences.person_id[index]), origin + t + 1)[path]
         last = type(p)(*(part[0, -1:] for part in p))
         dead, positive, drawn = network.head.sample(last, torch.tensor([u], dtype=torch.float32))
@@ -209,14 +208,15 @@ def test_a_rhythm_of_two_years_asks_even_years_of_a_step_and_odd_ones_of_the_sam
     history = pad(sequences, np.array([3]))
     origin = int(history.year[0, -1])
     macro = PROCESS.draw(5, PATHS, origin, origin + 48)
+    features = macro_features(macro, PROCESS.unemployment(origin)).astype(np.float32)
     wage = CALENDAR.wage_index(np.array([origin]))[0] + np.cumsum(np.log1p(macro[..., 1]), axis=1)
     u = torch.from_numpy(uniforms(PATHS, "path", 5, str(sequences.person_id[3]), origin + 2).astype(np.float32))
     with torch.no_grad():
         parts = {k: torch.from_numpy(getattr(history, k).astype(np.int64)) for k in ("state", "codes", "age")}
-        parts |= {k: torch.from_numpy(getattr(history, k)) for k in ("z", "other", "macro")}
+        parts |= {k: torch.from_numpy(getattr(history, k)) for k in ("z", "other")}
         hidden, _ = network.hidden(network.tokens(**parts), parts["age"])
         for gap in (1, 2):
-            asked = torch.from_numpy(macro_features(macro[:, gap - 1]).astype(np.float32))
+            asked = torch.from_numpy(features[:, gap - 1])
             _, positive, z = network.head.sample(network.head(hidden[:, -1], torch.tensor([gap]), asked), u)
             expected = np.where(positive, np.exp(z.numpy() + wage[:, gap - 1]), 0.0)
             np.testing.assert_allclose(drawn[gap - 1], expected, rtol=2e-3)
