@@ -14,7 +14,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 OURS = ("saga", "api", "training", "calibration", "evaluation")
 BROUGHT_ALONG = {"anyio", "pydantic-core", "starlette"}  # by fastapi and pydantic, of whose interface they are part
 # Used as commands, as plug-ins, or by another library on our behalf.
-NOT_IMPORTED = {"cvxpy", "import-linter", "mypy", "psycopg", "pytest", "ruff", "tensorboard", "types-pyyaml"}
+NOT_IMPORTED = {"cvxpy", "import-linter", "mypy", "psycopg", "pytest", "pytest-xdist", "ruff", "tensorboard", "types-pyyaml"}
 
 
 def _name(requirement: str) -> str:
