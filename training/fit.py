@@ -101,7 +101,7 @@ def train(
     module = ForecastModule(network, settings)
     best = ModelCheckpoint(dirpath=run, filename="best", monitor="validation", save_last=True, enable_version_counter=False)
     started = time.monotonic()
-    trainer = _trainer(settings, run, best, devices, progress, len(data.train) // settings.batch_persons)
+    trainer = lightning_trainer(settings, run, best, devices, progress, len(data.train) // settings.batch_persons)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*does not have many workers.*")
         warnings.filterwarnings("ignore", message=".*LeafSpec.*")
@@ -180,7 +180,10 @@ def prepare(
     return data, network, {"transforms": transforms, "macro": macro}
 
 
-def _trainer(settings: TrainConfig, run: Path, best: ModelCheckpoint, devices: int, progress: bool, epoch_steps: int) -> lightning.Trainer:
+def lightning_trainer(
+    settings: TrainConfig, run: Path, best: ModelCheckpoint, devices: int, progress: bool, epoch_steps: int
+) -> lightning.Trainer:
+    """The Lightning trainer of `train`: `best` keeps the best weights under `run`, an epoch has `epoch_steps` batches."""
     gpu = torch.cuda.is_available()
     precision: Any = settings.precision
     if precision == "auto":
