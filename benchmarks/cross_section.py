@@ -15,7 +15,6 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from evaluation.cross_section import as_markdown, compare, followed, simulated, true, verdicts
 from evaluation.cross_section_page import write_page
@@ -46,8 +45,10 @@ def main() -> int:
     who = followed(panel, trained_on=forecaster.bundle.split["panel_id"], persons=args.persons)
     years = about["future_to"] - about["years"][1]
     drawn = forecaster.simulate(who.past, to_horizon=years, paths=args.paths, seed=args.seed, calibrated=not args.raw).earnings
-    economy = wages(forecaster, args.paths, args.seed, about["years"][1], years)
-    sections = pl.concat([simulated(who, drawn, wages=economy), true(who, args.register, years)])
+    last, process = about["years"][1], forecaster.process  # a bundle may know no economy
+    economy = None if process is None else process.draw(args.seed, args.paths, last, last + years)
+    wages = None if economy is None else np.exp(log_wage_index(economy[..., 1]))
+    sections = pl.concat([simulated(who, drawn, wages=wages), true(who, args.register, years)])
     table = compare(sections)
     judged = verdicts(table)
     provenance = {
@@ -61,22 +62,14 @@ def main() -> int:
     args.out.mkdir(parents=True, exist_ok=True)
     table.write_parquet(args.out / "cross_section.parquet")
     page = as_markdown(judged, table, SHOWN, provenance)
-    if forecaster.process is not None:
-        unemployment = forecaster.process.draw(args.seed, args.paths, about["years"][1], about["years"][1] + years)[..., 0]
-        answered = responses(sections, {"model": dict(enumerate(unemployment)), "truth": true_unemployment(args.register)})
+    if economy is not None:
+        answered = responses(sections, {"model": dict(enumerate(economy[..., 0])), "truth": true_unemployment(args.register)})
         answered.write_parquet(args.out / "responses.parquet")
         page += "\n" + response_markdown(answered)
     (args.out / "cross_section.md").write_text(page, encoding="utf-8")
     write_page(judged, table, args.out / "cross_section.html", provenance)
     print(page)
     return int((judged["verdict"] == "fails").any())
-
-
-def wages(forecaster: Forecaster, paths: int, seed: int, last: int, years: int) -> NDArray[np.float64] | None:
-    """The real wage index of the paths' economies, (path, year); None for a bundle that knows no economy."""
-    if forecaster.process is None:
-        return None
-    return np.exp(log_wage_index(forecaster.process.draw(seed, paths, last, last + years)[..., 1]))
 
 
 if __name__ == "__main__":

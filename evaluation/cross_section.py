@@ -17,7 +17,7 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from evaluation.futures import true_futures
+from evaluation.futures import true_economies, true_futures
 from saga.errors import InputError, Problem
 from saga.keyed import uniform_each
 from saga.outcomes import Origins, history, last_year, origins_at
@@ -164,9 +164,7 @@ def _economy(wages: Sequence[float]) -> list[dict[str, Any]]:
 
 def true_wages(futures: Path) -> dict[int, list[float]]:
     """The real wage index by draw of the register's future economies, one number a year, 1 in the last year of record."""
-    growth = pl.read_parquet(futures / "future" / "macro.parquet").sort("draw", "year")
-    index = growth.select("draw", wages=(1 + pl.col("real_wage_growth")).cum_prod().over("draw"))
-    return {int(draw): part["wages"].to_list() for (draw,), part in index.group_by(["draw"], maintain_order=True)}
+    return {draw: (1 + economy["real_wage_growth"]).cum_prod().to_list() for draw, economy in true_economies(futures).items()}
 
 
 def compare(sections: pl.DataFrame) -> pl.DataFrame:

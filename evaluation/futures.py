@@ -14,6 +14,12 @@ from saga.errors import InputError, Problem
 from saga.outcomes import Origins
 
 
+def true_economies(directory: Path) -> dict[int, pl.DataFrame]:
+    """The economy of each drawn future in `directory/future/macro.parquet`, by draw, a row a year in order."""
+    years = pl.read_parquet(directory / "future" / "macro.parquet").sort("draw", "year")
+    return {int(draw): part for (draw,), part in years.group_by(["draw"], maintain_order=True)}
+
+
 def true_futures(
     directory: Path, origins: Origins, horizons: Sequence[int], *, price_year: int
 ) -> Iterator[tuple[int, NDArray[np.float64]]]:

@@ -13,8 +13,10 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from scipy.stats import linregress
 
 from evaluation.cross_section import BY_NAME, EVERYBODY, STATISTICS
+from evaluation.futures import true_economies
 
 Array = NDArray[np.float64]
 ANSWERING = ("zero", "mean", "p10_p50")  # lower earnings, more zeros, a longer lower tail
@@ -23,8 +25,7 @@ AHEAD = (1, 2, 3, 5, 10)
 
 def true_unemployment(futures: Path) -> dict[int, Array]:
     """Unemployment (years,) by draw of the register's future economies, fractions."""
-    economy = pl.read_parquet(futures / "future" / "macro.parquet").sort("draw", "year")
-    return {int(draw): part["unemployment"].to_numpy() for (draw,), part in economy.group_by(["draw"], maintain_order=True)}
+    return {draw: economy["unemployment"].to_numpy() for draw, economy in true_economies(futures).items()}
 
 
 def responses(sections: pl.DataFrame, unemployment: Mapping[str, Mapping[int, Array]], years: Sequence[int] = AHEAD) -> pl.DataFrame:
@@ -44,18 +45,11 @@ def responses(sections: pl.DataFrame, unemployment: Mapping[str, Mapping[int, Ar
                     break
                 y = found["value"].to_numpy()
                 x = 100 * np.array([unemployment[source][future][:year].mean() for future in found["future"]])
-                slope, se = _least_squares(x, np.log(y) if BY_NAME[name].relative else y)
-                row |= {f"slope{suffix}": slope, f"se{suffix}": se}
+                fit = linregress(x, np.log(y) if BY_NAME[name].relative else y)
+                row |= {f"slope{suffix}": float(fit.slope), f"se{suffix}": float(fit.stderr)}
             else:
                 rows.append(row)
     return pl.DataFrame(rows)
-
-
-def _least_squares(x: Array, y: Array) -> tuple[float, float]:
-    deviation = x - x.mean()
-    slope = float(deviation @ y / (deviation @ deviation))
-    residual = y - y.mean() - slope * deviation
-    return slope, float(np.sqrt(residual @ residual / (len(x) - 2) / (deviation @ deviation)))
 
 
 def as_markdown(table: pl.DataFrame) -> str:

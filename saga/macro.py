@@ -1,6 +1,6 @@
 """The economy as the model sees it: observed macro series, a process for the years after them, and scenarios.
 
-A calendar year enters the model only through three series (unemployment, real wage growth, inflation; fractions), so that
+A calendar year enters a forecast only by three series (unemployment, real wage growth, inflation; fractions), so that
 years after the panel exist. After the origin no realised macro is used: futures are drawn from a vector autoregression
 fitted on history up to the cut-off, or follow a scenario.
 """

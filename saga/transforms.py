@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 OTHER = tuple(name for name in schema.CONTINUOUS if name != "earnings")
 _LOGGED = (*(name for name in schema.MONEY if name != "earnings"), "employer_size")
 _CLIP = 5.0
-# Parts of a token that are no columns, for `Transforms.without`.
+# What the network is told beside columns, for `Transforms.without`.
 CALENDAR, AGE, MISSINGNESS = "calendar", "age", "missingness"
 HIDEABLE = (*OTHER, *schema.CATEGORICAL, CALENDAR, AGE, MISSINGNESS)
 
@@ -81,7 +81,7 @@ class Transforms:
 
     `knots` (n_bin + 1,) are the edges of the head's bins on the scale z = log earnings - log wage index; `centre`, `scale` standardise z;
     `location`, `spread` standardise the other continuous columns; `codes` maps each categorical column to its known codes. `without`
-    names what the network never sees, of HIDEABLE: columns, which look missing to it, or "calendar" (the economy of a year), "age" (of
+    names what the network never sees, of HIDEABLE: columns, which look missing to it, or "calendar" (the economy), "age" (of
     which attention keeps the distance between two records), "missingness" (missing values look average).
     """
 

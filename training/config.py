@@ -23,7 +23,7 @@ ABLATIONS = tuple(sorted(f"ablations/{file.name[:-5]}" for file in (_FOLDER / "a
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """Shape of the network and how it is fitted; one optimiser step sees `batch_persons` persons. Impossible values raise UsageError."""
+    """Shape of the network and how it is fitted; one step sees `batch_persons` persons on average. Impossible values raise UsageError."""
 
     name: str
     model: ModelConfig = field(default_factory=ModelConfig)

@@ -1,4 +1,4 @@
-"""Person-year -> token: typed subvectors (earnings, continuous, categorical, missingness, age, calendar), each projected and summed.
+"""Person-year -> token: typed subvectors (earnings, continuous, categorical, missingness, age), each projected and summed.
 
 The sum of projections equals one projection of the concatenated subvectors; kept apart, a rollout recomputes only what changes.
 """
@@ -14,7 +14,6 @@ from saga.sequences import N_OTHER, POSITIVE, UNKNOWN, ZERO
 # Embedding widths of the paper, by column.
 CODE_WIDTHS = {"occupation": 24, "industry": 16, "county": 8}
 DEFAULT_CODE_WIDTH = 4
-MACRO_FEATURES = 4
 AGES = MAX_AGE - MIN_AGE + 1
 _EARNINGS_KNOTS = 40
 

@@ -60,7 +60,7 @@ def test_the_hazard_that_training_learns_is_the_people_s(mortal: Sequences) -> N
     assert wrong > HAZARD + 4 * error
 
 
-def test_batches_of_equally_many_persons_of_one_length_teach_twice_the_hazard(mortal: Sequences) -> None:
+def test_batches_of_equally_many_persons_of_one_length_teach_too_high_a_hazard(mortal: Sequences) -> None:
     class Equal(Batches):
         def plan(self) -> list[NDArray[np.int64]]:
             order = np.argsort(self.sequences.lengths, kind="stable")

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from saga.model.config import ModelConfig
 from saga.model.decoder import squared_relu
-from saga.model.tokens import MACRO_FEATURES
 from saga.sequences import MAX_GAP, UNKNOWN
 from saga.transforms import Transforms
 
+MACRO_FEATURES = 4  # what the head is told of the economy of the year asked for (`saga.transforms.macro_features`)
 MIN_TAIL = 1.5  # least rate of an exponential upper tail of log earnings: in levels a Pareto tail whose mean exists
 LOWEST_LOG_DROP = 12.0  # a draw from a lower tail stays within this many logs of where the tail begins
 EDGE = 1e-6  # draws keep this far from probabilities 0 and 1
