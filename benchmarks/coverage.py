@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 
@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from calibration.bands import coverage_band
 from calibration.cqr import cqr_intervals, fit_cqr
-from calibration.fit import LEVELS, fit_calibration, halves
+from calibration.fit import DEFAULT_ATOM_WIDTH, LEVELS, fit_calibration, halves
 from calibration.limits import fit_limits
 from evaluation.futures import true_futures
 from saga.bands import bands
@@ -41,6 +41,7 @@ from saga.ingest import read_panel
 from saga.keyed import uniform_each
 from saga.lifetime import RATE, realised_value
 from saga.lifetime_sets import value_intervals
+from saga.macro import Scenario
 from saga.outcomes import Origins, draw_origins, history, last_year, origins_at, realised
 from saga.panel import Panel
 from saga.paths import Paths
@@ -69,10 +70,11 @@ EVERYBODY, GROUP, VALUE, BAND = Bound(0.3, 200_000), Bound(1.0, 50_000), Bound(0
 
 @dataclass(frozen=True)
 class Job:
-    """How paths are drawn: their number and the seed."""
+    """How paths are drawn: their number, the seed, and the economy that they follow (None: drawn)."""
 
     paths: int
     seed: int
+    economy: Scenario | None = None
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,7 @@ def simulate(
             people = panel.only(ids[start : start + PART])
             origins = choose(people)
             known = history(people, origins)
-            made = forecaster.simulate(known, to_horizon=YEARS, paths=job.paths, seed=job.seed, calibrated=False)
+            made = forecaster.simulate(known, to_horizon=YEARS, paths=job.paths, seed=job.seed, scenario=job.economy, calibrated=False)
             arrays = {"person_id": made.person_id, "birth_year": made.birth_year, "origin_year": made.origin_year}
             arrays |= {"earnings": made.earnings, "outcomes": realised(people, origins, range(1, YEARS + 1), end=end)}
             arrays |= {f"group_{name}": labels for name, labels in grouping.labels(known, origins).items()}
@@ -167,7 +169,7 @@ def judge(calibrator: Calibrator, cqr: pl.DataFrame, side: Side) -> dict[str, Ar
         own_mass = np.full(y.shape, np.nan)
         for h in range(YEARS):
             known = np.flatnonzero(~np.isnan(y[:, h]))
-            family = grow(np.sort(raw.earnings[known, h], axis=1), calibrator.scale).with_atom(0.5)
+            family = grow(np.sort(raw.earnings[known, h], axis=1), calibrator.scale).with_atom(DEFAULT_ATOM_WIDTH)
             own_mass[known, h] = family.score(y[known, h]) <= 0.9
         sets = calibrator.intervals(paths, LEVELS).covered(y)
         parts.append({"sets": sets, "band": together, "value": whole, "cqr": inside, "uncalibrated": own_mass})
@@ -306,8 +308,8 @@ def main() -> None:
         start = time.perf_counter()
         panel, forecaster = read_panel(register), Forecaster.load(given.bundle, threads=1, workers=given.workers, rollout=given.rollout)
         trained_as, job = forecaster.bundle.split.get("panel_id"), Job(given.paths, given.seed)
-        about = {"bundle": forecaster.bundle.digest, "rollout": forecaster.rollout, "panel": panel.meta.panel_id}
-        claim(out, {**about, "persons": given.persons, **asdict(job)})
+        about = {"model": forecaster.bundle.model_digest, "rollout": forecaster.rollout, "panel": panel.meta.panel_id}
+        claim(out, {**about, "persons": given.persons, "paths": given.paths, "seed": given.seed})
         roles = sides(panel, trained_as, given.seed, given.persons)
         grouping, end = Grouping.fit(panel.only(roles["cut"])), last_year(panel)
 
@@ -315,8 +317,13 @@ def main() -> None:
             return draw_origins(people, max_horizon=YEARS, seed=given.seed, end=end)
 
         calibration, test = (simulate(forecaster, panel, roles[side], drawn, grouping, out / side, job) for side in ("calibration", "test"))
+        came = None
+        if forecaster.process is not None:
+            learners = sorted(calibration.paths.person_id[halves(calibration.paths.person_id, given.seed)].tolist())
+            told = replace(job, economy=forecaster.process.observed(end))
+            came = simulate(forecaster, panel, learners, drawn, grouping, out / "calibration-economy", told).paths
         simulated = time.perf_counter() - start
-        fitted = fit_calibration(calibration.paths, calibration.outcomes, seed=given.seed, scale=panel.meta.floor)
+        fitted = fit_calibration(calibration.paths, calibration.outcomes, seed=given.seed, came=came)
         fitted = fit_limits(fitted, calibration.paths, calibration.outcomes, seed=given.seed)
         hits = judge(fitted, fit_cqr(calibration.paths, calibration.outcomes, LEVELS), test)
         persons = len(calibration.paths) + len(test.paths)

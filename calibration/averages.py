@@ -80,8 +80,11 @@ def scores(cases: Cases) -> Rows:
     return rows
 
 
-def level(cases: Cases) -> tuple[Rows, list[Light]]:
-    """Mean error of log earnings, and intercept and slope of outcome on forecast (Mincer and Zarnowitz, 1969)."""
+def level(cases: Cases, untold: Cases) -> tuple[Rows, list[Light]]:
+    """Mean error of log earnings, and intercept and slope of outcome on forecast (Mincer and Zarnowitz, 1969).
+
+    `economy`: how much higher, in logs, the forecasts of `cases` are than those of the same persons in `untold`.
+    """
     rows: Rows = []
     lights: list[Light] = []
     # Two figures a horizon: the mean error and the slope.
@@ -102,5 +105,6 @@ def level(cases: Cases) -> tuple[Rows, list[Light]]:
         row = {"horizon": h, "n": n, "mean_error": found.mean_error, "error_lower": -error, "error_upper": error}
         row |= {"mean_forecast": rounded(float(frame["mean"].mean())), "mean_outcome": rounded(float(frame["y"].mean()))}  # type: ignore[arg-type]
         row |= {"intercept": found.intercept, "slope": found.slope, "slope_lower": 1 - slope, "slope_upper": 1 + slope}
-        rows.append(row | {"status": light.status})
+        surprise = float((frame["mean_log"] - untold.judged[h].frame["mean_log"]).mean())  # type: ignore[arg-type]
+        rows.append(row | {"economy": surprise, "status": light.status})
     return rows, lights

@@ -23,6 +23,7 @@ from saga.groups import Grouping, only_columns
 from saga.options import MAX_HORIZON
 from saga.outcomes import cut, draw_origins, history, last_year, realised
 from saga.panel import Panel
+from saga.paths import Paths
 from saga.split import persons_of
 
 POORER = ("survey", "earnings")  # profiles of records that a full one can be shown as
@@ -70,7 +71,17 @@ def calibrate(
     end = last_year(panel)
     origins = draw_origins(people, max_horizon=MAX_HORIZON, seed=seed, end=end)
     known = history(people, origins)
-    simulated = forecaster.simulate(known, paths=paths, seed=seed, calibrated=False, progress=progress)
+    economy = forecaster.process.observed(end) if forecaster.process else None
+
+    def drawn(records: Panel) -> tuple[Paths, Paths | None]:
+        """Raw paths of everybody, and those of half A under the economy that came."""
+        options: dict[str, Any] = {"paths": paths, "seed": seed, "calibrated": False, "progress": progress}
+        made = forecaster.simulate(records, **options)
+        learners = made.person_id[halves(made.person_id, seed)].tolist()
+        told = economy is not None and learners
+        return made, forecaster.simulate(records.only(learners), scenario=economy, **options) if told else None
+
+    simulated, came = drawn(known)
     simulated = replace(simulated, groups=grouping.labels(known, origins) if len(grouping.cuts) else {})
     outcomes = realised(people, origins, range(1, MAX_HORIZON + 1), end=end)
     weights, extra = None, list[pl.DataFrame]()
@@ -79,13 +90,12 @@ def calibrate(
         wanted = Target.of(target, grouping, target_by)
         weights, about = wanted.weights(cells_of(known, grouping, origins, target_by), outcomes, halves(simulated.person_id, seed))
         extra.append(about)
-    fitting: dict[str, Any] = {"seed": seed, "levels": levels, "scale": panel.meta.floor, "map_persons": map_persons, "weights": weights}
-    calibrator = fit_calibration(simulated, outcomes, **fitting)
+    fitting: dict[str, Any] = {"seed": seed, "levels": levels, "map_persons": map_persons, "weights": weights}
+    calibrator = fit_calibration(simulated, outcomes, came=came, **fitting)
     calibrator = fit_limits(calibrator, simulated, outcomes, seed=seed, weights=weights)
     for profile in POORER if profiles else ():
-        shown = forecaster.simulate(only_columns(known, profile), paths=paths, seed=seed, calibrated=False, progress=progress)
-        shown = replace(shown, groups={})
-        poorer = fit_calibration(shown, outcomes, **fitting)
+        shown, came = drawn(only_columns(known, profile))
+        poorer = fit_calibration(replace(shown, groups={}), outcomes, came=came, **fitting)
         calibrator = with_profile(calibrator, poorer, profile)
     # The published method beside ours, so that anyone can compare: conformalised quantile regression in levels.
     extra += [fit_cqr(simulated, outcomes, levels), fit_drift(calibrator, simulated, outcomes, seed=seed)]

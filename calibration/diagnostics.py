@@ -23,6 +23,7 @@ from saga.errors import BundleError, InputError, Problem
 from saga.forecaster import Forecaster, Progress
 from saga.groups import Grouping
 from saga.keyed import uniform_each
+from saga.macro import Scenario
 from saga.options import COVERAGE, MAX_HORIZON
 from saga.outcomes import Origins, draw_origins, history, last_year, realised
 from saga.panel import Panel
@@ -70,7 +71,7 @@ SCHEMAS: dict[str, dict[str, pl.DataType]] = {
     },
     "level": {
         **{"horizon": _I, "n": _N, "mean_forecast": _F, "mean_outcome": _F, "mean_error": _F, "error_lower": _F, "error_upper": _F},
-        **{"intercept": _F, "slope": _F, "slope_lower": _F, "slope_upper": _F, "status": _S},
+        **{"intercept": _F, "slope": _F, "slope_lower": _F, "slope_upper": _F, "economy": _F, "status": _S},
     },
     "together": {"question": _S, "horizon": _I, "level": _F, "n": _N, "inside": _F, **_BAND, "status": _S},
     "adaptive": {"horizon": _I, "group": _S, "level": _F, "n": _N, "inside": _F, "size": _F, "last_year": _I},
@@ -119,7 +120,9 @@ def diagnose(
 ) -> Diagnostics:
     """Forecast the panel's test persons, one keyed origin each, and judge the forecasts by what came true.
 
-    `persons` limits them (a keyed choice). Raises InputError when the panel has no test person with an origin.
+    Ranges are judged as they are given, whatever the economy did. Whole distributions, chances and levels are judged as forecast under the
+    economy that came: few years with one economy cannot tell whether its law is right, but many persons whether theirs is. `persons` limits
+    them (a keyed choice). Raises InputError when the panel has no test person with an origin.
     """
     end, floor = last_year(panel), panel.meta.floor
     tested = persons_of(panel, "test")
@@ -137,17 +140,23 @@ def diagnose(
     outcomes = years[:, np.asarray(horizons) - 1]
     thresholds = [thresholds_for(outcomes[:, i], floor) for i in range(len(horizons))]
     low_pay = low_pay_line(panel)
-    parts: list[list[Judged]] = [[] for _ in horizons]
+
+    def cases(scenario: Scenario | None, wholes: list[Together] | None = None) -> dict[int, Judged]:
+        parts: list[list[Judged]] = [[] for _ in horizons]
+        done = 0
+        for block in forecaster.blocks(past, to_horizon=max(horizons), paths=paths, seed=seed, scenario=scenario, progress=progress):
+            rows = slice(done, done + len(block))
+            sets = forecaster.calibrator.intervals(block, forecaster.calibrator.levels or COVERAGE)
+            for i, h in enumerate(horizons):
+                parts[i].append(judge(block, sets, outcomes[rows, i], h, thresholds=thresholds[i], floor=floor, low_pay=low_pay))
+            if wholes is not None:
+                wholes.append(Together.of(forecaster.calibrator, block, years[rows]))
+            done += len(block)
+        return {h: Judged.join(part) for h, part in zip(horizons, parts, strict=True)}
+
     wholes: list[Together] = []
-    done = 0
-    for block in forecaster.blocks(past, to_horizon=max(horizons), paths=paths, seed=seed, progress=progress):
-        rows = slice(done, done + len(block))
-        sets = forecaster.calibrator.intervals(block, forecaster.calibrator.levels or COVERAGE)
-        for i, h in enumerate(horizons):
-            judged = judge(block, sets, outcomes[rows, i], h, thresholds=thresholds[i], floor=floor, low_pay=low_pay)
-            parts[i].append(judged)
-        wholes.append(Together.of(forecaster.calibrator, block, years[rows]))
-        done += len(block)
+    judged = cases(None, wholes)
+    told = cases(forecaster.process.observed(end)) if forecaster.process else None
     grouping = forecaster.calibrator.grouping or Grouping.fit(panel.only(persons_of(panel, "train")))
     groups = grouping.of(past, origins)
     record = {
@@ -157,12 +166,12 @@ def diagnose(
         "persons": len(origins),
         "origins": f"{int(origins.year.min())}-{int(origins.year.max())}",
         "last_year": end,
+        "economy": None if told is None else "told where people are judged, not where ranges are",
         "low_pay": low_pay,
         "floor": floor,
     }
-    cases = {h: Judged.join(part) for h, part in zip(horizons, parts, strict=True)}
     together = Together.join(wholes)
-    return summarise(cases, groups, forecaster.calibrator, together, provenance=record, seed=seed, min_cell=min_cell)
+    return summarise(judged, groups, forecaster.calibrator, together, told, provenance=record, seed=seed, min_cell=min_cell)
 
 
 def low_pay_line(panel: Panel) -> float:
@@ -176,14 +185,17 @@ def summarise(
     groups: pl.DataFrame | None,
     calibrator: Calibrator,
     together: Together | None = None,
+    told: Mapping[int, Judged] | None = None,
     *,
     provenance: Mapping[str, Any],
     seed: int = 0,
     min_cell: int = MIN_CELL,
 ) -> Diagnostics:
-    """All tables from un-averaged results by horizon and of several years `together`; `groups` has `person_id` and a text column a
-    grouping. The table "adaptive" is empty (see `calibration.following`)."""
+    """All tables from un-averaged results by horizon, of several years `together`, and of the same persons `told` the economy that came
+    (None: there is none to tell); `groups` has `person_id` and a text column a grouping. The table "adaptive" is empty (see
+    `calibration.following`)."""
     cases = Cases.of(judged, groups, calibrator, seed=seed, min_cell=min_cell)
+    people = cases if told is None else Cases.of(told, groups, calibrator, seed=seed, min_cell=min_cell)
     tables: dict[str, Rows] = {
         "promise": held.promise(cases),
         "widths": averages.widths(cases),
@@ -193,9 +205,9 @@ def summarise(
     lights: list[Light] = []
     for name, (rows, verdicts) in {
         "coverage": held.coverage(cases),
-        "pit": curves.pit(cases),
-        "reliability": curves.reliability(cases),
-        "level": averages.level(cases),
+        "pit": curves.pit(people),
+        "reliability": curves.reliability(people),
+        "level": averages.level(people, cases),
         "together": held.together(cases, together),
         "drift": held.drift(cases),
     }.items():

@@ -14,7 +14,6 @@ from saga.calibrators import ALL, FEW, MONDRIAN, Calibrator, Cell, members_of
 from saga.errors import Problem, UsageError
 from saga.keyed import uniform_each
 from saga.options import COVERAGE
-from saga.panel import FLOOR
 from saga.paths import Paths
 from saga.scores import pit, pit_uniforms
 from saga.sets import Growth, grow
@@ -25,8 +24,9 @@ LEVELS = COVERAGE  # what forecasts offer unasked must be calibrated
 NEIGHBOURS = 10  # persons whose average stands where one person's value would
 MAX_KNOTS = 200
 MIN_MAP = 100  # persons a map needs; with fewer the raw forecast is better
-ATOM_WIDTHS = tuple(0.01 * 2.0**j for j in range(13))
-DEFAULT_ATOM_WIDTH = 0.5
+ATOM_WIDTHS = tuple(0.001 * 2.0**j for j in range(13))
+DEFAULT_ATOM_WIDTH = 0.05
+YEARS_OF_PAY = 3.0  # the scale of sets, in typical years' earnings: density as in money for most, growth in proportion for high pay
 COUNTS = (25, 50, 100, 200, 500, 1_000)  # numbers of paths that sets are served from
 MIN_ZEROS = 50  # outcomes of zero (and of more) needed to choose the width
 
@@ -114,14 +114,16 @@ def fit_calibration(
     *,
     seed: int,
     levels: Sequence[float] = LEVELS,
-    scale: float | None = FLOOR,
     map_persons: int = MIN_MAP,
     weights: Array | None = None,
+    came: Paths | None = None,
 ) -> Calibrator:
     """Fit maps and thresholds per horizon from raw paths (n, H, M) of calibration persons, one origin each, and their outcomes (n, H).
 
-    NaN outcomes are left out, horizon by horizon; a horizon with none gets no cell. `scale` is the panel's floor (None: 1). A map
-    needs `map_persons` in half A: one from few persons costs more than it mends. Groups of `paths` have maps and thresholds of their own
+    `came`: paths of the persons of half A under the economy that came. Maps are learnt on them, so that what the economy of those few
+    years did beyond its law is not taken for a fault of the model and repeated in every future; None: on `paths` themselves. NaN outcomes
+    are left out, horizon by horizon; a horizon with none gets no cell. A map needs `map_persons` in half A: one from few persons costs more
+    than it mends. Groups of `paths` have maps and thresholds of their own
     where both halves hold 1,000 of their persons, and shift the thresholds otherwise. Thresholds
     are fitted for sets from all M paths and from fewer (25, 50, 100, ...), each number with its own. Thresholds that would rest on fewer
     than 10 order statistics at or above the needed one are null: no interval. `weights` (n, H) make thresholds those of another population
@@ -129,8 +131,9 @@ def fit_calibration(
     occurs twice (the unit of exchangeability is the person), or for a level outside (0, 1).
     """
     _check(paths, outcomes, levels)
-    scale = 1.0 if scale is None else scale
     in_a, v = halves(paths.person_id, seed), pit_uniforms(paths)
+    scale = scale_of(outcomes[in_a])
+    learnt, row_of = (paths, np.arange(len(paths))) if came is None else (came, _rows_of(came, paths, in_a))
     cells: dict[tuple[int, str], Cell] = {}
     shifts: dict[tuple[int, float], dict[str, float]] = {}
     so_far = Calibrator(cells, scale, shifts=shifts)
@@ -143,7 +146,7 @@ def fit_calibration(
         groups = {ALL: (a, b), **_own_cells(paths, a, b, max(FEW, map_persons), w)}
         ordered = np.sort(paths.earnings[a, h], axis=1)
         u = np.full(len(paths), np.nan)
-        u[a] = pit(ordered[:, None, :], outcomes[a, h, None], v[a, h, None])[:, 0]
+        u[a] = pit(np.sort(learnt.earnings[row_of[a], h], axis=1)[:, None, :], outcomes[a, h, None], v[a, h, None])[:, 0]
         for group, (own_a, own_b) in groups.items():
             cells[h + 1, group] = Cell(*fit_map(u[own_a], map_persons), len(own_a), DEFAULT_ATOM_WIDTH, {}, persons_of(own_b, w))
         # Without a map of its own a cell is served another one's, so its thresholds are fitted behind that map.
@@ -167,6 +170,15 @@ def fit_calibration(
         for group in groups:
             cells[h + 1, group] = replace(cells[h + 1, group], atom_width=atom_width, thresholds=thresholds[group])
     return Calibrator(cells, scale=scale, shifts=shifts)
+
+
+def scale_of(outcomes: Array) -> float:
+    """The scale of sets, t = log(earnings + scale): `YEARS_OF_PAY` x the geometric mean of positive outcomes, to two digits; 1 without any.
+
+    Where earnings are far below it t is straight in money, so that sets are the shortest in money; where they are far above, in logs.
+    """
+    positive = outcomes[outcomes > 0]
+    return float(f"{YEARS_OF_PAY * np.exp(np.log(positive).mean()):.1e}") if len(positive) else 1.0
 
 
 def path_counts(paths: Paths) -> list[int]:
@@ -202,6 +214,17 @@ def _own_cells(paths: Paths, a: Rows, b: Rows, fewest: int, weights: Array | Non
             everybody = len(own_a) == len(a) and len(own_b) == len(b)
             if min(len(own_a), persons_of(own_b, weights)) >= fewest and not everybody and f"{name}={label}" != "profile=register":
                 found[f"{name}={label}"] = (own_a, own_b)
+    return found
+
+
+def _rows_of(came: Paths, paths: Paths, in_a: NDArray[np.bool_]) -> Rows:
+    """Row in `came` of each person of `paths` (n,), -1 for those of half B; UsageError where one of half A is missing."""
+    rows = {person: i for i, person in enumerate(came.person_id.tolist())}
+    found = np.array([rows.get(person, -1) for person in paths.person_id.tolist()], dtype=np.int64)
+    if (found[in_a] < 0).any() or came.horizons != paths.horizons:
+        worst = str(paths.person_id[in_a & (found < 0)][0]) if (found[in_a] < 0).any() else None
+        problem = Problem("came-persons", "Some of half A are missing, or horizons", "Draw them for the same years.", person_id=worst)
+        raise UsageError("paths under the economy that came are not those of half A", [problem])
     return found
 
 

@@ -19,6 +19,7 @@ from saga.paths import Paths
 
 Array = NDArray[np.float64]
 BLOCK = 2_000  # persons whose paths are mapped at once
+TIED = 1e-9  # scores no further apart are one: averages of equal scores differ in their last digits
 
 
 def fit_limits(calibrator: Calibrator, paths: Paths, outcomes: Array, *, seed: int, weights: Array | None = None) -> Calibrator:
@@ -78,6 +79,6 @@ def _stretches(calibrator: Calibrator, paths: Paths, outcomes: Array) -> dict[in
 
 def _increasing(knots: Array, values: Array) -> tuple[Array, Array]:
     """The map through the last value of every distinct knot, so that it has an inverse; it ends in (0, 0) and (1, 1)."""
-    last = np.append(np.diff(knots) > 0, True)
+    last = np.append(np.diff(knots) > TIED, True)
     knots, values = knots[last], values[last]
     return (knots, values) if knots[0] == 0 and values[0] == 0 else (np.append(0.0, knots[knots > 0]), np.append(0.0, values[knots > 0]))

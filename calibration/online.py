@@ -5,7 +5,7 @@ the split layer. Counts add up in any order, so whoever counts the same outcomes
 
 *Score* s: the mass that a nested set holds when the outcome joins (`saga.sets`). *Base* q: the split threshold. *Offset*: what the
 adaptive layer adds to q. *Excess* e = s - q: the smallest offset that would have covered this outcome. A promise with offset o is missed
-where e > o. Nothing is ever clipped to [0, 1]: a threshold of 2 (where the last thing, zero never drawn, joins) or more is made infinite,
+where e > o. Nothing is ever clipped to [0, 1]: a threshold of 2 (a log unit beyond the samples) or more is made infinite,
 the set of everything; below 0 it is the empty set. See docs/method/adaptive.md for the proofs.
 """
 
@@ -22,12 +22,11 @@ from numpy.typing import NDArray
 from calibration.fit import NEIGHBOURS, rank_needed
 from saga.calibrators import Calibrator
 from saga.options import MAX_HORIZON
-from saga.sets import NEVER_DRAWN
 
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
-EVERYTHING = NEVER_DRAWN  # a threshold that reaches this becomes infinite: the set holds all amounts, and nothing is missed
+EVERYTHING = 2.0  # a threshold that reaches this, a log unit beyond the samples, becomes infinite: the set holds all, and nothing is missed
 BINS = 4096
 UPPER = np.linspace(-EVERYTHING, EVERYTHING, BINS + 1)[1:]  # an excess counts as the upper edge of its bin: rounded outward
 FULL_YEAR = 300  # persons from which on a year counts fully; fewer move the state in proportion

@@ -82,6 +82,7 @@ PROVENANCE = {
     "rollout": "How futures are drawn",
     "currency": "Money in",
     "price_year": "Prices of",
+    "economy": "Economy of the years judged",
     "low_pay": "Low pay: below",
     "floor": "Lowest amount that logs tell apart",
     "horizons": "Years ahead",

@@ -64,7 +64,7 @@ def calibration_size(
         possible = 0 < size <= available
         for repeat in range((repeats if size < available else 1) if possible else 0):
             drawn = np.sort(np.random.default_rng([seed, size, repeat]).permutation(available)[:size])
-            calibrator = fit_calibration(fitting.take(drawn), truth[drawn], seed=seed + repeat, levels=(LEVEL,), scale=panel.meta.floor)
+            calibrator = fit_calibration(fitting.take(drawn), truth[drawn], seed=seed + repeat, levels=(LEVEL,))
             found = calibrator.intervals(calibrator.recalibrate(tested), (LEVEL,))
             inside = covered(judged, found.lower[..., 0], found.upper[..., 0], found.includes_zero[..., 0])[:, 0]
             for group in GROUPS:

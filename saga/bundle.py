@@ -32,6 +32,7 @@ FORMAT = 2  # 1: the years of the record were told their economy, and the networ
 MANIFEST, WEIGHTS, CALIBRATION, CARD = "manifest.json", "model.safetensors", "calibration.parquet", "README.md"
 DIAGNOSTICS = "diagnostics.parquet"
 PARTS = ("config", "schema", "transforms", "macro", "split", "metrics")  # each is PART.json
+MODEL = (WEIGHTS, "config.json", "macro.json", "schema.json", "transforms.json")  # what simulated paths follow from, before calibration
 REQUIRED = frozenset({WEIGHTS, CARD, *(f"{part}.json" for part in PARTS)})
 OPTIONAL = frozenset({CALIBRATION, DIAGNOSTICS})
 MANIFEST_KEYS = frozenset({"format", "code_version", "seed", "command", "parents", "files", "digest", "seal"})
@@ -64,6 +65,11 @@ class Bundle:
     def digest(self) -> str:
         """sha256 over the names and hashes of all files, 64 hex digits."""
         return str(self.manifest["digest"])
+
+    @property
+    def model_digest(self) -> str:
+        """sha256 over the files that uncalibrated paths follow from: it stays when the bundle is calibrated anew."""
+        return _digest({name: self.manifest["files"][name] for name in MODEL})
 
     @property
     def calibration_digest(self) -> str | None:

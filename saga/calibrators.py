@@ -116,7 +116,7 @@ class Calibrator:
     """
 
     cells: Mapping[tuple[int, str], Cell]
-    scale: float = 24_150.0
+    scale: float = 1.0
     extra: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=SCHEMA))
     shifts: Mapping[tuple[int, float], Mapping[str, float]] = field(default_factory=dict)
     limits: Mapping[tuple[str, int], Cuts] = field(default_factory=dict)

@@ -34,7 +34,7 @@ from saga.transforms import Calendar, Transforms
 from saga.workers import crew
 
 RolloutName = Literal["exact", "light"]
-ScenarioSource = str | Path | Sequence[Mapping[str, float]] | None
+ScenarioSource = str | Path | Sequence[Mapping[str, float]] | Scenario | None
 Progress = Callable[[int, int], None]
 _BLOCK = 256  # persons held in memory at once
 _MANY = 300  # persons from which on starting processes pays

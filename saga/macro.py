@@ -107,6 +107,11 @@ class MacroProcess:
             out[:, i] = _series(x)
         return out
 
+    def observed(self, until: int) -> Scenario:
+        """The economy as it came, up to `until`: for futures that are to follow it."""
+        known = self.history.until(until)
+        return Scenario("observed", {known.first_year + i: (row[0], row[1], row[2]) for i, row in enumerate(known.values.tolist())})
+
     def unemployment(self, year: int) -> float:
         """Unemployment from which futures after `year` start, a fraction."""
         return float(_series(self._at(year)[None])[0, 0])
@@ -152,13 +157,15 @@ class Scenario:
     rows: Mapping[int, tuple[float, float, float]]
 
 
-def scenario_from(source: str | Path | Sequence[Mapping[str, float]] | None, process: MacroProcess) -> Scenario | None:
-    """A scenario from a name of SCENARIOS, a CSV file, or rows; None and "baseline" mean drawn futures.
+def scenario_from(source: str | Path | Sequence[Mapping[str, float]] | Scenario | None, process: MacroProcess) -> Scenario | None:
+    """A scenario from a name of SCENARIOS, a CSV file, or rows, or itself; None and "baseline" mean drawn futures.
 
     A file or rows give `year,unemployment,real_wage_growth,inflation` as fractions; years not given are drawn.
     """
     if source is None or source == "baseline":
         return None
+    if isinstance(source, Scenario):
+        return source
     if isinstance(source, (str, Path)):
         if source in SCENARIOS:
             return _named(str(source), process)

@@ -3,7 +3,8 @@
 A highest-density family for a mixed distribution (after Izbicki, Shimizu and Stern 2022), kept to one interval of positive amounts: the
 positive samples are cut into cells of equal mass on the scale t = log(earnings + scale); the set starts in the middle of the densest cell
 and always grows into the denser of its two neighbours. The atom at zero joins when its mass over a fixed width is denser than the next
-cell. The score of an amount is the mass that the set holds when the amount joins; sets {score <= q} are nested by construction.
+cell. Beyond the samples the set grows outward in t, and where no sample is zero, zero joins when the lower end arrives there. The score
+of an amount is the mass that the set holds when the amount joins; sets {score <= q} are nested by construction.
 """
 
 from __future__ import annotations
@@ -15,13 +16,12 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 SMALLEST = 0.01  # an öre: the smallest amount that counts as positive at the end of an interval
-NEVER_DRAWN = 2.0  # score of zero where no sample is zero: after everything within one log unit of the samples
 
 
 @dataclass(frozen=True, eq=False)
 class NestedSets:
     """One family of sets a row. `edges` (n, G + 1) in t, `entered` (n, G): the mass held when a cell is reached, `start` (n,): the densest
-    cell, `mass` (n,) of one cell, `atom` (n,): the mass held when zero joins, NEVER_DRAWN where no sample is zero."""
+    cell, `mass` (n,) of one cell, `atom` (n,): the score of zero."""
 
     edges: Array
     entered: Array
@@ -105,7 +105,9 @@ class Growth:
         less_dense = self.width * self.zero[:, None] > share[:, None]
         joins = np.where(less_dense.any(axis=1), less_dense.argmax(axis=1), cells)
         entered = self.step * self.mass[:, None] + np.where(self.step >= joins[:, None], self.zero[:, None], 0.0)
-        atom = np.where(self.zero > 0, joins * self.mass, NEVER_DRAWN)
+        # A zero that no sample shows lies as far beyond the samples as the amounts next to it: scores differ, and none are tied.
+        unseen = 1 + self.edges[:, 0] - np.log(self.scale)
+        atom = np.where(self.zero > 0, joins * self.mass, unseen)
         return NestedSets(self.edges, entered, self.start, self.mass, atom, self.scale)
 
     def positive(self) -> NestedSets:

@@ -198,8 +198,9 @@ def test_sets_are_nested_over_levels(judged):
 def test_the_chosen_width_of_the_atom_covers_zeros_and_positive_outcomes_more_alike_than_first_or_last_place(world):
     paths, outcomes = world(4_000, 18, horizons=1, count=120, wrong=False)
     fresh, fresh_outcomes = world(6_000, 19, horizons=1, count=120, wrong=False)
-    chosen = fit_calibration(paths, outcomes, seed=0).cells[1, "all"].atom_width
-    calibration, test = (grow(np.sort(group.earnings[:, 0], axis=1), 24_150.0) for group in (paths, fresh))
+    fitted = fit_calibration(paths, outcomes, seed=0)
+    chosen = fitted.cells[1, "all"].atom_width
+    calibration, test = (grow(np.sort(group.earnings[:, 0], axis=1), fitted.scale) for group in (paths, fresh))
 
     def gap(atom_width: float) -> float:
         threshold = conformal_quantile(calibration.with_atom(atom_width).score(outcomes[:, 0]), 0.9)

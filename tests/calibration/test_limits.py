@@ -75,8 +75,8 @@ def test_earnings_lie_above_and_below_their_limits_as_promised(fitted, judged):
     assert (np.diff(found.at_most, axis=2) >= 0).all()
     # One limit at half the miss is not one at the whole of it: the check tells the interval from the limit.
     sets = fitted.intervals(paths, LEVELS)
-    wrong = int((outcomes[:, 0] <= sets.upper[:, 0, NINETY]).sum())
-    assert not holds(wrong, len(outcomes), fitted.limits["at_most", 1].n, 0.9)
+    wrong = int((outcomes[:, 0] <= sets.upper[:, 0, 0]).sum())
+    assert not holds(wrong, len(outcomes), fitted.limits["at_most", 1].n, LEVELS[0])
 
 
 def test_earnings_of_those_who_earn_lie_in_their_interval(fitted, judged):

@@ -55,7 +55,10 @@ def test_the_same_content_gives_the_same_bytes_and_other_content_another_digest(
     first, second = write(tmp_path / "a"), write(tmp_path / "b", config={"name": "tiny", "width": 8})
     for name in [*first.manifest["files"], MANIFEST]:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
-    assert first.digest == second.digest != write(tmp_path / "c", metrics={"crps": 0.31}).digest
+    other = write(tmp_path / "c", metrics={"crps": 0.31}, calibration=None)
+    assert first.digest == second.digest != other.digest
+    assert first.model_digest == other.model_digest, "the model is the same one, calibrated or not"
+    assert first.model_digest != write(tmp_path / "d", macro={"last_year": 2021}).model_digest
 
 
 @pytest.mark.parametrize("name", sorted(REQUIRED | {CALIBRATION, MANIFEST}))

@@ -37,6 +37,13 @@ def test_a_draw_does_not_know_the_realised_years_after_the_origin() -> None:
     np.testing.assert_array_equal(PROCESS.draw(1, 9, 2007, 2015), blind.draw(1, 9, 2007, 2015))
 
 
+def test_futures_can_be_told_the_economy_that_came_up_to_a_year_and_are_drawn_after_it() -> None:
+    told = PROCESS.draw(1, 9, 2007, 2015, PROCESS.observed(2012))
+    np.testing.assert_allclose(told[:, :5], np.broadcast_to(sweden().values[18:23], (9, 5, 3)), atol=1e-12)
+    assert told[:, 5].std(axis=0).min() > 0
+    assert scenario_from(PROCESS.observed(2012), PROCESS) == PROCESS.observed(2012)
+
+
 def test_the_fit_recovers_a_known_process() -> None:
     rng = np.random.default_rng(0)
     a, mean = np.array([[0.8, -0.5, 0.0], [0.02, 0.3, 0.0], [0.0, 0.1, 0.6]]), np.array([np.log(0.07), 0.015, 0.02])

@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from saga.sets import NEVER_DRAWN, grow
+from saga.sets import SMALLEST, grow
 
 SCALE = 24_150.0
 LEVELS = np.linspace(0.02, 1.3, 33)
@@ -69,14 +69,23 @@ def test_zero_joins_early_when_narrow_and_late_when_wide():
     np.testing.assert_allclose(wide, 1 - growth.zero)
 
 
-def test_a_person_with_zeros_only_gets_zero_alone_and_one_without_never_gets_it():
+def test_a_person_with_zeros_only_gets_zero_alone():
     family = grow(np.zeros((1, 50), np.float32), SCALE).with_atom(1.0)
     assert family.score(np.array([0.0]))[0] == 0
     assert family.score(np.array([50_000.0]))[0] > 1
     assert [float(part[0]) for part in family.at(0.9)] == [0, 0, 1]
-    never = grow(samples(6, n=1, zero=0.0), SCALE).with_atom(1.0)
-    assert never.score(np.array([0.0]))[0] == NEVER_DRAWN
-    assert not never.at(1.0)[2][0]
+
+
+def test_a_zero_that_no_sample_shows_joins_when_the_set_has_grown_down_to_it():
+    family = grow(samples(6, zero=0.0), SCALE).with_atom(1.0)
+    score = family.score(np.zeros(300))
+    assert score.min() > 1
+    assert len(np.unique(score)) == 300, "no two persons are tied"
+    np.testing.assert_allclose(score, family.score(np.full(300, 1e-9)), atol=1e-9)
+    for q in (1.0, float(np.median(score)), score.max()):
+        lower, _, zero = family.at(q)
+        np.testing.assert_array_equal(zero, score <= q)
+        np.testing.assert_array_equal(zero, lower <= SMALLEST)
 
 
 def test_two_equal_samples_or_a_single_positive_one_do_no_harm():
