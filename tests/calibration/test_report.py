@@ -192,6 +192,9 @@ def test_from_panel_to_bundle_to_page_and_service(
     again = run.invoke(app, ["report", str(bundle), "--out", str(plain)])
     assert again.exit_code == 0, again.output
     assert plain.read_bytes() == judged.read_bytes()
+    page = judged.read_text(encoding="utf-8")
+    assert "these forecasts were told how unemployment and wages went" in " ".join(page.split())
+    assert "Being told the economy made these forecasts" in page
     persons = stored_diagnostics(stored)["promise"]["n"].to_list()
     assert persons[0] > 100
 
