@@ -23,6 +23,7 @@ from evaluation.calibration_size import calibration_size
 from evaluation.comparison import VARIANT, comparisons
 from evaluation.contestants import Clairvoyant, Contestant, Entrant, Fitted, Model
 from evaluation.gap import BOUND
+from evaluation.hindsight import TOLD, Told
 from evaluation.kept import code_digest, file_name, keep, panel_digest
 from evaluation.lifetimes import TRUTH, Question, lifetime_table
 from evaluation.metrics import metrics_table
@@ -113,7 +114,7 @@ def evaluate(
     wanted = _wanted(tables, drawn=futures is not None and contest.sample.until == contest.sample.end, notice=notice)
     beside: dict[str, pl.DataFrame] = {}
     if "placebos" in wanted:
-        entrants += contest.placebos(forecaster)
+        entrants += contest.placebos(forecaster) + contest.hindsight(forecaster)
     if variants is not None:
         beside["variants"] = read_variants(variants)
         rows = beside["variants"].select("name", "bundle").iter_rows()
@@ -271,6 +272,13 @@ class Contest:
 
         return [Entrant(VARIANT + kind, key, make(kind)) for kind in PLACEBOS]
 
+    def hindsight(self, forecaster: Forecaster) -> list[Entrant]:
+        """The bundle told the economy that came (`evaluation.hindsight`), in-time; nobody where it knows none."""
+        if forecaster.process is None:
+            return []
+        key = self.bundle(forecaster).key + code_digest("evaluation.hindsight", ())
+        return [Entrant(TOLD, key, lambda: Told(forecaster, self.sample.until), only="in-time")]
+
     def calibration_size(self, forecaster: Forecaster, out: Path) -> pl.DataFrame:
         """The table of `evaluation.calibration_size`, kept like scores."""
         calibration = panel_digest(self.panel.only(persons_of(self.panel, "calibration")))
@@ -352,7 +360,8 @@ class Contest:
         """What every contestant answers; one at a time is in memory."""
         found = Found([], {TRUTH: asked.truth(folder)} if asked else {}, [])
         for contestant in contestants:
-            found.scores.extend(self.scores(contestant, setting, folder) for setting in settings)
+            only = contestant.only if isinstance(contestant, Entrant) else None
+            found.scores.extend(self.scores(contestant, setting, folder) for setting in settings if only in (None, setting.name))
             if asked and not contestant.name.startswith(VARIANT):
                 self._tell(f"lifetimes: {contestant.name}", 0, 1)
                 found.lives[contestant.name] = asked.answer(contestant, folder)

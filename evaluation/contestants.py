@@ -20,6 +20,7 @@ from evaluation.protocol import Baseline
 from evaluation.sets import Sets, sample_sets
 from saga.commit import commit, digest_json
 from saga.forecaster import Forecaster
+from saga.macro import Scenario
 from saga.outcomes import Origins
 from saga.panel import Panel
 from saga.paths import Paths
@@ -43,14 +44,15 @@ class Contestant(Protocol):
 
 @dataclass(frozen=True)
 class Model:
-    """The bundle: recalibrated paths, and the intervals that its calibrator publishes."""
+    """The bundle: recalibrated paths, and the intervals that its calibrator publishes. `scenario` is the economy that it is told."""
 
     forecaster: Forecaster
     name: str = "saga"
+    scenario: Scenario | None = None
 
     def blocks(self, past: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int) -> Iterator[tuple[Paths, Sets]]:
         """Blocks of the forecaster, which sorts persons by id as origins are."""
-        for block in self.forecaster.blocks(past, to_horizon=to_horizon, paths=paths, seed=seed):
+        for block in self.forecaster.blocks(past, to_horizon=to_horizon, paths=paths, seed=seed, scenario=self.scenario):
             published = self.forecaster.calibrator.intervals(block, LEVELS)
             yield block, Sets(published.lower, published.upper, published.includes_zero)
 
@@ -92,13 +94,15 @@ class Entrant:
     """A contestant that is made (loaded, fitted) when it is first questioned, so that one whose scores are kept costs nothing.
 
     `key` names all that its answers depend on beside the question; `seconds` is what making it took, 0 before. What is made is kept as a
-    pickle in the folder `fits`, if there is one: a fit of half an hour serves scores and lifetimes, today's and tomorrow's.
+    pickle in the folder `fits`, if there is one: a fit of half an hour serves scores and lifetimes, today's and tomorrow's. `only` names
+    the one setting that it is questioned in; None: in all.
     """
 
     name: str
     key: str
     make: Callable[[], Contestant]
     fits: Path | None = None
+    only: str | None = None
     seconds: float = 0.0
     _made: Contestant | None = field(default=None, repr=False)
 

@@ -11,6 +11,7 @@ import polars as pl
 
 from evaluation.comparison import REFEREE, VARIANT, YEAR, verdicts
 from evaluation.gap import BOUND, REFERENCES
+from evaluation.hindsight import TOLD
 from evaluation.lifetimes import RATES, RULES, TRUTH
 from evaluation.placebos import PLACEBOS
 from evaluation.tables import Cell, Table, heading, ordered, published
@@ -80,8 +81,8 @@ class Results:
 
 def paper_tables(results: Results) -> list[Table]:
     """Every table that the results hold, without those of `evaluation.tables.build_tables`."""
-    tables = [*_compared(results), *_coverage_by_group(results), *_subgroups(results), *_robustness(results), *_variants(results)]
-    tables += [*_lifetime(results), *_tax(results), *_calibration_size(results), *_estimates(results), *_cost(results)]
+    tables = [*_compared(results), *_hindsight(results), *_coverage_by_group(results), *_subgroups(results), *_robustness(results)]
+    tables += [*_variants(results), *_lifetime(results), *_tax(results), *_calibration_size(results), *_estimates(results), *_cost(results)]
     return [table for table in tables if table.rows]
 
 
@@ -234,6 +235,25 @@ def _variants(results: Results) -> list[Table]:
     head += [f"CRPS ({LABEL})", f"times the full model ({LABEL})", f"cut against gkos (%) ({LABEL})", "trained"]
     note = f"CRPS of log earnings {HORIZON} years ahead, as a multiple of {REFEREE}'s and against {begin}'s on the same persons."
     return [Table(title, note, head, rows) for title, rows in tables.items()]
+
+
+def _hindsight(results: Results) -> list[Table]:
+    """What knowing the economy is worth in-time, beside the best baseline, which has learnt it from outcomes of the same years."""
+    rows = []
+    whole = results.metrics.filter(metric="crps_log", group="all", setting="in-time").filter(pl.col("n") > 0)
+    for (horizon,), part in whole.group_by("horizon", maintain_order=True):
+        found = {r["model"]: r for r in part.iter_rows(named=True)}
+        rivals = [r for name, r in found.items() if not name.startswith(VARIANT) and name not in (REFEREE, BOUND)]
+        if TOLD in found and REFEREE in found and rivals:
+            best = min(rivals, key=lambda r: float(r["value"]))
+            three = [Cell(f"{r['value']:.4f} ± {r['se']:.4f}") for r in (found[REFEREE], found[TOLD], best)]
+            rows.append([Cell(str(horizon)), Cell(f"{found[REFEREE]['n']:,}"), *three, Cell(best["model"])])
+    head = ["h", "persons", REFEREE, f"{REFEREE}, told the economy that came", "best baseline", "which"]
+    note = (
+        "CRPS of log earnings. Baselines are fitted on outcomes of the very years that they are asked about, so they know what the economy "
+        f"did; {REFEREE} does not, unless it is told (hindsight: no forecast can be)."
+    )
+    return [Table("What knowing the economy is worth, in-time", note, head, rows)] if rows else []
 
 
 def _lifetime(results: Results) -> list[Table]:

@@ -37,7 +37,9 @@ def test_the_model_and_the_baselines_meet_in_both_settings(
     whole = table.filter(pl.col("group") == "all", pl.col("metric") == "crps_log")
     found = set(whole.select("model", "setting", "horizon").iter_rows())
     rivals, placebos = ("carry", "groupq", "clairvoyant"), ("saga:permuted", "saga:window-5", "saga:static")
-    assert found == {(m, s, h) for m in ("saga", *rivals, *placebos) for s in ("in-time", "forward") for h in (1, 5)}
+    told = {("saga:told", "in-time", h) for h in (1, 5)}
+    assert found == told | {(m, s, h) for m in ("saga", *rivals, *placebos) for s in ("in-time", "forward") for h in (1, 5)}
+    assert any(line.startswith("| 5 |") for line in (tmp_path / "tables.md").read_text().split("What knowing the economy")[1].splitlines())
     assert whole["value"].is_finite().all()
     assert whole.group_by("setting", "horizon").agg(pl.col("n").n_unique())["n"].unique().to_list() == [1]  # the same persons for all
     assert {step for step, _, _ in steps} >= {"fit groupq", "in-time: saga", "forward: groupq", "lifetimes: carry"}
