@@ -283,9 +283,11 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     data = file.read_bytes()
     manifest = _parse_object(data, file)
     if manifest.get("format") != FORMAT:
+        wrote = manifest.get("code_version")
+        other = f", or install version {wrote!r} of saga-forecast" if wrote != current_version() else ""
         raise BundleError(
             f"{file} is of bundle format {manifest.get('format')!r}, this version of SAGA reads format {FORMAT}. "
-            f"Install version {manifest.get('code_version')!r} of saga-forecast, or train the bundle again."
+            f"Train the bundle again{other}."
         )
     intact = manifest.keys() == MANIFEST_KEYS and manifest["seal"] == _seal(manifest) and data == _json_bytes(manifest, "manifest")
     if not intact or manifest["digest"] != _digest(manifest["files"]):

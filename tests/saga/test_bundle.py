@@ -126,9 +126,12 @@ def test_another_format_version_and_another_column_table_say_which_version_to_in
 ) -> None:
     monkeypatch.setattr("saga.bundle.FORMAT", 99)
     write(tmp_path / "b", code_version="9.9")
+    write(tmp_path / "ours")
     monkeypatch.undo()
     with pytest.raises(BundleError, match=r"format 99.*9\.9"):
         Bundle.load(tmp_path / "b")
+    with pytest.raises(BundleError, match=r"format 99.*again\.$"):
+        Bundle.load(tmp_path / "ours")  # this very version wrote it: installing it would not help
     write(tmp_path / "c", code_version="8.8")
     monkeypatch.setattr("saga.schema.COLUMNS", __import__("saga.schema", fromlist=["COLUMNS"]).COLUMNS[:-1])
     with pytest.raises(BundleError, match=r"schema\.json.*8\.8"):
