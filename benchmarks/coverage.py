@@ -317,20 +317,21 @@ def main() -> None:
             return draw_origins(people, max_horizon=YEARS, seed=given.seed, end=end)
 
         calibration, test = (simulate(forecaster, panel, roles[side], drawn, grouping, out / side, job) for side in ("calibration", "test"))
-        came = None
-        if forecaster.process is not None:
-            learners = sorted(calibration.paths.person_id[halves(calibration.paths.person_id, given.seed)].tolist())
-            told = replace(job, economy=forecaster.process.observed(end))
-            came = simulate(forecaster, panel, learners, drawn, grouping, out / "calibration-economy", told).paths
         simulated = time.perf_counter() - start
+        learners = sorted(calibration.paths.person_id[halves(calibration.paths.person_id, given.seed)].tolist())
+        told = replace(job, economy=forecaster.economy(panel, end))
+        came = None
+        if told.economy is not None and learners:
+            came = simulate(forecaster, panel, learners, drawn, grouping, out / "calibration-economy", told).paths
+        learnt = time.perf_counter() - start - simulated
         fitted = fit_calibration(calibration.paths, calibration.outcomes, seed=given.seed, came=came)
         fitted = fit_limits(fitted, calibration.paths, calibration.outcomes, seed=given.seed)
         hits = judge(fitted, fit_cqr(calibration.paths, calibration.outcomes, LEVELS), test)
         persons = len(calibration.paths) + len(test.paths)
-        each, rest = 1_000 * simulated / persons, time.perf_counter() - start - simulated
+        each, rest = 1_000 * simulated / persons, time.perf_counter() - start - simulated - learnt
         print(f"{given.bundle} on {panel.meta.panel_id}: {len(calibration.paths):,} calibration and {len(test.paths):,} test persons,")
         print(f"{given.paths} paths of {YEARS} years ({forecaster.rollout} rollout), seed {given.seed};")
-        print(f"{simulated:,.0f} s to read and simulate ({each:.1f} ms a person),")
+        print(f"{simulated:,.0f} s to read and simulate ({each:.1f} ms a person), {learnt:,.0f} s more for half A told the economy,")
         print(f"{rest:,.0f} s to fit and judge. Cells of groups: {sum(group != ALL for _, group in fitted.cells)}.\n")
         good = report(hits, calibration, test, given.seed)
         print(f"\n{'Every promise is inside its band, and the broken calibrator is not.' if good else 'NOT as promised.'}", flush=True)

@@ -71,7 +71,7 @@ def calibrate(
     end = last_year(panel)
     origins = draw_origins(people, max_horizon=MAX_HORIZON, seed=seed, end=end)
     known = history(people, origins)
-    economy = forecaster.process.observed(end) if forecaster.process else None
+    economy = forecaster.economy(panel, end)
 
     def drawn(records: Panel) -> tuple[Paths, Paths | None]:
         """Raw paths of everybody, and those of half A under the economy that came."""

@@ -100,6 +100,8 @@ class Diagnostics:
     @classmethod
     def from_table(cls, stored: pl.DataFrame) -> Self:
         """The tables that `to_table` wrote. Raises BundleError where a column is missing."""
+        if "economy" not in stored.columns:  # written before forecasts were told the economy
+            stored = stored.with_columns(pl.lit(None, _F).alias("economy"))
         if missing := {"table", *(name for schema in SCHEMAS.values() for name in schema)} - set(stored.columns):
             problem = Problem("diagnostics-form", f"columns missing: {sorted(missing)}", "Run `saga report --panel DIR --store` again.")
             raise BundleError("the diagnostics table does not have its columns", [problem])
@@ -156,7 +158,8 @@ def diagnose(
 
     wholes: list[Together] = []
     judged = cases(None, wholes)
-    told = cases(forecaster.process.observed(end)) if forecaster.process else None
+    economy = forecaster.economy(panel, end)
+    told = None if economy is None else cases(economy)
     grouping = forecaster.calibrator.grouping or Grouping.fit(panel.only(persons_of(panel, "train")))
     groups = grouping.of(past, origins)
     record = {
@@ -166,7 +169,7 @@ def diagnose(
         "persons": len(origins),
         "origins": f"{int(origins.year.min())}-{int(origins.year.max())}",
         "last_year": end,
-        "economy": None if told is None else "told where people are judged, not where ranges are",
+        "economy": None if economy is None else f"{min(economy.rows)}-{max(economy.rows)}, told where people are judged",
         "low_pay": low_pay,
         "floor": floor,
     }

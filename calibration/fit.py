@@ -24,8 +24,8 @@ LEVELS = COVERAGE  # what forecasts offer unasked must be calibrated
 NEIGHBOURS = 10  # persons whose average stands where one person's value would
 MAX_KNOTS = 200
 MIN_MAP = 100  # persons a map needs; with fewer the raw forecast is better
-ATOM_WIDTHS = tuple(0.001 * 2.0**j for j in range(13))
-DEFAULT_ATOM_WIDTH = 0.05
+ATOM_WIDTHS = tuple(0.001 * 2.0**j for j in range(17))
+DEFAULT_ATOM_WIDTH = 0.5  # what is usually chosen
 YEARS_OF_PAY = 3.0  # the scale of sets, in typical years' earnings: density as in money for most, growth in proportion for high pay
 COUNTS = (25, 50, 100, 200, 500, 1_000)  # numbers of paths that sets are served from
 MIN_ZEROS = 50  # outcomes of zero (and of more) needed to choose the width
@@ -173,12 +173,15 @@ def fit_calibration(
 
 
 def scale_of(outcomes: Array) -> float:
-    """The scale of sets, t = log(earnings + scale): `YEARS_OF_PAY` x the geometric mean of positive outcomes, to two digits; 1 without any.
+    """The scale of sets, t = log(earnings + scale), from outcomes (n, H): `YEARS_OF_PAY` x their typical positive amount, to two digits.
 
     Where earnings are far below it t is straight in money, so that sets are the shortest in money; where they are far above, in logs.
+    Typical is the geometric mean over persons of each one's own; 1 where fewer than ten persons have any, so that it is nobody's.
     """
-    positive = outcomes[outcomes > 0]
-    return float(f"{YEARS_OF_PAY * np.exp(np.log(positive).mean()):.1e}") if len(positive) else 1.0
+    logs = np.where(outcomes > 0, np.log(np.where(outcomes > 0, outcomes, 1.0)), 0.0).sum(axis=1)
+    years = (outcomes > 0).sum(axis=1)
+    each = logs[years > 0] / years[years > 0]
+    return float(f"{YEARS_OF_PAY * np.exp(each.mean()):.1e}") if len(each) >= NEIGHBOURS else 1.0
 
 
 def path_counts(paths: Paths) -> list[int]:
@@ -221,10 +224,15 @@ def _rows_of(came: Paths, paths: Paths, in_a: NDArray[np.bool_]) -> Rows:
     """Row in `came` of each person of `paths` (n,), -1 for those of half B; UsageError where one of half A is missing."""
     rows = {person: i for i, person in enumerate(came.person_id.tolist())}
     found = np.array([rows.get(person, -1) for person in paths.person_id.tolist()], dtype=np.int64)
-    if (found[in_a] < 0).any() or came.horizons != paths.horizons:
-        worst = str(paths.person_id[in_a & (found < 0)][0]) if (found[in_a] < 0).any() else None
-        problem = Problem("came-persons", "Some of half A are missing, or horizons", "Draw them for the same years.", person_id=worst)
-        raise UsageError("paths under the economy that came are not those of half A", [problem])
+    missing, fix = in_a & (found < 0), "Draw them for half A and the same horizons."
+    problems = []
+    if missing.any():
+        worst = str(paths.person_id[missing][0])
+        problems.append(Problem("came-persons", "Persons of half A are missing", fix, person_id=worst, count=int(missing.sum())))
+    if came.horizons != paths.horizons:
+        problems.append(Problem("came-horizons", f"They are of {came.horizons} horizons, paths of {paths.horizons}", fix))
+    if problems:
+        raise UsageError("paths under the economy that came are not those of half A", problems)
     return found
 
 

@@ -27,6 +27,7 @@ Array = NDArray[np.float64]
 Codes = NDArray[np.int64]
 REFEREE = "saga"  # whom all others are compared with
 VARIANT = "saga:"  # how names of the model's own variants begin: they are rows of tables, not rivals
+TOLD = f"{VARIANT}told"  # the bundle told the economy that came
 OF_GROUPS = ("crps_log",)  # of groups the headline alone
 COMPARED = ("crps_log", "crps_sek", "mae_log", "pinball_log", "brier_zero", "logscore")
 PERSON, BOTH, YEAR = "person", "person and future", "year"

@@ -20,10 +20,9 @@ from numpy.typing import NDArray
 
 from evaluation.baselines import BASELINES
 from evaluation.calibration_size import calibration_size
-from evaluation.comparison import VARIANT, comparisons
+from evaluation.comparison import TOLD, VARIANT, comparisons
 from evaluation.contestants import Clairvoyant, Contestant, Entrant, Fitted, Model
 from evaluation.gap import BOUND
-from evaluation.hindsight import TOLD, Told
 from evaluation.kept import code_digest, file_name, keep, panel_digest
 from evaluation.lifetimes import TRUTH, Question, lifetime_table
 from evaluation.metrics import metrics_table
@@ -54,7 +53,7 @@ Notice = Callable[[str], None]
 HORIZONS = (1, 5, 10, 20)
 GROUPINGS = ("sex", "education_level", "quintile", "age", "origin")  # those that scores are averaged over
 PATHS = 200
-TABLES = ("lifetimes", "placebos", "calibration-size")  # what costs paths of its own
+TABLES = ("lifetimes", "placebos", "hindsight", "calibration-size")  # what costs paths of its own
 FILES = ("metrics", "comparisons", "cost", "lifetimes", "estimates", "variants", "calibration_size")
 SCORING = ("evaluation.scoring", "evaluation.sets", "saga.scores")  # the code that a kept score comes from
 
@@ -114,7 +113,9 @@ def evaluate(
     wanted = _wanted(tables, drawn=futures is not None and contest.sample.until == contest.sample.end, notice=notice)
     beside: dict[str, pl.DataFrame] = {}
     if "placebos" in wanted:
-        entrants += contest.placebos(forecaster) + contest.hindsight(forecaster)
+        entrants += contest.placebos(forecaster)
+    if "hindsight" in wanted:
+        entrants += contest.hindsight(forecaster)
     if variants is not None:
         beside["variants"] = read_variants(variants)
         rows = beside["variants"].select("name", "bundle").iter_rows()
@@ -273,11 +274,12 @@ class Contest:
         return [Entrant(VARIANT + kind, key, make(kind)) for kind in PLACEBOS]
 
     def hindsight(self, forecaster: Forecaster) -> list[Entrant]:
-        """The bundle told the economy that came (`evaluation.hindsight`), in-time; nobody where it knows none."""
-        if forecaster.process is None:
+        """The bundle told the economy that came, in-time, as baselines know it from outcomes of these years; nobody where it knows none."""
+        economy = forecaster.economy(self.panel, self.sample.until)
+        if economy is None:
             return []
-        key = self.bundle(forecaster).key + code_digest("evaluation.hindsight", ())
-        return [Entrant(TOLD, key, lambda: Told(forecaster, self.sample.until), only="in-time")]
+        key = self.bundle(forecaster).key + repr(economy)
+        return [Entrant(TOLD, key, lambda: Model(forecaster, TOLD, economy), only="in-time")]
 
     def calibration_size(self, forecaster: Forecaster, out: Path) -> pl.DataFrame:
         """The table of `evaluation.calibration_size`, kept like scores."""

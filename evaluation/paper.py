@@ -9,9 +9,8 @@ from typing import Any, Self
 
 import polars as pl
 
-from evaluation.comparison import REFEREE, VARIANT, YEAR, verdicts
+from evaluation.comparison import REFEREE, TOLD, VARIANT, YEAR, verdicts
 from evaluation.gap import BOUND, REFERENCES
-from evaluation.hindsight import TOLD
 from evaluation.lifetimes import RATES, RULES, TRUTH
 from evaluation.placebos import PLACEBOS
 from evaluation.tables import Cell, Table, heading, ordered, published
@@ -207,16 +206,16 @@ def _cuts(results: Results, groups: Mapping[str, str]) -> tuple[str | None, tupl
 
 def _variants(results: Results) -> list[Table]:
     """Placebos, and the rows of a file of variants (ablations, robustness with training), each beside the whole model."""
-    told = [{"name": name, "table": "Placebos", "label": label, "note": "no training"} for name, label in PLACEBOS.items()]
+    listed = [{"name": name, "table": "Placebos", "label": label, "note": "no training"} for name, label in PLACEBOS.items()]
     if results.variants is not None:
-        told += results.variants.to_dicts()
+        listed += results.variants.to_dicts()
     metrics = results.metrics.filter(metric="crps_log", group="all", horizon=HORIZON)
     found = {(r["setting"], r["model"]): r for r in metrics.filter(pl.col("n") > 0).iter_rows(named=True)}
     settings = sorted({setting for setting, _ in found}, reverse=True)
     begin = next((name for name in REFERENCES if any((setting, name) in found for setting in settings)), None)
     theirs, ratios, cuts = published()["crps_log_10"], published()["crps_ratio_10"], published()["cut"]
     tables: dict[str, list[list[Cell]]] = {}
-    for row in told:
+    for row in listed:
         name = VARIANT + row["name"]
         if not any((setting, name) in found for setting in settings):
             continue

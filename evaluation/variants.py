@@ -8,8 +8,11 @@ import polars as pl
 import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
+from evaluation.comparison import TOLD, VARIANT
+from evaluation.placebos import PLACEBOS
 from saga.errors import Problem, UsageError
 
+RESERVED = (*PLACEBOS, TOLD.removeprefix(VARIANT))
 COLUMNS = ("name", "table", "label", "note", "bundle")
 
 
@@ -39,6 +42,9 @@ def read_variants(file: Path) -> pl.DataFrame:
         fix = f"Give a list of {', '.join(COLUMNS)}."
         raise UsageError(f"{file} cannot be read", [Problem("variants", f"{place}: {first['msg']}", fix)]) from error
     for row in rows:
+        if row.name in RESERVED:
+            problem = Problem("variants", f"{row.name} is the name of a row that the contest makes itself", "Choose another.")
+            raise UsageError(f"{file} cannot be read", [problem])
         if sum(other.name == row.name for other in rows) > 1:
             raise UsageError(f"{file} cannot be read", [Problem("variants", f"{row.name} occurs twice", "Give each row a name.")])
         if not (file.parent / row.bundle).is_dir():

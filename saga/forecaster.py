@@ -107,6 +107,16 @@ class Forecaster:
             raise UsageError("This bundle was trained without macro series, so it has no scenarios. Leave the scenario out.")
         return scenario_from(source, self.process)
 
+    def economy(self, panel: Panel, until: int) -> Scenario | None:
+        """The economy that came in the panel's years up to `until`, to tell to forecasts of the past.
+
+        Years beyond the bundle's macro history are drawn. None where the bundle or the panel knows no macro series, or nothing is known.
+        """
+        if self.process is None or panel.meta.macro is None:
+            return None
+        came = self.process.observed(until)
+        return came if came.rows else None
+
     def obstacles(self, panel: Panel, to_age: int = MAX_AGE) -> dict[str, Problem]:
         """Persons that cannot be forecast from this panel, or have no year left before `to_age`, with the reason."""
         last = panel.frame.group_by("person_id", maintain_order=True).agg(

@@ -54,9 +54,10 @@ def amount(ordered: NDArray[np.float32], q: float, scale: float) -> Array:
     below = min(int(at), count)
     with np.errstate(over="ignore"):
         if below == count:
-            return np.asarray(np.exp(t[:, -1] + q - count / (count + 1)) - scale)
+            return np.asarray(scale * np.expm1(t[:, -1] + q - count / (count + 1) - np.log(scale)))
         between = t[:, below] + (at - below) * (t[:, below + 1] - t[:, below])
-        return np.asarray(np.maximum(np.exp(between) - scale, 0.0), dtype=np.float64)
+        # Not exp(t) - scale: where t is that of zero this is 0 to the last bit, whatever the scale, and zero is not below its own limit.
+        return np.asarray(np.maximum(scale * np.expm1(between - np.log(scale)), 0.0), dtype=np.float64)
 
 
 def _knots(ordered: NDArray[np.float32], scale: float) -> Array:

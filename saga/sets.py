@@ -105,7 +105,7 @@ class Growth:
         less_dense = self.width * self.zero[:, None] > share[:, None]
         joins = np.where(less_dense.any(axis=1), less_dense.argmax(axis=1), cells)
         entered = self.step * self.mass[:, None] + np.where(self.step >= joins[:, None], self.zero[:, None], 0.0)
-        # A zero that no sample shows lies as far beyond the samples as the amounts next to it: scores differ, and none are tied.
+        # A zero that no sample shows lies as far beyond the samples as the amounts next to it: such zeros are not tied with each other.
         unseen = 1 + self.edges[:, 0] - np.log(self.scale)
         atom = np.where(self.zero > 0, joins * self.mass, unseen)
         return NestedSets(self.edges, entered, self.start, self.mass, atom, self.scale)

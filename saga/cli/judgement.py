@@ -42,7 +42,7 @@ def evaluate(
         str, typer.Option(help="'all', or names such as carry,groupq,gkos; on a generated register also clairvoyant.")
     ] = "all",
     tables: Annotated[
-        str, typer.Option(help="'accuracy', further lifetimes, placebos, calibration-size (each costs simulations of its own), or 'all'.")
+        str, typer.Option(help="'accuracy', further lifetimes, placebos, hindsight, calibration-size (each costs simulations), or 'all'.")
     ] = "accuracy",
     variants: Annotated[
         Path | None, typer.Option(help="YAML: further bundles as rows (ablations); name, table, label, note, bundle.")

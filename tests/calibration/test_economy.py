@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
+import calibration.calibrate as command
 from calibration.diagnostics import summarise
 from calibration.fit import LEVELS, NEIGHBOURS, fit_calibration, halves, rank_needed
 from calibration.judged import judge, thresholds_for
 from saga.errors import UsageError
+from saga.forecaster import Forecaster
 from saga.paths import Paths
 
 P = 1e-6
@@ -90,3 +92,33 @@ def test_the_report_tells_the_economys_part_from_the_models():
     mean_drawn = SPREAD * np.random.default_rng(0).normal(size=80).mean()
     assert level["economy"] == pytest.approx(SURPRISE - mean_drawn, abs=0.01)
     assert lights(judged(fresh))[0]["shape"] == "fails", "without being told, the economy's luck looks like a fault"
+
+
+def test_calibrate_tells_half_a_and_nobody_else(tiny_bundle, register_panel, tmp_path, monkeypatch):
+    asked, given = [], []
+    simulate, fit = Forecaster.simulate, fit_calibration
+
+    def spied(self, panel, **options):
+        asked.append((panel.persons(), options.get("scenario")))
+        return simulate(self, panel, **options)
+
+    monkeypatch.setattr(Forecaster, "simulate", spied)
+    monkeypatch.setattr(
+        command, "fit_calibration", lambda paths, outcomes, **options: given.append(options["came"]) or fit(paths, outcomes, **options)
+    )
+    command.calibrate(tiny_bundle, register_panel, out=tmp_path / "bundle", paths=25, persons=60, profiles=True)
+    everybody, untold = asked[0]
+    assert untold is None
+    learners = [person for person, own in zip(everybody, halves(np.array(everybody), 0), strict=True) if own]
+    assert [len(persons) for persons, _ in asked] == [len(everybody), len(learners)] * 3  # full records, survey-like ones, earnings alone
+    assert all(persons == learners and told.name == "observed" for persons, told in asked[1::2])
+    assert all(came.person_id.tolist() == learners for came in given)
+
+
+def test_there_is_nothing_to_tell_where_panel_bundle_or_years_have_no_economy(tiny_bundle, register_panel):
+    forecaster = Forecaster.load(tiny_bundle)
+    assert max(forecaster.economy(register_panel, 2015).rows) == 2015
+    assert forecaster.economy(register_panel, 1980) is None
+    assert forecaster.economy(replace(register_panel, meta=replace(register_panel.meta, macro=None)), 2015) is None
+    forecaster.process = None
+    assert forecaster.economy(register_panel, 2015) is None

@@ -12,7 +12,18 @@ from mapie.regression import SplitConformalRegressor
 from scipy import stats
 from sklearn.base import BaseEstimator, RegressorMixin
 
-from calibration.fit import LEVELS, NEIGHBOURS, conformal_quantile, fit_calibration, fit_map, halves, rank_needed
+from calibration.fit import (
+    ATOM_WIDTHS,
+    LEVELS,
+    NEIGHBOURS,
+    YEARS_OF_PAY,
+    conformal_quantile,
+    fit_calibration,
+    fit_map,
+    halves,
+    rank_needed,
+    scale_of,
+)
 from saga.calibrators import SCHEMA, Calibrator, Cell, calibrate_probability, map_ordered, reason
 from saga.errors import BundleError, UsageError
 from saga.scores import covered, pit, pit_uniforms
@@ -200,6 +211,7 @@ def test_the_chosen_width_of_the_atom_covers_zeros_and_positive_outcomes_more_al
     fresh, fresh_outcomes = world(6_000, 19, horizons=1, count=120, wrong=False)
     fitted = fit_calibration(paths, outcomes, seed=0)
     chosen = fitted.cells[1, "all"].atom_width
+    assert ATOM_WIDTHS[0] < chosen < ATOM_WIDTHS[-1], "the grid does not end before the best width"
     calibration, test = (grow(np.sort(group.earnings[:, 0], axis=1), fitted.scale) for group in (paths, fresh))
 
     def gap(atom_width: float) -> float:
@@ -380,6 +392,13 @@ def test_the_table_gives_back_the_same_calibrator(fitted, judged, tmp_path):
     other = replace(fitted, scale=fitted.scale + 1)
     assert other.digest != fitted.digest
     assert Calibrator.from_table(Calibrator.identity().to_table()).levels == ()
+
+
+def test_the_scale_is_some_years_typical_pay_and_nobodys_own():
+    pay = np.array([[100_000.0, np.nan, 0.0], [200_000.0, 200_000.0, 200_000.0], [400_000.0, 0.0, 400_000.0]] * 4)
+    assert scale_of(pay) == pytest.approx(YEARS_OF_PAY * 200_000, rel=0.01)  # a person counts once, however many years are known
+    assert scale_of(pay[:9]) == scale_of(np.zeros((50, 2))) == 1.0  # of fewer than ten it would tell something of each
+    assert scale_of(np.full((10, 1), 312_345.0)) == 940_000  # two digits
 
 
 def test_a_table_of_another_form_is_refused(fitted):

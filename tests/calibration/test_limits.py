@@ -204,3 +204,10 @@ def test_hulls_and_limits_agree_with_their_scores(seed, q, count):
     at = place(samples, y, 24_150.0)
     np.testing.assert_allclose(place(samples, amount(samples, q, 24_150.0), 24_150.0) >= q - 1e-9, True)
     np.testing.assert_array_less(-1e-12, at)
+
+
+@pytest.mark.parametrize("scale", [1.0, 24_150.0, 810_000.0, 920_000.0])
+def test_a_limit_at_zero_is_zero_to_the_last_bit_whatever_the_scale(scale):
+    none, some = np.zeros((1, 50), np.float32), np.sort(np.tile(np.float32([0, 5e4]), (1, 25)), axis=1)
+    assert amount(none, 0.5, scale).tolist() == amount(some, 0.3, scale).tolist() == [0.0]
+    np.testing.assert_allclose(amount(some, 0.8, scale), 5e4)

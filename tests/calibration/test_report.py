@@ -195,6 +195,7 @@ def test_from_panel_to_bundle_to_page_and_service(
     page = judged.read_text(encoding="utf-8")
     assert "these forecasts were told how unemployment and wages went" in " ".join(page.split())
     assert "Being told the economy made these forecasts" in page
+    assert stored_diagnostics(stored)["level"]["economy"].abs().max() > 0  # type: ignore[operator]
     persons = stored_diagnostics(stored)["promise"]["n"].to_list()
     assert persons[0] > 100
 

@@ -39,6 +39,8 @@ def test_the_model_and_the_baselines_meet_in_both_settings(
     rivals, placebos = ("carry", "groupq", "clairvoyant"), ("saga:permuted", "saga:window-5", "saga:static")
     told = {("saga:told", "in-time", h) for h in (1, 5)}
     assert found == told | {(m, s, h) for m in ("saga", *rivals, *placebos) for s in ("in-time", "forward") for h in (1, 5)}
+    in_time = dict(whole.filter(setting="in-time", horizon=5).select("model", "value").iter_rows())
+    assert in_time["saga:told"] != in_time["saga"], "what it is told changes its forecasts"
     assert any(line.startswith("| 5 |") for line in (tmp_path / "tables.md").read_text().split("What knowing the economy")[1].splitlines())
     assert whole["value"].is_finite().all()
     assert whole.group_by("setting", "horizon").agg(pl.col("n").n_unique())["n"].unique().to_list() == [1]  # the same persons for all

@@ -178,7 +178,7 @@ def test_lives_without_futures_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no lives"):
         _wanted(["lifetimes"], drawn=False, notice=None)
     notices: list[str] = []
-    assert _wanted(["all"], drawn=False, notice=notices.append) == {"placebos", "calibration-size"}
+    assert _wanted(["all"], drawn=False, notice=notices.append) == {"placebos", "hindsight", "calibration-size"}
     assert "lifetimes" in notices[0]
     with pytest.raises(UsageError, match="not a table"):
         _wanted(["horoscope"], drawn=True, notice=None)

@@ -72,6 +72,8 @@ def test_variants_name_bundles_beside_their_file_and_errors_name_the_row(tmp_pat
     for text, message in (
         (row.replace("note", "notes"), "0.note"),
         (row + row, "no-family occurs twice"),
+        (row.replace("name: no-family", "name: told"), "told is the name of a row that the contest makes itself"),
+        (row.replace("no-family", "told"), "told is the name of a row that the contest makes itself"),
         (row.replace("bundle: no-family", "bundle: lost"), "there is no bundle lost"),
         ("a: [", "no YAML"),
     ):
