@@ -30,10 +30,12 @@ PANELS = {
     "register": (
         "Synthetic register, a seed not used in training",
         """saga register generate --persons 60000 --seed 2 --future-to 2062 --future-draws 20 --out fresh
-saga train --panel fresh --config small --seed 1 --out same
-saga calibrate same --panel fresh --rollout light
-echo '[{name: same, table: Equal data, label: small on equal data, note: 12 000 steps, bundle: same}]' > same.yaml
-saga evaluate bundles/small --panel fresh --baselines all --tables all --variants same.yaml --out evaluation""",
+saga register generate --persons 100000 --seed 1 --out other
+python benchmarks/ablations.py --panel other --out variants
+saga train --panel fresh --config small --seed 1 --out variants/same
+saga calibrate variants/same --panel fresh --rollout light
+echo '- {name: same, table: Equal data, label: small on equal data, note: 12 000 steps, bundle: same}' >> variants/variants.yaml
+saga evaluate bundles/small --panel fresh --baselines all --tables all --variants variants/variants.yaml --out evaluation""",
     ),
     "nlsy79": (
         "NLSY79, hourly wages of real people, persons held out",
