@@ -29,7 +29,8 @@ OF_GROUPS = ("crps_log", *(name for name in METRICS if name.startswith("coverage
 PANELS = {
     "register": (
         "Synthetic register, a seed not used in training",
-        """saga register generate --persons 60000 --seed 2 --future-to 2062 --future-draws 20 --out fresh
+        """pip install "gluonts[torch]"  # for deepar, which is left out without it
+saga register generate --persons 60000 --seed 2 --future-to 2062 --future-draws 20 --out fresh
 saga register generate --persons 100000 --seed 1 --out other
 python benchmarks/ablations.py --panel other --out variants
 saga train --panel fresh --config small --seed 1 --out variants/same
