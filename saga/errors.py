@@ -31,7 +31,7 @@ class Problem:
         )
         where = f" ({'first at ' if self.count > 1 else 'at '}{place})" if place else ""
         times = f" [{self.count} times]" if self.count > 1 else ""
-        return f"{self.message}{where}{times}. {self.fix}"
+        return f"{self.message}{where}{times}. {self.fix}" + ("" if self.fix.endswith((".", "?", "!")) else ".")
 
 
 class SagaError(Exception):
