@@ -50,6 +50,8 @@ def calibrate(
 ) -> Bundle:
     """Fit the conformal layer on the panel's calibration persons (one keyed origin each) and write it into the bundle.
 
+    Maps are learnt on forecasts that are told the economy of the panel's years, thresholds on forecasts that are told nothing of it.
+
     The split is a hash of panel and person, so nobody the model was trained on takes part if the panel goes by the `panel_id` it was
     trained under. `persons` caps how many are used, `workers` is the number of processes. With `profiles` the same persons are forecast
     again from what a survey, and from what earnings alone, would show of them, and such records get cells of their own. `rollout`: how

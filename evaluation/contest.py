@@ -83,7 +83,7 @@ def evaluate(
     """Scores the bundle and the baselines on the panel's test persons; returns the metrics table and writes it to `out`.
 
     Writes `metrics.parquet`, `comparisons.parquet`, `cost.parquet`, `tables.md` and `tables.html`, and what more is asked for by `tables`
-    (of TABLES, or "all" that can be had): `lifetimes.parquet` (from drawn futures), placebos as rows of the metrics,
+    (of TABLES, or "all" that can be had): `lifetimes.parquet` (from drawn futures), placebos and hindsight as rows of the metrics,
     `calibration_size.parquet`. `variants` is a file of further bundles (see `read_variants`), rows beside the model's. `rollout` is how
     the bundle carries its paths (None: as it was calibrated).
 

@@ -14,7 +14,7 @@ from saga.paths import Paths
 from saga.sets import NestedSets, grow
 
 Array = NDArray[np.float64]
-ATOM_WIDTH = 0.05  # of the value 0, a life without earnings, in log units; see `saga.sets`
+ATOM_WIDTH = 0.05  # of the value 0, a life without earnings, on the scale of the sets; see `saga.sets`
 
 
 @dataclass(frozen=True, eq=False)
