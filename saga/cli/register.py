@@ -22,6 +22,9 @@ def generate(
     years: Years = "1990-2022",
     future_to: Annotated[int | None, typer.Option(min=2023, help="Also simulate the same people's future up to this year.")] = None,
     future_draws: FutureDraws = None,
+    future_records: Annotated[
+        bool, typer.Option("--future-records", help="Futures hold all columns of the panel, not only earnings and exits.")
+    ] = False,
     latent_years: Annotated[
         str, typer.Option(help="Years at whose end the hidden state is saved, beside the last: 2002,2012.", show_default="the last year")
     ] = "",
@@ -54,6 +57,7 @@ def generate(
             latent_years=options.parse_latent_years(latent_years),
             process=PROCESSES.get(process),
             without=without or (),
+            future_records=future_records,
         )
     console.result(
         f"Wrote a register of {persons:,} persons to {out} (seed {seed}).",

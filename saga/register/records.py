@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 
@@ -32,6 +34,7 @@ class Ledger:
 
     def __init__(self, life: Life, years: range, rng: np.random.Generator, p: RecordParameters) -> None:
         self.years = years
+        self.first_year = years.start
         self.rng = rng
         self.p = p
         shape = (len(life), len(years))
@@ -56,7 +59,10 @@ class Ledger:
 
     def frame(self, life: Life) -> pl.DataFrame:
         """The rows in the canonical columns, sorted by person and year; exit labels as known at the panel's end."""
-        keep = self.present.ravel()
+        return self._rows(life, self.present.ravel())
+
+    def _rows(self, life: Life, keep: Bools) -> pl.DataFrame:
+        """The cells (n x years) at `keep` in the canonical columns."""
         count = len(self.years)
         who = np.repeat(np.arange(len(life)), count)[keep]
         columns: dict[str, pl.Series] = {
@@ -65,7 +71,7 @@ class Ledger:
             "birth_year": pl.Series(np.full(len(who), life.birth_year, np.int32)),
             "sex": pl.Series(["male", "female"]).gather(life.female.astype(np.int64)[who]),
             "birth_region": pl.Series(schema.BIRTH_REGIONS).gather(life.region[who]),
-            "entry_year": pl.Series(np.maximum(life.entry, self.years.start).astype(np.int32)[who]),
+            "entry_year": pl.Series(np.maximum(life.entry, self.first_year).astype(np.int32)[who]),
             "exit_year": nullable_years(life.exit_year).gather(who),
             "exit_reason": exit_reasons(life).gather(who),
         }
@@ -153,6 +159,8 @@ class Ledger:
 class FutureLedger:
     """The true later earnings of one chunk under one macro draw, in real SEK of the price year."""
 
+    COLUMNS = ("person_id", "year", "birth_year", "earnings", "exit_year", "exit_reason")
+
     def __init__(self, life: Life, years: range) -> None:
         self.years = years
         self.earnings = np.full((len(life), len(years)), np.nan)
@@ -179,6 +187,39 @@ class FutureLedger:
                 "exit_reason": exit_reasons(life).gather(who),
             }
         )
+
+
+class FutureRecords(Ledger):
+    """What the register would come to hold of the years of a `FutureLedger`, but for its columns: money in real SEK of the price year.
+
+    Codes and lost cells are as in the panel, except that no cell is late in the last year: futures end where they were told to, at no
+    delivery of the register. `first_year` is the panel's, `school_unknown` (n,) its uniforms of schooling that it does not know.
+    """
+
+    def __init__(
+        self, life: Life, years: range, rng: np.random.Generator, p: RecordParameters, *, first_year: int, school_unknown: Floats
+    ) -> None:
+        super().__init__(life, years, rng, replace(p, late_last_year=0.0))
+        self.first_year = first_year
+        self.school_unknown = school_unknown  # schooling unknown in the panel does not become known on its last day
+
+    def write(
+        self, life: Life, macro: MacroYear, activity: Activity, earnings: Floats, partner: Floats, benefits: Benefits,
+        employers: Employers, careers: CareerParameters,
+    ) -> None:  # fmt: skip
+        """Enter the year in real money; nothing of those who are dead or abroad."""
+        super().write(life, macro, activity, earnings, partner, benefits, employers, careers)
+        t = macro.year - self.years.start
+        for name, numbers in self.numbers.items():
+            numbers[~life.resident, t] = np.nan
+            if name in schema.MONEY:
+                numbers[:, t] /= macro.prices
+        for codes in self.codes.values():
+            codes[~life.resident, t] = -1
+
+    def frame(self, life: Life) -> pl.DataFrame:
+        """The columns that `FutureLedger.frame` has not, beside its rows; sex, region of birth and entry year stand in all of them."""
+        return self._rows(life, np.ones(self.present.size, bool)).drop(FutureLedger.COLUMNS)
 
 
 def nullable_years(years: Ints) -> pl.Series:

@@ -32,7 +32,7 @@ from saga.register.life import ABROAD, RESIDENT, Bools, Floats, Life
 from saga.register.mechanisms import without as switched_off
 from saga.register.parameters import Parameters
 from saga.register.population import cohort_sizes, found, migrate_and_die
-from saga.register.records import FutureLedger, Ledger
+from saga.register.records import FutureLedger, FutureRecords, Ledger
 from saga.register.self_employment import own_account_year
 from saga.register.structure import Employers
 from saga.register.textbook import Cohort, Process, future_rows, panel_rows
@@ -58,6 +58,7 @@ class Run:
     parameters: Parameters
     latent_years: tuple[int, ...] = ()  # the hidden state is saved at the end of these years, too
     process: Process | None = None  # a textbook process instead of the full one
+    future_records: bool = False  # futures have all columns, not the earnings only
 
     def world(self, draw: int | None = None) -> World:
         """Economy and employers of the history, or of the future under macro draw `draw`."""
@@ -135,21 +136,37 @@ def continue_chunk(run: Run, life: Life, chunk: int, draw: int) -> pl.DataFrame:
     """True later years of the persons of `life` (the state at the panel's end, left untouched) under macro draw `draw`."""
     life = life.copy()
     years = range(run.last_year + 1, min(run.future_to or run.last_year, life.birth_year + MAX_AGE) + 1)
-    return live_on(run, life, years, run.world(draw), stream(run.seed, 2 + draw, life.birth_year, chunk)).frame(life)
+    records = _future_records(run, life, years, chunk, draw) if run.future_records else None
+    frame = live_on(run, life, years, run.world(draw), stream(run.seed, 2 + draw, life.birth_year, chunk), records).frame(life)
+    return frame if records is None else frame.hstack(records.frame(life))
 
 
-def live_on(run: Run, life: Life, years: range, world: World, rng: np.random.Generator) -> FutureLedger:
-    """The years that follow the state `life`, which is changed in place."""
-    ledger = FutureLedger(life, years)
+def live_on(
+    run: Run, life: Life, years: range, world: World, rng: np.random.Generator, records: FutureRecords | None = None
+) -> FutureLedger:
+    """The years that follow the state `life`, which is changed in place; also entered in `records`, which takes no number of `rng`."""
+    ledger, careers = FutureLedger(life, years), run.parameters.careers
     for year in years:
         result = live_year(life, year, world, rng, run.first_year, run.parameters)
-        ledger.write(life, world.economy[year], result.earnings)
+        macro = world.economy[year]
+        ledger.write(life, macro, result.earnings)
+        if records is not None:
+            records.write(life, macro, result.activity, result.earnings, result.partner, result.benefits, world.employers, careers)
     return ledger
 
 
-def stream(seed: int, purpose: int, birth_year: int, chunk: int) -> np.random.Generator:
-    """The counter-based random stream of a chunk: purpose 0 lives, 1 records, 2 + k the future under macro draw k."""
-    return np.random.Generator(np.random.Philox(np.random.SeedSequence((seed, 0x6C6966, purpose, birth_year, chunk))))
+def _future_records(run: Run, life: Life, years: range, chunk: int, draw: int) -> FutureRecords:
+    # The panel's records draw these numbers first, one for each person of the chunk in order. Those that they draw next, who is understated
+    # before 2000, depend on how many the chunk had: a future that starts before 2000 has others.
+    school_unknown = stream(run.seed, 1, life.birth_year, chunk).random(CHUNK)[life.person - chunk * CHUNK]
+    rng = stream(run.seed, 1, life.birth_year, chunk, 1 + draw)
+    return FutureRecords(life, years, rng, run.parameters.records, first_year=run.first_year, school_unknown=school_unknown)
+
+
+def stream(seed: int, purpose: int, birth_year: int, chunk: int, *further: int) -> np.random.Generator:
+    """The counter-based random stream of a chunk: purpose 0 lives, 1 records (`further` 1 + k: of the future under macro draw k),
+    2 + k the future under macro draw k."""
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence((seed, 0x6C6966, purpose, birth_year, chunk, *further))))
 
 
 def generate_register(
@@ -167,14 +184,17 @@ def generate_register(
     latent_years: Sequence[int] = (),
     process: Process | None = None,
     without: Sequence[str] = (),
+    future_records: bool = False,
 ) -> dict[str, object]:
     """Simulate a register of `persons` and write it to the new directory `out`; returns the content of `register.json`.
 
     `panel/` holds the rows (nominal SEK), `latent/year=YYYY/` the hidden state of those still there at the end of the last year and of
     each of `latent_years`, `future/draw=k/` the true later years of those there at the panel's end under macro draw k (earnings in SEK
-    of 2022, one row a person and year to age 64: 0 after death, null abroad), `future/macro.parquet` the draws. `progress(done, total)`
-    counts persons. Written beside `out` and renamed when complete. With a textbook `process` the same files hold its persons; the
-    drawn economies are written as ever, but do not touch them. `without` names mechanisms to switch off in `parameters`.
+    of 2022, one row a person and year to age 64: 0 after death, null abroad), `future/macro.parquet` the draws. With `future_records`
+    these rows go on with the other columns of the panel, as the register would record them (money in SEK of 2022; null after death
+    and abroad). `progress(done, total)` counts persons. Written beside `out` and renamed when complete. With a textbook `process` the
+    same files hold its persons; the drawn economies are written as ever, but do not touch them. `without` names mechanisms to switch off
+    in `parameters`.
     Raises UsageError for arguments out of range, an unknown mechanism, and when `out` exists and is not empty.
     """
     _check(out, persons, seed, first_year, last_year, future_to, future_draws, workers)
@@ -183,8 +203,12 @@ def generate_register(
         raise UsageError(f"The hidden state exists at the end of each year of the panel: give latent years within {first_year}-{last_year}")
     if process is not None and without:
         raise UsageError("A textbook process has none of the register's mechanisms; leave out --without or --process")
+    if future_records and future_to is None:
+        raise UsageError("Records of futures need futures; give --future-to, too, or leave out --future-records")
+    if future_records and process is not None:
+        raise UsageError("A textbook process has earnings and no other records; leave out --future-records or --process")
     law = switched_off(parameters or Parameters(), without)
-    run = Run(seed, first_year, last_year, future_to, future_draws, law, saved, process)
+    run = Run(seed, first_year, last_year, future_to, future_draws, law, saved, process, future_records)
     with whole_folder(out) as partial:
         tasks = list(_tasks(run, persons))
         done = rows = 0
@@ -318,6 +342,7 @@ def _describe(run: Run, persons: int, rows: int, without: Sequence[str]) -> dict
         "future_to": run.future_to,
         "future_draws": run.future_draws,
         "future_prices": PRICE_YEAR,
+        **({"future_records": True} if run.future_records else {}),  # registers without are the same bytes as before there was a choice
         "without": sorted(set(without)),
         "versions": {"numpy": np.__version__, "polars": pl.__version__},
         "parameters": asdict(run.parameters if run.process is None else run.process),

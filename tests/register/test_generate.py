@@ -11,6 +11,7 @@ import pytest
 from saga.errors import UsageError
 from saga.ingest import read_panel
 from saga.register import generate_register
+from saga.register.gaussian import GaussianProcess
 from saga.register.life import Life
 from saga.register.parameters import Parameters, PopulationParameters
 from saga.register.population import cohort_sizes
@@ -125,6 +126,8 @@ def test_progress_counts_persons_and_a_failure_leaves_nothing(tmp_path):
         {"future_draws": 2},
         {"future_to": 2022, "future_draws": 1},
         {"future_to": 2100, "future_draws": 1},
+        {"future_records": True},
+        {"future_to": 2040, "future_draws": 1, "future_records": True, "process": GaussianProcess()},
     ],
 )
 def test_arguments_out_of_range_are_refused_before_any_work(tmp_path, wrong):
