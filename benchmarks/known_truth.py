@@ -4,7 +4,8 @@
         [--judged 2000] [--paths 500] [--seed 1] [--macro none] [--rollout exact] [--report FILE]
 
 Registers, bundles and scores stay under --out: the same command goes on where it stopped, and another --config or --steps uses the same
-registers and the same scores of the exact forecaster. `--bundle DIR` judges a bundle that is there already, trained on --out's register.
+registers and the same scores of the exact forecaster. The network's own paths are judged, and those of the product, which are calibrated.
+`--bundle DIR` judges a bundle that is there already, trained on --out's register.
 The economy plays no part in these processes; by default the model is told so (`--macro none`).
 """
 
@@ -18,11 +19,13 @@ from pathlib import Path
 
 import polars as pl
 
+from calibration.calibrate import calibrate
 from evaluation.known_truth import HISTORIES, Forecasts, ModelForecasts, as_markdown, compare, long_lived, people, score
 from evaluation.scripts import code_commit, command_line
 from saga.commit import commit
 from saga.forecaster import Forecaster
 from saga.ingest import read_panel
+from saga.panel import Panel
 from saga.register.exact import exact_forecaster
 from saga.register.simulate import generate_register
 from training.config import TrainConfig, load_config
@@ -69,13 +72,16 @@ def judged(name: str, args: argparse.Namespace) -> list[tuple[str, pl.DataFrame]
     if not register.exists():
         generate_register(register, persons=args.persons, seed=args.seed, process=process, workers=args.workers)
     macro = None if args.macro == "none" else args.macro
-    forecaster = Forecaster.load(args.bundle or trained(folder, register, macro, args), workers=args.workers, rollout=args.rollout)
-    bundle = forecaster.bundle
-    contestants: dict[str, Forecasts] = {"exact": exact_forecaster(register, particles=args.particles), "raw": ModelForecasts(forecaster)}
-    if bundle.calibration is not None:
-        contestants["calibrated"] = ModelForecasts(forecaster, calibrated=True)
-    drawn = f"{args.rollout}-{bundle.digest[:12]}"
-    names = {"exact": f"known-{args.particles}", "raw": f"raw-{drawn}", "calibrated": f"calibrated-{drawn}"}
+    raw = args.bundle or trained(folder, register, macro, args)
+    made = {"raw": raw, "calibrated": args.bundle or calibrated(raw, register, macro, args)}
+    forecasters = {kind: Forecaster.load(path, workers=args.workers, rollout=args.rollout) for kind, path in made.items()}
+    bundle = forecasters["raw"].bundle
+    contestants: dict[str, Forecasts] = {"exact": exact_forecaster(register, particles=args.particles)}
+    names = {"exact": f"known-{args.particles}"}
+    for kind, forecaster in forecasters.items():
+        if kind == "raw" or forecaster.bundle.calibration is not None:
+            contestants[kind] = ModelForecasts(forecaster, calibrated=kind == "calibrated")
+            names[kind] = f"{kind}-{args.rollout}-{forecaster.bundle.digest[:12]}"
     tables: dict[str, list[pl.DataFrame]] = {kind: [] for kind in contestants if kind != "exact"}
     for years in HISTORIES:
         who = people(process, args.judged, years, seed=args.seed, macro=macro)
@@ -98,11 +104,24 @@ def trained(folder: Path, register: Path, macro: str | None, args: argparse.Name
         settings = shortened(settings, args.steps)
     out = Path(folder / f"{settings.name}-{settings.max_steps}-{args.macro}")
     if not (out / "manifest.json").exists():
-        panel = read_panel(register)
-        panel = replace(panel, meta=replace(panel.meta, macro=macro))
+        panel = told(register, macro)
         begun = (out.with_name(out.name + ".run") / "last.ckpt").is_file()
         train(panel, out, config=settings, seed=args.seed, resume=begun, progress=sys.stderr.isatty())
     return out
+
+
+def calibrated(bundle: Path, register: Path, macro: str | None, args: argparse.Namespace) -> Path:
+    """The same bundle calibrated on the register's calibration persons, where it is not there."""
+    out = bundle.with_name(f"{bundle.name}-calibrated-{args.rollout}")
+    if not (out / "manifest.json").exists():
+        calibrate(bundle, told(register, macro), out=out, seed=args.seed, workers=args.workers, rollout=args.rollout)
+    return out
+
+
+def told(register: Path, macro: str | None) -> Panel:
+    """The register, its economy known by this name."""
+    panel = read_panel(register)
+    return replace(panel, meta=replace(panel.meta, macro=macro))
 
 
 def shortened(settings: TrainConfig, steps: int) -> TrainConfig:
