@@ -28,7 +28,8 @@ from saga.output import write_table
 NOTE = """CRPS of log earnings, lower is better; ± is the standard error (in-time over persons, forward of the mean over drawn futures).
 "loss" is what the bundle loses to itself with all columns and years. Baselines are fitted on, and asked from, what is left of the records;
 "saga better by" is the share of the baseline's CRPS, from paired differences (clusters: persons in-time, persons and drawn futures
-forward), p adjusted for the horizons (Holm). ? marks p of .01 and above, **!** a baseline that is as good or better."""
+forward), p adjusted for the horizons (Holm). ? marks p of .01 and above, **!** a baseline that is as good or better. In-time, baselines
+know the economy that came from the outcomes of these very years; "told" is the bundle that is told it, and is judged there."""
 
 
 def main() -> int:

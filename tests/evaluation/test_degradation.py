@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from evaluation.comparison import clustered
+from evaluation.comparison import TOLD, clustered
 from evaluation.contest import Contest
 from evaluation.degradation import BETTER, SCHEMA, UNSURE, WORSE, as_markdown, compare, score, shortfalls
 from evaluation.missing import REDUCTIONS, WHOLE, Reduction, last_three
@@ -93,6 +93,21 @@ def test_verdicts_tell_the_better_from_the_equal_and_the_worse(table: pl.DataFra
     assert len(shortfalls(unsure)) == 2
 
 
+def test_in_time_the_judgement_is_of_the_bundle_told_the_economy(files: tuple[dict[str, dict[str, list[Path]]], Contest]) -> None:
+    """The vague forecaster knows as much as the best one here plays to be told: against `best` as the bundle told, nobody else stands."""
+    found, contest = files
+    told = {record: {**models, TOLD: models["best"]} for record, models in found.items()}
+    table = compare(told, list(contest.settings()), contest.horizons)
+    row, same = _row(table, "poor", "vague", 5), _row(table, "poor", "same", 5)
+    assert row["told_gain"] > row["gain"]
+    assert same["gain"] < 0 < same["told_gain"]
+    assert (same["verdict"], row["told_verdict"]) == (WORSE, BETTER)
+    assert "vague" not in "\n".join(shortfalls(table))
+    lines = as_markdown(table, {"all": "everything", "poor": "short"}).splitlines()
+    assert "saga told" in lines[2]
+    assert len({line.count("|") for line in lines[2:]}) == 1
+
+
 def test_the_page_has_a_row_a_record_and_horizon_and_marks_what_is_not_beaten(table: pl.DataFrame) -> None:
     lines = as_markdown(table, {"all": "everything", "poor": "short"}).splitlines()
     assert lines[0] == "## in-time"
@@ -115,6 +130,7 @@ def test_the_command_asks_the_bundle_and_baselines_from_every_record(
     table = pl.read_parquet(out / "missing.parquet")
     models, settings = {"saga", "carry", "groupq"}, {"in-time", "forward"}
     cells = {(r.name, s, h, m) for r in REDUCTIONS for s in settings for h in (1, 5, 10, 20) for m in models}
+    cells |= {(r.name, "in-time", h, TOLD) for r in REDUCTIONS for h in (1, 5, 10, 20)}
     assert set(table.select("record", "setting", "horizon", "model").iter_rows()) == cells
     assert table["crps"].is_finite().all()
     assert table.group_by("setting", "horizon").agg(pl.col("n").n_unique())["n"].unique().to_list() == [1]  # the same outcomes for all
