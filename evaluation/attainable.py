@@ -1,0 +1,278 @@
+"""The attainable floor: where the model's CRPS goes as training persons grow, and the share of the gap from GKOS to there that is closed.
+
+At each horizon CRPS(n) = floor + a n^-b, n persons in units of the most, one b for all horizons. Three sizes leave no degree of freedom at
+a horizon, and what is sought lies outside them: such a floor is uncertain, and its standard error knows only what other test persons and
+other futures would have changed, neither the luck of a training run nor whether the law is a power. So the floors at b = 1/2 and b = 1
+stand beside it. It is the floor of this configuration with this many steps; a larger network may have another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from evaluation.comparison import REFEREE
+from evaluation.contestants import Entrant, Model
+from evaluation.gap import BOUND
+from evaluation.kept import code_digest
+from saga.bundle import Bundle
+from saga.errors import Problem, UsageError
+from saga.forecaster import Forecaster, RolloutName
+from saga.keyed import uniform_each
+from saga.panel import Panel
+from saga.split import persons_of
+
+Array = NDArray[np.float64]
+BEGIN = "gkos"  # where the gap begins
+PROMISE = 0.8  # share of the gap from there to the floor
+EXPONENTS = np.linspace(0.2, 1.0, 161)  # where b is sought
+RANGE = (0.5, 1.0)  # the exponents whose floors stand beside
+REPLICATES = 500
+TRAINED = {
+    "model": pl.String(),
+    "sized": pl.Boolean(),
+    "persons": pl.Int64(),
+    "parameters": pl.Int64(),
+    "steps": pl.Int64(),
+    "horizon": pl.Int32(),
+    "crps": pl.Float64(),
+    "se": pl.Float64(),
+    "difference": pl.Float64(),
+    "difference_se": pl.Float64(),
+}
+FLOORS = {
+    "horizon": pl.Int32(),
+    "n": pl.Int64(),
+    **{f"{model}{part}": pl.Float64() for model in (BEGIN, BOUND, REFEREE) for part in ("", "_se")},
+    **{f"{name}{part}": pl.Float64() for name in ("floor", "closed") for part in ("", "_se", "_half", "_one")},
+    "of_bound": pl.Float64(),
+    "of_bound_se": pl.Float64(),
+    "b": pl.Float64(),
+    "b_se": pl.Float64(),
+    "misfit": pl.Float64(),
+    "held": pl.Boolean(),
+    "sure": pl.Boolean(),
+}
+
+
+def subset(panel: Panel, share: float, seed: int) -> Panel:
+    """The panel with this share of its training persons, a keyed choice, and everybody else; a smaller share lies within a larger."""
+    training = persons_of(panel, "train")
+    drawn = uniform_each(training, "attainable", panel.meta.panel_id, seed)
+    out = {person for person, u in zip(training, drawn, strict=True) if u >= share}
+    return panel.only([person for person in panel.persons() if person not in out])
+
+
+def uncalibrated(bundle: Bundle, name: str, rollout: RolloutName, workers: int = 1) -> Entrant:
+    """The bundle as an entrant whose paths are as they are simulated, whether it has a calibration or not; it gives no intervals.
+
+    Raises UsageError where the bundle has no such rollout.
+    """
+    forecaster = Forecaster(replace(bundle, calibration=None), workers=workers, rollout=rollout)
+    key = "uncalibrated" + bundle.model_digest + rollout + code_digest("saga.forecaster", ("saga",))
+    return Entrant(name, key, lambda: Model(forecaster, name))
+
+
+@dataclass(frozen=True)
+class Curve:
+    """CRPS = `floor` + `a` n^-`b`, n in units of the most persons; `floor`, `a` (..., H), `b` and the weighted sum of squares (...)."""
+
+    floor: Array
+    a: Array
+    b: Array
+    squares: Array
+
+
+def fit(persons: Sequence[int], crps: Array, se: Array, exponents: Sequence[float] | Array = EXPONENTS) -> Curve:
+    """Weighted least squares over `exponents`: `crps` (..., H, S) of models trained on `persons` (S,), `se` (H, S) of what is not common
+    to the sizes (an error that all sizes share moves the floor alone).
+
+    `a` is not below 0: where more persons do not help, the floor is the mean, and nothing is known of b.
+    """
+    relative, weight = np.asarray(persons) / max(persons), se**-2.0
+    total = weight.sum(axis=-1)
+    middle = (weight * crps).sum(axis=-1) / total
+    best: Curve | None = None
+    for b in exponents:
+        x = relative**-b
+        centre = (weight * x).sum(axis=-1) / total
+        away = weight * (x - centre[:, None])
+        a = np.maximum((away * crps).sum(axis=-1) / (away * x).sum(axis=-1), 0.0)
+        floor = middle - a * centre
+        left = crps - floor[..., None] - a[..., None] * x
+        found = Curve(floor, a, np.full(a.shape[:-1], b), (weight * left**2).sum(axis=(-2, -1)))
+        best = found if best is None else _better(best, found)
+    if best is None:
+        raise ValueError("no exponent to try")
+    return best
+
+
+def _better(old: Curve, new: Curve) -> Curve:
+    won = new.squares < old.squares
+    row = won[..., None]
+    return Curve(
+        np.where(row, new.floor, old.floor),
+        np.where(row, new.a, old.a),
+        np.where(won, new.b, old.b),
+        np.where(won, new.squares, old.squares),
+    )
+
+
+@dataclass(frozen=True)
+class Means:
+    """Mean CRPS of log earnings on the same persons, futures and outcomes: `value` (H, M), and over `drawn` (R, H, M) bootstrap samples.
+
+    `n` (H,) are persons with an outcome, over futures on average. Samples draw persons and futures anew, each on their own (Owen 2007),
+    the same ones for every model and horizon, so that differences are paired; their spread is, if anything, too wide.
+    """
+
+    models: list[str]
+    horizons: list[int]
+    n: list[int]
+    value: Array
+    drawn: Array
+
+    def at(self, *models: str) -> tuple[Array, Array]:
+        """Of these models alone: values (H, m) and drawn (R, H, m)."""
+        columns = [self.models.index(model) for model in models]
+        return self.value[:, columns], self.drawn[:, :, columns]
+
+    def of(self, model: str) -> tuple[Array, Array]:
+        """Of one model: value (H,) and drawn (R, H)."""
+        value, drawn = self.at(model)
+        return value[:, 0], drawn[:, :, 0]
+
+
+def means(files: Mapping[str, Path], *, seed: int, replicates: int = REPLICATES) -> Means:
+    """Means over futures of means over persons, from a file of un-averaged forward scores a model (`evaluation.contest.Contest.scores`).
+
+    Raises UsageError where outcomes are no drawn futures, ValueError where models were scored on other outcomes than the first.
+    """
+    keys = ["horizon", "draw", "person_id"]
+    scores = [pl.read_parquet(file, columns=[*keys, "crps_log"]).drop_nulls("crps_log").sort(keys) for file in files.values()]
+    first = scores[0].select(keys)
+    if first["draw"].null_count() or first["draw"].n_unique() < 2:
+        fix = "Generate the register with --future-to and --future-draws."
+        raise UsageError("There are no futures to judge by", [Problem("futures", "the forward setting needs two drawn futures", fix)])
+    if not all(other.select(keys).equals(first) for other in scores):
+        raise ValueError("the models were not scored on the same outcomes")
+    horizon, draw, person = (np.unique(first[name].to_numpy(), return_inverse=True)[1] for name in keys)
+    shape = tuple(int(codes.max()) + 1 for codes in (horizon, draw, person))
+    there, values = np.zeros(shape), np.zeros((len(scores), *shape))
+    there[horizon, draw, person] = 1
+    for array, frame in zip(values, scores, strict=True):
+        array[horizon, draw, person] = frame["crps_log"].cast(pl.Float64).to_numpy()
+    rng = np.random.default_rng(seed)
+    futures, persons = (np.vstack([np.ones(size), rng.multinomial(size, np.full(size, 1 / size), replicates)]) for size in shape[1:])
+    drawn = np.empty((replicates + 1, shape[0], len(scores)))
+    for h in range(shape[0]):
+        count = persons @ there[h].T  # (R, D)
+        weight = futures * (count > 0)
+        total = weight.sum(axis=1)
+        for m in range(len(scores)):
+            by_draw = persons @ values[m, h].T / np.maximum(count, 1)
+            drawn[:, h, m] = np.divide((weight * by_draw).sum(axis=1), total, out=np.full(len(total), np.nan), where=total > 0)
+    n = [round(float(there[h].sum(axis=1).mean())) for h in range(shape[0])]
+    samples = drawn[1:][np.isfinite(drawn[1:]).all(axis=(1, 2))]  # of few persons a sample may hold nobody who is seen so far ahead
+    return Means(list(files), first["horizon"].unique(maintain_order=True).to_list(), n, drawn[0], samples)
+
+
+def floors(found: Means, sizes: Mapping[str, int]) -> pl.DataFrame:
+    """One row a horizon, columns FLOORS: the ends of the gap, the floor, and what the shipped bundle closes.
+
+    `sizes`: the models that differ in training persons alone, and how many those were; three or more. `_half` and `_one` are floors and
+    shares at b = 1/2 and b = 1. `closed`: share of the gap from GKOS to the floor that the shipped bundle closes as the contest has it,
+    with its calibration; `of_bound` the same to the clairvoyant. Shares are null where there is no gap, which is a promise missed.
+    `misfit` is the mean square of the residuals in units of their sampling error: far above 1, training runs differ by more than their
+    judges do, or the law is no power. `sure`: the promise is held, or missed, by two standard errors.
+    """
+    value, drawn = found.at(*sizes)
+    count = len(sizes)
+    if count < 3:
+        raise UsageError("A floor needs three sizes", [Problem("shares", f"{count} give none", "Give three shares or more.")])
+    # What the sizes do not share; the mean of S equal errors takes 1 / S of each error's variance with it.
+    se = (drawn - drawn.mean(axis=2, keepdims=True)).std(axis=0, ddof=1) * np.sqrt(count / (count - 1))
+    persons = list(sizes.values())
+    curve, curves = fit(persons, value, se), fit(persons, drawn, se)
+    sides = [fit(persons, value, se, [b]) for b in RANGE]
+    begin, bound, own = (found.of(model) for model in (BEGIN, BOUND, REFEREE))
+    freedom = value.size - 2 * len(value) - 1
+    data: dict[str, Any] = {"horizon": found.horizons, "n": found.n}
+    for model, (mean, means_) in zip((BEGIN, BOUND, REFEREE), (begin, bound, own), strict=True):
+        data |= {model: mean, f"{model}_se": means_.std(axis=0, ddof=1)}
+    data |= {"floor": curve.floor, "floor_se": curves.floor.std(axis=0, ddof=1)}
+    data |= {"closed": _share(begin[0], own[0], curve.floor), "closed_se": _share(begin[1], own[1], curves.floor).std(axis=0, ddof=1)}
+    for name, side in zip(("half", "one"), sides, strict=True):
+        data |= {f"floor_{name}": side.floor, f"closed_{name}": _share(begin[0], own[0], side.floor)}
+    data |= {"of_bound": _share(begin[0], own[0], bound[0]), "of_bound_se": _share(begin[1], own[1], bound[1]).std(axis=0, ddof=1)}
+    data |= {"b": float(curve.b), "b_se": float(curves.b.std(ddof=1)), "misfit": float(curve.squares) / freedom if freedom > 0 else None}
+    held = np.nan_to_num(data["closed"], nan=-np.inf) >= PROMISE
+    data |= {"held": held, "sure": np.abs(data["closed"] - PROMISE) > 2 * data["closed_se"]}
+    return pl.DataFrame(data).with_columns(pl.col(pl.Float64).fill_nan(None)).cast(FLOORS).select(list(FLOORS))  # type: ignore[arg-type]
+
+
+def _share(begin: Array, own: Array, end: Array) -> Array:
+    gap = begin - end
+    share: Array = np.divide(begin - own, gap, out=np.full(gap.shape, np.nan), where=gap > 0)
+    return share
+
+
+def trained(found: Means, bundles: Mapping[str, Bundle], sizes: Mapping[str, int]) -> pl.DataFrame:
+    """One row a (bundle, horizon), columns TRAINED: what it was trained on, its CRPS, and that less the CRPS of the largest of `sizes`."""
+    full = found.of(max(sizes, key=lambda name: sizes[name]))
+    rows = []
+    for name, bundle in bundles.items():
+        told = bundle.metrics["training"]
+        about = {"model": name, "sized": name in sizes, "persons": told["persons"]["train"], "parameters": bundle.parameters}
+        value, drawn = found.of(name)
+        apart, apart_se = value - full[0], (drawn - full[1]).std(axis=0, ddof=1)
+        columns = zip(found.horizons, value, drawn.std(axis=0, ddof=1), apart, apart_se, strict=True)
+        for h, crps, se, difference, difference_se in columns:
+            means_ = {"horizon": h, "crps": crps, "se": se, "difference": difference, "difference_se": difference_se}
+            rows.append({**about, "steps": told["steps"], **means_})
+    return pl.DataFrame(rows, schema=TRAINED)
+
+
+def as_markdown(table: pl.DataFrame, bundles: pl.DataFrame) -> str:
+    """Two GitHub tables, of `floors` and of `trained`; ? marks a verdict within two standard errors of its limit."""
+    ordered = bundles.filter("sized").sort("persons", maintain_order=True).select("model", "persons").unique(maintain_order=True)
+    sizes = ordered["model"].to_list()
+    of_size = {(row["model"], row["horizon"]): row for row in bundles.iter_rows(named=True)}
+    head = ["h", "persons", BEGIN, *(f"n = {n:,}" for n in ordered["persons"]), "floor (b = 1 to 1/2)", BOUND, REFEREE]
+    head += [f"{BEGIN} to floor, % (b = 1 to 1/2)", f"{BEGIN} to {BOUND}, %", "promise"]
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    for row in table.iter_rows(named=True):
+        verdict = ("held" if row["held"] else "MISSED") + ("" if row["sure"] else " ?")
+        reached = [_value(of_size[name, row["horizon"]], "crps", "se") for name in sizes]
+        floor = f"{_value(row, 'floor', 'floor_se')} ({row['floor_one']:.4f} to {row['floor_half']:.4f})"
+        closed = f"{_percent(row, 'closed')} ({_percent(row, 'closed_one')} to {_percent(row, 'closed_half')})"
+        cells = [str(row["horizon"]), f"{row['n']:,}", _value(row, BEGIN, f"{BEGIN}_se"), *reached, floor]
+        cells += [_value(row, BOUND, f"{BOUND}_se"), _value(row, REFEREE, f"{REFEREE}_se"), closed, _percent(row, "of_bound"), verdict]
+        lines.append("| " + " | ".join(cells) + " |")
+    head = ["bundle", "persons", "parameters", "steps", *(f"h = {h}" for h in table["horizon"])]
+    lines += ["", "| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    for (name,), rows in bundles.group_by("model", maintain_order=True):
+        about = rows.row(0, named=True)
+        cells = [str(name), *(f"{about[column]:,}" for column in ("persons", "parameters", "steps"))]
+        cells += [
+            f"{_value(row, 'crps', 'se')} ({row['difference']:+.4f} ± {row['difference_se']:.4f})" for row in rows.iter_rows(named=True)
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _value(row: Mapping[str, Any], name: str, error: str) -> str:
+    return f"{row[name]:.4f} ± {row[error]:.4f}"
+
+
+def _percent(row: Mapping[str, Any], name: str) -> str:
+    if row[name] is None:
+        return "no gap"
+    error = row.get(f"{name}_se")
+    return f"{100 * row[name]:.1f}" + (f" ± {100 * error:.1f}" if error is not None else "")
