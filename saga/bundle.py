@@ -30,11 +30,11 @@ from saga.errors import BundleError
 
 FORMAT = 2  # 1: the years of the record were told their economy, and the network inflation
 MANIFEST, WEIGHTS, CALIBRATION, CARD = "manifest.json", "model.safetensors", "calibration.parquet", "README.md"
-DIAGNOSTICS = "diagnostics.parquet"
+DIAGNOSTICS, CIRCUMSTANCES = "diagnostics.parquet", "circumstances.safetensors"
 PARTS = ("config", "schema", "transforms", "macro", "split", "metrics")  # each is PART.json
 MODEL = (WEIGHTS, "config.json", "macro.json", "transforms.json")  # what simulated paths follow from, before calibration
 REQUIRED = frozenset({WEIGHTS, CARD, *(f"{part}.json" for part in PARTS)})
-OPTIONAL = frozenset({CALIBRATION, DIAGNOSTICS})
+OPTIONAL = frozenset({CALIBRATION, DIAGNOSTICS, CIRCUMSTANCES})
 MANIFEST_KEYS = frozenset({"format", "code_version", "seed", "command", "parents", "files", "digest", "seal"})
 # What a column means to the weights; descriptions and ranges may be reworded without a retraining.
 BINDING = ("name", "kind", "dtype", "codes", "pattern")
@@ -57,6 +57,7 @@ class Bundle:
     weights: dict[str, torch.Tensor]
     calibration: pl.DataFrame | None
     diagnostics: pl.DataFrame | None
+    circumstances: dict[str, torch.Tensor] | None
     metrics: dict[str, Any]
     card: str
     manifest: dict[str, Any]
@@ -105,6 +106,7 @@ class Bundle:
             weights=load_safetensors(content[WEIGHTS]),
             calibration=calibration,
             diagnostics=diagnostics,
+            circumstances=load_safetensors(content[CIRCUMSTANCES]) if CIRCUMSTANCES in content else None,
             card=content[CARD].decode("utf-8"),
             manifest=manifest,
         )
@@ -123,6 +125,7 @@ def write_bundle(
     command: str,
     calibration: pl.DataFrame | None = None,
     diagnostics: pl.DataFrame | None = None,
+    circumstances: Mapping[str, torch.Tensor] | None = None,
     metrics: Mapping[str, Any] | None = None,
     parents: Sequence[str] = (),
     code_version: str | None = None,
@@ -144,6 +147,8 @@ def write_bundle(
     }
     content = {f"{part}.json": _json_bytes(value, part) for part, value in parts.items()}
     content[WEIGHTS] = _weight_bytes(weights)
+    if circumstances is not None:
+        content[CIRCUMSTANCES] = _weight_bytes(circumstances)
     content[CARD] = card.encode("utf-8")
     for name, table in ((CALIBRATION, calibration), (DIAGNOSTICS, diagnostics)):
         if table is not None:
@@ -181,11 +186,12 @@ def replace_parts(
     command: str,
     calibration: pl.DataFrame | None = None,
     diagnostics: pl.DataFrame | None = None,
+    circumstances: Mapping[str, torch.Tensor] | None = None,
     metrics: Mapping[str, Any] | None = None,
     card: str | None = None,
     seed: int | None = None,
 ) -> Bundle:
-    """Write `bundle` to `out` (which may be its own path) with another calibration, diagnostics, metrics or card.
+    """Write `bundle` to `out` (which may be its own path) with another calibration, diagnostics, law of circumstances, metrics or card.
 
     What is None stays as it is, but diagnostics of another calibration are left out. The earlier digest joins the parents.
     """
@@ -199,6 +205,7 @@ def replace_parts(
         weights=bundle.weights,
         calibration=bundle.calibration if calibration is None else calibration,
         diagnostics=kept if diagnostics is None else diagnostics,
+        circumstances=bundle.circumstances if circumstances is None else circumstances,
         metrics=bundle.metrics if metrics is None else metrics,
         card=bundle.card if card is None else card,
         seed=bundle.manifest["seed"] if seed is None else seed,

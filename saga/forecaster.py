@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import polars as pl
+import torch
 from numpy.typing import NDArray
 
 from saga.bands import bands as compute_bands
 from saga.bundle import Bundle
 from saga.calibrators import Calibrator, Intervals
+from saga.circumstances import labels, numbers
+from saga.courses import Courses, LifeCourses
 from saga.errors import InputError, Problem, UsageError
 from saga.groups import latest
 from saga.lifetime import observed_past, population, present_value
@@ -23,6 +27,7 @@ from saga.limits import Limits
 from saga.limits import limits as compute_limits
 from saga.macro import MacroHistory, MacroProcess, Scenario, scenario_from
 from saga.model import ModelConfig, Saga
+from saga.model.circumstances import Circumstances
 from saga.options import COVERAGE, HORIZONS, MAX_HORIZON, PATHS, QUANTILES, RATE, check_ages
 from saga.panel import Panel
 from saga.paths import Paths
@@ -172,17 +177,7 @@ class Forecaster:
             raise UsageError("At least 2 paths are needed.")
         self.check(panel, to_age or MAX_AGE)
         sequences = encode(panel, self.transforms, self.calendar)
-        rollout = Rollout(
-            self.network,
-            self.calendar,
-            self.process,
-            paths=paths,
-            seed=seed,
-            scenario=self.scenario(scenario),
-            rhythm=self.transforms.rhythm,
-            lasting=self.transforms.lasting,
-            light=self.rollout == "light",
-        )
+        rollout = self._rollout(paths, seed, scenario)
         origin = sequences.year[sequences.offsets[1:] - 1]
         left = (to_age or MAX_AGE) - (origin - sequences.birth_year)
         steps = np.clip(left if to_horizon is None else np.minimum(left, to_horizon), 0, None)
@@ -202,6 +197,71 @@ class Forecaster:
                 groups = {name: values[rows] for name, values in labels.items()}
                 block = Paths(sequences.person_id[rows], sequences.birth_year[rows], origin[rows], earnings, groups)
                 yield self.calibrator.recalibrate(block) if calibrated else block
+
+    def _rollout(self, paths: int, seed: int, scenario: ScenarioSource) -> Rollout:
+        return Rollout(
+            self.network,
+            self.calendar,
+            self.process,
+            paths=paths,
+            seed=seed,
+            scenario=self.scenario(scenario),
+            rhythm=self.transforms.rhythm,
+            lasting=self.transforms.lasting,
+            light=self.rollout == "light",
+        )
+
+    def courses(
+        self,
+        panel: Panel,
+        *,
+        to_age: int | None = None,
+        paths: int = PATHS,
+        seed: int = 0,
+        scenario: ScenarioSource = None,
+        progress: Progress | None = None,
+    ) -> Iterator[LifeCourses]:
+        """Life courses in blocks of persons: the recalibrated paths of `blocks`, and the circumstances drawn along them, up to `to_age`.
+
+        Paths are looked ahead to age 64 whatever `to_age`, which therefore changes no number. UsageError for a bundle that does not know
+        the law of circumstances.
+        """
+        if self.bundle.circumstances is None:
+            raise UsageError(
+                "This bundle knows no law of circumstances. Learn it with `saga circumstances BUNDLE --panel DIR`, "
+                "or ask for earnings alone."
+            )
+        self.check(panel, to_age or MAX_AGE)
+        codes = labels(self.transforms)
+        law = Circumstances.of(self.bundle.circumstances, tuple(len(each) + 1 for each in codes.values()))
+        sequences = encode(panel, self.transforms, self.calendar)
+        courses = Courses(
+            law,
+            self.network,
+            sequences,
+            numbers(panel.frame, self.transforms),
+            paths=paths,
+            seed=seed,
+            until=int(self.bundle.config["until"]),
+        )
+        futures, done = self._rollout(paths, seed, scenario).futures, 0
+
+        def drawn(persons: NDArray[np.int64], origins: NDArray[np.int64], earnings: NDArray[np.float32]) -> NDArray[np.int16]:
+            own = [money[np.isfinite(money[:, 0])] for money in earnings]
+            wages = [futures(int(year)).wage[: len(money), :paths].numpy() for year, money in zip(origins, own, strict=True)]
+            out = np.zeros((*earnings.shape, len(codes)), np.int16)
+            for i, found in enumerate(courses.people(persons, own, wages)):
+                out[i, : len(found)] = found
+            return out
+
+        with ThreadPoolExecutor(self.threads, initializer=torch.set_num_threads, initargs=(1,)) as team:
+            for block in self.blocks(panel, to_horizon=None, paths=paths, seed=seed, scenario=scenario, progress=progress):
+                groups = np.array_split(np.arange(len(block)), max(self.threads, -(-len(block) // courses.group)))
+                groups = [rows for rows in groups if len(rows)]
+                parts = team.map(lambda rows, b=block, d=done: drawn(d + rows, b.origin_year[rows], b.earnings[rows]), groups)
+                together = np.concatenate(list(parts))
+                done += len(block)
+                yield LifeCourses(block, {name: together[..., j] for j, name in enumerate(codes)}, codes).until(to_age or MAX_AGE)
 
     def simulate(self, panel: Panel, **options: Any) -> Paths:
         """All paths at once; options as in `blocks`. Needs persons x horizons x paths x 4 bytes."""

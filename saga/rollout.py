@@ -69,7 +69,7 @@ class Rollout:
         """
         self.network, self.calendar, self.process = network, calendar, process
         self.paths, self.seed, self.scenario, self.rhythm = paths, seed, scenario, rhythm
-        self.carried = np.minimum(np.arange(-(-paths // VECTOR) * VECTOR), paths - 1)  # whole vectors: the last path once more, or often
+        self.carried = whole_vectors(paths)
         self.lasting = lasting
         # What another process needs to draw the same numbers.
         self.settings: dict[str, Any] = {"network": network, "calendar": calendar, "process": process, "paths": paths}
@@ -159,7 +159,12 @@ class Rollout:
         return tokens.embed_other(other) + tokens.embed_codes(torch.from_numpy(fixed[None]))
 
 
-def rows_stand_alone(network: Saga, paths: int) -> bool:
+def whole_vectors(paths: int) -> NDArray[np.int64]:
+    """Paths as they are carried: filled to whole vectors by the last one once more, or often."""
+    return np.minimum(np.arange(-(-paths // VECTOR) * VECTOR), paths - 1)
+
+
+def rows_stand_alone(network: torch.nn.Module, paths: int) -> bool:
     """Whether products with matrices of the network's shapes give each person's rows the same bits alone and among others."""
     shapes = {(layer.in_features, layer.out_features) for layer in network.modules() if isinstance(layer, torch.nn.Linear)}
     shapes |= {(layer.input_size, 4 * layer.hidden_size) for layer in network.modules() if isinstance(layer, torch.nn.LSTM)}

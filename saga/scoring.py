@@ -12,10 +12,12 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from saga.batch import PERSONS_A_PARTITION, Opens, Progress, ScoreReport, run
 from saga.bundle import Bundle, current_version
 from saga.commit import digest_file
+from saga.courses import LifeCourses
 from saga.errors import UsageError
 from saga.forecaster import Forecaster, RolloutName
 from saga.ingest import OnError
@@ -66,7 +68,7 @@ class Recipe:
     """A product by name, and all it depends on beside the persons. Small and picklable: a worker process opens it for itself.
 
     `options` go to the forecaster's method: horizons, coverage, quantiles for forecasts; rate, to_age, from_age, tax, coverage,
-    quantiles for lifetimes; to_age for paths. Raises `UsageError` for an unknown product or scenario, `BundleError` for a
+    quantiles for lifetimes; to_age, circumstances for paths. Raises `UsageError` for an unknown product or scenario, `BundleError` for a
     bundle that cannot be trusted.
     """
 
@@ -113,11 +115,18 @@ class Product:
             return self.forecaster.forecast(panel, **self.recipe.options, **self.draw)
         if self.recipe.product == "lifetimes":
             return self.forecaster.lifetime(panel, **self.recipe.options, **self.draw).table
-        return pl.concat([table_of(block) for block in self.forecaster.blocks(panel, to_horizon=None, **self.recipe.options, **self.draw)])
+        options = dict(self.recipe.options)
+        if options.pop("circumstances", False):
+            return pl.concat([table_of(block.paths, block) for block in self.forecaster.courses(panel, **options, **self.draw)])
+        return pl.concat([table_of(block) for block in self.forecaster.blocks(panel, to_horizon=None, **options, **self.draw)])
 
 
-def table_of(paths: Paths) -> pl.DataFrame:
-    """Paths as a long table `person_id, path, year, earnings`, sorted; paths count from 0, years end at age 64."""
+def table_of(paths: Paths, courses: LifeCourses | None = None) -> pl.DataFrame:
+    """Paths as a long table `person_id, path, year, earnings`, sorted; paths count from 0, years end at age 64.
+
+    With their `courses` also state, industry, occupation, county, marital_status, children, youngest_child: codes, null where there
+    is none.
+    """
     person, path, horizon = np.nonzero(np.broadcast_to(paths.within_age[:, None, :], (len(paths), paths.count, paths.horizons)))
     earnings = paths.earnings[person, horizon, path]
     simulated = np.isfinite(earnings)
@@ -127,5 +136,12 @@ def table_of(paths: Paths) -> pl.DataFrame:
             "path": path.astype(np.int32),
             "year": paths.years[person, horizon].astype(np.int32),
             "earnings": earnings,
+            **({} if courses is None else {name: _coded(courses, name, person, horizon, path) for name in courses.numbers}),
         }
     ).filter(simulated)
+
+
+def _coded(courses: LifeCourses, name: str, *where: NDArray[np.int64]) -> pl.Series:
+    codes = courses.labels(name)
+    number = courses.numbers[name][where].astype(np.int64)
+    return pl.Series([None, *codes], dtype=pl.Enum(codes)).gather(number)

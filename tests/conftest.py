@@ -55,6 +55,16 @@ def tiny_bundle(tmp_path_factory: pytest.TempPathFactory, register_panel: Panel)
     return out
 
 
+@pytest.fixture(scope="session")
+def living_bundle(tmp_path_factory: pytest.TempPathFactory, tiny_bundle: Path, register_panel: Panel) -> Path:
+    """The tiny bundle with a law of circumstances, learnt on the small register."""
+    from training.circumstances import Options, fit_circumstances
+
+    out = tmp_path_factory.mktemp("living") / "tiny"
+    fit_circumstances(tiny_bundle, register_panel, out=out, options=Options(width=32, steps=150), seed=7, progress=False)
+    return out
+
+
 @dataclass(frozen=True)
 class Running:
     """A service that answers: a client for it, its OpenAPI-bearing address, its settings and what it has logged."""

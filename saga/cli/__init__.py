@@ -56,6 +56,7 @@ def _group(name: str, about: str, *commands: Callable[..., None]) -> None:
 for command in (
     bundles.train,
     bundles.calibrate,
+    bundles.circumstances,
     judgement.evaluate,
     forecasts.forecast,
     forecasts.lifetime,

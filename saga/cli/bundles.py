@@ -68,6 +68,36 @@ def train(
     console.result(f"Wrote {out}: {bundle.parameters:,} parameters, digest {bundle.digest[:12]}.", report, as_json=as_json)
 
 
+def circumstances(
+    ctx: typer.Context,
+    bundle: BundleArgument,
+    panel: PanelOption,
+    out: Annotated[Path | None, typer.Option(help="Bundle to write.", show_default="BUNDLE itself")] = None,
+    steps: Annotated[int, typer.Option(min=1, help="Steps of training, of 256 persons each.")] = 3_000,
+    seed: Seed = 0,
+    mapping: MappingOption = None,
+    prices: Prices = None,
+    on_error: OnError = "fail",
+    rejected: Rejected = None,
+    as_json: Json = False,
+) -> None:
+    """Learn what else happens along paths of earnings (work, place, family, exits); stopped, the same command goes on."""
+    from training.circumstances import Options, fit_circumstances
+
+    people = read_people(panel, mapping, prices, on_error, rejected)
+    made = fit_circumstances(
+        bundle,
+        people,
+        out=out,
+        options=Options(steps=steps),
+        seed=options.check_seed(seed),
+        command=command_line(ctx),
+        progress=_watched(as_json),
+    )
+    report = {"out": made.path, "bundle": made.digest, **made.metrics["circumstances"]}
+    console.result(f"Wrote {made.path}: circumstances learnt, digest {made.digest[:12]}.", report, as_json=as_json)
+
+
 def calibrate(
     ctx: typer.Context,
     bundle: BundleArgument,

@@ -48,7 +48,7 @@ Table = Annotated[Path, typer.Option(help="Table to write: .parquet or .csv.")]
 _OPTIONS_OF = {
     "forecasts": {"horizons", "coverage", "quantiles"},
     "lifetimes": {"coverage", "quantiles", "rate", "to_age", "from_age", "tax"},
-    "paths": {"to_age"},
+    "paths": {"to_age", "circumstances"},
 }
 _PREVIEW = ("person_id", "horizon", "year", "mean", "p_zero", "q50", "lower_90", "upper_90")
 
@@ -166,6 +166,9 @@ def score(
     to_age: Annotated[int | None, typer.Option(help="Lifetimes and paths: last age.", show_default="64")] = None,
     from_age: Annotated[int | None, typer.Option(help="Lifetimes: add the observed past from this age.")] = None,
     tax: Annotated[str | None, typer.Option(help="Lifetimes: se-2022, paper or none.")] = None,
+    circumstances: Annotated[
+        bool, typer.Option("--circumstances", help="Paths: also state, industry, occupation, county and family of each year.")
+    ] = False,
     paths: PathsOption = options.PATHS,
     seed: Seed = 0,
     scenario: ScenarioOption = None,
@@ -194,6 +197,7 @@ def score(
         "to_age": None if to_age is None else last,
         "from_age": first,
         "tax": None if tax is None else options.check_tax(tax),
+        "circumstances": circumstances or None,
     }
     given = {name: value for name, value in asked.items() if value is not None}
     if foreign := sorted(given.keys() - _OPTIONS_OF[product]):
