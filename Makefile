@@ -46,6 +46,7 @@ bundle: setup
 	rm -rf $(BUILD)
 	$(BIN)/saga register generate --persons $(PERSONS) --seed $(SEED) --out $(BUILD)/register
 	$(BIN)/saga train --panel $(BUILD)/register --out $(BUILD)/small --config small --seed $(SEED)
+	$(BIN)/saga circumstances $(BUILD)/small --panel $(BUILD)/register --seed $(SEED)
 	$(BIN)/saga calibrate $(BUILD)/small --panel $(BUILD)/register --rollout light
 	$(BIN)/saga report $(BUILD)/small --panel $(BUILD)/register --store --persons 3000 --out $(BUILD)/report.html
 	$(BIN)/saga evaluate $(BUILD)/small --panel $(BUILD)/register --baselines carry,groupq,clairvoyant --out $(BUILD)/evaluation

@@ -42,6 +42,7 @@ from saga.transforms import OTHER
 from training.data import Batch, ResumableLoader
 
 _RUN = "run.json"
+_CARD = "## Circumstances"  # begins their part of the model card
 _TOLD_STATE = OTHER.index("unemployment_benefit")  # where it is hidden, so is the state
 _SHORTENED = 0.5  # of paths
 _GOES_ON_HIDDEN = 0.5  # of the years of a record without a column, those in which the year before is not known either
@@ -320,9 +321,19 @@ def fit_circumstances(
         command=command,
         circumstances={name: tensor.detach().cpu().contiguous() for name, tensor in law.state_dict().items()},
         metrics={**bundle.metrics, "circumstances": report},
+        card=bundle.card.split(_CARD)[0].rstrip() + "\n\n" + _card(report, command),
     )
     shutil.rmtree(run)
     return made
+
+
+def _card(report: dict[str, Any], command: str) -> str:
+    """The model card's part on circumstances."""
+    return f"""{_CARD}
+
+State, industry, occupation, county and family along paths of earnings, and who dies or emigrates: {report["parameters"]:,} parameters,
+{report["steps"]:,} steps, {report["seconds"]:,.0f} s. Command: `{command or "saga circumstances"}`
+"""
 
 
 def sizes(forecaster: Forecaster) -> tuple[int, ...]:

@@ -179,6 +179,7 @@ def inspect(directory: BundleArgument, as_json: Json = False) -> None:
     facts = {
         "path": opened.path,
         "digest": opened.digest,
+        "model": opened.model_digest,
         "calibration": opened.calibration_digest,
         "parameters": opened.parameters,
         "weights": {name: list(tensor.shape) for name, tensor in opened.weights.items()},
@@ -188,7 +189,7 @@ def inspect(directory: BundleArgument, as_json: Json = False) -> None:
         "metrics": opened.metrics,
     }
     lines = [opened.card.strip(), ""]
-    lines += [f"{key:<12} {facts[key]}" for key in ("digest", "calibration", "parameters", "code_version", "seed", "command")]
+    lines += [f"{key:<12} {facts[key]}" for key in ("digest", "model", "calibration", "parameters", "code_version", "seed", "command")]
     lines += [
         f"{'parents':<12} {', '.join(opened.manifest['parents']) or 'none'}",
         f"{'files':<12} {', '.join(sorted(opened.manifest['files']))}",

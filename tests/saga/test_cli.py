@@ -20,6 +20,7 @@ import typer
 from typer.testing import CliRunner
 
 from saga.bundle import Bundle
+from saga.circumstances import COLUMNS
 from saga.cli import app
 from saga.output import read_provenance
 
@@ -115,6 +116,23 @@ def test_score_resumes_and_refuses_options_of_another_product(tiny_bundle: Path,
     wrong = run("score", people, tmp_path / "other", "--bundle", tiny_bundle, "--product", "lifetimes", "--horizons", "1-5")
     assert wrong.exit_code == 2
     assert "lifetimes has no option --horizons" in said(wrong)
+
+
+def test_circumstances_are_learnt_and_drawn_along_the_paths(tiny_bundle: Path, register_dir: Path, people: Path, tmp_path: Path) -> None:
+    bundle, out = tmp_path / "living", tmp_path / "out"
+    paths = ("score", people, out, "--product", "paths", "--circumstances", "--paths", "5", "--json")
+    refused = run(*paths, "--bundle", tiny_bundle)
+    assert (refused.exit_code, "saga circumstances" in said(refused)) == (2, True)
+    learnt = run("circumstances", tiny_bundle, "--panel", register_dir, "--out", bundle, "--steps", "20", "--json")
+    assert learnt.exit_code == 0, said(learnt)
+    assert set(json.loads(learnt.stdout)["validation_nll"]) == {"leaving", "dying", *COLUMNS}
+    assert "## Circumstances" in (bundle / "README.md").read_text()
+    scored = run(*paths, "--bundle", bundle)
+    assert scored.exit_code == 0, said(scored)
+    table = pl.read_parquet(out / "part-*.parquet")
+    assert table.columns == ["person_id", "path", "year", "earnings", *COLUMNS]
+    wrong = run("score", people, tmp_path / "other", "--bundle", bundle, "--circumstances")
+    assert (wrong.exit_code, "no option --circumstances" in said(wrong)) == (2, True)
 
 
 def test_a_register_is_generated_and_never_over_another(tmp_path: Path) -> None:
