@@ -26,7 +26,7 @@ from torch.utils.data import Dataset
 
 from saga import schema
 from saga.bundle import Bundle, check_replaceable, replace_parts
-from saga.circumstances import CATEGORIES, COLUMNS, INDUSTRY, Standing, labels, numbers
+from saga.circumstances import CATEGORIES, COLUMNS, INDUSTRY, OCCUPATION, Standing, labels, numbers
 from saga.commit import commit_json, read_json
 from saga.courses import Ahead
 from saga.errors import UsageError
@@ -118,6 +118,8 @@ def make_batch(lives: Lives, persons: NDArray[np.int64], until: int, rng: np.ran
     hidden_years = np.column_stack([hidden, hidden[:, INDUSTRY]])
     asked = np.where(codes[i, np.minimum(p + 1, t - 1)] > 0, codes[i, np.minimum(p + 1, t - 1)], -1)
     asked[:, INDUSTRY] = np.maximum(asked[:, INDUSTRY], 0)
+    # Where the occupation at the workplace of the year before was not collected, the last known one is older, and more will have changed.
+    asked[workplace[i, p] & (codes[i, p, OCCUPATION] == 0), OCCUPATION] = -1
     arrays = {
         "token_state": seen.state.astype(np.int64),
         "token_z": seen.z,
