@@ -41,6 +41,7 @@ from saga.split import persons_of
 from saga.transforms import OTHER
 from training.data import Batch, ResumableLoader
 
+_NEVER = -1e4  # a logit
 _RUN = "run.json"
 _CARD = "## Circumstances"  # begins their part of the model card
 _TOLD_STATE = OTHER.index("unemployment_benefit")  # where it is hidden, so is the state
@@ -53,7 +54,7 @@ class Options:
     """How the law is fitted: AdamW (Loshchilov and Hutter 2019), the rate falling to zero as a cosine."""
 
     width: int = 128
-    steps: int = 3_000
+    steps: int = 4_000
     batch_persons: int = 256
     learning_rate: float = 2e-3
     weight_decay: float = 0.01
@@ -293,12 +294,14 @@ def fit_circumstances(
     lightning.seed_everything(seed, verbose=False)
     law = Circumstances(network.config.width, network.tokens.earnings_size, sizes(forecaster), options.width)
     module = CircumstancesModule(law, network, options)
-    loader = ResumableLoader(_Batches(Lives.of(training, forecaster), until, options.batch_persons, options.steps, seed), batch_size=None)
+    lives = Lives.of(training, forecaster)
+    law.told.copy_(torch.from_numpy((lives.codes > 0).any(0)))
+    loader = ResumableLoader(_Batches(lives, until, options.batch_persons, options.steps, seed), batch_size=None)
     every = ModelCheckpoint(dirpath=run, save_last=True, save_top_k=0, every_n_train_steps=100)
     callbacks: list[Callback] = [every, *([TQDMProgressBar(refresh_rate=20)] if progress else [])]
     started = time.monotonic()
     trainer = lightning.Trainer(
-        accelerator="auto", devices=1, max_steps=options.steps, gradient_clip_val=1.0, logger=False, callbacks=callbacks,
+        accelerator="cpu", devices=1, max_steps=options.steps, gradient_clip_val=1.0, logger=False, callbacks=callbacks,
         enable_progress_bar=progress, enable_model_summary=False,
     )  # fmt: skip
     with warnings.catch_warnings():
@@ -309,6 +312,9 @@ def fit_circumstances(
             trainer.fit(module, loader, ckpt_path=str(last) if last.is_file() else None, weights_only=False)
         except SystemExit:  # so Lightning answers Ctrl-C
             raise KeyboardInterrupt from None
+    for head, seen in ((law.leave, lives.left), (law.die, lives.sequences.dead_year)):
+        if not seen.any():  # a panel without exits does not identify them
+            head.bias.data[1] = _NEVER
     judged = validated(module, Lives.of(validating, forecaster), until, options.batch_persons)
     report = {
         "parameters": sum(p.numel() for p in law.parameters()),

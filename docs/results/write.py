@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -18,6 +20,7 @@ from evaluation.metrics import METRICS
 from evaluation.pages import all_tables
 from evaluation.paper import Results
 from evaluation.tables import to_markdown
+from saga.bundle import Bundle
 from saga.output import read_provenance, write_table
 
 HERE = Path(__file__).resolve().parent
@@ -96,8 +99,20 @@ def results_page() -> str:
         found = results(panel)
         origin = ", ".join(f"{key} `{value}`" for key, value in found.provenance.items() if not isinstance(value, (dict, list)))
         pages = [table for table in all_tables(found) if " by group, " not in table.title]
-        parts += [f"# {title}\n", f"```console\n{command}\n```\n", f"{origin}.\n", to_markdown(pages)]
+        parts += [f"# {title}\n", f"```console\n{command}\n```\n", f"{origin}.{shipped_since(found.provenance)}\n", to_markdown(pages)]
     return "\n".join(parts)
+
+
+def shipped_since(provenance: Mapping[str, Any]) -> str:
+    """A sentence where the shipped bundle descends from the one that was judged, with the same model and calibration."""
+    judged, shipped = str(provenance["bundle"]), Bundle.load(ROOT / "bundles/small")
+    same = judged in shipped.manifest["parents"] and provenance["calibration"] == shipped.calibration_digest
+    if not same:
+        return ""
+    return (
+        f" The shipped bundle `{shipped.digest[:12]}` is that one with a law of circumstances, on which no figure here depends: "
+        "its model and calibration are the same files."
+    )
 
 
 def summary(panel: str) -> str:

@@ -73,7 +73,7 @@ def circumstances(
     bundle: BundleArgument,
     panel: PanelOption,
     out: Annotated[Path | None, typer.Option(help="Bundle to write.", show_default="BUNDLE itself")] = None,
-    steps: Annotated[int, typer.Option(min=1, help="Steps of training, of 256 persons each.")] = 3_000,
+    steps: Annotated[int, typer.Option(min=1, help="Steps of training, of 256 persons each.")] = 4_000,
     seed: Seed = 0,
     mapping: MappingOption = None,
     prices: Prices = None,

@@ -55,10 +55,12 @@ class Circumstances(nn.Module):
     """Heads for circumstances: of `sizes` codes each, 0 counted, beside a network of width `d`."""
 
     starts: Tensor
+    told: Tensor
 
     def __init__(self, d: int, earnings_size: int, sizes: tuple[int, ...], width: int = 128) -> None:
         super().__init__()
         self.sizes, self.share, columns = sizes, width // 2, len(sizes)
+        self.register_buffer("told", torch.ones(columns))  # 0: a column that nobody learnt from showed, and that is never drawn
         self.origin = nn.Linear(d, width)
         self.before = nn.Linear(earnings_size, width, bias=False)
         self.now = nn.Linear(2 * earnings_size, width, bias=False)
@@ -104,7 +106,8 @@ class Circumstances(nn.Module):
         return leave, die, self.read(h)
 
     def columns(self, reads: Tensor, before: Tensor, choose: Choose) -> Tensor:
-        """Numbers (n, 7) of the columns, in order: `choose(j, logits)` says those of column j, (n,), from its logits (n, size).
+        """Numbers (n, 7) of the columns, in order: `choose(j, logits)` says those of column j, (n,), from its logits (n, size); 0 where no
+        record that was learnt from told the column.
 
         `before` (n, 7) are the codes last known. To stay with one has a logit of its own.
         """
@@ -116,7 +119,7 @@ class Circumstances(nn.Module):
             logits = answer[:, :-1].scatter_add(1, before[:, j, None], stay)
             if j != INDUSTRY:  # only a workplace can be none
                 logits = torch.cat([torch.full_like(stay, _NEVER), logits[:, 1:]], 1)
-            number = choose(j, logits)
+            number = choose(j, logits) if self.told[j] else torch.zeros_like(before[:, j])
             if j == OCCUPATION:  # nobody has one without a workplace
                 number = torch.where(chosen[INDUSTRY] > 0, number, 0)
             chosen.append(number)

@@ -106,6 +106,21 @@ def test_a_planted_law_is_found_again(tiny_bundle: Path, planted: Panel, tmp_pat
     assert (industry[working] == told).mean() > 0.9, "the industry goes with the earnings of the same path and year"
 
 
+def test_what_no_record_tells_is_never_drawn(tiny_bundle: Path, register_panel: Panel, tmp_path: Path) -> None:
+    gone = ("county", "unemployment_benefit", "parental_benefit", "sickness_benefit", "disability_pension", "pension_income")
+    exits = ("exit_year", "exit_reason")
+    frame = register_panel.frame.with_columns(pl.lit(None, register_panel.frame.schema[name]).alias(name) for name in (*gone, *exits))
+    poor = Panel(frame, register_panel.meta)
+    options = Options(width=8, steps=20, batch_persons=64)
+    forecaster = Forecaster(fit_circumstances(tiny_bundle, poor, out=tmp_path / "poor", options=options, progress=False))
+    last = frame.group_by("person_id").agg(pl.col("year").max(), born=pl.col("birth_year").first())
+    able = last.filter(pl.col("year") == 2022, pl.col("born") > 1962)["person_id"].sort().to_list()
+    (block,) = forecaster.courses(poor.only(able[:20]), paths=40)
+    assert block.numbers["marital_status"].any()
+    assert not block.numbers["county"].any()
+    assert not block.numbers["state"].any(), "no state, and nobody dies or leaves"
+
+
 def test_a_stopped_run_goes_on_to_the_same_law(
     tiny_bundle: Path, register_panel: Panel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
