@@ -17,7 +17,6 @@ from evaluation.circumstances import (
     as_markdown,
     at_origin,
     compare,
-    edges,
     measured,
     recorded,
     simulated,
@@ -28,11 +27,11 @@ from evaluation.cross_section import followed
 from evaluation.scripts import code_commit, command_line, options
 from saga.forecaster import Forecaster
 from saga.ingest import read_panel
-from saga.outcomes import cut
+from saga.outcomes import cut, last_year
 
 NOTE = """Distance: total variation distance of the model's shares of all codes from the true ones, in points (0: the same, 100: nothing in
 common); in brackets what a perfect model would show, as the persons are a sample. With earnings: the same of codes and six groups of
-earnings (zero, fifths of the positive) together, so that it also sees whether circumstances go with the right earnings."""
+earnings together (zero, fifths of the positive in that future), so that it also sees whether circumstances go with the right earnings."""
 
 
 def main() -> int:
@@ -44,19 +43,21 @@ def main() -> int:
     args = parser.parse_args()
     forecaster = Forecaster.load(args.bundle)
     panel = read_panel(args.register)
-    longest = max(HORIZONS)
+    if args.origin >= last_year(panel):
+        parser.error(f"--origin must lie before the panel's last year, {last_year(panel)}")
     lines = ["# Circumstances along paths", "", f"`{command_line(__file__)}`", ""]
     lines += [f"Commit {code_commit()}, bundle `{forecaster.bundle.digest[:12]}`, panel `{panel.meta.panel_id}`.", "", NOTE, ""]
     for setting, past in (("In-time", cut(panel, args.origin)), ("Forward", panel)):
+        horizons = [h for h in HORIZONS if setting == "Forward" or h <= last_year(panel) - args.origin]
+        longest = max(horizons)
         who = followed(past, trained_on=forecaster.bundle.split["panel_id"], persons=args.persons)
         before = at_origin(who, forecaster.transforms)
         if setting == "In-time":
             truth = [recorded(panel, who, longest, forecaster.transforms)]
         else:
             truth = list(true_courses(args.register, who, longest, forecaster.transforms))
-        cuts = edges(truth[0])
         drawn = simulated(forecaster, who, longest, paths=args.paths, seed=args.seed, progress=Progress(setting))
-        model, true = measured(drawn, before, cuts), [measured(each, before, cuts) for each in truth]
+        model, true = measured(drawn, before, horizons), [measured(each, before, horizons) for each in truth]
         lines += [f"## {setting}", "", as_markdown(compare(model, true, forecaster.transforms)), ""]
         lines += ["| years ahead | state | model, % | truth, % | over futures, sd |", "|---|---|---|---|---|"]
         lines += [

@@ -22,6 +22,7 @@ import polars as pl
 from calibration.calibrate import calibrate
 from evaluation.known_truth import HISTORIES, Forecasts, ModelForecasts, as_markdown, compare, long_lived, people, score
 from evaluation.scripts import code_commit, command_line
+from saga.bundle import Bundle
 from saga.commit import commit
 from saga.forecaster import Forecaster
 from saga.ingest import read_panel
@@ -113,7 +114,7 @@ def trained(folder: Path, register: Path, macro: str | None, args: argparse.Name
 def calibrated(bundle: Path, register: Path, macro: str | None, args: argparse.Namespace) -> Path:
     """The same bundle calibrated on the register's calibration persons, where it is not there."""
     out = bundle.with_name(f"{bundle.name}-calibrated-{args.rollout}")
-    if not (out / "manifest.json").exists():
+    if not (out / "manifest.json").exists() or Bundle.load(out).model_digest != Bundle.load(bundle).model_digest:
         calibrate(bundle, told(register, macro), out=out, seed=args.seed, workers=args.workers, rollout=args.rollout)
     return out
 

@@ -77,7 +77,9 @@ def report(table: pl.DataFrame, command: str, about: dict[str, object]) -> str:
     """The page: command, provenance, tables and what was not beaten."""
     origin = ", ".join(f"{name} `{about[name]}`" for name in ("panel", "bundle", "rollout", "commit", "seed", "paths"))
     missed = shortfalls(table)
-    verdict = "\n".join(f"- {line}" for line in missed) or "The bundle is better than every baseline on every record at every horizon."
+    verdict = "\n".join(f"- {line}" for line in missed) or (
+        "The bundle, in-time told the economy, is better than every baseline on every record at every horizon."
+    )
     parts = ["# What poorer records cost", f"`{command}`", f"{origin}.", NOTE, as_markdown(table, {r.name: r.label for r in REDUCTIONS})]
     return "\n\n".join([*parts, "## Against baselines that know as little", verdict]) + "\n"
 

@@ -6,7 +6,7 @@ life courses drawn from the records up to the origin. People abroad for a time o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -99,18 +99,18 @@ def _future(rows: pl.DataFrame, who: Persons, horizons: int, transforms: Transfo
     return Futures(earnings[..., None], codes[:, :, None])
 
 
-def measured(
-    futures: Futures, before: NDArray[np.int16], cuts: Mapping[int, NDArray[np.float64]], horizons: Sequence[int] = HORIZONS
-) -> pl.DataFrame:
+def measured(futures: Futures, before: NDArray[np.int16], horizons: Sequence[int] = HORIZONS) -> pl.DataFrame:
     """Columns `horizon`, `column`, `kind`, `key`, `value`, `n` (persons and paths).
 
     Kinds: "share" of each code, dead and abroad counted as states, other columns of those in the register; "joint", of a code and a
-    group of earnings (`cuts`: horizon -> edges between fifths; group 0 is zero); "kept", as in the origin year; "changed", within the year.
+    group of earnings (zero, fifths of the positive of each future) of those in the register; "kept", as in the origin year; "changed",
+    within the year.
     """
     found = []
     for h in horizons:
-        earnings = futures.earnings[:, h - 1]
-        group = np.where(earnings > 0, 1 + np.searchsorted(cuts[h], np.nan_to_num(earnings)), 0)
+        gone = futures.codes[:, h - 1, :, STATE] >= DEAD_STATE  # records of them end, while the model knows what they earn
+        earnings = np.where(gone, np.nan, futures.earnings[:, h - 1])
+        group = np.column_stack([_groups(one) for one in earnings.T])
         for j, name in enumerate(COLUMNS):
             now = futures.codes[:, h - 1, :, j]
             past = futures.codes[:, h - 2, :, j] if h > 1 else np.broadcast_to(before[:, None, j], now.shape)
@@ -132,13 +132,11 @@ def measured(
     return pl.DataFrame(found, schema=kinds, orient="row")
 
 
-def edges(truth: Futures, horizons: Sequence[int] = HORIZONS) -> dict[int, NDArray[np.float64]]:
-    """Edges between fifths of positive true earnings, by horizon."""
-    cuts = {}
-    for h in horizons:
-        earnings = truth.earnings[:, h - 1]
-        cuts[h] = np.quantile(earnings[earnings > 0].astype(np.float64), np.arange(1, FIFTHS) / FIFTHS)
-    return cuts
+def _groups(earnings: NDArray[np.floating[Any]]) -> NDArray[np.int64]:
+    """Of one future's earnings (n,): 0 for zero, 1 to 5 for fifths of the positive, whose level so plays no part."""
+    positive = earnings > 0
+    cuts = np.quantile(earnings[positive], np.arange(1, FIFTHS) / FIFTHS)
+    return np.where(positive, 1 + np.searchsorted(cuts, np.nan_to_num(earnings)), 0)
 
 
 def compare(model: pl.DataFrame, truth: Sequence[pl.DataFrame], transforms: Transforms) -> pl.DataFrame:

@@ -26,7 +26,7 @@ from safetensors.torch import save as save_safetensors
 
 from saga import schema
 from saga.commit import commit, json_bytes, sync_folder
-from saga.errors import BundleError
+from saga.errors import BundleError, UsageError
 
 FORMAT = 2  # 1: the years of the record were told their economy, and the network inflation
 MANIFEST, WEIGHTS, CALIBRATION, CARD = "manifest.json", "model.safetensors", "calibration.parquet", "README.md"
@@ -82,6 +82,15 @@ class Bundle:
     def code_version(self) -> str:
         """Version of the code that wrote the bundle."""
         return str(self.manifest["code_version"])
+
+    def law_of_circumstances(self) -> dict[str, torch.Tensor]:
+        """Weights of `saga.model.circumstances`. UsageError for a bundle that has not learnt them."""
+        if self.circumstances is None:
+            raise UsageError(
+                "This bundle knows no law of circumstances. Learn it with `saga circumstances BUNDLE --panel DIR`, "
+                "or ask for earnings alone."
+            )
+        return self.circumstances
 
     @property
     def parameters(self) -> int:

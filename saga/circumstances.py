@@ -36,10 +36,10 @@ Codes = NDArray[np.int64]
 
 
 def state_of(frame: pl.DataFrame) -> pl.Series:
-    """The state of each row, one of STATES; null where earnings, or all the other sums, are unknown."""
+    """The state of each row, one of STATES; null where one of the sums is unknown, which may be the largest."""
     sums = list(SOURCES.values())
     most = pl.max_horizontal(sums)
-    known = pl.col("earnings").is_not_null() & pl.any_horizontal(pl.col(name).is_not_null() for name in sums[1:])
+    known = pl.all_horizontal(pl.col(name).is_not_null() for name in sums)
     state = pl.when(~known).then(None).when(most <= 0).then(pl.lit("other"))
     for name, column in SOURCES.items():
         state = state.when(pl.col(column) == most).then(pl.lit(name))

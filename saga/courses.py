@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from saga.circumstances import ABROAD, COLUMNS, DEAD, STATE, STATES, Standing
+from saga.circumstances import ABROAD, COLUMNS, DEAD, INDUSTRY, STATE, STATES, Standing
 from saga.keyed import uniforms
 from saga.model import Saga
 from saga.model.circumstances import FURTHEST, Circumstances, Year
@@ -189,7 +189,15 @@ class Courses:
         for t in range(int(length.max())):
             row = start + np.minimum(t, length - 1)  # the last record once more changes nothing
             standing = standing.after(self.sequences.year[row], self.codes[row].astype(np.int64))
-        return standing
+        # What was never told is not known to have been so for long, as in training. No workplace is told by silence, but not where
+        # somebody has earned as people with one do.
+        untold = standing.codes == 0
+        well_paid = (self.sequences.state == POSITIVE) & (self.sequences.z >= self.network.tokens.centre)
+        earned = np.array([well_paid[a : a + n].any() for a, n in zip(start, length, strict=True)])
+        untold[:, INDUSTRY] &= earned
+        untold = np.column_stack([untold, untold[:, INDUSTRY]])
+        last = self.sequences.year[start + length - 1]
+        return Standing(standing.codes, standing.workplace, np.where(untold, last[:, None], standing.since))
 
     def _origins(self, persons: NDArray[np.int64]) -> torch.Tensor:
         """The decoder's state at each person's last record, (n, d)."""

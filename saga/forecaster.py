@@ -143,14 +143,18 @@ class Forecaster:
                 out.setdefault(person, Problem(rule, message, fix, person_id=person, year=year))
         return out
 
-    def check(self, panel: Panel, to_age: int = MAX_AGE) -> None:
-        """Raise InputError unless every person of the panel can be forecast to some age below `to_age`, in this bundle's money."""
+    def check_money(self, panel: Panel) -> None:
+        """Raise UsageError unless the panel's amounts are in the bundle's currency and prices."""
         meta = panel.meta
         if (meta.currency, meta.price_year) != (self.transforms.currency, self.transforms.price_year):
             raise UsageError(
                 f"The panel is in {meta.currency} of {meta.price_year}, the bundle in {self.transforms.currency} of "
                 f"{self.transforms.price_year}. Use the mapping that the bundle was trained with, or another bundle."
             )
+
+    def check(self, panel: Panel, to_age: int = MAX_AGE) -> None:
+        """Raise InputError unless every person of the panel can be forecast to some age below `to_age`, in this bundle's money."""
+        self.check_money(panel)
         if not len(panel):
             raise InputError("There is nobody to forecast.", [Problem("empty", "The panel has no rows", "Give at least one person-year.")])
         obstacles = list(self.obstacles(panel, to_age).values())
@@ -226,14 +230,10 @@ class Forecaster:
         Paths are looked ahead to age 64 whatever `to_age`, which therefore changes no number. UsageError for a bundle that does not know
         the law of circumstances.
         """
-        if self.bundle.circumstances is None:
-            raise UsageError(
-                "This bundle knows no law of circumstances. Learn it with `saga circumstances BUNDLE --panel DIR`, "
-                "or ask for earnings alone."
-            )
+        learnt = self.bundle.law_of_circumstances()
         self.check(panel, to_age or MAX_AGE)
         codes = labels(self.transforms)
-        law = Circumstances.of(self.bundle.circumstances, tuple(len(each) + 1 for each in codes.values()))
+        law = Circumstances.of(learnt, tuple(len(each) + 1 for each in codes.values()))
         sequences = encode(panel, self.transforms, self.calendar)
         courses = Courses(
             law,

@@ -89,7 +89,10 @@ class Recipe:
         scenario = self.scenario
         if isinstance(scenario, str | Path) and Path(scenario).is_file():
             scenario = digest_file(Path(scenario))
-        return {**asdict(self), "bundle": Bundle.load(self.bundle).digest, "scenario": scenario, "code_version": current_version()}
+        bundle = Bundle.load(self.bundle)
+        if self.options.get("circumstances"):
+            bundle.law_of_circumstances()  # found out before the input is staged
+        return {**asdict(self), "bundle": bundle.digest, "scenario": scenario, "code_version": current_version()}
 
     def open(self) -> Product:
         """Load the bundle."""

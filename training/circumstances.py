@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from saga import schema
-from saga.bundle import Bundle, check_replaceable, replace_parts
+from saga.bundle import Bundle, check_replaceable, current_version, replace_parts
 from saga.circumstances import CATEGORIES, COLUMNS, INDUSTRY, OCCUPATION, Standing, labels, numbers
 from saga.commit import commit_json, read_json
 from saga.courses import Ahead
@@ -105,6 +105,7 @@ def make_batch(lives: Lives, persons: NDArray[np.int64], until: int, rng: np.ran
     follows = np.zeros((n, t), bool)
     follows[:, :-1] = tokens.valid[:, 1:] & (np.diff(tokens.year, axis=1) == 1)
     ending = tokens.valid & (np.arange(t) == length[:, None] - 1) & (exits[:, None] == tokens.year + 1) & (exits[:, None] <= end)
+    ending &= exits[:, None] <= born[:, None] + MAX_AGE  # of stayers nobody is asked about 65
     i, p = np.nonzero(follows | ending)
     year, exit_now = tokens.year[i, p] + 1, ending[i, p]
     dies, leaves = exit_now & (sequences.dead_year[persons][i] > 0), exit_now & (lives.left[persons][i] > 0)
@@ -269,7 +270,8 @@ def fit_circumstances(
 
     Stopped, the same call goes on from the last checkpoint in `<out>.circumstances.run/`. Metrics "circumstances" holds the mean negative
     log-likelihood a year of each column on validation persons. Raises UsageError for a panel of every second year, whose years do not
-    follow each other, and for one without training or validation persons.
+    follow each other, for one in other money than the bundle or of another name than it was trained on, and for one without training
+    or validation persons.
     """
     options, out = options or Options(), out or source
     check_replaceable(out)
@@ -278,12 +280,19 @@ def fit_circumstances(
     until = int(bundle.config["until"])
     if forecaster.transforms.rhythm != 1:
         raise UsageError("Circumstances are learnt from yearly records; this bundle's panel has others. Leave this step out.")
+    forecaster.check_money(panel)
+    if panel.meta.panel_id != bundle.split["panel_id"]:
+        raise UsageError(
+            f"The bundle was trained on the panel {bundle.split['panel_id']!r}, this one is {panel.meta.panel_id!r}: its persons are split "
+            "otherwise, and those kept for calibration and tests would be learnt from. Give that panel."
+        )
     panel = cut(panel, until)
     training, validating = (panel.only(persons_of(panel, part)) for part in ("train", "validation"))
     if not len(training) or not len(validating):
         raise UsageError("The panel has no training or no validation persons. Give the panel that the bundle was trained on.")
     run = out.with_name(out.name + ".circumstances.run")
-    asked = {"options": asdict(options), "seed": seed, "model": bundle.model_digest, "panel_id": panel.meta.panel_id}
+    asked = {"options": asdict(options), "seed": seed, "model": bundle.model_digest, "code": current_version()}
+    asked["rows"] = str(panel.frame.hash_rows().sum())
     last = run / "last.ckpt"
     if not last.is_file() or read_json(run / _RUN) != asked:
         shutil.rmtree(run, ignore_errors=True)

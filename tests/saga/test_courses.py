@@ -8,12 +8,14 @@ import numpy as np
 import polars as pl
 import pytest
 
-from saga.circumstances import CATEGORIES, COLUMNS, LONGEST, STATES, Standing, state_of
-from saga.courses import ABROAD_STATE, DEAD_STATE, Ahead, LifeCourses
+from saga.circumstances import CATEGORIES, COLUMNS, LONGEST, STATES, Standing, labels, numbers, state_of
+from saga.courses import ABROAD_STATE, DEAD_STATE, Ahead, Courses, LifeCourses
 from saga.errors import UsageError
 from saga.forecaster import Forecaster
+from saga.model.circumstances import Circumstances
 from saga.panel import Panel
 from saga.scoring import score
+from saga.sequences import encode
 from saga.split import persons_of
 
 PATHS = 40
@@ -27,7 +29,8 @@ def test_the_state_is_the_largest_source_of_income() -> None:
         ([100.0, 0, 101, 0, 0, 0], "parental_leave"),
         ([0.0, 0, 0, 5, 0, 0], "sick"),
         ([0.0, 0, 0, 5, 6, 0], "disabled"),
-        ([50.0, None, None, None, None, 70], "retired"),
+        ([50.0, 0, 0, 0, 0, 70], "retired"),
+        ([0.0, 0, 0, 0, None, 0], None),  # what is unknown may be the largest
         ([0.0, 0, 0, 0, 0, 0], "other"),
         ([100.0, 100, 0, 0, 0, 0], "employed"),  # of equal ones the first
         ([None, 100, 0, 0, 0, 0], None),
@@ -135,10 +138,32 @@ def test_scored_paths_carry_their_circumstances(living_bundle: Path, people: Pan
     options = {"bundle": living_bundle, "product": "paths", "paths": 5, "prices": 2022}
     score(source, tmp_path / "bare", **options)
     score(source, tmp_path / "full", options={"circumstances": True}, persons_per_partition=5, **options)
+    score(source, tmp_path / "again", options={"circumstances": True}, persons_per_partition=3, workers=2, **options)
     bare, full = (pl.read_parquet(tmp_path / name / "*.parquet").sort("person_id", "path", "year") for name in ("bare", "full"))
     assert full.drop(COLUMNS).equals(bare)
+    assert pl.read_parquet(tmp_path / "again" / "*.parquet").sort("person_id", "path", "year").equals(full), "whatever parts and workers"
     assert set(full["state"].cast(pl.String).unique()) <= {*STATES, "dead", "abroad"}
     assert full["state"].null_count() == 0
+
+
+def test_what_was_never_told_is_not_known_to_have_been_so_for_long(living_bundle: Path, people: Panel) -> None:
+    forecaster = Forecaster.load(living_bundle)
+    told = people.frame.with_columns(pl.lit(400_000.0).alias("earnings"), pl.lit("01").alias("county"))
+    poor = people.with_frame(told.with_columns(pl.lit(None, pl.String).alias(name) for name in ("county", "industry")))
+    poorer = poor.with_frame(poor.frame.with_columns(pl.lit(0.0).alias("earnings")))
+    sequences = {name: encode(panel, forecaster.transforms, forecaster.calendar) for name, panel in (("paid", poor), ("not", poorer))}
+    for name, panel in (("paid", poor), ("not", poorer)):
+        codes = numbers(panel.frame, forecaster.transforms)
+        courses = Courses(
+            Circumstances.of(forecaster.bundle.law_of_circumstances(), tuple(len(c) + 1 for c in labels(forecaster.transforms).values())),
+            forecaster.network, sequences[name], codes, paths=2, seed=0, until=2022,
+        )  # fmt: skip
+        n = len(sequences[name])
+        last = sequences[name].year[sequences[name].offsets[1:] - 1]
+        years = courses._standing(np.arange(n)).years(last)
+        assert (years[:, COLUMNS.index("county")] == 0).all()
+        silent = years[:, [COLUMNS.index("industry"), -1]]
+        assert (silent == 0).all() if name == "paid" else (silent == np.minimum(LONGEST, sequences[name].lengths[:, None] - 1)).any()
 
 
 def test_a_bundle_without_the_law_says_what_to_do(tiny_bundle: Path, people: Panel) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 from saga.bundle import Bundle
 from saga.courses import Ahead
+from saga.errors import UsageError
 from saga.forecaster import Forecaster
 from saga.panel import Panel
 from saga.schema import MAX_AGE
@@ -119,6 +121,14 @@ def test_what_no_record_tells_is_never_drawn(tiny_bundle: Path, register_panel: 
     assert block.numbers["marital_status"].any()
     assert not block.numbers["county"].any()
     assert not block.numbers["state"].any(), "no state, and nobody dies or leaves"
+
+
+def test_another_panel_or_other_money_is_refused(tiny_bundle: Path, register_panel: Panel, tmp_path: Path) -> None:
+    meta = register_panel.meta
+    for other, words in (({"panel_id": "other"}, "split otherwise"), ({"price_year": 2015}, "of 2015")):
+        panel = Panel(register_panel.frame, replace(meta, **other))
+        with pytest.raises(UsageError, match=words):
+            fit_circumstances(tiny_bundle, panel, out=tmp_path / "made", progress=False)
 
 
 def test_a_stopped_run_goes_on_to_the_same_law(
