@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import torch
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from saga.circumstances import ABROAD, COLUMNS, DEAD, INDUSTRY, STATE, STATES, Standing
 from saga.keyed import uniforms
 from saga.model import Saga
-from saga.model.circumstances import FURTHEST, Circumstances, Year
+from saga.model.circumstances import FURTHEST, Choose, Circumstances, Year
 from saga.paths import Paths
 from saga.rollout import GROUP_ROWS, MAX_STEPS, rows_stand_alone, whole_vectors
 from saga.schema import MIN_AGE
@@ -91,13 +90,18 @@ class Courses:
         network: Saga,
         sequences: Sequences,
         codes: NDArray[np.int16],
+        labels: Mapping[str, tuple[str, ...]],
         *,
         paths: int,
         seed: int,
         until: int,
     ) -> None:
-        """`codes` (n_row, 7) of the sequences' rows (`saga.circumstances.numbers`); `until`: the last year that the law was learnt from."""
+        """`codes` (n_row, 7) of the sequences' rows (`saga.circumstances.numbers`), named by `labels`; `until`: the last year that the law
+        was learnt from."""
         self.law, self.network, self.sequences, self.codes = law, network, sequences, codes
+        # By definition there is a youngest child where there are children; a law that is learnt may err once in ten thousand.
+        family = (("children", "0"), ("youngest_child", "none"))
+        self.childless = [labels[name].index(code) + 1 if code in labels[name] else 0 for name, code in family]
         self.paths, self.seed, self.until = paths, seed, until
         self.carried = whole_vectors(paths)
 
@@ -153,7 +157,7 @@ class Courses:
             left, died = ((u[:, k] < logits.softmax(-1)[:, 1]).numpy() for k, logits in enumerate((leave, die)))
             leaving = np.where(left, ABROAD_STATE, np.where(died, DEAD_STATE, 0))
             gone = np.where(gone[rows] > 0, gone[rows], leaving).astype(np.int16)
-            codes = self.law.columns(reads, given.codes, partial(_inverted, u[:, 2:])).numpy()
+            codes = self.law.columns(reads, given.codes, self._inverting(u[:, 2:])).numpy()
             shown = np.where(gone[:, None] > 0, 0, codes)
             shown[:, STATE] = np.where(gone > 0, gone, codes[:, STATE])
             for i, own in enumerate(shown.reshape(going, m, columns)):
@@ -207,8 +211,18 @@ class Courses:
         hidden, _ = self.network.hidden(token, torch.from_numpy(tokens.age))
         return hidden[torch.arange(len(persons)), torch.from_numpy(self.sequences.lengths[persons] - 1)]
 
+    def _inverting(self, u: torch.Tensor) -> Choose:
+        """Chooses the numbers of column after column by inversion of `u` (rows, 7)."""
+        alone: list[torch.Tensor] = []
 
-def _inverted(u: torch.Tensor, j: int, logits: torch.Tensor) -> torch.Tensor:
-    """Numbers of column j by inversion of its `u` (rows, 7)."""
-    cumulative = logits.softmax(-1).cumsum(-1, dtype=torch.float64)
-    return (cumulative < u[:, j, None]).sum(-1).clamp(max=logits.shape[1] - 1)
+        def choose(j: int, logits: torch.Tensor) -> torch.Tensor:
+            if COLUMNS[j] == "youngest_child" and alone:
+                none = torch.arange(logits.shape[1]) == self.childless[1]
+                logits = logits.masked_fill(alone[0][:, None] != none, float("-inf"))
+            cumulative = logits.softmax(-1).cumsum(-1, dtype=torch.float64)
+            number = (cumulative < u[:, j, None]).sum(-1).clamp(max=logits.shape[1] - 1)
+            if COLUMNS[j] == "children" and all(self.childless):
+                alone.append(number == self.childless[0])
+            return number
+
+        return choose

@@ -235,22 +235,16 @@ class Forecaster:
         codes = labels(self.transforms)
         law = Circumstances.of(learnt, tuple(len(each) + 1 for each in codes.values()))
         sequences = encode(panel, self.transforms, self.calendar)
-        courses = Courses(
-            law,
-            self.network,
-            sequences,
-            numbers(panel.frame, self.transforms),
-            paths=paths,
-            seed=seed,
-            until=int(self.bundle.config["until"]),
-        )
+        own = numbers(panel.frame, self.transforms)
+        until = int(self.bundle.config["until"])
+        courses = Courses(law, self.network, sequences, own, codes, paths=paths, seed=seed, until=until)
         futures, done = self._rollout(paths, seed, scenario).futures, 0
 
         def drawn(persons: NDArray[np.int64], origins: NDArray[np.int64], earnings: NDArray[np.float32]) -> NDArray[np.int16]:
-            own = [money[np.isfinite(money[:, 0])] for money in earnings]
-            wages = [futures(int(year)).wage[: len(money), :paths].numpy() for year, money in zip(origins, own, strict=True)]
+            lived = [money[np.isfinite(money[:, 0])] for money in earnings]
+            wages = [futures(int(year)).wage[: len(money), :paths].numpy() for year, money in zip(origins, lived, strict=True)]
             out = np.zeros((*earnings.shape, len(codes)), np.int16)
-            for i, found in enumerate(courses.people(persons, own, wages)):
+            for i, found in enumerate(courses.people(persons, lived, wages)):
                 out[i, : len(found)] = found
             return out
 

@@ -101,6 +101,11 @@ def test_what_is_impossible_never_happens(courses: LifeCourses) -> None:
     here = lived & ~out
     for name in ("county", "marital_status", "children", "youngest_child"):
         assert (courses.numbers[name][here] > 0).all(), name
+    children, youngest = (courses.numbers[name] for name in ("children", "youngest_child"))
+    childless = children == courses.codes["children"].index("0") + 1
+    assert ((youngest == courses.codes["youngest_child"].index("none") + 1) == childless)[here].all(), (
+        "a youngest child where there are any"
+    )
     nowhere = here & (courses.numbers["industry"] == 0)
     assert (courses.numbers["occupation"][nowhere] == 0).all(), "nobody has an occupation without a workplace"
 
@@ -156,7 +161,7 @@ def test_what_was_never_told_is_not_known_to_have_been_so_for_long(living_bundle
         codes = numbers(panel.frame, forecaster.transforms)
         courses = Courses(
             Circumstances.of(forecaster.bundle.law_of_circumstances(), tuple(len(c) + 1 for c in labels(forecaster.transforms).values())),
-            forecaster.network, sequences[name], codes, paths=2, seed=0, until=2022,
+            forecaster.network, sequences[name], codes, labels(forecaster.transforms), paths=2, seed=0, until=2022,
         )  # fmt: skip
         n = len(sequences[name])
         last = sequences[name].year[sequences[name].offsets[1:] - 1]
