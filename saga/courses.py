@@ -99,6 +99,7 @@ class Courses:
         """`codes` (n_row, 7) of the sequences' rows (`saga.circumstances.numbers`), named by `labels`; `until`: the last year that the law
         was learnt from."""
         self.law, self.network, self.sequences, self.codes = law, network, sequences, codes
+        self.well_paid = (sequences.state == POSITIVE) & (sequences.z >= network.tokens.centre)  # rows with earnings above the average
         # By definition there is a youngest child where there are children; a law that is learnt may err once in ten thousand.
         family = (("children", "0"), ("youngest_child", "none"))
         self.childless = [labels[name].index(code) + 1 if code in labels[name] else 0 for name, code in family]
@@ -196,8 +197,7 @@ class Courses:
         # What was never told is not known to have been so for long, as in training. No workplace is told by silence, but not where
         # somebody has earned as people with one do.
         untold = standing.codes == 0
-        well_paid = (self.sequences.state == POSITIVE) & (self.sequences.z >= self.network.tokens.centre)
-        earned = np.array([well_paid[a : a + n].any() for a, n in zip(start, length, strict=True)])
+        earned = np.array([self.well_paid[a : a + n].any() for a, n in zip(start, length, strict=True)])
         untold[:, INDUSTRY] &= earned
         untold = np.column_stack([untold, untold[:, INDUSTRY]])
         last = self.sequences.year[start + length - 1]

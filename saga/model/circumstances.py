@@ -29,7 +29,7 @@ _NEVER = float("-inf")
 class Year(NamedTuple):
     """What is known of n path-years before their circumstances are drawn.
 
-    `origin` (n, d) or (1, d): the decoder's state at the origin; `before`, `now`, `after` (n, e): described earnings; `zeros`, `left`,
+    `origin` (n, d): the decoder's state at the origin; `before`, `now`, `after` (n, e): described earnings; `zeros`, `left`,
     `last` (n,): what lies ahead (`saga.courses.Ahead`); `age` (n,): years above 16; `period` (n,): decades since the last year learnt
     from, at most 0; `codes` (n, 7), `workplace` (n,), `years` (n, 8): the standing at the end of the year before.
     """
