@@ -58,22 +58,18 @@ class Rollout:
         seed: int,
         scenario: Scenario | None = None,
         rhythm: int = 1,
-        lasting: bool = False,
         light: bool = False,
     ) -> None:
         """`light`: carry paths by the recurrent cell instead of the backbone (`saga.walks`).
 
         `rhythm`: years a step, as far apart as the records that the network learnt from: 1, but for a panel of every second year.
-
-        `lasting`: whether future records keep the education last known, as the network then learnt (`Transforms.lasting`).
         """
         self.network, self.calendar, self.process = network, calendar, process
         self.paths, self.seed, self.scenario, self.rhythm = paths, seed, scenario, rhythm
         self.carried = whole_vectors(paths)
-        self.lasting = lasting
         # What another process needs to draw the same numbers.
         self.settings: dict[str, Any] = {"network": network, "calendar": calendar, "process": process, "paths": paths}
-        self.settings |= {"seed": seed, "scenario": scenario, "rhythm": rhythm, "lasting": lasting, "light": light}
+        self.settings |= {"seed": seed, "scenario": scenario, "rhythm": rhythm, "light": light}
         with torch.inference_mode():
             self.walks = walks(network, light=light)
         self.futures = lru_cache(maxsize=64)(self._futures)
@@ -153,9 +149,7 @@ class Rollout:
         (n_token, 10)."""
         tokens = self.network.tokens
         other = torch.full((1, tokens.other.in_features // 2), float("nan"))
-        fixed = np.where(STATIC_CATEGORIES, codes[-1], 0)
-        if self.lasting:
-            fixed = np.where(LASTING_CATEGORIES, last_known(codes)[-1], fixed)
+        fixed = np.where(LASTING_CATEGORIES, last_known(codes)[-1], np.where(STATIC_CATEGORIES, codes[-1], 0))
         return tokens.embed_other(other) + tokens.embed_codes(torch.from_numpy(fixed[None]))
 
 

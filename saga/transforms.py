@@ -1,7 +1,8 @@
 """From panel values to the model's numbers: scales and vocabularies, fitted on training persons, stored as JSON.
 
 Earnings are measured in logs relative to the economy's real wage index, so that a year beyond the panel looks like the years in
-it; other money enters as a signed logarithm; categories by the codes that the training persons showed (code 0: missing or unseen).
+it; other money, relative to it too, enters as a signed logarithm; categories by the codes that the training persons showed (code 0:
+missing or unseen).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from saga import schema
 from saga.errors import InputError, Problem
-from saga.macro import SERIES, MacroHistory, log_wage_index
+from saga.macro import MacroHistory, log_wage_index
 from saga.panel import Panel
 
 Floats = NDArray[np.float64]
@@ -97,7 +98,6 @@ class Transforms:
     has_zeros: bool
     has_death: bool
     rhythm: int = 1  # years between records at the end of the training panel
-    lasting: bool = False  # whether the network was trained to go on with lasting columns (schema); not so in bundles of before
     without: tuple[str, ...] = ()
 
     @classmethod
@@ -121,7 +121,8 @@ class Transforms:
         z = np.log(positive["earnings"].to_numpy()) - calendar.wage_index(positive["year"].to_numpy())
         location, spread = {}, {}
         for name in OTHER:
-            values = _signed_log(name, frame[name].drop_nulls().to_numpy())
+            known = frame.select(name, "year").drop_nulls()
+            values = _signed_log(name, known[name].to_numpy(), calendar.wage_index(known["year"].to_numpy()))
             location[name] = float(values.mean()) if values.size else 0.0
             spread[name] = float(max(values.std(), 1e-3)) if values.size else 1.0
         codes = {name: tuple(sorted(frame[name].drop_nulls().unique().to_list())) for name in schema.CATEGORICAL}
@@ -137,19 +138,19 @@ class Transforms:
             floor=panel.meta.floor,
             has_zeros=bool((frame["earnings"] == 0).any()),
             rhythm=_rhythm(frame),
-            lasting=True,
             has_death=bool((frame["exit_reason"] == "dead").any()),
             without=tuple(without),
         )
 
-    def continuous(self, frame: pl.DataFrame) -> NDArray[np.float32]:
-        """(n_row, 14) standardised values of OTHER, NaN where missing."""
+    def continuous(self, frame: pl.DataFrame, calendar: Calendar) -> NDArray[np.float32]:
+        """(n_row, 14) standardised values of OTHER, NaN where missing; money relative to the calendar's wage index."""
+        wages = calendar.wage_index(frame["year"].to_numpy())
         out = np.full((frame.height, len(OTHER)), np.nan, dtype=np.float32)
         for j, name in enumerate(OTHER):
             column = frame[name]
             if column.null_count() < frame.height and name not in self.without:
                 x = column.to_numpy().astype(np.float64)
-                out[:, j] = np.clip((_signed_log(name, x) - self.location[name]) / self.spread[name], -_CLIP, _CLIP)
+                out[:, j] = np.clip((_signed_log(name, x, wages) - self.location[name]) / self.spread[name], -_CLIP, _CLIP)
         return out
 
     def categorical(self, frame: pl.DataFrame) -> NDArray[np.int16]:
@@ -173,17 +174,15 @@ class Transforms:
                 k: getattr(self, k)
                 for k in ("centre", "scale", "location", "spread", "currency", "price_year", "floor", "has_zeros", "has_death", "rhythm")
             },
-            "lasting": self.lasting,
             "without": list(self.without),
             "knots": self.knots.tolist(),
             "codes": {k: list(v) for k, v in self.codes.items()},
-            "macro_series": list(SERIES),
         }
 
     @classmethod
     def from_dict(cls, d: Mapping[str, Any]) -> Transforms:
         """Inverse of `as_dict`."""
-        rest = {k: v for k, v in d.items() if k not in ("knots", "codes", "macro_series", "without")}
+        rest = {k: v for k, v in d.items() if k not in ("knots", "codes", "without")}
         codes = {k: tuple(v) for k, v in d["codes"].items()}
         return cls(knots=np.array(d["knots"]), codes=codes, without=tuple(d.get("without", ())), **rest)
 
@@ -198,12 +197,13 @@ def _rhythm(frame: pl.DataFrame) -> int:
     return min(5, int(gaps.mode().min())) if len(gaps) else 1  # type: ignore[arg-type]
 
 
-def _signed_log(name: str, x: NDArray[Any]) -> Floats:
-    """log1p of money in thousands with the sign kept; counts of persons by log1p; shares and flags as they are."""
+def _signed_log(name: str, x: NDArray[Any], wages: Floats) -> Floats:
+    """log1p of money in thousands with the sign kept, relative to the log wage index `wages` of its year: money that grows with
+    wages would tell the year. Counts of persons by log1p; shares and flags as they are."""
     x = x.astype(np.float64)
     if name not in _LOGGED:
         return x
-    unit = 1.0 if name == "employer_size" else 1_000.0
+    unit = 1.0 if name == "employer_size" else 1_000.0 * np.exp(wages)
     out: Floats = np.sign(x) * np.log1p(np.abs(x) / unit)
     return out
 
