@@ -118,7 +118,7 @@ class Rollout:
         codes = [history.codes[i, :n] for i, n in enumerate(lengths)]
         records = Records(token, torch.from_numpy(history.age), lengths.tolist(), lambda: [self._unsimulated(own) for own in codes])
         walk = self.walks.walk(records, m, -(-int(asked[0]) // self.rhythm), self.rhythm)
-        x = walk.hidden
+        x = walk.hidden.expand(-1, m, -1)  # all paths, though they are alike: products of few rows may be summed otherwise
         alive = torch.ones(len(chosen), m, dtype=torch.bool)
         out = [torch.empty(int(own), self.paths) for own in asked]
         names = sequences.person_id[chosen].tolist()

@@ -94,7 +94,7 @@ class Head(nn.Module, ABC, Generic[Law]):
         """What the output maps read (..., d): the state, told what is asked."""
         x = hidden + self.gap(gap)
         x = x + self.down(squared_relu(self.up(self.norm_in(x))))
-        scale, shift = self.macro(macro).chunk(2, -1)
+        scale, shift = (F.linear(macro, weight) for weight in self.macro.weight.chunk(2))
         return torch.addcmul(shift, self.norm_out(x), 1 + scale)
 
     def hazard(self, logit: Tensor) -> Tensor:
