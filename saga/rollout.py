@@ -113,6 +113,7 @@ class Rollout:
         everybody, last = np.arange(len(chosen)), lengths - 1
         origin, age = history.year[everybody, last], torch.from_numpy(history.age[everybody, last])
         futures = [self.futures(int(year)) for year in origin]
+        worlds = futures if len(set(origin.tolist())) > 1 else futures[:1]  # told once where all live in the same
         arrays = (history.state.astype(np.int64), history.z, history.other, history.codes, history.age)
         token = net.tokens(*(torch.from_numpy(array) for array in arrays))
         codes = [history.codes[i, :n] for i, n in enumerate(lengths)]
@@ -129,8 +130,7 @@ class Rollout:
             u = torch.from_numpy(np.stack(drawn).astype(np.float32))
             # Years between two steps are asked of the same state with the same uniform: a path keeps its rank within a step.
             for year in range(start, min(end, int(asked[0]))):
-                macro = torch.stack([future.macro[year] for future in futures[:n]])
-                wage = torch.stack([future.wage[year] for future in futures[:n]])
+                macro, wage = (torch.stack(parts) for parts in zip(*((own.macro[year], own.wage[year]) for own in worlds[:n]), strict=True))
                 predictive = net.head(x[:n], torch.tensor([year - start + 1]), macro)
                 dead, positive, z = net.head.sample(predictive, u)
                 positive = positive & alive[:n]
