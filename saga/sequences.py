@@ -71,7 +71,7 @@ def encode(panel: Panel, transforms: Transforms, calendar: Calendar) -> Sequence
         year=year,
         state=state,
         z=z.astype(np.float32),
-        other=transforms.continuous(frame, calendar),
+        other=transforms.continuous(frame),
         codes=transforms.categorical(frame),
     )
 

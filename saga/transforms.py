@@ -1,8 +1,7 @@
 """From panel values to the model's numbers: scales and vocabularies, fitted on training persons, stored as JSON.
 
 Earnings are measured in logs relative to the economy's real wage index, so that a year beyond the panel looks like the years in
-it; other money, relative to it too, enters as a signed logarithm; categories by the codes that the training persons showed (code 0:
-missing or unseen).
+it; other money enters as a signed logarithm; categories by the codes that the training persons showed (code 0: missing or unseen).
 """
 
 from __future__ import annotations
@@ -121,8 +120,7 @@ class Transforms:
         z = np.log(positive["earnings"].to_numpy()) - calendar.wage_index(positive["year"].to_numpy())
         location, spread = {}, {}
         for name in OTHER:
-            known = frame.select(name, "year").drop_nulls()
-            values = _signed_log(name, known[name].to_numpy(), calendar.wage_index(known["year"].to_numpy()))
+            values = _signed_log(name, frame[name].drop_nulls().to_numpy())
             location[name] = float(values.mean()) if values.size else 0.0
             spread[name] = float(max(values.std(), 1e-3)) if values.size else 1.0
         codes = {name: tuple(sorted(frame[name].drop_nulls().unique().to_list())) for name in schema.CATEGORICAL}
@@ -142,15 +140,14 @@ class Transforms:
             without=tuple(without),
         )
 
-    def continuous(self, frame: pl.DataFrame, calendar: Calendar) -> NDArray[np.float32]:
-        """(n_row, 14) standardised values of OTHER, NaN where missing; money relative to the calendar's wage index."""
-        wages = calendar.wage_index(frame["year"].to_numpy())
+    def continuous(self, frame: pl.DataFrame) -> NDArray[np.float32]:
+        """(n_row, 14) standardised values of OTHER, NaN where missing."""
         out = np.full((frame.height, len(OTHER)), np.nan, dtype=np.float32)
         for j, name in enumerate(OTHER):
             column = frame[name]
             if column.null_count() < frame.height and name not in self.without:
                 x = column.to_numpy().astype(np.float64)
-                out[:, j] = np.clip((_signed_log(name, x, wages) - self.location[name]) / self.spread[name], -_CLIP, _CLIP)
+                out[:, j] = np.clip((_signed_log(name, x) - self.location[name]) / self.spread[name], -_CLIP, _CLIP)
         return out
 
     def categorical(self, frame: pl.DataFrame) -> NDArray[np.int16]:
@@ -197,13 +194,12 @@ def _rhythm(frame: pl.DataFrame) -> int:
     return min(5, int(gaps.mode().min())) if len(gaps) else 1  # type: ignore[arg-type]
 
 
-def _signed_log(name: str, x: NDArray[Any], wages: Floats) -> Floats:
-    """log1p of money in thousands with the sign kept, relative to the log wage index `wages` of its year: money that grows with
-    wages would tell the year. Counts of persons by log1p; shares and flags as they are."""
+def _signed_log(name: str, x: NDArray[Any]) -> Floats:
+    """log1p of money in thousands with the sign kept; counts of persons by log1p; shares and flags as they are."""
     x = x.astype(np.float64)
     if name not in _LOGGED:
         return x
-    unit = 1.0 if name == "employer_size" else 1_000.0 * np.exp(wages)
+    unit = 1.0 if name == "employer_size" else 1_000.0
     out: Floats = np.sign(x) * np.log1p(np.abs(x) / unit)
     return out
 
