@@ -3,8 +3,8 @@
     python benchmarks/cross_section.py --register DIR [--bundle bundles/small] [--persons 5000] [--paths 100] [--raw] --out DIR
 
 DIR is a generated register with futures (`saga register generate --future-to 2052 --future-draws 20`); the paths are calibrated unless
---raw is given. Writes cross_section.parquet (a row a statistic and year), responses.parquet (what unemployment does to it),
-cross_section.md with both, and cross_section.html. Exit 1 where a statistic fails.
+--raw is given. Writes cross_section.parquet (a row a statistic and year), responses.parquet (what unemployment does to it, the model told
+the register's economies, as many paths in all), cross_section.md with both, and cross_section.html. Exit 1 where a statistic fails.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from evaluation.cross_section import as_markdown, compare, followed, simulated, true, verdicts
 from evaluation.cross_section_page import write_page
+from evaluation.response import AHEAD, responses, told, true_scenarios, true_unemployment
 from evaluation.response import as_markdown as response_markdown
-from evaluation.response import responses, true_unemployment
 from evaluation.scripts import code_commit, command_line, options
 from saga.forecaster import Forecaster
 from saga.ingest import read_panel
-from saga.macro import log_wage_index
+from saga.macro import Scenario, log_wage_index
 
 SHOWN = (1, 2, 5, 10, 15, 20, 25, 30)
 
@@ -63,7 +64,17 @@ def main() -> int:
     table.write_parquet(args.out / "cross_section.parquet")
     page = as_markdown(judged, table, SHOWN, provenance)
     if economy is not None:
-        answered = responses(sections, {"model": dict(enumerate(economy[..., 0])), "truth": true_unemployment(args.register)})
+        scenarios = true_scenarios(args.register)
+        each = max(4, args.paths // len(scenarios))
+
+        def simulate(scenario: Scenario) -> NDArray[np.float32]:
+            horizon, raw = max(AHEAD), args.raw
+            return forecaster.simulate(
+                who.past, to_horizon=horizon, paths=each, seed=args.seed, scenario=scenario, calibrated=not raw
+            ).earnings
+
+        truth = sections.filter(source="truth").select("source", "year", "group", "statistic", "value", "future")
+        answered = responses(pl.concat([told(who, scenarios, simulate), truth]), true_unemployment(args.register))
         answered.write_parquet(args.out / "responses.parquet")
         page += "\n" + response_markdown(answered)
     (args.out / "cross_section.md").write_text(page, encoding="utf-8")

@@ -143,7 +143,7 @@ def main() -> None:
     sequences = encode(panel, forecaster.transforms, forecaster.calendar)
     kinds = ["exact"] + ["light"] * (forecaster.network.light is not None)
     drawn = {
-        kind: Rollout(forecaster.network, forecaster.calendar, forecaster.process, paths=PATHS, seed=1, lasting=True, light=kind == "light")
+        kind: Rollout(forecaster.network, forecaster.calendar, forecaster.process, paths=PATHS, seed=1, light=kind == "light")
         for kind in kinds
     }
     print(f"{given.bundle} ({forecaster.bundle.parameters:,} parameters), {PATHS} paths x {YEARS} years, float32,")

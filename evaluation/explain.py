@@ -141,7 +141,7 @@ def figure_of(law: Any, knots: Tensor, figure: str) -> Tensor:
         return torch.as_tensor(dead + (1 - dead) * p[..., 0])
     positive = p[..., 1:] / p[..., 1:].sum(-1, keepdim=True)
     middles = ((knots[:-1] + knots[1:]) / 2).expand(*positive.shape[:-1], -1)
-    tails = (knots[0] - 1 / law.lower)[..., None], (knots[-1] + 1 / law.upper)[..., None]
+    tails = (knots[0] - 1 / law.lower)[..., None], (knots[-1] + law.above)[..., None]
     return torch.as_tensor((positive * torch.cat([tails[0], middles, tails[1]], -1)).sum(-1))
 
 

@@ -28,7 +28,7 @@ from saga import schema
 from saga.commit import commit, json_bytes, sync_folder
 from saga.errors import BundleError, UsageError
 
-FORMAT = 2  # 1: the years of the record were told their economy, and the network inflation
+FORMAT = 3  # 1: the years of the record were told their economy. 2: the economy entered before the head's layers
 MANIFEST, WEIGHTS, CALIBRATION, CARD = "manifest.json", "model.safetensors", "calibration.parquet", "README.md"
 DIAGNOSTICS, CIRCUMSTANCES = "diagnostics.parquet", "circumstances.safetensors"
 PARTS = ("config", "schema", "transforms", "macro", "split", "metrics")  # each is PART.json

@@ -211,7 +211,6 @@ class Forecaster:
             seed=seed,
             scenario=self.scenario(scenario),
             rhythm=self.transforms.rhythm,
-            lasting=self.transforms.lasting,
             light=self.rollout == "light",
         )
 

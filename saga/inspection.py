@@ -88,9 +88,7 @@ def _continued(
     y = earnings.T
     state = np.where(y > 0, POSITIVE, ZERO)
     z = np.where(y > 0, np.log(np.where(y > 0, y, 1.0)) - wage, 0.0)
-    kept = np.where(STATIC_CATEGORIES, record.codes[0, -1], 0)
-    if forecaster.transforms.lasting:
-        kept = np.where(LASTING_CATEGORIES, last_known(record.codes[0])[-1], kept)
+    kept = np.where(LASTING_CATEGORIES, last_known(record.codes[0])[-1], np.where(STATIC_CATEGORIES, record.codes[0, -1], 0))
 
     def joined(known: NDArray[np.generic], later: NDArray[np.generic], dtype: torch.dtype) -> Tensor:
         repeated = np.repeat(known, paths, axis=0)

@@ -58,22 +58,18 @@ class Rollout:
         seed: int,
         scenario: Scenario | None = None,
         rhythm: int = 1,
-        lasting: bool = False,
         light: bool = False,
     ) -> None:
         """`light`: carry paths by the recurrent cell instead of the backbone (`saga.walks`).
 
         `rhythm`: years a step, as far apart as the records that the network learnt from: 1, but for a panel of every second year.
-
-        `lasting`: whether future records keep the education last known, as the network then learnt (`Transforms.lasting`).
         """
         self.network, self.calendar, self.process = network, calendar, process
         self.paths, self.seed, self.scenario, self.rhythm = paths, seed, scenario, rhythm
         self.carried = whole_vectors(paths)
-        self.lasting = lasting
         # What another process needs to draw the same numbers.
         self.settings: dict[str, Any] = {"network": network, "calendar": calendar, "process": process, "paths": paths}
-        self.settings |= {"seed": seed, "scenario": scenario, "rhythm": rhythm, "lasting": lasting, "light": light}
+        self.settings |= {"seed": seed, "scenario": scenario, "rhythm": rhythm, "light": light}
         with torch.inference_mode():
             self.walks = walks(network, light=light)
         self.futures = lru_cache(maxsize=64)(self._futures)
@@ -117,12 +113,13 @@ class Rollout:
         everybody, last = np.arange(len(chosen)), lengths - 1
         origin, age = history.year[everybody, last], torch.from_numpy(history.age[everybody, last])
         futures = [self.futures(int(year)) for year in origin]
+        worlds = futures if len(set(origin.tolist())) > 1 else futures[:1]  # told once where all live in the same
         arrays = (history.state.astype(np.int64), history.z, history.other, history.codes, history.age)
         token = net.tokens(*(torch.from_numpy(array) for array in arrays))
         codes = [history.codes[i, :n] for i, n in enumerate(lengths)]
         records = Records(token, torch.from_numpy(history.age), lengths.tolist(), lambda: [self._unsimulated(own) for own in codes])
         walk = self.walks.walk(records, m, -(-int(asked[0]) // self.rhythm), self.rhythm)
-        x = walk.hidden
+        x = walk.hidden.expand(-1, m, -1)  # all paths, though they are alike: products of few rows may be summed otherwise
         alive = torch.ones(len(chosen), m, dtype=torch.bool)
         out = [torch.empty(int(own), self.paths) for own in asked]
         names = sequences.person_id[chosen].tolist()
@@ -133,8 +130,7 @@ class Rollout:
             u = torch.from_numpy(np.stack(drawn).astype(np.float32))
             # Years between two steps are asked of the same state with the same uniform: a path keeps its rank within a step.
             for year in range(start, min(end, int(asked[0]))):
-                macro = torch.stack([future.macro[year] for future in futures[:n]])
-                wage = torch.stack([future.wage[year] for future in futures[:n]])
+                macro, wage = (torch.stack(parts) for parts in zip(*((own.macro[year], own.wage[year]) for own in worlds[:n]), strict=True))
                 predictive = net.head(x[:n], torch.tensor([year - start + 1]), macro)
                 dead, positive, z = net.head.sample(predictive, u)
                 positive = positive & alive[:n]
@@ -153,9 +149,7 @@ class Rollout:
         (n_token, 10)."""
         tokens = self.network.tokens
         other = torch.full((1, tokens.other.in_features // 2), float("nan"))
-        fixed = np.where(STATIC_CATEGORIES, codes[-1], 0)
-        if self.lasting:
-            fixed = np.where(LASTING_CATEGORIES, last_known(codes)[-1], fixed)
+        fixed = np.where(LASTING_CATEGORIES, last_known(codes)[-1], np.where(STATIC_CATEGORIES, codes[-1], 0))
         return tokens.embed_other(other) + tokens.embed_codes(torch.from_numpy(fixed[None]))
 
 

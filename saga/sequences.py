@@ -153,7 +153,7 @@ class Masking:
 
     Years: a share of the years is dropped, or the record begins late. Columns: all but earnings, age and sex; or each column with
     probability 1/2. Cells: single cells. Origin: everything that a rollout does not simulate is hidden after a random year; lasting columns
-    stay as they were known then. Macro noise: its standard deviation on the economy of the year asked about, in standard units.
+    stay as they were known then.
     """
 
     drop_years: float = 0.25
@@ -162,7 +162,6 @@ class Masking:
     drop_columns: float = 0.15
     cells: float = 0.02
     origin: float = 0.5
-    macro_noise: float = 0.5
 
 
 def thin_years(
@@ -246,12 +245,3 @@ def hide(tokens: Tokens, end: int, masking: Masking, rng: np.random.Generator) -
         codes=codes,
     )
     return seen, origin
-
-
-def jitter(macro: NDArray[np.float32], noise: float, rng: np.random.Generator) -> NDArray[np.float32]:
-    """Noise on the macro covariates (not on their known flag). A history of 33 years is so short that a network would else know every year
-    by its economy, and take the next one for whichever it resembles."""
-    noisy = macro.copy()
-    shape = macro[..., :-1].shape
-    noisy[..., :-1] += (noise * rng.standard_normal(shape) * macro[..., -1:]).astype(np.float32)
-    return noisy

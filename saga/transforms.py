@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from saga import schema
 from saga.errors import InputError, Problem
-from saga.macro import SERIES, MacroHistory, log_wage_index
+from saga.macro import MacroHistory, log_wage_index
 from saga.panel import Panel
 
 Floats = NDArray[np.float64]
@@ -97,7 +97,6 @@ class Transforms:
     has_zeros: bool
     has_death: bool
     rhythm: int = 1  # years between records at the end of the training panel
-    lasting: bool = False  # whether the network was trained to go on with lasting columns (schema); not so in bundles of before
     without: tuple[str, ...] = ()
 
     @classmethod
@@ -137,7 +136,6 @@ class Transforms:
             floor=panel.meta.floor,
             has_zeros=bool((frame["earnings"] == 0).any()),
             rhythm=_rhythm(frame),
-            lasting=True,
             has_death=bool((frame["exit_reason"] == "dead").any()),
             without=tuple(without),
         )
@@ -173,17 +171,15 @@ class Transforms:
                 k: getattr(self, k)
                 for k in ("centre", "scale", "location", "spread", "currency", "price_year", "floor", "has_zeros", "has_death", "rhythm")
             },
-            "lasting": self.lasting,
             "without": list(self.without),
             "knots": self.knots.tolist(),
             "codes": {k: list(v) for k, v in self.codes.items()},
-            "macro_series": list(SERIES),
         }
 
     @classmethod
     def from_dict(cls, d: Mapping[str, Any]) -> Transforms:
         """Inverse of `as_dict`."""
-        rest = {k: v for k, v in d.items() if k not in ("knots", "codes", "macro_series", "without")}
+        rest = {k: v for k, v in d.items() if k not in ("knots", "codes", "without")}
         codes = {k: tuple(v) for k, v in d["codes"].items()}
         return cls(knots=np.array(d["knots"]), codes=codes, without=tuple(d.get("without", ())), **rest)
 

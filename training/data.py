@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from saga.sequences import Masking, Sequences, hide, jitter, pad, targets, thin_years
+from saga.sequences import Masking, Sequences, hide, pad, targets, thin_years
 from saga.transforms import Calendar
 
 Batch = dict[str, Tensor]
@@ -38,7 +38,7 @@ def make_batch(
         "codes": seen.codes,
         "age": seen.age,
         "gap": asked.gap,
-        "macro": jitter(asked.macro, masking.macro_noise, rng),
+        "macro": asked.macro,
         "next_state": asked.state.astype(np.int64),
         "next_z": asked.z,
         "next_dead": asked.dead,

@@ -18,8 +18,9 @@ import numpy as np
 import polars as pl
 import pytorch_lightning as lightning
 import torch
-from pytorch_lightning.callbacks import Callback, EarlyStopping, ModelCheckpoint, TQDMProgressBar
+from pytorch_lightning.callbacks import Callback, EarlyStopping, ModelCheckpoint, TQDMProgressBar, WeightAveraging
 from pytorch_lightning.loggers import CSVLogger, Logger, TensorBoardLogger
+from torch import Tensor
 
 from saga.bundle import Bundle, check_replaceable, current_version, write_bundle
 from saga.commit import commit_json, read_json
@@ -37,6 +38,7 @@ from training.config import TrainConfig, load_config
 from training.data import PanelData
 from training.module import ForecastModule
 
+_AVERAGED = 1_000  # steps that the weights are averaged over at most
 RUN = "run.json"  # what a run was started with, beside its checkpoints
 _KINDS = {"decoder": "A decoder-only transformer", "lstm": "An LSTM", "feedforward": "A feed-forward network on the last ten records,"}
 
@@ -191,7 +193,7 @@ def lightning_trainer(
     loggers: list[Logger] = [CSVLogger(str(run), name="", version="log")]
     with contextlib.suppress(ModuleNotFoundError):  # tensorboard is a convenience, the CSV log is always there
         loggers.append(TensorBoardLogger(str(run), name="", version="tensorboard"))
-    callbacks: list[Callback] = [best, EarlyStopping("validation", patience=settings.patience)]
+    callbacks: list[Callback] = [WeightAveraging(avg_fn=_recent), best, EarlyStopping("validation", patience=settings.patience)]
     if progress:
         callbacks.append(TQDMProgressBar(refresh_rate=20))
     return lightning.Trainer(
@@ -210,6 +212,13 @@ def lightning_trainer(
         num_sanity_val_steps=0,
         log_every_n_steps=max(1, min(50, epoch_steps)),
     )
+
+
+def _recent(average: Tensor, current: Tensor, steps: Tensor | int) -> Tensor:
+    """Running average of the weights over the last tenth of the steps so far, at most some thousand.
+
+    A rollout adds the error of a year's level up over all years. Single weights are off by what the last fifty batches happened to hold."""
+    return average + (current - average) * max(1 / _AVERAGED, 10 / (10 + int(steps)))
 
 
 def model_card(report: TrainReport, settings: TrainConfig, panel: Panel, command: str, network: Saga) -> str:

@@ -99,7 +99,12 @@ def results_page() -> str:
         found = results(panel)
         origin = ", ".join(f"{key} `{value}`" for key, value in found.provenance.items() if not isinstance(value, (dict, list)))
         pages = [table for table in all_tables(found) if " by group, " not in table.title]
-        parts += [f"# {title}\n", f"```console\n{command}\n```\n", f"{origin}.{shipped_since(found.provenance)}\n", to_markdown(pages)]
+        parts += [
+            f"# {title}\n",
+            f"```console\n{command}\n```\n",
+            f"{origin}.{shipped_since(found.provenance)}{variants_of(panel)}\n",
+            to_markdown(pages),
+        ]
     return "\n".join(parts)
 
 
@@ -112,6 +117,18 @@ def shipped_since(provenance: Mapping[str, Any]) -> str:
     return (
         f" The shipped bundle `{shipped.digest[:12]}` is that one with a law of circumstances, on which no figure here depends: "
         "its model and calibration are the same files."
+    )
+
+
+def variants_of(panel: str) -> str:
+    """A sentence where the variants were trained and judged with an earlier bundle than the rest."""
+    file = HERE / "variants.parquet"
+    earlier = read_provenance(file).get(panel, {}).get("bundle") if file.is_file() else None
+    if earlier is None or earlier == results(panel).provenance["bundle"]:
+        return ""
+    return (
+        f" Ablations and equal data were trained and judged beside the earlier bundle `{earlier[:12]}` (the economy before the head's "
+        "layers, single weights, an exponential upper tail) and are to be compared with each other."
     )
 
 

@@ -97,5 +97,5 @@ def _initialise(module: nn.Module) -> None:
     elif isinstance(module, nn.Embedding):
         nn.init.normal_(module.weight, std=0.3)
     elif isinstance(module, Head):
-        for layer in module.outputs():
+        for layer in (module.macro, *module.outputs()):
             nn.init.normal_(layer.weight, std=0.02)

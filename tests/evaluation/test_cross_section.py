@@ -27,6 +27,7 @@ from evaluation.cross_section import (
     verdicts,
 )
 from evaluation.cross_section_page import write_page
+from evaluation.response import responses, told, true_scenarios, true_unemployment
 from saga.errors import InputError
 from saga.ingest import read_panel
 from saga.macro import MacroProcess, log_wage_index, sweden
@@ -140,6 +141,18 @@ def test_the_economy_is_set_beside_the_true_one(register: Path, truth: pl.DataFr
     table = compare(pl.concat([simulated(who, drawn, wages=np.exp(log_wage_index(growth))), truth])).filter(statistic="wages")
     assert table["year"].to_list() == list(range(1, YEARS + 1))
     assert (table["mean"] > 0.7).all()
+
+
+def test_answers_to_the_economy_are_set_beside_the_truth(
+    register: Path, truth: pl.DataFrame, who: Persons, drawn: NDArray[np.float32]
+) -> None:
+    """The true law, told the register's economies: they play no part in a textbook process, so neither side answers."""
+    sections = told(who, true_scenarios(register), lambda scenario: drawn)
+    assert sections["future"].unique().to_list() == sorted(true_scenarios(register))
+    found = responses(pl.concat([sections, truth.select(sections.columns)]), true_unemployment(register), years=(1, 2))
+    assert found.height == 6
+    assert (found["slope"].abs() < 1e-12).all()  # the same paths in every economy
+    assert ((found["apart"] / found["se_apart"]).fill_nan(0.0).abs() < 6).all()  # t with 8 degrees of freedom; nobody has zeros
 
 
 def test_test_persons_alone_where_the_model_was_trained_here(register: Path) -> None:

@@ -89,7 +89,7 @@ def test_the_explained_value_is_the_forecast_of_the_network(forecaster: Forecast
     with torch.no_grad():
         hidden, _ = network.hidden(network.tokens(*map(torch.from_numpy, arrays)), torch.from_numpy(record.age))
         law = network.head(hidden[:, -1], torch.tensor([1]), asked.float())
-        law = type(law)(law.logits.expand(20_000, -1), law.lower.expand(20_000), law.upper.expand(20_000), law.death.expand(20_000))
+        law = type(law)(*(part.expand(20_000, *part.shape[1:]) for part in law))
         _, positive, z = network.head.sample(law, (torch.arange(20_000) + 0.5) / 20_000)
     assert explain(forecaster, some, person, figure="p_zero").value == pytest.approx(1 - positive.float().mean().item(), abs=1e-3)
     assert explain(forecaster, some, person).value == pytest.approx(z[positive].mean().item() + wage, abs=5e-3)

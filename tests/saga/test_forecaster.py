@@ -48,16 +48,6 @@ def test_a_person_has_bitwise_the_same_numbers_alone_in_another_order_and_for_fe
     assert few.equals(same)
 
 
-def test_education_goes_on_only_in_a_bundle_that_was_trained_so(tiny_bundle: Path, people: Panel) -> None:
-    """Bundles of before say nothing of lasting columns: their numbers are drawn as ever."""
-    bundle = Bundle.load(tiny_bundle)
-    assert bundle.transforms["lasting"]
-    before = replace(bundle, transforms={k: v for k, v in bundle.transforms.items() if k != "lasting"})
-    drawn, as_before = (Forecaster(b, threads=1).simulate(people, to_horizon=6, paths=4, seed=3).earnings for b in (bundle, before))
-    np.testing.assert_array_equal(drawn[:, 0], as_before[:, 0])
-    assert not np.array_equal(drawn[:, 5], as_before[:, 5], equal_nan=True)
-
-
 def test_another_rollout_than_the_calibrated_one_is_given_without_a_promise(tiny_bundle: Path, people: Panel, table: pl.DataFrame) -> None:
     light = Forecaster.load(tiny_bundle, rollout="light")
     other = light.forecast(people, paths=PATHS, seed=3)

@@ -167,7 +167,7 @@ def test_the_density_integrates_to_one(one: tuple[Any, Any]) -> None:
     z = torch.linspace(-25, 45, 700_001)
     positive, zero = (-nll(*one, POSITIVE, z)).exp(), (-nll(*one, ZERO, z[:1])).exp()
     total = torch.trapezoid(positive, z.double()) + zero
-    assert 0.01 < float(zero) < 0.99
+    assert 0.001 < float(zero) < 0.999
     assert float(total) == pytest.approx(1, abs=2e-3)  # the step at each knot costs the trapezium rule about one grid cell
 
 
@@ -280,12 +280,41 @@ def test_every_bin_gets_its_share_of_draws(decoder: Saga) -> None:
     assert isinstance(decoder.head, Binned)
     g = torch.Generator().manual_seed(1)
     knots = decoder.head.knots
-    law = Bins(torch.randn((1, len(knots) + 2), generator=g), torch.tensor([2.0]), torch.tensor([3.0]), torch.tensor([-3.0]))
+    rates, crest, death = (torch.tensor([2.0]), torch.tensor([3.0])), torch.tensor([0.5]), torch.tensor([-3.0])
+    law = Bins(torch.randn((1, len(knots) + 2), generator=g), *rates, crest, death)
     _, positive, z = decoder.head.sample(repeated(law, 40_000), torch.rand(40_000, generator=g))
     counts = torch.histogram(z[positive], torch.cat([torch.tensor([-1e3]), knots, torch.tensor([1e3])])).hist
     cells = law.logits.softmax(-1)[0, 1:]
     assert stats.chisquare(counts.numpy(), (cells / cells.sum() * counts.sum()).numpy().astype(float), sum_check=False).pvalue > 1e-6
     assert z[positive].max() > knots[-1]
+
+
+@pytest.mark.parametrize("crest", [-4.0, 0.0, 2.0])
+def test_the_upper_tail_is_a_logistic_law_cut_off_at_the_last_knot(decoder: Saga, crest: float) -> None:
+    assert isinstance(decoder.head, Binned)
+    last, rate = float(decoder.head.knots[-1]), 5.0
+    logits = torch.full((1, len(decoder.head.knots) + 2), -50.0)
+    logits[0, -1] = 50.0
+    law = Bins(logits, torch.tensor([2.0]), torch.tensor([rate]), torch.tensor([crest]), torch.tensor([-100.0]))
+    u = torch.linspace(0.001, 0.999, 999, dtype=torch.float64)
+    _, positive, z = decoder.head.sample(repeated(law, len(u)), u.float())
+    known = stats.logistic(loc=last + crest, scale=1 / rate)
+    expected = known.isf((1 - u.numpy()) * known.sf(last))
+    np.testing.assert_allclose(z.numpy(), expected, atol=2e-4)
+    densities = nll(decoder.head, law, POSITIVE, z).neg().exp().numpy()
+    np.testing.assert_allclose(densities, known.pdf(z.numpy()) / known.sf(last), rtol=2e-3)
+    assert positive.all()
+    assert float(law.above) == pytest.approx(known.expect(lambda x: x, lb=last) / known.sf(last) - last, rel=1e-3)
+
+
+def test_the_law_is_linear_in_the_economy(net: Saga) -> None:
+    """Of a history of some thirty years a network could learn each year by heart, were its answer of a freer kind."""
+    batch = inputs(3, 6)
+    one, two = (inputs(3, 6, seed=seed)["macro"] for seed in (5, 6))
+    with torch.no_grad():
+        at = [net(**{**batch, "macro": macro}).logits for macro in (torch.zeros_like(one), one, two, one + two)]
+    torch.testing.assert_close(at[3] - at[0], (at[1] - at[0]) + (at[2] - at[0]), atol=2e-4, rtol=1e-3)
+    assert (at[1] - at[0]).abs().max() > 1e-2
 
 
 def test_parameters_are_counted(net: Saga) -> None:

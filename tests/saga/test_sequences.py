@@ -131,7 +131,7 @@ def test_after_the_hidden_origin_only_earnings_and_fixed_codes_remain(transforms
     rows = person("a", dict.fromkeys(range(2000, 2010), 100000.0), sex="female", transfers=1e4)
     rows += person("b", dict.fromkeys(range(2000, 2010), 100000.0), sex="female", transfers=1e4)
     _, tokens = tokens_of(rows, transforms)
-    only_origin = Masking(survey_only=0, drop_columns=0, cells=0, origin=1.0, macro_noise=0)
+    only_origin = Masking(survey_only=0, drop_columns=0, cells=0, origin=1.0)
     seen, _ = hide(tokens, 2009, only_origin, np.random.default_rng(0))
     hidden_years = np.isnan(seen.other).all(2)
     assert hidden_years[:, -1].all()
@@ -148,7 +148,7 @@ def test_after_the_hidden_origin_education_stays_as_it_was_known_then() -> None:
         for t, level in enumerate(levels[i % 3 :])
     ]
     _, tokens = tokens_of(rows, Transforms.fit(panel_of(rows), CALENDAR, 16))
-    seen, _ = hide(tokens, 2007, Masking(survey_only=0, drop_columns=0, cells=0, origin=1.0, macro_noise=0), np.random.default_rng(0))
+    seen, _ = hide(tokens, 2007, Masking(survey_only=0, drop_columns=0, cells=0, origin=1.0), np.random.default_rng(0))
     columns = (tokens.valid, tokens.codes[..., EDUCATION], seen.codes[..., EDUCATION], seen.codes[..., COUNTY])
     for valid, true, left, county in zip(*columns, strict=True):
         n = int(valid.sum())

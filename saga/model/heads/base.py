@@ -36,6 +36,9 @@ Law = TypeVar("Law", bound=Predictive)
 class Head(nn.Module, ABC, Generic[Law]):
     """Hidden state + what is asked (gap, macro of that year) -> law of the year, through one residual MLP.
 
+    The economy enters behind the MLP, by a scale and a shift of each unit (FiLM: Perez et al. 2018), so the outputs are linear in it.
+    A panel's history has some thirty years: of them a network learns slopes, like a regression, and cannot learn each year by heart.
+
     A kind of head adds its output maps, and says what its law is: `forward`, `density`, `draw`.
     """
 
@@ -47,14 +50,14 @@ class Head(nn.Module, ABC, Generic[Law]):
         d = config.width
         self.has_zeros, self.has_death = transforms.has_zeros, transforms.has_death
         self.gap = nn.Embedding(MAX_GAP + 1, d)
-        self.macro = nn.Linear(MACRO_FEATURES, d, bias=False)
+        self.macro = nn.Linear(MACRO_FEATURES, 2 * d, bias=False)
         self.norm_in, self.norm_out = nn.LayerNorm(d), nn.LayerNorm(d)
         self.up = nn.Linear(d, config.head_width)
         self.down = nn.Linear(config.head_width, d)
 
     @abstractmethod
     def outputs(self) -> list[nn.Linear]:
-        """The output maps, which start near zero."""
+        """The output maps, which start near zero as the economy's does."""
 
     @abstractmethod
     def forward(self, hidden: Tensor, gap: Tensor, macro: Tensor) -> Law:
@@ -89,10 +92,10 @@ class Head(nn.Module, ABC, Generic[Law]):
 
     def read(self, hidden: Tensor, gap: Tensor, macro: Tensor) -> Tensor:
         """What the output maps read (..., d): the state, told what is asked."""
-        x = hidden + (self.gap(gap) + self.macro(macro))
+        x = hidden + self.gap(gap)
         x = x + self.down(squared_relu(self.up(self.norm_in(x))))
-        read: Tensor = self.norm_out(x)
-        return read
+        scale, shift = (F.linear(macro, weight) for weight in self.macro.weight.chunk(2))
+        return torch.addcmul(shift, self.norm_out(x), 1 + scale)
 
     def hazard(self, logit: Tensor) -> Tensor:
         """The law's `death` from an output."""
