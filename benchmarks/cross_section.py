@@ -68,13 +68,12 @@ def main() -> int:
         each = max(4, args.paths // len(scenarios))
 
         def simulate(scenario: Scenario) -> NDArray[np.float32]:
-            horizon, raw = max(AHEAD), args.raw
-            return forecaster.simulate(
-                who.past, to_horizon=horizon, paths=each, seed=args.seed, scenario=scenario, calibrated=not raw
-            ).earnings
+            asked = {"to_horizon": max(AHEAD), "paths": each, "seed": args.seed, "calibrated": not args.raw}
+            return forecaster.simulate(who.past, scenario=scenario, **asked).earnings
 
-        truth = sections.filter(source="truth").select("source", "year", "group", "statistic", "value", "future")
-        answered = responses(pl.concat([told(who, scenarios, simulate), truth]), true_unemployment(args.register))
+        answers = told(who, scenarios, simulate)
+        truth = sections.filter(source="truth").select(answers.columns)
+        answered = responses(pl.concat([answers, truth]), true_unemployment(args.register))
         answered.write_parquet(args.out / "responses.parquet")
         page += "\n" + response_markdown(answered)
     (args.out / "cross_section.md").write_text(page, encoding="utf-8")
