@@ -17,6 +17,7 @@ from api.settings import Settings
 from saga.bundle import Bundle
 from saga.errors import Problem, UsageError
 from saga.forecaster import Forecaster, RolloutName
+from saga.products import Precision
 
 
 def _say(text: str) -> None:
@@ -32,6 +33,7 @@ def serve(
     keys: str | Path | None = None,
     threads: int | None = None,
     rollout: RolloutName | None = None,
+    precision: Precision | None = None,
     say: Callable[[str], Any] = _say,
 ) -> None:
     """Serve until interrupted. What is None comes from the environment (`SAGA_...`) or the defaults of `Settings`.
@@ -39,7 +41,7 @@ def serve(
     Prints the URL and a ready-made curl through `say` once a first forecast has run. Raises UsageError where the port is taken, the
     key file is not valid or the address needs keys, BundleError where the bundle cannot be trusted.
     """
-    given = {"bundle": bundle, "host": host, "port": port, "keys": keys, "threads": threads, "rollout": rollout}
+    given = {"bundle": bundle, "host": host, "port": port, "keys": keys, "threads": threads, "rollout": rollout, "precision": precision}
     settings = Settings.of(**{name: value for name, value in given.items() if value is not None})
 
     def announce(forecaster: Forecaster) -> None:

@@ -58,7 +58,8 @@ class Service:
         announce(self._forecaster)
 
     def _load(self) -> Forecaster:
-        forecaster = Forecaster.load(self.settings.bundle, threads=self.settings.threads, rollout=self.settings.rollout)
+        given = self.settings
+        forecaster = Forecaster.load(given.bundle, threads=given.threads, rollout=given.rollout, precision=given.precision)
         # The first forecast of a process is slow; a client's should not be.
         body = json.dumps({"persons": example_persons(example_scale(forecaster))}).encode()
         forecaster.forecast(people_of(forecaster, parse_json(body, ForecastRequest, 1)).panel, horizons=[1], paths=2)

@@ -11,6 +11,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from saga.errors import Problem, UsageError
 from saga.forecaster import RolloutName
 from saga.options import default_bundle
+from saga.products import Precision
 
 
 class Settings(BaseSettings):
@@ -24,6 +25,7 @@ class Settings(BaseSettings):
     keys: Annotated[Path | None, Field(description="File of hashed bearer keys, one `NAME sha256:HEX` a line")] = None
     threads: Annotated[int | None, Field(ge=1, description="Threads of one forecast; default: all cores")] = None
     rollout: Annotated[RolloutName | None, Field(description="How paths are carried; default: as the bundle was calibrated")] = None
+    precision: Annotated[Precision, Field(description="Of the paths' arithmetic")] = "float32"
     max_persons: Annotated[int, Field(ge=1, description="Most persons in one call")] = 1_000
     max_work: Annotated[int, Field(ge=1, description="Most persons x paths x years in one call")] = 6_000_000
     max_body_bytes: Annotated[int, Field(ge=1, description="Largest request body")] = 32 * 2**20

@@ -2,15 +2,17 @@
 
 Usage: python benchmarks/rollout.py [--bundle bundles/small] [--persons 64] [--workers 2] [--memory] [--deepar]
 
-Same work in every row: persons with 10 to 25 years of record, 500 joint paths over 20 years, all heads and macro futures counted, float32.
+Same work in every row: persons with 10 to 25 years of record, 500 joint paths over 20 years, all heads and macro futures counted.
 "naive" runs the decoder over the whole sequence of every path each year. "roofline" is the time that the matrix products of the rollout
-would take at the speed of one large product on this machine. --memory simulates 10,000 persons and prints the highest memory in use;
+would take at the speed of one large product of that precision on this machine. bfloat16 is left out where the processor has no units for
+it. --memory simulates 10,000 persons and prints the highest memory in use;
 --deepar adds a GluonTS DeepAR of like size (untrained: it costs the same), where GluonTS is installed.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import platform
 import resource
 import time
@@ -26,6 +28,7 @@ from saga.forecaster import Forecaster
 from saga.ingest import read_panel
 from saga.keyed import uniforms
 from saga.panel import Panel
+from saga.products import Precision, product, wide
 from saga.rollout import Rollout
 from saga.sequences import POSITIVE, ZERO, Sequences, encode, pad
 from saga.workers import crew
@@ -99,15 +102,17 @@ def naive(rollout: Rollout, sequences: Sequences, index: int) -> float:
 def flops(rollout: Rollout, sequences: Sequences) -> float:
     """Floating-point operations a person inside matrix products, the record's encoding counted."""
     some = np.arange(min(len(sequences), rollout.group))
-    with FlopCounterMode(display=False) as counter:
+    known = {torch.ops.mkldnn._linear_pointwise: lambda x, weight, *_, **__: 2 * math.prod(x) * weight[0]} if wide() else {}
+    with FlopCounterMode(display=False, custom_mapping=known) as counter:
         rollout.people(sequences, some, np.full(len(some), YEARS))
     return float(counter.get_total_flops()) / len(some)
 
 
-def peak() -> float:
-    """Operations a second of one large float32 matrix product on all cores."""
-    a, b = torch.randn(4_096, 1_024), torch.randn(1_024, 1_024)
-    return 2 * a.numel() * b.shape[1] / best(lambda: a @ b)
+def peak(precision: Precision) -> float:
+    """Operations a second of one large matrix product on all cores."""
+    a, b = (torch.randn(rows, 1_024).to(getattr(torch, precision)) for rows in (4_096, 1_024))
+    with torch.inference_mode():
+        return 2 * a.numel() * len(b) / best(lambda: product(a, b))
 
 
 def deepar(width: int = 96) -> float:
@@ -129,6 +134,16 @@ def deepar(width: int = 96) -> float:
         return 1_000 * best(lambda: model(*given), 2) / persons
 
 
+def processor() -> str:
+    """Its name, where the system tells."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -142,20 +157,27 @@ def main() -> None:
     panel = people(given.persons)
     sequences = encode(panel, forecaster.transforms, forecaster.calendar)
     kinds = ["exact"] + ["light"] * (forecaster.network.light is not None)
-    drawn = {
-        kind: Rollout(forecaster.network, forecaster.calendar, forecaster.process, paths=PATHS, seed=1, light=kind == "light")
-        for kind in kinds
-    }
-    print(f"{given.bundle} ({forecaster.bundle.parameters:,} parameters), {PATHS} paths x {YEARS} years, float32,")
-    print(f"{given.workers} processes of one thread, {platform.processor() or platform.machine()}, torch {torch.__version__}\n")
+    precisions: list[Precision] = ["float32"] + ["bfloat16"] * torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    print(f"{given.bundle} ({forecaster.bundle.parameters:,} parameters), {PATHS} paths x {YEARS} years,")
+    print(
+        f"{given.workers} processes of one thread, {processor()} ({torch.backends.cpu.get_cpu_capability()}), torch {torch.__version__}\n"
+    )
     print("| rollout | ms a person | against exact | matrix products, GFLOP | at the roofline, ms |\n|" + "---|" * 5)
-    speed, exact = peak(), 0.0
-    for kind in kinds:
-        milliseconds, work = simulated(drawn[kind], sequences, given.workers), flops(drawn[kind], sequences)
-        exact = exact or milliseconds
-        print(f"| {kind} | {milliseconds:.1f} | {milliseconds / exact:.2f} | {work / 1e9:.2f} | {1_000 * work / speed:.1f} |", flush=True)
+    exact, work, drawn = 0.0, dict[str, float](), dict[str, Rollout]()
+    for precision in precisions:
+        speed = peak(precision)
+        for kind in kinds:
+            rollout = Rollout(
+                forecaster.network, forecaster.calendar, forecaster.process, paths=PATHS, seed=1, light=kind == "light", precision=precision
+            )
+            milliseconds = simulated(rollout, sequences, given.workers)
+            drawn.setdefault(kind, rollout)
+            work.setdefault(kind, flops(rollout, sequences))
+            exact = exact or milliseconds
+            shares = f"{milliseconds / exact:.2f} | {work[kind] / 1e9:.2f} | {1_000 * work[kind] / speed:.1f}"
+            print(f"| {kind}, {precision} | {milliseconds:.1f} | {shares} |", flush=True)
     slow = naive(drawn["exact"], sequences, 0)
-    print(f"| naive | {slow:.0f} | {slow / exact:.1f} | | |")
+    print(f"| naive, float32 | {slow:.0f} | {slow / exact:.1f} | | |")
     if given.deepar:
         other = deepar()
         print(f"| GluonTS DeepAR 2 x 96 | {other:.0f} | {other / exact:.1f} | | |")

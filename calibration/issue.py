@@ -123,7 +123,9 @@ class Following:
 
     def open(self) -> Product:
         """Load the bundle and, to record, connect to the ledger."""
-        adapted = Adapted.of(Forecaster.load(self.recipe.bundle, threads=1, rollout=self.recipe.rollout), self.state)
+        adapted = Adapted.of(
+            Forecaster.load(self.recipe.bundle, threads=1, rollout=self.recipe.rollout, precision=self.recipe.precision), self.state
+        )
         if not self.record:
             return _Issued(self.recipe, adapted, None)
         check_promise(adapted.split, self.recipe.scenario)

@@ -80,6 +80,7 @@ PROVENANCE = {
     "seed": "Seed",
     "scenario": "Macro futures",
     "rollout": "How futures are drawn",
+    "precision": "Arithmetic of the futures",
     "currency": "Money in",
     "price_year": "Prices of",
     "economy": "Economy of the years judged",

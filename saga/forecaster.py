@@ -31,6 +31,7 @@ from saga.model.circumstances import Circumstances
 from saga.options import COVERAGE, HORIZONS, MAX_HORIZON, PATHS, QUANTILES, RATE, check_ages
 from saga.panel import Panel
 from saga.paths import Paths
+from saga.products import Precision
 from saga.rollout import Rollout
 from saga.schema import MAX_AGE, MIN_AGE
 from saga.sequences import encode
@@ -58,8 +59,17 @@ class Forecaster:
     a script that asks for them needs its `if __name__ == "__main__"`). Neither changes a number.
     """
 
-    def __init__(self, bundle: Bundle, *, threads: int | None = None, workers: int = 1, rollout: RolloutName | None = None) -> None:
-        """`rollout`: how paths are carried; None: as the bundle was calibrated, exactly where it was not.
+    def __init__(
+        self,
+        bundle: Bundle,
+        *,
+        threads: int | None = None,
+        workers: int = 1,
+        rollout: RolloutName | None = None,
+        precision: Precision = "float32",
+    ) -> None:
+        """`rollout`: how paths are carried; None: as the bundle was calibrated, exactly where it was not. `precision`: of the products that
+        carry and read them (`saga.products`).
 
         Intervals under another rollout than that of the calibration are given, but as "extrapolated". Raises UsageError where the bundle
         has no such rollout.
@@ -67,6 +77,7 @@ class Forecaster:
         self.bundle = bundle
         calibrated = bundle.metrics.get("calibration", {}).get("rollout", "exact")
         self.rollout: RolloutName = rollout or calibrated
+        self.precision: Precision = precision
         self.threads, self.workers = threads or os.cpu_count() or 1, workers
         self.transforms = Transforms.from_dict(bundle.transforms)
         history = None
@@ -85,9 +96,17 @@ class Forecaster:
             self.calibrator = replace(self.calibrator, elsewhere=True)
 
     @classmethod
-    def load(cls, path: str | Path, *, threads: int | None = None, workers: int = 1, rollout: RolloutName | None = None) -> Forecaster:
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        threads: int | None = None,
+        workers: int = 1,
+        rollout: RolloutName | None = None,
+        precision: Precision = "float32",
+    ) -> Forecaster:
         """Load and verify a bundle directory. Raises BundleError; and UsageError as the constructor does."""
-        return cls(Bundle.load(path), threads=threads, workers=workers, rollout=rollout)
+        return cls(Bundle.load(path), threads=threads, workers=workers, rollout=rollout, precision=precision)
 
     def provenance(self, *, paths: int = PATHS, seed: int = 0, scenario: ScenarioSource = None) -> dict[str, Any]:
         """What made a result, for Parquet metadata, JSON and footers."""
@@ -99,6 +118,7 @@ class Forecaster:
             "seed": seed,
             "paths": paths,
             "rollout": self.rollout,
+            "precision": self.precision,
             "scenario": chosen.name if chosen else "baseline",
             "currency": self.transforms.currency,
             "price_year": self.transforms.price_year,
@@ -212,6 +232,7 @@ class Forecaster:
             scenario=self.scenario(scenario),
             rhythm=self.transforms.rhythm,
             light=self.rollout == "light",
+            precision=self.precision,
         )
 
     def courses(

@@ -22,6 +22,7 @@ from torch import Tensor
 from saga.keyed import uniforms
 from saga.macro import MacroProcess, Scenario, log_wage_index
 from saga.model import Saga
+from saga.products import Precision, at_precision, product
 from saga.schema import MAX_AGE, MIN_AGE
 from saga.sequences import LASTING_CATEGORIES, POSITIVE, STATIC_CATEGORIES, ZERO, Sequences, last_known, pad
 from saga.transforms import Calendar, macro_features
@@ -59,9 +60,11 @@ class Rollout:
         scenario: Scenario | None = None,
         rhythm: int = 1,
         light: bool = False,
+        precision: Precision = "float32",
     ) -> None:
         """`light`: carry paths by the recurrent cell instead of the backbone (`saga.walks`).
 
+        `precision`: of the products that carry and read paths (`saga.products`).
         `rhythm`: years a step, as far apart as the records that the network learnt from: 1, but for a panel of every second year.
         """
         self.network, self.calendar, self.process = network, calendar, process
@@ -69,9 +72,11 @@ class Rollout:
         self.carried = whole_vectors(paths)
         # What another process needs to draw the same numbers.
         self.settings: dict[str, Any] = {"network": network, "calendar": calendar, "process": process, "paths": paths}
-        self.settings |= {"seed": seed, "scenario": scenario, "rhythm": rhythm, "light": light}
+        self.settings |= {"seed": seed, "scenario": scenario, "rhythm": rhythm, "light": light, "precision": precision}
+        self.precision = precision
         with torch.inference_mode():
-            self.walks = walks(network, light=light)
+            self.walks = walks(network, light=light, precision=precision)
+            self.head = at_precision(network.head, precision)
         self.futures = lru_cache(maxsize=64)(self._futures)
         # Once such a block is given back, glibc keeps the memory of smaller ones, which every year would else ask the system for.
         torch.empty(_LARGEST_KEPT, dtype=torch.uint8)
@@ -93,7 +98,8 @@ class Rollout:
     def group(self) -> int:
         """Persons that are best drawn together: more amortise what a year costs whatever its size, fewer stay in the processor's cache."""
         rows = len(self.carried)
-        return max(1, GROUP_ROWS // rows) if rows_stand_alone(self.network, rows) else 1
+        alike = rows_stand_alone(self.network, rows) and rows_stand_alone(self.network, rows, getattr(torch, self.precision))
+        return max(1, GROUP_ROWS // rows) if alike else 1
 
     def person(self, sequences: Sequences, index: int, steps: int) -> NDArray[np.float32]:
         """One person's paths, shape (steps, paths); see `people`."""
@@ -107,7 +113,7 @@ class Rollout:
         """
         order = np.argsort(-steps, kind="stable")  # who has most years comes first, so that those on their way are always the first n
         chosen, asked = persons[order], steps[order]
-        net, m = self.network, len(self.carried)
+        net, head, m = self.network, self.head, len(self.carried)
         history = pad(sequences, chosen, MAX_STEPS + 1)
         lengths = sequences.lengths[chosen]
         everybody, last = np.arange(len(chosen)), lengths - 1
@@ -131,8 +137,8 @@ class Rollout:
             # Years between two steps are asked of the same state with the same uniform: a path keeps its rank within a step.
             for year in range(start, min(end, int(asked[0]))):
                 macro, wage = (torch.stack(parts) for parts in zip(*((own.macro[year], own.wage[year]) for own in worlds[:n]), strict=True))
-                predictive = net.head(x[:n], torch.tensor([year - start + 1]), macro)
-                dead, positive, z = net.head.sample(predictive, u)
+                predictive = head(x[:n], torch.tensor([year - start + 1]), macro)
+                dead, positive, z = head.sample(predictive, u)
                 positive = positive & alive[:n]
                 earnings = torch.where(positive, torch.exp(z + wage), 0.0)
                 for i in range(int((asked > year).sum())):
@@ -158,23 +164,20 @@ def whole_vectors(paths: int) -> NDArray[np.int64]:
     return np.minimum(np.arange(-(-paths // VECTOR) * VECTOR), paths - 1)
 
 
-def rows_stand_alone(network: torch.nn.Module, paths: int) -> bool:
-    """Whether products with matrices of the network's shapes give each person's rows the same bits alone and among others."""
+def rows_stand_alone(network: torch.nn.Module, paths: int, dtype: torch.dtype | None = None) -> bool:
+    """Whether products with matrices of the network's shapes give each person's rows the same bits alone and among others: those of the
+    network itself, or of a rollout at a precision."""
     shapes = {(layer.in_features, layer.out_features) for layer in network.modules() if isinstance(layer, torch.nn.Linear)}
     shapes |= {(layer.input_size, 4 * layer.hidden_size) for layer in network.modules() if isinstance(layer, torch.nn.LSTM)}
     persons = max(2, GROUP_ROWS // paths)  # as many as a group has: large products may run by other kernels
-    return all(_stands_alone(persons, rows, *shape) for rows in (paths, MAX_STEPS + 1) for shape in sorted(shapes))
+    return all(_stands_alone(persons, rows, *shape, dtype) for rows in (paths, MAX_STEPS + 1) for shape in sorted(shapes))
 
 
 @lru_cache(maxsize=1024)
-def _stands_alone(persons: int, rows: int, size: int, out: int) -> bool:
+def _stands_alone(persons: int, rows: int, size: int, out: int, dtype: torch.dtype | None) -> bool:
     draw = torch.Generator().manual_seed(0)
-    x, weight, bias = (torch.randn(shape, generator=draw) for shape in ((persons, rows, size), (out, size), (out,)))
-    each = weight.T.expand(persons, -1, -1)
+    x, weight, bias = (torch.randn(shape, generator=draw, dtype=dtype) for shape in ((persons, rows, size), (out, size), (out,)))
+    multiply = F.linear if dtype is None else product
     with torch.inference_mode():
-        shared, own = F.linear(x, weight, bias), torch.baddbmm(bias, x, each)
-        return all(
-            torch.equal(shared[i], F.linear(x[i], weight, bias))
-            and torch.equal(own[i : i + 1], torch.baddbmm(bias, x[i : i + 1], each[:1]))
-            for i in range(persons)
-        )
+        shared = multiply(x, weight, bias)
+        return all(torch.equal(shared[i], multiply(x[i], weight, bias)) for i in range(persons))

@@ -24,6 +24,7 @@ from saga.ingest import OnError
 from saga.panel import Panel
 from saga.partitions import Intake
 from saga.paths import Paths
+from saga.products import Precision
 from saga.schema import MAX_AGE
 from saga.sources import keep_apart
 
@@ -40,6 +41,7 @@ def score(
     seed: int = 0,
     scenario: str | Path | Sequence[Mapping[str, float]] | None = None,
     rollout: RolloutName | None = None,
+    precision: Precision = "float32",
     mapping: str | Path | None = None,
     prices: int | None = None,
     on_error: OnError = "fail",
@@ -56,7 +58,7 @@ def score(
     as that under the thresholds of a ledger (`calibration.issue.Following`). Raises `InputError` and `UsageError` as `read_panel`
     and the forecaster do, `UsageError` where `out_dir` belongs to another run, `Interrupted` on SIGINT or SIGTERM.
     """
-    recipe = Recipe(Path(bundle), product, paths, seed, scenario, options or {}, rollout)
+    recipe = Recipe(Path(bundle), product, paths, seed, scenario, options or {}, rollout, precision)
     opens = recipe if under is None else under(recipe)
     keep_apart(Path(source), Path(out_dir), "The output")
     intake = Intake(Path(source), mapping, prices, on_error)
@@ -79,6 +81,7 @@ class Recipe:
     scenario: str | Path | Sequence[Mapping[str, float]] | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     rollout: RolloutName | None = None
+    precision: Precision = "float32"
 
     def __post_init__(self) -> None:
         if self.product not in PRODUCTS:
@@ -96,7 +99,7 @@ class Recipe:
 
     def open(self) -> Product:
         """Load the bundle."""
-        return Product(self, Forecaster.load(self.bundle, threads=1, rollout=self.rollout))
+        return Product(self, Forecaster.load(self.bundle, threads=1, rollout=self.rollout, precision=self.precision))
 
 
 class Product:

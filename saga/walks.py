@@ -5,6 +5,8 @@ A walk is a group of persons with m paths each. Each year it is told what every 
 Persons leave the group from its end when their years are over. Linear maps that always follow one another are multiplied out once a
 network, so that a year costs few passes over memory; the arithmetic is that of `saga.model` up to rounding. Every matrix product has the
 paths of one person, or of several, as its rows, so a person's numbers are the same in any group (`saga.rollout`).
+
+Records are encoded in float32. Products of paths are at the precision asked for; attention, and all between products, in float32.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from saga.model import Saga
 from saga.model.backbones import Cache, Decoder
 from saga.model.decoder import Block, rotate, rotation
 from saga.model.light import Origin
+from saga.products import Affine, Precision, at_precision
 from saga.schema import MAX_AGE, MIN_AGE
 
 
@@ -54,23 +57,24 @@ class Walks(Protocol):
         ...
 
 
-def walks(network: Saga, *, light: bool) -> Walks:
+def walks(network: Saga, *, light: bool, precision: Precision = "float32") -> Walks:
     """How paths of the network are carried: lightly, or as its backbone does. UsageError where it has no light rollout."""
     if light:
-        return Light(network)
-    return Exact(network) if isinstance(network.blocks, Decoder) else Carried(network)
+        return Light(network, precision)
+    return Exact(network, precision) if isinstance(network.blocks, Decoder) else Carried(network)
 
 
 class Exact:
     """The decoder. Every path attends to the record, which all of a person's paths share, and to its own years."""
 
-    def __init__(self, network: Saga) -> None:
+    def __init__(self, network: Saga, precision: Precision) -> None:
         self.network, tokens = network, network.tokens
         # A token enters the first block and, by the long skip, the head: both at once.
         self.both = torch.cat([torch.eye(network.config.width), network.skip.weight]).T.contiguous()
-        self.year = tokens.earnings.weight.T @ self.both
+        self.year = Affine((tokens.earnings.weight.T @ self.both).T, None, precision)
         self.age = tokens.age.weight @ self.both
-        self.projections = [_at_ages(block) for block in network.stack]
+        self.stack = [at_precision(block, precision) for block in network.stack]
+        self.projections = [_at_ages(block, precision) for block in network.stack]
 
     def walk(self, records: Records, paths: int, steps: int, rhythm: int) -> Walk:
         """See `Walks`."""
@@ -88,40 +92,37 @@ class _ExactWalk:
         # One by one: few rows may be summed otherwise than one row.
         self.constant = torch.cat([own @ exact.both for own in records.later()])
         self.records = [[(k[:n].T.contiguous(), v[:n]) for k, v, n in zip(keys, values, lengths, strict=True)] for keys, values in cache]
-        # Years first: strides, and with them every rounding, do not depend on how many years are asked for.
-        shape = (len(cache), max(1, steps - 1), len(lengths), paths, exact.network.config.head_size)
+        # A person's years first: strides, and with them every rounding, do not depend on how many years are asked for.
+        shape = (len(cache), len(lengths), max(1, steps - 1), paths, exact.network.config.head_size)
         self.keys, self.values = torch.empty(shape), torch.empty(shape)
         self.walked = 0
 
     def step(self, state: Tensor, z: Tensor, age: Tensor) -> Tensor:
-        net, t, at = self.exact.network, self.walked, age - MIN_AGE
+        net, t, at = self.exact.network, self.walked, (age - MIN_AGE).tolist()
         (n, m), heads, size = z.shape, net.config.heads, net.config.head_size
-        year = net.tokens.describe_earnings(state, z)
-        token = (year.flatten(0, 1) @ self.exact.year).view(n, m, -1) + (self.exact.age[at] + self.constant[:n])[:, None]
-        x, skip = token.chunk(2, -1)
-        layers = zip(net.stack, self.exact.projections, self.keys[:, :, :n], self.values[:, :, :n], self.records, strict=True)
-        for block, (weight, bias), keys, values, records in layers:
-            projected = torch.baddbmm(bias[at], block.norm_attention(x), weight[at])
-            q, keys[t], values[t] = torch.split(projected, [heads * size, size, size], -1)
-            q = q.reshape(n, m * heads, size)
-            own_keys, own_values = keys[: t + 1].flatten(1, 2), values[: t + 1].flatten(1, 2)
-            own = torch.bmm(q.view(n * m, heads, size), own_keys.permute(1, 2, 0)).view(n, m, heads, t + 1)
-            own_values = own_values.transpose(0, 1).view(n, m, t + 1, size)
-            attended = torch.empty(n, m, heads, size)
+        year = self.exact.year(net.tokens.describe_earnings(state, z)).float()
+        x, skip = year.add_((self.exact.age[at] + self.constant[:n])[:, None]).chunk(2, -1)
+        for block, at_ages, keys, values, records in zip(
+            self.exact.stack, self.exact.projections, self.keys, self.values, self.records, strict=True
+        ):
+            attended, normed = torch.empty(n, m, heads * size), block.norm_attention(x)
             for i in range(n):
+                q, keys[i, t], values[i, t] = torch.split(at_ages[at[i]](normed[i]).float(), [heads * size, size, size], -1)
                 past_keys, past_values = records[i]
-                past = (q[i] @ past_keys).view(m, heads, -1)
-                past, late = torch.split(torch.cat([past, own[i]], -1).softmax(-1), [past.shape[-1], t + 1], -1)
+                own_keys, own_values = keys[i, : t + 1], values[i, : t + 1]
+                own = torch.bmm(q.view(m, heads, size), own_keys.permute(1, 2, 0))
+                past = (q.reshape(m * heads, size) @ past_keys).view(m, heads, -1)
+                past, own = torch.split(torch.cat([past, own], -1).softmax(-1), [past.shape[-1], t + 1], -1)
                 shared = (past.reshape(m * heads, -1) @ past_values).view(m, heads, size)
-                torch.baddbmm(shared, late, own_values[i], out=attended[i])
-            x = block.finish(x, attended.flatten(2))
+                torch.baddbmm(shared, own, own_values.transpose(0, 1), out=attended[i].view(m, heads, size))
+            x = block.finish(x, attended)
         self.walked += 1
         hidden: Tensor = net.norm(x) + skip
         return hidden
 
 
-def _at_ages(block: Block) -> tuple[Tensor, Tensor]:
-    """Maps to scaled queries, key and value at each age 16-64: weights (49, d, out), biases (49, 1, out); rotation multiplied out."""
+def _at_ages(block: Block, precision: Precision) -> list[Affine]:
+    """Maps to scaled queries, key and value at each age 16-64; rotation multiplied out."""
     size, out = block.size, block.qkv.out_features
     cos, sin = rotation(torch.arange(MIN_AGE, MAX_AGE + 1), size)
     maps = torch.cat([block.qkv.weight, block.qkv.bias[:, None]], 1)
@@ -129,20 +130,21 @@ def _at_ages(block: Block) -> tuple[Tensor, Tensor]:
     turned = rotate(turned.view(-1, size, maps.shape[1]).transpose(1, 2), cos[:, None, None], sin[:, None, None]).transpose(2, 3)
     turned[:, :-1] *= size**-0.5
     at_ages = torch.cat([turned.flatten(1, 2), value.expand(len(cos), -1, -1)], 1)
-    return at_ages[..., :-1].transpose(1, 2).contiguous(), at_ages[:, None, :, -1].contiguous()
+    return [Affine(both[:, :-1], both[:, -1], precision) for both in at_ages]
 
 
 class Light:
     """The recurrent cell: what the record says is summed up once, at the origin."""
 
-    def __init__(self, network: Saga) -> None:
+    def __init__(self, network: Saga, precision: Precision) -> None:
         """UsageError for a network that was trained without the cell."""
         if network.light is None:
             raise UsageError("This bundle has no light rollout. Use --rollout exact, or train with a configuration that has `light`.")
         cell = self.cell = network.light
         self.network, self.tokens = network, network.tokens
         # The year and the state enter the cell's hidden layer by one product.
-        self.inner = torch.cat([cell.earnings.weight, cell.up.weight], 1).T.contiguous()
+        self.inner = Affine(torch.cat([cell.earnings.weight, cell.up.weight], 1), None, precision)
+        self.down, self.out = at_precision(cell.down, precision), at_precision(cell.out, precision)
         self.decay = torch.sigmoid(cell.decay)
 
     def walk(self, records: Records, paths: int, steps: int, rhythm: int) -> Walk:
@@ -161,12 +163,11 @@ class _LightWalk:
 
     def step(self, state: Tensor, z: Tensor, age: Tensor) -> Tensor:
         light, cell, n = self.light, self.light.cell, len(z)
-        year = torch.cat([light.tokens.describe_earnings(state, z), self.state[:n]], -1)
-        told = self.gates[:n] + cell.age.weight[age - MIN_AGE, None]
-        inner = torch.baddbmm(told, year, light.inner.expand(n, -1, -1)).relu_()
-        fresh = cell.down(inner.mul_(inner))
+        inner = light.inner(torch.cat([light.tokens.describe_earnings(state, z), self.state[:n]], -1))
+        inner.add_(self.gates[:n] + cell.age.weight[age - MIN_AGE, None]).relu_()
+        fresh = light.down(inner.mul_(inner)).float()
         self.state = cell.norm(fresh.addcmul_(self.state[:n], light.decay))
-        read: Tensor = cell.out(self.state)
+        read: Tensor = light.out(self.state).float()
         return read.add_(self.origin.hidden[:n])
 
 

@@ -26,6 +26,10 @@ RolloutOption = Annotated[
     Literal["exact", "light"] | None,
     typer.Option("--rollout", help="How paths are carried: by the decoder, or lightly, faster.", show_default="as calibrated"),
 ]
+PrecisionOption = Annotated[
+    Literal["float32", "bfloat16"] | None,
+    typer.Option("--precision", help="Arithmetic of paths; bfloat16 needs a processor with units for it.", show_default="float32"),
+]
 Coverage = Annotated[str, typer.Option(help="Coverage of the intervals, each strictly between 0 and 1.")]
 Quantiles = Annotated[str, typer.Option(help="Quantiles: shares (.05,.5) or a range of per cents (1-99).")]
 Horizons = Annotated[str, typer.Option(help="Years ahead: a range (1-30) or a list (1,5,10).")]

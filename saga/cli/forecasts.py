@@ -24,6 +24,7 @@ from saga.cli.arguments import (
     MappingOption,
     OnError,
     PathsOption,
+    PrecisionOption,
     Prices,
     Quantiles,
     Rate,
@@ -64,6 +65,7 @@ def forecast(
     seed: Seed = 0,
     scenario: ScenarioOption = None,
     rollout: RolloutOption = None,
+    precision: PrecisionOption = None,
     mapping: MappingOption = None,
     prices: Prices = None,
     on_error: OnError = "fail",
@@ -92,7 +94,7 @@ def forecast(
     keep_apart(source, out, "--out")
     check_out(out)
     _check_record(record, database)
-    forecaster = open_forecaster(bundle, threads, rollout)
+    forecaster = open_forecaster(bundle, threads, rollout, precision)
     people, left_out = _forecastable(forecaster, read_people(source, mapping, prices, on_error, rejected), on_error)
     state, recorded = dict[str, Any](), dict[str, Any]()
     with console.progress("Forecasting", quiet=as_json) as progress:
@@ -125,6 +127,7 @@ def lifetime(
     seed: Seed = 0,
     scenario: ScenarioOption = None,
     rollout: RolloutOption = None,
+    precision: PrecisionOption = None,
     mapping: MappingOption = None,
     prices: Prices = None,
     on_error: OnError = "fail",
@@ -142,7 +145,7 @@ def lifetime(
     draw: dict[str, Any] = {"paths": options.check_paths(paths), "seed": options.check_seed(seed), "scenario": scenario}
     keep_apart(source, out, "--out")
     check_out(out)
-    forecaster = open_forecaster(bundle, threads, rollout)
+    forecaster = open_forecaster(bundle, threads, rollout, precision)
     people, left_out = _forecastable(forecaster, read_people(source, mapping, prices, on_error, rejected), on_error, last)
     with console.progress("Simulating lives", quiet=as_json) as progress:
         lives = forecaster.lifetime(people, **wanted, **levels, **draw, progress=progress)
@@ -173,6 +176,7 @@ def score(
     seed: Seed = 0,
     scenario: ScenarioOption = None,
     rollout: RolloutOption = None,
+    precision: PrecisionOption = None,
     engine: Annotated[Literal["local"], typer.Option(help="Where the work is done.")] = "local",
     workers: Annotated[int, typer.Option(min=1, help="Processes; the rows do not depend on it.")] = 1,
     persons_per_partition: Annotated[int, typer.Option(min=1, help="Persons of one part.")] = 500,
@@ -221,6 +225,7 @@ def score(
             seed=options.check_seed(seed),
             scenario=scenario,
             rollout=rollout,
+            precision=precision or "float32",
             mapping=mapping,
             prices=options.parse_prices(prices),
             on_error=on_error,

@@ -39,11 +39,18 @@ def read_people(source: Path, mapping: str | None, prices: str | None, on_error:
     return panel
 
 
-def open_forecaster(bundle: Path | None, threads: int | None, rollout: Literal["exact", "light"] | None) -> Forecaster:
+def open_forecaster(
+    bundle: Path | None,
+    threads: int | None,
+    rollout: Literal["exact", "light"] | None,
+    precision: Literal["float32", "bfloat16"] | None = None,
+) -> Forecaster:
     """The forecaster of a bundle (by default the shipped one), in as many threads or processes as given, or as there are cores."""
     from saga.forecaster import Forecaster
 
-    return Forecaster.load(bundle or options.default_bundle(), threads=threads, workers=threads or os.cpu_count() or 1, rollout=rollout)
+    workers = threads or os.cpu_count() or 1
+    chosen = bundle or options.default_bundle()
+    return Forecaster.load(chosen, threads=threads, workers=workers, rollout=rollout, precision=precision or "float32")
 
 
 def command_line(ctx: typer.Context) -> str:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from saga import console, options
-from saga.cli.arguments import BundleOption, Json, RolloutOption, Threads
+from saga.cli.arguments import BundleOption, Json, PrecisionOption, RolloutOption, Threads
 
 
 def serve(
@@ -18,6 +18,7 @@ def serve(
     port: Annotated[int, typer.Option(envvar="SAGA_PORT", min=0, max=65535, help="Port; 0 takes a free one.")] = 8000,
     keys: Annotated[Path | None, typer.Option(envvar="SAGA_KEYS", help="File of hashed bearer keys, made by `saga keys new`.")] = None,
     rollout: RolloutOption = None,
+    precision: PrecisionOption = None,
     threads: Threads = None,
 ) -> None:
     """Serve forecasts over HTTP until interrupted."""
@@ -31,6 +32,7 @@ def serve(
             keys=keys,
             threads=threads,
             rollout=rollout,
+            precision=precision,
             say=lambda text: typer.echo(text, nl=False),  # flushed, so that whoever reads a pipe sees the address
         )
     except KeyboardInterrupt:  # the way to end a service

@@ -85,6 +85,18 @@ def test_forecast_writes_the_table_with_its_provenance(tiny_bundle: Path, people
     assert answer["provenance"]["bundle"] == Bundle.load(tiny_bundle).digest
 
 
+def test_bfloat16_is_said_and_rounds_but_promises_the_same(tiny_bundle: Path, people: Path, tmp_path: Path) -> None:
+    common = ("--bundle", tiny_bundle, "--paths", "20", "--precision")
+    assert run("forecast", people, "--out", tmp_path / "a.parquet", *common, "float32").exit_code == 0
+    assert run("forecast", people, "--out", tmp_path / "b.parquet", *common, "bfloat16").exit_code == 0
+    assert run("score", people, tmp_path / "scored", *common, "bfloat16").exit_code == 0
+    exact, rounded = (pl.read_parquet(tmp_path / name) for name in ("a.parquet", "b.parquet"))
+    assert [read_provenance(tmp_path / name)["precision"] for name in ("a.parquet", "b.parquet")] == ["float32", "bfloat16"]
+    assert exact["mean"].to_list() != rounded["mean"].to_list()
+    assert exact["guarantee_90"].equals(rounded["guarantee_90"])
+    assert pl.read_parquet(tmp_path / "scored" / "*.parquet")["mean"].to_list() == rounded["mean"].to_list()
+
+
 def test_the_same_people_get_the_same_numbers_in_csv_and_parquet_and_whatever_else_is_asked(
     tiny_bundle: Path, people: Path, tmp_path: Path
 ) -> None:

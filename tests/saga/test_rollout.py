@@ -16,6 +16,7 @@ from saga.macro import MacroProcess, sweden
 from saga.model import ModelConfig, Saga
 from saga.model.config import HEADS
 from saga.panel import Panel, PanelMeta
+from saga.products import Precision
 from saga.rollout import Rollout
 from saga.schema import CATEGORICAL
 from saga.sequences import Sequences, encode, pad
@@ -70,8 +71,8 @@ def sequences(people: Panel) -> Sequences:
     return encode(people, Transforms.fit(people, CALENDAR, 32), CALENDAR)
 
 
-def rollout(network: Saga, paths: int = PATHS, seed: int = 5, light: bool = False) -> Rollout:
-    return Rollout(network, CALENDAR, PROCESS, paths=paths, seed=seed, light=light)
+def rollout(network: Saga, paths: int = PATHS, seed: int = 5, light: bool = False, precision: Precision = "float32") -> Rollout:
+    return Rollout(network, CALENDAR, PROCESS, paths=paths, seed=seed, light=light, precision=precision)
 
 
 def replay(
@@ -168,10 +169,13 @@ def test_numbers_do_not_depend_on_order_or_horizon(networks: dict[str, Saga], se
     np.testing.assert_array_equal(rollout(network, light=light).person(sequences, 4, 3), a[4][:3])
 
 
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @each_kind
-def test_numbers_are_bitwise_the_same_in_any_group(networks: dict[str, Saga], sequences: Sequences, kind: str, light: bool) -> None:
+def test_numbers_are_bitwise_the_same_in_any_group(
+    networks: dict[str, Saga], sequences: Sequences, kind: str, light: bool, precision: Precision
+) -> None:
     """45 paths: no multiple of a vector's length, so numbers at the end of one person's paths lie inside the group's."""
-    draws = rollout(networks[kind], paths=45, light=light)
+    draws = rollout(networks[kind], paths=45, light=light, precision=precision)
     assert draws.group > 1
     steps = np.array([12, 3, 17, 1, 7, 12])
     persons = np.array([5, 0, 33, 61, 7, 78])
