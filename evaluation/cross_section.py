@@ -167,10 +167,11 @@ def true_wages(futures: Path) -> dict[int, list[float]]:
     return {draw: (1 + economy["real_wage_growth"]).cum_prod().to_list() for draw, economy in true_economies(futures).items()}
 
 
-def compare(sections: pl.DataFrame) -> pl.DataFrame:
+def compare(sections: pl.DataFrame, *, paired: bool = False) -> pl.DataFrame:
     """One row a statistic and year from `simulated` and `true` together: means and standard deviations over futures of both, the
     `difference` of means with its standard error (as a share of the true mean for relative statistics), and how many futures each has.
 
+    `paired`: a future of one number is the same economy on both sides, and the standard error over futures that of their differences.
     Rows stop where the truth does. With a single future on a side there is no standard error: null.
     """
     laws = (
@@ -189,11 +190,22 @@ def compare(sections: pl.DataFrame) -> pl.DataFrame:
     relative = pl.col("statistic").is_in([s.name for s in STATISTICS if s.relative])
     unit = pl.when(relative).then(pl.col("mean_true").abs()).otherwise(pl.lit(1.0))
     over_futures = pl.col("sd") ** 2 / pl.col("futures") + pl.col("sd_true") ** 2 / pl.col("futures_true")
+    if paired:
+        both = both.join(_apart(sections), on=["statistic", "year"], how="left")
+        over_futures = pl.col("sd_apart") ** 2 / pl.col("futures_true")
     error = (over_futures + pl.col("over_persons").fill_null(0.0) ** 2).sqrt()
     order = {statistic.name: i for i, statistic in enumerate(STATISTICS)}
     rank = pl.col("statistic").replace_strict(order, return_dtype=pl.Int32)
     judged = both.with_columns(difference=(pl.col("mean") - pl.col("mean_true")) / unit, se=error / unit)
-    return judged.drop("over_persons").sort(rank, "year")
+    return judged.drop("over_persons", "sd_apart", strict=False).sort(rank, "year")
+
+
+def _apart(sections: pl.DataFrame) -> pl.DataFrame:
+    """Standard deviation over futures of the difference between the model and the truth in the same one, by statistic and year."""
+    everybody = sections.filter(group=EVERYBODY)
+    model, truth = (everybody.filter(source=source).drop("source", "group") for source in ("model", "truth"))
+    both = model.join(truth, on=["future", "statistic", "year"], suffix="_true")
+    return both.group_by("statistic", "year").agg(sd_apart=(pl.col("value") - pl.col("value_true")).std())
 
 
 def _over_persons(sections: pl.DataFrame) -> pl.DataFrame:
@@ -246,15 +258,7 @@ def _root_mean_square(values: pl.Series) -> float:
 def as_markdown(judged: pl.DataFrame, table: pl.DataFrame, years: Sequence[int], provenance: Mapping[str, Any]) -> str:
     """The page: verdicts, then model and truth in some years."""
     lines = ["# The cross-section as the years go by", "", *(f"- {name}: {value}" for name, value in provenance.items()), ""]
-    lines += ["| statistic | first year | last year | worst (year) | tolerance | spread of futures over the true one | verdict |"]
-    lines += ["|---|---|---|---|---|---|---|"]
-    for row in judged.iter_rows(named=True):
-        form = _percent if row["relative"] else _plain
-        error = "" if row["worst_se"] is None else f" ± {form(row['worst_se'], sign=False)}"
-        lines.append(
-            f"| {row['meaning']} | {form(row['first'])} | {form(row['last'])} | {form(row['worst'])}{error} ({row['worst_year']}) "
-            f"| {form(row['tolerance'], sign=False)} | {row['sd_ratio']:.2f} | {row['verdict']} |"
-        )
+    lines += _verdict_lines(judged)
     lines += ["", "Model / truth, means over futures (± one standard deviation between true futures):", ""]
     shown = [year for year in years if year in set(table["year"].to_list())]
     lines += [f"| statistic | {' | '.join(f'{year} years' for year in shown)} |", "|---|" + "---|" * len(shown)]
@@ -263,6 +267,35 @@ def as_markdown(judged: pl.DataFrame, table: pl.DataFrame, years: Sequence[int],
         cells = [_pair(values.get((name, year)), money=name in ("mean", "p10", "p50", "p90")) for year in shown]
         lines.append(f"| {BY_NAME[name].meaning} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def differences(judged: pl.DataFrame, table: pl.DataFrame, years: Sequence[int]) -> str:
+    """A row a statistic: the difference of means in some years with its standard error, and the verdict."""
+    shown = [year for year in years if year in set(table["year"].to_list())]
+    lines = [f"| statistic | {' | '.join(f'{year} years' for year in shown)} | tolerance | verdict |", "|---|" + "---|" * (len(shown) + 2)]
+    found = {(r["statistic"], r["year"]): r for r in table.iter_rows(named=True)}
+    for row in judged.iter_rows(named=True):
+        form = _percent if row["relative"] else _plain
+        cells = []
+        for year in shown:
+            at = found.get((row["statistic"], year))
+            error = "" if at is None or at["se"] is None else f" ± {form(at['se'], sign=False)}"
+            cells.append("" if at is None else form(at["difference"]) + error)
+        lines.append(f"| {row['meaning']} | {' | '.join(cells)} | {form(row['tolerance'], sign=False)} | {row['verdict']} |")
+    return "\n".join(lines) + "\n"
+
+
+def _verdict_lines(judged: pl.DataFrame) -> list[str]:
+    lines = ["| statistic | first year | last year | worst (year) | tolerance | spread of futures over the true one | verdict |"]
+    lines += ["|---|---|---|---|---|---|---|"]
+    for row in judged.iter_rows(named=True):
+        form = _percent if row["relative"] else _plain
+        error = "" if row["worst_se"] is None else f" ± {form(row['worst_se'], sign=False)}"
+        lines.append(
+            f"| {row['meaning']} | {form(row['first'])} | {form(row['last'])} | {form(row['worst'])}{error} ({row['worst_year']}) "
+            f"| {form(row['tolerance'], sign=False)} | {row['sd_ratio']:.2f} | {row['verdict']} |"
+        )
+    return lines
 
 
 def _pair(row: Mapping[str, Any] | None, *, money: bool) -> str:

@@ -47,7 +47,7 @@ def told(who: Persons, scenarios: Mapping[int, Scenario], simulate: Callable[[Sc
     """
     parts = []
     for draw, scenario in scenarios.items():
-        sections = simulated(who, simulate(scenario)).filter(pl.col("group") == EVERYBODY, pl.col("statistic").is_in(ANSWERING))
+        sections = simulated(who, simulate(scenario))
         means = sections.group_by("source", "year", "group", "statistic", maintain_order=True).agg(pl.col("value").mean())
         parts.append(means.with_columns(future=pl.lit(draw, dtype=pl.Int64)))
     return pl.concat(parts)

@@ -19,6 +19,7 @@ from evaluation.cross_section import (
     as_markdown,
     compare,
     cross_sections,
+    differences,
     followed,
     gini,
     simulated,
@@ -153,6 +154,23 @@ def test_answers_to_the_economy_are_set_beside_the_truth(
     assert found.height == 6
     assert (found["slope"].abs() < 1e-12).all()  # the same paths in every economy
     assert ((found["apart"] / found["se_apart"]).fill_nan(0.0).abs() < 6).all()  # t with 8 degrees of freedom; nobody has zeros
+
+
+def test_what_economies_share_is_no_error_of_a_paired_difference(truth: pl.DataFrame, who: Persons, drawn: NDArray[np.float32]) -> None:
+    """A model a tenth too high in each of the true futures: its error is certain, though futures themselves lie far apart."""
+    gini = pl.col("statistic") == "gini"
+    model = truth.with_columns(source=pl.lit("model"), value=pl.when(gini).then(pl.col("value") + 0.1).otherwise(pl.col("value")))
+    paired, apart = (compare(pl.concat([model, truth]), paired=pair).filter(gini) for pair in (True, False))
+    assert paired["difference"].to_numpy() == pytest.approx(0.1)
+    assert paired["se"].to_numpy() == pytest.approx(0.0, abs=1e-12)
+    assert apart["se"].to_numpy() == pytest.approx(apart["sd_true"].to_numpy() * np.sqrt(2 / apart["futures"].to_numpy()))
+    assert "+0.100 ± 0.000" in differences(verdicts(paired), paired, (1, 2))
+    # And paths of another law, in no order, are judged as without pairs: their futures share nothing.
+    other = simulated(who, drawn).filter(pl.col("future") < truth["future"].n_unique())
+    both = pl.concat([other.with_columns(future=pl.col("future") + truth["future"].min()), truth])
+    median = pl.col("statistic") == "p50"  # nobody has zeros here
+    ratio = compare(both, paired=True).filter(median)["se"] / compare(both).filter(median)["se"]
+    assert ratio.mean() == pytest.approx(1.0, abs=0.35)
 
 
 def test_test_persons_alone_where_the_model_was_trained_here(register: Path) -> None:
