@@ -28,7 +28,7 @@ from saga.forecaster import Forecaster
 from saga.ingest import read_panel
 from saga.keyed import uniforms
 from saga.panel import Panel
-from saga.products import Precision, product, wide
+from saga.products import Precision, has_bfloat16, product, wide
 from saga.rollout import Rollout
 from saga.sequences import POSITIVE, ZERO, Sequences, encode, pad
 from saga.workers import crew
@@ -157,7 +157,7 @@ def main() -> None:
     panel = people(given.persons)
     sequences = encode(panel, forecaster.transforms, forecaster.calendar)
     kinds = ["exact"] + ["light"] * (forecaster.network.light is not None)
-    precisions: list[Precision] = ["float32"] + ["bfloat16"] * torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    precisions: list[Precision] = ["float32"] + ["bfloat16"] * has_bfloat16()
     print(f"{given.bundle} ({forecaster.bundle.parameters:,} parameters), {PATHS} paths x {YEARS} years,")
     print(
         f"{given.workers} processes of one thread, {processor()} ({torch.backends.cpu.get_cpu_capability()}), torch {torch.__version__}\n"

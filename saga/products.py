@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 from functools import cache
-from typing import Literal, TypeVar, cast
+from typing import Literal, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -20,22 +20,23 @@ Precision = Literal["float32", "bfloat16"]
 _NARROW = 16  # numbers, below which a map stays as it is
 
 
-class Affine(nn.Linear):
+class Affine(nn.Module):
     """An affine map at a precision, for inference: x (..., in) -> (..., out). bfloat16 gives bfloat16, whatever it is given."""
+
+    weight: Tensor
+    bias: Tensor | None
 
     def __init__(self, weight: Tensor, bias: Tensor | None, precision: Precision) -> None:
         """Weight (out, in), bias (out,)."""
-        nn.Module.__init__(self)
-        self.out_features, self.in_features = weight.shape
-        self.dtype = getattr(torch, precision)
-        # oneDNN reads past the strides of a bias: contiguous, both.
-        self.weight = nn.Parameter(weight.detach().to(self.dtype).contiguous(), requires_grad=False)
-        shift = None if bias is None else nn.Parameter(bias.detach().to(self.dtype).contiguous(), requires_grad=False)
-        self.register_parameter("bias", shift)
+        super().__init__()
+        dtype = getattr(torch, precision)
+        self.register_buffer("weight", weight.detach().to(dtype).contiguous())
+        # Contiguous: oneDNN does not look at the strides of a bias.
+        self.register_buffer("bias", None if bias is None else bias.detach().to(dtype).contiguous())
 
     def forward(self, x: Tensor) -> Tensor:
         """x W^T + b."""
-        return product(x.to(self.dtype), self.weight, self.bias)
+        return product(x.to(self.weight.dtype), self.weight, self.bias)
 
 
 def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -51,13 +52,11 @@ Module = TypeVar("Module", bound=nn.Module)
 
 def at_precision(module: Module, precision: Precision) -> Module:
     """A copy of the module whose linear maps are `Affine`, but for those of a few numbers, which cost nothing."""
-    if isinstance(module, nn.Linear):
-        return cast(Module, Affine(module.weight, module.bias, precision) if module.in_features >= _NARROW else module)
     copy = deepcopy(module)
     for parent in list(copy.modules()):
         for name, child in parent.named_children():
-            if isinstance(child, nn.Linear):
-                setattr(parent, name, at_precision(child, precision))
+            if isinstance(child, nn.Linear) and child.in_features >= _NARROW:
+                setattr(parent, name, Affine(child.weight, child.bias, precision))
     return copy
 
 
@@ -72,3 +71,11 @@ def wide() -> bool:
     except (AttributeError, RuntimeError, TypeError):
         return False
     return True
+
+
+def has_bfloat16() -> bool:
+    """Whether the processor has units for bfloat16, without which it is slower than float32."""
+    try:
+        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    except (AttributeError, RuntimeError):
+        return False

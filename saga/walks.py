@@ -144,7 +144,7 @@ class Light:
         self.network, self.tokens = network, network.tokens
         # The year and the state enter the cell's hidden layer by one product.
         self.inner = Affine(torch.cat([cell.earnings.weight, cell.up.weight], 1), None, precision)
-        self.down, self.out = at_precision(cell.down, precision), at_precision(cell.out, precision)
+        self.down, self.out = (Affine(layer.weight, layer.bias, precision) for layer in (cell.down, cell.out))
         self.decay = torch.sigmoid(cell.decay)
 
     def walk(self, records: Records, paths: int, steps: int, rhythm: int) -> Walk:
