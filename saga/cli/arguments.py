@@ -28,7 +28,9 @@ RolloutOption = Annotated[
 ]
 PrecisionOption = Annotated[
     Literal["float32", "bfloat16"] | None,
-    typer.Option("--precision", help="Arithmetic of paths; bfloat16 needs a processor with units for it.", show_default="float32"),
+    typer.Option(
+        "--precision", help="Arithmetic of paths; bfloat16 is faster where the processor has units for it.", show_default="float32"
+    ),
 ]
 Coverage = Annotated[str, typer.Option(help="Coverage of the intervals, each strictly between 0 and 1.")]
 Quantiles = Annotated[str, typer.Option(help="Quantiles: shares (.05,.5) or a range of per cents (1-99).")]
