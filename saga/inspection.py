@@ -29,12 +29,12 @@ _HEADS = {"layer": pl.Int32, "head": pl.Int32}
 def attention_weights(network: Saga, token: Tensor, age: Tensor) -> list[Tensor]:
     """Each layer's attention (n, heads, t, t) for tokens (n, t, d) at ages (n, t): row i is what token i looks at; rows sum to 1."""
     cos, sin = (r.to(token) for r in rotation(age, network.config.head_size))
-    mask = causal_mask(token.shape[1], token.device).to(token.dtype)
+    mask = causal_mask(age, network.decoder.span).to(token.dtype)
     x, found = token, []
     for block in network.stack:
         q, k, _ = block.project(x, cos, sin)
         scores = torch.einsum("nihs,njs->nhij", q, k) * block.size**-0.5
-        found.append((scores + mask).softmax(-1))
+        found.append((scores + mask.unsqueeze(-3)).softmax(-1))
         x, _, _ = block(x, cos, sin, mask)
     return found
 

@@ -82,7 +82,8 @@ class Transforms:
     `knots` (n_bin + 1,) are the edges of the head's bins on the scale z = log earnings - log wage index; `centre`, `scale` standardise z;
     `location`, `spread` standardise the other continuous columns; `codes` maps each categorical column to its known codes. `without`
     names what the network never sees, of HIDEABLE: columns, which look missing to it, or "calendar" (the economy), "age" (of
-    which attention keeps the distance between two records), "missingness" (missing values look average).
+    which attention keeps the distance between two records), "missingness" (missing values look average). `span` is the most years between
+    the first and the last record of a person.
     """
 
     knots: Floats
@@ -98,6 +99,7 @@ class Transforms:
     has_death: bool
     rhythm: int = 1  # years between records at the end of the training panel
     without: tuple[str, ...] = ()
+    span: int = schema.MAX_AGE - schema.MIN_AGE
 
     @classmethod
     def fit(cls, panel: Panel, calendar: Calendar, bins: int, without: Sequence[str] = ()) -> Transforms:
@@ -138,6 +140,7 @@ class Transforms:
             rhythm=_rhythm(frame),
             has_death=bool((frame["exit_reason"] == "dead").any()),
             without=tuple(without),
+            span=max(1, int(frame.group_by("person_id").agg(pl.col("year").max() - pl.col("year").min())["year"].max())),  # type: ignore[arg-type]
         )
 
     def continuous(self, frame: pl.DataFrame) -> NDArray[np.float32]:
@@ -169,7 +172,19 @@ class Transforms:
         return {
             **{
                 k: getattr(self, k)
-                for k in ("centre", "scale", "location", "spread", "currency", "price_year", "floor", "has_zeros", "has_death", "rhythm")
+                for k in (
+                    "centre",
+                    "scale",
+                    "location",
+                    "spread",
+                    "currency",
+                    "price_year",
+                    "floor",
+                    "has_zeros",
+                    "has_death",
+                    "rhythm",
+                    "span",
+                )
             },
             "without": list(self.without),
             "knots": self.knots.tolist(),

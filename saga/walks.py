@@ -11,6 +11,7 @@ Records are encoded in float32. Products of paths are at the precision asked for
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
@@ -68,7 +69,7 @@ class Exact:
     """The decoder. Every path attends to the record, which all of a person's paths share, and to its own years."""
 
     def __init__(self, network: Saga, precision: Precision) -> None:
-        self.network, tokens = network, network.tokens
+        self.network, self.span, tokens = network, network.decoder.span, network.tokens
         # A token enters the first block and, by the long skip, the head: both at once.
         self.both = torch.cat([torch.eye(network.config.width), network.skip.weight]).T.contiguous()
         self.year = Affine((tokens.earnings.weight.T @ self.both).T, None, precision)
@@ -79,7 +80,7 @@ class Exact:
     def walk(self, records: Records, paths: int, steps: int, rhythm: int) -> Walk:
         """See `Walks`."""
         hidden, cache = self.network.hidden(records.token, records.age)
-        return _ExactWalk(self, _at_the_ends(hidden, records), cache, records, paths, steps)
+        return _ExactWalk(self, _at_the_ends(hidden, records), cache, records, paths, steps, rhythm)
 
 
 def _at_the_ends(hidden: Tensor, records: Records) -> Tensor:
@@ -87,8 +88,9 @@ def _at_the_ends(hidden: Tensor, records: Records) -> Tensor:
 
 
 class _ExactWalk:
-    def __init__(self, exact: Exact, hidden: Tensor, cache: Cache, records: Records, paths: int, steps: int) -> None:
-        self.exact, self.hidden, lengths = exact, hidden, records.lengths
+    def __init__(self, exact: Exact, hidden: Tensor, cache: Cache, records: Records, paths: int, steps: int, rhythm: int) -> None:
+        self.exact, self.hidden, self.rhythm, lengths = exact, hidden, rhythm, records.lengths
+        self.ages = [own[:n].tolist() for own, n in zip(records.age, lengths, strict=True)]
         # One by one: few rows may be summed otherwise than one row.
         self.constant = torch.cat([own @ exact.both for own in records.later()])
         self.records = [[(k[:n].T.contiguous(), v[:n]) for k, v, n in zip(keys, values, lengths, strict=True)] for keys, values in cache]
@@ -98,7 +100,10 @@ class _ExactWalk:
         self.walked = 0
 
     def step(self, state: Tensor, z: Tensor, age: Tensor) -> Tensor:
-        net, t, at = self.exact.network, self.walked, (age - MIN_AGE).tolist()
+        net, t, at, span = self.exact.network, self.walked, (age - MIN_AGE).tolist(), self.exact.span
+        # What lies further back than attention looks: records, and years of the path itself.
+        since = max(0, t - span // self.rhythm)
+        first = [bisect_left(own, now - span) for own, now in zip(self.ages, age.tolist(), strict=False)]
         (n, m), heads, size = z.shape, net.config.heads, net.config.head_size
         year = self.exact.year(net.tokens.describe_earnings(state, z)).float()
         x, skip = year.add_((self.exact.age[at] + self.constant[:n])[:, None]).chunk(2, -1)
@@ -108,12 +113,13 @@ class _ExactWalk:
             attended, normed = torch.empty(n, m, heads * size), block.norm_attention(x)
             for i in range(n):
                 q, keys[i, t], values[i, t] = torch.split(at_ages[at[i]](normed[i]).float(), [heads * size, size, size], -1)
-                past_keys, past_values = records[i]
-                own_keys, own_values = keys[i, : t + 1], values[i, : t + 1]
+                past_keys, past_values = records[i][0][:, first[i] :], records[i][1][first[i] :]
+                own_keys, own_values = keys[i, since : t + 1], values[i, since : t + 1]
                 own = torch.bmm(q.view(m, heads, size), own_keys.permute(1, 2, 0))
-                past = (q.reshape(m * heads, size) @ past_keys).view(m, heads, -1)
-                past, own = torch.split(torch.cat([past, own], -1).softmax(-1), [past.shape[-1], t + 1], -1)
-                shared = (past.reshape(m * heads, -1) @ past_values).view(m, heads, size)
+                lengths = [len(past_values), len(own_values)]
+                past = (q.reshape(m * heads, size) @ past_keys).view(m, heads, lengths[0])
+                past, own = torch.split(torch.cat([past, own], -1).softmax(-1), lengths, -1)
+                shared = (past.reshape(m * heads, lengths[0]) @ past_values).view(m, heads, size)
                 torch.baddbmm(shared, own, own_values.transpose(0, 1), out=attended[i].view(m, heads, size))
             x = block.finish(x, attended)
         self.walked += 1

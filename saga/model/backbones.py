@@ -17,11 +17,15 @@ Cache = list[tuple[Tensor, ...]]
 
 
 class Decoder(nn.ModuleList):
-    """Attention: the decoder's blocks (`saga.model.decoder`). Its cache is each layer's keys and values (n, t, size)."""
+    """Attention: the decoder's blocks (`saga.model.decoder`). Its cache is each layer's keys and values (n, t, size).
 
-    def __init__(self, config: ModelConfig) -> None:
+    Nobody looks further back than `span` years, the most that training showed: how to weigh what is older was never learnt, and a path
+    that is carried on from a long record would weigh it by chance.
+    """
+
+    def __init__(self, config: ModelConfig, span: int) -> None:
         super().__init__(Block(config) for _ in range(config.layers))
-        self.head_size = config.head_size
+        self.head_size, self.span = config.head_size, span
 
     @property
     def stack(self) -> list[Block]:
@@ -31,7 +35,7 @@ class Decoder(nn.ModuleList):
     def forward(self, token: Tensor, age: Tensor) -> tuple[Tensor, Cache]:
         """See above."""
         cos, sin = (r.to(token) for r in rotation(age, self.head_size))
-        mask = causal_mask(token.shape[1], token.device).to(token.dtype)
+        mask = causal_mask(age, None if self.training else self.span).to(token.dtype)  # no record in training is longer
         x = token
         cache: Cache = []
         for block in self.stack:
@@ -51,7 +55,9 @@ class Decoder(nn.ModuleList):
 Backbone = Decoder | Recurrent | Window
 
 
-def backbone(config: ModelConfig) -> Backbone:
-    """The backbone that `config` names."""
-    kinds: dict[str, type[Backbone]] = {"decoder": Decoder, "lstm": Recurrent, "feedforward": Window}
+def backbone(config: ModelConfig, span: int) -> Backbone:
+    """The backbone that `config` names, for records of up to `span` years between first and last."""
+    if config.backbone == "decoder":
+        return Decoder(config, span)
+    kinds: dict[str, type[Recurrent | Window]] = {"lstm": Recurrent, "feedforward": Window}
     return kinds[config.backbone](config)

@@ -51,7 +51,8 @@ class Block(nn.Module):
         return deeper
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """(n, t, d) -> (n, t, d), and the keys and values (n, t, size) for a cache. `mask` (t, t) is 0 or -inf, added to the scores.
+        """(n, t, d) -> (n, t, d), and the keys and values (n, t, size) for a cache. `mask` (t, t) or (n, t, t) is 0 or -inf, added to the
+        scores.
 
         Written as two matrix products, with the heads folded into the rows: on CPU this is faster at this size than a fused kernel, and the
         rollout does the same arithmetic. Padding stands at the end, so the causal mask hides it from every valid token.
@@ -59,7 +60,7 @@ class Block(nn.Module):
         n, t, _ = x.shape
         q, k, v = self.project(x, cos, sin)
         scores = torch.bmm(q.reshape(n, t * self.heads, self.size), k.transpose(1, 2)) * self.size**-0.5
-        weights = (scores.view(n, t, self.heads, t) + mask[:, None, :]).softmax(-1)
+        weights = (scores.view(n, t, self.heads, t) + mask.unsqueeze(-2)).softmax(-1)
         attended = torch.bmm(weights.view(n, t * self.heads, t), v).view(n, t, self.heads * self.size)
         return self.finish(x, attended), k, v
 
@@ -70,6 +71,11 @@ def squared_relu(x: Tensor) -> Tensor:
     return kept * kept
 
 
-def causal_mask(t: int, device: torch.device | None = None) -> Tensor:
-    """(t, t): 0 where row may see column, -inf where the column is later."""
-    return torch.full((t, t), float("-inf"), device=device).triu(1)
+def causal_mask(age: Tensor, span: int | None = None) -> Tensor:
+    """0 where a row may see a column, -inf where the column is later, or more than `span` years earlier: (t, t), or (n, t, t) where a
+    record at ages (n, t) is longer than that."""
+    t = age.shape[1]
+    causal = torch.full((t, t), float("-inf"), device=age.device).triu(1)
+    if span is None or not bool((age.amax(1) - age[:, 0] > span).any()):
+        return causal
+    return causal.masked_fill(age[:, :, None] - age[:, None, :] > span, float("-inf"))

@@ -25,7 +25,7 @@ class Saga(nn.Module):
         knots = torch.tensor(transforms.knots, dtype=torch.float32)
         self.tokens = Tokens(config.width, transforms.vocabulary, knots, transforms.centre, transforms.scale)
         self.tokens.missingness = MISSINGNESS not in transforms.without
-        self.blocks = backbone(config)
+        self.blocks = backbone(config, transforms.span)
         self.norm = nn.LayerNorm(config.width)
         # The long skip carries the query, the last known record, past the depth to the head.
         self.skip = nn.Linear(config.width, config.width, bias=False)
@@ -39,11 +39,16 @@ class Saga(nn.Module):
             weight.requires_grad_(False).zero_()  # for good: whoever multiplies by it, here or in a rollout, learns nothing
 
     @property
-    def stack(self) -> list[Block]:
-        """The decoder blocks, first to last. UsageError for a network of another backbone, which has no attention."""
+    def decoder(self) -> Decoder:
+        """The backbone, where it is the decoder. UsageError for a network of another one, which has no attention."""
         if not isinstance(self.blocks, Decoder):
             raise UsageError(f"This model has no attention: its backbone is {self.config.backbone}.")
-        return self.blocks.stack
+        return self.blocks
+
+    @property
+    def stack(self) -> list[Block]:
+        """The decoder's blocks, first to last. UsageError as for `decoder`."""
+        return self.decoder.stack
 
     @property
     def parameters_count(self) -> int:

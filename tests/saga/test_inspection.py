@@ -52,7 +52,7 @@ def test_each_row_of_attention_is_a_distribution_over_the_past(forecaster: Forec
 
 def test_a_mask_that_shows_the_future_is_seen(forecaster: Forecaster, some: Panel, monkeypatch: pytest.MonkeyPatch) -> None:
     token, age, _ = tokens(forecaster, some, 0, 5)
-    monkeypatch.setattr(inspection, "causal_mask", lambda t, device=None: torch.zeros(t, t))
+    monkeypatch.setattr(inspection, "causal_mask", lambda age, span=None: torch.zeros(age.shape[1], age.shape[1]))
     with torch.no_grad():
         assert attention_weights(forecaster.network, token, age)[0].triu(1).abs().max() > 0
 
@@ -61,7 +61,8 @@ def test_the_weights_are_those_that_the_decoder_applies(forecaster: Forecaster, 
     token, age, _ = tokens(forecaster, some, 1, 3)
     net = forecaster.network
     cos, sin = (r.to(token) for r in rotation(age, net.config.head_size))
-    mask = torch.full((token.shape[1],) * 2, float("-inf")).triu(1)
+    far = age[:, :, None] - age[:, None, :] > net.decoder.span
+    mask = torch.full((token.shape[1],) * 2, float("-inf")).triu(1).masked_fill(far, float("-inf"))
     with torch.no_grad():
         x = token
         for block, weights in zip(net.stack, attention_weights(net, token, age), strict=True):
