@@ -81,6 +81,23 @@ def test_a_broken_mask_is_caught(decoder: Saga, monkeypatch: pytest.MonkeyPatch)
     assert leak(decoder) > 1e-3
 
 
+@pytest.mark.parametrize("layers", [1, 2])
+def test_attention_looks_back_no_further_than_the_span(layers: int) -> None:
+    """What is older reaches a prediction only through the years between, so with one layer not at all."""
+    torch.manual_seed(0)
+    short, far = (Saga(replace(CONFIG, layers=layers), replace(transforms(), span=span)).eval() for span in (5, 48))
+    far.load_state_dict(short.state_dict())
+    batch, steps = inputs(3, 10), torch.arange(20, 30)
+    batch["age"] = steps.expand(3, -1)
+    older = {k: torch.cat([inputs(3, 10, seed=9)[k][:, :4], v[:, 4:]], 1) for k, v in batch.items()}
+    older["age"] = batch["age"]
+    with torch.no_grad():
+        seen = {net: float((net(**batch).logits[:, 9] - net(**older).logits[:, 9]).abs().max()) for net in (short, far)}
+        torch.testing.assert_close(short(**batch).logits[:, :6], far(**batch).logits[:, :6])  # as long as nothing is older
+    assert seen[far] > 1e-3
+    assert (seen[short] < 1e-6) == (layers == 1)
+
+
 def test_padding_and_batch_do_not_change_a_person(net: Saga) -> None:
     batch = inputs(4, 10)
     with torch.no_grad():
