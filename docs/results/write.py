@@ -109,14 +109,14 @@ def results_page() -> str:
 
 
 def shipped_since(provenance: Mapping[str, Any]) -> str:
-    """A sentence where the shipped bundle descends from the one that was judged, with the same model and calibration."""
+    """A sentence where the shipped bundle descends from the one that was judged, with the same weights and calibration."""
     judged, shipped = str(provenance["bundle"]), Bundle.load(ROOT / "bundles/small")
     same = judged in shipped.manifest["parents"] and provenance["calibration"] == shipped.calibration_digest
     if not same:
         return ""
     return (
-        f" The shipped bundle `{shipped.digest[:12]}` is that one with a law of circumstances, on which no figure here depends: "
-        "its model and calibration are the same files."
+        f" The shipped bundle `{shipped.digest[:12]}` is that one with a law of circumstances and a limit to how far back attention "
+        "looks (32 years, beyond all records here), on which no figure here depends: its weights and calibration are the same files."
     )
 
 
