@@ -100,31 +100,34 @@ class _ExactWalk:
         self.walked = 0
 
     def step(self, state: Tensor, z: Tensor, age: Tensor) -> Tensor:
-        net, t, at, span = self.exact.network, self.walked, (age - MIN_AGE).tolist(), self.exact.span
-        # What lies further back than attention looks: records, and years of the path itself.
-        since = max(0, t - span // self.rhythm)
-        first = [bisect_left(own, now - span) for own, now in zip(self.ages, age.tolist(), strict=False)]
-        (n, m), heads, size = z.shape, net.config.heads, net.config.head_size
-        year = self.exact.year(net.tokens.describe_earnings(state, z)).float()
-        x, skip = year.add_((self.exact.age[at] + self.constant[:n])[:, None]).chunk(2, -1)
-        for block, at_ages, keys, values, records in zip(
-            self.exact.stack, self.exact.projections, self.keys, self.values, self.records, strict=True
-        ):
-            attended, normed = torch.empty(n, m, heads * size), block.norm_attention(x)
+        exact, net, at = self.exact, self.exact.network, (age - MIN_AGE).tolist()
+        n = len(z)
+        year = exact.year(net.tokens.describe_earnings(state, z)).float()
+        x, skip = year.add_((exact.age[at] + self.constant[:n])[:, None]).chunk(2, -1)
+        # The first of a record's years, and of the path's own, that attention still reaches.
+        first = [bisect_left(own, now - exact.span) for own, now in zip(self.ages, age.tolist(), strict=False)]
+        since = max(0, self.walked - exact.span // self.rhythm)
+        for layer, (block, projections) in enumerate(zip(exact.stack, exact.projections, strict=True)):
+            normed, attended = block.norm_attention(x), torch.empty_like(x)
             for i in range(n):
-                q, keys[i, t], values[i, t] = torch.split(at_ages[at[i]](normed[i]).float(), [heads * size, size, size], -1)
-                past_keys, past_values = records[i][0][:, first[i] :], records[i][1][first[i] :]
-                own_keys, own_values = keys[i, since : t + 1], values[i, since : t + 1]
-                own = torch.bmm(q.view(m, heads, size), own_keys.permute(1, 2, 0))
-                lengths = [len(past_values), len(own_values)]
-                past = (q.reshape(m * heads, size) @ past_keys).view(m, heads, lengths[0])
-                past, own = torch.split(torch.cat([past, own], -1).softmax(-1), lengths, -1)
-                shared = (past.reshape(m * heads, lengths[0]) @ past_values).view(m, heads, size)
-                torch.baddbmm(shared, own, own_values.transpose(0, 1), out=attended[i].view(m, heads, size))
+                self._attend(layer, i, projections[at[i]](normed[i]).float(), first[i], since, out=attended[i])
             x = block.finish(x, attended)
         self.walked += 1
         hidden: Tensor = net.norm(x) + skip
         return hidden
+
+    def _attend(self, layer: int, i: int, projected: Tensor, first: int, since: int, *, out: Tensor) -> None:
+        """One person's paths look at the record from token `first` on, and at their own years from `since` on: (m, d) into `out`."""
+        m, t, heads, size = len(projected), self.walked, self.exact.network.config.heads, self.exact.network.config.head_size
+        keys, values, (past_keys, past_values) = self.keys[layer, i], self.values[layer, i], self.records[layer][i]
+        q, keys[t], values[t] = torch.split(projected, [heads * size, size, size], -1)
+        past_keys, past_values, own_keys, own_values = past_keys[:, first:], past_values[first:], keys[since : t + 1], values[since : t + 1]
+        both = [len(past_values), len(own_values)]
+        past = (q.reshape(m * heads, size) @ past_keys).view(m, heads, both[0])
+        own = torch.bmm(q.view(m, heads, size), own_keys.permute(1, 2, 0))
+        past, own = torch.split(torch.cat([past, own], -1).softmax(-1), both, -1)
+        shared = (past.reshape(m * heads, both[0]) @ past_values).view(m, heads, size)
+        torch.baddbmm(shared, own, own_values.transpose(0, 1), out=out.view(m, heads, size))
 
 
 def _at_ages(block: Block, precision: Precision) -> list[Affine]:
