@@ -172,7 +172,8 @@ def main() -> None:
             )
             milliseconds = simulated(rollout, sequences, given.workers)
             drawn.setdefault(kind, rollout)
-            work.setdefault(kind, flops(rollout, sequences))
+            if kind not in work:
+                work[kind] = flops(rollout, sequences)
             exact = exact or milliseconds
             shares = f"{milliseconds / exact:.2f} | {work[kind] / 1e9:.2f} | {1_000 * work[kind] / speed:.1f}"
             print(f"| {kind}, {precision} | {milliseconds:.1f} | {shares} |", flush=True)

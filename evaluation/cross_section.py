@@ -171,7 +171,8 @@ def compare(sections: pl.DataFrame, *, paired: bool = False) -> pl.DataFrame:
     """One row a statistic and year from `simulated` and `true` together: means and standard deviations over futures of both, the
     `difference` of means with its standard error (as a share of the true mean for relative statistics), and how many futures each has.
 
-    `paired`: a future of one number is the same economy on both sides, and the standard error over futures that of their differences.
+    `paired`: a future of one number is the same economy on both sides, and the standard error over futures that of their differences. It
+    holds the persons' luck in each future, which the part over persons holds again: it errs on the wide side.
     Rows stop where the truth does. With a single future on a side there is no standard error: null.
     """
     laws = (
@@ -192,12 +193,12 @@ def compare(sections: pl.DataFrame, *, paired: bool = False) -> pl.DataFrame:
     over_futures = pl.col("sd") ** 2 / pl.col("futures") + pl.col("sd_true") ** 2 / pl.col("futures_true")
     if paired:
         both = both.join(_apart(sections), on=["statistic", "year"], how="left")
-        over_futures = pl.col("sd_apart") ** 2 / pl.col("futures_true")
+        over_futures = pl.col("sd_apart") ** 2 / pl.col("pairs")
     error = (over_futures + pl.col("over_persons").fill_null(0.0) ** 2).sqrt()
     order = {statistic.name: i for i, statistic in enumerate(STATISTICS)}
     rank = pl.col("statistic").replace_strict(order, return_dtype=pl.Int32)
     judged = both.with_columns(difference=(pl.col("mean") - pl.col("mean_true")) / unit, se=error / unit)
-    return judged.drop("over_persons", "sd_apart", strict=False).sort(rank, "year")
+    return judged.drop("over_persons", "sd_apart", "pairs", strict=False).sort(rank, "year")
 
 
 def _apart(sections: pl.DataFrame) -> pl.DataFrame:
@@ -205,7 +206,7 @@ def _apart(sections: pl.DataFrame) -> pl.DataFrame:
     everybody = sections.filter(group=EVERYBODY)
     model, truth = (everybody.filter(source=source).drop("source", "group") for source in ("model", "truth"))
     both = model.join(truth, on=["future", "statistic", "year"], suffix="_true")
-    return both.group_by("statistic", "year").agg(sd_apart=(pl.col("value") - pl.col("value_true")).std())
+    return both.group_by("statistic", "year").agg(sd_apart=(pl.col("value") - pl.col("value_true")).std(), pairs=pl.len())
 
 
 def _over_persons(sections: pl.DataFrame) -> pl.DataFrame:

@@ -7,7 +7,7 @@ unemployment of the years 1..h. A model that learnt nothing of recessions has sl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,14 +40,14 @@ def true_scenarios(futures: Path) -> dict[int, Scenario]:
     return found
 
 
-def told(who: Persons, scenarios: Mapping[int, Scenario], simulate: Callable[[Scenario], NDArray[np.floating[Any]]]) -> pl.DataFrame:
+def told(who: Persons, drawn: Mapping[int, NDArray[np.floating[Any]]]) -> pl.DataFrame:
     """Cross-sections of the model in each economy, means over its paths; columns as `evaluation.cross_section.simulated` has them.
 
-    `simulate` gives the persons' paths (n, H, K) under a scenario, real money.
+    `drawn` are the persons' paths (n, H, K) in the economy of each draw, real money.
     """
     parts = []
-    for draw, scenario in scenarios.items():
-        sections = simulated(who, simulate(scenario))
+    for draw, paths in drawn.items():
+        sections = simulated(who, paths)
         means = sections.group_by("source", "year", "group", "statistic", maintain_order=True).agg(pl.col("value").mean())
         parts.append(means.with_columns(future=pl.lit(draw, dtype=pl.Int64)))
     return pl.concat(parts)

@@ -110,7 +110,7 @@ class Courses:
     def group(self) -> int:
         """Persons that are best drawn together, as in `Rollout.group`."""
         rows = len(self.carried)
-        return max(1, GROUP_ROWS // rows) if rows_stand_alone(self.law, rows) and rows_stand_alone(self.network, rows) else 1
+        return max(1, GROUP_ROWS // rows) if rows_stand_alone((self.law, self.network), rows) else 1
 
     @torch.inference_mode()
     def people(

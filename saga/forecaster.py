@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import polars as pl
@@ -77,6 +77,8 @@ class Forecaster:
         self.bundle = bundle
         calibrated = bundle.metrics.get("calibration", {}).get("rollout", "exact")
         self.rollout: RolloutName = rollout or calibrated
+        if precision not in get_args(Precision):
+            raise UsageError(f"There is no precision {precision!r}. Use one of {', '.join(get_args(Precision))}.")
         self.precision: Precision = precision
         self.threads, self.workers = threads or os.cpu_count() or 1, workers
         self.transforms = Transforms.from_dict(bundle.transforms)

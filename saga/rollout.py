@@ -9,6 +9,7 @@ whole vectors, since what is left over at the end of an array is computed by oth
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -22,7 +23,7 @@ from torch import Tensor
 from saga.keyed import uniforms
 from saga.macro import MacroProcess, Scenario, log_wage_index
 from saga.model import Saga
-from saga.products import Precision, at_precision, product
+from saga.products import Affine, Precision, at_precision, product
 from saga.schema import MAX_AGE, MIN_AGE
 from saga.sequences import LASTING_CATEGORIES, POSITIVE, STATIC_CATEGORIES, ZERO, Sequences, last_known, pad
 from saga.transforms import Calendar, macro_features
@@ -73,7 +74,6 @@ class Rollout:
         # What another process needs to draw the same numbers.
         self.settings: dict[str, Any] = {"network": network, "calendar": calendar, "process": process, "paths": paths}
         self.settings |= {"seed": seed, "scenario": scenario, "rhythm": rhythm, "light": light, "precision": precision}
-        self.precision = precision
         with torch.inference_mode():
             self.walks = walks(network, light=light, precision=precision)
             self.head = at_precision(network.head, precision)
@@ -98,8 +98,7 @@ class Rollout:
     def group(self) -> int:
         """Persons that are best drawn together: more amortise what a year costs whatever its size, fewer stay in the processor's cache."""
         rows = len(self.carried)
-        alike = rows_stand_alone(self.network, rows) and rows_stand_alone(self.network, rows, getattr(torch, self.precision))
-        return max(1, GROUP_ROWS // rows) if alike else 1
+        return max(1, GROUP_ROWS // rows) if rows_stand_alone((self.network, self.head, *self.walks.maps), rows) else 1
 
     def person(self, sequences: Sequences, index: int, steps: int) -> NDArray[np.float32]:
         """One person's paths, shape (steps, paths); see `people`."""
@@ -164,20 +163,25 @@ def whole_vectors(paths: int) -> NDArray[np.int64]:
     return np.minimum(np.arange(-(-paths // VECTOR) * VECTOR), paths - 1)
 
 
-def rows_stand_alone(network: torch.nn.Module, paths: int, dtype: torch.dtype | None = None) -> bool:
-    """Whether products with matrices of the network's shapes give each person's rows the same bits alone and among others: those of the
-    network itself, or of a rollout at a precision."""
-    shapes = {(layer.in_features, layer.out_features) for layer in network.modules() if isinstance(layer, torch.nn.Linear)}
-    shapes |= {(layer.input_size, 4 * layer.hidden_size) for layer in network.modules() if isinstance(layer, torch.nn.LSTM)}
+def rows_stand_alone(modules: Iterable[torch.nn.Module], paths: int) -> bool:
+    """Whether products with matrices of the modules' shapes give each person's rows the same bits alone and among others."""
+    layers = [layer for module in modules for layer in module.modules()]
+    maps = {
+        (*layer.weight.shape, layer.bias is not None, layer.weight.dtype, isinstance(layer, Affine))
+        for layer in layers
+        if isinstance(layer, torch.nn.Linear | Affine)
+    }
+    lstm = [layer for layer in layers if isinstance(layer, torch.nn.LSTM)]
+    maps |= {(4 * layer.hidden_size, layer.input_size, True, torch.float32, False) for layer in lstm}
     persons = max(2, GROUP_ROWS // paths)  # as many as a group has: large products may run by other kernels
-    return all(_stands_alone(persons, rows, *shape, dtype) for rows in (paths, MAX_STEPS + 1) for shape in sorted(shapes))
+    return all(_stands_alone(persons, rows, *one) for rows in (paths, MAX_STEPS + 1) for one in sorted(maps, key=str))
 
 
 @lru_cache(maxsize=1024)
-def _stands_alone(persons: int, rows: int, size: int, out: int, dtype: torch.dtype | None) -> bool:
+def _stands_alone(persons: int, rows: int, out: int, size: int, shifted: bool, dtype: torch.dtype, affine: bool) -> bool:
     draw = torch.Generator().manual_seed(0)
-    x, weight, bias = (torch.randn(shape, generator=draw, dtype=dtype) for shape in ((persons, rows, size), (out, size), (out,)))
-    multiply = F.linear if dtype is None else product
+    x, weight, bias = (torch.randn(shape, generator=draw).to(dtype) for shape in ((persons, rows, size), (out, size), (out,)))
+    multiply = product if affine else F.linear
     with torch.inference_mode():
-        shared = multiply(x, weight, bias)
-        return all(torch.equal(shared[i], multiply(x[i], weight, bias)) for i in range(persons))
+        shared = multiply(x, weight, bias if shifted else None)
+        return all(torch.equal(shared[i], multiply(x[i], weight, bias if shifted else None)) for i in range(persons))

@@ -6,7 +6,8 @@ Persons leave the group from its end when their years are over. Linear maps that
 network, so that a year costs few passes over memory; the arithmetic is that of `saga.model` up to rounding. Every matrix product has the
 paths of one person, or of several, as its rows, so a person's numbers are the same in any group (`saga.rollout`).
 
-Records are encoded in float32. Products of paths are at the precision asked for; attention, and all between products, in float32.
+Records are encoded in float32, attention and residual streams are float32 too. At another precision are the products of paths, and what
+lies between the two products of a hidden layer. Backbones other than the decoder stay in float32.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from saga.errors import UsageError
 from saga.model import Saga
@@ -51,7 +52,10 @@ class Walk(Protocol):
 
 
 class Walks(Protocol):
-    """Walks of one network."""
+    """Walks of one network. `maps` are the modules, or maps, beside the network's own that multiply paths."""
+
+    @property
+    def maps(self) -> Sequence[nn.Module]: ...
 
     def walk(self, records: Records, paths: int, steps: int, rhythm: int) -> Walk:
         """A walk of `steps` steps, `rhythm` years each, from the ends of the records."""
@@ -76,6 +80,7 @@ class Exact:
         self.age = tokens.age.weight @ self.both
         self.stack = [at_precision(block, precision) for block in network.stack]
         self.projections = [_at_ages(block, precision) for block in network.stack]
+        self.maps: list[nn.Module] = [self.year, *self.stack, *(at_ages[0] for at_ages in self.projections)]
 
     def walk(self, records: Records, paths: int, steps: int, rhythm: int) -> Walk:
         """See `Walks`."""
@@ -154,6 +159,7 @@ class Light:
         # The year and the state enter the cell's hidden layer by one product.
         self.inner = Affine(torch.cat([cell.earnings.weight, cell.up.weight], 1), None, precision)
         self.down, self.out = (Affine(layer.weight, layer.bias, precision) for layer in (cell.down, cell.out))
+        self.maps: list[nn.Module] = [self.inner, self.down, self.out]
         self.decay = torch.sigmoid(cell.decay)
 
     def walk(self, records: Records, paths: int, steps: int, rhythm: int) -> Walk:
@@ -184,7 +190,7 @@ class Carried:
     """A backbone that goes on from a state of fixed size: the LSTM, or the window of the last records."""
 
     def __init__(self, network: Saga) -> None:
-        self.network = network
+        self.network, self.maps = network, list[nn.Module]()
 
     def walk(self, records: Records, paths: int, steps: int, rhythm: int) -> Walk:
         """See `Walks`."""

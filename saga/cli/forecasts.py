@@ -37,7 +37,7 @@ from saga.cli.arguments import (
     Threads,
     ToAge,
 )
-from saga.cli.inputs import counted, open_forecaster, read_people
+from saga.cli.inputs import counted, note_precision, open_forecaster, read_people
 from saga.errors import InputError, Problem, UsageError
 from saga.schema import MAX_AGE
 
@@ -215,6 +215,7 @@ def score(
 
         return Following.of(recipe, out_dir, url=str(database), key=database_key, record=record)
 
+    note_precision(precision)
     with console.progress("Scoring", quiet=as_json) as progress:
         report = run(
             source,

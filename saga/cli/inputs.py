@@ -47,13 +47,19 @@ def open_forecaster(
 ) -> Forecaster:
     """The forecaster of a bundle (by default the shipped one), in as many threads or processes as given, or as there are cores."""
     from saga.forecaster import Forecaster
+
+    note_precision(precision)
+    workers = threads or os.cpu_count() or 1
+    chosen = bundle or options.default_bundle()
+    return Forecaster.load(chosen, threads=threads, workers=workers, rollout=rollout, precision=precision or "float32")
+
+
+def note_precision(precision: str | None) -> None:
+    """A word where another precision would be faster."""
     from saga.products import has_bfloat16
 
     if precision == "bfloat16" and not has_bfloat16():
         console.note("This processor has no units for bfloat16: without --precision it would be faster.")
-    workers = threads or os.cpu_count() or 1
-    chosen = bundle or options.default_bundle()
-    return Forecaster.load(chosen, threads=threads, workers=workers, rollout=rollout, precision=precision or "float32")
 
 
 def command_line(ctx: typer.Context) -> str:

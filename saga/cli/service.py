@@ -10,6 +10,7 @@ import typer
 
 from saga import console, options
 from saga.cli.arguments import BundleOption, Json, PrecisionOption, RolloutOption, Threads
+from saga.cli.inputs import note_precision
 
 
 def serve(
@@ -24,6 +25,7 @@ def serve(
     """Serve forecasts over HTTP until interrupted."""
     from api.server import serve as listen
 
+    note_precision(precision)
     try:
         listen(
             bundle=bundle or options.default_bundle(),

@@ -148,7 +148,7 @@ def test_answers_to_the_economy_are_set_beside_the_truth(
     register: Path, truth: pl.DataFrame, who: Persons, drawn: NDArray[np.float32]
 ) -> None:
     """The true law, told the register's economies: they play no part in a textbook process, so neither side answers."""
-    sections = told(who, true_scenarios(register), lambda scenario: drawn)
+    sections = told(who, dict.fromkeys(true_scenarios(register), drawn))
     assert sections["future"].unique().to_list() == sorted(true_scenarios(register))
     found = responses(pl.concat([sections, truth.select(sections.columns)]), true_unemployment(register), years=(1, 2))
     assert found.height == 6

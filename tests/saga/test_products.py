@@ -67,7 +67,7 @@ def people() -> Panel:
 
 
 @pytest.mark.parametrize("rollout", ["exact", "light"])
-def test_bfloat16_moves_the_law_less_than_a_tenth_of_a_per_cent(people: Panel, rollout: str) -> None:
+def test_bfloat16_moves_the_law_by_tenths_of_a_per_cent(people: Panel, rollout: str) -> None:
     """The shipped model, the same uniforms, 100 persons, six years. Another bias in attention alone moved means by 2 %, and failed."""
     drawn = {}
     for precision in ROUNDING:
