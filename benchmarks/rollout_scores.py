@@ -1,16 +1,19 @@
-"""What the light rollout costs in accuracy, against the exact one on the same persons and uniforms.
+"""What the light rollout costs in accuracy, against the exact one on the same persons and uniforms; or bfloat16, against float32.
 
 Usage: python benchmarks/rollout_scores.py REGISTER [--bundle bundles/small] [--persons 1000] [--paths 200] [--part test]
+    [--bfloat16 exact|light]
 
-Persons of one part of a generated register, one drawn origin each. CRPS of log earnings of both rollouts' raw paths, their paired
+Persons of one part of a generated register, one drawn origin each. CRPS of log earnings of both kinds of raw paths, their paired
 difference in per cent with its standard error, the same for the present value of 10 years, and nats a year that the cell loses in the log
-score of the years that followed (teacher-forced over the whole path). Exit 1 where the light CRPS is more than 1 % worse.
+score of the years that followed (teacher-forced over the whole path; not for --bfloat16, which compares the precisions of one rollout).
+Exit 1 where the CRPS is more than 1 % worse.
 """
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,10 +36,10 @@ K = 10
 LIMIT = 1.0  # per cent
 
 
-def paired(exact: Array, light: Array) -> tuple[float, float, float, int]:
-    """Mean of the exact scores, difference in per cent of it, its standard error, and persons."""
-    known = ~np.isnan(exact) & ~np.isnan(light)
-    base, difference = exact[known].mean(), light[known] - exact[known]
+def paired(usual: Array, other: Array) -> tuple[float, float, float, int]:
+    """Mean of the usual scores, difference in per cent of it, its standard error, and persons."""
+    known = ~np.isnan(usual) & ~np.isnan(other)
+    base, difference = usual[known].mean(), other[known] - usual[known]
     return float(base), 100 * float(difference.mean() / base), 100 * float(difference.std() / base / known.sum() ** 0.5), int(known.sum())
 
 
@@ -81,7 +84,11 @@ def main() -> None:
     parser.add_argument("register", type=Path)
     parser.add_argument("--part", choices=("validation", "test"), default="test")
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--bfloat16", choices=("exact", "light"), help="compare the precisions of this rollout")
     given = parser.parse_args()
+    kinds: dict[str, dict[str, Any]] = {"exact": {"rollout": "exact"}, "light": {"rollout": "light"}}
+    if given.bfloat16:
+        kinds = {precision: {"rollout": given.bfloat16, "precision": precision} for precision in ("float32", "bfloat16")}
     panel = read_panel(given.register)
     ids = persons_of(panel, given.part)
     chosen = sorted(ids[i] for i in np.argsort(uniform_each(ids, "rollout-scores", given.seed))[: given.persons])
@@ -89,25 +96,27 @@ def main() -> None:
     origins = draw_origins(people, max_horizon=HORIZONS[-1], seed=given.seed, end=last_year(panel))
     known = history(people, origins)
     outcomes = realised(people, origins, range(1, HORIZONS[-1] + 1), end=last_year(panel))
-    scores, values = {}, {}
-    for name in ("exact", "light"):
-        forecaster = Forecaster.load(given.bundle, workers=given.workers, rollout=name)
+    scores, values = [], []
+    for kind in kinds.values():
+        forecaster = Forecaster.load(given.bundle, workers=given.workers, **kind)
         paths = forecaster.simulate(known, to_horizon=HORIZONS[-1], paths=given.paths, seed=given.seed, calibrated=False)
         columns = np.array(HORIZONS) - 1
-        scores[name] = crps_log(paths.earnings[:, columns], outcomes[:, columns], panel.meta.floor)
+        scores.append(crps_log(paths.earnings[:, columns], outcomes[:, columns], panel.meta.floor))
         discounted = (paths.earnings[:, :K].astype(np.float64) * (1 + RATE) ** -np.arange(1.0, K + 1)[:, None]).sum(1)
         truth = realised_value(outcomes[:, :K], rate=RATE)
-        values[name] = crps_log(discounted, truth, panel.meta.floor)
+        values.append(crps_log(discounted, truth, panel.meta.floor))
     print(f"{given.bundle} on {given.part} persons of {panel.meta.panel_id}, {given.paths} paths, seed {given.seed}\n")
-    print("| | exact | light, difference % | s.e. | persons |\n|" + "---|" * 5)
+    print("| | {} | {}, difference % | s.e. | persons |\n|".format(*kinds) + "---|" * 5)
     good = True
     for i, h in enumerate(HORIZONS):
-        base, difference, se, n = paired(scores["exact"][:, i], scores["light"][:, i])
+        base, difference, se, n = paired(*(own[:, i] for own in scores))
         good &= difference <= LIMIT
         print(f"| CRPS log, h = {h} | {base:.4f} | {difference:+.2f} | {se:.2f} | {n:,} |")
-    base, difference, se, n = paired(values["exact"], values["light"])
+    base, difference, se, n = paired(*values)
     good &= difference <= LIMIT
     print(f"| CRPS log of the value of {K} years | {base:.4f} | {difference:+.2f} | {se:.2f} | {n:,} |")
+    if given.bfloat16:
+        sys.exit(0 if good else 1)
     order = dict(zip(origins.person_id.tolist(), origins.year.tolist(), strict=True))
     followed = people.only(list(order))
     loss, se, n = path_loss(forecaster, followed, np.array([order[person] for person in followed.persons()]))
