@@ -5,8 +5,8 @@ Usage: python benchmarks/rollout.py [--bundle bundles/small] [--persons 64] [--w
 Same work in every row: persons with 10 to 25 years of record, 500 joint paths over 20 years, all heads and macro futures counted.
 "naive" runs the decoder over the whole sequence of every path each year. "roofline" is the time that the matrix products of the rollout
 would take at the speed of one large product of that precision on this machine. bfloat16 is left out where the processor has no units for
-it. --memory simulates 10,000 persons and prints the highest memory in use;
---deepar adds a GluonTS DeepAR of like size (untrained: it costs the same), where GluonTS is installed.
+it. --memory simulates 10,000 persons and prints the highest memory in use; --deepar adds a GluonTS DeepAR of like size (untrained: it
+costs the same), where GluonTS is installed.
 """
 
 from __future__ import annotations

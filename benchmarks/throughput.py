@@ -3,9 +3,9 @@
 Usage: python benchmarks/throughput.py [--config small] [--persons 6000] [--steps 200] [--repeats 3] [--threads 2]
 
 Both make the same batches (masking counted), losses, clipped steps of the same optimiser and schedule, on the machine's own precision
-("auto": bfloat16 on a GPU, float32 on a CPU); on a CPU the plain loop in bfloat16 too, which pays only where the processor has units for
-it. The fastest of --repeats alternating runs counts. Validation and checkpoints are left out of both, logging and the averaging of
-weights are Lightning's own.
+("auto": bfloat16 on a GPU, float32 on a CPU); on a CPU the plain loop in bfloat16 too, which has been slower even where the processor has
+units for it. The fastest of --repeats alternating runs counts. Validation and checkpoints are left out of both, logging and the averaging
+of weights are Lightning's own.
 """
 
 from __future__ import annotations

@@ -58,6 +58,7 @@ class Calendar:
         return relative
 
 
+_CONVERTED = ("knots", "codes", "without")  # what JSON holds in another form
 _MACRO_CENTRE = np.array([0.07, 0.0, 0.015])
 _MACRO_SCALE = np.array([0.02, 0.01, 0.02])
 
@@ -170,22 +171,7 @@ class Transforms:
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for transforms.json."""
         return {
-            **{
-                k: getattr(self, k)
-                for k in (
-                    "centre",
-                    "scale",
-                    "location",
-                    "spread",
-                    "currency",
-                    "price_year",
-                    "floor",
-                    "has_zeros",
-                    "has_death",
-                    "rhythm",
-                    "span",
-                )
-            },
+            **{name: value for name, value in vars(self).items() if name not in _CONVERTED},
             "without": list(self.without),
             "knots": self.knots.tolist(),
             "codes": {k: list(v) for k, v in self.codes.items()},
@@ -194,7 +180,7 @@ class Transforms:
     @classmethod
     def from_dict(cls, d: Mapping[str, Any]) -> Transforms:
         """Inverse of `as_dict`."""
-        rest = {k: v for k, v in d.items() if k not in ("knots", "codes", "without")}
+        rest = {k: v for k, v in d.items() if k not in _CONVERTED}
         codes = {k: tuple(v) for k, v in d["codes"].items()}
         return cls(knots=np.array(d["knots"]), codes=codes, without=tuple(d.get("without", ())), **rest)
 

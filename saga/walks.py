@@ -7,7 +7,7 @@ network, so that a year costs few passes over memory; the arithmetic is that of 
 paths of one person, or of several, as its rows, so a person's numbers are the same in any group (`saga.rollout`).
 
 Records are encoded in float32, attention and residual streams are float32 too. At another precision are the products of paths, and what
-lies between the two products of a hidden layer. Backbones other than the decoder stay in float32.
+lies between the two products of a hidden layer. Backbones other than the decoder stay in float32; the head that reads them does not.
 """
 
 from __future__ import annotations
