@@ -186,11 +186,15 @@ class Transforms:
 
 
 def _rhythm(frame: pl.DataFrame) -> int:
-    """The most common distance, in years, between a person's records in the panel's last ten years, at most 5 (the largest gap learnt)."""
+    """The most common distance, in years, between a person's records at the panel's end, at most 5 (the largest gap learnt).
+
+    Its last five years: a panel that came to be of every second year goes on so, however long it was of every year.
+    """
     gaps = (
-        frame.filter(pl.col("earnings").is_not_null(), pl.col("year") > pl.col("year").max() - 10)
-        .select(pl.col("year").diff().over("person_id"))
-        .drop_nulls()["year"]
+        frame.filter(pl.col("earnings").is_not_null())
+        .select("year", gap=pl.col("year").diff().over("person_id"))
+        .filter(pl.col("year") > frame["year"].max() - 5)  # type: ignore[operator]
+        .drop_nulls()["gap"]
     )
     return min(5, int(gaps.mode().min())) if len(gaps) else 1  # type: ignore[arg-type]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,21 @@ def test_targets_skip_unknown_years_and_carry_the_gap(transforms: Transforms) ->
     assert asked.state[0].tolist() == [ZERO, ZERO, POSITIVE, UNKNOWN, UNKNOWN]
     expected = np.log(2e5) - CALENDAR.wage_index(np.array([2004]))[0]
     assert asked.z[0, 2] == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("years", "rhythm"),
+    [
+        (range(1990, 2010), 1),
+        ([*range(1979, 1995), 1996, 1998], 2),  # the NLSY79 as it stood in 1998: of every year for long, of every second year at its end
+        (range(1990, 2011, 5), 5),
+    ],
+)
+def test_the_rhythm_is_that_of_the_panels_end(years: Sequence[int], rhythm: int) -> None:
+    """Somebody with a gap of his own does not set it."""
+    rows = [r for i in range(200) for r in person(f"t{i}", {y: 1e5 + i for y in years})]
+    rows += person("gap", {years[-1] - 3: 1e5, years[-1]: 2e5})
+    assert Transforms.fit(panel_of(rows), CALENDAR, 4).rhythm == rhythm
 
 
 def test_death_is_a_target_and_emigration_is_not(transforms: Transforms) -> None:
