@@ -40,7 +40,8 @@ FEW = 1_000  # below this many persons a cell's threshold is noticeably rounded 
 REASONS: dict[str, str] = {
     "finite-sample": "Holds in finite samples: the persons judged were drawn like the calibration persons, in the same years.",
     "assumption": "Holds if this person is exchangeable with the calibration persons and their world has not drifted since.",
-    "extrapolated": "Unguaranteed: no outcome was observed this far ahead, or none of paths drawn this way; the nearest threshold serves.",
+    "extrapolated": "Unguaranteed: no outcome was observed this far ahead, or none of paths drawn this way (another rollout, a scenario); "
+    "the nearest threshold serves.",
     "none": "No interval: no or too few calibration persons, too few paths, or the person is past age 64.",
 }
 
@@ -111,7 +112,7 @@ class Calibrator:
     thresholds of one-sided limits, intervals given positive earnings, bands of K years and present values of K years, by kind and horizon
     (or K). `stretches`: horizon -> knots and values that put scores of all horizons on one scale, for bands. `grouping`: how persons are
     grouped, None where the calibration knows no groups. `elsewhere`: the paths are not drawn as those of the calibration
-    were, and nothing beyond "extrapolated" is promised. `extra` holds rows of the calibration table that others own (the CQR baseline);
+    were (another rollout, a scenario), and nothing beyond "extrapolated" is promised. `extra` holds rows of the calibration table that others own (the CQR baseline);
     they are kept through `to_table` and `from_table`.
     """
 

@@ -204,6 +204,7 @@ class Forecaster:
         self.check(panel, to_age or MAX_AGE)
         sequences = encode(panel, self.transforms, self.calendar)
         rollout = self._rollout(paths, seed, scenario)
+        told = rollout.scenario is not None
         origin = sequences.year[sequences.offsets[1:] - 1]
         left = (to_age or MAX_AGE) - (origin - sequences.birth_year)
         steps = np.clip(left if to_horizon is None else np.minimum(left, to_horizon), 0, None)
@@ -221,7 +222,7 @@ class Forecaster:
                     if progress:
                         progress(start + i + 1, n)
                 groups = {name: values[rows] for name, values in labels.items()}
-                block = Paths(sequences.person_id[rows], sequences.birth_year[rows], origin[rows], earnings, groups)
+                block = Paths(sequences.person_id[rows], sequences.birth_year[rows], origin[rows], earnings, groups, told)
                 yield self.calibrator.recalibrate(block) if calibrated else block
 
     def _rollout(self, paths: int, seed: int, scenario: ScenarioSource) -> Rollout:
@@ -324,7 +325,8 @@ class Forecaster:
         person, column = np.nonzero(rows)
         horizon = wanted[column]
         samples = paths.earnings[person, horizon].astype(np.float64)
-        intervals = self.calibrator.intervals(paths, coverage)
+        calibrator = self._promising(paths)
+        intervals = calibrator.intervals(paths, coverage)
         data: dict[str, Any] = {
             "person_id": paths.person_id[person],
             "origin_year": paths.origin_year[person].astype(np.int32),
@@ -343,9 +345,9 @@ class Forecaster:
             data[f"guarantee_{name}"] = intervals.guarantee[person, horizon, j].astype(str)
         data["cell"] = intervals.cell[person, horizon].astype(str)
         if limits:
-            data |= _limit_columns(compute_limits(self.calibrator, paths, coverage), coverage, person, horizon)
+            data |= _limit_columns(compute_limits(calibrator, paths, coverage), coverage, person, horizon)
         if bands is not None:
-            data |= _band_columns(compute_bands(self.calibrator, paths, bands, coverage), person, horizon)
+            data |= _band_columns(compute_bands(calibrator, paths, bands, coverage), person, horizon)
         return pl.DataFrame(data).with_columns(pl.col("^(.*lower|.*upper|at_least|at_most)_.*$").fill_nan(None))
 
     def lifetime(
@@ -401,6 +403,10 @@ class Forecaster:
         frame = frame.with_columns(paid_mean).with_columns(net_mean=pl.col("mean") - pl.col("tax_mean"))
         return Lifetimes(frame, values, population(values))
 
+    def _promising(self, paths: Paths) -> Calibrator:
+        """The calibration, which promises nothing about a world that a scenario made."""
+        return replace(self.calibrator, elsewhere=True) if paths.told else self.calibrator
+
     def _value_intervals(
         self,
         paths: Paths,
@@ -418,7 +424,7 @@ class Forecaster:
         if not any(kind == "present_value" for kind, _ in self.calibrator.limits) or (from_age is not None and (age < from_age).any()):
             return ValueIntervals.central(values, coverage)
         ahead = values if from_age is None else present_value(paths, rate=rate, to_age=to_age)
-        intervals = value_intervals(self.calibrator, ahead, (to_age - age).astype(np.int64), coverage, rate)
+        intervals = value_intervals(self._promising(paths), ahead, (to_age - age).astype(np.int64), coverage, rate)
         if from_age is None:
             return intervals
         past = observed_past(panel, paths, rate=rate, from_age=from_age)

@@ -18,7 +18,8 @@ class Paths:
 
     `person_id` (n,) text, `birth_year` and `origin_year` (n,) ints, `earnings` (n, H, M) float32: real SEK a year, horizon on axis 1, path
     on axis 2, NaN beyond age 64. Path k of every person lives in the same macro future, so sums over persons are taken path by path.
-    `groups`: name of a grouping -> the persons' labels (n,), as `saga.groups` gives them at the origin.
+    `groups`: name of a grouping -> the persons' labels (n,), as `saga.groups` gives them at the origin. `told`: the economy was not
+    drawn, a scenario gave it.
 
     Raises ValueError when the shapes do not agree.
     """
@@ -28,6 +29,7 @@ class Paths:
     origin_year: NDArray[np.int64]
     earnings: NDArray[np.float32]
     groups: Mapping[str, NDArray[np.str_]] = field(default_factory=dict)
+    told: bool = False
 
     def __post_init__(self) -> None:
         n = len(self.person_id)
@@ -63,7 +65,7 @@ class Paths:
     def take(self, rows: Any) -> Paths:
         """The paths of some persons: an index, mask or slice over the first axis."""
         groups = {name: labels[rows] for name, labels in self.groups.items()}
-        return Paths(self.person_id[rows], self.birth_year[rows], self.origin_year[rows], self.earnings[rows], groups)
+        return Paths(self.person_id[rows], self.birth_year[rows], self.origin_year[rows], self.earnings[rows], groups, self.told)
 
     @classmethod
     def joined(cls, parts: Sequence[Paths]) -> Paths:
@@ -74,6 +76,7 @@ class Paths:
             np.concatenate([p.origin_year for p in parts]),
             np.concatenate([p.earnings for p in parts]),
             {name: np.concatenate([p.groups[name] for p in parts]) for name in parts[0].groups},
+            any(p.told for p in parts),
         )
 
     def with_earnings(self, earnings: NDArray[np.float32]) -> Paths:

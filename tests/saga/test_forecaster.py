@@ -13,6 +13,7 @@ import pytest
 from saga.bundle import Bundle
 from saga.errors import InputError, UsageError
 from saga.forecaster import Forecaster, level_name
+from saga.ingest import read_panel
 from saga.options import COVERAGE
 from saga.panel import Panel, PanelMeta
 
@@ -147,6 +148,18 @@ def test_a_recession_lowers_near_earnings_of_the_same_paths(forecaster: Forecast
     recession = forecaster.forecast(people, scenario="recession-1990s", **steps)["mean"].mean()
     growth = forecaster.forecast(people, scenario="high-growth", **steps)["mean"].mean()
     assert recession < growth
+
+
+def test_nothing_is_promised_about_a_world_that_somebody_chose() -> None:
+    """Thresholds were learnt from outcomes of drawn economies: under a scenario every interval says that it is no promise."""
+    root = Path(__file__).parents[2]
+    shipped, people = Forecaster.load(root / "bundles/small"), read_panel(root / "examples/people.csv")
+    asked = {"paths": 200, "horizons": (1, 5), "coverage": (0.9,), "limits": True, "bands": 5}
+    kinds = ["guarantee_90", "guarantee_limits_90", "guarantee_positive_90", "guarantee_band_90"]
+    for scenario, word in ((None, "assumption"), ("baseline", "assumption"), ("recession-1990s", "extrapolated")):
+        found = shipped.forecast(people, scenario=scenario, **asked)
+        assert {one for kind in kinds for one in found[kind]} == {word}
+        assert set(shipped.lifetime(people, to_age=50, paths=200, scenario=scenario).table["guarantee_90"]) == {word}
 
 
 def test_present_values_are_the_discounted_sums_of_the_forecast_paths(forecaster: Forecaster, people: Panel) -> None:
