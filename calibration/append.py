@@ -46,7 +46,8 @@ def append(
 ) -> Appended:
     """Bring the ledger up to the panel's last year.
 
-    Origin year by origin year, from `since` (by default the one after the last in the ledger, or the panel's last year in a new one): first
+    Origin year by origin year, from `since` (by default the one after the last that a delivery has finished, or the panel's last year where
+    none has; so an interrupted delivery, given again, goes on with its year, and promises of forecasts in the same ledger do not count): first
     the earnings up to that year settle what was promised to anybody; then `persons` of the calibration persons with a record in that year,
     chosen by key, are forecast from it under the thresholds of that moment, and the promises recorded. Deliveries year by year and one
     delivery of all years give the same ledger, and a second call with the same panel changes nothing. Raises UsageError for a bundle
@@ -65,7 +66,7 @@ def append(
         fix = "Give a panel with some hundreds of persons."
         raise InputError("There is nobody to forecast.", [Problem("too-few-persons", "No calibration persons in the last year", fix)])
     split.check(history(people, newest))  # in the bundle's money, before anything is settled
-    before = store.last_origin(digest)
+    before = store.promised_until(digest)
     start = since if since is not None else end if before is None else before + 1
     settled, recorded = Receipt(), Recorded()
     for year in range(start, end + 1):
@@ -77,6 +78,7 @@ def append(
         for block in now.blocks(history(people, origins), to_horizon=MAX_HORIZON, paths=paths, seed=seed, progress=progress):
             made = promises(block, split.calibrator, now.calibrator, range(1, MAX_HORIZON + 1))
             recorded += store.record(digest, made)
+        store.finish_promises(digest, year)
     settled += _settle(store, panel, end)
     return Appended(settled, recorded, tuple(range(start, end + 1)), store.state(digest) or NOTHING_LEARNT)
 

@@ -63,10 +63,15 @@ def migrate(connection: Connection) -> None:
     """Bring the tables to their present form, on a server one process at a time."""
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:turn)"), {"turn": _TURN})
+    command.upgrade(migrations(connection), "head")
+
+
+def migrations(connection: Connection) -> Config:
+    """Alembic's view of the ledger's migrations, on a connection."""
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).with_name("migrations")).replace("%", "%%"))
     config.attributes["connection"] = connection
-    command.upgrade(config, "head")
+    return config
 
 
 @contextmanager

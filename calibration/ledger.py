@@ -27,13 +27,15 @@ class Ledger(Base):
 
 
 class Stream(Base):
-    """A bundle whose promises are judged together; `version` counts the transactions that changed its state."""
+    """A bundle whose promises are judged together; `version` counts the transactions that changed its state, `promised_until` is the last
+    origin year from which deliveries (`saga calibrate --append`) have promised all that they were to promise."""
 
     __tablename__ = "stream"
     id: Mapped[int] = mapped_column(primary_key=True)
     bundle: Mapped[str] = mapped_column(String(64), unique=True)
     levels: Mapped[list[float]] = mapped_column(JSON)
     version: Mapped[int]
+    promised_until: Mapped[int | None]
 
 
 class Promise(Base):

@@ -223,10 +223,16 @@ class Store:
         cells = {(group, h, level): cell for group, own in total.items() for (h, level), cell in fold(found.levels, own).items()}
         return _state(last, cells)
 
-    def last_origin(self, bundle: str) -> int | None:
-        """The last origin year from which something was promised with this bundle; None where nothing was."""
+    def promised_until(self, bundle: str) -> int | None:
+        """The last origin year from which deliveries have promised all that they were to promise with this bundle; None: none yet."""
         with reported(), self._engine.connect() as connection:
-            return connection.scalar(select(func.max(Promise.origin_year)).join(Stream).where(Stream.bundle == bundle))
+            return connection.scalar(select(Stream.promised_until).where(Stream.bundle == bundle))
+
+    def finish_promises(self, bundle: str, year: int) -> None:
+        """All has been promised from the origin year `year`. Promises that somebody else enters do not tell."""
+        later = func.coalesce(Stream.promised_until, year) <= year
+        with self._writing() as connection:
+            connection.execute(update(Stream).where(Stream.bundle == bundle, later).values(promised_until=year))
 
     def first_year(self) -> int | None:
         """The first year that some promise, with whatever bundle, is about; None where there is none."""

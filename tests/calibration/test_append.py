@@ -10,10 +10,13 @@ import pytest
 from typer.testing import CliRunner
 
 from calibration.append import Appended, append
+from calibration.issue import Adapted, issue
+from calibration.promises import Promises
 from calibration.secret import Secret
-from calibration.store import Store
+from calibration.store import Recorded, Store
 from saga.bundle import Bundle
 from saga.cli import app
+from saga.forecaster import Forecaster
 from saga.outcomes import without_later_exits
 from saga.panel import Panel
 
@@ -53,6 +56,54 @@ def test_all_at_once_is_the_same_as_year_by_year_and_again_changes_nothing(
     again = append(tiny_bundle, last, store, **ASKED)  # type: ignore[arg-type]
     assert (again.origins, again.recorded.new, again.settled.new, again.settled.conflicting) == ((), 0, 0, 0)
     assert again.state == once.state
+
+
+def test_an_interrupted_delivery_goes_on_with_its_year(
+    by_year: tuple[Store, list[Appended]], tiny_bundle: Path, register_panel: Panel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed after two of five blocks, as often as it likes: given again, the ledger is that of an undisturbed delivery."""
+    _, done = by_year
+    monkeypatch.setattr("saga.forecaster._BLOCK", 8)
+    store = Store(f"sqlite:///{tmp_path / 'killed.sqlite'}", Secret(b"k" * 32))
+    record, made = store.record, Recorded()
+
+    def dying(bundle: str, promises: Promises) -> Recorded:
+        nonlocal made
+        entered = record(bundle, promises)
+        made += entered
+        if entered.new and next(deaths, 0):
+            raise KeyboardInterrupt
+        return entered
+
+    deaths = iter([0, 1, 0, 1])
+    monkeypatch.setattr(store, "record", dying)
+    last = delivery(register_panel, 2019)
+    reports = []
+    for _ in range(3):
+        try:
+            reports.append(append(tiny_bundle, last, store, since=2018, **ASKED))  # type: ignore[arg-type]
+        except KeyboardInterrupt:
+            reports.append(None)
+    assert reports[:2] == [None, None]
+    assert reports[2] is not None
+    assert made.new == done[0].recorded.new + done[1].recorded.new
+    assert reports[2].state.cells == done[1].state.cells
+
+
+def test_promises_of_forecasts_in_the_same_ledger_do_not_stand_for_a_delivery(
+    by_year: tuple[Store, list[Appended]], tiny_bundle: Path, register_panel: Panel, tmp_path: Path
+) -> None:
+    _, done = by_year
+    store = Store(f"sqlite:///{tmp_path / 'shared.sqlite'}", Secret(b"k" * 32))
+    first = delivery(register_panel, 2018)
+    now = Adapted.of(Forecaster.load(tiny_bundle), None)
+    someone = [p for p in first.persons() if p not in now.split.obstacles(first)][:1]
+    asked = {"horizons": (1, 2), "coverage": (0.5,), "quantiles": (0.5,)}
+    _, entered = issue(now, first.only(someone), store, asked, {"paths": 25, "seed": 0, "scenario": None})
+    assert entered.new
+    report = append(tiny_bundle, first, store, **ASKED)  # type: ignore[arg-type]
+    assert report.origins == (2018,)
+    assert report.recorded.new + report.recorded.repeated == done[0].recorded.new
 
 
 def test_the_command_reports_what_it_did_and_fails_where_the_delivery_contradicts_an_earlier_one(

@@ -17,12 +17,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, create_engine, func, make_url, select, text
 from sqlalchemy.exc import DBAPIError
 
-from calibration.database import StoreError
+from calibration.database import StoreError, migrations
 from calibration.ledger import Base, Event, Outcome, Promise
 from calibration.online import AdaptiveState
 from calibration.secret import Secret
@@ -98,6 +99,26 @@ def once(secret: Secret, folder: Path, outcomes: list[tuple[str, int, float]]) -
 def test_the_tables_are_those_of_the_models(store: Store) -> None:
     with looked_into(store) as connection:
         assert compare_metadata(MigrationContext.configure(connection), Base.metadata) == []
+
+
+def test_a_ledger_of_the_first_form_is_brought_to_the_present_one(store: Store, url: str, secret: Secret) -> None:
+    """It went by its last promise."""
+    store.record(BUNDLE, made())
+    with looked_into(store) as connection:
+        command.downgrade(migrations(connection), "0001")
+    again = Store(url, secret)
+    assert again.promised_until(BUNDLE) == ORIGIN
+    assert again.settle(came_true()).promises == PERSONS * HORIZONS
+    again.close()
+
+
+def test_only_what_a_delivery_has_finished_counts_as_promised(store: Store) -> None:
+    store.record(BUNDLE, made())
+    assert store.promised_until(BUNDLE) is None
+    for year, last in ((ORIGIN, ORIGIN), (ORIGIN + 2, ORIGIN + 2), (ORIGIN + 1, ORIGIN + 2)):
+        store.finish_promises(BUNDLE, year)
+        assert store.promised_until(BUNDLE) == last
+    assert store.promised_until("b" * 64) is None
 
 
 def test_each_outcome_counts_once_whatever_is_repeated_or_contradicted(store: Store, secret: Secret, tmp_path: Path) -> None:
