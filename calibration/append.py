@@ -47,8 +47,8 @@ def append(
     """Bring the ledger up to the panel's last year.
 
     Origin year by origin year, from `since` (by default the one after the last that a delivery has finished, or the panel's last year where
-    none has; so an interrupted delivery, given again, goes on with its year, and promises of forecasts in the same ledger do not count): first
-    the earnings up to that year settle what was promised to anybody; then `persons` of the calibration persons with a record in that year,
+    none has; so an interrupted delivery, given again, goes on, and promises of forecasts in the same ledger do not count): first the
+    earnings up to that year settle what was promised to anybody; then `persons` of the calibration persons with a record in that year,
     chosen by key, are forecast from it under the thresholds of that moment, and the promises recorded. Deliveries year by year and one
     delivery of all years give the same ledger, and a second call with the same panel changes nothing. Raises UsageError for a bundle
     without thresholds, InputError where the panel has no calibration persons, StoreError.

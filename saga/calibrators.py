@@ -111,9 +111,9 @@ class Calibrator:
     `shifts`: (horizon, level) -> what being in a group, such as "sex=female", adds to the threshold of the cells of half B. `limits`: the
     thresholds of one-sided limits, intervals given positive earnings, bands of K years and present values of K years, by kind and horizon
     (or K). `stretches`: horizon -> knots and values that put scores of all horizons on one scale, for bands. `grouping`: how persons are
-    grouped, None where the calibration knows no groups. `elsewhere`: the paths are not drawn as those of the calibration
-    were (another rollout, a scenario), and nothing beyond "extrapolated" is promised. `extra` holds rows of the calibration table that others own (the CQR baseline);
-    they are kept through `to_table` and `from_table`.
+    grouped, None where the calibration knows no groups. `elsewhere`: the paths are not drawn as those of the calibration were (another
+    rollout, a scenario), and nothing beyond "extrapolated" is promised. `extra` holds rows of the calibration table that others own (the
+    CQR baseline); they are kept through `to_table` and `from_table`.
     """
 
     cells: Mapping[tuple[int, str], Cell]

@@ -22,7 +22,9 @@ from saga.panel import Panel
 router = APIRouter(prefix="/v1", tags=["lifetimes"])
 
 _BINS = 24
-_REASONS = REASONS | {"extrapolated": "No run of so many years has been observed, or not at this rate or in this scenario: the sum carries no guarantee."}
+_REASONS = REASONS | {
+    "extrapolated": "No run of so many years has been observed, or not at this rate or in this scenario: the sum carries no guarantee."
+}
 
 
 @router.post(

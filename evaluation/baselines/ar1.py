@@ -163,7 +163,7 @@ def _persistence(past: Histories, step: int) -> GmmEstimate:
 
 
 def _rhythm(seen: Array) -> int:
-    """The years between records (known: `seen`, (n, T)) in the last ten years of the panel: most often so many, 3 at most.
+    """The years between records (known: `seen`, (n, T)) in the last five years of the panel: most often so many, 3 at most.
 
     Instruments at that distance also use earlier years that are closer together.
     """
@@ -171,7 +171,7 @@ def _rhythm(seen: Array) -> int:
     before = np.full(len(seen), -1)
     for column in range(seen.shape[1]):
         again = seen[:, column] & (before >= 0)
-        if column >= seen.shape[1] - 10:
+        if column >= seen.shape[1] - 5:
             gaps = np.minimum(column - before[again], LONGEST_RHYTHM)
             counts += np.bincount(gaps, minlength=len(counts))
         before = np.where(seen[:, column], column, before)

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from saga.panel import Panel
 
 _TARGET_BY = "age,sex,education_level"
+_OF_APPEND = ("database", "database_key", "since", "persons")  # options of `calibrate --append` alone
+_OF_FIT = ("out", "map_persons", "rollout", "profiles", "until", "target", "target_by")  # and of `calibrate` without it
 
 
 def train(
@@ -139,11 +141,12 @@ def calibrate(
     """Fit the intervals of a bundle on a panel's calibration persons; with --append follow what comes true instead."""
     from calibration.calibrate import calibrate as fit
 
+    _refuse_foreign(ctx, append)
     people = read_people(panel, mapping, prices, on_error, rejected)
-    others = None if target is None else read_people(target, mapping, prices, on_error, None)
     if append:
-        _append(bundle, people, out, database, database_key, since, persons, options.check_paths(paths), seed, threads, as_json=as_json)
+        _append(bundle, people, database, database_key, since, persons, options.check_paths(paths), seed, threads, as_json=as_json)
         return
+    others = None if target is None else read_people(target, mapping, prices, on_error, None)
     with console.progress("Calibrating", quiet=as_json) as progress:
         made = fit(
             bundle,
@@ -206,10 +209,22 @@ def verify(directory: BundleArgument, as_json: Json = False) -> None:
     console.result(f"{directory} is intact: {facts['files']} files, digest {opened.digest}.", facts, as_json=as_json)
 
 
+def _refuse_foreign(ctx: typer.Context, append: bool) -> None:
+    """Raise UsageError for an option of the other mode, which would do nothing; what the environment sets is for all commands."""
+    for name in _OF_FIT if append else _OF_APPEND:
+        source = ctx.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(
+                f"With --append there is no {option}. Leave it out."
+                if append
+                else f"{option} is of --append alone. Leave it out, or give both."
+            )
+
+
 def _append(
     bundle: Path,
     panel: Panel,
-    out: Path | None,
     database: str | None,
     key: Path | None,
     since: int | None,
@@ -223,8 +238,6 @@ def _append(
     from calibration.append import append
     from calibration.store import open_store
 
-    if out is not None:
-        raise UsageError("--append writes to the ledger, not to a bundle. Leave --out away.")
     store = open_store(database or f"sqlite:///{bundle.resolve()}.ledger.sqlite", key)
     workers = threads or os.cpu_count() or 1
     with console.progress("Forecasting", quiet=as_json) as progress:

@@ -88,6 +88,7 @@ def test_the_rhythm_is_that_of_the_panels_end() -> None:
     seen = np.zeros((50, 30), dtype=bool)
     seen[:, :12] = seen[:, 12::2] = True
     assert _rhythm(seen) == 2
+    assert _rhythm(seen[:, :17]) == 2  # three records after the change are enough
     assert _rhythm(np.random.default_rng(0).random((50, 30)) < 0.8) == 1
     assert _rhythm(np.zeros((5, 4), dtype=bool)) == 1
 

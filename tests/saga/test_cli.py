@@ -221,6 +221,31 @@ def test_a_wrong_option_ends_with_2_and_says_what_is_allowed(
     assert not (tmp_path / "f.csv").exists()
 
 
+@pytest.mark.parametrize(
+    ("given", "foreign"),
+    [
+        (("--append", "--until", "2015"), "--until"),
+        (("--append", "--rollout", "exact"), "--rollout"),
+        (("--append", "--profiles"), "--profiles"),
+        (("--append", "--out", "b"), "--out"),
+        (("--append", "--target-by", "sex"), "--target-by"),
+        (("--since", "2015"), "--since"),
+        (("--persons", "50"), "--persons"),
+        (("--database", "sqlite:///l.sqlite"), "--database"),
+    ],
+    ids=" ".join,
+)
+def test_calibrate_refuses_options_that_its_other_mode_would_need(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...], foreign: str
+) -> None:
+    """Before anything is read: a ledger cannot unlearn. What the environment sets for all commands is not meant for this one."""
+    monkeypatch.setenv("SAGA_DATABASE", "sqlite:///other.sqlite")
+    result = run("calibrate", "no-bundle", "--panel", tmp_path / "no-panel", *given)
+    assert result.exit_code == 2
+    assert foreign in said(result)
+    assert "no-panel" not in said(result)
+
+
 def test_persons_who_cannot_be_forecast_stop_the_run_or_are_left_out_with_account(tiny_bundle: Path, people: Path, tmp_path: Path) -> None:
     people.write_text(PEOPLE + "unknown,2022,1990,\n")
     command = ("forecast", people, "--bundle", tiny_bundle, "--out", tmp_path / "f.csv", "--paths", "20", "--horizons", "1", "--json")

@@ -65,7 +65,7 @@ def test_targets_skip_unknown_years_and_carry_the_gap(transforms: Transforms) ->
 )
 def test_the_rhythm_is_that_of_the_panels_end(years: Sequence[int], rhythm: int) -> None:
     """Somebody with a gap of his own does not set it."""
-    rows = [r for i in range(200) for r in person(f"t{i}", {y: 1e5 + i for y in years})]
+    rows = [r for i in range(200) for r in person(f"t{i}", dict.fromkeys(years, 100000.0 + i))]
     rows += person("gap", {years[-1] - 3: 1e5, years[-1]: 2e5})
     assert Transforms.fit(panel_of(rows), CALENDAR, 4).rhythm == rhythm
 
