@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.groups import fit_shifts
-from saga.calibrators import ALL, FEW, MONDRIAN, Calibrator, Cell, members_of
+from saga.calibrators import ALL, FEW, MONDRIAN, Calibrator, Cell, is_shifted, members_of
 from saga.errors import Problem, UsageError
 from saga.keyed import uniform_each
 from saga.options import COVERAGE
@@ -163,10 +163,11 @@ def fit_calibration(
             fewer = so_far.map_samples(paths.take(b), h + 1, np.sort(paths.earnings[b, h, :count], axis=1))
             scores = grow(fewer, scale).with_atom(atom_width).score(outcomes[b, h])
             for level in levels:
-                shifted = np.full(len(paths), np.nan)
-                shifted[b] = scores - so_far.shift(members, h + 1, level)
+                own, shifted = np.full((2, len(paths)), np.nan)
+                own[b], shifted[b] = scores, scores - so_far.shift(members, h + 1, level)
                 for group, (_, own_b) in groups.items():
-                    thresholds[group][count, level] = published(shifted[own_b], level, *weighed(w, own_b))
+                    asked = shifted if is_shifted(group) else own
+                    thresholds[group][count, level] = published(asked[own_b], level, *weighed(w, own_b))
         for group in groups:
             cells[h + 1, group] = replace(cells[h + 1, group], atom_width=atom_width, thresholds=thresholds[group])
     return Calibrator(cells, scale=scale, shifts=shifts)

@@ -57,6 +57,11 @@ SCHEMA: dict[str, pl.DataType] = {
 }
 
 
+def is_shifted(cell: str) -> bool:
+    """Whether groups shift the threshold of a cell: not that of a kind of record, which lacks what most groups are told by."""
+    return not cell.startswith("profile=")
+
+
 def reason(guarantee: str, cell: str = ALL) -> str:
     """One plain sentence on what stands behind an interval with this `guarantee`, and of which `cell` the persons were."""
     named = "" if cell in ("", ALL) or guarantee == "none" else f" Calibrated on persons with {cell.replace('=', ' ')}."
@@ -210,7 +215,7 @@ class Calibrator:
                 own, promise, place = self._threshold(horizon, level, paths.count, groups)
                 if own is None or place is None:
                     continue
-                shift = 0.0 if place[1].startswith("profile=") else self.shift(members, place[0], level)
+                shift = self.shift(members, place[0], level) if is_shifted(place[1]) else 0.0
                 highest = np.maximum(highest, own + shift)
                 q[rows, j], guarantee[rows, j] = highest, promise
                 cell[rows], width[rows] = place[1], self.cells[place].atom_width

@@ -237,3 +237,24 @@ def test_poorer_records_are_served_by_their_own_cells(grouped, fresh):
         low, high = (stats.betabinom(len(y), r, n + 1 - r) for r in (k, k + NEIGHBOURS - 1))
         assert low.ppf(P) <= hits[j] <= high.isf(P)
     assert np.array_equal(served.thresholds(paths, 1).q, grouped.thresholds(paths, 1).q)  # full records are served as before
+
+
+def test_a_panel_of_several_kinds_of_record_covers_each_kind():
+    """Most poor records are women's, whose scores the sampler puts too low: thresholds are fitted as they are served."""
+
+    def mixed(n: int, seed: int):
+        paths, outcomes = draw_groups(n, seed)
+        poor = np.random.default_rng(seed).random(n) < np.where(paths.groups["sex"] == "female", 0.8, 0.1)
+        return replace(paths, groups={**paths.groups, "profile": np.where(poor, "survey", "earnings")}), outcomes
+
+    fitted = fit_calibration(*mixed(20_000, 21), seed=0)
+    paths, outcomes = mixed(25_000, 22)
+    intervals = fitted.intervals(fitted.recalibrate(paths), LEVELS)
+    assert set(intervals.cell.ravel()) == {"profile=earnings", "profile=survey"}
+    hits = intervals.covered(outcomes)[:, 0]
+    for kind in ("earnings", "survey"):
+        own, n = paths.groups["profile"] == kind, fitted.cells[1, f"profile={kind}"].n
+        for j, level in enumerate(LEVELS):
+            k = rank_needed(n, level)
+            low, high = (stats.betabinom(int(own.sum()), r, n + 1 - r) for r in (k, k + NEIGHBOURS - 1))
+            assert low.ppf(P / 16) <= hits[own, j].sum() <= high.isf(P / 16)
