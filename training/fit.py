@@ -7,6 +7,7 @@ import json
 import logging
 import shutil
 import signal
+import sys
 import time
 import warnings
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ import pytorch_lightning as lightning
 import torch
 from pytorch_lightning.callbacks import Callback, EarlyStopping, ModelCheckpoint, TQDMProgressBar, WeightAveraging
 from pytorch_lightning.loggers import CSVLogger, Logger, TensorBoardLogger
+from pytorch_lightning.utilities import rank_zero_only
 from torch import Tensor
 
 from saga.bundle import Bundle, check_replaceable, current_version, write_bundle
@@ -76,6 +78,9 @@ def train(
     and logs are kept in `<out>.run/`; `resume` continues from its last checkpoint, with the batches that the run would have seen. The
     checkpoints go when the bundle is written.
 
+    With several `devices` Lightning starts this program once more for each, and a step sees `batch_persons` persons on each. Files are the
+    first process's affair; the others leave (SystemExit) when the fit is over.
+
     Raises UsageError where there is nothing to resume or the run was started otherwise, InputError for a panel that is too small,
     BundleError where `out` is not a place for a bundle, KeyboardInterrupt when stopped.
     """
@@ -92,10 +97,11 @@ def train(
         started_with = read_json(run / RUN) or asked
         if other := sorted(name for name in asked if started_with.get(name) != asked[name]):
             raise UsageError(f"The run in {run} was started with another {', '.join(other)}. Give the same, or start without --resume.")
-    elif run.exists():
-        shutil.rmtree(run)
-    run.mkdir(parents=True, exist_ok=True)
-    commit_json(run / RUN, asked)
+    if rank_zero_only.rank == 0:
+        if run.exists() and not resume:
+            shutil.rmtree(run)
+        run.mkdir(parents=True, exist_ok=True)
+        commit_json(run / RUN, asked)
 
     logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
     lightning.seed_everything(seed, verbose=False)
@@ -114,6 +120,8 @@ def train(
         except SystemExit:  # so Lightning answers Ctrl-C, deaf to a second one
             signal.signal(signal.SIGINT, signal.default_int_handler)
             raise KeyboardInterrupt from None
+    if not trainer.is_global_zero:
+        sys.exit()
     chosen = torch.load(best.best_model_path, map_location="cpu", weights_only=False)
     module.load_state_dict(chosen["state_dict"])
     report = TrainReport(

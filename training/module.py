@@ -69,8 +69,8 @@ class ForecastModule(pl.LightningModule):
         means, nll, _ = self.losses(batch)
         weight = int((batch["gap"] > 0).sum())
         for name, value in {**means, "nll": nll}.items():
-            self.log(f"validation_{name}", value, prog_bar=True, batch_size=weight)
-        self.log("validation", torch.stack(list(means.values())).sum(), batch_size=weight)
+            self.log(f"validation_{name}", value, prog_bar=True, batch_size=weight, sync_dist=True)
+        self.log("validation", torch.stack(list(means.values())).sum(), batch_size=weight, sync_dist=True)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keeps the log score beside the weights: they may be chosen by another loss."""

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import csv
+import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +17,7 @@ import torch
 
 from saga.bundle import Bundle
 from saga.errors import BundleError, InputError, UsageError
+from saga.ingest import read_panel
 from saga.macro import MacroProcess, sweden
 from saga.model import ModelConfig
 from saga.outcomes import cut
@@ -103,6 +108,35 @@ def test_a_run_that_is_stopped_and_resumed_ends_with_the_weights_of_one_that_was
     assert resumed.metrics["training"]["steps"] == CONFIG.max_steps
     assert_same(whole, resumed)
     assert whole.metrics["training"]["validation_nll"] == resumed.metrics["training"]["validation_nll"]
+
+
+def test_two_devices_make_one_bundle(panel: Panel, tmp_path: Path) -> None:
+    """Each device is a process that runs the whole program: one of them owns the files and reports."""
+    panel.frame.write_parquet(tmp_path / "panel.parquet")
+    (tmp_path / "toy.yaml").write_text(
+        "model: {width: 8, layers: 1, heads: 1, bins: 8, head_width: 8}\n"
+        "batch_persons: 16\nmax_steps: 4\nvalidate_every: 2\nwarmup_steps: 1\nprecision: 32-true\n"
+    )
+    script = tmp_path / "program.py"
+    script.write_text("from saga.cli import main\n\nif __name__ == '__main__':\n    main()\n")
+    options = ["--panel", "panel.parquet", "--prices", "2022", "--config", "toy.yaml", "--devices", "2", "--out", "b", "--json"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(
+        [sys.executable, script.name, "train", *options], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)  # one report
+    bundle = Bundle.load(tmp_path / "b")
+    assert report["bundle"] == bundle.digest
+    assert report["steps"] == 4
+    settings = load_config(tmp_path / "toy.yaml")
+    data, network, _ = prepare(read_panel(tmp_path / "panel.parquet", prices=2022), settings, seed=0)
+    network.load_state_dict(bundle.weights)
+    module = ForecastModule(network, settings)
+    with torch.no_grad():
+        scored = [(int((batch["gap"] > 0).sum()), float(module.losses(batch)[1])) for batch in data.val_dataloader()]
+    expected = sum(n * nll for n, nll in scored) / sum(n for n, _ in scored)
+    assert bundle.metrics["training"]["validation_nll"] == pytest.approx(expected, abs=1e-4)
 
 
 def test_there_must_be_something_to_resume(panel: Panel, tmp_path: Path) -> None:
