@@ -36,8 +36,6 @@ def calibrate(
     out: str | Path | None = None,
     seed: int = 0,
     paths: int = 200,
-    levels: Sequence[float] = LEVELS,
-    persons: int | None = None,
     workers: int = 1,
     map_persons: int = MIN_MAP,
     profiles: bool = False,
@@ -53,7 +51,7 @@ def calibrate(
     Maps are learnt on forecasts that are told the economy of the panel's years, thresholds on forecasts that are told nothing of it.
 
     The split is a hash of panel and person, so nobody the model was trained on takes part if the panel goes by the `panel_id` it was
-    trained under. `persons` caps how many are used, `workers` is the number of processes. With `profiles` the same persons are forecast
+    trained under. `workers` is the number of processes. With `profiles` the same persons are forecast
     again from what a survey, and from what earnings alone, would show of them, and such records get cells of their own. `rollout`: how
     paths are carried, now and in forecasts by default; None: as before, exactly at first. With `target`
     thresholds are those of that panel's persons, who may be in other groups (`target_by`) in other shares. `until` cuts the panel at that
@@ -65,7 +63,7 @@ def calibrate(
         panel = cut(panel, until)
     place = bundle if out is None else out
     check_replaceable(place)
-    chosen = persons_of(panel, "calibration")[:persons]
+    chosen = persons_of(panel, "calibration")
     if not chosen:
         fix = "Give a panel with some hundreds of persons."
         raise InputError("There is nobody to calibrate on.", [Problem("too-few-persons", "No calibration persons in the panel", fix)])
@@ -92,7 +90,7 @@ def calibrate(
         wanted = Target.of(target, grouping, target_by)
         weights, about = wanted.weights(cells_of(known, grouping, origins, target_by), outcomes, halves(simulated.person_id, seed))
         extra.append(about)
-    fitting: dict[str, Any] = {"seed": seed, "levels": levels, "map_persons": map_persons, "weights": weights}
+    fitting: dict[str, Any] = {"seed": seed, "map_persons": map_persons, "weights": weights}
     calibrator = fit_calibration(simulated, outcomes, came=came, **fitting)
     calibrator = fit_limits(calibrator, simulated, outcomes, seed=seed, weights=weights)
     for profile in POORER if profiles else ():
@@ -100,14 +98,14 @@ def calibrate(
         poorer = fit_calibration(replace(shown, groups={}), outcomes, came=came, **fitting)
         calibrator = with_profile(calibrator, poorer, profile)
     # The published method beside ours, so that anyone can compare: conformalised quantile regression in levels.
-    extra += [fit_cqr(simulated, outcomes, levels), fit_drift(calibrator, simulated, outcomes, seed=seed)]
+    extra += [fit_cqr(simulated, outcomes, LEVELS), fit_drift(calibrator, simulated, outcomes, seed=seed)]
     calibrator = replace(calibrator, grouping=grouping if len(grouping.cuts) else None, extra=pl.concat(extra))
     used = int((~np.isnan(outcomes)).any(1).sum())
     summary: dict[str, Any] = {
         "persons": used,
         "paths": paths,
         "seed": seed,
-        "levels": list(levels),
+        "levels": list(LEVELS),
         "rollout": forecaster.rollout,
         "until": end,
         "panel_id": panel.meta.panel_id,

@@ -13,6 +13,7 @@ from calibration.judged import judge, thresholds_for
 from saga.errors import UsageError
 from saga.forecaster import Forecaster
 from saga.paths import Paths
+from saga.split import persons_of
 
 P = 1e-6
 SURPRISE, SPREAD = 0.25, 0.2  # of the economy that came, and of those that are drawn, in log earnings
@@ -106,7 +107,9 @@ def test_calibrate_tells_half_a_and_nobody_else(tiny_bundle, register_panel, tmp
     monkeypatch.setattr(
         command, "fit_calibration", lambda paths, outcomes, **options: given.append(options["came"]) or fit(paths, outcomes, **options)
     )
-    command.calibrate(tiny_bundle, register_panel, out=tmp_path / "bundle", paths=25, persons=60, profiles=True)
+    spared = set(persons_of(register_panel, "calibration")[60:])
+    few = register_panel.only([person for person in register_panel.persons() if person not in spared])
+    command.calibrate(tiny_bundle, few, out=tmp_path / "bundle", paths=25, profiles=True)
     everybody, untold = asked[0]
     assert untold is None
     learners = [person for person, own in zip(everybody, halves(np.array(everybody), 0), strict=True) if own]
