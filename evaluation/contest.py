@@ -254,7 +254,8 @@ class Contest:
         """A baseline as an entrant, to be fitted on the training persons (or on poorer records of theirs) when it is needed."""
         name, module = unfitted.name, type(unfitted).__module__
         known = self.sample.training if training is None else training
-        key = code_digest(module, ("evaluation.baselines", "training", "saga")) + (self._fitted_on if training is None else panel_digest(training))
+        key = code_digest(module, ("evaluation.baselines", "training", "saga"))
+        key += self._fitted_on if training is None else panel_digest(training)
         if isinstance(unfitted, Keyed):
             key += unfitted.key()
 

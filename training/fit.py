@@ -97,7 +97,7 @@ def train(
         started_with = read_json(run / RUN) or asked
         if other := sorted(name for name in asked if started_with.get(name) != asked[name]):
             raise UsageError(f"The run in {run} was started with another {', '.join(other)}. Give the same, or start without --resume.")
-    if rank_zero_only.rank == 0:
+    if getattr(rank_zero_only, "rank", 0) == 0:
         if run.exists() and not resume:
             shutil.rmtree(run)
         run.mkdir(parents=True, exist_ok=True)
