@@ -35,7 +35,7 @@ from saga.products import Precision
 from saga.rollout import Rollout
 from saga.schema import MAX_AGE, MIN_AGE
 from saga.sequences import encode
-from saga.tax import income_tax
+from saga.tax import MONEY, income_tax
 from saga.transforms import Calendar, Transforms
 from saga.workers import crew
 
@@ -144,8 +144,8 @@ class Forecaster:
         came = self.process.observed(until)
         return came if came.rows else None
 
-    def obstacles(self, panel: Panel, to_age: int = MAX_AGE) -> dict[str, Problem]:
-        """Persons that cannot be forecast from this panel, or have no year left before `to_age`, with the reason."""
+    def obstacles(self, panel: Panel, to_age: int = MAX_AGE, ahead: int = 1) -> dict[str, Problem]:
+        """Persons that cannot be forecast from this panel, or are above `to_age` in the year `ahead` years on, with the reason."""
         last = panel.frame.group_by("person_id", maintain_order=True).agg(
             pl.col("year").max(),
             pl.col("birth_year").first(),
@@ -155,7 +155,7 @@ class Forecaster:
         age = pl.col("year") - pl.col("birth_year")
         rules = (
             ("no-earnings", ~pl.col("known"), "No year with known earnings", "Give at least one year with earnings (0 is a value)."),
-            ("too-old", age >= to_age, f"The last record is at age {to_age} or above", "Leave the person out: no year is left."),
+            ("too-old", age > to_age - ahead, *_too_old(to_age, ahead)),
             ("too-young", age < MIN_AGE, f"The last record is below age {MIN_AGE}", "Leave the person out."),
             ("has-left", pl.col("exit_year").is_not_null(), "The record ends in death or emigration", "Leave the person out."),
         )  # fmt: skip
@@ -174,12 +174,18 @@ class Forecaster:
                 f"{self.transforms.price_year}. Use the mapping that the bundle was trained with, or another bundle."
             )
 
-    def check(self, panel: Panel, to_age: int = MAX_AGE) -> None:
-        """Raise InputError unless every person of the panel can be forecast to some age below `to_age`, in this bundle's money."""
+    def check_tax(self, tax: str) -> None:
+        """Raise UsageError for a rule of tax that is not about the bundle's money."""
+        money = f"{self.transforms.currency} of {self.transforms.price_year}"
+        if tax != "none" and money != MONEY:
+            raise UsageError(f"The rule of tax {tax!r} is about {MONEY}, the bundle's money is {money}. Leave the tax out.")
+
+    def check(self, panel: Panel, to_age: int = MAX_AGE, ahead: int = 1) -> None:
+        """Raise InputError unless every person of the panel can be forecast `ahead` years on, up to `to_age`, in this bundle's money."""
         self.check_money(panel)
         if not len(panel):
             raise InputError("There is nobody to forecast.", [Problem("empty", "The panel has no rows", "Give at least one person-year.")])
-        obstacles = list(self.obstacles(panel, to_age).values())
+        obstacles = list(self.obstacles(panel, to_age, ahead).values())
         if obstacles:
             raise InputError(f"{len(obstacles)} person(s) cannot be forecast.", obstacles[:20])
 
@@ -305,6 +311,7 @@ class Forecaster:
         guarantee_limits_, positive_lower_, positive_upper_, guarantee_positive_ (see `saga.limits`); with `bands` = K also band_lower_,
         band_upper_, band_includes_zero_, guarantee_band_, which hold the first K years together (see `saga.bands`; null in later years).
         """
+        self.check(panel, ahead=min(horizons))  # nobody is left without a row
         furthest = max(*horizons, bands or 1)
         blocks = self.blocks(panel, to_horizon=furthest, paths=paths, seed=seed, scenario=scenario, progress=progress)
         return pl.concat([self.table(block, horizons, coverage, quantiles, limits=limits, bands=bands) for block in blocks])
@@ -373,6 +380,7 @@ class Forecaster:
         lies ahead, and the central interval of the calibrated paths stands in; an uncalibrated bundle gives none.
         """
         check_ages(to_age, from_age)
+        self.check_tax(tax)
         totals, taxes, who = [], [], []
         intervals: list[ValueIntervals] = []
         options: dict[str, Any] = {"rate": rate, "to_age": to_age, "from_age": from_age}
@@ -438,6 +446,12 @@ class Lifetimes:
     table: pl.DataFrame
     values: NDArray[np.float64]
     population: pl.DataFrame
+
+
+def _too_old(to_age: int, ahead: int) -> tuple[str, str]:
+    if ahead == 1:
+        return f"The last record is at age {to_age} or above", "Leave the person out: no year is left."
+    return f"The first year asked for, {ahead} years on, lies above age {to_age}", "Ask for an earlier one, or leave the person out."
 
 
 def _limit_columns(found: Limits, coverage: Sequence[float], person: NDArray[np.int64], horizon: NDArray[np.int64]) -> dict[str, Any]:

@@ -107,13 +107,14 @@ class Product:
 
     def __init__(self, recipe: Recipe, forecaster: Forecaster) -> None:
         self.recipe, self.forecaster = recipe, forecaster
+        forecaster.check_tax(recipe.options.get("tax", "none"))
         self.draw: dict[str, Any] = {"paths": recipe.paths, "seed": recipe.seed, "scenario": recipe.scenario}
         self.provenance = {**forecaster.provenance(**self.draw), "product": recipe.product}
 
     def obstacles(self, panel: Panel) -> dict[str, str]:
         """The persons that cannot be forecast, and the rule that says so."""
-        to_age = int(self.recipe.options.get("to_age", MAX_AGE))
-        return {person: problem.rule for person, problem in self.forecaster.obstacles(panel, to_age).items()}
+        to_age, ahead = int(self.recipe.options.get("to_age", MAX_AGE)), min(self.recipe.options.get("horizons", (1,)))
+        return {person: problem.rule for person, problem in self.forecaster.obstacles(panel, to_age, ahead).items()}
 
     def __call__(self, panel: Panel) -> pl.DataFrame:
         """The rows of the product, person by person in sorted order."""

@@ -18,6 +18,7 @@ from saga.errors import UsageError
 
 Array = NDArray[np.float64]
 
+MONEY = "SEK of 2022"  # what all rules are about
 _STEP = 100.0  # SEK: income and allowances are counted in whole hundreds
 _TABLE_TOP = 2_000_000.0  # SEK: up to here the tax is looked up, since it only changes from hundred to hundred
 _EPSILON = 1e-6  # SEK: keeps a product that is whole in decimals from being rounded away in binary

@@ -95,7 +95,8 @@ def forecast(
     check_out(out)
     _check_record(record, database)
     forecaster = open_forecaster(bundle, threads, rollout, precision)
-    people, left_out = _forecastable(forecaster, read_people(source, mapping, prices, on_error, rejected), on_error)
+    people = read_people(source, mapping, prices, on_error, rejected)
+    people, left_out = _forecastable(forecaster, people, on_error, ahead=min(wanted["horizons"]))
     state, recorded = dict[str, Any](), dict[str, Any]()
     with console.progress("Forecasting", quiet=as_json) as progress:
         if database is None:
@@ -272,9 +273,11 @@ def _issued(
     return table, state, {"recorded": asdict(made)}
 
 
-def _forecastable(forecaster: Forecaster, panel: Panel, on_error: str, to_age: int = MAX_AGE) -> tuple[Panel, list[Problem]]:
+def _forecastable(
+    forecaster: Forecaster, panel: Panel, on_error: str, to_age: int = MAX_AGE, ahead: int = 1
+) -> tuple[Panel, list[Problem]]:
     """The persons who can be forecast, and with `drop` the others with their reason; with `fail` there may be no others."""
-    obstacles = forecaster.obstacles(panel, to_age)
+    obstacles = forecaster.obstacles(panel, to_age, ahead)
     reasons = [*([panel.meta.lost] if panel.meta.lost else []), *obstacles.values()]
     if not reasons:
         return panel, []

@@ -138,6 +138,24 @@ def test_people_who_cannot_be_forecast_are_named_with_the_reason(forecaster: For
     assert "100000" not in str(caught.value)
 
 
+def test_whom_no_year_that_is_asked_for_reaches_is_named(forecaster: Forecaster) -> None:
+    rows = [("sixty", 2022, 1962, 1e5), ("young", 2022, 1990, 1e5)]
+    panel = Panel.of(pl.DataFrame(rows, ["person_id", "year", "birth_year", "earnings"], orient="row"), PanelMeta("p"))
+    assert set(forecaster.forecast(panel, horizons=(4, 10), paths=10)["person_id"]) == {"sixty", "young"}
+    with pytest.raises(InputError) as caught:
+        forecaster.forecast(panel, horizons=(5, 10), paths=10)
+    assert [(problem.person_id, problem.rule) for problem in caught.value.problems] == [("sixty", "too-old")]
+    assert "5 years on" in str(caught.value)
+
+
+def test_swedish_tax_is_not_taken_from_other_money(tiny_bundle: Path) -> None:
+    bundle = Bundle.load(tiny_bundle)
+    foreign = Forecaster(replace(bundle, transforms={**bundle.transforms, "currency": "USD", "price_year": 2018}))
+    foreign.check_tax("none")
+    with pytest.raises(UsageError, match="SEK of 2022"):
+        foreign.check_tax("se-2022")
+
+
 def test_another_currency_is_refused(forecaster: Forecaster, people: Panel) -> None:
     with pytest.raises(UsageError, match="USD"):
         forecaster.forecast(Panel(people.frame, PanelMeta("us", currency="USD")), paths=10)

@@ -333,6 +333,19 @@ def test_lifetimes_to_an_earlier_age_leave_out_who_has_passed_it(tiny_bundle: Pa
     assert report.persons_out == report.persons_in - sum(report.rejected.values()) > 0
 
 
+def test_whom_no_horizon_reaches_is_listed_and_the_others_are_forecast(tiny_bundle: Path, people: Path, tmp_path: Path) -> None:
+    report = score(people, tmp_path, bundle=tiny_bundle, paths=20, prices=2022, options={"horizons": (30,)})
+    panel = read_panel(people, prices=2022)
+    age = panel.frame.group_by("person_id").agg((pl.col("year") - pl.col("birth_year")).max().alias("age"))
+    late = set(age.filter(pl.col("age") > 34)["person_id"])
+    found = set(_read(tmp_path)["person_id"])
+    assert late
+    assert found
+    assert not late & found
+    assert set(pl.read_csv(tmp_path / "_rejected.csv", schema_overrides={"person_id": pl.String})["person_id"]) >= late
+    assert report.persons_out == len(found) == report.persons_in - sum(report.rejected.values())
+
+
 def test_an_unknown_product_is_refused_before_anything_is_read(tiny_bundle: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="Use one of forecasts, lifetimes, paths"):
         score(tmp_path / "absent", tmp_path / "out", bundle=tiny_bundle, product="fortunes")
