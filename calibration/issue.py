@@ -80,7 +80,6 @@ def issue(
     quantiles, limits, bands; paths, seed, scenario). The same forecast again enters nothing. Raises UsageError as `check_promise`."""
     check_promise(adapted.split, run["scenario"])
     horizons = asked["horizons"]
-    adapted.split.check(panel, ahead=min(horizons))
     tables, recorded = [], Recorded()
     for block in adapted.forecaster.blocks(panel, to_horizon=max(*horizons, asked.get("bands") or 1), progress=progress, **run):
         tables.append(adapted.forecaster.table(block, **asked))

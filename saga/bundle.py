@@ -27,6 +27,7 @@ from safetensors.torch import save as save_safetensors
 from saga import schema
 from saga.commit import commit, json_bytes, sync_folder
 from saga.errors import BundleError, UsageError
+from saga.output import check_place
 
 FORMAT = 3  # 1: the years of the record were told their economy. 2: the economy entered before the head's layers
 MANIFEST, WEIGHTS, CALIBRATION, CARD = "manifest.json", "model.safetensors", "calibration.parquet", "README.md"
@@ -179,11 +180,12 @@ def write_bundle(
 
 
 def check_replaceable(path: str | Path) -> None:
-    """Raise `BundleError` where a bundle may not be written to `path`; asked before hours of work go into it.
+    """Raise `BundleError` where a bundle may not be written to `path`, UsageError where it cannot; asked before hours of work go into it.
 
     A bundle and an empty directory are replaced, anything else there is left alone.
     """
     path = Path(path)
+    check_place(path.absolute())
     if path.exists() and not (path / MANIFEST).is_file() and not (path.is_dir() and not any(path.iterdir())):
         raise BundleError(f"{path} exists and is not a bundle, so it is not replaced. Give another --out, or remove it.")
 

@@ -253,7 +253,7 @@ class Calibrator:
         """Where each of `levels` is among the fitted ones; all None without calibration. Raises UsageError for one that was not fitted."""
         unknown = [level for level in levels if self.levels and level not in self.levels]
         if unknown:
-            fix = "Use one of " + ", ".join(f"{level:g}" for level in self.levels) + ", or calibrate for it."
+            fix = "Use one of " + ", ".join(f"{level:g}" for level in self.levels) + "."
             raise UsageError(
                 "no threshold for this coverage",
                 [Problem("coverage-level", f"coverage {unknown[0]:g} was not calibrated", fix, "coverage")],

@@ -92,7 +92,7 @@ def report(error: BaseException, *, as_json: bool, debug: bool) -> int:
     if isinstance(error, KeyboardInterrupt):
         _say(
             "Interrupted",
-            "Stopped before the end. The same command (saga train: with --resume) goes on from here.",
+            "Stopped before the end. Training goes on with --resume; score, evaluate, circumstances by the same command. Else begin anew.",
             INTERRUPTED,
             as_json=as_json,
         )

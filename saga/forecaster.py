@@ -113,6 +113,7 @@ class Forecaster:
     def provenance(self, *, paths: int = PATHS, seed: int = 0, scenario: ScenarioSource = None) -> dict[str, Any]:
         """What made a result, for Parquet metadata, JSON and footers."""
         chosen = self.scenario(scenario)
+        told = {"scenario_digest": chosen.digest} if chosen else {}
         return {
             "bundle": self.bundle.digest,
             "calibration": self.bundle.calibration_digest,
@@ -122,6 +123,7 @@ class Forecaster:
             "rollout": self.rollout,
             "precision": self.precision,
             "scenario": chosen.name if chosen else "baseline",
+            **told,
             "currency": self.transforms.currency,
             "price_year": self.transforms.price_year,
         }
@@ -133,6 +135,20 @@ class Forecaster:
         if self.process is None:
             raise UsageError("This bundle was trained without macro series, so it has no scenarios. Leave the scenario out.")
         return scenario_from(source, self.process)
+
+    def check_scenario(self, source: ScenarioSource, panel: Panel, years: int = MAX_AGE) -> None:
+        """Raise UsageError for a scenario that says nothing about any of the next `years` years, up to age 64, of anybody in the panel."""
+        chosen = self.scenario(source)
+        if chosen is None:
+            return
+        ahead = panel.frame.group_by("person_id").agg(
+            first=pl.col("year").max() + 1, last=pl.min_horizontal(pl.col("year").max() + years, pl.col("birth_year").first() + MAX_AGE)
+        )
+        spans = ahead.select("first", "last").unique().rows()
+        if not any(first <= year <= last for first, last in spans for year in chosen.rows):
+            given = f"{min(chosen.rows)} to {max(chosen.rows)}"
+            asked = f"{min(first for first, _ in spans)} to {max(last for _, last in spans)}"
+            raise UsageError(f"The scenario is about {given}, the forecasts are about {asked}. Give years among those.")
 
     def economy(self, panel: Panel, until: int) -> Scenario | None:
         """The economy that came in the panel's years up to `until`, to tell to forecasts of the past.
@@ -180,12 +196,12 @@ class Forecaster:
         if tax != "none" and money != MONEY:
             raise UsageError(f"The rule of tax {tax!r} is about {MONEY}, the bundle's money is {money}. Leave the tax out.")
 
-    def check(self, panel: Panel, to_age: int = MAX_AGE, ahead: int = 1) -> None:
-        """Raise InputError unless every person of the panel can be forecast `ahead` years on, up to `to_age`, in this bundle's money."""
+    def check(self, panel: Panel, to_age: int = MAX_AGE) -> None:
+        """Raise InputError unless every person of the panel can be forecast to some age below `to_age`, in this bundle's money."""
         self.check_money(panel)
         if not len(panel):
             raise InputError("There is nobody to forecast.", [Problem("empty", "The panel has no rows", "Give at least one person-year.")])
-        obstacles = list(self.obstacles(panel, to_age, ahead).values())
+        obstacles = list(self.obstacles(panel, to_age).values())
         if obstacles:
             raise InputError(f"{len(obstacles)} person(s) cannot be forecast.", obstacles[:20])
 
@@ -304,14 +320,14 @@ class Forecaster:
         bands: int | None = None,
         progress: Progress | None = None,
     ) -> pl.DataFrame:
-        """The forecast table: one row a person and horizon, until age 64; real money of the bundle's price year.
+        """The forecast table: one row a person and horizon, until age 64; real money of the bundle's price year. Who is above that in all
+        years asked for has no row (`obstacles(panel, ahead=min(horizons))` names them).
 
         Columns: person_id, origin_year, horizon, year, mean, p_zero, one q.. a quantile, lower_, upper_, includes_zero_, guarantee_ a
         coverage, and cell: the persons whose outcomes the intervals rest on, "all" or a group. With `limits` also at_least_, at_most_,
         guarantee_limits_, positive_lower_, positive_upper_, guarantee_positive_ (see `saga.limits`); with `bands` = K also band_lower_,
         band_upper_, band_includes_zero_, guarantee_band_, which hold the first K years together (see `saga.bands`; null in later years).
         """
-        self.check(panel, ahead=min(horizons))  # nobody is left without a row
         furthest = max(*horizons, bands or 1)
         blocks = self.blocks(panel, to_horizon=furthest, paths=paths, seed=seed, scenario=scenario, progress=progress)
         return pl.concat([self.table(block, horizons, coverage, quantiles, limits=limits, bands=bands) for block in blocks])

@@ -8,6 +8,7 @@ fitted on history up to the cut-off, or follow a scenario.
 from __future__ import annotations
 
 import csv
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -155,6 +156,11 @@ class Scenario:
 
     name: str
     rows: Mapping[int, tuple[float, float, float]]
+
+    @property
+    def digest(self) -> str:
+        """sha256 of the rows: two files of one name are not one scenario."""
+        return hashlib.sha256(repr(sorted(self.rows.items())).encode()).hexdigest()
 
 
 def scenario_from(source: str | Path | Sequence[Mapping[str, float]] | Scenario | None, process: MacroProcess) -> Scenario | None:

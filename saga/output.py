@@ -30,10 +30,19 @@ def check_out(out: str | Path) -> Path:
         raise UsageError(f"The output {out} is a directory. Name a file in it, such as {out / 'forecast.parquet'}.")
     if out.exists() and not _written_by_saga(out):
         raise UsageError(f"{out} exists and SAGA did not write it, so it is not replaced. Choose another --out, or remove it.")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    if not os.access(out.parent, os.W_OK):
-        raise UsageError(f"The directory {out.parent} is not writable. Choose another --out.")
+    check_place(out)
     return out
+
+
+def check_place(out: Path) -> None:
+    """Make the directory that `out` is to be written to. Raises UsageError where that, or writing there, is not allowed."""
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        writable = os.access(out.parent, os.W_OK)
+    except PermissionError:
+        writable = False
+    if not writable:
+        raise UsageError(f"The directory {out.parent} is not writable. Choose another place for {out.name}.")
 
 
 def write_table(frame: pl.DataFrame, out: str | Path, provenance: Mapping[str, Any]) -> Path:

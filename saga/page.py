@@ -9,6 +9,7 @@ from typing import Any
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from saga.errors import UsageError
+from saga.output import check_place
 
 
 def render_page(package: str, template: str, values: Mapping[str, Any], filters: Mapping[str, Callable[..., str]] | None = None) -> str:
@@ -25,10 +26,11 @@ def render_page(package: str, template: str, values: Mapping[str, Any], filters:
 
 
 def check_page(out: Path, what: str, suffixes: tuple[str, ...]) -> Path:
-    """The path of a page; asked before minutes of work go into it. Raises UsageError for another suffix or a directory."""
+    """The path of a page; asked before minutes of work go into it. Raises UsageError for another suffix, a directory or an unwritable
+    place."""
     if out.suffix.lower() not in suffixes:
         raise UsageError(f"The {what} {out} must end in {' or '.join(suffixes)}.")
     if out.is_dir():
         raise UsageError(f"The {what} {out} is a directory. Name a file in it, such as {out / f'{what}{suffixes[0]}'}.")
-    out.parent.mkdir(parents=True, exist_ok=True)
+    check_place(out)
     return out

@@ -300,6 +300,18 @@ def test_a_scoring_run_that_met_bad_input_goes_on_in_its_folder_once_the_input_i
     assert json.loads(done.stdout)["persons_out"] == 2
 
 
+def test_who_is_above_64_in_every_year_asked_for_is_named_and_no_error(tiny_bundle: Path, tmp_path: Path) -> None:
+    rows = people()
+    source = written([*rows, {**rows[0], "person_id": "sixty", "birth_year": rows[0]["year"] - 60}], tmp_path / "people.csv")
+    arguments = ("forecast", source, "--bundle", tiny_bundle, "--paths", "20", "--out", tmp_path / "out.csv", "--json", "--horizons")
+    done = CliRunner().invoke(app, [*map(str, arguments), "7,8"])
+    assert done.exit_code == 0, done.stderr
+    assert [(problem["person_id"], problem["rule"]) for problem in json.loads(done.stdout)["left_out"]] == [("sixty", "too-old")]
+    assert "sixty" not in set(pl.read_csv(tmp_path / "out.csv", schema_overrides={"person_id": pl.String})["person_id"])
+    none = CliRunner().invoke(app, [*map(str, arguments), "60"])
+    assert none.exit_code == 2
+
+
 def test_dropping_names_every_person_that_is_left_out(tiny_bundle: Path, tmp_path: Path) -> None:
     rows = people()
     rows += [{**rows[0], "person_id": "old", "birth_year": 1950}, {**rows[0], "person_id": "wrong", "earnings": -AMOUNT}]

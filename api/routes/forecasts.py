@@ -43,6 +43,7 @@ async def forecasts(request: Request, service: Served) -> Response:
     run: dict[str, Any] = {"paths": chosen.paths, "seed": chosen.seed, "scenario": chosen.scenario_source()}
     persons, years = len(people.person_ids), max(levels["horizons"][-1], chosen.bands or 1)
     limits.check_work(persons, chosen.paths, years, service.settings.max_work)
+    forecaster.check_scenario(run["scenario"], people.panel, years)
     provenance = forecaster.provenance(**run) | people.account()
     adaptive = service.adaptive
     if adaptive is None and chosen.record:

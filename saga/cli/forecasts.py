@@ -95,8 +95,9 @@ def forecast(
     check_out(out)
     _check_record(record, database)
     forecaster = open_forecaster(bundle, threads, rollout, precision)
-    people = read_people(source, mapping, prices, on_error, rejected)
-    people, left_out = _forecastable(forecaster, people, on_error, ahead=min(wanted["horizons"]))
+    people, left_out = _forecastable(forecaster, read_people(source, mapping, prices, on_error, rejected), on_error)
+    people, late = _reached(forecaster, people, min(wanted["horizons"]))
+    forecaster.check_scenario(scenario, people, max(wanted["horizons"]))
     state, recorded = dict[str, Any](), dict[str, Any]()
     with console.progress("Forecasting", quiet=as_json) as progress:
         if database is None:
@@ -110,7 +111,7 @@ def forecast(
     write_table(table, out, provenance)
     if not as_json:
         console.table(table.select([name for name in _PREVIEW if name in table.columns]).head(5), "First rows")
-    account = _account(people, left_out) | recorded
+    account = _account(people, [*left_out, *late]) | recorded
     _wrote(out, table.height, table["person_id"].n_unique(), provenance, account, as_json=as_json)
 
 
@@ -148,6 +149,7 @@ def lifetime(
     check_out(out)
     forecaster = open_forecaster(bundle, threads, rollout, precision)
     people, left_out = _forecastable(forecaster, read_people(source, mapping, prices, on_error, rejected), on_error, last)
+    forecaster.check_scenario(scenario, people)
     with console.progress("Simulating lives", quiet=as_json) as progress:
         lives = forecaster.lifetime(people, **wanted, **levels, **draw, progress=progress)
     provenance = {**forecaster.provenance(**draw), "product": "lifetimes", "panel": people.meta.panel_id, **wanted}
@@ -273,11 +275,20 @@ def _issued(
     return table, state, {"recorded": asdict(made)}
 
 
-def _forecastable(
-    forecaster: Forecaster, panel: Panel, on_error: str, to_age: int = MAX_AGE, ahead: int = 1
-) -> tuple[Panel, list[Problem]]:
+def _reached(forecaster: Forecaster, panel: Panel, ahead: int) -> tuple[Panel, list[Problem]]:
+    """The persons who are at most 64 in the first year asked for; the others have no row, which is no error of theirs, and are named."""
+    late = forecaster.obstacles(panel, ahead=ahead)
+    persons = [person for person in panel.persons() if person not in late]
+    if not persons:
+        raise InputError("Nobody in the input has a year that is asked for.", list(late.values())[:20])
+    if late:
+        console.note(f"{len(late):,} persons are above {MAX_AGE} in every year that is asked for, and have no row.")
+    return panel.only(persons), list(late.values())
+
+
+def _forecastable(forecaster: Forecaster, panel: Panel, on_error: str, to_age: int = MAX_AGE) -> tuple[Panel, list[Problem]]:
     """The persons who can be forecast, and with `drop` the others with their reason; with `fail` there may be no others."""
-    obstacles = forecaster.obstacles(panel, to_age, ahead)
+    obstacles = forecaster.obstacles(panel, to_age)
     reasons = [*([panel.meta.lost] if panel.meta.lost else []), *obstacles.values()]
     if not reasons:
         return panel, []

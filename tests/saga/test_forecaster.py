@@ -138,14 +138,36 @@ def test_people_who_cannot_be_forecast_are_named_with_the_reason(forecaster: For
     assert "100000" not in str(caught.value)
 
 
+def test_a_scenario_of_other_years_is_refused_and_two_of_one_name_are_told_apart(forecaster: Forecaster, tmp_path: Path) -> None:
+    rows = [("sixty", 2022, 1962, 1e5), ("young", 2010, 1990, 1e5)]
+    panel = Panel.of(pl.DataFrame(rows, ["person_id", "year", "birth_year", "earnings"], orient="row"), PanelMeta("p"))
+
+    def of(year: int, unemployment: float = 0.1) -> str:
+        file = tmp_path / "mine.csv"
+        file.write_text(f"year,unemployment,real_wage_growth,inflation\n{year},{unemployment},0,0.02\n")
+        return str(file)
+
+    for year, years in ((2011, 1), (2026, 10), (2024, 2)):
+        forecaster.check_scenario(of(year), panel, years)
+    forecaster.check_scenario("baseline", panel, 1)
+    for year, years in ((2012, 1), (2015, 1), (2055, 30), (2010, 5)):
+        with pytest.raises(UsageError, match=f"about {year} to {year}"):
+            forecaster.check_scenario(of(year), panel, years)
+    seen = [forecaster.provenance(scenario=of(2023, share)) for share in (0.1, 0.2, 0.1)]
+    assert [one["scenario"] for one in seen] == ["mine"] * 3
+    assert seen[0]["scenario_digest"] == seen[2]["scenario_digest"] != seen[1]["scenario_digest"]
+    assert "scenario_digest" not in forecaster.provenance()
+
+
 def test_whom_no_year_that_is_asked_for_reaches_is_named(forecaster: Forecaster) -> None:
     rows = [("sixty", 2022, 1962, 1e5), ("young", 2022, 1990, 1e5)]
     panel = Panel.of(pl.DataFrame(rows, ["person_id", "year", "birth_year", "earnings"], orient="row"), PanelMeta("p"))
     assert set(forecaster.forecast(panel, horizons=(4, 10), paths=10)["person_id"]) == {"sixty", "young"}
-    with pytest.raises(InputError) as caught:
-        forecaster.forecast(panel, horizons=(5, 10), paths=10)
-    assert [(problem.person_id, problem.rule) for problem in caught.value.problems] == [("sixty", "too-old")]
-    assert "5 years on" in str(caught.value)
+    assert set(forecaster.forecast(panel, horizons=(5, 10), paths=10)["person_id"]) == {"young"}
+    assert not forecaster.obstacles(panel, ahead=4)
+    late = forecaster.obstacles(panel, ahead=5)
+    assert {person: problem.rule for person, problem in late.items()} == {"sixty": "too-old"}
+    assert "5 years on" in late["sixty"].message
 
 
 def test_swedish_tax_is_not_taken_from_other_money(tiny_bundle: Path) -> None:
