@@ -109,7 +109,7 @@ def _person_years(persons: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
 def parse_table(body: bytes, kind: str, query: Sequence[tuple[str, str]], model: type[Chosen], max_persons: int) -> Call[Chosen]:
     """A Parquet or Arrow body with the columns of a panel, options in the query. Raises like `parse_json`."""
     try:
-        options = model.model_validate(_from_query(query))
+        options = model.model_validate(from_query(query))
     except ValidationError as error:
         raise _wrong_shape(error, None) from None
     frame = read_table(io.BytesIO(body), kind, max_persons * MAX_YEARS + 1)
@@ -137,8 +137,11 @@ def read_table(body: io.BytesIO, kind: str, rows: int) -> pl.DataFrame:
     return frame
 
 
-def _from_query(query: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    """Query parameters as the JSON they stand for: numbers as numbers, lists separated by commas."""
+def from_query(query: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """Query parameters as the JSON they stand for: numbers as numbers, lists separated by commas.
+
+    Raises HTTPProblem 422 for a parameter given twice: which value is meant is not guessed.
+    """
     found: dict[str, Any] = {}
     for name, text in query:
         if name in found:

@@ -1,4 +1,4 @@
-"""What the two forecasting endpoints share: a body in any format becomes a panel, a table or a JSON document goes back."""
+"""What endpoints that take a body share: which bodies are read at all; a panel from any format, a table or a JSON document back."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from saga.forecaster import level_name
 Chosen = TypeVar("Chosen", bound=Options)
 
 
-async def receive(
-    request: Request, service: Service, in_body: type[Chosen], in_query: type[Options], *, canonical: Callable[[Any], Any]
-) -> tuple[Any, People]:
-    """The options and the people of a call. `in_body` models a JSON body, `in_query` the options beside a Parquet or Arrow body;
-    `canonical` checks the options before the panel is built."""
+def admit(request: Request) -> tuple[str, list[tuple[str, str]]]:
+    """The media type of a body that is going to be read, and the query, which is empty beside JSON.
+
+    Raises HTTPProblem 415 for another type or a compressed body, 422 for a query beside JSON: nothing that a client says is ignored.
+    """
     kind = media_type(request.headers.get("content-type"))
     if kind not in (JSON, *TABLES):
         fix = f"Set Content-Type to {', '.join((JSON, *TABLES))}"
@@ -37,6 +37,15 @@ async def receive(
     if kind == JSON and query:
         problem = Problem("query", "A JSON call has no query parameters", "Put the options into the body")
         raise HTTPProblem(422, "request", "The request has the wrong shape", [problem])
+    return kind, query
+
+
+async def receive(
+    request: Request, service: Service, in_body: type[Chosen], in_query: type[Options], *, canonical: Callable[[Any], Any]
+) -> tuple[Any, People]:
+    """The options and the people of a call. `in_body` models a JSON body, `in_query` the options beside a Parquet or Arrow body;
+    `canonical` checks the options before the panel is built."""
+    kind, query = admit(request)
     forecaster, settings = service.forecaster, service.settings
     body = await limits.read_body(request, max_bytes=settings.max_body_bytes, seconds=settings.body_seconds)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from typing import Any
 
 import anyio.to_thread
@@ -13,8 +14,9 @@ from pydantic_core import from_json
 
 from api import limits
 from api.adaptive import Adaptive
-from api.bodies import JSON, TABLES, media_type, read_table
+from api.bodies import JSON, from_query, read_table
 from api.problems import MAX_PROBLEMS, HTTPProblem, shape_problems
+from api.routes.exchange import admit
 from api.routes.responses import json_response, no_ledger, problems, request_body
 from api.schemas import MAX_OUTCOMES, CalibrationTables, OutcomesOptions, OutcomesRequest, OutcomesResponse
 from api.service import Served, check_prices
@@ -43,17 +45,14 @@ async def outcomes(request: Request, service: Served) -> Response:
     Arrow body has the columns `person_id`, `year` and `earnings`, and `prices` is a query parameter then. Of the amounts only a keyed
     seal and the score of each promise are kept.
     """
-    kind = media_type(request.headers.get("content-type"))
-    if kind not in (JSON, *TABLES):
-        fix = f"Set Content-Type to {', '.join((JSON, *TABLES))}"
-        raise HTTPProblem(415, "media-type", "The type of the body is not known", [Problem("content-type", "Not a known type", fix)])
+    kind, query = admit(request)
     settings, forecaster, adaptive = service.settings, service.forecaster, service.adaptive
     if adaptive is None:
         raise no_ledger()
     body = await limits.read_body(request, max_bytes=settings.max_body_bytes, seconds=settings.body_seconds)
 
     def settle() -> dict[str, Any]:
-        table, options = _from_json(body) if kind == JSON else _from_table(body, kind, dict(request.query_params))
+        table, options = _from_json(body) if kind == JSON else _from_table(body, kind, query)
         receipt = adaptive.store.settle(_real(forecaster, table, options).iter_rows())
         counts = {name: getattr(receipt, name) for name in ("new", "duplicate", "conflicting", "unmatched", "promises")}
         found = [problem.as_dict() for problem in receipt.problems[:MAX_PROBLEMS]]
@@ -110,10 +109,9 @@ def _from_json(body: bytes) -> tuple[pl.DataFrame, OutcomesOptions]:
     return pl.DataFrame(rows, schema=_COLUMNS, orient="row"), request
 
 
-def _from_table(body: bytes, kind: str, query: dict[str, str]) -> tuple[pl.DataFrame, OutcomesOptions]:
+def _from_table(body: bytes, kind: str, query: Sequence[tuple[str, str]]) -> tuple[pl.DataFrame, OutcomesOptions]:
     try:
-        given = {name: int(text) if text.isdecimal() else text for name, text in query.items()}
-        options = OutcomesOptions.model_validate(given)
+        options = OutcomesOptions.model_validate(from_query(query))
     except ValidationError as error:
         raise _wrong_shape(error, None) from None
     frame = read_table(io.BytesIO(body), kind, MAX_OUTCOMES + 1)

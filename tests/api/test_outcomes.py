@@ -133,6 +133,22 @@ def test_tables_say_the_same_as_json(kept: Running, person: Person) -> None:
     assert counts(nominal)["conflicting"] == 20, "the same figures in other prices are other amounts"
 
 
+def test_nothing_that_a_client_says_beside_the_body_is_ignored(kept: Running, person: Person) -> None:
+    """An outcome settles for good, so amounts whose prices or encoding are in doubt settle nothing."""
+    kept.forecast({"persons": people(person), **ASKED, "record": True})
+    buffer = io.BytesIO()
+    pl.DataFrame(told()).write_parquet(buffer)
+    parquet = {"Content-Type": "application/vnd.apache.parquet"}
+    refused = (
+        (kept.client.post("/v1/outcomes?prices=2022", json={"outcomes": told()}), 422, "query"),
+        (kept.client.post("/v1/outcomes", json={"outcomes": told()}, headers={"Content-Encoding": "gzip"}), 415, "content-encoding"),
+        (kept.client.post("/v1/outcomes?prices=2022&prices=nominal", content=buffer.getvalue(), headers=parquet), 422, "query-twice"),
+    )
+    for answer, status, rule in refused:
+        assert (answer.status_code, answer.json()["problems"][0]["rule"]) == (status, rule)
+    assert kept.client.get("/v1/calibration").json()["adaptive"]["waiting"] == 40
+
+
 @pytest.mark.parametrize(
     ("row", "rule"),
     [
