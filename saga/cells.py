@@ -1,7 +1,8 @@
 """Cells of a source -> cells of the panel: one type a column, one spelling a code, and a note of what cannot be read.
 
 Nothing is guessed: an empty text is unknown, a whole number in a float or a text is a whole number, a code that lost
-its leading zeros gets them back, and every other cell that is not what its column holds is reported.
+its leading zeros gets them back, and every other cell that is not what its column holds is reported. A name with a control
+character within is no text: numpy forgets a NUL at the end, and two persons would answer to one name.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import polars as pl
 from saga.schema import Column
 
 _EXACT = 2**53  # above, floats do not hold every whole number, so an id would silently become its neighbour
+_CONTROL = r"\p{Cc}"
 
 
 def read_column(cells: pl.Series, column: Column) -> tuple[pl.Series, pl.Series]:
@@ -65,7 +67,10 @@ def _texts(cells: pl.Series, column: Column) -> pl.Series:
     if cells.dtype.is_float() or cells.dtype.is_decimal():
         cells = _whole(_numbers(cells))
     if cells.dtype == pl.String:
-        return cells
+        if column.codes or column.pattern:  # against which each cell is held later
+            return cells
+        control = cells.str.contains(_CONTROL)
+        return cells.set(control, None) if control.any() else cells
     texts = cells.cast(pl.String)
     return texts if (width := _width(column)) is None else texts.str.zfill(width)
 

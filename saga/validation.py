@@ -34,7 +34,9 @@ RULES: Mapping[str, Rule] = {
         "Write numbers with a decimal point and no thousands separator, and leave unknown cells empty.",
     ),
     "not-a-year": Rule("{column} holds something that is not a whole year", "Write years as whole numbers, such as 2015."),
-    "not-text": Rule("{column} holds something that is neither text nor a whole number", "Write it as text."),
+    "not-text": Rule(
+        "{column} holds something that is neither plain text nor a whole number", "Write it as text without control characters."
+    ),
     "missing-value": Rule("{column} is empty", "Fill it in, or leave the row out."),
     "not-finite": Rule("{column} is infinite or not a number", "Leave unknown cells empty (null)."),
     "negative": Rule("{column} is negative", "Correct the amount; 0 means none, empty means unknown."),

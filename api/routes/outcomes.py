@@ -21,9 +21,12 @@ from api.routes.responses import json_response, no_ledger, problems, request_bod
 from api.schemas import MAX_OUTCOMES, CalibrationTables, OutcomesOptions, OutcomesRequest, OutcomesResponse
 from api.service import Served, check_prices
 from calibration.online import EXPERTS
+from saga import validation
+from saga.cells import read_column
 from saga.errors import BudgetError, InputError, Problem
 from saga.forecaster import Forecaster
 from saga.prices import CPI_SWEDEN, real_factors
+from saga.schema import BY_NAME
 
 router = APIRouter(prefix="/v1", tags=["calibration"])
 
@@ -105,8 +108,8 @@ def _from_json(body: bytes) -> tuple[pl.DataFrame, OutcomesOptions]:
         request = OutcomesRequest.model_validate(content)
     except ValidationError as error:
         raise _wrong_shape(error, content) from None
-    rows = [(row.person_id.strip(), row.year, row.earnings) for row in request.outcomes]
-    return pl.DataFrame(rows, schema=_COLUMNS, orient="row"), request
+    rows = [(row.person_id, row.year, row.earnings) for row in request.outcomes]
+    return _named(pl.DataFrame(rows, schema=_COLUMNS, orient="row")), request
 
 
 def _from_table(body: bytes, kind: str, query: Sequence[tuple[str, str]]) -> tuple[pl.DataFrame, OutcomesOptions]:
@@ -122,10 +125,11 @@ def _from_table(body: bytes, kind: str, query: Sequence[tuple[str, str]]) -> tup
         fix = f"Send the columns {', '.join(_COLUMNS)}"
         raise InputError("The table has other columns", [Problem("columns", "Not the columns of outcomes", fix)])
     try:
-        table = frame.select(pl.col(name).cast(dtype) for name, dtype in _COLUMNS.items())
+        table = frame.select("person_id", pl.col("year").cast(pl.Int64), pl.col("earnings").cast(pl.Float64))
     except pl.exceptions.PolarsError:
         fix = "Send text, whole numbers and numbers"
         raise InputError("A column has another type", [Problem("column-type", "Not the types of outcomes", fix)]) from None
+    table = _named(table)
     wrong = table.filter(
         pl.any_horizontal(pl.all().is_null())
         | ~pl.col("earnings").is_finite()
@@ -136,7 +140,18 @@ def _from_table(body: bytes, kind: str, query: Sequence[tuple[str, str]]) -> tup
         person, year, _ = wrong.row(0)
         fix = "Leave out what is not known; earnings are 0 or more"
         raise InputError("Some rows are no outcomes", [Problem("outcome", "Not an outcome", fix, None, person, year, wrong.height)])
-    return table.with_columns(pl.col("person_id").str.strip_chars()), options
+    return table, options
+
+
+def _named(table: pl.DataFrame) -> pl.DataFrame:
+    """The rows under the names that `read_panel` reads, since forecasts were recorded under those; refused in its words."""
+    names, unreadable = read_column(table["person_id"], BY_NAME["person_id"])
+    named = table.with_columns(names).with_row_index("row")
+    rule = unreadable.replace_strict({True: "not-text", False: "missing-value"}, return_dtype=pl.String)
+    broken = named.select("row", rule=rule, column=pl.lit("person_id")).filter(names.is_null())
+    if broken.height:
+        raise InputError("Some rows are no outcomes", validation.problems(broken, named))
+    return named.drop("row")
 
 
 def _wrong_shape(error: ValidationError, content: Any) -> HTTPProblem:

@@ -164,6 +164,35 @@ def test_what_is_no_outcome_is_refused_by_name(kept: Running, row: dict[str, Any
     assert "271828" not in answer.text
 
 
+@pytest.mark.parametrize(("name", "rule"), [("P0\0", "not-text"), ("P\x1f0", "not-text"), (" ", "missing-value")])
+def test_who_has_no_name_is_refused_alike_by_all_doors(kept: Running, person: Person, name: str, rule: str) -> None:
+    """A NUL at the end was lost on the way, so that "P0" and its neighbour answered to one name."""
+    row = {"person_id": name, "year": 2023, "earnings": 1.0}
+    buffer = io.BytesIO()
+    pl.DataFrame([row]).write_parquet(buffer)
+    persons = [person("P0"), person(name)]
+    answers = [
+        kept.client.post("/v1/outcomes", json={"outcomes": [row]}),
+        kept.client.post("/v1/outcomes", content=buffer.getvalue(), headers={"Content-Type": "application/vnd.apache.parquet"}),
+        kept.forecast({"persons": persons, **ASKED}),
+        kept.client.post("/v1/lifetimes", json={"persons": persons, "paths": 50}),
+    ]
+    found = [answer.json()["problems"][0] for answer in answers]
+    assert [answer.status_code for answer in answers] == [422] * 4
+    assert {(problem["rule"], problem["message"], problem["fix"], problem["column"]) for problem in found} == {
+        (rule, found[0]["message"], found[0]["fix"], "person_id")
+    }
+    assert [problem["year"] for problem in found] == [2023, 2023, 2015, 2015]
+
+
+def test_a_table_names_persons_as_a_panel_does(kept: Running, person: Person) -> None:
+    kept.forecast({"persons": [person("7")], **ASKED, "record": True})
+    buffer = io.BytesIO()
+    pl.DataFrame({"person_id": [7.0], "year": [2023], "earnings": [1.0]}).write_parquet(buffer)
+    answer = kept.client.post("/v1/outcomes", content=buffer.getvalue(), headers={"Content-Type": "application/vnd.apache.parquet"})
+    assert counts(answer)["new"] == 1
+
+
 def test_without_a_ledger_nothing_changes_and_what_needs_one_says_so(service: Running, kept: Running, person: Person) -> None:
     body = {"persons": people(person, 3), **ASKED}
     plain, empty = service.forecast(body).json(), kept.forecast(body).json()

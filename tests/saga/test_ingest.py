@@ -157,6 +157,8 @@ BROKEN: list[tuple[str, pl.DataFrame, str | None, str | None, int | None, int]] 
     ("not-a-number", _rows(earnings=["1", "none", "2", "3", "x", "5"]), "earnings", "007", 2001, 2),
     ("not-a-year", _rows(year=[2000.0, 2001.5, 2003.0] * 2), "year", "007", None, 2),
     ("not-text", _rows(person_id=[1.0, 1.0, 1.0, 2.5, 2.5, 2.5]), "person_id", None, 2000, 3),
+    ("not-text", _rows(person_id=["007"] * 3 + ["007\0"] * 3), "person_id", None, 2000, 3),
+    ("not-text", _rows(person_id=["007"] * 3 + ["1\t2", "1\x7f2", "1\x9b2"]), "person_id", None, 2000, 3),
     ("missing-value", _rows(birth_year=[1970] * 3 + [None] * 3), "birth_year", "12", 2000, 3),
     ("not-finite", _rows(earnings=[1.0, float("inf"), float("nan"), 1.0, 1.0, 1.0]), "earnings", "007", 2001, 2),
     ("negative", _rows(earnings=[1.0, 2.0, 3.0, 4.0, -SECRET, 6.0]), "earnings", "12", 2001, 1),
