@@ -25,7 +25,7 @@ from evaluation.futures import true_futures
 from evaluation.kept import code_digest, file_name, keep
 from evaluation.samples import Setting
 from evaluation.sets import sample_sets
-from saga.lifetime import RATE, STATISTICS, gini, realised_value
+from saga.lifetime import RATE, STATISTICS, Ranked, gini, realised_value
 from saga.lifetime_sets import value_intervals
 from saga.outcomes import Origins
 from saga.paths import Paths
@@ -250,7 +250,7 @@ def _distribution(lives: Lives, truth: Lives, mask: NDArray[np.bool_]) -> Iterat
         return {"rate": rate, "value": float(each.mean()), "se": None, "sd_futures": sd}
 
     for statistic, function in STATISTICS.items():
-        if found := over_paths(f"value:{RATE:g}", lambda own, _, f=function: float(f(own))):  # type: ignore[misc]
+        if found := over_paths(f"value:{RATE:g}", lambda own, _, f=function: float(f(Ranked.of(np.sort(own))))):  # type: ignore[misc]
             yield {"statistic": statistic, **found}
     for rule in (each for each in RULES if np.isfinite(lives.values[f"tax:{each}"]).any()):
         for kind, measure in _TAX.items():

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
@@ -98,41 +99,72 @@ def realised_value(outcomes: Array, *, rate: float = RATE, years: int | None = N
     return np.asarray(kept @ (1 + rate) ** -np.arange(1.0, kept.shape[1] + 1), dtype=np.float64)
 
 
+@dataclass(frozen=True, eq=False)
+class Ranked:
+    """What statistics ask of n values, or of columns of n values, in ascending order.
+
+    Their `total`; their `spread`, the sum of the absolute differences of all pairs; `at(k)`, the value at place k from 0 on; `top(k)`, the
+    sum of the k highest.
+    """
+
+    n: int
+    total: Array
+    spread: Array
+    at: Callable[[int], Array]
+    top: Callable[[int], Array]
+
+    @classmethod
+    def of(cls, values: Array) -> Ranked:
+        """Of values that are already sorted over the first axis."""
+        n = len(values)
+        weights = (2.0 * np.arange(1, n + 1) - n - 1).reshape(-1, *[1] * (values.ndim - 1))
+        spread = (weights * values).sum(axis=0)
+        return cls(n, values.sum(axis=0), spread, values.__getitem__, lambda count: np.asarray(values[n - count :].sum(axis=0)))
+
+
+def _gini(of: Ranked) -> Array:
+    return np.asarray(np.divide(of.spread, of.n * of.total, out=np.zeros_like(of.total), where=of.total > 0))
+
+
+def _top_share(of: Ranked, top: float = 0.01) -> Array:
+    held = top * of.n
+    whole = int(np.floor(held + 1e-12))
+    rest = of.at(of.n - 1 - whole) * max(held - whole, 0.0) if whole < of.n else 0.0
+    return np.asarray(np.divide(of.top(whole) + rest, of.total, out=np.zeros_like(of.total), where=of.total > 0))
+
+
+def _quantile(level: float) -> Callable[[Ranked], Array]:
+    def quantile(of: Ranked) -> Array:
+        place = level * (of.n - 1)
+        low, high = of.at(int(place)), of.at(min(int(place) + 1, of.n - 1))
+        # What is not a number is sorted last, and makes the quantile unknown.
+        return np.where(np.isnan(of.at(of.n - 1)), np.nan, low + (high - low) * (place - int(place)))
+
+    return quantile
+
+
+STATISTICS: dict[str, Callable[[Ranked], Array]] = {
+    "mean": lambda of: np.asarray(of.total / of.n),
+    "p10": _quantile(0.10),
+    "p50": _quantile(0.50),
+    "p90": _quantile(0.90),
+    "p99": _quantile(0.99),
+    "gini": _gini,
+    "top_1_share": _top_share,
+}
+
+
 def gini(values: Array) -> Array:
     """Gini coefficient over the first axis: mean absolute difference over twice the mean; 0 when all values are 0.
 
     Population form, no small-sample factor: n equal values give 0, one owner of everything gives 1 - 1/n.
     """
-    ordered = np.sort(values, axis=0)
-    n = len(ordered)
-    weights = (2.0 * np.arange(1, n + 1) - n - 1).reshape(-1, *[1] * (values.ndim - 1))
-    total = ordered.sum(axis=0)
-    return np.asarray(np.divide((weights * ordered).sum(axis=0), n * total, out=np.zeros_like(total), where=total > 0))
+    return _gini(Ranked.of(np.sort(values, axis=0)))
 
 
 def top_share(values: Array, top: float = 0.01) -> Array:
     """Share of the total held by the `top` fraction over the first axis (1 - Lorenz(1 - top), interpolated); 0 when all values are 0."""
-    ordered = np.sort(values, axis=0)[::-1]
-    held = top * len(ordered)
-    whole = int(np.floor(held + 1e-12))
-    rest = ordered[whole] * max(held - whole, 0.0) if whole < len(ordered) else 0.0
-    total = ordered.sum(axis=0)
-    return np.asarray(np.divide(ordered[:whole].sum(axis=0) + rest, total, out=np.zeros_like(total), where=total > 0))
-
-
-def _quantile(level: float) -> Callable[[Array], Array]:
-    return lambda values: np.asarray(np.quantile(values, level, axis=0))
-
-
-STATISTICS: dict[str, Callable[[Array], Array]] = {
-    "mean": lambda values: np.asarray(values.mean(axis=0)),
-    "p10": _quantile(0.10),
-    "p50": _quantile(0.50),
-    "p90": _quantile(0.90),
-    "p99": _quantile(0.99),
-    "gini": gini,
-    "top_1_share": top_share,
-}
+    return _top_share(Ranked.of(np.sort(values, axis=0)), top)
 
 
 def population(values: Array, *, blocks: int = 20) -> pl.DataFrame:
@@ -146,24 +178,59 @@ def population(values: Array, *, blocks: int = 20) -> pl.DataFrame:
     n, m = values.shape
     if n == 0:
         raise UsageError("no persons", [Problem("empty-population", "population statistics need persons", "Give at least one person.")])
-    groups = np.array_split(np.arange(m), min(blocks, m))
+    by_path = _statistics(Ranked.of(np.sort(values, axis=0)))
+    pooled, rests = _pooled(values, np.array_split(np.arange(m), min(blocks, m)) if m > 1 else [])
+    together, left_out = _statistics(pooled), [_statistics(rest) for rest in rests]
     rows = []
-    for name, statistic in STATISTICS.items():
-        each = statistic(values)
+    for name, each in by_path.items():
         sd = float(each.std(ddof=1)) if m > 1 else None
-        pooled_error = None
-        if m > 1:
-            left_out = np.array([float(statistic(np.delete(values, group, axis=1).reshape(-1))) for group in groups])
-            pooled_error = float(np.sqrt((len(groups) - 1) * left_out.var()))
         rows.append(
             {
                 "statistic": name,
                 "value": float(each.mean()),
                 "sd": sd,
                 "mc_error": None if sd is None else sd / m**0.5,
-                "pooled": float(statistic(values.reshape(-1))),
-                "pooled_mc_error": pooled_error,
+                "pooled": float(together[name]),
+                "pooled_mc_error": float(np.sqrt((len(rests) - 1) * np.var([one[name] for one in left_out]))) if m > 1 else None,
             }
         )
     schema = dict.fromkeys(("value", "sd", "mc_error", "pooled", "pooled_mc_error"), pl.Float64)
     return pl.DataFrame(rows, schema={"statistic": pl.String, **schema})
+
+
+def _statistics(of: Ranked) -> dict[str, Array]:
+    return {name: statistic(of) for name, statistic in STATISTICS.items()}
+
+
+def _pooled(values: Array, groups: Sequence[NDArray[np.int64]]) -> tuple[Ranked, list[Ranked]]:
+    """All lives together, and what is left of them without each of the groups of paths.
+
+    Sorted once: a group falls away at its places, which costs as much as the group has lives.
+    """
+    order = np.argsort(values, axis=None)
+    lives = values.reshape(-1)[order]
+    whole = Ranked.of(lives)
+    places = np.empty_like(order)
+    places[order] = np.arange(len(order))
+    del order  # each of these is as large as the lives
+    places = places.reshape(values.shape)
+    above = np.zeros(len(lives) + 1)  # the sum from each place on
+    np.cumsum(lives[::-1], out=above[-2::-1])
+    totals = values.sum(axis=0)
+    return whole, [_without(np.sort(places[:, g], axis=None), lives, whole, above, np.delete(totals, g).sum()) for g in groups]
+
+
+def _without(gone: NDArray[np.int64], lives: Array, whole: Ranked, above: Array, total: Array) -> Ranked:
+    """What is left of sorted `lives` without those at the places `gone`; its `total` is given: as a difference, nothing might not be 0."""
+    n, lost = whole.n - len(gone), lives[gone]
+    kept_below = gone - np.arange(len(gone))
+
+    def place(k: int) -> int:
+        return k + int(np.searchsorted(kept_below, k, side="right"))
+
+    def top(count: int) -> Array:
+        first = place(n - count)
+        return np.asarray(above[first] - lost[np.searchsorted(gone, first) :].sum())
+
+    to_all = (lost * (2.0 * gone - whole.n) + 2.0 * above[gone] - whole.total).sum()  # pairs within what is lost count twice
+    return Ranked(n, total, whole.spread - to_all + Ranked.of(lost).spread, lambda k: lives[place(k)], top)
