@@ -118,7 +118,7 @@ def parse_table(body: bytes, kind: str, query: Sequence[tuple[str, str]], model:
         fix = "Remove it or correct its name; GET /v1/variables lists the columns"
         raise InputError(
             "The table has columns that are not known",
-            [Problem("extra_forbidden", "Not a column of a panel", fix, c[:64]) for c in unknown],
+            [Problem("extra_forbidden", "Not a column of a panel", fix, c) for c in unknown],
         )
     check_persons(-(-frame.height // MAX_YEARS), max_persons)
     if "person_id" in frame.columns:
@@ -146,7 +146,7 @@ def from_query(query: Sequence[tuple[str, str]]) -> dict[str, Any]:
     for name, text in query:
         if name in found:
             raise HTTPProblem(
-                422, "request", "A query parameter appears twice", [Problem("query-twice", "Given twice", "Give it once", name[:64])]
+                422, "request", "A query parameter appears twice", [Problem("query-twice", "Given twice", "Give it once", name)]
             )
         found[name] = [_scalar(part) for part in text.split(",")] if name in _LISTS else _scalar(text)
     return found

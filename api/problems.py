@@ -1,12 +1,13 @@
 """Every error as an RFC 9457 problem document that names the place and the fix, and holds no value of the request.
 
 Nothing here reads `input`, `msg` or `str()` of somebody else's exception: those may carry a cell of a person. The only
-things repeated from a request are the places: person_id, year and column name, each cut to a bounded length.
+things repeated from a request are the places: person_id, year and column name, each cut to the length of a name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 
@@ -22,7 +23,7 @@ from saga.errors import BudgetError, BundleError, InputError, Problem, SagaError
 
 MEDIA_TYPE = "application/problem+json"
 MAX_PROBLEMS = 50
-_PLACE = 64  # a name longer than this is no person_id or column that anyone wrote on purpose
+_PLACE = 64  # characters; a longer name is no person_id or column that anyone wrote on purpose
 _STATUS: dict[type[SagaError], tuple[int, str]] = {
     InputError: (422, "input"),
     UsageError: (422, "usage"),
@@ -92,18 +93,32 @@ class HTTPProblem(Exception):
 
 
 def problem_response(
-    status: int, slug: str, title: str, detail: str, problems: Sequence[Problem] = (), headers: Mapping[str, str] | None = None
+    status: int, slug: str, title: str, detail: str | None, problems: Sequence[Problem] = (), headers: Mapping[str, str] | None = None
 ) -> JSONResponse:
-    """The problem document as a response; at most `MAX_PROBLEMS` entries."""
+    """The problem document as a response, its entries as `shown`; without a `detail` they are that, in words."""
+    entries = shown(problems)
     body = {
         "type": f"urn:saga:problem:{slug}",
         "title": title,
         "status": status,
-        "detail": detail,
+        "detail": (" ".join(map(str, entries)) or title) if detail is None else detail,
         "instance": f"urn:saga:request:{correlation_id.get() or 'none'}",
-        "problems": [problem.as_dict() for problem in problems[:MAX_PROBLEMS]],
+        "problems": [problem.as_dict() for problem in entries],
     }
     return JSONResponse(body, status, headers=dict(headers or {}), media_type=MEDIA_TYPE)
+
+
+def shown(problems: Sequence[Problem]) -> list[Problem]:
+    """The first `MAX_PROBLEMS`, as an answer may show them: of a request nothing but places, and of each no more than a name."""
+    return [replace(p, column=_short(p.column), person_id=_short(p.person_id)) for p in problems[:MAX_PROBLEMS]]
+
+
+def _short(place: str | None) -> str | None:
+    if place is None:
+        return None
+    if not place.isprintable():
+        return "(unprintable name)"
+    return place if len(place) <= _PLACE else place[: _PLACE - 1] + "…"
 
 
 def problem_for(error: SagaError) -> JSONResponse:
@@ -127,7 +142,7 @@ def shape_problems(errors: Sequence[Mapping[str, Any]], body: Any) -> list[Probl
     counts: dict[tuple[str, str], int] = {}
     for error in errors:
         location = [part for part in error["loc"] if part not in _BRANCHES]
-        column = ".".join(_short(part) for part in location if isinstance(part, str)) or None
+        column = ".".join(part for part in location if isinstance(part, str)) or None
         for prefix in ("persons.history.", "persons."):
             column = column.removeprefix(prefix) if column else column
         key = (error["type"], column or "")
@@ -144,17 +159,12 @@ class _Bounds(dict[str, Any]):
         return "what the schema under /docs allows"
 
 
-def _short(part: object) -> str:
-    text = str(part)
-    return text if len(text) <= _PLACE and text.isprintable() else "(unprintable name)"
-
-
 def _place(location: Sequence[str | int], body: Any) -> tuple[str | None, int | None]:
     """The person_id and year at a location such as `persons, 3, history, 2, earnings`."""
     person = _at(_at(body, "persons"), location[1]) if len(location) > 1 and location[0] == "persons" else None
     row = _at(_at(person, "history"), location[3]) if len(location) > 3 and location[2] == "history" else None
     person_id, year = _at(person, "person_id"), _at(row, "year")
-    named = _short(person_id) if isinstance(person_id, (str, int)) and not isinstance(person_id, bool) else None
+    named = str(person_id) if isinstance(person_id, (str, int)) and not isinstance(person_id, bool) else None
     return named, year if isinstance(year, int) and 1000 <= year <= 9999 else None
 
 
@@ -170,8 +180,7 @@ async def _on_saga_error(_: Request, error: SagaError) -> JSONResponse:
 
 
 async def _on_http_problem(_: Request, error: HTTPProblem) -> JSONResponse:
-    detail = " ".join(str(problem) for problem in error.problems) or error.title
-    return problem_response(error.status, error.slug, error.title, detail, error.problems, error.headers)
+    return problem_response(error.status, error.slug, error.title, None, error.problems, error.headers)
 
 
 async def _on_http_exception(_: Request, error: HTTPException) -> JSONResponse:

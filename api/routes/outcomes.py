@@ -15,7 +15,7 @@ from pydantic_core import from_json
 from api import limits
 from api.adaptive import Adaptive
 from api.bodies import JSON, from_query, read_table
-from api.problems import MAX_PROBLEMS, HTTPProblem, shape_problems
+from api.problems import HTTPProblem, shape_problems, shown
 from api.routes.exchange import admit
 from api.routes.responses import json_response, no_ledger, problems, request_body
 from api.schemas import MAX_OUTCOMES, CalibrationTables, OutcomesOptions, OutcomesRequest, OutcomesResponse
@@ -58,7 +58,7 @@ async def outcomes(request: Request, service: Served) -> Response:
         table, options = _from_json(body) if kind == JSON else _from_table(body, kind, query)
         receipt = adaptive.store.settle(_real(forecaster, table, options).iter_rows())
         counts = {name: getattr(receipt, name) for name in ("new", "duplicate", "conflicting", "unmatched", "promises")}
-        found = [problem.as_dict() for problem in receipt.problems[:MAX_PROBLEMS]]
+        found = [problem.as_dict() for problem in shown(receipt.problems)]
         return counts | {"problems": found, "adaptive": adaptive.now().identity()}
 
     return json_response(await anyio.to_thread.run_sync(settle))

@@ -185,6 +185,23 @@ def test_who_has_no_name_is_refused_alike_by_all_doors(kept: Running, person: Pe
     assert [problem["year"] for problem in found] == [2023, 2023, 2015, 2015]
 
 
+def test_a_name_of_any_length_is_served_and_comes_back_cut(kept: Running, person: Person) -> None:
+    name = "P" * 100_000
+    parquet = {"Content-Type": "application/vnd.apache.parquet"}
+
+    def send(path: str, rows: list[dict[str, Any]]) -> Any:
+        buffer = io.BytesIO()
+        pl.DataFrame(rows).write_parquet(buffer)
+        return kept.client.post(path, content=buffer.getvalue(), headers=parquet)
+
+    history = [{"person_id": name, "birth_year": 1984, **row} for row in person()["history"]]
+    assert send("/v1/forecasts?horizons=1&paths=50&record=true", history).status_code == 200
+    answers = [send("/v1/outcomes", [{"person_id": name, "year": 2023, "earnings": amount}]) for amount in (1.0, 2.0, -1.0)]
+    answers.append(send("/v1/forecasts", [{**row, "earnings": -1.0} for row in history]))
+    assert [answer.status_code for answer in answers] == [200, 200, 422, 422]
+    assert [answer.json()["problems"][0]["person_id"] for answer in answers[1:]] == ["P" * 63 + "…"] * 3
+
+
 def test_a_table_names_persons_as_a_panel_does(kept: Running, person: Person) -> None:
     kept.forecast({"persons": [person("7")], **ASKED, "record": True})
     buffer = io.BytesIO()

@@ -10,7 +10,7 @@ import pytest
 
 from api.app import create_app
 from api.bodies import parse_json
-from api.problems import HTTPProblem, ProblemDocument, problem_for, shape_problems
+from api.problems import HTTPProblem, ProblemDocument, problem_for, shape_problems, shown
 from api.schemas import ForecastRequest
 from api.settings import Settings
 from saga.errors import BudgetError, BundleError, InputError, Problem, UsageError
@@ -54,9 +54,25 @@ def test_a_problem_of_an_unknown_type_does_not_repeat_its_message() -> None:
 
 
 def test_a_name_too_long_or_unprintable_is_not_a_place() -> None:
-    for name in ("S" * 100, "a\nb"):
-        (problem,) = shape_problems([{"type": "extra_forbidden", "loc": (name,)}], None)
-        assert problem.column == "(unprintable name)"
+    for name, place in (("S" * 100, "S" * 63 + "…"), ("a\nb", "(unprintable name)")):
+        (problem,) = shown(shape_problems([{"type": "extra_forbidden", "loc": (name,)}], None))
+        assert problem.column == place
+
+
+@pytest.mark.parametrize("kind", [InputError, HTTPProblem])
+def test_whoever_raises_an_error_its_places_are_cut(tmp_path: Path, kind: type[Exception]) -> None:
+    name = "S" * 100_000
+    found = [Problem("rule", "Wrong", "Mend it", name, name, 2001)] * 60
+    app = create_app(Settings(bundle=tmp_path), log=io.StringIO())
+
+    @app.get("/wrong")
+    def wrong() -> None:
+        raise InputError("It is so", found) if kind is InputError else HTTPProblem(422, "request", "It is so", found)
+
+    answer = _ask(app, "GET", "/wrong")
+    problems = answer.json()["problems"]
+    assert [len(problems), *(len(problems[0][place]) for place in ("person_id", "column"))] == [50, 64, 64]
+    assert "S" * 65 not in answer.text
 
 
 @pytest.mark.parametrize(
