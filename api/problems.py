@@ -58,16 +58,8 @@ _RULES: dict[str, tuple[str, str]] = {
 }
 
 
-class ProblemEntry(BaseModel):
+class ProblemEntry(Problem):
     """One broken rule: where it was broken first, how often, and the fix."""
-
-    rule: str
-    message: str
-    fix: str
-    column: str | None = None
-    person_id: str | None = None
-    year: int | None = None
-    count: int = 1
 
 
 class ProblemDocument(BaseModel):
