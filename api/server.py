@@ -49,8 +49,9 @@ def serve(
         say(f"SAGA is ready at {url} (documentation at {url}/docs). Try:\n\n{command}\n\n")
 
     app = create_app(settings, announce=announce)
-    Bundle.load(settings.bundle)  # a bundle that is broken from the start is said here; /readyz tells it where another server runs the app
     with _listen(settings.host, settings.port) as listener:
+        # A bundle that is broken from the start is said here; /readyz tells it where another server runs the app.
+        Bundle.load(settings.bundle)
         name = f"[{settings.host}]" if ":" in settings.host else settings.host
         url = f"http://{name}:{listener.getsockname()[1]}"
         # uvicorn's own log would print the query of each call and the message of an exception; ours prints neither.

@@ -140,9 +140,9 @@ def test_the_command_refuses_a_broken_bundle_before_it_listens(tmp_path: Path) -
         serve(bundle=tmp_path, port=0)
 
 
-def test_a_taken_port_is_said_with_the_way_out(tiny_bundle: Path) -> None:
+def test_a_taken_port_is_said_with_the_way_out_before_anything_is_loaded(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(UsageError, match="--port"):
-        serve(bundle=tiny_bundle, port=taken.getsockname()[1])
+        serve(bundle=tmp_path, port=taken.getsockname()[1])
 
 
 def test_the_documentation_names_every_endpoint_and_every_setting(service: Running) -> None:
