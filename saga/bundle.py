@@ -198,7 +198,6 @@ def replace_parts(
     circumstances: Mapping[str, torch.Tensor] | None = None,
     metrics: Mapping[str, Any] | None = None,
     card: str | None = None,
-    seed: int | None = None,
 ) -> Bundle:
     """Write `bundle` to `out` (which may be its own path) with another calibration, diagnostics, law of circumstances, metrics or card.
 
@@ -217,7 +216,7 @@ def replace_parts(
         circumstances=bundle.circumstances if circumstances is None else circumstances,
         metrics=bundle.metrics if metrics is None else metrics,
         card=bundle.card if card is None else card,
-        seed=bundle.manifest["seed"] if seed is None else seed,
+        seed=bundle.manifest["seed"],
         command=command,
         parents=(*bundle.manifest["parents"], bundle.digest),
     )
