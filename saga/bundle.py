@@ -364,7 +364,11 @@ def _sibling(path: Path, suffix: str) -> Path:
 
 
 def _commit(path: Path, content: Mapping[str, bytes]) -> None:
-    """Write all files to a new directory beside `path`, then let it take the name; a reader sees the old or the new one, whole."""
+    """Write all files to a new directory beside `path`, then let it take the name; nobody sees half a bundle.
+
+    A bundle that is replaced is renamed first, and between the two renames there is none at `path`: who looks in that moment finds no
+    bundle, and a process killed in it leaves the old one under the name that `Bundle.load` tells.
+    """
     check_replaceable(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh, retired = _sibling(path, f"new-{os.getpid()}"), _sibling(path, "old")
