@@ -19,7 +19,7 @@ from calibration import charts
 from calibration.diagnostics import Diagnostics
 from calibration.verdicts import QUESTIONS
 from saga.bundle import Bundle, current_version
-from saga.calibrators import ALL, REASONS
+from saga.calibrators import ALL, FEW, REASONS
 from saga.commit import commit
 from saga.errors import Problem, UsageError
 from saga.page import render_page
@@ -152,6 +152,7 @@ def render(diagnostics: Diagnostics, *, bundle: str | None = None) -> str:
             "tables": {name: table.to_dicts() for name, table in d.tables.items()},
             "overall": d["coverage"].filter(everybody).to_dicts(),
             "reasons": REASONS,
+            "few": FEW,
             "scores": SCORES,
             "several": SEVERAL,
             "followed": _followed(d, headline),

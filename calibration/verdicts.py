@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibration.fit import NEIGHBOURS
+
 # Question -> the deviation that is small in practice: shares in probability, "level" in log earnings (its slope: twice that).
 QUESTIONS: dict[str, float] = {
     "coverage": 0.02,
@@ -86,8 +88,8 @@ def rounded(value: float, digits: int = 3) -> float:
     return float(f"{value:.{digits}g}")
 
 
-def middle(values: NDArray[Any], neighbours: int = 10) -> float:
+def middle(values: NDArray[Any]) -> float:
     """The median as the average of the ten (or all) values around it, to three digits: no single person's value."""
     ordered = np.sort(values)
-    start = max(0, len(ordered) // 2 - neighbours // 2)
-    return rounded(float(ordered[start : start + neighbours].mean()))
+    start = max(0, len(ordered) // 2 - NEIGHBOURS // 2)
+    return rounded(float(ordered[start : start + NEIGHBOURS].mean()))

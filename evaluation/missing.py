@@ -22,10 +22,9 @@ from evaluation.baselines.window import Window
 from evaluation.protocol import Baseline
 from evaluation.samples import Setting
 from saga.groups import only_columns
-from saga.outcomes import Origins
+from saga.outcomes import MIN_HISTORY, Origins
 from saga.panel import Panel
 
-FEWEST = 3  # known years that an origin needs (saga.outcomes.eligible_origins)
 CHUNK = 20_000  # origins whose pasts are copied at once
 Columns = Callable[[Panel], Panel]
 Years = Callable[[Panel, Origins], Panel]
@@ -43,7 +42,7 @@ def without(panel: Panel, columns: tuple[str, ...]) -> Panel:
 
 def last_three(past: Panel, origins: Origins) -> Panel:
     """Each person's rows from the third last year with known earnings on: the least that an origin may have."""
-    start = pl.col("year").filter(pl.col("earnings").is_not_null()).sort().tail(FEWEST).min().over("person_id")
+    start = pl.col("year").filter(pl.col("earnings").is_not_null()).sort().tail(MIN_HISTORY).min().over("person_id")
     return _rows(past, past.frame.filter(pl.col("year") >= start))
 
 

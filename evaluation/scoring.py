@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from evaluation.metrics import LEVELS, METRICS
 from evaluation.sets import Sets
-from saga.scores import covered, interval_score, sample_scores, width
+from saga.scores import covered, interval_score, sample_scores
 
 Array = NDArray[Any]
 SCHEMA = pa.schema(
@@ -36,7 +36,7 @@ def score_frame(
     inside = covered(y[:, None], lower, upper, zero)
     ninety = LEVELS.index(0.9)
     scores["interval_90"] = interval_score(y, lower[:, ninety], upper[:, ninety], 0.9, zero[:, ninety])
-    scores["width_90"] = width(lower[:, ninety], upper[:, ninety])
+    scores["width_90"] = upper[:, ninety] - lower[:, ninety]
     scores |= {f"coverage_{round(100 * level)}": inside[:, i] for i, level in enumerate(LEVELS)}
     frame = pl.DataFrame({name: scores[name] for name in METRICS}).with_columns(pl.all().fill_nan(None).cast(pl.Float32))
     return frame.with_columns(

@@ -200,7 +200,6 @@ def replace_parts(
     circumstances: Mapping[str, torch.Tensor] | None = None,
     metrics: Mapping[str, Any] | None = None,
     card: str | None = None,
-    seed: int | None = None,
 ) -> Bundle:
     """Write `bundle` to `out` (which may be its own path) with another calibration, diagnostics, law of circumstances, metrics or card.
 
@@ -219,7 +218,7 @@ def replace_parts(
         circumstances=bundle.circumstances if circumstances is None else circumstances,
         metrics=bundle.metrics if metrics is None else metrics,
         card=bundle.card if card is None else card,
-        seed=bundle.manifest["seed"] if seed is None else seed,
+        seed=bundle.manifest["seed"],
         command=command,
         parents=(*bundle.manifest["parents"], bundle.digest),
     )
@@ -367,7 +366,11 @@ def _sibling(path: Path, suffix: str) -> Path:
 
 
 def _commit(path: Path, content: Mapping[str, bytes]) -> None:
-    """Write all files to a new directory beside `path`, then let it take the name; a reader sees the old or the new one, whole."""
+    """Write all files to a new directory beside `path`, then let it take the name; nobody sees half a bundle.
+
+    A bundle that is replaced is renamed first, and between the two renames there is none at `path`: who looks in that moment finds no
+    bundle, and a process killed in it leaves the old one under the name that `Bundle.load` tells.
+    """
     check_replaceable(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh, retired = _sibling(path, f"new-{os.getpid()}"), _sibling(path, "old")

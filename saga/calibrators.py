@@ -35,7 +35,7 @@ Limit = Literal["positive", "at_least", "at_most", "band", "present_value"]
 ALL = "all"  # the group of everybody
 MONDRIAN = ("profile", "quintile")  # groupings with cells of their own, the first that has one serves
 LIMITS: tuple[Limit, ...] = ("positive", "at_least", "at_most", "band", "present_value")
-FEW = 1_000  # below this many persons a cell's threshold is noticeably rounded outward: flagged, and no group has a cell of its own
+FEW = 1_000  # below this many persons a threshold is noticeably rounded outward: the report says so, and no group has a cell of its own
 
 REASONS: dict[str, str] = {
     "finite-sample": "Holds in finite samples: the persons judged were drawn like the calibration persons, in the same years.",
@@ -187,10 +187,6 @@ class Calibrator:
 
     def _promise(self, observed: bool) -> Guarantee:
         return "assumption" if observed and not self.elsewhere else "extrapolated"
-
-    def thin_cells(self) -> list[tuple[int, str]]:
-        """Cells with intervals from fewer than 1,000 persons, whose outward rounding over-covers noticeably."""
-        return [key for key, cell in sorted(self.cells.items()) if cell.n < FEW and any(q is not None for q in cell.thresholds.values())]
 
     def candidates(self, paths: Paths) -> list[tuple[tuple[str, ...], NDArray[np.int64]]]:
         """Persons (row numbers) by the groups whose cells may serve them, the preferred one first."""

@@ -43,13 +43,13 @@ class ValueIntervals:
         return ValueIntervals(lower, upper, self.guarantee)
 
 
-def value_sets(values: Array, years: int, scale: float, rate: float = RATE) -> NestedSets:
+def value_sets(values: Array, years: int, scale: float, rate: float) -> NestedSets:
     """The nested sets grown from simulated present values (n, M) over `years`; the scale is that of so many years."""
     annuity = float(((1 + rate) ** -np.arange(1.0, years + 1)).sum())
     return grow(np.sort(values, axis=1), scale * annuity).with_atom(ATOM_WIDTH)
 
 
-def value_scores(calibrator: Calibrator, paths: Paths, outcomes: Array, rate: float = RATE) -> Array:
+def value_scores(calibrator: Calibrator, paths: Paths, outcomes: Array) -> Array:
     """Column K - 1 of (n, H): the score of the realised present value of the first K years among those of recalibrated paths.
 
     NaN unless all K outcomes are known.
@@ -57,13 +57,13 @@ def value_scores(calibrator: Calibrator, paths: Paths, outcomes: Array, rate: fl
     scores = np.full(outcomes.shape, np.nan)
     total, truth = np.zeros((len(paths), paths.count)), np.zeros(len(paths))
     for h in range(outcomes.shape[1]):
-        discount = (1 + rate) ** -(h + 1.0)
+        discount = (1 + RATE) ** -(h + 1.0)
         total += paths.earnings[:, h].astype(np.float64) * discount
         truth += outcomes[:, h] * discount
         known = np.flatnonzero(~np.isnan(truth) & ~np.isnan(total).any(axis=1))
         if not len(known):
             break
-        scores[known, h] = value_sets(total[known], h + 1, calibrator.scale, rate).hull_score(truth[known])
+        scores[known, h] = value_sets(total[known], h + 1, calibrator.scale, RATE).hull_score(truth[known])
     return scores
 
 

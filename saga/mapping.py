@@ -305,6 +305,3 @@ def _explain(error: Any) -> Problem:
         return Problem("mapping", f"the key `{place}` is not known", f"Use one of {', '.join(SourceMapping.model_fields)}.")
     why = str(error["msg"]).removeprefix("Value error, ")
     return Problem("mapping", f"`{place}`: {why}" if place else why, "Mend this key in the mapping.")
-
-
-IDENTITY = SourceMapping()

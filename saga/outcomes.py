@@ -18,6 +18,9 @@ from saga.keyed import uniform_each
 from saga.panel import Panel
 from saga.schema import MAX_AGE
 
+MIN_HISTORY = 3  # years with known earnings that an origin needs
+AGES = (20, 60)  # at an origin
+
 
 @dataclass(frozen=True, eq=False)
 class Origins:
@@ -47,21 +50,14 @@ def last_year(panel: Panel) -> int:
     return int(panel.frame["year"].max())  # type: ignore[arg-type]
 
 
-def eligible_origins(
-    panel: Panel, *, min_history: int = 3, ages: tuple[int, int] = (20, 60), first: int | None = None, last: int | None = None
-) -> pl.DataFrame:
+def eligible_origins(panel: Panel, *, ages: tuple[int, int] = AGES) -> pl.DataFrame:
     """Every person-year that may be an origin: columns `person_id`, `birth_year`, `year`, sorted.
 
-    There is a row in that year, `min_history` rows with known earnings up to it, the age lies within `ages`, and the year within
-    [`first`, `last`].
+    There is a row in that year, 3 rows with known earnings up to it, and the age lies within `ages`.
     """
     rows = panel.frame.select(
         "person_id", "birth_year", "year", known=pl.col("earnings").is_not_null().cast(pl.Int32).cum_sum().over("person_id")
-    ).filter(pl.col("known") >= min_history, (pl.col("year") - pl.col("birth_year")).is_between(*ages))
-    if first is not None:
-        rows = rows.filter(pl.col("year") >= first)
-    if last is not None:
-        rows = rows.filter(pl.col("year") <= last)
+    ).filter(pl.col("known") >= MIN_HISTORY, (pl.col("year") - pl.col("birth_year")).is_between(*ages))
     return rows.drop("known")
 
 
@@ -70,10 +66,6 @@ def draw_origins(
     *,
     max_horizon: int,
     seed: int,
-    min_history: int = 3,
-    ages: tuple[int, int] = (20, 60),
-    first: int | None = None,
-    last: int | None = None,
     end: int | None = None,
     among: pl.DataFrame | None = None,
 ) -> Origins:
@@ -88,7 +80,7 @@ def draw_origins(
         raise UsageError("no horizon to draw", [Problem("horizon-range", "max_horizon is below 1", "Use at least 1.")])
     final = last_year(panel) if end is None else end
     reach = pl.min_horizontal(pl.lit(final, dtype=pl.Int32), pl.col("birth_year") + MAX_AGE)
-    rows = eligible_origins(panel, min_history=min_history, ages=ages, first=first, last=last).with_columns(reach=reach)
+    rows = eligible_origins(panel).with_columns(reach=reach)
     if among is not None:
         rows = rows.join(among, on=["person_id", "year"], how="semi", maintain_order="left")
     rows = rows.filter(pl.col("year") < pl.col("reach"))
@@ -108,10 +100,10 @@ def draw_origins(
     return Origins(_text(chosen["person_id"]), chosen["year"].to_numpy().astype(np.int64))
 
 
-def origins_at(panel: Panel, year: int | None = None, *, min_history: int = 3, ages: tuple[int, int] = (20, 60)) -> Origins:
+def origins_at(panel: Panel, year: int | None = None) -> Origins:
     """The forward setting: everybody eligible in `year` (by default the panel's last year) has it as origin."""
     at = last_year(panel) if year is None else year
-    rows = eligible_origins(panel, min_history=min_history, ages=ages, first=at, last=at)
+    rows = eligible_origins(panel).filter(pl.col("year") == at)
     return Origins(_text(rows["person_id"]), rows["year"].to_numpy().astype(np.int64))
 
 

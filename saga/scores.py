@@ -128,13 +128,6 @@ def covered(outcomes: Numbers, lower: Numbers, upper: Numbers, includes_zero: ND
     return np.where(np.isnan(outcomes) | np.isnan(lower), np.nan, inside.astype(np.float64))
 
 
-def width(lower: Numbers, upper: Numbers, floor: float | None = None, *, log: bool = False) -> Array:
-    """Width of [lower, upper], in SEK or in log of max(earnings, floor); NaN without interval."""
-    if log:
-        return np.asarray(log_earnings(upper, floor) - log_earnings(lower, floor), dtype=np.float64)
-    return np.asarray(upper - lower, dtype=np.float64)
-
-
 def interval_score(
     outcomes: Numbers, lower: Numbers, upper: Numbers, coverage: float, includes_zero: NDArray[np.bool_] | None = None
 ) -> Array:

@@ -1,4 +1,4 @@
-"""The README's two commands do what it says: `make run` serves a forecast, `make test` is what runs this."""
+"""The README's two commands do what it says: `make run` serves a forecast, `make test` is what runs this. It counts the columns right."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from typing import Any
 
 import pytest
 
+from saga import schema
+
 ROOT = Path(__file__).resolve().parents[1]
 READY_SECONDS = 120
 
@@ -38,6 +40,12 @@ def _free_port() -> int:
 
 def test_the_readme_starts_with_make_run_and_make_test() -> None:
     assert _commands()[:2] == ["make run", "make test"]
+
+
+def test_the_readme_counts_the_columns() -> None:
+    inputs = {*schema.CONTINUOUS, *schema.CATEGORICAL} - set(schema.REQUIRED)
+    assert {*inputs, *schema.REQUIRED, *schema.EXIT} == set(schema.NAMES)
+    assert f"[{len(inputs)} more columns](saga/schema.py)" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")

@@ -24,13 +24,11 @@ CHUNK = 5_000  # persons whose equations are held at once
 
 @dataclass(frozen=True)
 class GmmEstimate:
-    """`rho` a step and the constant, their standard errors, one-step `rho`, Hansen's J with its p-value, persons with an equation."""
+    """`rho` a step with its standard error, the constant, Hansen's J with its p-value, persons with an equation."""
 
     rho: float
     constant: float
     se: float
-    se_constant: float
-    one_step: float
     hansen: float
     p_hansen: float
     persons: int
@@ -71,11 +69,9 @@ def system_gmm(residual: Floats, *, first_lag: int = 3, lags: int = 3, step: int
         correction[:, j] = v2 @ total_zx.T @ w2 @ (turn + turn.T) @ w2 @ g2
     variance = v2 + correction @ v2 + v2 @ correction.T + correction @ v1 @ correction.T
     hansen = float(g2 @ w2 @ g2)
-    spread = np.sqrt(np.maximum(np.diag(variance), 0.0))
+    se = float(np.sqrt(max(variance[0, 0], 0.0)))
     degrees = zx.shape[1] - 2
-    return GmmEstimate(
-        float(beta2[0]), float(beta2[1]), float(spread[0]), float(spread[1]), float(beta1[0]), hansen, float(chi2.sf(hansen, degrees)), n
-    )
+    return GmmEstimate(float(beta2[0]), float(beta2[1]), se, hansen, float(chi2.sf(hansen, degrees)), n)
 
 
 def _moments(residual: Floats, first_lag: int, lags: int, step: int) -> tuple[Floats, Floats, Floats]:

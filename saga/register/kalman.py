@@ -25,16 +25,6 @@ class GaussianLaw:
         """Standard deviation at each horizon, (n, H)."""
         return np.sqrt(np.diagonal(self.covariance, axis1=1, axis2=2))
 
-    def log_density(self, earnings: Floats) -> Floats:
-        """Joint log density (n,) of the logs of earnings (n, H); horizons with NaN are left out."""
-        result = np.zeros(len(earnings))
-        for i, row in enumerate(earnings):
-            seen = np.flatnonzero(~np.isnan(row))
-            lower = np.linalg.cholesky(self.covariance[i][np.ix_(seen, seen)])
-            standard = np.linalg.solve(lower, np.log(row[seen]) - self.mean[i, seen])
-            result[i] = -0.5 * (standard @ standard + len(seen) * np.log(2 * np.pi)) - np.log(np.diagonal(lower)).sum()
-        return result
-
 
 class KalmanFilter:
     """Filters records of a Gaussian process (Kalman 1960); the same calls as `saga.register.particles.GkosFilter`."""

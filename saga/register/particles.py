@@ -37,15 +37,13 @@ SMALLEST = np.float32(1e-12)  # no grid point is ever ruled out, so a record tha
 class GkosPosterior:
     """The law of (alpha, beta, z) given a record, at its origin.
 
-    `effects` (2, N): particles; `weight` (N,), sum 1; `z` (K,): the grid; `density` (N, K): the law of z given a particle, rows sum to
-    1; `log_likelihood` of the record, zeros as probabilities and positive earnings as densities of their log.
+    `effects` (2, N): particles; `weight` (N,), sum 1; `z` (K,): the grid; `density` (N, K): the law of z given a particle, rows sum to 1.
     """
 
     effects: Floats
     weight: Floats
     z: Floats
     density: Singles
-    log_likelihood: float
 
     @property
     def effective(self) -> float:
@@ -105,8 +103,7 @@ class GkosFilter:
             kept = log_weight > log_weight.max() - NEGLIGIBLE
             if kept.mean() < 0.9:
                 effects, log_weight, density = effects[:, kept], log_weight[kept], density[kept]
-        evidence = float(logsumexp(log_weight))
-        return GkosPosterior(effects, np.exp(log_weight - evidence), self.z, density, evidence)
+        return GkosPosterior(effects, np.exp(log_weight - logsumexp(log_weight)), self.z, density)
 
     def draws(self, earnings: Floats, age: NDArray[np.int64], u: Floats) -> Floats:
         """States (3, n, M) at the origins from records (n, A), origin ages (n,) and uniforms `u` (n, M, 1)."""

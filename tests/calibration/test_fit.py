@@ -194,7 +194,6 @@ def test_a_threshold_without_the_plus_one_or_outside_the_sample_is_not_published
     assert np.isnan(intervals.upper[..., -1]).all()
     assert (intervals.guarantee[..., -1] == "none").all()
     assert np.isnan(intervals.covered(outcomes)[..., -1]).all()
-    assert small.thin_cells() == [(1, "all"), (2, "all")]
 
 
 def test_sets_are_nested_over_levels(judged):

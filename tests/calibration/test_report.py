@@ -140,6 +140,17 @@ def test_a_hidden_group_shows_no_number(page: Page) -> None:
     assert widths["Born in: Europe"] == ["-", "-"]
 
 
+def test_ranges_from_few_persons_are_named(faultless: Diagnostics) -> None:
+    def page(*persons: int) -> str:
+        promise = faultless["promise"].with_columns(pl.Series("persons_threshold", persons))
+        return " ".join(render(Diagnostics({**faultless.tables, "promise": promise})).split())
+
+    assert "Fewer than 1,000 persons stand behind the ranges 2 years ahead." in page(1_000, 999)
+    assert "Fewer than 1,000 persons stand behind the ranges 1 and 2 years ahead." in page(20, 999)
+    assert "stand behind the ranges" not in page(1_000, 1_001)
+    assert "stand behind the ranges" not in page(1_000, 0)  # which has no ranges
+
+
 def test_red_lights_are_told_in_words(diagnosed: Callable[..., Diagnostics]) -> None:
     def narrow(paths: Any) -> Any:
         return paths.with_earnings((0.4 * paths.earnings).astype("float32"))

@@ -16,7 +16,7 @@ from evaluation.protocol import Baseline
 from evaluation.sets import sample_sets
 from saga.errors import InputError
 from saga.model import ModelConfig
-from saga.outcomes import Origins, draw_origins, history, realised
+from saga.outcomes import Origins, draw_origins, eligible_origins, history, realised
 from saga.panel import Panel, PanelMeta
 from saga.scores import covered, crps_log
 from training.config import TrainConfig
@@ -170,7 +170,7 @@ def test_the_forecast_is_no_function_of_the_outcome(fitted: tuple[Panel, Baselin
 
 def test_horizons_beyond_the_longest_record_are_reached(fitted: tuple[Panel, Baseline]) -> None:
     panel, baseline = fitted
-    young = draw_origins(panel, max_horizon=5, seed=0, ages=(20, 25))
+    young = draw_origins(panel, max_horizon=5, seed=0, among=eligible_origins(panel, ages=(20, 25)))
     paths = baseline.paths(history(panel, young), young, to_horizon=38, paths=50, seed=0)
     assert np.isfinite(paths.earnings[paths.within_age]).all()
     spread = np.log(np.quantile(paths.earnings[:, 30], 0.9, axis=1) / np.quantile(paths.earnings[:, 30], 0.1, axis=1))
@@ -195,7 +195,8 @@ def test_a_person_whose_last_years_are_unknown_is_carried_from_the_last_known_on
     """The horizon then counts from the last known year: the spread is that of h + 2 years."""
     panel = random_walk(1000, seed=5)
     carry = CarryForward().fit(panel, seed=0)
-    origins = draw_origins(panel, max_horizon=10, seed=0, ages=(30, 40)).take(slice(0, 60))
+    among = eligible_origins(panel, ages=(30, 40))
+    origins = draw_origins(panel, max_horizon=10, seed=0, among=among).take(slice(0, 60))
     past = history(panel, origins)
     hidden = past.with_frame(
         past.frame.join(origins.frame(), on="person_id", maintain_order="left")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evaluation.calibration_size import HORIZON, calibration_size
+from evaluation.calibration_size import calibration_size
 from evaluation.samples import Sample
 from saga.groups import Grouping, latest
 from saga.panel import Panel
@@ -45,4 +45,3 @@ def test_coverage_holds_at_every_size_and_spreads_as_the_number_of_persons_says(
     assert [(row["value"], row["repeats"]) for row in (tiny, lacking)] == [(None, 0)] * 2
     assert everybody[small["available"]]["repeats"] == 1
     assert tested == pytest.approx(small["available"], rel=0.3)  # a tenth of the persons on each side
-    assert HORIZON == 10

@@ -113,7 +113,7 @@ def test_the_hidden_state_is_all_that_they_need(registers):
 
 
 def test_readers_of_true_futures_find_the_same_outcomes(registers):
-    origins = origins_at(read_panel(registers[1]), 2022, ages=(20, 59))
+    origins = origins_at(read_panel(registers[1]), 2022)
     outcomes = [dict(true_futures(register, origins, [1, 10], price_year=2022)) for register in registers]
     for draw in range(2):
         np.testing.assert_array_equal(outcomes[0][draw], outcomes[1][draw])

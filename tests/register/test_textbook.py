@@ -86,7 +86,9 @@ def test_futures_go_on_from_the_hidden_state(register):
         again = cohort.copy().live(2040, stream(SEED, 2 + draw, 1980, 0))
         assert written.select(again.columns).equals(again)
         assert written["exit_year"].null_count() == written.height
-    origins = origins_at(read_panel(register), 2022, ages=(20, 59))
+    panel = read_panel(register)
+    panel = panel.with_frame(panel.frame.filter(pl.col("birth_year") + process.last_age > 2022))
+    origins = origins_at(panel, 2022)
     outcomes = dict(true_futures(register, origins, [1, 10], price_year=2022))
     assert set(outcomes) == {0, 1}
     assert not np.isnan(outcomes[0][:, 0]).any()

@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 from saga.errors import UsageError
-from saga.outcomes import Origins, draw_origins, history, origins_at, realised
+from saga.outcomes import Origins, draw_origins, eligible_origins, history, origins_at, realised
 from saga.panel import Panel, PanelMeta
 
 
@@ -74,16 +74,22 @@ def test_the_drawn_horizon_is_uniform_and_the_origin_uniform_given_the_horizon()
 
 
 def test_every_origin_has_the_history_age_and_reach_it_needs():
-    rows = full_panel(300, birth_year=1950).frame.filter(pl.Series(np.random.default_rng(0).random(300 * 33) < 0.5))
-    panel = Panel.of(rows, PanelMeta(panel_id="gappy"))
-    origins = draw_origins(panel, max_horizon=5, seed=0, min_history=4, ages=(41, 58), first=1993, last=2006)
-    drawn = origins.frame().join(panel.frame, on="person_id")
-    assert len(origins) > 250
-    assert (drawn.filter(pl.col("year") <= pl.col("origin")).group_by("person_id").len()["len"] >= 4).all()
-    assert drawn.filter(pl.col("year") == pl.col("origin")).height == len(origins)
-    assert origins.year.min() >= 1993
-    assert origins.year.max() <= 2006
-    assert 41 <= (origins.year - 1950).min() <= (origins.year - 1950).max() <= 58
+    """Those born in 1945 grow too old inside the panel, those born in 1980 are too young at its start."""
+    for birth_year, first, last in ((1945, 1992, 2005), (1980, 2000, 2021)):
+        rows = full_panel(300, birth_year=birth_year).frame.filter(pl.Series(np.random.default_rng(0).random(300 * 33) < 0.5))
+        panel = Panel.of(rows, PanelMeta(panel_id="gappy"))
+        origins = draw_origins(panel, max_horizon=5, seed=0)
+        drawn = origins.frame().join(panel.frame, on="person_id")
+        assert len(origins) > 290
+        assert drawn.filter(pl.col("year") <= pl.col("origin")).group_by("person_id").len()["len"].min() == 3
+        assert drawn.filter(pl.col("year") == pl.col("origin")).height == len(origins)
+        assert (origins.year.min(), origins.year.max()) == (first, last)
+
+
+def test_origins_are_drawn_among_those_asked_for() -> None:
+    panel = full_panel(100)
+    asked = eligible_origins(panel, ages=(41, 43)).filter(pl.col("year") != 2007)
+    assert set(draw_origins(panel, max_horizon=5, seed=0, among=asked).year.tolist()) == {2006, 2008}
 
 
 def test_nobody_is_drawn_whose_outcome_would_lie_beyond_64_or_the_panel():

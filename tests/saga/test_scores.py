@@ -152,8 +152,6 @@ def test_coverage_of_a_mixed_set():
 def test_a_zero_inside_the_set_is_not_penalised_and_one_outside_pays_its_distance():
     y, lower, upper = np.zeros(2), np.full(2, 100.0), np.full(2, 300.0)
     np.testing.assert_allclose(scores.interval_score(y, lower, upper, 0.9, np.array([True, False])), [200, 200 + 20 * 100])
-    np.testing.assert_allclose(scores.width(lower, upper), [200, 200])
-    np.testing.assert_allclose(scores.width(lower, upper, 150.0, log=True), np.log([2, 2]))
 
 
 def draws_with_an_atom(seed, n=20_000, m=19):
