@@ -145,6 +145,18 @@ class Calibrator:
         """Numbers of paths that thresholds were fitted for, ascending."""
         return tuple(sorted({count for cell in self.cells.values() for count, _ in cell.thresholds}))
 
+    @property
+    def reach(self) -> dict[float, int]:
+        """Level -> the furthest horizon with an interval for everybody that rests on outcomes; 0: none, too few persons."""
+        own = [
+            (level, h)
+            for (h, group), cell in self.cells.items()
+            if group == ALL
+            for (_, level), q in cell.thresholds.items()
+            if q is not None
+        ]
+        return {level: max((h for at, h in own if at == level), default=0) for level in self.levels}
+
     def fitted_count(self, count: int) -> int | None:
         """The fitted number of paths that serves `count`: the largest not above it.
 

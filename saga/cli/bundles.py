@@ -140,6 +140,7 @@ def calibrate(
 ) -> None:
     """Fit the intervals of a bundle on a panel's calibration persons; with --append follow what comes true instead."""
     from calibration.calibrate import calibrate as fit
+    from saga.forecaster import Forecaster
 
     _refuse_foreign(ctx, append)
     people = read_people(panel, mapping, prices, on_error, rejected)
@@ -164,14 +165,17 @@ def calibrate(
             command=command_line(ctx),
             progress=progress,
         )
+    reach = Forecaster(made).calibrator.reach
     report = {
         "out": made.path,
         "bundle": made.digest,
+        "reach": {f"{level:g}": years for level, years in reach.items()},
         "calibration": made.calibration_digest,
         "parents": made.manifest["parents"],
         "split": split,
     }
-    console.result(f"Calibrated {made.path}: digest {made.digest[:12]}.", report, as_json=as_json)
+    told = ", ".join(f"{level:.0%} {f'to {years} years ahead' if years else 'none (too few persons)'}" for level, years in reach.items())
+    console.result(f"Calibrated {made.path}: digest {made.digest[:12]}. Intervals: {told}.", report, as_json=as_json)
 
 
 def inspect(directory: BundleArgument, as_json: Json = False) -> None:

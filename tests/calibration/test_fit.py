@@ -347,6 +347,9 @@ def test_horizons_without_outcomes_are_extrapolated_and_thin_ones_give_none(worl
     assert [np.unique(sets.guarantee[:, h]).tolist() for h in range(4)] == [["assumption"], ["assumption"], ["none"], ["extrapolated"]]
     assert fitted.threshold(4, 0.9, 60)[0] == fitted.cells[2, "all"].thresholds[60, 0.9]
     assert fitted.map_cell(4) is fitted.cells[2, "all"]
+    assert set(fitted.reach.values()) == {2}
+    few = fit_calibration(paths.take(slice(0, 150)), outcomes[:150], seed=0)  # some 75 in half B: enough for 80 %, not for 90 %
+    assert (few.reach[0.8], few.reach[0.9]) == (2, 0)
 
 
 def test_without_calibration_every_interval_is_none(world):

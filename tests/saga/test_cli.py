@@ -167,7 +167,9 @@ def test_train_calibrate_and_evaluate_make_a_bundle_and_its_metrics(register_dir
     digest = json.loads(trained.stdout)["bundle"]
     calibrated = run("calibrate", bundle, "--panel", register_dir, "--paths", "20", "--json")
     assert calibrated.exit_code == 0, calibrated.stderr
-    assert json.loads(calibrated.stdout)["parents"] == [digest]
+    answer = json.loads(calibrated.stdout)
+    assert answer["parents"] == [digest]
+    assert answer["reach"]["0.5"] >= answer["reach"]["0.95"]
     assert Bundle.load(bundle).calibration is not None
     out = tmp_path / "evaluation"
     evaluated = run(
