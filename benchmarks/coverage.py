@@ -20,7 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +53,7 @@ Array = NDArray[np.float64]
 YEARS, HORIZONS = 10, (1, 5, 10)
 PART, BLOCK = 10_000, 4_000
 MAIN = ("quintile", "sex", "education_level")
+CHANCES = (0.05, 0.2, 0.5, 0.8, 0.95)  # of zero earnings, as forecast: cuts of the table of what is not promised
 SIMULTANEOUS = 0.99
 NINETY = LEVELS.index(0.9)
 
@@ -151,7 +152,7 @@ def blocks(side: Side) -> Iterator[tuple[Paths, Array]]:
 
 
 def judge(calibrator: Calibrator, cqr: pl.DataFrame, side: Side) -> dict[str, Array]:
-    """Hits (1, 0, NaN): "sets" (n, H, L), "band" and "value" (n, L), "cqr" and "uncalibrated" (n, H) at 90 %."""
+    """Hits (1, 0, NaN): "sets" (n, H, L), "band" and "value" (n, L), "cqr" and "uncalibrated" (n, H) at 90 %. "chance" (n, H) of zero."""
     parts: list[dict[str, Array]] = []
     for raw, y in blocks(side):
         paths = calibrator.recalibrate(raw)
@@ -172,7 +173,8 @@ def judge(calibrator: Calibrator, cqr: pl.DataFrame, side: Side) -> dict[str, Ar
             family = grow(np.sort(raw.earnings[known, h], axis=1), calibrator.scale).with_atom(DEFAULT_ATOM_WIDTH)
             own_mass[known, h] = family.score(y[known, h]) <= 0.9
         sets = calibrator.intervals(paths, LEVELS).covered(y)
-        parts.append({"sets": sets, "band": together, "value": whole, "cqr": inside, "uncalibrated": own_mass})
+        chance = (paths.earnings == 0).mean(axis=2)
+        parts.append({"sets": sets, "band": together, "value": whole, "cqr": inside, "uncalibrated": own_mass, "chance": chance})
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
@@ -248,6 +250,21 @@ def report(hits: dict[str, Array], calibration: Side, test: Side, seed: int) -> 
             broken |= name == "uncalibrated" and not inside
             print(line)
     return good and broken
+
+
+def report_given(hits: dict[str, Array], outcomes: Array) -> None:
+    """Print coverage given the outcome, and given the chance of zero that was forecast: of neither is anything promised."""
+    print("\n| not promised: given | h | test persons | " + " | ".join(f"{100 * level:g} %" for level in LEVELS) + " |")
+    print("|" + "---|" * (3 + len(LEVELS)))
+    for h in HORIZONS:
+        y, band = outcomes[:, h - 1], np.digitize(hits["chance"][:, h - 1], CHANCES)
+        masks = {"zero earnings": y == 0, "positive earnings": y > 0}
+        for i, (low, high) in enumerate(pairwise((0.0, *CHANCES, 1.0))):
+            masks[f"chance of zero {100 * low:g} to {100 * high:g} %"] = (band == i) & ~np.isnan(y)
+        for name, own in masks.items():
+            if own.any():
+                shares = " | ".join(f"{share:.1f}" for share in 100 * np.nanmean(hits["sets"][own, h - 1], axis=0))
+                print(f"| {name} | {h} | {own.sum():,} | {shares} |")
 
 
 def judge_forward(calibrator: Calibrator, side: Side, futures: Array) -> dict[str, Array]:
@@ -334,6 +351,7 @@ def main() -> None:
         print(f"{simulated:,.0f} s to read and simulate ({each:.1f} ms a person), {learnt:,.0f} s more for half A told the economy,")
         print(f"{rest:,.0f} s to fit and judge. Cells of groups: {sum(group != ALL for _, group in fitted.cells)}.\n")
         good = report(hits, calibration, test, given.seed)
+        report_given(hits, test.outcomes)
         print(f"\n{'Every promise is inside its band, and the broken calibrator is not.' if good else 'NOT as promised.'}", flush=True)
         ahead = given.forward or register
         if (ahead / "future").is_dir():
