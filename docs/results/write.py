@@ -2,14 +2,15 @@
 
 Usage: python docs/results/write.py                   write the pages
        python docs/results/write.py --check           exit 1 where a page differs from what would be written
-       python docs/results/write.py --take PANEL OUT  take what `saga evaluate --out OUT` wrote as the results of PANEL
+       python docs/results/write.py --take PANEL OUT [TABLE ...]
+                                               take what `saga evaluate --out OUT` wrote as the results of PANEL (or these tables of it)
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,9 +59,9 @@ saga evaluate nlsy79-1998 --panel nlsy79_wages.parquet --mapping nlsy79 --horizo
 }
 
 
-def take(panel: str, out: Path) -> None:
+def take(panel: str, out: Path, tables: Sequence[str]) -> None:
     """Makes the tables in `out` the committed results of `panel`: one file a table, a column `panel`, the provenance by panel."""
-    for name in FILES:
+    for name in tables or FILES:
         kept, source = HERE / f"{name}.parquet", out / f"{name}.parquet"
         table = pl.read_parquet(kept).filter(pl.col("panel") != panel) if kept.is_file() else None
         records = {k: v for k, v in (read_provenance(kept) if kept.is_file() else {}).items() if k != panel}
@@ -121,15 +122,12 @@ def shipped_since(provenance: Mapping[str, Any]) -> str:
 
 
 def variants_of(panel: str) -> str:
-    """A sentence where the variants were trained and judged with an earlier bundle than the rest."""
+    """A sentence where the variants were judged beside another bundle than the rest, or than the shipped one, which is alike."""
     file = HERE / "variants.parquet"
     earlier = read_provenance(file).get(panel, {}).get("bundle") if file.is_file() else None
-    if earlier is None or earlier == results(panel).provenance["bundle"]:
+    if earlier in (None, results(panel).provenance["bundle"], Bundle.load(ROOT / "bundles/small").digest):
         return ""
-    return (
-        f" Ablations and equal data were trained and judged beside the earlier bundle `{earlier[:12]}` (the economy before the head's "
-        "layers, single weights, an exponential upper tail) and are to be compared with each other."
-    )
+    return f" Ablations and equal data were judged beside the bundle `{earlier[:12]}` and are to be compared with each other."
 
 
 def summary(panel: str) -> str:
@@ -159,7 +157,7 @@ def readme() -> str:
 def main() -> int:
     """Write the pages, or compare them."""
     if sys.argv[1:2] == ["--take"]:
-        take(sys.argv[2], Path(sys.argv[3]))
+        take(sys.argv[2], Path(sys.argv[3]), sys.argv[4:])
         return 0
     pages = {RESULTS: results_page(), README: readme()}
     if "--check" in sys.argv:
