@@ -23,6 +23,7 @@ from saga.calibrators import ALL, FEW, REASONS
 from saga.commit import commit
 from saga.errors import Problem, UsageError
 from saga.page import render_page
+from saga.schema import MAX_AGE
 
 SUFFIXES = (".html", ".htm")
 HEADLINE = 0.9
@@ -215,6 +216,9 @@ def _group_labels(coverage: pl.DataFrame) -> dict[tuple[str, str], str]:
 def _group_word(grouping: str, group: str) -> str:
     if grouping == "quintile":
         return QUINTILES.get(group, group)
+    if grouping == "age" and "-" in group:
+        first, last = group.split("-")
+        return f"{first}-{min(int(last), MAX_AGE)}"
     if grouping == "origin":
         return {"zero": "none", "positive": "some"}.get(group, group)
     return PLACES.get(group, group.replace("_", " "))
