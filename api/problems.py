@@ -24,12 +24,21 @@ from saga.errors import BudgetError, BundleError, InputError, Problem, SagaError
 MEDIA_TYPE = "application/problem+json"
 MAX_PROBLEMS = 50
 _PLACE = 64  # characters; a longer name is no person_id or column that anyone wrote on purpose
+
+
+class SetupError(SagaError):
+    """The service cannot use what it was given to work with (HTTP 503)."""
+
+    title = "The service is not set up rightly"
+
+
 _STATUS: dict[type[SagaError], tuple[int, str]] = {
     InputError: (422, "input"),
     UsageError: (422, "usage"),
     BudgetError: (413, "budget"),
     BundleError: (503, "bundle"),
     StoreError: (503, "ledger"),
+    SetupError: (503, "setup"),
 }
 _BRANCHES = ("body", "query", "name", "rows")  # parts of a pydantic location that no request contains
 # pydantic's error type -> what is wrong and how to mend it; bounds come from our own schema, never from the input
@@ -114,10 +123,16 @@ def _short(place: str | None) -> str | None:
 
 
 def problem_for(error: SagaError) -> JSONResponse:
-    """The response for an error that SAGA raised on purpose: 422 input or usage, 413 budget, 503 bundle."""
+    """The response for an error that SAGA raised on purpose: 422 input or usage, 413 budget, 503 bundle, ledger or setup."""
     status, slug = next((found for kind, found in _STATUS.items() if isinstance(error, kind)), (422, "saga"))
     headers = {"Retry-After": "60"} if status == 503 else {}
     return problem_response(status, slug, error.title, error.args[0], error.problems, headers)
+
+
+def unready(error: SagaError) -> SagaError:
+    """What a client may know of an error in what the service itself was given: its kind. The words, which may hold paths, are the log's."""
+    kind = next((kind for kind in (BundleError, StoreError) if isinstance(error, kind)), SetupError)
+    return kind("The service cannot work as it is set up; its log says what is wrong")
 
 
 def internal_error() -> JSONResponse:

@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pytest
+import uvicorn
 from pydantic import SecretStr
 
 from api.security import new_key
+from api.server import serve
 from api.settings import Settings
 from calibration.online import adapt
 from calibration.store import open_store
 from saga.bundle import Bundle
 from saga.calibrators import Calibrator
+from saga.errors import UsageError
 
 if TYPE_CHECKING:
     from tests.conftest import Running
@@ -247,3 +250,36 @@ def test_a_ledger_that_cannot_be_opened_keeps_the_service_from_being_ready(start
             time.sleep(0.05)
         assert (answer.status_code, answer.json()["type"]) == (503, "urn:saga:problem:ledger")
         assert "SENTINEL" not in answer.text + service.log.getvalue() + json.dumps(str(broken))
+
+
+@pytest.mark.parametrize(
+    ("url", "kind", "wrong"),
+    [
+        ("sqlite:///{0}/file/SENTINEL.sqlite", "setup", "NotADirectoryError"),
+        ("sqlite:///{0}/file", "ledger", "DatabaseError"),
+        ("mysql://u:SENTINEL@host/d", "setup", "Neither an SQLite file nor PostgreSQL"),
+    ],
+)
+def test_an_unusable_ledger_is_the_services_fault_and_only_its_log_says_why(
+    start: Start, tiny_bundle: Path, tmp_path: Path, url: str, kind: str, wrong: str
+) -> None:
+    (tmp_path / "file").write_text("no database" * 1_000)
+    database = SecretStr(url.format(tmp_path))
+    with start(Settings(bundle=tiny_bundle, threads=1, database=database)) as service:
+        while (answer := service.client.get("/readyz")).json()["type"] == "urn:saga:problem:loading":
+            time.sleep(0.05)
+        for asked in (answer, service.forecast({"persons": []})):
+            assert (asked.status_code, asked.json()["type"]) == (503, f"urn:saga:problem:{kind}")
+            assert not any(word in asked.text for word in (str(tmp_path), "SENTINEL", wrong))
+        assert wrong in service.log.getvalue()
+        assert "SENTINEL" not in service.log.getvalue()
+
+
+def test_the_command_refuses_an_unusable_ledger_before_it_serves(
+    tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("SAGA_DATABASE", f"sqlite:///{tmp_path}/file/ledger.sqlite")
+    monkeypatch.setattr(uvicorn.Server, "run", lambda *_, **__: pytest.fail("served"))
+    with pytest.raises(UsageError, match="key cannot be read"):
+        serve(bundle=tiny_bundle, port=0)
