@@ -45,7 +45,7 @@ _BRANCHES = ("body", "query", "name", "rows")  # parts of a pydantic location th
 _RULES: dict[str, tuple[str, str]] = {
     "missing": ("A required entry is missing", "Add it"),
     "extra_forbidden": ("This entry is not known here", "Remove it or correct its name; GET /v1/variables lists the columns"),
-    "float_type": ("This must be a number", "Send a JSON number, or null for unknown"),
+    "float_type": ("This must be a number", "Send a JSON number"),
     "int_type": ("This must be a whole number", "Send a JSON number without decimals"),
     "bool_type": ("This must be true or false", "Send a JSON true or false"),
     "string_type": ("This must be text", "Send a JSON string"),
@@ -150,12 +150,14 @@ def shape_problems(errors: Sequence[Mapping[str, Any]], body: Any) -> list[Probl
     for error in errors:
         location = [part for part in error["loc"] if part not in _BRANCHES]
         column = ".".join(part for part in location if isinstance(part, str)) or None
-        for prefix in ("persons.history.", "persons."):
+        for prefix in ("persons.history.", "persons.", "outcomes."):
             column = column.removeprefix(prefix) if column else column
         key = (error["type"], column or "")
         counts[key] = counts.get(key, 0) + 1
         if key not in first:
             message, fix = _RULES.get(error["type"], ("This is not valid here", "See the schema under /docs"))
+            if error["type"] == "float_type" and location[0] == "persons":
+                fix += ", or null for unknown"
             person_id, year = _place(location, body)
             first[key] = Problem(error["type"], message, fix.format_map(_Bounds(error.get("ctx", {}))), column, person_id, year)
     return [Problem(p.rule, p.message, p.fix, p.column, p.person_id, p.year, counts[key]) for key, p in first.items()]
@@ -167,9 +169,9 @@ class _Bounds(dict[str, Any]):
 
 
 def _place(location: Sequence[str | int], body: Any) -> tuple[str | None, int | None]:
-    """The person_id and year at a location such as `persons, 3, history, 2, earnings`."""
-    person = _at(_at(body, "persons"), location[1]) if len(location) > 1 and location[0] == "persons" else None
-    row = _at(_at(person, "history"), location[3]) if len(location) > 3 and location[2] == "history" else None
+    """The person_id and year at a location such as `persons, 3, history, 2, earnings` or `outcomes, 3, earnings`."""
+    person = _at(_at(body, location[0]), location[1]) if len(location) > 1 and location[0] in ("persons", "outcomes") else None
+    row = _at(_at(person, "history"), location[3]) if len(location) > 3 and location[2] == "history" else person
     person_id, year = _at(person, "person_id"), _at(row, "year")
     named = str(person_id) if isinstance(person_id, (str, int)) and not isinstance(person_id, bool) else None
     return named, year if isinstance(year, int) and 1000 <= year <= 9999 else None

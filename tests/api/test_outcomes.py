@@ -167,6 +167,19 @@ def test_what_is_no_outcome_is_refused_by_name(kept: Running, row: dict[str, Any
     assert "271828" not in answer.text
 
 
+@pytest.mark.parametrize("earnings", [None, -271828.0, float("nan")])
+def test_one_bad_row_in_a_large_delivery_can_be_found(kept: Running, earnings: float | None) -> None:
+    rows = [*told(50), {"person_id": "LOST", "year": 2024, "earnings": earnings}]
+    buffer = io.BytesIO()
+    pl.DataFrame(rows).write_parquet(buffer)
+    for content, kind in ((json.dumps({"outcomes": rows}), "json"), (buffer.getvalue(), "vnd.apache.parquet")):
+        answer = kept.client.post("/v1/outcomes", content=content, headers={"Content-Type": f"application/{kind}"})
+        (problem,) = answer.json()["problems"]
+        assert (answer.status_code, problem["person_id"], problem["year"]) == (422, "LOST", 2024)
+        assert "or null" not in problem["fix"], "an outcome is a number"
+        assert "271828" not in answer.text
+
+
 @pytest.mark.parametrize(("name", "rule"), [("P0\0", "not-text"), ("P\x1f0", "not-text"), (" ", "missing-value")])
 def test_who_has_no_name_is_refused_alike_by_all_doors(kept: Running, person: Person, name: str, rule: str) -> None:
     """A NUL at the end was lost on the way, so that "P0" and its neighbour answered to one name."""

@@ -35,6 +35,7 @@ def test_a_problem_of_shape_names_person_year_and_column_and_counts() -> None:
         parse_json(json.dumps(body).encode(), ForecastRequest, 10)
     (problem,) = caught.value.problems
     assert (problem.person_id, problem.year, problem.column, problem.count) == ("0017", 2002, "earnings", 2)
+    assert problem.fix == "Send a JSON number, or null for unknown"
     assert "SENTINEL" not in str(problem)
 
 
