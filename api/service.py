@@ -105,7 +105,8 @@ def check_prices(forecaster: Forecaster, prices: int | Literal["nominal"] | None
     """Raise UsageError for prices that the bundle is not in; only SEK can be converted."""
     currency, year = forecaster.transforms.currency, forecaster.transforms.price_year
     if prices not in (None, "nominal", year) or (prices == "nominal" and currency != "SEK"):
-        fix = f"Send {currency} in prices of {year} and leave prices out, or say {year}"
+        own = f"amounts in prices of {year} and say {year}"
+        fix = f"Send nominal amounts and leave prices out, or {own}" if currency == "SEK" else f"Send {own}, or leave prices out"
         raise UsageError(
             "The amounts cannot be converted", [Problem("prices", f"The bundle is in {currency} of {year}", fix, column="prices")]
         )
