@@ -35,7 +35,7 @@ class Service:
         self.settings = settings
         self.log = make_logger(log)
         self.metrics = Metrics()
-        self.slot = ComputeSlot(queue=settings.queue, seconds=settings.queue_seconds)
+        self.slot = ComputeSlot(queue=settings.queue, seconds=settings.queue_seconds, most=settings.max_work)
         self.metrics.waiting.set_function(lambda: self.slot.waiting)
         self._forecaster: Forecaster | None = None
         self.adaptive: Adaptive | None = None
