@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 import polars as pl
 import pyarrow.ipc
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
 from api.limits import check_persons
@@ -31,6 +31,7 @@ _ENTRIES = 100  # more entries than this has no person, year or request
 _LISTS = ("horizons", "coverage", "quantiles")
 
 Chosen = TypeVar("Chosen", bound=Options)
+Shape = TypeVar("Shape", bound=BaseModel)
 
 
 @dataclass(frozen=True)
@@ -56,10 +57,7 @@ def parse_json(body: bytes, model: type[Chosen], max_persons: int) -> Call[Chose
         raise HTTPProblem(422, "json", "The request body is not valid JSON", [problem]) from None
     check_persons(len(_items(content, "persons")), max_persons)
     _check_entries(content)
-    try:
-        request = model.model_validate(content)
-    except ValidationError as error:
-        raise _wrong_shape(error, content) from None
+    request = shaped(model, content)
     return Call(_person_years(request.model_dump(include={"persons"}, exclude_unset=True)["persons"]), request)
 
 
@@ -77,9 +75,14 @@ def _items(container: Any, name: str) -> list[Any]:
     return found if isinstance(found, list) else []
 
 
-def _wrong_shape(error: ValidationError, content: Any) -> HTTPProblem:
-    found = error.errors(include_url=False, include_input=False)
-    return HTTPProblem(422, "request", "The request has the wrong shape", shape_problems([dict(entry) for entry in found], content))
+def shaped(model: type[Shape], content: Any) -> Shape:
+    """What a client sent as a `model`. Raises HTTPProblem 422 for a wrong shape."""
+    try:
+        return model.model_validate(content)
+    except ValidationError as error:
+        found = [dict(entry) for entry in error.errors(include_url=False, include_input=False)]
+        problems = shape_problems(found, content, tuple(model.model_fields))
+        raise HTTPProblem(422, "request", "The request has the wrong shape", problems) from None
 
 
 def _person_years(persons: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
@@ -108,10 +111,7 @@ def _person_years(persons: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
 
 def parse_table(body: bytes, kind: str, query: Sequence[tuple[str, str]], model: type[Chosen], max_persons: int) -> Call[Chosen]:
     """A Parquet or Arrow body with the columns of a panel, options in the query. Raises like `parse_json`."""
-    try:
-        options = model.model_validate(from_query(query))
-    except ValidationError as error:
-        raise _wrong_shape(error, None) from None
+    options = shaped(model, from_query(query))
     frame = read_table(io.BytesIO(body), kind, max_persons * MAX_YEARS + 1)
     unknown = [name for name in frame.columns if name not in BY_NAME]
     if unknown:

@@ -28,8 +28,8 @@ def check_persons(persons: int, allowed: int) -> None:
         )
 
 
-def check_work(persons: int, paths: int, years: int, allowed: int) -> None:
-    """Bound the simulated person-path-years of a call: `persons` x `paths` x `years` (the longest of them) <= `allowed`.
+def check_work(persons: int, paths: int, years: int, allowed: int) -> int:
+    """The simulated path-years of a call: `persons` x `paths` x `years` (the longest of them), at most `allowed`.
 
     Raises BudgetError that says how many persons fit at these options.
     """
@@ -39,6 +39,7 @@ def check_work(persons: int, paths: int, years: int, allowed: int) -> None:
         message = f"{persons} persons x {paths} paths x {years} years = {work}, {allowed} are allowed"
         few = f"Send at most {fit} persons a call at these options" if fit else "Ask for fewer paths or years"
         raise BudgetError("Too much simulation for one call", [Problem("max-work", message, f"{few}; {_BATCH}")])
+    return work
 
 
 async def read_body(request: Request, *, max_bytes: int, seconds: float) -> bytes:
@@ -72,37 +73,54 @@ class ComputeSlot:
     Two forecasts at once would each take twice as long on the same cores, so a queue serves everyone sooner.
     """
 
-    def __init__(self, *, queue: int, seconds: float) -> None:
+    def __init__(self, *, queue: int, seconds: float, most: int) -> None:
         self._lock = asyncio.Lock()
         self._queue, self._seconds = queue, seconds
-        self._usual = 1.0  # seconds of a recent run, smoothed: what Retry-After is made of
+        # Seconds for a path-year: until a call is timed, the largest allowed is taken to last as long as one may wait.
+        self._pace = seconds / most
+        self._line = 0  # path-years of the calls that compute or wait
         self.waiting = 0
 
-    async def run(self, request: Request, work: Callable[[], Result]) -> Result:
-        """Run `work` in the slot. Raises HTTPProblem 503 with Retry-After where the queue is full or the wait too long,
-        and 499 where the client has gone before its turn came (nobody reads that answer)."""
+    async def run(self, request: Request, work: Callable[[], Result], *, size: int) -> Result:
+        """Run `work` of `size` path-years in the slot.
+
+        Raises HTTPProblem 503 where the queue is full or the wait too long, with the seconds that the calls in line will take as
+        Retry-After, and 499 where the client has gone before its turn came (nobody reads that answer).
+        """
         if self._lock.locked() and self.waiting >= self._queue:
-            raise self._busy("The queue is full")
+            raise self._busy("The queue is full", self._line)
+        self._line += size
+        try:
+            await self._wait(size)
+            try:
+                return await self._compute(request, work, size)
+            finally:
+                self._lock.release()
+        finally:
+            self._line -= size
+
+    async def _wait(self, size: int) -> None:
         self.waiting += 1
         try:
             async with asyncio.timeout(self._seconds):
                 await self._lock.acquire()
         except TimeoutError:
-            raise self._busy("The wait was too long") from None
+            raise self._busy("The wait was too long", self._line - size) from None
         finally:
             self.waiting -= 1
-        try:
-            if await request.is_disconnected():
-                raise HTTPProblem(499, "client-gone", "The client closed the connection while it waited")
-            began = time.perf_counter()
-            # Not abandoned on cancellation: the thread keeps computing, so the slot stays taken until it is done.
-            result = await anyio.to_thread.run_sync(work)
-            self._usual += 0.2 * (time.perf_counter() - began - self._usual)
-            return result
-        finally:
-            self._lock.release()
 
-    def _busy(self, message: str) -> HTTPProblem:
-        seconds = max(1, math.ceil(self._usual * (self.waiting + 1)))
-        fix = f"Try again in {seconds} seconds; {_BATCH}"
+    async def _compute(self, request: Request, work: Callable[[], Result], size: int) -> Result:
+        if await request.is_disconnected():
+            raise HTTPProblem(499, "client-gone", "The client closed the connection while it waited")
+        began = time.perf_counter()
+        # Not abandoned on cancellation: the thread keeps computing, so the slot stays taken until it is done.
+        result = await anyio.to_thread.run_sync(work)
+        took = time.perf_counter() - began
+        if took > 1:  # a shorter call is mostly overhead, which says nothing about a large one
+            self._pace += 0.5 * (took / size - self._pace)
+        return result
+
+    def _busy(self, message: str, line: int) -> HTTPProblem:
+        seconds = max(1, math.ceil(self._pace * line))
+        fix = f"Try again in {seconds} second{'s' if seconds > 1 else ''}; {_BATCH}"
         return HTTPProblem(503, "busy", "The service is busy", [Problem("queue", message, fix)], headers={"Retry-After": str(seconds)})

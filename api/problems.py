@@ -24,19 +24,28 @@ from saga.errors import BudgetError, BundleError, InputError, Problem, SagaError
 MEDIA_TYPE = "application/problem+json"
 MAX_PROBLEMS = 50
 _PLACE = 64  # characters; a longer name is no person_id or column that anyone wrote on purpose
+
+
+class SetupError(SagaError):
+    """The service cannot use what it was given to work with (HTTP 503)."""
+
+    title = "The service is not set up rightly"
+
+
 _STATUS: dict[type[SagaError], tuple[int, str]] = {
     InputError: (422, "input"),
     UsageError: (422, "usage"),
     BudgetError: (413, "budget"),
     BundleError: (503, "bundle"),
     StoreError: (503, "ledger"),
+    SetupError: (503, "setup"),
 }
-_BRANCHES = ("body", "query", "name", "rows")  # parts of a pydantic location that no request contains
+_BRANCHES = ("<word>", "<year>", "<rows>")  # parts of a pydantic location that no request contains: the unions of `api.schemas`
 # pydantic's error type -> what is wrong and how to mend it; bounds come from our own schema, never from the input
 _RULES: dict[str, tuple[str, str]] = {
     "missing": ("A required entry is missing", "Add it"),
-    "extra_forbidden": ("This entry is not known here", "Remove it or correct its name; GET /v1/variables lists the columns"),
-    "float_type": ("This must be a number", "Send a JSON number, or null for unknown"),
+    "extra_forbidden": ("This entry is not known here", "Remove it or correct its name; {known}"),
+    "float_type": ("This must be a number", "Send a JSON number"),
     "int_type": ("This must be a whole number", "Send a JSON number without decimals"),
     "bool_type": ("This must be true or false", "Send a JSON true or false"),
     "string_type": ("This must be text", "Send a JSON string"),
@@ -53,7 +62,7 @@ _RULES: dict[str, tuple[str, str]] = {
     "too_short": ("This list is too short", "Give at least {min_length}"),
     "too_long": ("This list is too long", "Give at most {max_length}"),
     "string_too_long": ("This text is too long", "Give at most {max_length} characters"),
-    "string_too_short": ("This text is too short", "Give at least {min_length} characters"),
+    "string_too_short": ("This text is too short", "Give {min_length} or more characters"),
     "finite_number": ("This must be a finite number", "Send a finite number"),
 }
 
@@ -114,10 +123,16 @@ def _short(place: str | None) -> str | None:
 
 
 def problem_for(error: SagaError) -> JSONResponse:
-    """The response for an error that SAGA raised on purpose: 422 input or usage, 413 budget, 503 bundle."""
+    """The response for an error that SAGA raised on purpose: 422 input or usage, 413 budget, 503 bundle, ledger or setup."""
     status, slug = next((found for kind, found in _STATUS.items() if isinstance(error, kind)), (422, "saga"))
     headers = {"Retry-After": "60"} if status == 503 else {}
     return problem_response(status, slug, error.title, error.args[0], error.problems, headers)
+
+
+def unready(error: SagaError) -> SagaError:
+    """What a client may know of an error in what the service itself was given: its kind. The words, which may hold paths, are the log's."""
+    kind = next((kind for kind in (BundleError, StoreError) if isinstance(error, kind)), SetupError)
+    return kind("The service cannot work as it is set up; its log says what is wrong")
 
 
 def internal_error() -> JSONResponse:
@@ -125,24 +140,27 @@ def internal_error() -> JSONResponse:
     return problem_response(500, "internal", "Internal error", "The service failed; its log names the place under this instance")
 
 
-def shape_problems(errors: Sequence[Mapping[str, Any]], body: Any) -> list[Problem]:
+def shape_problems(errors: Sequence[Mapping[str, Any]], body: Any, options: Sequence[str] = ()) -> list[Problem]:
     """pydantic's errors as problems: same rule at the same column counted once, with the first person and year.
 
-    `body` is the parsed request; only person_id and year are read from it, to name the place.
+    `body` is the parsed request; only person_id and year are read from it, to name the place. `options` are the entries it may have.
     """
     first: dict[tuple[str, str], Problem] = {}
     counts: dict[tuple[str, str], int] = {}
     for error in errors:
         location = [part for part in error["loc"] if part not in _BRANCHES]
         column = ".".join(part for part in location if isinstance(part, str)) or None
-        for prefix in ("persons.history.", "persons."):
+        for prefix in ("persons.history.", "persons.", "outcomes."):
             column = column.removeprefix(prefix) if column else column
         key = (error["type"], column or "")
         counts[key] = counts.get(key, 0) + 1
         if key not in first:
             message, fix = _RULES.get(error["type"], ("This is not valid here", "See the schema under /docs"))
+            if error["type"] == "float_type" and location[:1] == ["persons"]:
+                fix += ", or null for unknown"
             person_id, year = _place(location, body)
-            first[key] = Problem(error["type"], message, fix.format_map(_Bounds(error.get("ctx", {}))), column, person_id, year)
+            words = _Bounds(error.get("ctx", {}), known=_known(location, options))
+            first[key] = Problem(error["type"], message, fix.format_map(words), column, person_id, year)
     return [Problem(p.rule, p.message, p.fix, p.column, p.person_id, p.year, counts[key]) for key, p in first.items()]
 
 
@@ -151,13 +169,19 @@ class _Bounds(dict[str, Any]):
         return "what the schema under /docs allows"
 
 
+def _known(location: Sequence[str | int], options: Sequence[str]) -> str:
+    if len(location) == 1 and options:
+        return f"known are {', '.join(options)}"
+    return "GET /v1/variables lists the columns" if location[:1] == ["persons"] else "see the schema under /docs"
+
+
 def _place(location: Sequence[str | int], body: Any) -> tuple[str | None, int | None]:
-    """The person_id and year at a location such as `persons, 3, history, 2, earnings`."""
-    person = _at(_at(body, "persons"), location[1]) if len(location) > 1 and location[0] == "persons" else None
-    row = _at(_at(person, "history"), location[3]) if len(location) > 3 and location[2] == "history" else None
+    """The person_id and year at a location such as `persons, 3, history, 2, earnings` or `outcomes, 3, earnings`."""
+    person = _at(_at(body, location[0]), location[1]) if len(location) > 1 and location[0] in ("persons", "outcomes") else None
+    row = _at(_at(person, "history"), location[3]) if len(location) > 3 and location[2] == "history" else person
     person_id, year = _at(person, "person_id"), _at(row, "year")
     named = str(person_id) if isinstance(person_id, (str, int)) and not isinstance(person_id, bool) else None
-    return named, year if isinstance(year, int) and 1000 <= year <= 9999 else None
+    return named or None, year if isinstance(year, int) and 1000 <= year <= 9999 else None
 
 
 def _at(container: Any, key: Any) -> Any:
@@ -184,7 +208,8 @@ async def _on_http_exception(_: Request, error: HTTPException) -> JSONResponse:
 
 
 async def _on_validation_error(_: Request, error: RequestValidationError) -> JSONResponse:
-    return problem_response(422, "request", "The request has the wrong shape", "See `problems`", shape_problems(error.errors(), error.body))
+    errors = [{**entry, "loc": entry["loc"][1:]} for entry in error.errors()]  # without "body", "query" and the like
+    return problem_response(422, "request", "The request has the wrong shape", "See `problems`", shape_problems(errors, error.body))
 
 
 def install(app: FastAPI) -> None:

@@ -33,9 +33,9 @@ Whole = Annotated[int, BeforeValidator(_whole), Strict()]
 Real = Annotated[float, Strict()]
 Code = Annotated[
     str,
-    BeforeValidator(_code),
     Strict(),
     Field(min_length=1, max_length=64),
+    BeforeValidator(_code),
     WithJsonSchema({"anyOf": [{"type": "string", "minLength": 1, "maxLength": 64}, {"type": "integer"}]}),
 ]
 Flag = Annotated[
@@ -98,11 +98,15 @@ class ScenarioYear(BaseModel):
 
 # The words are spelled out, not open text: a scenario on the command line may be a file, over HTTP never.
 Scenario = Annotated[
-    Annotated[Literal["baseline", "recession-1990s", "high-growth"], Tag("name")]
-    | Annotated[list[ScenarioYear], Tag("rows"), Field(max_length=100)],
-    Discriminator(lambda value: "name" if isinstance(value, str) else "rows"),
+    Annotated[Literal["baseline", "recession-1990s", "high-growth"], Tag("<word>")]
+    | Annotated[list[ScenarioYear], Tag("<rows>"), Field(max_length=100)],
+    Discriminator(lambda value: "<word>" if isinstance(value, str) else "<rows>"),
 ]
-
+# A year in quotes is told that it must be a number, not that it is no word.
+Prices = Annotated[
+    Annotated[Literal["nominal"], Tag("<word>")] | Annotated[Whole, Field(ge=1900, le=2200), Tag("<year>")],
+    Discriminator(lambda value: "<word>" if isinstance(value, str) and not value.isdecimal() else "<year>"),
+]
 
 MAX_OUTCOMES = 100_000  # of one call
 PRICES: Any = Field(
@@ -118,7 +122,7 @@ class Options(BaseModel):
     paths: Annotated[Whole, Field(ge=2, le=options.MAX_PATHS, description="Monte-Carlo paths a person")] = options.PATHS
     seed: Annotated[Whole, Field(ge=0, lt=2**63, description="Same seed, same numbers")] = 0
     scenario: Scenario | None = Field(None, description="Path of the economy: a name, or rows (years not given are drawn)")
-    prices: Literal["nominal"] | Annotated[Whole, Field(ge=1900, le=2200)] | None = PRICES
+    prices: Prices | None = PRICES
 
     def scenario_source(self) -> str | list[dict[str, float]] | None:
         """The scenario as `Forecaster` takes it: a name, rows, or None."""
@@ -185,7 +189,7 @@ class OutcomesOptions(BaseModel):
     """Options of `POST /v1/outcomes`; query parameters where the body is a Parquet or Arrow table."""
 
     model_config = _STRICT
-    prices: Literal["nominal"] | Annotated[Whole, Field(ge=1900, le=2200)] | None = PRICES
+    prices: Prices | None = PRICES
 
 
 class OutcomesRequest(OutcomesOptions):

@@ -14,6 +14,7 @@ from api.app import create_app
 from api.example import curl
 from api.service import example_scale
 from api.settings import Settings
+from calibration.store import open_store
 from saga.bundle import Bundle
 from saga.errors import Problem, UsageError
 from saga.forecaster import Forecaster, RolloutName
@@ -39,7 +40,8 @@ def serve(
     """Serve until interrupted. What is None comes from the environment (`SAGA_...`) or the defaults of `Settings`.
 
     Prints the URL and a ready-made curl through `say` once a first forecast has run. Raises UsageError where the port is taken, the
-    key file is not valid or the address needs keys, BundleError where the bundle cannot be trusted.
+    key file is not valid, the address needs keys or the ledger cannot be used, BundleError where the bundle cannot be trusted, StoreError
+    where the ledger's database does not answer.
     """
     given = {"bundle": bundle, "host": host, "port": port, "keys": keys, "threads": threads, "rollout": rollout, "precision": precision}
     settings = Settings.of(**{name: value for name, value in given.items() if value is not None})
@@ -50,8 +52,10 @@ def serve(
 
     app = create_app(settings, announce=announce)
     with _listen(settings.host, settings.port) as listener:
-        # A bundle that is broken from the start is said here; /readyz tells it where another server runs the app.
+        # What is unusable from the start is said here; where another server runs the app, /readyz answers 503 and the log says why.
         Bundle.load(settings.bundle)
+        if settings.database is not None:
+            open_store(settings.database.get_secret_value(), settings.database_key).close()
         name = f"[{settings.host}]" if ":" in settings.host else settings.host
         url = f"http://{name}:{listener.getsockname()[1]}"
         # uvicorn's own log would print the query of each call and the message of an exception; ours prints neither.

@@ -17,11 +17,11 @@ from api.example import example_persons
 from api.limits import ComputeSlot
 from api.logs import make_logger, whereabouts
 from api.metrics import Metrics
-from api.problems import HTTPProblem
+from api.problems import HTTPProblem, SetupError, unready
 from api.schemas import ForecastRequest
 from api.settings import Settings
 from saga.cells import read_column
-from saga.errors import BundleError, InputError, Problem, SagaError, UsageError
+from saga.errors import InputError, Problem, SagaError, UsageError
 from saga.forecaster import Forecaster
 from saga.ingest import read_panel
 from saga.panel import Panel
@@ -35,22 +35,22 @@ class Service:
         self.settings = settings
         self.log = make_logger(log)
         self.metrics = Metrics()
-        self.slot = ComputeSlot(queue=settings.queue, seconds=settings.queue_seconds)
+        self.slot = ComputeSlot(queue=settings.queue, seconds=settings.queue_seconds, most=settings.max_work)
         self.metrics.waiting.set_function(lambda: self.slot.waiting)
         self._forecaster: Forecaster | None = None
         self.adaptive: Adaptive | None = None
         self._failure: SagaError | None = None
 
     async def start(self, announce: Callable[[Forecaster], None]) -> None:
-        """Load and verify the bundle, forecast once, then be ready. A bundle that cannot be trusted is remembered for /readyz."""
+        """Load and verify the bundle, forecast once, then be ready. What keeps it from that goes into the log, and its kind to /readyz."""
         try:
             self._forecaster = await anyio.to_thread.run_sync(self._load)
         except SagaError as error:
-            self._failure = error
-            self.log.error("not_ready", title=error.title, rules=[problem.rule for problem in error.problems])
+            self._failure = unready(error)
+            self.log.error("not_ready", title=error.title, wrong=error.args[0], problems=[str(problem) for problem in error.problems])
             return
         except Exception as error:
-            self._failure = BundleError("The bundle does not forecast")
+            self._failure = SetupError("The service failed while it started; its log says where")
             self.log.error("not_ready", **whereabouts(error))
             return
         self.metrics.ready.set(1)
@@ -74,7 +74,7 @@ class Service:
 
     @property
     def forecaster(self) -> Forecaster:
-        """The forecaster. Raises HTTPProblem 503 while it loads, BundleError where the bundle cannot be trusted."""
+        """The forecaster. Raises HTTPProblem 503 while it loads, and what `start` failed with, 503 too."""
         if self._failure is not None:
             raise self._failure
         if self._forecaster is None:
@@ -105,7 +105,8 @@ def check_prices(forecaster: Forecaster, prices: int | Literal["nominal"] | None
     """Raise UsageError for prices that the bundle is not in; only SEK can be converted."""
     currency, year = forecaster.transforms.currency, forecaster.transforms.price_year
     if prices not in (None, "nominal", year) or (prices == "nominal" and currency != "SEK"):
-        fix = f"Send {currency} in prices of {year} and leave prices out, or say {year}"
+        own = f"amounts in prices of {year} and say {year}"
+        fix = f"Send nominal amounts and leave prices out, or {own}" if currency == "SEK" else f"Send {own}, or leave prices out"
         raise UsageError(
             "The amounts cannot be converted", [Problem("prices", f"The bundle is in {currency} of {year}", fix, column="prices")]
         )

@@ -116,7 +116,7 @@ def _require_columns(present: Sequence[str], found: _Source, mapped: SourceMappi
         if name not in present:
             near = difflib.get_close_matches(name, found.unread, n=1, cutoff=0.6)
             hint = f" Is it {near[0]}?" if near else ""
-            fix = f"Add it, or name the source's column in a mapping: `columns: {{{name}: ITS_NAME}}`.{hint}"
+            fix = f"Add it. Where a file is read, a mapping may name it: `columns: {{{name}: ITS_NAME}}`.{hint}"
             looked = f" (looked for {mapped.columns[name]})" if name in mapped.columns else ""
             missing.append(Problem("missing-column", f"the required column {name} is missing{looked}", fix, column=name))
     if missing:

@@ -88,7 +88,7 @@ class Intake:
         only = {part: {k: v for k, v in getattr(mapped, part).items() if k == "person_id"} for part in ("columns", "digits", "codes")}
         ours, _ = SourceMapping.model_validate(only).apply(frame)
         if "person_id" not in ours.columns:
-            fix = "Add it, or name the source's column in a mapping: `columns: {person_id: ITS_NAME}`."
+            fix = "Add it. Where a file is read, a mapping may name it: `columns: {person_id: ITS_NAME}`."
             missing = Problem("missing-column", "the required column person_id is missing", fix, column="person_id")
             raise InputError("the panel lacks required columns", [missing])
         return read_column(ours["person_id"], BY_NAME["person_id"])[0].fill_null("").alias(_PERSON)

@@ -69,7 +69,10 @@ def real_factors(years: Iterable[int], index: Mapping[int, float], base_year: in
     missing = [year for year in (base_year, *wanted) if year not in index]
     if missing:
         span = f"the price index covers {min(index)} to {max(index)} and lacks {', '.join(map(str, sorted(set(missing))[:10]))}"
-        fix = "Give a deflator file with these years in the mapping, or convert the amounts beforehand and say so with --prices."
+        fix = (
+            f"Convert the amounts to prices of {base_year} and say so by the option prices. "
+            "Where a file is read, a mapping may bring a deflator with these years."
+        )
         problem = Problem("no-price-index", span, fix, column="year", year=min(missing), count=len(set(missing)))
         raise InputError("some years cannot be deflated", [problem])
     return {year: index[base_year] / index[year] for year in wanted}

@@ -41,7 +41,7 @@ RULES: Mapping[str, Rule] = {
     "not-finite": Rule("{column} is infinite or not a number", "Leave unknown cells empty (null)."),
     "negative": Rule("{column} is negative", "Correct the amount; 0 means none, empty means unknown."),
     "out-of-range": Rule("{column} is outside {allowed}", "Correct the value or its unit, or leave the cell empty."),
-    "unknown-code": Rule("{column} has an unknown code", "Use {allowed}, or recode it with `codes` in a mapping."),
+    "unknown-code": Rule("{column} has an unknown code", "Use {allowed}. Where a file is read, a mapping may recode it (`codes`)."),
     "duplicate": Rule("a person has two rows for one year", "Keep one row a person and year."),
     "born-after-record": Rule("the birth year is after the person's first record", "Correct birth_year, or the years.", of_person=True),
     "not-constant": Rule("{column} changes within a person", "Give a person one value in all rows.", of_person=True),

@@ -244,7 +244,8 @@ def test_a_bundle_with_one_byte_changed_neither_forecasts_nor_serves(
         while "problem:loading" in (answer := broken.client.get("/readyz")).text and time.monotonic() < deadline:
             time.sleep(0.02)
         assert answer.status_code == 503
-        assert "model.safetensors was changed" in answer.text
+        assert "The bundle cannot be trusted" in answer.text
+        assert "model.safetensors was changed" in broken.log.getvalue()
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ async def forecasts(request: Request, service: Served) -> Response:
     levels, forecaster = _levels(chosen), service.forecaster
     run: dict[str, Any] = {"paths": chosen.paths, "seed": chosen.seed, "scenario": chosen.scenario_source()}
     persons, years = len(people.person_ids), max(levels["horizons"][-1], chosen.bands or 1)
-    limits.check_work(persons, chosen.paths, years, service.settings.max_work)
+    size = limits.check_work(persons, chosen.paths, years, service.settings.max_work)
     forecaster.check_scenario(run["scenario"], people.panel, years)
     provenance = forecaster.provenance(**run) | people.account()
     adaptive = service.adaptive
@@ -50,11 +50,11 @@ async def forecasts(request: Request, service: Served) -> Response:
         raise no_ledger()
     explain: Callable[..., str] = reason
     if adaptive is None:
-        table = await service.slot.run(request, lambda: forecaster.forecast(people.panel, **levels, **run))
+        table = await service.slot.run(request, lambda: forecaster.forecast(people.panel, **levels, **run), size=size)
     else:
         adapted = await anyio.to_thread.run_sync(adaptive.now)
         table, recorded = await service.slot.run(
-            request, lambda: adaptive.forecast(adapted, people.panel, levels, run, record=chosen.record)
+            request, lambda: adaptive.forecast(adapted, people.panel, levels, run, record=chosen.record), size=size
         )
         provenance |= {"adaptive": adapted.identity()} | ({"recorded": asdict(recorded)} if recorded is not None else {})
         explain = adapted.reason

@@ -21,7 +21,8 @@ async def livez() -> JSONResponse:
 
 @open_router.get("/readyz", summary="The bundle is verified and has forecast once", responses=problems(503))
 async def readyz(service: Served) -> JSONResponse:
-    """200 once every file of the bundle matched its hash and a first forecast ran, 503 before and when it cannot be trusted."""
+    """200 once every file of the bundle matched its hash, a first forecast ran and the ledger, if any, is open; 503 before, and for good
+    where one of them fails."""
     return JSONResponse({"status": "ready", "bundle": service.forecaster.bundle.digest})
 
 

@@ -45,9 +45,9 @@ async def lifetimes(request: Request, service: Served) -> Response:
     terms, forecaster = _terms(chosen), service.forecaster
     run: dict[str, Any] = {"paths": chosen.paths, "seed": chosen.seed, "scenario": chosen.scenario_source()}
     persons, years = len(people.person_ids), _years(people.panel, chosen.to_age)
-    limits.check_work(persons, chosen.paths, years, service.settings.max_work)
+    size = limits.check_work(persons, chosen.paths, years, service.settings.max_work)
     forecaster.check_scenario(run["scenario"], people.panel, years)
-    result = await service.slot.run(request, lambda: forecaster.lifetime(people.panel, **terms, **run))
+    result = await service.slot.run(request, lambda: forecaster.lifetime(people.panel, **terms, **run), size=size)
     service.computed("lifetimes", persons, chosen.paths, years)
     provenance = forecaster.provenance(**run) | people.account()
     return await answer(request, result.table, provenance, lambda: _nested(result, people.person_ids, terms))

@@ -9,13 +9,12 @@ from typing import Any
 import anyio.to_thread
 import polars as pl
 from fastapi import APIRouter, Request, Response
-from pydantic import ValidationError
 from pydantic_core import from_json
 
 from api import limits
 from api.adaptive import Adaptive
-from api.bodies import JSON, from_query, read_table
-from api.problems import HTTPProblem, shape_problems, shown
+from api.bodies import JSON, from_query, read_table, shaped
+from api.problems import HTTPProblem, shown
 from api.routes.exchange import admit
 from api.routes.responses import json_response, no_ledger, problems, request_body
 from api.schemas import MAX_OUTCOMES, CalibrationTables, OutcomesOptions, OutcomesRequest, OutcomesResponse
@@ -104,19 +103,13 @@ def _from_json(body: bytes) -> tuple[pl.DataFrame, OutcomesOptions]:
     except ValueError:
         problem = Problem("json", "The body is not JSON", "Send one JSON object in UTF-8")
         raise HTTPProblem(422, "json", "The request body is not valid JSON", [problem]) from None
-    try:
-        request = OutcomesRequest.model_validate(content)
-    except ValidationError as error:
-        raise _wrong_shape(error, content) from None
+    request = shaped(OutcomesRequest, content)
     rows = [(row.person_id, row.year, row.earnings) for row in request.outcomes]
     return _named(pl.DataFrame(rows, schema=_COLUMNS, orient="row")), request
 
 
 def _from_table(body: bytes, kind: str, query: Sequence[tuple[str, str]]) -> tuple[pl.DataFrame, OutcomesOptions]:
-    try:
-        options = OutcomesOptions.model_validate(from_query(query))
-    except ValidationError as error:
-        raise _wrong_shape(error, None) from None
+    options = shaped(OutcomesOptions, from_query(query))
     frame = read_table(io.BytesIO(body), kind, MAX_OUTCOMES + 1)
     if frame.height > MAX_OUTCOMES:
         fix = f"Send at most {MAX_OUTCOMES} a call"
@@ -152,11 +145,6 @@ def _named(table: pl.DataFrame) -> pl.DataFrame:
     if broken.height:
         raise InputError("Some rows are no outcomes", validation.problems(broken, named))
     return named.drop("row")
-
-
-def _wrong_shape(error: ValidationError, content: Any) -> HTTPProblem:
-    found = [dict(entry) for entry in error.errors(include_url=False, include_input=False)]
-    return HTTPProblem(422, "request", "The request has the wrong shape", shape_problems(found, content))
 
 
 def _real(forecaster: Forecaster, table: pl.DataFrame, options: OutcomesOptions) -> pl.DataFrame:

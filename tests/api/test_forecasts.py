@@ -281,3 +281,24 @@ def test_lifetimes_refuse_a_person_past_the_last_age_by_name(service: Running, p
     answer = service.client.post("/v1/lifetimes", json={"persons": [person()], "to_age": 30})
     assert answer.status_code == 422
     assert answer.json()["problems"][0]["person_id"] == "A1"
+
+
+@pytest.mark.parametrize("flaw", ["no birth year", "later money", "a code", "other prices"])
+def test_no_problem_sends_a_client_to_the_command_line(service: Running, person: Person, flaw: str) -> None:
+    """What the advice names exists here: `prices`, not --prices; a mapping only where a file is read."""
+    late = [{"year": year, "earnings": 1e5} for year in (2022, 2024)]
+    body: dict[str, Any] = {
+        "no birth year": {"persons": [{"person_id": "A", "history": late[:1]}]},
+        "later money": {"persons": [person(history=late)]},
+        "a code": {"persons": [person(sex="f")]},
+        "other prices": {"persons": [person()], "prices": 2010},
+    }[flaw]
+    answer = service.forecast(body)
+    (problem,) = answer.json()["problems"]
+    assert answer.status_code == 422
+    assert "--" not in problem["fix"]
+    assert "mapping" not in problem["fix"].partition("Where a file is read, ")[0]
+    if flaw == "later money":
+        assert service.forecast({**body, "prices": 2022, "horizons": [1], "paths": 2}).status_code == 200, "as it advises"
+    if flaw == "other prices":
+        assert "nominal amounts and leave prices out" in problem["fix"], "left out they are nominal"

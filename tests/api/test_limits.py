@@ -5,6 +5,8 @@ import json
 import threading
 import time
 from collections.abc import AsyncIterator
+from itertools import count
+from types import SimpleNamespace
 
 import pytest
 
@@ -85,8 +87,8 @@ def test_one_call_computes_at_a_time_in_order_of_arrival_and_the_queue_is_bounde
         return name
 
     async def crowd() -> list[int | BaseException]:
-        slot = ComputeSlot(queue=3, seconds=5)
-        calls = [slot.run(Client(), lambda i=i: work(i)) for i in range(6)]  # type: ignore[arg-type,misc]
+        slot = ComputeSlot(queue=3, seconds=5, most=10)
+        calls = [slot.run(Client(), lambda i=i: work(i), size=1) for i in range(6)]  # type: ignore[arg-type,misc]
         return await asyncio.gather(*calls, return_exceptions=True)
 
     results = asyncio.run(crowd())
@@ -99,32 +101,55 @@ def test_one_call_computes_at_a_time_in_order_of_arrival_and_the_queue_is_bounde
         assert int(refused.headers["Retry-After"]) >= 1
 
 
+@pytest.mark.parametrize(("before", "each", "told"), [(0, 22, 14), (5, 22, 198), (5, 0.1, 14)])
+def test_who_is_refused_is_told_how_long_the_line_is(monkeypatch: pytest.MonkeyPatch, before: int, each: float, told: int) -> None:
+    """Nine calls of 390 in line. Before any is timed, one of the most allowed, 7,800, is taken to last the 30 seconds that one may wait;
+    small calls, however many, say nothing about large ones."""
+    clock = count(0, each)
+    monkeypatch.setattr("api.limits.time", SimpleNamespace(perf_counter=lambda: next(clock)))
+
+    async def crowd() -> list[object]:
+        slot = ComputeSlot(queue=8, seconds=30, most=7_800)
+        for _ in range(before):
+            await slot.run(Client(), bool, size=390 if each > 1 else 1)  # type: ignore[arg-type]
+        held = threading.Event()
+        calls = [slot.run(Client(), held.wait, size=390) for _ in range(12)]  # type: ignore[arg-type]
+        asyncio.get_running_loop().call_later(0.1, held.set)
+        return list(await asyncio.gather(*calls, return_exceptions=True))
+
+    refused = [answer for answer in asyncio.run(crowd()) if isinstance(answer, HTTPProblem)]
+    assert len(refused) == 3
+    assert [int(answer.headers["Retry-After"]) for answer in refused] == [pytest.approx(told, rel=0.05)] * 3
+    assert f"in {refused[0].headers['Retry-After']} seconds;" in refused[0].problems[0].fix
+
+
 def test_a_call_that_waited_too_long_gets_503_and_leaves_the_queue() -> None:
     async def crowd() -> tuple[list[object], int]:
-        slot = ComputeSlot(queue=3, seconds=0.05)
-        results = await asyncio.gather(*(slot.run(Client(), lambda: time.sleep(0.3)) for _ in range(2)), return_exceptions=True)  # type: ignore[arg-type]
+        slot = ComputeSlot(queue=3, seconds=0.05, most=10)
+        results = await asyncio.gather(*(slot.run(Client(), lambda: time.sleep(0.3), size=1) for _ in range(2)), return_exceptions=True)  # type: ignore[arg-type]
         return list(results), slot.waiting
 
     (first, second), waiting = asyncio.run(crowd())
     assert first is None
     assert isinstance(second, HTTPProblem)
-    assert second.status == 503
+    assert (second.status, second.headers["Retry-After"]) == (503, "1")
+    assert "in 1 second;" in second.problems[0].fix
     assert waiting == 0
 
 
 def test_nothing_is_computed_for_a_client_that_has_gone() -> None:
     done: list[int] = []
-    slot = ComputeSlot(queue=1, seconds=1)
+    slot = ComputeSlot(queue=1, seconds=1, most=10)
     with pytest.raises(HTTPProblem):
-        asyncio.run(slot.run(Client(gone=True), lambda: done.append(1)))  # type: ignore[arg-type]
+        asyncio.run(slot.run(Client(gone=True), lambda: done.append(1), size=1))  # type: ignore[arg-type]
     assert done == []
 
 
 def test_a_failure_frees_the_slot() -> None:
     async def twice() -> int:
-        slot = ComputeSlot(queue=1, seconds=1)
+        slot = ComputeSlot(queue=1, seconds=1, most=10)
         with pytest.raises(ZeroDivisionError):
-            await slot.run(Client(), lambda: 1 // 0)  # type: ignore[arg-type]
-        return await slot.run(Client(), lambda: 7)  # type: ignore[arg-type]
+            await slot.run(Client(), lambda: 1 // 0, size=1)  # type: ignore[arg-type]
+        return await slot.run(Client(), lambda: 7, size=1)  # type: ignore[arg-type]
 
     assert asyncio.run(twice()) == 7

@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pytest
+import uvicorn
 from pydantic import SecretStr
 
 from api.security import new_key
+from api.server import serve
 from api.settings import Settings
 from calibration.online import adapt
 from calibration.store import open_store
 from saga.bundle import Bundle
 from saga.calibrators import Calibrator
+from saga.errors import UsageError
 
 if TYPE_CHECKING:
     from tests.conftest import Running
@@ -164,6 +167,19 @@ def test_what_is_no_outcome_is_refused_by_name(kept: Running, row: dict[str, Any
     assert "271828" not in answer.text
 
 
+@pytest.mark.parametrize("earnings", [None, -271828.0, float("nan")])
+def test_one_bad_row_in_a_large_delivery_can_be_found(kept: Running, earnings: float | None) -> None:
+    rows = [*told(50), {"person_id": "LOST", "year": 2024, "earnings": earnings}]
+    buffer = io.BytesIO()
+    pl.DataFrame(rows).write_parquet(buffer)
+    for content, kind in ((json.dumps({"outcomes": rows}), "json"), (buffer.getvalue(), "vnd.apache.parquet")):
+        answer = kept.client.post("/v1/outcomes", content=content, headers={"Content-Type": f"application/{kind}"})
+        (problem,) = answer.json()["problems"]
+        assert (answer.status_code, problem["person_id"], problem["year"]) == (422, "LOST", 2024)
+        assert "or null" not in problem["fix"], "an outcome is a number"
+        assert "271828" not in answer.text
+
+
 @pytest.mark.parametrize(("name", "rule"), [("P0\0", "not-text"), ("P\x1f0", "not-text"), (" ", "missing-value")])
 def test_who_has_no_name_is_refused_alike_by_all_doors(kept: Running, person: Person, name: str, rule: str) -> None:
     """A NUL at the end was lost on the way, so that "P0" and its neighbour answered to one name."""
@@ -247,3 +263,36 @@ def test_a_ledger_that_cannot_be_opened_keeps_the_service_from_being_ready(start
             time.sleep(0.05)
         assert (answer.status_code, answer.json()["type"]) == (503, "urn:saga:problem:ledger")
         assert "SENTINEL" not in answer.text + service.log.getvalue() + json.dumps(str(broken))
+
+
+@pytest.mark.parametrize(
+    ("url", "kind", "wrong"),
+    [
+        ("sqlite:///{0}/file/SENTINEL.sqlite", "setup", "NotADirectoryError"),
+        ("sqlite:///{0}/file", "ledger", "DatabaseError"),
+        ("mysql://u:SENTINEL@host/d", "setup", "Neither an SQLite file nor PostgreSQL"),
+    ],
+)
+def test_an_unusable_ledger_is_the_services_fault_and_only_its_log_says_why(
+    start: Start, tiny_bundle: Path, tmp_path: Path, url: str, kind: str, wrong: str
+) -> None:
+    (tmp_path / "file").write_text("no database" * 1_000)
+    database = SecretStr(url.format(tmp_path))
+    with start(Settings(bundle=tiny_bundle, threads=1, database=database)) as service:
+        while (answer := service.client.get("/readyz")).json()["type"] == "urn:saga:problem:loading":
+            time.sleep(0.05)
+        for asked in (answer, service.forecast({"persons": []})):
+            assert (asked.status_code, asked.json()["type"]) == (503, f"urn:saga:problem:{kind}")
+            assert not any(word in asked.text for word in (str(tmp_path), "SENTINEL", wrong))
+        assert wrong in service.log.getvalue()
+        assert "SENTINEL" not in service.log.getvalue()
+
+
+def test_the_command_refuses_an_unusable_ledger_before_it_serves(
+    tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("SAGA_DATABASE", f"sqlite:///{tmp_path}/file/ledger.sqlite")
+    monkeypatch.setattr(uvicorn.Server, "run", lambda *_, **__: pytest.fail("served"))
+    with pytest.raises(UsageError, match="key cannot be read"):
+        serve(bundle=tiny_bundle, port=0)

@@ -9,9 +9,9 @@ import httpx
 import pytest
 
 from api.app import create_app
-from api.bodies import parse_json
+from api.bodies import PARQUET, parse_json, parse_table
 from api.problems import HTTPProblem, ProblemDocument, ProblemEntry, problem_for, shape_problems, shown
-from api.schemas import ForecastRequest
+from api.schemas import ForecastOptions, ForecastRequest
 from api.settings import Settings
 from saga.errors import BudgetError, BundleError, InputError, Problem, UsageError
 
@@ -35,7 +35,39 @@ def test_a_problem_of_shape_names_person_year_and_column_and_counts() -> None:
         parse_json(json.dumps(body).encode(), ForecastRequest, 10)
     (problem,) = caught.value.problems
     assert (problem.person_id, problem.year, problem.column, problem.count) == ("0017", 2002, "earnings", 2)
+    assert problem.fix == "Send a JSON number, or null for unknown"
     assert "SENTINEL" not in str(problem)
+
+
+@pytest.mark.parametrize(
+    ("change", "column", "rule", "fix"),
+    [
+        ({"horizon": 1}, "horizon", "extra_forbidden", ", horizons, "),
+        ({"name": 1}, "name", "extra_forbidden", ", horizons, "),
+        ({"persons": [{"person_id": "A", "history": [{"earning": 1}]}]}, "earning", "extra_forbidden", "GET /v1/variables"),
+        ({"prices": "2022"}, "prices", "int_type", "a JSON number"),
+        ({"prices": "real"}, "prices", "literal_error", "'nominal'"),
+        ({"prices": 22}, "prices", "greater_than_equal", "1900"),
+        ({"persons": [{"person_id": "", "history": [{}]}]}, "person_id", "string_too_short", "1 or more characters"),
+        ({"coverage": [None]}, "coverage", "float_type", "Send a JSON number"),
+    ],
+)
+def test_advice_is_about_what_was_sent(change: dict[str, object], column: str, rule: str, fix: str) -> None:
+    sound = {"persons": [{"person_id": "A", "history": [{"year": 2022}]}]}
+    with pytest.raises(HTTPProblem) as caught:
+        parse_json(json.dumps({**sound, **change}).encode(), ForecastRequest, 10)
+    (problem,) = caught.value.problems
+    assert (problem.column, problem.rule, problem.person_id or "A") == (column, rule, "A")
+    assert fix in problem.fix
+    assert "null" not in problem.fix
+
+
+def test_a_query_is_told_which_options_there_are() -> None:
+    with pytest.raises(HTTPProblem, match="shape") as caught:
+        parse_table(b"", PARQUET, [("horizon", "1")], ForecastOptions, 10)
+    (problem,) = caught.value.problems
+    assert ", horizons, " in problem.fix
+    assert "persons" not in problem.fix
 
 
 def test_a_problem_of_an_unknown_type_does_not_repeat_its_message() -> None:

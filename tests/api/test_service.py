@@ -46,6 +46,8 @@ def test_a_bundle_with_one_byte_changed_is_never_ready(start: Start, tiny_bundle
             if answer.json()["type"].endswith(":bundle"):
                 break
         assert (answer.status_code, answer.json()["type"]) == (503, "urn:saga:problem:bundle")
+        assert str(tmp_path) not in answer.text, "where the bundle lies is no business of a client"
+        assert "model.safetensors" in service.log.getvalue()
         assert service.client.post("/v1/forecasts", json={"persons": []}).status_code == 503
         assert service.client.get("/livez").status_code == 200
 
