@@ -2,20 +2,21 @@
 
 Usage: python docs/results/write.py                   write the pages
        python docs/results/write.py --check           exit 1 where a page differs from what would be written
-       python docs/results/write.py --take PANEL OUT [TABLE ...]
-                                               take what `saga evaluate --out OUT` wrote as the results of PANEL (or these tables of it)
+       python docs/results/write.py --take PANEL OUT            take what `saga evaluate --out OUT` wrote as the results of PANEL
+       python docs/results/write.py --take-variants PANEL OUT   the rows of its variants alone, beside the results that are there
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
+from evaluation.comparison import VARIANT
 from evaluation.contest import FILES
 from evaluation.metrics import METRICS
 from evaluation.pages import all_tables
@@ -59,9 +60,9 @@ saga evaluate nlsy79-1998 --panel nlsy79_wages.parquet --mapping nlsy79 --horizo
 }
 
 
-def take(panel: str, out: Path, tables: Sequence[str]) -> None:
+def take(panel: str, out: Path) -> None:
     """Makes the tables in `out` the committed results of `panel`: one file a table, a column `panel`, the provenance by panel."""
-    for name in tables or FILES:
+    for name in FILES:
         kept, source = HERE / f"{name}.parquet", out / f"{name}.parquet"
         table = pl.read_parquet(kept).filter(pl.col("panel") != panel) if kept.is_file() else None
         records = {k: v for k, v in (read_provenance(kept) if kept.is_file() else {}).items() if k != panel}
@@ -73,6 +74,26 @@ def take(panel: str, out: Path, tables: Sequence[str]) -> None:
             write_table(table, kept, records)
         else:
             kept.unlink(missing_ok=True)
+
+
+def take_variants(panel: str, out: Path) -> None:
+    """Replaces the rows of the variants, in every table, by those in `out`."""
+    models = [f"{VARIANT}{name}" for name in pl.read_parquet(out / "variants.parquet")["name"]]
+    for name in FILES:
+        kept, source = HERE / f"{name}.parquet", out / f"{name}.parquet"
+        if not kept.is_file() or not source.is_file():
+            continue
+        table, records, new = pl.read_parquet(kept), read_provenance(kept), _committed(name, pl.read_parquet(source))
+        own = pl.col("panel") == panel
+        if name == "variants":
+            records[panel] = read_provenance(source)
+        elif "model" in table.columns:
+            theirs = pl.col("model").is_in(models)
+            own, new = own & theirs, new.filter(theirs)
+        else:
+            continue
+        new = new.select(pl.lit(panel).alias("panel"), pl.all())
+        write_table(pl.concat([table.filter(~own), new]).sort("panel", maintain_order=True), kept, records)
 
 
 def _committed(name: str, table: pl.DataFrame) -> pl.DataFrame:
@@ -156,8 +177,8 @@ def readme() -> str:
 
 def main() -> int:
     """Write the pages, or compare them."""
-    if sys.argv[1:2] == ["--take"]:
-        take(sys.argv[2], Path(sys.argv[3]), sys.argv[4:])
+    if sys.argv[1:2] in (["--take"], ["--take-variants"]):
+        (take if sys.argv[1] == "--take" else take_variants)(sys.argv[2], Path(sys.argv[3]))
         return 0
     pages = {RESULTS: results_page(), README: readme()}
     if "--check" in sys.argv:
