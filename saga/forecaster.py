@@ -28,12 +28,13 @@ from saga.limits import limits as compute_limits
 from saga.macro import MacroHistory, MacroProcess, Scenario, scenario_from
 from saga.model import ModelConfig, Saga
 from saga.model.circumstances import Circumstances
+from saga.obstacles import obstacles
 from saga.options import COVERAGE, HORIZONS, MAX_HORIZON, PATHS, QUANTILES, RATE, check_ages
 from saga.panel import Panel
 from saga.paths import Paths
 from saga.products import Precision
 from saga.rollout import Rollout
-from saga.schema import MAX_AGE, MIN_AGE
+from saga.schema import MAX_AGE
 from saga.sequences import encode
 from saga.tax import MONEY, income_tax
 from saga.transforms import Calendar, Transforms
@@ -162,24 +163,7 @@ class Forecaster:
 
     def obstacles(self, panel: Panel, to_age: int = MAX_AGE, ahead: int = 1) -> dict[str, Problem]:
         """Persons that cannot be forecast from this panel, or are above `to_age` in the year `ahead` years on, with the reason."""
-        last = panel.frame.group_by("person_id", maintain_order=True).agg(
-            pl.col("year").max(),
-            pl.col("birth_year").first(),
-            pl.col("earnings").is_not_null().any().alias("known"),
-            pl.col("exit_year").first(),
-        )
-        age = pl.col("year") - pl.col("birth_year")
-        rules = (
-            ("no-earnings", ~pl.col("known"), "No year with known earnings", "Give at least one year with earnings (0 is a value)."),
-            ("too-old", age > to_age - ahead, *_too_old(to_age, ahead)),
-            ("too-young", age < MIN_AGE, f"The last record is below age {MIN_AGE}", "Leave the person out."),
-            ("has-left", pl.col("exit_year").is_not_null(), "The record ends in death or emigration", "Leave the person out."),
-        )  # fmt: skip
-        out: dict[str, Problem] = {}
-        for rule, condition, message, fix in rules:
-            for person, year in last.filter(condition).select("person_id", "year").iter_rows():
-                out.setdefault(person, Problem(rule, message, fix, person_id=person, year=year))
-        return out
+        return obstacles(panel, to_age, ahead)
 
     def check_money(self, panel: Panel) -> None:
         """Raise UsageError unless the panel's amounts are in the bundle's currency and prices."""
@@ -201,9 +185,9 @@ class Forecaster:
         self.check_money(panel)
         if not len(panel):
             raise InputError("There is nobody to forecast.", [Problem("empty", "The panel has no rows", "Give at least one person-year.")])
-        obstacles = list(self.obstacles(panel, to_age).values())
-        if obstacles:
-            raise InputError(f"{len(obstacles)} person(s) cannot be forecast.", obstacles[:20])
+        found = list(self.obstacles(panel, to_age).values())
+        if found:
+            raise InputError(f"{len(found)} person(s) cannot be forecast.", found[:20])
 
     def blocks(
         self,
@@ -462,12 +446,6 @@ class Lifetimes:
     table: pl.DataFrame
     values: NDArray[np.float64]
     population: pl.DataFrame
-
-
-def _too_old(to_age: int, ahead: int) -> tuple[str, str]:
-    if ahead == 1:
-        return f"The last record is at age {to_age} or above", "Leave the person out: no year is left."
-    return f"The first year asked for, {ahead} years on, lies above age {to_age}", "Ask for an earlier one, or leave the person out."
 
 
 def _limit_columns(found: Limits, coverage: Sequence[float], person: NDArray[np.int64], horizon: NDArray[np.int64]) -> dict[str, Any]:
