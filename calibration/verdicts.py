@@ -25,6 +25,7 @@ QUESTIONS: dict[str, float] = {
 STATUSES = ("holds", "unclear", "watch", "fails")  # from good to bad
 FEWEST = 100  # persons below which nothing is called good
 BLUNT = 5  # a band wider than so many tolerances on each side would let a large fault pass
+LARGE = 2  # a deviation of more tolerances than these is not called good, though chance explains it: a fault would as well
 
 
 @dataclass(frozen=True)
@@ -50,19 +51,24 @@ def status(
     """ "holds" inside the band, "fails" outside it and further from `target` than `tolerance`, "watch" outside it but near.
 
     `too_much_is_mild`: above the band is "watch" at most (ranges that hold more than they promise mislead nobody, they are only wide).
-    "unclear" where the band holds but could not have shown a fault: fewer than 100 persons, or wider than 5 tolerances on each side.
+    "unclear" inside the band where that says little: fewer than 100 persons, a band wider than 5 tolerances on each side, or a deviation
+    of more than 2.
     """
     if not lower <= found <= upper:
         mild = (too_much_is_mild and found > upper) or abs(found - target) <= tolerance
         return "watch" if mild else "fails"
-    return "unclear" if n < FEWEST or (upper - lower) / 2 > BLUNT * tolerance else "holds"
+    return _inside((upper - lower) / 2, n, abs(found - target), tolerance)
 
 
 def curve_status(outside: bool, reach: float, n: int, *, size: float, tolerance: float) -> str:
     """The same for a curve: whether any of it is `outside` its band, `size` its typical or largest deviation, `reach` half the band."""
     if outside:
         return "fails" if size > tolerance else "watch"
-    return "unclear" if n < FEWEST or reach > BLUNT * tolerance else "holds"
+    return _inside(reach, n, size, tolerance)
+
+
+def _inside(reach: float, n: int, size: float, tolerance: float) -> str:
+    return "unclear" if n < FEWEST or reach > BLUNT * tolerance or size > LARGE * tolerance else "holds"
 
 
 def worst(lights: Sequence[Light]) -> Light:

@@ -26,8 +26,8 @@ SERIES = ("unemployment", "real_wage_growth", "inflation")
 SCENARIOS = ("baseline", "recession-1990s", "high-growth")
 _UNEMPLOYMENT_RANGE = (0.005, 0.30)
 
-# Sweden 1990-2022, per cent: unemployment, real wage growth, CPI inflation. Unemployment: chartingtheglobe.com (definition change in
-# the 2000s); inflation: SCB, 2006-22 read, before from memory; wages: Mediation Office, from memory, checked against its decade means.
+# Sweden 1990-2022, per cent: unemployment as published, real wage growth, CPI inflation. Unemployment: chartingtheglobe.com;
+# inflation: SCB, 2006-22 read, before from memory; wages: Mediation Office, from memory, checked against its decade means.
 _SWEDEN = """
 1990 1.7 -1.1 10.5;1991 3.1 -3.6 9.3;1992 5.6 2.3 2.3;1993 9.1 -1.7 4.6;1994 9.4 0.2 2.2;1995 8.8 0.8 2.5;1996 9.6 5.6 0.5;
 1997 9.9 4.0 0.5;1998 8.2 3.8 -0.1;1999 6.7 3.0 0.4;2000 5.6 2.7 1.0;2001 6.0 1.9 2.5;2002 6.1 2.0 2.1;2003 6.7 1.6 1.9;
@@ -35,6 +35,11 @@ _SWEDEN = """
 2011 7.9 -0.2 2.6;2012 8.1 2.1 0.9;2013 8.1 2.5 0.0;2014 8.0 3.0 -0.2;2015 7.5 2.4 0.0;2016 7.1 1.4 1.0;2017 6.8 0.5 1.8;
 2018 6.4 0.5 2.0;2019 6.9 0.8 1.8;2020 8.5 1.6 0.5;2021 8.9 0.5 2.2;2022 7.5 -5.6 8.4
 """
+
+# Labour-market programmes, share of the labour force [from memory]: jobless, but not counted as unemployed by the definition of before
+# 2007. Negative: the present definition counts more than the jobless of the one before (students who look for work).
+_PROGRAMME_YEARS = (1989, 1990, 1991, 1992, 1993, 1994, 1996, 1998, 2000, 2003, 2006, 2008)
+_PROGRAMMES = (0.012, 0.012, 0.020, 0.036, 0.050, 0.058, 0.052, 0.045, 0.030, 0.022, 0.016, -0.005)
 
 
 @dataclass(frozen=True)
@@ -54,10 +59,28 @@ class MacroHistory:
         return MacroHistory(self.first_year, self.values[: max(0, year - self.first_year + 1)])
 
 
-def sweden() -> MacroHistory:
-    """Swedish series 1990-2022 as fractions."""
+def sweden_as_published() -> MacroHistory:
+    """Swedish series 1990-2022 as fractions, unemployment by the definition of its year."""
     rows = [[float(x) for x in row.split()] for row in _SWEDEN.replace("\n", "").split(";")]
     return MacroHistory(int(rows[0][0]), np.array(rows)[:, 1:] / 100)
+
+
+def sweden() -> MacroHistory:
+    """Swedish series 1990-2022 as fractions, unemployment by the present definition throughout.
+
+    The definition of 2007 counts who is in a labour-market programme and looks for work. By the one before, a third of the jobless of
+    the 1990s were not unemployed, and 2009, with fewer out of work, had nearly the unemployment of 1994.
+    """
+    published = sweden_as_published()
+    values = published.values.copy()
+    years = range(published.first_year, published.last_year + 1)
+    values[:, 0] += [programmes(year) - programmes(published.last_year) for year in years]
+    return MacroHistory(published.first_year, values)
+
+
+def programmes(year: int) -> float:
+    """Jobless people whom the unemployment rate published for that year did not count, a share of the labour force."""
+    return float(np.interp(year, _PROGRAMME_YEARS, _PROGRAMMES))
 
 
 @dataclass(frozen=True)
@@ -74,11 +97,13 @@ class MacroProcess:
     innovation: Floats
 
     @classmethod
-    def fit(cls, history: MacroHistory, ridge: float = 1.0, max_radius: float = 0.95) -> MacroProcess:
-        """Estimate from at least ten years of history."""
-        if len(history.values) < 10:
-            raise UsageError(f"A macro process needs at least 10 years of history, got {len(history.values)}. Use a later cut-off.")
-        x = _state(history.values)
+    def fit(cls, history: MacroHistory, *, law: MacroHistory | None = None, ridge: float = 1.0, max_radius: float = 0.95) -> MacroProcess:
+        """Estimate from at least ten years of `law`, by default `history`: the series by whose movement later years are drawn, where
+        that is not the one that people answer to."""
+        law = law or history
+        if len(law.values) < 10:
+            raise UsageError(f"A macro process needs at least 10 years of history, got {len(law.values)}. Use a later cut-off.")
+        x = _state(law.values)
         mean, scale = x.mean(0), x.std(0)
         z = (x - mean) / scale
         past, now = z[:-1], z[1:]
@@ -230,8 +255,8 @@ def _named(name: str, process: MacroProcess) -> Scenario:
     last = process.history.values[-1]
     rows: dict[int, tuple[float, float, float]] = {}
     if name == "recession-1990s":
-        # Sweden 1991-97 replayed: the rise of unemployment over its 1990 level is added to today's level.
-        past = sweden().values
+        # Sweden 1991-97 replayed: the rise of published unemployment over its 1990 level is added to today's level.
+        past = sweden_as_published().values
         for i in range(1, 8):
             rows[start + i] = (float(last[0] + past[i, 0] - past[0, 0]), float(past[i, 1]), float(past[i, 2]))
     else:

@@ -29,7 +29,7 @@ from saga.commit import commit_json, read_json
 from saga.errors import InputError, Problem, UsageError
 from saga.inspection import head_diversity
 from saga.keyed import uniform_each
-from saga.macro import MacroProcess, sweden
+from saga.macro import MacroProcess, sweden, sweden_as_published
 from saga.model import Saga
 from saga.outcomes import cut, last_year
 from saga.panel import Panel
@@ -186,7 +186,11 @@ def prepare(
         masking=settings.masking,
     )
     network = Saga(settings.model, transforms)
-    macro = {"series": "sweden", **MacroProcess.fit(history).as_dict()} if history else {"series": None}
+    macro: dict[str, Any] = {"series": None}
+    if history:
+        # The law of unemployment's movement is that of the published series, which forecasts it better (docs/decisions).
+        process = MacroProcess.fit(history, law=sweden_as_published().until(history.last_year))
+        macro = {"series": "sweden", **process.as_dict()}
     return data, network, {"transforms": transforms, "macro": macro}
 
 

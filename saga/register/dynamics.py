@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from saga.macro import sweden
+from saga.macro import sweden_as_published
 from saga.register.estimates import Estimate, Sample, correlation, slope, smooth
 from saga.register.levels import Measured, pooled
 from saga.register.people import Bools, People
@@ -97,7 +97,7 @@ def _cycle(people: People) -> Measured:
 
 def rise_of_unemployment(years: Iterable[int]) -> NDArray[np.float64]:
     """Change of the unemployment rate over the year before, one a year (1991 on)."""
-    known = sweden()
+    known = sweden_as_published()
     rate = known.values[:, 0]
     return np.array([rate[year - known.first_year] - rate[year - 1 - known.first_year] for year in years])
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from saga.macro import sweden
+from saga.macro import programmes, sweden_as_published
 from saga.prices import CPI_SWEDEN
 from saga.register.parameters import EconomyParameters
 
@@ -25,12 +25,6 @@ BASE_AMOUNT: dict[int, int] = {
     2017: 44_800, 2018: 45_500, 2019: 46_500, 2020: 47_300, 2021: 47_600, 2022: 48_300,
 }  # fmt: skip
 CPI: dict[int, float] = {year: CPI_SWEDEN[year] / CPI_SWEDEN[LAST_HISTORY] for year in BASE_AMOUNT}  # 2022 = 1
-
-
-# Labour-market programmes, share of the labour force: jobless, paid like the unemployed, but not counted as such before the
-# definition of 2007 [M].
-_PROGRAMME_YEARS = (1989, 1990, 1991, 1992, 1993, 1994, 1996, 1998, 2000, 2003, 2006, 2008)
-_PROGRAMMES = (0.012, 0.012, 0.020, 0.036, 0.050, 0.058, 0.052, 0.045, 0.030, 0.022, 0.016, -0.005)
 
 
 @dataclass(frozen=True)
@@ -85,7 +79,7 @@ class Economy:
 def build_economy(first_year: int, last_year: int, p: EconomyParameters, *, seed: int = 0, draw: int | None = None) -> Economy:
     """The economy of `first_year`..`last_year`; years after 2022 need a `draw` and depend on (seed, draw, year) alone."""
     series = dict.fromkeys(range(first_year - 1, FIRST_HISTORY), (p.past_unemployment, p.past_growth, p.past_inflation))
-    known = sweden()
+    known = sweden_as_published()
     series |= {known.first_year + t: (float(u), float(g), float(i)) for t, (u, g, i) in enumerate(known.values)}
     if last_year > LAST_HISTORY:
         if draw is None:
@@ -96,7 +90,7 @@ def build_economy(first_year: int, last_year: int, p: EconomyParameters, *, seed
     interest = p.past_inflation + 0.03
     for year in range(first_year, last_year + 1):
         unemployment, growth, inflation = series[year]
-        jobless = (series[y][0] + float(np.interp(y, _PROGRAMME_YEARS, _PROGRAMMES)) for y in (year - 1, year))
+        jobless = (series[y][0] + programmes(y) for y in (year - 1, year))
         before, now = (p.unemployment_mean + p.felt * (share - p.unemployment_mean) for share in jobless)
         loss, finding = flows(before, now, p)
         interest = 0.75 * interest + 0.25 * (max(inflation, 0.0) + 0.012)  # nominal rates follow inflation with a lag

@@ -15,7 +15,7 @@ import polars as pl
 import vl_convert
 from jinja2 import Environment, PackageLoader, select_autoescape
 
-from saga.macro import sweden
+from saga.macro import sweden_as_published
 from saga.register.check import AIMED, number, tally
 from saga.register.targets import BIN_NAMES, EMPLOYMENT_AGES, WAGE_PERIODS
 
@@ -204,7 +204,7 @@ def _cycle(table: pl.DataFrame) -> Chart:
     frame = _rows(table, r"moves\.year\.(women|men)\.(\d+)\.(kelley|p90-p10)", "group", "year", "statistic")
     if frame.is_empty():
         return None
-    known = sweden()
+    known = sweden_as_published()
     rate = pl.DataFrame({"year": list(range(known.first_year, known.first_year + len(known.values))), "rate": known.values[:, 0]})
 
     def panel(statistic: str, title: str) -> Chart:

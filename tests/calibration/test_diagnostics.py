@@ -19,7 +19,7 @@ from calibration.fit import fit_calibration
 from calibration.held import joined_years
 from calibration.judged import Judged, judge, thresholds_for
 from calibration.reliability import decompose_brier, decompose_crps, decompose_pinball, isotonic_quantile, mincer_zarnowitz, pinball
-from calibration.verdicts import middle, publishable, status
+from calibration.verdicts import curve_status, middle, publishable, status
 from saga.errors import BundleError
 from saga.panel import FLOOR
 from saga.paths import Paths
@@ -175,6 +175,10 @@ def test_status_rules() -> None:
     assert status(0.97, 0.89, 0.91, **rule) == "watch"  # type: ignore[arg-type]
     assert status(0.9, 0.75, 0.99, **rule) == "unclear"  # type: ignore[arg-type]
     assert status(0.9, 0.88, 0.92, **(rule | {"n": 99})) == "unclear"  # type: ignore[arg-type]
+    assert status(0.861, 0.84, 0.96, **rule) == "holds"  # type: ignore[arg-type]
+    assert status(0.859, 0.84, 0.96, **rule) == "unclear", "chance explains it; so would a fault of twice what is small"  # type: ignore[arg-type]
+    assert curve_status(False, 0.05, 1_000, size=0.039, tolerance=0.02) == "holds"
+    assert curve_status(False, 0.05, 1_000, size=0.041, tolerance=0.02) == "unclear"
 
 
 def test_small_groups_and_what_would_give_them_away_are_hidden() -> None:

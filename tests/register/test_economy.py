@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from saga.macro import sweden
+from saga.macro import programmes, sweden, sweden_as_published
 from saga.prices import CPI_SWEDEN
 from saga.register.economy import build_economy, flows
 from saga.register.parameters import EconomyParameters
@@ -14,11 +14,19 @@ P = EconomyParameters()
 def test_the_history_is_the_published_one_whatever_the_seed():
     for seed in (0, 1):
         economy = build_economy(1942, 2022, P, seed=seed)
-        known = sweden()
+        known = sweden_as_published()
         for t, (unemployment, growth, inflation) in enumerate(known.values):
             year = economy[known.first_year + t]
             assert (year.unemployment, year.growth, year.inflation) == (unemployment, growth, inflation)
             assert year.prices == CPI_SWEDEN[year.year] / CPI_SWEDEN[2022]
+
+
+def test_people_lose_jobs_by_the_comparable_rate_not_by_the_published_one():
+    economy = build_economy(1990, 2022, P)
+    jobless = sweden().values[:, 0]
+    rises = [economy[year].rise for year in range(1991, 2023)]
+    np.testing.assert_allclose(rises, np.diff(jobless), atol=1e-12)
+    assert programmes(2008) == programmes(2022) < 0  # one definition since then, that of the futures
 
 
 def test_the_wage_level_is_prices_times_cumulated_real_growth():

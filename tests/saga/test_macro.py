@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from saga.errors import InputError, SagaError, UsageError
-from saga.macro import SCENARIOS, MacroHistory, MacroProcess, scenario_from, sweden
+from saga.macro import SCENARIOS, MacroHistory, MacroProcess, scenario_from, sweden, sweden_as_published
 from saga.transforms import Calendar, macro_features
 
 PROCESS = MacroProcess.fit(sweden())
@@ -42,6 +42,25 @@ def test_futures_can_be_told_the_economy_that_came_up_to_a_year_and_are_drawn_af
     np.testing.assert_allclose(told[:, :5], np.broadcast_to(sweden().values[18:23], (9, 5, 3)), atol=1e-12)
     assert told[:, 5].std(axis=0).min() > 0
     assert scenario_from(PROCESS.observed(2012), PROCESS) == PROCESS.observed(2012)
+
+
+def test_unemployment_is_comparable_over_the_definitions_and_moves_by_the_law_of_the_published_series() -> None:
+    comparable, published = sweden(), sweden_as_published()
+    added = comparable.values - published.values
+    years = comparable.first_year + np.arange(len(added))
+    assert (added[:, 1:] == 0).all()
+    assert (added[years >= 2008, 0] == 0).all()
+    assert (added[years < 2008, 0] > 0).all()
+    worst, recent = years == 1994, years == 2009
+    assert published.values[worst, 0] < 1.15 * published.values[recent, 0]  # nearly the same rate, of two definitions
+    assert comparable.values[worst, 0] > 1.7 * comparable.values[recent, 0]
+    process = MacroProcess.fit(comparable, law=published)
+    alone = MacroProcess.fit(published)
+    np.testing.assert_array_equal(process.transition, alone.transition)
+    assert process.unemployment(1994) == pytest.approx(comparable.values[4, 0], rel=1e-12)
+    np.testing.assert_array_equal(process.draw(1, 5, 2010, 2020), alone.draw(1, 5, 2010, 2020))
+    again = MacroProcess.from_dict(process.as_dict())
+    np.testing.assert_array_equal(again.draw(1, 5, 1995, 2020), process.draw(1, 5, 1995, 2020))
 
 
 def test_the_fit_recovers_a_known_process() -> None:
