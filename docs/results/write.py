@@ -2,7 +2,8 @@
 
 Usage: python docs/results/write.py                   write the pages
        python docs/results/write.py --check           exit 1 where a page differs from what would be written
-       python docs/results/write.py --take PANEL OUT            take what `saga evaluate --out OUT` wrote as the results of PANEL
+       python docs/results/write.py --take PANEL OUT [KEPT ...] take what `saga evaluate --out OUT` wrote as the results of PANEL; rows of
+                                                                baselines named KEPT, and of variants where OUT has none, stay
        python docs/results/write.py --take-variants PANEL OUT   the rows of its variants alone, beside the results that are there
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ ROOT = HERE.parents[1]
 RESULTS, README = ROOT / "docs/results.md", ROOT / "README.md"
 START, END = "<!-- results: written by docs/results/write.py -->", "<!-- end of results -->"
 SHOWN = ("saga", "carry", "groupq", "abb", "gbt")  # in the README
+KEPT = "kept"  # in a provenance: baselines whose rows were judged beside another bundle, and which
 OF_GROUPS = ("crps_log", *(name for name in METRICS if name.startswith("coverage_")))  # what is committed of groups, of all else everything
 PANELS = {
     "register": (
@@ -60,15 +62,29 @@ saga evaluate nlsy79-1998 --panel nlsy79_wages.parquet --mapping nlsy79 --horizo
 }
 
 
-def take(panel: str, out: Path) -> None:
-    """Makes the tables in `out` the committed results of `panel`: one file a table, a column `panel`, the provenance by panel."""
+def take(panel: str, out: Path, stay: Sequence[str] = ()) -> None:
+    """Makes the tables in `out` the committed results of `panel`: one file a table, a column `panel`, the provenance by panel.
+
+    Baselines named in `stay` keep their rows, and so do variants that `out` has none of: they were judged on the same persons, beside the
+    bundle that the provenance then names.
+    """
+    variants = (out / "variants.parquet").is_file()
     for name in FILES:
         kept, source = HERE / f"{name}.parquet", out / f"{name}.parquet"
-        table = pl.read_parquet(kept).filter(pl.col("panel") != panel) if kept.is_file() else None
-        records = {k: v for k, v in (read_provenance(kept) if kept.is_file() else {}).items() if k != panel}
+        if name == "variants" and not variants:
+            continue
+        former = pl.read_parquet(kept) if kept.is_file() else None
+        records = read_provenance(kept) if kept.is_file() else {}
+        judged_before = records.pop(panel, {}).get("bundle")
+        table = None if former is None else former.filter(pl.col("panel") != panel)
         if source.is_file():
-            records[panel] = read_provenance(source)
+            records[panel] = read_provenance(source) | ({KEPT: dict.fromkeys(stay, judged_before)} if stay else {})
             new = _committed(name, pl.read_parquet(source)).select(pl.lit(panel).alias("panel"), pl.all())
+            if former is not None and "model" in former.columns:
+                staying = pl.col("model").is_in(list(stay))
+                if not variants:
+                    staying |= pl.col("model").str.starts_with(VARIANT) & ~pl.col("model").is_in(new["model"].unique().to_list())
+                new = pl.concat([new, former.filter((pl.col("panel") == panel) & staying)])
             table = new if table is None else pl.concat([table, new]).sort("panel", maintain_order=True)
         if table is not None and not table.is_empty():
             write_table(table, kept, records)
@@ -124,7 +140,7 @@ def results_page() -> str:
         parts += [
             f"# {title}\n",
             f"```console\n{command}\n```\n",
-            f"{origin}.{shipped_since(found.provenance)}{variants_of(panel)}\n",
+            f"{origin}.{shipped_since(found.provenance)}{kept_from(found.provenance)}{variants_of(panel)}\n",
             to_markdown(pages),
         ]
     return "\n".join(parts)
@@ -140,6 +156,15 @@ def shipped_since(provenance: Mapping[str, Any]) -> str:
         f" The shipped bundle `{shipped.digest[:12]}` is that one with a law of circumstances and a limit to how far back attention "
         "looks (32 years, beyond all records here), on which no figure here depends: its weights and calibration are the same files."
     )
+
+
+def kept_from(provenance: Mapping[str, Any]) -> str:
+    """A sentence where rows of baselines are those of a contest before."""
+    sentences = [
+        f" The rows of {name} are those of the contest of bundle `{bundle[:12]}`, on the same persons; differences are to that one."
+        for name, bundle in provenance.get(KEPT, {}).items()
+    ]
+    return "".join(sentences)
 
 
 def variants_of(panel: str) -> str:
@@ -178,7 +203,11 @@ def readme() -> str:
 def main() -> int:
     """Write the pages, or compare them."""
     if sys.argv[1:2] in (["--take"], ["--take-variants"]):
-        (take if sys.argv[1] == "--take" else take_variants)(sys.argv[2], Path(sys.argv[3]))
+        panel, out, *stay = sys.argv[2:]
+        if sys.argv[1] == "--take":
+            take(panel, Path(out), stay)
+        else:
+            take_variants(panel, Path(out))
         return 0
     pages = {RESULTS: results_page(), README: readme()}
     if "--check" in sys.argv:

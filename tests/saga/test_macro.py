@@ -63,6 +63,20 @@ def test_unemployment_is_comparable_over_the_definitions_and_moves_by_the_law_of
     np.testing.assert_array_equal(again.draw(1, 5, 1995, 2020), process.draw(1, 5, 1995, 2020))
 
 
+def test_the_published_series_forecasts_unemployment_better_five_years_ahead() -> None:
+    def missed_by(series: MacroHistory) -> float:
+        errors = []
+        for year in range(2002, 2018):
+            process = MacroProcess.fit(sweden().until(year), law=series.until(year))
+            ahead = process.draw(0, 200, year, year + 5)[:, -1, 0].mean()
+            errors.append(ahead - sweden().values[year + 5 - 1990, 0])
+        return float(np.sqrt(np.mean(np.square(errors))))
+
+    published, comparable = missed_by(sweden_as_published()), missed_by(sweden())
+    assert published < 0.8 * comparable
+    assert MacroProcess.fit(sweden()).draw(0, 200, 2022, 2024)[:, -1, 0].mean() > 0.10
+
+
 def test_the_fit_recovers_a_known_process() -> None:
     rng = np.random.default_rng(0)
     a, mean = np.array([[0.8, -0.5, 0.0], [0.02, 0.3, 0.0], [0.0, 0.1, 0.6]]), np.array([np.log(0.07), 0.015, 0.02])
