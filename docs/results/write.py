@@ -93,23 +93,26 @@ def take(panel: str, out: Path, stay: Sequence[str] = ()) -> None:
 
 
 def take_variants(panel: str, out: Path) -> None:
-    """Replaces the rows of the variants, in every table, by those in `out`."""
-    models = [f"{VARIANT}{name}" for name in pl.read_parquet(out / "variants.parquet")["name"]]
+    """Replaces the rows of the variants in `out`, in every table; others stay, and beside which bundle they were judged is kept."""
+    theirs = pl.read_parquet(out / "variants.parquet")["name"].to_list()
     for name in FILES:
         kept, source = HERE / f"{name}.parquet", out / f"{name}.parquet"
         if not kept.is_file() or not source.is_file():
             continue
         table, records, new = pl.read_parquet(kept), read_provenance(kept), _committed(name, pl.read_parquet(source))
-        own = pl.col("panel") == panel
         if name == "variants":
-            records[panel] = read_provenance(source)
+            column, names = "name", theirs
+            before = records.get(panel, {})
+            staying = table.filter(pl.col("panel") == panel, ~pl.col("name").is_in(theirs))["name"].to_list()
+            earlier = before.get(KEPT, {})
+            records[panel] = read_provenance(source) | {KEPT: {one: earlier.get(one, before.get("bundle")) for one in staying}}
         elif "model" in table.columns:
-            theirs = pl.col("model").is_in(models)
-            own, new = own & theirs, new.filter(theirs)
+            column, names = "model", [f"{VARIANT}{one}" for one in theirs]
         else:
             continue
-        new = new.select(pl.lit(panel).alias("panel"), pl.all())
-        write_table(pl.concat([table.filter(~own), new]).sort("panel", maintain_order=True), kept, records)
+        new = new.filter(pl.col(column).is_in(names)).select(pl.lit(panel).alias("panel"), pl.all())
+        rest = table.filter((pl.col("panel") != panel) | ~pl.col(column).is_in(names))
+        write_table(pl.concat([rest, new]).sort("panel", maintain_order=True), kept, records)
 
 
 def _committed(name: str, table: pl.DataFrame) -> pl.DataFrame:
@@ -168,12 +171,20 @@ def kept_from(provenance: Mapping[str, Any]) -> str:
 
 
 def variants_of(panel: str) -> str:
-    """A sentence where the variants were judged beside another bundle than the rest, or than the shipped one, which is alike."""
+    """A sentence where variants were judged beside another bundle than the rest."""
     file = HERE / "variants.parquet"
-    earlier = read_provenance(file).get(panel, {}).get("bundle") if file.is_file() else None
-    if earlier in (None, results(panel).provenance["bundle"], Bundle.load(ROOT / "bundles/small").digest):
+    found = read_provenance(file).get(panel, {}) if file.is_file() else {}
+    if not found:
         return ""
-    return f" Ablations and equal data were judged beside the bundle `{earlier[:12]}` and are to be compared with each other."
+    names = pl.read_parquet(file).filter(pl.col("panel") == panel)["name"].to_list()
+    judged = results(panel).provenance["bundle"]
+    beside = {name: found.get(KEPT, {}).get(name, found["bundle"]) for name in names}
+    others = {name: bundle for name, bundle in beside.items() if bundle != judged}
+    if not others:
+        return ""
+    who = "The variants" if len(others) == len(names) else f"The variants but {', '.join(sorted(set(names) - set(others)))}"
+    bundles = ", ".join(f"`{bundle[:12]}`" for bundle in sorted(set(others.values())))
+    return f" {who} were judged beside the bundle {bundles} and are to be compared with each other."
 
 
 def summary(panel: str) -> str:
