@@ -12,7 +12,7 @@ from scipy import stats
 from calibration.cases import SHARE, Cases, Rows
 from calibration.judged import EVENTS, QUANTILES
 from calibration.reliability import Decomposition, decompose_brier, decompose_crps, decompose_pinball, mincer_zarnowitz
-from calibration.verdicts import QUESTIONS, STATUSES, Light, middle, rounded, status
+from calibration.verdicts import QUESTIONS, Light, middle, rounded, severity, status
 from saga.forecaster import level_name
 
 Array = NDArray[Any]
@@ -102,7 +102,7 @@ def level(cases: Cases, untold: Cases) -> tuple[Rows, list[Light]]:
         by_slope = status(found.slope, 1 - slope, 1 + slope, n, target=1, tolerance=2 * tolerance)
         # Of these two figures about the same persons a good one does not answer for one that cannot tell.
         both = Light("level", h, by_error, n, found.mean_error), Light("level", h, by_slope, n, found.slope - 1, group="slope")
-        light = max(both, key=lambda one: (STATUSES.index(one.status), abs(one.size or 0.0)))
+        light = max(both, key=severity)
         lights.append(light)
         row = {"horizon": h, "n": n, "mean_error": found.mean_error, "error_lower": -error, "error_upper": error}
         row |= {"mean_forecast": rounded(float(frame["mean"].mean())), "mean_outcome": rounded(float(frame["y"].mean()))}  # type: ignore[arg-type]

@@ -73,8 +73,12 @@ def _inside(reach: float, n: int, size: float, tolerance: float) -> str:
 
 def worst(lights: Sequence[Light]) -> Light:
     """The light that decides: the worst status, unclear only where nothing better is known, then the largest shortfall."""
-    judged = [light for light in lights if light.status != "unclear"] or list(lights)
-    return max(judged, key=lambda light: (STATUSES.index(light.status), abs(light.size or 0.0)))
+    return max([light for light in lights if light.status != "unclear"] or lights, key=severity)
+
+
+def severity(light: Light) -> tuple[int, float]:
+    """Orders lights from good to bad: by status, then by the size of the deviation."""
+    return STATUSES.index(light.status), abs(light.size or 0.0)
 
 
 def publishable(counts: Mapping[str, int], least: int) -> set[str]:

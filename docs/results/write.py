@@ -23,7 +23,6 @@ from evaluation.metrics import METRICS
 from evaluation.pages import all_tables
 from evaluation.paper import Results
 from evaluation.tables import to_markdown
-from saga.bundle import Bundle
 from saga.output import read_provenance, write_table
 
 HERE = Path(__file__).resolve().parent
@@ -143,22 +142,10 @@ def results_page() -> str:
         parts += [
             f"# {title}\n",
             f"```console\n{command}\n```\n",
-            f"{origin}.{shipped_since(found.provenance)}{kept_from(found.provenance)}{variants_of(panel)}\n",
+            f"{origin}.{kept_from(found.provenance)}{variants_of(panel)}\n",
             to_markdown(pages),
         ]
     return "\n".join(parts)
-
-
-def shipped_since(provenance: Mapping[str, Any]) -> str:
-    """A sentence where the shipped bundle descends from the one that was judged, with the same weights and calibration."""
-    judged, shipped = str(provenance["bundle"]), Bundle.load(ROOT / "bundles/small")
-    same = judged in shipped.manifest["parents"] and provenance["calibration"] == shipped.calibration_digest
-    if not same:
-        return ""
-    return (
-        f" The shipped bundle `{shipped.digest[:12]}` is that one with a law of circumstances and a limit to how far back attention "
-        "looks (32 years, beyond all records here), on which no figure here depends: its weights and calibration are the same files."
-    )
 
 
 def kept_from(provenance: Mapping[str, Any]) -> str:
