@@ -25,6 +25,7 @@ Floats = NDArray[np.float64]
 SERIES = ("unemployment", "real_wage_growth", "inflation")
 SCENARIOS = ("baseline", "recession-1990s", "high-growth")
 _UNEMPLOYMENT_RANGE = (0.005, 0.30)
+_RANGES = (_UNEMPLOYMENT_RANGE, (-0.5, 0.5), (-0.5, 0.5))  # of what a scenario may say, in the order of SERIES
 
 # Sweden 1990-2022, per cent: unemployment as published, real wage growth, CPI inflation. Unemployment: chartingtheglobe.com;
 # inflation: SCB, 2006-22 read, before from memory; wages: Mediation Office, from memory, checked against its decade means.
@@ -102,7 +103,10 @@ class MacroProcess:
         that is not the one that people answer to."""
         law = law or history
         if len(law.values) < 10:
-            raise UsageError(f"A macro process needs at least 10 years of history, got {len(law.values)}. Use a later cut-off.")
+            raise UsageError(
+                f"A macro process needs at least 10 years of history, got {len(law.values)}. Use a later cut-off, "
+                "or leave the economy out of the panel (macro: none)."
+            )
         x = _state(law.values)
         mean, scale = x.mean(0), x.std(0)
         z = (x - mean) / scale
@@ -117,12 +121,12 @@ class MacroProcess:
     def draw(self, seed: int, paths: int, from_year: int, to_year: int, scenario: Scenario | None = None) -> Floats:
         """Macro paths of the years from_year+1 .. to_year, shape (paths, n_year, 3).
 
-        Starts from the observed state of `from_year` (its long-run mean where that year is not observed). Path k draws on the numbers
+        Starts from the state of `from_year`: as observed, or as the scenario gives it, or the long-run mean. Path k draws on the numbers
         keyed by (seed, k, year), so that it does not depend on how many paths are drawn. Years that the scenario gives are taken from it.
         """
         years = range(from_year + 1, to_year + 1)
         out = np.empty((paths, len(years), 3))
-        x = np.broadcast_to(self._at(from_year), (paths, 3))
+        x = np.broadcast_to(self._at(from_year, scenario), (paths, 3))
         given = scenario.rows if scenario else {}
         for i, year in enumerate(years):
             if year in given:
@@ -138,15 +142,21 @@ class MacroProcess:
         known = self.history.until(until)
         return Scenario("observed", {known.first_year + i: (row[0], row[1], row[2]) for i, row in enumerate(known.values.tolist())})
 
-    def unemployment(self, year: int) -> float:
+    def unemployment(self, year: int, scenario: Scenario | None = None) -> float:
         """Unemployment from which futures after `year` start, a fraction."""
-        return float(_series(self._at(year)[None])[0, 0])
+        return float(_series(self._at(year, scenario)[None])[0, 0])
 
-    def _at(self, year: int) -> Floats:
-        """The state (3,) of a year; its long-run mean where the year is not observed."""
+    def _at(self, year: int, scenario: Scenario | None) -> Floats:
+        """The state (3,) of a year from which futures start: observed, else given by the scenario, else the long-run mean."""
         index = year - self.history.first_year
-        known = 0 <= index < len(self.history.values)
-        return _state(self.history.values[index : index + 1])[0] if known else self.mean
+        if 0 <= index < len(self.history.values):
+            known = self.history.values[index]
+        elif scenario and year in scenario.rows:
+            known = np.array(scenario.rows[year])
+        else:
+            return self.mean
+        state: Floats = _state(known[None])[0]
+        return state
 
     def as_dict(self) -> dict[str, Any]:
         """Plain lists, for macro.json."""
@@ -229,15 +239,21 @@ def _from_rows(name: str, rows: Sequence[Mapping[str, Any]]) -> Scenario:
             )
             continue
         try:
-            year, values = int(row["year"]), tuple(float(row[c]) for c in SERIES)
+            given, values = float(row["year"]), tuple(float(row[c]) for c in SERIES)
         except (TypeError, ValueError):
             problems.append(
                 Problem("scenario", f"Scenario row {number} holds a value that is not a number", "Use numbers; shares as fractions.")
             )
             continue
-        if not all(np.isfinite(values)) or not 0 <= values[0] < 0.5 or any(abs(v) > 0.5 for v in values[1:]):
-            fix = "Give fractions: 0.07 for 7 %."
-            problems.append(Problem("scenario", "A scenario value is out of range", fix, year=year))
+        if not given.is_integer():
+            problems.append(Problem("scenario", f"Scenario row {number} gives no whole year", "Give a calendar year, such as 2023."))
+            continue
+        year = int(given)
+        wrong = [(c, low, high) for c, v, (low, high) in zip(SERIES, values, _RANGES, strict=True) if not low <= v <= high]
+        for column, low, high in wrong:
+            fix = f"Give a fraction (0.07 for 7 %) from {low:g} to {high:g}."
+            problems.append(Problem("scenario", f"{column} is out of range", fix, year=year, column=column))
+        if wrong:
             continue
         if year in out:
             problems.append(Problem("scenario", "A scenario year appears twice", "Keep one row a year.", year=year))
@@ -255,8 +271,8 @@ def _named(name: str, process: MacroProcess) -> Scenario:
     last = process.history.values[-1]
     rows: dict[int, tuple[float, float, float]] = {}
     if name == "recession-1990s":
-        # Sweden 1991-97 replayed: the rise of published unemployment over its 1990 level is added to today's level.
-        past = sweden_as_published().values
+        # Sweden 1991-97 replayed: the rise of unemployment over its 1990 level is added to today's level.
+        past = sweden().values
         for i in range(1, 8):
             rows[start + i] = (float(last[0] + past[i, 0] - past[0, 0]), float(past[i, 1]), float(past[i, 2]))
     else:

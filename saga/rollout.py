@@ -87,7 +87,7 @@ class Rollout:
             features, wage = np.zeros((*shape, 4)), np.zeros(shape)
         else:
             values = self.process.draw(self.seed, self.paths, origin, origin + MAX_STEPS, self.scenario)
-            features = macro_features(values, self.process.unemployment(origin))
+            features = macro_features(values, self.process.unemployment(origin, self.scenario))
             wage = self.calendar.wage_index(np.array([origin]))[0] + log_wage_index(values[..., 1])
         return Futures(
             torch.from_numpy(features[self.carried].transpose(1, 0, 2).astype(np.float32, order="C")),
