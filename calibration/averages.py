@@ -101,7 +101,10 @@ def level(cases: Cases, untold: Cases) -> tuple[Rows, list[Light]]:
         by_error = status(found.mean_error, -error, error, n, target=0, tolerance=tolerance)
         by_slope = status(found.slope, 1 - slope, 1 + slope, n, target=1, tolerance=2 * tolerance)
         # Of these two figures about the same persons a good one does not answer for one that cannot tell.
-        both = Light("level", h, by_error, n, found.mean_error), Light("level", h, by_slope, n, found.slope - 1, group="slope")
+        both = (
+            Light("level", h, by_error, n, found.mean_error),
+            Light("level", h, by_slope, n, found.slope - 1, group="slope", tolerance=2 * tolerance),
+        )
         light = max(both, key=severity)
         lights.append(light)
         row = {"horizon": h, "n": n, "mean_error": found.mean_error, "error_lower": -error, "error_upper": error}

@@ -22,6 +22,7 @@ QUESTIONS: dict[str, float] = {
     "low_pay": 0.02,
     "drift": 0.02,
 }
+COVERING = ("coverage", "groups", "together")  # the questions about ranges, which may be too wide
 STATUSES = ("holds", "unclear", "watch", "fails")  # from good to bad
 FEWEST = 100  # persons below which nothing is called good
 BLUNT = 5  # a band wider than so many tolerances on each side would let a large fault pass
@@ -30,7 +31,8 @@ LARGE = 2  # a deviation of more tolerances than these is not called good, thoug
 
 @dataclass(frozen=True)
 class Light:
-    """The verdict on one question at one horizon: `size` is the deviation found, `level` and `group` where it was worst."""
+    """The verdict on one question at one horizon: `size` is the deviation found, `level` and `group` where it was worst, `tolerance`
+    what is small there (0: what is small for the question)."""
 
     question: str
     horizon: int
@@ -39,10 +41,14 @@ class Light:
     size: float | None = None
     level: float | None = None
     group: str | None = None
+    tolerance: float = 0.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tolerance", self.tolerance or QUESTIONS[self.question])
 
     def row(self) -> dict[str, Any]:
         """As a row of the table of lights."""
-        return {**vars(self), "tolerance": QUESTIONS[self.question]}
+        return dict(vars(self))
 
 
 def status(
@@ -72,13 +78,14 @@ def _inside(reach: float, n: int, size: float, tolerance: float) -> str:
 
 
 def worst(lights: Sequence[Light]) -> Light:
-    """The light that decides: the worst status, unclear only where nothing better is known, then the largest shortfall."""
+    """The light that decides: the worst by `severity`, one that is unclear only where nothing better is known."""
     return max([light for light in lights if light.status != "unclear"] or lights, key=severity)
 
 
-def severity(light: Light) -> tuple[int, float]:
-    """Orders lights from good to bad: by status, then by the size of the deviation."""
-    return STATUSES.index(light.status), abs(light.size or 0.0)
+def severity(light: Light) -> tuple[int, bool, float]:
+    """Orders lights from good to bad: by status; ranges that hold too few after those that hold too many; by deviation in tolerances."""
+    size = light.size or 0.0
+    return STATUSES.index(light.status), not (light.question in COVERING and size > 0), abs(size) / light.tolerance
 
 
 def publishable(counts: Mapping[str, int], least: int) -> set[str]:

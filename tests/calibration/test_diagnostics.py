@@ -19,7 +19,7 @@ from calibration.fit import fit_calibration
 from calibration.held import joined_years
 from calibration.judged import Judged, judge, thresholds_for
 from calibration.reliability import decompose_brier, decompose_crps, decompose_pinball, isotonic_quantile, mincer_zarnowitz, pinball
-from calibration.verdicts import curve_status, middle, publishable, status
+from calibration.verdicts import QUESTIONS, Light, curve_status, middle, publishable, status, worst
 from saga.errors import BundleError
 from saga.panel import FLOOR
 from saga.paths import Paths
@@ -179,6 +179,15 @@ def test_status_rules() -> None:
     assert status(0.859, 0.84, 0.96, **rule) == "unclear", "chance explains it; so would a fault of twice what is small"  # type: ignore[arg-type]
     assert curve_status(False, 0.05, 1_000, size=0.039, tolerance=0.02) == "holds"
     assert curve_status(False, 0.05, 1_000, size=0.041, tolerance=0.02) == "unclear"
+
+
+def test_the_light_that_decides_is_the_largest_shortfall_in_tolerances() -> None:
+    over, under = Light("coverage", 1, "watch", 900, 0.05), Light("coverage", 1, "watch", 900, -0.019)
+    assert worst([over, under]) is under, "ranges that hold too many mislead nobody"
+    assert worst([over, under, Light("coverage", 1, "fails", 900, 0.03)]).status == "fails"
+    error, slope = Light("level", 1, "watch", 900, 0.045), Light("level", 1, "watch", 900, 0.08, None, "slope", 0.1)
+    assert worst([slope, error]) is error
+    assert (error.row()["tolerance"], slope.row()["tolerance"]) == (QUESTIONS["level"], 0.1)
 
 
 def test_small_groups_and_what_would_give_them_away_are_hidden() -> None:
