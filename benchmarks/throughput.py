@@ -56,7 +56,7 @@ def by_lightning(panel: Panel, settings: TrainConfig) -> float:
     data, network, _ = prepare(panel, settings, 1)
     with tempfile.TemporaryDirectory() as folder:
         best = ModelCheckpoint(dirpath=folder, monitor="validation", save_last=False)
-        trainer = lightning_trainer(settings, Path(folder), best, 1, False, len(data.train) // settings.batch_persons)
+        trainer = lightning_trainer(settings, Path(folder), [best], 1, False, len(data.train) // settings.batch_persons)
         clock = Clock()
         trainer.callbacks.append(clock)  # type: ignore[attr-defined]
         trainer.limit_val_batches = 0

@@ -23,7 +23,7 @@ from evaluation.calibration_size import calibration_size
 from evaluation.comparison import TOLD, VARIANT, comparisons
 from evaluation.contestants import Clairvoyant, Contestant, Entrant, Fitted, Model
 from evaluation.gap import BOUND
-from evaluation.kept import code_digest, file_name, keep, panel_digest
+from evaluation.kept import code_digest, file_name, keep
 from evaluation.lifetimes import TRUTH, Question, lifetime_table
 from evaluation.metrics import metrics_table
 from evaluation.pages import write_pages
@@ -255,7 +255,7 @@ class Contest:
         name, module = unfitted.name, type(unfitted).__module__
         known = self.sample.training if training is None else training
         key = code_digest(module, ("evaluation.baselines", "training", "saga"))
-        key += self._fitted_on if training is None else panel_digest(training)
+        key += self._fitted_on if training is None else training.digest
         if isinstance(unfitted, Keyed):
             key += unfitted.key()
 
@@ -284,9 +284,9 @@ class Contest:
 
     def calibration_size(self, forecaster: Forecaster, out: Path) -> pl.DataFrame:
         """The table of `evaluation.calibration_size`, kept like scores."""
-        calibration = panel_digest(self.panel.only(persons_of(self.panel, "calibration")))
+        calibration = self.panel.only(persons_of(self.panel, "calibration")).digest
         code = [code_digest("evaluation.calibration_size", ()), code_digest("calibration.fit", ("calibration", "saga"))]
-        parts = {**self.provenance, "bundle": self.bundle(forecaster).key, "code": code, "panels": [calibration, panel_digest(self.test)]}
+        parts = {**self.provenance, "bundle": self.bundle(forecaster).key, "code": code, "panels": [calibration, self.test.digest]}
         path = (self.cache or out / "scores") / file_name("saga", "calibration-size", parts)
         if not path.is_file():
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -346,7 +346,7 @@ class Contest:
 
     @cached_property
     def _fitted_on(self) -> str:
-        return panel_digest(self.sample.training)
+        return self.sample.training.digest
 
     def _groups(self, setting: Setting) -> pl.DataFrame:
         known = self.grouping.of(setting.past, setting.origins).select("person_id", *GROUPINGS)

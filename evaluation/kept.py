@@ -14,15 +14,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from saga.commit import commit, digest_json
 from saga.output import KEY
-from saga.panel import Panel
-
-_ROWS = 100_000
 
 
 def keep(path: Path, schema: pa.Schema, tables: Iterable[pa.Table], about: Callable[[], Mapping[str, Any]]) -> Path:
@@ -43,14 +39,6 @@ def keep(path: Path, schema: pa.Schema, tables: Iterable[pa.Table], about: Calla
 def file_name(name: str, what: str, parts: Mapping[str, Any]) -> str:
     """The name of what `parts` determine: readable in front, their digest behind."""
     return f"{name.replace(':', '-').replace('/', '-')}-{what}-{digest_json(parts)[:20]}.parquet"
-
-
-def panel_digest(panel: Panel) -> str:
-    """Names the rows of a panel and what they mean (stable for one version of polars)."""
-    digest = hashlib.sha256(f"{pl.__version__} {panel.meta.panel_id} {panel.meta.currency} {panel.meta.price_year}".encode())
-    for part in panel.frame.iter_slices(_ROWS):
-        digest.update(part.hash_rows(seed=0).to_numpy().tobytes())
-    return digest.hexdigest()
 
 
 @cache

@@ -14,7 +14,6 @@ import polars as pl
 from numpy.typing import NDArray
 
 from evaluation.futures import true_futures
-from evaluation.kept import panel_digest
 from saga.errors import InputError, Problem, UsageError
 from saga.keyed import uniform_each
 from saga.options import MAX_HORIZON
@@ -41,7 +40,7 @@ class Setting:
     @cached_property
     def digest(self) -> str:
         """Names the question: pasts, origins and outcomes."""
-        parts = hashlib.sha256(panel_digest(self.past).encode())
+        parts = hashlib.sha256(self.past.digest.encode())
         parts.update(" ".join(self.origins.person_id.tolist()).encode() + self.origins.year.tobytes())
         for draw, outcomes in self.outcomes:
             parts.update(f"{draw}".encode() + outcomes.tobytes())

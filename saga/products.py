@@ -75,6 +75,14 @@ def wide() -> bool:
     return torch.equal(found, F.linear(x, weight, bias))  # small whole numbers, so without rounding
 
 
+def has_matrix_units() -> bool:
+    """Whether the processor multiplies bfloat16 by matrix units (AMX), several times as fast as float32."""
+    try:
+        return bool(torch.cpu._is_amx_tile_supported())
+    except (AttributeError, RuntimeError):
+        return False
+
+
 def has_bfloat16() -> bool:
     """Whether the processor has units for bfloat16, without which it is slower than float32."""
     try:

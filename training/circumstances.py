@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import math
 import shutil
-import time
 import warnings
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ import pytorch_lightning as lightning
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from pytorch_lightning.callbacks import Callback, ModelCheckpoint, TQDMProgressBar
+from pytorch_lightning.callbacks import Callback, ModelCheckpoint, Timer, TQDMProgressBar
 from torch import Tensor
 from torch.utils.data import Dataset
 
@@ -291,8 +290,7 @@ def fit_circumstances(
     if not len(training) or not len(validating):
         raise UsageError("The panel has no training or no validation persons. Give the panel that the bundle was trained on.")
     run = out.with_name(out.name + ".circumstances.run")
-    asked = {"options": asdict(options), "seed": seed, "model": bundle.model_digest, "code": current_version()}
-    asked["rows"] = str(panel.frame.hash_rows().sum())
+    asked = {"options": asdict(options), "seed": seed, "model": bundle.model_digest, "code": current_version(), "panel": panel.digest}
     last = run / "last.ckpt"
     if not last.is_file() or read_json(run / _RUN) != asked:
         shutil.rmtree(run, ignore_errors=True)
@@ -306,9 +304,9 @@ def fit_circumstances(
     lives = Lives.of(training, forecaster)
     law.told.copy_(torch.from_numpy((lives.codes > 0).any(0)))
     loader = ResumableLoader(_Batches(lives, until, options.batch_persons, options.steps, seed), batch_size=None)
+    clock = Timer()  # kept in checkpoints
     every = ModelCheckpoint(dirpath=run, save_last=True, save_top_k=0, every_n_train_steps=100)
-    callbacks: list[Callback] = [every, *([TQDMProgressBar(refresh_rate=20)] if progress else [])]
-    started = time.monotonic()
+    callbacks: list[Callback] = [every, clock, *([TQDMProgressBar(refresh_rate=20)] if progress else [])]
     trainer = lightning.Trainer(
         accelerator="cpu", devices=1, max_steps=options.steps, gradient_clip_val=1.0, logger=False, callbacks=callbacks,
         enable_progress_bar=progress, enable_model_summary=False,
@@ -329,7 +327,7 @@ def fit_circumstances(
         "parameters": sum(p.numel() for p in law.parameters()),
         "persons": training.frame["person_id"].n_unique(),
         "steps": trainer.global_step,
-        "seconds": round(time.monotonic() - started, 1),
+        "seconds": round(clock.time_elapsed(), 1),
         "validation_nll": judged,
     }
     made = replace_parts(

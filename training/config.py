@@ -37,7 +37,7 @@ class TrainConfig:
     validate_every: int = 500
     validation_persons: int = 4_000
     patience: int = 10  # validations without improvement before stopping
-    precision: str = "auto"  # auto: bf16-mixed on a GPU, 32-true on CPU
+    precision: str = "auto"  # auto: by the machine, see training/fit.py
     without: tuple[str, ...] = ()  # what the network never sees, in training and in forecasts (`saga.transforms.HIDEABLE`)
 
     def __post_init__(self) -> None:

@@ -8,7 +8,6 @@ import logging
 import shutil
 import signal
 import sys
-import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ import numpy as np
 import polars as pl
 import pytorch_lightning as lightning
 import torch
-from pytorch_lightning.callbacks import Callback, EarlyStopping, ModelCheckpoint, TQDMProgressBar, WeightAveraging
+from pytorch_lightning.callbacks import Callback, EarlyStopping, ModelCheckpoint, Timer, TQDMProgressBar, WeightAveraging
 from pytorch_lightning.loggers import CSVLogger, Logger, TensorBoardLogger
 from pytorch_lightning.utilities import rank_zero_only
 from torch import Tensor
@@ -29,10 +28,11 @@ from saga.commit import commit_json, read_json
 from saga.errors import InputError, Problem, UsageError
 from saga.inspection import head_diversity
 from saga.keyed import uniform_each
-from saga.macro import MacroProcess, sweden, sweden_as_published
+from saga.macro import MacroHistory, MacroProcess, sweden, sweden_as_published
 from saga.model import Saga
 from saga.outcomes import cut, last_year
 from saga.panel import Panel
+from saga.products import has_matrix_units
 from saga.sequences import encode
 from saga.split import SHARES, persons_of
 from saga.transforms import Calendar, Transforms
@@ -42,6 +42,7 @@ from training.module import ForecastModule
 
 _AVERAGED = 1_000  # steps that the weights are averaged over at most
 RUN = "run.json"  # what a run was started with, beside its checkpoints
+_WIDE = 128  # width from which bfloat16 is faster on a CPU with matrix units
 _KINDS = {"decoder": "A decoder-only transformer", "lstm": "An LSTM", "feedforward": "A feed-forward network on the last ten records,"}
 
 
@@ -92,7 +93,8 @@ def train(
     last = run / "last.ckpt"
     if resume and not last.is_file():
         raise UsageError(f"Nothing to resume: {last} does not exist. Start without --resume.")
-    asked = {"config": settings.as_dict(), "seed": seed, "until": until, "panel_id": panel.meta.panel_id}
+    asked: dict[str, Any] = {"config": settings.as_dict(), "seed": seed, "until": until, "panel": panel.digest}
+    asked["validation"] = None if validation is None else sorted(validation)
     if resume:
         started_with = read_json(run / RUN) or asked
         if other := sorted(name for name in asked if started_with.get(name) != asked[name]):
@@ -108,8 +110,8 @@ def train(
     data, network, parts = prepare(panel, settings, seed, validation)
     module = ForecastModule(network, settings)
     best = ModelCheckpoint(dirpath=run, filename="best", monitor="validation", save_last=True, enable_version_counter=False)
-    started = time.monotonic()
-    trainer = lightning_trainer(settings, run, best, devices, progress, len(data.train) // settings.batch_persons)
+    clock = Timer()  # kept in checkpoints: a run gone on with took as long as all its parts
+    trainer = lightning_trainer(settings, run, [best, clock], devices, progress, len(data.train) // settings.batch_persons)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*does not have many workers.*")
         warnings.filterwarnings("ignore", message=".*LeafSpec.*")
@@ -129,7 +131,7 @@ def train(
         persons={"train": len(data.train), "validation": len(data.validation)},
         person_years=len(data.train.year),
         steps=trainer.global_step,
-        seconds=round(time.monotonic() - started, 1),
+        seconds=round(clock.time_elapsed(), 1),
         validation_nll=round(chosen["validation_nll"], 6),
     )
     write_bundle(
@@ -170,7 +172,9 @@ def prepare(
     if not training or not validating:
         fix = "Give a panel with some hundreds of persons."
         raise InputError("The panel is too small to train on.", [Problem("too-few-persons", "No training or no validation persons", fix)])
-    history = sweden().until(last_year(panel)) if panel.meta.macro == "sweden" else None
+    history, macro = None, {"series": None}
+    if panel.meta.macro == "sweden":
+        history, macro = _economy(last_year(panel))
     calendar = Calendar(history)
     trained = panel.only(training)
     # A keyed choice: ids may be sorted by birth year.
@@ -186,26 +190,31 @@ def prepare(
         masking=settings.masking,
     )
     network = Saga(settings.model, transforms)
-    macro: dict[str, Any] = {"series": None}
-    if history:
-        # The law of unemployment's movement is that of the published series, which forecasts it better (docs/decisions).
-        process = MacroProcess.fit(history, law=sweden_as_published().until(history.last_year))
-        macro = {"series": "sweden", **process.as_dict()}
     return data, network, {"transforms": transforms, "macro": macro}
 
 
+def _economy(until: int) -> tuple[MacroHistory, dict[str, Any]]:
+    """The Swedish economy as known at the end of `until`, and its process for macro.json. UsageError where it is too short."""
+    history = sweden().until(until)
+    # The law of unemployment's movement is that of the published series, which forecasts it better (docs/decisions).
+    process = MacroProcess.fit(history, law=sweden_as_published().until(until))
+    return history, {"series": "sweden", **process.as_dict()}
+
+
 def lightning_trainer(
-    settings: TrainConfig, run: Path, best: ModelCheckpoint, devices: int, progress: bool, epoch_steps: int
+    settings: TrainConfig, run: Path, keeping: Sequence[Callback], devices: int, progress: bool, epoch_steps: int
 ) -> lightning.Trainer:
-    """The Lightning trainer of `train`: `best` keeps the best weights under `run`, an epoch has `epoch_steps` batches."""
+    """The Lightning trainer of `train`: `keeping` are further callbacks, `run` has the logs, an epoch has `epoch_steps` batches."""
     gpu = torch.cuda.is_available()
     precision: Any = settings.precision
     if precision == "auto":
-        precision = "bf16-mixed" if gpu else "32-true"
+        # Without matrix units rounding costs more than it saves, and so it does with them where products are small.
+        faster = gpu or (has_matrix_units() and settings.model.width >= _WIDE)
+        precision = "bf16-mixed" if faster else "32-true"
     loggers: list[Logger] = [CSVLogger(str(run), name="", version="log")]
     with contextlib.suppress(ModuleNotFoundError):  # tensorboard is a convenience, the CSV log is always there
         loggers.append(TensorBoardLogger(str(run), name="", version="tensorboard"))
-    callbacks: list[Callback] = [WeightAveraging(avg_fn=_recent), best, EarlyStopping("validation", patience=settings.patience)]
+    callbacks: list[Callback] = [WeightAveraging(avg_fn=_recent), *keeping, EarlyStopping("validation", patience=settings.patience)]
     if progress:
         callbacks.append(TQDMProgressBar(refresh_rate=20))
     return lightning.Trainer(

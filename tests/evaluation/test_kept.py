@@ -13,7 +13,7 @@ from evaluation import contest as contest_module
 from evaluation.baselines import CarryForward
 from evaluation.contest import Contest, Entrant
 from evaluation.contestants import Contestant
-from evaluation.kept import code_digest, panel_digest
+from evaluation.kept import code_digest
 from saga.errors import UsageError
 from saga.panel import Panel
 
@@ -111,8 +111,8 @@ def test_code_is_named_with_all_that_it_imports() -> None:
 def test_a_panels_name_changes_with_any_value(random_walk: Make) -> None:
     panel = random_walk(50)
     cell = pl.when(pl.int_range(pl.len()) == 7).then(pl.col("earnings") + 1).otherwise("earnings")
-    assert panel_digest(panel) == panel_digest(random_walk(50))
-    assert panel_digest(panel) != panel_digest(panel.with_frame(panel.frame.with_columns(earnings=cell)))
+    assert panel.digest == random_walk(50).digest
+    assert panel.digest != panel.with_frame(panel.frame.with_columns(earnings=cell)).digest
 
 
 def test_a_baseline_without_its_library_is_left_out_of_all_and_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
