@@ -25,11 +25,23 @@ from saga.lifetime import observed_past, population, present_value
 from saga.lifetime_sets import ValueIntervals, value_intervals
 from saga.limits import Limits
 from saga.limits import limits as compute_limits
-from saga.macro import MacroHistory, MacroProcess, Scenario, scenario_from
+from saga.macro import MacroProcess, Scenario, scenario_from
 from saga.model import ModelConfig, Saga
 from saga.model.circumstances import Circumstances
 from saga.obstacles import obstacles
-from saga.options import COVERAGE, HORIZONS, MAX_HORIZON, PATHS, QUANTILES, RATE, check_ages
+from saga.options import (
+    COVERAGE,
+    HORIZONS,
+    MAX_HORIZON,
+    PATHS,
+    QUANTILES,
+    RATE,
+    check_ages,
+    check_coverage,
+    check_horizons,
+    check_quantiles,
+    check_rate,
+)
 from saga.panel import Panel
 from saga.paths import Paths
 from saga.products import Precision
@@ -87,7 +99,7 @@ class Forecaster:
         self.process: MacroProcess | None = None
         if bundle.macro.get("series"):
             self.process = MacroProcess.from_dict(bundle.macro)
-            history = MacroHistory(self.process.history.first_year, self.process.history.values)
+            history = self.process.history
         self.calendar = Calendar(history)
         self.network = Saga(ModelConfig.from_dict(bundle.config["model"]), self.transforms)
         self.network.load_state_dict(bundle.weights)
@@ -312,6 +324,7 @@ class Forecaster:
         guarantee_limits_, positive_lower_, positive_upper_, guarantee_positive_ (see `saga.limits`); with `bands` = K also band_lower_,
         band_upper_, band_includes_zero_, guarantee_band_, which hold the first K years together (see `saga.bands`; null in later years).
         """
+        horizons, coverage, quantiles = check_horizons(horizons), check_coverage(coverage), check_quantiles(quantiles)
         furthest = max(*horizons, bands or 1)
         blocks = self.blocks(panel, to_horizon=furthest, paths=paths, seed=seed, scenario=scenario, progress=progress)
         return pl.concat([self.table(block, horizons, coverage, quantiles, limits=limits, bands=bands) for block in blocks])
@@ -380,6 +393,8 @@ class Forecaster:
         lies ahead, and the central interval of the calibrated paths stands in; an uncalibrated bundle gives none.
         """
         check_ages(to_age, from_age)
+        check_rate(rate)
+        coverage, quantiles = check_coverage(coverage), check_quantiles(quantiles)
         self.check_tax(tax)
         totals, taxes, who = [], [], []
         intervals: list[ValueIntervals] = []

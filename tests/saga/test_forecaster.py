@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -9,15 +10,22 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+import torch
+from numpy.typing import NDArray
 
 from saga.bundle import Bundle
 from saga.errors import InputError, UsageError
 from saga.forecaster import Forecaster, level_name
 from saga.ingest import read_panel
+from saga.macro import MacroProcess
 from saga.options import COVERAGE
+from saga.outcomes import history, origins_at
 from saga.panel import Panel, PanelMeta
 
 PATHS = 60
+ROOT = Path(__file__).parents[2]
+SHIPPED = ROOT / "bundles/small"
+Floats = NDArray[np.float64]
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +55,17 @@ def test_a_person_has_bitwise_the_same_numbers_alone_in_another_order_and_for_fe
     few = forecaster.forecast(people.only(ids[5:2:-1]), horizons=(7, 1), paths=PATHS, seed=3)
     same = table.filter(pl.col("person_id").is_in(ids[3:6]), pl.col("horizon").is_in([1, 7]))
     assert few.equals(same)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"horizons": [0, 5]}, {"horizons": [31]}, {"coverage": [1.0]}, {"quantiles": [1.5]}, {"quantiles": []}], ids=str
+)
+def test_the_library_refuses_what_the_command_line_refuses(forecaster: Forecaster, people: Panel, wrong: dict[str, list[float]]) -> None:
+    with pytest.raises(UsageError):
+        forecaster.forecast(people, paths=2, **wrong)  # type: ignore[arg-type]
+    for option in ({"rate": 2.0}, {"quantiles": [1.5]}, {"coverage": [0.0]}):
+        with pytest.raises(UsageError):
+            forecaster.lifetime(people, paths=2, **option)  # type: ignore[arg-type]
 
 
 def test_another_rollout_than_the_calibrated_one_is_given_without_a_promise(tiny_bundle: Path, people: Panel, table: pl.DataFrame) -> None:
@@ -183,17 +202,64 @@ def test_another_currency_is_refused(forecaster: Forecaster, people: Panel) -> N
         forecaster.forecast(Panel(people.frame, PanelMeta("us", currency="USD")), paths=10)
 
 
-def test_a_recession_lowers_near_earnings_of_the_same_paths(forecaster: Forecaster, people: Panel) -> None:
-    steps = {"paths": 40, "seed": 1, "horizons": (5,)}
-    recession = forecaster.forecast(people, scenario="recession-1990s", **steps)["mean"].mean()
-    growth = forecaster.forecast(people, scenario="high-growth", **steps)["mean"].mean()
-    assert recession < growth
+def economy(unemployment: Sequence[float], growth: float = 0.013) -> list[dict[str, float]]:
+    """A scenario of the years from 2023 on."""
+    rest = {"real_wage_growth": growth, "inflation": 0.02}
+    return [{"year": year, "unemployment": share, **rest} for year, share in enumerate(unemployment, start=2023)]
+
+
+def lower_tail(earnings: Floats) -> Floats:
+    """Each person's 10 % quantile over the median among positive earnings (n, H, M), shape (n, H)."""
+    low, middle = np.nanquantile(np.where(earnings > 0, earnings, np.nan), (0.1, 0.5), axis=-1)
+    ratio: Floats = low / middle
+    return ratio
+
+
+def answers_unemployment(calm: Floats, recession: Floats) -> bool:
+    """Whether the share of zeros rises, the mean falls and the lower tail grows longer, in each year and beyond four standard errors.
+
+    Earnings (n, H, M) of the same persons and paths. Persons of a random sample whose economy is given are independent of each other, so
+    the mean over persons of their paired differences has the standard error sd / sqrt(n), with the paths' luck in it. A tail is asked of
+    who has enough positive earnings in both economies, which favours neither.
+    """
+    often = ((calm > 0).sum(-1) >= 20).all(1) & ((recession > 0).sum(-1) >= 20).all(1)
+    worse = (
+        (recession == 0).mean(-1) - (calm == 0).mean(-1),
+        calm.mean(-1) - recession.mean(-1),
+        lower_tail(calm[often]) - lower_tail(recession[often]),
+    )
+    return all((one.mean(0) > 4 * one.std(0, ddof=1) / len(one) ** 0.5).all() for one in worse)
+
+
+def test_unemployment_itself_lowers_and_skews_near_earnings_and_a_deaf_network_shows_none_of_it(register_panel: Panel) -> None:
+    """Wages grow alike in both economies: the wage index moves levels by itself, so it would hide a network that hears nothing."""
+    bundle = Bundle.load(SHIPPED)
+    shipped = Forecaster(bundle, threads=2)
+    unheard = torch.zeros_like(bundle.weights["head.macro.weight"])
+    deaf = Forecaster(replace(bundle, weights={**bundle.weights, "head.macro.weight": unheard}), threads=2)
+    known = MacroProcess.from_dict(bundle.macro).history.values[:, 0]
+    calm, rise = [known[-1]] * 3, [0.11, 0.125, 0.13]
+    assert max(rise) < known.max()
+    assert np.diff([known[-1], *rise]).max() < np.diff(known).max()  # no steeper than has been seen
+    origins = origins_at(register_panel, 2022).take(slice(None, None, 2))
+    sample = history(register_panel, origins)
+
+    def drawn(forecaster: Forecaster, scenario: list[dict[str, float]], seed: int = 1) -> Floats:
+        return forecaster.simulate(sample, to_horizon=3, paths=100, seed=seed, scenario=scenario).earnings.astype(float)
+
+    assert answers_unemployment(drawn(shipped, economy(calm)), drawn(shipped, economy(rise)))
+    unmoved = drawn(deaf, economy(calm))
+    assert np.array_equal(unmoved, drawn(deaf, economy(rise)))  # nothing but the head tells the two economies apart
+    assert not answers_unemployment(unmoved, unmoved)
+    assert not answers_unemployment(unmoved, drawn(deaf, economy(rise), seed=2))  # nor is luck an answer,
+    poorer = drawn(deaf, economy(rise, growth=-0.02))
+    assert poorer.mean() < unmoved.mean()
+    assert not answers_unemployment(unmoved, poorer)  # nor the wage index, which lowers everybody's earnings alike
 
 
 def test_nothing_is_promised_about_a_world_that_somebody_chose() -> None:
     """Thresholds were learnt from outcomes of drawn economies: under a scenario every interval says that it is no promise."""
-    root = Path(__file__).parents[2]
-    shipped, people = Forecaster.load(root / "bundles/small"), read_panel(root / "examples/people.csv")
+    shipped, people = Forecaster.load(SHIPPED), read_panel(ROOT / "examples/people.csv")
     asked = {"paths": 200, "horizons": (1, 5), "coverage": (0.9,), "limits": True, "bands": 5}
     kinds = ["guarantee_90", "guarantee_limits_90", "guarantee_positive_90", "guarantee_band_90"]
     for scenario, word in ((None, "assumption"), ("baseline", "assumption"), ("recession-1990s", "extrapolated")):
