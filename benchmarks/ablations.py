@@ -16,12 +16,12 @@ from typing import Any
 
 import yaml
 
+from evaluation.scripts import command_line
 from saga.bundle import MANIFEST, Bundle
 from saga.commit import commit
 from saga.ingest import read_panel
-from saga.panel import Panel
-from training.config import TrainConfig, load_config
-from training.fit import train
+from training.config import load_config
+from training.found import found_or_trained
 
 
 def main() -> int:
@@ -35,9 +35,10 @@ def main() -> int:
     parser.add_argument("--until", type=int, help="last year that training may see")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
-    panel = read_panel(args.panel, mapping=args.mapping)
+    panel, command = read_panel(args.panel, mapping=args.mapping), command_line(__file__)
     for name in args.only:
-        bundle = trained(panel, args.out / name, load_config(f"ablations/{name}"), seed=args.seed, until=args.until)
+        settings = load_config(f"ablations/{name}")
+        bundle = found_or_trained(panel, args.out / name, settings, seed=args.seed, until=args.until, command=command)
         print(f"{name}: {cost(bundle)}", flush=True)
     there = [variant(row, args.out / row["name"]) for row in rows if (args.out / row["name"] / MANIFEST).is_file()]
     text = yaml.safe_dump(there, sort_keys=False, allow_unicode=True, width=140)
@@ -49,18 +50,6 @@ def listed() -> list[dict[str, str]]:
     """The ablations: `name` and `label`."""
     rows: list[dict[str, str]] = yaml.safe_load((files("training") / "configs" / "ablations.yaml").read_text(encoding="utf-8"))
     return rows
-
-
-def trained(panel: Panel, out: Path, settings: TrainConfig, *, seed: int, until: int | None) -> Bundle:
-    """The bundle of these settings: found, or trained, its training gone on with where it was stopped."""
-    if (out / MANIFEST).is_file():
-        found = Bundle.load(out)
-        same = found.config["training"] == settings.as_dict() and found.split["panel_id"] == panel.meta.panel_id
-        if same and found.manifest["seed"] == seed and until in (None, found.config["until"]):
-            return found
-    begun = (out.with_name(out.name + ".run") / "last.ckpt").is_file()
-    command = f"python benchmarks/ablations.py --only {out.name} --seed {seed}"
-    return train(panel, out, config=settings, seed=seed, until=until, resume=begun, command=command, progress=sys.stderr.isatty())
 
 
 def variant(row: dict[str, str], out: Path) -> dict[str, Any]:

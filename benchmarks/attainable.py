@@ -32,7 +32,7 @@ from evaluation.contest import PATHS, Contest, chosen, clairvoyant
 from evaluation.gap import BOUND
 from evaluation.samples import Setting
 from evaluation.scripts import code_commit, command_line, options
-from saga.bundle import MANIFEST, Bundle
+from saga.bundle import Bundle
 from saga.errors import Problem, UsageError
 from saga.forecaster import Forecaster
 from saga.ingest import read_panel
@@ -40,7 +40,7 @@ from saga.outcomes import last_year
 from saga.output import write_table
 from saga.panel import Panel
 from training.config import TrainConfig, load_config
-from training.fit import train
+from training.found import found_or_trained
 
 NOTE = f"""CRPS of log earnings, lower is better; ± is the standard error over persons and drawn futures together (bootstrap). n: persons
 that a network was trained on, of one configuration and number of steps, uncalibrated. "floor": where CRPS(n) = floor + a n^-b goes, one b
@@ -137,9 +137,8 @@ def sizes(register: Panel, bundle: Bundle, settings: TrainConfig, args: argparse
     """A bundle a share of the register's training persons; that of them all is `bundle`."""
     found = {}
     for share in args.shares:
-        out = place(args, f"{settings.name}-{share:g}", settings)
-        small = bundle if share == 1 else found_or_trained(subset(register, share, args.seed), out, settings, args.seed)
-        found[f"{VARIANT}{share:g}"] = small
+        own = bundle if share == 1 else network(subset(register, share, args.seed), f"{settings.name}-{share:g}", settings, args)
+        found[f"{VARIANT}{share:g}"] = own
     return found
 
 
@@ -148,31 +147,22 @@ def capacity(register: Panel, further: Mapping[str, Bundle | TrainConfig], args:
     found = {}
     for name, one in further.items():
         if isinstance(one, TrainConfig):
-            one = found_or_trained(register, place(args, name, one), unhurried(one), args.seed)
+            one = network(register, name, unhurried(one), args)
         known(one, register)
         found[VARIANT + name] = one
     return found
 
 
-def place(args: argparse.Namespace, name: str, settings: TrainConfig) -> Path:
-    """Where a bundle trained here stands."""
-    return Path(args.out / f"{name}-{settings.max_steps}-{args.seed}")
+def network(panel: Panel, name: str, settings: TrainConfig, args: argparse.Namespace) -> Bundle:
+    """The bundle of these settings that is trained here, or was."""
+    out = args.out / f"{name}-{settings.max_steps}-{args.seed}"
+    tell(f"{out.name}: found or trained")
+    return found_or_trained(panel, out, settings, seed=args.seed, command=command_line(__file__))
 
 
 def unhurried(settings: TrainConfig) -> TrainConfig:
     """The same without a stop before the last step: the weights that validated best are kept anyway, and every size has as many steps."""
     return replace(settings, patience=settings.max_steps)
-
-
-def found_or_trained(panel: Panel, out: Path, settings: TrainConfig, seed: int) -> Bundle:
-    """The bundle of these settings: found, or trained, its training gone on with where it was stopped."""
-    if (out / MANIFEST).is_file():
-        found = Bundle.load(out)
-        if found.config["training"] == settings.as_dict() and found.split["panel_id"] == panel.meta.panel_id:
-            return found
-    tell(f"train {out.name}")
-    begun = (out.with_name(out.name + ".run") / "last.ckpt").is_file()
-    return train(panel, out, config=settings, seed=seed, resume=begun, command=command_line(__file__), progress=sys.stderr.isatty())
 
 
 def futures(contest: Contest, register: Path) -> Setting:

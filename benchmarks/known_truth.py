@@ -20,9 +20,11 @@ from pathlib import Path
 import polars as pl
 
 from calibration.calibrate import calibrate
+from evaluation.kept import code_digest, file_name
 from evaluation.known_truth import HISTORIES, Forecasts, ModelForecasts, as_markdown, compare, long_lived, people, score
+from evaluation.samples import Setting
 from evaluation.scripts import code_commit, command_line
-from saga.bundle import Bundle
+from saga.bundle import MANIFEST, Bundle
 from saga.commit import commit
 from saga.forecaster import Forecaster
 from saga.ingest import read_panel
@@ -30,7 +32,9 @@ from saga.panel import Panel
 from saga.register.exact import exact_forecaster
 from saga.register.simulate import generate_register
 from training.config import TrainConfig, load_config
-from training.fit import train
+from training.found import found_or_trained
+
+SCORING = ("evaluation.known_truth", "saga.scores")  # the code that a kept score comes from, beside the forecaster's
 
 
 def main() -> int:
@@ -73,22 +77,24 @@ def judged(name: str, args: argparse.Namespace) -> list[tuple[str, pl.DataFrame]
     if not register.exists():
         generate_register(register, persons=args.persons, seed=args.seed, process=process, workers=args.workers)
     macro = None if args.macro == "none" else args.macro
-    raw = args.bundle or trained(folder, register, macro, args)
-    made = {"raw": raw, "calibrated": args.bundle or calibrated(raw, register, macro, args)}
+    made = {"raw": args.bundle, "calibrated": args.bundle} if args.bundle else bundles(folder, told(register, macro), args)
     forecasters = {kind: Forecaster.load(path, workers=args.workers, rollout=args.rollout) for kind, path in made.items()}
     bundle = forecasters["raw"].bundle
     contestants: dict[str, Forecasts] = {"exact": exact_forecaster(register, particles=args.particles)}
-    names = {"exact": f"known-{args.particles}"}
+    about = (register / "register.json").read_text(encoding="utf-8")
+    keys = {"exact": [code_digest("saga.register.exact", ("saga",)), about, args.particles]}
     for kind, forecaster in forecasters.items():
         if kind == "raw" or forecaster.bundle.calibration is not None:
             contestants[kind] = ModelForecasts(forecaster, calibrated=kind == "calibrated")
-            names[kind] = f"{kind}-{args.rollout}-{forecaster.bundle.digest[:12]}"
+            keys[kind] = [code_digest("saga.forecaster", ("saga",)), forecaster.bundle.digest, args.rollout]
     tables: dict[str, list[pl.DataFrame]] = {kind: [] for kind in contestants if kind != "exact"}
     for years in HISTORIES:
         who = people(process, args.judged, years, seed=args.seed, macro=macro)
+        question = Setting("known truth", who.past, who.origins, [(None, who.outcomes)]).digest
+        asked = {"question": question, "paths": args.paths, "seed": args.seed, "code": [code_digest(module, ()) for module in SCORING]}
         found = {}
         for kind, forecasts in contestants.items():
-            file = folder / "scores" / f"{names[kind]}-{years}-{args.judged}-{args.paths}.parquet"
+            file = folder / "scores" / file_name(kind, f"{years}-{args.judged}-{args.paths}", {**asked, "key": keys[kind]})
             found[kind] = kept(file, lambda f=forecasts, w=who: score(f, w, paths=args.paths, seed=args.seed))  # type: ignore[misc]
         for kind, rows in tables.items():
             rows.append(compare(found[kind], found["exact"], args.paths).with_columns(pl.lit(years).alias("history")))
@@ -98,25 +104,17 @@ def judged(name: str, args: argparse.Namespace) -> list[tuple[str, pl.DataFrame]
     return [(f"{name}, {kind} ({trained_on})", pl.concat(rows)) for kind, rows in tables.items()]
 
 
-def trained(folder: Path, register: Path, macro: str | None, args: argparse.Namespace) -> Path:
-    """The bundle of these settings, trained where it is not there, its training gone on with where it was stopped."""
+def bundles(folder: Path, panel: Panel, args: argparse.Namespace) -> dict[str, Path]:
+    """The bundle of these settings, and the same calibrated on the register's calibration persons; what is not there is made."""
     settings = load_config(args.config)
     if args.steps:
         settings = shortened(settings, args.steps)
-    out = Path(folder / f"{settings.name}-{settings.max_steps}-{args.macro}")
-    if not (out / "manifest.json").exists():
-        panel = told(register, macro)
-        begun = (out.with_name(out.name + ".run") / "last.ckpt").is_file()
-        train(panel, out, config=settings, seed=args.seed, resume=begun, progress=sys.stderr.isatty())
-    return out
-
-
-def calibrated(bundle: Path, register: Path, macro: str | None, args: argparse.Namespace) -> Path:
-    """The same bundle calibrated on the register's calibration persons, where it is not there."""
-    out = bundle.with_name(f"{bundle.name}-calibrated-{args.rollout}")
-    if not (out / "manifest.json").exists() or Bundle.load(out).model_digest != Bundle.load(bundle).model_digest:
-        calibrate(bundle, told(register, macro), out=out, seed=args.seed, workers=args.workers, rollout=args.rollout)
-    return out
+    out = folder / f"{settings.name}-{settings.max_steps}-{args.macro}"
+    raw = found_or_trained(panel, out, settings, seed=args.seed, command=command_line(__file__))
+    calibrated = out.with_name(f"{out.name}-calibrated-{args.rollout}")
+    if not (calibrated / MANIFEST).is_file() or Bundle.load(calibrated).model_digest != raw.model_digest:
+        calibrate(out, panel, out=calibrated, seed=args.seed, workers=args.workers, rollout=args.rollout)
+    return {"raw": out, "calibrated": calibrated}
 
 
 def told(register: Path, macro: str | None) -> Panel:

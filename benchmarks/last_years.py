@@ -24,7 +24,7 @@ from saga.options import MAX_HORIZON
 from saga.outcomes import Origins, draw_origins, eligible_origins, history, realised
 from saga.panel import Panel
 from saga.schema import MAX_AGE
-from saga.split import persons_of
+from saga.split import strangers
 
 
 def main() -> None:
@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("--years", default="1,3,5,10,20")
     args = parser.parse_args()
     forecaster, panel = Forecaster.load(args.bundle), read_panel(args.register)
-    panel = strangers(panel, forecaster.bundle.split["panel_id"], args.persons)
+    panel = some(strangers(panel, forecaster.bundle.split["panel_id"]), args.persons)
     levels = forecaster.calibrator.levels
     print(f"`{command_line(__file__)}`\nCommit {code_commit()}, bundle {forecaster.bundle.digest[:12]}, register {panel.meta.panel_id}\n")
     print(f"| K | who | persons | {' | '.join(f'{100 * level:g} %' for level in levels)} |\n|---|---|---|{'---|' * len(levels)}")
@@ -48,9 +48,9 @@ def main() -> None:
             print(f"| {years} | {who} | {len(inside):,} | {' | '.join(cells)} |", flush=True)
 
 
-def strangers(panel: Panel, trained_on: str, persons: int | None) -> Panel:
-    """Persons whom the bundle has not seen; a keyed choice of `persons` of them."""
-    ids = persons_of(panel, "test") if panel.meta.panel_id == trained_on else panel.persons()
+def some(panel: Panel, persons: int | None) -> Panel:
+    """A keyed choice of `persons` of the panel's (None: everybody)."""
+    ids = panel.persons()
     order = np.argsort(uniform_each(ids, "last-years", panel.meta.panel_id))
     return panel.only(sorted(ids[i] for i in order[:persons]))
 

@@ -23,7 +23,7 @@ from saga.keyed import uniform_each
 from saga.outcomes import Origins, history, last_year, origins_at
 from saga.panel import FLOOR, Panel
 from saga.schema import MAX_AGE
-from saga.split import persons_of
+from saga.split import strangers
 
 Array = NDArray[np.float64]
 MOBILITY = 5  # years between the ranks that are correlated
@@ -75,8 +75,7 @@ class Persons:
 def followed(panel: Panel, *, trained_on: str | None, persons: int | None = None) -> Persons:
     """Everybody with an origin in the panel's last year; a keyed choice of `persons` of them, and of the test persons alone where the
     panel is the one that the model was trained on."""
-    mine = panel.only(persons_of(panel, "test")) if panel.meta.panel_id == trained_on else panel
-    origins = origins_at(mine, last_year(panel))
+    origins = origins_at(strangers(panel, trained_on), last_year(panel))
     if not len(origins):
         fix = "Give a register with residents of 20 to 60 years in its last year."
         raise InputError("There is nobody to follow", [Problem("no-origins", "no person is eligible in the panel's last year", fix)])

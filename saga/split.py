@@ -30,3 +30,8 @@ def persons_of(panel: Panel, part: Part) -> list[str]:
     """The panel's persons of one part, sorted."""
     persons = panel.persons()
     return [person for person, own in zip(persons, split_of(panel.meta.panel_id, persons), strict=True) if own == part]
+
+
+def strangers(panel: Panel, trained_on: str | None) -> Panel:
+    """The persons whom a bundle has not seen: everybody, or the test persons where it was trained on this panel (`trained_on`: its id)."""
+    return panel.only(persons_of(panel, "test")) if panel.meta.panel_id == trained_on else panel

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from argparse import Namespace
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -250,7 +252,7 @@ def test_the_command_trains_the_sizes_scores_reports_and_goes_on_where_it_stoppe
     def never(*_: object, **__: object) -> None:
         raise AssertionError("what is there is used")
 
-    monkeypatch.setattr(script, "train", never)
+    monkeypatch.setattr("training.found.train", never)
     before = {file: file.stat().st_mtime_ns for file in (tmp_path / "out" / "kept").glob("*.parquet")}
     assert script.main() == 1
     assert (tmp_path / "report.md").read_text() == page
@@ -258,6 +260,13 @@ def test_the_command_trains_the_sizes_scores_reports_and_goes_on_where_it_stoppe
     monkeypatch.setattr(sys, "argv", [*argv[:9], "tiny", *argv[10:]])
     with pytest.raises(UsageError, match="differ in more than their persons"):
         script.main()
+
+
+def test_a_share_of_other_persons_is_trained_anew(register_panel: Panel, tmp_path: Path) -> None:
+    settings = replace(load_config("tiny"), max_steps=1, validate_every=1)
+    for panel in (register_panel, register_panel.only(register_panel.persons()[::2])):
+        (bundle,) = _script().sizes(panel, None, settings, Namespace(out=tmp_path, seed=1, shares=[0.3])).values()
+        assert bundle.metrics["training"]["persons"]["train"] == len(persons_of(subset(panel, 0.3, 1), "train"))
 
 
 def test_bundles_of_other_persons_and_shares_that_give_no_floor_are_refused(

@@ -10,7 +10,9 @@ import numpy as np
 import polars as pl
 import pytest
 
+import training.found
 from evaluation.known_truth import HISTORIES, HORIZONS, People, compare, long_lived, people, score
+from saga.bundle import Bundle
 from saga.outcomes import Origins
 from saga.panel import Panel
 from saga.paths import Paths
@@ -112,7 +114,9 @@ def test_the_command_trains_scores_reports_and_goes_on_where_it_stopped(
     assert spec.loader is not None
     script = module_from_spec(spec)
     spec.loader.exec_module(script)
-    budget = ["--config", "tiny", "--steps", "4", "--persons", "400", "--judged", "16", "--paths", "8"]
+    config = tmp_path / "few.yaml"
+    config.write_text("extends: tiny")
+    budget = ["--config", str(config), "--steps", "4", "--persons", "400", "--judged", "16", "--paths", "8"]
     monkeypatch.setattr(sys, "argv", ["known_truth.py", "--out", str(tmp_path), "--process", "gaussian", *budget, "--report",
                                       str(tmp_path / "report.md")])  # fmt: skip
     assert script.main() == 1, "four steps of training meet no promise"
@@ -123,7 +127,17 @@ def test_the_command_trains_scores_reports_and_goes_on_where_it_stopped(
     def never(*_: object, **__: object) -> None:
         raise AssertionError("what is there is used")
 
-    for name in ("train", "generate_register", "score"):
-        monkeypatch.setattr(script, name, never)
+    with monkeypatch.context() as patched:
+        for module, name in ((training.found, "train"), (script, "generate_register"), (script, "score")):
+            patched.setattr(module, name, never)
+        assert script.main() == 1
+        assert (tmp_path / "report.md").read_text() == page
+    # An edited configuration is another bundle, raw and calibrated, and other code of the exact forecaster another truth.
+    folder = tmp_path / "gaussian-400-1"
+    config.write_text("{extends: tiny, learning_rate: 0.01}")
+    digest = script.code_digest
+    monkeypatch.setattr(script, "code_digest", lambda module, inside: digest(module, inside) + module * (module == "saga.register.exact"))
     assert script.main() == 1
-    assert (tmp_path / "report.md").read_text() == page
+    for name in ("few-4-none", "few-4-none-calibrated-exact"):
+        assert Bundle.load(folder / name).config["training"]["learning_rate"] == 0.01
+    assert len(list((folder / "scores").iterdir())) == 2 * 3 * len(HISTORIES)

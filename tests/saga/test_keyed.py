@@ -1,11 +1,13 @@
 """Keyed randomness is a function of the key alone; the person split follows from it."""
 
 import numpy as np
+import polars as pl
 import pytest
 from scipy import stats
 
 from saga.keyed import encode, uniform_each, uniform_rows, uniforms
-from saga.split import SHARES, split_of
+from saga.panel import Panel, PanelMeta
+from saga.split import SHARES, persons_of, split_of, strangers
 
 
 def test_the_first_numbers_do_not_depend_on_how_many_are_drawn():
@@ -71,6 +73,14 @@ def test_the_split_of_a_person_depends_on_register_and_person_alone():
     assert np.array_equal(split_of("r", ids[::-1]), split_of("r", ids)[::-1])
     assert np.array_equal(split_of("r", ids[:3]), split_of("r", ids)[:3])
     assert not np.array_equal(split_of("r", ids), split_of("s", ids))
+
+
+def test_strangers_are_the_test_persons_of_the_panel_trained_on_and_everybody_of_another():
+    rows = pl.DataFrame({"person_id": [f"{i:03d}" for i in range(200)], "year": 2020, "birth_year": 1980, "earnings": 1.0})
+    panel = Panel.of(rows, PanelMeta("r"))
+    assert strangers(panel, "r").persons() == persons_of(panel, "test") != []
+    for other in ("s", None):
+        assert strangers(panel, other).frame.equals(panel.frame)
 
 
 def test_leading_zeros_make_another_person():

@@ -19,6 +19,7 @@ from evaluation.variants import read_variants
 from saga.bundle import Bundle
 from saga.errors import UsageError
 from saga.forecaster import Forecaster
+from saga.outcomes import last_year
 from saga.panel import Panel
 from saga.schema import CATEGORICAL
 from saga.transforms import CALENDAR, HIDEABLE, OTHER
@@ -151,9 +152,15 @@ def test_the_benchmark_trains_once_and_writes_the_rows_that_the_contest_reads(
     assert rows["name"].to_list() == ["full", "d192"]
     assert rows["table"].unique().to_list() == ["Ablations"]
     first = Bundle.load(tmp_path / "full").digest
-    monkeypatch.setattr(module, "train", lambda *_, **__: pytest.fail("trained again"))
-    assert module.main() == 0
+    with monkeypatch.context() as patched:
+        patched.setattr("training.found.train", lambda *_, **__: pytest.fail("trained again"))
+        assert module.main() == 0
     assert Bundle.load(tmp_path / "full").digest == first
+    monkeypatch.setattr(sys, "argv", [*sys.argv[:-2], "full", "--until", "2012"])
+    for until in (2012, last_year(panel)):
+        assert module.main() == 0
+        assert Bundle.load(tmp_path / "full").config["until"] == until
+        monkeypatch.setattr(sys, "argv", sys.argv[:-2])
     assert "steps" in capsys.readouterr().out
 
 
