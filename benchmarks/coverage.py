@@ -8,6 +8,9 @@ from a generated register; those whom the bundle was trained on take no part. A 
 calibration and test persons by keyed hash. Where the register (or another one, --forward) has true futures, test persons are also forecast
 from its last year and judged in each future: mean and spread of coverage over futures.
 
+Exits 1 where a promise is missed, or a calibrator known to be broken passes for one that keeps them although there are persons enough to
+tell. What no outcome or no interval measures counts neither as held nor as missed, and the last line says so.
+
 Paths are kept in --out in parts of 10,000 persons: killed, the same command goes on where it stopped. For the bounds of the project's
 promises give a register of 500,000 persons and some hours (seconds a person are printed). Without --register a small one is made.
 """
@@ -18,7 +21,7 @@ import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 from pathlib import Path
@@ -39,7 +42,7 @@ from saga.forecaster import Forecaster
 from saga.groups import Grouping
 from saga.ingest import read_panel
 from saga.keyed import uniform_each
-from saga.lifetime import RATE, realised_value
+from saga.lifetime import RATE, present_value, realised_value
 from saga.lifetime_sets import value_intervals
 from saga.macro import Scenario
 from saga.outcomes import Origins, draw_origins, history, last_year, origins_at, realised
@@ -50,6 +53,7 @@ from saga.sets import grow
 from saga.split import split_of
 
 Array = NDArray[np.float64]
+Held = bool | None  # None: not measured
 YEARS, HORIZONS = 10, (1, 5, 10)
 PART, BLOCK = 10_000, 4_000
 MAIN = ("quintile", "sex", "education_level")
@@ -159,7 +163,7 @@ def judge(calibrator: Calibrator, cqr: pl.DataFrame, side: Side) -> dict[str, Ar
         complete = ~np.isnan(y).any(axis=1)
         together = bands(calibrator, paths, YEARS, LEVELS).covered(y).min(axis=1)
         truth = realised_value(y, rate=RATE)
-        values = (paths.earnings.astype(np.float64) * (1 + RATE) ** -np.arange(1.0, YEARS + 1)[:, None]).sum(axis=1)
+        values = present_value(paths, rate=RATE, years=YEARS)
         whole = np.full((len(y), len(LEVELS)), np.nan)
         found = value_intervals(calibrator, values[complete], np.full(int(complete.sum()), YEARS), LEVELS, RATE)
         whole[complete] = (found.lower <= truth[complete, None]) & (truth[complete, None] <= found.upper)
@@ -178,11 +182,14 @@ def judge(calibrator: Calibrator, cqr: pl.DataFrame, side: Side) -> dict[str, Ar
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def row(name: str, horizon: int, level: float, hits: Array, calibrated_on: int, cells: int, bound: Bound | None) -> tuple[str, bool]:
-    """A line of the table, and whether the share lies inside its simultaneous band (of so many `cells`) and inside its bound."""
+def row(name: str, horizon: int, level: float, hits: Array, calibrated_on: int, cells: int, bound: Bound | None) -> tuple[str, Held]:
+    """A line of the table, and whether the share lies inside its simultaneous band (of so many `cells`) and inside its bound.
+
+    Without hits or calibration persons there is nothing to say: None.
+    """
     known = hits[~np.isnan(hits)]
     if not len(known) or not calibrated_on:
-        return f"| {name} | {horizon} | {100 * level:g} | {len(known):,} | {calibrated_on:,} | | | no outcome |", True
+        return f"| {name} | {horizon} | {100 * level:g} | {len(known):,} | {calibrated_on:,} | | | not measured |", None
     low, high = coverage_band(level, len(known), calibrated_on, probability=1 - (1 - SIMULTANEOUS) / cells)
     share = known.mean()
     inside = bool(low - 1e-12 <= share <= high + 1e-12)
@@ -198,36 +205,34 @@ def row(name: str, horizon: int, level: float, hits: Array, calibrated_on: int, 
     return line + f"| {100 * low:.2f}-{100 * high:.2f} | {verdict} |", inside and held
 
 
-def report(hits: dict[str, Array], calibration: Side, test: Side, seed: int) -> bool:
-    """Print the tables; whether everything that must hold is inside its band, and the broken calibrator is not."""
+def report(hits: dict[str, Array], calibration: Side, test: Side, seed: int) -> tuple[list[Held], bool]:
+    """Print the tables; of each cell of what is promised whether it holds, and whether the broken calibrator was found out."""
     half_b = ~halves(calibration.paths.person_id, seed)
     known = {h: half_b & ~np.isnan(calibration.outcomes[:, h - 1]) for h in HORIZONS}
     print("| product | h or K | level | test persons | half B | covered % | simultaneous 99 % band | verdict |\n|" + "---|" * 8)
-    good = True
+    promised: list[Held] = []
     for h in HORIZONS:
         for j, level in enumerate(LEVELS):
             bound = EVERYBODY if level == 0.9 else None
-            line, inside = row("sets, all", h, level, hits["sets"][:, h - 1, j], int(known[h].sum()), len(HORIZONS) * len(LEVELS), bound)
-            good &= inside
+            line, held = row("sets, all", h, level, hits["sets"][:, h - 1, j], int(known[h].sum()), len(HORIZONS) * len(LEVELS), bound)
+            promised.append(held)
             print(line)
     all_known = half_b & ~np.isnan(calibration.outcomes).any(axis=1)
     for name, bound in (("value", VALUE), ("band", BAND)):
         title = {"value": "present value of K years", "band": "band of K years"}[name]
         for j, level in enumerate(LEVELS):
-            line, inside = row(
-                title, YEARS, level, hits[name][:, j], int(all_known.sum()), 2 * len(LEVELS), bound if level == 0.9 else None
-            )
-            good &= inside
+            line, held = row(title, YEARS, level, hits[name][:, j], int(all_known.sum()), 2 * len(LEVELS), bound if level == 0.9 else None)
+            promised.append(held)
             print(line)
     masks = {f"{g}={label}": (g, label) for g in MAIN for label in np.unique(test.paths.groups[g]).tolist() if label != "unknown"}
     for name, (g, label) in masks.items():
         own, theirs = test.paths.groups[g] == label, calibration.paths.groups[g] == label
         for h in HORIZONS:
             n = int((known[h] & theirs).sum())
-            line, inside = row(name, h, 0.9, hits["sets"][own, h - 1, NINETY], n, len(masks) * len(HORIZONS), GROUP)
-            good &= inside
+            line, held = row(name, h, 0.9, hits["sets"][own, h - 1, NINETY], n, len(masks) * len(HORIZONS), GROUP)
+            promised.append(held)
             print(line)
-    outside, worst, cells = 0, (0.0, ""), []
+    outside, unmeasured, worst, cells = 0, 0, (0.0, ""), []
     for (one, (g, a)), (two, (k, b)) in combinations(masks.items(), 2):
         own = (test.paths.groups[g] == a) & (test.paths.groups[k] == b)
         theirs = (calibration.paths.groups[g] == a) & (calibration.paths.groups[k] == b)
@@ -235,21 +240,38 @@ def report(hits: dict[str, Array], calibration: Side, test: Side, seed: int) -> 
             cells += [(f"{one}, {two}", h, j, own, int((known[h] & theirs).sum())) for h in HORIZONS for j in range(len(LEVELS))]
     for name, h, j, own, n in cells:
         values = hits["sets"][own, h - 1, j]
-        if not row(name, h, LEVELS[j], values, n, len(cells), None)[1]:
-            outside += 1
+        held = row(name, h, LEVELS[j], values, n, len(cells), None)[1]
+        if held is None:
+            unmeasured += 1
+            continue
+        outside += not held
         off = abs(float(np.nanmean(values)) - LEVELS[j])
         worst = max(worst, (off, f"{name}, h={h}, {100 * LEVELS[j]:g} %"))
-    print(f"\nPairs of groups of 1,000 and more test persons, all levels and horizons: {outside} of {len(cells)} cells out of the band;")
-    print(f"worst {100 * worst[0]:.2f} points ({worst[1] or 'no cell'}). Bands of groups count the group's persons of half B.\n")
+    print(f"\nPairs of groups of 1,000 and more test persons, all levels and horizons: {outside} of {len(cells)} cells out of the band,")
+    print(f"{unmeasured} not measured; worst {100 * worst[0]:.2f} points ({worst[1] or 'no cell'}).")
+    print("Bands of groups count the group's persons of half B.\n")
     print("| for comparison | h | level | test persons | calibrated on | covered % | simultaneous 99 % band | verdict |\n|" + "---|" * 8)
-    broken = False
+    found_out = False
     for name in ("cqr", "uncalibrated"):
         for h in HORIZONS:
             n = int(known[h].sum()) if name != "cqr" else int((~np.isnan(calibration.outcomes[:, h - 1])).sum())
-            line, inside = row(name, h, 0.9, hits[name][:, h - 1], n, len(HORIZONS), EVERYBODY)
-            broken |= name == "uncalibrated" and not inside
+            line, held = row(name, h, 0.9, hits[name][:, h - 1], n, len(HORIZONS), EVERYBODY)
+            found_out |= name == "uncalibrated" and held is False
             print(line)
-    return good and broken
+    return promised, found_out
+
+
+def conclusion(promised: Sequence[Held], found_out: bool, persons: int) -> tuple[str, int]:
+    """The last line and the exit status, of the cells of what is promised and `persons` on the smaller side."""
+    missed, unmeasured = promised.count(False), promised.count(None)
+    if missed or unmeasured == len(promised):
+        return f"NOT as promised: of {len(promised)} cells {missed} missed, {unmeasured} not measured.", 1
+    if not found_out and persons >= EVERYBODY.persons:
+        return "NOT as promised: the broken calibrator is inside its band, too, so that this check sees nothing.", 1
+    if unmeasured or not found_out:
+        blind = "" if found_out else " The broken calibrator is inside its band, too."
+        return f"No promise is missed; not measured: {unmeasured} of {len(promised)} cells.{blind} Give more persons to know.", 0
+    return "Every promise is inside its band, and the broken calibrator is not.", 0
 
 
 def report_given(hits: dict[str, Array], outcomes: Array) -> None:
@@ -263,7 +285,8 @@ def report_given(hits: dict[str, Array], outcomes: Array) -> None:
             masks[f"chance of zero {100 * low:g} to {100 * high:g} %"] = (band == i) & ~np.isnan(y)
         for name, own in masks.items():
             if own.any():
-                shares = " | ".join(f"{share:.1f}" for share in 100 * np.nanmean(hits["sets"][own, h - 1], axis=0))
+                known = (column[~np.isnan(column)] for column in hits["sets"][own, h - 1].T)
+                shares = " | ".join(f"{100 * column.mean():.1f}" if len(column) else "not measured" for column in known)
                 print(f"| {name} | {h} | {own.sum():,} | {shares} |")
 
 
@@ -274,13 +297,11 @@ def judge_forward(calibrator: Calibrator, side: Side, futures: Array) -> dict[st
         rows = slice(start, start + BLOCK)
         paths, y = calibrator.recalibrate(side.paths.take(rows)), futures[:, rows]
         sets, together = calibrator.intervals(paths, [0.9]), bands(calibrator, paths, YEARS, [0.9])
-        values = (paths.earnings.astype(np.float64) * (1 + RATE) ** -np.arange(1.0, YEARS + 1)[:, None]).sum(axis=1)
-        whole = np.flatnonzero(~np.isnan(values).any(axis=1))
-        found = value_intervals(calibrator, values[whole], np.full(len(whole), YEARS), [0.9], RATE)
-        truth = np.stack([realised_value(outcomes, rate=RATE) for outcomes in y])
-        value = np.full(truth.shape, np.nan)
-        inside = (found.lower[:, 0] <= truth[:, whole]) & (truth[:, whole] <= found.upper[:, 0])
-        value[:, whole] = np.where(np.isnan(truth[:, whole]) | np.isnan(found.lower[:, 0]), np.nan, inside)
+        values = present_value(paths, rate=RATE, years=YEARS)
+        found = value_intervals(calibrator, values, np.full(len(values), YEARS), [0.9], RATE)
+        truth = np.stack([realised_value(outcomes, rate=RATE) for outcomes in y])  # unknown where age 64 comes before
+        inside = (found.lower[:, 0] <= truth) & (truth <= found.upper[:, 0])
+        value = np.where(np.isnan(truth) | np.isnan(found.lower[:, 0]), np.nan, inside)
         hits["sets"].append(np.stack([sets.covered(outcomes)[:, :, 0] for outcomes in y]))
         hits["band"].append(np.stack([together.covered(outcomes)[:, :, 0].min(axis=1) for outcomes in y])[:, :, None])
         hits["value"].append(value[:, :, None])
@@ -304,8 +325,8 @@ def report_forward(covered: dict[str, Array], persons: int) -> None:
             print(f"| {title} | {h} | {own.mean():.2f} ({own.mean() - 90:+.2f}) | {spread} | {own.min():.2f} | {own.max():.2f} |")
 
 
-def main() -> None:
-    """Simulate, fit, judge, print."""
+def main() -> int:
+    """Simulate, fit, judge, print; the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bundle", type=Path, default=Path("bundles/small"))
     parser.add_argument("--register", type=Path, help="a generated register; without it one of 2,000 persons with 3 futures is made")
@@ -350,9 +371,10 @@ def main() -> None:
         print(f"{given.paths} paths of {YEARS} years ({forecaster.rollout} rollout), seed {given.seed};")
         print(f"{simulated:,.0f} s to read and simulate ({each:.1f} ms a person), {learnt:,.0f} s more for half A told the economy,")
         print(f"{rest:,.0f} s to fit and judge. Cells of groups: {sum(group != ALL for _, group in fitted.cells)}.\n")
-        good = report(hits, calibration, test, given.seed)
+        promised, found_out = report(hits, calibration, test, given.seed)
         report_given(hits, test.outcomes)
-        print(f"\n{'Every promise is inside its band, and the broken calibrator is not.' if good else 'NOT as promised.'}", flush=True)
+        verdict, status = conclusion(promised, found_out, min(len(calibration.paths), len(test.paths)))
+        print(f"\n{verdict}", flush=True)
         ahead = given.forward or register
         if (ahead / "future").is_dir():
             if given.forward is not None and given.forward != register:
@@ -366,7 +388,8 @@ def main() -> None:
             drawn_futures = true_futures(ahead, origins, range(1, YEARS + 1), price_year=panel.meta.price_year)
             futures = np.stack([outcomes for _, outcomes in drawn_futures])
             report_forward(judge_forward(fitted, side, futures), len(ids))
+    return status
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -3,7 +3,8 @@
     python benchmarks/mechanisms.py [--persons 40000] [--workers 2] [--seed 1] [--only NAME ...] [--out docs/register-mechanisms.md]
 
 A target is lost when it holds with the mechanism and not without it. In brackets stands the change, in standard errors of the difference
-of two independent registers: what changes by less than 3 was near the edge of its band and may be chance.
+of two independent registers: what changes by less than 3 was near the edge of its band and may be chance. A target that cannot be
+measured without the mechanism is lost, too.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ def table(
         "",
         "A target is lost when it holds with the mechanism and not without it, gained when it holds only without it. In brackets: the",
         "change in standard errors of a difference; what changes by less than 3 was near the edge of its band, and may be chance.",
+        "What is unmeasured has no value in one of the two.",
         "",
         *(f"| {' | '.join(cells)} |" for cells in (HEAD, ("---",) * len(HEAD))),
     ]
@@ -73,10 +75,10 @@ def compare(whole: pl.DataFrame, less: pl.DataFrame) -> tuple[str, str, str, str
     both = whole.join(less.select("key", value_less="value", se_less="se", holds_less="holds"), on="key", maintain_order="left")
     error = (pl.col("se") ** 2 + pl.col("se_less") ** 2).sqrt()
     change = (pl.col("value_less") - pl.col("value")) / error
-    moved = both.with_columns(z=change).filter(pl.col("z").is_finite()).sort(pl.col("z").abs(), descending=True)
-    lost = moved.filter(pl.col("holds"), pl.col("holds_less").not_())
-    gained = moved.filter(pl.col("holds").not_(), pl.col("holds_less"))
-    far = moved.row(0, named=True)
+    moved = both.with_columns(pl.col("holds", "holds_less").fill_null(False), z=change).sort(pl.col("z").abs(), descending=True)
+    lost = moved.filter(pl.col("holds"), ~pl.col("holds_less"))  # without a value it does not hold, and has no change
+    gained = moved.filter(~pl.col("holds"), pl.col("holds_less"))
+    far = moved.filter(pl.col("z").is_finite()).row(0, named=True)
     return (
         names(lost.filter("enforced")),
         names(lost.filter(~pl.col("enforced"))),
@@ -86,8 +88,8 @@ def compare(whole: pl.DataFrame, less: pl.DataFrame) -> tuple[str, str, str, str
 
 
 def names(rows: pl.DataFrame) -> str:
-    """The keys with their changes, the largest first, and how many more there are."""
-    keys = [f"`{key}` ({z:+.0f})" for key, z in rows.select("key", "z").iter_rows()]
+    """The keys with their changes, the unmeasured and then the largest first, and how many more there are."""
+    keys = [f"`{key}` ({'unmeasured' if z is None else f'{z:+.0f}'})" for key, z in rows.select("key", "z").iter_rows()]
     more = f" and {len(keys) - SHOWN} more" if len(keys) > SHOWN else ""
     return (", ".join(keys[:SHOWN]) + more) or "none"
 

@@ -62,6 +62,8 @@ if __name__ == "__main__":
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, help="keep the register in this new directory (otherwise it is thrown away)")
     given = parser.parse_args()
+    if given.out and given.out.exists() and (not given.out.is_dir() or any(given.out.iterdir())):  # said before hours of work, not after
+        parser.error(f"{given.out} exists already: give a new directory to --out, or remove it")
     with tempfile.TemporaryDirectory(dir=given.out.absolute().parent if given.out else None) as scratch:
         main(given.persons, given.workers, given.seed, Path(scratch) / "register")
         if given.out:

@@ -1,16 +1,12 @@
 """Writes docs/results.md and the results of README.md from the tables committed beside this file. No figure is typed by hand.
 
-Usage: python docs/results/write.py                   write the pages
-       python docs/results/write.py --check           exit 1 where a page differs from what would be written
-       python docs/results/write.py --take PANEL OUT [KEPT ...] take what `saga evaluate --out OUT` wrote as the results of PANEL; rows of
-                                                                baselines named KEPT, and of variants where OUT has none, stay
-       python docs/results/write.py --take-variants PANEL OUT   the rows of its variants alone, beside the results that are there
+Without an option the pages are written; the options check them, or take results: see --help.
 """
 
 from __future__ import annotations
 
+import argparse
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +19,7 @@ from evaluation.metrics import METRICS
 from evaluation.pages import all_tables
 from evaluation.paper import Results
 from evaluation.tables import to_markdown
+from saga.errors import UsageError
 from saga.output import read_provenance, write_table
 
 HERE = Path(__file__).resolve().parent
@@ -64,26 +61,36 @@ saga evaluate nlsy79-1998 --panel nlsy79_wages.parquet --mapping nlsy79 --horizo
 def take(panel: str, out: Path, stay: Sequence[str] = ()) -> None:
     """Makes the tables in `out` the committed results of `panel`: one file a table, a column `panel`, the provenance by panel.
 
-    Baselines named in `stay` keep their rows, and so do variants that `out` has none of: they were judged on the same persons, beside the
-    bundle that the provenance then names.
+    Baselines named in `stay` keep their rows, and so do all variants (but not what a contest makes of the bundle itself, `saga:told` and
+    the placebos) where `out` has none: they were judged on the same persons, beside the bundle that the provenance then names. Raises
+    UsageError, before anything is written, for an unknown panel, an `out` without results, and a baseline that cannot stay: it has rows in
+    `out`, or none before.
     """
+    judged = set(_found(panel, out, "metrics")["model"])
+    before = _records("metrics").get(panel, {})
+    rivals = {name for name in _rows("metrics", panel, "model") if not name.startswith(VARIANT)} - judged
+    for name in stay:
+        if name in judged:
+            raise UsageError(f"{out} has rows of {name}: with those of before they would stand there twice. Leave {name} out of KEPT.")
+        if name not in rivals:
+            names = ", ".join(sorted(rivals)) or "none"
+            raise UsageError(f"The results of {panel} have no baseline {name} whose rows could stay. Those that could: {names}.")
+    origins = {name: before.get(KEPT, {}).get(name, before.get("bundle")) for name in stay}
     variants = (out / "variants.parquet").is_file()
+    staying = [*stay, *([] if variants else [f"{VARIANT}{name}" for name in _rows("variants", panel, "name")])]
     for name in FILES:
         kept, source = HERE / f"{name}.parquet", out / f"{name}.parquet"
         if name == "variants" and not variants:
             continue
         former = pl.read_parquet(kept) if kept.is_file() else None
-        records = read_provenance(kept) if kept.is_file() else {}
-        judged_before = records.pop(panel, {}).get("bundle")
+        records = {other: record for other, record in _records(name).items() if other != panel}
         table = None if former is None else former.filter(pl.col("panel") != panel)
         if source.is_file():
-            records[panel] = read_provenance(source) | ({KEPT: dict.fromkeys(stay, judged_before)} if stay else {})
+            records[panel] = read_provenance(source)
             new = _committed(name, pl.read_parquet(source)).select(pl.lit(panel).alias("panel"), pl.all())
             if former is not None and "model" in former.columns:
-                staying = pl.col("model").is_in(list(stay))
-                if not variants:
-                    staying |= pl.col("model").str.starts_with(VARIANT) & ~pl.col("model").is_in(new["model"].unique().to_list())
-                new = pl.concat([new, former.filter((pl.col("panel") == panel) & staying)])
+                records[panel] |= {KEPT: origins} if stay else {}
+                new = pl.concat([new, former.filter(pl.col("panel") == panel, pl.col("model").is_in(staying))])
             table = new if table is None else pl.concat([table, new]).sort("panel", maintain_order=True)
         if table is not None and not table.is_empty():
             write_table(table, kept, records)
@@ -92,8 +99,11 @@ def take(panel: str, out: Path, stay: Sequence[str] = ()) -> None:
 
 
 def take_variants(panel: str, out: Path) -> None:
-    """Replaces the rows of the variants in `out`, in every table; others stay, and beside which bundle they were judged is kept."""
-    theirs = pl.read_parquet(out / "variants.parquet")["name"].to_list()
+    """Replaces the rows of the variants in `out`, in every table; others stay, and beside which bundle they were judged is kept.
+
+    Raises UsageError, before anything is written, for an unknown panel and an `out` without variants.
+    """
+    theirs = _found(panel, out, "variants")["name"].to_list()
     for name in FILES:
         kept, source = HERE / f"{name}.parquet", out / f"{name}.parquet"
         if not kept.is_file() or not source.is_file():
@@ -112,6 +122,27 @@ def take_variants(panel: str, out: Path) -> None:
         new = new.filter(pl.col(column).is_in(names)).select(pl.lit(panel).alias("panel"), pl.all())
         rest = table.filter((pl.col("panel") != panel) | ~pl.col(column).is_in(names))
         write_table(pl.concat([rest, new]).sort("panel", maintain_order=True), kept, records)
+
+
+def _found(panel: str, out: Path, name: str) -> pl.DataFrame:
+    """A table of the contest in `out`. Raises UsageError where there is none, or no such panel."""
+    if panel not in PANELS:
+        raise UsageError(f"There is no panel {panel}. The panels are {', '.join(PANELS)}.")
+    if not (out / f"{name}.parquet").is_file():
+        raise UsageError(f"{out} has no {name}.parquet. Give the directory that `saga evaluate --out` wrote its {name} to.")
+    return pl.read_parquet(out / f"{name}.parquet")
+
+
+def _records(name: str) -> dict[str, Any]:
+    """Panel -> provenance of its rows in the committed table; none where there is no table."""
+    file = HERE / f"{name}.parquet"
+    return read_provenance(file) if file.is_file() else {}
+
+
+def _rows(name: str, panel: str, column: str) -> list[str]:
+    """The names of a panel's rows in the committed table, each once."""
+    file = HERE / f"{name}.parquet"
+    return pl.read_parquet(file).filter(pl.col("panel") == panel)[column].unique(maintain_order=True).to_list() if file.is_file() else []
 
 
 def _committed(name: str, table: pl.DataFrame) -> pl.DataFrame:
@@ -159,11 +190,10 @@ def kept_from(provenance: Mapping[str, Any]) -> str:
 
 def variants_of(panel: str) -> str:
     """A sentence where variants were judged beside another bundle than the rest."""
-    file = HERE / "variants.parquet"
-    found = read_provenance(file).get(panel, {}) if file.is_file() else {}
+    found = _records("variants").get(panel, {})
     if not found:
         return ""
-    names = pl.read_parquet(file).filter(pl.col("panel") == panel)["name"].to_list()
+    names = _rows("variants", panel, "name")
     judged = results(panel).provenance["bundle"]
     beside = {name: found.get(KEPT, {}).get(name, found["bundle"]) for name in names}
     others = {name: bundle for name, bundle in beside.items() if bundle != judged}
@@ -199,16 +229,34 @@ def readme() -> str:
 
 
 def main() -> int:
-    """Write the pages, or compare them."""
-    if sys.argv[1:2] in (["--take"], ["--take-variants"]):
-        panel, out, *stay = sys.argv[2:]
-        if sys.argv[1] == "--take":
+    """Write the pages, compare them, or take results."""
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    option = parser.add_mutually_exclusive_group().add_argument
+    option("--check", action="store_true", help="exit 1 where a page differs from what would be written")
+    option(
+        "--take",
+        nargs="+",
+        metavar=("PANEL OUT", "KEPT"),
+        help="take what `saga evaluate --out OUT` wrote as the results of PANEL; rows of baselines KEPT, which OUT must not have, stay, "
+        "and rows of variants where OUT has none",
+    )
+    option("--take-variants", nargs=2, metavar=("PANEL", "OUT"), help="the rows of its variants alone, beside the results that are there")
+    given = parser.parse_args()
+    try:
+        if given.take:
+            if len(given.take) < 2:
+                parser.error("--take needs a panel and the directory of its contest: --take PANEL OUT")
+            panel, out, *stay = given.take
             take(panel, Path(out), stay)
-        else:
+            return 0
+        if given.take_variants:
+            panel, out = given.take_variants
             take_variants(panel, Path(out))
-        return 0
+            return 0
+    except UsageError as error:
+        parser.error(str(error))
     pages = {RESULTS: results_page(), README: readme()}
-    if "--check" in sys.argv:
+    if given.check:
         return int(any(path.read_text(encoding="utf-8") != text for path, text in pages.items()))
     for path, text in pages.items():
         path.write_text(text, encoding="utf-8")
