@@ -6,8 +6,9 @@ Persons leave the group from its end when their years are over. Linear maps that
 network, so that a year costs few passes over memory; the arithmetic is that of `saga.model` up to rounding. Every matrix product has the
 paths of one person, or of several, as its rows, so a person's numbers are the same in any group (`saga.rollout`).
 
-Records are encoded in float32, attention and residual streams are float32 too. At another precision are the products of paths, and what
-lies between the two products of a hidden layer. Backbones other than the decoder stay in float32; the head that reads them does not.
+Records are encoded in the network's own type, float32; attention and residual streams are of that type too. At another precision are the
+products of paths, and what lies between the two products of a hidden layer. Backbones other than the decoder stay in float32; the head
+that reads them does not.
 """
 
 from __future__ import annotations
@@ -101,13 +102,13 @@ class _ExactWalk:
         self.records = [[(k[:n].T.contiguous(), v[:n]) for k, v, n in zip(keys, values, lengths, strict=True)] for keys, values in cache]
         # A person's years first: strides, and with them every rounding, do not depend on how many years are asked for.
         shape = (len(cache), len(lengths), max(1, steps - 1), paths, exact.network.config.head_size)
-        self.keys, self.values = torch.empty(shape), torch.empty(shape)
+        self.keys, self.values = hidden.new_empty(shape), hidden.new_empty(shape)
         self.walked = 0
 
     def step(self, state: Tensor, z: Tensor, age: Tensor) -> Tensor:
         exact, net, at = self.exact, self.exact.network, (age - MIN_AGE).tolist()
         n = len(z)
-        year = exact.year(net.tokens.describe_earnings(state, z)).float()
+        year = exact.year(net.tokens.describe_earnings(state, z)).to(self.constant)
         x, skip = year.add_((exact.age[at] + self.constant[:n])[:, None]).chunk(2, -1)
         # The first of a record's years, and of the path's own, that attention still reaches.
         first = [bisect_left(own, now - exact.span) for own, now in zip(self.ages, age.tolist(), strict=False)]
@@ -115,7 +116,7 @@ class _ExactWalk:
         for layer, (block, projections) in enumerate(zip(exact.stack, exact.projections, strict=True)):
             normed, attended = block.norm_attention(x), torch.empty_like(x)
             for i in range(n):
-                self._attend(layer, i, projections[at[i]](normed[i]).float(), first[i], since, out=attended[i])
+                self._attend(layer, i, projections[at[i]](normed[i]).to(x), first[i], since, out=attended[i])
             x = block.finish(x, attended)
         self.walked += 1
         hidden: Tensor = net.norm(x) + skip
@@ -180,9 +181,9 @@ class _LightWalk:
         light, cell, n = self.light, self.light.cell, len(z)
         inner = light.inner(torch.cat([light.tokens.describe_earnings(state, z), self.state[:n]], -1))
         inner.add_(self.gates[:n] + cell.age.weight[age - MIN_AGE, None]).relu_()
-        fresh = light.down(inner.mul_(inner)).float()
+        fresh = light.down(inner.mul_(inner)).to(self.state)
         self.state = cell.norm(fresh.addcmul_(self.state[:n], light.decay))
-        read: Tensor = light.out(self.state).float()
+        read: Tensor = light.out(self.state).to(fresh)
         return read.add_(self.origin.hidden[:n])
 
 

@@ -43,11 +43,18 @@ def people() -> Panel:
     return Panel.of(pl.DataFrame(rows, columns, orient="row", infer_schema_length=None), PanelMeta("p"))
 
 
+def loud(network: Saga) -> Saga:
+    """With weights so large that attention is far from uniform and laws far from each other, as they are not before training."""
+    for weight in network.parameters():
+        weight.data.mul_(1.5).add_(torch.randn_like(weight), alpha=0.2)
+    return network.eval()
+
+
 @pytest.fixture(scope="module")
 def network(people: Panel) -> Saga:
     torch.manual_seed(1)
     config = ModelConfig(width=32, layers=3, heads=2, bins=32, head_width=32, light=24)
-    return Saga(config, Transforms.fit(people, CALENDAR, config.bins)).eval()
+    return loud(Saga(config, Transforms.fit(people, CALENDAR, config.bins)))
 
 
 # Who carries the paths: the backbone, and whether lightly.
@@ -63,9 +70,9 @@ def networks(network: Saga, people: Panel) -> dict[str, Saga]:
     out = {"decoder": network, "short": Saga(network.config, replace(transforms, span=5)).eval()}
     out["short"].load_state_dict(network.state_dict())
     for name in ("lstm", "feedforward", "mixture", "quantiles"):
-        torch.manual_seed(2)
+        torch.manual_seed(3)
         part = {"head": name} if name in HEADS else {"backbone": name}
-        out[name] = Saga(ModelConfig(width=32, layers=2, heads=2, bins=32, head_width=32, **part), transforms).eval()  # type: ignore[arg-type]
+        out[name] = loud(Saga(ModelConfig(width=32, layers=2, heads=2, bins=32, head_width=32, **part), transforms))  # type: ignore[arg-type]
     return out
 
 
@@ -79,57 +86,64 @@ def rollout(network: Saga, paths: int = PATHS, seed: int = 5, light: bool = Fals
 
 
 def replay(
-    network: Saga, sequences: Sequences, index: int, earnings: np.ndarray, path: int, light: bool = False, education: int | None = None
+    network: Saga,
+    sequences: Sequences,
+    index: int,
+    earnings: np.ndarray,
+    *,
+    light: bool = False,
+    rhythm: int = 1,
+    education: int | None = None,
 ) -> np.ndarray:
-    """The same path by teacher forcing: the whole sequence, without any cache, one pass a year; independent of saga.rollout.
+    """Paths (years, paths) again, by teacher forcing: whole sequences in one pass, without any cache; independent of saga.rollout.
 
     `education`: code in drawn years; None: the one last known."""
     history = pad(sequences, np.array([index]))
     column = CATEGORICAL.index("education_level")
     known = [code for code in history.codes[0, :, column] if code]
-    origin, steps = int(history.year[0, -1]), len(earnings)
-    macro = PROCESS.draw(5, PATHS, origin, origin + 48)[path]
-    wage = CALENDAR.wage_index(np.array([origin]))[0] + np.cumsum(np.log1p(macro[:, 1]))
-    features = macro_features(macro, PROCESS.unemployment(origin)).astype(np.float32)
+    origin, last = int(history.year[0, -1]), history.year.shape[1] - 1
+    macro = PROCESS.draw(5, PATHS, origin, origin + 48)
+    wage = (CALENDAR.wage_index(np.array([origin]))[0] + np.cumsum(np.log1p(macro[..., 1]), axis=1)).T
+    features = torch.from_numpy(macro_features(macro, PROCESS.unemployment(origin)).astype(np.float32))
     fixed = np.where([name in ("sex", "birth_region") for name in CATEGORICAL], history.codes[0, -1], 0)
     fixed[column] = education if education is not None else known[-1] if known else 0
+    drawn = np.arange(rhythm, len(earnings), rhythm)  # years after the origin whose earnings later years are told
+    told, t = earnings[drawn - 1].astype(np.float64), len(drawn)
+    with np.errstate(divide="ignore"):
+        z = np.where(told > 0, np.log(told) - wage[drawn - 1], 0.0)
+
+    def then(known: np.ndarray, later: np.ndarray, dtype: type) -> torch.Tensor:
+        rows = [np.broadcast_to(part, (PATHS, *part.shape[1:])) for part in (known, later)]
+        return torch.from_numpy(np.concatenate(rows, axis=1).astype(dtype))
+
+    state = then(history.state, np.where(told > 0, 2, 1).T, np.int64)
+    z, other = then(history.z, z.T, np.float32), then(history.other, np.full((1, t, 14), np.nan), np.float32)
+    codes, age = then(history.codes, np.tile(fixed, (1, t, 1)), np.int64), then(history.age, history.age[:, -1:] + drawn, np.int64)
+    with torch.no_grad():
+        hidden, _ = network.hidden(network.tokens(state, z, other, codes, age), age)
+        if light:
+            hidden = network.lightly(hidden, torch.full((PATHS,), last), state, z, age)
     out = []
-    for t in range(steps):
-        past = earnings[:t]
-        with np.errstate(divide="ignore"):
-            z = np.where(past > 0, np.log(past) - wage[:t], 0.0).astype(np.float32)
-        state = np.concatenate([history.state[0], np.where(past > 0, 2, 1)])
-        ages = np.concatenate([history.age[0], history.age[0, -1] + np.arange(1, t + 1)])
-        arrays = {
-            "state": state.astype(np.int64),
-            "z": np.concatenate([history.z[0], z]).astype(np.float32),
-            "other": np.concatenate([history.other[0], np.full((t, 14), np.nan)]).astype(np.float32),
-            "codes": np.concatenate([history.codes[0], np.tile(fixed, (t, 1))]).astype(np.int64),
-            "age": ages,
-            "gap": np.ones(len(ages), dtype=np.int64),
-            "macro": np.tile(features[t], (len(ages), 1)),
-        }
+    for year in range(len(earnings)):
+        step, within = divmod(year, rhythm)  # years of one step are asked of one state with one uniform
+        u = uniforms(PATHS, "path", 5, str(sequences.person_id[index]), origin + (step + 1) * rhythm).astype(np.float32)
         with torch.no_grad():
-            x = {k: torch.from_numpy(np.asarray(v))[None] for k, v in arrays.items()}
-            hidden, _ = network.hidden(network.tokens(*(x[k] for k in ("state", "z", "other", "codes", "age"))), x["age"])
-            if light:
-                last_record = torch.tensor([len(history.year[0]) - 1])
-                hidden = network.lightly(hidden, last_record, x["state"], x["z"], x["age"])
-            p = network.head(hidden, x["gap"], x["macro"])
-        u = uniforms(PATHS, "path", 5, str(sequences.person_id[index]), origin + t + 1)[path]
-        last = type(p)(*(part[0, -1:] for part in p))
-        dead, positive, drawn = network.head.sample(last, torch.tensor([u], dtype=torch.float32))
+            law = network.head(hidden[:, last + step], torch.tensor([within + 1]), features[:, year])
+            dead, positive, level = network.head.sample(law, torch.from_numpy(u))
         assert not dead.any()  # nobody dies in this panel, so the hazard is switched off
-        out.append(float(torch.exp(drawn + wage[t])) if positive else 0.0)
+        out.append(np.where(positive, np.exp(level.numpy() + wage[year]), 0.0))
     return np.array(out)
 
 
+@pytest.mark.parametrize("rhythm", [1, 2])
 @pytest.mark.parametrize(("kind", "light"), [*KINDS, ("mixture", False), ("quantiles", False), ("short", False), ("short", True)])
-def test_a_path_equals_teacher_forcing_without_a_cache(networks: dict[str, Saga], sequences: Sequences, kind: str, light: bool) -> None:
+def test_paths_equal_teacher_forcing(networks: dict[str, Saga], sequences: Sequences, kind: str, light: bool, rhythm: int) -> None:
+    """What the rollout tells the walk and asks of the head. To float32, in which heads give their laws; walks alone: test_walks."""
     network = networks[kind]
-    for index, path in ((0, 3), (7, 11), (33, 0)):
-        earnings = rollout(network, light=light).person(sequences, index, 8)[:, path]
-        expected = replay(network, sequences, index, earnings, path, light=light)
+    persons, steps = np.array([0, 7, 33, 78]), np.array([3, 16, 15, 16])
+    draws = Rollout(network, CALENDAR, PROCESS, paths=PATHS, seed=5, light=light, rhythm=rhythm)
+    for person, earnings in zip(persons, draws.people(sequences, persons, steps), strict=True):
+        expected = replay(network, sequences, int(person), earnings, light=light, rhythm=rhythm)
         np.testing.assert_allclose(earnings, expected, rtol=2e-3)
 
 
@@ -155,14 +169,13 @@ def test_lasting_columns_go_on_as_last_known(networks: dict[str, Saga], sequence
     network = deepcopy(networks[kind])
     network.tokens.category.weight.data *= 20  # so that education moves a path by more than rounding does
     column = CATEGORICAL.index("education_level")
-    for index, path in ((33, 3), (37, 11), (40, 5)):  # the education of the last is never known
+    for index in (33, 37, 40):  # the education of the last is never known
         known = [code for code in pad(sequences, np.array([index])).codes[0, :, column] if code]
         earnings = rollout(network).person(sequences, index, 8)
-        expected = replay(network, sequences, index, earnings[:, path], path, education=known[-1] if known else 0)
-        np.testing.assert_allclose(earnings[:, path], expected, rtol=2e-3)
+        expected = replay(network, sequences, index, earnings, education=known[-1] if known else 0)
+        np.testing.assert_allclose(earnings, expected, rtol=2e-3)
         if known:
-            forgotten = replay(network, sequences, index, earnings[:, path], path, education=0)
-            assert np.abs(earnings[1:, path] / forgotten[1:] - 1).max() > 2e-3
+            assert not np.allclose(earnings, replay(network, sequences, index, earnings, education=0), rtol=0.1)
 
 
 @each_kind
@@ -218,23 +231,3 @@ def test_no_realised_macro_after_the_origin_is_used(network: Saga, people: Panel
     cut = MacroProcess(until, PROCESS.mean, PROCESS.transition, PROCESS.innovation)
     full, blind = (Rollout(network, CALENDAR, process, paths=10, seed=1).person(sequences, 0, 5) for process in (PROCESS, cut))
     np.testing.assert_array_equal(full, blind)
-
-
-def test_a_rhythm_of_two_years_asks_even_years_of_a_step_and_odd_ones_of_the_same_state(network: Saga, sequences: Sequences) -> None:
-    """The first step by hand: one teacher-forced pass, asked for one and for two years with one uniform."""
-    drawn = Rollout(network, CALENDAR, PROCESS, paths=PATHS, seed=5, rhythm=2).person(sequences, 3, 2)
-    history = pad(sequences, np.array([3]))
-    origin = int(history.year[0, -1])
-    macro = PROCESS.draw(5, PATHS, origin, origin + 48)
-    features = macro_features(macro, PROCESS.unemployment(origin)).astype(np.float32)
-    wage = CALENDAR.wage_index(np.array([origin]))[0] + np.cumsum(np.log1p(macro[..., 1]), axis=1)
-    u = torch.from_numpy(uniforms(PATHS, "path", 5, str(sequences.person_id[3]), origin + 2).astype(np.float32))
-    with torch.no_grad():
-        parts = {k: torch.from_numpy(getattr(history, k).astype(np.int64)) for k in ("state", "codes", "age")}
-        parts |= {k: torch.from_numpy(getattr(history, k)) for k in ("z", "other")}
-        hidden, _ = network.hidden(network.tokens(**parts), parts["age"])
-        for gap in (1, 2):
-            asked = torch.from_numpy(features[:, gap - 1])
-            _, positive, z = network.head.sample(network.head(hidden[:, -1], torch.tensor([gap]), asked), u)
-            expected = np.where(positive, np.exp(z.numpy() + wage[:, gap - 1]), 0.0)
-            np.testing.assert_allclose(drawn[gap - 1], expected, rtol=2e-3)
