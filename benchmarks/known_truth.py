@@ -1,6 +1,6 @@
 """A model trained on textbook registers beside the forecaster that knows the process. Exit 1 where a promise is missed.
 
-    python benchmarks/known_truth.py --out build/known-truth [--process gaussian gkos] [--config small] [--steps N] [--persons 100000]
+    python benchmarks/known_truth.py --out build/known-truth [--process gaussian gkos] [--config small] [--steps N] [--persons 300000]
         [--judged 2000] [--paths 500] [--seed 1] [--macro none] [--rollout exact] [--report FILE]
 
 Registers, bundles and scores stay under --out: the same command goes on where it stopped, and another --config or --steps uses the same
@@ -44,7 +44,7 @@ def main() -> int:
     parser.add_argument("--process", nargs="+", default=["gaussian", "gkos"])
     parser.add_argument("--config", default="small")
     parser.add_argument("--steps", type=int)
-    parser.add_argument("--persons", type=int, default=100_000)
+    parser.add_argument("--persons", type=int, default=300_000)
     parser.add_argument("--judged", type=int, default=2_000, help="persons judged, a length of record")
     parser.add_argument("--paths", type=int, default=500)
     parser.add_argument("--particles", type=int, default=250)
