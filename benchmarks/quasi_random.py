@@ -15,17 +15,16 @@ from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 from scipy.stats import qmc
 
+from evaluation.cross_section import followed
 from evaluation.scripts import code_commit, command_line, options
 from saga.forecaster import Forecaster
 from saga.ingest import read_panel
 from saga.keyed import uniforms
-from saga.outcomes import last_year, origins_at
+from saga.outcomes import last_year
 from saga.panel import Panel
-from saga.split import strangers
 
 Array = NDArray[np.float64]
 HORIZONS = (1, 5, 10, 20)
@@ -52,10 +51,9 @@ def main() -> None:
 
 def people(panel: Panel, forecaster: Forecaster, persons: int) -> Panel:
     """So many who can be forecast from the panel's last year, evenly over the sorted ids."""
-    panel = strangers(panel, forecaster.bundle.split["panel_id"])
-    now = panel.only(origins_at(panel, last_year(panel)).person_id.tolist())
-    young = now.frame.filter(pl.col("year") - pl.col("birth_year") <= OLDEST, pl.col("year") == last_year(panel))["person_id"].to_list()
-    return panel.only(young[:: max(1, len(young) // persons)][:persons])
+    who = followed(panel, trained_on=forecaster.bundle.split["panel_id"])
+    young = who.origins.person_id[last_year(panel) - who.born <= OLDEST].tolist()
+    return who.past.only(young[:: max(1, len(young) // persons)][:persons])
 
 
 def quasi_random(paths: int, origin: int) -> Callable[..., Array]:

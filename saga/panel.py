@@ -12,8 +12,8 @@ from saga.errors import InputError, Problem
 from saga.schema import PRICE_YEAR, polars_schema
 
 EXIT_LABELS = {"exit_year", "exit_reason"}  # without both, death and emigration cannot be told from silence
-_SLICE = 100_000  # rows hashed at a time
 FLOOR = 24_150.0  # half a price base amount of 2022, in SEK
+_SLICE = 100_000  # rows hashed at a time
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Panel:
 
     @property
     def digest(self) -> str:
-        """sha256 of the rows, in their order, and of what they mean (stable for one version of polars)."""
+        """sha256 of the rows, in their order, the panel's id and its money (stable for one version of polars)."""
         digest = hashlib.sha256(f"{pl.__version__} {self.meta.panel_id} {self.meta.currency} {self.meta.price_year}".encode())
         for part in self.frame.iter_slices(_SLICE):
             digest.update(part.hash_rows(seed=0).to_numpy().tobytes())

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-import torch
 
 from evaluation.variants import read_variants
 from saga.bundle import Bundle
@@ -28,11 +27,6 @@ from training.fit import train
 
 ROOT = Path(__file__).resolve().parents[2]
 YEARS = 3
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="module")

@@ -45,11 +45,6 @@ CONFIG = TrainConfig(
 )
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 @pytest.fixture(scope="module")
 def panel() -> Panel:
     """300 persons with 5 to 12 years of earnings in 2005-2016, zeros, deaths in 2015 among them."""

@@ -34,11 +34,6 @@ CONFIG = TrainConfig(
 LAST, SEED = 2014, 3
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 @pytest.fixture(scope="module")
 def panel() -> Panel:
     """100 persons with earnings in 2005-2014."""
