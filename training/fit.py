@@ -94,7 +94,7 @@ def train(
     if resume and not last.is_file():
         raise UsageError(f"Nothing to resume: {last} does not exist. Start without --resume.")
     asked: dict[str, Any] = {"config": settings.as_dict(), "seed": seed, "until": until, "panel": panel.digest}
-    asked["validation"] = None if validation is None else sorted(validation)
+    asked |= {"macro": panel.meta.macro, "validation": None if validation is None else sorted(validation)}
     if resume:
         started_with = read_json(run / RUN) or asked
         if other := sorted(name for name in asked if started_with.get(name) != asked[name]):

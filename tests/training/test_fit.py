@@ -103,6 +103,9 @@ def test_a_run_that_is_stopped_and_resumed_ends_with_the_weights_of_one_that_was
     others = panel.with_frame(panel.frame.with_columns(pl.col("earnings") + 1))
     with pytest.raises(UsageError, match="another panel, validation"):
         train(others, out, config=config, seed=3, progress=False, resume=True, validation=others.persons()[:20])
+    unaware = replace(panel, meta=replace(panel.meta, macro=None))
+    with pytest.raises(UsageError, match="another macro"):
+        train(unaware, out, config=config, seed=3, progress=False, resume=True)
     before = torch.load(out.with_name("resumed.run") / "last.ckpt", weights_only=False)["callbacks"]["Timer"]["time_elapsed"]["train"]
     resumed = train(panel, out, config=config, seed=3, progress=False, resume=True)
     assert resumed.metrics["training"]["seconds"] > before  # of all parts of the run
