@@ -18,8 +18,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api import problems
 from api.logs import whereabouts
+from api.messages import ForecastRequest, LifetimeRequest, OutcomesRequest
 from api.routes import calibration, forecasts, health, lifetimes, model, outcomes
-from api.schemas import ForecastRequest, LifetimeRequest, OutcomesRequest
 from api.security import check_exposure, read_keys, require_key
 from api.service import Service
 from api.settings import Settings
@@ -33,7 +33,10 @@ _DESCRIPTION = (
 
 
 def create_app(
-    settings: Settings | None = None, *, log: TextIO = sys.stderr, announce: Callable[[Forecaster], None] = lambda _: None
+    settings: Settings | None = None,
+    *,
+    log: TextIO = sys.stderr,
+    announce: Callable[[Forecaster], None] = lambda _: None,
 ) -> FastAPI:
     """The service as an ASGI application; `announce` is called once it is ready to forecast.
 
@@ -45,7 +48,9 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        loading = asyncio.create_task(service.start(announce))  # not awaited: /livez answers while the bundle loads
+        loading = asyncio.create_task(
+            service.start(announce)
+        )  # not awaited: /livez answers while the bundle loads
         yield
         await loading
 
@@ -61,7 +66,14 @@ def create_app(
     app.state.keyring = read_keys(settings.keys)
     problems.install(app)
     app.include_router(health.open_router)
-    for router in (forecasts.router, lifetimes.router, outcomes.router, model.router, calibration.router, health.router):
+    for router in (
+        forecasts.router,
+        lifetimes.router,
+        outcomes.router,
+        model.router,
+        calibration.router,
+        health.router,
+    ):
         app.include_router(router, dependencies=[Depends(require_key)])
     app.add_middleware(Watch, service=service)
     app.add_middleware(CorrelationIdMiddleware)
@@ -72,7 +84,9 @@ def create_app(
 def _openapi(app: FastAPI) -> dict[str, Any]:
     """FastAPI's schema plus the request models: the endpoints read their bodies themselves, in several formats."""
     if app.openapi_schema is None:
-        schema = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+        schema = get_openapi(
+            title=app.title, version=app.version, description=app.description, routes=app.routes
+        )
         _, definitions = models_json_schema(
             [
                 (ForecastRequest, "validation"),
@@ -104,7 +118,11 @@ class Watch:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message.get("headers", []), (b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
+                message["headers"] = [
+                    *message.get("headers", []),
+                    (b"x-content-type-options", b"nosniff"),
+                    (b"cache-control", b"no-store"),
+                ]
             await send(message)
 
         try:
@@ -120,7 +138,9 @@ class Watch:
             route = getattr(scope.get("route"), "path", "unmatched")
             method = scope["method"] if scope["method"] in _METHODS else "other"
             self._service.metrics.answered(method, route, status, seconds)
-            self._service.log.info("answered", method=method, route=route, status=status, seconds=round(seconds, 4))
+            self._service.log.info(
+                "answered", method=method, route=route, status=status, seconds=round(seconds, 4)
+            )
 
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})

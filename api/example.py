@@ -9,12 +9,17 @@ from typing import Any
 def example_persons(scale: float = 1.0) -> list[Any]:
     """A woman born in 1985 with five observed years and a gap; earnings are `scale` x SEK, rounded to three digits."""
     earnings = {2017: 286_000.0, 2018: 297_500.0, 2019: 312_000.0, 2021: 241_000.0, 2022: 334_000.0}
-    history = [{"year": year, "earnings": float(f"{scale * amount:.3g}")} for year, amount in earnings.items()]
+    history = [
+        {"year": year, "earnings": float(f"{scale * amount:.3g}")}
+        for year, amount in earnings.items()
+    ]
     return [{"person_id": "A1", "birth_year": 1985, "sex": "female", "history": history}]
 
 
 def curl(url: str, *, keyed: bool, scale: float = 1.0) -> str:
     """A command line that asks the running service for a forecast; with keys, `$SAGA_KEY` stands for one."""
-    body = json.dumps({"persons": example_persons(scale), "horizons": [1, 5, 10]}, separators=(",", ":"))
+    body = json.dumps(
+        {"persons": example_persons(scale), "horizons": [1, 5, 10]}, separators=(",", ":")
+    )
     key = ' -H "Authorization: Bearer $SAGA_KEY"' if keyed else ""
     return f"curl -s {url}/v1/forecasts -H 'Content-Type: application/json'{key} -d '{body}'"

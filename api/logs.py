@@ -37,4 +37,7 @@ def whereabouts(error: BaseException) -> dict[str, Any]:
     The message of somebody else's exception can quote the value that caused it.
     """
     frames = traceback.extract_tb(error.__traceback__)[-6:]
-    return {"error": type(error).__name__, "at": [f"{frame.name}:{frame.lineno}" for frame in frames]}
+    return {
+        "error": type(error).__name__,
+        "at": [f"{frame.name}:{frame.lineno}" for frame in frames],
+    }

@@ -18,7 +18,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
-from calibration.database import StoreError
+from calibration.adaptive.database import StoreError
 from saga.errors import BudgetError, BundleError, InputError, Problem, SagaError, UsageError
 
 MEDIA_TYPE = "application/problem+json"
@@ -40,7 +40,11 @@ _STATUS: dict[type[SagaError], tuple[int, str]] = {
     StoreError: (503, "ledger"),
     SetupError: (503, "setup"),
 }
-_BRANCHES = ("<word>", "<year>", "<rows>")  # parts of a pydantic location that no request contains: the unions of `api.schemas`
+_BRANCHES = (
+    "<word>",
+    "<year>",
+    "<rows>",
+)  # parts of a pydantic location that no request contains: the unions of `api.messages`
 # pydantic's error type -> what is wrong and how to mend it; bounds come from our own schema, never from the input
 _RULES: dict[str, tuple[str, str]] = {
     "missing": ("A required entry is missing", "Add it"),
@@ -86,7 +90,13 @@ class HTTPProblem(Exception):
     """An error of the HTTP layer itself (401, 404, 408, 413, 415, 503 ...), already in the terms of a problem document."""
 
     def __init__(
-        self, status: int, slug: str, title: str, problems: Sequence[Problem] = (), *, headers: Mapping[str, str] | None = None
+        self,
+        status: int,
+        slug: str,
+        title: str,
+        problems: Sequence[Problem] = (),
+        *,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(title)
         self.status, self.slug, self.title = status, slug, title
@@ -94,7 +104,12 @@ class HTTPProblem(Exception):
 
 
 def problem_response(
-    status: int, slug: str, title: str, detail: str | None, problems: Sequence[Problem] = (), headers: Mapping[str, str] | None = None
+    status: int,
+    slug: str,
+    title: str,
+    detail: str | None,
+    problems: Sequence[Problem] = (),
+    headers: Mapping[str, str] | None = None,
 ) -> JSONResponse:
     """The problem document as a response, its entries as `shown`; without a `detail` they are that, in words."""
     entries = shown(problems)
@@ -111,7 +126,10 @@ def problem_response(
 
 def shown(problems: Sequence[Problem]) -> list[Problem]:
     """The first `MAX_PROBLEMS`, as an answer may show them: of a request nothing but places, and of each no more than a name."""
-    return [replace(p, column=_short(p.column), person_id=_short(p.person_id)) for p in problems[:MAX_PROBLEMS]]
+    return [
+        replace(p, column=_short(p.column), person_id=_short(p.person_id))
+        for p in problems[:MAX_PROBLEMS]
+    ]
 
 
 def _short(place: str | None) -> str | None:
@@ -124,7 +142,9 @@ def _short(place: str | None) -> str | None:
 
 def problem_for(error: SagaError) -> JSONResponse:
     """The response for an error that SAGA raised on purpose: 422 input or usage, 413 budget, 503 bundle, ledger or setup."""
-    status, slug = next((found for kind, found in _STATUS.items() if isinstance(error, kind)), (422, "saga"))
+    status, slug = next(
+        (found for kind, found in _STATUS.items() if isinstance(error, kind)), (422, "saga")
+    )
     headers = {"Retry-After": "60"} if status == 503 else {}
     return problem_response(status, slug, error.title, error.args[0], error.problems, headers)
 
@@ -137,10 +157,17 @@ def unready(error: SagaError) -> SagaError:
 
 def internal_error() -> JSONResponse:
     """The response for an error nobody expected; the log line of the same `instance` says where it happened."""
-    return problem_response(500, "internal", "Internal error", "The service failed; its log names the place under this instance")
+    return problem_response(
+        500,
+        "internal",
+        "Internal error",
+        "The service failed; its log names the place under this instance",
+    )
 
 
-def shape_problems(errors: Sequence[Mapping[str, Any]], body: Any, options: Sequence[str] = ()) -> list[Problem]:
+def shape_problems(
+    errors: Sequence[Mapping[str, Any]], body: Any, options: Sequence[str] = ()
+) -> list[Problem]:
     """pydantic's errors as problems: same rule at the same column counted once, with the first person and year.
 
     `body` is the parsed request; only person_id and year are read from it, to name the place. `options` are the entries it may have.
@@ -155,13 +182,20 @@ def shape_problems(errors: Sequence[Mapping[str, Any]], body: Any, options: Sequ
         key = (error["type"], column or "")
         counts[key] = counts.get(key, 0) + 1
         if key not in first:
-            message, fix = _RULES.get(error["type"], ("This is not valid here", "See the schema under /docs"))
+            message, fix = _RULES.get(
+                error["type"], ("This is not valid here", "See the schema under /docs")
+            )
             if error["type"] == "float_type" and location[:1] == ["persons"]:
                 fix += ", or null for unknown"
             person_id, year = _place(location, body)
             words = _Bounds(error.get("ctx", {}), known=_known(location, options))
-            first[key] = Problem(error["type"], message, fix.format_map(words), column, person_id, year)
-    return [Problem(p.rule, p.message, p.fix, p.column, p.person_id, p.year, counts[key]) for key, p in first.items()]
+            first[key] = Problem(
+                error["type"], message, fix.format_map(words), column, person_id, year
+            )
+    return [
+        Problem(p.rule, p.message, p.fix, p.column, p.person_id, p.year, counts[key])
+        for key, p in first.items()
+    ]
 
 
 class _Bounds(dict[str, Any]):
@@ -172,15 +206,31 @@ class _Bounds(dict[str, Any]):
 def _known(location: Sequence[str | int], options: Sequence[str]) -> str:
     if len(location) == 1 and options:
         return f"known are {', '.join(options)}"
-    return "GET /v1/variables lists the columns" if location[:1] == ["persons"] else "see the schema under /docs"
+    return (
+        "GET /v1/variables lists the columns"
+        if location[:1] == ["persons"]
+        else "see the schema under /docs"
+    )
 
 
 def _place(location: Sequence[str | int], body: Any) -> tuple[str | None, int | None]:
     """The person_id and year at a location such as `persons, 3, history, 2, earnings` or `outcomes, 3, earnings`."""
-    person = _at(_at(body, location[0]), location[1]) if len(location) > 1 and location[0] in ("persons", "outcomes") else None
-    row = _at(_at(person, "history"), location[3]) if len(location) > 3 and location[2] == "history" else person
+    person = (
+        _at(_at(body, location[0]), location[1])
+        if len(location) > 1 and location[0] in ("persons", "outcomes")
+        else None
+    )
+    row = (
+        _at(_at(person, "history"), location[3])
+        if len(location) > 3 and location[2] == "history"
+        else person
+    )
     person_id, year = _at(person, "person_id"), _at(row, "year")
-    named = str(person_id) if isinstance(person_id, (str, int)) and not isinstance(person_id, bool) else None
+    named = (
+        str(person_id)
+        if isinstance(person_id, (str, int)) and not isinstance(person_id, bool)
+        else None
+    )
     return named or None, year if isinstance(year, int) and 1000 <= year <= 9999 else None
 
 
@@ -196,20 +246,37 @@ async def _on_saga_error(_: Request, error: SagaError) -> JSONResponse:
 
 
 async def _on_http_problem(_: Request, error: HTTPProblem) -> JSONResponse:
-    return problem_response(error.status, error.slug, error.title, None, error.problems, error.headers)
+    return problem_response(
+        error.status, error.slug, error.title, None, error.problems, error.headers
+    )
 
 
 async def _on_http_exception(_: Request, error: HTTPException) -> JSONResponse:
     title = HTTPStatus(error.status_code).phrase
-    detail = {404: "There is nothing at this address; /docs lists what there is", 405: "This address does not take this method"}
+    detail = {
+        404: "There is nothing at this address; /docs lists what there is",
+        405: "This address does not take this method",
+    }
     return problem_response(
-        error.status_code, f"http-{error.status_code}", title, detail.get(error.status_code, title), headers=error.headers
+        error.status_code,
+        f"http-{error.status_code}",
+        title,
+        detail.get(error.status_code, title),
+        headers=error.headers,
     )
 
 
 async def _on_validation_error(_: Request, error: RequestValidationError) -> JSONResponse:
-    errors = [{**entry, "loc": entry["loc"][1:]} for entry in error.errors()]  # without "body", "query" and the like
-    return problem_response(422, "request", "The request has the wrong shape", "See `problems`", shape_problems(errors, error.body))
+    errors = [
+        {**entry, "loc": entry["loc"][1:]} for entry in error.errors()
+    ]  # without "body", "query" and the like
+    return problem_response(
+        422,
+        "request",
+        "The request has the wrong shape",
+        "See `problems`",
+        shape_problems(errors, error.body),
+    )
 
 
 def install(app: FastAPI) -> None:

@@ -37,7 +37,10 @@ def new_key(name: str) -> tuple[str, str]:
     """
     if not _NAME.match(name):
         fix = "Use 1 to 64 letters, digits, dots, dashes or underscores"
-        raise UsageError("The name of the key cannot be written to the key file", [Problem("key-name", "Name not allowed", fix)])
+        raise UsageError(
+            "The name of the key cannot be written to the key file",
+            [Problem("key-name", "Name not allowed", fix)],
+        )
     key = f"saga_{secrets.token_urlsafe(32)}"
     return key, f"{name} sha256:{_digest(key)}"
 
@@ -68,7 +71,10 @@ def read_keys(path: Path | None) -> Keyring | None:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError("The key file cannot be read", [Problem("key-file", type(error).__name__, "Give a readable UTF-8 file")]) from None
+        raise UsageError(
+            "The key file cannot be read",
+            [Problem("key-file", type(error).__name__, "Give a readable UTF-8 file")],
+        ) from None
     digests: dict[str, str] = {}
     problems: list[Problem] = []
     for number, line in enumerate(lines, start=1):
@@ -77,13 +83,23 @@ def read_keys(path: Path | None) -> Keyring | None:
             continue
         match = _LINE.match(text)
         if match is None:
-            problems.append(Problem("key-line", f"Line {number} is not `NAME sha256:HEX`", "Make one with `saga keys new NAME`"))
+            problems.append(
+                Problem(
+                    "key-line",
+                    f"Line {number} is not `NAME sha256:HEX`",
+                    "Make one with `saga keys new NAME`",
+                )
+            )
         elif match["name"] in digests:
-            problems.append(Problem("key-twice", f"Line {number} repeats a name", "Give each key its own name"))
+            problems.append(
+                Problem("key-twice", f"Line {number} repeats a name", "Give each key its own name")
+            )
         else:
             digests[match["name"]] = match["digest"]
     if not digests and not problems:
-        problems.append(Problem("key-none", "The file holds no key", "Make one with `saga keys new NAME`"))
+        problems.append(
+            Problem("key-none", "The file holds no key", "Make one with `saga keys new NAME`")
+        )
     if problems:
         raise UsageError("The key file is not valid", problems)
     return Keyring(digests)
@@ -109,19 +125,38 @@ def check_exposure(host: str, keys: Path | None) -> None:
         )
 
 
-_bearer = HTTPBearer(auto_error=False, description="A key made with `saga keys new NAME`; not needed on loopback without keys")
+_bearer = HTTPBearer(
+    auto_error=False,
+    description="A key made with `saga keys new NAME`; not needed on loopback without keys",
+)
 
 
-def require_key(request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> None:
+def require_key(
+    request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+) -> None:
     """Dependency of every endpoint with data: 401 unless the call carries a known key, or the service has no keys."""
     keyring: Keyring | None = request.app.state.keyring
     if keyring is None:
         return
     if given is None:
-        raise _unauthorised('Bearer realm="saga"', "The call carries no key", "Send the header `Authorization: Bearer KEY`")
+        raise _unauthorised(
+            'Bearer realm="saga"',
+            "The call carries no key",
+            "Send the header `Authorization: Bearer KEY`",
+        )
     if keyring.holder(given.credentials) is None:
-        raise _unauthorised('Bearer realm="saga", error="invalid_token"', "The key is not known", "Ask the operator for a key")
+        raise _unauthorised(
+            'Bearer realm="saga", error="invalid_token"',
+            "The key is not known",
+            "Ask the operator for a key",
+        )
 
 
 def _unauthorised(challenge: str, message: str, fix: str) -> HTTPProblem:
-    return HTTPProblem(401, "unauthorised", "A key is needed", [Problem("key", message, fix)], headers={"WWW-Authenticate": challenge})
+    return HTTPProblem(
+        401,
+        "unauthorised",
+        "A key is needed",
+        [Problem("key", message, fix)],
+        headers={"WWW-Authenticate": challenge},
+    )

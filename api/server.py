@@ -14,11 +14,11 @@ from api.app import create_app
 from api.example import curl
 from api.service import example_scale
 from api.settings import Settings
-from calibration.store import open_store
+from calibration.adaptive.ledger import open_store
 from saga.bundle import Bundle
 from saga.errors import Problem, UsageError
 from saga.forecaster import Forecaster, RolloutName
-from saga.products import Precision
+from saga.simulation.matmul import Precision
 
 
 def _say(text: str) -> None:
@@ -43,7 +43,15 @@ def serve(
     key file is not valid, the address needs keys or the ledger cannot be used, BundleError where the bundle cannot be trusted, StoreError
     where the ledger's database does not answer.
     """
-    given = {"bundle": bundle, "host": host, "port": port, "keys": keys, "threads": threads, "rollout": rollout, "precision": precision}
+    given = {
+        "bundle": bundle,
+        "host": host,
+        "port": port,
+        "keys": keys,
+        "threads": threads,
+        "rollout": rollout,
+        "precision": precision,
+    }
     settings = Settings.of(**{name: value for name, value in given.items() if value is not None})
 
     def announce(forecaster: Forecaster) -> None:
@@ -59,7 +67,13 @@ def serve(
         name = f"[{settings.host}]" if ":" in settings.host else settings.host
         url = f"http://{name}:{listener.getsockname()[1]}"
         # uvicorn's own log would print the query of each call and the message of an exception; ours prints neither.
-        config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=30)
+        config = uvicorn.Config(
+            app,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=30,
+        )
         uvicorn.Server(config).run(sockets=[listener])
 
 
@@ -67,13 +81,19 @@ def _listen(host: str, port: int) -> socket.socket:
     """A listening socket, bound before anything is loaded so that a taken port is said at once."""
     listener = None
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM
+        )[0]
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
     except OSError as error:
         if listener is not None:
             listener.close()
-        problem = Problem("listen", f"The system says: {error.strerror}", "Pick another address with --host or another port with --port")
+        problem = Problem(
+            "listen",
+            f"The system says: {error.strerror}",
+            "Pick another address with --host or another port with --port",
+        )
         raise UsageError(f"Cannot listen on {host}, port {port}", [problem]) from None
     return listener

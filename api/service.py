@@ -11,20 +11,20 @@ from typing import Annotated, Any, Literal, TextIO
 import anyio.to_thread
 from fastapi import Depends, Request
 
-from api.adaptive import Adaptive
-from api.bodies import Call, parse_json
+from api.budget import ComputeSlot
+from api.codecs import Call, parse_json
 from api.example import example_persons
-from api.limits import ComputeSlot
+from api.ledger_access import Adaptive
 from api.logs import make_logger, whereabouts
-from api.metrics import Metrics
+from api.messages import ForecastRequest
 from api.problems import HTTPProblem, SetupError, unready
-from api.schemas import ForecastRequest
+from api.service_metrics import Metrics
 from api.settings import Settings
-from saga.cells import read_column
+from saga.data.casting import read_column
+from saga.data.panel import Panel
+from saga.data.reading import read_panel
 from saga.errors import InputError, Problem, SagaError, UsageError
 from saga.forecaster import Forecaster
-from saga.ingest import read_panel
-from saga.panel import Panel
 from saga.schema import BY_NAME, PRICE_YEAR
 
 
@@ -35,7 +35,9 @@ class Service:
         self.settings = settings
         self.log = make_logger(log)
         self.metrics = Metrics()
-        self.slot = ComputeSlot(queue=settings.queue, seconds=settings.queue_seconds, most=settings.max_work)
+        self.slot = ComputeSlot(
+            queue=settings.queue, seconds=settings.queue_seconds, most=settings.max_work
+        )
         self.metrics.waiting.set_function(lambda: self.slot.waiting)
         self._forecaster: Forecaster | None = None
         self.adaptive: Adaptive | None = None
@@ -47,7 +49,12 @@ class Service:
             self._forecaster = await anyio.to_thread.run_sync(self._load)
         except SagaError as error:
             self._failure = unready(error)
-            self.log.error("not_ready", title=error.title, wrong=error.args[0], problems=[str(problem) for problem in error.problems])
+            self.log.error(
+                "not_ready",
+                title=error.title,
+                wrong=error.args[0],
+                problems=[str(problem) for problem in error.problems],
+            )
             return
         except Exception as error:
             self._failure = SetupError("The service failed while it started; its log says where")
@@ -59,12 +66,18 @@ class Service:
 
     def _load(self) -> Forecaster:
         given = self.settings
-        forecaster = Forecaster.load(given.bundle, threads=given.threads, rollout=given.rollout, precision=given.precision)
+        forecaster = Forecaster.load(
+            given.bundle, threads=given.threads, rollout=given.rollout, precision=given.precision
+        )
         # The first forecast of a process is slow; a client's should not be.
         body = json.dumps({"persons": example_persons(example_scale(forecaster))}).encode()
-        forecaster.forecast(people_of(forecaster, parse_json(body, ForecastRequest, 1)).panel, horizons=[1], paths=2)
+        forecaster.forecast(
+            people_of(forecaster, parse_json(body, ForecastRequest, 1)).panel, horizons=[1], paths=2
+        )
         if self.settings.database is not None:
-            self.adaptive = Adaptive.open(self.settings.database.get_secret_value(), self.settings.database_key, forecaster)
+            self.adaptive = Adaptive.open(
+                self.settings.database.get_secret_value(), self.settings.database_key, forecaster
+            )
         return forecaster
 
     def computed(self, product: str, persons: int, paths: int, years: int) -> None:
@@ -78,8 +91,16 @@ class Service:
         if self._failure is not None:
             raise self._failure
         if self._forecaster is None:
-            problem = Problem("loading", "The bundle is being loaded and checked", "Try again in a few seconds")
-            raise HTTPProblem(503, "loading", "The service is not ready yet", [problem], headers={"Retry-After": "5"})
+            problem = Problem(
+                "loading", "The bundle is being loaded and checked", "Try again in a few seconds"
+            )
+            raise HTTPProblem(
+                503,
+                "loading",
+                "The service is not ready yet",
+                [problem],
+                headers={"Retry-After": "5"},
+            )
         return self._forecaster
 
 
@@ -106,9 +127,14 @@ def check_prices(forecaster: Forecaster, prices: int | Literal["nominal"] | None
     currency, year = forecaster.transforms.currency, forecaster.transforms.price_year
     if prices not in (None, "nominal", year) or (prices == "nominal" and currency != "SEK"):
         own = f"amounts in prices of {year} and say {year}"
-        fix = f"Send nominal amounts and leave prices out, or {own}" if currency == "SEK" else f"Send {own}, or leave prices out"
+        fix = (
+            f"Send nominal amounts and leave prices out, or {own}"
+            if currency == "SEK"
+            else f"Send {own}, or leave prices out"
+        )
         raise UsageError(
-            "The amounts cannot be converted", [Problem("prices", f"The bundle is in {currency} of {year}", fix, column="prices")]
+            "The amounts cannot be converted",
+            [Problem("prices", f"The bundle is in {currency} of {year}", fix, column="prices")],
         )
 
 
@@ -125,7 +151,16 @@ def people_of(forecaster: Forecaster, call: Call[Any]) -> People:
         panel = read_panel(call.frame, prices=None if prices == "nominal" else prices)
     else:
         panel = read_panel(call.frame, prices=PRICE_YEAR)  # as they are
-        panel = replace(panel, meta=replace(panel.meta, currency=currency, price_year=year, floor=forecaster.transforms.floor, macro=None))
+        panel = replace(
+            panel,
+            meta=replace(
+                panel.meta,
+                currency=currency,
+                price_year=year,
+                floor=forecaster.transforms.floor,
+                macro=None,
+            ),
+        )
     sent, _ = read_column(call.frame["person_id"], BY_NAME["person_id"])
     person_ids = tuple(sent.drop_nulls().unique(maintain_order=True))
     if panel.meta.lost is not None:

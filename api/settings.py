@@ -11,7 +11,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from saga.errors import Problem, UsageError
 from saga.forecaster import RolloutName
 from saga.options import default_bundle
-from saga.products import Precision
+from saga.simulation.matmul import Precision
 
 
 class Settings(BaseSettings):
@@ -19,25 +19,52 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="SAGA_", extra="forbid")
 
-    bundle: Path = Field(default_factory=default_bundle, description="Bundle directory to forecast from")
-    host: Annotated[str, Field(description="Address to listen on; anything but loopback needs `keys`")] = "127.0.0.1"
-    port: Annotated[int, Field(ge=0, le=65535, description="Port to listen on; 0 picks a free one")] = 8000
-    keys: Annotated[Path | None, Field(description="File of hashed bearer keys, one `NAME sha256:HEX` a line")] = None
-    threads: Annotated[int | None, Field(ge=1, description="Threads of one forecast; default: all cores")] = None
-    rollout: Annotated[RolloutName | None, Field(description="How paths are carried; default: as the bundle was calibrated")] = None
+    bundle: Path = Field(
+        default_factory=default_bundle, description="Bundle directory to forecast from"
+    )
+    host: Annotated[
+        str, Field(description="Address to listen on; anything but loopback needs `keys`")
+    ] = "127.0.0.1"
+    port: Annotated[
+        int, Field(ge=0, le=65535, description="Port to listen on; 0 picks a free one")
+    ] = 8000
+    keys: Annotated[
+        Path | None, Field(description="File of hashed bearer keys, one `NAME sha256:HEX` a line")
+    ] = None
+    threads: Annotated[
+        int | None, Field(ge=1, description="Threads of one forecast; default: all cores")
+    ] = None
+    rollout: Annotated[
+        RolloutName | None,
+        Field(description="How paths are carried; default: as the bundle was calibrated"),
+    ] = None
     precision: Annotated[Precision, Field(description="Of the paths' arithmetic")] = "float32"
     max_persons: Annotated[int, Field(ge=1, description="Most persons in one call")] = 1_000
-    max_work: Annotated[int, Field(ge=1, description="Most persons x paths x years in one call")] = 6_000_000
+    max_work: Annotated[
+        int, Field(ge=1, description="Most persons x paths x years in one call")
+    ] = 6_000_000
     max_body_bytes: Annotated[int, Field(ge=1, description="Largest request body")] = 32 * 2**20
-    body_seconds: Annotated[float, Field(gt=0, description="Longest time a client may take to send its body")] = 60.0
-    queue: Annotated[int, Field(ge=0, description="Calls that may wait for the compute slot; more get 503")] = 8
+    body_seconds: Annotated[
+        float, Field(gt=0, description="Longest time a client may take to send its body")
+    ] = 60.0
+    queue: Annotated[
+        int, Field(ge=0, description="Calls that may wait for the compute slot; more get 503")
+    ] = 8
     database: Annotated[
-        SecretStr | None, Field(description="Database of the ledger: sqlite:///FILE or postgresql://...; none: no ledger")
+        SecretStr | None,
+        Field(
+            description="Database of the ledger: sqlite:///FILE or postgresql://...; none: no ledger"
+        ),
     ] = None
     database_key: Annotated[
-        Path | None, Field(description="File of the ledger's secret; default for SQLite: FILE.key, made if need be")
+        Path | None,
+        Field(
+            description="File of the ledger's secret; default for SQLite: FILE.key, made if need be"
+        ),
     ] = None
-    queue_seconds: Annotated[float, Field(gt=0, description="Longest wait for the compute slot before 503")] = 30.0
+    queue_seconds: Annotated[
+        float, Field(gt=0, description="Longest wait for the compute slot before 503")
+    ] = 30.0
 
     @classmethod
     def of(cls, **given: Any) -> Self:
@@ -45,6 +72,14 @@ class Settings(BaseSettings):
         try:
             return cls(**given)
         except ValidationError as error:
-            found = [(entry["msg"], str(entry["loc"][0])) for entry in error.errors(include_url=False, include_input=False)]
-            problems = [Problem("setting", why, f"Correct the option or the variable SAGA_{name.upper()}", name) for why, name in found]
+            found = [
+                (entry["msg"], str(entry["loc"][0]))
+                for entry in error.errors(include_url=False, include_input=False)
+            ]
+            problems = [
+                Problem(
+                    "setting", why, f"Correct the option or the variable SAGA_{name.upper()}", name
+                )
+                for why, name in found
+            ]
             raise UsageError("A setting of the service is not valid", problems) from None

@@ -18,29 +18,42 @@ import yaml
 
 from evaluation.scripts import command_line
 from saga.bundle import MANIFEST, Bundle
-from saga.commit import commit
-from saga.ingest import read_panel
-from training.config import load_config
+from saga.data.reading import read_panel
+from saga.files.atomic import commit
 from training.found import found_or_trained
+from training.train_config import load_config
 
 
 def main() -> int:
     """Trains what is not there and writes the list."""
     rows = listed()
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--panel", type=Path, required=True)
     parser.add_argument("--mapping")
     parser.add_argument("--out", type=Path, default=Path("build/ablations"))
-    parser.add_argument("--only", nargs="+", choices=[row["name"] for row in rows], default=[row["name"] for row in rows])
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=[row["name"] for row in rows],
+        default=[row["name"] for row in rows],
+    )
     parser.add_argument("--until", type=int, help="last year that training may see")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     panel, command = read_panel(args.panel, mapping=args.mapping), command_line(__file__)
     for name in args.only:
         settings = load_config(f"ablations/{name}")
-        bundle = found_or_trained(panel, args.out / name, settings, seed=args.seed, until=args.until, command=command)
+        bundle = found_or_trained(
+            panel, args.out / name, settings, seed=args.seed, until=args.until, command=command
+        )
         print(f"{name}: {cost(bundle)}", flush=True)
-    there = [variant(row, args.out / row["name"]) for row in rows if (args.out / row["name"] / MANIFEST).is_file()]
+    there = [
+        variant(row, args.out / row["name"])
+        for row in rows
+        if (args.out / row["name"] / MANIFEST).is_file()
+    ]
     text = yaml.safe_dump(there, sort_keys=False, allow_unicode=True, width=140)
     commit(args.out / "variants.yaml", lambda path: path.write_text(text, encoding="utf-8"))
     return 0
@@ -48,13 +61,21 @@ def main() -> int:
 
 def listed() -> list[dict[str, str]]:
     """The ablations: `name` and `label`."""
-    rows: list[dict[str, str]] = yaml.safe_load((files("training") / "configs" / "ablations.yaml").read_text(encoding="utf-8"))
+    rows: list[dict[str, str]] = yaml.safe_load(
+        (files("training") / "configs" / "ablations.yaml").read_text(encoding="utf-8")
+    )
     return rows
 
 
 def variant(row: dict[str, str], out: Path) -> dict[str, Any]:
-    """A row for `evaluation.variants`."""
-    return {"name": row["name"], "table": "Ablations", "label": row["label"], "note": cost(Bundle.load(out)), "bundle": out.name}
+    """A row for `evaluation.bundle_variants`."""
+    return {
+        "name": row["name"],
+        "table": "Ablations",
+        "label": row["label"],
+        "note": cost(Bundle.load(out)),
+        "bundle": out.name,
+    }
 
 
 def cost(bundle: Bundle) -> str:

@@ -26,21 +26,30 @@ from typing import Any
 
 import polars as pl
 
-from evaluation.attainable import BEGIN, PROMISE, as_markdown, floors, means, subset, trained, uncalibrated
-from evaluation.comparison import REFEREE, VARIANT
+from evaluation.attainable import (
+    BEGIN,
+    PROMISE,
+    as_markdown,
+    floors,
+    means,
+    subset,
+    trained,
+    uncalibrated,
+)
 from evaluation.contest import PATHS, Contest, chosen, clairvoyant
-from evaluation.gap import BOUND
-from evaluation.samples import Setting
+from evaluation.scoring.comparison import REFEREE, VARIANT
+from evaluation.scoring.evaluation_settings import Setting
+from evaluation.scoring.gap import BOUND
 from evaluation.scripts import code_commit, command_line, options
 from saga.bundle import Bundle
+from saga.data.origins import last_year
+from saga.data.panel import Panel
+from saga.data.reading import read_panel
 from saga.errors import Problem, UsageError
+from saga.files.tables import write_table
 from saga.forecaster import Forecaster
-from saga.ingest import read_panel
-from saga.outcomes import last_year
-from saga.output import write_table
-from saga.panel import Panel
-from training.config import TrainConfig, load_config
 from training.found import found_or_trained
+from training.train_config import TrainConfig, load_config
 
 NOTE = f"""CRPS of log earnings, lower is better; ± is the standard error over persons and drawn futures together (bootstrap). n: persons
 that a network was trained on, of one configuration and number of steps, uncalibrated. "floor": where CRPS(n) = floor + a n^-b goes, one b
@@ -68,15 +77,24 @@ def main() -> int:
         progress=told,
     )
     forward = futures(contest, args.panel)
-    further = {path.stem: Bundle.load(path) if path.is_dir() else load_config(path) for path in args.capacity}
+    further = {
+        path.stem: Bundle.load(path) if path.is_dir() else load_config(path)
+        for path in args.capacity
+    }
     # The ends of the gap come first: a register that cannot be lived again is found out before hours of work.
     forecaster = Forecaster(bundle, workers=args.workers, rollout=args.rollout)
-    ends = [*clairvoyant([BOUND], args.panel, args.workers), *map(contest.baseline, chosen([BEGIN])), contest.bundle(forecaster)]
+    ends = [
+        *clairvoyant([BOUND], args.panel, args.workers),
+        *map(contest.baseline, chosen([BEGIN])),
+        contest.bundle(forecaster),
+    ]
     files = {entrant.name: contest.scores(entrant, forward, folder) for entrant in ends}
     sized = sizes(register, bundle, settings, args)
     bundles = {**sized, **capacity(register, further, args)}
     for name, one in bundles.items():
-        files[name] = contest.scores(uncalibrated(one, name, forecaster.rollout, args.workers), forward, folder)
+        files[name] = contest.scores(
+            uncalibrated(one, name, forecaster.rollout, args.workers), forward, folder
+        )
     found = means(files, seed=args.contest_seed)
     persons = {name: one.metrics["training"]["persons"]["train"] for name, one in sized.items()}
     table, rows = floors(found, persons), trained(found, bundles, persons)
@@ -122,27 +140,46 @@ def known(bundle: Bundle, register: Panel) -> None:
     trained_on = (bundle.split["panel_id"], bundle.split["scheme"], bundle.config["until"])
     if trained_on != (register.meta.panel_id, "person", last_year(register)):
         message = "it was trained on {} (split: {}, until {})".format(*trained_on)
-        raise UsageError(f"{bundle.path} is of another register", [Problem("register", message, "Give the one that it was trained on.")])
+        raise UsageError(
+            f"{bundle.path} is of another register",
+            [Problem("register", message, "Give the one that it was trained on.")],
+        )
 
 
 def smaller(bundle: Bundle, settings: TrainConfig) -> TrainConfig:
     """The settings for the smaller shares. Raises UsageError where the bundle was trained with others."""
-    if replace(settings, name="") != TrainConfig.from_dict({**bundle.config["training"], "name": ""}, ""):
-        problem = Problem("config", f"{bundle.path} was not trained with {settings.name}", "Give its configuration as --config.")
+    if replace(settings, name="") != TrainConfig.from_dict(
+        {**bundle.config["training"], "name": ""}, ""
+    ):
+        problem = Problem(
+            "config",
+            f"{bundle.path} was not trained with {settings.name}",
+            "Give its configuration as --config.",
+        )
         raise UsageError("The sizes would differ in more than their persons", [problem])
     return unhurried(settings)
 
 
-def sizes(register: Panel, bundle: Bundle, settings: TrainConfig, args: argparse.Namespace) -> dict[str, Bundle]:
+def sizes(
+    register: Panel, bundle: Bundle, settings: TrainConfig, args: argparse.Namespace
+) -> dict[str, Bundle]:
     """A bundle a share of the register's training persons; that of them all is `bundle`."""
     found = {}
     for share in args.shares:
-        own = bundle if share == 1 else network(subset(register, share, args.seed), f"{settings.name}-{share:g}", settings, args)
+        own = (
+            bundle
+            if share == 1
+            else network(
+                subset(register, share, args.seed), f"{settings.name}-{share:g}", settings, args
+            )
+        )
         found[f"{VARIANT}{share:g}"] = own
     return found
 
 
-def capacity(register: Panel, further: Mapping[str, Bundle | TrainConfig], args: argparse.Namespace) -> dict[str, Bundle]:
+def capacity(
+    register: Panel, further: Mapping[str, Bundle | TrainConfig], args: argparse.Namespace
+) -> dict[str, Bundle]:
     """Further bundles, trained on all training persons where they are configurations yet."""
     found = {}
     for name, one in further.items():
@@ -171,19 +208,36 @@ def futures(contest: Contest, register: Path) -> Setting:
     found = [setting for setting in contest.settings(there) if setting.name == "forward"]
     if not found or found[0].outcomes[0][0] is None:
         fix = "Generate it with --future-to and --future-draws, its last year the one that the bundle was trained until."
-        raise UsageError("There are no futures to judge by", [Problem("futures", f"{register} has none after {contest.sample.until}", fix)])
+        raise UsageError(
+            "There are no futures to judge by",
+            [Problem("futures", f"{register} has none after {contest.sample.until}", fix)],
+        )
     return found[0]
 
 
 def report(table: pl.DataFrame, rows: pl.DataFrame, about: Mapping[str, Any]) -> str:
     """The page: command, provenance, tables, caution."""
-    origin = ", ".join(f"{name} `{about[name]}`" for name in ("panel", "bundle", "rollout", "commit", "training seed", "seed", "paths"))
+    origin = ", ".join(
+        f"{name} `{about[name]}`"
+        for name in ("panel", "bundle", "rollout", "commit", "training seed", "seed", "paths")
+    )
     law = table.row(0, named=True)
     edge = ", at the edge of where it is sought" if law["b"] in (0.2, 1.0) else ""
-    misfit = "cannot be judged" if law["misfit"] is None else f"are {law['misfit'] ** 0.5:.1f} times their sampling error"
+    misfit = (
+        "cannot be judged"
+        if law["misfit"] is None
+        else f"are {law['misfit'] ** 0.5:.1f} times their sampling error"
+    )
     sizes = rows.filter("sized")["model"].n_unique()
     caution = CAUTION.format(sizes=sizes, b=law["b"], b_se=law["b_se"], edge=edge, misfit=misfit)
-    parts = ["# The attainable floor", f"`{command_line(__file__)}`", f"{origin}.", NOTE, as_markdown(table, rows), caution]
+    parts = [
+        "# The attainable floor",
+        f"`{command_line(__file__)}`",
+        f"{origin}.",
+        NOTE,
+        as_markdown(table, rows),
+        caution,
+    ]
     return "\n\n".join(parts) + "\n"
 
 

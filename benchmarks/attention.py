@@ -13,9 +13,9 @@ import polars as pl
 
 from evaluation.cross_section import followed
 from evaluation.scripts import command_line, options
+from saga.attention import attention, head_diversity
+from saga.data.reading import read_panel
 from saga.forecaster import Forecaster
-from saga.ingest import read_panel
-from saga.inspection import attention, head_diversity
 
 HORIZONS, LAGS = (1, 5, 10, 20), 10
 
@@ -27,7 +27,9 @@ def main() -> None:
     parser.add_argument("--report", type=Path)
     args = parser.parse_args()
     forecaster = Forecaster.load(args.bundle, rollout="exact")
-    who = followed(read_panel(args.panel), trained_on=forecaster.bundle.split["panel_id"], persons=args.persons)
+    who = followed(
+        read_panel(args.panel), trained_on=forecaster.bundle.split["panel_id"], persons=args.persons
+    )
     table = attention(forecaster, who.past, horizons=HORIZONS, paths=args.paths, seed=args.seed)
     lines = [
         "# Where the decoder looks",
@@ -35,11 +37,19 @@ def main() -> None:
         f"`{command_line(__file__)}`",
         f"Bundle {forecaster.bundle.digest[:12]}, {len(who.origins):,} persons. Shares of attention in %.",
         "",
-        *by_lag(table.group_by("horizon", "lag").agg(pl.col("weight").mean()), "horizon", "years ahead"),
+        *by_lag(
+            table.group_by("horizon", "lag").agg(pl.col("weight").mean()), "horizon", "years ahead"
+        ),
         "",
         "The next year, by layer and head:",
         "",
-        *by_lag(table.filter(horizon=1).with_columns(pl.format("{}, {}", "layer", "head").alias("which")), "which", "layer, head"),
+        *by_lag(
+            table.filter(horizon=1).with_columns(
+                pl.format("{}, {}", "layer", "head").alias("which")
+            ),
+            "which",
+            "layer, head",
+        ),
         "",
         "Diversity of heads (0: one subspace, 1: orthogonal ones):",
         "",
@@ -53,18 +63,27 @@ def main() -> None:
 
 def by_lag(table: pl.DataFrame, key: str, name: str) -> list[str]:
     """Lines of a table with a column a lag of the record, earlier lags and drawn years together."""
-    lines = [f"| {name} | {' | '.join(map(str, range(LAGS)))} | earlier | drawn years |", "|---|" + "---|" * (LAGS + 2)]
+    lines = [
+        f"| {name} | {' | '.join(map(str, range(LAGS)))} | earlier | drawn years |",
+        "|---|" + "---|" * (LAGS + 2),
+    ]
     for (value,), part in table.sort(key, "lag").group_by([key], maintain_order=True):
         weight = dict(part.select("lag", "weight").iter_rows())
         shares = [weight.get(lag, 0.0) for lag in range(LAGS)]
-        shares += [sum(w for lag, w in weight.items() if lag >= LAGS), sum(w for lag, w in weight.items() if lag < 0)]
+        shares += [
+            sum(w for lag, w in weight.items() if lag >= LAGS),
+            sum(w for lag, w in weight.items() if lag < 0),
+        ]
         lines.append(f"| {value} | {' | '.join(f'{100 * share:.1f}' for share in shares)} |")
     return lines
 
 
 def diversity(table: pl.DataFrame) -> list[str]:
     """Lines of the table of head diversity."""
-    rows = [f"| {row['layer']} | {row['part']} | {row['index']:.3f} |" for row in table.drop_nulls().iter_rows(named=True)]
+    rows = [
+        f"| {row['layer']} | {row['part']} | {row['index']:.3f} |"
+        for row in table.drop_nulls().iter_rows(named=True)
+    ]
     return ["| layer | part | index |", "|---|---|---|", *rows]
 
 

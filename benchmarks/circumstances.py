@@ -25,9 +25,9 @@ from evaluation.circumstances import (
 )
 from evaluation.cross_section import followed
 from evaluation.scripts import code_commit, command_line, options
+from saga.data.origins import cut, last_year
+from saga.data.reading import read_panel
 from saga.forecaster import Forecaster
-from saga.ingest import read_panel
-from saga.outcomes import cut, last_year
 
 NOTE = """Distance: total variation distance of the model's shares of all codes from the true ones, in points (0: the same, 100: nothing in
 common); in brackets what a perfect model would show, as the persons are a sample. With earnings: the same of codes and six groups of
@@ -46,9 +46,16 @@ def main() -> int:
     if args.origin >= last_year(panel):
         parser.error(f"--origin must lie before the panel's last year, {last_year(panel)}")
     lines = ["# Circumstances along paths", "", f"`{command_line(__file__)}`", ""]
-    lines += [f"Commit {code_commit()}, bundle `{forecaster.bundle.digest[:12]}`, panel `{panel.meta.panel_id}`.", "", NOTE, ""]
+    lines += [
+        f"Commit {code_commit()}, bundle `{forecaster.bundle.digest[:12]}`, panel `{panel.meta.panel_id}`.",
+        "",
+        NOTE,
+        "",
+    ]
     for setting, past in (("In-time", cut(panel, args.origin)), ("Forward", panel)):
-        horizons = [h for h in HORIZONS if setting == "Forward" or h <= last_year(panel) - args.origin]
+        horizons = [
+            h for h in HORIZONS if setting == "Forward" or h <= last_year(panel) - args.origin
+        ]
         longest = max(horizons)
         who = followed(past, trained_on=forecaster.bundle.split["panel_id"], persons=args.persons)
         before = at_origin(who, forecaster.transforms)
@@ -56,10 +63,18 @@ def main() -> int:
             truth = [recorded(panel, who, longest, forecaster.transforms)]
         else:
             truth = list(true_courses(args.register, who, longest, forecaster.transforms))
-        drawn = simulated(forecaster, who, longest, paths=args.paths, seed=args.seed, progress=Progress(setting))
-        model, true = measured(drawn, before, horizons), [measured(each, before, horizons) for each in truth]
+        drawn = simulated(
+            forecaster, who, longest, paths=args.paths, seed=args.seed, progress=Progress(setting)
+        )
+        model, true = (
+            measured(drawn, before, horizons),
+            [measured(each, before, horizons) for each in truth],
+        )
         lines += [f"## {setting}", "", as_markdown(compare(model, true, forecaster.transforms)), ""]
-        lines += ["| years ahead | state | model, % | truth, % | over futures, sd |", "|---|---|---|---|---|"]
+        lines += [
+            "| years ahead | state | model, % | truth, % | over futures, sd |",
+            "|---|---|---|---|---|",
+        ]
         lines += [
             f"| {r['horizon']} | {r['state']} | {r['model']:.2f} | {r['true']:.2f} | {r['sd']:.2f} |"
             for r in states(model, true).iter_rows(named=True)

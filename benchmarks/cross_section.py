@@ -19,27 +19,49 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from evaluation.cross_section import Persons, as_markdown, compare, differences, followed, simulated, true, verdicts
+from evaluation.cross_section import (
+    Persons,
+    as_markdown,
+    compare,
+    differences,
+    followed,
+    simulated,
+    true,
+    verdicts,
+)
 from evaluation.cross_section_page import write_page
 from evaluation.response import as_markdown as response_markdown
 from evaluation.response import responses, told, true_scenarios, true_unemployment
 from evaluation.scripts import code_commit, command_line, options
+from saga.data.reading import read_panel
 from saga.forecaster import Forecaster
-from saga.ingest import read_panel
-from saga.macro import Scenario, log_wage_index
+from saga.macro.history import log_wage_index
+from saga.macro.scenarios import Scenario
 
 SHOWN = (1, 2, 5, 10, 15, 20, 25, 30)
-TOLD = (
-    "Drift of the people apart from that of the economy: the model told the register's own economies, model less truth (± standard error)."
-)
+TOLD = "Drift of the people apart from that of the economy: the model told the register's own economies, model less truth (± standard error)."
 
 
 def in_economies(
-    forecaster: Forecaster, who: Persons, scenarios: Mapping[int, Scenario], years: int, each: int, seed: int, *, calibrated: bool
+    forecaster: Forecaster,
+    who: Persons,
+    scenarios: Mapping[int, Scenario],
+    years: int,
+    each: int,
+    seed: int,
+    *,
+    calibrated: bool,
 ) -> dict[int, NDArray[np.float32]]:
     """`each` paths (n, years, each) in every economy. They are calibrated all together: maps move ranks, and few paths have few."""
     drawn = [
-        forecaster.simulate(who.past, to_horizon=years, paths=each, seed=seed + i, scenario=scenario, calibrated=False)
+        forecaster.simulate(
+            who.past,
+            to_horizon=years,
+            paths=each,
+            seed=seed + i,
+            scenario=scenario,
+            calibrated=False,
+        )
         for i, scenario in enumerate(scenarios.values())
     ]
     joined = drawn[0].with_earnings(np.concatenate([paths.earnings for paths in drawn], 2))
@@ -53,18 +75,28 @@ def main() -> int:
     parser = options(__doc__, persons=5_000, paths=100)
     parser.add_argument("--register", type=Path, required=True)
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--rollout", choices=["exact", "light"], help="how paths are carried; as the bundle was calibrated")
-    parser.add_argument("--raw", action="store_true", help="the model's own paths, not the calibrated ones")
+    parser.add_argument(
+        "--rollout",
+        choices=["exact", "light"],
+        help="how paths are carried; as the bundle was calibrated",
+    )
+    parser.add_argument(
+        "--raw", action="store_true", help="the model's own paths, not the calibrated ones"
+    )
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
     about = json.loads((args.register / "register.json").read_text(encoding="utf-8"))
     if not about["future_to"]:
-        parser.error(f"{args.register} has no futures: generate it with --future-to and --future-draws")
+        parser.error(
+            f"{args.register} has no futures: generate it with --future-to and --future-draws"
+        )
     forecaster = Forecaster.load(args.bundle, workers=args.workers, rollout=args.rollout)
     panel = read_panel(args.register)
     who = followed(panel, trained_on=forecaster.bundle.split["panel_id"], persons=args.persons)
     years = about["future_to"] - about["years"][1]
-    drawn = forecaster.simulate(who.past, to_horizon=years, paths=args.paths, seed=args.seed, calibrated=not args.raw).earnings
+    drawn = forecaster.simulate(
+        who.past, to_horizon=years, paths=args.paths, seed=args.seed, calibrated=not args.raw
+    ).earnings
     last, process = about["years"][1], forecaster.process  # a bundle may know no economy
     economy = None if process is None else process.draw(args.seed, args.paths, last, last + years)
     wages = None if economy is None else np.exp(log_wage_index(economy[..., 1]))
@@ -86,8 +118,20 @@ def main() -> int:
         scenarios = true_scenarios(args.register)
         each = max(4, args.paths // len(scenarios))
 
-        answers = told(who, in_economies(forecaster, who, scenarios, years, each, args.seed, calibrated=not args.raw))
-        same = pl.concat([answers, sections.filter(pl.col("source") == "truth", pl.col("statistic") != "wages").select(answers.columns)])
+        answers = told(
+            who,
+            in_economies(
+                forecaster, who, scenarios, years, each, args.seed, calibrated=not args.raw
+            ),
+        )
+        same = pl.concat(
+            [
+                answers,
+                sections.filter(pl.col("source") == "truth", pl.col("statistic") != "wages").select(
+                    answers.columns
+                ),
+            ]
+        )
         people = compare(same, paired=True)
         people.write_parquet(args.out / "told.parquet")
         page += f"\n{TOLD}\n\n{differences(verdicts(people), people, SHOWN)}"

@@ -15,14 +15,14 @@ from dataclasses import replace
 import numpy as np
 from scipy.stats import kstest
 
-from saga.outcomes import Origins, realised
-from saga.panel import Panel, PanelMeta
-from saga.register.exact import ExactForecaster, records
-from saga.register.gaussian import GaussianProcess
-from saga.register.gkos import FEW_ZEROS, GkosProcess
-from saga.register.kalman import KalmanFilter
-from saga.register.particles import GkosFilter
-from saga.register.textbook import Cohort, Process
+from saga.data.origins import Origins, realised
+from saga.data.panel import Panel, PanelMeta
+from saga.register.textbook.exact_forecaster import ExactForecaster, records
+from saga.register.textbook.gaussian_ar1 import GaussianProcess
+from saga.register.textbook.gkos_process import FEW_ZEROS, GkosProcess
+from saga.register.textbook.kalman_filter import KalmanFilter
+from saga.register.textbook.particle_filter import GkosFilter
+from saga.register.textbook.textbook_register import Cohort, Process
 from saga.scores import crps_log, pit, pit_uniforms
 
 HORIZONS, PATHS, PARTICLES = (1, 5, 10, 20), 200, (125, 250, 500, 1_000)
@@ -45,19 +45,35 @@ def calibration(gaussian: GaussianProcess, gkos: GkosProcess, persons: int, seed
         ("gaussian", gaussian, KalmanFilter(gaussian)),
         ("gkos", gkos, GkosFilter(gkos, 250)),
         ("gaussian, wrong sd of eta .3", gaussian, KalmanFilter(replace(gaussian, sd_eta=0.3))),
-        ("gkos, wrong: few zeros", gkos, GkosFilter(replace(gkos, nonemployment=FEW_ZEROS.nonemployment), 250)),
+        (
+            "gkos, wrong: few zeros",
+            gkos,
+            GkosFilter(replace(gkos, nonemployment=FEW_ZEROS.nonemployment), 250),
+        ),
     ]
     for name, true, filter_ in rows:
         panel, origins = sample(true, persons, seed)
-        paths = ExactForecaster(filter_).paths(panel, origins, to_horizon=HORIZONS[-1], paths=PATHS, seed=seed)
-        u = pit(paths.earnings, realised(panel, origins, range(1, HORIZONS[-1] + 1)), pit_uniforms(paths))
-        print(f"{name:30s}" + "".join(f"{kstest(u[:, h - 1], 'uniform').pvalue:10.2g}" for h in HORIZONS), flush=True)
+        paths = ExactForecaster(filter_).paths(
+            panel, origins, to_horizon=HORIZONS[-1], paths=PATHS, seed=seed
+        )
+        u = pit(
+            paths.earnings,
+            realised(panel, origins, range(1, HORIZONS[-1] + 1)),
+            pit_uniforms(paths),
+        )
+        print(
+            f"{name:30s}"
+            + "".join(f"{kstest(u[:, h - 1], 'uniform').pvalue:10.2g}" for h in HORIZONS),
+            flush=True,
+        )
 
 
 def cost(gaussian: GaussianProcess, gkos: GkosProcess, seed: int) -> None:
     """CPU time of a forecast; tables that a filter makes once are made before."""
     print(f"\nCPU milliseconds a person: 25 years of history, {PATHS} paths to h = 20")
-    rows: list[tuple[str, Process, KalmanFilter | GkosFilter]] = [("gaussian", gaussian, KalmanFilter(gaussian))]
+    rows: list[tuple[str, Process, KalmanFilter | GkosFilter]] = [
+        ("gaussian", gaussian, KalmanFilter(gaussian))
+    ]
     rows += [(f"gkos, {n} particles", gkos, GkosFilter(gkos, n)) for n in PARTICLES]
     for name, true, filter_ in rows:
         panel, origins = sample(true, 100, seed, age=49)
@@ -77,16 +93,25 @@ def particles(process: GkosProcess, persons: int, seed: int) -> None:
     scored, means = {}, {}
     for n in PARTICLES:
         filter_ = GkosFilter(process, n)
-        paths = ExactForecaster(filter_).paths(panel, origins, to_horizon=HORIZONS[-1], paths=PATHS, seed=seed)
+        paths = ExactForecaster(filter_).paths(
+            panel, origins, to_horizon=HORIZONS[-1], paths=PATHS, seed=seed
+        )
         scored[n] = crps_log(paths.earnings, outcomes)[:, columns]
         laws = [filter_.posterior(record, AGE) for record in earnings[:50]]
-        means[n] = np.array([[*(law.effects @ law.weight), law.weight @ law.density @ law.z] for law in laws])
+        means[n] = np.array(
+            [[*(law.effects @ law.weight), law.weight @ law.density @ law.z] for law in laws]
+        )
     best = PARTICLES[-1]
-    print("\nparticles  CRPS, change (standard error) by horizon; largest change of a person's posterior mean of alpha, beta, z")
+    print(
+        "\nparticles  CRPS, change (standard error) by horizon; largest change of a person's posterior mean of alpha, beta, z"
+    )
     for n in PARTICLES:
         change = scored[n] - scored[best]
         error = change.std(axis=0) / np.sqrt(persons)
-        cells = "  ".join(f"{c:.4f} {d:+.4f} ({e:.4f})" for c, d, e in zip(scored[n].mean(axis=0), change.mean(axis=0), error, strict=True))
+        cells = "  ".join(
+            f"{c:.4f} {d:+.4f} ({e:.4f})"
+            for c, d, e in zip(scored[n].mean(axis=0), change.mean(axis=0), error, strict=True)
+        )
         moved = np.abs(means[n] - means[best]).max(axis=0)
         print(f"{n:9d}  {cells}   {moved[0]:.5f} {moved[1]:.5f} {moved[2]:.5f}")
 
@@ -96,8 +121,12 @@ def sample(process: Process, persons: int, seed: int, age: int = AGE) -> tuple[P
     rng = np.random.default_rng(seed)
     rows = Cohort.found(process, BORN, np.arange(persons), rng).live(BORN + process.last_age, rng)
     ids = rows["person_id"].unique().sort().to_list()
-    return Panel.of(rows, PanelMeta("textbook")), Origins(np.array(ids), np.full(persons, BORN + age))
+    return Panel.of(rows, PanelMeta("textbook")), Origins(
+        np.array(ids), np.full(persons, BORN + age)
+    )
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 200, int(sys.argv[2]) if len(sys.argv) > 2 else 1)
+    main(
+        int(sys.argv[1]) if len(sys.argv) > 1 else 200, int(sys.argv[2]) if len(sys.argv) > 2 else 1
+    )

@@ -14,17 +14,17 @@ from pathlib import Path
 
 import numpy as np
 
-from evaluation.baselines.carry import CarryForward
-from evaluation.baselines.gkos import Gkos, GkosPaper
-from evaluation.baselines.gkos_smm import GROWTH, IDLENESS, SHOCKS, Fit, process_values
-from evaluation.baselines.groupq import GroupQuantiles
-from saga.ingest import read_panel
-from saga.keyed import uniform_each
-from saga.outcomes import draw_origins, history, last_year, realised
-from saga.panel import Panel
-from saga.register.gkos import GkosProcess
+from evaluation.baselines.gkos.gkos import Gkos, GkosPaper
+from evaluation.baselines.gkos.gkos_smm import GROWTH, IDLENESS, SHOCKS, Fit, process_values
+from evaluation.baselines.naive.carry import CarryForward
+from evaluation.baselines.naive.groupq import GroupQuantiles
+from saga.data.origins import draw_origins, history, last_year, realised
+from saga.data.panel import Panel
+from saga.data.reading import read_panel
+from saga.data.split import persons_of
+from saga.keyed_random import uniform_each
+from saga.register.textbook.gkos_process import GkosProcess
 from saga.scores import crps_log
-from saga.split import persons_of
 
 HORIZONS, PATHS = (1, 5, 10, 20), 200
 
@@ -39,7 +39,11 @@ def main(source: Path, seed: int, persons: int) -> None:
         start = time.process_time()
         baseline.fit(training, seed=seed)
         print(f"{baseline.name}: fitted in {time.process_time() - start:.0f} CPU seconds")
-    columns = {f"{baseline.name}, {people}": fit for baseline in (paper, best) for people, fit in baseline.estimates.items()}
+    columns = {
+        f"{baseline.name}, {people}": fit
+        for baseline in (paper, best)
+        for people, fit in baseline.estimates.items()
+    }
     estimates(columns)
     if persons:
         forecasts(panel, training, [paper, best], persons, seed)
@@ -49,23 +53,48 @@ def estimates(columns: dict[str, Fit]) -> None:
     """Parameters by row and process; a dash where a process does not estimate one."""
     print(f"\n{'parameter':12s}{'published':>10s}" + "".join(f"{name:>30s}" for name in columns))
     for name in {**GROWTH, **SHOCKS, **IDLENESS}:
-        cells = [f"{fit.values[name]:.3f} ({fit.errors[name]:.3f})" if name in fit.values else "-" for fit in columns.values()]
-        print(f"{name:12s}{process_values(GkosProcess())[name]:10.3f}" + "".join(f"{cell:>30s}" for cell in cells))
-    print(f"{'objective':22s}" + "".join(f"{f'{fit.objective:.0f} of {len(fit.moments)} moments':>30s}" for fit in columns.values()))
+        cells = [
+            f"{fit.values[name]:.3f} ({fit.errors[name]:.3f})" if name in fit.values else "-"
+            for fit in columns.values()
+        ]
+        print(
+            f"{name:12s}{process_values(GkosProcess())[name]:10.3f}"
+            + "".join(f"{cell:>30s}" for cell in cells)
+        )
+    print(
+        f"{'objective':22s}"
+        + "".join(
+            f"{f'{fit.objective:.0f} of {len(fit.moments)} moments':>30s}"
+            for fit in columns.values()
+        )
+    )
 
 
-def forecasts(panel: Panel, training: Panel, fitted: list[GkosPaper | Gkos], persons: int, seed: int) -> None:
+def forecasts(
+    panel: Panel, training: Panel, fitted: list[GkosPaper | Gkos], persons: int, seed: int
+) -> None:
     """CRPS by horizon, and its difference from group quantiles."""
     validation = persons_of(panel, "validation")
     order = np.argsort(uniform_each(validation, "gkos-bench", panel.meta.panel_id))
     own = panel.only(sorted(validation[i] for i in order[:persons]))
     origins = draw_origins(own, max_horizon=30, seed=seed, end=last_year(panel))
-    past, outcomes = history(own, origins), realised(own, origins, list(HORIZONS), end=last_year(panel))
-    print(f"\nCRPS of log earnings, {len(origins)} validation persons, h = {HORIZONS}; difference from groupq (standard error)")
+    past, outcomes = (
+        history(own, origins),
+        realised(own, origins, list(HORIZONS), end=last_year(panel)),
+    )
+    print(
+        f"\nCRPS of log earnings, {len(origins)} validation persons, h = {HORIZONS}; difference from groupq (standard error)"
+    )
     reference = None
-    for baseline in (GroupQuantiles().fit(training, seed=seed), CarryForward().fit(training, seed=seed), *fitted):
+    for baseline in (
+        GroupQuantiles().fit(training, seed=seed),
+        CarryForward().fit(training, seed=seed),
+        *fitted,
+    ):
         start = time.process_time()
-        drawn = baseline.paths(past, origins, to_horizon=HORIZONS[-1], paths=PATHS, seed=seed).earnings[:, np.array(HORIZONS) - 1]
+        drawn = baseline.paths(
+            past, origins, to_horizon=HORIZONS[-1], paths=PATHS, seed=seed
+        ).earnings[:, np.array(HORIZONS) - 1]
         cost = 1000 * (time.process_time() - start) / len(origins)
         scored = crps_log(drawn, outcomes, panel.meta.floor)
         reference = scored if reference is None else reference

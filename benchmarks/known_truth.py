@@ -19,33 +19,49 @@ from pathlib import Path
 
 import polars as pl
 
-from calibration.calibrate import calibrate
-from evaluation.kept import code_digest, file_name
-from evaluation.known_truth import HISTORIES, Forecasts, ModelForecasts, as_markdown, compare, long_lived, people, score
-from evaluation.samples import Setting
+from calibration.fit.bundle_calibration import calibrate
+from evaluation.cache import code_digest, file_name
+from evaluation.known_truth import (
+    HISTORIES,
+    Forecasts,
+    ModelForecasts,
+    as_markdown,
+    compare,
+    long_lived,
+    people,
+    score,
+)
+from evaluation.scoring.evaluation_settings import Setting
 from evaluation.scripts import code_commit, command_line
 from saga.bundle import MANIFEST, Bundle
-from saga.commit import commit
+from saga.data.panel import Panel
+from saga.data.reading import read_panel
+from saga.files.atomic import commit
 from saga.forecaster import Forecaster
-from saga.ingest import read_panel
-from saga.panel import Panel
-from saga.register.exact import exact_forecaster
-from saga.register.simulate import generate_register
-from training.config import TrainConfig, load_config
+from saga.register.simulation.generation import generate_register
+from saga.register.textbook.exact_forecaster import exact_forecaster
 from training.found import found_or_trained
+from training.train_config import TrainConfig, load_config
 
-SCORING = ("evaluation.known_truth", "saga.scores")  # the code that a kept score comes from, beside the forecaster's
+SCORING = (
+    "evaluation.known_truth",
+    "saga.scores",
+)  # the code that a kept score comes from, beside the forecaster's
 
 
 def main() -> int:
     """Trains, scores and prints a table a process."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, default=Path("build/known-truth"))
     parser.add_argument("--process", nargs="+", default=["gaussian", "gkos"])
     parser.add_argument("--config", default="small")
     parser.add_argument("--steps", type=int)
     parser.add_argument("--persons", type=int, default=300_000)
-    parser.add_argument("--judged", type=int, default=2_000, help="persons judged, a length of record")
+    parser.add_argument(
+        "--judged", type=int, default=2_000, help="persons judged, a length of record"
+    )
     parser.add_argument("--paths", type=int, default=500)
     parser.add_argument("--particles", type=int, default=250)
     parser.add_argument("--seed", type=int, default=1)
@@ -57,7 +73,14 @@ def main() -> int:
     args = parser.parse_args()
     if args.bundle and len(args.process) > 1:
         parser.error("--bundle knows one process: name it with --process")
-    lines = ["# Against known truth", "", f"`{command_line(__file__)}`", "", f"Commit {code_commit()}.", ""]
+    lines = [
+        "# Against known truth",
+        "",
+        f"`{command_line(__file__)}`",
+        "",
+        f"Commit {code_commit()}.",
+        "",
+    ]
     held = True
     for name in args.process:
         for title, table in judged(name, args):
@@ -75,32 +98,68 @@ def judged(name: str, args: argparse.Namespace) -> list[tuple[str, pl.DataFrame]
     register = folder / "register"
     process = long_lived(name)
     if not register.exists():
-        generate_register(register, persons=args.persons, seed=args.seed, process=process, workers=args.workers)
+        generate_register(
+            register, persons=args.persons, seed=args.seed, process=process, workers=args.workers
+        )
     macro = None if args.macro == "none" else args.macro
-    made = {"raw": args.bundle, "calibrated": args.bundle} if args.bundle else bundles(folder, told(register, macro), args)
-    forecasters = {kind: Forecaster.load(path, workers=args.workers, rollout=args.rollout) for kind, path in made.items()}
+    made = (
+        {"raw": args.bundle, "calibrated": args.bundle}
+        if args.bundle
+        else bundles(folder, told(register, macro), args)
+    )
+    forecasters = {
+        kind: Forecaster.load(path, workers=args.workers, rollout=args.rollout)
+        for kind, path in made.items()
+    }
     bundle = forecasters["raw"].bundle
-    contestants: dict[str, Forecasts] = {"exact": exact_forecaster(register, particles=args.particles)}
+    contestants: dict[str, Forecasts] = {
+        "exact": exact_forecaster(register, particles=args.particles)
+    }
     about = (register / "register.json").read_text(encoding="utf-8")
-    keys = {"exact": [code_digest("saga.register.exact", ("saga",)), about, args.particles]}
+    keys = {
+        "exact": [
+            code_digest("saga.register.textbook.exact_forecaster", ("saga",)),
+            about,
+            args.particles,
+        ]
+    }
     for kind, forecaster in forecasters.items():
         if kind == "raw" or forecaster.bundle.calibration is not None:
             contestants[kind] = ModelForecasts(forecaster, calibrated=kind == "calibrated")
-            keys[kind] = [code_digest("saga.forecaster", ("saga",)), forecaster.bundle.digest, args.rollout]
+            keys[kind] = [
+                code_digest("saga.forecaster", ("saga",)),
+                forecaster.bundle.digest,
+                args.rollout,
+            ]
     tables: dict[str, list[pl.DataFrame]] = {kind: [] for kind in contestants if kind != "exact"}
     for years in HISTORIES:
         who = people(process, args.judged, years, seed=args.seed, macro=macro)
         question = Setting("known truth", who.past, who.origins, [(None, who.outcomes)]).digest
-        asked = {"question": question, "paths": args.paths, "seed": args.seed, "code": [code_digest(module, ()) for module in SCORING]}
+        asked = {
+            "question": question,
+            "paths": args.paths,
+            "seed": args.seed,
+            "code": [code_digest(module, ()) for module in SCORING],
+        }
         found = {}
         for kind, forecasts in contestants.items():
-            file = folder / "scores" / file_name(kind, f"{years}-{args.judged}-{args.paths}", {**asked, "key": keys[kind]})
-            found[kind] = kept(file, lambda f=forecasts, w=who: score(f, w, paths=args.paths, seed=args.seed))  # type: ignore[misc]
+            file = (
+                folder
+                / "scores"
+                / file_name(
+                    kind, f"{years}-{args.judged}-{args.paths}", {**asked, "key": keys[kind]}
+                )
+            )
+            found[kind] = kept(
+                file, lambda f=forecasts, w=who: score(f, w, paths=args.paths, seed=args.seed)
+            )  # type: ignore[misc]
         for kind, rows in tables.items():
-            rows.append(compare(found[kind], found["exact"], args.paths).with_columns(pl.lit(years).alias("history")))
-    trained_on = (
-        f"{args.rollout} rollout, {bundle.parameters:,} parameters, {bundle.metrics['training']['steps']:,} steps, {args.persons:,} persons"
-    )
+            rows.append(
+                compare(found[kind], found["exact"], args.paths).with_columns(
+                    pl.lit(years).alias("history")
+                )
+            )
+    trained_on = f"{args.rollout} rollout, {bundle.parameters:,} parameters, {bundle.metrics['training']['steps']:,} steps, {args.persons:,} persons"
     return [(f"{name}, {kind} ({trained_on})", pl.concat(rows)) for kind, rows in tables.items()]
 
 
@@ -112,8 +171,13 @@ def bundles(folder: Path, panel: Panel, args: argparse.Namespace) -> dict[str, P
     out = folder / f"{settings.name}-{settings.max_steps}-{args.macro}"
     raw = found_or_trained(panel, out, settings, seed=args.seed, command=command_line(__file__))
     calibrated = out.with_name(f"{out.name}-calibrated-{args.rollout}")
-    if not (calibrated / MANIFEST).is_file() or Bundle.load(calibrated).model_digest != raw.model_digest:
-        calibrate(out, panel, out=calibrated, seed=args.seed, workers=args.workers, rollout=args.rollout)
+    if (
+        not (calibrated / MANIFEST).is_file()
+        or Bundle.load(calibrated).model_digest != raw.model_digest
+    ):
+        calibrate(
+            out, panel, out=calibrated, seed=args.seed, workers=args.workers, rollout=args.rollout
+        )
     return {"raw": out, "calibrated": calibrated}
 
 

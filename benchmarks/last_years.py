@@ -15,16 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evaluation.scripts import code_commit, command_line, options
+from saga.conformal.present_value import value_intervals
+from saga.data.origins import Origins, draw_origins, eligible_origins, history, realised
+from saga.data.panel import Panel
+from saga.data.reading import read_panel
+from saga.data.split import strangers
 from saga.forecaster import Forecaster
-from saga.ingest import read_panel
-from saga.keyed import uniform_each
+from saga.keyed_random import uniform_each
 from saga.lifetime import RATE, present_value, realised_value
-from saga.lifetime_sets import value_intervals
 from saga.options import MAX_HORIZON
-from saga.outcomes import Origins, draw_origins, eligible_origins, history, realised
-from saga.panel import Panel
 from saga.schema import MAX_AGE
-from saga.split import strangers
 
 
 def main() -> None:
@@ -36,11 +36,18 @@ def main() -> None:
     forecaster, panel = Forecaster.load(args.bundle), read_panel(args.register)
     panel = some(strangers(panel, forecaster.bundle.split["panel_id"]), args.persons)
     levels = forecaster.calibrator.levels
-    print(f"`{command_line(__file__)}`\nCommit {code_commit()}, bundle {forecaster.bundle.digest[:12]}, register {panel.meta.panel_id}\n")
-    print(f"| K | who | persons | {' | '.join(f'{100 * level:g} %' for level in levels)} |\n|---|---|---|{'---|' * len(levels)}")
+    print(
+        f"`{command_line(__file__)}`\nCommit {code_commit()}, bundle {forecaster.bundle.digest[:12]}, register {panel.meta.panel_id}\n"
+    )
+    print(
+        f"| K | who | persons | {' | '.join(f'{100 * level:g} %' for level in levels)} |\n|---|---|---|{'---|' * len(levels)}"
+    )
     for years in (int(text) for text in args.years.split(",")):
         drawn = draw_origins(panel, max_horizon=MAX_HORIZON, seed=args.seed)
-        for who, origins in ((f"age {MAX_AGE - years}", at_age(panel, MAX_AGE - years)), ("drawn", drawn)):
+        for who, origins in (
+            (f"age {MAX_AGE - years}", at_age(panel, MAX_AGE - years)),
+            ("drawn", drawn),
+        ):
             inside = held(forecaster, panel, origins, years, paths=args.paths, seed=args.seed)
             share = inside.mean(axis=0)
             error = np.sqrt(share * (1 - share) / len(inside))
@@ -58,18 +65,30 @@ def some(panel: Panel, persons: int | None) -> Panel:
 def at_age(panel: Panel, age: int) -> Origins:
     """Everybody with enough of a record at this age, in the year they had it."""
     rows = eligible_origins(panel, ages=(age, age))
-    return Origins(np.array(rows["person_id"].to_list(), dtype=np.str_), rows["year"].to_numpy().astype(np.int64))
+    return Origins(
+        np.array(rows["person_id"].to_list(), dtype=np.str_),
+        rows["year"].to_numpy().astype(np.int64),
+    )
 
 
-def held(forecaster: Forecaster, panel: Panel, origins: Origins, years: int, *, paths: int, seed: int) -> NDArray[np.bool_]:
+def held(
+    forecaster: Forecaster, panel: Panel, origins: Origins, years: int, *, paths: int, seed: int
+) -> NDArray[np.bool_]:
     """Whether the value of the next `years` lies in its interval, (n, L); n: those of `origins` who could be followed so long."""
     truth = realised_value(realised(panel, origins, range(1, years + 1)), rate=RATE)
     followed = ~np.isnan(truth)
-    origins, found = origins.take(followed), dict(zip(origins.person_id[followed].tolist(), truth[followed].tolist(), strict=True))
+    origins, found = (
+        origins.take(followed),
+        dict(zip(origins.person_id[followed].tolist(), truth[followed].tolist(), strict=True)),
+    )
     inside = []
-    for block in forecaster.blocks(history(panel, origins), to_horizon=years, paths=paths, seed=seed):
+    for block in forecaster.blocks(
+        history(panel, origins), to_horizon=years, paths=paths, seed=seed
+    ):
         values, reached = present_value(block, years=years), np.full(len(block), years)
-        given = value_intervals(forecaster.calibrator, values, reached, forecaster.calibrator.levels, RATE)
+        given = value_intervals(
+            forecaster.calibrator, values, reached, forecaster.calibrator.levels, RATE
+        )
         came = np.array([found[person] for person in block.person_id.tolist()])[:, None]
         inside.append((given.lower <= came) & (came <= given.upper))
     return np.concatenate(inside)

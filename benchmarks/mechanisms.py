@@ -21,24 +21,37 @@ from pathlib import Path
 import polars as pl
 
 from saga.register import generate_register
-from saga.register.check import check_register, number, tally
-from saga.register.mechanisms import MECHANISMS
+from saga.register.simulation.mechanisms import MECHANISMS
+from saga.register.validation.register_check import check_register, number, tally
 
-HEAD = ("without", "enforced targets lost", "reported targets lost", "targets gained", "moves farthest")
+HEAD = (
+    "without",
+    "enforced targets lost",
+    "reported targets lost",
+    "targets gained",
+    "moves farthest",
+)
 SHOWN = 8  # targets named in a cell; the rest are counted
 
 
 def main(persons: int, workers: int, seed: int, only: list[str], out: Path | None) -> None:
     """Prints the table, and writes it to `out` line by line."""
     chosen = only or list(MECHANISMS)
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:  # polars' threads do not survive a fork
+    with ProcessPoolExecutor(
+        workers, mp_context=get_context("spawn")
+    ) as pool:  # polars' threads do not survive a fork
         worlds = pool.map(partial(measure, persons, seed), [None, *chosen])
         whole = next(worlds)
         table(persons, seed, only, out, whole, zip(chosen, worlds, strict=True))
 
 
 def table(
-    persons: int, seed: int, only: list[str], out: Path | None, whole: pl.DataFrame, worlds: Iterable[tuple[str, pl.DataFrame]]
+    persons: int,
+    seed: int,
+    only: list[str],
+    out: Path | None,
+    whole: pl.DataFrame,
+    worlds: Iterable[tuple[str, pl.DataFrame]],
 ) -> None:
     """The page, one line a mechanism as its world comes in."""
     lines = [
@@ -72,11 +85,19 @@ def measure(persons: int, seed: int, without: str | None) -> pl.DataFrame:
 
 def compare(whole: pl.DataFrame, less: pl.DataFrame) -> tuple[str, str, str, str]:
     """The cells of a mechanism's line."""
-    both = whole.join(less.select("key", value_less="value", se_less="se", holds_less="holds"), on="key", maintain_order="left")
+    both = whole.join(
+        less.select("key", value_less="value", se_less="se", holds_less="holds"),
+        on="key",
+        maintain_order="left",
+    )
     error = (pl.col("se") ** 2 + pl.col("se_less") ** 2).sqrt()
     change = (pl.col("value_less") - pl.col("value")) / error
-    moved = both.with_columns(pl.col("holds", "holds_less").fill_null(False), z=change).sort(pl.col("z").abs(), descending=True)
-    lost = moved.filter(pl.col("holds"), ~pl.col("holds_less"))  # without a value it does not hold, and has no change
+    moved = both.with_columns(pl.col("holds", "holds_less").fill_null(False), z=change).sort(
+        pl.col("z").abs(), descending=True
+    )
+    lost = moved.filter(
+        pl.col("holds"), ~pl.col("holds_less")
+    )  # without a value it does not hold, and has no change
     gained = moved.filter(~pl.col("holds"), pl.col("holds_less"))
     far = moved.filter(pl.col("z").is_finite()).row(0, named=True)
     return (
@@ -89,13 +110,18 @@ def compare(whole: pl.DataFrame, less: pl.DataFrame) -> tuple[str, str, str, str
 
 def names(rows: pl.DataFrame) -> str:
     """The keys with their changes, the unmeasured and then the largest first, and how many more there are."""
-    keys = [f"`{key}` ({'unmeasured' if z is None else f'{z:+.0f}'})" for key, z in rows.select("key", "z").iter_rows()]
+    keys = [
+        f"`{key}` ({'unmeasured' if z is None else f'{z:+.0f}'})"
+        for key, z in rows.select("key", "z").iter_rows()
+    ]
     more = f" and {len(keys) - SHOWN} more" if len(keys) > SHOWN else ""
     return (", ".join(keys[:SHOWN]) + more) or "none"
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--persons", type=int, default=40_000)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)

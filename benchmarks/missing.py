@@ -21,9 +21,9 @@ from evaluation.contest import PATHS, Contest, chosen
 from evaluation.degradation import as_markdown, compare, score, shortfalls
 from evaluation.missing import REDUCTIONS
 from evaluation.scripts import code_commit, command_line, options
+from saga.data.reading import read_panel
+from saga.files.tables import write_table
 from saga.forecaster import Forecaster
-from saga.ingest import read_panel
-from saga.output import write_table
 
 NOTE = """CRPS of log earnings, lower is better; ± is the standard error (in-time over persons, forward of the mean over drawn futures).
 "loss" is what the bundle loses to itself with all columns and years. Baselines are fitted on, and asked from, what is left of the records;
@@ -60,9 +60,15 @@ def main() -> int:
     found = {}
     for reduction in REDUCTIONS:
         tell(f"{reduction.label}:")
-        found[reduction.name] = score(contest, reduction, settings, forecaster, chosen(baselines), folder)
+        found[reduction.name] = score(
+            contest, reduction, settings, forecaster, chosen(baselines), folder
+        )
     table = compare(found, settings, contest.horizons)
-    about = {**forecaster.provenance(paths=args.paths, seed=args.seed), **contest.provenance, "commit": code_commit()}
+    about = {
+        **forecaster.provenance(paths=args.paths, seed=args.seed),
+        **contest.provenance,
+        "commit": code_commit(),
+    }
     page = report(table, command_line(__file__), about)
     args.out.mkdir(parents=True, exist_ok=True)
     write_table(table, args.out / "missing.parquet", about)
@@ -75,12 +81,21 @@ def main() -> int:
 
 def report(table: pl.DataFrame, command: str, about: dict[str, object]) -> str:
     """The page: command, provenance, tables and what was not beaten."""
-    origin = ", ".join(f"{name} `{about[name]}`" for name in ("panel", "bundle", "rollout", "commit", "seed", "paths"))
+    origin = ", ".join(
+        f"{name} `{about[name]}`"
+        for name in ("panel", "bundle", "rollout", "commit", "seed", "paths")
+    )
     missed = shortfalls(table)
     verdict = "\n".join(f"- {line}" for line in missed) or (
         "The bundle, in-time told the economy, is better than every baseline on every record at every horizon."
     )
-    parts = ["# What poorer records cost", f"`{command}`", f"{origin}.", NOTE, as_markdown(table, {r.name: r.label for r in REDUCTIONS})]
+    parts = [
+        "# What poorer records cost",
+        f"`{command}`",
+        f"{origin}.",
+        NOTE,
+        as_markdown(table, {r.name: r.label for r in REDUCTIONS}),
+    ]
     return "\n\n".join([*parts, "## Against baselines that know as little", verdict]) + "\n"
 
 

@@ -20,15 +20,22 @@ from scipy.stats import qmc
 
 from evaluation.cross_section import followed
 from evaluation.scripts import code_commit, command_line, options
+from saga.data.origins import last_year
+from saga.data.panel import Panel
+from saga.data.reading import read_panel
 from saga.forecaster import Forecaster
-from saga.ingest import read_panel
-from saga.keyed import uniforms
-from saga.outcomes import last_year
-from saga.panel import Panel
+from saga.keyed_random import uniforms
 
 Array = NDArray[np.float64]
 HORIZONS = (1, 5, 10, 20)
-FIGURES = ("mean of logs", "5 % quantile", "median", "95 % quantile", "chance of zero", "mean log of the sum")
+FIGURES = (
+    "mean of logs",
+    "5 % quantile",
+    "median",
+    "95 % quantile",
+    "chance of zero",
+    "mean log of the sum",
+)
 OLDEST = 43  # so that all years ahead are below 65
 
 
@@ -43,7 +50,9 @@ def main() -> None:
     seeds = range(args.seed, args.seed + args.repeats)
     independent = variance(forecaster, who, args.paths, seeds, uniforms)
     sobol = variance(forecaster, who, args.paths, seeds, quasi_random(args.paths, last_year(who)))
-    print(f"`{command_line(__file__)}`\nCommit {code_commit()}, bundle {forecaster.bundle.digest[:12]}.\n")
+    print(
+        f"`{command_line(__file__)}`\nCommit {code_commit()}, bundle {forecaster.bundle.digest[:12]}.\n"
+    )
     print(f"| h | {' | '.join(FIGURES)} |\n|---|{'---|' * len(FIGURES)}")
     for h, row in zip(HORIZONS, independent / sobol, strict=True):
         print(f"| {h} | {' | '.join(f'{ratio:.1f}' for ratio in row)} |")
@@ -57,8 +66,12 @@ def people(panel: Panel, forecaster: Forecaster, persons: int) -> Panel:
 
 
 def quasi_random(paths: int, origin: int) -> Callable[..., Array]:
-    """`saga.keyed.uniforms` with the numbers of paths and economies replaced."""
-    points = qmc.Sobol(4 * max(HORIZONS), rng=0).random(1 << (paths - 1).bit_length())[:paths].reshape(paths, max(HORIZONS), 4)
+    """`saga.keyed_random.uniforms` with the numbers of paths and economies replaced."""
+    points = (
+        qmc.Sobol(4 * max(HORIZONS), rng=0)
+        .random(1 << (paths - 1).bit_length())[:paths]
+        .reshape(paths, max(HORIZONS), 4)
+    )
 
     def drawn(n: int, *key: int | str) -> Array:
         ahead = int(key[-1]) - origin - 1
@@ -71,12 +84,19 @@ def quasi_random(paths: int, origin: int) -> Callable[..., Array]:
     return drawn
 
 
-def variance(forecaster: Forecaster, who: Panel, paths: int, seeds: range, source: Callable[..., Array]) -> Array:
+def variance(
+    forecaster: Forecaster, who: Panel, paths: int, seeds: range, source: Callable[..., Array]
+) -> Array:
     """Mean over persons of the variances over seeds of FIGURES, (H, figures)."""
     figures = []
-    with patch("saga.rollout.uniforms", source), patch("saga.macro.uniforms", source):
+    with (
+        patch("saga.simulation.rollout.uniforms", source),
+        patch("saga.macro.process.uniforms", source),
+    ):
         for seed in seeds:
-            earnings = forecaster.simulate(who, to_horizon=max(HORIZONS), paths=paths, seed=seed).earnings.astype(np.float64)
+            earnings = forecaster.simulate(
+                who, to_horizon=max(HORIZONS), paths=paths, seed=seed
+            ).earnings.astype(np.float64)
             asked = earnings[:, np.array(HORIZONS) - 1]
             logs = np.log(np.maximum(asked, forecaster.transforms.floor or 1.0))
             quantiles = np.quantile(logs, (0.05, 0.5, 0.95), axis=-1)

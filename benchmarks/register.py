@@ -29,13 +29,26 @@ def main(persons: int, workers: int, seed: int, out: Path) -> None:
     before, start = cpu_seconds(), time.perf_counter()
     rows = int(str(generate_register(out, persons=persons, seed=seed, workers=workers)["rows"]))
     wall, cpu = time.perf_counter() - start, cpu_seconds() - before
-    own, largest = (resource.getrusage(who).ru_maxrss * UNIT / 1e6 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    own, largest = (
+        resource.getrusage(who).ru_maxrss * UNIT / 1e6
+        for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
     memory = own + (workers * largest if workers > 1 else 0.0)
-    panel, everything = (sum(file.stat().st_size for file in folder.rglob("*.parquet")) for folder in (out / "panel", out))
+    panel, everything = (
+        sum(file.stat().st_size for file in folder.rglob("*.parquet"))
+        for folder in (out / "panel", out)
+    )
     print(f"{persons:,} persons, {rows:,} person-years, seed {seed}, {workers} worker(s)")
-    print(f"{wall:.1f} s: {rows / wall:,.0f} person-years/s; {cpu:.1f} s of processor time: {rows / cpu:,.0f} person-years/s a core")
-    print(f"peak memory at most {memory:,.0f} MB: {own:,.0f} MB here" + (f", {largest:,.0f} MB a worker" if workers > 1 else ""))
-    print(f"{panel / rows:.2f} bytes a row of the panel, {everything / 1e9:.2f} GB with the hidden state")
+    print(
+        f"{wall:.1f} s: {rows / wall:,.0f} person-years/s; {cpu:.1f} s of processor time: {rows / cpu:,.0f} person-years/s a core"
+    )
+    print(
+        f"peak memory at most {memory:,.0f} MB: {own:,.0f} MB here"
+        + (f", {largest:,.0f} MB a worker" if workers > 1 else "")
+    )
+    print(
+        f"{panel / rows:.2f} bytes a row of the panel, {everything / 1e9:.2f} GB with the hidden state"
+    )
     if not same:
         sys.exit(1)
 
@@ -56,15 +69,25 @@ def cpu_seconds() -> float:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--persons", type=int, default=100_000)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--out", type=Path, help="keep the register in this new directory (otherwise it is thrown away)")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        help="keep the register in this new directory (otherwise it is thrown away)",
+    )
     given = parser.parse_args()
-    if given.out and given.out.exists() and (not given.out.is_dir() or any(given.out.iterdir())):  # said before hours of work, not after
+    if (
+        given.out and given.out.exists() and (not given.out.is_dir() or any(given.out.iterdir()))
+    ):  # said before hours of work, not after
         parser.error(f"{given.out} exists already: give a new directory to --out, or remove it")
-    with tempfile.TemporaryDirectory(dir=given.out.absolute().parent if given.out else None) as scratch:
+    with tempfile.TemporaryDirectory(
+        dir=given.out.absolute().parent if given.out else None
+    ) as scratch:
         main(given.persons, given.workers, given.seed, Path(scratch) / "register")
         if given.out:
             (Path(scratch) / "register").rename(given.out)

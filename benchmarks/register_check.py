@@ -12,11 +12,13 @@ from pathlib import Path
 import polars as pl
 
 from saga.register import check_register, generate_register
-from saga.register.check import number, passed, tally
+from saga.register.validation.register_check import number, passed, tally
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--persons", type=int, default=100_000)
     parser.add_argument("--seeds", type=int, nargs="+", default=[11, 12, 13])
     parser.add_argument("--workers", type=int, default=2)
@@ -45,11 +47,19 @@ def page(tables: dict[int, pl.DataFrame], persons: int) -> str:
         "Band: of the first seed (it holds 3 standard errors of the simulated value). Marks: V read in a public source, D derived from V,",
         "M from memory. Enforced targets must lie inside; the others are reported, with * where a value lies outside the band.",
         "",
-        *(f"- seed {seed}: {tally(table)} {'Passed.' if passed(table) else 'Not passed.'}" for seed, table in tables.items()),
+        *(
+            f"- seed {seed}: {tally(table)} {'Passed.' if passed(table) else 'Not passed.'}"
+            for seed, table in tables.items()
+        ),
     ]
     first = tables[seeds[0]]
     for topic in first["topic"].unique(maintain_order=True):
-        lines += ["", f"## {topic}", "", f"| figure | population | target | mark | band | {' | '.join(f'seed {s}' for s in seeds)} | |"]
+        lines += [
+            "",
+            f"## {topic}",
+            "",
+            f"| figure | population | target | mark | band | {' | '.join(f'seed {s}' for s in seeds)} | |",
+        ]
         lines += ["|---|---|---|---|---|" + "---|" * len(seeds) + "---|"]
         lines += [line(row, tables) for row in first.filter(pl.col("topic") == topic).to_dicts()]
     return "\n".join(lines)
@@ -61,8 +71,16 @@ def line(row: dict[str, object], tables: dict[int, pl.DataFrame]) -> str:
         found = table.row(by_predicate=pl.col("key") == row["key"], named=True)
         values.append(number(found["value"]) + ("*" if found["holds"] is False else ""))
     band = f"{number(row['low'])} to {number(row['high'])}"  # type: ignore[arg-type]
-    about = [f"{row['statistic']}: {row['concept']}", str(row["population"]), number(row["target"]), str(row["mark"]), band]  # type: ignore[arg-type]
-    cells = [cell.replace("|", "/") for cell in [*about, *values, "enforced" if row["enforced"] else ""]]
+    about = [
+        f"{row['statistic']}: {row['concept']}",
+        str(row["population"]),
+        number(row["target"]),
+        str(row["mark"]),
+        band,
+    ]  # type: ignore[arg-type]
+    cells = [
+        cell.replace("|", "/") for cell in [*about, *values, "enforced" if row["enforced"] else ""]
+    ]
     return f"| {' | '.join(cells)} |"
 
 

@@ -24,14 +24,14 @@ import polars as pl
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from saga.data.panel import Panel
+from saga.data.reading import read_panel
+from saga.features.sequences import POSITIVE, ZERO, Sequences, encode, pad
 from saga.forecaster import Forecaster
-from saga.ingest import read_panel
-from saga.keyed import uniforms
-from saga.panel import Panel
-from saga.products import Precision, has_bfloat16, product, wide
-from saga.rollout import Rollout
-from saga.sequences import POSITIVE, ZERO, Sequences, encode, pad
-from saga.workers import crew
+from saga.keyed_random import uniforms
+from saga.simulation.matmul import Precision, has_bfloat16, product, wide
+from saga.simulation.pool import crew
+from saga.simulation.rollout import Rollout
 
 PATHS, YEARS = 500, 20
 PUBLISHED = 43.0  # milliseconds a person on one A100, arXiv 2605.19014
@@ -81,12 +81,16 @@ def naive(rollout: Rollout, sequences: Sequences, index: int) -> float:
     futures, born = rollout.futures(int(record.year[0, -1])), int(sequences.birth_year[index])
     start = time.perf_counter()
     names = ("state", "z", "other", "codes", "age")
-    parts = {name: torch.from_numpy(np.repeat(getattr(record, name), PATHS, axis=0)) for name in names}
+    parts = {
+        name: torch.from_numpy(np.repeat(getattr(record, name), PATHS, axis=0)) for name in names
+    }
     parts |= {name: parts[name].long() for name in ("state", "codes")}
     for year in range(YEARS):
         hidden, _ = net.hidden(net.tokens(**parts), parts["age"])
         macro = futures.macro[year, :PATHS]
-        u = torch.from_numpy(uniforms(PATHS, "path", 1, str(sequences.person_id[index]), year).astype(np.float32))
+        u = torch.from_numpy(
+            uniforms(PATHS, "path", 1, str(sequences.person_id[index]), year).astype(np.float32)
+        )
         _, positive, z = net.head.sample(net.head(hidden[:, -1], torch.tensor([1]), macro), u)
         told = {
             "state": torch.where(positive, POSITIVE, ZERO),
@@ -102,7 +106,15 @@ def naive(rollout: Rollout, sequences: Sequences, index: int) -> float:
 def flops(rollout: Rollout, sequences: Sequences) -> float:
     """Floating-point operations a person inside matrix products, the record's encoding counted."""
     some = np.arange(min(len(sequences), rollout.group))
-    known = {torch.ops.mkldnn._linear_pointwise: lambda x, weight, *_, **__: 2 * math.prod(x) * weight[0]} if wide() else {}
+    known = (
+        {
+            torch.ops.mkldnn._linear_pointwise: lambda x, weight, *_, **__: (
+                2 * math.prod(x) * weight[0]
+            )
+        }
+        if wide()
+        else {}
+    )
     with FlopCounterMode(display=False, custom_mapping=known) as counter:
         rollout.people(sequences, some, np.full(len(some), YEARS))
     return float(counter.get_total_flops()) / len(some)
@@ -146,7 +158,9 @@ def processor() -> str:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--bundle", type=Path, default=Path("bundles/small"))
     parser.add_argument("--persons", type=int, default=64)
     parser.add_argument("--workers", type=int, default=2)
@@ -158,17 +172,28 @@ def main() -> None:
     sequences = encode(panel, forecaster.transforms, forecaster.calendar)
     kinds = ["exact"] + ["light"] * (forecaster.network.light is not None)
     precisions: list[Precision] = ["float32"] + ["bfloat16"] * has_bfloat16()
-    print(f"{given.bundle} ({forecaster.bundle.parameters:,} parameters), {PATHS} paths x {YEARS} years,")
+    print(
+        f"{given.bundle} ({forecaster.bundle.parameters:,} parameters), {PATHS} paths x {YEARS} years,"
+    )
     print(
         f"{given.workers} processes of one thread, {processor()} ({torch.backends.cpu.get_cpu_capability()}), torch {torch.__version__}\n"
     )
-    print("| rollout | ms a person | against exact | matrix products, GFLOP | at the roofline, ms |\n|" + "---|" * 5)
+    print(
+        "| rollout | ms a person | against exact | matrix products, GFLOP | at the roofline, ms |\n|"
+        + "---|" * 5
+    )
     exact, work, drawn = 0.0, dict[str, float](), dict[str, Rollout]()
     for precision in precisions:
         speed = peak(precision)
         for kind in kinds:
             rollout = Rollout(
-                forecaster.network, forecaster.calendar, forecaster.process, paths=PATHS, seed=1, light=kind == "light", precision=precision
+                forecaster.network,
+                forecaster.calendar,
+                forecaster.process,
+                paths=PATHS,
+                seed=1,
+                light=kind == "light",
+                precision=precision,
             )
             milliseconds = simulated(rollout, sequences, given.workers)
             drawn.setdefault(kind, rollout)
@@ -187,7 +212,9 @@ def main() -> None:
         many = people(10_000)
         for _ in forecaster.blocks(many, to_horizon=YEARS, paths=PATHS, seed=1):
             pass
-        print(f"\n10,000 persons with {PATHS} paths: at most {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB in use.")
+        print(
+            f"\n10,000 persons with {PATHS} paths: at most {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB in use."
+        )
 
 
 if __name__ == "__main__":

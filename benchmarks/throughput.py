@@ -25,13 +25,13 @@ from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.callbacks import ModelCheckpoint
 from torch.utils.data import DataLoader
 
-from saga.ingest import read_panel
-from saga.panel import Panel
-from saga.register.simulate import generate_register
-from training.config import TrainConfig, load_config
+from saga.data.panel import Panel
+from saga.data.reading import read_panel
+from saga.register.simulation.generation import generate_register
 from training.data import Batch
 from training.fit import lightning_trainer, prepare
 from training.module import ForecastModule
+from training.train_config import TrainConfig, load_config
 
 WARM = 20  # steps before the clock starts
 
@@ -42,7 +42,14 @@ class Clock(Callback):
     def __init__(self) -> None:
         self.years, self.begun, self.seconds = 0, 0.0, 0.0
 
-    def on_train_batch_end(self, trainer: Trainer, module: LightningModule, outputs: object, batch: Batch, batch_idx: int) -> None:
+    def on_train_batch_end(
+        self,
+        trainer: Trainer,
+        module: LightningModule,
+        outputs: object,
+        batch: Batch,
+        batch_idx: int,
+    ) -> None:
         """Starts behind the last warm step, then counts."""
         if trainer.global_step == WARM:
             self.begun = time.perf_counter()
@@ -56,7 +63,9 @@ def by_lightning(panel: Panel, settings: TrainConfig) -> float:
     data, network, _ = prepare(panel, settings, 1)
     with tempfile.TemporaryDirectory() as folder:
         best = ModelCheckpoint(dirpath=folder, monitor="validation", save_last=False)
-        trainer = lightning_trainer(settings, Path(folder), [best], 1, False, len(data.train) // settings.batch_persons)
+        trainer = lightning_trainer(
+            settings, Path(folder), [best], 1, False, len(data.train) // settings.batch_persons
+        )
         clock = Clock()
         trainer.callbacks.append(clock)  # type: ignore[attr-defined]
         trainer.limit_val_batches = 0
@@ -96,7 +105,9 @@ def by_hand(panel: Panel, settings: TrainConfig, bf16: bool) -> float:
 
 def main() -> None:
     """Prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--config", default="small")
     parser.add_argument("--persons", type=int, default=6_000)
     parser.add_argument("--steps", type=int, default=200)
@@ -108,7 +119,9 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     gpu = torch.cuda.is_available()
     steps = args.steps + WARM
-    settings = replace(load_config(args.config), max_steps=steps, validate_every=steps, validation_persons=50)
+    settings = replace(
+        load_config(args.config), max_steps=steps, validate_every=steps, validation_persons=50
+    )
     with tempfile.TemporaryDirectory() as folder:
         register = Path(folder) / "register"
         generate_register(register, persons=args.persons, seed=1)
@@ -116,13 +129,22 @@ def main() -> None:
     own = "bf16-mixed" if gpu else "32-true"
     rates: dict[tuple[str, str], float] = {}
     for _ in range(args.repeats):
-        for loop, rate in (("lightning", by_lightning(panel, settings)), ("plain", by_hand(panel, settings, bf16=gpu))):
+        for loop, rate in (
+            ("lightning", by_lightning(panel, settings)),
+            ("plain", by_hand(panel, settings, bf16=gpu)),
+        ):
             rates[own, loop] = max(rate, rates.get((own, loop), 0.0))
     if not gpu:
         few = replace(settings, max_steps=WARM + max(1, args.steps // 10), validate_every=1)
         rates["bf16-mixed", "plain"] = by_hand(panel, few, bf16=True)
-    on = torch.cuda.get_device_name() if gpu else f"{platform.processor() or platform.machine()}, {args.threads} threads"
-    print(f"{args.config}, {args.steps} steps of {settings.batch_persons} persons on {on}; torch {torch.__version__}, AMX {_has_amx()}")
+    on = (
+        torch.cuda.get_device_name()
+        if gpu
+        else f"{platform.processor() or platform.machine()}, {args.threads} threads"
+    )
+    print(
+        f"{args.config}, {args.steps} steps of {settings.batch_persons} persons on {on}; torch {torch.__version__}, AMX {_has_amx()}"
+    )
     print(f"{'precision':<12}{'loop':<12}{'person-years/s':>16}{'Lightning takes':>18}")
     for (precision, loop), rate in rates.items():
         more = f"{rates[precision, 'plain'] / rate - 1:+.1%}" if loop == "lightning" else ""
@@ -130,7 +152,11 @@ def main() -> None:
 
 
 def _has_amx() -> bool:
-    return bool(torch.cpu._is_amx_tile_supported()) if hasattr(torch.cpu, "_is_amx_tile_supported") else False
+    return (
+        bool(torch.cpu._is_amx_tile_supported())
+        if hasattr(torch.cpu, "_is_amx_tile_supported")
+        else False
+    )
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     python benchmarks/tune_register.py --persons 40000 --steps 1 --workers 2
 
-Prints the proposed values; they are then rounded and written into `saga/register/parameters.py` by hand. The criterion is the
+Prints the proposed values; they are then rounded and written into `saga/register/simulation/parameters.py` by hand. The criterion is the
 distance to the targets of `saga register check` in units of their bands; figures from memory weigh a third. No forecasting model is
 involved. Common random numbers (one seed) make the differences smooth; the check on other seeds shows what was fitted to noise.
 """
@@ -20,8 +20,8 @@ from pathlib import Path
 import numpy as np
 
 from saga.register import generate_register
-from saga.register.check import check_register
-from saga.register.parameters import Parameters
+from saga.register.simulation.parameters import Parameters
+from saga.register.validation.register_check import check_register
 
 # section.field[.index] -> step of the difference quotient; also the scale on which a change counts as moderate.
 STEPS: dict[str, float] = {
@@ -40,7 +40,18 @@ STEPS: dict[str, float] = {
     "self_employment.start.0": 0.0015, "self_employment.start.1": 0.0010, "self_employment.level": 0.08, "self_employment.start_sd": 0.07,
     "self_employment.persistence": 0.04, "benefits.insured": 0.06, "benefits.disability_rate": 0.05, "benefits.pension_rate": 0.06,
 }  # fmt: skip
-AIMED = ("level", "bins", "assessed2019", "employment", "wage_ratio", "gap44", "premium", "sign", "grid", "child_penalty")
+AIMED = (
+    "level",
+    "bins",
+    "assessed2019",
+    "employment",
+    "wage_ratio",
+    "gap44",
+    "premium",
+    "sign",
+    "grid",
+    "child_penalty",
+)
 
 
 def value(p: Parameters, name: str) -> float:
@@ -66,7 +77,9 @@ def residuals(values: dict[str, float], persons: int, seed: int) -> dict[str, fl
     """(value - target) / tolerance of every target, hinges for one-sided ones."""
     folder = Path(tempfile.mkdtemp())
     try:
-        generate_register(folder / "r", persons=persons, seed=seed, parameters=changed(Parameters(), values))
+        generate_register(
+            folder / "r", persons=persons, seed=seed, parameters=changed(Parameters(), values)
+        )
         rows = check_register(folder / "r", only=AIMED).to_dicts()
     finally:
         shutil.rmtree(folder)
@@ -87,38 +100,58 @@ def residuals(values: dict[str, float], persons: int, seed: int) -> dict[str, fl
                 out[row["key"]] = weight * (row["value"] - middle) / half
         else:
             # One-sided: want to clear the bound by half the allowance for sampling error.
-            gap = (low + 0.3 * band - row["value"]) if low is not None else (row["value"] - high + 0.3 * band)
+            gap = (
+                (low + 0.3 * band - row["value"])
+                if low is not None
+                else (row["value"] - high + 0.3 * band)
+            )
             out[row["key"]] = weight * max(gap, 0.0) / max(band, 1e-9) * 2.0
     return out
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--persons", type=int, default=40_000)
     parser.add_argument("--seed", type=int, default=101)
     parser.add_argument("--steps", type=int, default=1)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--ridge", type=float, default=1.0, help="weight of staying near the present values")
+    parser.add_argument(
+        "--ridge", type=float, default=1.0, help="weight of staying near the present values"
+    )
     args = parser.parse_args()
     now = {name: value(Parameters(), name) for name in STEPS}
     with ProcessPoolExecutor(args.workers, mp_context=get_context("spawn")) as pool:
         for step in range(args.steps):
             base = pool.submit(residuals, now, args.persons, args.seed)
-            moved = {n: pool.submit(residuals, now | {n: now[n] + s}, args.persons, args.seed) for n, s in STEPS.items()}
+            moved = {
+                n: pool.submit(residuals, now | {n: now[n] + s}, args.persons, args.seed)
+                for n, s in STEPS.items()
+            }
             r = base.result()
             keys = [k for k in r if all(k in m.result() for m in moved.values())]
             start = np.array([r[k] for k in keys])
             jacobian = np.array([[moved[n].result()[k] - r[k] for k in keys] for n in STEPS]).T
-            move = np.linalg.solve(jacobian.T @ jacobian + args.ridge * np.eye(len(STEPS)), -jacobian.T @ start)
+            move = np.linalg.solve(
+                jacobian.T @ jacobian + args.ridge * np.eye(len(STEPS)), -jacobian.T @ start
+            )
             move = np.clip(move, -2.0, 2.0)
             trial = {n: now[n] + move[i] * STEPS[n] for i, n in enumerate(STEPS)}
-            shorter = {f: {n: now[n] + f * move[i] * STEPS[n] for i, n in enumerate(STEPS)} for f in (0.5,)}
+            shorter = {
+                f: {n: now[n] + f * move[i] * STEPS[n] for i, n in enumerate(STEPS)} for f in (0.5,)
+            }
             tried = {1.0: pool.submit(residuals, trial, args.persons, args.seed)}
-            tried |= {f: pool.submit(residuals, v, args.persons, args.seed) for f, v in shorter.items()}
+            tried |= {
+                f: pool.submit(residuals, v, args.persons, args.seed) for f, v in shorter.items()
+            }
             loss = {f: sum(t.result().get(k, 0.0) ** 2 for k in keys) for f, t in tried.items()}
             best = min(loss, key=loss.__getitem__)
             predicted = float(((start + jacobian @ move) ** 2).sum())
-            print(f"step {step}: {float(start @ start):.1f} -> {loss} (linear: {predicted:.1f})", flush=True)
+            print(
+                f"step {step}: {float(start @ start):.1f} -> {loss} (linear: {predicted:.1f})",
+                flush=True,
+            )
             if loss[best] >= float(start @ start):
                 break
             now = trial if best == 1.0 else shorter[best]

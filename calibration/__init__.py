@@ -1,1 +1,1 @@
-"""Fitting the conformal layer to paths and outcomes."""
+"""The conformal layer: fitted on outcomes, moved by later outcomes, and diagnosed."""

@@ -17,16 +17,16 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from evaluation.comparison import REFEREE
+from evaluation.cache import code_digest
 from evaluation.contestants import Entrant, Model
-from evaluation.gap import BOUND
-from evaluation.kept import code_digest
+from evaluation.scoring.comparison import REFEREE
+from evaluation.scoring.gap import BOUND
 from saga.bundle import Bundle
+from saga.data.panel import Panel
+from saga.data.split import persons_of
 from saga.errors import Problem, UsageError
 from saga.forecaster import Forecaster, RolloutName
-from saga.keyed import uniform_each
-from saga.panel import Panel
-from saga.split import persons_of
+from saga.keyed_random import uniform_each
 
 Array = NDArray[np.float64]
 BEGIN = "gkos"  # where the gap begins
@@ -50,7 +50,11 @@ FLOORS = {
     "horizon": pl.Int32(),
     "n": pl.Int64(),
     **{f"{model}{part}": pl.Float64() for model in (BEGIN, BOUND, REFEREE) for part in ("", "_se")},
-    **{f"{name}{part}": pl.Float64() for name in ("floor", "closed") for part in ("", "_se", "_half", "_one")},
+    **{
+        f"{name}{part}": pl.Float64()
+        for name in ("floor", "closed")
+        for part in ("", "_se", "_half", "_one")
+    },
     "of_bound": pl.Float64(),
     "of_bound_se": pl.Float64(),
     "b": pl.Float64(),
@@ -89,7 +93,9 @@ class Curve:
     squares: Array
 
 
-def fit(persons: Sequence[int], crps: Array, se: Array, exponents: Sequence[float] | Array = EXPONENTS) -> Curve:
+def fit(
+    persons: Sequence[int], crps: Array, se: Array, exponents: Sequence[float] | Array = EXPONENTS
+) -> Curve:
     """Weighted least squares over `exponents`: `crps` (..., H, S) of models trained on `persons` (S,), `se` (H, S) of what is not common
     to the sizes (an error that all sizes share moves the floor alone).
 
@@ -155,21 +161,32 @@ def means(files: Mapping[str, Path], *, seed: int, replicates: int = REPLICATES)
     Raises UsageError where outcomes are no drawn futures, ValueError where models were scored on other outcomes than the first.
     """
     keys = ["horizon", "draw", "person_id"]
-    scores = [pl.read_parquet(file, columns=[*keys, "crps_log"]).drop_nulls("crps_log").sort(keys) for file in files.values()]
+    scores = [
+        pl.read_parquet(file, columns=[*keys, "crps_log"]).drop_nulls("crps_log").sort(keys)
+        for file in files.values()
+    ]
     first = scores[0].select(keys)
     if first["draw"].null_count() or first["draw"].n_unique() < 2:
         fix = "Generate the register with --future-to and --future-draws."
-        raise UsageError("There are no futures to judge by", [Problem("futures", "the forward setting needs two drawn futures", fix)])
+        raise UsageError(
+            "There are no futures to judge by",
+            [Problem("futures", "the forward setting needs two drawn futures", fix)],
+        )
     if not all(other.select(keys).equals(first) for other in scores):
         raise ValueError("the models were not scored on the same outcomes")
-    horizon, draw, person = (np.unique(first[name].to_numpy(), return_inverse=True)[1] for name in keys)
+    horizon, draw, person = (
+        np.unique(first[name].to_numpy(), return_inverse=True)[1] for name in keys
+    )
     shape = tuple(int(codes.max()) + 1 for codes in (horizon, draw, person))
     there, values = np.zeros(shape), np.zeros((len(scores), *shape))
     there[horizon, draw, person] = 1
     for array, frame in zip(values, scores, strict=True):
         array[horizon, draw, person] = frame["crps_log"].cast(pl.Float64).to_numpy()
     rng = np.random.default_rng(seed)
-    futures, persons = (np.vstack([np.ones(size), rng.multinomial(size, np.full(size, 1 / size), replicates)]) for size in shape[1:])
+    futures, persons = (
+        np.vstack([np.ones(size), rng.multinomial(size, np.full(size, 1 / size), replicates)])
+        for size in shape[1:]
+    )
     drawn = np.empty((replicates + 1, shape[0], len(scores)))
     for h in range(shape[0]):
         count = persons @ there[h].T  # (R, D)
@@ -177,10 +194,19 @@ def means(files: Mapping[str, Path], *, seed: int, replicates: int = REPLICATES)
         total = weight.sum(axis=1)
         for m in range(len(scores)):
             by_draw = persons @ values[m, h].T / np.maximum(count, 1)
-            drawn[:, h, m] = np.divide((weight * by_draw).sum(axis=1), total, out=np.full(len(total), np.nan), where=total > 0)
+            drawn[:, h, m] = np.divide(
+                (weight * by_draw).sum(axis=1),
+                total,
+                out=np.full(len(total), np.nan),
+                where=total > 0,
+            )
     n = [round(float(there[h].sum(axis=1).mean())) for h in range(shape[0])]
-    samples = drawn[1:][np.isfinite(drawn[1:]).all(axis=(1, 2))]  # of few persons a sample may hold nobody who is seen so far ahead
-    return Means(list(files), first["horizon"].unique(maintain_order=True).to_list(), n, drawn[0], samples)
+    samples = drawn[1:][
+        np.isfinite(drawn[1:]).all(axis=(1, 2))
+    ]  # of few persons a sample may hold nobody who is seen so far ahead
+    return Means(
+        list(files), first["horizon"].unique(maintain_order=True).to_list(), n, drawn[0], samples
+    )
 
 
 def floors(found: Means, sizes: Mapping[str, int]) -> pl.DataFrame:
@@ -195,9 +221,14 @@ def floors(found: Means, sizes: Mapping[str, int]) -> pl.DataFrame:
     value, drawn = found.at(*sizes)
     count = len(sizes)
     if count < 3:
-        raise UsageError("A floor needs three sizes", [Problem("shares", f"{count} give none", "Give three shares or more.")])
+        raise UsageError(
+            "A floor needs three sizes",
+            [Problem("shares", f"{count} give none", "Give three shares or more.")],
+        )
     # What the sizes do not share; the mean of S equal errors takes 1 / S of each error's variance with it.
-    se = (drawn - drawn.mean(axis=2, keepdims=True)).std(axis=0, ddof=1) * np.sqrt(count / (count - 1))
+    se = (drawn - drawn.mean(axis=2, keepdims=True)).std(axis=0, ddof=1) * np.sqrt(
+        count / (count - 1)
+    )
     persons = list(sizes.values())
     curve, curves = fit(persons, value, se), fit(persons, drawn, se)
     sides = [fit(persons, value, se, [b]) for b in RANGE]
@@ -207,14 +238,32 @@ def floors(found: Means, sizes: Mapping[str, int]) -> pl.DataFrame:
     for model, (mean, means_) in zip((BEGIN, BOUND, REFEREE), (begin, bound, own), strict=True):
         data |= {model: mean, f"{model}_se": means_.std(axis=0, ddof=1)}
     data |= {"floor": curve.floor, "floor_se": curves.floor.std(axis=0, ddof=1)}
-    data |= {"closed": _share(begin[0], own[0], curve.floor), "closed_se": _share(begin[1], own[1], curves.floor).std(axis=0, ddof=1)}
+    data |= {
+        "closed": _share(begin[0], own[0], curve.floor),
+        "closed_se": _share(begin[1], own[1], curves.floor).std(axis=0, ddof=1),
+    }
     for name, side in zip(("half", "one"), sides, strict=True):
-        data |= {f"floor_{name}": side.floor, f"closed_{name}": _share(begin[0], own[0], side.floor)}
-    data |= {"of_bound": _share(begin[0], own[0], bound[0]), "of_bound_se": _share(begin[1], own[1], bound[1]).std(axis=0, ddof=1)}
-    data |= {"b": float(curve.b), "b_se": float(curves.b.std(ddof=1)), "misfit": float(curve.squares) / freedom if freedom > 0 else None}
+        data |= {
+            f"floor_{name}": side.floor,
+            f"closed_{name}": _share(begin[0], own[0], side.floor),
+        }
+    data |= {
+        "of_bound": _share(begin[0], own[0], bound[0]),
+        "of_bound_se": _share(begin[1], own[1], bound[1]).std(axis=0, ddof=1),
+    }
+    data |= {
+        "b": float(curve.b),
+        "b_se": float(curves.b.std(ddof=1)),
+        "misfit": float(curve.squares) / freedom if freedom > 0 else None,
+    }
     held = np.nan_to_num(data["closed"], nan=-np.inf) >= PROMISE
     data |= {"held": held, "sure": np.abs(data["closed"] - PROMISE) > 2 * data["closed_se"]}
-    return pl.DataFrame(data).with_columns(pl.col(pl.Float64).fill_nan(None)).cast(FLOORS).select(list(FLOORS))  # type: ignore[arg-type]
+    return (
+        pl.DataFrame(data)
+        .with_columns(pl.col(pl.Float64).fill_nan(None))
+        .cast(FLOORS)  # type: ignore[arg-type]
+        .select(list(FLOORS))
+    )
 
 
 def _share(begin: Array, own: Array, end: Array) -> Array:
@@ -229,22 +278,48 @@ def trained(found: Means, bundles: Mapping[str, Bundle], sizes: Mapping[str, int
     rows = []
     for name, bundle in bundles.items():
         told = bundle.metrics["training"]
-        about = {"model": name, "sized": name in sizes, "persons": told["persons"]["train"], "parameters": bundle.parameters}
+        about = {
+            "model": name,
+            "sized": name in sizes,
+            "persons": told["persons"]["train"],
+            "parameters": bundle.parameters,
+        }
         value, drawn = found.of(name)
         apart, apart_se = value - full[0], (drawn - full[1]).std(axis=0, ddof=1)
-        columns = zip(found.horizons, value, drawn.std(axis=0, ddof=1), apart, apart_se, strict=True)
+        columns = zip(
+            found.horizons, value, drawn.std(axis=0, ddof=1), apart, apart_se, strict=True
+        )
         for h, crps, se, difference, difference_se in columns:
-            means_ = {"horizon": h, "crps": crps, "se": se, "difference": difference, "difference_se": difference_se}
+            means_ = {
+                "horizon": h,
+                "crps": crps,
+                "se": se,
+                "difference": difference,
+                "difference_se": difference_se,
+            }
             rows.append({**about, "steps": told["steps"], **means_})
     return pl.DataFrame(rows, schema=TRAINED)
 
 
 def as_markdown(table: pl.DataFrame, bundles: pl.DataFrame) -> str:
     """Two GitHub tables, of `floors` and of `trained`; ? marks a verdict within two standard errors of its limit."""
-    ordered = bundles.filter("sized").sort("persons", maintain_order=True).select("model", "persons").unique(maintain_order=True)
+    ordered = (
+        bundles.filter("sized")
+        .sort("persons", maintain_order=True)
+        .select("model", "persons")
+        .unique(maintain_order=True)
+    )
     sizes = ordered["model"].to_list()
     of_size = {(row["model"], row["horizon"]): row for row in bundles.iter_rows(named=True)}
-    head = ["h", "persons", BEGIN, *(f"n = {n:,}" for n in ordered["persons"]), "floor (b = 1 to 1/2)", BOUND, REFEREE]
+    head = [
+        "h",
+        "persons",
+        BEGIN,
+        *(f"n = {n:,}" for n in ordered["persons"]),
+        "floor (b = 1 to 1/2)",
+        BOUND,
+        REFEREE,
+    ]
     head += [f"{BEGIN} to floor, % (b = 1 to 1/2)", f"{BEGIN} to {BOUND}, %", "promise"]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for row in table.iter_rows(named=True):
@@ -252,16 +327,32 @@ def as_markdown(table: pl.DataFrame, bundles: pl.DataFrame) -> str:
         reached = [_value(of_size[name, row["horizon"]], "crps", "se") for name in sizes]
         floor = f"{_value(row, 'floor', 'floor_se')} ({row['floor_one']:.4f} to {row['floor_half']:.4f})"
         closed = f"{_percent(row, 'closed')} ({_percent(row, 'closed_one')} to {_percent(row, 'closed_half')})"
-        cells = [str(row["horizon"]), f"{row['n']:,}", _value(row, BEGIN, f"{BEGIN}_se"), *reached, floor]
-        cells += [_value(row, BOUND, f"{BOUND}_se"), _value(row, REFEREE, f"{REFEREE}_se"), closed, _percent(row, "of_bound"), verdict]
+        cells = [
+            str(row["horizon"]),
+            f"{row['n']:,}",
+            _value(row, BEGIN, f"{BEGIN}_se"),
+            *reached,
+            floor,
+        ]
+        cells += [
+            _value(row, BOUND, f"{BOUND}_se"),
+            _value(row, REFEREE, f"{REFEREE}_se"),
+            closed,
+            _percent(row, "of_bound"),
+            verdict,
+        ]
         lines.append("| " + " | ".join(cells) + " |")
     head = ["bundle", "persons", "parameters", "steps", *(f"h = {h}" for h in table["horizon"])]
     lines += ["", "| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for (name,), rows in bundles.group_by("model", maintain_order=True):
         about = rows.row(0, named=True)
-        cells = [str(name), *(f"{about[column]:,}" for column in ("persons", "parameters", "steps"))]
+        cells = [
+            str(name),
+            *(f"{about[column]:,}" for column in ("persons", "parameters", "steps")),
+        ]
         cells += [
-            f"{_value(row, 'crps', 'se')} ({row['difference']:+.4f} ± {row['difference_se']:.4f})" for row in rows.iter_rows(named=True)
+            f"{_value(row, 'crps', 'se')} ({row['difference']:+.4f} ± {row['difference_se']:.4f})"
+            for row in rows.iter_rows(named=True)
         ]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)

@@ -10,15 +10,15 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from calibration.fit import fit_calibration
-from evaluation.samples import Sample
+from calibration.fit.split_conformal import fit_calibration
+from evaluation.scoring.evaluation_settings import Sample
+from saga.data.groups import Grouping
+from saga.data.origins import Origins, cut, history, realised
+from saga.data.panel import Panel
+from saga.data.split import persons_of
 from saga.forecaster import Forecaster
-from saga.groups import Grouping
-from saga.outcomes import Origins, cut, history, realised
-from saga.panel import Panel
 from saga.paths import Paths
 from saga.scores import covered
-from saga.split import persons_of
 
 SIZES = (1_000, 5_000, 14_107)  # the paper's
 HORIZON, LEVEL, REPEATS = 10, 0.9, 100
@@ -54,7 +54,9 @@ def calibration_size(
     """
     known = cut(panel.only(persons_of(panel, "calibration")), sample.until)
     fitting, truth = _answers(forecaster, known, sample, grouping, paths, seed)
-    tested, judged = _answers(forecaster, cut(sample.test, sample.until), sample, grouping, paths, seed)
+    tested, judged = _answers(
+        forecaster, cut(sample.test, sample.until), sample, grouping, paths, seed
+    )
     member = {"all": np.ones(len(tested), dtype=bool)}
     member |= {f"quintile={q}": tested.groups["quintile"] == q for q in "15" if tested.groups}
     rows: list[dict[str, Any]] = []
@@ -63,10 +65,16 @@ def calibration_size(
         shares: dict[str, list[float]] = {group: [] for group in GROUPS}
         possible = 0 < size <= available
         for repeat in range((repeats if size < available else 1) if possible else 0):
-            drawn = np.sort(np.random.default_rng([seed, size, repeat]).permutation(available)[:size])
-            calibrator = fit_calibration(fitting.take(drawn), truth[drawn], seed=seed + repeat, levels=(LEVEL,))
+            drawn = np.sort(
+                np.random.default_rng([seed, size, repeat]).permutation(available)[:size]
+            )
+            calibrator = fit_calibration(
+                fitting.take(drawn), truth[drawn], seed=seed + repeat, levels=(LEVEL,)
+            )
             found = calibrator.intervals(calibrator.recalibrate(tested), (LEVEL,))
-            inside = covered(judged, found.lower[..., 0], found.upper[..., 0], found.includes_zero[..., 0])[:, 0]
+            inside = covered(
+                judged, found.lower[..., 0], found.upper[..., 0], found.includes_zero[..., 0]
+            )[:, 0]
             for group in GROUPS:
                 judged_here = inside[member[group]] if group in member else np.empty(0)
                 if np.isfinite(judged_here).any():  # so few persons may give no interval at all
@@ -77,7 +85,17 @@ def calibration_size(
             n = int(member[group].sum()) if group in member else 0
             sd = float(np.std(values, ddof=1)) if len(values) > 1 else None
             value = float(np.mean(values)) if values else None
-            rows.append({"size": size, "group": group, "value": value, "sd": sd, "repeats": len(values), "n": n, "available": available})
+            rows.append(
+                {
+                    "size": size,
+                    "group": group,
+                    "value": value,
+                    "sd": sd,
+                    "repeats": len(values),
+                    "n": n,
+                    "available": available,
+                }
+            )
     return pl.DataFrame(rows, schema=COLUMNS)
 
 
@@ -91,9 +109,13 @@ def _answers(
     some = Origins(origins.person_id[there], origins.year[there])
     past = history(known, some)
     blocks = []
-    for block in forecaster.blocks(past, to_horizon=HORIZON, paths=paths, seed=seed, calibrated=False):
+    for block in forecaster.blocks(
+        past, to_horizon=HORIZON, paths=paths, seed=seed, calibrated=False
+    ):
         at = np.ascontiguousarray(block.earnings[:, [HORIZON - 1]])
-        blocks.append(replace(block, earnings=at, groups={}, origin_year=block.origin_year + HORIZON - 1))
+        blocks.append(
+            replace(block, earnings=at, groups={}, origin_year=block.origin_year + HORIZON - 1)
+        )
     joined = Paths.joined(blocks)
     labels = grouping.labels(past, some) if len(grouping.cuts) else {}
     return replace(joined, groups=labels), outcomes[there]

@@ -16,14 +16,14 @@ import polars as pl
 from numpy.typing import NDArray
 
 from evaluation.cross_section import Persons
-from saga.circumstances import COLUMNS, INDUSTRY, STATE, STATES, labels, numbers
-from saga.courses import ABROAD_STATE, DEAD_STATE
+from saga.data.origins import last_year
+from saga.data.panel import Panel
 from saga.errors import InputError, Problem
+from saga.features.transforms import Transforms
 from saga.forecaster import Forecaster
-from saga.outcomes import last_year
-from saga.panel import Panel
 from saga.schema import MAX_AGE, NAMES
-from saga.transforms import Transforms
+from saga.states.codes import COLUMNS, INDUSTRY, STATE, STATES, labels, numbers
+from saga.states.life_courses import ABROAD_STATE, DEAD_STATE
 
 FIFTHS = 5  # groups of positive earnings, beside zero, for the dependence on earnings
 HORIZONS = (1, 5, 10, 20)
@@ -32,7 +32,7 @@ NOT_OBSERVED = -1
 
 @dataclass(frozen=True, eq=False)
 class Futures:
-    """M futures of n persons: `earnings` (n, H, M) and `codes` (n, H, M, 7), numbers as in `saga.courses`, NOT_OBSERVED where unknown."""
+    """M futures of n persons: `earnings` (n, H, M) and `codes` (n, H, M, 7), numbers as in `saga.states.life_courses`, NOT_OBSERVED where unknown."""
 
     earnings: NDArray[np.float32]
     codes: NDArray[np.int16]
@@ -44,17 +44,30 @@ def at_origin(who: Persons, transforms: Transforms) -> NDArray[np.int16]:
     return numbers(rows, transforms)
 
 
-def simulated(forecaster: Forecaster, who: Persons, horizons: int, *, paths: int, seed: int, progress: Any = None) -> Futures:
+def simulated(
+    forecaster: Forecaster,
+    who: Persons,
+    horizons: int,
+    *,
+    paths: int,
+    seed: int,
+    progress: Any = None,
+) -> Futures:
     """Life courses of everybody, `horizons` years of them."""
     earnings, codes = [], []
     for block in forecaster.courses(who.past, paths=paths, seed=seed, progress=progress):
         n, width, m = block.paths.earnings.shape
         kept = min(width, horizons)
-        money, numbered = np.full((n, horizons, m), np.nan, np.float32), np.full((n, horizons, m, len(COLUMNS)), NOT_OBSERVED, np.int16)
+        money, numbered = (
+            np.full((n, horizons, m), np.nan, np.float32),
+            np.full((n, horizons, m, len(COLUMNS)), NOT_OBSERVED, np.int16),
+        )
         money[:, :kept] = block.paths.earnings[:, :kept]
         numbered[:, :kept] = np.stack(list(block.numbers.values()), -1)[:, :kept]
         earnings.append(money)
-        codes.append(np.where(np.isfinite(money)[..., None], numbered, NOT_OBSERVED).astype(np.int16))
+        codes.append(
+            np.where(np.isfinite(money)[..., None], numbered, NOT_OBSERVED).astype(np.int16)
+        )
     return Futures(np.concatenate(earnings), np.concatenate(codes))
 
 
@@ -63,15 +76,25 @@ def recorded(panel: Panel, who: Persons, horizons: int, transforms: Transforms) 
     return _future(panel.frame, who, horizons, transforms)
 
 
-def true_courses(register: Path, who: Persons, horizons: int, transforms: Transforms) -> Iterator[Futures]:
+def true_courses(
+    register: Path, who: Persons, horizons: int, transforms: Transforms
+) -> Iterator[Futures]:
     """One future a draw of a register with `--future-records`. Raises InputError where its futures hold earnings alone."""
-    for path in sorted(register.glob("future/draw=*"), key=lambda each: int(each.name.removeprefix("draw="))):
+    for path in sorted(
+        register.glob("future/draw=*"), key=lambda each: int(each.name.removeprefix("draw="))
+    ):
         files = pl.scan_parquet(path / "**" / "*.parquet", hive_partitioning=False)
         if missing := [name for name in NAMES if name not in files.collect_schema()]:
-            problem = Problem("no-records", f"{path.name} lacks {missing[0]}", "Generate the register with --future-records.")
+            problem = Problem(
+                "no-records",
+                f"{path.name} lacks {missing[0]}",
+                "Generate the register with --future-records.",
+            )
             raise InputError("The register's futures hold no circumstances", [problem])
         persons = who.origins.frame().lazy().select("person_id")
-        yield _future(files.join(persons, on="person_id", how="semi").collect(), who, horizons, transforms)
+        yield _future(
+            files.join(persons, on="person_id", how="semi").collect(), who, horizons, transforms
+        )
 
 
 def _future(rows: pl.DataFrame, who: Persons, horizons: int, transforms: Transforms) -> Futures:
@@ -88,7 +111,11 @@ def _future(rows: pl.DataFrame, who: Persons, horizons: int, transforms: Transfo
     earnings[i[inside], ahead[inside] - 1] = money[inside]
     codes[i[here], ahead[here] - 1] = numbers(rows.filter(pl.Series(here)), transforms)
     codes[..., STATE] = np.where(codes[..., STATE] == 0, NOT_OBSERVED, codes[..., STATE])
-    leaving = rows.group_by("person_id").agg(pl.col("exit_year").first(), pl.col("exit_reason").first()).drop_nulls()
+    leaving = (
+        rows.group_by("person_id")
+        .agg(pl.col("exit_year").first(), pl.col("exit_reason").first())
+        .drop_nulls()
+    )
     years = origin[:, None] + np.arange(1, horizons + 1)
     for person, year, reason in leaving.iter_rows():
         gone = years[index[person]] >= year
@@ -99,7 +126,9 @@ def _future(rows: pl.DataFrame, who: Persons, horizons: int, transforms: Transfo
     return Futures(earnings[..., None], codes[:, :, None])
 
 
-def measured(futures: Futures, before: NDArray[np.int16], horizons: Sequence[int] = HORIZONS) -> pl.DataFrame:
+def measured(
+    futures: Futures, before: NDArray[np.int16], horizons: Sequence[int] = HORIZONS
+) -> pl.DataFrame:
     """Columns `horizon`, `column`, `kind`, `key`, `value`, `n` (persons and paths).
 
     Kinds: "share" of each code, dead and abroad counted as states, other columns of those in the register; "joint", of a code and a
@@ -108,27 +137,48 @@ def measured(futures: Futures, before: NDArray[np.int16], horizons: Sequence[int
     """
     found = []
     for h in horizons:
-        gone = futures.codes[:, h - 1, :, STATE] >= DEAD_STATE  # records of them end, while the model knows what they earn
+        gone = (
+            futures.codes[:, h - 1, :, STATE] >= DEAD_STATE
+        )  # records of them end, while the model knows what they earn
         earnings = np.where(gone, np.nan, futures.earnings[:, h - 1])
         group = np.column_stack([_groups(one) for one in earnings.T])
         for j, name in enumerate(COLUMNS):
             now = futures.codes[:, h - 1, :, j]
-            past = futures.codes[:, h - 2, :, j] if h > 1 else np.broadcast_to(before[:, None, j], now.shape)
+            past = (
+                futures.codes[:, h - 2, :, j]
+                if h > 1
+                else np.broadcast_to(before[:, None, j], now.shape)
+            )
             first = np.broadcast_to(before[:, None, j], now.shape)
-            here = (now > 0) if j != INDUSTRY else (now >= 0) & (futures.codes[:, h - 1, :, STATE] < DEAD_STATE)
+            here = (
+                (now > 0)
+                if j != INDUSTRY
+                else (now >= 0) & (futures.codes[:, h - 1, :, STATE] < DEAD_STATE)
+            )
             count = int(here.sum())
             if not count:
                 continue
             for code, value in zip(*np.unique(now[here], return_counts=True), strict=True):
                 found.append((h, name, "share", str(code), value / count, count))
             both = here & np.isfinite(earnings)
-            for code, value in zip(*np.unique(now[both] * (FIFTHS + 1) + group[both], return_counts=True), strict=True):
+            for code, value in zip(
+                *np.unique(now[both] * (FIFTHS + 1) + group[both], return_counts=True), strict=True
+            ):
                 found.append((h, name, "joint", str(code), value / both.sum(), int(both.sum())))
             told = here & (first > 0) & (now > 0)
             found.append((h, name, "kept", "", float((now == first)[told].mean()), int(told.sum())))
             told = here & (past > 0) & (now > 0)
-            found.append((h, name, "changed", "", float((now != past)[told].mean()), int(told.sum())))
-    kinds = {"horizon": pl.Int32, "column": pl.String, "kind": pl.String, "key": pl.String, "value": pl.Float64, "n": pl.Int64}
+            found.append(
+                (h, name, "changed", "", float((now != past)[told].mean()), int(told.sum()))
+            )
+    kinds = {
+        "horizon": pl.Int32,
+        "column": pl.String,
+        "kind": pl.String,
+        "key": pl.String,
+        "value": pl.Float64,
+        "n": pl.Int64,
+    }
     return pl.DataFrame(found, schema=kinds, orient="row")
 
 
@@ -139,23 +189,42 @@ def _groups(earnings: NDArray[np.floating[Any]]) -> NDArray[np.int64]:
     return np.where(positive, 1 + np.searchsorted(cuts, np.nan_to_num(earnings)), 0)
 
 
-def compare(model: pl.DataFrame, truth: Sequence[pl.DataFrame], transforms: Transforms) -> pl.DataFrame:
+def compare(
+    model: pl.DataFrame, truth: Sequence[pl.DataFrame], transforms: Transforms
+) -> pl.DataFrame:
     """One row a column and horizon: distances of the model's shares from the true ones, averaged over true futures.
 
     `distance` and `joint` are total variation distances, in points; `chance`, `joint_chance` what they would be for a perfect
     model, as the truth is a sample of `persons`; `code`, `code_model`, `code_true` the largest difference of a share; `kept_*` and
     `changed_*` are shares.
     """
-    names = {column: (*codes, "dead", "abroad") if column == "state" else codes for column, codes in labels(transforms).items()}
-    true = pl.concat(truth).group_by("horizon", "column", "kind", "key").agg(pl.col("value").sum() / len(truth), pl.col("n").mean())
-    both = model.join(true, on=["horizon", "column", "kind", "key"], how="full", suffix="_true", coalesce=True)
+    names = {
+        column: (*codes, "dead", "abroad") if column == "state" else codes
+        for column, codes in labels(transforms).items()
+    }
+    true = (
+        pl.concat(truth)
+        .group_by("horizon", "column", "kind", "key")
+        .agg(pl.col("value").sum() / len(truth), pl.col("n").mean())
+    )
+    both = model.join(
+        true, on=["horizon", "column", "kind", "key"], how="full", suffix="_true", coalesce=True
+    )
     both = both.with_columns(pl.col("value", "value_true").fill_null(0.0))
     rows = []
-    for (h, column), part in sorted(both.group_by("horizon", "column"), key=lambda each: (COLUMNS.index(str(each[0][1])), each[0][0])):
+    for (h, column), part in sorted(
+        both.group_by("horizon", "column"),
+        key=lambda each: (COLUMNS.index(str(each[0][1])), each[0][0]),
+    ):
         share, joint = (part.filter(pl.col("kind") == kind) for kind in ("share", "joint"))
-        worst = share.sort((pl.col("value") - pl.col("value_true")).abs(), descending=True).row(0, named=True)
+        worst = share.sort((pl.col("value") - pl.col("value_true")).abs(), descending=True).row(
+            0, named=True
+        )
         number, persons = int(worst["key"]), float(share["n_true"].max())  # type: ignore[arg-type]
-        one = {name: part.filter(pl.col("kind") == name).row(0, named=True) for name in ("kept", "changed")}
+        one = {
+            name: part.filter(pl.col("kind") == name).row(0, named=True)
+            for name in ("kept", "changed")
+        }
         rows.append(
             {
                 "column": column,
@@ -207,10 +276,23 @@ def states(model: pl.DataFrame, truth: Sequence[pl.DataFrame]) -> pl.DataFrame:
     for h in model["horizon"].unique(maintain_order=True):
         for number, name in enumerate(names, start=1):
             mine = [_share(each, h, number) for each in (model, *truth)]
-            rows.append({"horizon": h, "state": name, "model": mine[0], "true": float(np.mean(mine[1:])), "sd": float(np.std(mine[1:]))})
+            rows.append(
+                {
+                    "horizon": h,
+                    "state": name,
+                    "model": mine[0],
+                    "true": float(np.mean(mine[1:])),
+                    "sd": float(np.std(mine[1:])),
+                }
+            )
     return pl.DataFrame(rows)
 
 
 def _share(found: pl.DataFrame, horizon: int, number: int) -> float:
-    wanted = (pl.col("horizon") == horizon) & (pl.col("column") == "state") & (pl.col("kind") == "share") & (pl.col("key") == str(number))
+    wanted = (
+        (pl.col("horizon") == horizon)
+        & (pl.col("column") == "state")
+        & (pl.col("kind") == "share")
+        & (pl.col("key") == str(number))
+    )
     return 100 * float(found.filter(wanted)["value"].sum())

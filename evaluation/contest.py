@@ -19,43 +19,64 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from evaluation.baselines import BASELINES
+from evaluation.bundle_variants import read_variants
+from evaluation.cache import code_digest, file_name, keep
 from evaluation.calibration_size import calibration_size
-from evaluation.comparison import TOLD, VARIANT, comparisons
 from evaluation.contestants import Clairvoyant, Contestant, Entrant, Fitted, Model
-from evaluation.gap import BOUND
-from evaluation.kept import code_digest, file_name, keep
-from evaluation.lifetimes import TRUTH, Question, lifetime_table
-from evaluation.metrics import metrics_table
-from evaluation.pages import write_pages
+from evaluation.lifetime_scores import TRUTH, Question, lifetime_table
 from evaluation.placebos import PLACEBOS, Placebo, Static
 from evaluation.protocol import Baseline, Estimated, Keyed
-from evaluation.samples import Sample, SampleName, Setting, SplitName
-from evaluation.scoring import SCHEMA, score_frame
-from evaluation.sets import Sets
-from evaluation.subgroups import subgroups
-from evaluation.variants import read_variants
-from saga.calibrators import ALL
+from evaluation.report.pages import write_pages
+from evaluation.scoring.comparison import TOLD, VARIANT, comparisons
+from evaluation.scoring.evaluation_settings import Sample, SampleName, Setting, SplitName
+from evaluation.scoring.gap import BOUND
+from evaluation.scoring.metrics import metrics_table
+from evaluation.scoring.sample_sets import Sets
+from evaluation.scoring.score_frame import SCHEMA, score_frame
+from evaluation.scoring.subgroups import subgroups
+from saga.conformal.calibrator import ALL
+from saga.data.groups import Grouping
+from saga.data.panel import Panel
+from saga.data.split import persons_of
 from saga.errors import Problem, UsageError
+from saga.files.tables import read_provenance, write_table
 from saga.forecaster import Forecaster, RolloutName
-from saga.groups import Grouping
 from saga.options import MAX_HORIZON
-from saga.output import read_provenance, write_table
-from saga.panel import Panel
 from saga.paths import Paths
 from saga.register.oracle import Oracle, is_full
-from saga.split import persons_of
 
-__all__ = ["Clairvoyant", "Contest", "Contestant", "Entrant", "Fitted", "Model", "chosen", "clairvoyant", "evaluate", "score_frame"]
+__all__ = [
+    "Clairvoyant",
+    "Contest",
+    "Contestant",
+    "Entrant",
+    "Fitted",
+    "Model",
+    "chosen",
+    "clairvoyant",
+    "evaluate",
+    "score_frame",
+]
 
 Array = NDArray[Any]
 Progress = Callable[[str, int, int], None]
 Notice = Callable[[str], None]
 HORIZONS = (1, 5, 10, 20)
-GROUPINGS = ("sex", "education_level", "quintile", "age", "origin")  # those that scores are averaged over
+GROUPINGS = (
+    "sex",
+    "education_level",
+    "quintile",
+    "age",
+    "origin",
+)  # those that scores are averaged over
 PATHS = 200
 TABLES = ("lifetimes", "placebos", "hindsight", "calibration-size")  # what costs paths of its own
 FILES = ("metrics", "comparisons", "cost", "lifetimes", "estimates", "variants", "calibration_size")
-SCORING = ("evaluation.scoring", "evaluation.sets", "saga.scores")  # the code that a kept score comes from
+SCORING = (
+    "evaluation.scoring.score_frame",
+    "evaluation.scoring.sample_sets",
+    "saga.scores",
+)  # the code that a kept score comes from
 
 
 def evaluate(
@@ -92,9 +113,9 @@ def evaluate(
     future of `futures` (a register directory with `future/draw=k`) where that is given. Baselines are fitted on the training persons'
     years up to it; the baseline `clairvoyant` needs none, but the directory of the generated register that the panel was read from
     (`register`), and is part of "all" where that is of the process full. Of "all", baselines whose library is not installed are left out
-    with a notice. `persons` limits the test persons (a keyed choice), `sample` and `split` follow `evaluation.samples`, `workers` is the
+    with a notice. `persons` limits the test persons (a keyed choice), `sample` and `split` follow `evaluation.scoring.evaluation_settings`, `workers` is the
     number of processes. Un-averaged scores, which have a row a person, are kept in `cache` (`out/scores`).
-    Columns of the table: `evaluation.metrics.COLUMNS`. `progress(step, done, total)` is called as work goes on.
+    Columns of the table: `evaluation.scoring.metrics.COLUMNS`. `progress(step, done, total)` is called as work goes on.
 
     Raises UsageError for an unknown baseline or horizon or a baseline that lacks its library, InputError when the panel has no test
     person with an origin, or when the clairvoyant's register is not the one that this code makes.
@@ -102,15 +123,37 @@ def evaluate(
     forecaster = Forecaster.load(bundle, workers=workers, rollout=rollout)
     until = forecaster.bundle.config.get("until")
     contest = Contest(
-        panel, horizons, paths=paths, seed=seed, persons=persons, progress=progress, sample=sample, split=split, until=until, cache=cache
+        panel,
+        horizons,
+        paths=paths,
+        seed=seed,
+        persons=persons,
+        progress=progress,
+        sample=sample,
+        split=split,
+        until=until,
+        cache=cache,
     )
     seen = forecaster.bundle.metrics.get("calibration", {}).get("until")
-    if notice and contest.sample.until < contest.sample.end and (seen is None or seen > contest.sample.until):
-        notice(f"The bundle's intervals may have seen outcomes after {until}: calibrate it with --until {until}.")
+    if (
+        notice
+        and contest.sample.until < contest.sample.end
+        and (seen is None or seen > contest.sample.until)
+    ):
+        notice(
+            f"The bundle's intervals may have seen outcomes after {until}: calibrate it with --until {until}."
+        )
     # The clairvoyant comes first: a register that cannot be lived again is found out before hours of work.
     entrants = [*clairvoyant(baselines, register, workers), contest.bundle(forecaster)]
-    entrants += [contest.baseline(each) for each in chosen([name for name in baselines if name != BOUND], notice)]
-    wanted = _wanted(tables, drawn=futures is not None and contest.sample.until == contest.sample.end, notice=notice)
+    entrants += [
+        contest.baseline(each)
+        for each in chosen([name for name in baselines if name != BOUND], notice)
+    ]
+    wanted = _wanted(
+        tables,
+        drawn=futures is not None and contest.sample.until == contest.sample.end,
+        notice=notice,
+    )
     beside: dict[str, pl.DataFrame] = {}
     if "placebos" in wanted:
         entrants += contest.placebos(forecaster)
@@ -119,7 +162,10 @@ def evaluate(
     if variants is not None:
         beside["variants"] = read_variants(variants)
         rows = beside["variants"].select("name", "bundle").iter_rows()
-        entrants += [contest.bundle(Forecaster.load(path, workers=workers), VARIANT + name) for name, path in rows]
+        entrants += [
+            contest.bundle(Forecaster.load(path, workers=workers), VARIANT + name)
+            for name, path in rows
+        ]
     if "calibration-size" in wanted:
         beside["calibration_size"] = contest.calibration_size(forecaster, out)
     cells = forecaster.calibrator.cells.items() if sample == "all" and split == "person" else ()
@@ -141,13 +187,17 @@ def _wanted(tables: Sequence[str], *, drawn: bool, notice: Notice | None) -> set
     unknown = sorted(set(tables) - {*TABLES, "accuracy"}) if not everything else []
     if unknown:
         fix = f"Choose from accuracy (always there), {', '.join(TABLES)}, or all."
-        raise UsageError("A table is not known", [Problem("tables", f"{unknown[0]} is not a table", fix)])
+        raise UsageError(
+            "A table is not known", [Problem("tables", f"{unknown[0]} is not a table", fix)]
+        )
     wanted = set(TABLES if everything else tables)
     if "lifetimes" in wanted and not drawn:
         message = "lifetimes need futures drawn after the last year that the bundle knows"
         if not everything:
             fix = "Generate the register with --future-to and --future-draws."
-            raise UsageError("There are no lives to compare with", [Problem("tables", message, fix)])
+            raise UsageError(
+                "There are no lives to compare with", [Problem("tables", message, fix)]
+            )
         wanted.remove("lifetimes")
         if notice:
             notice(f"Left out: {message}.")
@@ -164,14 +214,20 @@ def chosen(names: Sequence[str], notice: Notice | None = None) -> list[Baseline]
     unknown = [name for name in wanted if name not in BASELINES]
     if unknown:
         fix = "Choose from " + ", ".join([*BASELINES, BOUND]) + ", or all."
-        raise UsageError("A baseline is not known", [Problem("baseline", f"{unknown[0]} is not a baseline", fix)])
+        raise UsageError(
+            "A baseline is not known", [Problem("baseline", f"{unknown[0]} is not a baseline", fix)]
+        )
     made = []
     for name in wanted:
         try:
             made.append(BASELINES[name]())
         except ModuleNotFoundError as error:
             if not everyone:
-                problem = Problem("baseline", f"{name} lacks a library: {error}", "Install it, or leave the baseline out.")
+                problem = Problem(
+                    "baseline",
+                    f"{name} lacks a library: {error}",
+                    "Install it, or leave the baseline out.",
+                )
                 raise UsageError("A baseline cannot run", [problem]) from error
             if notice:
                 notice(f"{name} is left out: {error}")
@@ -184,13 +240,21 @@ def clairvoyant(names: Sequence[str], register: Path | None, workers: int = 1) -
     Raises UsageError where it is named without a register, InputError where the register is not one of this code's.
     """
     if BOUND in names and register is None:
-        problem = Problem("baseline", "the clairvoyant knows generated registers only", "Give the register's directory as the panel.")
+        problem = Problem(
+            "baseline",
+            "the clairvoyant knows generated registers only",
+            "Give the register's directory as the panel.",
+        )
         raise UsageError("There is nothing to be clairvoyant about", [problem])
-    known = register is not None and (BOUND in names or (list(names) == ["all"] and is_full(register)))
+    known = register is not None and (
+        BOUND in names or (list(names) == ["all"] and is_full(register))
+    )
     if not known or not register:
         return []
     oracle = Oracle.open(register, workers=workers)
-    key = code_digest("saga.register.oracle", ("saga",)) + (register / "register.json").read_text(encoding="utf-8")
+    key = code_digest("saga.register.oracle", ("saga",)) + (register / "register.json").read_text(
+        encoding="utf-8"
+    )
     return [Entrant(BOUND, key, lambda: Clairvoyant(oracle))]
 
 
@@ -206,7 +270,7 @@ class Found:
 class Contest:
     """One panel's test persons, their origins and outcomes; `run` questions contestants and averages their scores.
 
-    `sample`, `split` and `until` as in `evaluation.samples.Sample`; `cache` is where scores are kept (by default `scores` in the output).
+    `sample`, `split` and `until` as in `evaluation.scoring.evaluation_settings.Sample`; `cache` is where scores are kept (by default `scores` in the output).
     """
 
     def __init__(
@@ -227,11 +291,19 @@ class Contest:
         self.horizons = sorted(set(horizons))
         if not self.horizons or not 1 <= self.horizons[0] <= self.horizons[-1] <= MAX_HORIZON:
             fix = f"Give horizons between 1 and {MAX_HORIZON}."
-            raise UsageError("A horizon is out of range", [Problem("horizon", "Horizons are years after the origin", fix)])
+            raise UsageError(
+                "A horizon is out of range",
+                [Problem("horizon", "Horizons are years after the origin", fix)],
+            )
         if paths < 2:
-            raise UsageError("At least 2 paths are needed", [Problem("paths", "a sample of one has no spread", "Use 200 or more.")])
+            raise UsageError(
+                "At least 2 paths are needed",
+                [Problem("paths", "a sample of one has no spread", "Use 200 or more.")],
+            )
         self.paths = paths
-        self.sample = Sample.of(panel, seed=seed, persons=persons, sample=sample, split=split, until=until)
+        self.sample = Sample.of(
+            panel, seed=seed, persons=persons, sample=sample, split=split, until=until
+        )
         self.test = self.sample.test
         if split == "cohort":
             self.sample.check_observable(self.horizons)
@@ -247,7 +319,11 @@ class Contest:
 
     def bundle(self, forecaster: Forecaster, name: str = "saga") -> Entrant:
         """The bundle as an entrant."""
-        key = forecaster.bundle.digest + forecaster.rollout + code_digest("saga.forecaster", ("saga",))
+        key = (
+            forecaster.bundle.digest
+            + forecaster.rollout
+            + code_digest("saga.forecaster", ("saga",))
+        )
         return Entrant(name, key, lambda: Model(forecaster, name))
 
     def baseline(self, unfitted: Baseline, training: Panel | None = None) -> Entrant:
@@ -270,7 +346,9 @@ class Contest:
         key = self.bundle(forecaster).key + code_digest("evaluation.placebos", ())
 
         def make(kind: str) -> Callable[[], Contestant]:
-            return lambda: Static(forecaster, self.horizons) if kind == "static" else Placebo(forecaster, kind)
+            return lambda: (
+                Static(forecaster, self.horizons) if kind == "static" else Placebo(forecaster, kind)
+            )
 
         return [Entrant(VARIANT + kind, key, make(kind)) for kind in PLACEBOS]
 
@@ -285,13 +363,27 @@ class Contest:
     def calibration_size(self, forecaster: Forecaster, out: Path) -> pl.DataFrame:
         """The table of `evaluation.calibration_size`, kept like scores."""
         calibration = self.panel.only(persons_of(self.panel, "calibration")).digest
-        code = [code_digest("evaluation.calibration_size", ()), code_digest("calibration.fit", ("calibration", "saga"))]
-        parts = {**self.provenance, "bundle": self.bundle(forecaster).key, "code": code, "panels": [calibration, self.test.digest]}
+        code = [
+            code_digest("evaluation.calibration_size", ()),
+            code_digest("calibration.fit.split_conformal", ("calibration", "saga")),
+        ]
+        parts = {
+            **self.provenance,
+            "bundle": self.bundle(forecaster).key,
+            "code": code,
+            "panels": [calibration, self.test.digest],
+        }
         path = (self.cache or out / "scores") / file_name("saga", "calibration-size", parts)
         if not path.is_file():
             path.parent.mkdir(parents=True, exist_ok=True)
             made = calibration_size(
-                forecaster, self.panel, self.sample, self.grouping, paths=self.paths, seed=self.seed, progress=self.progress
+                forecaster,
+                self.panel,
+                self.sample,
+                self.grouping,
+                paths=self.paths,
+                seed=self.seed,
+                progress=self.progress,
             )
             write_table(made, path, self.provenance)
         return pl.read_parquet(path)
@@ -307,7 +399,7 @@ class Contest:
         calibrated_on: Mapping[int, int] | None = None,
         provenance: Mapping[str, Any] | None = None,
     ) -> pl.DataFrame:
-        """Scores every contestant in every setting; returns the table (`evaluation.metrics.metrics_table`) and writes it and its pages.
+        """Scores every contestant in every setting; returns the table (`evaluation.scoring.metrics.metrics_table`) and writes it and its pages.
 
         `out/metrics.parquet`, `out/comparisons.parquet`, `out/cost.parquet` and, with `lifetimes`, `out/lifetimes.parquet` with the
         provenance, `out/tables.md`, `out/tables.html`. Lifetimes need drawn `futures` after the panel's last year. Tables `beside` these
@@ -323,7 +415,9 @@ class Contest:
         scores = pl.scan_parquet(found.scores)
         tables = {
             **(beside or {}),
-            "metrics": metrics_table(scores, groups.drop("year"), self.horizons, calibrated_on=calibrated_on),
+            "metrics": metrics_table(
+                scores, groups.drop("year"), self.horizons, calibrated_on=calibrated_on
+            ),
             "comparisons": comparisons(scores, groups),
             "cost": cost_table(found.scores),
         }
@@ -341,7 +435,7 @@ class Contest:
         return tables["metrics"]
 
     def settings(self, futures: Path | None = None) -> Iterator[Setting]:
-        """The settings of `evaluation.samples.Sample` at the contest's horizons."""
+        """The settings of `evaluation.scoring.evaluation_settings.Sample` at the contest's horizons."""
         yield from self.sample.settings(self.horizons, futures)
 
     @cached_property
@@ -350,21 +444,38 @@ class Contest:
 
     def _groups(self, setting: Setting) -> pl.DataFrame:
         known = self.grouping.of(setting.past, setting.origins).select("person_id", *GROUPINGS)
-        known = known.join(subgroups(setting.past, setting.origins), on="person_id", how="left", maintain_order="left")
+        known = known.join(
+            subgroups(setting.past, setting.origins),
+            on="person_id",
+            how="left",
+            maintain_order="left",
+        )
         years = setting.origins.frame().rename({"origin": "year"})
         return known.join(years, on="person_id").with_columns(pl.lit(setting.name).alias("setting"))
 
     def _question(self, settings: Sequence[Setting], futures: Path | None) -> Question:
         if futures is None or self.sample.until < self.sample.end:
-            raise UsageError("Lifetimes need a register with drawn futures after the last year that fitting saw.")
+            raise UsageError(
+                "Lifetimes need a register with drawn futures after the last year that fitting saw."
+            )
         return Question(futures, settings[-1], self.paths, self.seed)
 
-    def _questioned(self, contestants: Iterable[Contestant], settings: Sequence[Setting], folder: Path, asked: Question | None) -> Found:
+    def _questioned(
+        self,
+        contestants: Iterable[Contestant],
+        settings: Sequence[Setting],
+        folder: Path,
+        asked: Question | None,
+    ) -> Found:
         """What every contestant answers; one at a time is in memory."""
         found = Found([], {TRUTH: asked.truth(folder)} if asked else {}, [])
         for contestant in contestants:
             only = contestant.only if isinstance(contestant, Entrant) else None
-            found.scores.extend(self.scores(contestant, setting, folder) for setting in settings if only in (None, setting.name))
+            found.scores.extend(
+                self.scores(contestant, setting, folder)
+                for setting in settings
+                if only in (None, setting.name)
+            )
             if asked and not contestant.name.startswith(VARIANT):
                 self._tell(f"lifetimes: {contestant.name}", 0, 1)
                 found.lives[contestant.name] = asked.answer(contestant, folder)
@@ -375,40 +486,80 @@ class Contest:
 
     def _estimates(self, entrant: Entrant, folder: Path) -> list[pl.DataFrame]:
         """The parameters of a baseline that tells them, from this fit or the one that was kept."""
-        path = folder / file_name(entrant.name, "estimates", {"key": entrant.key, "seed": self.seed})
+        path = folder / file_name(
+            entrant.name, "estimates", {"key": entrant.key, "seed": self.seed}
+        )
         made = entrant.opened
         if isinstance(made, Fitted) and isinstance(made.baseline, Estimated):
-            told = made.baseline.estimated().select("parameter", pl.col("value", "se").cast(pl.Float64))
-            write_table(told.select(pl.lit(entrant.name).alias("model"), pl.all()), path, self.provenance)
+            told = made.baseline.estimated().select(
+                "parameter", pl.col("value", "se").cast(pl.Float64)
+            )
+            write_table(
+                told.select(pl.lit(entrant.name).alias("model"), pl.all()), path, self.provenance
+            )
         return [pl.read_parquet(path)] if path.is_file() else []
 
     def scores(self, contestant: Contestant, setting: Setting, folder: Path) -> Path:
         """The file in `folder` of one contestant's un-averaged scores in one setting, made unless it is kept."""
         key = contestant.key if isinstance(contestant, Entrant) else None
         code = [code_digest(module, ()) for module in SCORING]
-        parts = {**self.provenance, "code": code, "horizons": self.horizons, "question": setting.digest, "key": key}
+        parts = {
+            **self.provenance,
+            "code": code,
+            "horizons": self.horizons,
+            "question": setting.digest,
+            "key": key,
+        }
         path = folder / file_name(contestant.name, setting.name, parts)
         if key is None:
             path.unlink(missing_ok=True)
         if path.is_file():
-            self._tell(f"{setting.name}: {contestant.name} (kept)", len(setting.origins), len(setting.origins))
-        about: dict[str, Any] = {"model": contestant.name, "setting": setting.name, "persons": len(setting.origins)}
+            self._tell(
+                f"{setting.name}: {contestant.name} (kept)",
+                len(setting.origins),
+                len(setting.origins),
+            )
+        about: dict[str, Any] = {
+            "model": contestant.name,
+            "setting": setting.name,
+            "persons": len(setting.origins),
+        }
         about |= {"horizon": self.horizons[-1], "paths": self.paths}
         return keep(path, SCHEMA, self._tables(contestant, setting, about), lambda: about)
 
-    def _tables(self, contestant: Contestant, setting: Setting, about: dict[str, Any]) -> Iterator[pa.Table]:
+    def _tables(
+        self, contestant: Contestant, setting: Setting, about: dict[str, Any]
+    ) -> Iterator[pa.Table]:
         """Blocks of scores; `about` is told what making the contestant and its answers took, in seconds."""
         columns = np.asarray(self.horizons) - 1
-        answers = contestant.blocks(setting.past, setting.origins, to_horizon=self.horizons[-1], paths=self.paths, seed=self.seed)
-        about |= {"fit_seconds": contestant.seconds if isinstance(contestant, Entrant) else 0.0, "seconds": 0.0}
+        answers = contestant.blocks(
+            setting.past,
+            setting.origins,
+            to_horizon=self.horizons[-1],
+            paths=self.paths,
+            seed=self.seed,
+        )
+        about |= {
+            "fit_seconds": contestant.seconds if isinstance(contestant, Entrant) else 0.0,
+            "seconds": 0.0,
+        }
         done = 0
         for block, sets in timed(answers, about):
             rows = slice(done, done + len(block))
             if not np.array_equal(block.person_id, setting.origins.person_id[rows]):
-                raise ValueError(f"{contestant.name} answered for other persons than it was asked for")
+                raise ValueError(
+                    f"{contestant.name} answered for other persons than it was asked for"
+                )
             samples, published = block.earnings[:, columns], sets.at(columns)
             for draw, outcomes in setting.outcomes:
-                frame = score_frame(samples, outcomes[rows], published, block.person_id, self.horizons, self.panel.meta.floor)
+                frame = score_frame(
+                    samples,
+                    outcomes[rows],
+                    published,
+                    block.person_id,
+                    self.horizons,
+                    self.panel.meta.floor,
+                )
                 named = (
                     pl.lit(contestant.name).alias("model"),
                     pl.lit(setting.name).alias("setting"),
@@ -423,7 +574,9 @@ class Contest:
             self.progress(step, done, total)
 
 
-def timed(answers: Iterator[tuple[Paths, Sets]], about: dict[str, Any]) -> Iterator[tuple[Paths, Sets]]:
+def timed(
+    answers: Iterator[tuple[Paths, Sets]], about: dict[str, Any]
+) -> Iterator[tuple[Paths, Sets]]:
     """The same blocks; `about["seconds"]` grows by what each took to make."""
     while True:
         start = time.perf_counter()

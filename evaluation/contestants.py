@@ -14,15 +14,15 @@ import numpy as np
 import polars as pl
 import torch
 
-from evaluation.gap import BOUND
-from evaluation.metrics import LEVELS
 from evaluation.protocol import Baseline
-from evaluation.sets import Sets, sample_sets
-from saga.commit import commit, digest_json
+from evaluation.scoring.gap import BOUND
+from evaluation.scoring.metrics import LEVELS
+from evaluation.scoring.sample_sets import Sets, sample_sets
+from saga.data.origins import Origins
+from saga.data.panel import Panel
+from saga.files.atomic import commit, digest_json
 from saga.forecaster import Forecaster
-from saga.macro import Scenario
-from saga.outcomes import Origins
-from saga.panel import Panel
+from saga.macro.scenarios import Scenario
 from saga.paths import Paths
 from saga.register.oracle import Oracle
 
@@ -37,7 +37,9 @@ class Contestant(Protocol):
         """The contestant's row in the table."""
         ...
 
-    def blocks(self, past: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int) -> Iterator[tuple[Paths, Sets]]:
+    def blocks(
+        self, past: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int
+    ) -> Iterator[tuple[Paths, Sets]]:
         """Paths (n, H, M) and sets (n, H, L) at LEVELS for consecutive blocks of persons."""
         ...
 
@@ -50,9 +52,13 @@ class Model:
     name: str = "saga"
     scenario: Scenario | None = None
 
-    def blocks(self, past: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int) -> Iterator[tuple[Paths, Sets]]:
+    def blocks(
+        self, past: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int
+    ) -> Iterator[tuple[Paths, Sets]]:
         """Blocks of the forecaster, which sorts persons by id as origins are."""
-        for block in self.forecaster.blocks(past, to_horizon=to_horizon, paths=paths, seed=seed, scenario=self.scenario):
+        for block in self.forecaster.blocks(
+            past, to_horizon=to_horizon, paths=paths, seed=seed, scenario=self.scenario
+        ):
             published = self.forecaster.calibrator.intervals(block, LEVELS)
             yield block, Sets(published.lower, published.upper, published.includes_zero)
 
@@ -68,11 +74,19 @@ class Fitted:
         """The baseline's row in the table."""
         return self.baseline.name
 
-    def blocks(self, past: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int) -> Iterator[tuple[Paths, Sets]]:
+    def blocks(
+        self, past: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int
+    ) -> Iterator[tuple[Paths, Sets]]:
         """Blocks of at most 256 persons."""
         for start in range(0, len(origins), BLOCK):
             some = origins.take(slice(start, start + BLOCK))
-            block = self.baseline.paths(past.only(some.person_id.tolist()), some, to_horizon=to_horizon, paths=paths, seed=seed)
+            block = self.baseline.paths(
+                past.only(some.person_id.tolist()),
+                some,
+                to_horizon=to_horizon,
+                paths=paths,
+                seed=seed,
+            )
             yield block, sample_sets(block.earnings, LEVELS)
 
 
@@ -83,9 +97,13 @@ class Clairvoyant:
     oracle: Oracle
     name: str = BOUND
 
-    def blocks(self, past: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int) -> Iterator[tuple[Paths, Sets]]:
+    def blocks(
+        self, past: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int
+    ) -> Iterator[tuple[Paths, Sets]]:
         """Blocks of the oracle, which sorts persons by id as origins are."""
-        for block in self.oracle.blocks(past, origins, to_horizon=to_horizon, paths=paths, seed=seed):
+        for block in self.oracle.blocks(
+            past, origins, to_horizon=to_horizon, paths=paths, seed=seed
+        ):
             yield block, sample_sets(block.earnings, LEVELS)
 
 
@@ -118,7 +136,11 @@ class Entrant:
 
     def _kept(self) -> tuple[Contestant, float]:
         assert self.fits is not None
-        about = {"key": self.key, "python": sys.version_info[:2], "libraries": [f"{m.__name__} {m.__version__}" for m in (np, pl, torch)]}
+        about = {
+            "key": self.key,
+            "python": sys.version_info[:2],
+            "libraries": [f"{m.__name__} {m.__version__}" for m in (np, pl, torch)],
+        }
         file = self.fits / f"{self.name}-{digest_json(about)[:20]}.pickle"
         if not file.is_file():
             made = self._timed()
@@ -136,6 +158,8 @@ class Entrant:
         """Lets go of what was made; it is made anew if it is asked again."""
         self._made = None
 
-    def blocks(self, past: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int) -> Iterator[tuple[Paths, Sets]]:
+    def blocks(
+        self, past: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int
+    ) -> Iterator[tuple[Paths, Sets]]:
         """Blocks of the contestant."""
         return self.open().blocks(past, origins, to_horizon=to_horizon, paths=paths, seed=seed)

@@ -17,13 +17,13 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from evaluation.futures import true_economies, true_futures
+from evaluation.scoring.futures import true_economies, true_futures
+from saga.data.origins import Origins, history, last_year, origins_at
+from saga.data.panel import FLOOR, Panel
+from saga.data.split import strangers
 from saga.errors import InputError, Problem
-from saga.keyed import uniform_each
-from saga.outcomes import Origins, history, last_year, origins_at
-from saga.panel import FLOOR, Panel
+from saga.keyed_random import uniform_each
 from saga.schema import MAX_AGE
-from saga.split import strangers
 
 Array = NDArray[np.float64]
 MOBILITY = 5  # years between the ranks that are correlated
@@ -45,7 +45,9 @@ class Statistic:
 
 
 STATISTICS = (
-    Statistic("wages", "real wage index of the economy, 1 in the last year of record", 0.05, relative=True),
+    Statistic(
+        "wages", "real wage index of the economy, 1 in the last year of record", 0.05, relative=True
+    ),
     Statistic("mean", "mean earnings, zeros counted (SEK)", 0.05, relative=True),
     Statistic("p10", "10 % quantile of positive earnings (SEK)", 0.10, relative=True),
     Statistic("p50", "median of positive earnings (SEK)", 0.05, relative=True),
@@ -54,9 +56,17 @@ STATISTICS = (
     Statistic("p90_p50", "90 % quantile over median", 0.10),
     Statistic("gini", "Gini coefficient, zeros counted", 0.02),
     Statistic("zero", "share with zero earnings", 0.02),
-    Statistic("volatility", "standard deviation of one-year changes of logs (both years at or above the floor)", 0.05),
+    Statistic(
+        "volatility",
+        "standard deviation of one-year changes of logs (both years at or above the floor)",
+        0.05,
+    ),
     Statistic("mobility", f"correlation of ranks {MOBILITY} years apart", 0.05),
-    *(Statistic(f"zero_{sex}_{a}_{b}", f"share with zero earnings, {sex} {a}-{b}", 0.03) for sex in ("women", "men") for a, b in AGES),
+    *(
+        Statistic(f"zero_{sex}_{a}_{b}", f"share with zero earnings, {sex} {a}-{b}", 0.03)
+        for sex in ("women", "men")
+        for a, b in AGES
+    ),
 )
 BY_NAME = {statistic.name: statistic for statistic in STATISTICS}
 
@@ -78,12 +88,17 @@ def followed(panel: Panel, *, trained_on: str | None, persons: int | None = None
     origins = origins_at(strangers(panel, trained_on), last_year(panel))
     if not len(origins):
         fix = "Give a register with residents of 20 to 60 years in its last year."
-        raise InputError("There is nobody to follow", [Problem("no-origins", "no person is eligible in the panel's last year", fix)])
+        raise InputError(
+            "There is nobody to follow",
+            [Problem("no-origins", "no person is eligible in the panel's last year", fix)],
+        )
     if persons is not None and persons < len(origins):
         u = uniform_each(origins.person_id.tolist(), "cross-section", panel.meta.panel_id)
         origins = origins.take(np.sort(np.argsort(u)[:persons]))
     past = history(panel.only(origins.person_id.tolist()), origins)
-    last = past.frame.filter(pl.col("year") == last_year(panel)).select("birth_year", "sex", "earnings")
+    last = past.frame.filter(pl.col("year") == last_year(panel)).select(
+        "birth_year", "sex", "earnings"
+    )
     sex = np.array(last["sex"].fill_null("").to_list(), dtype=np.str_)
     before = last["earnings"].cast(pl.Float64).fill_null(np.nan).to_numpy()
     return Persons(past, origins, last["birth_year"].to_numpy().astype(np.int64), sex, before)
@@ -97,10 +112,14 @@ def cross_sections(who: Persons, future: Array, floor: float = FLOOR) -> Iterato
     """
     yield from _sections(who, future, np.ones(len(future), np.bool_), EVERYBODY, floor, FEWEST)
     for group in range(GROUPS):
-        yield from _sections(who, future, np.arange(len(future)) % GROUPS == group, group, floor, FEWEST // GROUPS)
+        yield from _sections(
+            who, future, np.arange(len(future)) % GROUPS == group, group, floor, FEWEST // GROUPS
+        )
 
 
-def _sections(who: Persons, future: Array, mine: NDArray[np.bool_], group: int, floor: float, fewest: int) -> Iterator[dict[str, Any]]:
+def _sections(
+    who: Persons, future: Array, mine: NDArray[np.bool_], group: int, floor: float, fewest: int
+) -> Iterator[dict[str, Any]]:
     lives = np.column_stack([who.before, future])
     age = who.origins.year - who.born
     for h in range(1, lives.shape[1]):
@@ -110,10 +129,19 @@ def _sections(who: Persons, future: Array, mine: NDArray[np.bool_], group: int, 
             return
         positive = now[known & (now > 0)]
         p10, p50, p90 = np.quantile(positive, [0.1, 0.5, 0.9]) if len(positive) else [np.nan] * 3
-        found = {"mean": now[known].mean(), "p10": p10, "p50": p50, "p90": p90, "p10_p50": p10 / p50, "p90_p50": p90 / p50}
+        found = {
+            "mean": now[known].mean(),
+            "p10": p10,
+            "p50": p50,
+            "p90": p90,
+            "p10_p50": p10 / p50,
+            "p90_p50": p90 / p50,
+        }
         found |= {"gini": gini(now[known]), "zero": (now[known] == 0).mean()}
         working = known & (now >= floor) & (past >= floor)
-        found["volatility"] = np.std(np.log(now[working] / past[working])) if working.sum() >= fewest else np.nan
+        found["volatility"] = (
+            np.std(np.log(now[working] / past[working])) if working.sum() >= fewest else np.nan
+        )
         if h >= MOBILITY:
             both = known & np.isfinite(lives[:, h - MOBILITY])
             ranks = (rankdata(lives[both, year]) for year in (h, h - MOBILITY))
@@ -121,9 +149,13 @@ def _sections(who: Persons, future: Array, mine: NDArray[np.bool_], group: int, 
         for sex, code in (("women", "female"), ("men", "male")):
             for low, high in AGES:
                 cell = known & (who.sex == code) & (age + h >= low) & (age + h <= high)
-                found[f"zero_{sex}_{low}_{high}"] = (now[cell] == 0).mean() if cell.sum() >= fewest else np.nan
+                found[f"zero_{sex}_{low}_{high}"] = (
+                    (now[cell] == 0).mean() if cell.sum() >= fewest else np.nan
+                )
         yield from (
-            {"year": h, "group": group, "statistic": name, "value": float(value)} for name, value in found.items() if np.isfinite(value)
+            {"year": h, "group": group, "statistic": name, "value": float(value)}
+            for name, value in found.items()
+            if np.isfinite(value)
         )
 
 
@@ -131,10 +163,16 @@ def gini(earnings: Array) -> float:
     """Gini coefficient of non-negative amounts (n,): half the mean absolute difference over the mean; NaN where all are zero."""
     ordered = np.sort(np.asarray(earnings, np.float64))
     n, total = len(ordered), ordered.sum()
-    return float((2 * np.arange(1, n + 1) - n - 1) @ ordered / (n * total)) if total > 0 else float("nan")
+    return (
+        float((2 * np.arange(1, n + 1) - n - 1) @ ordered / (n * total))
+        if total > 0
+        else float("nan")
+    )
 
 
-def simulated(who: Persons, drawn: NDArray[np.floating[Any]], *, wages: Array | None = None) -> pl.DataFrame:
+def simulated(
+    who: Persons, drawn: NDArray[np.floating[Any]], *, wages: Array | None = None
+) -> pl.DataFrame:
     """Cross-sections of every path: columns `source` ("model"), `future` and those of `cross_sections`.
 
     `drawn` (n, H, K): the model's paths of the persons, real money; `wages` (K, H): the real wage index of its economies, 1 in the last
@@ -143,7 +181,10 @@ def simulated(who: Persons, drawn: NDArray[np.floating[Any]], *, wages: Array | 
     floor = who.past.meta.floor or 1.0
     rows: list[dict[str, Any]] = []
     for k in range(drawn.shape[2]):
-        found = [*cross_sections(who, drawn[..., k].astype(np.float64), floor), *_economy([] if wages is None else wages[k].tolist())]
+        found = [
+            *cross_sections(who, drawn[..., k].astype(np.float64), floor),
+            *_economy([] if wages is None else wages[k].tolist()),
+        ]
         rows += [{"source": "model", "future": k, **row} for row in found]
     return pl.DataFrame(rows)
 
@@ -151,19 +192,30 @@ def simulated(who: Persons, drawn: NDArray[np.floating[Any]], *, wages: Array | 
 def true(who: Persons, futures: Path, years: int) -> pl.DataFrame:
     """As `simulated`, of every drawn future of the register in the directory `futures`; `source` is "truth"."""
     wages, rows = true_wages(futures), []
-    for draw, outcomes in true_futures(futures, who.origins, range(1, years + 1), price_year=who.past.meta.price_year):
-        found = [*cross_sections(who, outcomes, who.past.meta.floor or 1.0), *_economy(wages[draw][:years])]
+    for draw, outcomes in true_futures(
+        futures, who.origins, range(1, years + 1), price_year=who.past.meta.price_year
+    ):
+        found = [
+            *cross_sections(who, outcomes, who.past.meta.floor or 1.0),
+            *_economy(wages[draw][:years]),
+        ]
         rows += [{"source": "truth", "future": draw, **row} for row in found]
     return pl.DataFrame(rows)
 
 
 def _economy(wages: Sequence[float]) -> list[dict[str, Any]]:
-    return [{"year": h, "group": EVERYBODY, "statistic": "wages", "value": float(value)} for h, value in enumerate(wages, start=1)]
+    return [
+        {"year": h, "group": EVERYBODY, "statistic": "wages", "value": float(value)}
+        for h, value in enumerate(wages, start=1)
+    ]
 
 
 def true_wages(futures: Path) -> dict[int, list[float]]:
     """The real wage index by draw of the register's future economies, one number a year, 1 in the last year of record."""
-    return {draw: (1 + economy["real_wage_growth"]).cum_prod().to_list() for draw, economy in true_economies(futures).items()}
+    return {
+        draw: (1 + economy["real_wage_growth"]).cum_prod().to_list()
+        for draw, economy in true_economies(futures).items()
+    }
 
 
 def compare(sections: pl.DataFrame, *, paired: bool = False) -> pl.DataFrame:
@@ -186,35 +238,51 @@ def compare(sections: pl.DataFrame, *, paired: bool = False) -> pl.DataFrame:
         )
     )
     model, truth = (laws.filter(source=source).drop("source") for source in ("model", "truth"))
-    both = model.join(truth, on=["statistic", "year"], suffix="_true").join(_over_persons(sections), on=["statistic", "year"], how="left")
+    both = model.join(truth, on=["statistic", "year"], suffix="_true").join(
+        _over_persons(sections), on=["statistic", "year"], how="left"
+    )
     relative = pl.col("statistic").is_in([s.name for s in STATISTICS if s.relative])
     unit = pl.when(relative).then(pl.col("mean_true").abs()).otherwise(pl.lit(1.0))
-    over_futures = pl.col("sd") ** 2 / pl.col("futures") + pl.col("sd_true") ** 2 / pl.col("futures_true")
+    over_futures = pl.col("sd") ** 2 / pl.col("futures") + pl.col("sd_true") ** 2 / pl.col(
+        "futures_true"
+    )
     if paired:
         both = both.join(_apart(sections), on=["statistic", "year"], how="left")
         over_futures = pl.col("sd_apart") ** 2 / pl.col("pairs")
     error = (over_futures + pl.col("over_persons").fill_null(0.0) ** 2).sqrt()
     order = {statistic.name: i for i, statistic in enumerate(STATISTICS)}
     rank = pl.col("statistic").replace_strict(order, return_dtype=pl.Int32)
-    judged = both.with_columns(difference=(pl.col("mean") - pl.col("mean_true")) / unit, se=error / unit)
+    judged = both.with_columns(
+        difference=(pl.col("mean") - pl.col("mean_true")) / unit, se=error / unit
+    )
     return judged.drop("over_persons", "sd_apart", "pairs", strict=False).sort(rank, "year")
 
 
 def _apart(sections: pl.DataFrame) -> pl.DataFrame:
     """Standard deviation over futures of the difference between the model and the truth in the same one, by statistic and year."""
     everybody = sections.filter(group=EVERYBODY)
-    model, truth = (everybody.filter(source=source).drop("source", "group") for source in ("model", "truth"))
+    model, truth = (
+        everybody.filter(source=source).drop("source", "group") for source in ("model", "truth")
+    )
     both = model.join(truth, on=["future", "statistic", "year"], suffix="_true")
-    return both.group_by("statistic", "year").agg(sd_apart=(pl.col("value") - pl.col("value_true")).std(), pairs=pl.len())
+    return both.group_by("statistic", "year").agg(
+        sd_apart=(pl.col("value") - pl.col("value_true")).std(), pairs=pl.len()
+    )
 
 
 def _over_persons(sections: pl.DataFrame) -> pl.DataFrame:
     """Standard error of the difference of means over persons, by statistic and year: from the spread of the differences between groups."""
-    means = sections.filter(pl.col("group") != EVERYBODY).group_by("source", "group", "statistic", "year").agg(pl.col("value").mean())
+    means = (
+        sections.filter(pl.col("group") != EVERYBODY)
+        .group_by("source", "group", "statistic", "year")
+        .agg(pl.col("value").mean())
+    )
     model, truth = (means.filter(source=source).drop("source") for source in ("model", "truth"))
     apart = model.join(truth, on=["group", "statistic", "year"], suffix="_true")
     difference = pl.col("value") - pl.col("value_true")
-    return apart.group_by("statistic", "year").agg(over_persons=difference.std() / pl.len().cast(pl.Float64).sqrt())
+    return apart.group_by("statistic", "year").agg(
+        over_persons=difference.std() / pl.len().cast(pl.Float64).sqrt()
+    )
 
 
 def verdicts(table: pl.DataFrame) -> pl.DataFrame:
@@ -255,16 +323,33 @@ def _root_mean_square(values: pl.Series) -> float:
     return float(np.sqrt((known**2).mean())) if len(known) else float("nan")
 
 
-def as_markdown(judged: pl.DataFrame, table: pl.DataFrame, years: Sequence[int], provenance: Mapping[str, Any]) -> str:
+def as_markdown(
+    judged: pl.DataFrame, table: pl.DataFrame, years: Sequence[int], provenance: Mapping[str, Any]
+) -> str:
     """The page: verdicts, then model and truth in some years."""
-    lines = ["# The cross-section as the years go by", "", *(f"- {name}: {value}" for name, value in provenance.items()), ""]
+    lines = [
+        "# The cross-section as the years go by",
+        "",
+        *(f"- {name}: {value}" for name, value in provenance.items()),
+        "",
+    ]
     lines += _verdict_lines(judged)
-    lines += ["", "Model / truth, means over futures (± one standard deviation between true futures):", ""]
+    lines += [
+        "",
+        "Model / truth, means over futures (± one standard deviation between true futures):",
+        "",
+    ]
     shown = [year for year in years if year in set(table["year"].to_list())]
-    lines += [f"| statistic | {' | '.join(f'{year} years' for year in shown)} |", "|---|" + "---|" * len(shown)]
+    lines += [
+        f"| statistic | {' | '.join(f'{year} years' for year in shown)} |",
+        "|---|" + "---|" * len(shown),
+    ]
     values = {(r["statistic"], r["year"]): r for r in table.iter_rows(named=True)}
     for name in judged["statistic"]:
-        cells = [_pair(values.get((name, year)), money=name in ("mean", "p10", "p50", "p90")) for year in shown]
+        cells = [
+            _pair(values.get((name, year)), money=name in ("mean", "p10", "p50", "p90"))
+            for year in shown
+        ]
         lines.append(f"| {BY_NAME[name].meaning} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
@@ -272,7 +357,10 @@ def as_markdown(judged: pl.DataFrame, table: pl.DataFrame, years: Sequence[int],
 def differences(judged: pl.DataFrame, table: pl.DataFrame, years: Sequence[int]) -> str:
     """A row a statistic: the difference of means in some years with its standard error, and the verdict."""
     shown = [year for year in years if year in set(table["year"].to_list())]
-    lines = [f"| statistic | {' | '.join(f'{year} years' for year in shown)} | tolerance | verdict |", "|---|" + "---|" * (len(shown) + 2)]
+    lines = [
+        f"| statistic | {' | '.join(f'{year} years' for year in shown)} | tolerance | verdict |",
+        "|---|" + "---|" * (len(shown) + 2),
+    ]
     found = {(r["statistic"], r["year"]): r for r in table.iter_rows(named=True)}
     for row in judged.iter_rows(named=True):
         form = _percent if row["relative"] else _plain
@@ -281,12 +369,16 @@ def differences(judged: pl.DataFrame, table: pl.DataFrame, years: Sequence[int])
             at = found.get((row["statistic"], year))
             error = "" if at is None or at["se"] is None else f" ± {form(at['se'], sign=False)}"
             cells.append("" if at is None else form(at["difference"]) + error)
-        lines.append(f"| {row['meaning']} | {' | '.join(cells)} | {form(row['tolerance'], sign=False)} | {row['verdict']} |")
+        lines.append(
+            f"| {row['meaning']} | {' | '.join(cells)} | {form(row['tolerance'], sign=False)} | {row['verdict']} |"
+        )
     return "\n".join(lines) + "\n"
 
 
 def _verdict_lines(judged: pl.DataFrame) -> list[str]:
-    lines = ["| statistic | first year | last year | worst (year) | tolerance | spread of futures over the true one | verdict |"]
+    lines = [
+        "| statistic | first year | last year | worst (year) | tolerance | spread of futures over the true one | verdict |"
+    ]
     lines += ["|---|---|---|---|---|---|---|"]
     for row in judged.iter_rows(named=True):
         form = _percent if row["relative"] else _plain

@@ -8,12 +8,12 @@ from typing import Any
 
 import polars as pl
 
-from evaluation.comparison import BOTH, PERSON, REFEREE, SURE, TOLD, VARIANT, comparisons
 from evaluation.contest import Contest
-from evaluation.metrics import metrics_table
 from evaluation.missing import WHOLE, Reduction
 from evaluation.protocol import Baseline
-from evaluation.samples import Setting
+from evaluation.scoring.comparison import BOTH, PERSON, REFEREE, SURE, TOLD, VARIANT, comparisons
+from evaluation.scoring.evaluation_settings import Setting
+from evaluation.scoring.metrics import metrics_table
 from saga.forecaster import Forecaster
 
 METRIC = "crps_log"
@@ -43,7 +43,12 @@ Files = Mapping[str, Sequence[Path]]  # a model's files of un-averaged scores, o
 
 
 def score(
-    contest: Contest, reduction: Reduction, settings: Sequence[Setting], forecaster: Forecaster, baselines: Sequence[Baseline], folder: Path
+    contest: Contest,
+    reduction: Reduction,
+    settings: Sequence[Setting],
+    forecaster: Forecaster,
+    baselines: Sequence[Baseline],
+    folder: Path,
 ) -> dict[str, list[Path]]:
     """Files of un-averaged scores of the bundle and the (unfitted) baselines, asked from the poorer records; kept in `folder`.
 
@@ -53,16 +58,23 @@ def score(
     asked = [reduction.setting(setting) for setting in settings]
     training = reduction.training(contest.sample.training)
     files = {}
-    for entrant in (contest.bundle(forecaster), *(contest.baseline(reduction.baseline(each), training) for each in baselines)):
+    for entrant in (
+        contest.bundle(forecaster),
+        *(contest.baseline(reduction.baseline(each), training) for each in baselines),
+    ):
         files[entrant.name] = [contest.scores(entrant, setting, folder) for setting in asked]
         entrant.close()
     for told in contest.hindsight(forecaster):
-        files[told.name] = [contest.scores(told, setting, folder) for setting in asked if setting.name == told.only]
+        files[told.name] = [
+            contest.scores(told, setting, folder) for setting in asked if setting.name == told.only
+        ]
         told.close()
     return files
 
 
-def compare(found: Mapping[str, Files], settings: Sequence[Setting], horizons: Sequence[int]) -> pl.DataFrame:
+def compare(
+    found: Mapping[str, Files], settings: Sequence[Setting], horizons: Sequence[int]
+) -> pl.DataFrame:
     """CRPS of log earnings of every model by record; rows of SCHEMA, one a (record, setting, horizon, model).
 
     `found` is what `score` gave, by name of the record; `evaluation.missing.WHOLE` must be among them. Of the bundle's rows `loss` is the
@@ -72,20 +84,34 @@ def compare(found: Mapping[str, Files], settings: Sequence[Setting], horizons: S
     economy. The `_se` of a share is that of the paired difference over the same denominator. Null where nothing was scored.
     """
     groups = pl.concat(
-        [s.origins.frame().rename({"origin": "year"}).with_columns(pl.lit(s.name).alias("setting")) for s in settings]
+        [
+            s.origins.frame()
+            .rename({"origin": "year"})
+            .with_columns(pl.lit(s.name).alias("setting"))
+            for s in settings
+        ]
     ).select("setting", "person_id", "year")
     whole = found[WHOLE.name][REFEREE]
     rows = []
     for record, files in found.items():
         scores = _scan({name: paths for name, paths in files.items() if name != TOLD or paths})
-        table = metrics_table(scores, groups.drop("year"), horizons).filter(pl.col("metric") == METRIC, pl.col("group") == "all")
+        table = metrics_table(scores, groups.drop("year"), horizons).filter(
+            pl.col("metric") == METRIC, pl.col("group") == "all"
+        )
         rivals = {name: paths for name, paths in files.items() if name not in (REFEREE, TOLD)}
         against = _by_key(_paired(_scan({REFEREE: files[REFEREE], **rivals}), groups))
-        told = _by_key(_paired(_scan({REFEREE: files[TOLD], **rivals}), groups)) if files.get(TOLD) else {}
+        told = (
+            _by_key(_paired(_scan({REFEREE: files[TOLD], **rivals}), groups))
+            if files.get(TOLD)
+            else {}
+        )
         before: dict[Any, Any] = {}
         if record != WHOLE.name:
             poorer = _scan({VARIANT + record: files[REFEREE], REFEREE: whole})
-            before = {(row["setting"], row["horizon"]): row for row in _paired(poorer, groups).iter_rows(named=True)}
+            before = {
+                (row["setting"], row["horizon"]): row
+                for row in _paired(poorer, groups).iter_rows(named=True)
+            }
         for row in table.iter_rows(named=True):
             key = tuple(row[k] for k in KEYS)
             cost = before.get((row["setting"], row["horizon"]))
@@ -93,9 +119,17 @@ def compare(found: Mapping[str, Files], settings: Sequence[Setting], horizons: S
                 continue
             won = {
                 **_gain(row, against.get(key)),
-                **{f"told_{name}": value for name, value in _gain(row, told.get(key)).items() if name != "p"},
+                **{
+                    f"told_{name}": value
+                    for name, value in _gain(row, told.get(key)).items()
+                    if name != "p"
+                },
             }
-            shared = {"record": record, "crps": row["value"], **{name: row[name] for name in ("setting", "horizon", "model", "n", "se")}}
+            shared = {
+                "record": record,
+                "crps": row["value"],
+                **{name: row[name] for name in ("setting", "horizon", "model", "n", "se")},
+            }
             rows.append({**shared, **(_loss(row, cost) if row["model"] == REFEREE else won)})
     order = {name: i for i, name in enumerate(found)}
     return pl.DataFrame(rows, schema=SCHEMA).sort(
@@ -109,11 +143,19 @@ def compare(found: Mapping[str, Files], settings: Sequence[Setting], horizons: S
 
 def _scan(files: Files) -> pl.LazyFrame:
     """The scores of these models under these names."""
-    return pl.concat([pl.scan_parquet(path).with_columns(pl.lit(name).alias("model")) for name, paths in files.items() for path in paths])
+    return pl.concat(
+        [
+            pl.scan_parquet(path).with_columns(pl.lit(name).alias("model"))
+            for name, paths in files.items()
+            for path in paths
+        ]
+    )
 
 
 def _paired(scores: pl.LazyFrame, groups: pl.DataFrame) -> pl.DataFrame:
-    return comparisons(scores, groups).filter(pl.col("metric") == METRIC, pl.col("group") == "all", pl.col("test").is_in([PERSON, BOTH]))
+    return comparisons(scores, groups).filter(
+        pl.col("metric") == METRIC, pl.col("group") == "all", pl.col("test").is_in([PERSON, BOTH])
+    )
 
 
 def _by_key(paired: pl.DataFrame) -> dict[tuple[Any, ...], dict[str, Any]]:
@@ -143,9 +185,15 @@ def shortfalls(table: pl.DataFrame) -> list[str]:
     """
     lines = []
     equal = pl.coalesce("told_verdict", "verdict")
-    some = table.with_columns(equal.alias("verdict")).filter(pl.col("verdict").is_in([UNSURE, WORSE]))
-    for (record, setting, model), rows in some.group_by("record", "setting", "model", maintain_order=True):
-        cells = [f"h = {h} ({verdict})" for h, verdict in rows.select("horizon", "verdict").iter_rows()]
+    some = table.with_columns(equal.alias("verdict")).filter(
+        pl.col("verdict").is_in([UNSURE, WORSE])
+    )
+    for (record, setting, model), rows in some.group_by(
+        "record", "setting", "model", maintain_order=True
+    ):
+        cells = [
+            f"h = {h} ({verdict})" for h, verdict in rows.select("horizon", "verdict").iter_rows()
+        ]
         lines.append(f"{record}, {setting}: not surely better than {model} at {', '.join(cells)}")
     return lines
 
@@ -154,7 +202,11 @@ def as_markdown(table: pl.DataFrame, labels: Mapping[str, str]) -> str:
     """A GitHub table a setting: a row a record and horizon, `labels` name the records; ? marks "unsure", **!** "not better"."""
     parts = []
     for (setting,), some in table.group_by("setting", maintain_order=True):
-        models = [name for name in some["model"].unique(maintain_order=True) if name not in (REFEREE, TOLD)]
+        models = [
+            name
+            for name in some["model"].unique(maintain_order=True)
+            if name not in (REFEREE, TOLD)
+        ]
         told = TOLD in some["model"]
         head = [
             "record",
@@ -163,13 +215,27 @@ def as_markdown(table: pl.DataFrame, labels: Mapping[str, str]) -> str:
             f"{REFEREE} CRPS",
             "loss, %",
             *([f"{REFEREE} told"] if told else []),
-            *(part for m in models for part in (f"{m} CRPS", "saga better by, %", *(["told, better by, %"] if told else []))),
+            *(
+                part
+                for m in models
+                for part in (
+                    f"{m} CRPS",
+                    "saga better by, %",
+                    *(["told, better by, %"] if told else []),
+                )
+            ),
         ]
         lines = [f"## {setting}", "", "| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
         for (record, horizon), rows in some.group_by("record", "horizon", maintain_order=True):
             own = {row["model"]: row for row in rows.iter_rows(named=True)}
             mine = own[REFEREE]
-            cells = [labels[str(record)], str(horizon), f"{mine['n']:,}", _value(mine), _share(mine, "loss")]
+            cells = [
+                labels[str(record)],
+                str(horizon),
+                f"{mine['n']:,}",
+                _value(mine),
+                _share(mine, "loss"),
+            ]
             cells += [_value(own[TOLD])] if told else []
             for m in models:
                 cells += [_value(own[m]), _share(own[m], "gain") + _sureness(own[m])]

@@ -13,28 +13,35 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from saga.data.origins import Origins, history, realised
+from saga.data.panel import Panel, PanelMeta
 from saga.forecaster import Forecaster
-from saga.outcomes import Origins, history, realised
-from saga.panel import Panel, PanelMeta
 from saga.paths import Paths
-from saga.register.economy import LAST_HISTORY
-from saga.register.textbook import PROCESSES, Cohort, Process
+from saga.register.simulation.economy import LAST_HISTORY
+from saga.register.textbook.textbook_register import PROCESSES, Cohort, Process
 from saga.schema import MAX_AGE
 from saga.scores import crps_log, log_earnings, pit, pit_uniforms
 
 Array = NDArray[np.float64]
 FIRST_AGE, LAST_AGE = 20, MAX_AGE
 HORIZONS, HISTORIES = (1, 5, 10, 20), (3, 10, 25)
-LOSS, BIAS = 0.02, 0.02  # promised: CRPS within 2 % of the exact forecaster's, level within 2 % of its
+LOSS, BIAS = (
+    0.02,
+    0.02,
+)  # promised: CRPS within 2 % of the exact forecaster's, level within 2 % of its
 NINETY = 0.9
 _BLOCK = 256  # persons whose paths are held at once
-_FIRST_SERIAL = 9_000_000  # running numbers that no register reaches: the judged are nobody's namesakes
+_FIRST_SERIAL = (
+    9_000_000  # running numbers that no register reaches: the judged are nobody's namesakes
+)
 
 
 class Forecasts(Protocol):
     """Whatever gives paths for records and their origins; the exact forecasters and every baseline do."""
 
-    def paths(self, history: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int) -> Paths:
+    def paths(
+        self, history: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int
+    ) -> Paths:
         """Paths (n, to_horizon, paths) in the order of `origins`, real money."""
         ...
 
@@ -46,9 +53,13 @@ class ModelForecasts:
     forecaster: Forecaster
     calibrated: bool = False
 
-    def paths(self, history: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int) -> Paths:
+    def paths(
+        self, history: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int
+    ) -> Paths:
         """Paths of `Forecaster.simulate`, which sorts persons by id as `people` does."""
-        return self.forecaster.simulate(history, to_horizon=to_horizon, paths=paths, seed=seed, calibrated=self.calibrated)
+        return self.forecaster.simulate(
+            history, to_horizon=to_horizon, paths=paths, seed=seed, calibrated=self.calibrated
+        )
 
 
 @dataclass(frozen=True)
@@ -61,16 +72,20 @@ class People:
 
 
 def long_lived(process: str) -> Process:
-    """The textbook process of that name (`saga.register.textbook.PROCESSES`), lived from 20 to 64; its law is unchanged."""
+    """The textbook process of that name (`saga.register.textbook.textbook_register.PROCESSES`), lived from 20 to 64; its law is unchanged."""
     return replace(PROCESSES[process], first_age=FIRST_AGE, last_age=LAST_AGE)
 
 
-def people(process: Process, persons: int, years: int, *, seed: int, macro: str | None = None) -> People:
+def people(
+    process: Process, persons: int, years: int, *, seed: int, macro: str | None = None
+) -> People:
     """New persons of one cohort with `years` years of record, from the process's first age to the last year of history."""
     age = process.first_age - 1 + years
     born = LAST_HISTORY - age
     rng = np.random.default_rng([seed, years])
-    rows = Cohort.found(process, born, _FIRST_SERIAL + np.arange(persons), rng).live(born + process.last_age, rng)
+    rows = Cohort.found(process, born, _FIRST_SERIAL + np.arange(persons), rng).live(
+        born + process.last_age, rng
+    )
     lives = Panel.of(rows, PanelMeta("known-truth", macro=macro))
     origins = Origins(np.array(lives.persons()), np.full(persons, LAST_HISTORY))
     return People(history(lives, origins), origins, realised(lives, origins, list(HORIZONS)))
@@ -83,7 +98,13 @@ def score(forecasts: Forecasts, who: People, *, paths: int, seed: int) -> pl.Dat
     for start in range(0, len(who.origins), _BLOCK):
         rows = slice(start, start + _BLOCK)
         some, outcomes = who.origins.take(rows), who.outcomes[rows]
-        drawn = forecasts.paths(who.past.only(some.person_id.tolist()), some, to_horizon=HORIZONS[-1], paths=paths, seed=seed)
+        drawn = forecasts.paths(
+            who.past.only(some.person_id.tolist()),
+            some,
+            to_horizon=HORIZONS[-1],
+            paths=paths,
+            seed=seed,
+        )
         if not np.array_equal(drawn.person_id, some.person_id):
             raise ValueError("paths of other persons than were asked for")
         sample = drawn.earnings[:, columns]
@@ -95,8 +116,13 @@ def score(forecasts: Forecasts, who: People, *, paths: int, seed: int) -> pl.Dat
             "p_zero": (sample == 0).mean(axis=2),
             "pit": pit(sample, outcomes, pit_uniforms(drawn)[:, columns]),
         }
-        named = {"person_id": np.repeat(some.person_id, len(HORIZONS)).tolist(), "horizon": np.tile(HORIZONS, len(some))}
-        parts.append(pl.DataFrame({**named, **{name: array.ravel() for name, array in values.items()}}))
+        named = {
+            "person_id": np.repeat(some.person_id, len(HORIZONS)).tolist(),
+            "horizon": np.tile(HORIZONS, len(some)),
+        }
+        parts.append(
+            pl.DataFrame({**named, **{name: array.ravel() for name, array in values.items()}})
+        )
     return pl.concat(parts)
 
 
@@ -122,9 +148,15 @@ def compare(model: pl.DataFrame, exact: pl.DataFrame, paths: int) -> pl.DataFram
         apart = own["mean"] - best["mean"]
         noise = (own["sd"] ** 2 + best["sd"] ** 2).mean() / paths
         bias, bias_se = apart.mean(), _error(apart)
-        inside = {name: np.abs(pits - 0.5) <= NINETY / 2 for name, pits in (("own", own["pit"]), ("best", best["pit"]))}
+        inside = {
+            name: np.abs(pits - 0.5) <= NINETY / 2
+            for name, pits in (("own", own["pit"]), ("best", best["pit"]))
+        }
         held = bool(loss <= LOSS and abs(bias) <= BIAS)
-        margins = [(LOSS - loss) / max(loss_se, 1e-12), (BIAS - abs(bias)) / max(bias_se, 1e-12)]  # in standard errors
+        margins = [
+            (LOSS - loss) / max(loss_se, 1e-12),
+            (BIAS - abs(bias)) / max(bias_se, 1e-12),
+        ]  # in standard errors
         rows.append(
             {
                 "horizon": horizon,

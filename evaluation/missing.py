@@ -17,13 +17,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from evaluation.baselines.gbt import BoostedTrees
-from evaluation.baselines.window import Window
+from evaluation.baselines.recent_years import Window
+from evaluation.baselines.trees.gbt import BoostedTrees
 from evaluation.protocol import Baseline
-from evaluation.samples import Setting
-from saga.groups import only_columns
-from saga.outcomes import MIN_HISTORY, Origins
-from saga.panel import Panel
+from evaluation.scoring.evaluation_settings import Setting
+from saga.data.groups import only_columns
+from saga.data.origins import MIN_HISTORY, Origins
+from saga.data.panel import Panel
 
 CHUNK = 20_000  # origins whose pasts are copied at once
 Columns = Callable[[Panel], Panel]
@@ -37,12 +37,23 @@ def everything(panel: Panel) -> Panel:
 
 def without(panel: Panel, columns: tuple[str, ...]) -> Panel:
     """The panel with these columns unknown."""
-    return panel.with_frame(panel.frame.with_columns(pl.lit(None, dtype=panel.frame.schema[name]).alias(name) for name in columns))
+    return panel.with_frame(
+        panel.frame.with_columns(
+            pl.lit(None, dtype=panel.frame.schema[name]).alias(name) for name in columns
+        )
+    )
 
 
 def last_three(past: Panel, origins: Origins) -> Panel:
     """Each person's rows from the third last year with known earnings on: the least that an origin may have."""
-    start = pl.col("year").filter(pl.col("earnings").is_not_null()).sort().tail(MIN_HISTORY).min().over("person_id")
+    start = (
+        pl.col("year")
+        .filter(pl.col("earnings").is_not_null())
+        .sort()
+        .tail(MIN_HISTORY)
+        .min()
+        .over("person_id")
+    )
     return _rows(past, past.frame.filter(pl.col("year") >= start))
 
 
@@ -53,12 +64,18 @@ def every_second(past: Panel, origins: Origins) -> Panel:
     """
     rows = past.frame.join(origins.frame(), on="person_id", how="left", maintain_order="left")
     last = pl.col("year").filter(pl.col("earnings").is_not_null()).max().over("person_id")
-    return _rows(past, rows.filter(((last - pl.col("year")) % 2 == 0) | (pl.col("year") == pl.col("origin"))))
+    return _rows(
+        past, rows.filter(((last - pl.col("year")) % 2 == 0) | (pl.col("year") == pl.col("origin")))
+    )
 
 
 def _rows(past: Panel, rows: pl.DataFrame) -> Panel:
     """These rows; when the person could first be observed is unknown, as the years before them are."""
-    return past.with_frame(rows.select(past.frame.columns).with_columns(pl.lit(None, dtype=pl.Int32).alias("entry_year")))
+    return past.with_frame(
+        rows.select(past.frame.columns).with_columns(
+            pl.lit(None, dtype=pl.Int32).alias("entry_year")
+        )
+    )
 
 
 @dataclass(frozen=True)
@@ -81,13 +98,19 @@ class Reduction:
 
     def baseline(self, unfitted: Baseline) -> Baseline:
         """The form of a baseline that learns from pasts with years hidden, where it has one."""
-        return TreesOnPasts(self.years) if self.years and type(unfitted) is BoostedTrees else unfitted
+        return (
+            TreesOnPasts(self.years) if self.years and type(unfitted) is BoostedTrees else unfitted
+        )
 
 
 WHOLE = Reduction("all", "all columns")
 REDUCTIONS = (
     WHOLE,
-    Reduction("no-occupation-industry", "no occupation and industry", partial(without, columns=("occupation", "industry"))),
+    Reduction(
+        "no-occupation-industry",
+        "no occupation and industry",
+        partial(without, columns=("occupation", "industry")),
+    ),
     Reduction("survey", "survey-like columns", partial(only_columns, profile="survey")),
     Reduction("earnings", "earnings, age and sex", partial(only_columns, profile="earnings")),
     Reduction("last-3", "last 3 years", years=last_three),
@@ -136,6 +159,10 @@ def separate(history: Panel, origins: Origins) -> tuple[Panel, Origins]:
     Persons are renamed to `person@year`; records stand in the order of `origins`.
     """
     asked = origins.frame().with_columns(pl.format("{}@{}", "person_id", "origin").alias("record"))
-    rows = asked.join(history.frame, on="person_id", maintain_order="left_right").filter(pl.col("year") <= pl.col("origin"))
+    rows = asked.join(history.frame, on="person_id", maintain_order="left_right").filter(
+        pl.col("year") <= pl.col("origin")
+    )
     renamed = Origins(np.array(asked["record"].to_list(), dtype=np.str_), origins.year)
-    return history.with_frame(rows.with_columns(person_id=pl.col("record")).select(history.frame.columns)), renamed
+    return history.with_frame(
+        rows.with_columns(person_id=pl.col("record")).select(history.frame.columns)
+    ), renamed

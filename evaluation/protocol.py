@@ -6,8 +6,8 @@ from typing import Protocol, Self, runtime_checkable
 
 import polars as pl
 
-from saga.outcomes import Origins
-from saga.panel import Panel
+from saga.data.origins import Origins
+from saga.data.panel import Panel
 from saga.paths import Paths
 
 
@@ -29,7 +29,9 @@ class Baseline(Protocol):
         """
         ...
 
-    def paths(self, history: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int) -> Paths:
+    def paths(
+        self, history: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int
+    ) -> Paths:
         """`paths` joint futures over horizons 1..`to_horizon` of each person in `origins`, in that order.
 
         Real money of the panel's price year, shape (n, to_horizon, paths), NaN beyond age 64. The numbers of a person depend on

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from scipy.stats import linregress
 
 from evaluation.cross_section import BY_NAME, EVERYBODY, STATISTICS, Persons, simulated
-from evaluation.futures import true_economies
-from saga.macro import SERIES, Scenario
+from evaluation.scoring.futures import true_economies
+from saga.macro.history import SERIES
+from saga.macro.scenarios import Scenario
 
 Array = NDArray[np.float64]
 ANSWERING = ("zero", "mean", "p10_p50")  # lower earnings, more zeros, a longer lower tail
@@ -28,7 +29,10 @@ _FEWEST = 4  # economies that a slope is taken over
 
 def true_unemployment(futures: Path) -> dict[int, Array]:
     """Unemployment (years,) by draw of the register's future economies, fractions."""
-    return {draw: economy["unemployment"].to_numpy() for draw, economy in true_economies(futures).items()}
+    return {
+        draw: economy["unemployment"].to_numpy()
+        for draw, economy in true_economies(futures).items()
+    }
 
 
 def true_scenarios(futures: Path) -> dict[int, Scenario]:
@@ -36,7 +40,9 @@ def true_scenarios(futures: Path) -> dict[int, Scenario]:
     found = {}
     for draw, economy in true_economies(futures).items():
         years = economy.select("year", *SERIES).iter_rows()
-        found[draw] = Scenario(f"draw {draw}", {year: (u, growth, prices) for year, u, growth, prices in years})
+        found[draw] = Scenario(
+            f"draw {draw}", {year: (u, growth, prices) for year, u, growth, prices in years}
+        )
     return found
 
 
@@ -48,12 +54,16 @@ def told(who: Persons, drawn: Mapping[int, NDArray[np.floating[Any]]]) -> pl.Dat
     parts = []
     for draw, paths in drawn.items():
         sections = simulated(who, paths)
-        means = sections.group_by("source", "year", "group", "statistic", maintain_order=True).agg(pl.col("value").mean())
+        means = sections.group_by("source", "year", "group", "statistic", maintain_order=True).agg(
+            pl.col("value").mean()
+        )
         parts.append(means.with_columns(future=pl.lit(draw, dtype=pl.Int64)))
     return pl.concat(parts)
 
 
-def responses(sections: pl.DataFrame, unemployment: Mapping[int, Array], years: Sequence[int] = AHEAD) -> pl.DataFrame:
+def responses(
+    sections: pl.DataFrame, unemployment: Mapping[int, Array], years: Sequence[int] = AHEAD
+) -> pl.DataFrame:
     """Columns statistic, year, per percentage point of unemployment `slope` of the model, `slope_true`, and their difference `apart`, with
     `se_true` and `se_apart`.
 
@@ -61,8 +71,15 @@ def responses(sections: pl.DataFrame, unemployment: Mapping[int, Array], years: 
     are taken in logs. Standard errors are those of least squares, economies being independent; that of the difference is the smaller, since
     what the mean of unemployment leaves out of an economy is the same on both sides. Fewer than 4 economies give no rows.
     """
-    of = sections.filter(pl.col("group") == EVERYBODY, pl.col("statistic").is_in(ANSWERING), pl.col("year").is_in(list(years)))
-    model, truth = (of.filter(source=source).select("future", "year", "statistic", "value") for source in ("model", "truth"))
+    of = sections.filter(
+        pl.col("group") == EVERYBODY,
+        pl.col("statistic").is_in(ANSWERING),
+        pl.col("year").is_in(list(years)),
+    )
+    model, truth = (
+        of.filter(source=source).select("future", "year", "statistic", "value")
+        for source in ("model", "truth")
+    )
     both = model.join(truth, on=["future", "year", "statistic"], suffix="_true").sort("future")
     rows = []
     for name in (statistic.name for statistic in STATISTICS if statistic.name in ANSWERING):
@@ -96,7 +113,10 @@ def as_markdown(table: pl.DataFrame) -> str:
     years = table["year"].unique().sort().to_list()
     about = "What a percentage point more of unemployment, on average since the origin, does in the same economies: model / truth"
     lines = [f"{about} (± standard error of the difference).", ""]
-    lines += [f"| statistic | {' | '.join(f'{year} years' for year in years)} |", "|---|" + "---|" * len(years)]
+    lines += [
+        f"| statistic | {' | '.join(f'{year} years' for year in years)} |",
+        "|---|" + "---|" * len(years),
+    ]
     for (name,), part in table.group_by(["statistic"], maintain_order=True):
         relative = BY_NAME[str(name)].relative
         cells = [

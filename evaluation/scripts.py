@@ -11,7 +11,9 @@ from pathlib import Path
 
 def options(about: str | None, *, persons: int | None, paths: int) -> argparse.ArgumentParser:
     """A parser that knows --bundle, --persons, --paths and --seed, with these defaults for the sizes; `about` is shown as it is written."""
-    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=about, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--bundle", type=Path, default=Path("bundles/small"))
     parser.add_argument("--persons", type=int, default=persons)
     parser.add_argument("--paths", type=int, default=paths)
@@ -26,5 +28,7 @@ def command_line(script: str) -> str:
 
 def code_commit() -> str:
     """The commit of the working directory, short; "unknown" outside a repository."""
-    found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    found = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    )
     return found.stdout.strip() or "unknown"

@@ -25,18 +25,30 @@ from safetensors.torch import load as load_safetensors
 from safetensors.torch import save as save_safetensors
 
 from saga import schema
-from saga.commit import commit, json_bytes, sync_folder
 from saga.errors import BundleError, UsageError
-from saga.output import check_place
+from saga.files.atomic import commit, json_bytes, sync_folder
+from saga.files.tables import check_place
 
 FORMAT = 3  # 1: the years of the record were told their economy. 2: the economy entered before the head's layers
-MANIFEST, WEIGHTS, CALIBRATION, CARD = "manifest.json", "model.safetensors", "calibration.parquet", "README.md"
+MANIFEST, WEIGHTS, CALIBRATION, CARD = (
+    "manifest.json",
+    "model.safetensors",
+    "calibration.parquet",
+    "README.md",
+)
 DIAGNOSTICS, CIRCUMSTANCES = "diagnostics.parquet", "circumstances.safetensors"
 PARTS = ("config", "schema", "transforms", "macro", "split", "metrics")  # each is PART.json
-MODEL = (WEIGHTS, "config.json", "macro.json", "transforms.json")  # what simulated paths follow from, before calibration
+MODEL = (
+    WEIGHTS,
+    "config.json",
+    "macro.json",
+    "transforms.json",
+)  # what simulated paths follow from, before calibration
 REQUIRED = frozenset({WEIGHTS, CARD, *(f"{part}.json" for part in PARTS)})
 OPTIONAL = frozenset({CALIBRATION, DIAGNOSTICS, CIRCUMSTANCES})
-MANIFEST_KEYS = frozenset({"format", "code_version", "seed", "command", "parents", "files", "digest", "seal"})
+MANIFEST_KEYS = frozenset(
+    {"format", "code_version", "seed", "command", "parents", "files", "digest", "seal"}
+)
 # What a column means to the weights; descriptions and ranges may be reworded without a retraining.
 BINDING = ("name", "kind", "dtype", "codes", "pattern")
 
@@ -85,7 +97,7 @@ class Bundle:
         return str(self.manifest["code_version"])
 
     def law_of_circumstances(self) -> dict[str, torch.Tensor]:
-        """Weights of `saga.model.circumstances`. UsageError for a bundle that has not learnt them."""
+        """Weights of `saga.states.state_network`. UsageError for a bundle that has not learnt them."""
         if self.circumstances is None:
             raise UsageError(
                 "This bundle knows no law of circumstances. Learn it with `saga circumstances BUNDLE --panel DIR`, "
@@ -107,16 +119,23 @@ class Bundle:
         path = Path(path)
         manifest = _read_manifest(path)
         content = _read_verified(path, manifest)
-        parts = {part: _parse_object(content[f"{part}.json"], path / f"{part}.json") for part in PARTS}
+        parts = {
+            part: _parse_object(content[f"{part}.json"], path / f"{part}.json") for part in PARTS
+        }
         _check_schema(parts["schema"], path, str(manifest["code_version"]))
-        calibration, diagnostics = (None if name not in content else _read_table(content[name]) for name in (CALIBRATION, DIAGNOSTICS))
+        calibration, diagnostics = (
+            None if name not in content else _read_table(content[name])
+            for name in (CALIBRATION, DIAGNOSTICS)
+        )
         return cls(
             path=path,
             **parts,
             weights=load_safetensors(content[WEIGHTS]),
             calibration=calibration,
             diagnostics=diagnostics,
-            circumstances=load_safetensors(content[CIRCUMSTANCES]) if CIRCUMSTANCES in content else None,
+            circumstances=load_safetensors(content[CIRCUMSTANCES])
+            if CIRCUMSTANCES in content
+            else None,
             card=content[CARD].decode("utf-8"),
             manifest=manifest,
         )
@@ -186,8 +205,14 @@ def check_replaceable(path: str | Path) -> None:
     """
     path = Path(path)
     check_place(path.absolute())
-    if path.exists() and not (path / MANIFEST).is_file() and not (path.is_dir() and not any(path.iterdir())):
-        raise BundleError(f"{path} exists and is not a bundle, so it is not replaced. Give another --out, or remove it.")
+    if (
+        path.exists()
+        and not (path / MANIFEST).is_file()
+        and not (path.is_dir() and not any(path.iterdir()))
+    ):
+        raise BundleError(
+            f"{path} exists and is not a bundle, so it is not replaced. Give another --out, or remove it."
+        )
 
 
 def replace_parts(
@@ -255,7 +280,9 @@ def _json_bytes(value: Mapping[str, Any], part: str) -> bytes:
     try:
         return json_bytes(value)
     except (TypeError, ValueError) as error:
-        raise BundleError(f"{part}.json cannot be written: {error}. Give plain numbers, strings, lists and dicts, all finite.") from error
+        raise BundleError(
+            f"{part}.json cannot be written: {error}. Give plain numbers, strings, lists and dicts, all finite."
+        ) from error
 
 
 def _weight_bytes(weights: Mapping[str, torch.Tensor]) -> bytes:
@@ -265,7 +292,9 @@ def _weight_bytes(weights: Mapping[str, torch.Tensor]) -> bytes:
             f"The weights {', '.join(broken)} hold NaN or infinity: training diverged. Train again with a lower learning rate."
         )
     # Clones, because safetensors refuses tensors that share memory (tied weights).
-    return save_safetensors({name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()})
+    return save_safetensors(
+        {name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()}
+    )
 
 
 def _read_table(data: bytes) -> pl.DataFrame:
@@ -274,14 +303,18 @@ def _read_table(data: bytes) -> pl.DataFrame:
 
 def _table_bytes(table: pl.DataFrame, name: str) -> bytes:
     if "person_id" in table.columns:
-        raise BundleError(f"{name} must not hold single persons, but has a column person_id. Store cells, not persons.")
+        raise BundleError(
+            f"{name} must not hold single persons, but has a column person_id. Store cells, not persons."
+        )
     buffer = io.BytesIO()
     table.write_parquet(buffer, compression="zstd", statistics=False)
     return buffer.getvalue()
 
 
 def _digest(files: Mapping[str, str]) -> str:
-    return hashlib.sha256("".join(f"{name}\n{files[name]}\n" for name in sorted(files)).encode()).hexdigest()
+    return hashlib.sha256(
+        "".join(f"{name}\n{files[name]}\n" for name in sorted(files)).encode()
+    ).hexdigest()
 
 
 def _seal(manifest: Mapping[str, Any]) -> str:
@@ -292,23 +325,37 @@ def _seal(manifest: Mapping[str, Any]) -> str:
 def _read_manifest(path: Path) -> dict[str, Any]:
     if not path.is_dir():
         retired = _sibling(path, "old")
-        hint = f"A replacement was interrupted: rename {retired} to {path.name}." if retired.is_dir() else "Give the directory of a bundle."
+        hint = (
+            f"A replacement was interrupted: rename {retired} to {path.name}."
+            if retired.is_dir()
+            else "Give the directory of a bundle."
+        )
         raise BundleError(f"There is no bundle at {path}. {hint}")
     file = path / MANIFEST
     if not file.is_file():
-        raise BundleError(f"{path} has no {MANIFEST}, so it is not a bundle. Give the directory that `saga train` wrote.")
+        raise BundleError(
+            f"{path} has no {MANIFEST}, so it is not a bundle. Give the directory that `saga train` wrote."
+        )
     data = file.read_bytes()
     manifest = _parse_object(data, file)
     if manifest.get("format") != FORMAT:
         wrote = manifest.get("code_version")
-        other = f", or install version {wrote!r} of saga-forecast" if wrote != current_version() else ""
+        other = (
+            f", or install version {wrote!r} of saga-forecast" if wrote != current_version() else ""
+        )
         raise BundleError(
             f"{file} is of bundle format {manifest.get('format')!r}, this version of SAGA reads format {FORMAT}. "
             f"Train the bundle again{other}."
         )
-    intact = manifest.keys() == MANIFEST_KEYS and manifest["seal"] == _seal(manifest) and data == _json_bytes(manifest, "manifest")
+    intact = (
+        manifest.keys() == MANIFEST_KEYS
+        and manifest["seal"] == _seal(manifest)
+        and data == _json_bytes(manifest, "manifest")
+    )
     if not intact or manifest["digest"] != _digest(manifest["files"]):
-        raise BundleError(f"{file} was changed after the bundle was written. Restore the bundle from its source.")
+        raise BundleError(
+            f"{file} was changed after the bundle was written. Restore the bundle from its source."
+        )
     return manifest
 
 
@@ -322,9 +369,13 @@ def _read_verified(path: Path, manifest: Mapping[str, Any]) -> dict[str, bytes]:
                 if Path(name).suffix in {".pkl", ".pickle", ".pt", ".pth", ".ckpt", ".bin"}
                 else "is no part of a bundle"
             )
-            raise BundleError(f"{path / name} {what}. Remove it, or restore the bundle from its source.")
+            raise BundleError(
+                f"{path / name} {what}. Remove it, or restore the bundle from its source."
+            )
         if name not in listed:
-            raise BundleError(f"{path / name} is not listed in {MANIFEST}. Remove it, or restore the bundle from its source.")
+            raise BundleError(
+                f"{path / name} is not listed in {MANIFEST}. Remove it, or restore the bundle from its source."
+            )
     if absent := sorted((REQUIRED | listed) - present):
         raise BundleError(f"{path / absent[0]} is missing. Restore the bundle from its source.")
     content = {}
@@ -334,7 +385,9 @@ def _read_verified(path: Path, manifest: Mapping[str, Any]) -> dict[str, bytes]:
             raise BundleError(f"{file} is not a regular file. Restore the bundle from its source.")
         content[name] = file.read_bytes()
         if hashlib.sha256(content[name]).hexdigest() != manifest["files"][name]:
-            raise BundleError(f"{file} was changed after the bundle was written (sha256 differs). Restore the bundle from its source.")
+            raise BundleError(
+                f"{file} was changed after the bundle was written (sha256 differs). Restore the bundle from its source."
+            )
     return content
 
 
@@ -342,9 +395,13 @@ def _parse_object(data: bytes, file: Path) -> dict[str, Any]:
     try:
         value = json.loads(data)
     except ValueError as error:
-        raise BundleError(f"{file} is not valid JSON. Restore the bundle from its source.") from error
+        raise BundleError(
+            f"{file} is not valid JSON. Restore the bundle from its source."
+        ) from error
     if not isinstance(value, dict):
-        raise BundleError(f"{file} does not hold a JSON object. Restore the bundle from its source.")
+        raise BundleError(
+            f"{file} does not hold a JSON object. Restore the bundle from its source."
+        )
     return value
 
 

@@ -26,12 +26,18 @@ class Problem:
     def __str__(self) -> str:
         place = ", ".join(
             f"{name} {value}"
-            for name, value in (("person", self.person_id), ("year", self.year), ("column", self.column))
+            for name, value in (
+                ("person", self.person_id),
+                ("year", self.year),
+                ("column", self.column),
+            )
             if value is not None
         )
         where = f" ({'first at ' if self.count > 1 else 'at '}{place})" if place else ""
         times = f" [{self.count} times]" if self.count > 1 else ""
-        return f"{self.message}{where}{times}. {self.fix}" + ("" if self.fix.endswith((".", "?", "!")) else ".")
+        return f"{self.message}{where}{times}. {self.fix}" + (
+            "" if self.fix.endswith((".", "?", "!")) else "."
+        )
 
 
 class SagaError(Exception):

@@ -14,21 +14,23 @@ import polars as pl
 import torch
 from numpy.typing import NDArray
 
-from saga.bands import bands as compute_bands
 from saga.bundle import Bundle
-from saga.calibrators import Calibrator, Intervals
-from saga.circumstances import labels, numbers
-from saga.courses import Courses, LifeCourses
+from saga.conformal.calibrator import Calibrator, Intervals
+from saga.conformal.one_sided import Limits
+from saga.conformal.one_sided import limits as compute_limits
+from saga.conformal.path_bands import bands as compute_bands
+from saga.conformal.present_value import ValueIntervals, value_intervals
+from saga.data.eligibility import obstacles
+from saga.data.groups import latest
+from saga.data.panel import Panel
 from saga.errors import InputError, Problem, UsageError
-from saga.groups import latest
+from saga.features.calendar import Calendar
+from saga.features.sequences import encode
+from saga.features.transforms import Transforms
 from saga.lifetime import observed_past, population, present_value
-from saga.lifetime_sets import ValueIntervals, value_intervals
-from saga.limits import Limits
-from saga.limits import limits as compute_limits
-from saga.macro import MacroProcess, Scenario, scenario_from
+from saga.macro.process import MacroProcess
+from saga.macro.scenarios import Scenario, scenario_from
 from saga.model import ModelConfig, Saga
-from saga.model.circumstances import Circumstances
-from saga.obstacles import obstacles
 from saga.options import (
     COVERAGE,
     HORIZONS,
@@ -42,15 +44,15 @@ from saga.options import (
     check_quantiles,
     check_rate,
 )
-from saga.panel import Panel
 from saga.paths import Paths
-from saga.products import Precision
-from saga.rollout import Rollout
 from saga.schema import MAX_AGE
-from saga.sequences import encode
+from saga.simulation.matmul import Precision
+from saga.simulation.pool import crew
+from saga.simulation.rollout import Rollout
+from saga.states.codes import labels, numbers
+from saga.states.life_courses import Courses, LifeCourses
+from saga.states.state_network import Circumstances
 from saga.tax import MONEY, income_tax
-from saga.transforms import Calendar, Transforms
-from saga.workers import crew
 
 RolloutName = Literal["exact", "light"]
 ScenarioSource = str | Path | Sequence[Mapping[str, float]] | Scenario | None
@@ -82,7 +84,7 @@ class Forecaster:
         precision: Precision = "float32",
     ) -> None:
         """`rollout`: how paths are carried; None: as the bundle was calibrated, exactly where it was not. `precision`: of the products that
-        carry and read them (`saga.products`).
+        carry and read them (`saga.simulation.matmul`).
 
         Intervals under another rollout than that of the calibration are given, but as "extrapolated". Raises UsageError where the bundle
         has no such rollout.
@@ -91,7 +93,9 @@ class Forecaster:
         calibrated = bundle.metrics.get("calibration", {}).get("rollout", "exact")
         self.rollout: RolloutName = rollout or calibrated
         if precision not in get_args(Precision):
-            raise UsageError(f"There is no precision {precision!r}. Use one of {', '.join(get_args(Precision))}.")
+            raise UsageError(
+                f"There is no precision {precision!r}. Use one of {', '.join(get_args(Precision))}."
+            )
         self.precision: Precision = precision
         self.threads, self.workers = threads or os.cpu_count() or 1, workers
         self.transforms = Transforms.from_dict(bundle.transforms)
@@ -105,8 +109,14 @@ class Forecaster:
         self.network.load_state_dict(bundle.weights)
         self.network.eval()
         if self.rollout == "light" and self.network.light is None:
-            raise UsageError("This bundle has no light rollout. Use --rollout exact, or train with a configuration that has `light`.")
-        self.calibrator = Calibrator.from_table(bundle.calibration) if bundle.calibration is not None else Calibrator.identity()
+            raise UsageError(
+                "This bundle has no light rollout. Use --rollout exact, or train with a configuration that has `light`."
+            )
+        self.calibrator = (
+            Calibrator.from_table(bundle.calibration)
+            if bundle.calibration is not None
+            else Calibrator.identity()
+        )
         if self.rollout != calibrated:
             self.calibrator = replace(self.calibrator, elsewhere=True)
 
@@ -121,9 +131,17 @@ class Forecaster:
         precision: Precision = "float32",
     ) -> Forecaster:
         """Load and verify a bundle directory. Raises BundleError; and UsageError as the constructor does."""
-        return cls(Bundle.load(path), threads=threads, workers=workers, rollout=rollout, precision=precision)
+        return cls(
+            Bundle.load(path),
+            threads=threads,
+            workers=workers,
+            rollout=rollout,
+            precision=precision,
+        )
 
-    def provenance(self, *, paths: int = PATHS, seed: int = 0, scenario: ScenarioSource = None) -> dict[str, Any]:
+    def provenance(
+        self, *, paths: int = PATHS, seed: int = 0, scenario: ScenarioSource = None
+    ) -> dict[str, Any]:
         """What made a result, for Parquet metadata, JSON and footers."""
         chosen = self.scenario(scenario)
         told = {"scenario_digest": chosen.digest} if chosen else {}
@@ -146,8 +164,10 @@ class Forecaster:
         if source is None or source == "baseline":
             return None
         if self.process is None:
-            raise UsageError("This bundle was trained without macro series, so it has no scenarios. Leave the scenario out.")
-        return scenario_from(source, self.process)
+            raise UsageError(
+                "This bundle was trained without macro series, so it has no scenarios. Leave the scenario out."
+            )
+        return scenario_from(source, self.process.history)
 
     def check_scenario(self, source: ScenarioSource, panel: Panel, years: int = MAX_AGE) -> None:
         """Raise UsageError for a scenario that says nothing about any of the next `years` years, up to age 64, of anybody in the panel."""
@@ -155,13 +175,18 @@ class Forecaster:
         if chosen is None:
             return
         ahead = panel.frame.group_by("person_id").agg(
-            first=pl.col("year").max() + 1, last=pl.min_horizontal(pl.col("year").max() + years, pl.col("birth_year").first() + MAX_AGE)
+            first=pl.col("year").max() + 1,
+            last=pl.min_horizontal(
+                pl.col("year").max() + years, pl.col("birth_year").first() + MAX_AGE
+            ),
         )
         spans = ahead.select("first", "last").unique().rows()
         if not any(first <= year <= last for first, last in spans for year in chosen.rows):
             given = f"{min(chosen.rows)} to {max(chosen.rows)}"
             asked = f"{min(first for first, _ in spans)} to {max(last for _, last in spans)}"
-            raise UsageError(f"The scenario is about {given}, the forecasts are about {asked}. Give years among those.")
+            raise UsageError(
+                f"The scenario is about {given}, the forecasts are about {asked}. Give years among those."
+            )
 
     def economy(self, panel: Panel, until: int) -> Scenario | None:
         """The economy that came in the panel's years up to `until`, to tell to forecasts of the past.
@@ -180,7 +205,10 @@ class Forecaster:
     def check_money(self, panel: Panel) -> None:
         """Raise UsageError unless the panel's amounts are in the bundle's currency and prices."""
         meta = panel.meta
-        if (meta.currency, meta.price_year) != (self.transforms.currency, self.transforms.price_year):
+        if (meta.currency, meta.price_year) != (
+            self.transforms.currency,
+            self.transforms.price_year,
+        ):
             raise UsageError(
                 f"The panel is in {meta.currency} of {meta.price_year}, the bundle in {self.transforms.currency} of "
                 f"{self.transforms.price_year}. Use the mapping that the bundle was trained with, or another bundle."
@@ -190,13 +218,18 @@ class Forecaster:
         """Raise UsageError for a rule of tax that is not about the bundle's money."""
         money = f"{self.transforms.currency} of {self.transforms.price_year}"
         if tax != "none" and money != MONEY:
-            raise UsageError(f"The rule of tax {tax!r} is about {MONEY}, the bundle's money is {money}. Leave the tax out.")
+            raise UsageError(
+                f"The rule of tax {tax!r} is about {MONEY}, the bundle's money is {money}. Leave the tax out."
+            )
 
     def check(self, panel: Panel, to_age: int = MAX_AGE) -> None:
         """Raise InputError unless every person of the panel can be forecast to some age below `to_age`, in this bundle's money."""
         self.check_money(panel)
         if not len(panel):
-            raise InputError("There is nobody to forecast.", [Problem("empty", "The panel has no rows", "Give at least one person-year.")])
+            raise InputError(
+                "There is nobody to forecast.",
+                [Problem("empty", "The panel has no rows", "Give at least one person-year.")],
+            )
         found = list(self.obstacles(panel, to_age).values())
         if found:
             raise InputError(f"{len(found)} person(s) cannot be forecast.", found[:20])
@@ -240,7 +273,14 @@ class Forecaster:
                     if progress:
                         progress(start + i + 1, n)
                 groups = {name: values[rows] for name, values in labels.items()}
-                block = Paths(sequences.person_id[rows], sequences.birth_year[rows], origin[rows], earnings, groups, told)
+                block = Paths(
+                    sequences.person_id[rows],
+                    sequences.birth_year[rows],
+                    origin[rows],
+                    earnings,
+                    groups,
+                    told,
+                )
                 yield self.calibrator.recalibrate(block) if calibrated else block
 
     def _rollout(self, paths: int, seed: int, scenario: ScenarioSource) -> Rollout:
@@ -278,25 +318,45 @@ class Forecaster:
         sequences = encode(panel, self.transforms, self.calendar)
         own = numbers(panel.frame, self.transforms)
         until = int(self.bundle.config["until"])
-        courses = Courses(law, self.network, sequences, own, codes, paths=paths, seed=seed, until=until)
+        courses = Courses(
+            law, self.network, sequences, own, codes, paths=paths, seed=seed, until=until
+        )
         futures, done = self._rollout(paths, seed, scenario).futures, 0
 
-        def drawn(persons: NDArray[np.int64], origins: NDArray[np.int64], earnings: NDArray[np.float32]) -> NDArray[np.int16]:
+        def drawn(
+            persons: NDArray[np.int64], origins: NDArray[np.int64], earnings: NDArray[np.float32]
+        ) -> NDArray[np.int16]:
             lived = [money[np.isfinite(money[:, 0])] for money in earnings]
-            wages = [futures(int(year)).wage[: len(money), :paths].numpy() for year, money in zip(origins, lived, strict=True)]
+            wages = [
+                futures(int(year)).wage[: len(money), :paths].numpy()
+                for year, money in zip(origins, lived, strict=True)
+            ]
             out = np.zeros((*earnings.shape, len(codes)), np.int16)
             for i, found in enumerate(courses.people(persons, lived, wages)):
                 out[i, : len(found)] = found
             return out
 
-        with ThreadPoolExecutor(self.threads, initializer=torch.set_num_threads, initargs=(1,)) as team:
-            for block in self.blocks(panel, to_horizon=None, paths=paths, seed=seed, scenario=scenario, progress=progress):
-                groups = np.array_split(np.arange(len(block)), max(self.threads, -(-len(block) // courses.group)))
+        with ThreadPoolExecutor(
+            self.threads, initializer=torch.set_num_threads, initargs=(1,)
+        ) as team:
+            for block in self.blocks(
+                panel, to_horizon=None, paths=paths, seed=seed, scenario=scenario, progress=progress
+            ):
+                groups = np.array_split(
+                    np.arange(len(block)), max(self.threads, -(-len(block) // courses.group))
+                )
                 groups = [rows for rows in groups if len(rows)]
-                parts = team.map(lambda rows, b=block, d=done: drawn(d + rows, b.origin_year[rows], b.earnings[rows]), groups)
+                parts = team.map(
+                    lambda rows, b=block, d=done: drawn(
+                        d + rows, b.origin_year[rows], b.earnings[rows]
+                    ),
+                    groups,
+                )
                 together = np.concatenate(list(parts))
                 done += len(block)
-                yield LifeCourses(block, {name: together[..., j] for j, name in enumerate(codes)}, codes).until(to_age or MAX_AGE)
+                yield LifeCourses(
+                    block, {name: together[..., j] for j, name in enumerate(codes)}, codes
+                ).until(to_age or MAX_AGE)
 
     def simulate(self, panel: Panel, **options: Any) -> Paths:
         """All paths at once; options as in `blocks`. Needs persons x horizons x paths x 4 bytes."""
@@ -321,13 +381,24 @@ class Forecaster:
 
         Columns: person_id, origin_year, horizon, year, mean, p_zero, one q.. a quantile, lower_, upper_, includes_zero_, guarantee_ a
         coverage, and cell: the persons whose outcomes the intervals rest on, "all" or a group. With `limits` also at_least_, at_most_,
-        guarantee_limits_, positive_lower_, positive_upper_, guarantee_positive_ (see `saga.limits`); with `bands` = K also band_lower_,
-        band_upper_, band_includes_zero_, guarantee_band_, which hold the first K years together (see `saga.bands`; null in later years).
+        guarantee_limits_, positive_lower_, positive_upper_, guarantee_positive_ (see `saga.conformal.one_sided`); with `bands` = K also band_lower_,
+        band_upper_, band_includes_zero_, guarantee_band_, which hold the first K years together (see `saga.conformal.path_bands`; null in later years).
         """
-        horizons, coverage, quantiles = check_horizons(horizons), check_coverage(coverage), check_quantiles(quantiles)
+        horizons, coverage, quantiles = (
+            check_horizons(horizons),
+            check_coverage(coverage),
+            check_quantiles(quantiles),
+        )
         furthest = max(*horizons, bands or 1)
-        blocks = self.blocks(panel, to_horizon=furthest, paths=paths, seed=seed, scenario=scenario, progress=progress)
-        return pl.concat([self.table(block, horizons, coverage, quantiles, limits=limits, bands=bands) for block in blocks])
+        blocks = self.blocks(
+            panel, to_horizon=furthest, paths=paths, seed=seed, scenario=scenario, progress=progress
+        )
+        return pl.concat(
+            [
+                self.table(block, horizons, coverage, quantiles, limits=limits, bands=bands)
+                for block in blocks
+            ]
+        )
 
     def table(
         self,
@@ -365,10 +436,16 @@ class Forecaster:
             data[f"guarantee_{name}"] = intervals.guarantee[person, horizon, j].astype(str)
         data["cell"] = intervals.cell[person, horizon].astype(str)
         if limits:
-            data |= _limit_columns(compute_limits(calibrator, paths, coverage), coverage, person, horizon)
+            data |= _limit_columns(
+                compute_limits(calibrator, paths, coverage), coverage, person, horizon
+            )
         if bands is not None:
-            data |= _band_columns(compute_bands(calibrator, paths, bands, coverage), person, horizon)
-        return pl.DataFrame(data).with_columns(pl.col("^(.*lower|.*upper|at_least|at_most)_.*$").fill_nan(None))
+            data |= _band_columns(
+                compute_bands(calibrator, paths, bands, coverage), person, horizon
+            )
+        return pl.DataFrame(data).with_columns(
+            pl.col("^(.*lower|.*upper|at_least|at_most)_.*$").fill_nan(None)
+        )
 
     def lifetime(
         self,
@@ -388,7 +465,7 @@ class Forecaster:
         """Present values of the years after the origin until `to_age` (saga.lifetime), and what they say about these persons together.
 
         Table columns: person_id, origin_year, to_age, rate, mean, one q.. a quantile, lower_, upper_, guarantee_ a coverage, tax_mean,
-        net_mean (null with tax "none"). The intervals of the sum are conformalised (`saga.lifetime_sets`): "assumption" at the rate of 2 %
+        net_mean (null with tax "none"). The intervals of the sum are conformalised (`saga.conformal.present_value`): "assumption" at the rate of 2 %
         for as many years as lives have been observed, else "extrapolated", as they are where the calibration knows no sums, or `from_age`
         lies ahead, and the central interval of the calibrated paths stands in; an uncalibrated bundle gives none.
         """
@@ -399,8 +476,18 @@ class Forecaster:
         totals, taxes, who = [], [], []
         intervals: list[ValueIntervals] = []
         options: dict[str, Any] = {"rate": rate, "to_age": to_age, "from_age": from_age}
-        taxed_past = panel.with_frame(panel.frame.with_columns(_taxed(panel.frame["earnings"], tax)))
-        for block in self.blocks(panel, to_horizon=None, to_age=to_age, paths=paths, seed=seed, scenario=scenario, progress=progress):
+        taxed_past = panel.with_frame(
+            panel.frame.with_columns(_taxed(panel.frame["earnings"], tax))
+        )
+        for block in self.blocks(
+            panel,
+            to_horizon=None,
+            to_age=to_age,
+            paths=paths,
+            seed=seed,
+            scenario=scenario,
+            progress=progress,
+        ):
             totals.append(present_value(block, history=panel, **options))
             who.append((block.person_id, block.origin_year))
             intervals.append(self._value_intervals(block, totals[-1], coverage, panel, **options))
@@ -415,15 +502,29 @@ class Forecaster:
             "rate": np.full(len(values), rate),
             "mean": values.mean(1),
         }
-        data |= dict(zip((f"q{level_name(q)}" for q in quantiles), np.quantile(values, quantiles, axis=1), strict=True))
+        data |= dict(
+            zip(
+                (f"q{level_name(q)}" for q in quantiles),
+                np.quantile(values, quantiles, axis=1),
+                strict=True,
+            )
+        )
         for j, level in enumerate(coverage):
             name = level_name(level)
             data[f"lower_{name}"] = np.concatenate([part.lower[:, j] for part in intervals])
             data[f"upper_{name}"] = np.concatenate([part.upper[:, j] for part in intervals])
-            data[f"guarantee_{name}"] = np.concatenate([part.guarantee[:, j] for part in intervals]).astype(str)
+            data[f"guarantee_{name}"] = np.concatenate(
+                [part.guarantee[:, j] for part in intervals]
+            ).astype(str)
         frame = pl.DataFrame(data).with_columns(pl.col("^(lower|upper)_.*$").fill_nan(None))
-        paid_mean = pl.Series("tax_mean", np.concatenate(taxes)) if taxes else pl.Series("tax_mean", [None] * len(values), dtype=pl.Float64)
-        frame = frame.with_columns(paid_mean).with_columns(net_mean=pl.col("mean") - pl.col("tax_mean"))
+        paid_mean = (
+            pl.Series("tax_mean", np.concatenate(taxes))
+            if taxes
+            else pl.Series("tax_mean", [None] * len(values), dtype=pl.Float64)
+        )
+        frame = frame.with_columns(paid_mean).with_columns(
+            net_mean=pl.col("mean") - pl.col("tax_mean")
+        )
         return Lifetimes(frame, values, population(values))
 
     def _promising(self, paths: Paths) -> Calibrator:
@@ -444,10 +545,14 @@ class Forecaster:
         age = paths.origin_year - paths.birth_year
         if self.bundle.calibration is None:
             return ValueIntervals.none(len(paths), len(coverage))
-        if not any(kind == "present_value" for kind, _ in self.calibrator.limits) or (from_age is not None and (age < from_age).any()):
+        if not any(kind == "present_value" for kind, _ in self.calibrator.limits) or (
+            from_age is not None and (age < from_age).any()
+        ):
             return ValueIntervals.central(values, coverage)
         ahead = values if from_age is None else present_value(paths, rate=rate, to_age=to_age)
-        intervals = value_intervals(self._promising(paths), ahead, (to_age - age).astype(np.int64), coverage, rate)
+        intervals = value_intervals(
+            self._promising(paths), ahead, (to_age - age).astype(np.int64), coverage, rate
+        )
         if from_age is None:
             return intervals
         past = observed_past(panel, paths, rate=rate, from_age=from_age)
@@ -463,7 +568,9 @@ class Lifetimes:
     population: pl.DataFrame
 
 
-def _limit_columns(found: Limits, coverage: Sequence[float], person: NDArray[np.int64], horizon: NDArray[np.int64]) -> dict[str, Any]:
+def _limit_columns(
+    found: Limits, coverage: Sequence[float], person: NDArray[np.int64], horizon: NDArray[np.int64]
+) -> dict[str, Any]:
     data: dict[str, Any] = {}
     for j, level in enumerate(coverage):
         name = level_name(level)
@@ -472,11 +579,15 @@ def _limit_columns(found: Limits, coverage: Sequence[float], person: NDArray[np.
         data[f"guarantee_limits_{name}"] = found.guarantee[person, horizon, j].astype(str)
         data[f"positive_lower_{name}"] = found.positive_lower[person, horizon, j]
         data[f"positive_upper_{name}"] = found.positive_upper[person, horizon, j]
-        data[f"guarantee_positive_{name}"] = found.positive_guarantee[person, horizon, j].astype(str)
+        data[f"guarantee_positive_{name}"] = found.positive_guarantee[person, horizon, j].astype(
+            str
+        )
     return data
 
 
-def _band_columns(found: Intervals, person: NDArray[np.int64], horizon: NDArray[np.int64]) -> dict[str, Any]:
+def _band_columns(
+    found: Intervals, person: NDArray[np.int64], horizon: NDArray[np.int64]
+) -> dict[str, Any]:
     years = found.lower.shape[1]
     inside, at = horizon < years, (person, np.minimum(horizon, years - 1))
     data: dict[str, Any] = {}
@@ -485,7 +596,9 @@ def _band_columns(found: Intervals, person: NDArray[np.int64], horizon: NDArray[
         data[f"band_lower_{name}"] = np.where(inside, found.lower[..., j][at], np.nan)
         data[f"band_upper_{name}"] = np.where(inside, found.upper[..., j][at], np.nan)
         data[f"band_includes_zero_{name}"] = inside & found.includes_zero[..., j][at]
-        data[f"guarantee_band_{name}"] = np.where(inside, found.guarantee[..., j][at], "none").astype(str)
+        data[f"guarantee_band_{name}"] = np.where(
+            inside, found.guarantee[..., j][at], "none"
+        ).astype(str)
     return data
 
 

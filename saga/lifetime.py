@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from saga.data.panel import Panel
 from saga.errors import Problem, UsageError
-from saga.panel import Panel
 from saga.paths import Paths
 from saga.schema import MAX_AGE
 
@@ -18,13 +18,24 @@ Array = NDArray[np.float64]
 RATE = 0.02
 
 
-def counted_years(paths: Paths, *, to_age: int = MAX_AGE, from_age: int | None = None, years: int | None = None) -> NDArray[np.bool_]:
+def counted_years(
+    paths: Paths, *, to_age: int = MAX_AGE, from_age: int | None = None, years: int | None = None
+) -> NDArray[np.bool_]:
     """Which horizons enter the present value, shape (n, H): age up to `to_age`, from `from_age` on, at most `years` after the origin.
 
     Raises UsageError when the paths end before a person reaches `to_age` (or has lived `years` more).
     """
     if to_age > MAX_AGE:
-        raise UsageError("to_age is too high", [Problem("to-age", f"forecasts stop at age {MAX_AGE}", f"Use to_age of at most {MAX_AGE}.")])
+        raise UsageError(
+            "to_age is too high",
+            [
+                Problem(
+                    "to-age",
+                    f"forecasts stop at age {MAX_AGE}",
+                    f"Use to_age of at most {MAX_AGE}.",
+                )
+            ],
+        )
     age = paths.years - paths.birth_year[:, None]
     needed = to_age - (paths.origin_year - paths.birth_year)
     if years is not None:
@@ -60,18 +71,29 @@ def present_value(
     <= -1.
     """
     if rate <= -1:
-        raise UsageError("the rate is out of range", [Problem("rate", "a discount rate must be above -1", "Use 0.02 for 2 %.")])
+        raise UsageError(
+            "the rate is out of range",
+            [Problem("rate", "a discount rate must be above -1", "Use 0.02 for 2 %.")],
+        )
     counted = counted_years(paths, to_age=to_age, from_age=from_age, years=years)
     discount = (1 + rate) ** -np.arange(1.0, paths.horizons + 1)
     total = np.zeros((len(paths), paths.count))
     for h in range(paths.horizons):  # in order, so that a person's sum does not depend on the batch
-        total += np.where(counted[:, h, None], paths.earnings[:, h].astype(np.float64) * discount[h], 0.0)
+        total += np.where(
+            counted[:, h, None], paths.earnings[:, h].astype(np.float64) * discount[h], 0.0
+        )
     if from_age is None:
         return total
     if history is None:
-        raise UsageError("from_age needs the past", [Problem("from-age", "no history was given", "Pass the panel the paths start from.")])
+        raise UsageError(
+            "from_age needs the past",
+            [Problem("from-age", "no history was given", "Pass the panel the paths start from.")],
+        )
     to_start = (1 + rate) ** -(paths.origin_year - paths.birth_year - from_age).astype(np.float64)
-    return total * to_start[:, None] + observed_past(history, paths, rate=rate, from_age=from_age)[:, None]
+    return (
+        total * to_start[:, None]
+        + observed_past(history, paths, rate=rate, from_age=from_age)[:, None]
+    )
 
 
 def observed_past(history: Panel, paths: Paths, *, rate: float = RATE, from_age: int) -> Array:
@@ -90,7 +112,11 @@ def observed_past(history: Panel, paths: Paths, *, rate: float = RATE, from_age:
         .group_by("person_id")
         .agg(past=(pl.col("earnings") / (1 + rate) ** since.cast(pl.Float64)).sort_by("year").sum())
     )
-    return order.join(past, on="person_id", how="left", maintain_order="left")["past"].fill_null(0.0).to_numpy()
+    return (
+        order.join(past, on="person_id", how="left", maintain_order="left")["past"]
+        .fill_null(0.0)
+        .to_numpy()
+    )
 
 
 def realised_value(outcomes: Array, *, rate: float = RATE, years: int | None = None) -> Array:
@@ -119,18 +145,28 @@ class Ranked:
         n = len(values)
         weights = (2.0 * np.arange(1, n + 1) - n - 1).reshape(-1, *[1] * (values.ndim - 1))
         spread = (weights * values).sum(axis=0)
-        return cls(n, values.sum(axis=0), spread, values.__getitem__, lambda count: np.asarray(values[n - count :].sum(axis=0)))
+        return cls(
+            n,
+            values.sum(axis=0),
+            spread,
+            values.__getitem__,
+            lambda count: np.asarray(values[n - count :].sum(axis=0)),
+        )
 
 
 def _gini(of: Ranked) -> Array:
-    return np.asarray(np.divide(of.spread, of.n * of.total, out=np.zeros_like(of.total), where=of.total > 0))
+    return np.asarray(
+        np.divide(of.spread, of.n * of.total, out=np.zeros_like(of.total), where=of.total > 0)
+    )
 
 
 def _top_share(of: Ranked, top: float = 0.01) -> Array:
     held = top * of.n
     whole = int(np.floor(held + 1e-12))
     rest = of.at(of.n - 1 - whole) * max(held - whole, 0.0) if whole < of.n else 0.0
-    return np.asarray(np.divide(of.top(whole) + rest, of.total, out=np.zeros_like(of.total), where=of.total > 0))
+    return np.asarray(
+        np.divide(of.top(whole) + rest, of.total, out=np.zeros_like(of.total), where=of.total > 0)
+    )
 
 
 def _quantile(level: float) -> Callable[[Ranked], Array]:
@@ -138,7 +174,9 @@ def _quantile(level: float) -> Callable[[Ranked], Array]:
         place = level * (of.n - 1)
         low, high = of.at(int(place)), of.at(min(int(place) + 1, of.n - 1))
         # What is not a number is sorted last, and makes the quantile unknown.
-        return np.where(np.isnan(of.at(of.n - 1)), np.nan, low + (high - low) * (place - int(place)))
+        return np.where(
+            np.isnan(of.at(of.n - 1)), np.nan, low + (high - low) * (place - int(place))
+        )
 
     return quantile
 
@@ -177,7 +215,16 @@ def population(values: Array, *, blocks: int = 20) -> pl.DataFrame:
     """
     n, m = values.shape
     if n == 0:
-        raise UsageError("no persons", [Problem("empty-population", "population statistics need persons", "Give at least one person.")])
+        raise UsageError(
+            "no persons",
+            [
+                Problem(
+                    "empty-population",
+                    "population statistics need persons",
+                    "Give at least one person.",
+                )
+            ],
+        )
     by_path = _statistics(Ranked.of(np.sort(values, axis=0)))
     pooled, rests = _pooled(values, np.array_split(np.arange(m), min(blocks, m)) if m > 1 else [])
     together, left_out = _statistics(pooled), [_statistics(rest) for rest in rests]
@@ -191,7 +238,11 @@ def population(values: Array, *, blocks: int = 20) -> pl.DataFrame:
                 "sd": sd,
                 "mc_error": None if sd is None else sd / m**0.5,
                 "pooled": float(together[name]),
-                "pooled_mc_error": float(np.sqrt((len(rests) - 1) * np.var([one[name] for one in left_out]))) if m > 1 else None,
+                "pooled_mc_error": float(
+                    np.sqrt((len(rests) - 1) * np.var([one[name] for one in left_out]))
+                )
+                if m > 1
+                else None,
             }
         )
     schema = dict.fromkeys(("value", "sd", "mc_error", "pooled", "pooled_mc_error"), pl.Float64)
@@ -217,10 +268,15 @@ def _pooled(values: Array, groups: Sequence[NDArray[np.int64]]) -> tuple[Ranked,
     above = np.zeros(len(lives) + 1)  # the sum from each place on
     np.cumsum(lives[::-1], out=above[-2::-1])
     totals = values.sum(axis=0)
-    return whole, [_without(np.sort(places[:, g], axis=None), lives, whole, above, np.delete(totals, g).sum()) for g in groups]
+    return whole, [
+        _without(np.sort(places[:, g], axis=None), lives, whole, above, np.delete(totals, g).sum())
+        for g in groups
+    ]
 
 
-def _without(gone: NDArray[np.int64], lives: Array, whole: Ranked, above: Array, total: Array) -> Ranked:
+def _without(
+    gone: NDArray[np.int64], lives: Array, whole: Ranked, above: Array, total: Array
+) -> Ranked:
     """What is left of sorted `lives` without those at the places `gone`; its `total` is given: as a difference, nothing might not be 0."""
     n, lost = whole.n - len(gone), lives[gone]
     kept_below = gone - np.arange(len(gone))
@@ -232,5 +288,9 @@ def _without(gone: NDArray[np.int64], lives: Array, whole: Ranked, above: Array,
         first = place(n - count)
         return np.asarray(above[first] - lost[np.searchsorted(gone, first) :].sum())
 
-    to_all = (lost * (2.0 * gone - whole.n) + 2.0 * above[gone] - whole.total).sum()  # pairs within what is lost count twice
-    return Ranked(n, total, whole.spread - to_all + Ranked.of(lost).spread, lambda k: lives[place(k)], top)
+    to_all = (
+        lost * (2.0 * gone - whole.n) + 2.0 * above[gone] - whole.total
+    ).sum()  # pairs within what is lost count twice
+    return Ranked(
+        n, total, whole.spread - to_all + Ranked.of(lost).spread, lambda k: lives[place(k)], top
+    )

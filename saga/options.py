@@ -41,21 +41,30 @@ def check_horizons(horizons: Iterable[int]) -> tuple[int, ...]:
 
 def parse_coverage(text: str) -> tuple[float, ...]:
     """`.5,.8,.9` as ascending shares."""
-    return check_coverage(_numbers(text, "--coverage", "Write shares between 0 and 1, such as .5,.9."))
+    return check_coverage(
+        _numbers(text, "--coverage", "Write shares between 0 and 1, such as .5,.9.")
+    )
 
 
 def check_coverage(levels: Iterable[float]) -> tuple[float, ...]:
     """Ascending distinct coverage levels, each strictly between 0 and 1."""
-    return _inside_unit(levels, "Coverage", "An interval with coverage 0 or 1 says nothing; use for example 0.9.")
+    return _inside_unit(
+        levels, "Coverage", "An interval with coverage 0 or 1 says nothing; use for example 0.9."
+    )
 
 
 def parse_quantiles(text: str) -> tuple[float, ...]:
     """`.01,.05,.5` as shares, or `1-99` as a range of whole per cents."""
     if "-" in text.strip().lstrip("-"):
         return check_quantiles(
-            percent / 100 for percent in _integers(text, "--quantiles", "Write per cents (1-99) or shares (.05,.5,.95).")
+            percent / 100
+            for percent in _integers(
+                text, "--quantiles", "Write per cents (1-99) or shares (.05,.5,.95)."
+            )
         )
-    return check_quantiles(_numbers(text, "--quantiles", "Write per cents (1-99) or shares (.05,.5,.95)."))
+    return check_quantiles(
+        _numbers(text, "--quantiles", "Write per cents (1-99) or shares (.05,.5,.95).")
+    )
 
 
 def check_quantiles(levels: Iterable[float]) -> tuple[float, ...]:
@@ -66,7 +75,9 @@ def check_quantiles(levels: Iterable[float]) -> tuple[float, ...]:
 def check_paths(paths: int) -> int:
     """Simulated futures a person, 2 to 10,000."""
     if not 2 <= paths <= MAX_PATHS:
-        raise UsageError(f"The number of paths is between 2 and {MAX_PATHS:,}, not {paths:,}. 500 is a good start.")
+        raise UsageError(
+            f"The number of paths is between 2 and {MAX_PATHS:,}, not {paths:,}. 500 is a good start."
+        )
     return paths
 
 
@@ -87,9 +98,13 @@ def check_rate(rate: float) -> float:
 def check_ages(to_age: int, from_age: int | None = None) -> tuple[int, int | None]:
     """The last age of a lifetime, and the age its observed past starts at, if that counts."""
     if not MIN_AGE < to_age <= MAX_AGE:
-        raise UsageError(f"A lifetime ends at an age from {MIN_AGE + 1} to {MAX_AGE}, not {to_age}.")
+        raise UsageError(
+            f"A lifetime ends at an age from {MIN_AGE + 1} to {MAX_AGE}, not {to_age}."
+        )
     if from_age is not None and not MIN_AGE <= from_age < to_age:
-        raise UsageError(f"A lifetime starts at an age from {MIN_AGE} to below its end ({to_age}), not {from_age}.")
+        raise UsageError(
+            f"A lifetime starts at an age from {MIN_AGE} to below its end ({to_age}), not {from_age}."
+        )
     return to_age, from_age
 
 
@@ -105,21 +120,31 @@ def parse_prices(text: str | None) -> int | None:
     if text is None or text == "nominal":
         return None
     if len(text) != 4 or not text.isdecimal():
-        raise UsageError(f"--prices is nominal (prices of each row's own year) or a year such as {PRICE_YEAR}, not {text!r}.")
+        raise UsageError(
+            f"--prices is nominal (prices of each row's own year) or a year such as {PRICE_YEAR}, not {text!r}."
+        )
     return int(text)
 
 
 def parse_years(text: str) -> tuple[int, int]:
     """`1990-2022` as first and last year."""
     first, dash, last = text.partition("-")
-    if not (dash and len(first) == len(last) == 4 and first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
+    if not (
+        dash
+        and len(first) == len(last) == 4
+        and first.isdecimal()
+        and last.isdecimal()
+        and int(first) <= int(last)
+    ):
         raise UsageError(f"--years is a first and a last year such as 1990-2022, not {text!r}.")
     return int(first), int(last)
 
 
 def parse_latent_years(text: str) -> tuple[int, ...]:
     """`2002,2012` as years; nothing as none."""
-    return tuple(_integers(text, "--latent-years", "Write years, such as 2002,2012.")) if text else ()
+    return (
+        tuple(_integers(text, "--latent-years", "Write years, such as 2002,2012.")) if text else ()
+    )
 
 
 def default_bundle() -> Path:
@@ -134,7 +159,9 @@ def default_bundle() -> Path:
 def _inside_unit(levels: Iterable[float], what: str, example: str) -> tuple[float, ...]:
     values = sorted(set(levels))
     if not values or not all(math.isfinite(value) and 0.0 < value < 1.0 for value in values):
-        raise UsageError(f"{what} must lie strictly between 0 and 1, and there must be at least one level. {example}")
+        raise UsageError(
+            f"{what} must lie strictly between 0 and 1, and there must be at least one level. {example}"
+        )
     return tuple(values)
 
 

@@ -18,7 +18,7 @@ class Paths:
 
     `person_id` (n,) text, `birth_year` and `origin_year` (n,) ints, `earnings` (n, H, M) float32: real SEK a year, horizon on axis 1, path
     on axis 2, NaN beyond age 64. Path k of every person lives in the same macro future, so sums over persons are taken path by path.
-    `groups`: name of a grouping -> the persons' labels (n,), as `saga.groups` gives them at the origin. `told`: the economy was not
+    `groups`: name of a grouping -> the persons' labels (n,), as `saga.data.groups` gives them at the origin. `told`: the economy was not
     drawn, a scenario gave it.
 
     Raises ValueError when the shapes do not agree.
@@ -33,7 +33,11 @@ class Paths:
 
     def __post_init__(self) -> None:
         n = len(self.person_id)
-        if self.earnings.ndim != 3 or {len(self.earnings), len(self.birth_year), len(self.origin_year)} != {n}:
+        if self.earnings.ndim != 3 or {
+            len(self.earnings),
+            len(self.birth_year),
+            len(self.origin_year),
+        } != {n}:
             raise ValueError(
                 f"paths of {n} persons need birth and origin years of shape ({n},) and earnings of shape ({n}, horizons, paths); "
                 f"got {self.birth_year.shape}, {self.origin_year.shape} and {self.earnings.shape}"
@@ -65,7 +69,14 @@ class Paths:
     def take(self, rows: Any) -> Paths:
         """The paths of some persons: an index, mask or slice over the first axis."""
         groups = {name: labels[rows] for name, labels in self.groups.items()}
-        return Paths(self.person_id[rows], self.birth_year[rows], self.origin_year[rows], self.earnings[rows], groups, self.told)
+        return Paths(
+            self.person_id[rows],
+            self.birth_year[rows],
+            self.origin_year[rows],
+            self.earnings[rows],
+            groups,
+            self.told,
+        )
 
     @classmethod
     def joined(cls, parts: Sequence[Paths]) -> Paths:

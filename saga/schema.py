@@ -14,7 +14,16 @@ import polars as pl
 Kind = Literal["id", "year", "money", "number", "category", "label"]
 
 EDUCATION_LEVELS = ("compulsory", "upper_secondary", "short_tertiary", "long_tertiary")
-BIRTH_REGIONS = ("sweden", "nordic", "eu", "europe_other", "africa", "north_america", "south_america", "asia_oceania")
+BIRTH_REGIONS = (
+    "sweden",
+    "nordic",
+    "eu",
+    "europe_other",
+    "africa",
+    "north_america",
+    "south_america",
+    "asia_oceania",
+)
 COUNTIES = (
     "01", "03", "04", "05", "06", "07", "08", "09", "10", "12", "13",
     "14", "17", "18", "19", "20", "21", "22", "23", "24", "25",
@@ -50,20 +59,67 @@ class Column:
     lasting: bool = False
 
 
-def _money(name: str, description: str, *, negative: bool = False, required: bool = False) -> Column:
-    return Column(name, "money", pl.Float64(), description, "SEK a year", minimum=None if negative else 0.0, required=required)
+def _money(
+    name: str, description: str, *, negative: bool = False, required: bool = False
+) -> Column:
+    return Column(
+        name,
+        "money",
+        pl.Float64(),
+        description,
+        "SEK a year",
+        minimum=None if negative else 0.0,
+        required=required,
+    )
 
 
 def _category(
-    name: str, description: str, codes: tuple[str, ...] = (), *, pattern: str = "", static: bool = False, lasting: bool = False
+    name: str,
+    description: str,
+    codes: tuple[str, ...] = (),
+    *,
+    pattern: str = "",
+    static: bool = False,
+    lasting: bool = False,
 ) -> Column:
-    return Column(name, "category", pl.String(), description, "code", codes=codes, pattern=pattern, static=static, lasting=lasting)
+    return Column(
+        name,
+        "category",
+        pl.String(),
+        description,
+        "code",
+        codes=codes,
+        pattern=pattern,
+        static=static,
+        lasting=lasting,
+    )
 
 
 COLUMNS: tuple[Column, ...] = (
-    Column("person_id", "id", pl.String(), "Person; leading zeros are kept", required=True, static=True),
-    Column("year", "year", pl.Int32(), "Calendar year of the record", "year", minimum=1900, maximum=2200, required=True),
-    Column("birth_year", "year", pl.Int32(), "Year of birth", "year", minimum=1850, maximum=2200, required=True, static=True),
+    Column(
+        "person_id", "id", pl.String(), "Person; leading zeros are kept", required=True, static=True
+    ),
+    Column(
+        "year",
+        "year",
+        pl.Int32(),
+        "Calendar year of the record",
+        "year",
+        minimum=1900,
+        maximum=2200,
+        required=True,
+    ),
+    Column(
+        "birth_year",
+        "year",
+        pl.Int32(),
+        "Year of birth",
+        "year",
+        minimum=1850,
+        maximum=2200,
+        required=True,
+        static=True,
+    ),
     _money("earnings", "Labour earnings of the year: 0 is none, null is unknown", required=True),
     _money("capital_income", "Capital income; losses are negative", negative=True),
     _money("transfers", "All taxable and tax-free transfers"),
@@ -73,25 +129,74 @@ COLUMNS: tuple[Column, ...] = (
     _money("disability_pension", "Sickness and activity compensation"),
     _money("pension_income", "Old-age, occupational and private pensions"),
     _money("housing_supplement", "Housing supplement"),
-    Column("employment_rate", "number", pl.Float64(), "Weeks worked / 52", "share", minimum=0.0, maximum=1.0),
+    Column(
+        "employment_rate",
+        "number",
+        pl.Float64(),
+        "Weeks worked / 52",
+        "share",
+        minimum=0.0,
+        maximum=1.0,
+    ),
     _money("employer_mean_earnings", "Mean earnings at the main employer"),
-    Column("employer_size", "number", pl.Float64(), "Persons at the main employer", "persons", minimum=0.0),
-    Column("full_time", "number", pl.Float64(), "1 full time, 0 not", "0/1", minimum=0.0, maximum=1.0),
+    Column(
+        "employer_size",
+        "number",
+        pl.Float64(),
+        "Persons at the main employer",
+        "persons",
+        minimum=0.0,
+    ),
+    Column(
+        "full_time", "number", pl.Float64(), "1 full time, 0 not", "0/1", minimum=0.0, maximum=1.0
+    ),
     Column("employers", "number", pl.Float64(), "Employers during the year", "count", minimum=0.0),
     _money("spouse_earnings", "Labour earnings of the spouse or partner"),
     _category("occupation", "Occupation, SSYK 2012, 3 digits", pattern=r"^\d{3}$"),
     _category("industry", "Industry, SNI 2007, 2 digits", pattern=r"^\d{2}$"),
     _category("county", "County of residence, SCB code", COUNTIES),
-    _category("education_level", "Highest education, SUN 2000 level in 4 groups", EDUCATION_LEVELS, lasting=True),
-    _category("education_field", "Field of education, SUN2000Inr, 1 digit", tuple("0123456789"), lasting=True),
+    _category(
+        "education_level",
+        "Highest education, SUN 2000 level in 4 groups",
+        EDUCATION_LEVELS,
+        lasting=True,
+    ),
+    _category(
+        "education_field",
+        "Field of education, SUN2000Inr, 1 digit",
+        tuple("0123456789"),
+        lasting=True,
+    ),
     _category("sex", "Sex in the register", ("female", "male"), static=True),
     _category("birth_region", "Region of birth", BIRTH_REGIONS, static=True),
     _category("marital_status", "Civil status, cohabitation where it is seen", MARITAL_STATUSES),
     _category("children", "Children at home, 3 stands for 3 or more", tuple("0123")),
     _category("youngest_child", "Age of the youngest child at home", YOUNGEST_CHILD),
-    Column("entry_year", "label", pl.Int32(), "First year the person could be observed", "year", static=True),
-    Column("exit_year", "label", pl.Int32(), "First year without the person, after death or emigration", "year", static=True),
-    Column("exit_reason", "label", pl.String(), "Why the person left", "code", codes=("dead", "emigrated"), static=True),
+    Column(
+        "entry_year",
+        "label",
+        pl.Int32(),
+        "First year the person could be observed",
+        "year",
+        static=True,
+    ),
+    Column(
+        "exit_year",
+        "label",
+        pl.Int32(),
+        "First year without the person, after death or emigration",
+        "year",
+        static=True,
+    ),
+    Column(
+        "exit_reason",
+        "label",
+        pl.String(),
+        "Why the person left",
+        "code",
+        codes=("dead", "emigrated"),
+        static=True,
+    ),
 )
 
 BY_NAME: dict[str, Column] = {column.name: column for column in COLUMNS}

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from saga.keyed import uniform_rows
-from saga.panel import FLOOR
+from saga.data.panel import FLOOR
+from saga.keyed_random import uniform_rows
 from saga.paths import Paths
 
 Array = NDArray[np.float64]
@@ -23,7 +23,9 @@ QUANTILES = (0.01, 0.05, 0.10, 0.25, 0.50, 0.75, 0.90, 0.95, 0.99)
 
 def log_earnings(earnings: Numbers, floor: float | None = FLOOR) -> Array:
     """log of max(earnings, floor), same shape; a floor of None: the plain log, amounts below one unit counted as one unit."""
-    return np.log(np.maximum(np.asarray(earnings, dtype=np.float64), 1.0 if floor is None else floor))
+    return np.log(
+        np.maximum(np.asarray(earnings, dtype=np.float64), 1.0 if floor is None else floor)
+    )
 
 
 def crps(samples: Numbers, outcomes: Numbers) -> Array:
@@ -48,20 +50,33 @@ def crps_log(samples: Numbers, outcomes: Numbers, floor: float | None = FLOOR) -
 
 def absolute_error_log(samples: Numbers, outcomes: Numbers, floor: float | None = FLOOR) -> Array:
     """|median - outcome| in log earnings; its mean is `mae_log`."""
-    return np.asarray(np.abs(np.median(log_earnings(samples, floor), axis=-1) - log_earnings(outcomes, floor)), dtype=np.float64)
+    return np.asarray(
+        np.abs(np.median(log_earnings(samples, floor), axis=-1) - log_earnings(outcomes, floor)),
+        dtype=np.float64,
+    )
 
 
 def squared_error_log(samples: Numbers, outcomes: Numbers, floor: float | None = FLOOR) -> Array:
     """(mean - outcome) squared in log earnings; the root of its mean is `rmse_log`."""
-    return np.asarray((log_earnings(samples, floor).mean(axis=-1) - log_earnings(outcomes, floor)) ** 2, dtype=np.float64)
+    return np.asarray(
+        (log_earnings(samples, floor).mean(axis=-1) - log_earnings(outcomes, floor)) ** 2,
+        dtype=np.float64,
+    )
 
 
-def pinball_log(samples: Numbers, outcomes: Numbers, floor: float | None = FLOOR, levels: Sequence[float] = QUANTILES) -> Array:
+def pinball_log(
+    samples: Numbers,
+    outcomes: Numbers,
+    floor: float | None = FLOOR,
+    levels: Sequence[float] = QUANTILES,
+) -> Array:
     """Quantile (pinball) loss in log earnings, the mean over `levels`."""
     level = np.asarray(levels)
     quantiles = np.moveaxis(np.quantile(log_earnings(samples, floor), level, axis=-1), 0, -1)
     error = log_earnings(outcomes, floor)[..., None] - quantiles
-    return np.asarray(np.maximum(level * error, (level - 1) * error).mean(axis=-1), dtype=np.float64)
+    return np.asarray(
+        np.maximum(level * error, (level - 1) * error).mean(axis=-1), dtype=np.float64
+    )
 
 
 def brier_zero(samples: Numbers, outcomes: Numbers) -> Array:
@@ -88,7 +103,9 @@ def logscore(samples: Numbers, outcomes: Numbers, floor: float | None = FLOOR) -
     result = -np.log(mass)
     positive = y > 0
     if positive.any():
-        density = _log_density(x[positive], np.log(y[positive]), np.log(1.0 if floor is None else floor))
+        density = _log_density(
+            x[positive], np.log(y[positive]), np.log(1.0 if floor is None else floor)
+        )
         result[positive] = -np.log1p(-mass[positive]) - np.log(density)
     scores[valid] = result
     return scores
@@ -109,27 +126,39 @@ def _log_density(x: Array, t: Array, fallback: float) -> Array:
         return np.asarray(logs[rows, low] + (place - low) * (above - logs[rows, low]))
 
     iqr = np.maximum(quantile(0.75) - quantile(0.25), 1e-3)
-    centred = np.where(is_positive, logs - (logs.sum(axis=-1) / used)[:, None], 0.0)  # zeros have log 0 here: they add nothing
+    centred = np.where(
+        is_positive, logs - (logs.sum(axis=-1) / used)[:, None], 0.0
+    )  # zeros have log 0 here: they add nothing
     sd = np.maximum(np.sqrt((centred**2).sum(axis=-1) / used), 1e-3)
     bandwidth = 0.9 * np.minimum(sd, iqr / 1.34) * used**-0.2
     z = (t[:, None] - logs) / bandwidth[:, None]
-    kernels = np.where(is_positive, np.exp(-0.5 * z * z), 0.0).sum(axis=-1) / (bandwidth * np.sqrt(2 * np.pi))
+    kernels = np.where(is_positive, np.exp(-0.5 * z * z), 0.0).sum(axis=-1) / (
+        bandwidth * np.sqrt(2 * np.pi)
+    )
     centre, scale = np.where(enough, quantile(0.5), fallback), np.where(enough, iqr / 2, 2.0)
     wide = 1 / (np.pi * scale * (1 + ((t - centre) / scale) ** 2))
     return np.asarray(np.where(enough, (kernels + wide) / (count + 1), wide))
 
 
-def covered(outcomes: Numbers, lower: Numbers, upper: Numbers, includes_zero: NDArray[np.bool_]) -> Array:
+def covered(
+    outcomes: Numbers, lower: Numbers, upper: Numbers, includes_zero: NDArray[np.bool_]
+) -> Array:
     """1 where the outcome lies in the published set ({0} if `includes_zero`, and [lower, upper] of positive amounts), else 0.
 
     NaN without outcome or without interval. All arrays broadcast to one shape.
     """
-    inside = np.where(outcomes == 0, includes_zero, (lower <= outcomes) & (outcomes <= upper) & (outcomes > 0))
+    inside = np.where(
+        outcomes == 0, includes_zero, (lower <= outcomes) & (outcomes <= upper) & (outcomes > 0)
+    )
     return np.where(np.isnan(outcomes) | np.isnan(lower), np.nan, inside.astype(np.float64))
 
 
 def interval_score(
-    outcomes: Numbers, lower: Numbers, upper: Numbers, coverage: float, includes_zero: NDArray[np.bool_] | None = None
+    outcomes: Numbers,
+    lower: Numbers,
+    upper: Numbers,
+    coverage: float,
+    includes_zero: NDArray[np.bool_] | None = None,
 ) -> Array:
     """Interval score (Winkler 1972; Gneiting and Raftery 2007, eq. 43): width + 2 / (1 - coverage) x distance outside, in the given unit.
 
@@ -155,11 +184,16 @@ def pit(samples: Numbers, outcomes: Numbers, v: Array) -> Array:
 
 def pit_uniforms(paths: Paths) -> Array:
     """The keyed v of `pit`, shape (n, H): a function of person, origin year and horizon only."""
-    ids = [(str(person), int(year)) for person, year in zip(paths.person_id, paths.origin_year, strict=True)]
+    ids = [
+        (str(person), int(year))
+        for person, year in zip(paths.person_id, paths.origin_year, strict=True)
+    ]
     return uniform_rows(paths.horizons, ids, "pit")
 
 
-def sample_scores(samples: Numbers, outcomes: Numbers, floor: float | None = FLOOR) -> dict[str, Array]:
+def sample_scores(
+    samples: Numbers, outcomes: Numbers, floor: float | None = FLOOR
+) -> dict[str, Array]:
     """All scores that need samples alone, under their names in the metrics table; `rmse_log` holds squared errors."""
     return {
         "crps_log": crps_log(samples, outcomes, floor),

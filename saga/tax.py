@@ -38,17 +38,41 @@ class Policy(Protocol):
 class Sweden2022:
     """Swedish income tax of 2022, under 65 at the start of the year (Inkomstskattelag 1999:1229, ch. 63, 65 and 67)."""
 
-    price_base_amount: float = _parameter(48_300.0, "Price base amount (prisbasbelopp)", "SEK", "Tax Agency, amounts and per cent 2022")
+    price_base_amount: float = _parameter(
+        48_300.0,
+        "Price base amount (prisbasbelopp)",
+        "SEK",
+        "Tax Agency, amounts and per cent 2022",
+    )
     income_base_amount: float = _parameter(
-        71_000.0, "Income base amount (inkomstbasbelopp)", "SEK", "Tax Agency, amounts and per cent 2022"
+        71_000.0,
+        "Income base amount (inkomstbasbelopp)",
+        "SEK",
+        "Tax Agency, amounts and per cent 2022",
     )
     municipal_rate: float = _parameter(
-        0.3224, "Mean municipal and regional tax rate", "share", "SKR, tax rates 2022 (20.67 + 11.56, rounded)"
+        0.3224,
+        "Mean municipal and regional tax rate",
+        "share",
+        "SKR, tax rates 2022 (20.67 + 11.56, rounded)",
     )
-    state_threshold: float = _parameter(540_700.0, "Taxable income from which state tax is due (skiktgrans)", "SEK", "Tax Agency 2022")
-    state_rate: float = _parameter(0.20, "State income tax", "share", "IL 65:5; no upper bracket since 2020")
+    state_threshold: float = _parameter(
+        540_700.0,
+        "Taxable income from which state tax is due (skiktgrans)",
+        "SEK",
+        "Tax Agency 2022",
+    )
+    state_rate: float = _parameter(
+        0.20, "State income tax", "share", "IL 65:5; no upper bracket since 2020"
+    )
     basic_allowance: tuple[tuple[float, float, float], ...] = _parameter(
-        ((0.0, 0.423, 0.0), (0.99, 0.225, 0.20), (2.72, 0.770, 0.0), (3.11, 1.081, -0.10), (7.88, 0.293, 0.0)),
+        (
+            (0.0, 0.423, 0.0),
+            (0.99, 0.225, 0.20),
+            (2.72, 0.770, 0.0),
+            (3.11, 1.081, -0.10),
+            (7.88, 0.293, 0.0),
+        ),
         "Basic allowance (grundavdrag): above income, amount, share of income added",
         "price base amounts, price base amounts, share",
         "IL 63:3; rounded up to 100",
@@ -60,11 +84,20 @@ class Sweden2022:
         "IL 67:7 as of SFS 2021:1160",
     )
     work_credit_phase_out: tuple[float, float] = _parameter(
-        (13.54, 0.03), "Phase-out of that credit: from income, rate", "price base amounts, share", "IL 67:7 as of SFS 2021:1160"
+        (13.54, 0.03),
+        "Phase-out of that credit: from income, rate",
+        "price base amounts, share",
+        "IL 67:7 as of SFS 2021:1160",
     )
-    pension_fee_rate: float = _parameter(0.07, "General pension fee (allman pensionsavgift)", "share", "Act 1994:1744")
-    pension_fee_from: float = _parameter(0.423, "Income from which the fee is due", "price base amounts", "Act 1994:1744")
-    pension_fee_to: float = _parameter(8.07, "Income to which the fee is due", "income base amounts", "Act 1994:1744")
+    pension_fee_rate: float = _parameter(
+        0.07, "General pension fee (allman pensionsavgift)", "share", "Act 1994:1744"
+    )
+    pension_fee_from: float = _parameter(
+        0.423, "Income from which the fee is due", "price base amounts", "Act 1994:1744"
+    )
+    pension_fee_to: float = _parameter(
+        8.07, "Income to which the fee is due", "income base amounts", "Act 1994:1744"
+    )
     income_credit: tuple[float, float, float] = _parameter(
         (40_000.0, 0.0075, 1_500.0),
         "Credit for earned income: from taxable income, rate, maximum",
@@ -90,7 +123,11 @@ class Sweden2022:
         taxable = income - allowance
         municipal = _whole(self.municipal_rate * taxable)
         state = _whole(self.state_rate * np.maximum(taxable - self.state_threshold, 0.0))
-        fee_base = np.where(income >= self.pension_fee_from * base, np.minimum(income, self.pension_fee_to * self.income_base_amount), 0.0)
+        fee_base = np.where(
+            income >= self.pension_fee_from * base,
+            np.minimum(income, self.pension_fee_to * self.income_base_amount),
+            0.0,
+        )
         # To the nearest hundred, an exact fifty down.
         fee = np.ceil((self.pension_fee_rate * fee_base - _EPSILON) / _STEP - 0.5) * _STEP
         left = municipal + state
@@ -120,7 +157,9 @@ class Sweden2022:
         """Annual tax with the pension fee, SEK 2022, of annual `earnings`, SEK 2022, any shape; NaN stays NaN."""
         inside = earnings < _TABLE_TOP
         tax = np.full(earnings.shape, np.nan)
-        tax[inside] = _tax_by_hundred(self)[((earnings[inside] + _EPSILON) / _STEP).astype(np.int64)]
+        tax[inside] = _tax_by_hundred(self)[
+            ((earnings[inside] + _EPSILON) / _STEP).astype(np.int64)
+        ]
         above = earnings >= _TABLE_TOP
         tax[above] = self.breakdown(earnings[above])["tax"]
         return tax
@@ -128,7 +167,9 @@ class Sweden2022:
     def _allowance(self, income: Array) -> Array:
         base = self.price_base_amount
         _, amount, share = _bracket(self.basic_allowance, income / base)
-        return np.minimum(np.ceil((amount * base + share * income - _EPSILON) / _STEP) * _STEP, income)
+        return np.minimum(
+            np.ceil((amount * base + share * income - _EPSILON) / _STEP) * _STEP, income
+        )
 
     def _work_credit(self, income: Array, allowance: Array) -> Array:
         base = self.price_base_amount
@@ -140,7 +181,13 @@ class Sweden2022:
     def _temporary_credit(self, income: Array) -> Array:
         start, rate, most, falling_from, fall, to = self.temporary_credit
         rising = np.clip(rate * (income - start), 0.0, most)
-        return _whole(np.where(income >= to, 0.0, np.maximum(rising - fall * np.maximum(income - falling_from, 0.0), 0.0)))
+        return _whole(
+            np.where(
+                income >= to,
+                0.0,
+                np.maximum(rising - fall * np.maximum(income - falling_from, 0.0), 0.0),
+            )
+        )
 
 
 @dataclass(frozen=True)
@@ -151,15 +198,26 @@ class PaperRule:
     """
 
     municipal_rate: float = _parameter(0.324, "Municipal tax", "share", "the paper")
-    state_threshold: float = _parameter(554_900.0, "Earnings from which state tax is due", "SEK", "the paper")
+    state_threshold: float = _parameter(
+        554_900.0, "Earnings from which state tax is due", "SEK", "the paper"
+    )
     state_rate: float = _parameter(0.20, "State tax", "share", "the paper")
     pension_fee_rate: float = _parameter(0.07, "Pension fee", "share", "the paper")
-    pension_fee_to: float = _parameter(8.07 * 71_000.0, "Earnings to which the fee is due (8.07 income base amounts)", "SEK", "the paper")
+    pension_fee_to: float = _parameter(
+        8.07 * 71_000.0,
+        "Earnings to which the fee is due (8.07 income base amounts)",
+        "SEK",
+        "the paper",
+    )
 
     def tax(self, earnings: Array) -> Array:
         """Annual tax, SEK 2022, of annual `earnings`, SEK 2022, any shape; NaN stays NaN."""
         state = self.state_rate * np.maximum(earnings - self.state_threshold, 0.0)
-        return self.municipal_rate * earnings + state + self.pension_fee_rate * np.minimum(earnings, self.pension_fee_to)
+        return (
+            self.municipal_rate * earnings
+            + state
+            + self.pension_fee_rate * np.minimum(earnings, self.pension_fee_to)
+        )
 
 
 @dataclass(frozen=True)
@@ -185,13 +243,18 @@ def income_tax(earnings: NDArray[np.floating[Any]], policy: str | Policy = "se-2
         policy = POLICIES[policy]
     amounts = np.asarray(earnings, dtype=np.float64)
     if bool((amounts < 0.0).any()) or bool(np.isinf(amounts).any()):
-        raise UsageError("Tax is defined for earnings from zero up, but some are negative or infinite. Mend the earnings first.")
+        raise UsageError(
+            "Tax is defined for earnings from zero up, but some are negative or infinite. Mend the earnings first."
+        )
     return policy.tax(amounts)
 
 
 def parameters(policy: Any) -> list[dict[str, Any]]:
     """The parameters of a policy dataclass: name, value, title, unit and source of each."""
-    return [{"name": item.name, "value": getattr(policy, item.name), **item.metadata} for item in fields(policy)]
+    return [
+        {"name": item.name, "value": getattr(policy, item.name), **item.metadata}
+        for item in fields(policy)
+    ]
 
 
 @lru_cache(maxsize=8)
@@ -199,7 +262,9 @@ def _tax_by_hundred(policy: Sweden2022) -> Array:
     return policy.breakdown(np.arange(0.0, _TABLE_TOP, _STEP))["tax"]
 
 
-def _bracket(table: tuple[tuple[float, float, float], ...], income: Array) -> tuple[Array, Array, Array]:
+def _bracket(
+    table: tuple[tuple[float, float, float], ...], income: Array
+) -> tuple[Array, Array, Array]:
     """The columns of `table` in the last row whose first entry lies below `income`."""
     rows = np.array(table)
     row = np.maximum(np.searchsorted(rows[:, 0], income) - 1, 0)

@@ -19,8 +19,8 @@ import uvicorn
 from api.app import create_app
 from api.server import _listen
 from api.settings import Settings
-from saga.ingest import read_panel
-from saga.panel import Panel
+from saga.data.panel import Panel
+from saga.data.reading import read_panel
 
 # Started in the background of a shell, this process ignores Ctrl-C, and so would the commands whose interruption is tested.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -30,7 +30,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 @pytest.fixture(scope="session")
 def register_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A generated register of 2,000 persons with two true futures."""
-    from saga.register.simulate import generate_register
+    from saga.register.simulation.generation import generate_register
 
     out = tmp_path_factory.mktemp("register") / "register"
     generate_register(out, persons=2_000, seed=7, future_to=2042, future_draws=2)
@@ -46,22 +46,38 @@ def register_panel(register_dir: Path) -> Panel:
 @pytest.fixture(scope="session")
 def tiny_bundle(tmp_path_factory: pytest.TempPathFactory, register_panel: Panel) -> Path:
     """A bundle of configuration `tiny`, trained and calibrated on the small register."""
-    from calibration.calibrate import calibrate
+    from calibration.fit.bundle_calibration import calibrate
     from training.fit import train
 
     out = tmp_path_factory.mktemp("bundle") / "tiny"
-    train(register_panel, out, config="tiny", seed=7, progress=False, command="saga train --config tiny")
+    train(
+        register_panel,
+        out,
+        config="tiny",
+        seed=7,
+        progress=False,
+        command="saga train --config tiny",
+    )
     calibrate(out, register_panel, seed=7, paths=50)
     return out
 
 
 @pytest.fixture(scope="session")
-def living_bundle(tmp_path_factory: pytest.TempPathFactory, tiny_bundle: Path, register_panel: Panel) -> Path:
+def living_bundle(
+    tmp_path_factory: pytest.TempPathFactory, tiny_bundle: Path, register_panel: Panel
+) -> Path:
     """The tiny bundle with a law of circumstances, learnt on the small register."""
-    from training.circumstances import Options, fit_circumstances
+    from training.states.state_fit import Options, fit_circumstances
 
     out = tmp_path_factory.mktemp("living") / "tiny"
-    fit_circumstances(tiny_bundle, register_panel, out=out, options=Options(width=32, steps=150), seed=7, progress=False)
+    fit_circumstances(
+        tiny_bundle,
+        register_panel,
+        out=out,
+        options=Options(width=32, steps=150),
+        seed=7,
+        progress=False,
+    )
     return out
 
 
@@ -89,7 +105,9 @@ class Running:
 def _running(settings: Settings) -> Iterator[Running]:
     log = io.StringIO()
     with _listen("127.0.0.1", 0) as listener:
-        config = uvicorn.Config(create_app(settings, log=log), log_level="critical", access_log=False)
+        config = uvicorn.Config(
+            create_app(settings, log=log), log_level="critical", access_log=False
+        )
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()

@@ -29,8 +29,14 @@ Rows = list[dict[str, Any]]
 
 def people() -> Rows:
     """Two persons with a gap; the first amount, and the first person's only code, could be told by a careless message."""
-    one = [{"person_id": "007", "year": y, "birth_year": 1984, "earnings": AMOUNT, "county": "01"} for y in (2015, 2018, 2022)]
-    return one + [{"person_id": "B2", "year": y, "birth_year": 1990, "earnings": 0, "county": "25"} for y in (2021, 2022)]
+    one = [
+        {"person_id": "007", "year": y, "birth_year": 1984, "earnings": AMOUNT, "county": "01"}
+        for y in (2015, 2018, 2022)
+    ]
+    return one + [
+        {"person_id": "B2", "year": y, "birth_year": 1990, "earnings": 0, "county": "25"}
+        for y in (2021, 2022)
+    ]
 
 
 def set_all(person: str, **cells: Any) -> Callable[[Rows], None]:
@@ -64,30 +70,61 @@ PANELS: dict[str, tuple[Callable[[Rows], None], dict[str, Any]]] = {
     "negative earnings": (set_one(1, earnings=-AMOUNT), {**HERE, "column": "earnings"}),
     "infinite earnings": (set_one(1, earnings=float("inf")), {**HERE, "column": "earnings"}),
     "minus infinite earnings": (set_one(1, earnings=float("-inf")), {**HERE, "column": "earnings"}),
-    "earnings that are no number": (set_one(1, earnings=float("nan")), {**HERE, "column": "earnings"}),
+    "earnings that are no number": (
+        set_one(1, earnings=float("nan")),
+        {**HERE, "column": "earnings"},
+    ),
     "text in a number": (set_one(1, earnings=WORD), {**HERE, "column": "earnings"}),
     "a decimal comma": (set_one(1, earnings=f"{AMOUNT},5"), {**HERE, "column": "earnings"}),
     "an unknown code": (set_one(1, county=WORD), {**HERE, "column": "county"}),
-    "a control character in a name": (set_all("B2", person_id="B\x012"), {"year": 2021, "column": "person_id", "rule": "not-text"}),
-    "a control character in a code": (set_one(1, county="01\x01"), {**HERE, "column": "county", "rule": "unknown-code"}),
+    "a control character in a name": (
+        set_all("B2", person_id="B\x012"),
+        {"year": 2021, "column": "person_id", "rule": "not-text"},
+    ),
+    "a control character in a code": (
+        set_one(1, county="01\x01"),
+        {**HERE, "column": "county", "rule": "unknown-code"},
+    ),
     "half a year": (set_one(1, year=2018.5), {"person_id": "007", "column": "year"}),
     "a year without a century": (set_one(1, year=18), {"person_id": "007", "column": "year"}),
     "a year that no price index has": (set_one(2, year=2047), {"year": 2047, "column": "year"}),
     "no birth year": (set_all("B2", birth_year=None), {"person_id": "B2", "column": "birth_year"}),
-    "born after the first record": (set_all("007", birth_year=2016), {"person_id": "007", "rule": "born-after-record"}),
-    "earnings never known": (set_all("B2", earnings=None), {"person_id": "B2", "rule": "no-earnings"}),
+    "born after the first record": (
+        set_all("007", birth_year=2016),
+        {"person_id": "007", "rule": "born-after-record"},
+    ),
+    "earnings never known": (
+        set_all("B2", earnings=None),
+        {"person_id": "B2", "rule": "no-earnings"},
+    ),
     "past age 63": (set_all("B2", birth_year=1958), {"person_id": "B2", "rule": "too-old"}),
-    "past age 64 in every year": (set_all("B2", birth_year=1950), {"person_id": "B2", "rule": "no-usable-row"}),
-    "dead": (set_all("B2", exit_year=2023, exit_reason="dead"), {"person_id": "B2", "rule": "has-left"}),
-    "alive after death": (set_all("B2", exit_year=2022, exit_reason="dead"), {"person_id": "B2", "column": "exit_year"}),
-    "dead, nobody knows when": (set_all("B2", exit_reason="dead"), {"person_id": "B2", "column": "exit_reason"}),
+    "past age 64 in every year": (
+        set_all("B2", birth_year=1950),
+        {"person_id": "B2", "rule": "no-usable-row"},
+    ),
+    "dead": (
+        set_all("B2", exit_year=2023, exit_reason="dead"),
+        {"person_id": "B2", "rule": "has-left"},
+    ),
+    "alive after death": (
+        set_all("B2", exit_year=2022, exit_reason="dead"),
+        {"person_id": "B2", "column": "exit_year"},
+    ),
+    "dead, nobody knows when": (
+        set_all("B2", exit_reason="dead"),
+        {"person_id": "B2", "column": "exit_reason"},
+    ),
 }
 OPTIONS: dict[str, tuple[tuple[str, str], dict[str, Any], str]] = {
     "horizon 0": (("--horizons", "0"), {"horizons": [0]}, "from 1 to 30"),
     "horizon 31": (("--horizons", "31"), {"horizons": [31]}, "from 1 to 30"),
     "coverage 1": (("--coverage", "1.0"), {"coverage": [1.0]}, "strictly between 0 and 1"),
     "coverage in per cent": (("--coverage", "90"), {"coverage": [90]}, "strictly between 0 and 1"),
-    "coverage nobody calibrated": (("--coverage", ".93"), {"coverage": [0.93]}, "0.5, 0.8, 0.9, 0.95"),
+    "coverage nobody calibrated": (
+        ("--coverage", ".93"),
+        {"coverage": [0.93]},
+        "0.5, 0.8, 0.9, 0.95",
+    ),
     "one path": (("--paths", "1"), {"paths": 1}, "between 2 and"),
     "a negative seed": (("--seed", "-1"), {"seed": -1}, "from 0"),
     "an unknown scenario": (("--scenario", "boom"), {"scenario": WORD}, "recession-1990s"),
@@ -133,7 +170,9 @@ def body(rows: Rows, **options: Any) -> str:
 
 def ask(service: Running, content: str, *, status: int = 422) -> Refusal:
     """Post a forecast and expect a problem document; what it says and what the service logged."""
-    answer = service.client.post("/v1/forecasts", content=content, headers={"Content-Type": "application/json"})
+    answer = service.client.post(
+        "/v1/forecasts", content=content, headers={"Content-Type": "application/json"}
+    )
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == "application/problem+json"
     return Refusal(answer.text + service.log.getvalue(), answer.json()["problems"])
@@ -147,13 +186,25 @@ def assert_helps(refusal: Refusal, place: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("case", PANELS)
-def test_a_bad_panel_is_refused_at_its_place_by_both_doors(tiny_bundle: Path, service: Running, tmp_path: Path, case: str) -> None:
+def test_a_bad_panel_is_refused_at_its_place_by_both_doors(
+    tiny_bundle: Path, service: Running, tmp_path: Path, case: str
+) -> None:
     spoil, place = PANELS[case]
     rows = people()
     spoil(rows)
     source = written(rows, tmp_path / "people.csv")
     before = source.read_bytes()
-    common = (source, "--bundle", tiny_bundle, "--paths", "20", "--horizons", "1", "--out", tmp_path / "out.csv")
+    common = (
+        source,
+        "--bundle",
+        tiny_bundle,
+        "--paths",
+        "20",
+        "--horizons",
+        "1",
+        "--out",
+        tmp_path / "out.csv",
+    )
     assert_helps(command("forecast", *common), place)
     assert [entry.name for entry in tmp_path.iterdir()] == ["people.csv"]
     assert source.read_bytes() == before
@@ -161,10 +212,14 @@ def test_a_bad_panel_is_refused_at_its_place_by_both_doors(tiny_bundle: Path, se
 
 
 @pytest.mark.parametrize("case", OPTIONS)
-def test_a_bad_option_is_refused_by_both_doors(tiny_bundle: Path, service: Running, tmp_path: Path, case: str) -> None:
+def test_a_bad_option_is_refused_by_both_doors(
+    tiny_bundle: Path, service: Running, tmp_path: Path, case: str
+) -> None:
     arguments, entry, allowed = OPTIONS[case]
     source = written(people(), tmp_path / "people.csv")
-    said = command("forecast", source, "--bundle", tiny_bundle, "--out", tmp_path / "out.csv", *arguments)
+    said = command(
+        "forecast", source, "--bundle", tiny_bundle, "--out", tmp_path / "out.csv", *arguments
+    )
     assert allowed in said.text
     assert not (tmp_path / "out.csv").exists()
     assert_helps(ask(service, body(people(), **entry)), {"column": next(iter(entry))})
@@ -182,11 +237,27 @@ GOOD = f"007,2020,1984,{AMOUNT}\n"
 FILES: dict[str, tuple[str, bytes, tuple[str, ...]]] = {
     "an empty file": ("p.csv", b"", ("p.csv is empty",)),
     "nothing but a header": ("p.csv", HEADER.encode(), ("there is no row",)),
-    "Latin-1": ("p.csv", (HEADER + GOOD + "Åsa,2020,1984,1\n").encode("latin-1"), ("line 3 is not UTF-8",)),
+    "Latin-1": (
+        "p.csv",
+        (HEADER + GOOD + "Åsa,2020,1984,1\n").encode("latin-1"),
+        ("line 3 is not UTF-8",),
+    ),
     "UTF-16": ("p.csv", (HEADER + GOOD).encode("utf-16"), ("UTF-16", "as UTF-8")),
-    "a line too long": ("p.csv", (HEADER + GOOD + f"007,2021,1984,1,{AMOUNT}\n").encode(), ("line 3 has more cells",)),
-    "an open quotation": ("p.csv", (HEADER + GOOD + f'007,2021,1984,"{AMOUNT}\n').encode(), ("line 3 holds a quotation mark",)),
-    "a column twice": ("p.csv", (HEADER.strip() + ",year\n" + GOOD.strip() + ",2020\n").encode(), ("names a column twice",)),
+    "a line too long": (
+        "p.csv",
+        (HEADER + GOOD + f"007,2021,1984,1,{AMOUNT}\n").encode(),
+        ("line 3 has more cells",),
+    ),
+    "an open quotation": (
+        "p.csv",
+        (HEADER + GOOD + f'007,2021,1984,"{AMOUNT}\n').encode(),
+        ("line 3 holds a quotation mark",),
+    ),
+    "a column twice": (
+        "p.csv",
+        (HEADER.strip() + ",year\n" + GOOD.strip() + ",2020\n").encode(),
+        ("names a column twice",),
+    ),
     "Excel": ("p.xlsx", b"PK\x03\x04", (".xlsx", ".csv")),
     "CSV called Parquet": ("p.parquet", (HEADER + GOOD).encode(), ("not what its suffix says",)),
     "not Stata": ("p.dta", (HEADER + GOOD).encode(), ("not what its suffix says",)),
@@ -194,10 +265,14 @@ FILES: dict[str, tuple[str, bytes, tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("case", FILES)
-def test_a_file_that_cannot_be_read_says_why_and_where(tiny_bundle: Path, tmp_path: Path, case: str) -> None:
+def test_a_file_that_cannot_be_read_says_why_and_where(
+    tiny_bundle: Path, tmp_path: Path, case: str
+) -> None:
     name, content, parts = FILES[case]
     (tmp_path / name).write_bytes(content)
-    refusal = command("forecast", tmp_path / name, "--bundle", tiny_bundle, "--out", tmp_path / "out.csv")
+    refusal = command(
+        "forecast", tmp_path / name, "--bundle", tiny_bundle, "--out", tmp_path / "out.csv"
+    )
     assert_helps(refusal, {})
     assert all(part in refusal.text for part in parts), refusal.text
 
@@ -205,12 +280,28 @@ def test_a_file_that_cannot_be_read_says_why_and_where(tiny_bundle: Path, tmp_pa
 SCENARIO = "year,unemployment,real_wage_growth,inflation\n"
 BESIDE: dict[str, tuple[str, bytes, str]] = {
     "a mapping with an unknown key": ("--mapping", b"colums: {year: YR}", "colums"),
-    "a mapping with an unknown column": ("--mapping", b"columns: {wage: W}", "`columns` names wage"),
+    "a mapping with an unknown column": (
+        "--mapping",
+        b"columns: {wage: W}",
+        "`columns` names wage",
+    ),
     "a mapping that is not YAML": ("--mapping", b"columns: [1", "is not YAML"),
-    "a scenario without a column": ("--scenario", b"year,unemployment\n2024,0.07\n", "row 1 lacks real_wage_growth, inflation"),
-    "a scenario with text": ("--scenario", f"{SCENARIO}2024,{WORD},0,0\n".encode(), "row 1 holds a value that is not a number"),
+    "a scenario without a column": (
+        "--scenario",
+        b"year,unemployment\n2024,0.07\n",
+        "row 1 lacks real_wage_growth, inflation",
+    ),
+    "a scenario with text": (
+        "--scenario",
+        f"{SCENARIO}2024,{WORD},0,0\n".encode(),
+        "row 1 holds a value that is not a number",
+    ),
     "a scenario in per cent": ("--scenario", f"{SCENARIO}2024,7,2,2\n".encode(), "0.07 for 7 %"),
-    "a scenario with semicolons": ("--scenario", SCENARIO.replace(",", ";").encode() + b"2024;0;0;0\n", "separated by commas"),
+    "a scenario with semicolons": (
+        "--scenario",
+        SCENARIO.replace(",", ";").encode() + b"2024;0;0;0\n",
+        "separated by commas",
+    ),
     "an empty scenario": ("--scenario", b"", "no rows"),
     "a scenario in Latin-1": ("--scenario", SCENARIO.encode() + b"2024,\xe5,0,0\n", "UTF-8"),
     "a bundle that is a file": ("--bundle", b"", "no bundle at"),
@@ -218,11 +309,22 @@ BESIDE: dict[str, tuple[str, bytes, str]] = {
 
 
 @pytest.mark.parametrize("case", BESIDE)
-def test_a_broken_file_beside_the_data_says_what_is_broken(tiny_bundle: Path, tmp_path: Path, case: str) -> None:
+def test_a_broken_file_beside_the_data_says_what_is_broken(
+    tiny_bundle: Path, tmp_path: Path, case: str
+) -> None:
     option, content, part = BESIDE[case]
     source, file = written(people(), tmp_path / "people.csv"), tmp_path / "beside"
     file.write_bytes(content)
-    arguments = ("--bundle", tiny_bundle, "--paths", "20", "--out", tmp_path / "out.csv", option, file)
+    arguments = (
+        "--bundle",
+        tiny_bundle,
+        "--paths",
+        "20",
+        "--out",
+        tmp_path / "out.csv",
+        option,
+        file,
+    )
     refusal = command("forecast", source, *arguments)
     assert part in refusal.text
     assert WORD not in refusal.text
@@ -241,7 +343,10 @@ def test_a_bundle_with_one_byte_changed_neither_forecasts_nor_serves(
     assert "model.safetensors was changed" in refusal.text
     with start(Settings(bundle=copy, threads=1)) as broken:
         deadline = time.monotonic() + 30
-        while "problem:loading" in (answer := broken.client.get("/readyz")).text and time.monotonic() < deadline:
+        while (
+            "problem:loading" in (answer := broken.client.get("/readyz")).text
+            and time.monotonic() < deadline
+        ):
             time.sleep(0.02)
         assert answer.status_code == 503
         assert "The bundle cannot be trusted" in answer.text
@@ -257,25 +362,50 @@ def test_a_bundle_with_one_byte_changed_neither_forecasts_nor_serves(
         ("people.csv/out.csv", "is the input"),
     ],
 )
-def test_no_output_replaces_what_is_not_ours(tiny_bundle: Path, tmp_path: Path, out: str, part: str) -> None:
+def test_no_output_replaces_what_is_not_ours(
+    tiny_bundle: Path, tmp_path: Path, out: str, part: str
+) -> None:
     source, theirs = written(people(), tmp_path / "people.csv"), tmp_path / "theirs.csv"
     theirs.write_text("notes\n")
     before = source.read_bytes()
     for product in ("forecast", "lifetime"):
-        assert part in command(product, source, "--bundle", tiny_bundle, "--paths", "20", "--out", tmp_path / out).text
+        assert (
+            part
+            in command(
+                product, source, "--bundle", tiny_bundle, "--paths", "20", "--out", tmp_path / out
+            ).text
+        )
     assert (source.read_bytes(), theirs.read_text()) == (before, "notes\n")
 
 
-def test_an_output_of_ours_is_replaced_and_a_missing_folder_made(tiny_bundle: Path, tmp_path: Path) -> None:
-    source, out = written(people(), tmp_path / "people.csv"), tmp_path / "new" / "folder" / "out.csv"
+def test_an_output_of_ours_is_replaced_and_a_missing_folder_made(
+    tiny_bundle: Path, tmp_path: Path
+) -> None:
+    source, out = (
+        written(people(), tmp_path / "people.csv"),
+        tmp_path / "new" / "folder" / "out.csv",
+    )
     for horizons, rows in (("1-3", 6), ("1", 2)):
-        arguments = ["forecast", source, "--bundle", tiny_bundle, "--paths", "20", "--horizons", horizons, "--out", out]
+        arguments = [
+            "forecast",
+            source,
+            "--bundle",
+            tiny_bundle,
+            "--paths",
+            "20",
+            "--horizons",
+            horizons,
+            "--out",
+            out,
+        ]
         done = CliRunner().invoke(app, [str(argument) for argument in arguments])
         assert done.exit_code == 0, done.stderr
         assert pl.read_csv(out).height == rows
 
 
-def test_rejected_rows_and_results_never_land_among_the_input(tiny_bundle: Path, tmp_path: Path) -> None:
+def test_rejected_rows_and_results_never_land_among_the_input(
+    tiny_bundle: Path, tmp_path: Path
+) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
     rows = people()
@@ -284,17 +414,34 @@ def test_rejected_rows_and_results_never_land_among_the_input(tiny_bundle: Path,
     before = source.read_bytes()
     options = ("--bundle", tiny_bundle, "--paths", "20")
     place = "is the input or lies in its folder"
-    assert place in command("forecast", source, *options, "--out", tmp_path / "out.csv", "--rejected", source).text
+    assert (
+        place
+        in command(
+            "forecast", source, *options, "--out", tmp_path / "out.csv", "--rejected", source
+        ).text
+    )
     assert place in command("forecast", folder, *options, "--out", folder / "out.csv").text
     assert place in command("score", folder, folder / "out", *options).text
     assert source.read_bytes() == before
     assert [entry.name for entry in folder.iterdir()] == ["people.csv"]
 
 
-def test_a_scoring_run_that_met_bad_input_goes_on_in_its_folder_once_the_input_is_mended(tiny_bundle: Path, tmp_path: Path) -> None:
+def test_a_scoring_run_that_met_bad_input_goes_on_in_its_folder_once_the_input_is_mended(
+    tiny_bundle: Path, tmp_path: Path
+) -> None:
     rows = people()
     rows[1]["earnings"] = -AMOUNT
-    run = ("score", tmp_path / "people.csv", tmp_path / "out", "--bundle", tiny_bundle, "--paths", "20", "--horizons", "1")
+    run = (
+        "score",
+        tmp_path / "people.csv",
+        tmp_path / "out",
+        "--bundle",
+        tiny_bundle,
+        "--paths",
+        "20",
+        "--horizons",
+        "1",
+    )
     written(rows, tmp_path / "people.csv")
     assert_helps(command(*run), {**HERE, "column": "earnings"})
     written(people(), tmp_path / "people.csv")
@@ -303,28 +450,69 @@ def test_a_scoring_run_that_met_bad_input_goes_on_in_its_folder_once_the_input_i
     assert json.loads(done.stdout)["persons_out"] == 2
 
 
-def test_who_is_above_64_in_every_year_asked_for_is_named_and_no_error(tiny_bundle: Path, tmp_path: Path) -> None:
+def test_who_is_above_64_in_every_year_asked_for_is_named_and_no_error(
+    tiny_bundle: Path, tmp_path: Path
+) -> None:
     rows = people()
-    source = written([*rows, {**rows[0], "person_id": "sixty", "birth_year": rows[0]["year"] - 60}], tmp_path / "people.csv")
-    arguments = ("forecast", source, "--bundle", tiny_bundle, "--paths", "20", "--out", tmp_path / "out.csv", "--json", "--horizons")
+    source = written(
+        [*rows, {**rows[0], "person_id": "sixty", "birth_year": rows[0]["year"] - 60}],
+        tmp_path / "people.csv",
+    )
+    arguments = (
+        "forecast",
+        source,
+        "--bundle",
+        tiny_bundle,
+        "--paths",
+        "20",
+        "--out",
+        tmp_path / "out.csv",
+        "--json",
+        "--horizons",
+    )
     done = CliRunner().invoke(app, [*map(str, arguments), "7,8"])
     assert done.exit_code == 0, done.stderr
-    assert [(problem["person_id"], problem["rule"]) for problem in json.loads(done.stdout)["left_out"]] == [("sixty", "too-old")]
-    assert "sixty" not in set(pl.read_csv(tmp_path / "out.csv", schema_overrides={"person_id": pl.String})["person_id"])
+    assert [
+        (problem["person_id"], problem["rule"]) for problem in json.loads(done.stdout)["left_out"]
+    ] == [("sixty", "too-old")]
+    assert "sixty" not in set(
+        pl.read_csv(tmp_path / "out.csv", schema_overrides={"person_id": pl.String})["person_id"]
+    )
     none = CliRunner().invoke(app, [*map(str, arguments), "60"])
     assert none.exit_code == 2
 
 
 def test_dropping_names_every_person_that_is_left_out(tiny_bundle: Path, tmp_path: Path) -> None:
     rows = people()
-    rows += [{**rows[0], "person_id": "old", "birth_year": 1950}, {**rows[0], "person_id": "wrong", "earnings": -AMOUNT}]
+    rows += [
+        {**rows[0], "person_id": "old", "birth_year": 1950},
+        {**rows[0], "person_id": "wrong", "earnings": -AMOUNT},
+    ]
     rows += [{**rows[0], "person_id": "sixty", "birth_year": 1962}]
     source = written(rows, tmp_path / "people.csv")
-    arguments = ("lifetime", source, "--bundle", tiny_bundle, "--paths", "20", "--to-age", "50", "--out", tmp_path / "out.csv")
+    arguments = (
+        "lifetime",
+        source,
+        "--bundle",
+        tiny_bundle,
+        "--paths",
+        "20",
+        "--to-age",
+        "50",
+        "--out",
+        tmp_path / "out.csv",
+    )
     done = CliRunner().invoke(app, [*map(str, arguments), "--on-error", "drop", "--json"])
     assert done.exit_code == 0, done.stderr
     answer = json.loads(done.stdout)
-    left_out = {(problem["person_id"], problem["rule"], problem["count"]) for problem in answer["left_out"]}
-    assert left_out == {("old", "no-usable-row", 2), ("sixty", "too-old", 1)}  # "wrong" is the second without a usable row
+    left_out = {
+        (problem["person_id"], problem["rule"], problem["count"]) for problem in answer["left_out"]
+    }
+    assert left_out == {
+        ("old", "no-usable-row", 2),
+        ("sixty", "too-old", 1),
+    }  # "wrong" is the second without a usable row
     assert answer["dropped"] == {"negative": 1}
-    assert pl.read_csv(tmp_path / "out.csv", schema_overrides={"person_id": pl.String})["person_id"].to_list() == ["007", "B2"]
+    assert pl.read_csv(tmp_path / "out.csv", schema_overrides={"person_id": pl.String})[
+        "person_id"
+    ].to_list() == ["007", "B2"]

@@ -12,11 +12,18 @@ from typer.testing import CliRunner
 
 from saga.cli import app
 
-PANEL = Path(os.environ.get("SAGA_NLSY79", Path(__file__).resolve().parents[2] / "shared/data/nlsy79_wages.parquet"))
+PANEL = Path(
+    os.environ.get(
+        "SAGA_NLSY79", Path(__file__).resolve().parents[2] / "shared/data/nlsy79_wages.parquet"
+    )
+)
 
 pytestmark = [
     pytest.mark.nlsy,
-    pytest.mark.skipif(not PANEL.is_file(), reason="the NLSY79 panel is not on this machine; SAGA_NLSY79 may name its file"),
+    pytest.mark.skipif(
+        not PANEL.is_file(),
+        reason="the NLSY79 panel is not on this machine; SAGA_NLSY79 may name its file",
+    ),
 ]
 
 
@@ -26,7 +33,9 @@ def some_people(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("nlsy")
     people = pl.read_parquet(PANEL)
     chosen = people["person_id"].unique().sort().gather_every(5)
-    people.filter(pl.col("person_id").is_in(chosen.to_list())).write_parquet(folder / "people.parquet")
+    people.filter(pl.col("person_id").is_in(chosen.to_list())).write_parquet(
+        folder / "people.parquet"
+    )
     (folder / "us_cpi_u_annual.csv").write_text((PANEL.parent / "us_cpi_u_annual.csv").read_text())
     return folder
 
@@ -41,12 +50,34 @@ def test_train_calibrate_evaluate_and_forecast_real_people(some_people: Path) ->
     mapping = ("--mapping", "nlsy79")
     saga("train", "--panel", people, *mapping, "--config", "tiny", "--seed", "1", "--out", bundle)
     saga("calibrate", bundle, "--panel", people, *mapping, "--paths", "50")
-    judged = ("--baselines", "carry,groupq", "--horizons", "1,2,10,20", "--paths", "50", "--out", some_people / "evaluation")
+    judged = (
+        "--baselines",
+        "carry,groupq",
+        "--horizons",
+        "1,2,10,20",
+        "--paths",
+        "50",
+        "--out",
+        some_people / "evaluation",
+    )
     saga("evaluate", bundle, "--panel", people, *mapping, *judged)
     table_file, two_ahead = some_people / "f.csv", ("--horizons", "2", "--paths", "50")
-    saga("forecast", people, "--bundle", bundle, *mapping, *two_ahead, "--on-error", "drop", "--out", table_file)
+    saga(
+        "forecast",
+        people,
+        "--bundle",
+        bundle,
+        *mapping,
+        *two_ahead,
+        "--on-error",
+        "drop",
+        "--out",
+        table_file,
+    )
 
-    metrics = pl.read_parquet(some_people / "evaluation/metrics.parquet").filter(pl.col("group") == "all")
+    metrics = pl.read_parquet(some_people / "evaluation/metrics.parquet").filter(
+        pl.col("group") == "all"
+    )
     assert set(metrics["model"]) == {"saga", "carry", "groupq"}
     errors = metrics.filter((pl.col("metric") == "mae_log") & (pl.col("horizon") == 2))
     assert (errors["n"] > 100).all()

@@ -12,9 +12,23 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 OURS = ("saga", "api", "training", "calibration", "evaluation")
-BROUGHT_ALONG = {"anyio", "pydantic-core", "starlette"}  # by fastapi and pydantic, of whose interface they are part
+BROUGHT_ALONG = {
+    "anyio",
+    "pydantic-core",
+    "starlette",
+}  # by fastapi and pydantic, of whose interface they are part
 # Used as commands, as plug-ins, or by another library on our behalf.
-NOT_IMPORTED = {"cvxpy", "import-linter", "mypy", "psycopg", "pytest", "pytest-xdist", "ruff", "tensorboard", "types-pyyaml"}
+NOT_IMPORTED = {
+    "cvxpy",
+    "import-linter",
+    "mypy",
+    "psycopg",
+    "pytest",
+    "pytest-xdist",
+    "ruff",
+    "tensorboard",
+    "types-pyyaml",
+}
 
 
 def _name(requirement: str) -> str:
@@ -23,7 +37,10 @@ def _name(requirement: str) -> str:
 
 def _declared(*extras: str) -> set[str]:
     project = PROJECT["project"]
-    lists = [project["dependencies"], *(project["optional-dependencies"][extra] for extra in extras)]
+    lists = [
+        project["dependencies"],
+        *(project["optional-dependencies"][extra] for extra in extras),
+    ]
     return {_name(requirement) for requirements in lists for requirement in requirements}
 
 
@@ -31,7 +48,11 @@ def _imported(*folders: str, but: str = "") -> set[str]:
     """Distributions that the sources under `folders` import, outside the standard library and ourselves."""
     modules = set()
     for folder in folders:
-        for path in (path for path in (ROOT / folder).rglob("*.py") if but not in path.relative_to(ROOT).parts):
+        for path in (
+            path
+            for path in (ROOT / folder).rglob("*.py")
+            if but not in path.relative_to(ROOT).parts
+        ):
             for node in ast.walk(ast.parse(path.read_text())):
                 if isinstance(node, ast.Import):
                     modules |= {alias.name.split(".")[0] for alias in node.names}
@@ -39,7 +60,9 @@ def _imported(*folders: str, but: str = "") -> set[str]:
                     modules.add(node.module.split(".")[0])
     distributions = packages_distributions()
     foreign = modules - set(sys.stdlib_module_names) - set(OURS) - {"__future__"}
-    return {_name(distributions[module][0]) for module in foreign if module in distributions} - BROUGHT_ALONG
+    return {
+        _name(distributions[module][0]) for module in foreign if module in distributions
+    } - BROUGHT_ALONG
 
 
 def test_every_folder_with_python_or_data_is_a_declared_package() -> None:
@@ -55,7 +78,9 @@ def test_every_folder_with_python_or_data_is_a_declared_package() -> None:
 
 def test_code_imports_only_what_its_install_brings() -> None:
     assert _imported("saga", but="cli") <= _declared()
-    assert _imported("saga") <= _declared("train", "serve"), "the command line imports what its commands need, when they run"
+    assert _imported("saga") <= _declared("train", "serve"), (
+        "the command line imports what its commands need, when they run"
+    )
     assert _imported("training", "calibration", "evaluation") <= _declared("train", "deepar")
     assert _imported("api") <= _declared("serve")
     assert _imported("tests", "benchmarks", "docs") <= _declared("train", "serve", "dev")
@@ -70,4 +95,6 @@ def test_the_lock_pins_every_declared_dependency_exactly() -> None:
     lines = (ROOT / "requirements.lock").read_text().split()
     pins = dict(line.split("==") for line in lines)
     assert _declared("train", "serve", "dev") <= {_name(name) for name in pins}
-    assert not any("+" in version for version in pins.values()), "a local version ties the lock to one build of torch"
+    assert not any("+" in version for version in pins.values()), (
+        "a local version ties the lock to one build of torch"
+    )

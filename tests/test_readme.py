@@ -27,7 +27,11 @@ READY_SECONDS = 120
 
 def _commands() -> list[str]:
     """The make commands of the README's code blocks, in their order."""
-    blocks = re.findall(r"^```\w*\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    blocks = re.findall(
+        r"^```\w*\n(.*?)^```",
+        (ROOT / "README.md").read_text(encoding="utf-8"),
+        flags=re.DOTALL | re.MULTILINE,
+    )
     lines = [line.split("#")[0].strip() for block in blocks for line in block.splitlines()]
     return [line for line in lines if line.startswith("make ")]
 
@@ -45,7 +49,9 @@ def test_the_readme_starts_with_make_run_and_make_test() -> None:
 def test_the_readme_counts_the_columns() -> None:
     inputs = {*schema.CONTINUOUS, *schema.CATEGORICAL} - set(schema.REQUIRED)
     assert {*inputs, *schema.REQUIRED, *schema.EXIT} == set(schema.NAMES)
-    assert f"[{len(inputs)} more columns](saga/schema.py)" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"[{len(inputs)} more columns](saga/schema.py)" in (ROOT / "README.md").read_text(
+        encoding="utf-8"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -54,15 +60,21 @@ def curl() -> Iterator[str]:
     if shutil.which("curl") is None or shutil.which("make") is None:
         pytest.skip("make and curl are needed to do as the README says")
     if subprocess.run(["make", "--question", "setup"], cwd=ROOT, capture_output=True).returncode:
-        pytest.skip("the environment is not up to date (make setup), and a test should not install one")
+        pytest.skip(
+            "the environment is not up to date (make setup), and a test should not install one"
+        )
     line = [*shlex.split(_commands()[0]), f"PORT={_free_port()}"]
     # A session of its own, so that the end reaches make and what it started.
-    with subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True) as service:
+    with subprocess.Popen(
+        line, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as service:
         assert service.stdout is not None
         alarm = threading.Timer(READY_SECONDS, os.killpg, (service.pid, signal.SIGKILL))
         alarm.start()
         try:
-            printed = next((text.strip() for text in service.stdout if text.startswith("curl ")), "")
+            printed = next(
+                (text.strip() for text in service.stdout if text.startswith("curl ")), ""
+            )
             yield printed
         finally:
             alarm.cancel()
@@ -79,10 +91,19 @@ def test_make_run_serves_and_the_printed_curl_returns_a_forecast(curl: str) -> N
         assert ready.status == 200
     done = subprocess.run(shlex.split(curl), capture_output=True, text=True, timeout=60, check=True)
     answer: dict[str, Any] = json.loads(done.stdout)
-    assert answer["provenance"]["bundle"] == json.loads((ROOT / "bundles/small/manifest.json").read_text())["digest"]
+    assert (
+        answer["provenance"]["bundle"]
+        == json.loads((ROOT / "bundles/small/manifest.json").read_text())["digest"]
+    )
     for horizon in answer["forecasts"][0]["horizons"]:
         values = list(horizon["quantiles"].values())
         assert values == sorted(values), "quantiles must be in order"
-        sets = [i for i in sorted(horizon["intervals"], key=lambda i: i["coverage"]) if i["lower"] is not None]
+        sets = [
+            i
+            for i in sorted(horizon["intervals"], key=lambda i: i["coverage"])
+            if i["lower"] is not None
+        ]
         for narrow, wide in pairwise(sets):
-            assert wide["lower"] <= narrow["lower"] <= narrow["upper"] <= wide["upper"], "intervals must be nested"
+            assert wide["lower"] <= narrow["lower"] <= narrow["upper"] <= wide["upper"], (
+                "intervals must be nested"
+            )

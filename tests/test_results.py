@@ -13,13 +13,18 @@ import polars as pl
 import pytest
 
 from saga.bundle import Bundle
-from saga.output import read_provenance, write_table
+from saga.files.tables import read_provenance, write_table
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
 def test_results_and_readme_are_what_the_metrics_give() -> None:
-    done = subprocess.run([sys.executable, ROOT / "docs/results/write.py", "--check"], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, ROOT / "docs/results/write.py", "--check"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr or "run: python docs/results/write.py"
 
 
@@ -31,7 +36,12 @@ def test_the_results_are_of_the_shipped_model_and_calibration() -> None:
 
 
 def test_the_page_of_parameters_is_what_the_code_says() -> None:
-    done = subprocess.run([sys.executable, ROOT / "docs/parameters/write.py", "--check"], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, ROOT / "docs/parameters/write.py", "--check"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr or "run: python docs/parameters/write.py"
 
 
@@ -45,16 +55,24 @@ class Desk:
         """What `saga evaluate` of a bundle writes, as far as it matters: a row a model, its value the bundle's."""
         out = self.folder / bundle
         names = ["saga", *models, *(f"saga:{name}" for name in variants)]
-        rows = pl.DataFrame({"model": names}).with_columns(metric=pl.lit("crps_log"), group=pl.lit("all"), value=pl.lit(bundle))
+        rows = pl.DataFrame({"model": names}).with_columns(
+            metric=pl.lit("crps_log"), group=pl.lit("all"), value=pl.lit(bundle)
+        )
         out.mkdir()
         write_table(rows, out / "metrics.parquet", {"bundle": bundle})
         if variants:
-            write_table(pl.DataFrame({"name": variants, "bundle": variants}), out / "variants.parquet", {"bundle": bundle})
+            write_table(
+                pl.DataFrame({"name": variants, "bundle": variants}),
+                out / "variants.parquet",
+                {"bundle": bundle},
+            )
         return str(out)
 
     def rows(self) -> list[tuple[str, str]]:
         """Model and the bundle whose contest its row is of."""
-        return sorted(pl.read_parquet(self.folder / "metrics.parquet").select("model", "value").iter_rows())
+        return sorted(
+            pl.read_parquet(self.folder / "metrics.parquet").select("model", "value").iter_rows()
+        )
 
     def kept(self) -> Any:
         return read_provenance(self.folder / "metrics.parquet")["register"].get("kept")
@@ -67,7 +85,11 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
     assert spec.loader is not None
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
-    for name, place in {"HERE": tmp_path, "RESULTS": tmp_path / "results.md", "README": tmp_path / "README.md"}.items():
+    for name, place in {
+        "HERE": tmp_path,
+        "RESULTS": tmp_path / "results.md",
+        "README": tmp_path / "README.md",
+    }.items():
         monkeypatch.setattr(module, name, place)
 
     def run(*arguments: str) -> int:
@@ -78,7 +100,9 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
     return Desk(tmp_path, run)
 
 
-def test_rows_that_stay_are_of_the_contest_that_judged_them_however_often_they_stay(desk: Desk) -> None:
+def test_rows_that_stay_are_of_the_contest_that_judged_them_however_often_they_stay(
+    desk: Desk,
+) -> None:
     desk.run("--take", "register", desk.contest("B1", "abb", "gbt"))
     desk.run("--take", "register", desk.contest("B2", "gbt"), "abb")
     desk.run("--take", "register", desk.contest("B3"), "abb", "gbt")
@@ -86,8 +110,12 @@ def test_rows_that_stay_are_of_the_contest_that_judged_them_however_often_they_s
     assert desk.kept() == {"abb": "B1", "gbt": "B2"}
 
 
-def test_variants_stay_where_there_are_no_new_ones_and_nothing_else_that_was_made_of_the_bundle_before(desk: Desk) -> None:
-    desk.run("--take", "register", desk.contest("B1", "saga:told", "saga:static", variants=("small",)))
+def test_variants_stay_where_there_are_no_new_ones_and_nothing_else_that_was_made_of_the_bundle_before(
+    desk: Desk,
+) -> None:
+    desk.run(
+        "--take", "register", desk.contest("B1", "saga:told", "saga:static", variants=("small",))
+    )
     desk.run("--take", "register", desk.contest("B2"))
     assert desk.rows() == [("saga", "B2"), ("saga:small", "B1")]
     desk.run("--take", "register", desk.contest("B3", variants=("large",)))
@@ -123,7 +151,14 @@ def test_results_that_cannot_be_taken_leave_the_committed_ones_as_they_are(
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--chek"], ["--tak", "register", "B1"], ["check"], ["--take", "register"], ["--take", "register", "B0"]]
+    "arguments",
+    [
+        ["--chek"],
+        ["--tak", "register", "B1"],
+        ["check"],
+        ["--take", "register"],
+        ["--take", "register", "B0"],
+    ],
 )
 def test_a_mistyped_command_line_is_an_error(desk: Desk, arguments: list[str]) -> None:
     desk.run("--take", "register", desk.contest("B1"))

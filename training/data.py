@@ -13,22 +13,28 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from saga.sequences import Masking, Sequences, hide, pad, targets, thin_years
-from saga.transforms import Calendar
+from saga.features.calendar import Calendar
+from saga.features.sequences import Masking, Sequences, hide, pad, targets, thin_years
 
 Batch = dict[str, Tensor]
 _BUCKETS = 40  # batches that are sorted by length together, so that a batch pads little
 
 
 def make_batch(
-    sequences: Sequences, persons: NDArray[np.integer[Any]], calendar: Calendar, masking: Masking, rng: np.random.Generator
+    sequences: Sequences,
+    persons: NDArray[np.integer[Any]],
+    calendar: Calendar,
+    masking: Masking,
+    rng: np.random.Generator,
 ) -> Batch:
     """Persons -> inputs (masked) and targets (not masked), tensors of shape (n_person, n_token, ...).
 
     `whole` counts the person-years before any is dropped: what a batch's loss is divided by (`ForecastModule`).
     """
     end = int(sequences.year.max())
-    tokens, dead_year = thin_years(pad(sequences, persons), sequences.dead_year[persons], end, masking, rng)
+    tokens, dead_year = thin_years(
+        pad(sequences, persons), sequences.dead_year[persons], end, masking, rng
+    )
     asked = targets(tokens, dead_year, calendar)
     seen, origin = hide(tokens, end, masking, rng)
     arrays = {
@@ -86,7 +92,9 @@ class Batches(Dataset[Batch]):
         if index == 0 or not hasattr(self, "_plan"):
             self._plan = self.plan()
         rng = np.random.default_rng([self.seed, 2, self.epoch, index])
-        return make_batch(self.sequences, self._plan[index % len(self._plan)], self.calendar, self.masking, rng)
+        return make_batch(
+            self.sequences, self._plan[index % len(self._plan)], self.calendar, self.masking, rng
+        )
 
 
 class ResumableLoader(DataLoader[Batch]):
@@ -115,10 +123,17 @@ class ResumableLoader(DataLoader[Batch]):
 
 
 class PanelData(pl.LightningDataModule):
-    """Training and validation persons of one encoded panel; the split was made by person before (saga.split)."""
+    """Training and validation persons of one encoded panel; the split was made by person before (saga.data.split)."""
 
     def __init__(
-        self, train: Sequences, validation: Sequences, calendar: Calendar, *, batch_persons: int, seed: int, masking: Masking | None = None
+        self,
+        train: Sequences,
+        validation: Sequences,
+        calendar: Calendar,
+        *,
+        batch_persons: int,
+        seed: int,
+        masking: Masking | None = None,
     ) -> None:
         super().__init__()
         self.train, self.validation, self.calendar = train, validation, calendar
@@ -129,11 +144,21 @@ class PanelData(pl.LightningDataModule):
         """Reloaded each epoch, so that each epoch draws its own masks."""
         epoch = self.trainer.current_epoch if self.trainer else 0
         persons = np.arange(len(self.train))
-        batches = Batches(self.train, persons, self.calendar, self.masking, self.batch_persons, self.seed, epoch)
+        batches = Batches(
+            self.train, persons, self.calendar, self.masking, self.batch_persons, self.seed, epoch
+        )
         return ResumableLoader(batches, batch_size=None, shuffle=False)
 
     def val_dataloader(self) -> DataLoader[Batch]:
         """Always the same masks, so that validations can be compared."""
         persons = np.arange(len(self.validation))
-        batches = Batches(self.validation, persons, self.calendar, self.masking, min(256, len(persons)), self.seed, epoch=2**31 - 1)
+        batches = Batches(
+            self.validation,
+            persons,
+            self.calendar,
+            self.masking,
+            min(256, len(persons)),
+            self.seed,
+            epoch=2**31 - 1,
+        )
         return DataLoader(batches, batch_size=None, shuffle=False)

@@ -18,32 +18,45 @@ import numpy as np
 import polars as pl
 import pytorch_lightning as lightning
 import torch
-from pytorch_lightning.callbacks import Callback, EarlyStopping, ModelCheckpoint, Timer, TQDMProgressBar, WeightAveraging
+from pytorch_lightning.callbacks import (
+    Callback,
+    EarlyStopping,
+    ModelCheckpoint,
+    Timer,
+    TQDMProgressBar,
+    WeightAveraging,
+)
 from pytorch_lightning.loggers import CSVLogger, Logger, TensorBoardLogger
 from pytorch_lightning.utilities import rank_zero_only
 from torch import Tensor
 
+from saga.attention import head_diversity
 from saga.bundle import Bundle, check_replaceable, current_version, write_bundle
-from saga.commit import commit_json, read_json
+from saga.data.origins import cut, last_year
+from saga.data.panel import Panel
+from saga.data.split import SHARES, persons_of
 from saga.errors import InputError, Problem, UsageError
-from saga.inspection import head_diversity
-from saga.keyed import uniform_each
-from saga.macro import MacroHistory, MacroProcess, sweden, sweden_as_published
+from saga.features.calendar import Calendar
+from saga.features.sequences import encode
+from saga.features.transforms import Transforms
+from saga.files.atomic import commit_json, read_json
+from saga.keyed_random import uniform_each
+from saga.macro.history import MacroHistory, sweden, sweden_as_published
+from saga.macro.process import MacroProcess
 from saga.model import Saga
-from saga.outcomes import cut, last_year
-from saga.panel import Panel
-from saga.products import has_matrix_units
-from saga.sequences import encode
-from saga.split import SHARES, persons_of
-from saga.transforms import Calendar, Transforms
-from training.config import TrainConfig, load_config
+from saga.simulation.matmul import has_matrix_units
 from training.data import PanelData
 from training.module import ForecastModule
+from training.train_config import TrainConfig, load_config
 
 _AVERAGED = 1_000  # steps that the weights are averaged over at most
 RUN = "run.json"  # what a run was started with, beside its checkpoints
 _WIDE = 128  # width from which bfloat16 is faster on a CPU with matrix units
-_KINDS = {"decoder": "A decoder-only transformer", "lstm": "An LSTM", "feedforward": "A feed-forward network on the last ten records,"}
+_KINDS = {
+    "decoder": "A decoder-only transformer",
+    "lstm": "An LSTM",
+    "feedforward": "A feed-forward network on the last ten records,",
+}
 
 
 @dataclass(frozen=True)
@@ -93,12 +106,22 @@ def train(
     last = run / "last.ckpt"
     if resume and not last.is_file():
         raise UsageError(f"Nothing to resume: {last} does not exist. Start without --resume.")
-    asked: dict[str, Any] = {"config": settings.as_dict(), "seed": seed, "until": until, "panel": panel.digest}
-    asked |= {"macro": panel.meta.macro, "validation": None if validation is None else sorted(validation)}
+    asked: dict[str, Any] = {
+        "config": settings.as_dict(),
+        "seed": seed,
+        "until": until,
+        "panel": panel.digest,
+    }
+    asked |= {
+        "macro": panel.meta.macro,
+        "validation": None if validation is None else sorted(validation),
+    }
     if resume:
         started_with = read_json(run / RUN) or asked
         if other := sorted(name for name in asked if started_with.get(name) != asked[name]):
-            raise UsageError(f"The run in {run} was started with another {', '.join(other)}. Give the same, or start without --resume.")
+            raise UsageError(
+                f"The run in {run} was started with another {', '.join(other)}. Give the same, or start without --resume."
+            )
     if getattr(rank_zero_only, "rank", 0) == 0:
         if run.exists() and not resume:
             shutil.rmtree(run)
@@ -109,16 +132,31 @@ def train(
     lightning.seed_everything(seed, verbose=False)
     data, network, parts = prepare(panel, settings, seed, validation)
     module = ForecastModule(network, settings)
-    best = ModelCheckpoint(dirpath=run, filename="best", monitor="validation", save_last=True, enable_version_counter=False)
+    best = ModelCheckpoint(
+        dirpath=run,
+        filename="best",
+        monitor="validation",
+        save_last=True,
+        enable_version_counter=False,
+    )
     clock = Timer()  # kept in checkpoints: a run gone on with took as long as all its parts
-    trainer = lightning_trainer(settings, run, [best, clock], devices, progress, len(data.train) // settings.batch_persons)
+    trainer = lightning_trainer(
+        settings, run, [best, clock], devices, progress, len(data.train) // settings.batch_persons
+    )
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*does not have many workers.*")
         warnings.filterwarnings("ignore", message=".*LeafSpec.*")
-        warnings.filterwarnings("ignore", message=".*exists and is not empty.*")  # our own logs, or a run that is resumed
+        warnings.filterwarnings(
+            "ignore", message=".*exists and is not empty.*"
+        )  # our own logs, or a run that is resumed
         # Our own checkpoint, written by this run: it holds the optimiser's state beside tensors.
         try:
-            trainer.fit(module, data, ckpt_path=str(last) if resume else None, weights_only=False if resume else None)
+            trainer.fit(
+                module,
+                data,
+                ckpt_path=str(last) if resume else None,
+                weights_only=False if resume else None,
+            )
         except SystemExit:  # so Lightning answers Ctrl-C, deaf to a second one
             signal.signal(signal.SIGINT, signal.default_int_handler)
             raise KeyboardInterrupt from None
@@ -168,10 +206,16 @@ def prepare(
         training, validating = persons_of(panel, "train"), persons_of(panel, "validation")
     else:
         held = set(validation)
-        training, validating = [person for person in panel.persons() if person not in held], sorted(held)
+        training, validating = (
+            [person for person in panel.persons() if person not in held],
+            sorted(held),
+        )
     if not training or not validating:
         fix = "Give a panel with some hundreds of persons."
-        raise InputError("The panel is too small to train on.", [Problem("too-few-persons", "No training or no validation persons", fix)])
+        raise InputError(
+            "The panel is too small to train on.",
+            [Problem("too-few-persons", "No training or no validation persons", fix)],
+        )
     history, macro = None, {"series": None}
     if panel.meta.macro == "sweden":
         history, macro = _economy(last_year(panel))
@@ -202,7 +246,12 @@ def _economy(until: int) -> tuple[MacroHistory, dict[str, Any]]:
 
 
 def lightning_trainer(
-    settings: TrainConfig, run: Path, keeping: Sequence[Callback], devices: int, progress: bool, epoch_steps: int
+    settings: TrainConfig,
+    run: Path,
+    keeping: Sequence[Callback],
+    devices: int,
+    progress: bool,
+    epoch_steps: int,
 ) -> lightning.Trainer:
     """The Lightning trainer of `train`: `keeping` are further callbacks, `run` has the logs, an epoch has `epoch_steps` batches."""
     gpu = torch.cuda.is_available()
@@ -212,9 +261,15 @@ def lightning_trainer(
         faster = gpu or (has_matrix_units() and settings.model.width >= _WIDE)
         precision = "bf16-mixed" if faster else "32-true"
     loggers: list[Logger] = [CSVLogger(str(run), name="", version="log")]
-    with contextlib.suppress(ModuleNotFoundError):  # tensorboard is a convenience, the CSV log is always there
+    with contextlib.suppress(
+        ModuleNotFoundError
+    ):  # tensorboard is a convenience, the CSV log is always there
         loggers.append(TensorBoardLogger(str(run), name="", version="tensorboard"))
-    callbacks: list[Callback] = [WeightAveraging(avg_fn=_recent), *keeping, EarlyStopping("validation", patience=settings.patience)]
+    callbacks: list[Callback] = [
+        WeightAveraging(avg_fn=_recent),
+        *keeping,
+        EarlyStopping("validation", patience=settings.patience),
+    ]
     if progress:
         callbacks.append(TQDMProgressBar(refresh_rate=20))
     return lightning.Trainer(
@@ -242,9 +297,16 @@ def _recent(average: Tensor, current: Tensor, steps: Tensor | int) -> Tensor:
     return average + (current - average) * max(1 / _AVERAGED, 10 / (10 + int(steps)))
 
 
-def model_card(report: TrainReport, settings: TrainConfig, panel: Panel, command: str, network: Saga) -> str:
+def model_card(
+    report: TrainReport, settings: TrainConfig, panel: Panel, command: str, network: Saga
+) -> str:
     """The bundle's README.md."""
-    first, last = (int(y) for y in panel.frame.select(pl.col("year").min().alias("a"), pl.col("year").max().alias("b")).row(0))
+    first, last = (
+        int(y)
+        for y in panel.frame.select(
+            pl.col("year").min().alias("a"), pl.col("year").max().alias("b")
+        ).row(0)
+    )
     return f"""# SAGA bundle `{settings.name}`
 
 {_KINDS[settings.model.backbone]} over yearly records, {report.parameters:,} parameters. Trained on {report.persons["train"]:,} persons
@@ -274,7 +336,9 @@ def _heads(network: Saga) -> str:
         return "It has no heads of attention."
     if index.is_empty():
         return "It has one head of attention a layer."
-    layers = ", ".join(f"{row['queries']:.2f} and {row['outputs']:.2f}" for row in index.iter_rows(named=True))
+    layers = ", ".join(
+        f"{row['queries']:.2f} and {row['outputs']:.2f}" for row in index.iter_rows(named=True)
+    )
     chance = 1 - network.config.head_size / network.config.width
     return f"""Diversity of the heads of attention, by layer, in what they ask and in what they write: {layers} (0: all heads use one
 subspace, 1: orthogonal ones, {chance:.2f}: random ones)."""

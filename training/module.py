@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from saga.model import Saga
-from training.config import TrainConfig
 from training.data import Batch
-from training.muon import Muon
+from training.optimizer import Muon
+from training.train_config import TrainConfig
 
 
 class ForecastModule(pl.LightningModule):
@@ -32,12 +32,16 @@ class ForecastModule(pl.LightningModule):
         each would count more.
         """
         b, net = batch, self.network
-        hidden, _ = net.hidden(net.tokens(b["state"], b["z"], b["other"], b["codes"], b["age"]), b["age"])
+        hidden, _ = net.hidden(
+            net.tokens(b["state"], b["z"], b["other"], b["codes"], b["age"]), b["age"]
+        )
         asked = b["gap"] > 0
         total, nll = self._judged(hidden, asked, b)
         means, objective = {net.head.criterion: total / asked.sum().clamp(min=1)}, total
         if net.light is not None:
-            after = asked & (torch.arange(asked.shape[1], device=asked.device) > b["origin"][:, None])
+            after = asked & (
+                torch.arange(asked.shape[1], device=asked.device) > b["origin"][:, None]
+            )
             carried = net.lightly(hidden, b["origin"], b["state"], b["z"], b["age"])
             total, _ = self._judged(carried, after, b)
             means["light"] = total / after.sum().clamp(min=1)
@@ -70,7 +74,9 @@ class ForecastModule(pl.LightningModule):
         weight = int((batch["gap"] > 0).sum())
         for name, value in {**means, "nll": nll}.items():
             self.log(f"validation_{name}", value, prog_bar=True, batch_size=weight, sync_dist=True)
-        self.log("validation", torch.stack(list(means.values())).sum(), batch_size=weight, sync_dist=True)
+        self.log(
+            "validation", torch.stack(list(means.values())).sum(), batch_size=weight, sync_dist=True
+        )
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keeps the log score beside the weights: they may be chosen by another loss."""
@@ -81,13 +87,17 @@ class ForecastModule(pl.LightningModule):
         matrices = self.network.inner_matrices()
         inner = {id(p) for p in matrices}
         rest = [p for p in self.parameters() if id(p) not in inner]
-        optimiser = Muon(matrices, rest, lr=self.config.learning_rate, weight_decay=self.config.weight_decay)
+        optimiser = Muon(
+            matrices, rest, lr=self.config.learning_rate, weight_decay=self.config.weight_decay
+        )
         warm, total = self.config.warmup_steps, self.config.max_steps
 
         def rate(step: int) -> float:
             if step < warm:
                 return (step + 1) / warm
-            return 0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * min(1.0, (step - warm) / max(1, total - warm))))
+            return 0.02 + 0.98 * 0.5 * (
+                1 + math.cos(math.pi * min(1.0, (step - warm) / max(1, total - warm)))
+            )
 
         schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, rate)
         return {"optimizer": optimiser, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}

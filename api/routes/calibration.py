@@ -8,19 +8,21 @@ import anyio.to_thread
 from fastapi import APIRouter
 from fastapi.responses import HTMLResponse
 
-from api.adaptive import Adaptive
+from api.ledger_access import Adaptive
+from api.openapi import problems
 from api.problems import HTTPProblem
-from api.routes.responses import problems
 from api.service import Served
-from calibration.following import with_state
-from calibration.report import render, stored_diagnostics
+from calibration.diagnostics.adaptive_table import with_state
+from calibration.diagnostics.report import render, stored_diagnostics
 from saga.bundle import Bundle
 from saga.errors import UsageError
 
 router = APIRouter(prefix="/v1", tags=["calibration"])
 
 _drawing = Lock()
-_drawn: dict[tuple[str, str], str] = {}  # bundle and state of the ledger -> their page: drawing takes seconds and gives the same bytes
+_drawn: dict[
+    tuple[str, str], str
+] = {}  # bundle and state of the ledger -> their page: drawing takes seconds and gives the same bytes
 
 
 @router.get(
@@ -32,7 +34,9 @@ _drawn: dict[tuple[str, str], str] = {}  # bundle and state of the ledger -> the
 async def report(service: Served) -> HTMLResponse:
     """The report of the diagnostics in the bundle, one self-contained page, with the state of the ledger where the service keeps one; 404
     where the bundle holds none (`saga report --store`)."""
-    return HTMLResponse(await anyio.to_thread.run_sync(_page, service.forecaster.bundle, service.adaptive))
+    return HTMLResponse(
+        await anyio.to_thread.run_sync(_page, service.forecaster.bundle, service.adaptive)
+    )
 
 
 def _page(bundle: Bundle, adaptive: Adaptive | None) -> str:

@@ -10,13 +10,13 @@ import anyio.to_thread
 import polars as pl
 from fastapi import APIRouter, Request, Response
 
-from api import limits
-from api.routes.exchange import answer, interval, quantiles, receive
-from api.routes.responses import computing, no_ledger, problems, request_body
-from api.schemas import ForecastOptions, ForecastRequest, ForecastResponse
+from api import budget
+from api.messages import ForecastOptions, ForecastRequest, ForecastResponse
+from api.negotiation import answer, interval, quantiles, receive
+from api.openapi import computing, no_ledger, problems, request_body
 from api.service import People, Served
 from saga import options
-from saga.calibrators import reason
+from saga.conformal.calibrator import reason
 
 router = APIRouter(prefix="/v1", tags=["forecasts"])
 
@@ -38,11 +38,17 @@ async def forecasts(request: Request, service: Served) -> Response:
     those until age 64. Where the service keeps a ledger, thresholds of single years follow the outcomes it was told, and `record` enters
     what is promised here.
     """
-    chosen, people = await receive(request, service, ForecastRequest, ForecastOptions, canonical=_levels)
+    chosen, people = await receive(
+        request, service, ForecastRequest, ForecastOptions, canonical=_levels
+    )
     levels, forecaster = _levels(chosen), service.forecaster
-    run: dict[str, Any] = {"paths": chosen.paths, "seed": chosen.seed, "scenario": chosen.scenario_source()}
+    run: dict[str, Any] = {
+        "paths": chosen.paths,
+        "seed": chosen.seed,
+        "scenario": chosen.scenario_source(),
+    }
     persons, years = len(people.person_ids), max(levels["horizons"][-1], chosen.bands or 1)
-    size = limits.check_work(persons, chosen.paths, years, service.settings.max_work)
+    size = budget.check_work(persons, chosen.paths, years, service.settings.max_work)
     forecaster.check_scenario(run["scenario"], people.panel, years)
     provenance = forecaster.provenance(**run) | people.account()
     adaptive = service.adaptive
@@ -50,16 +56,24 @@ async def forecasts(request: Request, service: Served) -> Response:
         raise no_ledger()
     explain: Callable[..., str] = reason
     if adaptive is None:
-        table = await service.slot.run(request, lambda: forecaster.forecast(people.panel, **levels, **run), size=size)
+        table = await service.slot.run(
+            request, lambda: forecaster.forecast(people.panel, **levels, **run), size=size
+        )
     else:
         adapted = await anyio.to_thread.run_sync(adaptive.now)
         table, recorded = await service.slot.run(
-            request, lambda: adaptive.forecast(adapted, people.panel, levels, run, record=chosen.record), size=size
+            request,
+            lambda: adaptive.forecast(adapted, people.panel, levels, run, record=chosen.record),
+            size=size,
         )
-        provenance |= {"adaptive": adapted.identity()} | ({"recorded": asdict(recorded)} if recorded is not None else {})
+        provenance |= {"adaptive": adapted.identity()} | (
+            {"recorded": asdict(recorded)} if recorded is not None else {}
+        )
         explain = adapted.reason
     service.computed("forecasts", persons, chosen.paths, years)
-    return await answer(request, table, provenance, lambda: {"forecasts": _nested(table, people, levels, explain)})
+    return await answer(
+        request, table, provenance, lambda: {"forecasts": _nested(table, people, levels, explain)}
+    )
 
 
 def _levels(chosen: ForecastOptions) -> dict[str, Any]:
@@ -71,12 +85,18 @@ def _levels(chosen: ForecastOptions) -> dict[str, Any]:
     }
 
 
-def _nested(table: pl.DataFrame, people: People, levels: Mapping[str, Any], explain: Callable[..., str]) -> list[dict[str, Any]]:
+def _nested(
+    table: pl.DataFrame, people: People, levels: Mapping[str, Any], explain: Callable[..., str]
+) -> list[dict[str, Any]]:
     """The forecast table by person, in the order of the request. Who turns 65 before the first horizon has an origin but no horizon."""
     horizons: dict[str, list[dict[str, Any]]] = {person: [] for person in people.person_ids}
     years = levels["bands"]
     for row in table.iter_rows(named=True):
-        together = [interval(row, level, reason, "band_") for level in levels["coverage"]] if row["horizon"] <= (years or 0) else None
+        together = (
+            [interval(row, level, reason, "band_") for level in levels["coverage"]]
+            if row["horizon"] <= (years or 0)
+            else None
+        )
         horizons[row["person_id"]].append(
             {
                 "h": row["horizon"],
@@ -89,4 +109,7 @@ def _nested(table: pl.DataFrame, people: People, levels: Mapping[str, Any], expl
             }
         )
     origin = dict(people.panel.frame.group_by("person_id").agg(pl.col("year").max()).iter_rows())
-    return [{"person_id": person, "origin_year": origin[person], "horizons": horizons[person]} for person in people.person_ids]
+    return [
+        {"person_id": person, "origin_year": origin[person], "horizons": horizons[person]}
+        for person in people.person_ids
+    ]

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse, PlainTextResponse, RedirectResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from api.routes.responses import problems
+from api.openapi import problems
 from api.service import Served
 
 open_router = APIRouter(tags=["health"])
@@ -19,7 +19,9 @@ async def livez() -> JSONResponse:
     return JSONResponse({"status": "alive"})
 
 
-@open_router.get("/readyz", summary="The bundle is verified and has forecast once", responses=problems(503))
+@open_router.get(
+    "/readyz", summary="The bundle is verified and has forecast once", responses=problems(503)
+)
 async def readyz(service: Served) -> JSONResponse:
     """200 once every file of the bundle matched its hash, a first forecast ran and the ledger, if any, is open; 503 before, and for good
     where one of them fails."""
@@ -32,7 +34,12 @@ async def root() -> RedirectResponse:
     return RedirectResponse("/docs")
 
 
-@router.get("/metrics", summary="Counters for Prometheus", response_class=PlainTextResponse, responses=problems(401))
+@router.get(
+    "/metrics",
+    summary="Counters for Prometheus",
+    response_class=PlainTextResponse,
+    responses=problems(401),
+)
 async def metrics(service: Served) -> Response:
     """Prometheus text format: calls, seconds, persons, simulated path-years."""
     return Response(service.metrics.text(), media_type=CONTENT_TYPE_LATEST)

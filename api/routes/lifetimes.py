@@ -9,15 +9,15 @@ import numpy as np
 import polars as pl
 from fastapi import APIRouter, Request, Response
 
-from api import limits
-from api.routes.exchange import answer, interval, quantiles, receive
-from api.routes.responses import computing, request_body
-from api.schemas import LifetimeOptions, LifetimeRequest, LifetimeResponse
+from api import budget
+from api.messages import LifetimeOptions, LifetimeRequest, LifetimeResponse
+from api.negotiation import answer, interval, quantiles, receive
+from api.openapi import computing, request_body
 from api.service import Served
 from saga import options
-from saga.calibrators import REASONS
+from saga.conformal.calibrator import REASONS
+from saga.data.panel import Panel
 from saga.forecaster import Lifetimes
-from saga.panel import Panel
 
 router = APIRouter(prefix="/v1", tags=["lifetimes"])
 
@@ -41,16 +41,26 @@ async def lifetimes(request: Request, service: Served) -> Response:
     lives in the same economy, then averaged; `mc_error` is the Monte-Carlo error of that average. A
     Parquet or Arrow answer is one row a person.
     """
-    chosen, people = await receive(request, service, LifetimeRequest, LifetimeOptions, canonical=_terms)
+    chosen, people = await receive(
+        request, service, LifetimeRequest, LifetimeOptions, canonical=_terms
+    )
     terms, forecaster = _terms(chosen), service.forecaster
-    run: dict[str, Any] = {"paths": chosen.paths, "seed": chosen.seed, "scenario": chosen.scenario_source()}
+    run: dict[str, Any] = {
+        "paths": chosen.paths,
+        "seed": chosen.seed,
+        "scenario": chosen.scenario_source(),
+    }
     persons, years = len(people.person_ids), _years(people.panel, chosen.to_age)
-    size = limits.check_work(persons, chosen.paths, years, service.settings.max_work)
+    size = budget.check_work(persons, chosen.paths, years, service.settings.max_work)
     forecaster.check_scenario(run["scenario"], people.panel, years)
-    result = await service.slot.run(request, lambda: forecaster.lifetime(people.panel, **terms, **run), size=size)
+    result = await service.slot.run(
+        request, lambda: forecaster.lifetime(people.panel, **terms, **run), size=size
+    )
     service.computed("lifetimes", persons, chosen.paths, years)
     provenance = forecaster.provenance(**run) | people.account()
-    return await answer(request, result.table, provenance, lambda: _nested(result, people.person_ids, terms))
+    return await answer(
+        request, result.table, provenance, lambda: _nested(result, people.person_ids, terms)
+    )
 
 
 def _terms(chosen: LifetimeOptions) -> dict[str, Any]:
@@ -72,7 +82,10 @@ def _years(panel: Panel, to_age: int) -> int:
 
 
 def _nested(result: Lifetimes, person_ids: Sequence[str], terms: dict[str, Any]) -> dict[str, Any]:
-    rows = {row["person_id"]: (row, values) for row, values in zip(result.table.iter_rows(named=True), result.values, strict=True)}
+    rows = {
+        row["person_id"]: (row, values)
+        for row, values in zip(result.table.iter_rows(named=True), result.values, strict=True)
+    }
     statistics = {row.pop("statistic"): row for row in result.population.iter_rows(named=True)}
     return {
         "lifetimes": [_person(*rows[person], terms) for person in person_ids],
@@ -80,7 +93,9 @@ def _nested(result: Lifetimes, person_ids: Sequence[str], terms: dict[str, Any])
     }
 
 
-def _person(row: dict[str, Any], values: np.ndarray[Any, Any], terms: dict[str, Any]) -> dict[str, Any]:
+def _person(
+    row: dict[str, Any], values: np.ndarray[Any, Any], terms: dict[str, Any]
+) -> dict[str, Any]:
     counts, edges = np.histogram(values, bins=_BINS)
     present_value = {
         "mean": row["mean"],
@@ -89,7 +104,11 @@ def _person(row: dict[str, Any], values: np.ndarray[Any, Any], terms: dict[str, 
         "intervals": [interval(row, level, _REASONS.__getitem__) for level in terms["coverage"]],
         "histogram": {"edges": edges.tolist(), "shares": (counts / len(values)).tolist()},
     }
-    taxed = {"rule": terms["tax"], "tax_mean": row["tax_mean"], "net_mean": row["net_mean"]} if terms["tax"] != "none" else None
+    taxed = (
+        {"rule": terms["tax"], "tax_mean": row["tax_mean"], "net_mean": row["net_mean"]}
+        if terms["tax"] != "none"
+        else None
+    )
     return {
         **{name: row[name] for name in ("person_id", "origin_year", "to_age", "rate")},
         "from_age": terms["from_age"],

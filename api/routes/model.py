@@ -6,15 +6,20 @@ from typing import Any
 
 from fastapi import APIRouter, Response
 
-from api.routes.responses import json_response, problems
-from api.schemas import ModelCard, Variables
+from api.messages import ModelCard, Variables
+from api.openapi import json_response, problems
 from api.service import Served
 from saga.bundle import describe_schema
 
 router = APIRouter(prefix="/v1", tags=["model"])
 
 
-@router.get("/model", summary="The model behind the forecasts", response_model=ModelCard, responses=problems(401, 503))
+@router.get(
+    "/model",
+    summary="The model behind the forecasts",
+    response_model=ModelCard,
+    responses=problems(401, 503),
+)
 async def model(service: Served) -> Response:
     """The bundle by its digests, its configuration, the coverages it is calibrated for, its training record and its model card."""
     forecaster = service.forecaster
@@ -36,7 +41,12 @@ async def model(service: Served) -> Response:
     return json_response(content)
 
 
-@router.get("/variables", summary="The columns that a person may have", response_model=Variables, responses=problems(401))
+@router.get(
+    "/variables",
+    summary="The columns that a person may have",
+    response_model=Variables,
+    responses=problems(401),
+)
 async def variables() -> Response:
     """Each column with its meaning, unit, codes and range, from the one column table; and the ages and price year of a panel."""
     return json_response(describe_schema())

@@ -11,20 +11,26 @@ import polars as pl
 from fastapi import APIRouter, Request, Response
 from pydantic_core import from_json
 
-from api import limits
-from api.adaptive import Adaptive
-from api.bodies import JSON, from_query, read_table, shaped
+from api import budget
+from api.codecs import JSON, from_query, read_table, shaped
+from api.ledger_access import Adaptive
+from api.messages import (
+    MAX_OUTCOMES,
+    CalibrationTables,
+    OutcomesOptions,
+    OutcomesRequest,
+    OutcomesResponse,
+)
+from api.negotiation import admit
+from api.openapi import json_response, no_ledger, problems, request_body
 from api.problems import HTTPProblem, shown
-from api.routes.exchange import admit
-from api.routes.responses import json_response, no_ledger, problems, request_body
-from api.schemas import MAX_OUTCOMES, CalibrationTables, OutcomesOptions, OutcomesRequest, OutcomesResponse
 from api.service import Served, check_prices
-from calibration.online import EXPERTS
-from saga import validation
-from saga.cells import read_column
+from calibration.adaptive.adaptive_state import EXPERTS
+from saga.data import validation
+from saga.data.casting import read_column
+from saga.data.prices import CPI_SWEDEN, real_factors
 from saga.errors import BudgetError, InputError, Problem
 from saga.forecaster import Forecaster
-from saga.prices import CPI_SWEDEN, real_factors
 from saga.schema import BY_NAME
 
 router = APIRouter(prefix="/v1", tags=["calibration"])
@@ -51,31 +57,59 @@ async def outcomes(request: Request, service: Served) -> Response:
     settings, forecaster, adaptive = service.settings, service.forecaster, service.adaptive
     if adaptive is None:
         raise no_ledger()
-    body = await limits.read_body(request, max_bytes=settings.max_body_bytes, seconds=settings.body_seconds)
+    body = await budget.read_body(
+        request, max_bytes=settings.max_body_bytes, seconds=settings.body_seconds
+    )
 
     def settle() -> dict[str, Any]:
         table, options = _from_json(body) if kind == JSON else _from_table(body, kind, query)
         receipt = adaptive.store.settle(_real(forecaster, table, options).iter_rows())
-        counts = {name: getattr(receipt, name) for name in ("new", "duplicate", "conflicting", "unmatched", "promises")}
+        counts = {
+            name: getattr(receipt, name)
+            for name in ("new", "duplicate", "conflicting", "unmatched", "promises")
+        }
         found = [problem.as_dict() for problem in shown(receipt.problems)]
         return counts | {"problems": found, "adaptive": adaptive.now().identity()}
 
     return json_response(await anyio.to_thread.run_sync(settle))
 
 
-@router.get("/calibration", summary="The thresholds in force", response_model=CalibrationTables, responses=problems(401, 503))
+@router.get(
+    "/calibration",
+    summary="The thresholds in force",
+    response_model=CalibrationTables,
+    responses=problems(401, 503),
+)
 async def calibration(service: Served) -> Response:
     """The thresholds of the split layer by horizon, group, coverage and number of paths; and, where the service keeps a ledger, what
     outcomes add to them."""
     forecaster, adaptive = service.forecaster, service.adaptive
     cells = [
-        {"horizon": h, "group": group, "coverage": level, "paths": paths, "threshold": q, "persons": cell.n}
+        {
+            "horizon": h,
+            "group": group,
+            "coverage": level,
+            "paths": paths,
+            "threshold": q,
+            "persons": cell.n,
+        }
         for (h, group), cell in sorted(forecaster.calibrator.cells.items())
         for (paths, level), q in sorted(cell.thresholds.items())
     ]
-    table = None if adaptive is None else await anyio.to_thread.run_sync(_adaptive, adaptive, forecaster)
+    table = (
+        None
+        if adaptive is None
+        else await anyio.to_thread.run_sync(_adaptive, adaptive, forecaster)
+    )
     bundle = forecaster.bundle
-    return json_response({"bundle": bundle.digest, "calibration": bundle.calibration_digest, "cells": cells, "adaptive": table})
+    return json_response(
+        {
+            "bundle": bundle.digest,
+            "calibration": bundle.calibration_digest,
+            "cells": cells,
+            "adaptive": table,
+        }
+    )
 
 
 def _adaptive(adaptive: Adaptive, forecaster: Forecaster) -> dict[str, Any]:
@@ -108,20 +142,31 @@ def _from_json(body: bytes) -> tuple[pl.DataFrame, OutcomesOptions]:
     return _named(pl.DataFrame(rows, schema=_COLUMNS, orient="row")), request
 
 
-def _from_table(body: bytes, kind: str, query: Sequence[tuple[str, str]]) -> tuple[pl.DataFrame, OutcomesOptions]:
+def _from_table(
+    body: bytes, kind: str, query: Sequence[tuple[str, str]]
+) -> tuple[pl.DataFrame, OutcomesOptions]:
     options = shaped(OutcomesOptions, from_query(query))
     frame = read_table(io.BytesIO(body), kind, MAX_OUTCOMES + 1)
     if frame.height > MAX_OUTCOMES:
         fix = f"Send at most {MAX_OUTCOMES} a call"
-        raise BudgetError("Too many outcomes for one call", [Problem("max-outcomes", f"More than {MAX_OUTCOMES} rows", fix)])
+        raise BudgetError(
+            "Too many outcomes for one call",
+            [Problem("max-outcomes", f"More than {MAX_OUTCOMES} rows", fix)],
+        )
     if set(frame.columns) != set(_COLUMNS):
         fix = f"Send the columns {', '.join(_COLUMNS)}"
-        raise InputError("The table has other columns", [Problem("columns", "Not the columns of outcomes", fix)])
+        raise InputError(
+            "The table has other columns", [Problem("columns", "Not the columns of outcomes", fix)]
+        )
     try:
-        table = frame.select("person_id", pl.col("year").cast(pl.Int64), pl.col("earnings").cast(pl.Float64))
+        table = frame.select(
+            "person_id", pl.col("year").cast(pl.Int64), pl.col("earnings").cast(pl.Float64)
+        )
     except pl.exceptions.PolarsError:
         fix = "Send text, whole numbers and numbers"
-        raise InputError("A column has another type", [Problem("column-type", "Not the types of outcomes", fix)]) from None
+        raise InputError(
+            "A column has another type", [Problem("column-type", "Not the types of outcomes", fix)]
+        ) from None
     table = _named(table)
     wrong = table.filter(
         pl.any_horizontal(pl.all().is_null())
@@ -132,7 +177,10 @@ def _from_table(body: bytes, kind: str, query: Sequence[tuple[str, str]]) -> tup
     if wrong.height:
         person, year, _ = wrong.row(0)
         fix = "Leave out what is not known; earnings are 0 or more"
-        raise InputError("Some rows are no outcomes", [Problem("outcome", "Not an outcome", fix, None, person, year, wrong.height)])
+        raise InputError(
+            "Some rows are no outcomes",
+            [Problem("outcome", "Not an outcome", fix, None, person, year, wrong.height)],
+        )
     return table, options
 
 
@@ -140,7 +188,9 @@ def _named(table: pl.DataFrame) -> pl.DataFrame:
     """The rows under the names that `read_panel` reads, since forecasts were recorded under those; refused in its words."""
     names, unreadable = read_column(table["person_id"], BY_NAME["person_id"])
     named = table.with_columns(names).with_row_index("row")
-    rule = unreadable.replace_strict({True: "not-text", False: "missing-value"}, return_dtype=pl.String)
+    rule = unreadable.replace_strict(
+        {True: "not-text", False: "missing-value"}, return_dtype=pl.String
+    )
     broken = named.select("row", rule=rule, column=pl.lit("person_id")).filter(names.is_null())
     if broken.height:
         raise InputError("Some rows are no outcomes", validation.problems(broken, named))
@@ -154,4 +204,6 @@ def _real(forecaster: Forecaster, table: pl.DataFrame, options: OutcomesOptions)
     if currency != "SEK" or options.prices == base:
         return table
     factors = real_factors(table["year"].to_list(), CPI_SWEDEN, base)
-    return table.with_columns(pl.col("earnings") * pl.col("year").replace_strict(factors, return_dtype=pl.Float64))
+    return table.with_columns(
+        pl.col("earnings") * pl.col("year").replace_strict(factors, return_dtype=pl.Float64)
+    )

@@ -1,4 +1,4 @@
-"""Writes docs/register-parameters.md from saga/register/parameters.py: every parameter, its value and the note beside it.
+"""Writes docs/register-parameters.md from saga/register/simulation/parameters.py: every parameter, its value and the note beside it.
 
 Usage: python docs/parameters/write.py [--check]     --check: exit 1 where the page differs from what would be written
 """
@@ -13,10 +13,10 @@ from io import StringIO
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCE, PAGE = ROOT / "saga/register/parameters.py", ROOT / "docs/register-parameters.md"
+SOURCE, PAGE = ROOT / "saga/register/simulation/parameters.py", ROOT / "docs/register-parameters.md"
 HEAD = """# Parameters of the register
 
-Written by `python docs/parameters/write.py` from `saga/register/parameters.py`. Marks: V read in a public source, M from the literature by
+Written by `python docs/parameters/write.py` from `saga/register/simulation/parameters.py`. Marks: V read in a public source, M from the literature by
 memory, C set so that simulated moments come near published ones (`benchmarks/tune_register.py`); a note in italics is about the
 parameters below it. How they enter: [the register](register.md).
 """
@@ -24,20 +24,35 @@ parameters below it. How they enter: [the register](register.md).
 
 def page() -> str:
     text = SOURCE.read_text()
-    notes = {t.start[0]: t.string.lstrip("# ") for t in tokenize.generate_tokens(StringIO(text).readline) if t.type == tokenize.COMMENT}
+    notes = {
+        t.start[0]: t.string.lstrip("# ")
+        for t in tokenize.generate_tokens(StringIO(text).readline)
+        if t.type == tokenize.COMMENT
+    }
     lines = text.splitlines()
     parts = [HEAD]
     for node in ast.parse(text).body:
         if isinstance(node, ast.ClassDef) and node.name != "Parameters":
-            rows = "\n".join(f"| {name} | {value} | {note.replace('|', '/')} |" for name, value, note in fields(node, notes, lines))
-            parts.append(f"## {ast.get_docstring(node)}\n\n| parameter | value | note |\n|---|---|---|\n{rows}\n")
+            rows = "\n".join(
+                f"| {name} | {value} | {note.replace('|', '/')} |"
+                for name, value, note in fields(node, notes, lines)
+            )
+            parts.append(
+                f"## {ast.get_docstring(node)}\n\n| parameter | value | note |\n|---|---|---|\n{rows}\n"
+            )
     return "\n".join(parts)
 
 
-def fields(node: ast.ClassDef, notes: dict[int, str], lines: list[str]) -> Iterator[tuple[str, str, str]]:
+def fields(
+    node: ast.ClassDef, notes: dict[int, str], lines: list[str]
+) -> Iterator[tuple[str, str, str]]:
     """Name, value and note of each field, in order; a block of comment above a field comes before it as a row of its own."""
     for item in node.body:
-        if not isinstance(item, ast.AnnAssign) or not isinstance(item.target, ast.Name) or item.value is None:
+        if (
+            not isinstance(item, ast.AnnAssign)
+            or not isinstance(item.target, ast.Name)
+            or item.value is None
+        ):
             continue
         above = []
         line = item.lineno - 1
@@ -46,7 +61,11 @@ def fields(node: ast.ClassDef, notes: dict[int, str], lines: list[str]) -> Itera
             line -= 1
         if above:
             yield "", "", f"*{' '.join(reversed(above))}*"
-        yield f"`{item.target.id}`", ast.unparse(item.value), notes.get(item.end_lineno or item.lineno, "")
+        yield (
+            f"`{item.target.id}`",
+            ast.unparse(item.value),
+            notes.get(item.end_lineno or item.lineno, ""),
+        )
 
 
 def main() -> int:

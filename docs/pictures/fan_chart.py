@@ -10,8 +10,8 @@ from pathlib import Path
 import altair as alt
 import polars as pl
 
+from saga.data.reading import read_panel
 from saga.forecaster import Forecaster
-from saga.ingest import read_panel
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -22,18 +22,24 @@ def main() -> None:
     person = panel.persons()[0]
     table = Forecaster.load(ROOT / "bundles/small").forecast(panel.only([person]), paths=1_000)
     table = table.with_columns(pl.col("^(q|lower_|upper_).*$") / 1_000)
-    past = panel.frame.filter(pl.col("person_id") == person).select("year", past=pl.col("earnings") / 1_000)
+    past = panel.frame.filter(pl.col("person_id") == person).select(
+        "year", past=pl.col("earnings") / 1_000
+    )
 
     year = alt.X("year:Q", title=None, axis=alt.Axis(format="d"))
     base = alt.Chart(table).encode(year)
     bands = [
-        base.mark_area(color="#1f5a99", opacity=0.22).encode(alt.Y(f"{low}:Q", title="Earnings, thousand SEK of 2022 a year"), alt.Y2(high))
+        base.mark_area(color="#1f5a99", opacity=0.22).encode(
+            alt.Y(f"{low}:Q", title="Earnings, thousand SEK of 2022 a year"), alt.Y2(high)
+        )
         for low, high in (("q05", "q95"), ("q10", "q90"), ("q25", "q75"))
     ]
     median = base.mark_line(color="#123a66").encode(alt.Y("q50:Q"))
     record = alt.Chart(past).mark_line(point=True, color="#222").encode(year, alt.Y("past:Q"))
     chart = alt.layer(*bands, median, record).properties(
-        width=640, height=280, title="A record with a zero year and a missing year, and its future: median, 50, 80 and 90 % of the paths"
+        width=640,
+        height=280,
+        title="A record with a zero year and a missing year, and its future: median, 50, 80 and 90 % of the paths",
     )
     chart.save(ROOT / "docs/pictures/fan.svg")
 

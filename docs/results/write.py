@@ -13,14 +13,14 @@ from typing import Any
 
 import polars as pl
 
-from evaluation.comparison import VARIANT
 from evaluation.contest import FILES
-from evaluation.metrics import METRICS
-from evaluation.pages import all_tables
-from evaluation.paper import Results
-from evaluation.tables import to_markdown
+from evaluation.report.pages import all_tables
+from evaluation.report.paper import Results
+from evaluation.report.result_tables import to_markdown
+from evaluation.scoring.comparison import VARIANT
+from evaluation.scoring.metrics import METRICS
 from saga.errors import UsageError
-from saga.output import read_provenance, write_table
+from saga.files.tables import read_provenance, write_table
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -28,7 +28,10 @@ RESULTS, README = ROOT / "docs/results.md", ROOT / "README.md"
 START, END = "<!-- results: written by docs/results/write.py -->", "<!-- end of results -->"
 SHOWN = ("saga", "carry", "groupq", "abb", "gbt")  # in the README
 KEPT = "kept"  # in a provenance: baselines whose rows were judged beside another bundle, and which
-OF_GROUPS = ("crps_log", *(name for name in METRICS if name.startswith("coverage_")))  # what is committed of groups, of all else everything
+OF_GROUPS = (
+    "crps_log",
+    *(name for name in METRICS if name.startswith("coverage_")),
+)  # what is committed of groups, of all else everything
 PANELS = {
     "register": (
         "Synthetic register, a seed not used in training",
@@ -68,16 +71,25 @@ def take(panel: str, out: Path, stay: Sequence[str] = ()) -> None:
     """
     judged = set(_found(panel, out, "metrics")["model"])
     before = _records("metrics").get(panel, {})
-    rivals = {name for name in _rows("metrics", panel, "model") if not name.startswith(VARIANT)} - judged
+    rivals = {
+        name for name in _rows("metrics", panel, "model") if not name.startswith(VARIANT)
+    } - judged
     for name in stay:
         if name in judged:
-            raise UsageError(f"{out} has rows of {name}: with those of before they would stand there twice. Leave {name} out of KEPT.")
+            raise UsageError(
+                f"{out} has rows of {name}: with those of before they would stand there twice. Leave {name} out of KEPT."
+            )
         if name not in rivals:
             names = ", ".join(sorted(rivals)) or "none"
-            raise UsageError(f"The results of {panel} have no baseline {name} whose rows could stay. Those that could: {names}.")
+            raise UsageError(
+                f"The results of {panel} have no baseline {name} whose rows could stay. Those that could: {names}."
+            )
     origins = {name: before.get(KEPT, {}).get(name, before.get("bundle")) for name in stay}
     variants = (out / "variants.parquet").is_file()
-    staying = [*stay, *([] if variants else [f"{VARIANT}{name}" for name in _rows("variants", panel, "name")])]
+    staying = [
+        *stay,
+        *([] if variants else [f"{VARIANT}{name}" for name in _rows("variants", panel, "name")]),
+    ]
     for name in FILES:
         kept, source = HERE / f"{name}.parquet", out / f"{name}.parquet"
         if name == "variants" and not variants:
@@ -87,11 +99,17 @@ def take(panel: str, out: Path, stay: Sequence[str] = ()) -> None:
         table = None if former is None else former.filter(pl.col("panel") != panel)
         if source.is_file():
             records[panel] = read_provenance(source)
-            new = _committed(name, pl.read_parquet(source)).select(pl.lit(panel).alias("panel"), pl.all())
+            new = _committed(name, pl.read_parquet(source)).select(
+                pl.lit(panel).alias("panel"), pl.all()
+            )
             if former is not None and "model" in former.columns:
                 records[panel] |= {KEPT: origins} if stay else {}
-                new = pl.concat([new, former.filter(pl.col("panel") == panel, pl.col("model").is_in(staying))])
-            table = new if table is None else pl.concat([table, new]).sort("panel", maintain_order=True)
+                new = pl.concat(
+                    [new, former.filter(pl.col("panel") == panel, pl.col("model").is_in(staying))]
+                )
+            table = (
+                new if table is None else pl.concat([table, new]).sort("panel", maintain_order=True)
+            )
         if table is not None and not table.is_empty():
             write_table(table, kept, records)
         else:
@@ -108,13 +126,21 @@ def take_variants(panel: str, out: Path) -> None:
         kept, source = HERE / f"{name}.parquet", out / f"{name}.parquet"
         if not kept.is_file() or not source.is_file():
             continue
-        table, records, new = pl.read_parquet(kept), read_provenance(kept), _committed(name, pl.read_parquet(source))
+        table, records, new = (
+            pl.read_parquet(kept),
+            read_provenance(kept),
+            _committed(name, pl.read_parquet(source)),
+        )
         if name == "variants":
             column, names = "name", theirs
             before = records.get(panel, {})
-            staying = table.filter(pl.col("panel") == panel, ~pl.col("name").is_in(theirs))["name"].to_list()
+            staying = table.filter(pl.col("panel") == panel, ~pl.col("name").is_in(theirs))[
+                "name"
+            ].to_list()
             earlier = before.get(KEPT, {})
-            records[panel] = read_provenance(source) | {KEPT: {one: earlier.get(one, before.get("bundle")) for one in staying}}
+            records[panel] = read_provenance(source) | {
+                KEPT: {one: earlier.get(one, before.get("bundle")) for one in staying}
+            }
         elif "model" in table.columns:
             column, names = "model", [f"{VARIANT}{one}" for one in theirs]
         else:
@@ -129,7 +155,9 @@ def _found(panel: str, out: Path, name: str) -> pl.DataFrame:
     if panel not in PANELS:
         raise UsageError(f"There is no panel {panel}. The panels are {', '.join(PANELS)}.")
     if not (out / f"{name}.parquet").is_file():
-        raise UsageError(f"{out} has no {name}.parquet. Give the directory that `saga evaluate --out` wrote its {name} to.")
+        raise UsageError(
+            f"{out} has no {name}.parquet. Give the directory that `saga evaluate --out` wrote its {name} to."
+        )
     return pl.read_parquet(out / f"{name}.parquet")
 
 
@@ -142,7 +170,14 @@ def _records(name: str) -> dict[str, Any]:
 def _rows(name: str, panel: str, column: str) -> list[str]:
     """The names of a panel's rows in the committed table, each once."""
     file = HERE / f"{name}.parquet"
-    return pl.read_parquet(file).filter(pl.col("panel") == panel)[column].unique(maintain_order=True).to_list() if file.is_file() else []
+    return (
+        pl.read_parquet(file)
+        .filter(pl.col("panel") == panel)[column]
+        .unique(maintain_order=True)
+        .to_list()
+        if file.is_file()
+        else []
+    )
 
 
 def _committed(name: str, table: pl.DataFrame) -> pl.DataFrame:
@@ -154,9 +189,18 @@ def _committed(name: str, table: pl.DataFrame) -> pl.DataFrame:
 
 def results(panel: str) -> Results:
     """The committed results of a panel."""
-    found = {name: pl.read_parquet(file) for name in FILES if (file := HERE / f"{name}.parquet").is_file()}
-    own = {name: table.filter(pl.col("panel") == panel).drop("panel") for name, table in found.items()}
-    return Results(provenance=read_provenance(HERE / "metrics.parquet")[panel], **{k: v for k, v in own.items() if v.height})
+    found = {
+        name: pl.read_parquet(file)
+        for name in FILES
+        if (file := HERE / f"{name}.parquet").is_file()
+    }
+    own = {
+        name: table.filter(pl.col("panel") == panel).drop("panel") for name, table in found.items()
+    }
+    return Results(
+        provenance=read_provenance(HERE / "metrics.parquet")[panel],
+        **{k: v for k, v in own.items() if v.height},
+    )
 
 
 def results_page() -> str:
@@ -168,7 +212,11 @@ def results_page() -> str:
     ]
     for panel, (title, command) in PANELS.items():
         found = results(panel)
-        origin = ", ".join(f"{key} `{value}`" for key, value in found.provenance.items() if not isinstance(value, (dict, list)))
+        origin = ", ".join(
+            f"{key} `{value}`"
+            for key, value in found.provenance.items()
+            if not isinstance(value, (dict, list))
+        )
         pages = [table for table in all_tables(found) if " by group, " not in table.title]
         parts += [
             f"# {title}\n",
@@ -199,7 +247,11 @@ def variants_of(panel: str) -> str:
     others = {name: bundle for name, bundle in beside.items() if bundle != judged}
     if not others:
         return ""
-    who = "The variants" if len(others) == len(names) else f"The variants but {', '.join(sorted(set(names) - set(others)))}"
+    who = (
+        "The variants"
+        if len(others) == len(names)
+        else f"The variants but {', '.join(sorted(set(names) - set(others)))}"
+    )
     bundles = ", ".join(f"`{bundle[:12]}`" for bundle in sorted(set(others.values())))
     return f" {who} were judged beside the bundle {bundles} and are to be compared with each other."
 
@@ -207,16 +259,32 @@ def variants_of(panel: str) -> str:
 def summary(panel: str) -> str:
     """A short table for the README: CRPS of log earnings and coverage of the 90 % sets, by setting and horizon."""
     whole = results(panel).metrics.filter((pl.col("group") == "all") & (pl.col("n") > 0))
-    found = {(r["setting"], r["metric"], r["horizon"], r["model"]): r for r in whole.iter_rows(named=True)}
+    found = {
+        (r["setting"], r["metric"], r["horizon"], r["model"]): r
+        for r in whole.iter_rows(named=True)
+    }
     shown = [name for name in SHOWN if any(model == name for *_, model in found)]
     lines = ["| setting | h | persons | " + " | ".join(shown) + " | coverage 90 %: saga | band |"]
     lines.append("|" + "---|" * (len(shown) + 5))
-    for setting, horizon in sorted({(k[0], k[2]) for k in found}, key=lambda k: (k[0] != "in-time", k[1])):
+    for setting, horizon in sorted(
+        {(k[0], k[2]) for k in found}, key=lambda k: (k[0] != "in-time", k[1])
+    ):
         crps = [found[setting, "crps_log", horizon, model]["value"] for model in shown]
         marked = [f"**{value:.3f}**" if value == min(crps) else f"{value:.3f}" for value in crps]
         cover = found[setting, "coverage_90", horizon, "saga"]
-        band = "" if cover["band_lower"] is None else f"{100 * cover['band_lower']:.1f}-{100 * cover['band_upper']:.1f}"
-        row = [setting, str(horizon), f"{cover['n']:,}", *marked, f"{100 * cover['value']:.1f}", band]
+        band = (
+            ""
+            if cover["band_lower"] is None
+            else f"{100 * cover['band_lower']:.1f}-{100 * cover['band_upper']:.1f}"
+        )
+        row = [
+            setting,
+            str(horizon),
+            f"{cover['n']:,}",
+            *marked,
+            f"{100 * cover['value']:.1f}",
+            band,
+        ]
         lines.append("| " + " | ".join(row) + " |")
     return "\n".join(lines)
 
@@ -225,14 +293,23 @@ def readme() -> str:
     """README.md with its results block written anew."""
     text = README.read_text(encoding="utf-8")
     block = "\n\n".join(f"{title}:\n\n{summary(panel)}" for panel, (title, _) in PANELS.items())
-    return re.sub(f"{re.escape(START)}.*{re.escape(END)}", f"{START}\n\n{block}\n\n{END}", text, flags=re.DOTALL)
+    return re.sub(
+        f"{re.escape(START)}.*{re.escape(END)}",
+        f"{START}\n\n{block}\n\n{END}",
+        text,
+        flags=re.DOTALL,
+    )
 
 
 def main() -> int:
     """Write the pages, compare them, or take results."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     option = parser.add_mutually_exclusive_group().add_argument
-    option("--check", action="store_true", help="exit 1 where a page differs from what would be written")
+    option(
+        "--check",
+        action="store_true",
+        help="exit 1 where a page differs from what would be written",
+    )
     option(
         "--take",
         nargs="+",
@@ -240,12 +317,19 @@ def main() -> int:
         help="take what `saga evaluate --out OUT` wrote as the results of PANEL; rows of baselines KEPT, which OUT must not have, stay, "
         "and rows of variants where OUT has none",
     )
-    option("--take-variants", nargs=2, metavar=("PANEL", "OUT"), help="the rows of its variants alone, beside the results that are there")
+    option(
+        "--take-variants",
+        nargs=2,
+        metavar=("PANEL", "OUT"),
+        help="the rows of its variants alone, beside the results that are there",
+    )
     given = parser.parse_args()
     try:
         if given.take:
             if len(given.take) < 2:
-                parser.error("--take needs a panel and the directory of its contest: --take PANEL OUT")
+                parser.error(
+                    "--take needs a panel and the directory of its contest: --take PANEL OUT"
+                )
             panel, out, *stay = given.take
             take(panel, Path(out), stay)
             return 0

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable
 
-from evaluation.baselines.abb import QuantileProcess
-from evaluation.baselines.ar1 import AutoRegression
-from evaluation.baselines.carry import CarryForward
-from evaluation.baselines.deepar import DeepAR
-from evaluation.baselines.gbt import BoostedTrees
-from evaluation.baselines.gkos import Gkos, GkosPaper
-from evaluation.baselines.groupq import GroupQuantiles
-from evaluation.baselines.networks import LSTM, FeedForward
+from evaluation.baselines.econometric.abb import QuantileProcess
+from evaluation.baselines.econometric.ar1 import AutoRegression
+from evaluation.baselines.gkos.gkos import Gkos, GkosPaper
+from evaluation.baselines.naive.carry import CarryForward
+from evaluation.baselines.naive.groupq import GroupQuantiles
+from evaluation.baselines.networks.deepar import DeepAR
+from evaluation.baselines.networks.trained_networks import LSTM, FeedForward
+from evaluation.baselines.trees.gbt import BoostedTrees
 from evaluation.protocol import Baseline
 
 BASELINES: dict[str, Callable[[], Baseline]] = {

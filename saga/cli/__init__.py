@@ -13,8 +13,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from saga import console
-from saga.cli import bundles, forecasts, judgement, register, service
+from saga.cli import bundles, console, forecasts, judgement, register, service
 
 
 class _Guarded(TyperGroup):
@@ -66,21 +65,31 @@ for command in (
     judgement.explain,
 ):
     app.command()(command)
-_group("register", "The synthetic register that models are trained on.", register.generate, register.check, register.release)
+_group(
+    "register",
+    "The synthetic register that models are trained on.",
+    register.generate,
+    register.check,
+    register.release,
+)
 _group("bundle", "Look at a bundle, or check it byte by byte.", bundles.inspect, bundles.verify)
 _group("keys", "Bearer keys of the service.", service.new)
 
 
 def main() -> None:
     """Entry point of the console script `saga`."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a container that is stopped is interrupted, not broken
+    signal.signal(
+        signal.SIGTERM, signal.default_int_handler
+    )  # a container that is stopped is interrupted, not broken
     app()
 
 
 @app.callback(invoke_without_command=True)
 def root(
     version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", envvar="SAGA_DEBUG", help="Show the traceback of an error.")] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", envvar="SAGA_DEBUG", help="Show the traceback of an error.")
+    ] = False,
 ) -> None:
     """Options of all commands; `debug` is read where errors are reported."""
     if version:

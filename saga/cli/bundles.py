@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from saga import console, options
+from saga import options
+from saga.cli import console
 from saga.cli.arguments import (
     BundleArgument,
     DatabaseKey,
@@ -28,11 +29,24 @@ from saga.cli.inputs import command_line, read_people
 from saga.errors import UsageError
 
 if TYPE_CHECKING:
-    from saga.panel import Panel
+    from saga.data.panel import Panel
 
 _TARGET_BY = "age,sex,education_level"
-_OF_APPEND = ("database", "database_key", "since", "persons")  # options of `calibrate --append` alone
-_OF_FIT = ("out", "map_persons", "rollout", "profiles", "until", "target", "target_by")  # and of `calibrate` without it
+_OF_APPEND = (
+    "database",
+    "database_key",
+    "since",
+    "persons",
+)  # options of `calibrate --append` alone
+_OF_FIT = (
+    "out",
+    "map_persons",
+    "rollout",
+    "profiles",
+    "until",
+    "target",
+    "target_by",
+)  # and of `calibrate` without it
 
 
 def train(
@@ -42,7 +56,10 @@ def train(
     config: Annotated[str, typer.Option(help="tiny, small, base or a YAML file.")] = "small",
     resume: Annotated[bool, typer.Option(help="Go on from the last checkpoint.")] = False,
     devices: Annotated[int, typer.Option(min=1, help="GPUs, or CPU processes.")] = 1,
-    until: Annotated[int | None, typer.Option(help="Fit on the years up to this one, to be judged on later ones.")] = None,
+    until: Annotated[
+        int | None,
+        typer.Option(help="Fit on the years up to this one, to be judged on later ones."),
+    ] = None,
     seed: Seed = 0,
     split: Split = "person",
     mapping: MappingOption = None,
@@ -66,16 +83,30 @@ def train(
         command=command_line(ctx),
         progress=_watched(as_json),
     )
-    report = {"out": out, "bundle": bundle.digest, "parameters": bundle.parameters, "split": split, **bundle.metrics["training"]}
-    console.result(f"Wrote {out}: {bundle.parameters:,} parameters, digest {bundle.digest[:12]}.", report, as_json=as_json)
+    report = {
+        "out": out,
+        "bundle": bundle.digest,
+        "parameters": bundle.parameters,
+        "split": split,
+        **bundle.metrics["training"],
+    }
+    console.result(
+        f"Wrote {out}: {bundle.parameters:,} parameters, digest {bundle.digest[:12]}.",
+        report,
+        as_json=as_json,
+    )
 
 
 def circumstances(
     ctx: typer.Context,
     bundle: BundleArgument,
     panel: PanelOption,
-    out: Annotated[Path | None, typer.Option(help="Bundle to write.", show_default="BUNDLE itself")] = None,
-    steps: Annotated[int, typer.Option(min=1, help="Steps of training, of 256 persons each.")] = 4_000,
+    out: Annotated[
+        Path | None, typer.Option(help="Bundle to write.", show_default="BUNDLE itself")
+    ] = None,
+    steps: Annotated[
+        int, typer.Option(min=1, help="Steps of training, of 256 persons each.")
+    ] = 4_000,
     seed: Seed = 0,
     mapping: MappingOption = None,
     prices: Prices = None,
@@ -84,7 +115,7 @@ def circumstances(
     as_json: Json = False,
 ) -> None:
     """Learn what else happens along paths of earnings (work, place, family, exits); stopped, the same command goes on."""
-    from training.circumstances import Options, fit_circumstances
+    from training.states.state_fit import Options, fit_circumstances
 
     people = read_people(panel, mapping, prices, on_error, rejected)
     made = fit_circumstances(
@@ -97,39 +128,76 @@ def circumstances(
         progress=_watched(as_json),
     )
     report = {"out": made.path, "bundle": made.digest, **made.metrics["circumstances"]}
-    console.result(f"Wrote {made.path}: circumstances learnt, digest {made.digest[:12]}.", report, as_json=as_json)
+    console.result(
+        f"Wrote {made.path}: circumstances learnt, digest {made.digest[:12]}.",
+        report,
+        as_json=as_json,
+    )
 
 
 def calibrate(
     ctx: typer.Context,
     bundle: BundleArgument,
     panel: PanelOption,
-    out: Annotated[Path | None, typer.Option(help="Bundle to write.", show_default="BUNDLE itself")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Bundle to write.", show_default="BUNDLE itself")
+    ] = None,
     paths: PathsOption = 200,
     seed: Seed = 0,
     map_persons: Annotated[
-        int, typer.Option(min=10, help="Persons (half A, a horizon) that a recalibration map needs; with fewer the raw forecast stands.")
+        int,
+        typer.Option(
+            min=10,
+            help="Persons (half A, a horizon) that a recalibration map needs; with fewer the raw forecast stands.",
+        ),
     ] = 100,
     append: Annotated[
-        bool, typer.Option("--append", help="Leave the bundle; a new delivery settles last year's promises in the ledger.")
+        bool,
+        typer.Option(
+            "--append",
+            help="Leave the bundle; a new delivery settles last year's promises in the ledger.",
+        ),
     ] = False,
     database: Annotated[
         str | None,
-        typer.Option(envvar="SAGA_DATABASE", help="Ledger: sqlite:///FILE or postgresql://...", show_default="BUNDLE.ledger.sqlite"),
+        typer.Option(
+            envvar="SAGA_DATABASE",
+            help="Ledger: sqlite:///FILE or postgresql://...",
+            show_default="BUNDLE.ledger.sqlite",
+        ),
     ] = None,
     database_key: DatabaseKey = None,
-    since: Annotated[int | None, typer.Option(help="--append: first origin year to promise from.", show_default="the next")] = None,
-    persons: Annotated[int, typer.Option(min=1, help="--append: calibration persons to promise something each year.")] = 2_000,
+    since: Annotated[
+        int | None,
+        typer.Option(help="--append: first origin year to promise from.", show_default="the next"),
+    ] = None,
+    persons: Annotated[
+        int,
+        typer.Option(min=1, help="--append: calibration persons to promise something each year."),
+    ] = 2_000,
     rollout: RolloutOption = None,
     profiles: Annotated[
-        bool, typer.Option("--profiles", help="Also calibrate for poorer records (survey-like; earnings alone): three times the work.")
+        bool,
+        typer.Option(
+            "--profiles",
+            help="Also calibrate for poorer records (survey-like; earnings alone): three times the work.",
+        ),
     ] = False,
-    until: Annotated[int | None, typer.Option(help="Use the years up to this one, for a bundle to be judged on later ones.")] = None,
+    until: Annotated[
+        int | None,
+        typer.Option(help="Use the years up to this one, for a bundle to be judged on later ones."),
+    ] = None,
     target: Annotated[
         Path | None,
-        typer.Option(help="Persons of another population, for whose groups thresholds are weighted.", show_default="none"),
+        typer.Option(
+            help="Persons of another population, for whose groups thresholds are weighted.",
+            show_default="none",
+        ),
     ] = None,
-    target_by: Annotated[str, typer.Option(help="Groups that tell --target from the panel, the most important first.")] = _TARGET_BY,
+    target_by: Annotated[
+        str,
+        typer.Option(help="Groups that tell --target from the panel, the most important first."),
+    ] = _TARGET_BY,
     threads: Threads = None,
     split: Split = "person",
     mapping: MappingOption = None,
@@ -139,13 +207,24 @@ def calibrate(
     as_json: Json = False,
 ) -> None:
     """Fit the intervals of a bundle on a panel's calibration persons; with --append follow what comes true instead."""
-    from calibration.calibrate import calibrate as fit
+    from calibration.fit.bundle_calibration import calibrate as fit
     from saga.forecaster import Forecaster
 
     _refuse_foreign(ctx, append)
     people = read_people(panel, mapping, prices, on_error, rejected)
     if append:
-        _append(bundle, people, database, database_key, since, persons, options.check_paths(paths), seed, threads, as_json=as_json)
+        _append(
+            bundle,
+            people,
+            database,
+            database_key,
+            since,
+            persons,
+            options.check_paths(paths),
+            seed,
+            threads,
+            as_json=as_json,
+        )
         return
     others = None if target is None else read_people(target, mapping, prices, on_error, None)
     with console.progress("Calibrating", quiet=as_json) as progress:
@@ -174,8 +253,15 @@ def calibrate(
         "parents": made.manifest["parents"],
         "split": split,
     }
-    told = ", ".join(f"{level:.0%} {f'to {years} years ahead' if years else 'none (too few persons)'}" for level, years in reach.items())
-    console.result(f"Calibrated {made.path}: digest {made.digest[:12]}. Intervals: {told}.", report, as_json=as_json)
+    told = ", ".join(
+        f"{level:.0%} {f'to {years} years ahead' if years else 'none (too few persons)'}"
+        for level, years in reach.items()
+    )
+    console.result(
+        f"Calibrated {made.path}: digest {made.digest[:12]}. Intervals: {told}.",
+        report,
+        as_json=as_json,
+    )
 
 
 def inspect(directory: BundleArgument, as_json: Json = False) -> None:
@@ -190,13 +276,27 @@ def inspect(directory: BundleArgument, as_json: Json = False) -> None:
         "calibration": opened.calibration_digest,
         "parameters": opened.parameters,
         "weights": {name: list(tensor.shape) for name, tensor in opened.weights.items()},
-        **{key: opened.manifest[key] for key in ("code_version", "seed", "command", "parents", "files")},
+        **{
+            key: opened.manifest[key]
+            for key in ("code_version", "seed", "command", "parents", "files")
+        },
         "config": opened.config,
         "split": opened.split,
         "metrics": opened.metrics,
     }
     lines = [opened.card.strip(), ""]
-    lines += [f"{key:<12} {facts[key]}" for key in ("digest", "model", "calibration", "parameters", "code_version", "seed", "command")]
+    lines += [
+        f"{key:<12} {facts[key]}"
+        for key in (
+            "digest",
+            "model",
+            "calibration",
+            "parameters",
+            "code_version",
+            "seed",
+            "command",
+        )
+    ]
     lines += [
         f"{'parents':<12} {', '.join(opened.manifest['parents']) or 'none'}",
         f"{'files':<12} {', '.join(sorted(opened.manifest['files']))}",
@@ -209,8 +309,17 @@ def verify(directory: BundleArgument, as_json: Json = False) -> None:
     from saga.bundle import Bundle
 
     opened = Bundle.load(directory)
-    facts = {"path": opened.path, "intact": True, "digest": opened.digest, "files": len(opened.manifest["files"])}
-    console.result(f"{directory} is intact: {facts['files']} files, digest {opened.digest}.", facts, as_json=as_json)
+    facts = {
+        "path": opened.path,
+        "intact": True,
+        "digest": opened.digest,
+        "files": len(opened.manifest["files"]),
+    }
+    console.result(
+        f"{directory} is intact: {facts['files']} files, digest {opened.digest}.",
+        facts,
+        as_json=as_json,
+    )
 
 
 def _refuse_foreign(ctx: typer.Context, append: bool) -> None:
@@ -239,8 +348,8 @@ def _append(
     *,
     as_json: bool,
 ) -> None:
-    from calibration.append import append
-    from calibration.store import open_store
+    from calibration.adaptive.delivery import append
+    from calibration.adaptive.ledger import open_store
 
     store = open_store(database or f"sqlite:///{bundle.resolve()}.ledger.sqlite", key)
     workers = threads or os.cpu_count() or 1
@@ -260,7 +369,10 @@ def _append(
     report = {
         "origins": list(done.origins),
         "promised": made.new,
-        **{name: getattr(told, name) for name in ("new", "duplicate", "conflicting", "unmatched", "promises")},
+        **{
+            name: getattr(told, name)
+            for name in ("new", "duplicate", "conflicting", "unmatched", "promises")
+        },
         "problems": [problem.as_dict() for problem in told.problems],
         "version": done.state.version,
         "through": done.state.through,
@@ -269,7 +381,9 @@ def _append(
     through = f"outcomes up to {done.state.through}" if done.state.through else "no outcome yet"
     console.result(f"{text}, {through}.", report, as_json=as_json)
     if told.problems:
-        console.note(f"{told.conflicting:,} outcomes contradict known ones and changed nothing, first: {told.problems[0]}")
+        console.note(
+            f"{told.conflicting:,} outcomes contradict known ones and changed nothing, first: {told.problems[0]}"
+        )
         raise typer.Exit(1)
 
 

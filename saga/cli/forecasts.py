@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import polars as pl
 import typer
 
-from saga import console, options
+from saga import options
+from saga.cli import console
 from saga.cli.arguments import (
     BundleOption,
     Coverage,
@@ -42,8 +43,8 @@ from saga.errors import InputError, Problem, UsageError
 from saga.schema import MAX_AGE
 
 if TYPE_CHECKING:
+    from saga.data.panel import Panel
     from saga.forecaster import Forecaster
-    from saga.panel import Panel
 
 Table = Annotated[Path, typer.Option(help="Table to write: .parquet or .csv.")]
 _OPTIONS_OF = {
@@ -70,8 +71,18 @@ def forecast(
     prices: Prices = None,
     on_error: OnError = "fail",
     rejected: Rejected = None,
-    limits: Annotated[bool, typer.Option("--limits", help="Also one-sided limits, and intervals given positive earnings.")] = False,
-    bands: Annotated[int | None, typer.Option(min=1, max=options.MAX_HORIZON, help="Also bands for the next K years together.")] = None,
+    limits: Annotated[
+        bool,
+        typer.Option(
+            "--limits", help="Also one-sided limits, and intervals given positive earnings."
+        ),
+    ] = False,
+    bands: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=options.MAX_HORIZON, help="Also bands for the next K years together."
+        ),
+    ] = None,
     database: Database = None,
     database_key: DatabaseKey = None,
     record: Record = False,
@@ -79,9 +90,9 @@ def forecast(
     as_json: Json = False,
 ) -> None:
     """Forecast each person's earnings 1 to 30 years ahead, with intervals."""
-    from saga.calibrators import reason
-    from saga.output import check_out, write_table
-    from saga.sources import keep_apart
+    from saga.conformal.calibrator import reason
+    from saga.data.files import keep_apart
+    from saga.files.tables import check_out, write_table
 
     wanted: dict[str, Any] = {
         "horizons": options.parse_horizons(horizons),
@@ -90,12 +101,18 @@ def forecast(
         "limits": limits,
         "bands": bands,
     }
-    draw: dict[str, Any] = {"paths": options.check_paths(paths), "seed": options.check_seed(seed), "scenario": scenario}
+    draw: dict[str, Any] = {
+        "paths": options.check_paths(paths),
+        "seed": options.check_seed(seed),
+        "scenario": scenario,
+    }
     keep_apart(source, out, "--out")
     check_out(out)
     _check_record(record, database)
     forecaster = open_forecaster(bundle, threads, rollout, precision)
-    people, left_out = _forecastable(forecaster, read_people(source, mapping, prices, on_error, rejected), on_error)
+    people, left_out = _forecastable(
+        forecaster, read_people(source, mapping, prices, on_error, rejected), on_error
+    )
     people, late = _reached(forecaster, people, min(wanted["horizons"]))
     forecaster.check_scenario(scenario, people, max(wanted["horizons"]))
     state, recorded = dict[str, Any](), dict[str, Any]()
@@ -103,14 +120,32 @@ def forecast(
         if database is None:
             table = forecaster.forecast(people, **wanted, **draw, progress=progress)
         else:
-            table, state, recorded = _issued(forecaster, people, database, database_key, wanted, draw, record=record, progress=progress)
+            table, state, recorded = _issued(
+                forecaster,
+                people,
+                database,
+                database_key,
+                wanted,
+                draw,
+                record=record,
+                progress=progress,
+            )
     bare = table.filter(pl.any_horizontal(pl.col(r"^guarantee_[0-9.]+$") == "none")).height
     if bare:
-        console.note(f"{bare:,} of {table.height:,} rows lack an interval at some coverage. {reason('none')}")
-    provenance = {**forecaster.provenance(**draw), "product": "forecasts", "panel": people.meta.panel_id, **state}
+        console.note(
+            f"{bare:,} of {table.height:,} rows lack an interval at some coverage. {reason('none')}"
+        )
+    provenance = {
+        **forecaster.provenance(**draw),
+        "product": "forecasts",
+        "panel": people.meta.panel_id,
+        **state,
+    }
     write_table(table, out, provenance)
     if not as_json:
-        console.table(table.select([name for name in _PREVIEW if name in table.columns]).head(5), "First rows")
+        console.table(
+            table.select([name for name in _PREVIEW if name in table.columns]).head(5), "First rows"
+        )
     account = _account(people, [*left_out, *late]) | recorded
     _wrote(out, table.height, table["person_id"].n_unique(), provenance, account, as_json=as_json)
 
@@ -138,42 +173,87 @@ def lifetime(
     as_json: Json = False,
 ) -> None:
     """Present value of each person's remaining (or whole) working life, and its spread over these persons."""
-    from saga.output import check_out, write_table
-    from saga.sources import keep_apart
+    from saga.data.files import keep_apart
+    from saga.files.tables import check_out, write_table
 
     last, first = options.check_ages(to_age, from_age)
-    wanted: dict[str, Any] = {"rate": options.check_rate(rate), "to_age": last, "from_age": first, "tax": options.check_tax(tax)}
-    levels: dict[str, Any] = {"coverage": options.parse_coverage(coverage), "quantiles": options.parse_quantiles(quantiles)}
-    draw: dict[str, Any] = {"paths": options.check_paths(paths), "seed": options.check_seed(seed), "scenario": scenario}
+    wanted: dict[str, Any] = {
+        "rate": options.check_rate(rate),
+        "to_age": last,
+        "from_age": first,
+        "tax": options.check_tax(tax),
+    }
+    levels: dict[str, Any] = {
+        "coverage": options.parse_coverage(coverage),
+        "quantiles": options.parse_quantiles(quantiles),
+    }
+    draw: dict[str, Any] = {
+        "paths": options.check_paths(paths),
+        "seed": options.check_seed(seed),
+        "scenario": scenario,
+    }
     keep_apart(source, out, "--out")
     check_out(out)
     forecaster = open_forecaster(bundle, threads, rollout, precision)
-    people, left_out = _forecastable(forecaster, read_people(source, mapping, prices, on_error, rejected), on_error, last)
+    people, left_out = _forecastable(
+        forecaster, read_people(source, mapping, prices, on_error, rejected), on_error, last
+    )
     forecaster.check_scenario(scenario, people)
     with console.progress("Simulating lives", quiet=as_json) as progress:
         lives = forecaster.lifetime(people, **wanted, **levels, **draw, progress=progress)
-    provenance = {**forecaster.provenance(**draw), "product": "lifetimes", "panel": people.meta.panel_id, **wanted}
+    provenance = {
+        **forecaster.provenance(**draw),
+        "product": "lifetimes",
+        "panel": people.meta.panel_id,
+        **wanted,
+    }
     write_table(lives.table, out, provenance)
     if not as_json:
-        console.table(lives.population, f"Present values of {lives.table.height:,} persons together")
+        console.table(
+            lives.population, f"Present values of {lives.table.height:,} persons together"
+        )
     account = {**_account(people, left_out), "population": lives.population.to_dicts()}
     _wrote(out, lives.table.height, lives.table.height, provenance, account, as_json=as_json)
 
 
 def score(
     source: Input,
-    out_dir: Annotated[Path, typer.Argument(metavar="OUT_DIR", help="Directory for the parts; an unfinished run there goes on.")],
-    product: Annotated[Literal["forecasts", "lifetimes", "paths"], typer.Option(help="What to compute.")] = "forecasts",
+    out_dir: Annotated[
+        Path,
+        typer.Argument(
+            metavar="OUT_DIR", help="Directory for the parts; an unfinished run there goes on."
+        ),
+    ],
+    product: Annotated[
+        Literal["forecasts", "lifetimes", "paths"], typer.Option(help="What to compute.")
+    ] = "forecasts",
     bundle: BundleOption = None,
-    horizons: Annotated[str | None, typer.Option(help="Forecasts: years ahead.", show_default="1-30")] = None,
-    coverage: Annotated[str | None, typer.Option(help="Forecasts and lifetimes: coverage of the intervals.")] = None,
-    quantiles: Annotated[str | None, typer.Option(help="Forecasts and lifetimes: quantiles.")] = None,
-    rate: Annotated[float | None, typer.Option(help="Lifetimes: real discount rate a year.", show_default="0.02")] = None,
-    to_age: Annotated[int | None, typer.Option(help="Lifetimes and paths: last age.", show_default="64")] = None,
-    from_age: Annotated[int | None, typer.Option(help="Lifetimes: add the observed past from this age.")] = None,
+    horizons: Annotated[
+        str | None, typer.Option(help="Forecasts: years ahead.", show_default="1-30")
+    ] = None,
+    coverage: Annotated[
+        str | None, typer.Option(help="Forecasts and lifetimes: coverage of the intervals.")
+    ] = None,
+    quantiles: Annotated[
+        str | None, typer.Option(help="Forecasts and lifetimes: quantiles.")
+    ] = None,
+    rate: Annotated[
+        float | None,
+        typer.Option(help="Lifetimes: real discount rate a year.", show_default="0.02"),
+    ] = None,
+    to_age: Annotated[
+        int | None, typer.Option(help="Lifetimes and paths: last age.", show_default="64")
+    ] = None,
+    from_age: Annotated[
+        int | None, typer.Option(help="Lifetimes: add the observed past from this age.")
+    ] = None,
     tax: Annotated[str | None, typer.Option(help="Lifetimes: se-2022, paper or none.")] = None,
     circumstances: Annotated[
-        bool, typer.Option("--circumstances", help="Paths: also state, industry, occupation, county and family of each year.")
+        bool,
+        typer.Option(
+            "--circumstances",
+            help="Paths: also state, industry, occupation, county and family of each year.",
+        ),
     ] = False,
     paths: PathsOption = options.PATHS,
     seed: Seed = 0,
@@ -181,7 +261,9 @@ def score(
     rollout: RolloutOption = None,
     precision: PrecisionOption = None,
     engine: Annotated[Literal["local"], typer.Option(help="Where the work is done.")] = "local",
-    workers: Annotated[int, typer.Option(min=1, help="Processes; the rows do not depend on it.")] = 1,
+    workers: Annotated[
+        int, typer.Option(min=1, help="Processes; the rows do not depend on it.")
+    ] = 1,
     persons_per_partition: Annotated[int, typer.Option(min=1, help="Persons of one part.")] = 500,
     database: Database = None,
     database_key: DatabaseKey = None,
@@ -192,8 +274,8 @@ def score(
     as_json: Json = False,
 ) -> None:
     """Compute a product for everybody in a file or folder of any size, part by part; killed, the same command goes on."""
-    from saga.scoring import Recipe
-    from saga.scoring import score as run
+    from saga.batch.products import Recipe
+    from saga.batch.products import score as run
 
     last, first = options.check_ages(64 if to_age is None else to_age, from_age)
     asked = {
@@ -208,13 +290,15 @@ def score(
     }
     given = {name: value for name, value in asked.items() if value is not None}
     if foreign := sorted(given.keys() - _OPTIONS_OF[product]):
-        raise UsageError(f"The product {product} has no option --{foreign[0].replace('_', '-')}. Leave it out.")
+        raise UsageError(
+            f"The product {product} has no option --{foreign[0].replace('_', '-')}. Leave it out."
+        )
     if record and product != "forecasts":
         raise UsageError(f"The product {product} has no option --record. Leave it out.")
     _check_record(record, database)
 
     def follow(recipe: Recipe) -> Any:
-        from calibration.issue import Following
+        from calibration.adaptive.issuance import Following
 
         return Following.of(recipe, out_dir, url=str(database), key=database_key, record=record)
 
@@ -242,12 +326,18 @@ def score(
     text = f"{report.rows:,} rows for {report.persons_out:,} of {report.persons_in:,} persons are in {report.out_dir}."
     if report.rejected:
         text += f" Without a result: {counted(report.rejected)}; see _rejected.csv there."
-    console.result(text, {"out": report.out_dir, "engine": engine, "resumed": report.resumed, **report.totals}, as_json=as_json)
+    console.result(
+        text,
+        {"out": report.out_dir, "engine": engine, "resumed": report.resumed, **report.totals},
+        as_json=as_json,
+    )
 
 
 def _check_record(record: bool, database: str | None) -> None:
     if record and database is None:
-        raise UsageError("--record enters promises in a ledger. Name it with --database or SAGA_DATABASE, or leave --record out.")
+        raise UsageError(
+            "--record enters promises in a ledger. Name it with --database or SAGA_DATABASE, or leave --record out."
+        )
 
 
 def _issued(
@@ -262,8 +352,8 @@ def _issued(
     progress: Any,
 ) -> tuple[pl.DataFrame, dict[str, Any], dict[str, Any]]:
     """The forecast table under the thresholds of the ledger; which state that was, for the provenance; what was recorded."""
-    from calibration.issue import Adapted, issue
-    from calibration.store import open_store
+    from calibration.adaptive.issuance import Adapted, issue
+    from calibration.adaptive.ledger import open_store
 
     store = open_store(database, key)
     adapted = Adapted.of(forecaster, store.state(forecaster.bundle.digest))
@@ -271,7 +361,9 @@ def _issued(
     if not record:
         return adapted.forecaster.forecast(people, **wanted, **draw, progress=progress), state, {}
     table, made = issue(adapted, people, store, wanted, draw, progress=progress)
-    console.note(f"Ledger: {made.new:,} new promises, {made.repeated:,} known, {made.late:,} about years whose outcome is known.")
+    console.note(
+        f"Ledger: {made.new:,} new promises, {made.repeated:,} known, {made.late:,} about years whose outcome is known."
+    )
     return table, state, {"recorded": asdict(made)}
 
 
@@ -280,13 +372,19 @@ def _reached(forecaster: Forecaster, panel: Panel, ahead: int) -> tuple[Panel, l
     late = forecaster.obstacles(panel, ahead=ahead)
     persons = [person for person in panel.persons() if person not in late]
     if not persons:
-        raise InputError("Nobody in the input has a year that is asked for.", list(late.values())[:20])
+        raise InputError(
+            "Nobody in the input has a year that is asked for.", list(late.values())[:20]
+        )
     if late:
-        console.note(f"{len(late):,} persons are above {MAX_AGE} in every year that is asked for, and have no row.")
+        console.note(
+            f"{len(late):,} persons are above {MAX_AGE} in every year that is asked for, and have no row."
+        )
     return panel.only(persons), list(late.values())
 
 
-def _forecastable(forecaster: Forecaster, panel: Panel, on_error: str, to_age: int = MAX_AGE) -> tuple[Panel, list[Problem]]:
+def _forecastable(
+    forecaster: Forecaster, panel: Panel, on_error: str, to_age: int = MAX_AGE
+) -> tuple[Panel, list[Problem]]:
     """The persons who can be forecast, and with `drop` the others with their reason; with `fail` there may be no others."""
     obstacles = forecaster.obstacles(panel, to_age)
     reasons = [*([panel.meta.lost] if panel.meta.lost else []), *obstacles.values()]
@@ -294,7 +392,10 @@ def _forecastable(forecaster: Forecaster, panel: Panel, on_error: str, to_age: i
         return panel, []
     count = sum(problem.count for problem in reasons)
     if on_error == "fail":
-        raise InputError(f"{count:,} person(s) cannot be forecast; `--on-error drop` leaves them out and says so.", reasons[:20])
+        raise InputError(
+            f"{count:,} person(s) cannot be forecast; `--on-error drop` leaves them out and says so.",
+            reasons[:20],
+        )
     persons = [person for person in panel.persons() if person not in obstacles]
     if not persons:
         raise InputError("Nobody in the input can be forecast.", reasons[:20])
@@ -315,7 +416,19 @@ def _account(panel: Panel, left_out: Sequence[Problem]) -> dict[str, Any]:
     }
 
 
-def _wrote(out: Path, rows: int, persons: int, provenance: Mapping[str, Any], account: Mapping[str, Any], *, as_json: bool) -> None:
+def _wrote(
+    out: Path,
+    rows: int,
+    persons: int,
+    provenance: Mapping[str, Any],
+    account: Mapping[str, Any],
+    *,
+    as_json: bool,
+) -> None:
     source = f"{provenance['currency']} {provenance['price_year']}, bundle {provenance['bundle'][:12]}, seed {provenance['seed']}"
     text = f"Wrote {rows:,} rows for {persons:,} persons to {out} ({source})."
-    console.result(text, {"out": out, "rows": rows, "persons": persons, "provenance": provenance, **account}, as_json=as_json)
+    console.result(
+        text,
+        {"out": out, "rows": rows, "persons": persons, "provenance": provenance, **account},
+        as_json=as_json,
+    )

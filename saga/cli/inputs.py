@@ -10,28 +10,51 @@ from typing import TYPE_CHECKING, Literal
 
 import typer
 
-from saga import console, options
+from saga import options
+from saga.cli import console
 from saga.errors import InputError
 
 if TYPE_CHECKING:
+    from saga.data.panel import Panel
     from saga.forecaster import Forecaster
-    from saga.panel import Panel
 
 
-def read_people(source: Path, mapping: str | None, prices: str | None, on_error: Literal["fail", "drop"], rejected: Path | None) -> Panel:
+def read_people(
+    source: Path,
+    mapping: str | None,
+    prices: str | None,
+    on_error: Literal["fail", "drop"],
+    rejected: Path | None,
+) -> Panel:
     """The panel of a source, with a note of what was left out. Raises InputError, with a way out where rows break a rule."""
-    from saga.ingest import read_panel
-    from saga.validation import RULES
+    from saga.data.reading import read_panel
+    from saga.data.validation import RULES
 
     try:
-        panel = read_panel(source, mapping=mapping, prices=options.parse_prices(prices), on_error=on_error, rejected=rejected)
+        panel = read_panel(
+            source,
+            mapping=mapping,
+            prices=options.parse_prices(prices),
+            on_error=on_error,
+            rejected=rejected,
+        )
     except InputError as error:
         if not any(problem.rule in RULES for problem in error.problems) or on_error == "drop":
             raise
-        where = f"The broken rows are in {rejected}" if rejected else "`--rejected FILE` writes the broken rows"
-        raise InputError(f"{error.args[0]}. {where}, `--on-error drop` goes on without them.", error.problems) from None
+        where = (
+            f"The broken rows are in {rejected}"
+            if rejected
+            else "`--rejected FILE` writes the broken rows"
+        )
+        raise InputError(
+            f"{error.args[0]}. {where}, `--on-error drop` goes on without them.", error.problems
+        ) from None
     meta = panel.meta
-    for what, counts in (("set aside", meta.excluded), ("dropped", meta.dropped), ("cells made unknown by the mapping", meta.nulled)):
+    for what, counts in (
+        ("set aside", meta.excluded),
+        ("dropped", meta.dropped),
+        ("cells made unknown by the mapping", meta.nulled),
+    ):
         if counts:
             console.note(f"{what}: {counted(counts)}")
     if meta.ignored:
@@ -51,15 +74,19 @@ def open_forecaster(
     note_precision(precision)
     workers = threads or os.cpu_count() or 1
     chosen = bundle or options.default_bundle()
-    return Forecaster.load(chosen, threads=threads, workers=workers, rollout=rollout, precision=precision or "float32")
+    return Forecaster.load(
+        chosen, threads=threads, workers=workers, rollout=rollout, precision=precision or "float32"
+    )
 
 
 def note_precision(precision: str | None) -> None:
     """A word where another precision would be faster."""
-    from saga.products import has_bfloat16
+    from saga.simulation.matmul import has_bfloat16
 
     if precision == "bfloat16" and not has_bfloat16():
-        console.note("This processor has no units for bfloat16: without --precision it would be faster.")
+        console.note(
+            "This processor has no units for bfloat16: without --precision it would be faster."
+        )
 
 
 def command_line(ctx: typer.Context) -> str:

@@ -10,7 +10,8 @@ from typing import Annotated, Literal
 import polars as pl
 import typer
 
-from saga import console, options
+from saga import options
+from saga.cli import console
 from saga.cli.arguments import (
     BundleArgument,
     BundleOption,
@@ -39,17 +40,32 @@ def evaluate(
     panel: PanelOption,
     out: Annotated[Path, typer.Option(help="Directory for metrics.parquet and the tables.")],
     baselines: Annotated[
-        str, typer.Option(help="'all', or names such as carry,groupq,gkos; on a generated register also clairvoyant.")
+        str,
+        typer.Option(
+            help="'all', or names such as carry,groupq,gkos; on a generated register also clairvoyant."
+        ),
     ] = "all",
     tables: Annotated[
-        str, typer.Option(help="'accuracy', further lifetimes, placebos, hindsight, calibration-size (each costs simulations), or 'all'.")
+        str,
+        typer.Option(
+            help="'accuracy', further lifetimes, placebos, hindsight, calibration-size (each costs simulations), or 'all'."
+        ),
     ] = "accuracy",
     variants: Annotated[
-        Path | None, typer.Option(help="YAML: further bundles as rows (ablations); name, table, label, note, bundle.")
+        Path | None,
+        typer.Option(
+            help="YAML: further bundles as rows (ablations); name, table, label, note, bundle."
+        ),
     ] = None,
-    sample: Annotated[Literal["all", "paper"], typer.Option(help="paper: ten observed years, five positive, end age 26-54.")] = "all",
+    sample: Annotated[
+        Literal["all", "paper"],
+        typer.Option(help="paper: ten observed years, five positive, end age 26-54."),
+    ] = "all",
     cache: Annotated[
-        Path | None, typer.Option(help="Where un-averaged scores are kept, a row a person.", show_default="OUT/scores")
+        Path | None,
+        typer.Option(
+            help="Where un-averaged scores are kept, a row a person.", show_default="OUT/scores"
+        ),
     ] = None,
     horizons: Horizons = "1,5,10,20",
     rollout: RolloutOption = None,
@@ -58,7 +74,8 @@ def evaluate(
     seed: Seed = 0,
     threads: Threads = None,
     split: Annotated[
-        Literal["person", "cohort"], typer.Option(help="cohort: the paper's birth years, on their side of the person split.")
+        Literal["person", "cohort"],
+        typer.Option(help="cohort: the paper's birth years, on their side of the person split."),
     ] = "person",
     mapping: MappingOption = None,
     prices: Prices = None,
@@ -67,8 +84,8 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Score a bundle and the baselines on the persons that neither training nor calibration has seen."""
-    from evaluation.comparison import verdicts
     from evaluation.contest import evaluate as contest
+    from evaluation.scoring.comparison import verdicts
 
     chosen = tuple(name.strip() for name in baselines.split(","))
     ahead = options.parse_horizons(horizons)
@@ -84,7 +101,9 @@ def evaluate(
             seed=options.check_seed(seed),
             persons=persons,
             workers=threads or os.cpu_count() or 1,
-            progress=None if progress is None else lambda step, done, total: progress(done, total, step),
+            progress=None
+            if progress is None
+            else lambda step, done, total: progress(done, total, step),
             futures=panel if (panel / "future").is_dir() else None,
             register=panel if (panel / "register.json").is_file() else None,
             notice=console.note,
@@ -99,7 +118,12 @@ def evaluate(
     if not as_json:
         _show_metrics(metrics)
     console.result(
-        "\n".join([*lines, f"Wrote metrics.parquet ({metrics.height:,} rows), tables.md and tables.html to {out}."]),
+        "\n".join(
+            [
+                *lines,
+                f"Wrote metrics.parquet ({metrics.height:,} rows), tables.md and tables.html to {out}.",
+            ]
+        ),
         {"out": out, "split": split, "rows": metrics.height, "verdicts": lines},
         as_json=as_json,
     )
@@ -108,18 +132,37 @@ def evaluate(
 def report(
     ctx: typer.Context,
     out: Annotated[Path, typer.Option(help="Page to write: .html.")],
-    bundle: Annotated[Path | None, typer.Argument(metavar="BUNDLE", help="Directory of a bundle.", show_default="bundles/small")] = None,
-    panel: Annotated[
-        Path | None, typer.Option("--panel", help="Judge the bundle anew on this panel.", show_default="what the bundle holds")
+    bundle: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="BUNDLE", help="Directory of a bundle.", show_default="bundles/small"
+        ),
     ] = None,
-    store: Annotated[bool, typer.Option("--store", help="Keep the results of --panel in the bundle.")] = False,
+    panel: Annotated[
+        Path | None,
+        typer.Option(
+            "--panel",
+            help="Judge the bundle anew on this panel.",
+            show_default="what the bundle holds",
+        ),
+    ] = None,
+    store: Annotated[
+        bool, typer.Option("--store", help="Keep the results of --panel in the bundle.")
+    ] = False,
     horizons: Horizons = "1,5,10,20,30",
     paths: PathsOption = 200,
     persons: Judged = None,
     rollout: RolloutOption = None,
-    min_cell: Annotated[int, typer.Option(min=1, help="Figures of fewer persons are not shown.")] = 10,
+    min_cell: Annotated[
+        int, typer.Option(min=1, help="Figures of fewer persons are not shown.")
+    ] = 10,
     database: Annotated[
-        str | None, typer.Option(envvar="SAGA_DATABASE", help="Ledger whose state the page about drift shows.", show_default="none")
+        str | None,
+        typer.Option(
+            envvar="SAGA_DATABASE",
+            help="Ledger whose state the page about drift shows.",
+            show_default="none",
+        ),
     ] = None,
     database_key: DatabaseKey = None,
     seed: Seed = 0,
@@ -131,21 +174,27 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Write the calibration report: can the forecasts be trusted, for whom, how far ahead."""
-    from calibration.diagnostics import diagnose
-    from calibration.following import with_state
-    from calibration.report import SUFFIXES, stored_diagnostics, write_report
+    from calibration.diagnostics.adaptive_table import with_state
+    from calibration.diagnostics.diagnosis import diagnose
+    from calibration.diagnostics.report import SUFFIXES, stored_diagnostics, write_report
     from saga.bundle import Bundle, replace_parts
-    from saga.page import check_page
+    from saga.files.html import check_page
 
     place = bundle or options.default_bundle()
     check_page(out, "report", SUFFIXES)
     if panel is None:
         if store:
-            raise UsageError("--store keeps what --panel finds. Give --panel, or leave --store out.")
+            raise UsageError(
+                "--store keeps what --panel finds. Give --panel, or leave --store out."
+            )
         opened = Bundle.load(place)
         found, judged = stored_diagnostics(opened), opened.digest
     else:
-        ahead, drawn, chosen_seed = options.parse_horizons(horizons), options.check_paths(paths), options.check_seed(seed)
+        ahead, drawn, chosen_seed = (
+            options.parse_horizons(horizons),
+            options.check_paths(paths),
+            options.check_seed(seed),
+        )
         people = read_people(panel, mapping, prices, on_error, rejected)
         forecaster = open_forecaster(place, threads, rollout)
         with console.progress("Judging", quiet=as_json) as progress:
@@ -161,16 +210,26 @@ def report(
             )
         opened, judged = forecaster.bundle, forecaster.bundle.digest
         if store:
-            opened = replace_parts(opened, place, command=command_line(ctx), diagnostics=found.to_table())
+            opened = replace_parts(
+                opened, place, command=command_line(ctx), diagnostics=found.to_table()
+            )
     if database is not None:
-        from calibration.store import open_store
+        from calibration.adaptive.ledger import open_store
 
         ledger = open_store(database, database_key)
         found = with_state(found, ledger.state(judged), ledger.counts(judged))
     write_report(found, out, bundle=opened.digest)
     lights = Counter(found["lights"]["status"].to_list())
-    facts = {"out": out, "bundle": opened.digest, "stored": store, "lights": dict(lights), "provenance": found.provenance}
-    console.result(f"Wrote {out}: of {lights.total()} lights, {counted(lights)}.", facts, as_json=as_json)
+    facts = {
+        "out": out,
+        "bundle": opened.digest,
+        "stored": store,
+        "lights": dict(lights),
+        "provenance": found.provenance,
+    }
+    console.result(
+        f"Wrote {out}: of {lights.total()} lights, {counted(lights)}.", facts, as_json=as_json
+    )
 
 
 def explain(
@@ -178,7 +237,10 @@ def explain(
     person: Annotated[str, typer.Option(help="Id of the person.")],
     out: Annotated[Path, typer.Option(help="Page (.html) or figures (.json) to write.")],
     bundle: BundleOption = None,
-    figure: Annotated[Literal["mean", "p_zero"], typer.Option(help="The mean of log earnings, or the chance of none.")] = "mean",
+    figure: Annotated[
+        Literal["mean", "p_zero"],
+        typer.Option(help="The mean of log earnings, or the chance of none."),
+    ] = "mean",
     gap: Annotated[int, typer.Option(min=1, max=5, help="Years ahead of the last record.")] = 1,
     seed: Seed = 0,
     mapping: MappingOption = None,
@@ -186,28 +248,45 @@ def explain(
     as_json: Json = False,
 ) -> None:
     """Explain one person's forecast: what each cell of the record adds to it, and which years the model looks at."""
-    from evaluation.explain import explain as attribute
-    from evaluation.explanation import SUFFIXES, write_explanation
+    from evaluation.explain.attribution import explain as attribute
+    from evaluation.explain.explanation_page import SUFFIXES, write_explanation
+    from saga.attention import attention
+    from saga.data.files import keep_apart
+    from saga.files.html import check_page
     from saga.forecaster import Forecaster
-    from saga.inspection import attention
-    from saga.page import check_page
-    from saga.sources import keep_apart
 
     chosen_seed = options.check_seed(seed)
     keep_apart(source, out, "--out")
     check_page(out, "explanation", SUFFIXES)
-    forecaster = Forecaster.load(bundle or options.default_bundle(), rollout="exact")  # attention is the decoder's
+    forecaster = Forecaster.load(
+        bundle or options.default_bundle(), rollout="exact"
+    )  # attention is the decoder's
     people = read_people(source, mapping, prices, "fail", None).only([person])
     found = attribute(forecaster, people, person, gap=gap, figure=figure)
     looks = attention(forecaster, people, seed=chosen_seed)
-    provenance = {"bundle": forecaster.bundle.digest, "panel": people.meta.panel_id, "figure": figure, "gap": gap, "seed": chosen_seed}
+    provenance = {
+        "bundle": forecaster.bundle.digest,
+        "panel": people.meta.panel_id,
+        "figure": figure,
+        "gap": gap,
+        "seed": chosen_seed,
+    }
     write_explanation(found, looks, out, provenance)
-    console.result(f"Wrote the explanation of one forecast to {out}.", {"out": out, "provenance": provenance}, as_json=as_json)
+    console.result(
+        f"Wrote the explanation of one forecast to {out}.",
+        {"out": out, "provenance": provenance},
+        as_json=as_json,
+    )
 
 
 def _show_metrics(metrics: pl.DataFrame) -> None:
     """Sharpness and honesty at a glance: CRPS and 90 % coverage of everybody, by model and horizon."""
-    shown = metrics.filter(pl.col("group") == "all", pl.col("metric").is_in(["crps_log", "coverage_90"]))
+    shown = metrics.filter(
+        pl.col("group") == "all", pl.col("metric").is_in(["crps_log", "coverage_90"])
+    )
     console.table(
-        shown.pivot("horizon", index=["setting", "metric", "model"], values="value").sort("setting", "metric"), "All test persons"
+        shown.pivot("horizon", index=["setting", "metric", "model"], values="value").sort(
+            "setting", "metric"
+        ),
+        "All test persons",
     )

@@ -7,12 +7,16 @@ from typing import Annotated, Literal
 
 import typer
 
-from saga import console, options
+from saga import options
+from saga.cli import console
 from saga.cli.arguments import Json, Seed, Workers
 
 Persons = Annotated[int, typer.Option(min=1, help="Persons in the register.")]
 Years = Annotated[str, typer.Option(help="First and last year of the panel.")]
-FutureDraws = Annotated[int | None, typer.Option(min=1, help="Macro futures to draw.", show_default="1 with --future-to")]
+FutureDraws = Annotated[
+    int | None,
+    typer.Option(min=1, help="Macro futures to draw.", show_default="1 with --future-to"),
+]
 
 
 def generate(
@@ -20,27 +24,44 @@ def generate(
     out: Annotated[Path, typer.Option(help="Directory to write.")],
     seed: Seed = 0,
     years: Years = "1990-2022",
-    future_to: Annotated[int | None, typer.Option(min=2023, help="Also simulate the same people's future up to this year.")] = None,
+    future_to: Annotated[
+        int | None,
+        typer.Option(min=2023, help="Also simulate the same people's future up to this year."),
+    ] = None,
     future_draws: FutureDraws = None,
     future_records: Annotated[
-        bool, typer.Option("--future-records", help="Futures hold all columns of the panel, not only earnings and exits.")
+        bool,
+        typer.Option(
+            "--future-records",
+            help="Futures hold all columns of the panel, not only earnings and exits.",
+        ),
     ] = False,
     latent_years: Annotated[
-        str, typer.Option(help="Years at whose end the hidden state is saved, beside the last: 2002,2012.", show_default="the last year")
+        str,
+        typer.Option(
+            help="Years at whose end the hidden state is saved, beside the last: 2002,2012.",
+            show_default="the last year",
+        ),
     ] = "",
     process: Annotated[
         Literal["full", "gaussian", "gkos", "gkos-few-zeros"],
-        typer.Option(help="The full simulation, or a textbook process whose best forecast is known."),
+        typer.Option(
+            help="The full simulation, or a textbook process whose best forecast is known."
+        ),
     ] = "full",
     without: Annotated[
-        list[str] | None, typer.Option(metavar="MECHANISM", help="Switch a mechanism off (a wrong name lists them all). Repeatable.")
+        list[str] | None,
+        typer.Option(
+            metavar="MECHANISM",
+            help="Switch a mechanism off (a wrong name lists them all). Repeatable.",
+        ),
     ] = None,
     workers: Workers = 1,
     as_json: Json = False,
 ) -> None:
     """Simulate a register of working lives: the same seed gives the same bytes."""
-    from saga.register.simulate import generate_register
-    from saga.register.textbook import PROCESSES
+    from saga.register.simulation.generation import generate_register
+    from saga.register.textbook.textbook_register import PROCESSES
 
     first, last = options.parse_years(years)
     with console.progress("Simulating", quiet=as_json) as progress:
@@ -67,25 +88,49 @@ def generate(
 
 
 def check(
-    register: Annotated[Path, typer.Argument(metavar="DIR", help="A register that `saga register generate` wrote.")],
-    only: Annotated[list[str] | None, typer.Option(help="Only these targets, by key or beginning of it: level.women. Repeatable.")] = None,
-    sample: Annotated[Literal["all", "paper"], typer.Option(help="paper: also the figures of the paper's selected sample.")] = "all",
-    report: Annotated[Path | None, typer.Option(help="Write plots, verdicts and provenance as one HTML file.")] = None,
+    register: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A register that `saga register generate` wrote.")
+    ],
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Only these targets, by key or beginning of it: level.women. Repeatable."
+        ),
+    ] = None,
+    sample: Annotated[
+        Literal["all", "paper"],
+        typer.Option(help="paper: also the figures of the paper's selected sample."),
+    ] = "all",
+    report: Annotated[
+        Path | None, typer.Option(help="Write plots, verdicts and provenance as one HTML file.")
+    ] = None,
     markdown: Annotated[Path | None, typer.Option(help="Write the table as Markdown.")] = None,
     as_json: Json = False,
 ) -> None:
     """Hold a register against published figures for Sweden: exit 1 if an enforced target lies outside its band."""
-    from saga.register.check import as_markdown, as_text, check_register, passed, provenance
+    from saga.register.validation.register_check import (
+        as_markdown,
+        as_text,
+        check_register,
+        passed,
+        provenance,
+    )
 
-    table = check_register(register, only=only or (), paper=sample == "paper", described=as_json or report is not None)
+    table = check_register(
+        register, only=only or (), paper=sample == "paper", described=as_json or report is not None
+    )
     if markdown is not None:
         markdown.write_text(as_markdown(table), encoding="utf-8")
     if report is not None:
-        from saga.register.report import write_report
+        from saga.register.validation.register_report import write_report
 
         write_report(table, report, provenance(register))
     good = passed(table)
-    console.result(as_text(table), {"register": register, "passed": good, "targets": table.to_dicts()}, as_json=as_json)
+    console.result(
+        as_text(table),
+        {"register": register, "passed": good, "targets": table.to_dicts()},
+        as_json=as_json,
+    )
     if not good:
         raise typer.Exit(1)
 
@@ -95,7 +140,9 @@ def release(
     persons: Persons,
     seed: Seed = 0,
     years: Years = "1990-2022",
-    future_to: Annotated[int | None, typer.Option(min=2023, help="Also the same people's future up to this year.")] = None,
+    future_to: Annotated[
+        int | None, typer.Option(min=2023, help="Also the same people's future up to this year.")
+    ] = None,
     future_draws: FutureDraws = None,
     workers: Workers = 1,
     as_json: Json = False,

@@ -8,16 +8,29 @@ from typing import Annotated
 
 import typer
 
-from saga import console, options
+from saga import options
+from saga.cli import console
 from saga.cli.arguments import BundleOption, Json, PrecisionOption, RolloutOption, Threads
 from saga.cli.inputs import note_precision
 
 
 def serve(
     bundle: BundleOption = None,
-    host: Annotated[str, typer.Option(envvar="SAGA_HOST", help="Address to listen on; beyond loopback it needs --keys.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(envvar="SAGA_PORT", min=0, max=65535, help="Port; 0 takes a free one.")] = 8000,
-    keys: Annotated[Path | None, typer.Option(envvar="SAGA_KEYS", help="File of hashed bearer keys, made by `saga keys new`.")] = None,
+    host: Annotated[
+        str,
+        typer.Option(
+            envvar="SAGA_HOST", help="Address to listen on; beyond loopback it needs --keys."
+        ),
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(envvar="SAGA_PORT", min=0, max=65535, help="Port; 0 takes a free one.")
+    ] = 8000,
+    keys: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="SAGA_KEYS", help="File of hashed bearer keys, made by `saga keys new`."
+        ),
+    ] = None,
     rollout: RolloutOption = None,
     precision: PrecisionOption = None,
     threads: Threads = None,
@@ -35,7 +48,9 @@ def serve(
             threads=threads,
             rollout=rollout,
             precision=precision,
-            say=lambda text: typer.echo(text, nl=False),  # flushed, so that whoever reads a pipe sees the address
+            say=lambda text: typer.echo(
+                text, nl=False
+            ),  # flushed, so that whoever reads a pipe sees the address
         )
     except KeyboardInterrupt:  # the way to end a service
         console.note("Stopped.")
@@ -51,7 +66,13 @@ def new(
 
     key, line = new_key(name)
     if file is not None:
-        with os.fdopen(os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "a", encoding="utf-8") as handle:
+        with os.fdopen(
+            os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "a", encoding="utf-8"
+        ) as handle:
             handle.write(line + "\n")
     kept = f"Its hash is in {file}." if file is not None else f"Line for the key file: {line}"
-    console.result(f"Key of {name}, shown only now: {key}\n{kept}", {"name": name, "key": key, "line": line}, as_json=as_json)
+    console.result(
+        f"Key of {name}, shown only now: {key}\n{kept}",
+        {"name": name, "key": key, "line": line},
+        as_json=as_json,
+    )

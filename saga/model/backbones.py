@@ -1,7 +1,7 @@
 """Backbones: what mixes a person's years inside the residual stream. Tokens go in, states that the head can read come out.
 
 All take tokens (n, t, d) at ages (n, t), records at the front and padding behind, and give the stream (n, t, d), causal, with what later
-years of the same persons need (`Cache`; `saga.walks` goes on from it).
+years of the same persons need (`Cache`; `saga.simulation.steppers` goes on from it).
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from saga.model.config import ModelConfig
 from saga.model.decoder import Block, causal_mask, rotation
-from saga.model.recurrent import Recurrent
-from saga.model.window import Window
+from saga.model.variants.feedforward import Window
+from saga.model.variants.lstm import Recurrent
 
 Cache = list[tuple[Tensor, ...]]
 
@@ -35,7 +35,9 @@ class Decoder(nn.ModuleList):
     def forward(self, token: Tensor, age: Tensor) -> tuple[Tensor, Cache]:
         """See above."""
         cos, sin = (r.to(token) for r in rotation(age, self.head_size))
-        mask = causal_mask(age, None if self.training else self.span).to(token.dtype)  # no record in training is longer
+        mask = causal_mask(age, None if self.training else self.span).to(
+            token.dtype
+        )  # no record in training is longer
         x = token
         cache: Cache = []
         for block in self.stack:
@@ -49,7 +51,11 @@ class Decoder(nn.ModuleList):
 
     def matrices(self) -> list[Tensor]:
         """Weights of the maps between hidden states."""
-        return [layer.weight for block in self.stack for layer in (block.qkv, block.out, block.up, block.down)]
+        return [
+            layer.weight
+            for block in self.stack
+            for layer in (block.qkv, block.out, block.up, block.down)
+        ]
 
 
 Backbone = Decoder | Recurrent | Window

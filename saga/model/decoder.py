@@ -16,7 +16,9 @@ def rotation(age: Tensor, size: int) -> tuple[Tensor, Tensor]:
     """Cosines and sines (..., size / 2) of the rotary angles of an age (Su et al. 2021); periods from 6 to 600 years."""
     index = torch.arange(size // 2, dtype=torch.float64) / max(1, size // 2 - 1)
     angle = age[..., None].to(torch.float64) / (100.0**index)
-    return torch.cos(angle).to(torch.get_default_dtype()), torch.sin(angle).to(torch.get_default_dtype())
+    return torch.cos(angle).to(torch.get_default_dtype()), torch.sin(angle).to(
+        torch.get_default_dtype()
+    )
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -40,8 +42,12 @@ class Block(nn.Module):
 
     def project(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(..., d) -> rotated queries (..., heads, size), rotated key (..., size), value (..., size)."""
-        qk, v = self.qkv(self.norm_attention(x)).split([(self.heads + 1) * self.size, self.size], -1)
-        qk = rotate(qk.unflatten(-1, (self.heads + 1, self.size)), cos.unsqueeze(-2), sin.unsqueeze(-2))
+        qk, v = self.qkv(self.norm_attention(x)).split(
+            [(self.heads + 1) * self.size, self.size], -1
+        )
+        qk = rotate(
+            qk.unflatten(-1, (self.heads + 1, self.size)), cos.unsqueeze(-2), sin.unsqueeze(-2)
+        )
         return qk[..., :-1, :], qk[..., -1, :], v
 
     def finish(self, x: Tensor, attended: Tensor) -> Tensor:
@@ -50,7 +56,9 @@ class Block(nn.Module):
         deeper: Tensor = x + self.dropout(self.down(squared_relu(self.up(self.norm_mlp(x)))))
         return deeper
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(
+        self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """(n, t, d) -> (n, t, d), and the keys and values (n, t, size) for a cache. `mask` (t, t) or (n, t, t) is 0 or -inf, added to the
         scores.
 
@@ -59,9 +67,13 @@ class Block(nn.Module):
         """
         n, t, _ = x.shape
         q, k, v = self.project(x, cos, sin)
-        scores = torch.bmm(q.reshape(n, t * self.heads, self.size), k.transpose(1, 2)) * self.size**-0.5
+        scores = (
+            torch.bmm(q.reshape(n, t * self.heads, self.size), k.transpose(1, 2)) * self.size**-0.5
+        )
         weights = (scores.view(n, t, self.heads, t) + mask.unsqueeze(-2)).softmax(-1)
-        attended = torch.bmm(weights.view(n, t * self.heads, t), v).view(n, t, self.heads * self.size)
+        attended = torch.bmm(weights.view(n, t * self.heads, t), v).view(
+            n, t, self.heads * self.size
+        )
         return self.finish(x, attended), k, v
 
 

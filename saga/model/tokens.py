@@ -8,8 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from saga.features.sequences import N_OTHER, POSITIVE, UNKNOWN, ZERO
 from saga.schema import CATEGORICAL, MAX_AGE, MIN_AGE
-from saga.sequences import N_OTHER, POSITIVE, UNKNOWN, ZERO
 
 # Embedding widths of the paper, by column.
 CODE_WIDTHS = {"occupation": 24, "industry": 16, "county": 8}
@@ -25,13 +25,17 @@ class Tokens(nn.Module):
     knots: Tensor
     missingness = True  # whether flags say which values of the other columns are missing; without them, missing looks like average
 
-    def __init__(self, width: int, vocabulary: tuple[int, ...], knots: Tensor, centre: float, scale: float) -> None:
+    def __init__(
+        self, width: int, vocabulary: tuple[int, ...], knots: Tensor, centre: float, scale: float
+    ) -> None:
         super().__init__()
         self.centre, self.scale = centre, scale
         stride = max(1, (len(knots) - 1) // _EARNINGS_KNOTS)
         self.register_buffer("knots", knots[::stride].clone(), persistent=False)
         widths = [CODE_WIDTHS.get(name, DEFAULT_CODE_WIDTH) for name in CATEGORICAL]
-        self.codes = nn.ModuleList(nn.Embedding(size, w) for size, w in zip(vocabulary, widths, strict=True))
+        self.codes = nn.ModuleList(
+            nn.Embedding(size, w) for size, w in zip(vocabulary, widths, strict=True)
+        )
         self.earnings = nn.Linear(self.earnings_size, width, bias=False)
         self.other = nn.Linear(2 * N_OTHER, width, bias=False)
         self.category = nn.Linear(sum(widths), width, bias=False)
@@ -64,7 +68,9 @@ class Tokens(nn.Module):
 
     def embed_codes(self, codes: Tensor) -> Tensor:
         """(..., 10) code numbers -> (..., width)."""
-        out: Tensor = self.category(torch.cat([table(codes[..., j]) for j, table in enumerate(self.codes)], -1))
+        out: Tensor = self.category(
+            torch.cat([table(codes[..., j]) for j, table in enumerate(self.codes)], -1)
+        )
         return out
 
     def embed_age(self, age: Tensor) -> Tensor:
@@ -72,6 +78,13 @@ class Tokens(nn.Module):
         out: Tensor = self.age((age - MIN_AGE).clamp(0, AGES - 1))
         return out
 
-    def forward(self, state: Tensor, z: Tensor, other: Tensor, codes: Tensor, age: Tensor) -> Tensor:
+    def forward(
+        self, state: Tensor, z: Tensor, other: Tensor, codes: Tensor, age: Tensor
+    ) -> Tensor:
         """All of a token's subvectors -> (n_person, n_token, width)."""
-        return self.embed_earnings(state, z) + self.embed_other(other) + self.embed_codes(codes) + self.embed_age(age)
+        return (
+            self.embed_earnings(state, z)
+            + self.embed_other(other)
+            + self.embed_codes(codes)
+            + self.embed_age(age)
+        )

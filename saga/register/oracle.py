@@ -21,19 +21,28 @@ import numpy as np
 import polars as pl
 from pydantic import TypeAdapter, ValidationError
 
+from saga.data.origins import Origins
+from saga.data.panel import Panel
 from saga.errors import InputError, Problem
-from saga.outcomes import Origins
-from saga.panel import Panel
 from saga.paths import Paths
-from saga.register.life import RESIDENT, Floats, Ints, Life
-from saga.register.parameters import Parameters
-from saga.register.population import cohort_sizes
-from saga.register.simulate import CHUNK, MAX_PERSONS, Run, World, live_on, simulate_chunk
+from saga.register.simulation.generation import (
+    CHUNK,
+    MAX_PERSONS,
+    Run,
+    World,
+    live_on,
+    simulate_chunk,
+)
+from saga.register.simulation.life_state import RESIDENT, Floats, Ints, Life
+from saga.register.simulation.parameters import Parameters
+from saga.register.simulation.population import cohort_sizes
 from saga.schema import MAX_AGE
 
 SPARE = 3  # lives drawn for each path, so that one of them is resident nearly always
 ROWS = 50_000  # lives held at once
-DRAWS = 1 << 31  # macro draws of the clairvoyant are numbered from here on: no register has as many futures
+DRAWS = (
+    1 << 31
+)  # macro draws of the clairvoyant are numbered from here on: no register has as many futures
 COHORT = MAX_PERSONS + 1  # a person's number is the birth year and a running number
 
 
@@ -65,7 +74,10 @@ class Oracle:
         about = _about(directory)
         if about.get("process") != "full":
             fix = "Give the directory that `saga register generate` wrote, with the process full."
-            raise InputError("There is nothing to be clairvoyant about", [Problem("no-register", f"no full register in {directory}", fix)])
+            raise InputError(
+                "There is nothing to be clairvoyant about",
+                [Problem("no-register", f"no full register in {directory}", fix)],
+            )
         try:
             parameters = TypeAdapter(Parameters).validate_python(about["parameters"])
         except ValidationError:
@@ -75,7 +87,9 @@ class Oracle:
         first, last = about["years"]
         return cls(Run(about["seed"], first, last, None, 0, parameters), about, workers)
 
-    def blocks(self, past: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int) -> Iterator[Paths]:
+    def blocks(
+        self, past: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int
+    ) -> Iterator[Paths]:
         """`paths` futures of everybody in `origins`, a block a chunk of the register, persons in the order of their ids.
 
         `past` holds their rows in real money, against which the lives are checked. Origins before the panel's last year see the economy
@@ -90,7 +104,11 @@ class Oracle:
         if self.workers == 1:
             yield from map(draw, chunks)
             return
-        pool = ProcessPoolExecutor(self.workers, mp_context=get_context("spawn"), initializer=_leave_interrupts_to_the_parent)
+        pool = ProcessPoolExecutor(
+            self.workers,
+            mp_context=get_context("spawn"),
+            initializer=_leave_interrupts_to_the_parent,
+        )
         try:
             yield from pool.map(draw, chunks)
         finally:
@@ -105,10 +123,14 @@ class Oracle:
         order = np.lexsort((origins.year, number))
         birth_year, serial = np.divmod(number[order], COHORT)
         year = origins.year[order].astype(np.int64)
-        chunks, member = np.unique(np.stack([birth_year, serial // CHUNK], axis=1), axis=0, return_inverse=True)
+        chunks, member = np.unique(
+            np.stack([birth_year, serial // CHUNK], axis=1), axis=0, return_inverse=True
+        )
         for i, (born, part) in enumerate(chunks.tolist()):
             rows = member.ravel() == i
-            known = past.only(origins.person_id[order][rows].tolist()).frame.select("person_id", "year", "earnings")
+            known = past.only(origins.person_id[order][rows].tolist()).frame.select(
+                "person_id", "year", "earnings"
+            )
             yield Chunk(born, part, serial[rows], year[rows], known)
 
     def states(self, chunk: Chunk) -> dict[int, Life]:
@@ -122,13 +144,17 @@ class Oracle:
             if year in wanted:
                 states[year] = life.take(chunk.serial[chunk.origin == year] - chunk.number * CHUNK)
 
-        size = cohort_sizes(self.about["persons"], run.first_year, run.last_year, run.parameters.population).get(chunk.birth_year, 0)
+        size = cohort_sizes(
+            self.about["persons"], run.first_year, run.last_year, run.parameters.population
+        ).get(chunk.birth_year, 0)
         persons = min(CHUNK, size - chunk.number * CHUNK)
         if persons <= chunk.serial[-1] - chunk.number * CHUNK:
             raise _other_code(self.about, "it has no such persons as the panel")
         _, lived = simulate_chunk(run, chunk.birth_year, chunk.number, persons, keep)
         self._compare(lived, chunk.known)
-        if states.keys() != wanted or not all((life.presence == RESIDENT).all() for life in states.values()):
+        if states.keys() != wanted or not all(
+            (life.presence == RESIDENT).all() for life in states.values()
+        ):
             raise _other_code(self.about, "persons have no row in the year of their origin")
         return states
 
@@ -136,12 +162,19 @@ class Oracle:
         """Refuses a panel with rows that the register's law does not give."""
         economy = self.run.world().economy
         prices = pl.DataFrame(
-            {"year": list(economy.years), "prices": [y.prices for y in economy.years.values()]}, schema_overrides={"year": pl.Int32}
+            {"year": list(economy.years), "prices": [y.prices for y in economy.years.values()]},
+            schema_overrides={"year": pl.Int32},
         )
-        again = lived.join(prices, on="year").select("person_id", "year", again=pl.col("earnings") / pl.col("prices"), there=pl.lit(True))
+        again = lived.join(prices, on="year").select(
+            "person_id", "year", again=pl.col("earnings") / pl.col("prices"), there=pl.lit(True)
+        )
         rows = known.join(again, on=["person_id", "year"], how="left", maintain_order="left")
         gap = (pl.col("earnings") - pl.col("again")).abs() > 1e-6 * pl.col("again").abs()
-        other = rows.filter(pl.col("there").is_null() | (pl.col("earnings").is_null() != pl.col("again").is_null()) | gap)
+        other = rows.filter(
+            pl.col("there").is_null()
+            | (pl.col("earnings").is_null() != pl.col("again").is_null())
+            | gap
+        )
         if other.height:
             person, year = other.select("person_id", "year").row(0)
             raise _other_code(self.about, "it has other earnings", person, year, other.height)
@@ -161,7 +194,9 @@ class Oracle:
                 drawn = realised_futures(run, life, chunk.number, years, paths, seed)
             earnings[rows, : len(years)] = drawn
         person = chunk.birth_year * COHORT + chunk.serial
-        return Paths(person.astype(np.str_), np.full(len(person), chunk.birth_year), chunk.origin, earnings)
+        return Paths(
+            person.astype(np.str_), np.full(len(person), chunk.birth_year), chunk.origin, earnings
+        )
 
 
 def is_full(directory: Path) -> bool:
@@ -169,7 +204,9 @@ def is_full(directory: Path) -> bool:
     return _about(directory).get("process") == "full"
 
 
-def realised_futures(run: Run, life: Life, chunk: int, years: range, paths: int, seed: int) -> Floats:
+def realised_futures(
+    run: Run, life: Life, chunk: int, years: range, paths: int, seed: int
+) -> Floats:
     """Real earnings (n, years, paths) of `life` lived on in the economy as it was."""
     rng = _stream(run, seed, 0, life.birth_year, chunk, years.start)
     out = np.empty((len(life), len(years), paths))
@@ -181,7 +218,9 @@ def realised_futures(run: Run, life: Life, chunk: int, years: range, paths: int,
     return out
 
 
-def drawn_futures(run: Run, life: Life, chunk: int, years: range, worlds: Sequence[World], seed: int) -> Floats:
+def drawn_futures(
+    run: Run, life: Life, chunk: int, years: range, worlds: Sequence[World], seed: int
+) -> Floats:
     """Real earnings (n, years, worlds) of `life` lived on in drawn economies, path k of everybody in the k-th."""
     out = np.empty((len(life), len(years), len(worlds)))
     for k, world in enumerate(worlds):
@@ -190,7 +229,9 @@ def drawn_futures(run: Run, life: Life, chunk: int, years: range, worlds: Sequen
     return out
 
 
-def given_residence(run: Run, life: Life, years: range, world: World, rng: np.random.Generator) -> Floats:
+def given_residence(
+    run: Run, life: Life, years: range, world: World, rng: np.random.Generator
+) -> Floats:
     """Real earnings (n, years) of `life` (left untouched) lived on in `world`, each year's given that the person is resident then, or dead.
 
     Lives are drawn until each year has one that is not abroad in it; the first such life gives the year's earnings. A path that goes
@@ -219,14 +260,22 @@ def _worlds(run: Run, paths: int, seed: int) -> tuple[World, ...]:
 
 def _stream(run: Run, seed: int, *key: int) -> np.random.Generator:
     """The clairvoyant's own random stream of a chunk: none of the register's, which have another tag."""
-    return np.random.Generator(np.random.Philox(np.random.SeedSequence((run.seed, 0x666F72, seed, *key))))
+    return np.random.Generator(
+        np.random.Philox(np.random.SeedSequence((run.seed, 0x666F72, seed, *key)))
+    )
 
 
 def _leave_interrupts_to_the_parent() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _other_code(about: dict[str, Any], why: str, person: str | None = None, year: int | None = None, count: int = 1) -> InputError:
+def _other_code(
+    about: dict[str, Any],
+    why: str,
+    person: str | None = None,
+    year: int | None = None,
+    count: int = 1,
+) -> InputError:
     made = ", ".join(f"{name} {version}" for name, version in about.get("versions", {}).items())
     first, last = about["years"]
     fix = (
@@ -234,6 +283,12 @@ def _other_code(about: dict[str, Any], why: str, person: str | None = None, year
         f"--seed {about['seed']} --years {first}-{last} --out DIR`, or leave the clairvoyant out."
     )
     problem = Problem(
-        "other-register", f"{about['register_id']} and this panel or code do not agree: {why}", fix, None, person, year, count
+        "other-register",
+        f"{about['register_id']} and this panel or code do not agree: {why}",
+        fix,
+        None,
+        person,
+        year,
+        count,
     )
     return InputError("The register's lives cannot be lived again", [problem])

@@ -16,14 +16,21 @@ import polars as pl
 
 from saga import schema
 from saga.bundle import current_version
-from saga.commit import digest_file, whole_folder
+from saga.data.split import SHARES, split_of
 from saga.errors import UsageError
-from saga.register.check import FEWEST, as_markdown, check_register, tally
-from saga.register.simulate import generate_register
-from saga.split import SHARES, split_of
+from saga.files.atomic import digest_file, whole_folder
+from saga.register.simulation.generation import generate_register
+from saga.register.validation.register_check import FEWEST, as_markdown, check_register, tally
 
 SUMS = "SHA256SUMS"
-_KINDS = {"id": "text", "year": "integer", "label": "label", "money": "amount", "number": "number", "category": "code"}
+_KINDS = {
+    "id": "text",
+    "year": "integer",
+    "label": "label",
+    "money": "amount",
+    "number": "number",
+    "category": "code",
+}
 
 
 def release_register(
@@ -47,7 +54,9 @@ def release_register(
     Raises UsageError for arguments out of range and when `out` exists and is not empty.
     """
     if persons < FEWEST:
-        raise UsageError(f"A release needs at least {FEWEST:,} persons: with fewer its moments cannot be computed")
+        raise UsageError(
+            f"A release needs at least {FEWEST:,} persons: with fewer its moments cannot be computed"
+        )
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(f"{out} exists already; give a new directory")
 
@@ -73,11 +82,17 @@ def release_register(
         step("Measuring")
         moments = check_register(folder, paper=True, described=True)
         moments.write_parquet(folder / "moments.parquet", compression="zstd")
-        (folder / "moments.md").write_text(f"# Moments of {about['register_id']}\n\n{tally(moments)}\n\n{as_markdown(moments)}")
+        (folder / "moments.md").write_text(
+            f"# Moments of {about['register_id']}\n\n{tally(moments)}\n\n{as_markdown(moments)}"
+        )
         (folder / "README.md").write_text("\n".join(_sheet(about, counted, parts, moments)) + "\n")
         step("Summing")
         files = sorted(path for path in folder.rglob("*") if path.is_file())
-        (folder / SUMS).write_text("".join(f"{digest_file(path)}  {path.relative_to(folder).as_posix()}\n" for path in files))
+        (folder / SUMS).write_text(
+            "".join(
+                f"{digest_file(path)}  {path.relative_to(folder).as_posix()}\n" for path in files
+            )
+        )
     about_rows = {key: about[key] for key in ("register_id", "persons", "rows", "seed", "years")}
     return {**about_rows, "split": parts, "files": len(files) + 1, "verdict": tally(moments)}
 
@@ -105,10 +120,16 @@ def _split(folder: Path, register_id: str, persons: pl.Series) -> dict[str, int]
     return sizes
 
 
-def _sheet(about: dict[str, Any], counted: dict[str, Any], parts: dict[str, int], moments: pl.DataFrame) -> Iterator[str]:
+def _sheet(
+    about: dict[str, Any], counted: dict[str, Any], parts: dict[str, int], moments: pl.DataFrame
+) -> Iterator[str]:
     """The data sheet, in lines of Markdown."""
     first, last = about["years"]
-    futures = f" --future-to {about['future_to']} --future-draws {about['future_draws']}" if about["future_to"] else ""
+    futures = (
+        f" --future-to {about['future_to']} --future-draws {about['future_draws']}"
+        if about["future_to"]
+        else ""
+    )
     versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
     yield f"# {about['register_id']}: a synthetic register of working lives"
     yield ""
@@ -121,10 +142,16 @@ def _sheet(about: dict[str, Any], counted: dict[str, Any], parts: dict[str, int]
         [
             ("persons", f"{about['persons']:,}"),
             ("person-years", f"{about['rows']:,}"),
-            ("years", f"{first}-{last}, ages {schema.MIN_AGE}-{schema.MAX_AGE}, residents on 31 December"),
+            (
+                "years",
+                f"{first}-{last}, ages {schema.MIN_AGE}-{schema.MAX_AGE}, residents on 31 December",
+            ),
             ("amounts", "SEK of each row's own year, rounded to hundreds"),
             ("made with", f"saga {current_version()}, {versions}"),
-            ("command", f"`saga register release OUT --persons {about['persons']} --seed {about['seed']} --years {first}-{last}{futures}`"),
+            (
+                "command",
+                f"`saga register release OUT --persons {about['persons']} --seed {about['seed']} --years {first}-{last}{futures}`",
+            ),
             ("check", tally(moments)),
         ],
     )
@@ -144,7 +171,14 @@ def _sheet(about: dict[str, Any], counted: dict[str, Any], parts: dict[str, int]
     yield from _table(
         ("column", "meaning", "kind", "unit", "values", "missing"),
         (
-            (f"`{c.name}`", c.description, _KINDS[c.kind], c.unit or "-", _values(c), f"{counted['missing'][c.name] / rows:.2%}")
+            (
+                f"`{c.name}`",
+                c.description,
+                _KINDS[c.kind],
+                c.unit or "-",
+                _values(c),
+                f"{counted['missing'][c.name] / rows:.2%}",
+            )
             for c in schema.COLUMNS
         ),
     )
@@ -169,7 +203,10 @@ def _sheet(about: dict[str, Any], counted: dict[str, Any], parts: dict[str, int]
 def _files(about: dict[str, Any], parts: dict[str, int]) -> Iterator[tuple[str, str]]:
     yield "`panel/birth_year=YYYY/part-*.parquet`", "the person-years"
     named = ", ".join(f"{name} {size:,}" for name, size in parts.items())
-    yield "`split/PART.parquet`", f"person_id of each part, by a hash of the register's name and the person ({named}); judge on `test` only"
+    yield (
+        "`split/PART.parquet`",
+        f"person_id of each part, by a hash of the register's name and the person ({named}); judge on `test` only",
+    )
     yield (
         "`moments.parquet`, `moments.md`",
         "moments of this register beside published figures: bands, standard errors, verdicts, sources",
@@ -194,7 +231,9 @@ def _values(column: schema.Column) -> str:
         return f"`{column.pattern}`"
     if column.minimum is None and column.maximum is None:
         return "any"
-    low, high = (f"{bound:g}" if bound is not None else "" for bound in (column.minimum, column.maximum))
+    low, high = (
+        f"{bound:g}" if bound is not None else "" for bound in (column.minimum, column.maximum)
+    )
     return f"{low} to {high}" if low and high else f"from {low}" if low else f"to {high}"
 
 

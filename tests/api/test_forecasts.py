@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pytest
 
-from api.bodies import ARROW_FILE, ARROW_STREAM, PARQUET
-from api.schemas import ForecastResponse, LifetimeResponse
+from api.codecs import ARROW_FILE, ARROW_STREAM, PARQUET
+from api.messages import ForecastResponse, LifetimeResponse
+from saga.data.reading import read_panel
+from saga.files.tables import KEY
 from saga.forecaster import Forecaster
-from saga.ingest import read_panel
-from saga.output import KEY
 
 if TYPE_CHECKING:
     from tests.conftest import Running
@@ -33,7 +33,9 @@ def library(tiny_bundle: Path) -> Forecaster:
 
 def people(person: Person) -> list[dict[str, Any]]:
     """Out of alphabetical order; one with a single year, one with four decades of them."""
-    decades = [{"year": year, "earnings": 300_000.0 + 1_000.0 * (year % 7)} for year in range(1982, 2023)]
+    decades = [
+        {"year": year, "earnings": 300_000.0 + 1_000.0 * (year % 7)} for year in range(1982, 2023)
+    ]
     return [
         person("Z9"),
         person("one", history=[{"year": 2021, "earnings": 0}]),
@@ -42,7 +44,11 @@ def people(person: Person) -> list[dict[str, Any]]:
 
 
 def rows(persons: list[dict[str, Any]]) -> pl.DataFrame:
-    flat = [{**{k: v for k, v in p.items() if k != "history"}, **{"earnings": None}, **row} for p in persons for row in p["history"]]
+    flat = [
+        {**{k: v for k, v in p.items() if k != "history"}, **{"earnings": None}, **row}
+        for p in persons
+        for row in p["history"]
+    ]
     return pl.DataFrame(flat, schema_overrides={"earnings": pl.Float64})
 
 
@@ -70,26 +76,43 @@ def test_the_service_gives_bitwise_the_numbers_of_the_library_in_the_order_of_th
     assert [h.h for h in body.forecasts[2].horizons] == [1, 2]
 
 
-def test_alone_in_company_and_in_another_order_a_person_has_the_same_forecast(service: Running, person: Person) -> None:
+def test_alone_in_company_and_in_another_order_a_person_has_the_same_forecast(
+    service: Running, person: Person
+) -> None:
     persons = people(person)
     options = {"horizons": [1, 3], "paths": 60, "seed": 2}
 
     def ask(chosen: list[dict[str, Any]]) -> dict[str, Any]:
-        return {f["person_id"]: f for f in service.forecast({"persons": chosen, **options}).json()["forecasts"]}
+        return {
+            f["person_id"]: f
+            for f in service.forecast({"persons": chosen, **options}).json()["forecasts"]
+        }
 
     together = ask(persons)
     assert ask(persons[::-1]) == together
     assert ask(persons[:1])["Z9"] == together["Z9"]
 
 
-def test_intervals_are_nested_quantiles_ordered_and_every_promise_explained(service: Running, person: Person) -> None:
+def test_intervals_are_nested_quantiles_ordered_and_every_promise_explained(
+    service: Running, person: Person
+) -> None:
     body = service.forecast({"persons": [person(birth_year=1995)], "paths": 200}).json()
     (forecast,) = body["forecasts"]
     assert [h["h"] for h in forecast["horizons"]] == list(range(1, 31))
     for horizon in forecast["horizons"]:
         values = list(horizon["quantiles"].values())
         assert values == sorted(values)
-        assert list(horizon["quantiles"]) == ["0.01", "0.05", "0.1", "0.25", "0.5", "0.75", "0.9", "0.95", "0.99"]
+        assert list(horizon["quantiles"]) == [
+            "0.01",
+            "0.05",
+            "0.1",
+            "0.25",
+            "0.5",
+            "0.75",
+            "0.9",
+            "0.95",
+            "0.99",
+        ]
         given = [i for i in horizon["intervals"] if i["guarantee"] != "none"]
         for inner, outer in pairwise(given):
             assert outer["lower"] <= inner["lower"] or inner["upper"] == 0
@@ -100,7 +123,9 @@ def test_intervals_are_nested_quantiles_ordered_and_every_promise_explained(serv
             assert interval["guarantee"] in ("assumption", "extrapolated", "none")
             if interval["guarantee"] == "none":
                 assert interval["lower"] is interval["upper"] is interval["includes_zero"] is None
-    assert any(i["guarantee"] == "assumption" for h in forecast["horizons"] for i in h["intervals"]), "the bundle is calibrated"
+    assert any(
+        i["guarantee"] == "assumption" for h in forecast["horizons"] for i in h["intervals"]
+    ), "the bundle is calibrated"
 
 
 def test_bands_are_those_of_the_library_and_hold_more_than_the_sets_of_single_years(
@@ -111,7 +136,9 @@ def test_bands_are_those_of_the_library_and_hold_more_than_the_sets_of_single_ye
     answer = service.forecast({"persons": persons, **asked, "bands": 5})
     assert answer.status_code == 200, answer.text
     body = ForecastResponse.model_validate_json(answer.content)
-    table = library.forecast(read_panel(rows(persons)), horizons=[1, 2, 7], coverage=[0.5], paths=50, bands=5)
+    table = library.forecast(
+        read_panel(rows(persons)), horizons=[1, 2, 7], coverage=[0.5], paths=50, bands=5
+    )
     found = 0
     for forecast in body.forecasts:
         own = table.filter(person_id=forecast.person_id)
@@ -121,7 +148,11 @@ def test_bands_are_those_of_the_library_and_hold_more_than_the_sets_of_single_ye
                 continue
             assert horizon.bands is not None
             (band,) = horizon.bands
-            assert (band.lower, band.upper, band.guarantee) == (row["band_lower_50"], row["band_upper_50"], row["guarantee_band_50"])
+            assert (band.lower, band.upper, band.guarantee) == (
+                row["band_lower_50"],
+                row["band_upper_50"],
+                row["guarantee_band_50"],
+            )
             if band.guarantee != "none":
                 assert band.includes_zero == row["band_includes_zero_50"]
                 found += 1
@@ -131,7 +162,9 @@ def test_bands_are_those_of_the_library_and_hold_more_than_the_sets_of_single_ye
     rows(persons).write_parquet(buffer)
     headers = {"Content-Type": PARQUET, "Accept": PARQUET}
     query = "horizons=1,2,7&coverage=0.5&paths=50&bands=5"
-    answer = service.client.post(f"/v1/forecasts?{query}", content=buffer.getvalue(), headers=headers)
+    answer = service.client.post(
+        f"/v1/forecasts?{query}", content=buffer.getvalue(), headers=headers
+    )
     assert pl.read_parquet(io.BytesIO(answer.content)).equals(table)
 
 
@@ -142,25 +175,45 @@ def test_bands_cost_the_years_they_reach_and_have_a_limit(service: Running, pers
         answer = service.forecast({"persons": [person()], "paths": 20, "bands": wrong})
         assert (answer.status_code, answer.json()["problems"][0]["column"]) == (422, "bands")
     work = service.settings.max_work // 30 + 1
-    few = {"persons": [person(f"P{i}") for i in range(-(-work // 10_000))], "horizons": [1], "paths": 10_000}
+    few = {
+        "persons": [person(f"P{i}") for i in range(-(-work // 10_000))],
+        "horizons": [1],
+        "paths": 10_000,
+    }
     assert service.forecast({**few, "bands": 30}).json()["problems"][0]["rule"] == "max-work"
 
 
-def test_provenance_names_bundle_calibration_seed_scenario_and_money(service: Running, library: Forecaster, person: Person) -> None:
+def test_provenance_names_bundle_calibration_seed_scenario_and_money(
+    service: Running, library: Forecaster, person: Person
+) -> None:
     persons = people(person)[:1]
     persons[0]["history"].insert(0, {"year": 1990, "earnings": 1.0})  # aged 6
-    body = {"persons": persons, "horizons": [1], "paths": 20, "seed": 9, "scenario": "recession-1990s"}
+    body = {
+        "persons": persons,
+        "horizons": [1],
+        "paths": 20,
+        "seed": 9,
+        "scenario": "recession-1990s",
+    }
     provenance = service.forecast(body).json()["provenance"]
-    assert provenance == library.provenance(paths=20, seed=9, scenario="recession-1990s") | {"rows_excluded": {"age-range": 1}}
+    assert provenance == library.provenance(paths=20, seed=9, scenario="recession-1990s") | {
+        "rows_excluded": {"age-range": 1}
+    }
     assert provenance["bundle"] == service.client.get("/readyz").json()["bundle"]
 
 
-def test_a_scenario_of_rows_moves_the_forecast_and_its_own_years_only_need_to_be_given(service: Running, person: Person) -> None:
+def test_a_scenario_of_rows_moves_the_forecast_and_its_own_years_only_need_to_be_given(
+    service: Running, person: Person
+) -> None:
     row = {"year": 2023, "unemployment": 0.2, "real_wage_growth": -0.2, "inflation": 0.02}
     options = {"persons": people(person)[:1], "horizons": [1], "paths": 100}
-    drawn, given = (service.forecast({**options, "scenario": scenario}).json() for scenario in (None, [row]))
+    drawn, given = (
+        service.forecast({**options, "scenario": scenario}).json() for scenario in (None, [row])
+    )
     assert given["provenance"]["scenario"] == "given"
-    assert given["forecasts"][0]["horizons"][0]["mean"] < drawn["forecasts"][0]["horizons"][0]["mean"]
+    assert (
+        given["forecasts"][0]["horizons"][0]["mean"] < drawn["forecasts"][0]["horizons"][0]["mean"]
+    )
 
 
 def test_prices_decide_what_a_krona_is(service: Running, person: Person) -> None:
@@ -168,15 +221,27 @@ def test_prices_decide_what_a_krona_is(service: Running, person: Person) -> None
     history = [{"year": 2015, "earnings": 300_000.0}]
     options = {"horizons": [1], "paths": 50}
     nominal = service.forecast({"persons": [person(history=history)], **options}).json()
-    real = service.forecast({"persons": [person(history=history)], "prices": 2022, **options}).json()
-    assert nominal["forecasts"][0]["horizons"][0]["mean"] > real["forecasts"][0]["horizons"][0]["mean"]
+    real = service.forecast(
+        {"persons": [person(history=history)], "prices": 2022, **options}
+    ).json()
+    assert (
+        nominal["forecasts"][0]["horizons"][0]["mean"] > real["forecasts"][0]["horizons"][0]["mean"]
+    )
     amount = float(read_panel(rows([person(history=history)])).frame["earnings"][0])
-    again = service.forecast({"persons": [person(history=[{"year": 2015, "earnings": amount}])], "prices": 2022, **options}).json()
+    again = service.forecast(
+        {
+            "persons": [person(history=[{"year": 2015, "earnings": amount}])],
+            "prices": 2022,
+            **options,
+        }
+    ).json()
     assert again["forecasts"] == nominal["forecasts"]
 
 
 @pytest.mark.parametrize("kind", [PARQUET, ARROW_STREAM, ARROW_FILE])
-def test_a_table_goes_in_and_out_with_the_same_numbers(service: Running, library: Forecaster, person: Person, kind: str) -> None:
+def test_a_table_goes_in_and_out_with_the_same_numbers(
+    service: Running, library: Forecaster, person: Person, kind: str
+) -> None:
     frame = rows(people(person))
     buffer = io.BytesIO()
     write: dict[str, Callable[[io.BytesIO], object]] = {
@@ -186,28 +251,55 @@ def test_a_table_goes_in_and_out_with_the_same_numbers(service: Running, library
     }
     write[kind](buffer)
     headers = {"Content-Type": kind, "Accept": kind}
-    answer = service.client.post("/v1/forecasts?horizons=1,2&paths=40&seed=4", content=buffer.getvalue(), headers=headers)
+    answer = service.client.post(
+        "/v1/forecasts?horizons=1,2&paths=40&seed=4", content=buffer.getvalue(), headers=headers
+    )
     assert answer.status_code == 200, answer.text
     assert answer.headers["content-type"] == kind
-    read = {PARQUET: pl.read_parquet, ARROW_STREAM: pl.read_ipc_stream, ARROW_FILE: pl.read_ipc}[kind]
-    assert read(io.BytesIO(answer.content)).equals(library.forecast(read_panel(frame), horizons=[1, 2], paths=40, seed=4))
+    read = {PARQUET: pl.read_parquet, ARROW_STREAM: pl.read_ipc_stream, ARROW_FILE: pl.read_ipc}[
+        kind
+    ]
+    assert read(io.BytesIO(answer.content)).equals(
+        library.forecast(read_panel(frame), horizons=[1, 2], paths=40, seed=4)
+    )
     if kind == PARQUET:
         assert json.loads(pl.read_parquet_metadata(io.BytesIO(answer.content))[KEY])["seed"] == 4
 
 
-def test_lifetimes_are_those_of_the_library(service: Running, library: Forecaster, person: Person) -> None:
+def test_lifetimes_are_those_of_the_library(
+    service: Running, library: Forecaster, person: Person
+) -> None:
     persons = people(person)
-    request = {"persons": persons, "paths": 60, "seed": 3, "rate": 0.03, "to_age": 63, "from_age": 20, "tax": "se-2022"}
+    request = {
+        "persons": persons,
+        "paths": 60,
+        "seed": 3,
+        "rate": 0.03,
+        "to_age": 63,
+        "from_age": 20,
+        "tax": "se-2022",
+    }
     answer = service.client.post("/v1/lifetimes", json=request)
     assert answer.status_code == 200, answer.text
     body = LifetimeResponse.model_validate_json(answer.content)
-    result = library.lifetime(read_panel(rows(persons)), rate=0.03, to_age=63, from_age=20, tax="se-2022", paths=60, seed=3)
+    result = library.lifetime(
+        read_panel(rows(persons)),
+        rate=0.03,
+        to_age=63,
+        from_age=20,
+        tax="se-2022",
+        paths=60,
+        seed=3,
+    )
     assert [life.person_id for life in body.lifetimes] == ["Z9", "one", "A1"]
     for life in body.lifetimes:
         row = result.table.filter(person_id=life.person_id).row(0, named=True)
         value = life.present_value
         assert (value.mean, value.quantiles["0.5"]) == (row["mean"], row["q50"])
-        assert (value.intervals[0].lower, value.intervals[0].upper) == (row["lower_90"], row["upper_90"])
+        assert (value.intervals[0].lower, value.intervals[0].upper) == (
+            row["lower_90"],
+            row["upper_90"],
+        )
         assert life.tax is not None
         assert (life.tax.tax_mean, life.tax.net_mean) == (row["tax_mean"], row["net_mean"])
         assert sum(value.histogram.shares) == pytest.approx(1)
@@ -220,29 +312,53 @@ def test_lifetimes_are_those_of_the_library(service: Running, library: Forecaste
 
 # What both doors refuse is in tests/test_bad_input.py.
 BAD: dict[str, tuple[Callable[[dict[str, Any]], object], int, dict[str, Any]]] = {
-    "unknown sex": (lambda b: b["persons"][0].update(sex=WORD), 422, {"person_id": "A1", "column": "sex"}),
+    "unknown sex": (
+        lambda b: b["persons"][0].update(sex=WORD),
+        422,
+        {"person_id": "A1", "column": "sex"},
+    ),
     "unknown column": (
         lambda b: b["persons"][0]["history"][2].update(salary=SENTINEL),
         422,
         {"person_id": "A1", "year": 2018, "column": "salary"},
     ),
     "nobody": (lambda b: b.update(persons=[]), 422, {"column": "persons"}),
-    "no history": (lambda b: b["persons"][0].update(history=[]), 422, {"person_id": "A1", "column": "history"}),
-    "nothing between 16 and 64": (lambda b: b["persons"][0].update(birth_year=1940), 422, {"rule": "no-rows"}),
+    "no history": (
+        lambda b: b["persons"][0].update(history=[]),
+        422,
+        {"person_id": "A1", "column": "history"},
+    ),
+    "nothing between 16 and 64": (
+        lambda b: b["persons"][0].update(birth_year=1940),
+        422,
+        {"rule": "no-rows"},
+    ),
     "prices of another year": (lambda b: b.update(prices=2010), 422, {"column": "prices"}),
     "scenario out of range": (
-        lambda b: b.update(scenario=[{"year": 2030, "unemployment": SENTINEL, "real_wage_growth": 0, "inflation": 0}]),
+        lambda b: b.update(
+            scenario=[
+                {"year": 2030, "unemployment": SENTINEL, "real_wage_growth": 0, "inflation": 0}
+            ]
+        ),
         422,
         {"year": 2030},
     ),
     "unknown option": (lambda b: b.update(horizon=[1]), 422, {"column": "horizon"}),
     "too many paths": (lambda b: b.update(paths=1_000_000), 422, {"column": "paths"}),
-    "over the budget": (lambda b: b.update(paths=10_000, persons=[{**b["persons"][0], "person_id": str(i)} for i in range(25)]), 413, {}),
+    "over the budget": (
+        lambda b: b.update(
+            paths=10_000, persons=[{**b["persons"][0], "person_id": str(i)} for i in range(25)]
+        ),
+        413,
+        {},
+    ),
 }
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_a_problem_that_names_the_place_and_repeats_no_value(service: Running, person: Person, case: str) -> None:
+def test_bad_input_is_a_problem_that_names_the_place_and_repeats_no_value(
+    service: Running, person: Person, case: str
+) -> None:
     spoil, status, place = BAD[case]
     body: dict[str, Any] = {"persons": [person()]}
     spoil(body)
@@ -255,14 +371,21 @@ def test_bad_input_is_a_problem_that_names_the_place_and_repeats_no_value(servic
     assert any(place.items() <= problem.items() for problem in document["problems"]), document
     if status == 413:
         assert "saga score" in answer.text
-    for value in (WORD, "7654321", "295000", "313000"):  # the last two are valid earnings of the person
+    for value in (
+        WORD,
+        "7654321",
+        "295000",
+        "313000",
+    ):  # the last two are valid earnings of the person
         assert value not in answer.text + service.log.getvalue()
 
 
 @pytest.mark.parametrize("number", ["Infinity", "-Infinity", "NaN", "1e999"])
 def test_earnings_that_are_not_finite_are_refused(service: Running, number: str) -> None:
     body = f'{{"persons":[{{"person_id":"A1","birth_year":1984,"history":[{{"year":2020,"earnings":{number}}}]}}]}}'
-    answer = service.client.post("/v1/forecasts", content=body, headers={"Content-Type": "application/json"})
+    answer = service.client.post(
+        "/v1/forecasts", content=body, headers={"Content-Type": "application/json"}
+    )
     assert answer.status_code == 422
     problem = answer.json()["problems"][0]
     assert (problem["person_id"], problem["year"], problem["column"]) == ("A1", 2020, "earnings")
@@ -270,21 +393,34 @@ def test_earnings_that_are_not_finite_are_refused(service: Running, number: str)
 
 @pytest.mark.parametrize("kind", ["text/csv", "", "application/x-www-form-urlencoded"])
 def test_another_type_of_body_gets_415(service: Running, kind: str) -> None:
-    assert service.client.post("/v1/forecasts", content=b"{}", headers={"Content-Type": kind}).status_code == 415
+    assert (
+        service.client.post(
+            "/v1/forecasts", content=b"{}", headers={"Content-Type": kind}
+        ).status_code
+        == 415
+    )
 
 
-def test_query_options_beside_json_are_refused_rather_than_ignored(service: Running, person: Person) -> None:
-    assert service.client.post("/v1/forecasts?seed=1", json={"persons": [person()]}).status_code == 422
+def test_query_options_beside_json_are_refused_rather_than_ignored(
+    service: Running, person: Person
+) -> None:
+    assert (
+        service.client.post("/v1/forecasts?seed=1", json={"persons": [person()]}).status_code == 422
+    )
 
 
-def test_lifetimes_refuse_a_person_past_the_last_age_by_name(service: Running, person: Person) -> None:
+def test_lifetimes_refuse_a_person_past_the_last_age_by_name(
+    service: Running, person: Person
+) -> None:
     answer = service.client.post("/v1/lifetimes", json={"persons": [person()], "to_age": 30})
     assert answer.status_code == 422
     assert answer.json()["problems"][0]["person_id"] == "A1"
 
 
 @pytest.mark.parametrize("flaw", ["no birth year", "later money", "a code", "other prices"])
-def test_no_problem_sends_a_client_to_the_command_line(service: Running, person: Person, flaw: str) -> None:
+def test_no_problem_sends_a_client_to_the_command_line(
+    service: Running, person: Person, flaw: str
+) -> None:
     """What the advice names exists here: `prices`, not --prices; a mapping only where a file is read."""
     late = [{"year": year, "earnings": 1e5} for year in (2022, 2024)]
     body: dict[str, Any] = {
@@ -299,6 +435,9 @@ def test_no_problem_sends_a_client_to_the_command_line(service: Running, person:
     assert "--" not in problem["fix"]
     assert "mapping" not in problem["fix"].partition("Where a file is read, ")[0]
     if flaw == "later money":
-        assert service.forecast({**body, "prices": 2022, "horizons": [1], "paths": 2}).status_code == 200, "as it advises"
+        assert (
+            service.forecast({**body, "prices": 2022, "horizons": [1], "paths": 2}).status_code
+            == 200
+        ), "as it advises"
     if flaw == "other prices":
         assert "nominal amounts and leave prices out" in problem["fix"], "left out they are nominal"

@@ -18,10 +18,10 @@ from pydantic import SecretStr
 from api.security import new_key
 from api.server import serve
 from api.settings import Settings
-from calibration.online import adapt
-from calibration.store import open_store
+from calibration.adaptive.adaptive_state import adapt
+from calibration.adaptive.ledger import open_store
 from saga.bundle import Bundle
-from saga.calibrators import Calibrator
+from saga.conformal.calibrator import Calibrator
 from saga.errors import UsageError
 
 if TYPE_CHECKING:
@@ -33,7 +33,12 @@ ASKED = {"horizons": [1, 2], "paths": 50}
 
 
 def settings(bundle: Path, folder: Path, **more: Any) -> Settings:
-    return Settings(bundle=bundle, threads=1, database=SecretStr(f"sqlite:///{folder / 'ledger.sqlite'}"), **more)
+    return Settings(
+        bundle=bundle,
+        threads=1,
+        database=SecretStr(f"sqlite:///{folder / 'ledger.sqlite'}"),
+        **more,
+    )
 
 
 @pytest.fixture
@@ -57,19 +62,31 @@ def counts(answer: Any) -> dict[str, int]:
 
 
 def ends(answer: Any) -> list[tuple[float, ...]]:
-    return [(i["lower"], i["upper"]) for p in answer.json()["forecasts"] for h in p["horizons"] for i in h["intervals"]]
+    return [
+        (i["lower"], i["upper"])
+        for p in answer.json()["forecasts"]
+        for h in p["horizons"]
+        for i in h["intervals"]
+    ]
 
 
-def test_recorded_forecasts_are_judged_once_and_move_the_thresholds(kept: Running, person: Person) -> None:
+def test_recorded_forecasts_are_judged_once_and_move_the_thresholds(
+    kept: Running, person: Person
+) -> None:
     body = {"persons": people(person), **ASKED}
     first = kept.forecast({**body, "record": True})
     assert first.json()["provenance"]["recorded"] == {"new": 40, "repeated": 0, "late": 0}
-    assert kept.forecast({**body, "record": True}).json()["provenance"]["recorded"]["repeated"] == 40
+    assert (
+        kept.forecast({**body, "record": True}).json()["provenance"]["recorded"]["repeated"] == 40
+    )
 
     # Nominal money of 2023, far above anybody's past: every set is missed.
     sent = {"outcomes": told(amount=9e7) + told(1, 2021)}
     answer = kept.client.post("/v1/outcomes", json=sent)
-    assert (answer.status_code, counts(answer)) == (200, {"new": 20, "duplicate": 0, "conflicting": 0, "unmatched": 1})
+    assert (answer.status_code, counts(answer)) == (
+        200,
+        {"new": 20, "duplicate": 0, "conflicting": 0, "unmatched": 1},
+    )
     assert answer.json()["adaptive"]["version"] == 1
     assert answer.json()["adaptive"]["through"] == 2023
     again = kept.client.post("/v1/outcomes", json=sent)
@@ -82,8 +99,16 @@ def test_recorded_forecasts_are_judged_once_and_move_the_thresholds(kept: Runnin
     given = [interval for interval in intervals if interval["guarantee"] == "assumption"]
     assert len(given) >= 2
     assert all("outcomes up to 2023 (adaptive state 1)" in interval["reason"] for interval in given)
-    assert not any("adaptive" in interval["reason"] for interval in intervals if interval["guarantee"] == "none")
-    pairs = [(before, after) for before, after in zip(ends(first), ends(second), strict=True) if before[0] is not None]
+    assert not any(
+        "adaptive" in interval["reason"]
+        for interval in intervals
+        if interval["guarantee"] == "none"
+    )
+    pairs = [
+        (before, after)
+        for before, after in zip(ends(first), ends(second), strict=True)
+        if before[0] is not None
+    ]
     assert all(after[0] <= before[0] and after[1] >= before[1] for before, after in pairs)
     assert any(before != after for before, after in pairs), "the sets of h = 1 are wider"
 
@@ -110,33 +135,55 @@ def test_the_service_serves_exactly_the_thresholds_of_the_ledgers_state(
     for (h, group), cell in split.cells.items():
         for (count, level), q in cell.thresholds.items():
             if q is not None and h == 1 and group in {g for g, *_ in state.cells}:
-                assert moved.cells[h, group].thresholds[count, level] == pytest.approx(q + state.offset(group, h, level), abs=0.2)
+                assert moved.cells[h, group].thresholds[count, level] == pytest.approx(
+                    q + state.offset(group, h, level), abs=0.2
+                )
 
 
-def test_a_contradiction_is_named_without_its_value_and_the_rest_counts(kept: Running, person: Person) -> None:
+def test_a_contradiction_is_named_without_its_value_and_the_rest_counts(
+    kept: Running, person: Person
+) -> None:
     kept.forecast({"persons": people(person), **ASKED, "record": True})
     kept.client.post("/v1/outcomes", json={"outcomes": told(5)})
-    answer = kept.client.post("/v1/outcomes", json={"outcomes": [*told(1, amount=271_828.0), *told(20)[1:]]})
-    assert (answer.status_code, counts(answer)) == (200, {"new": 15, "duplicate": 4, "conflicting": 1, "unmatched": 0})
+    answer = kept.client.post(
+        "/v1/outcomes", json={"outcomes": [*told(1, amount=271_828.0), *told(20)[1:]]}
+    )
+    assert (answer.status_code, counts(answer)) == (
+        200,
+        {"new": 15, "duplicate": 4, "conflicting": 1, "unmatched": 0},
+    )
     (problem,) = answer.json()["problems"]
-    assert (problem["rule"], problem["person_id"], problem["year"]) == ("outcome-conflict", "P0", 2023)
+    assert (problem["rule"], problem["person_id"], problem["year"]) == (
+        "outcome-conflict",
+        "P0",
+        2023,
+    )
     assert "271828" not in answer.text
     assert "271828" not in kept.log.getvalue()
 
 
 def test_tables_say_the_same_as_json(kept: Running, person: Person) -> None:
     kept.forecast({"persons": people(person), **ASKED, "record": True})
-    assert counts(kept.client.post("/v1/outcomes", json={"outcomes": told(10), "prices": 2022}))["new"] == 10
+    assert (
+        counts(kept.client.post("/v1/outcomes", json={"outcomes": told(10), "prices": 2022}))["new"]
+        == 10
+    )
     buffer = io.BytesIO()
     pl.DataFrame(told(20)).write_parquet(buffer)
     headers = {"Content-Type": "application/vnd.apache.parquet"}
-    answer = kept.client.post("/v1/outcomes?prices=2022", content=buffer.getvalue(), headers=headers)
+    answer = kept.client.post(
+        "/v1/outcomes?prices=2022", content=buffer.getvalue(), headers=headers
+    )
     assert counts(answer) == {"new": 10, "duplicate": 10, "conflicting": 0, "unmatched": 0}
     nominal = kept.client.post("/v1/outcomes", content=buffer.getvalue(), headers=headers)
-    assert counts(nominal)["conflicting"] == 20, "the same figures in other prices are other amounts"
+    assert counts(nominal)["conflicting"] == 20, (
+        "the same figures in other prices are other amounts"
+    )
 
 
-def test_nothing_that_a_client_says_beside_the_body_is_ignored(kept: Running, person: Person) -> None:
+def test_nothing_that_a_client_says_beside_the_body_is_ignored(
+    kept: Running, person: Person
+) -> None:
     """An outcome settles for good, so amounts whose prices or encoding are in doubt settle nothing."""
     kept.forecast({"persons": people(person), **ASKED, "record": True})
     buffer = io.BytesIO()
@@ -144,8 +191,22 @@ def test_nothing_that_a_client_says_beside_the_body_is_ignored(kept: Running, pe
     parquet = {"Content-Type": "application/vnd.apache.parquet"}
     refused = (
         (kept.client.post("/v1/outcomes?prices=2022", json={"outcomes": told()}), 422, "query"),
-        (kept.client.post("/v1/outcomes", json={"outcomes": told()}, headers={"Content-Encoding": "gzip"}), 415, "content-encoding"),
-        (kept.client.post("/v1/outcomes?prices=2022&prices=nominal", content=buffer.getvalue(), headers=parquet), 422, "query-twice"),
+        (
+            kept.client.post(
+                "/v1/outcomes", json={"outcomes": told()}, headers={"Content-Encoding": "gzip"}
+            ),
+            415,
+            "content-encoding",
+        ),
+        (
+            kept.client.post(
+                "/v1/outcomes?prices=2022&prices=nominal",
+                content=buffer.getvalue(),
+                headers=parquet,
+            ),
+            422,
+            "query-twice",
+        ),
     )
     for answer, status, rule in refused:
         assert (answer.status_code, answer.json()["problems"][0]["rule"]) == (status, rule)
@@ -161,27 +222,40 @@ def test_nothing_that_a_client_says_beside_the_body_is_ignored(kept: Running, pe
         ({"person_id": "P1", "year": 2023, "earnings": 1.0, "sex": "female"}, "extra_forbidden"),
     ],
 )
-def test_what_is_no_outcome_is_refused_by_name(kept: Running, row: dict[str, Any], rule: str) -> None:
+def test_what_is_no_outcome_is_refused_by_name(
+    kept: Running, row: dict[str, Any], rule: str
+) -> None:
     answer = kept.client.post("/v1/outcomes", json={"outcomes": [row]})
     assert (answer.status_code, answer.json()["problems"][0]["rule"]) == (422, rule)
     assert "271828" not in answer.text
 
 
 @pytest.mark.parametrize("earnings", [None, -271828.0, float("nan")])
-def test_one_bad_row_in_a_large_delivery_can_be_found(kept: Running, earnings: float | None) -> None:
+def test_one_bad_row_in_a_large_delivery_can_be_found(
+    kept: Running, earnings: float | None
+) -> None:
     rows = [*told(50), {"person_id": "LOST", "year": 2024, "earnings": earnings}]
     buffer = io.BytesIO()
     pl.DataFrame(rows).write_parquet(buffer)
-    for content, kind in ((json.dumps({"outcomes": rows}), "json"), (buffer.getvalue(), "vnd.apache.parquet")):
-        answer = kept.client.post("/v1/outcomes", content=content, headers={"Content-Type": f"application/{kind}"})
+    for content, kind in (
+        (json.dumps({"outcomes": rows}), "json"),
+        (buffer.getvalue(), "vnd.apache.parquet"),
+    ):
+        answer = kept.client.post(
+            "/v1/outcomes", content=content, headers={"Content-Type": f"application/{kind}"}
+        )
         (problem,) = answer.json()["problems"]
         assert (answer.status_code, problem["person_id"], problem["year"]) == (422, "LOST", 2024)
         assert "or null" not in problem["fix"], "an outcome is a number"
         assert "271828" not in answer.text
 
 
-@pytest.mark.parametrize(("name", "rule"), [("P0\0", "not-text"), ("P\x1f0", "not-text"), (" ", "missing-value")])
-def test_who_has_no_name_is_refused_alike_by_all_doors(kept: Running, person: Person, name: str, rule: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "rule"), [("P0\0", "not-text"), ("P\x1f0", "not-text"), (" ", "missing-value")]
+)
+def test_who_has_no_name_is_refused_alike_by_all_doors(
+    kept: Running, person: Person, name: str, rule: str
+) -> None:
     """A NUL at the end was lost on the way, so that "P0" and its neighbour answered to one name."""
     row = {"person_id": name, "year": 2023, "earnings": 1.0}
     buffer = io.BytesIO()
@@ -189,15 +263,20 @@ def test_who_has_no_name_is_refused_alike_by_all_doors(kept: Running, person: Pe
     persons = [person("P0"), person(name)]
     answers = [
         kept.client.post("/v1/outcomes", json={"outcomes": [row]}),
-        kept.client.post("/v1/outcomes", content=buffer.getvalue(), headers={"Content-Type": "application/vnd.apache.parquet"}),
+        kept.client.post(
+            "/v1/outcomes",
+            content=buffer.getvalue(),
+            headers={"Content-Type": "application/vnd.apache.parquet"},
+        ),
         kept.forecast({"persons": persons, **ASKED}),
         kept.client.post("/v1/lifetimes", json={"persons": persons, "paths": 50}),
     ]
     found = [answer.json()["problems"][0] for answer in answers]
     assert [answer.status_code for answer in answers] == [422] * 4
-    assert {(problem["rule"], problem["message"], problem["fix"], problem["column"]) for problem in found} == {
-        (rule, found[0]["message"], found[0]["fix"], "person_id")
-    }
+    assert {
+        (problem["rule"], problem["message"], problem["fix"], problem["column"])
+        for problem in found
+    } == {(rule, found[0]["message"], found[0]["fix"], "person_id")}
     assert [problem["year"] for problem in found] == [2023, 2023, 2015, 2015]
 
 
@@ -212,37 +291,55 @@ def test_a_name_of_any_length_is_served_and_comes_back_cut(kept: Running, person
 
     history = [{"person_id": name, "birth_year": 1984, **row} for row in person()["history"]]
     assert send("/v1/forecasts?horizons=1&paths=50&record=true", history).status_code == 200
-    answers = [send("/v1/outcomes", [{"person_id": name, "year": 2023, "earnings": amount}]) for amount in (1.0, 2.0, -1.0)]
+    answers = [
+        send("/v1/outcomes", [{"person_id": name, "year": 2023, "earnings": amount}])
+        for amount in (1.0, 2.0, -1.0)
+    ]
     answers.append(send("/v1/forecasts", [{**row, "earnings": -1.0} for row in history]))
     assert [answer.status_code for answer in answers] == [200, 200, 422, 422]
-    assert [answer.json()["problems"][0]["person_id"] for answer in answers[1:]] == ["P" * 63 + "…"] * 3
+    assert [answer.json()["problems"][0]["person_id"] for answer in answers[1:]] == [
+        "P" * 63 + "…"
+    ] * 3
 
 
 def test_a_table_names_persons_as_a_panel_does(kept: Running, person: Person) -> None:
     kept.forecast({"persons": [person("7")], **ASKED, "record": True})
     buffer = io.BytesIO()
     pl.DataFrame({"person_id": [7.0], "year": [2023], "earnings": [1.0]}).write_parquet(buffer)
-    answer = kept.client.post("/v1/outcomes", content=buffer.getvalue(), headers={"Content-Type": "application/vnd.apache.parquet"})
+    answer = kept.client.post(
+        "/v1/outcomes",
+        content=buffer.getvalue(),
+        headers={"Content-Type": "application/vnd.apache.parquet"},
+    )
     assert counts(answer)["new"] == 1
 
 
-def test_without_a_ledger_nothing_changes_and_what_needs_one_says_so(service: Running, kept: Running, person: Person) -> None:
+def test_without_a_ledger_nothing_changes_and_what_needs_one_says_so(
+    service: Running, kept: Running, person: Person
+) -> None:
     body = {"persons": people(person, 3), **ASKED}
     plain, empty = service.forecast(body).json(), kept.forecast(body).json()
     assert "adaptive" not in plain["provenance"]
     assert empty["provenance"].pop("adaptive") == {"version": 0, "through": None, "digest": None}
     assert plain == empty, "a ledger that has learnt nothing changes no number either"
-    for answer in (service.forecast({**body, "record": True}), service.client.post("/v1/outcomes", json={"outcomes": told()})):
+    for answer in (
+        service.forecast({**body, "record": True}),
+        service.client.post("/v1/outcomes", json={"outcomes": told()}),
+    ):
         assert (answer.status_code, answer.json()["type"]) == (404, "urn:saga:problem:no-ledger")
     assert service.client.get("/v1/calibration").json()["adaptive"] is None
 
 
 def test_a_scenario_is_no_promise(kept: Running, person: Person) -> None:
-    answer = kept.forecast({"persons": people(person, 1), **ASKED, "record": True, "scenario": "high-growth"})
+    answer = kept.forecast(
+        {"persons": people(person, 1), **ASKED, "record": True, "scenario": "high-growth"}
+    )
     assert (answer.status_code, answer.json()["problems"][0]["rule"]) == (422, "record-scenario")
 
 
-def test_outcomes_need_a_key_like_everything_else(start: Start, tiny_bundle: Path, tmp_path: Path) -> None:
+def test_outcomes_need_a_key_like_everything_else(
+    start: Start, tiny_bundle: Path, tmp_path: Path
+) -> None:
     key, line = new_key("office")
     (tmp_path / "keys").write_text(line)
     with start(settings(tiny_bundle, tmp_path, keys=tmp_path / "keys")) as service:
@@ -250,16 +347,28 @@ def test_outcomes_need_a_key_like_everything_else(start: Start, tiny_bundle: Pat
         assert service.client.post("/v1/outcomes", json={"outcomes": told()}).status_code == 401
         assert service.client.get("/v1/calibration").status_code == 401
         allowed = {"Authorization": f"Bearer {key}"}
-        assert counts(service.client.post("/v1/outcomes", json={"outcomes": told()}, headers=allowed))["unmatched"] == 20
+        assert (
+            counts(service.client.post("/v1/outcomes", json={"outcomes": told()}, headers=allowed))[
+                "unmatched"
+            ]
+            == 20
+        )
 
 
-def test_a_ledger_that_cannot_be_opened_keeps_the_service_from_being_ready(start: Start, tiny_bundle: Path, tmp_path: Path) -> None:
+def test_a_ledger_that_cannot_be_opened_keeps_the_service_from_being_ready(
+    start: Start, tiny_bundle: Path, tmp_path: Path
+) -> None:
     broken = Settings(
-        bundle=tiny_bundle, threads=1, database=SecretStr("postgresql://u:SENTINEL@127.0.0.1:1/d"), database_key=tmp_path / "k"
+        bundle=tiny_bundle,
+        threads=1,
+        database=SecretStr("postgresql://u:SENTINEL@127.0.0.1:1/d"),
+        database_key=tmp_path / "k",
     )
     (tmp_path / "k").write_bytes(b"k" * 32)
     with start(broken) as service:
-        while (answer := service.client.get("/readyz")).json()["type"] == "urn:saga:problem:loading":
+        while (answer := service.client.get("/readyz")).json()[
+            "type"
+        ] == "urn:saga:problem:loading":
             time.sleep(0.05)
         assert (answer.status_code, answer.json()["type"]) == (503, "urn:saga:problem:ledger")
         assert "SENTINEL" not in answer.text + service.log.getvalue() + json.dumps(str(broken))
@@ -279,7 +388,9 @@ def test_an_unusable_ledger_is_the_services_fault_and_only_its_log_says_why(
     (tmp_path / "file").write_text("no database" * 1_000)
     database = SecretStr(url.format(tmp_path))
     with start(Settings(bundle=tiny_bundle, threads=1, database=database)) as service:
-        while (answer := service.client.get("/readyz")).json()["type"] == "urn:saga:problem:loading":
+        while (answer := service.client.get("/readyz")).json()[
+            "type"
+        ] == "urn:saga:problem:loading":
             time.sleep(0.05)
         for asked in (answer, service.forecast({"persons": []})):
             assert (asked.status_code, asked.json()["type"]) == (503, f"urn:saga:problem:{kind}")

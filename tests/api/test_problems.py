@@ -9,16 +9,28 @@ import httpx
 import pytest
 
 from api.app import create_app
-from api.bodies import PARQUET, parse_json, parse_table
-from api.problems import HTTPProblem, ProblemDocument, ProblemEntry, problem_for, shape_problems, shown
-from api.schemas import ForecastOptions, ForecastRequest
+from api.codecs import PARQUET, parse_json, parse_table
+from api.messages import ForecastOptions, ForecastRequest
+from api.problems import (
+    HTTPProblem,
+    ProblemDocument,
+    ProblemEntry,
+    problem_for,
+    shape_problems,
+    shown,
+)
 from api.settings import Settings
 from saga.errors import BudgetError, BundleError, InputError, Problem, UsageError
 
 
-@pytest.mark.parametrize(("kind", "status"), [(InputError, 422), (UsageError, 422), (BudgetError, 413), (BundleError, 503)])
+@pytest.mark.parametrize(
+    ("kind", "status"),
+    [(InputError, 422), (UsageError, 422), (BudgetError, 413), (BundleError, 503)],
+)
 def test_each_kind_of_error_has_its_status(kind: type[InputError], status: int) -> None:
-    answer = problem_for(kind("It is so", [Problem("rule", "Wrong", "Mend it", "earnings", "A1", 2001)]))
+    answer = problem_for(
+        kind("It is so", [Problem("rule", "Wrong", "Mend it", "earnings", "A1", 2001)])
+    )
     body = ProblemDocument.model_validate_json(bytes(answer.body))
     assert (answer.status_code, body.status) == (status, status)
     assert answer.media_type == "application/problem+json"
@@ -28,13 +40,24 @@ def test_each_kind_of_error_has_its_status(kind: type[InputError], status: int) 
 def test_a_problem_of_shape_names_person_year_and_column_and_counts() -> None:
     body = {
         "persons": [
-            {"person_id": "0017", "history": [{"year": 2001, "earnings": 1}, *({"year": y, "earnings": "SENTINEL"} for y in (2002, 2003))]}
+            {
+                "person_id": "0017",
+                "history": [
+                    {"year": 2001, "earnings": 1},
+                    *({"year": y, "earnings": "SENTINEL"} for y in (2002, 2003)),
+                ],
+            }
         ]
     }
     with pytest.raises(HTTPProblem) as caught:
         parse_json(json.dumps(body).encode(), ForecastRequest, 10)
     (problem,) = caught.value.problems
-    assert (problem.person_id, problem.year, problem.column, problem.count) == ("0017", 2002, "earnings", 2)
+    assert (problem.person_id, problem.year, problem.column, problem.count) == (
+        "0017",
+        2002,
+        "earnings",
+        2,
+    )
     assert problem.fix == "Send a JSON number, or null for unknown"
     assert "SENTINEL" not in str(problem)
 
@@ -44,15 +67,27 @@ def test_a_problem_of_shape_names_person_year_and_column_and_counts() -> None:
     [
         ({"horizon": 1}, "horizon", "extra_forbidden", ", horizons, "),
         ({"name": 1}, "name", "extra_forbidden", ", horizons, "),
-        ({"persons": [{"person_id": "A", "history": [{"earning": 1}]}]}, "earning", "extra_forbidden", "GET /v1/variables"),
+        (
+            {"persons": [{"person_id": "A", "history": [{"earning": 1}]}]},
+            "earning",
+            "extra_forbidden",
+            "GET /v1/variables",
+        ),
         ({"prices": "2022"}, "prices", "int_type", "a JSON number"),
         ({"prices": "real"}, "prices", "literal_error", "'nominal'"),
         ({"prices": 22}, "prices", "greater_than_equal", "1900"),
-        ({"persons": [{"person_id": "", "history": [{}]}]}, "person_id", "string_too_short", "1 or more characters"),
+        (
+            {"persons": [{"person_id": "", "history": [{}]}]},
+            "person_id",
+            "string_too_short",
+            "1 or more characters",
+        ),
         ({"coverage": [None]}, "coverage", "float_type", "Send a JSON number"),
     ],
 )
-def test_advice_is_about_what_was_sent(change: dict[str, object], column: str, rule: str, fix: str) -> None:
+def test_advice_is_about_what_was_sent(
+    change: dict[str, object], column: str, rule: str, fix: str
+) -> None:
     sound = {"persons": [{"person_id": "A", "history": [{"year": 2022}]}]}
     with pytest.raises(HTTPProblem) as caught:
         parse_json(json.dumps({**sound, **change}).encode(), ForecastRequest, 10)
@@ -73,7 +108,16 @@ def test_a_query_is_told_which_options_there_are() -> None:
 def test_a_problem_of_an_unknown_type_does_not_repeat_its_message() -> None:
     """Whatever pydantic may say one day: only the table of rules speaks."""
     (problem,) = shape_problems(
-        [{"type": "new_kind", "loc": ("seed",), "msg": "SENTINEL", "input": "SENTINEL", "ctx": {"error": "SENTINEL"}}], None
+        [
+            {
+                "type": "new_kind",
+                "loc": ("seed",),
+                "msg": "SENTINEL",
+                "input": "SENTINEL",
+                "ctx": {"error": "SENTINEL"},
+            }
+        ],
+        None,
     )
     assert "SENTINEL" not in json.dumps(problem.as_dict())
     assert problem.column == "seed"
@@ -93,17 +137,36 @@ def test_whoever_raises_an_error_its_places_are_cut(tmp_path: Path, kind: type[E
 
     @app.get("/wrong")
     def wrong() -> None:
-        raise InputError("It is so", found) if kind is InputError else HTTPProblem(422, "request", "It is so", found)
+        raise (
+            InputError("It is so", found)
+            if kind is InputError
+            else HTTPProblem(422, "request", "It is so", found)
+        )
 
     answer = _ask(app, "GET", "/wrong")
     problems = answer.json()["problems"]
-    assert [len(problems), *(len(problems[0][place]) for place in ("person_id", "column"))] == [50, 64, 64]
+    assert [len(problems), *(len(problems[0][place]) for place in ("person_id", "column"))] == [
+        50,
+        64,
+        64,
+    ]
     assert "S" * 65 not in answer.text
 
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"{", b'{"persons": SENTINEL}', b"\xff\xfe", b'"SENTINEL"', b"[1]", b"null", b"[" * 5_000, b"9" * 5_000, b'{"a":"\\ud800"}'],
+    [
+        b"",
+        b"{",
+        b'{"persons": SENTINEL}',
+        b"\xff\xfe",
+        b'"SENTINEL"',
+        b"[1]",
+        b"null",
+        b"[" * 5_000,
+        b"9" * 5_000,
+        b'{"a":"\\ud800"}',
+    ],
 )
 def test_what_is_not_a_request_is_refused_without_repeating_it(body: bytes) -> None:
     with pytest.raises(HTTPProblem) as caught:
@@ -113,9 +176,16 @@ def test_what_is_not_a_request_is_refused_without_repeating_it(body: bytes) -> N
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "status"), [("GET", "/SENTINEL", 404), ("DELETE", "/v1/forecasts", 405), ("GET", "/v1/forecasts?x=SENTINEL", 405)]
+    ("method", "path", "status"),
+    [
+        ("GET", "/SENTINEL", 404),
+        ("DELETE", "/v1/forecasts", 405),
+        ("GET", "/v1/forecasts?x=SENTINEL", 405),
+    ],
 )
-def test_errors_of_routing_are_problems_too(tmp_path: Path, method: str, path: str, status: int) -> None:
+def test_errors_of_routing_are_problems_too(
+    tmp_path: Path, method: str, path: str, status: int
+) -> None:
     log = io.StringIO()
     app = create_app(Settings(bundle=tmp_path), log=log)
     answer = _ask(app, method, path)
@@ -125,7 +195,9 @@ def test_errors_of_routing_are_problems_too(tmp_path: Path, method: str, path: s
     assert "SENTINEL" not in answer.text + log.getvalue()
 
 
-def test_an_unexpected_error_gives_500_and_neither_answer_nor_log_carries_its_message(tmp_path: Path) -> None:
+def test_an_unexpected_error_gives_500_and_neither_answer_nor_log_carries_its_message(
+    tmp_path: Path,
+) -> None:
     log = io.StringIO()
     app = create_app(Settings(bundle=tmp_path), log=log)
 
@@ -146,7 +218,9 @@ def test_an_unexpected_error_gives_500_and_neither_answer_nor_log_carries_its_me
 
 def _ask(app: object, method: str, path: str) -> httpx.Response:
     async def ask() -> httpx.Response:
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://service") as client:  # type: ignore[arg-type]
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(app), base_url="http://service"
+        ) as client:  # type: ignore[arg-type]
             return await client.request(method, path)
 
     return asyncio.run(ask())

@@ -42,7 +42,9 @@ def test_a_key_file_may_have_comments_and_blank_lines(tmp_path: Path) -> None:
     assert ring.holder(key) == "analyst"
 
 
-@pytest.mark.parametrize("text", ["", "# nothing\n", "analyst plain-SENTINEL\n", "a sha256:SENTINEL\n"])
+@pytest.mark.parametrize(
+    "text", ["", "# nothing\n", "analyst plain-SENTINEL\n", "a sha256:SENTINEL\n"]
+)
 def test_a_bad_key_file_is_refused_without_repeating_it(tmp_path: Path, text: str) -> None:
     file = tmp_path / "keys"
     file.write_text(text)
@@ -57,7 +59,9 @@ def test_a_missing_key_file_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.org", ""])
-def test_beyond_loopback_the_service_refuses_to_start_without_keys(host: str, tmp_path: Path) -> None:
+def test_beyond_loopback_the_service_refuses_to_start_without_keys(
+    host: str, tmp_path: Path
+) -> None:
     with pytest.raises(UsageError, match="without keys"):
         create_app(Settings(bundle=tmp_path, host=host))
 
@@ -73,9 +77,16 @@ def test_with_keys_any_address_is_fine(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", ["/v1/variables", "/v1/model", "/metrics"])
 @pytest.mark.parametrize(
-    ("header", "error"), [({}, None), ({"Authorization": "Bearer wrong"}, "invalid_token"), ({"Authorization": "Basic x"}, None)]
+    ("header", "error"),
+    [
+        ({}, None),
+        ({"Authorization": "Bearer wrong"}, "invalid_token"),
+        ({"Authorization": "Basic x"}, None),
+    ],
 )
-def test_a_call_without_a_known_key_gets_401_and_a_challenge(tmp_path: Path, path: str, header: dict[str, str], error: str | None) -> None:
+def test_a_call_without_a_known_key_gets_401_and_a_challenge(
+    tmp_path: Path, path: str, header: dict[str, str], error: str | None
+) -> None:
     answer = _ask(tmp_path, path, header)
     assert answer.status_code == 401
     assert answer.headers["www-authenticate"].startswith("Bearer")
@@ -96,10 +107,16 @@ def test_health_and_documentation_need_no_key(tmp_path: Path, path: str) -> None
 def _ask(tmp_path: Path, path: str, headers: dict[str, str] | None) -> httpx.Response:
     key, line = new_key("analyst")
     (tmp_path / "keys").write_text(line)
-    app = create_app(Settings(bundle=tmp_path, host="0.0.0.0", keys=tmp_path / "keys"), log=io.StringIO())
+    app = create_app(
+        Settings(bundle=tmp_path, host="0.0.0.0", keys=tmp_path / "keys"), log=io.StringIO()
+    )
 
     async def ask() -> httpx.Response:
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://service") as client:
-            return await client.get(path, headers={"Authorization": f"Bearer {key}"} if headers is None else headers)
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(app), base_url="http://service"
+        ) as client:
+            return await client.get(
+                path, headers={"Authorization": f"Bearer {key}"} if headers is None else headers
+            )
 
     return asyncio.run(ask())

@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 Start = Callable[[Settings], AbstractContextManager["Running"]]
 
 
-def test_a_bundle_with_one_byte_changed_is_never_ready(start: Start, tiny_bundle: Path, tmp_path: Path) -> None:
+def test_a_bundle_with_one_byte_changed_is_never_ready(
+    start: Start, tiny_bundle: Path, tmp_path: Path
+) -> None:
     bundle = shutil.copytree(tiny_bundle, tmp_path / "bundle")
     weights = bundle / "model.safetensors"
     content = bytearray(weights.read_bytes())
@@ -55,13 +57,26 @@ def test_a_bundle_with_one_byte_changed_is_never_ready(start: Start, tiny_bundle
 def test_metrics_count_calls_persons_and_path_years_by_route(service: Running) -> None:
     def count(name: str) -> float:
         text = service.client.get("/metrics").text
-        return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith(name))
+        return sum(
+            float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith(name)
+        )
 
-    persons = [{"person_id": i, "birth_year": 1980, "history": [{"year": 2022, "earnings": 1e5}]} for i in range(3)]
-    before = count("saga_persons_total"), count("saga_path_years_total"), count('saga_http_requests_total{method="GET",route="unmatched"')
+    persons = [
+        {"person_id": i, "birth_year": 1980, "history": [{"year": 2022, "earnings": 1e5}]}
+        for i in range(3)
+    ]
+    before = (
+        count("saga_persons_total"),
+        count("saga_path_years_total"),
+        count('saga_http_requests_total{method="GET",route="unmatched"'),
+    )
     service.forecast({"persons": persons, "horizons": [2], "paths": 10})
     service.client.get("/somewhere/person/17")
-    after = count("saga_persons_total"), count("saga_path_years_total"), count('saga_http_requests_total{method="GET",route="unmatched"')
+    after = (
+        count("saga_persons_total"),
+        count("saga_path_years_total"),
+        count('saga_http_requests_total{method="GET",route="unmatched"'),
+    )
     assert tuple(b - a for a, b in zip(before, after, strict=True)) == (3, 60, 1)
     assert "person/17" not in service.client.get("/metrics").text
 
@@ -95,7 +110,11 @@ def test_variables_and_model_describe_themselves(service: Running, tiny_bundle: 
     assert names[:4] == ["person_id", "year", "birth_year", "earnings"]
     card = service.client.get("/v1/model").json()
     bundle = Bundle.load(tiny_bundle)
-    assert (card["bundle"], card["calibration"], card["parameters"]) == (bundle.digest, bundle.calibration_digest, bundle.parameters)
+    assert (card["bundle"], card["calibration"], card["parameters"]) == (
+        bundle.digest,
+        bundle.calibration_digest,
+        bundle.parameters,
+    )
     assert 0.9 in card["coverage"]
 
 
@@ -109,10 +128,22 @@ def test_answers_keep_the_published_schema_whatever_is_sent(service: Running) ->
     # The service under test has no keys; and the rules of a panel go beyond what a schema says.
     excluded = [schemathesis.checks.ignored_auth, schemathesis.checks.positive_data_acceptance]
     operations = _operations(service)
-    assert {operation.path for operation in operations} >= {"/v1/forecasts", "/v1/lifetimes", "/v1/model", "/v1/variables", "/readyz"}
+    assert {operation.path for operation in operations} >= {
+        "/v1/forecasts",
+        "/v1/lifetimes",
+        "/v1/model",
+        "/v1/variables",
+        "/readyz",
+    }
     for operation in operations:
 
-        @settings(max_examples=8, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+        @settings(
+            max_examples=8,
+            deadline=None,
+            derandomize=True,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+        )
         @given(case=operation.as_strategy())
         def check(case: schemathesis.Case[Any]) -> None:
             case.call_and_validate(excluded_checks=excluded)
@@ -120,17 +151,28 @@ def test_answers_keep_the_published_schema_whatever_is_sent(service: Running) ->
         check()
 
 
-def test_one_call_starts_the_service_and_the_printed_curl_works_when_pasted(tiny_bundle: Path) -> None:
+def test_one_call_starts_the_service_and_the_printed_curl_works_when_pasted(
+    tiny_bundle: Path,
+) -> None:
     program = f"from api.server import serve; serve(bundle={str(tiny_bundle)!r}, port=0, threads=1)"
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
         try:
             assert process.stdout is not None
             command = next(line for line in process.stdout if line.startswith("curl"))
             if shutil.which("curl"):
-                answer = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True, timeout=60).stdout
+                answer = subprocess.run(
+                    ["sh", "-c", command], capture_output=True, text=True, check=True, timeout=60
+                ).stdout
             else:
                 url, body = re.findall(r"http://\S+|'{.*}'", command)
-                answer = httpx.post(url, content=body.strip("'"), headers={"Content-Type": "application/json"}).text
+                answer = httpx.post(
+                    url, content=body.strip("'"), headers={"Content-Type": "application/json"}
+                ).text
             (forecast,) = json.loads(answer)["forecasts"]
             assert [horizon["h"] for horizon in forecast["horizons"]] == [1, 5, 10]
         finally:
@@ -161,10 +203,17 @@ def test_a_setting_out_of_range_names_its_variable(monkeypatch: pytest.MonkeyPat
         Settings.of()
 
 
-def test_the_printed_curl_fits_a_bundle_in_another_currency(start: Start, tiny_bundle: Path, tmp_path: Path) -> None:
+def test_the_printed_curl_fits_a_bundle_in_another_currency(
+    start: Start, tiny_bundle: Path, tmp_path: Path
+) -> None:
     """Hourly wages in dollars, no macro series: the example is of that size, and is taken as it is."""
     there = Bundle.load(tiny_bundle)
-    dollars = there.transforms | {"currency": "USD", "price_year": 2010, "floor": None, "centre": 2.7}
+    dollars = there.transforms | {
+        "currency": "USD",
+        "price_year": 2010,
+        "floor": None,
+        "centre": 2.7,
+    }
     write_bundle(
         tmp_path / "dollars",
         config=there.config,

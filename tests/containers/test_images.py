@@ -27,14 +27,22 @@ from polars.testing import assert_frame_equal
 from api.example import example_persons
 
 ROOT = Path(__file__).resolve().parents[2]
-HARDENED = ["--read-only", "--tmpfs", "/tmp", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
+HARDENED = [
+    "--read-only",
+    "--tmpfs",
+    "/tmp",
+    "--cap-drop",
+    "ALL",
+    "--security-opt",
+    "no-new-privileges",
+]
 Engine = Callable[..., str]
 # The mean at horizon 1 of the example person by the library, without the service.
 DIRECT = """
 import polars as pl
 from api.example import example_persons
 from saga.forecaster import Forecaster
-from saga.ingest import read_panel
+from saga.data.reading import read_panel
 person = example_persons()[0]
 rows = pl.DataFrame([{"person_id": "A1", "birth_year": 1985, "sex": "female", **row} for row in person["history"]])
 print(Forecaster.load("bundles/small", threads=1).forecast(read_panel(rows), horizons=(1, 5), paths=50, seed=1)["mean"][0])
@@ -44,7 +52,10 @@ pytestmark = pytest.mark.containers
 
 
 def _answers(engine: str) -> bool:
-    return bool(shutil.which(engine)) and subprocess.run([engine, "info"], capture_output=True, timeout=60).returncode == 0
+    return (
+        bool(shutil.which(engine))
+        and subprocess.run([engine, "info"], capture_output=True, timeout=60).returncode == 0
+    )
 
 
 @pytest.fixture(scope="session")
@@ -52,7 +63,9 @@ def name() -> str:
     """The engine. Podman first where both are clients of one: `docker` may then be a wrapper that cannot build with its options."""
     found = next((engine for engine in ("podman", "docker") if _answers(engine)), None)
     if found is None:
-        pytest.skip("neither `podman info` nor `docker info` answers: there is no container engine here")
+        pytest.skip(
+            "neither `podman info` nor `docker info` answers: there is no container engine here"
+        )
     return found
 
 
@@ -61,8 +74,12 @@ def engine(name: str) -> Engine:
     """Runs the engine and gives what it prints, with its errors (`said`) where they are what is asked for; fails on another exit code."""
 
     def call(*arguments: str | Path, code: int = 0, said: bool = False) -> str:
-        done = subprocess.run([name, *map(str, arguments)], capture_output=True, text=True, cwd=ROOT, timeout=1800)
-        assert done.returncode == code, f"{shlex.join([name, *map(str, arguments)])}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+        done = subprocess.run(
+            [name, *map(str, arguments)], capture_output=True, text=True, cwd=ROOT, timeout=1800
+        )
+        assert done.returncode == code, (
+            f"{shlex.join([name, *map(str, arguments)])}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+        )
         return done.stdout + done.stderr if said else done.stdout
 
     return call
@@ -78,7 +95,18 @@ def build(engine: Engine, name: str) -> Callable[[str], str]:
             # Podman's own image format has no health check.
             form = ["--format", "docker"] if name == "podman" else []
             extra = shlex.split(os.environ.get("CONTAINER_BUILD_ARGS", ""))
-            engine("build", *form, *extra, "--target", target, "-t", f"saga-{target}", "-f", "docker/Dockerfile", ".")
+            engine(
+                "build",
+                *form,
+                *extra,
+                "--target",
+                target,
+                "-t",
+                f"saga-{target}",
+                "-f",
+                "docker/Dockerfile",
+                ".",
+            )
             built[target] = f"saga-{target}"
         return built[target]
 
@@ -92,7 +120,9 @@ def _free_port() -> int:
 
 
 def _post(url: str, body: Any, key: str | None) -> tuple[int, Any]:
-    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
+    headers = {"Content-Type": "application/json"} | (
+        {"Authorization": f"Bearer {key}"} if key else {}
+    )
     request = urllib.request.Request(url, json.dumps(body).encode(), headers)
     try:
         with urllib.request.urlopen(request, timeout=60) as answer:
@@ -114,7 +144,9 @@ def _await_health(engine: Engine, container: str, seconds: float = 120.0) -> Non
 
 
 @pytest.fixture
-def service(engine: Engine, build: Callable[[str], str], tmp_path: Path) -> Iterator[tuple[str, str, str]]:
+def service(
+    engine: Engine, build: Callable[[str], str], tmp_path: Path
+) -> Iterator[tuple[str, str, str]]:
     """A running api container: its name, its URL and a key."""
     image, port, container = build("api"), _free_port(), f"saga-api-test-{os.getpid()}"
     made = json.loads(engine("run", "--rm", *HARDENED, image, "keys", "new", "tester", "--json"))
@@ -124,7 +156,20 @@ def service(engine: Engine, build: Callable[[str], str], tmp_path: Path) -> Iter
     mount = ["-v", f"{keys}:/run/secrets/saga_keys:ro"]
     # Published where the engine has a network of its own; on the host's network the port is the one asked for.
     network = ["--network", "host"]
-    engine("run", "-d", "--name", container, *HARDENED, *network, *mount, "-e", f"SAGA_PORT={port}", "-e", "SAGA_HOST=127.0.0.1", image)
+    engine(
+        "run",
+        "-d",
+        "--name",
+        container,
+        *HARDENED,
+        *network,
+        *mount,
+        "-e",
+        f"SAGA_PORT={port}",
+        "-e",
+        "SAGA_HOST=127.0.0.1",
+        image,
+    )
     try:
         _await_health(engine, container)
         yield container, f"http://127.0.0.1:{port}", made["key"]
@@ -132,36 +177,64 @@ def service(engine: Engine, build: Callable[[str], str], tmp_path: Path) -> Iter
         engine("rm", "-f", container)
 
 
-def test_the_service_is_healthy_read_only_and_without_rights(engine: Engine, service: tuple[str, str, str]) -> None:
+def test_the_service_is_healthy_read_only_and_without_rights(
+    engine: Engine, service: tuple[str, str, str]
+) -> None:
     container, url, key = service
     body = {"persons": example_persons(), "horizons": [1, 5], "paths": 50, "seed": 1}
     status, answer = _post(f"{url}/v1/forecasts", body, key)
     assert status == 200, answer
     assert [row["h"] for row in answer["forecasts"][0]["horizons"]] == [1, 5]
-    assert answer["provenance"]["bundle"] == json.loads((ROOT / "bundles/small/manifest.json").read_text())["digest"]
+    assert (
+        answer["provenance"]["bundle"]
+        == json.loads((ROOT / "bundles/small/manifest.json").read_text())["digest"]
+    )
     assert _post(f"{url}/v1/forecasts", body, None)[0] == 401
     assert engine("exec", container, "id", "-u").strip() == "10001"
     assert "Read-only" in engine("exec", container, "touch", "/app/x", code=1, said=True)
 
 
-def test_the_service_refuses_to_listen_beyond_loopback_without_keys(engine: Engine, build: Callable[[str], str]) -> None:
+def test_the_service_refuses_to_listen_beyond_loopback_without_keys(
+    engine: Engine, build: Callable[[str], str]
+) -> None:
     assert "key" in engine("run", "--rm", *HARDENED, build("api"), code=2, said=True)
 
 
-def test_the_batch_image_scores_a_folder_and_equals_the_library(engine: Engine, build: Callable[[str], str], tmp_path: Path) -> None:
-    from saga.scoring import score
+def test_the_batch_image_scores_a_folder_and_equals_the_library(
+    engine: Engine, build: Callable[[str], str], tmp_path: Path
+) -> None:
+    from saga.batch.products import score
 
     source, out = tmp_path / "in", tmp_path / "out"
     source.mkdir()
     out.mkdir()
-    history = [{"person_id": f"{i:02d}", "birth_year": 1980, **row} for i in range(20) for row in example_persons()[0]["history"]]
+    history = [
+        {"person_id": f"{i:02d}", "birth_year": 1980, **row}
+        for i in range(20)
+        for row in example_persons()[0]["history"]
+    ]
     pl.DataFrame(history).write_csv(source / "panel.csv")
     options = ["--paths", "20", "--persons-per-partition", "8", "--workers", "2"]
     mounts = ["-v", f"{source}:/input:ro", "-v", f"{out}:/output"]
     user = ["--user", f"{os.getuid()}:{os.getgid()}"]
-    engine("run", "--rm", *HARDENED, *user, *mounts, build("batch"), "score", "/input", "/output", *options)
-    score(source, tmp_path / "here", bundle=ROOT / "bundles/small", paths=20, persons_per_partition=8)
-    inside, outside = (pl.read_parquet(folder / "part-*.parquet") for folder in (out, tmp_path / "here"))
+    engine(
+        "run",
+        "--rm",
+        *HARDENED,
+        *user,
+        *mounts,
+        build("batch"),
+        "score",
+        "/input",
+        "/output",
+        *options,
+    )
+    score(
+        source, tmp_path / "here", bundle=ROOT / "bundles/small", paths=20, persons_per_partition=8
+    )
+    inside, outside = (
+        pl.read_parquet(folder / "part-*.parquet") for folder in (out, tmp_path / "here")
+    )
     assert_frame_equal(inside, outside, rel_tol=1e-3)  # another build of torch may round otherwise
     assert not list(out.glob("_staged*"))
 
@@ -170,13 +243,22 @@ def test_the_training_image_can_train(engine: Engine, build: Callable[[str], str
     said = engine("run", "--rm", *HARDENED, build("train"), "train", "--help")
     assert "--config" in said
     engine(
-        "run", "--rm", *HARDENED, "--entrypoint", "python", build("train"), "-c", "import training.fit, calibration.fit, evaluation.contest"
+        "run",
+        "--rm",
+        *HARDENED,
+        "--entrypoint",
+        "python",
+        build("train"),
+        "-c",
+        "import training.fit, calibration.fit.split_conformal, evaluation.contest",
     )
 
 
 def test_the_compose_file_starts_the_service_alone_and_hardens_all() -> None:
     services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
-    assert [service for service, settings in services.items() if "profiles" not in settings] == ["api"]
+    assert [service for service, settings in services.items() if "profiles" not in settings] == [
+        "api"
+    ]
     for settings in services.values():
         assert settings["read_only"]
         assert settings["tmpfs"] == ["/tmp"]
@@ -184,8 +266,14 @@ def test_the_compose_file_starts_the_service_alone_and_hardens_all() -> None:
     assert all(port.startswith("127.0.0.1:") for port in services["api"]["ports"])
 
 
-def test_compose_serves_the_same_forecast(engine: Engine, build: Callable[[str], str], tmp_path: Path) -> None:
-    if subprocess.run(["docker", "compose", "version"], capture_output=True).returncode if shutil.which("docker") else True:
+def test_compose_serves_the_same_forecast(
+    engine: Engine, build: Callable[[str], str], tmp_path: Path
+) -> None:
+    if (
+        subprocess.run(["docker", "compose", "version"], capture_output=True).returncode
+        if shutil.which("docker")
+        else True
+    ):
         pytest.skip("there is no `docker compose`")
     image, port = build("api"), _free_port()
     made = json.loads(engine("run", "--rm", *HARDENED, image, "keys", "new", "tester", "--json"))
@@ -193,13 +281,35 @@ def test_compose_serves_the_same_forecast(engine: Engine, build: Callable[[str],
     keys.write_text(made["line"] + "\n")
     # On the host's loopback, so that the test opens no port to the network.
     environment = f'{{SAGA_HOST: 127.0.0.1, SAGA_PORT: "{port}"}}'
-    override.write_text(f"services: {{api: {{network_mode: host, ports: !reset [], restart: !reset null, environment: {environment}}}}}\n")
-    compose = ["docker", "compose", "-p", f"saga-test-{os.getpid()}", "-f", "docker-compose.yml", "-f", str(override)]
+    override.write_text(
+        f"services: {{api: {{network_mode: host, ports: !reset [], restart: !reset null, environment: {environment}}}}}\n"
+    )
+    compose = [
+        "docker",
+        "compose",
+        "-p",
+        f"saga-test-{os.getpid()}",
+        "-f",
+        "docker-compose.yml",
+        "-f",
+        str(override),
+    ]
     settings = os.environ | {"SAGA_KEYS_FILE": str(keys)}
 
     def call(*arguments: str) -> str:
-        done = subprocess.run([*compose, *arguments], capture_output=True, text=True, cwd=ROOT, env=settings, timeout=300)
-        return done.stdout + done.stderr if done.returncode == 0 else pytest.fail(done.stdout + done.stderr)
+        done = subprocess.run(
+            [*compose, *arguments],
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+            env=settings,
+            timeout=300,
+        )
+        return (
+            done.stdout + done.stderr
+            if done.returncode == 0
+            else pytest.fail(done.stdout + done.stderr)
+        )
 
     try:
         call("up", "-d", "--no-build", "--pull", "never", "--wait", "--wait-timeout", "120")

@@ -9,13 +9,13 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from evaluation.metrics import LEVELS
-from evaluation.sets import Sets, sample_sets
-from saga.keyed import uniform_rows
-from saga.outcomes import Origins
-from saga.panel import Panel, PanelMeta
+from evaluation.scoring.metrics import LEVELS
+from evaluation.scoring.sample_sets import Sets, sample_sets
+from saga.data.origins import Origins
+from saga.data.panel import Panel, PanelMeta
+from saga.data.split import split_of
+from saga.keyed_random import uniform_rows
 from saga.paths import Paths
-from saga.split import split_of
 
 YEARS = np.arange(1995, 2023)
 
@@ -30,7 +30,9 @@ def _panel(earnings: np.ndarray, born: np.ndarray, meta: PanelMeta, **static: np
         "earnings": earnings.ravel(),
         **{name: np.repeat(values, t).tolist() for name, values in static.items()},
     }
-    frame = pl.DataFrame(rows).filter(pl.col("earnings").is_not_nan(), (pl.col("year") - pl.col("birth_year")).is_between(16, 64))
+    frame = pl.DataFrame(rows).filter(
+        pl.col("earnings").is_not_nan(), (pl.col("year") - pl.col("birth_year")).is_between(16, 64)
+    )
     return Panel.of(frame, meta)
 
 
@@ -55,9 +57,21 @@ def grouped() -> Callable[..., Panel]:
         rng = np.random.default_rng(seed)
         sex, level = rng.integers(0, 2, n), rng.integers(0, 2, n)
         zero = rng.random((n, len(YEARS))) < (0.05 + 0.2 * sex)[:, None]
-        log = 12 + 0.7 * level[:, None] + (0.3 + 0.3 * sex)[:, None] * rng.normal(size=(n, len(YEARS)))
-        names = {"sex": np.array(["male", "female"])[sex], "education_level": np.array(["compulsory", "long_tertiary"])[level]}
-        return _panel(np.where(zero, 0.0, np.exp(log)), rng.integers(1950, 1985, n), PanelMeta("grouped"), **names)
+        log = (
+            12
+            + 0.7 * level[:, None]
+            + (0.3 + 0.3 * sex)[:, None] * rng.normal(size=(n, len(YEARS)))
+        )
+        names = {
+            "sex": np.array(["male", "female"])[sex],
+            "education_level": np.array(["compulsory", "long_tertiary"])[level],
+        }
+        return _panel(
+            np.where(zero, 0.0, np.exp(log)),
+            rng.integers(1950, 1985, n),
+            PanelMeta("grouped"),
+            **names,
+        )
 
     return make
 
@@ -68,7 +82,13 @@ def part() -> Callable[[Panel, str], Panel]:
 
     def take(panel: Panel, name: str) -> Panel:
         persons = panel.persons()
-        return panel.only([p for p, own in zip(persons, split_of(panel.meta.panel_id, persons), strict=True) if own == name])
+        return panel.only(
+            [
+                p
+                for p, own in zip(persons, split_of(panel.meta.panel_id, persons), strict=True)
+                if own == name
+            ]
+        )
 
     return take
 
@@ -88,16 +108,26 @@ class Walker:
     def __init__(self, name: str, spread: float = 1.0, until: int | None = None) -> None:
         self.name, self.spread, self.until, self.asked = name, spread, until, 0
 
-    def blocks(self, past: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int) -> Iterator[tuple[Paths, Sets]]:
+    def blocks(
+        self, past: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int
+    ) -> Iterator[tuple[Paths, Sets]]:
         self.asked += 1
         last = past.frame.group_by("person_id", maintain_order=True).last()
         for count, start in enumerate(range(0, len(origins), 20)):
             if count == self.until:
                 raise KeyboardInterrupt
             some, rows = origins.take(slice(start, start + 20)), last.slice(start, 20)
-            shocks = stats.norm.ppf(uniform_rows(to_horizon * paths, some.person_id.tolist(), self.name, seed))
-            growth = (0.01 + 0.15 * self.spread * shocks).reshape(len(some), to_horizon, paths).cumsum(axis=1)
-            earnings = (rows["earnings"].to_numpy()[:, None, None] * np.exp(growth)).astype(np.float32)
+            shocks = stats.norm.ppf(
+                uniform_rows(to_horizon * paths, some.person_id.tolist(), self.name, seed)
+            )
+            growth = (
+                (0.01 + 0.15 * self.spread * shocks)
+                .reshape(len(some), to_horizon, paths)
+                .cumsum(axis=1)
+            )
+            earnings = (rows["earnings"].to_numpy()[:, None, None] * np.exp(growth)).astype(
+                np.float32
+            )
             made = Paths(some.person_id, rows["birth_year"].to_numpy(), some.year, earnings)
             made.earnings[~made.within_age] = np.nan
             yield made, sample_sets(made.earnings, LEVELS)

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from evaluation.calibration_size import calibration_size
-from evaluation.samples import Sample
-from saga.groups import Grouping, latest
-from saga.panel import Panel
+from evaluation.scoring.evaluation_settings import Sample
+from saga.data.groups import Grouping, latest
+from saga.data.panel import Panel
 from saga.paths import Paths
 
 
@@ -21,27 +21,46 @@ class TooNarrow:
     def __init__(self, walker: Any) -> None:
         self.walker = walker("narrow", spread=0.5)
 
-    def blocks(self, past: Panel, *, to_horizon: int, paths: int, seed: int, calibrated: bool) -> Iterator[Paths]:
-        for block, _ in self.walker.blocks(past, latest(past), to_horizon=to_horizon, paths=paths, seed=seed):
+    def blocks(
+        self, past: Panel, *, to_horizon: int, paths: int, seed: int, calibrated: bool
+    ) -> Iterator[Paths]:
+        for block, _ in self.walker.blocks(
+            past, latest(past), to_horizon=to_horizon, paths=paths, seed=seed
+        ):
             yield block
 
 
-def test_coverage_holds_at_every_size_and_spreads_as_the_number_of_persons_says(random_walk: Callable[..., Panel], walker: Any) -> None:
+def test_coverage_holds_at_every_size_and_spreads_as_the_number_of_persons_says(
+    random_walk: Callable[..., Panel], walker: Any
+) -> None:
     panel = random_walk(14_000)
     sample = Sample.of(panel, seed=0)
     forecaster: Any = TooNarrow(walker)
     grouping = Grouping.fit(sample.training)
-    table = calibration_size(forecaster, panel, sample, grouping, paths=40, seed=0, sizes=(40, 230, 480, 10_000), repeats=15)
+    table = calibration_size(
+        forecaster,
+        panel,
+        sample,
+        grouping,
+        paths=40,
+        seed=0,
+        sizes=(40, 230, 480, 10_000),
+        repeats=15,
+    )
     everybody = {row["size"]: row for row in table.filter(group="all").iter_rows(named=True)}
     tiny, small, large, lacking = (everybody[size] for size in (40, 230, 480, 10_000))
     tested = small["n"]
     for row in (small, large):
         # Of n calibration persons half make the threshold; the same test persons judge every repeat.
         slack = 4 * np.sqrt(0.09 / tested + 0.09 / (row["size"] / 2) / row["repeats"])
-        assert 0.9 - slack < row["value"] < 0.9 + slack + 11 / (row["size"] / 2)  # averaged order statistics lie a little above
+        assert (
+            0.9 - slack < row["value"] < 0.9 + slack + 11 / (row["size"] / 2)
+        )  # averaged order statistics lie a little above
         # A threshold from half of them moves coverage by sqrt(.09 / half) from choice to choice; 15 repeats tell that to three quarters.
         assert 0.25 < row["sd"] / np.sqrt(0.09 / (row["size"] / 2)) < 1.75
     # 20 persons make no threshold that averages ten of them: no interval, not a made-up one.
     assert [(row["value"], row["repeats"]) for row in (tiny, lacking)] == [(None, 0)] * 2
     assert everybody[small["available"]]["repeats"] == 1
-    assert tested == pytest.approx(small["available"], rel=0.3)  # a tenth of the persons on each side
+    assert tested == pytest.approx(
+        small["available"], rel=0.3
+    )  # a tenth of the persons on each side

@@ -11,12 +11,12 @@ import pytest
 
 from evaluation.circumstances import Futures, at_origin, compare, measured, recorded, states
 from evaluation.cross_section import Persons, followed
-from saga.circumstances import COLUMNS, STATE
-from saga.courses import ABROAD_STATE, DEAD_STATE
+from saga.data.origins import cut
+from saga.data.panel import Panel
+from saga.features.transforms import Transforms
 from saga.forecaster import Forecaster
-from saga.outcomes import cut
-from saga.panel import Panel
-from saga.transforms import Transforms
+from saga.states.codes import COLUMNS, STATE
+from saga.states.life_courses import ABROAD_STATE, DEAD_STATE
 
 HORIZONS = (1, 5, 10)
 
@@ -31,14 +31,20 @@ def setting(tiny_bundle: Path, register_panel: Panel) -> tuple[Persons, Transfor
 def _distances(setting: tuple[Persons, Transforms, Futures], model: Futures) -> pl.DataFrame:
     who, transforms, truth = setting
     before = at_origin(who, transforms)
-    return compare(measured(model, before, HORIZONS), [measured(truth, before, HORIZONS)], transforms)
+    return compare(
+        measured(model, before, HORIZONS), [measured(truth, before, HORIZONS)], transforms
+    )
 
 
-def test_the_truth_is_at_no_distance_from_itself(setting: tuple[Persons, Transforms, Futures]) -> None:
+def test_the_truth_is_at_no_distance_from_itself(
+    setting: tuple[Persons, Transforms, Futures],
+) -> None:
     """As a model tells it: the dead earn 0 and those abroad what they would here, while records of both end."""
     truth = setting[2]
     state = truth.codes[..., STATE]
-    told = np.where(state == DEAD_STATE, 0.0, np.where(state == ABROAD_STATE, 3e5, truth.earnings)).astype(np.float32)
+    told = np.where(
+        state == DEAD_STATE, 0.0, np.where(state == ABROAD_STATE, 3e5, truth.earnings)
+    ).astype(np.float32)
     found = _distances(setting, replace(truth, earnings=told))
     assert set(found["column"]) == set(COLUMNS)
     assert (state == DEAD_STATE).any()
@@ -47,7 +53,9 @@ def test_the_truth_is_at_no_distance_from_itself(setting: tuple[Persons, Transfo
     assert (found["kept_model"] == found["kept_true"]).all()
 
 
-def test_circumstances_that_go_with_the_wrong_earnings_are_seen(setting: tuple[Persons, Transforms, Futures]) -> None:
+def test_circumstances_that_go_with_the_wrong_earnings_are_seen(
+    setting: tuple[Persons, Transforms, Futures],
+) -> None:
     truth = setting[2]
     shuffled = np.random.default_rng(0).permutation(len(truth.codes))
     found = _distances(setting, replace(truth, earnings=truth.earnings[shuffled]))
@@ -60,5 +68,7 @@ def test_states_are_shares_of_everybody(setting: tuple[Persons, Transforms, Futu
     who, transforms, truth = setting
     found = measured(truth, at_origin(who, transforms), HORIZONS)
     table = states(found, [found])
-    assert table.group_by("horizon").agg(pl.col("model").sum())["model"].to_list() == pytest.approx([100.0] * 3)
+    assert table.group_by("horizon").agg(pl.col("model").sum())["model"].to_list() == pytest.approx(
+        [100.0] * 3
+    )
     assert (table["model"] == table["true"]).all()

@@ -15,13 +15,13 @@ from scipy import stats
 
 from evaluation.baselines import CarryForward
 from evaluation.contest import Contest, Fitted, chosen, score_frame
-from evaluation.metrics import LEVELS, METRICS
-from evaluation.sets import Sets, sample_sets
+from evaluation.scoring.metrics import LEVELS, METRICS
+from evaluation.scoring.sample_sets import Sets, sample_sets
+from saga.data.origins import Origins
+from saga.data.panel import Panel
 from saga.errors import InputError, UsageError
-from saga.keyed import uniform_rows
-from saga.outcomes import Origins
-from saga.output import read_provenance
-from saga.panel import Panel
+from saga.files.tables import read_provenance
+from saga.keyed_random import uniform_rows
 from saga.paths import Paths
 
 Make = Callable[..., Panel]
@@ -35,16 +35,25 @@ class Walker:
     spread: float = 1.0
     block: int = 100
 
-    def blocks(self, past: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int) -> Iterator[tuple[Paths, Sets]]:
+    def blocks(
+        self, past: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int
+    ) -> Iterator[tuple[Paths, Sets]]:
         last = past.frame.group_by("person_id", maintain_order=True).last()
         assert last["person_id"].to_list() == origins.person_id.tolist()
         level, born = np.log(last["earnings"].to_numpy()), last["birth_year"].to_numpy()
         for start in range(0, len(origins), self.block):
             some = origins.take(slice(start, start + self.block))
-            shocks = stats.norm.ppf(uniform_rows(to_horizon * paths, some.person_id.tolist(), self.name, seed))
+            shocks = stats.norm.ppf(
+                uniform_rows(to_horizon * paths, some.person_id.tolist(), self.name, seed)
+            )
             growth = 0.01 + 0.15 * self.spread * shocks.reshape(len(some), to_horizon, paths)
             log = level[start : start + self.block, None, None] + growth.cumsum(axis=1)
-            made = Paths(some.person_id, born[start : start + self.block], some.year, np.exp(log).astype(np.float32))
+            made = Paths(
+                some.person_id,
+                born[start : start + self.block],
+                some.year,
+                np.exp(log).astype(np.float32),
+            )
             made.earnings[~made.within_age] = np.nan
             yield made, sample_sets(made.earnings, LEVELS)
 
@@ -53,18 +62,37 @@ class Walker:
 def table(random_walk: Make, tmp_path_factory: pytest.TempPathFactory) -> pl.DataFrame:
     out = tmp_path_factory.mktemp("contest")
     contest = Contest(random_walk(6000), horizons=(1, 5), paths=100)
-    return contest.run([Walker("exact"), Walker("overconfident", spread=0.6), Walker("vague", spread=1.7)], out)
+    return contest.run(
+        [Walker("exact"), Walker("overconfident", spread=0.6), Walker("vague", spread=1.7)], out
+    )
 
 
-def _at(table: pl.DataFrame, model: str, metric: str, horizon: int, group: str = "all", setting: str = "in-time") -> dict[str, float]:
-    keys = {"model": model, "metric": metric, "horizon": horizon, "group": group, "setting": setting}
+def _at(
+    table: pl.DataFrame,
+    model: str,
+    metric: str,
+    horizon: int,
+    group: str = "all",
+    setting: str = "in-time",
+) -> dict[str, float]:
+    keys = {
+        "model": model,
+        "metric": metric,
+        "horizon": horizon,
+        "group": group,
+        "setting": setting,
+    }
     return table.filter(pl.col(name) == value for name, value in keys.items()).row(0, named=True)
 
 
 @pytest.mark.parametrize("metric", ["coverage_50", "coverage_80", "coverage_90", "coverage_95"])
 @pytest.mark.parametrize("horizon", [1, 5])
-def test_coverage_tells_the_exact_forecaster_from_the_miscalibrated_ones(table: pl.DataFrame, metric: str, horizon: int) -> None:
-    exact, over, vague = (_at(table, model, metric, horizon) for model in ("exact", "overconfident", "vague"))
+def test_coverage_tells_the_exact_forecaster_from_the_miscalibrated_ones(
+    table: pl.DataFrame, metric: str, horizon: int
+) -> None:
+    exact, over, vague = (
+        _at(table, model, metric, horizon) for model in ("exact", "overconfident", "vague")
+    )
     # One look in twenty falls outside a 95 % band even for the truth: widen it by a half for the eight looks here.
     slack = 0.5 * (exact["band_upper"] - exact["band_lower"]) / 2
     assert exact["band_lower"] - slack <= exact["value"] <= exact["band_upper"] + slack
@@ -76,7 +104,10 @@ def test_coverage_tells_the_exact_forecaster_from_the_miscalibrated_ones(table: 
 def test_proper_scores_rank_the_exact_forecaster_first(table: pl.DataFrame, wrong: str) -> None:
     for metric in ("crps_log", "crps_sek", "pinball_log", "logscore", "interval_90"):
         for horizon in (1, 5):
-            assert _at(table, "exact", metric, horizon)["value"] < _at(table, wrong, metric, horizon)["value"], (metric, horizon)
+            assert (
+                _at(table, "exact", metric, horizon)["value"]
+                < _at(table, wrong, metric, horizon)["value"]
+            ), (metric, horizon)
 
 
 def test_groups_partition_the_persons_and_average_to_all(table: pl.DataFrame) -> None:
@@ -86,24 +117,52 @@ def test_groups_partition_the_persons_and_average_to_all(table: pl.DataFrame) ->
     assert sum(p["n"] for p in parts) == whole["n"]
     assert sum(p["n"] * p["value"] for p in parts) / whole["n"] == pytest.approx(whole["value"])
     shares = np.array([p["n"] for p in parts]) / whole["n"]
-    assert np.abs(shares - 0.2).max() < 4 * np.sqrt(0.16 / whole["n"])  # cut-offs from other persons: a fifth up to sampling
+    assert np.abs(shares - 0.2).max() < 4 * np.sqrt(
+        0.16 / whole["n"]
+    )  # cut-offs from other persons: a fifth up to sampling
 
 
-def test_the_table_has_the_agreed_columns_and_metrics_and_its_provenance(random_walk: Make, tmp_path: Path) -> None:
-    made = Contest(random_walk(300), horizons=(1,), paths=10).run([Walker("exact")], tmp_path, provenance={"bundle": "abc"})
-    assert made.columns[:8] == ["model", "setting", "metric", "horizon", "group", "value", "se", "n"]
+def test_the_table_has_the_agreed_columns_and_metrics_and_its_provenance(
+    random_walk: Make, tmp_path: Path
+) -> None:
+    made = Contest(random_walk(300), horizons=(1,), paths=10).run(
+        [Walker("exact")], tmp_path, provenance={"bundle": "abc"}
+    )
+    assert made.columns[:8] == [
+        "model",
+        "setting",
+        "metric",
+        "horizon",
+        "group",
+        "value",
+        "se",
+        "n",
+    ]
     assert set(made["metric"]) == set(METRICS)
     assert pl.read_parquet(tmp_path / "metrics.parquet").equals(made)
     assert read_provenance(tmp_path / "metrics.parquet")["bundle"] == "abc"
-    written = {"metrics.parquet", "comparisons.parquet", "cost.parquet", "tables.md", "tables.html", "scores"}
+    written = {
+        "metrics.parquet",
+        "comparisons.parquet",
+        "cost.parquet",
+        "tables.md",
+        "tables.html",
+        "scores",
+    }
     assert {p.name for p in tmp_path.iterdir()} == written
 
 
-def test_unaveraged_scores_are_kept_and_average_to_the_table(random_walk: Make, tmp_path: Path) -> None:
+def test_unaveraged_scores_are_kept_and_average_to_the_table(
+    random_walk: Make, tmp_path: Path
+) -> None:
     made = Contest(random_walk(300), horizons=(1, 5), paths=10).run([Walker("exact")], tmp_path)
     scores = pl.read_parquet(tmp_path / "scores/*.parquet").filter(pl.col("horizon") == 5)
-    assert _at(made, "exact", "crps_sek", 5)["value"] == pytest.approx(scores["crps_sek"].cast(pl.Float64).mean())
-    assert _at(made, "exact", "rmse_log", 5)["value"] == pytest.approx(np.sqrt(scores["rmse_log"].cast(pl.Float64).mean()))
+    assert _at(made, "exact", "crps_sek", 5)["value"] == pytest.approx(
+        scores["crps_sek"].cast(pl.Float64).mean()
+    )
+    assert _at(made, "exact", "rmse_log", 5)["value"] == pytest.approx(
+        np.sqrt(scores["rmse_log"].cast(pl.Float64).mean())
+    )
 
 
 def test_scores_equal_scoringrules_and_hand_formulas() -> None:
@@ -112,10 +171,16 @@ def test_scores_equal_scoringrules_and_hand_formulas() -> None:
     samples = np.where(rng.random((n, 2, m)) < 0.2, 0.0, rng.lognormal(12, 1, (n, 2, m)))
     outcomes = np.where(rng.random((n, 2)) < 0.2, 0.0, rng.lognormal(12, 1, (n, 2)))
     sets = sample_sets(samples, LEVELS)
-    frame = score_frame(samples, outcomes, sets, np.array([f"{i:02d}" for i in range(n)]), [1, 5], floor).sort("person_id", "horizon")
+    frame = score_frame(
+        samples, outcomes, sets, np.array([f"{i:02d}" for i in range(n)]), [1, 5], floor
+    ).sort("person_id", "horizon")
     x, y = np.log(np.maximum(samples, floor)), np.log(np.maximum(outcomes, floor))
     lower, upper = sets.lower[..., 2], sets.upper[..., 2]
-    inside = np.where(outcomes == 0, sets.includes_zero[..., 2], (lower <= outcomes) & (outcomes <= upper) & (outcomes > 0))
+    inside = np.where(
+        outcomes == 0,
+        sets.includes_zero[..., 2],
+        (lower <= outcomes) & (outcomes <= upper) & (outcomes > 0),
+    )
     by_hand = {
         "crps_log": sr.crps_ensemble(y, x, estimator="fair"),
         "crps_sek": sr.crps_ensemble(outcomes, samples, estimator="fair"),
@@ -126,10 +191,14 @@ def test_scores_equal_scoringrules_and_hand_formulas() -> None:
         "width_90": upper - lower,
     }
     for metric, values in by_hand.items():
-        assert frame[metric].to_numpy() == pytest.approx(np.asarray(values, dtype=float).ravel(), rel=1e-5), metric
+        assert frame[metric].to_numpy() == pytest.approx(
+            np.asarray(values, dtype=float).ravel(), rel=1e-5
+        ), metric
     positive = outcomes > 0
     winkler = sr.interval_score(outcomes, lower, upper, 0.1)
-    assert frame["interval_90"].to_numpy()[positive.ravel()] == pytest.approx(winkler[positive], rel=1e-5)
+    assert frame["interval_90"].to_numpy()[positive.ravel()] == pytest.approx(
+        winkler[positive], rel=1e-5
+    )
 
 
 def test_where_the_outcome_or_the_interval_is_missing_nothing_is_scored() -> None:
@@ -156,11 +225,17 @@ def test_the_forward_setting_scores_every_true_future(random_walk: Make, tmp_pat
     final = panel.frame.filter(pl.col("year") == 2022)
     for draw, shift in ((0, 0.0), (1, np.log(2 / 3))):
         rng = np.random.default_rng(draw)
-        value = final["earnings"].to_numpy() * np.exp(0.01 + shift + rng.normal(0, 0.15, final.height))
-        rows = final.select("person_id", pl.lit(2023, pl.Int32).alias("year"), pl.Series("earnings", value))
+        value = final["earnings"].to_numpy() * np.exp(
+            0.01 + shift + rng.normal(0, 0.15, final.height)
+        )
+        rows = final.select(
+            "person_id", pl.lit(2023, pl.Int32).alias("year"), pl.Series("earnings", value)
+        )
         (tmp_path / f"future/draw={draw}/birth_year=all").mkdir(parents=True)
         rows.write_parquet(tmp_path / f"future/draw={draw}/birth_year=all/part-0.parquet")
-    made = Contest(panel, horizons=(1,), paths=50).run([Walker("exact")], tmp_path / "out", futures=tmp_path)
+    made = Contest(panel, horizons=(1,), paths=50).run(
+        [Walker("exact")], tmp_path / "out", futures=tmp_path
+    )
     row = _at(made, "exact", "coverage_90", 1, setting="forward")
     draws = (
         pl.read_parquet(tmp_path / "out" / "scores/*.parquet")
@@ -198,16 +273,22 @@ def test_paths_of_only_one_block_of_persons_are_alive(random_walk: Make, tmp_pat
                 most = max(most, sum(ref() is not None for ref in alive))
                 yield block, sets
 
-    Contest(random_walk(1500), horizons=(1, 5), paths=10).run([Watched("exact", block=10)], tmp_path)
+    Contest(random_walk(1500), horizons=(1, 5), paths=10).run(
+        [Watched("exact", block=10)], tmp_path
+    )
     assert len(alive) > 10
     assert most <= 2  # the one being scored and the one being made
 
 
-def test_a_baseline_enters_by_blocks_like_the_model(random_walk: Make, part: Callable[[Panel, str], Panel], tmp_path: Path) -> None:
+def test_a_baseline_enters_by_blocks_like_the_model(
+    random_walk: Make, part: Callable[[Panel, str], Panel], tmp_path: Path
+) -> None:
     panel = random_walk(4000)
     steps: list[tuple[str, int, int]] = []
     contest = Contest(panel, horizons=(1, 5), paths=50, progress=lambda *step: steps.append(step))
-    made = contest.run([Fitted(CarryForward().fit(part(panel, "train"), seed=0)), Walker("exact")], tmp_path)
+    made = contest.run(
+        [Fitted(CarryForward().fit(part(panel, "train"), seed=0)), Walker("exact")], tmp_path
+    )
     assert steps[-1][1] == steps[-1][2]
     for horizon in (1, 5):
         carry, exact = (_at(made, model, "crps_log", horizon) for model in ("carry", "exact"))
@@ -216,8 +297,12 @@ def test_a_baseline_enters_by_blocks_like_the_model(random_walk: Make, part: Cal
 
 def test_answers_for_other_persons_are_refused(random_walk: Make, tmp_path: Path) -> None:
     class Confused(Walker):
-        def blocks(self, past: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int) -> Iterator[tuple[Paths, Sets]]:
-            for block, sets in super().blocks(past, origins, to_horizon=to_horizon, paths=paths, seed=seed):
+        def blocks(
+            self, past: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int
+        ) -> Iterator[tuple[Paths, Sets]]:
+            for block, sets in super().blocks(
+                past, origins, to_horizon=to_horizon, paths=paths, seed=seed
+            ):
                 yield block.take(slice(None, None, -1)), sets
 
     with pytest.raises(ValueError, match="other persons"):
@@ -226,7 +311,9 @@ def test_answers_for_other_persons_are_refused(random_walk: Make, tmp_path: Path
 
 def test_persons_limits_the_test_persons_by_a_keyed_choice(random_walk: Make) -> None:
     panel = random_walk(600)
-    few, again = (Contest(panel, horizons=(1,), paths=10, persons=20).test.persons() for _ in range(2))
+    few, again = (
+        Contest(panel, horizons=(1,), paths=10, persons=20).test.persons() for _ in range(2)
+    )
     assert few == again
     assert len(few) == 20
 
@@ -234,7 +321,10 @@ def test_persons_limits_the_test_persons_by_a_keyed_choice(random_walk: Make) ->
 def test_wrong_names_and_horizons_are_refused(random_walk: Make) -> None:
     with pytest.raises(UsageError, match="baseline"):
         chosen(["carry", "crystal-ball"])
-    assert [baseline.name for baseline in chosen(["groupq", "carry", "groupq"])] == ["groupq", "carry"]
+    assert [baseline.name for baseline in chosen(["groupq", "carry", "groupq"])] == [
+        "groupq",
+        "carry",
+    ]
     assert {"carry", "groupq"} <= {baseline.name for baseline in chosen(["all"])}
     for horizons in ((0,), (31,), ()):
         with pytest.raises(UsageError, match="horizon"):

@@ -13,14 +13,23 @@ import numpy as np
 import polars as pl
 import pytest
 
-from evaluation.comparison import TOLD, clustered
 from evaluation.contest import Contest
-from evaluation.degradation import BETTER, SCHEMA, UNSURE, WORSE, as_markdown, compare, score, shortfalls
+from evaluation.degradation import (
+    BETTER,
+    SCHEMA,
+    UNSURE,
+    WORSE,
+    as_markdown,
+    compare,
+    score,
+    shortfalls,
+)
 from evaluation.missing import REDUCTIONS, WHOLE, Reduction, last_three
+from evaluation.scoring.comparison import TOLD, clustered
+from saga.data.origins import Origins
+from saga.data.panel import Panel
+from saga.files.tables import read_provenance
 from saga.forecaster import Forecaster
-from saga.outcomes import Origins
-from saga.output import read_provenance
-from saga.panel import Panel
 
 Make = Callable[..., Panel]
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "missing.py"
@@ -28,21 +37,32 @@ POOR = Reduction("poor", "3 years", years=last_three)
 
 
 @pytest.fixture(scope="module")
-def files(random_walk: Make, walker: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, dict[str, list[Path]]], Contest]:
+def files(
+    random_walk: Make, walker: Any, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[dict[str, dict[str, list[Path]]], Contest]:
     """The exact forecaster, which is vague where a record is short, beside one that is vague, one that is as good, and one that is best."""
 
     class Learner(walker):  # type: ignore[misc]
         def blocks(self, past: Panel, origins: Origins, **options: Any) -> Iterator[Any]:
             short = past.frame.group_by("person_id").len()["len"].max() == 3
-            yield from walker(self.name, spread=2.5 if short else 1.3).blocks(past, origins, **options)
+            yield from walker(self.name, spread=2.5 if short else 1.3).blocks(
+                past, origins, **options
+            )
 
     folder = tmp_path_factory.mktemp("scores")
     contest = Contest(random_walk(4000), horizons=(1, 5), paths=40)
     found: dict[str, dict[str, list[Path]]] = {}
     for reduction in (WHOLE, POOR):
         asked = [reduction.setting(s) for s in contest.settings()]
-        rivals = (walker("vague", spread=3.5), walker("same", spread=1.3), walker("best"), Learner("saga"))
-        found[reduction.name] = {one.name: [contest.scores(one, s, folder) for s in asked] for one in rivals}
+        rivals = (
+            walker("vague", spread=3.5),
+            walker("same", spread=1.3),
+            walker("best"),
+            Learner("saga"),
+        )
+        found[reduction.name] = {
+            one.name: [contest.scores(one, s, folder) for s in asked] for one in rivals
+        }
     return found, contest
 
 
@@ -62,7 +82,11 @@ def test_losses_and_gains_are_ratios_of_mean_scores_on_the_same_persons(
     assert dict(table.schema) == SCHEMA
 
     def scores(record: str, model: str) -> np.ndarray:
-        rows = pl.read_parquet(files[0][record][model]).filter(pl.col("horizon") == 5).sort("person_id")
+        rows = (
+            pl.read_parquet(files[0][record][model])
+            .filter(pl.col("horizon") == 5)
+            .sort("person_id")
+        )
         return rows["crps_log"].cast(pl.Float64).to_numpy()
 
     mine, whole, vague = scores("poor", "saga"), scores("all", "saga"), scores("poor", "vague")
@@ -83,17 +107,26 @@ def test_verdicts_tell_the_better_from_the_equal_and_the_worse(table: pl.DataFra
         for record in ("all", "poor"):
             assert _row(table, record, "vague", horizon)["verdict"] == BETTER
             assert _row(table, record, "best", horizon)["verdict"] == WORSE
-        assert _row(table, "all", "same", horizon)["verdict"] != BETTER  # the same law with other random numbers
-        assert _row(table, "poor", "same", horizon)["verdict"] == WORSE  # it does not need the years that are hidden
+        assert (
+            _row(table, "all", "same", horizon)["verdict"] != BETTER
+        )  # the same law with other random numbers
+        assert (
+            _row(table, "poor", "same", horizon)["verdict"] == WORSE
+        )  # it does not need the years that are hidden
     missed = "\n".join(shortfalls(table))
     assert "vague" not in missed
-    assert "poor, in-time: not surely better than best at h = 1 (not better), h = 5 (not better)" in missed
+    assert (
+        "poor, in-time: not surely better than best at h = 1 (not better), h = 5 (not better)"
+        in missed
+    )
     assert shortfalls(table.filter(pl.col("model") == "vague")) == []
     unsure = table.filter(pl.col("model") == "vague").with_columns(pl.lit(UNSURE).alias("verdict"))
     assert len(shortfalls(unsure)) == 2
 
 
-def test_in_time_the_judgement_is_of_the_bundle_told_the_economy(files: tuple[dict[str, dict[str, list[Path]]], Contest]) -> None:
+def test_in_time_the_judgement_is_of_the_bundle_told_the_economy(
+    files: tuple[dict[str, dict[str, list[Path]]], Contest],
+) -> None:
     """The vague forecaster knows as much as the best one here plays to be told: against `best` as the bundle told, nobody else stands."""
     found, contest = files
     told = {record: {**models, TOLD: models["best"]} for record, models in found.items()}
@@ -108,7 +141,9 @@ def test_in_time_the_judgement_is_of_the_bundle_told_the_economy(files: tuple[di
     assert len({line.count("|") for line in lines[2:]}) == 1
 
 
-def test_the_page_has_a_row_a_record_and_horizon_and_marks_what_is_not_beaten(table: pl.DataFrame) -> None:
+def test_the_page_has_a_row_a_record_and_horizon_and_marks_what_is_not_beaten(
+    table: pl.DataFrame,
+) -> None:
     lines = as_markdown(table, {"all": "everything", "poor": "short"}).splitlines()
     assert lines[0] == "## in-time"
     assert [line.split(" | ")[0] for line in lines[4:]] == ["| everything"] * 2 + ["| short"] * 2
@@ -119,32 +154,66 @@ def test_the_page_has_a_row_a_record_and_horizon_and_marks_what_is_not_beaten(ta
 
 @pytest.mark.slow
 def test_the_command_asks_the_bundle_and_baselines_from_every_record(
-    tiny_bundle: Path, register_dir: Path, register_panel: Panel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny_bundle: Path,
+    register_dir: Path,
+    register_panel: Panel,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     out, report = tmp_path / "out", tmp_path / "report.md"
-    argv = [str(SCRIPT), str(register_dir), "--out", str(out), "--bundle", str(tiny_bundle), "--baselines", "carry,groupq"]
+    argv = [
+        str(SCRIPT),
+        str(register_dir),
+        "--out",
+        str(out),
+        "--bundle",
+        str(tiny_bundle),
+        "--baselines",
+        "carry,groupq",
+    ]
     argv += ["--persons", "60", "--paths", "20", "--report", str(report)]
     monkeypatch.setattr(sys, "argv", argv)
     made = _script()
     assert made.main() == 1  # sixty persons cannot make anybody sure
     table = pl.read_parquet(out / "missing.parquet")
     models, settings = {"saga", "carry", "groupq"}, {"in-time", "forward"}
-    cells = {(r.name, s, h, m) for r in REDUCTIONS for s in settings for h in (1, 5, 10, 20) for m in models}
+    cells = {
+        (r.name, s, h, m)
+        for r in REDUCTIONS
+        for s in settings
+        for h in (1, 5, 10, 20)
+        for m in models
+    }
     cells |= {(r.name, "in-time", h, TOLD) for r in REDUCTIONS for h in (1, 5, 10, 20)}
     assert set(table.select("record", "setting", "horizon", "model").iter_rows()) == cells
     assert table["crps"].is_finite().all()
-    assert table.group_by("setting", "horizon").agg(pl.col("n").n_unique())["n"].unique().to_list() == [1]  # the same outcomes for all
+    assert table.group_by("setting", "horizon").agg(pl.col("n").n_unique())[
+        "n"
+    ].unique().to_list() == [1]  # the same outcomes for all
     # groupq reads sex, education and the last years: hiding occupation costs it nothing, hiding education does.
-    groupq = {r: table.filter(model="groupq", record=r)["crps"].to_list() for r in ("all", "no-occupation-industry", "earnings")}
+    groupq = {
+        r: table.filter(model="groupq", record=r)["crps"].to_list()
+        for r in ("all", "no-occupation-industry", "earnings")
+    }
     assert groupq["all"] == groupq["no-occupation-industry"]
     assert groupq["all"] != groupq["earnings"]
     assert report.read_text() == (out / "missing.md").read_text()
-    assert read_provenance(out / "missing.parquet")["bundle"] == Forecaster.load(tiny_bundle).bundle.digest
+    assert (
+        read_provenance(out / "missing.parquet")["bundle"]
+        == Forecaster.load(tiny_bundle).bundle.digest
+    )
 
     # A second run finds every score, and another contest's scores of the whole record serve.
     before = {file: file.stat().st_mtime_ns for file in (out / "kept").glob("*.parquet")}
     contest = Contest(register_panel, paths=20, persons=60, until=2022, cache=out / "kept")
-    score(contest, WHOLE, list(contest.settings(register_dir)), Forecaster.load(tiny_bundle), [], out / "kept")
+    score(
+        contest,
+        WHOLE,
+        list(contest.settings(register_dir)),
+        Forecaster.load(tiny_bundle),
+        [],
+        out / "kept",
+    )
     assert {file: file.stat().st_mtime_ns for file in (out / "kept").glob("*.parquet")} == before
 
 

@@ -9,10 +9,10 @@ import polars as pl
 import pytest
 
 from evaluation.contest import evaluate
-from evaluation.futures import true_futures
+from evaluation.scoring.futures import true_futures
+from saga.data.origins import history, origins_at
+from saga.data.panel import Panel
 from saga.forecaster import Forecaster
-from saga.outcomes import history, origins_at
-from saga.panel import Panel
 from saga.scores import covered
 
 
@@ -36,43 +36,88 @@ def test_the_model_and_the_baselines_meet_in_both_settings(
     )
     whole = table.filter(pl.col("group") == "all", pl.col("metric") == "crps_log")
     found = set(whole.select("model", "setting", "horizon").iter_rows())
-    rivals, placebos = ("carry", "groupq", "clairvoyant"), ("saga:permuted", "saga:window-5", "saga:static")
+    rivals, placebos = (
+        ("carry", "groupq", "clairvoyant"),
+        ("saga:permuted", "saga:window-5", "saga:static"),
+    )
     told = {("saga:told", "in-time", h) for h in (1, 5)}
-    assert found == told | {(m, s, h) for m in ("saga", *rivals, *placebos) for s in ("in-time", "forward") for h in (1, 5)}
+    assert found == told | {
+        (m, s, h)
+        for m in ("saga", *rivals, *placebos)
+        for s in ("in-time", "forward")
+        for h in (1, 5)
+    }
     in_time = dict(whole.filter(setting="in-time", horizon=5).select("model", "value").iter_rows())
     assert in_time["saga:told"] != in_time["saga"], "what it is told changes its forecasts"
-    assert any(line.startswith("| 5 |") for line in (tmp_path / "tables.md").read_text().split("What knowing the economy")[1].splitlines())
+    assert any(
+        line.startswith("| 5 |")
+        for line in (tmp_path / "tables.md")
+        .read_text()
+        .split("What knowing the economy")[1]
+        .splitlines()
+    )
     assert whole["value"].is_finite().all()
-    assert whole.group_by("setting", "horizon").agg(pl.col("n").n_unique())["n"].unique().to_list() == [1]  # the same persons for all
-    assert {step for step, _, _ in steps} >= {"fit groupq", "in-time: saga", "forward: groupq", "lifetimes: carry"}
+    assert whole.group_by("setting", "horizon").agg(pl.col("n").n_unique())[
+        "n"
+    ].unique().to_list() == [1]  # the same persons for all
+    assert {step for step, _, _ in steps} >= {
+        "fit groupq",
+        "in-time: saga",
+        "forward: groupq",
+        "lifetimes: carry",
+    }
 
     for _, setting in whole.group_by("setting"):
         crps = dict(setting.filter(horizon=1).select("model", "value").iter_rows())
         assert crps["clairvoyant"] < min(crps["saga"], crps["carry"], crps["groupq"])
-    closed = table.filter(pl.col("metric") == "gap_closed", pl.col("group") == "all", ~pl.col("model").str.contains(":"))
-    assert set(closed.select("model", "setting").iter_rows()) == {(m, s) for m in ("saga", "carry") for s in ("in-time", "forward")}
+    closed = table.filter(
+        pl.col("metric") == "gap_closed",
+        pl.col("group") == "all",
+        ~pl.col("model").str.contains(":"),
+    )
+    assert set(closed.select("model", "setting").iter_rows()) == {
+        (m, s) for m in ("saga", "carry") for s in ("in-time", "forward")
+    }
 
-    lives = pl.read_parquet(tmp_path / "lifetimes.parquet").filter(statistic="crps", rate=0.02, group="all")
+    lives = pl.read_parquet(tmp_path / "lifetimes.parquet").filter(
+        statistic="crps", rate=0.02, group="all"
+    )
     assert set(lives["model"]) == {"saga", *rivals}
     assert lives["years"].unique().to_list() == ["to age 64, at most 20 years"]
     sizes = pl.read_parquet(tmp_path / "calibration_size.parquet")
-    assert sizes.filter(pl.col("size") > pl.col("available"))["value"].null_count() == 6  # sizes that 200 persons do not allow
-    assert sizes.filter(pl.col("size") == pl.col("available"), group="all")["value"].is_between(0.7, 1).all()
+    assert (
+        sizes.filter(pl.col("size") > pl.col("available"))["value"].null_count() == 6
+    )  # sizes that 200 persons do not allow
+    assert (
+        sizes.filter(pl.col("size") == pl.col("available"), group="all")["value"]
+        .is_between(0.7, 1)
+        .all()
+    )
 
     # Coverage is that of the very intervals which the forecaster publishes for these people.
     scores = pl.read_parquet(tmp_path / "scores/saga-forward-*.parquet").filter(
-        pl.col("model") == "saga", pl.col("setting") == "forward", pl.col("draw") == 0, pl.col("horizon") == 1
+        pl.col("model") == "saga",
+        pl.col("setting") == "forward",
+        pl.col("draw") == 0,
+        pl.col("horizon") == 1,
     )
     judged = register_panel.only(scores["person_id"])
     origins = origins_at(judged, 2022)
     _, outcomes = next(true_futures(register_dir, origins, [1], price_year=2022))
-    own = Forecaster.load(tiny_bundle).forecast(history(judged, origins), horizons=[1, 5], coverage=(0.5,), paths=50, seed=0)
+    own = Forecaster.load(tiny_bundle).forecast(
+        history(judged, origins), horizons=[1, 5], coverage=(0.5,), paths=50, seed=0
+    )
     ends = own.filter(pl.col("horizon") == 1)
     inside = covered(
         outcomes[:, 0],
-        *(ends[name].cast(pl.Float64).fill_null(np.nan).to_numpy() for name in ("lower_50", "upper_50")),
+        *(
+            ends[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
+            for name in ("lower_50", "upper_50")
+        ),
         ends["includes_zero_50"].to_numpy(),
     )
     assert ends["person_id"].to_list() == scores["person_id"].to_list()
     assert np.isfinite(inside).any()
-    assert np.array_equal(scores["coverage_50"].fill_null(np.nan).to_numpy(), inside, equal_nan=True)
+    assert np.array_equal(
+        scores["coverage_50"].fill_null(np.nan).to_numpy(), inside, equal_nan=True
+    )

@@ -13,12 +13,12 @@ import pytest
 import training.found
 from evaluation.known_truth import HISTORIES, HORIZONS, People, compare, long_lived, people, score
 from saga.bundle import Bundle
-from saga.outcomes import Origins
-from saga.panel import Panel
+from saga.data.origins import Origins
+from saga.data.panel import Panel
 from saga.paths import Paths
-from saga.register.exact import ExactForecaster
-from saga.register.gaussian import GaussianProcess
-from saga.register.kalman import KalmanFilter
+from saga.register.textbook.exact_forecaster import ExactForecaster
+from saga.register.textbook.gaussian_ar1 import GaussianProcess
+from saga.register.textbook.kalman_filter import KalmanFilter
 
 PATHS, PERSONS = 200, 400
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "known_truth.py"
@@ -27,15 +27,21 @@ SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "known_truth.py"
 class Forgetful(ExactForecaster):
     """Knows the process and ignores the record."""
 
-    def paths(self, history: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int) -> Paths:
-        unknown = history.with_frame(history.frame.with_columns(pl.lit(None, pl.Float64).alias("earnings")))
+    def paths(
+        self, history: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int
+    ) -> Paths:
+        unknown = history.with_frame(
+            history.frame.with_columns(pl.lit(None, pl.Float64).alias("earnings"))
+        )
         return super().paths(unknown, origins, to_horizon=to_horizon, paths=paths, seed=seed)
 
 
 class Rosy(ExactForecaster):
     """Forecasts 5 % too much."""
 
-    def paths(self, history: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int) -> Paths:
+    def paths(
+        self, history: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int
+    ) -> Paths:
         drawn = super().paths(history, origins, to_horizon=to_horizon, paths=paths, seed=seed)
         return drawn.with_earnings(drawn.earnings * np.float32(np.exp(0.05)))
 
@@ -75,8 +81,12 @@ def test_the_exact_forecaster_loses_nothing_to_itself(exact: pl.DataFrame) -> No
     assert (np.abs(table["coverage"] - 0.9) < 4 * table["coverage_se"]).all()
 
 
-def test_other_random_numbers_change_it_by_chance_alone(process: GaussianProcess, judged: People, exact: pl.DataFrame) -> None:
-    table = compare(score(ExactForecaster(KalmanFilter(process)), judged, paths=PATHS, seed=1), exact, PATHS)
+def test_other_random_numbers_change_it_by_chance_alone(
+    process: GaussianProcess, judged: People, exact: pl.DataFrame
+) -> None:
+    table = compare(
+        score(ExactForecaster(KalmanFilter(process)), judged, paths=PATHS, seed=1), exact, PATHS
+    )
     for value, error in (("loss", "loss_se"), ("bias", "bias_se")):
         assert (table[value].abs() < 4 * table[error]).all()
     assert (table["pit_mean"] - 0.5).abs().max() < 4 * table["pit_se"].max()  # type: ignore[operator]
@@ -84,15 +94,21 @@ def test_other_random_numbers_change_it_by_chance_alone(process: GaussianProcess
     assert table["wander"].max() < 0.05  # type: ignore[operator]
 
 
-def test_a_forecaster_that_ignores_the_record_is_exposed(process: GaussianProcess, judged: People, exact: pl.DataFrame) -> None:
-    table = compare(score(Forgetful(KalmanFilter(process)), judged, paths=PATHS, seed=0), exact, PATHS)
+def test_a_forecaster_that_ignores_the_record_is_exposed(
+    process: GaussianProcess, judged: People, exact: pl.DataFrame
+) -> None:
+    table = compare(
+        score(Forgetful(KalmanFilter(process)), judged, paths=PATHS, seed=0), exact, PATHS
+    )
     assert not table["held"].any()
     assert table["sure"].all()
     assert (table["loss"] > 0.15).all()
     assert (table["spread"] > 1.05).all()
 
 
-def test_a_bias_of_five_per_cent_is_measured_and_refused(process: GaussianProcess, judged: People, exact: pl.DataFrame) -> None:
+def test_a_bias_of_five_per_cent_is_measured_and_refused(
+    process: GaussianProcess, judged: People, exact: pl.DataFrame
+) -> None:
     table = compare(score(Rosy(KalmanFilter(process)), judged, paths=PATHS, seed=0), exact, PATHS)
     # The same random numbers: the bias is 0.05 but for the floor of the logs.
     assert np.abs(table["bias"].to_numpy() - 0.05).max() < 0.002
@@ -116,7 +132,18 @@ def test_the_command_trains_scores_reports_and_goes_on_where_it_stopped(
     spec.loader.exec_module(script)
     config = tmp_path / "few.yaml"
     config.write_text("extends: tiny")
-    budget = ["--config", str(config), "--steps", "4", "--persons", "400", "--judged", "16", "--paths", "8"]
+    budget = [
+        "--config",
+        str(config),
+        "--steps",
+        "4",
+        "--persons",
+        "400",
+        "--judged",
+        "16",
+        "--paths",
+        "8",
+    ]
     monkeypatch.setattr(sys, "argv", ["known_truth.py", "--out", str(tmp_path), "--process", "gaussian", *budget, "--report",
                                       str(tmp_path / "report.md")])  # fmt: skip
     assert script.main() == 1, "four steps of training meet no promise"
@@ -128,7 +155,11 @@ def test_the_command_trains_scores_reports_and_goes_on_where_it_stopped(
         raise AssertionError("what is there is used")
 
     with monkeypatch.context() as patched:
-        for module, name in ((training.found, "train"), (script, "generate_register"), (script, "score")):
+        for module, name in (
+            (training.found, "train"),
+            (script, "generate_register"),
+            (script, "score"),
+        ):
             patched.setattr(module, name, never)
         assert script.main() == 1
         assert (tmp_path / "report.md").read_text() == page
@@ -136,7 +167,13 @@ def test_the_command_trains_scores_reports_and_goes_on_where_it_stopped(
     folder = tmp_path / "gaussian-400-1"
     config.write_text("{extends: tiny, learning_rate: 0.01}")
     digest = script.code_digest
-    monkeypatch.setattr(script, "code_digest", lambda module, inside: digest(module, inside) + module * (module == "saga.register.exact"))
+    monkeypatch.setattr(
+        script,
+        "code_digest",
+        lambda module, inside: (
+            digest(module, inside) + module * (module == "saga.register.textbook.exact_forecaster")
+        ),
+    )
     assert script.main() == 1
     for name in ("few-4-none", "few-4-none-calibrated-exact"):
         assert Bundle.load(folder / name).config["training"]["learning_rate"] == 0.01

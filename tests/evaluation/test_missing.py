@@ -11,18 +11,33 @@ import polars as pl
 import pytest
 
 from evaluation.baselines import CarryForward
-from evaluation.baselines.gbt import BoostedTrees
-from evaluation.baselines.window import Window
+from evaluation.baselines.recent_years import Window
+from evaluation.baselines.trees.gbt import BoostedTrees
 from evaluation.contest import Contest
-from evaluation.missing import REDUCTIONS, WHOLE, PastWindow, Reduction, TreesOnPasts, every_second, last_three
-from evaluation.samples import Setting
-from saga.groups import latest
-from saga.outcomes import Origins, draw_origins, eligible_origins, history, realised
-from saga.panel import Panel, PanelMeta
+from evaluation.missing import (
+    REDUCTIONS,
+    WHOLE,
+    PastWindow,
+    Reduction,
+    TreesOnPasts,
+    every_second,
+    last_three,
+)
+from evaluation.scoring.evaluation_settings import Setting
+from saga.data.groups import latest
+from saga.data.origins import Origins, draw_origins, eligible_origins, history, realised
+from saga.data.panel import Panel, PanelMeta
 
 Make = Callable[..., Panel]
 BY_NAME = {reduction.name: reduction for reduction in REDUCTIONS}
-LABELS = {"person_id", "year", "birth_year", "entry_year", "exit_year", "exit_reason"}  # say when a record is, not what it holds
+LABELS = {
+    "person_id",
+    "year",
+    "birth_year",
+    "entry_year",
+    "exit_year",
+    "exit_reason",
+}  # say when a record is, not what it holds
 SURVEY = {
     *("earnings", "sex", "birth_region", "education_level", "occupation", "industry", "county"),
     *("marital_status", "children", "employment_rate", "full_time"),
@@ -48,16 +63,28 @@ def hidden_year(reduction: str, year: int, origin: int, known: list[int]) -> boo
 
 def years_of(setting: Setting) -> dict[str, tuple[int, list[int]]]:
     """Person -> origin and known years."""
-    known = setting.past.frame.filter(pl.col("earnings").is_not_null()).group_by("person_id").agg(pl.col("year").sort())
+    known = (
+        setting.past.frame.filter(pl.col("earnings").is_not_null())
+        .group_by("person_id")
+        .agg(pl.col("year").sort())
+    )
     years = dict(known.iter_rows())
-    return {p: (o, years[p]) for p, o in zip(setting.origins.person_id.tolist(), setting.origins.year.tolist(), strict=True)}
+    return {
+        p: (o, years[p])
+        for p, o in zip(
+            setting.origins.person_id.tolist(), setting.origins.year.tolist(), strict=True
+        )
+    }
 
 
 def hidden_rows(reduction: str, setting: Setting) -> np.ndarray:
     """Which rows of the whole past the record must not show."""
     at = years_of(setting)
     return np.array(
-        [hidden_year(reduction, year, *at[person]) for person, year in setting.past.frame.select("person_id", "year").iter_rows()]
+        [
+            hidden_year(reduction, year, *at[person])
+            for person, year in setting.past.frame.select("person_id", "year").iter_rows()
+        ]
     )
 
 
@@ -66,17 +93,27 @@ def disturbed(reduction: str, setting: Setting, seed: int) -> Setting:
     frame, rows = setting.past.frame, hidden_rows(reduction, setting)
     other = frame[np.random.default_rng(seed).permutation(frame.height)]
     mixed = [
-        pl.Series(name, other[name]).zip_with(pl.Series(rows | hidden_column(reduction, name)), frame[name])
+        pl.Series(name, other[name]).zip_with(
+            pl.Series(rows | hidden_column(reduction, name)), frame[name]
+        )
         for name in frame.columns
         if name not in LABELS
     ]
-    return Setting(setting.name, setting.past.with_frame(frame.with_columns(mixed)), setting.origins, setting.outcomes)
+    return Setting(
+        setting.name,
+        setting.past.with_frame(frame.with_columns(mixed)),
+        setting.origins,
+        setting.outcomes,
+    )
 
 
 def leaks(reduction: Reduction, setting: Setting) -> bool:
     """Does anything hidden have an influence on what is shown?"""
     shown = reduction.setting(setting).past.frame
-    return not all(reduction.setting(disturbed(reduction.name, setting, seed)).past.frame.equals(shown) for seed in range(3))
+    return not all(
+        reduction.setting(disturbed(reduction.name, setting, seed)).past.frame.equals(shown)
+        for seed in range(3)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -84,13 +121,21 @@ def setting(register_panel: Panel) -> Setting:
     """Drawn origins of persons of a generated register, some of whose earnings are unknown."""
     panel = register_panel.only(register_panel.persons()[:400])
     gaps = np.random.default_rng(0).random(panel.frame.height) < 0.1
-    panel = panel.with_frame(panel.frame.with_columns(pl.when(pl.Series(gaps)).then(None).otherwise("earnings").alias("earnings")))
+    panel = panel.with_frame(
+        panel.frame.with_columns(
+            pl.when(pl.Series(gaps)).then(None).otherwise("earnings").alias("earnings")
+        )
+    )
     origins = draw_origins(panel, max_horizon=20, seed=0)
-    return Setting("in-time", history(panel, origins), origins, [(None, realised(panel, origins, [1, 5]))])
+    return Setting(
+        "in-time", history(panel, origins), origins, [(None, realised(panel, origins, [1, 5]))]
+    )
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS, ids=lambda r: r.name)
-def test_a_record_shows_all_that_is_not_hidden_and_nothing_that_is(reduction: Reduction, setting: Setting) -> None:
+def test_a_record_shows_all_that_is_not_hidden_and_nothing_that_is(
+    reduction: Reduction, setting: Setting
+) -> None:
     whole, shown = setting.past.frame, reduction.setting(setting).past.frame
     rows = hidden_rows(reduction.name, setting)
     left = whole.filter(pl.Series(~rows))
@@ -99,29 +144,44 @@ def test_a_record_shows_all_that_is_not_hidden_and_nothing_that_is(reduction: Re
         if hidden_column(reduction.name, name):
             assert whole[name].null_count() < whole.height, f"nothing to hide in {name}"
             assert shown[name].null_count() == shown.height, name
-        elif name != "entry_year" or reduction.years is None:  # the year before which nothing is known goes with the years
+        elif (
+            name != "entry_year" or reduction.years is None
+        ):  # the year before which nothing is known goes with the years
             assert shown[name].equals(left[name]), name
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS, ids=lambda r: r.name)
-def test_what_is_hidden_has_no_influence_on_what_is_shown(reduction: Reduction, setting: Setting) -> None:
+def test_what_is_hidden_has_no_influence_on_what_is_shown(
+    reduction: Reduction, setting: Setting
+) -> None:
     assert not leaks(reduction, setting)
 
 
 def test_leaking_reductions_are_noticed(setting: Setting) -> None:
     def filled(past: Panel, origins: Origins) -> Panel:
         """Every second year, the years between left as an average of what they hold."""
-        rows = past.frame.with_columns(pl.col("earnings").rolling_mean(2, min_samples=1).over("person_id"))
+        rows = past.frame.with_columns(
+            pl.col("earnings").rolling_mean(2, min_samples=1).over("person_id")
+        )
         return every_second(past.with_frame(rows), origins)
 
     def four(past: Panel, origins: Origins) -> Panel:
-        start = pl.col("year").filter(pl.col("earnings").is_not_null()).sort().tail(4).min().over("person_id")
+        start = (
+            pl.col("year")
+            .filter(pl.col("earnings").is_not_null())
+            .sort()
+            .tail(4)
+            .min()
+            .over("person_id")
+        )
         return past.with_frame(past.frame.filter(pl.col("year") >= start))
 
     def renamed(panel: Panel) -> Panel:
         """Occupation hidden, but told by another column."""
         kept = pl.col("occupation").str.slice(0, 1).alias("education_field")
-        return BY_NAME["no-occupation-industry"].columns(panel.with_frame(panel.frame.with_columns(kept)))
+        return BY_NAME["no-occupation-industry"].columns(
+            panel.with_frame(panel.frame.with_columns(kept))
+        )
 
     leaking = (
         Reduction("every-second", "", years=filled),
@@ -134,7 +194,9 @@ def test_leaking_reductions_are_noticed(setting: Setting) -> None:
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS, ids=lambda r: r.name)
-def test_persons_origins_and_outcomes_are_those_of_the_whole_record(reduction: Reduction, setting: Setting) -> None:
+def test_persons_origins_and_outcomes_are_those_of_the_whole_record(
+    reduction: Reduction, setting: Setting
+) -> None:
     poorer = reduction.setting(setting)
     assert poorer.origins is setting.origins
     assert poorer.outcomes is setting.outcomes
@@ -153,7 +215,9 @@ def test_hiding_twice_hides_no_more(reduction: Reduction, setting: Setting) -> N
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS, ids=lambda r: r.name)
-def test_training_records_lose_the_columns_and_no_outcome(reduction: Reduction, setting: Setting) -> None:
+def test_training_records_lose_the_columns_and_no_outcome(
+    reduction: Reduction, setting: Setting
+) -> None:
     left = reduction.training(setting.past).frame
     for name in left.columns:
         if hidden_column(reduction.name, name):
@@ -171,7 +235,9 @@ def test_forecasters_that_do_not_read_the_hidden_part_score_the_same_to_the_last
 ) -> None:
     contest = Contest(random_walk(600), horizons=(1, 5), paths=20)
     (whole,) = contest.settings()
-    carry = contest.baseline(CarryForward())  # reads the last known year, and whether the one before was zero
+    carry = contest.baseline(
+        CarryForward()
+    )  # reads the last known year, and whether the one before was zero
     for reduction in REDUCTIONS:
         poorer = reduction.setting(whole)
         for contestant in (walker("exact"), *([] if reduction.name == "every-second" else [carry])):
@@ -186,7 +252,10 @@ def test_forecasters_that_do_not_read_the_hidden_part_score_the_same_to_the_last
             yield from super().blocks(past.with_frame(first), origins, **options)
 
     # The less old the first year, the better: the walk moves away from it. Scores see what is hidden.
-    values = [scored(contest, Old("old"), r.setting(whole), tmp_path)["crps_log"].mean() for r in (WHOLE, BY_NAME["last-3"])]
+    values = [
+        scored(contest, Old("old"), r.setting(whole), tmp_path)["crps_log"].mean()
+        for r in (WHOLE, BY_NAME["last-3"])
+    ]
     assert values[1] < 0.8 * values[0]  # type: ignore[operator]
 
 
@@ -198,29 +267,42 @@ def test_the_whole_record_is_the_question_that_the_contest_asks(random_walk: Mak
     assert BY_NAME["last-3"].setting(whole).digest != whole.digest
     trees = BoostedTrees()
     assert WHOLE.baseline(trees) is trees
-    assert contest.baseline(trees, WHOLE.training(contest.sample.training)).key == contest.baseline(trees).key
+    assert (
+        contest.baseline(trees, WHOLE.training(contest.sample.training)).key
+        == contest.baseline(trees).key
+    )
     keys = {
-        contest.baseline(r.baseline(trees), r.training(contest.sample.training)).key for r in (BY_NAME["last-3"], BY_NAME["every-second"])
+        contest.baseline(r.baseline(trees), r.training(contest.sample.training)).key
+        for r in (BY_NAME["last-3"], BY_NAME["every-second"])
     }
     assert len(keys | {contest.baseline(trees).key}) == 3
 
 
 @pytest.mark.parametrize("years", [last_three, every_second])
-def test_trees_see_of_each_training_origin_what_the_record_would_show(years: Any, setting: Setting) -> None:
+def test_trees_see_of_each_training_origin_what_the_record_would_show(
+    years: Any, setting: Setting
+) -> None:
     panel = setting.past
     window, plain = PastWindow(panel, years), Window(panel)
     asked = eligible_origins(panel)[::7]  # several a person
-    origins = Origins(np.array(asked["person_id"].to_list(), dtype=np.str_), asked["year"].to_numpy().astype(np.int64))
+    origins = Origins(
+        np.array(asked["person_id"].to_list(), dtype=np.str_),
+        asked["year"].to_numpy().astype(np.int64),
+    )
     assert len(np.unique(origins.person_id)) < len(origins)
     found = window.features(panel, origins)
     for i in range(0, len(origins), 25):
         one = origins.take(slice(i, i + 1))
-        assert np.array_equal(found[i : i + 1], plain.features(years(history(panel, one), one), one), equal_nan=True)
+        assert np.array_equal(
+            found[i : i + 1], plain.features(years(history(panel, one), one), one), equal_nan=True
+        )
     assert not np.array_equal(found, plain.features(panel, origins), equal_nan=True)
     # Asked from records that are poor already, as the judged ones are, they see the same.
     past = history(panel, setting.origins)
     assert np.array_equal(
-        window.features(past, setting.origins), window.features(years(past, setting.origins), setting.origins), equal_nan=True
+        window.features(past, setting.origins),
+        window.features(years(past, setting.origins), setting.origins),
+        equal_nan=True,
     )
 
 

@@ -9,12 +9,12 @@ import numpy as np
 import polars as pl
 import pytest
 
+from evaluation.bundle_variants import COLUMNS, read_variants
 from evaluation.placebos import WHEN, donors_of, kinds, permuted, recent
-from evaluation.samples import Sample
-from evaluation.variants import COLUMNS, read_variants
+from evaluation.scoring.evaluation_settings import Sample
+from saga.data.origins import Origins
+from saga.data.panel import Panel
 from saga.errors import UsageError
-from saga.outcomes import Origins
-from saga.panel import Panel
 
 Make = Callable[..., Panel]
 
@@ -23,19 +23,26 @@ def test_permuted_records_hold_the_same_values_in_another_order(random_walk: Mak
     panel = random_walk(40)
     shuffled = permuted(panel, 0)
     assert shuffled.frame.select(WHEN).equals(panel.frame.select(WHEN))
-    own, new = (p.frame.group_by("person_id").agg(pl.col("earnings").sort()).sort("person_id") for p in (panel, shuffled))
+    own, new = (
+        p.frame.group_by("person_id").agg(pl.col("earnings").sort()).sort("person_id")
+        for p in (panel, shuffled)
+    )
     assert own.equals(new)
     moved = (panel.frame["earnings"] != shuffled.frame["earnings"]).mean()
     assert moved > 0.9
     assert permuted(panel, 0).frame.equals(shuffled.frame)
     assert not permuted(panel, 1).frame.equals(shuffled.frame)
     some = panel.persons()[:5]
-    assert permuted(panel.only(some), 0).frame.equals(shuffled.only(some).frame)  # a person's order depends on nobody else
+    assert permuted(panel.only(some), 0).frame.equals(
+        shuffled.only(some).frame
+    )  # a person's order depends on nobody else
 
 
 def test_a_short_window_keeps_five_years(random_walk: Make) -> None:
     (setting,) = Sample.of(random_walk(300), seed=0).settings([1])
-    shown = recent(setting.past, setting.origins).frame.join(setting.origins.frame(), on="person_id")
+    shown = recent(setting.past, setting.origins).frame.join(
+        setting.origins.frame(), on="person_id"
+    )
     assert (shown["year"] > shown["origin"] - 5).all()
     assert shown.group_by("person_id").len()["len"].max() == 5
     assert set(shown["person_id"]) == set(setting.origins.person_id.tolist())
@@ -48,8 +55,15 @@ def test_donors_are_of_the_same_kind_and_every_one_of_them_serves(grouped: Make)
     assert (kind[donors] == kind[:, None]).all()
     first = np.flatnonzero(kind == kind[0])
     counts = np.bincount(donors[first].ravel(), minlength=len(kind))[first]
-    assert np.abs(counts / counts.mean() - 1).max() < 5 / np.sqrt(counts.mean())  # uniform up to luck
-    ages = setting.origins.year - setting.past.frame.group_by("person_id", maintain_order=True).first()["birth_year"].to_numpy()
+    assert np.abs(counts / counts.mean() - 1).max() < 5 / np.sqrt(
+        counts.mean()
+    )  # uniform up to luck
+    ages = (
+        setting.origins.year
+        - setting.past.frame.group_by("person_id", maintain_order=True)
+        .first()["birth_year"]
+        .to_numpy()
+    )
     assert all(len(np.unique(ages[kind == k])) == 1 for k in np.unique(kind))
 
 
@@ -57,7 +71,11 @@ def test_small_kinds_are_joined_by_age(grouped: Make) -> None:
     (setting,) = Sample.of(grouped(800), seed=0).settings([1])
     few = Origins(setting.origins.person_id[:30], setting.origins.year[:30])
     kind = kinds(setting.past.only(few.person_id.tolist()), few)
-    born = setting.past.frame.group_by("person_id", maintain_order=True).first()["birth_year"].to_numpy()[:30]
+    born = (
+        setting.past.frame.group_by("person_id", maintain_order=True)
+        .first()["birth_year"]
+        .to_numpy()[:30]
+    )
     assert len(np.unique(kind)) == len(np.unique(few.year - born))
 
 
@@ -72,8 +90,14 @@ def test_variants_name_bundles_beside_their_file_and_errors_name_the_row(tmp_pat
     for text, message in (
         (row.replace("note", "notes"), "0.note"),
         (row + row, "no-family occurs twice"),
-        (row.replace("name: no-family", "name: told"), "told is the name of a row that the contest makes itself"),
-        (row.replace("no-family", "told"), "told is the name of a row that the contest makes itself"),
+        (
+            row.replace("name: no-family", "name: told"),
+            "told is the name of a row that the contest makes itself",
+        ),
+        (
+            row.replace("no-family", "told"),
+            "told is the name of a row that the contest makes itself",
+        ),
         (row.replace("bundle: no-family", "bundle: lost"), "there is no bundle lost"),
         ("a: [", "no YAML"),
     ):

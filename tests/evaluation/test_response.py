@@ -12,7 +12,11 @@ from evaluation.cross_section import EVERYBODY
 from evaluation.response import as_markdown, responses, true_scenarios, true_unemployment
 
 FUTURES, YEARS = 40, 5
-RISE = {"zero": 0.004, "mean": -0.02, "p10_p50": -0.01}  # what a percentage point does; of the mean, in logs
+RISE = {
+    "zero": 0.004,
+    "mean": -0.02,
+    "p10_p50": -0.01,
+}  # what a percentage point does; of the mean, in logs
 NOISE = 0.005
 RNG = np.random.default_rng(1)
 UNEMPLOYMENT = {k: 0.07 + 0.02 * RNG.standard_normal(YEARS) for k in range(FUTURES)}
@@ -29,12 +33,27 @@ def futures(source: str, seed: int, *, knows: bool) -> pl.DataFrame:
             for name, slope in RISE.items():
                 value = knows * slope * points + LUCK[k] + NOISE / 2 * rng.standard_normal()
                 level = 250_000 * np.exp(value) if name == "mean" else 0.3 + value
-                rows.append({"source": source, "future": k, "year": h, "group": EVERYBODY, "statistic": name, "value": float(level)})
-    return pl.DataFrame(rows).sample(fraction=1.0, shuffle=True, seed=seed)  # the order of rows says nothing
+                rows.append(
+                    {
+                        "source": source,
+                        "future": k,
+                        "year": h,
+                        "group": EVERYBODY,
+                        "statistic": name,
+                        "value": float(level),
+                    }
+                )
+    return pl.DataFrame(rows).sample(
+        fraction=1.0, shuffle=True, seed=seed
+    )  # the order of rows says nothing
 
 
 def table(*, knows: bool) -> pl.DataFrame:
-    return responses(pl.concat([futures("model", 1, knows=knows), futures("truth", 2, knows=True)]), UNEMPLOYMENT, years=(1, 2, 3, 5))
+    return responses(
+        pl.concat([futures("model", 1, knows=knows), futures("truth", 2, knows=True)]),
+        UNEMPLOYMENT,
+        years=(1, 2, 3, 5),
+    )
 
 
 def test_known_slopes_are_found_within_their_errors() -> None:
@@ -48,7 +67,9 @@ def test_known_slopes_are_found_within_their_errors() -> None:
         points = np.array([100 * path[: row["year"]].mean() for path in UNEMPLOYMENT.values()])
         per_point = 1 / (points.std() * FUTURES**0.5)
         assert row["se_true"] == pytest.approx(NOISE * (1 + 1 / 4) ** 0.5 * per_point, rel=0.5)
-        assert row["se_apart"] == pytest.approx(NOISE / 2 * 2**0.5 * per_point, rel=0.5)  # the luck of the economies is gone
+        assert row["se_apart"] == pytest.approx(
+            NOISE / 2 * 2**0.5 * per_point, rel=0.5
+        )  # the luck of the economies is gone
 
 
 def test_a_model_without_recessions_is_exposed() -> None:
@@ -58,10 +79,17 @@ def test_a_model_without_recessions_is_exposed() -> None:
 
 def test_the_economies_are_read_by_draw_and_the_table_reads(tmp_path: Path) -> None:
     (tmp_path / "future").mkdir()
-    rows = {"draw": [1, 1, 0, 0], "year": [2024, 2023, 2023, 2024], "unemployment": [0.04, 0.03, 0.01, 0.02]}
+    rows = {
+        "draw": [1, 1, 0, 0],
+        "year": [2024, 2023, 2023, 2024],
+        "unemployment": [0.04, 0.03, 0.01, 0.02],
+    }
     rows |= {"real_wage_growth": [0.4, 0.3, 0.1, 0.2], "inflation": [0.0, 0.0, 0.0, 0.5]}
     pl.DataFrame(rows).write_parquet(tmp_path / "future/macro.parquet")
-    assert {k: v.tolist() for k, v in true_unemployment(tmp_path).items()} == {0: [0.01, 0.02], 1: [0.03, 0.04]}
+    assert {k: v.tolist() for k, v in true_unemployment(tmp_path).items()} == {
+        0: [0.01, 0.02],
+        1: [0.03, 0.04],
+    }
     assert true_scenarios(tmp_path)[0].rows == {2023: (0.01, 0.1, 0.0), 2024: (0.02, 0.2, 0.5)}
     text = as_markdown(table(knows=True))
     assert text.count("\n| ") == 4

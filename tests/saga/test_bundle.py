@@ -25,7 +25,11 @@ def write(path: Path, **changes: Any) -> Bundle:
         "transforms": {"mean": [0.5, 1.25]},
         "macro": {"last_year": 2022},
         "split": {"panel_id": "toy", "train": 0.7},
-        "weights": {"tied": weight, "embedding": weight, "bias": torch.ones(3, dtype=torch.bfloat16)},
+        "weights": {
+            "tied": weight,
+            "embedding": weight,
+            "bias": torch.ones(3, dtype=torch.bfloat16),
+        },
         "card": "# Toy\n\nSmå tal.\n",
         "seed": 7,
         "command": "saga train",
@@ -47,12 +51,25 @@ def test_a_bundle_returns_what_was_put_in(tmp_path: Path) -> None:
     assert bundle.parameters == 15
     assert bundle.manifest["seed"] == 7
     assert len(bundle.digest) == 64
-    assert bundle.calibration_digest == hashlib.sha256((tmp_path / "b" / CALIBRATION).read_bytes()).hexdigest()
-    assert [column["name"] for column in bundle.schema["columns"]][:4] == ["person_id", "year", "birth_year", "earnings"]
+    assert (
+        bundle.calibration_digest
+        == hashlib.sha256((tmp_path / "b" / CALIBRATION).read_bytes()).hexdigest()
+    )
+    assert [column["name"] for column in bundle.schema["columns"]][:4] == [
+        "person_id",
+        "year",
+        "birth_year",
+        "earnings",
+    ]
 
 
-def test_the_same_content_gives_the_same_bytes_and_other_content_another_digest(tmp_path: Path) -> None:
-    first, second = write(tmp_path / "a"), write(tmp_path / "b", config={"name": "tiny", "width": 8})
+def test_the_same_content_gives_the_same_bytes_and_other_content_another_digest(
+    tmp_path: Path,
+) -> None:
+    first, second = (
+        write(tmp_path / "a"),
+        write(tmp_path / "b", config={"name": "tiny", "width": 8}),
+    )
     for name in [*first.manifest["files"], MANIFEST]:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
     other = write(tmp_path / "c", metrics={"crps": 0.31}, calibration=None)
@@ -62,7 +79,9 @@ def test_the_same_content_gives_the_same_bytes_and_other_content_another_digest(
 
 
 @pytest.mark.parametrize("name", sorted(REQUIRED | {CALIBRATION, MANIFEST}))
-def test_one_changed_byte_anywhere_is_refused_by_the_name_of_the_file(tmp_path: Path, name: str) -> None:
+def test_one_changed_byte_anywhere_is_refused_by_the_name_of_the_file(
+    tmp_path: Path, name: str
+) -> None:
     write(tmp_path / "b")
     file = tmp_path / "b" / name
     intact = file.read_bytes()
@@ -90,7 +109,9 @@ def test_a_pickle_and_any_other_unknown_file_are_refused(tmp_path: Path, name: s
         Bundle.load(tmp_path / "b")
 
 
-def test_a_pickle_listed_in_a_well_sealed_manifest_is_still_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pickle_listed_in_a_well_sealed_manifest_is_still_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from saga import bundle as module
 
     write(tmp_path / "b")
@@ -133,7 +154,9 @@ def test_another_format_version_and_another_column_table_say_which_version_to_in
     with pytest.raises(BundleError, match=r"format 99.*again\.$"):
         Bundle.load(tmp_path / "ours")  # this very version wrote it: installing it would not help
     write(tmp_path / "c", code_version="8.8")
-    monkeypatch.setattr("saga.schema.COLUMNS", __import__("saga.schema", fromlist=["COLUMNS"]).COLUMNS[:-1])
+    monkeypatch.setattr(
+        "saga.schema.COLUMNS", __import__("saga.schema", fromlist=["COLUMNS"]).COLUMNS[:-1]
+    )
     with pytest.raises(BundleError, match=r"schema\.json.*8\.8"):
         Bundle.load(tmp_path / "c")
 
@@ -147,10 +170,15 @@ def test_replacing_parts_keeps_the_rest_and_records_the_parent(tmp_path: Path) -
     assert calibrated.digest != trained.digest
     assert torch.equal(calibrated.weights["tied"], trained.weights["tied"])
     assert calibrated.metrics == trained.metrics
-    evaluated = replace_parts(calibrated, tmp_path / "c", metrics={"crps": 0.2}, command="saga evaluate")
+    evaluated = replace_parts(
+        calibrated, tmp_path / "c", metrics={"crps": 0.2}, command="saga evaluate"
+    )
     assert evaluated.manifest["parents"] == [trained.digest, calibrated.digest]
     assert evaluated.calibration_digest == calibrated.calibration_digest
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["b", "c"]  # nothing temporary is left
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == [
+        "b",
+        "c",
+    ]  # nothing temporary is left
 
 
 def test_a_directory_that_is_no_bundle_is_never_replaced(tmp_path: Path) -> None:
@@ -161,7 +189,9 @@ def test_a_directory_that_is_no_bundle_is_never_replaced(tmp_path: Path) -> None
     assert (tmp_path / "b" / "thesis.docx").read_text() == "years of work"
 
 
-def test_a_failed_write_leaves_the_old_bundle_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_the_old_bundle_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     old = write(tmp_path / "b")
     real, calls = Path.rename, []
 
@@ -201,7 +231,11 @@ def test_diagnostics_travel_with_the_bundle_until_it_is_calibrated_anew(tmp_path
     assert plain.digest in judged.manifest["parents"]
     assert judged.diagnostics is not None
     assert judged.diagnostics.equals(found)
-    assert replace_parts(judged, tmp_path / "c", command="x", card="# Other").diagnostics is not None
+    assert (
+        replace_parts(judged, tmp_path / "c", command="x", card="# Other").diagnostics is not None
+    )
     assert replace_parts(judged, tmp_path / "d", command="x", calibration=CELLS).diagnostics is None
     with pytest.raises(BundleError, match="single persons"):
-        replace_parts(plain, tmp_path / "e", command="x", diagnostics=pl.DataFrame({"person_id": ["A"]}))
+        replace_parts(
+            plain, tmp_path / "e", command="x", diagnostics=pl.DataFrame({"person_id": ["A"]})
+        )

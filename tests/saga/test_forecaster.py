@@ -14,13 +14,13 @@ import torch
 from numpy.typing import NDArray
 
 from saga.bundle import Bundle
+from saga.data.origins import history, origins_at
+from saga.data.panel import Panel, PanelMeta
+from saga.data.reading import read_panel
 from saga.errors import InputError, UsageError
 from saga.forecaster import Forecaster, level_name
-from saga.ingest import read_panel
-from saga.macro import MacroProcess
+from saga.macro.process import MacroProcess
 from saga.options import COVERAGE
-from saga.outcomes import history, origins_at
-from saga.panel import Panel, PanelMeta
 
 PATHS = 60
 ROOT = Path(__file__).parents[2]
@@ -58,9 +58,19 @@ def test_a_person_has_bitwise_the_same_numbers_alone_in_another_order_and_for_fe
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"horizons": [0, 5]}, {"horizons": [31]}, {"coverage": [1.0]}, {"quantiles": [1.5]}, {"quantiles": []}], ids=str
+    "wrong",
+    [
+        {"horizons": [0, 5]},
+        {"horizons": [31]},
+        {"coverage": [1.0]},
+        {"quantiles": [1.5]},
+        {"quantiles": []},
+    ],
+    ids=str,
 )
-def test_the_library_refuses_what_the_command_line_refuses(forecaster: Forecaster, people: Panel, wrong: dict[str, list[float]]) -> None:
+def test_the_library_refuses_what_the_command_line_refuses(
+    forecaster: Forecaster, people: Panel, wrong: dict[str, list[float]]
+) -> None:
     with pytest.raises(UsageError):
         forecaster.forecast(people, paths=2, **wrong)  # type: ignore[arg-type]
     for option in ({"rate": 2.0}, {"quantiles": [1.5]}, {"coverage": [0.0]}):
@@ -68,19 +78,28 @@ def test_the_library_refuses_what_the_command_line_refuses(forecaster: Forecaste
             forecaster.lifetime(people, paths=2, **option)  # type: ignore[arg-type]
 
 
-def test_another_rollout_than_the_calibrated_one_is_given_without_a_promise(tiny_bundle: Path, people: Panel, table: pl.DataFrame) -> None:
+def test_another_rollout_than_the_calibrated_one_is_given_without_a_promise(
+    tiny_bundle: Path, people: Panel, table: pl.DataFrame
+) -> None:
     light = Forecaster.load(tiny_bundle, rollout="light")
     other = light.forecast(people, paths=PATHS, seed=3)
     assert "assumption" in table["guarantee_50"].unique()
     assert set(other["guarantee_50"].unique()) <= {"extrapolated", "none"}
     first = pl.col("horizon") == 1
-    assert other.filter(first)["mean"].equals(table.filter(first)["mean"])  # the first year is the decoder's in both
+    assert other.filter(first)["mean"].equals(
+        table.filter(first)["mean"]
+    )  # the first year is the decoder's in both
     assert light.provenance()["rollout"] == "light"
 
 
-def test_a_bundle_remembers_the_rollout_it_was_calibrated_with(tiny_bundle: Path, people: Panel) -> None:
+def test_a_bundle_remembers_the_rollout_it_was_calibrated_with(
+    tiny_bundle: Path, people: Panel
+) -> None:
     bundle = Bundle.load(tiny_bundle)
-    metrics = {**bundle.metrics, "calibration": {**bundle.metrics["calibration"], "rollout": "light"}}
+    metrics = {
+        **bundle.metrics,
+        "calibration": {**bundle.metrics["calibration"], "rollout": "light"},
+    }
     served = Forecaster(replace(bundle, metrics=metrics))
     assert served.rollout == "light"
     assert "assumption" in served.forecast(people, paths=PATHS, seed=3)["guarantee_50"].unique()
@@ -89,7 +108,9 @@ def test_a_bundle_remembers_the_rollout_it_was_calibrated_with(tiny_bundle: Path
 def test_a_bundle_without_the_cell_has_no_light_rollout(tiny_bundle: Path) -> None:
     bundle = Bundle.load(tiny_bundle)
     config = {**bundle.config, "model": {**bundle.config["model"], "light": 0}}
-    weights = {name: value for name, value in bundle.weights.items() if not name.startswith("light.")}
+    weights = {
+        name: value for name, value in bundle.weights.items() if not name.startswith("light.")
+    }
     without = replace(bundle, config=config, weights=weights)
     assert Forecaster(without).rollout == "exact"
     with pytest.raises(UsageError, match="--rollout exact"):
@@ -97,7 +118,9 @@ def test_a_bundle_without_the_cell_has_no_light_rollout(tiny_bundle: Path) -> No
 
 
 def test_threads_do_not_change_a_bit(tiny_bundle: Path, people: Panel, table: pl.DataFrame) -> None:
-    assert Forecaster.load(tiny_bundle, threads=1).forecast(people, paths=PATHS, seed=3).equals(table)
+    assert (
+        Forecaster.load(tiny_bundle, threads=1).forecast(people, paths=PATHS, seed=3).equals(table)
+    )
 
 
 def test_rows_stop_at_64_and_years_follow_the_origin(people: Panel, table: pl.DataFrame) -> None:
@@ -106,7 +129,9 @@ def test_rows_stop_at_64_and_years_follow_the_origin(people: Panel, table: pl.Da
     assert (joined["year"] - joined["birth_year"]).max() <= 64
     assert (table["year"] == table["origin_year"] + table["horizon"]).all()
     last = people.frame.group_by("person_id").agg(pl.col("year").max())
-    assert table.join(last, left_on=["person_id", "origin_year"], right_on=["person_id", "year"], how="anti").is_empty()
+    assert table.join(
+        last, left_on=["person_id", "origin_year"], right_on=["person_id", "year"], how="anti"
+    ).is_empty()
 
 
 def test_quantiles_are_ordered_and_within_reach(table: pl.DataFrame) -> None:
@@ -121,7 +146,9 @@ def test_intervals_are_nested_and_say_what_they_promise(table: pl.DataFrame) -> 
     assert set(table["guarantee_90"]) <= {"assumption", "extrapolated", "none"}
     names = [level_name(c) for c in COVERAGE]
     for inner, outer in pairwise(names):
-        rows = table.filter((pl.col(f"guarantee_{inner}") != "none") & (pl.col(f"guarantee_{outer}") != "none"))
+        rows = table.filter(
+            (pl.col(f"guarantee_{inner}") != "none") & (pl.col(f"guarantee_{outer}") != "none")
+        )
         positive = rows.filter(pl.col(f"upper_{inner}") > 0)
         assert (positive[f"lower_{outer}"] <= positive[f"lower_{inner}"]).all()
         assert (positive[f"upper_{outer}"] >= positive[f"upper_{inner}"]).all()
@@ -132,7 +159,11 @@ def test_intervals_are_nested_and_say_what_they_promise(table: pl.DataFrame) -> 
 
 def test_earnings_alone_and_gaps_are_enough(forecaster: Forecaster) -> None:
     rows = [("one", 2022, 1980, 300_000.0)]
-    rows += [("many", year, 1960, 250_000.0 if year % 3 else 0.0) for year in range(1982, 2021) if year not in (1990, 1991, 2005)]
+    rows += [
+        ("many", year, 1960, 250_000.0 if year % 3 else 0.0)
+        for year in range(1982, 2021)
+        if year not in (1990, 1991, 2005)
+    ]
     frame = pl.DataFrame(rows, ["person_id", "year", "birth_year", "earnings"], orient="row")
     table = forecaster.forecast(Panel.of(frame, PanelMeta("somebody")), paths=20)
     assert set(table["person_id"]) == {"one", "many"}
@@ -149,7 +180,11 @@ def test_people_who_cannot_be_forecast_are_named_with_the_reason(forecaster: For
     ]
     columns = ["person_id", "year", "birth_year", "earnings", "exit_year", "exit_reason"]
     panel = Panel.of(pl.DataFrame(rows, columns, orient="row"), PanelMeta("p"))
-    assert {k: v.rule for k, v in forecaster.obstacles(panel).items()} == {"old": "too-old", "silent": "no-earnings", "dead": "has-left"}
+    assert {k: v.rule for k, v in forecaster.obstacles(panel).items()} == {
+        "old": "too-old",
+        "silent": "no-earnings",
+        "dead": "has-left",
+    }
     with pytest.raises(InputError) as caught:
         forecaster.forecast(panel, paths=10)
     assert len(caught.value.problems) == 3
@@ -157,13 +192,20 @@ def test_people_who_cannot_be_forecast_are_named_with_the_reason(forecaster: For
     assert "100000" not in str(caught.value)
 
 
-def test_a_scenario_of_other_years_is_refused_and_two_of_one_name_are_told_apart(forecaster: Forecaster, tmp_path: Path) -> None:
+def test_a_scenario_of_other_years_is_refused_and_two_of_one_name_are_told_apart(
+    forecaster: Forecaster, tmp_path: Path
+) -> None:
     rows = [("sixty", 2022, 1962, 1e5), ("young", 2010, 1990, 1e5)]
-    panel = Panel.of(pl.DataFrame(rows, ["person_id", "year", "birth_year", "earnings"], orient="row"), PanelMeta("p"))
+    panel = Panel.of(
+        pl.DataFrame(rows, ["person_id", "year", "birth_year", "earnings"], orient="row"),
+        PanelMeta("p"),
+    )
 
     def of(year: int, unemployment: float = 0.1) -> str:
         file = tmp_path / "mine.csv"
-        file.write_text(f"year,unemployment,real_wage_growth,inflation\n{year},{unemployment},0,0.02\n")
+        file.write_text(
+            f"year,unemployment,real_wage_growth,inflation\n{year},{unemployment},0,0.02\n"
+        )
         return str(file)
 
     for year, years in ((2011, 1), (2026, 10), (2024, 2)):
@@ -180,8 +222,14 @@ def test_a_scenario_of_other_years_is_refused_and_two_of_one_name_are_told_apart
 
 def test_whom_no_year_that_is_asked_for_reaches_is_named(forecaster: Forecaster) -> None:
     rows = [("sixty", 2022, 1962, 1e5), ("young", 2022, 1990, 1e5)]
-    panel = Panel.of(pl.DataFrame(rows, ["person_id", "year", "birth_year", "earnings"], orient="row"), PanelMeta("p"))
-    assert set(forecaster.forecast(panel, horizons=(4, 10), paths=10)["person_id"]) == {"sixty", "young"}
+    panel = Panel.of(
+        pl.DataFrame(rows, ["person_id", "year", "birth_year", "earnings"], orient="row"),
+        PanelMeta("p"),
+    )
+    assert set(forecaster.forecast(panel, horizons=(4, 10), paths=10)["person_id"]) == {
+        "sixty",
+        "young",
+    }
     assert set(forecaster.forecast(panel, horizons=(5, 10), paths=10)["person_id"]) == {"young"}
     assert not forecaster.obstacles(panel, ahead=4)
     late = forecaster.obstacles(panel, ahead=5)
@@ -191,7 +239,9 @@ def test_whom_no_year_that_is_asked_for_reaches_is_named(forecaster: Forecaster)
 
 def test_swedish_tax_is_not_taken_from_other_money(tiny_bundle: Path) -> None:
     bundle = Bundle.load(tiny_bundle)
-    foreign = Forecaster(replace(bundle, transforms={**bundle.transforms, "currency": "USD", "price_year": 2018}))
+    foreign = Forecaster(
+        replace(bundle, transforms={**bundle.transforms, "currency": "USD", "price_year": 2018})
+    )
     foreign.check_tax("none")
     with pytest.raises(UsageError, match="SEK of 2022"):
         foreign.check_tax("se-2022")
@@ -205,7 +255,10 @@ def test_another_currency_is_refused(forecaster: Forecaster, people: Panel) -> N
 def economy(unemployment: Sequence[float], growth: float = 0.013) -> list[dict[str, float]]:
     """A scenario of the years from 2023 on."""
     rest = {"real_wage_growth": growth, "inflation": 0.02}
-    return [{"year": year, "unemployment": share, **rest} for year, share in enumerate(unemployment, start=2023)]
+    return [
+        {"year": year, "unemployment": share, **rest}
+        for year, share in enumerate(unemployment, start=2023)
+    ]
 
 
 def lower_tail(earnings: Floats) -> Floats:
@@ -231,12 +284,16 @@ def answers_unemployment(calm: Floats, recession: Floats) -> bool:
     return all((one.mean(0) > 4 * one.std(0, ddof=1) / len(one) ** 0.5).all() for one in worse)
 
 
-def test_unemployment_itself_lowers_and_skews_near_earnings_and_a_deaf_network_shows_none_of_it(register_panel: Panel) -> None:
+def test_unemployment_itself_lowers_and_skews_near_earnings_and_a_deaf_network_shows_none_of_it(
+    register_panel: Panel,
+) -> None:
     """Wages grow alike in both economies: the wage index moves levels by itself, so it would hide a network that hears nothing."""
     bundle = Bundle.load(SHIPPED)
     shipped = Forecaster(bundle, threads=2)
     unheard = torch.zeros_like(bundle.weights["head.macro.weight"])
-    deaf = Forecaster(replace(bundle, weights={**bundle.weights, "head.macro.weight": unheard}), threads=2)
+    deaf = Forecaster(
+        replace(bundle, weights={**bundle.weights, "head.macro.weight": unheard}), threads=2
+    )
     known = MacroProcess.from_dict(bundle.macro).history.values[:, 0]
     calm, rise = [known[-1]] * 3, [0.11, 0.125, 0.13]
     assert max(rise) < known.max()
@@ -245,16 +302,24 @@ def test_unemployment_itself_lowers_and_skews_near_earnings_and_a_deaf_network_s
     sample = history(register_panel, origins)
 
     def drawn(forecaster: Forecaster, scenario: list[dict[str, float]], seed: int = 1) -> Floats:
-        return forecaster.simulate(sample, to_horizon=3, paths=100, seed=seed, scenario=scenario).earnings.astype(float)
+        return forecaster.simulate(
+            sample, to_horizon=3, paths=100, seed=seed, scenario=scenario
+        ).earnings.astype(float)
 
     assert answers_unemployment(drawn(shipped, economy(calm)), drawn(shipped, economy(rise)))
     unmoved = drawn(deaf, economy(calm))
-    assert np.array_equal(unmoved, drawn(deaf, economy(rise)))  # nothing but the head tells the two economies apart
+    assert np.array_equal(
+        unmoved, drawn(deaf, economy(rise))
+    )  # nothing but the head tells the two economies apart
     assert not answers_unemployment(unmoved, unmoved)
-    assert not answers_unemployment(unmoved, drawn(deaf, economy(rise), seed=2))  # nor is luck an answer,
+    assert not answers_unemployment(
+        unmoved, drawn(deaf, economy(rise), seed=2)
+    )  # nor is luck an answer,
     poorer = drawn(deaf, economy(rise, growth=-0.02))
     assert poorer.mean() < unmoved.mean()
-    assert not answers_unemployment(unmoved, poorer)  # nor the wage index, which lowers everybody's earnings alike
+    assert not answers_unemployment(
+        unmoved, poorer
+    )  # nor the wage index, which lowers everybody's earnings alike
 
 
 def test_nothing_is_promised_about_a_world_that_somebody_chose() -> None:
@@ -262,13 +327,21 @@ def test_nothing_is_promised_about_a_world_that_somebody_chose() -> None:
     shipped, people = Forecaster.load(SHIPPED), read_panel(ROOT / "examples/people.csv")
     asked = {"paths": 200, "horizons": (1, 5), "coverage": (0.9,), "limits": True, "bands": 5}
     kinds = ["guarantee_90", "guarantee_limits_90", "guarantee_positive_90", "guarantee_band_90"]
-    for scenario, word in ((None, "assumption"), ("baseline", "assumption"), ("recession-1990s", "extrapolated")):
+    for scenario, word in (
+        (None, "assumption"),
+        ("baseline", "assumption"),
+        ("recession-1990s", "extrapolated"),
+    ):
         found = shipped.forecast(people, scenario=scenario, **asked)
         assert {one for kind in kinds for one in found[kind]} == {word}
-        assert set(shipped.lifetime(people, to_age=50, paths=200, scenario=scenario).table["guarantee_90"]) == {word}
+        assert set(
+            shipped.lifetime(people, to_age=50, paths=200, scenario=scenario).table["guarantee_90"]
+        ) == {word}
 
 
-def test_present_values_are_the_discounted_sums_of_the_forecast_paths(forecaster: Forecaster, people: Panel) -> None:
+def test_present_values_are_the_discounted_sums_of_the_forecast_paths(
+    forecaster: Forecaster, people: Panel
+) -> None:
     lives = forecaster.lifetime(people, rate=0.02, paths=30, seed=2, tax="se-2022")
     paths = forecaster.simulate(people, to_horizon=None, paths=30, seed=2)
     weights = 1.02 ** -np.arange(1.0, paths.horizons + 1)
@@ -278,16 +351,22 @@ def test_present_values_are_the_discounted_sums_of_the_forecast_paths(forecaster
     assert lives.population.filter(pl.col("statistic") == "mean")["mc_error"][0] > 0
 
 
-def test_path_marginals_equal_the_forecast_table(forecaster: Forecaster, people: Panel, table: pl.DataFrame) -> None:
+def test_path_marginals_equal_the_forecast_table(
+    forecaster: Forecaster, people: Panel, table: pl.DataFrame
+) -> None:
     paths = forecaster.simulate(people, paths=PATHS, seed=3)
     for h in (1, 5, 10):
         rows = table.filter(pl.col("horizon") == h)
         inside = paths.within_age[:, h - 1]
-        np.testing.assert_allclose(rows["mean"], paths.earnings[inside, h - 1].astype(float).mean(1))
+        np.testing.assert_allclose(
+            rows["mean"], paths.earnings[inside, h - 1].astype(float).mean(1)
+        )
         np.testing.assert_allclose(rows["p_zero"], (paths.earnings[inside, h - 1] == 0).mean(1))
 
 
 @pytest.mark.parametrize("bad", [{"to_age": 70}, {"to_age": 64, "from_age": 65}])
-def test_ages_out_of_range_are_refused(forecaster: Forecaster, people: Panel, bad: dict[str, int]) -> None:
+def test_ages_out_of_range_are_refused(
+    forecaster: Forecaster, people: Panel, bad: dict[str, int]
+) -> None:
     with pytest.raises(UsageError):
         forecaster.lifetime(people, paths=10, **bad)

@@ -7,16 +7,21 @@ import polars as pl
 import pytest
 from scipy import stats
 
+from saga.data.panel import Panel, PanelMeta
 from saga.errors import UsageError
 from saga.lifetime import gini, population, present_value, realised_value, top_share
-from saga.panel import Panel, PanelMeta
 from saga.paths import Paths
 
 
 def constant_paths(birth_years, horizons=30, origin=2020, amount=100.0, count=3) -> Paths:
     n = len(birth_years)
     births = np.array(birth_years)
-    paths = Paths(np.array([f"p{i}" for i in range(n)]), births, np.full(n, origin), np.full((n, horizons, count), amount, np.float32))
+    paths = Paths(
+        np.array([f"p{i}" for i in range(n)]),
+        births,
+        np.full(n, origin),
+        np.full((n, horizons, count), amount, np.float32),
+    )
     earnings = paths.earnings.copy()
     earnings[~paths.within_age] = np.nan
     return paths.with_earnings(earnings)
@@ -28,13 +33,17 @@ def annuity(years, rate=0.02, amount=100.0):
 
 def test_present_value_of_constant_earnings_is_an_annuity_to_64():
     paths = constant_paths([1986, 1966, 1956, 1950])
-    np.testing.assert_allclose(present_value(paths)[:, 0], [annuity(30), annuity(10), 0, 0], rtol=1e-9)
+    np.testing.assert_allclose(
+        present_value(paths)[:, 0], [annuity(30), annuity(10), 0, 0], rtol=1e-9
+    )
     np.testing.assert_allclose(present_value(paths, rate=0.0, to_age=60)[:, 1], [2600, 600, 0, 0])
 
 
 def test_present_value_of_k_years_is_that_of_the_realised_years():
     paths = constant_paths([1986, 1980])
-    np.testing.assert_allclose(present_value(paths, years=5)[:, 0], realised_value(np.full((2, 30), 100.0), years=5))
+    np.testing.assert_allclose(
+        present_value(paths, years=5)[:, 0], realised_value(np.full((2, 30), 100.0), years=5)
+    )
 
 
 def test_unknown_years_make_a_realised_value_unknown():
@@ -44,12 +53,23 @@ def test_unknown_years_make_a_realised_value_unknown():
 
 def test_from_age_adds_the_observed_past_and_discounts_to_that_age():
     paths = constant_paths([1986])  # 34 at the origin
-    past = pl.DataFrame({"person_id": ["p0"] * 22, "year": range(1999, 2021), "birth_year": [1986] * 22, "earnings": [100.0] * 22})
+    past = pl.DataFrame(
+        {
+            "person_id": ["p0"] * 22,
+            "year": range(1999, 2021),
+            "birth_year": [1986] * 22,
+            "earnings": [100.0] * 22,
+        }
+    )
     history = Panel.of(past, PanelMeta(panel_id="toy"))
     # From age 20 (2006) to 64: 45 payments, the first undiscounted.
-    np.testing.assert_allclose(present_value(paths, from_age=20, history=history)[0], 100 + annuity(44), rtol=1e-9)
+    np.testing.assert_allclose(
+        present_value(paths, from_age=20, history=history)[0], 100 + annuity(44), rtol=1e-9
+    )
     # From an age still ahead (40): discounted to that age, years before it do not count.
-    np.testing.assert_allclose(present_value(paths, from_age=40, history=history)[0], 100 + annuity(24), rtol=1e-9)
+    np.testing.assert_allclose(
+        present_value(paths, from_age=40, history=history)[0], 100 + annuity(24), rtol=1e-9
+    )
 
 
 def test_paths_that_end_too_early_are_refused_not_cut():
@@ -68,7 +88,9 @@ def test_nan_inside_the_working_life_is_not_hidden():
 
 def test_a_persons_present_value_is_bitwise_the_same_alone_and_in_a_batch():
     rng = np.random.default_rng(0)
-    paths = constant_paths([1986] * 9, count=7).with_earnings(rng.lognormal(12, 1, (9, 30, 7)).astype(np.float32))
+    paths = constant_paths([1986] * 9, count=7).with_earnings(
+        rng.lognormal(12, 1, (9, 30, 7)).astype(np.float32)
+    )
     np.testing.assert_array_equal(present_value(paths)[4:5], present_value(paths.take([4])))
 
 
@@ -80,7 +102,9 @@ def test_gini_has_its_closed_forms():
     assert gini(np.zeros(4)) == 0
     # Standard errors at n = 200,000 are below 0.001.
     assert gini(rng.exponential(size=n)) == pytest.approx(0.5, abs=0.005)
-    assert gini(rng.lognormal(0, 0.8, n)) == pytest.approx(2 * stats.norm.cdf(0.8 / 2**0.5) - 1, abs=0.005)
+    assert gini(rng.lognormal(0, 0.8, n)) == pytest.approx(
+        2 * stats.norm.cdf(0.8 / 2**0.5) - 1, abs=0.005
+    )
     x = rng.random((30, 2))
     by_pairs = np.abs(x[:, None] - x[None]).mean(axis=(0, 1)) / (2 * x.mean(axis=0))
     np.testing.assert_allclose(gini(x), by_pairs)
@@ -105,7 +129,9 @@ def test_population_statistics_are_taken_path_by_path():
     rows = {row["statistic"]: row for row in table.to_dicts()}
     assert list(rows) == ["mean", "p10", "p50", "p90", "p99", "gini", "top_1_share"]
     # A common factor moves every mean, and no Gini.
-    assert rows["mean"]["sd"] == pytest.approx(np.exp(shock).std(ddof=1) * np.exp(12) * 1.13, rel=0.1)
+    assert rows["mean"]["sd"] == pytest.approx(
+        np.exp(shock).std(ddof=1) * np.exp(12) * 1.13, rel=0.1
+    )
     assert rows["gini"]["sd"] < 1e-12
     assert rows["mean"]["mc_error"] == pytest.approx(rows["mean"]["sd"] / 20)
     # Pooled, the shock is added to persons' differences.
@@ -143,7 +169,14 @@ def by_the_book(values, blocks=20):
         each = np.array([statistic(x) for x in values.T])
         rests = np.array([statistic(np.delete(values, group, axis=1).ravel()) for group in groups])
         pooled_error = np.sqrt((len(groups) - 1) * np.mean((rests - rests.mean()) ** 2))
-        yield name, each.mean(), each.std(ddof=1), each.std(ddof=1) / m**0.5, statistic(values.ravel()), pooled_error
+        yield (
+            name,
+            each.mean(),
+            each.std(ddof=1),
+            each.std(ddof=1) / m**0.5,
+            statistic(values.ravel()),
+            pooled_error,
+        )
 
 
 @pytest.mark.parametrize("shape", [(1, 2), (2, 3), (3, 20), (7, 39), (130, 4), (1, 250)])
@@ -160,7 +193,9 @@ def test_population_is_what_its_definition_says(shape, kind):
         values[0, 0] = 1e6 * (kind == "one owner")
     for found, expected in zip(population(values).rows(), by_the_book(values), strict=True):
         assert found[0] == expected[0]
-        np.testing.assert_allclose(found[1:], expected[1:], rtol=1e-9, atol=1e-12 * abs(expected[4]), err_msg=found[0])
+        np.testing.assert_allclose(
+            found[1:], expected[1:], rtol=1e-9, atol=1e-12 * abs(expected[4]), err_msg=found[0]
+        )
 
 
 def test_the_jackknife_costs_little_beside_the_lives_themselves():

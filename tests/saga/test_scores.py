@@ -6,14 +6,16 @@ import scoringrules as sr
 from scipy import stats
 
 from saga import scores
-from saga.panel import FLOOR
+from saga.data.panel import FLOOR
 from saga.paths import Paths
 
 
 @pytest.fixture
 def forecasts():
     rng = np.random.default_rng(5)
-    samples = np.where(rng.random((40, 3, 60)) < 0.2, 0, np.exp(rng.normal(12, 0.7, (40, 3, 60)))).astype(np.float32)
+    samples = np.where(
+        rng.random((40, 3, 60)) < 0.2, 0, np.exp(rng.normal(12, 0.7, (40, 3, 60)))
+    ).astype(np.float32)
     return samples, np.where(rng.random((40, 3)) < 0.2, 0, np.exp(rng.normal(12, 0.7, (40, 3))))
 
 
@@ -21,10 +23,14 @@ def forecasts():
 def test_crps_equals_scoringrules(forecasts, estimator):
     samples, y = forecasts
     x = samples.astype(np.float64)
-    np.testing.assert_allclose(scores.crps(samples, y), sr.crps_ensemble(y, x, estimator=estimator), rtol=1e-9)
+    np.testing.assert_allclose(
+        scores.crps(samples, y), sr.crps_ensemble(y, x, estimator=estimator), rtol=1e-9
+    )
     logs = np.log(np.maximum(x, FLOOR))
     np.testing.assert_allclose(
-        scores.crps_log(samples, y), sr.crps_ensemble(np.log(np.maximum(y, FLOOR)), logs, estimator=estimator), rtol=1e-9
+        scores.crps_log(samples, y),
+        sr.crps_ensemble(np.log(np.maximum(y, FLOOR)), logs, estimator=estimator),
+        rtol=1e-9,
     )
 
 
@@ -53,20 +59,30 @@ def test_crps_of_many_samples_is_the_closed_form_in_logs_and_in_money(y):
 def test_brier_and_pinball_equal_scoringrules_at_every_level(forecasts):
     samples, y = forecasts
     chance = (samples == 0).mean(axis=-1)
-    np.testing.assert_allclose(scores.brier_zero(samples, y), sr.brier_score((y == 0).astype(float), chance))
+    np.testing.assert_allclose(
+        scores.brier_zero(samples, y), sr.brier_score((y == 0).astype(float), chance)
+    )
     logs, ly = np.log(np.maximum(samples.astype(np.float64), FLOOR)), np.log(np.maximum(y, FLOOR))
     for level in scores.QUANTILES:
         oracle = sr.quantile_score(ly, np.quantile(logs, level, axis=-1), level)
-        np.testing.assert_allclose(scores.pinball_log(samples, y, levels=(level,)), oracle, rtol=1e-9)
+        np.testing.assert_allclose(
+            scores.pinball_log(samples, y, levels=(level,)), oracle, rtol=1e-9
+        )
 
 
 def test_pinball_and_interval_scores_equal_scoringrules(forecasts):
     samples, y = forecasts
     logs, ly = np.log(np.maximum(samples.astype(np.float64), FLOOR)), np.log(np.maximum(y, FLOOR))
-    oracle = np.mean([sr.quantile_score(ly, np.quantile(logs, q, axis=-1), q) for q in scores.QUANTILES], axis=0)
+    oracle = np.mean(
+        [sr.quantile_score(ly, np.quantile(logs, q, axis=-1), q) for q in scores.QUANTILES], axis=0
+    )
     np.testing.assert_allclose(scores.pinball_log(samples, y), oracle, rtol=1e-9)
     lower, upper = np.quantile(logs, [0.05, 0.95], axis=-1)
-    np.testing.assert_allclose(scores.interval_score(ly, lower, upper, 0.9), sr.interval_score(ly, lower, upper, 0.1), rtol=1e-9)
+    np.testing.assert_allclose(
+        scores.interval_score(ly, lower, upper, 0.9),
+        sr.interval_score(ly, lower, upper, 0.1),
+        rtol=1e-9,
+    )
 
 
 def test_errors_in_logs_have_their_closed_forms():
@@ -84,7 +100,9 @@ def test_the_floor_joins_all_low_earnings_and_none_means_the_plain_log():
 
 def test_brier_score_of_zero(forecasts):
     samples, y = forecasts
-    np.testing.assert_allclose(scores.brier_zero(samples, y), ((samples == 0).mean(axis=-1) - (y == 0)) ** 2)
+    np.testing.assert_allclose(
+        scores.brier_zero(samples, y), ((samples == 0).mean(axis=-1) - (y == 0)) ** 2
+    )
 
 
 def test_log_score_approaches_the_entropy_of_the_true_forecast():
@@ -95,13 +113,21 @@ def test_log_score_approaches_the_entropy_of_the_true_forecast():
         return np.where(rng.random(shape) < p, 0, np.exp(rng.normal(12, sd, shape)))
 
     score = scores.logscore(draw((n, 1, m)), draw((n, 1)))
-    entropy = -p * np.log(p) - (1 - p) * np.log(1 - p) + (1 - p) * (0.5 * np.log(2 * np.pi * np.e) + np.log(sd))
+    entropy = (
+        -p * np.log(p)
+        - (1 - p) * np.log(1 - p)
+        + (1 - p) * (0.5 * np.log(2 * np.pi * np.e) + np.log(sd))
+    )
     # The kernel estimate costs about m^(-4/5) of a nat; sampling error is taken at 5 standard errors.
-    assert -5 * score.std() / n**0.5 < score.mean() - entropy < 5 * score.std() / n**0.5 + 3 * m**-0.8
+    assert (
+        -5 * score.std() / n**0.5 < score.mean() - entropy < 5 * score.std() / n**0.5 + 3 * m**-0.8
+    )
 
 
 def test_log_score_stays_finite_where_no_sample_was_near():
-    score = scores.logscore(np.array([[[0.0] * 20], [[1e5] * 20], [[2e5] * 20]]), np.array([[1e6], [0.0], [1e9]]))
+    score = scores.logscore(
+        np.array([[[0.0] * 20], [[1e5] * 20], [[2e5] * 20]]), np.array([[1e6], [0.0], [1e9]])
+    )
     assert np.isfinite(score).all()
     assert (score > 3).all()
 
@@ -120,7 +146,10 @@ def test_the_density_of_the_log_score_is_the_kernel_estimate_it_claims_to_be():
 
 
 def test_nobody_gives_no_scores():
-    assert all(score.shape == (0, 2) for score in scores.sample_scores(np.zeros((0, 2, 5)), np.zeros((0, 2))).values())
+    assert all(
+        score.shape == (0, 2)
+        for score in scores.sample_scores(np.zeros((0, 2, 5)), np.zeros((0, 2))).values()
+    )
 
 
 def test_a_better_forecast_scores_better_everywhere():
@@ -146,12 +175,16 @@ def test_coverage_of_a_mixed_set():
     y = np.array([0.0, 0.0, 5.0, 10.0, 11.0, np.nan, 7.0])
     lower = np.array([0.0, 5.0, 5.0, 5.0, 5.0, 5.0, np.nan])
     zero = np.array([True, False, False, True, True, True, False])
-    np.testing.assert_array_equal(scores.covered(y, lower, lower + 5, zero), [1, 0, 1, 1, 0, np.nan, np.nan])
+    np.testing.assert_array_equal(
+        scores.covered(y, lower, lower + 5, zero), [1, 0, 1, 1, 0, np.nan, np.nan]
+    )
 
 
 def test_a_zero_inside_the_set_is_not_penalised_and_one_outside_pays_its_distance():
     y, lower, upper = np.zeros(2), np.full(2, 100.0), np.full(2, 300.0)
-    np.testing.assert_allclose(scores.interval_score(y, lower, upper, 0.9, np.array([True, False])), [200, 200 + 20 * 100])
+    np.testing.assert_allclose(
+        scores.interval_score(y, lower, upper, 0.9, np.array([True, False])), [200, 200 + 20 * 100]
+    )
 
 
 def draws_with_an_atom(seed, n=20_000, m=19):
@@ -174,13 +207,22 @@ def test_broken_pits_fail_the_uniformity_check():
     samples, y, v = draws_with_an_atom(7)
     below, equal = (samples < y[..., None]).sum(-1), (samples == y[..., None]).sum(-1)
     m = samples.shape[-1]
-    unrandomised, strict, without_one = (below + equal) / m, (below + v) / (m + 1), (below + v * equal) / m
+    unrandomised, strict, without_one = (
+        (below + equal) / m,
+        (below + v) / (m + 1),
+        (below + v * equal) / m,
+    )
     for broken in (unrandomised, strict, without_one):
         assert uniform_pvalue(broken) < 1e-6
 
 
 def test_pit_uniforms_are_keyed_by_person_origin_and_horizon():
-    paths = Paths(np.array(["a", "b", "a"]), np.full(3, 1970), np.array([2000, 2000, 2001]), np.zeros((3, 4, 1), np.float32))
+    paths = Paths(
+        np.array(["a", "b", "a"]),
+        np.full(3, 1970),
+        np.array([2000, 2000, 2001]),
+        np.zeros((3, 4, 1), np.float32),
+    )
     v = scores.pit_uniforms(paths)
     assert len(np.unique(v)) == 12
     np.testing.assert_array_equal(scores.pit_uniforms(paths.take([2, 0])), v[[2, 0]])

@@ -10,7 +10,17 @@ import pytest
 from saga.errors import UsageError
 from saga.tax import POLICIES, PaperRule, Sweden2022, income_tax, parameters
 
-ITEMS = ("allowance", "municipal", "state", "pension_fee", "work_credit", "income_credit", "temporary_credit", "tax", "net")
+ITEMS = (
+    "allowance",
+    "municipal",
+    "state",
+    "pension_fee",
+    "work_credit",
+    "income_credit",
+    "temporary_credit",
+    "tax",
+    "net",
+)
 # Worked by hand from the law: gross, then ITEMS (municipal rate 32.24 %).
 WORKED = [
     (50_000, 20_900, 9_381, 0, 3_500, 5_881, 0, 0, 3_500, 46_500),
@@ -33,18 +43,26 @@ def test_every_item_of_the_worked_assessments_is_right_to_the_krona(row: tuple[i
 
 def test_the_lookup_is_the_assessment_below_at_and_above_its_end() -> None:
     rng = np.random.default_rng(1)
-    gross = np.concatenate([rng.uniform(0, 3e6, 20_000), np.arange(0, 2.1e6, 100.0), [1_999_999.99, 2_000_000.0, 5e7]])
+    gross = np.concatenate(
+        [rng.uniform(0, 3e6, 20_000), np.arange(0, 2.1e6, 100.0), [1_999_999.99, 2_000_000.0, 5e7]]
+    )
     np.testing.assert_array_equal(income_tax(gross), Sweden2022().breakdown(gross)["tax"])
 
 
 def test_the_allowance_has_the_published_lowest_and_highest_amounts() -> None:
-    allowance = Sweden2022().breakdown(np.array([30_000.0, 140_000.0, 145_000.0, 381_000.0, 900_000.0]))["allowance"]
+    allowance = Sweden2022().breakdown(
+        np.array([30_000.0, 140_000.0, 145_000.0, 381_000.0, 900_000.0])
+    )["allowance"]
     assert allowance.tolist() == [20_500, 37_200, 37_200, 14_200, 14_200]
-    assert Sweden2022().breakdown(np.array([12_345.0]))["allowance"][0] == 12_300  # never above the income
+    assert (
+        Sweden2022().breakdown(np.array([12_345.0]))["allowance"][0] == 12_300
+    )  # never above the income
 
 
 def test_the_pension_fee_starts_ends_and_rounds_where_the_law_says() -> None:
-    fee = Sweden2022().breakdown(np.array([20_430.0, 20_500.0, 65_000.0, 65_100.0, 572_900.0, 573_000.0, 5e6]))["pension_fee"]
+    fee = Sweden2022().breakdown(
+        np.array([20_430.0, 20_500.0, 65_000.0, 65_100.0, 572_900.0, 573_000.0, 5e6])
+    )["pension_fee"]
     # 7 % of 65,000 is 4,550: an exact fifty goes down.
     assert fee.tolist() == [0, 1_400, 4_500, 4_600, 40_100, 40_100, 40_100]
 
@@ -88,12 +106,22 @@ def test_the_paper_rule_takes_its_three_rates_and_nothing_else() -> None:
 def test_a_reform_is_a_changed_parameter_and_does_not_touch_the_law() -> None:
     reform = replace(Sweden2022(), state_rate=0.25)
     gross = np.array([500_000.0, 700_000.0])
-    np.testing.assert_allclose(income_tax(gross, reform) - income_tax(gross), [0.0, 0.05 * (700_000 - 14_200 - 540_700)])
+    np.testing.assert_allclose(
+        income_tax(gross, reform) - income_tax(gross), [0.0, 0.05 * (700_000 - 14_200 - 540_700)]
+    )
 
 
 def test_the_credit_of_2021_would_fail_the_worked_rows() -> None:
     """The coefficients before SFS 2021:1160 (34.05 %, 1.703, 2.323) are a known trap; the rows above tell them apart."""
-    before = replace(Sweden2022(), work_credit=((0.0, 0.0, 1.0), (0.91, 0.91, 0.3405), (3.24, 1.703, 0.128), (8.08, 2.323, 0.0)))
+    before = replace(
+        Sweden2022(),
+        work_credit=(
+            (0.0, 0.0, 1.0),
+            (0.91, 0.91, 0.3405),
+            (3.24, 1.703, 0.128),
+            (8.08, 2.323, 0.0),
+        ),
+    )
     gross = np.array([float(row[0]) for row in WORKED[1:]])
     assert np.all(income_tax(gross, before) > income_tax(gross))
 

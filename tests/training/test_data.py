@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from saga.macro import sweden
-from saga.sequences import Masking, Sequences
-from saga.transforms import Calendar
+from saga.features.calendar import Calendar
+from saga.features.sequences import Masking, Sequences
+from saga.macro.history import sweden
 from training.data import Batch, Batches
 
 PERSONS, YEARS, HAZARD = 6_000, 30, 0.05
@@ -60,7 +60,9 @@ def test_the_hazard_that_training_learns_is_the_people_s(mortal: Sequences) -> N
     assert wrong > HAZARD + 4 * error
 
 
-def test_batches_of_equally_many_persons_of_one_length_teach_too_high_a_hazard(mortal: Sequences) -> None:
+def test_batches_of_equally_many_persons_of_one_length_teach_too_high_a_hazard(
+    mortal: Sequences,
+) -> None:
     class Equal(Batches):
         def plan(self) -> list[NDArray[np.int64]]:
             order = np.argsort(self.sequences.lengths, kind="stable")

@@ -16,20 +16,21 @@ import pytest
 import torch
 
 from saga.bundle import Bundle
+from saga.data.origins import cut
+from saga.data.panel import Panel, PanelMeta
+from saga.data.reading import read_panel
+from saga.data.split import split_of
 from saga.errors import BundleError, InputError, UsageError
+from saga.features.calendar import Calendar
+from saga.features.sequences import Masking
 from saga.forecaster import Forecaster
-from saga.ingest import read_panel
-from saga.macro import MacroProcess, sweden
+from saga.macro.history import sweden
+from saga.macro.process import MacroProcess
 from saga.model import ModelConfig
-from saga.outcomes import cut
-from saga.panel import Panel, PanelMeta
-from saga.sequences import Masking
-from saga.split import split_of
-from saga.transforms import Calendar
-from training.config import ABLATIONS, BUILT_IN, TrainConfig, load_config
 from training.data import Batches
 from training.fit import prepare, train
 from training.module import ForecastModule
+from training.train_config import ABLATIONS, BUILT_IN, TrainConfig, load_config
 
 EPOCH = 13  # batches of 16 among the 210 or so training persons
 CONFIG = TrainConfig(
@@ -55,7 +56,15 @@ def panel() -> Panel:
         last = 2014 if i % 10 == 0 else 2016
         for year in range(2005 + int(rng.integers(0, 6)), last + 1):
             earnings = 0.0 if rng.random() < 0.1 else float(np.exp(level + rng.normal(0, 0.2)))
-            rows.append((f"p{i:03d}", year, 1970, earnings, *((2015, "dead") if last == 2014 else (None, None))))
+            rows.append(
+                (
+                    f"p{i:03d}",
+                    year,
+                    1970,
+                    earnings,
+                    *((2015, "dead") if last == 2014 else (None, None)),
+                )
+            )
     columns = ["person_id", "year", "birth_year", "earnings", "exit_year", "exit_reason"]
     return Panel.of(pl.DataFrame(rows, columns, orient="row"), PanelMeta("toy"))
 
@@ -70,7 +79,9 @@ def assert_same(a: Bundle, b: Bundle) -> None:
 def whole(panel: Panel, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     """A run that nobody stopped."""
     torch.set_num_threads(1)
-    return train(panel, tmp_path_factory.mktemp("whole") / "b", config=CONFIG, seed=3, progress=False)
+    return train(
+        panel, tmp_path_factory.mktemp("whole") / "b", config=CONFIG, seed=3, progress=False
+    )
 
 
 def stop_before(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,16 +113,28 @@ def test_a_run_that_is_stopped_and_resumed_ends_with_the_weights_of_one_that_was
         train(panel, out, config=replace(config, clip=2.0), seed=4, progress=False, resume=True)
     others = panel.with_frame(panel.frame.with_columns(pl.col("earnings") + 1))
     with pytest.raises(UsageError, match="another panel, validation"):
-        train(others, out, config=config, seed=3, progress=False, resume=True, validation=others.persons()[:20])
+        train(
+            others,
+            out,
+            config=config,
+            seed=3,
+            progress=False,
+            resume=True,
+            validation=others.persons()[:20],
+        )
     unaware = replace(panel, meta=replace(panel.meta, macro=None))
     with pytest.raises(UsageError, match="another macro"):
         train(unaware, out, config=config, seed=3, progress=False, resume=True)
-    before = torch.load(out.with_name("resumed.run") / "last.ckpt", weights_only=False)["callbacks"]["Timer"]["time_elapsed"]["train"]
+    before = torch.load(out.with_name("resumed.run") / "last.ckpt", weights_only=False)[
+        "callbacks"
+    ]["Timer"]["time_elapsed"]["train"]
     resumed = train(panel, out, config=config, seed=3, progress=False, resume=True)
     assert resumed.metrics["training"]["seconds"] > before  # of all parts of the run
     assert resumed.metrics["training"]["steps"] == CONFIG.max_steps
     assert_same(whole, resumed)
-    assert whole.metrics["training"]["validation_nll"] == resumed.metrics["training"]["validation_nll"]
+    assert (
+        whole.metrics["training"]["validation_nll"] == resumed.metrics["training"]["validation_nll"]
+    )
 
 
 def test_two_devices_make_one_bundle(panel: Panel, tmp_path: Path) -> None:
@@ -123,10 +146,31 @@ def test_two_devices_make_one_bundle(panel: Panel, tmp_path: Path) -> None:
     )
     script = tmp_path / "program.py"
     script.write_text("from saga.cli import main\n\nif __name__ == '__main__':\n    main()\n")
-    options = ["--panel", "panel.parquet", "--prices", "2022", "--config", "toy.yaml", "--devices", "2", "--out", "b", "--json"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
+    options = [
+        "--panel",
+        "panel.parquet",
+        "--prices",
+        "2022",
+        "--config",
+        "toy.yaml",
+        "--devices",
+        "2",
+        "--out",
+        "b",
+        "--json",
+    ]
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+    }
     done = subprocess.run(
-        [sys.executable, script.name, "train", *options], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        [sys.executable, script.name, "train", *options],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)  # one report
@@ -134,11 +178,16 @@ def test_two_devices_make_one_bundle(panel: Panel, tmp_path: Path) -> None:
     assert report["bundle"] == bundle.digest
     assert report["steps"] == 4
     settings = load_config(tmp_path / "toy.yaml")
-    data, network, _ = prepare(read_panel(tmp_path / "panel.parquet", prices=2022), settings, seed=0)
+    data, network, _ = prepare(
+        read_panel(tmp_path / "panel.parquet", prices=2022), settings, seed=0
+    )
     network.load_state_dict(bundle.weights)
     module = ForecastModule(network, settings)
     with torch.no_grad():
-        scored = [(int((batch["gap"] > 0).sum()), float(module.losses(batch)[1])) for batch in data.val_dataloader()]
+        scored = [
+            (int((batch["gap"] > 0).sum()), float(module.losses(batch)[1]))
+            for batch in data.val_dataloader()
+        ]
     expected = sum(n * nll for n, nll in scored) / sum(n for n, _ in scored)
     assert bundle.metrics["training"]["validation_nll"] == pytest.approx(expected, abs=1e-4)
 
@@ -148,15 +197,21 @@ def test_there_must_be_something_to_resume(panel: Panel, tmp_path: Path) -> None
         train(panel, tmp_path / "b", config=CONFIG, resume=True, progress=False)
 
 
-def test_the_same_seed_gives_the_same_weights_and_another_seed_others(panel: Panel, whole: Bundle, tmp_path: Path) -> None:
+def test_the_same_seed_gives_the_same_weights_and_another_seed_others(
+    panel: Panel, whole: Bundle, tmp_path: Path
+) -> None:
     assert_same(whole, train(panel, tmp_path / "same", config=CONFIG, seed=3, progress=False))
     other = train(panel, tmp_path / "other", config=CONFIG, seed=4, progress=False)
-    assert any(not torch.equal(tensor, other.weights[name]) for name, tensor in whole.weights.items())
+    assert any(
+        not torch.equal(tensor, other.weights[name]) for name, tensor in whole.weights.items()
+    )
 
 
 def test_training_lowers_the_validation_score_and_logs_it(whole: Bundle) -> None:
     with (whole.path.with_name("b.run") / "log" / "metrics.csv").open() as file:
-        logged = [float(row["validation_nll"]) for row in csv.DictReader(file) if row["validation_nll"]]
+        logged = [
+            float(row["validation_nll"]) for row in csv.DictReader(file) if row["validation_nll"]
+        ]
     assert len(logged) == CONFIG.max_steps // CONFIG.validate_every
     assert min(logged) < logged[0]
     assert whole.metrics["training"]["validation_nll"] == pytest.approx(min(logged), abs=1e-5)
@@ -165,7 +220,10 @@ def test_training_lowers_the_validation_score_and_logs_it(whole: Bundle) -> None
 
 def test_training_stops_early_where_nothing_improves(panel: Panel, tmp_path: Path) -> None:
     still = replace(CONFIG, learning_rate=0.0, weight_decay=0.0, patience=2)
-    assert train(panel, tmp_path / "b", config=still, progress=False).metrics["training"]["steps"] == 3 * CONFIG.validate_every
+    assert (
+        train(panel, tmp_path / "b", config=still, progress=False).metrics["training"]["steps"]
+        == 3 * CONFIG.validate_every
+    )
 
 
 def test_nobody_is_on_two_sides(panel: Panel) -> None:
@@ -175,11 +233,24 @@ def test_nobody_is_on_two_sides(panel: Panel) -> None:
     assert len(data.train) // CONFIG.batch_persons == EPOCH
 
 
-def test_calibration_and_test_persons_do_not_touch_a_bit_of_the_bundle(panel: Panel, whole: Bundle, tmp_path: Path) -> None:
+def test_calibration_and_test_persons_do_not_touch_a_bit_of_the_bundle(
+    panel: Panel, whole: Bundle, tmp_path: Path
+) -> None:
     ids = np.array(panel.persons())
     held = ids[np.isin(split_of("toy", ids), ["calibration", "test"])].tolist()
-    doubled = pl.when(pl.col("person_id").is_in(held)).then(pl.col("earnings") * 2).otherwise("earnings").alias("earnings")
-    other = train(panel.with_frame(panel.frame.with_columns(doubled)), tmp_path / "b", config=CONFIG, seed=3, progress=False)
+    doubled = (
+        pl.when(pl.col("person_id").is_in(held))
+        .then(pl.col("earnings") * 2)
+        .otherwise("earnings")
+        .alias("earnings")
+    )
+    other = train(
+        panel.with_frame(panel.frame.with_columns(doubled)),
+        tmp_path / "b",
+        config=CONFIG,
+        seed=3,
+        progress=False,
+    )
     assert_same(whole, other)
     assert whole.transforms == other.transforms
 
@@ -189,7 +260,9 @@ def test_until_cuts_records_exits_and_macro(panel: Panel, tmp_path: Path) -> Non
     assert known.frame["year"].max() == 2012
     assert known.frame["exit_year"].is_null().all()
     assert cut(panel, 2015).frame["exit_reason"].drop_nulls().unique().to_list() == ["dead"]
-    bundle = train(panel, tmp_path / "b", config=replace(CONFIG, max_steps=5), until=2012, progress=False)
+    bundle = train(
+        panel, tmp_path / "b", config=replace(CONFIG, max_steps=5), until=2012, progress=False
+    )
     assert bundle.config["until"] == 2012
     assert MacroProcess.from_dict(bundle.macro).history.last_year == 2012
     part = split_of("toy", known.frame["person_id"])
@@ -203,18 +276,27 @@ def test_a_batch_is_a_function_of_seed_epoch_and_index(panel: Panel) -> None:
     data, _, _ = prepare(panel, CONFIG, seed=0)
 
     def batches(seed: int = 1, epoch: int = 2) -> Batches:
-        return Batches(data.train, np.arange(len(data.train)), Calendar(sweden()), Masking(), 16, seed, epoch)
+        return Batches(
+            data.train, np.arange(len(data.train)), Calendar(sweden()), Masking(), 16, seed, epoch
+        )
 
     in_order = [batches()[i] for i in range(EPOCH)]
     alone = batches()[7]
-    assert all(torch.equal(alone[name].nan_to_num(), in_order[7][name].nan_to_num()) for name in alone)
+    assert all(
+        torch.equal(alone[name].nan_to_num(), in_order[7][name].nan_to_num()) for name in alone
+    )
     for other in (batches(seed=2)[7], batches(epoch=3)[7], in_order[6]):
-        assert any(alone[name].shape != other[name].shape or not torch.equal(alone[name], other[name]) for name in ("z", "gap"))
+        assert any(
+            alone[name].shape != other[name].shape or not torch.equal(alone[name], other[name])
+            for name in ("z", "gap")
+        )
 
 
 def test_an_epoch_sees_every_person_once(panel: Panel) -> None:
     data, _, _ = prepare(panel, CONFIG, seed=0)
-    plan = Batches(data.train, np.arange(len(data.train)), Calendar(sweden()), Masking(), 16, 1, 0).plan()
+    plan = Batches(
+        data.train, np.arange(len(data.train)), Calendar(sweden()), Masking(), 16, 1, 0
+    ).plan()
     assert sorted(np.concatenate(plan).tolist()) == list(range(len(data.train)))
 
 
@@ -253,29 +335,47 @@ def test_configurations_refuse_what_they_do_not_know(tmp_path: Path) -> None:
 
 def test_a_configuration_extends_another_and_none_extends_itself(tmp_path: Path) -> None:
     mine, loop = tmp_path / "mine.yaml", tmp_path / "loop.yaml"
-    mine.write_text("{extends: tiny, model: {head: mixture}, masking: {cells: 0}, max_steps: 400, without: [county]}")
+    mine.write_text(
+        "{extends: tiny, model: {head: mixture}, masking: {cells: 0}, max_steps: 400, without: [county]}"
+    )
     tiny = load_config("tiny")
-    expected = replace(tiny, name="mine", model=replace(tiny.model, head="mixture"), max_steps=400, without=("county",))
+    expected = replace(
+        tiny,
+        name="mine",
+        model=replace(tiny.model, head="mixture"),
+        max_steps=400,
+        without=("county",),
+    )
     assert load_config(mine) == replace(expected, masking=Masking(cells=0))
     loop.write_text(f"extends: {loop}")
     with pytest.raises(UsageError, match="extends"):
         load_config(loop)
 
 
-def test_the_other_backbones_are_as_large_as_the_shipped_model_without_its_light_cell(panel: Panel) -> None:
+def test_the_other_backbones_are_as_large_as_the_shipped_model_without_its_light_cell(
+    panel: Panel,
+) -> None:
     def parameters(name: str) -> int:
         settings = load_config(name)
-        return prepare(panel, replace(settings, model=replace(settings.model, light=0)), seed=0)[1].parameters_count
+        return prepare(panel, replace(settings, model=replace(settings.model, light=0)), seed=0)[
+            1
+        ].parameters_count
 
     sizes = {name: parameters(name) for name in ("small", "lstm", "feedforward")}
-    assert all(round(100 * abs(size / sizes["small"] - 1), 1) <= 1 for size in sizes.values()), sizes  # 1.0 %, as the configurations say
+    assert all(round(100 * abs(size / sizes["small"] - 1), 1) <= 1 for size in sizes.values()), (
+        sizes
+    )  # 1.0 %, as the configurations say
     small, lstm = load_config("small"), load_config("lstm")
     assert replace(lstm, name="small", model=small.model) == small
 
 
-def test_the_configuration_of_the_papers_size_trains_and_its_bundle_forecasts(panel: Panel, tmp_path: Path) -> None:
+def test_the_configuration_of_the_papers_size_trains_and_its_bundle_forecasts(
+    panel: Panel, tmp_path: Path
+) -> None:
     base = load_config("base")
-    settings = replace(base, max_steps=2, validate_every=2, warmup_steps=1, batch_persons=16, validation_persons=16)
+    settings = replace(
+        base, max_steps=2, validate_every=2, warmup_steps=1, batch_persons=16, validation_persons=16
+    )
     train(panel, tmp_path / "b", config=settings, seed=3, progress=False)
     bundle = Bundle.load(tmp_path / "b")
     assert bundle.config["model"] == base.model.as_dict()
@@ -286,9 +386,18 @@ def test_the_configuration_of_the_papers_size_trains_and_its_bundle_forecasts(pa
     for name, begun in start.named_parameters():
         moved = (bundle.weights[name] - begun.detach()).norm()
         assert 0 < moved, name
-        assert begun.ndim < 2 or moved < begun.detach().norm() / 2, name  # two steps from where it began, not another network
-    forecaster = Forecaster(bundle, threads=1, rollout="light")  # the first year by the decoder, those after it by the cell
-    assert forecaster.forecast(panel.only(["p001", "p002"]), horizons=(1, 3), paths=10)["mean"].is_finite().sum() == 4
+        assert begun.ndim < 2 or moved < begun.detach().norm() / 2, (
+            name
+        )  # two steps from where it began, not another network
+    forecaster = Forecaster(
+        bundle, threads=1, rollout="light"
+    )  # the first year by the decoder, those after it by the cell
+    assert (
+        forecaster.forecast(panel.only(["p001", "p002"]), horizons=(1, 3), paths=10)["mean"]
+        .is_finite()
+        .sum()
+        == 4
+    )
 
 
 def test_masking_of_a_configuration_reaches_the_batches(panel: Panel, tmp_path: Path) -> None:
@@ -305,7 +414,9 @@ def test_a_panel_that_is_too_small_is_refused(panel: Panel, tmp_path: Path) -> N
         train(panel.only(panel.persons()[:3]), tmp_path / "b", config=CONFIG, progress=False)
 
 
-def test_a_place_where_the_bundle_cannot_go_is_refused_before_training(panel: Panel, tmp_path: Path) -> None:
+def test_a_place_where_the_bundle_cannot_go_is_refused_before_training(
+    panel: Panel, tmp_path: Path
+) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("x")
     with pytest.raises(BundleError, match="not a bundle"):

@@ -14,13 +14,13 @@ import torch
 
 import training.found
 from saga.bundle import Bundle
+from saga.data.panel import Panel, PanelMeta
+from saga.data.split import persons_of
 from saga.model import ModelConfig
-from saga.panel import Panel, PanelMeta
-from saga.split import persons_of
-from training.config import TrainConfig
 from training.fit import train
 from training.found import found_or_trained
 from training.module import ForecastModule
+from training.train_config import TrainConfig
 
 CONFIG = TrainConfig(
     name="toy",
@@ -39,19 +39,32 @@ def panel() -> Panel:
     """100 persons with earnings in 2005-2014."""
     rng = np.random.default_rng(0)
     years = range(2005, LAST + 1)
-    rows = [(f"p{i:03d}", year, 1970, float(np.exp(rng.normal(12.4, 0.3)))) for i in range(100) for year in years]
-    return Panel.of(pl.DataFrame(rows, ["person_id", "year", "birth_year", "earnings"], orient="row"), PanelMeta("toy"))
+    rows = [
+        (f"p{i:03d}", year, 1970, float(np.exp(rng.normal(12.4, 0.3))))
+        for i in range(100)
+        for year in years
+    ]
+    return Panel.of(
+        pl.DataFrame(rows, ["person_id", "year", "birth_year", "earnings"], orient="row"),
+        PanelMeta("toy"),
+    )
 
 
 @pytest.fixture(scope="module")
 def bundle(panel: Panel, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     """Trained at once, and until 2012."""
-    return found_or_trained(panel, tmp_path_factory.mktemp("found") / "b", CONFIG, seed=SEED, until=2012)
+    return found_or_trained(
+        panel, tmp_path_factory.mktemp("found") / "b", CONFIG, seed=SEED, until=2012
+    )
 
 
-def test_the_same_settings_find_the_bundle(panel: Panel, bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_settings_find_the_bundle(
+    panel: Panel, bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(training.found, "train", lambda *_, **__: pytest.fail("trained again"))
-    assert found_or_trained(panel, bundle.path, CONFIG, seed=SEED, until=2012).digest == bundle.digest
+    assert (
+        found_or_trained(panel, bundle.path, CONFIG, seed=SEED, until=2012).digest == bundle.digest
+    )
     until_then = panel.with_frame(panel.frame.filter(pl.col("year") <= 2012))
     assert found_or_trained(until_then, bundle.path, CONFIG, seed=SEED).digest == bundle.digest
 
@@ -62,7 +75,9 @@ def _without_one(panel: Panel) -> Panel:
 
 
 def _without_a_row(panel: Panel) -> Panel:
-    first = pl.struct("person_id", "year") == pl.struct(person_id=pl.lit(persons_of(panel, "train")[0]), year=pl.lit(2005, pl.Int32))
+    first = pl.struct("person_id", "year") == pl.struct(
+        person_id=pl.lit(persons_of(panel, "train")[0]), year=pl.lit(2005, pl.Int32)
+    )
     return panel.with_frame(panel.frame.filter(~first))
 
 
@@ -81,13 +96,21 @@ def _without_a_row(panel: Panel) -> Panel:
     ],
 )
 def test_whatever_differs_is_trained_anew(
-    panel: Panel, bundle: Bundle, monkeypatch: pytest.MonkeyPatch, asked: dict[str, Any], change: Callable[[Panel], Panel] | None
+    panel: Panel,
+    bundle: Bundle,
+    monkeypatch: pytest.MonkeyPatch,
+    asked: dict[str, Any],
+    change: Callable[[Panel], Panel] | None,
 ) -> None:
     told: list[dict[str, Any]] = []
     monkeypatch.setattr(training.found, "train", lambda *_, **options: told.append(options))
     options = {"settings": CONFIG, "seed": SEED, "until": 2012, **asked}
     found_or_trained(change(panel) if change else panel, bundle.path, **options)
-    assert {"settings": told[0]["config"], "seed": told[0]["seed"], "until": told[0]["until"]} == options
+    assert {
+        "settings": told[0]["config"],
+        "seed": told[0]["seed"],
+        "until": told[0]["until"],
+    } == options
 
 
 @pytest.mark.parametrize("same", [True, False])
@@ -105,7 +128,14 @@ def test_a_stopped_run_goes_on_with_the_same_settings_and_begins_afresh_with_oth
 
     monkeypatch.setattr(ForecastModule, "training_step", counted)
     with pytest.raises(KeyboardInterrupt):
-        train(panel, tmp_path / "b", config=CONFIG if same else replace(CONFIG, clip=0.5), seed=SEED, until=2012, progress=False)
+        train(
+            panel,
+            tmp_path / "b",
+            config=CONFIG if same else replace(CONFIG, clip=0.5),
+            seed=SEED,
+            until=2012,
+            progress=False,
+        )
     made = found_or_trained(panel, tmp_path / "b", CONFIG, seed=SEED, until=2012)
     assert steps[5:] == (list(range(4, 6)) if same else list(range(6)))
     assert made.config == bundle.config

@@ -13,10 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from saga.features.sequences import POSITIVE, ZERO
+from saga.features.transforms import Transforms
 from saga.model.config import ModelConfig
-from saga.model.heads.base import EDGE, LOWEST_LOG_DROP, MIN_TAIL, Head
-from saga.sequences import POSITIVE, ZERO
-from saga.transforms import Transforms
+from saga.model.heads.head import EDGE, LOWEST_LOG_DROP, MIN_TAIL, Head
 
 _FAR = 4.0  # logs from the last knot within which the crest of the upper tail lies
 
@@ -57,7 +57,9 @@ class Binned(Head[Bins]):
         # Of the zero and tail cells too: where a tail begins, and no width.
         zero = knots.new_zeros(1)
         self.register_buffer("cell_start", torch.cat([zero, knots[:1], knots]), persistent=False)
-        self.register_buffer("cell_width", torch.cat([zero, zero, knots.diff(), zero]), persistent=False)
+        self.register_buffer(
+            "cell_width", torch.cat([zero, zero, knots.diff(), zero]), persistent=False
+        )
         self.cells = nn.Linear(config.width, 1 + 1 + config.bins + 1)
         self.shape = nn.Linear(config.width, 4)
 
@@ -72,7 +74,13 @@ class Binned(Head[Bins]):
         logits = self.cells(x).float()
         if not self.has_zeros:
             logits = F.pad(logits[..., 1:], (1, 0), value=float("-inf"))
-        return Bins(logits, 0.3 + F.softplus(lower), MIN_TAIL + F.softplus(upper), crest.clamp(-_FAR, _FAR), self.hazard(death))
+        return Bins(
+            logits,
+            0.3 + F.softplus(lower),
+            MIN_TAIL + F.softplus(upper),
+            crest.clamp(-_FAR, _FAR),
+            self.hazard(death),
+        )
 
     def density(self, law: Bins, state: Tensor, z: Tensor) -> Tensor:
         """See `Head.density`."""
@@ -85,7 +93,9 @@ class Binned(Head[Bins]):
         inside = torch.where(below, law.lower.log() + law.lower * (z - self.knots[0]), inside)
         t = law.crest * law.upper
         x = law.upper * (z - self.knots[-1]) - t
-        inside = torch.where(above, law.upper.log() + F.logsigmoid(x) + F.logsigmoid(-x) - F.logsigmoid(t), inside)
+        inside = torch.where(
+            above, law.upper.log() + F.logsigmoid(x) + F.logsigmoid(-x) - F.logsigmoid(t), inside
+        )
         log_p = law.logits.log_softmax(-1).gather(-1, cell[..., None]).squeeze(-1)
         return log_p + torch.where(state == POSITIVE, inside, torch.zeros_like(inside))
 
@@ -96,11 +106,17 @@ class Binned(Head[Bins]):
         v = (v * cdf[..., -1])[..., None]
         cell = torch.searchsorted(cdf, v, right=True).clamp(max=last)
         before = torch.where(cell > 0, cdf.gather(-1, (cell - 1).clamp(min=0)), 0.0)
-        share = ((v - before) / (cdf.gather(-1, cell) - before).clamp(min=1e-12)).clamp(EDGE, 1 - EDGE).squeeze(-1)
+        share = (
+            ((v - before) / (cdf.gather(-1, cell) - before).clamp(min=1e-12))
+            .clamp(EDGE, 1 - EDGE)
+            .squeeze(-1)
+        )
         cell = cell.squeeze(-1)
         z = torch.addcmul(self.cell_start[cell], self.cell_width[cell], share)
         z = torch.where(cell == 1, z + (share.log() / law.lower).clamp(min=-LOWEST_LOG_DROP), z)
         t = law.crest * law.upper
-        survive = torch.log1p(-share) + F.logsigmoid(t)  # log of the logistic's survival function at the draw
+        survive = torch.log1p(-share) + F.logsigmoid(
+            t
+        )  # log of the logistic's survival function at the draw
         excess = (t + torch.log(-torch.expm1(survive)) - survive) / law.upper
         return cell > 0, torch.where(cell == last, z + excess, z)

@@ -9,9 +9,9 @@ from typing import Any
 
 import polars as pl
 
+from saga.data.panel import Panel
 from saga.errors import BundleError
-from saga.keyed import uniform_each
-from saga.panel import Panel
+from saga.keyed_random import uniform_each
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,14 @@ class CarryProduct:
 
     def __call__(self, panel: Panel) -> pl.DataFrame:
         time.sleep(self.recipe.seconds)
-        last = panel.frame.group_by("person_id", maintain_order=True).agg(pl.col("earnings").drop_nulls().last())
+        last = panel.frame.group_by("person_id", maintain_order=True).agg(
+            pl.col("earnings").drop_nulls().last()
+        )
         last = last.filter(pl.col("person_id") != self.recipe.fault)
         noise = pl.Series("noise", uniform_each(last["person_id"], "carry", self.recipe.seed))
         table = last.with_columns(noise, horizon=pl.lit([1, 2])).explode("horizon")
-        return table.select("person_id", "horizon", mean=pl.col("earnings") * (1 + pl.col("noise")) / pl.col("horizon"))
+        return table.select(
+            "person_id",
+            "horizon",
+            mean=pl.col("earnings") * (1 + pl.col("noise")) / pl.col("horizon"),
+        )

@@ -1,0 +1,51 @@
+"""What `GET /metrics` shows (Prometheus text format): calls, seconds, persons and paths; labels are routes, never data."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+
+class Metrics:
+    """The service's own registry: two services in one process do not add up."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        labels = ("method", "route", "status")
+        self._requests = Counter(
+            "saga_http_requests", "HTTP calls answered", labels, registry=self.registry
+        )
+        self._seconds = Histogram(
+            "saga_http_seconds",
+            "Seconds to answer",
+            ("route",),
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self._persons = Counter(
+            "saga_persons", "Persons forecast", ("product",), registry=self.registry
+        )
+        self._work = Counter(
+            "saga_path_years", "Simulated person-path-years", ("product",), registry=self.registry
+        )
+        self.waiting = Gauge(
+            "saga_queue_waiting", "Calls that wait for the compute slot", registry=self.registry
+        )
+        self.ready = Gauge(
+            "saga_ready", "1 once the bundle is verified and warmed up", registry=self.registry
+        )
+
+    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count one answered call."""
+        self._requests.labels(method, route, str(status)).inc()
+        self._seconds.labels(route).observe(seconds)
+
+    def computed(self, product: str, persons: int, work: int) -> None:
+        """Count one finished forecast or lifetime call."""
+        self._persons.labels(product).inc(persons)
+        self._work.labels(product).inc(work)
+
+    def text(self) -> bytes:
+        """The exposition in Prometheus' text format."""
+        return generate_latest(self.registry)

@@ -1,0 +1,1 @@
+"""Yearly outcomes move the thresholds: ledger, adaptive state, deliveries."""

@@ -1,0 +1,125 @@
+"""`saga calibrate --append`: a new delivery of the panel settles what was promised about it, and is promised about in turn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from calibration.adaptive.adaptive_state import AdaptiveState
+from calibration.adaptive.issuance import NOTHING_LEARNT, Adapted
+from calibration.adaptive.issued_intervals import promises
+from calibration.adaptive.ledger import Receipt, Recorded, Store
+from saga.data.origins import Origins, history, last_year, origins_at, realised
+from saga.data.panel import Panel
+from saga.data.split import persons_of
+from saga.errors import InputError, Problem, UsageError
+from saga.forecaster import Forecaster, Progress
+from saga.keyed_random import uniform_each
+from saga.options import MAX_HORIZON
+
+PERSONS = 2_000  # promised something each year; a year counts in full from 300 a cell on
+
+
+@dataclass(frozen=True)
+class Appended:
+    """What a delivery changed: what it settled, what was promised from which origin years, and the state afterwards."""
+
+    settled: Receipt
+    recorded: Recorded
+    origins: tuple[int, ...]
+    state: AdaptiveState
+
+
+def append(
+    bundle: str | Path,
+    panel: Panel,
+    store: Store,
+    *,
+    since: int | None = None,
+    persons: int = PERSONS,
+    paths: int = 200,
+    seed: int = 0,
+    workers: int = 1,
+    progress: Progress | None = None,
+) -> Appended:
+    """Bring the ledger up to the panel's last year.
+
+    Origin year by origin year, from `since` (by default the one after the last that a delivery has finished, or the panel's last year where
+    none has; so an interrupted delivery, given again, goes on, and promises of forecasts in the same ledger do not count): first the
+    earnings up to that year settle what was promised to anybody; then `persons` of the calibration persons with a record in that year,
+    chosen by key, are forecast from it under the thresholds of that moment, and the promises recorded. Deliveries year by year and one
+    delivery of all years give the same ledger, and a second call with the same panel changes nothing. Raises UsageError for a bundle
+    without thresholds, InputError where the panel has no calibration persons, StoreError.
+    """
+    split = Forecaster.load(bundle, workers=workers)
+    if not split.calibrator.levels:
+        raise UsageError(
+            "The bundle gives no intervals",
+            [
+                Problem(
+                    "uncalibrated",
+                    "It has no thresholds to move",
+                    "Run `saga calibrate` without --append",
+                )
+            ],
+        )
+    digest, end = split.bundle.digest, last_year(panel)
+    people = panel.only(persons_of(panel, "calibration"))
+    newest = _chosen(people, end, persons)
+    if not len(newest):
+        fix = "Give a panel with some hundreds of persons."
+        raise InputError(
+            "There is nobody to forecast.",
+            [Problem("too-few-persons", "No calibration persons in the last year", fix)],
+        )
+    split.check(history(people, newest))  # in the bundle's money, before anything is settled
+    before = store.promised_until(digest)
+    start = since if since is not None else end if before is None else before + 1
+    settled, recorded = Receipt(), Recorded()
+    for year in range(start, end + 1):
+        settled += _settle(store, panel, year)
+        origins = _chosen(people, year, persons)
+        if not len(origins):
+            continue
+        now = Adapted.of(split, store.state(digest)).forecaster
+        for block in now.blocks(
+            history(people, origins),
+            to_horizon=MAX_HORIZON,
+            paths=paths,
+            seed=seed,
+            progress=progress,
+        ):
+            made = promises(block, split.calibrator, now.calibrator, range(1, MAX_HORIZON + 1))
+            recorded += store.record(digest, made)
+        store.finish_promises(digest, year)
+    settled += _settle(store, panel, end)
+    return Appended(
+        settled, recorded, tuple(range(start, end + 1)), store.state(digest) or NOTHING_LEARNT
+    )
+
+
+def _chosen(people: Panel, year: int, persons: int) -> Origins:
+    """The same persons year after year, as far as they have a record; it does not matter who else joins the panel later."""
+    origins = origins_at(people, year)
+    place = uniform_each(
+        (str(person) for person in origins.person_id), "append", people.meta.panel_id
+    )
+    return origins.take(np.sort(np.argsort(place, kind="stable")[:persons]))
+
+
+def _settle(store: Store, panel: Panel, until: int) -> Receipt:
+    """Hand over the earnings of everybody in the ledger, of all years up to `until` that it has promises about: revisions are noticed."""
+    first = store.first_year()
+    if first is None or first > until:
+        return Receipt()
+    known = np.array(store.promised(panel.persons()), dtype=np.str_)
+    years = range(first, until + 1)
+    amounts = realised(
+        panel, Origins(known, np.full(len(known), first - 1)), range(1, len(years) + 1)
+    )
+    row, column = np.nonzero(~np.isnan(amounts))
+    return store.settle(
+        (str(known[i]), years[j], float(amounts[i, j])) for i, j in zip(row, column, strict=True)
+    )

@@ -1,0 +1,1 @@
+"""How far a bundle can be trusted: tables, verdicts, report."""

@@ -1,0 +1,346 @@
+"""The pictures of the calibration report: tables of the diagnostics in, SVG text out. Nothing is computed here.
+
+Colour is never alone: a status has a shape too. Grey bands are where a forecaster without fault falls by luck.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+import altair as alt
+import polars as pl
+import vl_convert
+
+INK, GREY, BAND, LINE = "#1c2430", "#57606a", "#c9d1da", "#0b5cad"
+STATUS = {
+    "holds": ("#1a7f37", "circle"),
+    "unclear": (GREY, "square"),
+    "watch": ("#9a6700", "triangle-up"),
+    "fails": ("#b42318", "cross"),
+}
+PERCENT = "%"
+_FONT = "Arial, 'Liberation Sans', 'DejaVu Sans', sans-serif"
+_WIDE = 640  # what all panels of a chart share
+
+
+def draw(chart: Any, alt_text: str) -> str:
+    """A chart as inline SVG with `alt_text`: scales with the page, holds no address."""
+    spec = (
+        chart.configure(font=_FONT, aria=False, background="white")
+        .configure_axis(
+            labelColor=INK,
+            titleColor=INK,
+            gridColor="#e8ecf0",
+            domainColor=GREY,
+            tickColor=GREY,
+            labelFontSize=11,
+            titleFontSize=11,
+        )
+        .configure_axisY(
+            titlePadding=14
+        )  # room for labels in a wider font than they were measured with
+        .configure_header(
+            labelColor=INK,
+            labelFontSize=12,
+            labelFontWeight="bold",
+        )
+        .configure_view(stroke="#d8dde5")
+        .configure_legend(labelColor=INK, labelFontSize=11, titleFontSize=11)
+        .to_dict()
+    )
+    svg: str = vl_convert.vegalite_to_svg(spec)
+    width, height = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg).groups()  # type: ignore[union-attr]
+    head = f'<svg role="img" aria-label="{escape(alt_text, quote=True)}" viewBox="0 0 {width} {height}" style="max-width:{width}px">'
+    return head + svg[svg.index(">") + 1 :]
+
+
+def coverage(table: pl.DataFrame, levels: Sequence[float]) -> Any:
+    """Share inside by years ahead, one panel a level: table rows of everybody."""
+    rows = table.with_columns(_panel(pl.col("level"), "{} % ranges", 100))
+    base = alt.Chart(rows).encode(x=_horizon())
+    target = _rule(rows, "mean(level):Q")
+    return _panels(
+        [_band(base, 16), target, _status(base, "inside")], rows, columns=len(levels), height=170, independent=True
+    )  # fmt: skip
+
+
+def groups(table: pl.DataFrame, horizons: Sequence[int]) -> Any:
+    """Share inside by group, one panel a horizon: table rows of one level, with a text column `label`."""
+    rows = table.with_columns(_panel(pl.col("horizon"), "{} years ahead"))
+    labels = table["label"].unique(maintain_order=True).to_list()
+    base = alt.Chart(rows).encode(
+        y=alt.Y("label:N", sort=labels, title=None, axis=alt.Axis(labelLimit=190))
+    )
+    band = base.mark_bar(color=BAND, height=9).encode(
+        x=_share("band_lower", "Share inside", alt.X), x2="band_upper:Q"
+    )
+    target = (
+        alt.Chart(rows)
+        .mark_rule(color=INK, strokeDash=[3, 3])
+        .encode(x="mean(level):Q", y=alt.value(0), y2=alt.value("height"))
+    )
+    points = base.mark_point(filled=True, size=45, opacity=1).encode(
+        x="inside:Q", **_status_encoding()
+    )
+    width = (_WIDE - 130) // max(1, len(horizons))
+    return (
+        alt.layer(band, target, points)
+        .properties(width=width, height=14 * len(labels))
+        .facet(column=_facet(alt.Column, rows), spacing=8)
+        .resolve_axis(y="shared")
+    )
+
+
+def misses(table: pl.DataFrame) -> Any:
+    """Shares under and over the range by years ahead: long rows `horizon`, `side`, `share`."""
+    sides = ["under the range", "over the range"]
+    return (
+        alt.Chart(table)
+        .mark_bar()
+        .encode(
+            x=_horizon(),
+            xOffset=alt.XOffset("side:N", sort=sides),
+            y=_share("share", "Share of persons"),
+            color=alt.Color(
+                "side:N",
+                sort=sides,
+                scale=alt.Scale(domain=sides, range=["#5b7fa6", "#c98b2b"]),
+                legend=_legend(),
+            ),
+        )
+        .properties(width=_WIDE - 60, height=150)
+    )
+
+
+def pit_histogram(table: pl.DataFrame) -> Any:
+    """Share of outcomes by forecast rank, one panel a horizon."""
+    rows = table.with_columns(_panel(pl.col("horizon"), "{} years ahead"))
+    base = alt.Chart(rows).encode(
+        x=alt.X("rank:O", title="Rank, low to high", axis=alt.Axis(labels=False, ticks=False))
+    )
+    bars = base.mark_bar(color="#7f9fc4").encode(y=_share("share", "Share of persons"))
+    lower, upper = (
+        base.mark_tick(color=INK, thickness=1.5).encode(y=f"{end}:Q")
+        for end in ("share_lower", "share_upper")
+    )
+    return _panels([bars, lower, upper], rows, columns=table["horizon"].n_unique(), height=130)
+
+
+def pit_curve(table: pl.DataFrame) -> Any:
+    """Difference between the share of outcomes up to a rank and the rank itself, with its band, one panel a horizon."""
+    ends = [pl.col(name) - pl.col("rank") for name in ("ecdf", "band_lower", "band_upper")]
+    rows = table.with_columns(_panel(pl.col("horizon"), "{} years ahead"), *ends)
+    base = alt.Chart(rows).encode(
+        x=alt.X("rank:Q", title="Rank", axis=alt.Axis(values=[0, 0.5, 1], format=PERCENT))
+    )
+    band = base.mark_area(color=BAND).encode(
+        y=_share("band_lower", "Too many (+) or too few (-)"), y2="band_upper:Q"
+    )
+    zero = _rule(rows, alt.datum(0))
+    line = base.mark_line(color=LINE, strokeWidth=2).encode(y="ecdf:Q")
+    return _panels(
+        [band, zero, line, _outside(base, "ecdf")],
+        rows,
+        columns=table["horizon"].n_unique(),
+        height=130,
+    )
+
+
+def reliability(table: pl.DataFrame) -> Any:
+    """Observed share by forecast probability with its band and the diagonal, one panel a horizon: rows of one event."""
+    rows = table.with_columns(_panel(pl.col("horizon"), "{} years ahead"))
+    base = alt.Chart(rows).encode(
+        x=alt.X("forecast:Q", title="Stated chance", axis=alt.Axis(format=PERCENT, tickCount=3))
+    )
+    band = base.mark_area(color=BAND).encode(
+        y=_share("band_lower", "Share that came true"), y2="band_upper:Q"
+    )
+    diagonal = base.mark_line(color=INK, strokeDash=[3, 3], strokeWidth=1).encode(y="forecast:Q")
+    line = base.mark_line(
+        color=LINE, strokeWidth=2, point=alt.OverlayMarkDef(color=LINE, size=22)
+    ).encode(y="observed:Q")
+    return _panels(
+        [band, diagonal, line, _outside(base, "observed")],
+        rows,
+        columns=table["horizon"].n_unique(),
+        height=130,
+    )
+
+
+def widths(table: pl.DataFrame, unit: str) -> Any:
+    """Typical width by years ahead, a line a level: rows of everybody."""
+    rows = table.with_columns(_panel(pl.col("level"), "{} %", 100))
+    names = rows["panel"].unique(maintain_order=True).to_list()
+    shapes = ["circle", "square", "triangle-up", "diamond"]
+    return (
+        alt.Chart(rows)
+        .mark_line(point=alt.OverlayMarkDef(size=50, filled=True), strokeWidth=2)
+        .encode(
+            x=_horizon(),
+            y=alt.Y(
+                "width:Q", title=["Typical width", unit], axis=alt.Axis(format=",.0f", tickCount=5)
+            ),
+            color=alt.Color(
+                "panel:N",
+                sort=names,
+                scale=alt.Scale(domain=names, range=["#9db7d5", "#5b8cc0", "#0b5cad", "#08306b"]),
+                legend=_legend("Range"),
+            ),
+            shape=alt.Shape(
+                "panel:N",
+                sort=names,
+                scale=alt.Scale(domain=names, range=shapes),
+                legend=_legend("Range"),
+            ),
+        )
+        .properties(width=_WIDE - 60, height=190)
+    )
+
+
+def scores(table: pl.DataFrame) -> Any:
+    """Parts of a score by years ahead: long rows `horizon`, `part`, `value`."""
+    parts = ["without a forecast", "with this forecast", "if it were perfectly calibrated"]
+    colours = ["#c9d1da", "#0b5cad", "#7f9fc4"]
+    return (
+        alt.Chart(table)
+        .mark_bar()
+        .encode(
+            x=_horizon(),
+            xOffset=alt.XOffset("part:N", sort=parts),
+            y=alt.Y("value:Q", title="Error (CRPS, log earnings)"),
+            color=alt.Color(
+                "part:N", sort=parts, scale=alt.Scale(domain=parts, range=colours), legend=_legend()
+            ),
+        )
+        .properties(width=_WIDE - 60, height=160)
+    )
+
+
+def level(table: pl.DataFrame) -> Any:
+    """Mean error and slope by years ahead with their bands."""
+    base = alt.Chart(table).encode(x=_horizon())
+
+    def panel(name: str, lower: str, upper: str, target: float, title: str, form: str) -> Any:
+        band = base.mark_bar(color=BAND, size=16).encode(
+            y=alt.Y(
+                f"{lower}:Q",
+                title=title,
+                axis=alt.Axis(format=form, tickCount=5),
+                scale=alt.Scale(zero=False),
+            ),
+            y2=f"{upper}:Q",
+        )
+        rule = _rule(table, alt.datum(target))
+        point = base.mark_point(filled=True, size=60, opacity=1, color=LINE).encode(y=f"{name}:Q")
+        return alt.layer(band, rule, point).properties(width=_WIDE // 2 - 70, height=160)
+
+    error = panel(
+        "mean_error", "error_lower", "error_upper", 0, "Outcome less forecast (log)", "+.2f"
+    )
+    return alt.hconcat(
+        error, panel("slope", "slope_lower", "slope_upper", 1, "Slope", ".2f"), spacing=40
+    )
+
+
+def drift(table: pl.DataFrame) -> Any:
+    """Share inside by year of the outcome, one panel a horizon: rows with a text column `period`."""
+    rows = table.with_columns(_panel(pl.col("horizon"), "{} years ahead"))
+    base = alt.Chart(rows).encode(
+        x=alt.X("period:O", title="Year of the outcome", axis=alt.Axis(labelAngle=-60))
+    )
+    target = _rule(rows, alt.datum(0.9))
+    return (
+        alt.layer(_band(base, 8), target, _status(base, "inside"))
+        .properties(width=_WIDE // 2 - 70, height=130)
+        .facet(facet=_facet(alt.Facet, rows), columns=2, spacing=18)
+        .resolve_scale(x="independent")
+    )
+
+
+def _panel(column: pl.Expr, text: str, scale: float = 1) -> pl.Expr:
+    label = (
+        (column * scale)
+        .round(1)
+        .cast(pl.Float64)
+        .map_elements(lambda v: text.format(f"{v:g}"), return_dtype=pl.String)
+    )
+    return label.str.replace("^1 years", "1 year").alias("panel")
+
+
+def _facet(kind: Any, table: pl.DataFrame) -> Any:
+    return kind("panel:N", sort=table["panel"].unique(maintain_order=True).to_list(), title=None)
+
+
+def _panels(
+    layers: Sequence[Any],
+    table: pl.DataFrame,
+    *,
+    columns: int,
+    height: int,
+    independent: bool = False,
+) -> Any:
+    width = (_WIDE - 60) // max(1, columns) - (38 if independent else 10)
+    chart = (
+        alt.layer(*layers)
+        .properties(width=width, height=height)
+        .facet(column=_facet(alt.Column, table), spacing=10)
+    )
+    return chart.resolve_scale(y="independent" if independent else "shared", x="independent")
+
+
+def _rule(table: pl.DataFrame, y: Any) -> Any:
+    """A dashed line across the panel."""
+    return (
+        alt.Chart(table)
+        .mark_rule(color=INK, strokeDash=[3, 3])
+        .encode(x=alt.value(0), x2=alt.value("width"), y=y)
+    )
+
+
+def _horizon() -> Any:
+    return alt.X("horizon:O", title="Years ahead", axis=alt.Axis(labelAngle=0))
+
+
+def _share(field: str, title: str, channel: Any = alt.Y) -> Any:
+    return channel(
+        f"{field}:Q",
+        title=title,
+        axis=alt.Axis(format=PERCENT, tickCount=5),
+        scale=alt.Scale(zero=False),
+    )
+
+
+def _legend(title: str | None = None) -> Any:
+    return alt.Legend(title=title, orient="bottom", columnPadding=28)
+
+
+def _band(base: Any, size: int) -> Any:
+    return base.mark_bar(color=BAND, size=size).encode(
+        y=_share("band_lower", "Share inside"), y2="band_upper:Q"
+    )
+
+
+def _status(base: Any, field: str) -> Any:
+    return base.mark_point(filled=True, size=60, opacity=1).encode(
+        y=f"{field}:Q", **_status_encoding()
+    )
+
+
+def _status_encoding() -> dict[str, Any]:
+    names = list(STATUS)
+    colours, shapes = [STATUS[name][0] for name in names], [STATUS[name][1] for name in names]
+    return {
+        "color": alt.Color("status:N", scale=alt.Scale(domain=names, range=colours), legend=None),
+        "shape": alt.Shape("status:N", scale=alt.Scale(domain=names, range=shapes), legend=None),
+    }
+
+
+def _outside(base: Any, field: str) -> Any:
+    """Places where a curve leaves its band."""
+    marked = base.transform_filter("datum.outside")
+    return marked.mark_point(
+        shape="cross", size=55, filled=True, color=STATUS["fails"][0], opacity=1
+    ).encode(y=f"{field}:Q")

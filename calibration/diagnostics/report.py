@@ -1,0 +1,408 @@
+"""The calibration report: the diagnostics as one page that policy analysts read. Draws tables, computes nothing.
+
+Self-contained: styles, pictures and the tables to download are in the file, and it asks for nothing from outside.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from calibration.diagnostics import plots
+from calibration.diagnostics.diagnosis import Diagnostics
+from calibration.diagnostics.verdicts import QUESTIONS
+from saga.bundle import Bundle, current_version
+from saga.conformal.calibrator import ALL, FEW, REASONS
+from saga.errors import Problem, UsageError
+from saga.files.atomic import commit
+from saga.files.html import render_page
+from saga.schema import MAX_AGE
+
+SUFFIXES = (".html", ".htm")
+HEADLINE = 0.9
+NOTHING = "-"  # what is not known or not shown
+WORDS = {
+    "holds": ("✓", "holds"),
+    "unclear": ("?", "cannot tell"),
+    "watch": ("!", "watch"),
+    "fails": ("✗", "fails"),
+}
+ASKED = {
+    "coverage": "Do the ranges hold what they promise?",
+    "groups": "Do they hold in every group?",
+    "together": "Do they hold for several years together?",
+    "shape": "Is the whole forecast right, not only its ends?",
+    "level": "Is it neither too high nor too low?",
+    "zero": "Is the chance of no earnings right?",
+    "low_pay": "Is the chance of low pay right?",
+    "drift": "Did the ranges hold in every period?",
+}
+GROUPINGS = {
+    "quintile": "Past earnings",
+    "sex": "Sex",
+    "education_level": "Education",
+    "age": "Age",
+    "birth_region": "Born in",
+    "county_type": "Lives in",
+    "origin": "Last earnings",
+    "profile": "Record",
+}
+PLACES = {
+    "sweden": "Sweden",
+    "europe": "Europe",
+    "elsewhere": "the rest of the world",
+    "metropolitan": "metropolitan counties",
+    "north": "the north",
+    "other": "other counties",
+}
+QUINTILES = {
+    "1": "lowest fifth",
+    "2": "second fifth",
+    "3": "middle fifth",
+    "4": "fourth fifth",
+    "5": "highest fifth",
+}
+SCORES = {
+    "crps_log": "Whole forecast (CRPS)",
+    "pinball_10_log": "10 % quantile (pinball)",
+    "pinball_50_log": "Median (pinball)",
+    "pinball_90_log": "90 % quantile (pinball)",
+    "brier_zero": "Chance of no earnings (Brier)",
+    "brier_low_pay": "Chance of low pay (Brier)",
+    "logscore": "Log score",
+}
+SEVERAL = {
+    "band": "All of the next years inside their ranges",
+    "present_value": "The sum of the next years inside its range",
+}
+PROVENANCE = {
+    "bundle": "Bundle that was judged (sha256)",
+    "calibration": "Its calibration (sha256)",
+    "code_version": "Written by version",
+    "panel": "Panel",
+    "trained_on": "Trained on panel",
+    "persons": "Persons judged",
+    "origins": "Forecast from years",
+    "last_year": "Outcomes up to",
+    "paths": "Simulated futures a person",
+    "seed": "Seed",
+    "scenario": "Macro futures",
+    "rollout": "How futures are drawn",
+    "precision": "Arithmetic of the futures",
+    "currency": "Money in",
+    "price_year": "Prices of",
+    "economy": "Economy of the years judged",
+    "low_pay": "Low pay: below",
+    "floor": "Lowest amount that logs tell apart",
+    "horizons": "Years ahead",
+    "min_cell": "Fewest persons behind a figure",
+    "alpha": "Probability of a false alarm",
+    "adaptive_version": "State of the ledger: deliveries of outcomes that changed it",
+    "adaptive_through": "The ledger knows outcomes up to",
+    "adaptive_settled": "Promises that the ledger has judged",
+    "adaptive_waiting": "Promises that wait for their outcome",
+}
+
+
+@dataclass(frozen=True)
+class Download:
+    """A table as CSV inside the page."""
+
+    name: str
+    rows: int
+    link: str
+
+
+def stored_diagnostics(bundle: Bundle) -> Diagnostics:
+    """The diagnostics inside a bundle. Raises UsageError, with the command that makes them, where there are none."""
+    if bundle.diagnostics is None:
+        fix = "Run `saga report BUNDLE --panel DIR --store --out FILE.html` with a panel that has outcomes."
+        missing = Problem(
+            "no-diagnostics", "Nobody has judged its forecasts since it was calibrated", fix
+        )
+        raise UsageError("The bundle holds no diagnostics to report.", [missing])
+    return Diagnostics.from_table(bundle.diagnostics)
+
+
+def write_report(diagnostics: Diagnostics, out: str | Path, *, bundle: str | None = None) -> Path:
+    """Write the report to `out`, whole or not at all; `bundle` is the digest of the bundle that holds the diagnostics."""
+    out = Path(out)
+    commit(out, lambda part: part.write_text(render(diagnostics, bundle=bundle), encoding="utf-8"))
+    return out
+
+
+def render(diagnostics: Diagnostics, *, bundle: str | None = None) -> str:
+    """The page as HTML. The same tables give the same bytes."""
+    d, record = diagnostics, diagnostics.provenance
+    horizons = d["lights"]["horizon"].unique().sort().to_list()
+    levels = d["coverage"]["level"].unique().sort().to_list()
+    headline = HEADLINE if HEADLINE in levels else levels[-1]
+    everybody = pl.col("grouping") == ALL
+    lights = {(row["question"], row["horizon"]): row for row in d["lights"].iter_rows(named=True)}
+    cells = {
+        (row["grouping"], row["group"], row["horizon"]): row
+        for row in d["coverage"].filter(level=headline).iter_rows(named=True)
+    }
+    width = {
+        (row["grouping"], row["group"], row["horizon"]): row
+        for row in d["widths"].filter(level=headline).iter_rows(named=True)
+    }
+    labels = _group_labels(d["coverage"].filter(~everybody))
+    unit = f"{record.get('currency', '')} a year, prices of {record.get('price_year', '')}".strip()
+    return render_page(
+        "calibration.diagnostics",
+        "report.html",
+        {
+            "words": WORDS,
+            "asked": {
+                question: ASKED[question]
+                for question in QUESTIONS
+                if any(q == question for q, _ in lights)
+            },
+            "tolerances": QUESTIONS,
+            "horizons": horizons,
+            "levels": levels,
+            "headline": headline,
+            "lights": lights,
+            "verdict": _verdict(lights, horizons),
+            "trouble": _trouble(lights, labels),
+            "cells": cells,
+            "widths": width,
+            "labels": labels,
+            "tables": {name: table.to_dicts() for name, table in d.tables.items()},
+            "overall": d["coverage"].filter(everybody).to_dicts(),
+            "reasons": REASONS,
+            "few": FEW,
+            "scores": SCORES,
+            "several": SEVERAL,
+            "followed": _followed(d, headline),
+            "pictures": _pictures(d, horizons, levels, headline, labels, unit),
+            "downloads": [download(name, table) for name, table in d.tables.items()],
+            "record": record,
+            "provenance": {PROVENANCE.get(name, name): text for name, text in record.items()},
+            "holder": bundle if bundle != record.get("bundle") else None,
+            "version": current_version(),
+            "unit": unit,
+        },
+        {
+            "pct": percent,
+            "gap": gap,
+            "relative": relative,
+            "money": money,
+            "number": number,
+            "count": count,
+        },
+    )
+
+
+def download(name: str, table: pl.DataFrame) -> Download:
+    """A table as a CSV link that needs no server."""
+    text = base64.b64encode(table.write_csv().encode()).decode()
+    return Download(name, table.height, f"data:text/csv;charset=utf-8;base64,{text}")
+
+
+def percent(value: float | None, digits: int = 1) -> str:
+    """0.898 -> "89.8 %"; a dash for what is not known or not shown."""
+    return NOTHING if value is None else f"{100 * value:.{digits}f} %"
+
+
+def gap(value: float | None, digits: int = 1) -> str:
+    """A difference of shares, without its sign: 0.02 -> "2.0 percentage points"."""
+    return NOTHING if value is None else f"{abs(100 * value):.{digits}f} percentage points"
+
+
+def relative(value: float | None) -> str:
+    """A difference of logarithms as a share, without its sign: 0.1 -> "10.5 %"."""
+    return NOTHING if value is None else percent(abs(math.expm1(value)))
+
+
+def money(value: float | None) -> str:
+    """An amount with thousands separated."""
+    return NOTHING if value is None else f"{value:,.0f}"
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """A plain number."""
+    return NOTHING if value is None else f"{value:.{digits}f}"
+
+
+def count(value: int | None, least: str | int = "") -> str:
+    """A number of persons; "fewer than 10" where it is not shown."""
+    return f"fewer than {least}" if value is None else f"{value:,}"
+
+
+def _group_labels(coverage: pl.DataFrame) -> dict[tuple[str, str], str]:
+    """(grouping, group) -> what a reader calls it, in the order of the table."""
+    pairs = coverage.select("grouping", "group").unique(maintain_order=True).iter_rows()
+    order = {grouping: i for i, grouping in enumerate(GROUPINGS)}
+    ordered = sorted(pairs, key=lambda pair: order.get(pair[0], len(order)))
+    return {pair: f"{GROUPINGS.get(pair[0], pair[0])}: {_group_word(*pair)}" for pair in ordered}
+
+
+def _group_word(grouping: str, group: str) -> str:
+    if grouping == "quintile":
+        return QUINTILES.get(group, group)
+    if grouping == "age" and "-" in group:
+        first, last = group.split("-")
+        return f"{first}-{min(int(last), MAX_AGE)}"
+    if grouping == "origin":
+        return {"zero": "none", "positive": "some"}.get(group, group)
+    return PLACES.get(group, group.replace("_", " "))
+
+
+def _verdict(
+    lights: Mapping[tuple[str, int], Mapping[str, Any]], horizons: Sequence[int]
+) -> dict[str, list[int]]:
+    """Status of the first question -> the horizons that have it."""
+    found: dict[str, list[int]] = {name: [] for name in WORDS}
+    for h in horizons:
+        found[lights["coverage", h]["status"]].append(h)
+    return found
+
+
+def _trouble(
+    lights: Mapping[tuple[str, int], Mapping[str, Any]], labels: Mapping[tuple[str, str], str]
+) -> list[dict[str, Any]]:
+    """Lights that are red or amber, red first, with the group in words."""
+    named = {f"{grouping}={group}": label for (grouping, group), label in labels.items()}
+    found = [
+        {**row, "where": named.get(row["group"] or "", row["group"])}
+        for row in lights.values()
+        if row["status"] in ("fails", "watch")
+    ]
+    return sorted(
+        found,
+        key=lambda row: (
+            row["status"] != "fails",
+            list(QUESTIONS).index(row["question"]),
+            row["horizon"],
+        ),
+    )
+
+
+def _followed(d: Diagnostics, headline: float) -> list[dict[str, Any]]:
+    """The adaptive state by horizon: of everybody or, where they have cells of their own, of groups; at the headline level."""
+    names = {
+        f"quintile={quintile}": f"Past earnings: {word}" for quintile, word in QUINTILES.items()
+    } | {ALL: "Everyone else"}
+    rows = d["adaptive"].filter(level=headline).to_dicts()
+    alone = {row["group"] for row in rows} == {ALL}
+    return [
+        {
+            **row,
+            "who": "Everyone" if alone else names.get(row["group"], row["group"].replace("=", " ")),
+        }
+        for row in rows
+    ]
+
+
+def _pictures(
+    d: Diagnostics,
+    horizons: Sequence[int],
+    levels: Sequence[float],
+    headline: float,
+    labels: Mapping[tuple[str, str], str],
+    unit: str,
+) -> dict[str, str]:
+    """Name -> inline SVG; a picture without data is left out."""
+    everybody = pl.col("grouping") == ALL
+    main = d["coverage"].filter(everybody)
+    columns = dict.fromkeys(("grouping", "group", "label"), pl.String)
+    named = pl.DataFrame(
+        [(g, k, label) for (g, k), label in labels.items()], schema=columns, orient="row"
+    )
+    by_group = named.join(
+        d["coverage"].filter(~everybody, level=headline),
+        on=["grouping", "group"],
+        maintain_order="left",
+    )
+    sides = {"under": "under the range", "over": "over the range"}
+    missed = main.filter(level=headline).unpivot(
+        list(sides), index="horizon", variable_name="side", value_name="share"
+    )
+    crps = d["scores"].filter(score="crps_log")
+    parts = {
+        "without a forecast": pl.col("uncertainty"),
+        "with this forecast": pl.col("value"),
+        "if it were perfectly calibrated": pl.col("recalibrated"),
+    }
+    split = [
+        crps.select("horizon", pl.lit(name).alias("part"), part.alias("value"))
+        for name, part in parts.items()
+    ]
+    period = pl.when(pl.col("first_year") == pl.col("last_year")).then(
+        pl.col("first_year").cast(pl.String)
+    )
+    dated = d["drift"].with_columns(
+        period.otherwise(
+            pl.format("{}-{}", "first_year", pl.col("last_year").cast(pl.String).str.slice(2))
+        ).alias("period")
+    )
+    described = (
+        "The numbers of this picture are in the table that follows it or among the downloads."
+    )
+    plans: dict[str, tuple[pl.DataFrame, Any, str]] = {
+        "coverage": (
+            main.drop_nulls("inside"),
+            partial(plots.coverage, levels=levels),
+            "Share of outcomes inside the ranges, by years ahead and level.",
+        ),
+        "misses": (
+            missed.with_columns(pl.col("side").replace(sides)).drop_nulls(),
+            plots.misses,
+            "Shares under and over the range.",
+        ),
+        "groups": (
+            by_group.drop_nulls("inside"),
+            partial(plots.groups, horizons=horizons),
+            "Share inside the ranges by group.",
+        ),
+        "pit_histogram": (
+            d["pit"],
+            plots.pit_histogram,
+            "Ranks of outcomes within their forecasts, as bars.",
+        ),
+        "pit_curve": (
+            d["pit"],
+            plots.pit_curve,
+            "Ranks of outcomes, as difference from evenly spread ranks.",
+        ),
+        "zero": (
+            d["reliability"].filter(event="zero"),
+            plots.reliability,
+            "Stated chance of no earnings against how often it came true.",
+        ),
+        "low_pay": (
+            d["reliability"].filter(event="low_pay"),
+            plots.reliability,
+            "Stated chance of low pay against how often it came true.",
+        ),
+        "level": (
+            d["level"],
+            plots.level,
+            "Mean error and slope of outcomes on forecasts, by years ahead.",
+        ),
+        "widths": (
+            d["widths"].filter(everybody).drop_nulls("width"),
+            partial(plots.widths, unit=unit),
+            "Typical width by years ahead.",
+        ),
+        "scores": (
+            pl.concat(split),
+            plots.scores,
+            "Error without a forecast, with this one, and with it recalibrated.",
+        ),
+        "drift": (dated, plots.drift, "Share inside the ranges by year of the outcome."),
+    }
+    return {
+        name: plots.draw(chart(table), f"{text} {described}")
+        for name, (table, chart, text) in plans.items()
+        if table.height
+    }

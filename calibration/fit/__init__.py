@@ -1,0 +1,1 @@
+"""Fitting the conformal layer to paths and outcomes."""

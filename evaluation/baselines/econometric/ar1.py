@@ -1,0 +1,206 @@
+"""AR(1) with fixed effects: persistence by system GMM, a person's own level by empirical Bayes, shocks as they came."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evaluation.baselines.econometric.gmm import GmmEstimate, system_gmm
+from evaluation.baselines.econometric.histories import LOW, UNKNOWN, WORK, ZERO, Histories
+from evaluation.baselines.econometric.hurdle import Attachment, careers
+from evaluation.baselines.econometric.hurdle_base import Hurdled
+from evaluation.baselines.econometric.variance_components import Belief, Components
+from saga.errors import InputError
+
+Array = NDArray[Any]
+Floats = NDArray[np.float64]
+PRIME = (
+    25,
+    59,
+)  # ages on which persistence is estimated: careers that have begun and not begun to end
+FIRST_LAGS = (
+    3,
+    4,
+    5,
+    6,
+)  # of the instruments; a transitory part of one year makes the error a moving average, for which 3 is right
+REJECTED = 0.01  # Hansen's p below which a first lag is given up for the next
+LONGEST_RHYTHM = 3  # years between the records of a person that a panel may have as a rule
+QUANTILES = 201  # kept of the shocks of a bin
+SMALLEST = 200  # shocks that a bin needs; smaller ones give way to the next broader kind of bin
+AGES = (18, 20, 23, 26, 30, 40, 50, 55, 59, 62)
+LEVELS = (-1.0, -0.5, -0.2, 0.0, 0.2, 0.5)
+SCALES = (0.15, 0.3, 0.6, 1.0)
+
+
+class AutoRegression(Hurdled[Belief]):
+    """r = alpha + z + eps with z an AR(1), its forecasts by the Kalman filter in innovations form, its shocks empirical.
+
+    The law of next year's residual given a record has a mean and a standard deviation from the filter; the surprise over the
+    standard deviation is drawn from those of training persons of the same age, expected level, recent surprises and years since
+    they came to work. A drawn surprise updates the filter as a real one would, so uncertainty about alpha is in the paths.
+    """
+
+    name = "ar1"
+    estimate: GmmEstimate
+    components: Components
+
+    def learn(self, past: Histories, *, seed: int) -> None:
+        """System GMM for rho in the panel's rhythm, variance components by minimum distance, then the surprises of a filter run."""
+        step = _rhythm(past.status != UNKNOWN)
+        self.estimate = _persistence(past, step)
+        rho = float(np.clip(self.estimate.rho, 0.0, 1.0)) ** (1 / step)
+        entry = np.zeros(past.status.shape, dtype=np.bool_)
+        entry[:, 1:] = _without_work(past.status[:, :-1])
+        self.components = Components.fit(_steady(past), past.age, past.residual[entry], rho)
+        drawn: list[list[Array]] = []
+        surprises: list[Floats] = []
+        belief = Belief.prior(self.components, (len(past.age),))
+        for column, career in enumerate(careers(past)):
+            if column == past.years:
+                break
+            belief, level, deviation = self._expect(belief, past.age[:, column], career)
+            seen = past.status[:, column] == WORK
+            surprise = past.residual[:, column] - level
+            drawn.append(
+                [key[seen] for key in _bins(past.age[:, column], level, belief.scale, career)]
+            )
+            surprises.append((surprise / deviation)[seen])
+            belief = belief.seen(surprise, seen, deviation)
+        self.shocks = Shocks(
+            [np.concatenate(keys) for keys in zip(*drawn, strict=True)], np.concatenate(surprises)
+        )
+
+    def states(self, past: Histories, careers: list[Attachment], u: Floats) -> Belief:
+        """The filter's law in the last column, the same on every path."""
+        belief = Belief.prior(self.components, (len(past.age),))
+        for column in range(past.years):
+            belief, level, deviation = self._expect(belief, past.age[:, column], careers[column])
+            belief = belief.seen(
+                past.residual[:, column] - level, past.status[:, column] == WORK, deviation
+            )
+        return Belief(
+            **{
+                name: np.repeat(values[:, None], u.shape[1], axis=1)
+                for name, values in vars(belief).items()
+            }
+        )
+
+    def step(
+        self, state: Belief, age: Array, status: Array, career: Attachment, u: tuple[Floats, Floats]
+    ) -> tuple[Floats, Belief]:
+        """One year: expected level plus a drawn surprise, which the filter then takes in where there is work."""
+        belief, level, deviation = self._expect(state, age, career)
+        surprise = deviation * self.shocks.draw(_bins(age, level, belief.scale, career), u[0])
+        return level + surprise, belief.seen(surprise, status == WORK, deviation)
+
+    def _expect(
+        self, belief: Belief, age: Array, career: Attachment
+    ) -> tuple[Belief, Floats, Floats]:
+        ahead = belief.ahead(self.components, age)
+        return (ahead, *ahead.expected(self.components, age, career.out > 0))
+
+
+class Shocks:
+    """Standardised surprises by bin, at several levels of detail: 201 quantiles of each, drawn by inversion."""
+
+    def __init__(self, bins: list[Array], shocks: Floats) -> None:
+        chances = np.linspace(0, 1, QUANTILES)
+        self._tables, self._serves = [], []
+        for level, key in enumerate(bins):
+            order = np.argsort(key, kind="stable")
+            count = np.bincount(key)
+            table = np.zeros((len(count), QUANTILES))
+            enough = count >= (SMALLEST if level < len(bins) - 1 else 1)
+            start = np.cumsum(count) - count
+            for b in np.flatnonzero(enough):
+                table[b] = np.quantile(shocks[order[start[b] : start[b] + count[b]]], chances)
+            self._tables.append(table)
+            self._serves.append(enough)
+
+    def draw(self, bins: list[Array], u: Floats) -> Floats:
+        """A surprise for each uniform; `bins` as in the fit, of the shape of `u`."""
+        place = u * (QUANTILES - 1)
+        below = np.minimum(place.astype(np.int64), QUANTILES - 2)
+        within = place - below
+        drawn = np.zeros(u.shape)
+        wanted = np.ones(u.shape, dtype=np.bool_)
+        for key, table, enough in zip(bins, self._tables, self._serves, strict=True):
+            inside = np.minimum(key, len(enough) - 1)
+            now = wanted & (key < len(enough)) & enough[inside]
+            k, b = inside[now], below[now]
+            drawn[now] = table[k, b] + within[now] * (table[k, b + 1] - table[k, b])
+            wanted &= ~now
+        return drawn
+
+
+def _bins(age: Array, level: Floats, scale: Floats, career: Attachment) -> list[Array]:
+    """Bin numbers, finest first: kind of year x age x level x recent surprise; without surprise and level; kind of year alone."""
+    # 0 to 2: third year at work in a row or later, second, first after a year without (first of all: 6); 3 to 5: out 1, 2-3, 4+ years.
+    kind = np.where(career.tenure >= 3, 0, np.where(career.tenure == 2, 1, 2))
+    kind = np.where(
+        career.out > 0, np.where(career.out == 1, 3, np.where(career.out < 4, 4, 5)), kind
+    )
+    kind = np.where(career.worked == 0, np.where(career.out > 0, 6, 7), kind)
+    old = np.broadcast_to(np.searchsorted(AGES, age, side="right"), level.shape)
+    high, rough = (
+        np.searchsorted(LEVELS, level, side="right"),
+        np.searchsorted(SCALES, scale, side="right"),
+    )
+    broad = kind * (len(AGES) + 1) + old
+    fine = (broad * (len(LEVELS) + 1) + high) * (len(SCALES) + 1) + rough
+    return [fine, kind * 100 + high * 10 + rough, broad, kind, np.zeros_like(kind)]
+
+
+def _without_work(status: Array) -> Array:
+    return np.asarray((status == ZERO) | (status == LOW))
+
+
+def _steady(past: Histories) -> Floats:
+    """Residuals without the years at either end of a spell of work, which are worked in part."""
+    idle, steady = _without_work(past.status), past.residual.copy()
+    steady[:, 1:][idle[:, :-1]] = np.nan
+    steady[:, :-1][idle[:, 1:]] = np.nan
+    return steady
+
+
+def _persistence(past: Histories, step: int) -> GmmEstimate:
+    """System GMM on the steady years of careers in their prime.
+
+    The first lag is the smallest whose moments Hansen's test lets stand; where it lets none, the one it rejects least.
+    """
+    steady = _steady(past)
+    prime = np.where((past.age >= PRIME[0]) & (past.age <= PRIME[1]), steady, np.nan)
+    problem: InputError | None = None
+    found: list[GmmEstimate] = []
+    for residual in (prime, steady):  # all of it where a panel has few people in their prime
+        for lag in FIRST_LAGS:
+            try:
+                found.append(system_gmm(residual, first_lag=lag, step=step))
+            except InputError as error:
+                problem = error
+                break
+            if found[-1].p_hansen >= REJECTED:
+                return found[-1]
+        if found:
+            return max(found, key=lambda estimate: estimate.p_hansen)
+    assert problem is not None
+    raise problem
+
+
+def _rhythm(seen: Array) -> int:
+    """The years between records (known: `seen`, (n, T)) in the last five years of the panel: most often so many, 3 at most.
+
+    Instruments at that distance also use earlier years that are closer together.
+    """
+    counts = np.zeros(LONGEST_RHYTHM + 1, dtype=np.int64)
+    before = np.full(len(seen), -1)
+    for column in range(seen.shape[1]):
+        again = seen[:, column] & (before >= 0)
+        if column >= seen.shape[1] - 5:
+            gaps = np.minimum(column - before[again], LONGEST_RHYTHM)
+            counts += np.bincount(gaps, minlength=len(counts))
+        before = np.where(seen[:, column], column, before)
+    return max(1, int(counts.argmax()))

@@ -1,0 +1,137 @@
+"""Person-years as matrices: who worked when, at which age, and how far log earnings lay from what is usual.
+
+The econometric baselines split a year's earnings in two: whether there was work (earnings of at least the panel's floor), which
+`hurdle` explains, and the log residual of a year of work, which a process (`ar1`, `abb`) explains.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from evaluation.baselines.econometric.profile import Profile
+from evaluation.baselines.origin_states import States, as_states, known_states, states_at
+from saga.data.origins import Origins
+from saga.data.panel import Panel
+
+Array = NDArray[Any]
+Floats = NDArray[np.float64]
+UNKNOWN, ZERO, LOW, WORK = -1, 0, 1, 2
+
+
+def status_of(earnings: Floats, floor: float) -> NDArray[np.int8]:
+    """UNKNOWN, ZERO, LOW (positive, below the floor) or WORK for each amount; same shape."""
+    status = np.where(earnings == 0, ZERO, np.where(earnings < floor, LOW, WORK))
+    return np.where(np.isnan(earnings), UNKNOWN, status).astype(np.int8)
+
+
+@dataclass(frozen=True, eq=False)
+class Histories:
+    """n persons over T consecutive years; columns need not be the same calendar years for everybody.
+
+    `age` (n, T), `status` (n, T) of `status_of`, `residual` (n, T): log earnings less the profile in years of WORK, else NaN.
+    `sex`, `education` (n,): codes of `states.CODES` plus one, as last known, 0 unknown.
+    """
+
+    age: NDArray[np.int64]
+    status: NDArray[np.int8]
+    residual: Floats
+    sex: Array
+    education: Array
+
+    @property
+    def years(self) -> int:
+        """T, the number of columns."""
+        return int(self.age.shape[1])
+
+    def take(self, rows: Any) -> Histories:
+        """The histories of some persons."""
+        return Histories(**{name: values[rows] for name, values in vars(self).items()})
+
+
+def rows_of(panel: Panel) -> tuple[NDArray[np.int64], list[str], States]:
+    """The panel's person-years with known earnings: the person's number (0.. in order of `persons`), the persons, and the states."""
+    rows = known_states(panel)
+    persons = rows["person_id"].unique(maintain_order=True)
+    number = rows["person_id"].replace_strict(
+        persons, pl.arange(len(persons), eager=True), return_dtype=pl.Int64
+    )
+    return number.to_numpy(), persons.to_list(), as_states(rows)
+
+
+def histories(
+    person: NDArray[np.int64], n: int, states: States, profile: Profile, floor: float
+) -> Histories:
+    """Calendar-aligned histories of n persons: column 0 is the first year of the panel for everybody."""
+    first = int(states.year.min())
+    column = states.year - first
+    born = np.zeros(n, dtype=np.int64)
+    born[person] = states.year - states.age
+    sex, education = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
+    sex[person], education[person] = (
+        states.sex,
+        states.education_level,
+    )  # rows are in order of years: the last one stays
+    return _filled(
+        person,
+        column,
+        first + np.arange(int(column.max()) + 1) - born[:, None],
+        states,
+        profile,
+        floor,
+        sex,
+        education,
+    )
+
+
+def histories_at(
+    history: Panel, origins: Origins, profile: Profile, floor: float
+) -> tuple[Histories, States, Array]:
+    """Histories that end with the last known year at or before the origin; with that state and the birth years.
+
+    Rows are in the order of `origins`, the last column is each person's last known year. Persons without any known year have
+    UNKNOWN throughout. Raises InputError for a person without a row.
+    """
+    last, born = states_at(history, origins)
+    asked = origins.frame().with_row_index("row")
+    before = (
+        known_states(history.only(asked["person_id"]))
+        .join(asked, on="person_id")
+        .filter(pl.col("year") <= pl.col("origin"))
+    )
+    person, states = before["row"].to_numpy().astype(np.int64), as_states(before)
+    back = last.year[person] - states.year
+    width = int(back.max(initial=0)) + 1
+    age = last.age[:, None] - np.arange(width)[::-1]
+    return (
+        _filled(
+            person, width - 1 - back, age, states, profile, floor, last.sex, last.education_level
+        ),
+        last,
+        born,
+    )
+
+
+def _filled(
+    person: Array,
+    column: Array,
+    age: Array,
+    states: States,
+    profile: Profile,
+    floor: float,
+    sex: Array,
+    education: Array,
+) -> Histories:
+    status = np.full(age.shape, UNKNOWN, dtype=np.int8)
+    status[person, column] = status_of(states.earnings, floor)
+    residual = np.full(age.shape, np.nan)
+    working = status[person, column] == WORK
+    usual = profile.mean_log(states.age, states.sex, states.education_level) + profile.year_effect(
+        states.year
+    )
+    residual[person[working], column[working]] = np.log(states.earnings[working]) - usual[working]
+    return Histories(age, status, residual, sex, education)

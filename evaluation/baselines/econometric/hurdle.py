@@ -1,0 +1,373 @@
+"""The zero hurdle: who will work next year, who has small earnings only, who none, and who dies.
+
+A year is of WORK (earnings of at least the panel's floor), LOW (positive, below it) or ZERO. Three logistic models, each for one of
+two kinds of people (at work or not in the last known year), and the hazard of death:
+
+    P(work next year | at work), P(work next year | not at work), P(zero | no work), P(death next year).
+
+They see age, sex, education, how long the present spell has lasted, how steadily the person worked before, and how high the
+person's earnings stood (residuals from `profile`: a rank given age, sex, education and year).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Self
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from scipy.special import expit
+from sklearn.linear_model import LogisticRegression
+
+from evaluation.baselines.econometric.histories import LOW, UNKNOWN, WORK, ZERO, Histories
+from saga.data.panel import Panel
+from saga.errors import InputError, Problem
+from saga.keyed_random import uniforms
+
+Array = NDArray[Any]
+Floats = NDArray[np.float64]
+MOST = 200_000  # person-years at most that a logistic model is fitted on, drawn by key
+LONG = 20  # spells and careers are counted up to this many years
+STEADY = 0.8  # weight of the past in the share of years at work
+AGES = (20, 25, 30, 40, 50, 55, 58, 60, 62)  # where the effect of age may bend
+AMOUNTS = 401  # quantiles kept of earnings below the floor
+
+
+@dataclass(frozen=True, eq=False)
+class Attachment:
+    """A career up to some year, as far as the hurdle looks at it; arrays of one shape, (n,) or (n, M).
+
+    `out`: years in a row not at work, 0 at work; `tenure`: years in a row at work, both counted to 20; `worked` and `known`: years of work,
+    and known ones, so far; `zero`: the last known year had no earnings; `share`: exponentially weighted share of years at work, 1/2 before
+    any is known; `level`: mean residual of years at work, exponentially weighted after the fifth; `last`: the last one.
+    """
+
+    out: Floats
+    tenure: Floats
+    worked: Floats
+    known: Floats
+    zero: Floats
+    share: Floats
+    level: Floats
+    last: Floats
+
+    @classmethod
+    def none(cls, shape: tuple[int, ...]) -> Attachment:
+        """Before the first known year."""
+        nothing = np.zeros(shape)
+        return cls(
+            nothing, nothing, nothing, nothing, nothing, np.full(shape, 0.5), nothing, nothing
+        )
+
+    def after(self, status: Array, residual: Floats) -> Attachment:
+        """One year later; an UNKNOWN year changes nothing. `residual` is looked at in years of WORK only."""
+        work, idle = status == WORK, (status == ZERO) | (status == LOW)
+        known = work | idle
+        worked = self.worked + work
+        value = np.where(work, residual, 0.0)
+        return Attachment(
+            out=np.where(known, np.where(idle, np.minimum(self.out + 1, LONG), 0.0), self.out),
+            tenure=np.where(
+                known, np.where(work, np.minimum(self.tenure + 1, LONG), 0.0), self.tenure
+            ),
+            worked=worked,
+            known=self.known + known,
+            zero=np.where(known, status == ZERO, self.zero).astype(np.float64),
+            share=np.where(known, STEADY * self.share + (1 - STEADY) * work, self.share),
+            level=np.where(
+                work, self.level + (value - self.level) / np.clip(worked, 1, 5), self.level
+            ),
+            last=np.where(work, value, self.last),
+        )
+
+    def take(self, rows: Any) -> Attachment:
+        """Some of the careers."""
+        return Attachment(**{name: values[rows] for name, values in vars(self).items()})
+
+
+def careers(past: Histories) -> Iterator[Attachment]:
+    """The attachment before each column of the histories, and after the last one: T + 1 of them."""
+    now = Attachment.none((len(past.age),))
+    yield now
+    for column in range(past.years):
+        now = now.after(past.status[:, column], past.residual[:, column])
+        yield now
+
+
+@dataclass(frozen=True, eq=False)
+class Chance:
+    """A probability, logistic in features. Where only one outcome was ever seen, its smoothed share."""
+
+    intercept: float
+    weights: Floats
+
+    @classmethod
+    def fit(cls, features: Floats, happened: Array) -> Chance:
+        """From features (n, K) and outcomes (n,)."""
+        if len(happened) == 0 or happened.all() or not happened.any():
+            share = (happened.sum() + 0.5) / (len(happened) + 1)
+            return cls(float(np.log(share / (1 - share))), np.zeros(features.shape[1]))
+        model = LogisticRegression(solver="newton-cholesky", C=1.0, max_iter=200, tol=1e-6).fit(
+            features, happened
+        )
+        return cls(float(model.intercept_[0]), model.coef_[0])
+
+    def __call__(self, features: Sequence[Array]) -> Floats:
+        """Probabilities. A sum feature by feature, so that a person's number does not depend on who else is asked for."""
+        score: Any = self.intercept
+        for weight, feature in zip(self.weights, features, strict=True):
+            score = score + weight * feature
+        return np.asarray(expit(score))
+
+
+def _ages(age: Array) -> list[Array]:
+    years = np.asarray(age, dtype=np.float64)
+    return [(years - 40) / 10, *(np.maximum(years - knot, 0.0) / 10 for knot in AGES)]
+
+
+def _person(age: Array, sex: Array, education: Array) -> list[Array]:
+    """Age, sex and education with their interactions; arrays that broadcast."""
+    shape = np.broadcast_shapes(np.shape(age), np.shape(sex), np.shape(education))
+    ages = [np.broadcast_to(a, shape) for a in _ages(age)]
+    woman = np.broadcast_to((sex == 1).astype(np.float64), shape)
+    tertiary = np.broadcast_to((education >= 3).astype(np.float64), shape)
+    levels = [
+        np.broadcast_to((education == code).astype(np.float64), shape) for code in (1, 2, 3, 4)
+    ]
+    bends = (0, 1, 2, 3, 4, 6)
+    return [
+        *ages,
+        woman,
+        *(woman * ages[b] for b in bends),
+        *levels,
+        *(tertiary * ages[b] for b in bends),
+        levels[0] * ages[0],
+    ]
+
+
+def _bent(value: Array, *knots: float) -> list[Array]:
+    inside = np.clip(value, -3.0, 3.0)
+    return [inside, *(np.maximum(inside - knot, 0.0) for knot in knots)]
+
+
+def _lasting(count: Floats, *bounds: int) -> list[Array]:
+    """Indicators of spells of 1 .. bounds[0] - 1, bounds[0] .. bounds[1] - 1, ... years; longer ones are the reference."""
+    edges = (1, *bounds)
+    return [((count >= low) & (count < high)) * 1.0 for low, high in pairwise(edges)]
+
+
+def _steadiness(career: Attachment, old: Array, young: Array) -> list[Array]:
+    ever = (career.worked + 1) / (career.known + 2)
+    long = np.minimum(career.known, LONG) / LONG
+    return [
+        career.share,
+        career.share**2,
+        career.share * old,
+        career.share * young,
+        ever,
+        ever**2,
+        ever * long,
+        ever * old,
+        long,
+    ]
+
+
+def _at_work(age: Array, career: Attachment) -> list[Array]:
+    spell = _lasting(career.tenure, 2, 3, 4, 6, 10)
+    old, young = np.maximum(age - 55.0, 0.0) / 10, np.maximum(30.0 - age, 0.0) / 10
+    standing = [
+        *_bent(career.last, -1.5, -1.0, -0.5, 0.0, 0.5),
+        *_bent(career.level, -1.0, -0.5, 0.0, 0.5),
+    ]
+    crossed = [spell[0] * young, career.last * old, career.last * young, spell[0] * career.last]
+    return [*spell, *crossed, *standing, *_steadiness(career, old, young)]
+
+
+def _idle(age: Array, career: Attachment) -> list[Array]:
+    spell = _lasting(career.out, 2, 3, 4, 6, 10, 15)
+    old, young = np.maximum(age - 55.0, 0.0) / 10, np.maximum(30.0 - age, 0.0) / 10
+    never = (career.worked == 0) * 1.0
+    crossed = [
+        spell[0] * old,
+        spell[0] * young,
+        spell[1] * old,
+        career.zero * young,
+        career.zero * old,
+        career.zero * spell[0],
+    ]
+    standing = [*_bent(career.last, -1.0, 0.0), *_bent(career.level, -0.5, 0.5)]
+    return [
+        *spell,
+        *crossed,
+        career.zero,
+        never,
+        never * young,
+        never * old,
+        *standing,
+        *_steadiness(career, old, young),
+    ]
+
+
+@dataclass(frozen=True, eq=False)
+class Hurdle:
+    """The fitted hurdle. `certain`: nobody of the training panel was ever seen without work, so nobody will be."""
+
+    certain: bool
+    work: tuple[Chance, Chance]
+    zero: tuple[Chance, Chance]
+    death: Chance | None
+    amounts: Floats
+
+    @classmethod
+    def fit(cls, past: Histories, amounts: Floats, deaths: Array | None, *, seed: int) -> Self:
+        """From calendar-aligned histories, positive amounts below the floor, and (n, T) marks of people who die in the year after.
+
+        Raises InputError when years without work occur but nobody is seen in two years running: the chance of a change from
+        one year to the next is then not in the panel.
+        """
+        seen = past.status != UNKNOWN
+        pairs = seen[:, :-1] & seen[:, 1:]
+        kept = min(1.0, 2 * MOST / max(1, int(seen.sum())))
+        drawn = uniforms(seen.size, "hurdle", seed).reshape(seen.shape) < kept
+        table = (
+            np.quantile(amounts, np.linspace(0, 1, AMOUNTS)) if len(amounts) else np.zeros(AMOUNTS)
+        )
+        death = _hazard(past, deaths, drawn, kept) if deaths is not None and deaths.any() else None
+        if not (seen & (past.status != WORK)).any():
+            nobody = Chance(0.0, np.zeros(0))
+            return cls(True, (nobody, nobody), (nobody, nobody), death, table)
+        if not pairs.any():
+            fix = "Give a panel with records in consecutive years, or one whose years without work are unknown (null), not zero."
+            problem = Problem(
+                "no-consecutive-years",
+                "years without work occur, but no person is seen in two years running",
+                fix,
+            )
+            raise InputError("The chance of losing or finding work cannot be learned", [problem])
+        rows: dict[bool, list[Floats]] = {True: [], False: []}
+        after: dict[bool, list[Array]] = {True: [], False: []}
+        for t, career in _after_each(past):
+            for working in (True, False):
+                some = np.flatnonzero(
+                    pairs[:, t] & drawn[:, t] & ((past.status[:, t] == WORK) == working)
+                )
+                rows[working].append(_rows(past, career, some, past.age[some, t + 1], working))
+                after[working].append(past.status[some, t + 1])
+        work, zero = [], []
+        for working in (True, False):
+            features, status = np.concatenate(rows[working]), np.concatenate(after[working])
+            work.append(Chance.fit(features, status == WORK))
+            idle = status != WORK
+            zero.append(Chance.fit(features[idle], status[idle] == ZERO))
+        return cls(False, (work[0], work[1]), (zero[0], zero[1]), death, table)
+
+    def chance_of_work(
+        self, age: Array, sex: Array, education: Array, career: Attachment
+    ) -> Floats:
+        """P(WORK in the year at `age`) given the career before; (n, M), `age`, `sex`, `education` (n, 1)."""
+        return (
+            np.ones(career.out.shape)
+            if self.certain
+            else self._mixed(self.work, age, sex, education, career)
+        )
+
+    def chance_of_death(self, age: Array, sex: Array, career: Attachment) -> Floats:
+        """P(dead in the year at `age`, alive the year before); (n, M)."""
+        if self.death is None:
+            return np.zeros(career.out.shape)
+        return self.death(_mortality(age, sex, career))
+
+    def draw(
+        self, age: Array, sex: Array, education: Array, career: Attachment, u: Sequence[Floats]
+    ) -> tuple[Array, Floats]:
+        """Status (n, M) of the year at `age` of the living, and the amount of LOW earnings; from two (n, M) uniforms."""
+        if self.certain:
+            return np.full(career.out.shape, WORK, dtype=np.int8), np.zeros(career.out.shape)
+        chance = self.chance_of_work(age, sex, education, career)
+        # The second number decides between nothing and little, and what is left of it how little.
+        nothing = self._mixed(self.zero, age, sex, education, career)
+        status = np.where(u[0] < chance, WORK, np.where(u[1] < nothing, ZERO, LOW)).astype(np.int8)
+        place = np.clip((u[1] - nothing) / np.maximum(1 - nothing, 1e-12), 0.0, 1.0) * (AMOUNTS - 1)
+        below = np.minimum(place.astype(np.int64), AMOUNTS - 2)
+        return status, self.amounts[below] + (place - below) * (
+            self.amounts[below + 1] - self.amounts[below]
+        )
+
+    def _mixed(
+        self,
+        of: tuple[Chance, Chance],
+        age: Array,
+        sex: Array,
+        education: Array,
+        career: Attachment,
+    ) -> Floats:
+        person = _person(age, sex, education)
+        return np.where(
+            career.out > 0,
+            of[1]([*person, *_idle(age, career)]),
+            of[0]([*person, *_at_work(age, career)]),
+        )
+
+
+def _rows(past: Histories, career: Attachment, some: Array, age: Array, working: bool) -> Floats:
+    person = _person(age, past.sex[some], past.education[some])
+    return np.column_stack([*person, *(_at_work if working else _idle)(age, career.take(some))])
+
+
+def _mortality(age: Array, sex: Array, career: Attachment) -> list[Array]:
+    """Age, sex, and whether and how long the person has been out of work: those whose health has failed are there."""
+    shape = career.out.shape
+    years = np.broadcast_to(np.asarray(age, dtype=np.float64), shape)
+    woman = np.broadcast_to((sex == 1).astype(np.float64), shape)
+    idle, long = (career.out > 0) * 1.0, (career.out >= 3) * 1.0
+    older = np.maximum(years - 40, 0.0) / 10
+    return [(years - 40) / 10, older, woman, woman * older, idle, long, idle * older]
+
+
+def _hazard(past: Histories, deaths: Array, drawn: Array, kept: float) -> Chance:
+    """The hazard of death from every death and the `drawn` share `kept` of other known person-years."""
+    rows, died = [], []
+    for t, career in _after_each(past):
+        some = np.flatnonzero((past.status[:, t] != UNKNOWN) & (deaths[:, t] | drawn[:, t]))
+        rows.append(
+            np.column_stack(_mortality(past.age[some, t + 1], past.sex[some], career.take(some)))
+        )
+        died.append(deaths[some, t])
+    sampled = Chance.fit(np.concatenate(rows), np.concatenate(died))
+    # Sampling the living at rate q multiplies the odds of death by 1/q (King and Zeng 2001): only the intercept moves.
+    return Chance(sampled.intercept + float(np.log(kept)), sampled.weights)
+
+
+def _after_each(past: Histories) -> Iterator[tuple[int, Attachment]]:
+    """Each column but the last, with the attachment after it."""
+    for column, career in enumerate(careers(past)):
+        if 0 < column < past.years:
+            yield column - 1, career
+
+
+def deaths_next_year(
+    panel: Panel, person: NDArray[np.int64], year: NDArray[np.int64], shape: tuple[int, int]
+) -> NDArray[np.bool_] | None:
+    """(n, T) marks: known in that year, and dead from the next one on. None where the panel has no exits.
+
+    `person` and `year` number the rows of `known_states(panel)`; column 0 is the first year among them.
+    """
+    if not panel.meta.has_exit:
+        return None
+    exits = panel.frame.group_by("person_id", maintain_order=True).agg(
+        pl.col("exit_year").first(),
+        pl.col("exit_reason").first(),
+        known=pl.col("earnings").is_not_null().any(),
+    )
+    exits = exits.filter(pl.col("known"))
+    year_of = np.where(
+        (exits["exit_reason"] == "dead").fill_null(False).to_numpy(),
+        exits["exit_year"].fill_null(0).to_numpy(),
+        0,
+    )
+    marks = np.zeros(shape, dtype=np.bool_)
+    marks[person, year - int(year.min())] = year_of[person] == year + 1
+    return marks

@@ -1,0 +1,124 @@
+"""Conditional quantile functions: linear in features at a few levels, piecewise linear between them, exponential tails beyond.
+
+The law of Arellano, Blundell and Bonhomme (2017, section 5): Q(tau | x) = x'b(tau) at the levels TAUS, interpolated in tau, and below the
+first and above the last level the tails of exponentials with one rate each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, ndtri
+
+Floats = NDArray[np.float64]
+TAUS = np.array([0.01, 0.03, 0.07, 0.15, 0.25, 0.375, 0.5, 0.625, 0.75, 0.85, 0.93, 0.97, 0.99])
+APART = 1e-6  # smallest distance of neighbouring quantiles: crossing ones are put in order (Chernozhukov et al. 2010)
+NEWTON = 12
+
+
+@dataclass(frozen=True, eq=False)
+class QuantileLaw:
+    """`weights` (L, K): coefficients at each level; `below`, `above`: rates of the exponential tails."""
+
+    weights: Floats
+    below: float
+    above: float
+
+    @classmethod
+    def normal(cls, features: int, sd: float) -> Self:
+        """The same normal law whatever the features, of which the first is the constant: a place to start."""
+        weights = np.zeros((len(TAUS), features))
+        weights[:, 0] = sd * ndtri(TAUS)
+        return cls(weights, 3 / sd, 3 / sd)
+
+    def refit(self, x: Floats, y: Floats) -> Self:
+        """Quantile regressions of `y` (n,) on `x` (n, K), started from the present coefficients, and the tails' rates."""
+        weights = quantile_regressions(x, y, self.weights)
+        low, high = x @ weights[0], x @ weights[-1]
+        under, over = (low - y)[y < low], (y - high)[y > high]
+        rate = [
+            1 / max(float(part.mean()), 1e-3) if len(part) else old
+            for part, old in ((under, self.below), (over, self.above))
+        ]
+        return type(self)(weights, rate[0], rate[1])
+
+    def knots(self, x: Floats) -> Floats:
+        """Quantiles at TAUS given features (n, K): (n, L), increasing."""
+        ordered = np.sort(x @ self.weights.T, axis=-1)
+        return np.asarray(np.maximum.accumulate(ordered, axis=-1) + APART * np.arange(len(TAUS)))
+
+    def cdf(self, y: Floats, knots: Floats) -> Floats:
+        """P(Y <= y) at `y` (E,) for each law with quantiles `knots` (R, L): (R, E)."""
+        inside = np.stack([np.interp(y, own, TAUS) for own in knots])
+        low, high = knots[:, :1] - y, y - knots[:, -1:]
+        inside = np.where(low > 0, TAUS[0] * np.exp(-self.below * np.maximum(low, 0.0)), inside)
+        return np.asarray(
+            np.where(
+                high > 0, 1 - (1 - TAUS[-1]) * np.exp(-self.above * np.maximum(high, 0.0)), inside
+            )
+        )
+
+    def mean_weights(self) -> Floats:
+        """The mean of the law as coefficients of the features (K,), the constant first."""
+        share = np.zeros(len(TAUS))
+        gaps = np.diff(TAUS)
+        share[:-1] += gaps / 2
+        share[1:] += gaps / 2
+        share[0] += TAUS[0]
+        share[-1] += 1 - TAUS[-1]
+        mean = share @ self.weights
+        mean[0] += (1 - TAUS[-1]) / self.above - TAUS[0] / self.below
+        return np.asarray(mean)
+
+    def tail(self, u: Floats) -> Floats:
+        """How far beyond the outermost quantile a draw with uniform `u` lies; 0 between them."""
+        low = np.log(np.minimum(u / TAUS[0], 1.0)) / self.below
+        high = np.log(np.maximum((1 - TAUS[-1]) / (1 - u), 1.0)) / self.above
+        return np.asarray(low + high)
+
+
+def place(u: Floats) -> tuple[NDArray[np.int64], Floats]:
+    """The interval of TAUS that each uniform falls into, 0 .. L - 2, and how far into it (0 to 1; outside: its end)."""
+    at = np.clip(np.searchsorted(TAUS, u, side="right") - 1, 0, len(TAUS) - 2)
+    return at, np.clip((u - TAUS[at]) / (TAUS[at + 1] - TAUS[at]), 0.0, 1.0)
+
+
+def quantile_regressions(x: Floats, y: Floats, start: Floats) -> Floats:
+    """Coefficients (L, K) at TAUS of linear quantile regressions of `y` (n,) on `x` (n, K), from `start`.
+
+    The check function is smoothed by a logistic kernel of bandwidth ((K + log n) / n)^(2/5) residual scales (Fernandes, Guerre and Horta
+    2021; He et al. 2023), and minimised by damped Newton steps: far faster than linear programming at a hundred thousand rows, with a
+    bias that is small against the sampling error.
+    """
+    n, k = x.shape
+    spread = float(np.quantile(np.abs(y - x @ start[len(TAUS) // 2]), 0.5)) / 0.6745
+    h = max(spread * ((k + np.log(n)) / n) ** 0.4, 1e-5)
+    ridge = 1e-6 * np.eye(k) * n / max(spread, 1e-5)
+    found = np.empty_like(start)
+    for row, tau in enumerate(TAUS):
+        b = start[row].copy()
+        loss = _smoothed(y - x @ b, tau, h)
+        for _ in range(NEWTON):
+            p = expit((y - x @ b) / h)  # of the residual's being positive, smoothly
+            gradient = x.T @ (1 - tau - p)
+            curvature = (x * (p * (1 - p) / h)[:, None]).T @ x + ridge
+            move = np.linalg.solve(curvature, gradient)
+            size = 1.0
+            while (lower := _smoothed(y - x @ (b - size * move), tau, h)) > loss and size > 1e-3:
+                size /= 2
+            if lower >= loss:
+                break
+            b, gain, loss = b - size * move, loss - lower, lower
+            if gain < 1e-7 * n * spread:
+                break
+        found[row] = b
+    return found
+
+
+def _smoothed(residual: Floats, tau: float, h: float) -> float:
+    """The sum of the check function convolved with a logistic density of scale h."""
+    scaled: Any = residual / h
+    return float(np.sum((tau - 1) * residual + h * np.logaddexp(0.0, scaled)))

@@ -1,0 +1,1 @@
+"""The process of Guvenen, Karahan, Ozkan and Song (2021), estimated."""

@@ -1,0 +1,270 @@
+"""Simulated method of moments for the GKOS process: parameters, simulated lives with the panel's gaps, weights, and the search.
+
+Lives are simulated by `saga.register.textbook.gkos_process` itself, under common random numbers, for persons of the panel, and are seen in the years in
+which those persons are seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import least_squares
+from scipy.special import expit
+from scipy.stats import qmc
+
+from evaluation.baselines.gkos.gkos_moments import AGES, FIRST, Moments
+from saga.register.textbook.gkos_process import GkosProcess, Mixture
+from saga.schema import MAX_AGE
+
+Floats = NDArray[np.float64]
+Array = NDArray[Any]
+BLOCKS, REPLICATIONS = (
+    200,
+    200,
+)  # persons are resampled in 200 blocks of persons: the spread of a moment is known to 5 %
+EMPTY = 10.0  # the residual of a moment that a simulation leaves without people
+FARTHEST = 1e4  # no residual counts as more: starting points may lie anywhere
+STEP = 0.01  # of the numerical derivatives, in parts of a parameter's range: simulated shares are steps in the small
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter's range, searched on a log scale where `log`."""
+
+    lower: float
+    upper: float
+    log: bool = False
+
+    def at(self, x: float) -> float:
+        """The value at `x` in [0, 1]."""
+        if self.log:
+            return float(self.lower * (self.upper / self.lower) ** x)
+        return float(self.lower + x * (self.upper - self.lower))
+
+    def place(self, value: float) -> float:
+        """The inverse of `at`, values outside taken to the ends."""
+        value = min(max(value, self.lower), self.upper)
+        if self.log:
+            return float(np.log(value / self.lower) / np.log(self.upper / self.lower))
+        return (value - self.lower) / (self.upper - self.lower)
+
+
+# Standard deviations stay above .04: the filter's grid is as fine as the smallest of them.
+SHOCKS: dict[str, Parameter] = {
+    "sd_alpha": Parameter(0.03, 1.2, log=True),
+    "sd_beta": Parameter(0.01, 0.5, log=True),
+    "correlation": Parameter(-0.95, 0.95),
+    "rho": Parameter(0.5, 0.999),
+    "sd_z0": Parameter(0.05, 2.0, log=True),
+    "eta.p": Parameter(0.02, 0.7),
+    "eta.mean": Parameter(-1.5, 1.0),
+    "eta.sd1": Parameter(0.05, 1.8, log=True),
+    "eta.sd2": Parameter(0.04, 0.5, log=True),
+    "eps.p": Parameter(0.02, 0.6),
+    "eps.mean": Parameter(-1.5, 1.0),
+    "eps.sd1": Parameter(0.05, 1.8, log=True),
+    "eps.sd2": Parameter(0.04, 0.4, log=True),
+}
+GROWTH = {"a1": Parameter(-1.0, 2.0), "a2": Parameter(-0.5, 0.3)}
+IDLENESS = {
+    "c": Parameter(-80.0, 0.0),
+    "d": Parameter(-40.0, 10.0),
+    "rate": Parameter(1e-3, 4.0, log=True),
+}
+
+
+def process_values(process: GkosProcess) -> dict[str, float]:
+    """A process's parameters under the names of this module."""
+    eta, eps = process.eta, process.eps
+    a, b, c, d = process.nonemployment
+    a0, a1, a2 = process.profile
+    return {
+        "a0": a0, "a1": a1, "a2": a2, "sd_alpha": process.sd_alpha, "sd_beta": process.sd_beta, "correlation": process.correlation,
+        "rho": process.rho, "sd_z0": process.sd_z0, "eta.p": eta.p, "eta.mean": eta.mean, "eta.sd1": eta.sd[0], "eta.sd2": eta.sd[1],
+        "eps.p": eps.p, "eps.mean": eps.mean, "eps.sd1": eps.sd[0], "eps.sd2": eps.sd[1],
+        "a": a, "b": b, "c": c, "d": d, "rate": process.rate,
+    }  # fmt: skip
+
+
+def process_of(values: Mapping[str, float], unit: float) -> GkosProcess:
+    """The process with these parameters, from age 20 to 64."""
+    v = values
+    return GkosProcess(
+        profile=(v["a0"], v["a1"], v["a2"]), sd_alpha=v["sd_alpha"], sd_beta=v["sd_beta"], correlation=v["correlation"],
+        rho=v["rho"], sd_z0=v["sd_z0"], eta=Mixture(v["eta.p"], v["eta.mean"], (v["eta.sd1"], v["eta.sd2"])),
+        eps=Mixture(v["eps.p"], v["eps.mean"], (v["eps.sd1"], v["eps.sd2"])),
+        nonemployment=(v["a"], v["b"], v["c"], v["d"]), rate=v["rate"], unit=unit, first_age=FIRST, last_age=MAX_AGE,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ProfiledProcess(GkosProcess):
+    """The process with one level and one intercept of non-employment for every age instead of a quadratic and a line.
+
+    `levels`: mean of log earnings in money by age from `first_age`; `intercepts`: log odds of non-employment at z = 0. They take the
+    place of `profile` and of a + b t. Ages outside have the nearest one's.
+    """
+
+    levels: tuple[float, ...] = ()
+    intercepts: tuple[float, ...] = ()
+
+    @classmethod
+    def of(cls, process: GkosProcess, levels: Floats, intercepts: Floats) -> ProfiledProcess:
+        """A process with its quadratic and line replaced, both (A,)."""
+        kept = {field.name: getattr(process, field.name) for field in fields(GkosProcess)}
+        return cls(**kept, levels=tuple(levels.tolist()), intercepts=tuple(intercepts.tolist()))
+
+    def mean_log(self, age: Any) -> Floats:
+        """The level at `age`, same shape."""
+        return np.asarray(np.asarray(self.levels)[self._place(age)])
+
+    def nonemployment_index(self, age: Any, z: Floats) -> Floats:
+        """log odds of non-employment: the age's intercept + (c + d t) z."""
+        _, _, c, d = self.nonemployment
+        return np.asarray(
+            np.asarray(self.intercepts)[self._place(age)] + (c + d * self.time(age)) * z
+        )
+
+    def _place(self, age: Any) -> Array:
+        return np.clip(np.asarray(age, np.int64) - self.first_age, 0, len(self.levels) - 1)
+
+
+class Draws:
+    """The random numbers of `n` lives, the same for every parameter vector."""
+
+    def __init__(self, n: int, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        self.start = np.maximum(rng.random((GkosProcess.start_numbers, n)), 2.0**-54)
+        self.steps = np.maximum(rng.random((len(AGES), GkosProcess.step_numbers, n)), 2.0**-54)
+
+    def lives(self, process: GkosProcess, persons: slice = slice(None)) -> Floats:
+        """Earnings (n, A) of those persons at ages 20..64, NaN before the process starts."""
+        state = process.start(self.start[:, persons])
+        earnings = np.full((len(AGES), state.shape[1]), np.nan)
+        for t in np.flatnonzero(process.first_age <= AGES):
+            state, earnings[t] = process.step(state, AGES[t], self.steps[t][:, persons])
+        return np.ascontiguousarray(earnings.T)
+
+    def persistent(self, process: GkosProcess) -> Floats:
+        """z (A, n) of the same lives: what decides on non-employment, and does not depend on it."""
+        z = process.start(self.start)[2]
+        path = np.full((len(AGES), len(z)), np.nan)
+        for t in np.flatnonzero(process.first_age <= AGES):
+            z = path[t] = process.rho * z + process.eta.draw(self.steps[t, 0], self.steps[t, 1])
+        return path
+
+
+def intercepts_for(share: Floats, slope: Floats) -> Floats:
+    """Log odds (..., ) at which the mean over the last axis of logistic(intercept + slope) is `share`, by bisection."""
+    low, high = np.full(share.shape, -60.0), np.full(share.shape, 60.0)
+    for _ in range(40):
+        middle = (low + high) / 2
+        below = expit(middle[..., None] + slope).mean(axis=-1) < share
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    return np.asarray((low + high) / 2)
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """Data moments (J,), the scale of a residual (J,), and the covariance of the data moments over resampled persons (J, J)."""
+
+    data: Floats
+    scale: Floats
+    covariance: Floats
+
+    @classmethod
+    def bootstrap(
+        cls, moments: Moments, earnings: Floats, simulated: int, seed: int, slack: float = 0.0
+    ) -> Weights:
+        """Resamples persons; the scale counts the noise of `simulated` lives too.
+
+        `slack` is a standard deviation added to every moment's: how well the process is expected to fit at best, so that no moment
+        counts for more than that because many people are behind it.
+        """
+        rng = np.random.default_rng(seed)
+        sums = moments.sums(earnings, rng.permutation(len(earnings)) % BLOCKS, BLOCKS)
+        drawn = rng.multinomial(BLOCKS, np.full(BLOCKS, 1 / BLOCKS), size=REPLICATIONS)
+        covariance = np.cov(moments.values(drawn @ sums), rowvar=False)
+        noise = np.diagonal(covariance) * (1 + len(earnings) / simulated)
+        return cls(moments.values(sums.sum(axis=0)), np.sqrt(noise + slack**2), covariance)
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """Where the search ended: `values` of the free parameters, their standard errors, the objective, and the simulated moments."""
+
+    values: dict[str, float]
+    errors: dict[str, float]
+    objective: float
+    moments: Floats
+
+
+def search(
+    parameters: Mapping[str, Parameter],
+    simulate: Callable[[dict[str, float]], Floats],
+    weights: Weights,
+    *,
+    starts: Sequence[Mapping[str, float]],
+    sobol: int,
+    kept: int,
+    rounds: int,
+    simulated: float,
+    seed: int,
+) -> Fit:
+    """The parameters whose simulated moments come nearest: multi-start least squares.
+
+    `simulate` gives the moments (J,) of parameter values. The given starts and 2^`sobol` Sobol points over the ranges are tried; the best
+    `kept` go through two rounds of Gauss-Newton in a trust region (Branch, Coleman and Li 1999) with numerical derivatives under common
+    random numbers, the best of them through up to `rounds`. Standard errors are those of
+    simulated moments (Pakes and Pollard 1989), where `simulated` is the ratio of people to simulated lives.
+    """
+    names = list(parameters)
+
+    def values(x: Floats) -> dict[str, float]:
+        return {name: parameters[name].at(float(u) - 1.0) for name, u in zip(names, x, strict=True)}
+
+    def residuals(x: Floats) -> Floats:
+        return np.nan_to_num((simulate(values(x)) - weights.data) / weights.scale, nan=EMPTY).clip(
+            -FARTHEST, FARTHEST
+        )
+
+    def polish(x: Floats, steps: int) -> Any:
+        # Coordinates in [1, 2], so that a relative step of the derivatives is a part of the range.
+        inside = np.clip(x, 1.001, 1.999)
+        return least_squares(
+            residuals,
+            inside,
+            bounds=(1.0, 2.0),
+            diff_step=STEP,
+            max_nfev=steps,
+            x_scale=1.0,
+            xtol=1e-4,
+            ftol=1e-4,
+        )
+
+    given = [[1.0 + parameters[name].place(start[name]) for name in names] for start in starts]
+    points = [
+        *np.array(given),
+        *(1.0 + qmc.Sobol(len(names), rng=np.random.default_rng(seed)).random_base2(sobol)),
+    ]
+    order = np.argsort([np.square(residuals(x)).sum() for x in points], kind="stable")
+    tried = [polish(points[i], 4) for i in order[:kept]]
+    best = polish(min(tried, key=lambda fit: float(fit.cost)).x, rounds)
+    slope = best.jac
+    bread = np.linalg.pinv(slope.T @ slope)
+    scaled = slope / weights.scale[:, None]
+    variance = np.diagonal(bread @ scaled.T @ weights.covariance @ scaled @ bread) * (1 + simulated)
+    found = values(best.x)
+    width = {
+        name: (parameters[name].at(u - 0.999) - parameters[name].at(u - 1.001)) / 0.002
+        for name, u in zip(names, best.x, strict=True)
+    }
+    errors = {
+        name: abs(width[name]) * float(np.sqrt(max(v, 0.0)))
+        for name, v in zip(names, variance, strict=True)
+    }
+    return Fit(found, errors, float(2 * best.cost), best.fun * weights.scale + weights.data)

@@ -1,0 +1,1 @@
+"""Baselines that borrow the futures of similar persons."""

@@ -1,0 +1,154 @@
+"""The common part of the naive baselines: borrow relative outcomes from donors in the same state."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, Self
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from evaluation.baselines.naive.donors import DonorPool
+from evaluation.baselines.origin_states import Reference, States, as_states, known_states, states_at
+from saga.data.origins import Origins, realised
+from saga.data.panel import Panel
+from saga.errors import InputError, Problem
+from saga.keyed_random import uniform_rows, uniforms
+from saga.paths import Paths
+from saga.schema import MAX_AGE, MIN_AGE
+
+Array = NDArray[Any]
+DONORS = 200_000  # person-years at most that serve as past origins: bounds memory, and more would not move the quantiles
+
+
+class Borrowing(ABC):
+    """A forecast that is base x donor's outcome / donor's base, donors drawn from the same group.
+
+    A subclass says what the base is and which groups share donors. Paths are joint over a person's horizons; persons are
+    independent given the groups (no common macro future). Horizons beyond the longest record are reached by a second donor, who
+    takes over from the state that the first one led to.
+    """
+
+    name: str
+
+    @abstractmethod
+    def base(self, states: States) -> Array:
+        """Money by which outcomes are divided, positive, same shape as the states."""
+
+    @abstractmethod
+    def groups(self, states: States) -> list[Array]:
+        """The group of each state at every level of detail, finest first, a single group 0 last."""
+
+    def fit(self, panel: Panel, *, seed: int) -> Self:
+        """Takes every person-year with known earnings of `panel` as a past origin, at most 200,000 of them drawn by `seed`.
+
+        Raises InputError when no person has earnings in two years.
+        """
+        self.floor = panel.meta.floor or 0.0
+        rows = known_states(panel)
+        self.reference = Reference(as_states(rows))
+        rows = rows.filter(pl.col("age").is_between(MIN_AGE, MAX_AGE - 1))
+        if rows.height > DONORS:
+            kept = np.sort(np.argpartition(uniforms(rows.height, "donors", seed), DONORS)[:DONORS])
+            rows = rows[kept]
+        span = int(panel.frame["year"].max() or 0) - int(panel.frame["year"].min() or 0)  # type: ignore[arg-type]
+        states = as_states(rows)
+        horizons = range(1, min(span, MAX_AGE - MIN_AGE) + 1)
+        outcomes = _outcomes(
+            panel,
+            Origins(np.array(rows["person_id"].to_list(), dtype=np.str_), states.year),
+            horizons,
+        )
+        if not np.isfinite(outcomes).any():
+            fix = "Give a panel in which persons are seen in at least two years."
+            raise InputError(
+                "There is nothing to learn from",
+                [Problem("no-outcomes", "No person has earnings in two years", fix)],
+            )
+        relative = (outcomes / self.base(states)[:, None]).astype(np.float32)
+        self.pool = DonorPool(self.groups(states), relative, np.random.default_rng(seed))
+        return self
+
+    def paths(
+        self, history: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int
+    ) -> Paths:
+        """`paths` joint futures a person; shape (n, to_horizon, paths). A person without known earnings is drawn from everybody."""
+        states, born = states_at(history, origins)
+        lag = (
+            origins.year - states.year
+        )  # years since the last known earnings: the donor's clock starts there
+        earnings = np.empty((len(born), to_horizon, paths), dtype=np.float32)
+        for g in np.unique(lag):
+            rows = np.flatnonzero(lag == g)
+            ids = list(
+                zip(origins.person_id[rows].tolist(), origins.year[rows].tolist(), strict=True)
+            )
+            earnings[rows] = self._simulate(
+                states.take(rows), ids, int(g) + to_horizon, paths, seed
+            )[:, g:]
+        simulated = Paths(np.asarray(origins.person_id), born, np.asarray(origins.year), earnings)
+        earnings[~simulated.within_age] = np.nan
+        return simulated
+
+    def _simulate(
+        self, states: States, ids: list[tuple[str, int]], horizon: int, paths: int, seed: int
+    ) -> NDArray[np.float32]:
+        blocks = -(-horizon // self.pool.reach)
+        chance = uniform_rows(2 * paths * blocks, ids, self.name, seed).reshape(
+            len(ids), blocks, 2, paths
+        )
+        earnings = np.empty((len(ids), horizon, paths), dtype=np.float32)
+        now = states.take((slice(None), None))  # (n, 1): the same state on every path
+        for block in range(blocks):
+            drawn = self.pool.draw(self.groups(now), (chance[:, block, 0], chance[:, block, 1]))
+            drawn *= self.base(now)[:, None, :].astype(np.float32)
+            done = block * self.pool.reach
+            earnings[:, done : done + self.pool.reach] = drawn[:, : horizon - done]
+            before = (
+                drawn[:, -2]
+                if self.pool.reach > 1
+                else np.broadcast_to(now.earnings, drawn[:, -1].shape)
+            )
+            now = States(
+                year=now.year + self.pool.reach,
+                age=now.age + self.pool.reach,
+                earnings=drawn[:, -1],
+                idle=before == 0,
+                sex=now.sex,
+                education_level=now.education_level,
+            )
+        return earnings
+
+
+def _outcomes(panel: Panel, origins: Origins, horizons: range) -> Array:
+    """`realised` for many origins, some at a time: its joins need hundreds of bytes a person and horizon."""
+    outcomes = np.full((len(origins), len(horizons)), np.nan, dtype=np.float32)
+    for start in range(0, len(origins) if len(horizons) else 0, DONORS // 10):
+        some = slice(start, start + DONORS // 10)
+        outcomes[some] = realised(panel, origins.take(some), horizons)
+    return outcomes
+
+
+def standing(states: States, rank: Array, ranks: int) -> tuple[Array, int]:
+    """Employment and rank in one code, and how many codes there are.
+
+    0 unknown, 1 zero twice in a row, 2 zero now, then the rank of positive earnings in `ranks` equal groups.
+    """
+    code = np.where(states.earnings > 0, 3 + rank * ranks // 20, np.where(states.idle, 1, 2))
+    return np.where(np.isnan(states.earnings), 0, code), 3 + ranks
+
+
+def band(states: States, width: int) -> tuple[Array, int]:
+    """Age in bands of `width` years from 16, and how many bands there are."""
+    return (np.clip(states.age, MIN_AGE, MAX_AGE) - MIN_AGE) // width, (
+        MAX_AGE - MIN_AGE
+    ) // width + 1
+
+
+def crossed(*codes: tuple[Array, int]) -> Array:
+    """One group number for a combination of (code, number of codes) pairs; 0 for none."""
+    number: Array = np.zeros(1, dtype=np.int64)
+    for code, size in codes:
+        number = number * size + code
+    return number

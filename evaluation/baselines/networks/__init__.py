@@ -1,0 +1,1 @@
+"""Networks of other kinds."""

@@ -1,0 +1,406 @@
+"""DeepAR (Salinas et al. 2020) as GluonTS offers it: an autoregressive LSTM that is trained on whole records and sampled year by year."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+import polars as pl
+import torch
+from numpy.typing import NDArray
+
+from evaluation.baselines.origin_states import Reference, as_states, known_states
+from evaluation.baselines.recent_years import place
+from saga.data.origins import Origins, last_year
+from saga.data.panel import Panel
+from saga.errors import InputError, Problem
+from saga.keyed_random import uniform_each, uniforms
+from saga.paths import Paths
+from saga.schema import BY_NAME, MAX_AGE, MAX_CONTEXT
+
+if TYPE_CHECKING:
+    from gluonts.torch.model.deepar.module import DeepARModel
+
+Array = NDArray[Any]
+INSTALL = 'pip install "gluonts[torch]"'
+LAGS = 3  # past years that enter each step beside the state
+BINS = 128
+GAP = 1.0  # log units between zero and the smallest amount, so that the network's input tells them apart
+OUTER = (0.002, 0.9998)  # quantiles of amounts where the outermost bins begin
+HELD, FEWEST = 0.1, 200
+STATIC = {name: BY_NAME[name].codes for name in ("sex", "birth_region")}
+LEVELS = BY_NAME["education_level"].codes
+Batch = dict[str, torch.Tensor]
+
+
+class DeepAR:
+    """GluonTS's DeepAR network on log earnings relative to their trend, with a binned output: zeros have a bin of their own.
+
+    Static features: sex and region of birth; a year's features: age, education as known the year before (in paths: at the origin),
+    and whether the year before is known. Short records are padded on the left and missing years masked, both imputed by the value
+    last known. No macro series: what is not known ahead cannot drive its paths. A year of death and those after it count as zeros.
+
+    Trained on one window a person, the whole record, by Adam with a cosine schedule over a fixed number of passes; the weights are
+    those that were best on a tenth of the persons. Paths are the network's own joint samples; persons are independent.
+    `width` 128 gives about as many parameters as the shipped model has.
+
+    Raises ModuleNotFoundError without GluonTS, a development extra.
+    """
+
+    name = "deepar"
+
+    def __init__(
+        self,
+        *,
+        width: int = 128,
+        layers: int = 2,
+        passes: int = 9,
+        batch: int = 128,
+        rate: float = 2e-3,
+    ) -> None:
+        try:
+            with _quiet():
+                import gluonts.torch  # noqa: F401
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(
+                f"The baseline deepar needs GluonTS: {INSTALL}", name=error.name
+            ) from error
+        self._width, self._layers, self._passes, self._batch, self._rate = (
+            width,
+            layers,
+            passes,
+            batch,
+            rate,
+        )
+
+    def fit(self, panel: Panel, *, seed: int) -> Self:
+        """Trains the network on the records of `panel`. Raises InputError when they hold too few positive earnings."""
+        reference = Reference(as_states(known_states(panel)))
+        years = np.arange(reference.first, reference.last + 1)
+        # A straight line: the medians of years to come would tell paths in-time what the economy was to do.
+        self.growth = reference.growth
+        self.start = float(np.mean(reference.median - self.growth * years))
+        end = last_year(panel)
+        lives = panel.frame.group_by("person_id", maintain_order=True).agg(
+            pl.col("year").first().alias("first"),
+            pl.col("year").last(),
+            pl.col("birth_year", "exit_year", "exit_reason").last(),
+        )
+        age_out = pl.col("birth_year") + MAX_AGE
+        until = (
+            pl.when(pl.col("exit_reason") == "dead")
+            .then(pl.min_horizontal(pl.lit(end), age_out))
+            .otherwise("year")
+        )
+        lives = lives.with_columns(pl.max_horizontal(until, "year").alias("until"))
+        self.context = min(MAX_CONTEXT, int((lives["until"] - lives["first"]).max() or 0) + 1)  # type: ignore[arg-type]
+        ends = Origins(
+            np.array(lives["person_id"].to_list(), dtype=np.str_),
+            lives["until"].to_numpy().astype(np.int64),
+        )
+        positive = panel.frame.filter(pl.col("earnings") > 0)
+        if positive.height < FEWEST:
+            problem = Problem(
+                "too-few-records",
+                f"{positive.height} positive earnings, {FEWEST} are needed",
+                "Give more persons or years.",
+            )
+            raise InputError("There is nothing to learn from", [problem])
+        relative = np.log(positive["earnings"].to_numpy()) - self._level(
+            positive["year"].to_numpy()
+        )
+        self.bins = Bins.of(relative)
+        windows = self._windows(
+            panel,
+            ends,
+            1 + self.context + LAGS - 1,
+            deaths=lives["exit_year"].to_numpy(allow_copy=True),
+        )
+        held = (
+            uniform_each(lives["person_id"].to_list(), self.name, panel.meta.panel_id, seed, "held")
+            < HELD
+        )
+        self.model = self._network(seed)
+        self._train(windows.take(~held), windows.take(held), seed)
+        return self
+
+    def paths(
+        self, history: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int
+    ) -> Paths:
+        """`paths` joint futures a person; shape (n, to_horizon, paths). Raises InputError for a person without a record."""
+        windows = self._windows(history, origins, self.context + LAGS - 1)
+        ahead = windows.ahead(to_horizon)
+        drawn = np.empty((len(origins), to_horizon, paths))
+        self.model.prediction_length = to_horizon
+        for i, (person, year) in enumerate(
+            zip(origins.person_id.tolist(), origins.year.tolist(), strict=True)
+        ):
+            # A person at a time, with random numbers of its own: nobody's paths depend on who else is asked for.
+            with _quiet(), torch.no_grad(), torch.random.fork_rng(devices=[]):
+                torch.manual_seed(int(uniforms(1, self.name, seed, person, year)[0] * 2**52))
+                batch = {
+                    name: values[i : i + 1]
+                    for name, values in {**windows.past, "future_time_feat": ahead}.items()
+                }
+                drawn[i] = self.model(**batch, num_parallel_samples=paths)[0].T.double().numpy()
+        level = self._level(origins.year[:, None] + np.arange(1, to_horizon + 1))
+        earnings = self.bins.amounts(drawn, level[..., None]).astype(np.float32)
+        simulated = Paths(
+            np.asarray(origins.person_id), windows.born, np.asarray(origins.year), earnings
+        )
+        earnings[~simulated.within_age] = np.nan
+        return simulated
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickles: the network's weights, since GluonTS's class for its output is made when it is needed."""
+        return (
+            {**self.__dict__, "model": self.model.state_dict()}
+            if "model" in self.__dict__
+            else self.__dict__
+        )
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if "model" in state:
+            self.model = self._network(seed=0).eval()
+            self.model.load_state_dict(state["model"])
+
+    def _level(self, year: Array) -> Array:
+        """The trend of log median earnings, same shape."""
+        return np.asarray(self.start + self.growth * year)
+
+    def _network(self, seed: int) -> DeepARModel:
+        from gluonts.torch.model.deepar.module import DeepARModel
+
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return DeepARModel(
+                freq="Y",
+                context_length=self.context,
+                prediction_length=1,
+                num_feat_dynamic_real=FEATURES,
+                num_feat_static_cat=len(STATIC),
+                cardinality=[len(codes) + 1 for codes in STATIC.values()],
+                num_layers=self._layers,
+                hidden_size=self._width,
+                dropout_rate=0.1,
+                distr_output=_output(self.bins),
+                lags_seq=list(range(1, LAGS + 1)),
+                scaling=False,  # the target is a log of a ratio already
+            )
+
+    def _train(self, training: Windows, held: Windows, seed: int) -> None:
+        """Minimises the network's own loss; keeps the weights of the pass with the least loss on `held` persons."""
+        model, steps = self.model, -(-len(training) // self._batch)
+        adam = torch.optim.Adam(model.parameters(), lr=self._rate)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(
+            adam, max_lr=self._rate, total_steps=self._passes * steps
+        )
+        order = np.random.default_rng(seed)
+        least, best = np.inf, {}
+        with _quiet(), torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)  # of dropout
+            for _ in range(self._passes):
+                model.train()
+                for rows in np.array_split(order.permutation(len(training)), steps):
+                    adam.zero_grad()
+                    self._loss(training.take(rows)).backward()  # type: ignore[no-untyped-call]
+                    torch.nn.utils.clip_grad_norm_(model.parameters(), 10.0)
+                    adam.step()
+                    schedule.step()
+                model.eval()
+                with torch.no_grad():
+                    judged = held if len(held) else training
+                    parts = np.array_split(np.arange(len(judged)), -(-len(judged) // self._batch))
+                    loss = float(np.mean([self._loss(judged.take(rows)).item() for rows in parts]))
+                if loss < least:
+                    least, best = (
+                        loss,
+                        {name: value.clone() for name, value in model.state_dict().items()},
+                    )
+        model.load_state_dict(best)
+        self.loss = least
+
+    def _loss(self, windows: Windows) -> torch.Tensor:
+        """Mean negative log probability a known year."""
+        seen = windows.past["past_observed_values"]
+        past = {
+            **windows.past,
+            "past_observed_values": seen[:, :-1],
+            "future_observed_values": seen[:, -1:],
+        }
+        for name in ("target", "time_feat"):
+            both = windows.past[f"past_{name}"]
+            past |= {f"past_{name}": both[:, :-1], f"future_{name}": both[:, -1:]}
+        years = self.context
+        total: torch.Tensor = self.model.loss(**past).sum() * years
+        return total / torch.clamp(seen[:, -years:].sum(), min=1.0)
+
+    def _windows(
+        self, history: Panel, ends: Origins, years: int, deaths: Array | None = None
+    ) -> Windows:
+        """The last `years` calendar years up to each end, oldest first; from a death in `deaths` (n,) on, earnings are zero."""
+        rows, last, position = place(history, ends, years)
+        position = position[:, ::-1]
+        found = position >= 0
+        year = ends.year[:, None] - np.arange(years)[::-1]
+        born = rows["birth_year"].to_numpy()[last].astype(np.int64)
+        earnings = np.where(
+            found, rows["earnings"].fill_null(np.nan).to_numpy()[np.maximum(position, 0)], np.nan
+        )
+        if deaths is not None:
+            earnings = np.where(
+                np.isnan(earnings) & (year >= np.asarray(deaths, dtype=np.float64)[:, None]),
+                0.0,
+                earnings,
+            )
+        target = self.bins.target(earnings, self._level(year))
+        known = np.isfinite(target)
+        level = _codes(rows["education_level"], LEVELS)
+        level = _carried(
+            np.where(found, level[np.maximum(position, 0)], 0.0),
+            found & (level[np.maximum(position, 0)] > 0),
+        )
+        before = np.concatenate(
+            [np.zeros((len(ends), 1), dtype=np.int64), level[:, :-1].astype(np.int64)], axis=1
+        )
+        known_before = np.concatenate([np.zeros((len(ends), 1), dtype=bool), known[:, :-1]], axis=1)
+        static = np.stack(
+            [_codes(rows[name], codes)[last] for name, codes in STATIC.items()], axis=1
+        )
+        past = {
+            "feat_static_cat": torch.from_numpy(static.astype(np.int64)),
+            "feat_static_real": torch.zeros(len(ends), 1),
+            "past_time_feat": _time_features(year - born[:, None], before, known_before),
+            "past_target": torch.from_numpy(
+                _carried(np.where(known, target, 0.0), known).astype(np.float32)
+            ),
+            "past_observed_values": torch.from_numpy(known.astype(np.float32)),
+        }
+        return Windows(past, born, ends.year, level[:, -1].astype(np.int64), known[:, -1])
+
+
+@dataclass(frozen=True)
+class Bins:
+    """The target's scale: log relative earnings in equal bins from `lowest` to `highest`, zero in the first, amounts from `above` on."""
+
+    lowest: float
+    highest: float
+    above: float
+
+    @classmethod
+    def of(cls, relative: Array) -> Bins:
+        """From log relative amounts (n,)."""
+        above, highest = (float(q) for q in np.quantile(relative, OUTER))
+        highest = max(highest, above + 0.1)
+        width = (highest - above + GAP) / (BINS - 1)
+        return cls(above - GAP - width, highest, above)
+
+    @property
+    def zero(self) -> float:
+        """Where zero stands: the middle of the first bin."""
+        return self.lowest + (self.highest - self.lowest) / BINS / 2
+
+    def target(self, earnings: Array, level: Array) -> Array:
+        """Log relative earnings, amounts beyond the outermost bins moved into them; NaN for unknown earnings."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            amounts = np.clip(np.log(earnings) - level, self.above + 1e-4, self.highest - 1e-4)
+        return np.where(earnings == 0, self.zero, amounts)
+
+    def amounts(self, target: Array, level: Array) -> Array:
+        """Earnings from drawn targets: zero in the gap's lower half."""
+        return np.where(
+            target < self.above - GAP / 2, 0.0, np.exp(np.maximum(target, self.above) + level)
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Windows:
+    """Inputs of the network for n persons up to an end: `past` by GluonTS's names, `born`, and `year`, `education`, `known` of the end."""
+
+    past: Batch
+    born: Array
+    year: Array
+    education: Array
+    known: Array
+
+    def __len__(self) -> int:
+        return len(self.born)
+
+    def take(self, rows: Array) -> Windows:
+        """Some of the persons: an index or a mask."""
+        past = {
+            name: values[torch.from_numpy(np.asarray(rows))] for name, values in self.past.items()
+        }
+        return Windows(
+            past, self.born[rows], self.year[rows], self.education[rows], self.known[rows]
+        )
+
+    def ahead(self, horizons: int) -> torch.Tensor:
+        """Features of the years after the end, (n, horizons, FEATURES): education stays, and sampled years count as known."""
+        age = self.year[:, None] + np.arange(1, horizons + 1) - self.born[:, None]
+        known = np.ones(age.shape, dtype=bool)
+        known[:, 0] = self.known
+        return _time_features(age, np.broadcast_to(self.education[:, None], age.shape), known)
+
+
+FEATURES = 4 + len(LEVELS)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what GluonTS 0.17 warns of: a JSON library it would like better, and its way of slicing tensors, which torch deprecates."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Using `json`-module")
+        warnings.filterwarnings("ignore", message="Using a non-tuple sequence")
+        yield
+
+
+def _output(bins: Bins) -> Any:
+    """GluonTS's binned distribution as an output of its networks; its own BinnedUniformsOutput cannot be made in GluonTS 0.17."""
+    from gluonts.torch.distributions import DistributionOutput
+    from gluonts.torch.distributions.binned_uniforms import BinnedUniforms
+
+    class Binned(DistributionOutput):  # type: ignore[misc]
+        args_dim: ClassVar = {"logits": BINS}
+        event_shape = ()
+
+        def domain_map(self, logits: torch.Tensor) -> tuple[torch.Tensor]:
+            return (logits,)
+
+        def distribution(
+            self,
+            distr_args: Any,
+            loc: torch.Tensor | None = None,
+            scale: torch.Tensor | None = None,
+        ) -> Any:
+            return BinnedUniforms(bins.lowest, bins.highest, distr_args[0], BINS)
+
+    return Binned()
+
+
+def _time_features(age: Array, education: Array, known: Array) -> torch.Tensor:
+    """(n, T, FEATURES): age and its square, whether the year before is known, and education then (unknown: code 0), one-hot."""
+    scaled = (age - 40) / 20
+    levels = education[..., None] == np.arange(len(LEVELS) + 1)
+    return torch.from_numpy(
+        np.concatenate([np.stack([scaled, scaled**2, known], axis=-1), levels], axis=-1).astype(
+            np.float32
+        )
+    )
+
+
+def _codes(values: pl.Series, codes: tuple[str, ...]) -> Array:
+    """Index of the code plus one, 0 where unknown."""
+    numbers = {code: i + 1 for i, code in enumerate(codes)}
+    return values.replace_strict(numbers, default=0, return_dtype=pl.Int64).fill_null(0).to_numpy()
+
+
+def _carried(values: Array, known: Array) -> Array:
+    """`values` (n, T) where known, else the value last known before, 0 where there is none."""
+    position = np.maximum.accumulate(np.where(known, np.arange(values.shape[1]), -1), axis=1)
+    return np.where(position >= 0, np.take_along_axis(values, np.maximum(position, 0), axis=1), 0.0)

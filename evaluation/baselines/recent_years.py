@@ -1,0 +1,267 @@
+"""The last years of a person as one row of numbers, for forecasters that read a table instead of a sequence."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from evaluation.baselines.origin_states import Reference, States, as_states, known_states
+from saga.data.origins import Origins
+from saga.data.panel import Panel
+from saga.errors import InputError, Problem
+from saga.schema import CATEGORICAL, CONTINUOUS, MONEY
+
+Array = NDArray[Any]
+YEARS = 10  # of the window, calendar years up to the origin
+RECENT = 5  # last years over which the other columns are averaged
+SHORTEST = 1 / 52  # of a year: employment from which a year's pay can be told
+
+
+class Window:
+    """Features of a person's records up to an origin; what they are is fixed by the persons that the constructor is given.
+
+    Money is relative to the median earnings of its year, so that features mean the same in every year; the calendar year itself and
+    the year of birth are left out, because a forecaster knows the past's relation to later years, not the future's. NaN: unknown.
+
+    `names` (F,) of the features, `categorical`: those that hold codes 0, 1, ... of a classification.
+    """
+
+    def __init__(self, panel: Panel) -> None:
+        self.floor = 1.0 if panel.meta.floor is None else panel.meta.floor
+        self.reference = Reference(as_states(known_states(panel)))
+        frame = panel.frame
+        self.others = [
+            name
+            for name in CONTINUOUS
+            if name != "earnings" and frame[name].null_count() < frame.height
+        ]
+        self.codes = {
+            name: codes
+            for name in CATEGORICAL
+            if (codes := frame[name].drop_nulls().unique().sort().to_list())
+        }
+        lags = [f"{kind}_{lag}" for kind in ("level", "zero") for lag in range(YEARS)]
+        before = [f"{name}_1" for name in self.others]
+        averages = [f"{name}_recent" for name in self.others]
+        self.pay = ["pay_0", "pay_1", "pay_recent"] if "employment_rate" in self.others else []
+        self.categorical = list(self.codes)
+        self.names = [
+            "age",
+            *lags,
+            *SUMMARIES,
+            *self.pay,
+            *self.others,
+            *before,
+            *averages,
+            *self.categorical,
+        ]
+
+    def features(self, history: Panel, origins: Origins) -> NDArray[np.float32]:
+        """(n, F), one row an origin, from that person's rows up to the origin alone.
+
+        Raises InputError for a person without a row at or before the origin.
+        """
+        rows, last, position = place(history, origins, YEARS)
+        year, age = origins.year, origins.year - rows["birth_year"].to_numpy()[last]
+        known, zeros = self._measure(rows)
+        columns = {"age": age.astype(np.float64)}
+        earnings, relative = _at(known["earnings"], position), _at(known["relative"], position)
+        columns |= {f"level_{lag}": relative[:, lag] for lag in range(YEARS)}
+        columns |= {
+            f"zero_{lag}": np.where(np.isnan(earnings[:, lag]), np.nan, earnings[:, lag] == 0)
+            for lag in range(YEARS)
+        }
+        columns |= _window_summaries(relative)
+        columns |= self._lifelong(known, zeros, last, year, age)
+        for name in self.others:
+            values = rows[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
+            values = values / known["typical"] if name in MONEY else values
+            recent = _at(values, position[:, :RECENT])
+            columns[name], columns[f"{name}_1"], columns[f"{name}_recent"] = (
+                recent[:, 0],
+                recent[:, 1],
+                _mean(recent),
+            )
+        if self.pay:  # what a whole year at work would have brought: trees find a ratio of two columns only step by step
+            rate = rows["employment_rate"].cast(pl.Float64).fill_null(np.nan).to_numpy()
+            worked = _at(np.where(rate >= SHORTEST, rate, np.nan), position[:, :RECENT])
+            pay = np.where(earnings[:, :RECENT] > 0, relative[:, :RECENT], np.nan) - np.log(worked)
+            columns |= {"pay_0": pay[:, 0], "pay_1": pay[:, 1], "pay_recent": _mean(pay)}
+        for name, codes in self.codes.items():
+            number = {code: i for i, code in enumerate(codes)}
+            coded = (
+                rows[name]
+                .replace_strict(number, default=None, return_dtype=pl.Float64)
+                .fill_null(np.nan)
+                .to_numpy()
+            )
+            columns[name] = _at(coded, position[:, :1])[:, 0]
+        return np.stack([columns[name] for name in self.names], axis=1).astype(np.float32)
+
+    def level(self, origins: Origins) -> Array:
+        """Log median earnings of the origin years, (n,): what outcomes are measured from."""
+        return np.log(self.reference.level(origins.year))
+
+    def _measure(self, rows: pl.DataFrame) -> tuple[dict[str, Array], pl.DataFrame]:
+        """What one row says, and what has come together in the person's rows up to it."""
+        earnings = rows["earnings"].fill_null(np.nan).to_numpy()
+        typical = self.reference.level(rows["year"].to_numpy())
+        relative = np.log(np.maximum(earnings, self.floor) / typical)
+        level = pl.Series("level", relative).fill_nan(None)
+        seen = rows.select("person_id", "year", "earnings", level).with_columns(
+            pl.col("earnings").fill_nan(None)
+        )
+        so_far = {
+            "years": pl.col("level").is_not_null().cast(pl.Float64),
+            "zeros": (pl.col("earnings") == 0).fill_null(False).cast(pl.Float64),
+            "sum": pl.col("level").fill_null(0.0),
+            "squares": (pl.col("level") ** 2).fill_null(0.0),
+        }
+        together = seen.select(
+            *(
+                expression.cum_sum().over("person_id").alias(name)
+                for name, expression in so_far.items()
+            ),
+            pl.col("earnings").forward_fill().over("person_id").alias("last"),
+            pl.when(pl.col("earnings").is_not_null())
+            .then("year")
+            .forward_fill()
+            .over("person_id")
+            .alias("last_year"),
+            pl.when(pl.col("earnings") > 0)
+            .then("year")
+            .forward_fill()
+            .over("person_id")
+            .alias("last_positive"),
+            pl.col("level").cum_max().forward_fill().over("person_id").alias("highest"),
+        )
+        return {"earnings": earnings, "typical": typical, "relative": relative}, together
+
+    def _lifelong(
+        self, known: dict[str, Array], together: pl.DataFrame, last: Array, year: Array, age: Array
+    ) -> dict[str, Array]:
+        so_far = together[last]
+        value = {
+            name: so_far[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
+            for name in so_far.columns
+        }
+        with np.errstate(invalid="ignore", divide="ignore"):
+            mean = value["sum"] / value["years"]
+            variance = np.maximum(value["squares"] / value["years"] - mean**2, 0)
+        when = np.where(np.isnan(value["last_year"]), year, value["last_year"]).astype(np.int64)
+        nobody = np.zeros(len(year), dtype=np.int64)
+        state = States(when, age - (year - when), value["last"], nobody, nobody, nobody)
+        rank = np.where(
+            value["last"] > 0, self.reference.rank(state), np.where(value["last"] == 0, -1, np.nan)
+        )
+        return {
+            "years_known": value["years"],
+            "zeros_so_far": value["zeros"],
+            "mean_level": mean,
+            "sd_level": np.sqrt(variance),
+            "highest_level": value["highest"],
+            "rank": rank,
+            "since_known": year - value["last_year"],
+            "since_positive": year - value["last_positive"],
+        }
+
+
+_WINDOW = (
+    "window_mean",
+    "window_sd",
+    "window_low",
+    "window_high",
+    "recent_mean",
+    "change",
+    "known_in_window",
+)
+_LIFELONG = (
+    "years_known",
+    "zeros_so_far",
+    "mean_level",
+    "sd_level",
+    "highest_level",
+    "rank",
+    "since_known",
+    "since_positive",
+)
+SUMMARIES = (*_WINDOW, *_LIFELONG)
+
+
+def _window_summaries(relative: Array) -> dict[str, Array]:
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", RuntimeWarning
+        )  # of rows without any known year: NaN is what is meant
+        return {
+            "window_mean": np.nanmean(relative, axis=1),
+            "window_sd": np.nanstd(relative, axis=1),
+            "window_low": np.nanmin(relative, axis=1),
+            "window_high": np.nanmax(relative, axis=1),
+            "recent_mean": np.nanmean(relative[:, :3], axis=1),
+            "change": relative[:, 0] - relative[:, 1],
+            "known_in_window": np.isfinite(relative).sum(axis=1).astype(np.float64),
+        }
+
+
+def _mean(values: Array) -> Array:
+    seen = np.isfinite(values)
+    total = np.where(seen, values, 0.0).sum(axis=1)
+    return np.where(seen.any(axis=1), total / np.maximum(seen.sum(axis=1), 1), np.nan)
+
+
+def _at(values: Array, position: Array) -> Array:
+    """`values` of the rows at `position`, NaN where that is -1."""
+    return np.where(position >= 0, values[np.maximum(position, 0)], np.nan)
+
+
+def place(history: Panel, origins: Origins, years: int) -> tuple[pl.DataFrame, Array, Array]:
+    """The persons' rows, the last row at or before each origin (n,), and the rows of the last years (n, years), latest first, -1 for none.
+
+    Raises InputError for a person without a row at or before the origin.
+    """
+    asked = origins.frame().with_row_index("row")
+    rows = history.frame.join(
+        asked.select("person_id").unique(), on="person_id", how="semi", maintain_order="left"
+    )
+    names = rows["person_id"].unique(maintain_order=True)
+    number = pl.DataFrame({"person_id": names, "number": np.arange(len(names))})
+    of_row = (
+        rows.select("person_id")
+        .join(number, on="person_id", how="left", maintain_order="left")["number"]
+        .to_numpy()
+    )
+    of_origin = (
+        asked.join(number, on="person_id", how="left", maintain_order="left")["number"]
+        .fill_null(-1)
+        .to_numpy()
+    )
+    key = of_row * 10_000 + rows["year"].to_numpy()
+    wanted = of_origin * 10_000 + origins.year
+    last = np.searchsorted(key, wanted, side="right") - 1
+    missing = (
+        (of_origin < 0) | (last < 0) | (of_row[last] != of_origin)
+        if len(key)
+        else np.ones(len(origins), dtype=bool)
+    )
+    if missing.any():
+        first = int(np.argmax(missing))
+        fix = "Give a history with a row in the origin year, or leave the person out."
+        person, year = str(origins.person_id[first]), int(origins.year[first])
+        problem = Problem(
+            "no-history",
+            "no record at or before the origin",
+            fix,
+            person_id=person,
+            year=year,
+            count=int(missing.sum()),
+        )
+        raise InputError("A person has no record to forecast from", [problem])
+    back = wanted[:, None] - np.arange(years)
+    position = np.searchsorted(key, back)
+    found = key[np.minimum(position, len(key) - 1)] == back
+    return rows, last, np.where(found, position, -1)

@@ -1,0 +1,78 @@
+"""What happens together over the horizons: a Gaussian copula between known marginals, some of them with an atom at zero."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri
+
+from saga.keyed_random import Identity, uniform_rows
+
+Floats = NDArray[np.float64]
+SWEEPS = 100  # of the sampler; the correlations are the mean of the second half
+TINY = 1e-9  # from 0 and 1: the furthest that a level is told apart
+WEIGHT = 20.0  # persons that the starting correlations count for
+
+
+def correlations(lower: Floats, upper: Floats, rng: np.random.Generator) -> Floats:
+    """Correlations (H, H) of the normal scores behind what is known of n persons' levels: each lies between `lower` and `upper`, (n, H).
+
+    Equal bounds: the level is known; 0 and 1: the horizon was not seen; anything between: an atom. Scores that are not known are
+    drawn given the others of the person (Gibbs sampling), and the correlations follow from the completed scores (stochastic EM,
+    Celeux and Diebolt 1985; atoms as truncations as in Hoff 2007, with known marginals). Correlations start from, and with few persons
+    stay near, those of a random walk forecast from its origin, sqrt(h / k) for h < k.
+    """
+    persons, size = lower.shape
+    horizon = np.arange(1.0, size + 1)
+    start = np.sqrt(np.minimum.outer(horizon, horizon) / np.maximum.outer(horizon, horizon))
+    low, high = (
+        ndtri(np.where((bound <= 0) | (bound >= 1), bound, np.clip(bound, TINY, 1 - TINY)))
+        for bound in (lower, upper)
+    )
+    known = lower == upper
+    scores = ndtri(np.clip((lower + upper) / 2, TINY, 1 - TINY))
+    matrix, total, kept = start, np.zeros_like(start), 0
+    for sweep in range(SWEEPS):
+        precision = np.linalg.inv(matrix)
+        for h in range(size):
+            rows = np.flatnonzero(np.logical_not(known[:, h]))
+            spread = 1 / np.sqrt(precision[h, h])
+            mean = scores[rows, h] - scores[rows] @ precision[h] * spread**2
+            below, above = (ndtr((bound[rows, h] - mean) / spread) for bound in (low, high))
+            drawn = mean + spread * ndtri(
+                np.clip(below + rng.random(len(rows)) * (above - below), TINY, 1 - TINY)
+            )
+            scores[rows, h] = np.clip(drawn, low[rows, h], high[rows, h])
+        moment = (scores.T @ scores + WEIGHT * start) / (persons + WEIGHT)
+        scale = np.sqrt(np.diag(moment))
+        matrix = moment / np.outer(scale, scale)
+        if sweep >= SWEEPS // 2:
+            total, kept = total + matrix, kept + 1
+    return np.asarray(total / kept)
+
+
+def extended(matrix: Floats, size: int) -> Floats:
+    """The correlations (size, size) of more horizons than were seen: each new one follows the one before it as the last two seen did."""
+    step = matrix[-1, -2] if len(matrix) > 1 else 0.0
+    while len(matrix) < size:
+        last = matrix[-1] * step
+        matrix = np.block([[matrix, last[:, None]], [last[None], np.ones((1, 1))]])
+    return matrix[:size, :size]
+
+
+def joint_uniforms(matrix: Floats, paths: int, ids: Sequence[Identity], *key: int | str) -> Floats:
+    """Uniform levels (n, H, paths) strictly inside (0, 1), joint over horizons by the copula, independent over paths and persons.
+
+    A person's numbers depend on the key and the id alone, and those of the first horizons not on how many are asked for.
+    """
+    size = len(matrix)
+    normal = ndtri(uniform_rows(size * paths, ids, *key)).reshape(len(ids), size, paths)
+    factor = np.linalg.cholesky(matrix)
+    joint = np.empty_like(normal)
+    for h in range(
+        size
+    ):  # a sum in a fixed order: a matrix product may round by the number of persons
+        joint[:, h] = sum(factor[h, j] * normal[:, j] for j in range(h + 1))
+    return np.asarray(np.clip(ndtr(joint), TINY, 1 - TINY))

@@ -1,0 +1,1 @@
+"""Why one person's forecast is what it is."""

@@ -1,0 +1,185 @@
+"""The pictures of an evaluation: results in, SVG text out, in the house style of the calibration report. Nothing is computed here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import altair as alt
+import polars as pl
+
+from calibration.diagnostics.plots import BAND, INK, LINE, draw
+from evaluation.lifetime_scores import TRUTH
+from evaluation.report.paper import CUTS, Results
+from evaluation.report.result_tables import ordered
+from evaluation.scoring.comparison import REFEREE, VARIANT, YEAR
+from evaluation.scoring.gap import BOUND
+from saga.lifetime import RATE
+
+_GREYS = "#8a94a3"
+_SHAPES = (
+    "circle",
+    "square",
+    "triangle-up",
+    "diamond",
+    "cross",
+    "triangle-down",
+    "triangle-left",
+    "triangle-right",
+    "stroke",
+)
+
+
+def drawn(results: Results) -> list[tuple[str, str]]:
+    """Titles and SVG texts of every picture that the results allow."""
+    made = [
+        ("CRPS of log earnings", accuracy(results.metrics), "CRPS by years ahead, a line a model"),
+        (
+            "Coverage of 90 % sets by group",
+            coverage(results.metrics),
+            "Share inside by group with its band",
+        ),
+        (
+            "How far others are behind",
+            differences(results.comparisons),
+            "Difference in CRPS with 95 % intervals",
+        ),
+        (
+            "Lifetime earnings, simulated and true",
+            lifetimes(results.lifetimes),
+            "Percentiles of present values by model",
+        ),
+    ]
+    return [(title, draw(chart, text)) for title, chart, text in made if chart is not None]
+
+
+def accuracy(metrics: pl.DataFrame) -> Any:
+    """CRPS by horizon, one panel a setting, a line a model."""
+    models = ordered(metrics["model"].unique().to_list())
+    rows = metrics.filter(
+        pl.col("metric") == "crps_log",
+        pl.col("group") == "all",
+        pl.col("n") > 0,
+        pl.col("model").is_in(models),
+    )
+    if rows.is_empty():
+        return None
+    colour = alt.Color(
+        "model:N",
+        sort=models,
+        scale=alt.Scale(domain=models, range=[_colour(m) for m in models]),
+        title=None,
+    )
+    shape = alt.Shape(
+        "model:N",
+        sort=models,
+        scale=alt.Scale(
+            domain=models, range=[_SHAPES[i % len(_SHAPES)] for i in range(len(models))]
+        ),
+    )
+    base = alt.Chart(rows).encode(
+        x=alt.X("horizon:Q", title="Years ahead"),
+        y=alt.Y("value:Q", title="CRPS", scale=alt.Scale(zero=False)),
+    )
+    lines = base.mark_line(strokeWidth=1.5).encode(color=colour, detail="model:N")
+    points = base.mark_point(size=45, filled=False).encode(color=colour, shape=shape)
+    return alt.layer(lines, points).properties(width=270, height=230).facet(column=_setting())
+
+
+def coverage(metrics: pl.DataFrame) -> Any:
+    """Share inside the referee's 90 % sets in-time by group, one panel a horizon."""
+    rows = metrics.filter(
+        pl.col("metric") == "coverage_90",
+        pl.col("setting") == "in-time",
+        pl.col("model") == REFEREE,
+        pl.col("group").is_in(list(CUTS)),
+    ).filter(pl.col("n") > 0, pl.col("band_lower").is_not_null())
+    if rows.is_empty():
+        return None
+    rows = rows.with_columns(
+        label=pl.col("group").replace(CUTS), panel=pl.format("{} years ahead", "horizon")
+    )
+    labels = [words for group, words in CUTS.items() if group in rows["group"].to_list()]
+    panels = [f"{h} years ahead" for h in rows["horizon"].unique().sort().to_list()]
+    base = alt.Chart(rows).encode(
+        y=alt.Y("label:N", sort=labels, title=None, axis=alt.Axis(labelLimit=190))
+    )
+    scale = alt.Scale(zero=False, nice=True)
+    share = alt.X(
+        "band_lower:Q", title="Share inside", scale=scale, axis=alt.Axis(format="%", tickCount=4)
+    )
+    band = base.mark_bar(color=BAND, height=9).encode(x=share, x2="band_upper:Q")
+    points = base.mark_point(filled=True, size=40, opacity=1, color=LINE).encode(x="value:Q")
+    width = max(90, 520 // max(1, len(panels)))
+    layers = alt.layer(band, points).properties(width=width, height=15 * len(labels))
+    return layers.facet(column=alt.Column("panel:N", sort=panels, title=None), spacing=8)
+
+
+def differences(comparisons: pl.DataFrame | None) -> Any:
+    """CRPS of every other model less the referee's, with 95 % intervals, one panel a setting."""
+    if comparisons is None or comparisons.is_empty():
+        return None
+    rows = comparisons.filter(
+        pl.col("metric") == "crps_log",
+        pl.col("group") == "all",
+        pl.col("test") != YEAR,
+        pl.col("model") != BOUND,
+    )
+    rows = rows.filter(~pl.col("model").str.starts_with(VARIANT))
+    if rows.is_empty():
+        return None
+    rows = rows.with_columns(
+        low=pl.col("difference") - 1.96 * pl.col("se"),
+        high=pl.col("difference") + 1.96 * pl.col("se"),
+        label=pl.format("{}, h = {}", "model", "horizon"),
+    ).sort("model", "horizon")
+    labels = rows["label"].unique(maintain_order=True).to_list()
+    base = alt.Chart(rows).encode(
+        y=alt.Y("label:N", sort=labels, title=None, axis=alt.Axis(labelLimit=190))
+    )
+    bars = base.mark_rule(color=LINE, strokeWidth=2).encode(
+        x=alt.X("low:Q", title="CRPS of the other less saga's"), x2="high:Q"
+    )
+    points = base.mark_point(filled=True, size=40, opacity=1, color=LINE).encode(x="difference:Q")
+    zero = alt.Chart(rows).mark_rule(color=INK, strokeDash=[3, 3]).encode(x=alt.datum(0))
+    return (
+        alt.layer(zero, bars, points)
+        .properties(width=250, height=14 * len(labels))
+        .facet(column=_setting())
+    )
+
+
+def lifetimes(table: pl.DataFrame | None) -> Any:
+    """P10, median, mean and P90 of lifetime earnings, a row a model, the true lives first."""
+    if table is None:
+        return None
+    wanted = ["p10", "p50", "mean", "p90"]
+    rows = table.filter(
+        pl.col("group") == "all", pl.col("rate") == RATE, pl.col("statistic").is_in(wanted)
+    )
+    models = [TRUTH, *ordered([m for m in rows["model"].unique().to_list() if m != TRUTH])]
+    rows = rows.with_columns(million=pl.col("value") / 1e6)
+    names = alt.Shape(
+        "statistic:N",
+        sort=wanted,
+        scale=alt.Scale(domain=wanted, range=["stroke", "circle", "diamond", "stroke"]),
+        title=None,
+    )
+    base = alt.Chart(rows).encode(
+        y=alt.Y("model:N", sort=models, title=None),
+        x=alt.X("million:Q", title="Present value, million"),
+    )
+    points = base.mark_point(size=70, filled=False, color=LINE).encode(shape=names)
+    truth = (
+        alt.Chart(rows.filter(pl.col("model") == TRUTH))
+        .mark_rule(color=INK, strokeDash=[3, 3])
+        .encode(x="million:Q")
+    )
+    return alt.layer(truth, points).properties(width=520, height=20 * len(models))
+
+
+def _colour(model: str) -> str:
+    return LINE if model == REFEREE else INK if model == BOUND else _GREYS
+
+
+def _setting() -> Any:
+    return alt.Column("setting:N", title=None, sort=["in-time", "forward"])

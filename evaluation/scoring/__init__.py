@@ -1,0 +1,1 @@
+"""Settings, scores and comparisons of the contest."""

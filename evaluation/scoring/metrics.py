@@ -1,0 +1,205 @@
+"""From un-averaged scores to `metrics.parquet`: means by horizon and group, with standard errors that respect the clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import polars as pl
+
+from calibration.diagnostics.sampling_bands import coverage_band
+from evaluation.scoring.gap import GAP, gap_closed
+from saga.options import COVERAGE
+
+LEVELS = COVERAGE
+SCORES = (
+    "crps_log",
+    "crps_sek",
+    "mae_log",
+    "rmse_log",
+    "pinball_log",
+    "brier_zero",
+    "logscore",
+    "interval_90",
+    "width_90",
+)
+METRICS = (*SCORES, *(f"coverage_{round(100 * level)}" for level in LEVELS))
+COLUMNS = {
+    "model": pl.String(),
+    "setting": pl.String(),
+    "metric": pl.String(),
+    "horizon": pl.Int32(),
+    "group": pl.String(),
+    "value": pl.Float64(),
+    "se": pl.Float64(),
+    "n": pl.Int64(),
+    "sd_futures": pl.Float64(),
+    "band_lower": pl.Float64(),
+    "band_upper": pl.Float64(),
+}
+BY = ("model", "setting", "horizon")
+
+
+def metrics_table(
+    scores: pl.LazyFrame,
+    groups: pl.DataFrame,
+    horizons: Sequence[int],
+    *,
+    calibrated_on: Mapping[int, int] | None = None,
+) -> pl.DataFrame:
+    """The metrics table: columns of COLUMNS, one row a (model, setting, metric, horizon, group).
+
+    `scores`: model, setting, draw (null in-time, the macro future's number forward), person_id, horizon and one column a metric (null: no
+    score; `rmse_log` and its group mean are of squared errors). `groups`: setting, person_id and one text column a grouping. `n` counts
+    persons with a score (forward: on average over futures). In-time `se` is clustered by person; forward it is the standard error of the
+    mean over the drawn macro futures and `sd_futures` the spread between them, what a single future should be expected to show.
+    Coverage in-time has a band: where the observed share falls with probability 95 % if the sets hold their level. It counts the
+    calibration persons (`calibrated_on`: horizon -> persons) for `saga` over all persons, otherwise the test persons alone.
+    Where a reference and the clairvoyant take part, `gap_closed` says how far a model comes from the one to the other
+    (`evaluation.scoring.gap`). A horizon without any outcome gives rows for the group `all` with n = 0 and no value.
+    """
+    names = [name for name in groups.columns if name not in ("setting", "person_id")]
+    # Sums depend on the order of their terms in the last digit: rows keep theirs, so the same scores give the same bytes.
+    joined = scores.join(
+        groups.lazy(), on=["setting", "person_id"], how="left", maintain_order="left"
+    )
+    tables = []
+    for name in (None, *names):
+        group = pl.lit("all") if name is None else pl.format("{}={}", pl.lit(name), pl.col(name))
+        rows = joined if name is None else joined.filter(pl.col(name).is_not_null())
+        labelled = rows.with_columns(group.alias("group"))
+        in_time, forward = (
+            labelled.filter(pl.col("draw").is_null()),
+            labelled.filter(pl.col("draw").is_not_null()),
+        )
+        tables += [
+            _in_time(in_time),
+            _forward(forward),
+            gap_closed(in_time, "person_id"),
+            gap_closed(forward, "draw"),
+        ]
+    table = _root(pl.concat(tables))
+    table = _with_bands(pl.concat([table, _absent(scores, table, horizons)]), calibrated_on or {})
+    order = {metric: i for i, metric in enumerate((*METRICS, GAP))}
+    rank = pl.col("metric").replace_strict(order, return_dtype=pl.Int32)
+    return table.select(pl.col(name).cast(dtype) for name, dtype in COLUMNS.items()).sort(
+        "setting", pl.col("group") != "all", "group", rank, "horizon", "model"
+    )
+
+
+def _in_time(rows: pl.LazyFrame) -> pl.DataFrame:
+    """Mean, standard error by clusters of persons (sandwich with the C / (C - 1) correction) and n."""
+    sums = [pl.col(metric).sum().alias(f"{metric}:s") for metric in METRICS] + [
+        pl.col(metric).count().alias(f"{metric}:n") for metric in METRICS
+    ]
+    person = rows.group_by(*BY, "group", "person_id", maintain_order=True).agg(sums)
+
+    def expressions(metric: str) -> list[pl.Expr]:
+        s, n = pl.col(f"{metric}:s").cast(pl.Float64), pl.col(f"{metric}:n").cast(pl.Float64)
+        clusters = (n > 0).sum().cast(pl.Float64)
+        mean = s.sum() / n.sum()
+        variance = ((s - mean * n) ** 2).sum() / n.sum() ** 2 * clusters / (clusters - 1)
+        se = pl.when(clusters > 1).then(variance.sqrt())
+        return [
+            mean.alias(f"{metric}:value"),
+            se.alias(f"{metric}:se"),
+            clusters.alias(f"{metric}:count"),
+        ]
+
+    return _long(
+        person.group_by(*BY, "group", maintain_order=True)
+        .agg([e for metric in METRICS for e in expressions(metric)])
+        .collect()
+    )
+
+
+def _forward(rows: pl.LazyFrame) -> pl.DataFrame:
+    """Mean over macro futures of the mean over persons, its standard error, the spread, and n persons on average."""
+    keys = (*BY, "group")
+    means = [pl.col(metric).mean() for metric in METRICS] + [
+        pl.col(metric).count().alias(f"{metric}:n") for metric in METRICS
+    ]
+    by_draw = rows.group_by(*keys, "draw", maintain_order=True).agg(means)
+
+    def expressions(metric: str) -> list[pl.Expr]:
+        draws, spread = pl.col(metric).count(), pl.col(metric).std()
+        return [
+            pl.col(metric).mean().alias(f"{metric}:value"),
+            (spread / draws.cast(pl.Float64).sqrt()).alias(f"{metric}:se"),
+            pl.col(f"{metric}:n").mean().round().alias(f"{metric}:count"),
+            spread.alias(f"{metric}:sd"),
+        ]
+
+    return _long(
+        by_draw.group_by(*keys, maintain_order=True)
+        .agg([e for metric in METRICS for e in expressions(metric)])
+        .collect()
+    )
+
+
+def _long(wide: pl.DataFrame) -> pl.DataFrame:
+    parts = []
+    for metric in METRICS:
+        spread = (
+            pl.col(f"{metric}:sd")
+            if f"{metric}:sd" in wide.columns
+            else pl.lit(None, dtype=pl.Float64)
+        )
+        parts.append(
+            wide.select(
+                *BY,
+                "group",
+                metric=pl.lit(metric),
+                value=pl.col(f"{metric}:value").cast(pl.Float64),
+                se=pl.col(f"{metric}:se").cast(pl.Float64),
+                n=pl.col(f"{metric}:count").cast(pl.Int64),
+                sd_futures=spread.cast(pl.Float64),
+            )
+        )
+    return pl.concat(parts).filter(pl.col("n") > 0)
+
+
+def _root(table: pl.DataFrame) -> pl.DataFrame:
+    """Root of the mean squared error; standard error and spread by the delta method."""
+    squared = pl.col("metric") == "rmse_log"
+    root = pl.col("value").sqrt()
+    scale = pl.when(squared & (pl.col("value") > 0)).then(1 / (2 * root)).otherwise(1.0)
+    return table.with_columns(
+        pl.when(squared).then(root).otherwise("value").alias("value"),
+        pl.col("se", "sd_futures") * scale,
+    )
+
+
+def _absent(scores: pl.LazyFrame, table: pl.DataFrame, horizons: Sequence[int]) -> pl.DataFrame:
+    """Rows with n = 0 for what was asked but never observed."""
+    asked = (
+        scores.select("model", "setting")
+        .unique()
+        .collect()
+        .join(pl.DataFrame({"horizon": list(horizons)}, schema={"horizon": pl.Int32}), how="cross")
+        .join(pl.DataFrame({"metric": list(METRICS)}), how="cross")
+        .with_columns(pl.lit("all").alias("group"))
+    )
+    missing = asked.join(table, on=["model", "setting", "horizon", "metric", "group"], how="anti")
+    nothing = {"value": pl.Float64, "se": pl.Float64, "n": pl.Int64, "sd_futures": pl.Float64}
+    return missing.with_columns(
+        pl.lit(0 if name == "n" else None, dtype=dtype).alias(name)
+        for name, dtype in nothing.items()
+    ).select(table.columns)
+
+
+def _with_bands(table: pl.DataFrame, calibrated_on: Mapping[int, int]) -> pl.DataFrame:
+    lower: list[float | None] = []
+    upper: list[float | None] = []
+    for model, setting, horizon, metric, group, n in table.select(
+        "model", "setting", "horizon", "metric", "group", "n"
+    ).iter_rows():
+        band = None
+        if metric.startswith("coverage_") and setting == "in-time" and n:
+            persons = calibrated_on.get(horizon) if model == "saga" and group == "all" else None
+            band = coverage_band(int(metric.removeprefix("coverage_")) / 100, n, persons)
+        lower.append(band[0] if band else None)
+        upper.append(band[1] if band else None)
+    return table.with_columns(
+        pl.Series("band_lower", lower, dtype=pl.Float64),
+        pl.Series("band_upper", upper, dtype=pl.Float64),
+    )

@@ -1,0 +1,222 @@
+"""Rows in any order, over any number of files -> partitions of whole persons, each read by itself.
+
+Registers often come as one table a year, so a person's rows lie in many files. They are brought together once, in a copy
+on disk made file by file: persons are sorted and cut into partitions of equal size, and the rows go to groups of partitions.
+Partition k holds persons k * size to (k + 1) * size - 1 of the sorted list, whatever the files, so the partitions in their
+order are the persons in theirs.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from saga.data.casting import read_column
+from saga.data.files import Location, locate, read
+from saga.data.mapping import SourceMapping, load_mapping
+from saga.data.panel import Panel
+from saga.data.reading import OnError, read_panel
+from saga.errors import InputError, Problem
+from saga.files.atomic import commit, digest_file, sync_folder
+from saga.schema import BY_NAME
+
+_PERSON, _PARTITION, _GROUP = "__person", "__partition", "__group"
+_PARTITIONS_A_GROUP = (
+    32  # few enough files for a register of millions, small enough to scan for one partition
+)
+_ROWS_A_BLOCK = 20_000
+_MAPPING = "mapping.yaml"
+
+
+@dataclass(frozen=True)
+class Intake:
+    """How rows become a panel: the arguments of `read_panel`, resolved once for all partitions of a source."""
+
+    source: Path
+    mapping: str | Path | None = None
+    prices: int | None = None
+    on_error: OnError = "fail"
+
+    @cached_property
+    def _mapped(self) -> tuple[SourceMapping, Path | None]:
+        return (SourceMapping(), None) if self.mapping is None else load_mapping(self.mapping)
+
+    @cached_property
+    def _location(self) -> Location:
+        deflator = self._mapped[0].deflator
+        return locate(self.source, aside=Path(deflator.file).name if deflator else None)
+
+    def describe(self) -> dict[str, Any]:
+        """The files by content and the rules of reading them, as JSON values."""
+        mapped = self._resolved()
+        return {
+            "files": {
+                str(file.relative_to(self._location.folder)): digest_file(file)
+                for file in self._location.files
+            },
+            "mapping": None
+            if self.mapping is None
+            else mapped.model_dump(mode="json", exclude={"deflator": {"file"}}),
+            "deflator": digest_file(Path(mapped.deflator.file))
+            if mapped.deflator and Path(mapped.deflator.file).is_file()
+            else None,
+            "prices": self._prices,
+            "on_error": self.on_error,
+        }
+
+    @property
+    def _prices(self) -> int | None:
+        stated = self._location.register.get("prices")
+        return stated if self.prices is None and isinstance(stated, int) else self.prices
+
+    def _resolved(self) -> SourceMapping:
+        """The mapping with the path of its price index, which may lie beside the mapping or beside the data."""
+        mapped, folder = self._mapped
+        if mapped.deflator is None:
+            return mapped
+        places = [
+            place / mapped.deflator.file
+            for place in (folder, self._location.folder)
+            if place is not None
+        ]
+        found = next((place.resolve() for place in places if place.is_file()), None)
+        return (
+            mapped.model_copy(
+                update={"deflator": mapped.deflator.model_copy(update={"file": str(found)})}
+            )
+            if found
+            else mapped
+        )
+
+    def frames(self) -> Iterator[pl.DataFrame]:
+        """The rows of each file, in the source's columns and codes, of which those that the mapping reads."""
+        mapped, where = self._mapped[0], self._location
+        for file in where.files:
+            one = replace(where, files=(file,))
+            yield read(
+                one,
+                mapped.wanted,
+                mapped.lacking,
+                labels=self.mapping is None,
+                year_in_filename=mapped.year_in_filename,
+            )[0]
+
+    def person(self, frame: pl.DataFrame) -> pl.Series:
+        """The person of each row as the panel will name it; "" where it is unknown."""
+        mapped = self._mapped[0]
+        only = {
+            part: {k: v for k, v in getattr(mapped, part).items() if k == "person_id"}
+            for part in ("columns", "digits", "codes")
+        }
+        ours, _ = SourceMapping.model_validate(only).apply(frame)
+        if "person_id" not in ours.columns:
+            fix = "Add it. Where a file is read, a mapping may name it: `columns: {person_id: ITS_NAME}`."
+            missing = Problem(
+                "missing-column",
+                "the required column person_id is missing",
+                fix,
+                column="person_id",
+            )
+            raise InputError("the panel lacks required columns", [missing])
+        return read_column(ours["person_id"], BY_NAME["person_id"])[0].fill_null("").alias(_PERSON)
+
+    def write_mapping(self, folder: Path) -> None:
+        """Keep the resolved mapping beside the staged rows, which lie elsewhere than the price index."""
+        text = self._resolved().model_dump_json()  # JSON is YAML
+        commit(folder / _MAPPING, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+    def panel(self, frame: pl.DataFrame, folder: Path) -> Panel:
+        """The panel of staged rows; raises `InputError` as `read_panel` does."""
+        mapping = None if self.mapping is None else folder / _MAPPING
+        register = self._location.register.get("register_id")
+        panel_id = register if isinstance(register, str) else None
+        return read_panel(
+            frame, mapping=mapping, prices=self._prices, on_error=self.on_error, panel_id=panel_id
+        )
+
+
+@dataclass(frozen=True)
+class Partitions:
+    """`persons` persons in `count` partitions of at most `size`, staged in `folder`."""
+
+    folder: Path
+    persons: int
+    size: int
+
+    @property
+    def count(self) -> int:
+        """Number of partitions."""
+        return -(-self.persons // self.size)
+
+    def read(self, index: int) -> tuple[list[str], pl.DataFrame]:
+        """The persons of a partition, sorted, and all their rows in the columns of the source."""
+        files = self.folder / f"group-{index // _PARTITIONS_A_GROUP:05d}" / "*.parquet"
+        rows = (
+            pl.scan_parquet(files, hive_partitioning=False)
+            .filter(pl.col(_PARTITION) == index)
+            .collect()
+        )
+        persons = rows[_PERSON].unique().sort().to_list()
+        return [person for person in persons if person], rows.drop(_PERSON, _PARTITION)
+
+
+def plan(intake: Intake, size: int, folder: Path) -> tuple[Partitions, pl.DataFrame, pl.Schema]:
+    """The partitions, the place of each person (person, partition, group), and the columns that all files have together."""
+    persons, empty = pl.Series(_PERSON, [], dtype=pl.String), []
+    for frame in intake.frames():
+        persons = pl.concat([persons, intake.person(frame)]).unique()
+        empty.append(frame.clear())
+    known = persons.filter(persons != "").sort()
+    if not known.len():
+        raise InputError(
+            "the panel is empty",
+            [Problem("no-rows", "no row names a person", "Give at least one person-year.")],
+        )
+    places = (
+        pl.DataFrame([known]).with_row_index(_PARTITION).with_columns(pl.col(_PARTITION) // size)
+    )
+    # Rows of nobody go to the first partition, where reading reports them.
+    nobody = pl.DataFrame({_PARTITION: [0], _PERSON: [""]}, schema=places.schema)
+    places = pl.concat([nobody, places]).with_columns(
+        (pl.col(_PARTITION) // _PARTITIONS_A_GROUP).alias(_GROUP)
+    )
+    return (
+        Partitions(folder, known.len(), size),
+        places,
+        pl.concat(empty, how="diagonal_relaxed").schema,
+    )
+
+
+def stage(intake: Intake, places: pl.DataFrame, columns: pl.Schema, folder: Path) -> None:
+    """Copy the rows to `folder`, by group. A folder that exists is complete: the copy is made beside it and renamed at the end."""
+    if folder.exists():
+        return
+    unfinished = folder.with_name(f"{folder.name}.unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir()
+    intake.write_mapping(unfinished)
+    for number, frame in enumerate(intake.frames()):
+        # A column that this file lacks is null here, or a person's panel would depend on the others in the partition.
+        whole = frame.select(
+            pl.col(name).cast(dtype)
+            if name in frame.columns
+            else pl.lit(None, dtype=dtype).alias(name)
+            for name, dtype in columns.items()
+        )
+        placed = whole.with_columns(intake.person(frame)).join(
+            places, on=_PERSON, how="left", maintain_order="left"
+        )
+        for (group,), rows in placed.partition_by(
+            _GROUP, as_dict=True, include_key=False, maintain_order=True
+        ).items():
+            target = unfinished / f"group-{group:05d}" / f"{number:05d}.parquet"
+            target.parent.mkdir(exist_ok=True)
+            commit(target, partial(rows.write_parquet, row_group_size=_ROWS_A_BLOCK))
+    unfinished.rename(folder)
+    sync_folder(folder.parent)

@@ -1,0 +1,508 @@
+"""The conformal layer, applied: what `calibration` fitted turns simulated paths into calibrated paths and published sets.
+
+Two steps at each horizon, both in probability space. The map R of the person's cell, from persons of half A, replaces the forecast F by
+R(F): every path moves along its own rank (ensemble copula coupling, Schefzik, Thorarinsdottir and Gneiting 2013), so joint paths survive.
+The threshold, from persons of half B, picks from a nested family of sets the one that holds what it promises. See `saga.conformal.prediction_sets` for the
+family. A person's cell is the smallest of theirs that had persons enough; overlapping groups shift the threshold within it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from saga.conformal.prediction_sets import grow
+from saga.conformal.recalibration import Cell as Cell
+from saga.conformal.recalibration import calibrate_probability as calibrate_probability
+from saga.conformal.recalibration import map_ordered as map_ordered
+from saga.data.groups import Grouping, Labels, overlapping
+from saga.errors import BundleError, Problem, UsageError
+from saga.paths import Paths
+from saga.scores import covered
+
+Array = NDArray[np.float64]
+Members = list[tuple[str, list[str], NDArray[np.int64]]]
+Guarantee = Literal["finite-sample", "assumption", "extrapolated", "none"]
+Limit = Literal["positive", "at_least", "at_most", "band", "present_value"]
+
+ALL = "all"  # the group of everybody
+MONDRIAN = (
+    "profile",
+    "quintile",
+)  # groupings with cells of their own, the first that has one serves
+LIMITS: tuple[Limit, ...] = ("positive", "at_least", "at_most", "band", "present_value")
+FEW = 1_000  # below this many persons a threshold is noticeably rounded outward: the report says so, and no group has a cell of its own
+
+REASONS: dict[str, str] = {
+    "finite-sample": "Holds in finite samples: the persons judged were drawn like the calibration persons, in the same years.",
+    "assumption": "Holds if this person is exchangeable with the calibration persons and their world has not drifted since.",
+    "extrapolated": "Unguaranteed: no outcome was observed this far ahead, or none of paths drawn this way (another rollout, a scenario); "
+    "the nearest threshold serves.",
+    "none": "No interval: no or too few calibration persons, too few paths, or the person is past age 64.",
+}
+
+SCHEMA: dict[str, pl.DataType] = {
+    "kind": pl.String(),
+    "horizon": pl.Int32(),
+    "group": pl.String(),
+    "level": pl.Float64(),
+    "knot": pl.Float64(),
+    "value": pl.Float64(),
+    "n": pl.Int64(),
+    "split": pl.String(),
+}
+
+
+def is_shifted(cell: str) -> bool:
+    """Whether groups shift the threshold of a cell: not that of a kind of record, which lacks what most groups are told by."""
+    return not cell.startswith("profile=")
+
+
+def reason(guarantee: str, cell: str = ALL) -> str:
+    """One plain sentence on what stands behind an interval with this `guarantee`, and of which `cell` the persons were."""
+    named = (
+        ""
+        if cell in ("", ALL) or guarantee == "none"
+        else f" Calibrated on persons with {cell.replace('=', ' ')}."
+    )
+    return REASONS[guarantee] + named
+
+
+@dataclass(frozen=True, eq=False)
+class Intervals:
+    """Published sets {0} (where `includes_zero`) and [lower, upper] of positive amounts: arrays (n, H, L), L the levels, real SEK.
+
+    `lower` and `upper` are NaN where `guarantee` is "none", and both 0 where the set is {0} alone. `cell` (n, H) names the persons whose
+    outcomes the thresholds rest on: "all", or a group such as "quintile=2"; "" without interval.
+    """
+
+    levels: tuple[float, ...]
+    lower: Array
+    upper: Array
+    includes_zero: NDArray[np.bool_]
+    guarantee: NDArray[np.str_]
+    cell: NDArray[np.str_]
+
+    def covered(self, outcomes: Array) -> Array:
+        """1 or 0, shape (n, H, L), whether each outcome (n, H) lies in its set; NaN without outcome or interval."""
+        return covered(outcomes[:, :, None], self.lower, self.upper, self.includes_zero)
+
+
+@dataclass(frozen=True, eq=False)
+class Thresholds:
+    """What each person is served at one horizon: `q` (n, L) at the calibrator's levels, nested over them, NaN where there is none.
+
+    `guarantee` (n, L); `cell` (n,) its name; `atom_width` (n,), see `saga.conformal.prediction_sets`.
+    """
+
+    q: Array
+    guarantee: NDArray[np.str_]
+    cell: NDArray[np.str_]
+    atom_width: Array
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """Thresholds of one kind of limit at one horizon: (number of paths, level) -> q from `n` persons of half B, None where too few."""
+
+    thresholds: Mapping[tuple[int, float], float | None]
+    n: int
+
+
+@dataclass(frozen=True, eq=False)
+class Calibrator:
+    """All cells, with the scale of the sets (t = log(earnings + scale)).
+
+    `shifts`: (horizon, level) -> what being in a group, such as "sex=female", adds to the threshold of the cells of half B. `limits`: the
+    thresholds of one-sided limits, intervals given positive earnings, bands of K years and present values of K years, by kind and horizon
+    (or K). `stretches`: horizon -> knots and values that put scores of all horizons on one scale, for bands. `grouping`: how persons are
+    grouped, None where the calibration knows no groups. `elsewhere`: the paths are not drawn as those of the calibration were (another
+    rollout, a scenario), and nothing beyond "extrapolated" is promised. `extra` holds rows of the calibration table that others own (the
+    CQR baseline); they are kept through `to_table` and `from_table`.
+    """
+
+    cells: Mapping[tuple[int, str], Cell]
+    scale: float = 1.0
+    extra: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=SCHEMA))
+    shifts: Mapping[tuple[int, float], Mapping[str, float]] = field(default_factory=dict)
+    limits: Mapping[tuple[str, int], Cuts] = field(default_factory=dict)
+    stretches: Mapping[int, tuple[Array, Array]] = field(default_factory=dict)
+    grouping: Grouping | None = None
+    elsewhere: bool = False
+
+    @classmethod
+    def identity(cls) -> Calibrator:
+        """No calibration: paths stay as they are, and no interval is given."""
+        return cls({})
+
+    @cached_property
+    def levels(self) -> tuple[float, ...]:
+        """Coverage levels that thresholds were fitted for, ascending."""
+        return tuple(
+            sorted({level for cell in self.cells.values() for _, level in cell.thresholds})
+        )
+
+    @cached_property
+    def counts(self) -> tuple[int, ...]:
+        """Numbers of paths that thresholds were fitted for, ascending."""
+        return tuple(
+            sorted({count for cell in self.cells.values() for count, _ in cell.thresholds})
+        )
+
+    @property
+    def reach(self) -> dict[float, int]:
+        """Level -> the furthest horizon with an interval for everybody that rests on outcomes; 0: none, too few persons."""
+        own = [
+            (level, h)
+            for (h, group), cell in self.cells.items()
+            if group == ALL
+            for (_, level), q in cell.thresholds.items()
+            if q is not None
+        ]
+        return {level: max((h for at, h in own if at == level), default=0) for level in self.levels}
+
+    def fitted_count(self, count: int) -> int | None:
+        """The fitted number of paths that serves `count`: the largest not above it.
+
+        Fewer paths make noisier sets, which need a larger q, so that sets hold at least what they promise; below the fewest none does.
+        """
+        return max((fitted for fitted in self.counts if fitted <= count), default=None)
+
+    def map_cell(self, horizon: int, *groups: str) -> Cell | None:
+        """The cell whose map serves a horizon: of the first of `groups` (ALL) that has one, else of the nearest shorter one; or None."""
+        for h in range(horizon, 0, -1):
+            for group in groups or (ALL,):
+                cell = self.cells.get((h, group))
+                if cell is not None and cell.mapped:
+                    return cell
+        return None
+
+    def threshold(
+        self, horizon: int, level: float, count: int, *groups: str
+    ) -> tuple[float | None, Guarantee, Cell | None]:
+        """The threshold for sets from `count` paths, what it promises, and the cell that it is from: of the first of `groups` (ALL).
+
+        Where some cell has seen outcomes, one of those answers; beyond, the longest shorter horizon with a threshold, "extrapolated".
+        """
+        q, promise, place = self._threshold(horizon, level, count, groups or (ALL,))
+        return q, promise, None if place is None else self.cells[place]
+
+    def _threshold(
+        self, horizon: int, level: float, count: int, groups: tuple[str, ...]
+    ) -> tuple[float | None, Guarantee, tuple[int, str] | None]:
+        fitted = self.fitted_count(count)
+        if fitted is None:
+            return None, "none", None
+        for h in range(horizon, 0, -1):
+            own = [
+                (h, group)
+                for group in groups
+                if (h, group) in self.cells and self.cells[h, group].n > 0
+            ]
+            for place in own:
+                q = self.cells[place].thresholds.get((fitted, level))
+                if q is not None:
+                    return q, self._promise(h == horizon), place
+            if own and h == horizon:
+                return None, "none", None
+        return None, "none", None
+
+    def _promise(self, observed: bool) -> Guarantee:
+        return "assumption" if observed and not self.elsewhere else "extrapolated"
+
+    def candidates(self, paths: Paths) -> list[tuple[tuple[str, ...], NDArray[np.int64]]]:
+        """Persons (row numbers) by the groups whose cells may serve them, the preferred one first."""
+        grouped = {group for _, group in self.cells} != {ALL}
+        names = [name for name in MONDRIAN if name in paths.groups] if grouped else []
+        if not names or not len(paths):
+            return [((ALL,), np.arange(len(paths)))]
+        kinds, kind = np.unique(
+            np.stack([paths.groups[name] for name in names], axis=1), axis=0, return_inverse=True
+        )
+        return [
+            (
+                (*(f"{name}={label}" for name, label in zip(names, labels, strict=True)), ALL),
+                np.flatnonzero(kind.ravel() == i),
+            )
+            for i, labels in enumerate(kinds.tolist())
+        ]
+
+    def thresholds(self, paths: Paths, horizon: int) -> Thresholds:
+        """What everybody of `paths` is served at `horizon`: threshold of the cell plus the shifts of the person's groups, made nested."""
+        n, count = len(paths), len(self.levels)
+        q, guarantee = np.full((n, count), np.nan), np.full((n, count), "none", dtype="<U13")
+        cell, width = np.full(n, "", dtype=object), np.full(n, np.nan)
+        for groups, rows in self.candidates(paths):
+            highest, members = np.full(len(rows), -np.inf), members_of(paths.groups, rows)
+            for j, level in enumerate(self.levels):
+                own, promise, place = self._threshold(horizon, level, paths.count, groups)
+                if own is None or place is None:
+                    continue
+                shift = self.shift(members, place[0], level) if is_shifted(place[1]) else 0.0
+                highest = np.maximum(highest, own + shift)
+                q[rows, j], guarantee[rows, j] = highest, promise
+                cell[rows], width[rows] = place[1], self.cells[place].atom_width
+        return Thresholds(q, guarantee, cell.astype(np.str_), width)
+
+    def shift(self, members: Members, horizon: int, level: float) -> Array | float:
+        """What the groups of some persons add to the threshold of their cell, one number each; 0 where nothing is known of groups."""
+        effects = self.shifts.get((horizon, level), {})
+        total: Array | float = 0.0
+        for name, labels, which in members if effects else ():
+            total = (
+                total + np.array([effects.get(f"{name}={label}", 0.0) for label in labels])[which]
+            )
+        return total
+
+    def limit(self, kind: Limit, horizon: int, count: int) -> tuple[Array, list[Guarantee]]:
+        """Thresholds (L,) of one kind at a horizon (or number of years) for `count` paths at all `levels`, nested, and their promises.
+
+        Where the horizon has seen too few outcomes there is none; but a present value, which has no other interval, is extrapolated.
+        """
+        q, promises, highest = np.full(len(self.levels), np.nan), list[Guarantee](), -np.inf
+        fitted = self.fitted_count(count)
+        for j, level in enumerate(self.levels):
+            promise: Guarantee = "none"
+            for h in range(horizon, 0, -1):
+                cuts = self.limits.get((kind, h))
+                own = (
+                    cuts.thresholds.get((fitted, level))
+                    if cuts is not None and fitted is not None
+                    else None
+                )
+                if own is not None:
+                    q[j] = highest = max(highest, own)
+                    promise = self._promise(h == horizon)
+                if own is not None or (
+                    cuts is not None and cuts.n > 0 and h == horizon and kind != "present_value"
+                ):
+                    break
+            promises.append(promise)
+        return q, promises
+
+    def columns(self, levels: Sequence[float]) -> list[int | None]:
+        """Where each of `levels` is among the fitted ones; all None without calibration. Raises UsageError for one that was not fitted."""
+        unknown = [level for level in levels if self.levels and level not in self.levels]
+        if unknown:
+            fix = "Use one of " + ", ".join(f"{level:g}" for level in self.levels) + "."
+            raise UsageError(
+                "no threshold for this coverage",
+                [
+                    Problem(
+                        "coverage-level",
+                        f"coverage {unknown[0]:g} was not calibrated",
+                        fix,
+                        "coverage",
+                    )
+                ],
+            )
+        return [self.levels.index(level) if self.levels else None for level in levels]
+
+    def recalibrate(self, paths: Paths) -> Paths:
+        """The paths under the recalibrated forecasts, ranks kept; zeros are ranked by the path's total earnings, then by its number.
+
+        Deterministic and, bit for bit, independent of the other persons of the call.
+        """
+        if not any(cell.mapped for cell in self.cells.values()):
+            return paths
+        total = np.zeros((len(paths), paths.count))
+        for h in range(paths.horizons):
+            total += np.nan_to_num(paths.earnings[:, h])
+        by_total = np.argsort(total, axis=1, kind="stable")
+        result = paths.earnings.copy()
+        for h in range(paths.horizons):
+            values = np.take_along_axis(paths.earnings[:, h], by_total, axis=1)
+            order = np.argsort(values, axis=1, kind="stable")
+            mapped = self.map_samples(paths, h + 1, np.take_along_axis(values, order, axis=1))
+            np.put_along_axis(
+                result[:, h], np.take_along_axis(by_total, order, axis=1), mapped, axis=1
+            )
+        return paths.with_earnings(result)
+
+    def map_samples(
+        self, paths: Paths, horizon: int, ordered: NDArray[np.float32]
+    ) -> NDArray[np.float32]:
+        """Sorted samples (n, M) of everybody of `paths` at `horizon` under the maps of their cells, sorted."""
+        mapped = ordered.copy()
+        for groups, rows in self.candidates(paths):
+            cell = self.map_cell(horizon, *groups)
+            if cell is not None:
+                mapped[rows] = map_ordered(ordered[rows], cell)
+        return mapped
+
+    def intervals(self, paths: Paths, levels: Sequence[float]) -> Intervals:
+        """Published sets of recalibrated `paths` at each of `levels`; nested over levels.
+
+        Raises UsageError for a level that no threshold was fitted for. Without calibration every guarantee is "none".
+        """
+        columns = self.columns(levels)
+        shape = (len(paths), paths.horizons, len(levels))
+        lower, upper = np.full(shape, np.nan), np.full(shape, np.nan)
+        zero, guarantee = np.zeros(shape, dtype=np.bool_), np.full(shape, "none", dtype="<U13")
+        cell = np.full(shape[:2], "", dtype=object)
+        for h in range(paths.horizons if self.levels else 0):
+            served = self.thresholds(paths, h + 1)
+            alive = np.flatnonzero(
+                ~np.isnan(paths.earnings[:, h]).any(axis=1) & ~np.isnan(served.atom_width)
+            )
+            if not len(alive):
+                continue
+            family = grow(np.sort(paths.earnings[alive, h], axis=1), self.scale).with_atom(
+                served.atom_width[alive]
+            )
+            cell[alive, h] = served.cell[alive]
+            for index, column in enumerate(columns):
+                given = ~np.isnan(served.q[alive, column])
+                ends = family.at(served.q[alive, column])
+                for values, end in zip((lower, upper, zero), ends, strict=True):
+                    values[alive[given], h, index] = end[given]
+                guarantee[alive, h, index] = served.guarantee[alive, column]
+        return Intervals(tuple(levels), lower, upper, zero, guarantee, cell.astype(np.str_))
+
+    def to_table(self) -> pl.DataFrame:
+        """The `calibration.parquet` of the bundle: averages over persons only, no single person's value.
+
+        Kinds: "scale" (value); "cut" (quintile cut-offs, see `saga.data.groups`); "map" (R at `knot` is `value`); "atom_width" (value);
+        "threshold" (q at `level` for sets from `knot` paths, null where too few persons); "shift" (what `group` adds at `level`);
+        "stretch" (score `knot` at a horizon counts as `value` in bands); the kinds of LIMITS (q, as in "threshold"); and what `extra`
+        holds. `n` counts persons of the half named in `split`.
+        """
+        rows: list[
+            tuple[
+                str,
+                int | None,
+                str,
+                float | None,
+                float | None,
+                float | None,
+                int | None,
+                str | None,
+            ]
+        ] = []
+        if self.cells:
+            rows.append(("scale", None, ALL, None, None, self.scale, None, None))
+        if self.grouping is not None:
+            rows += self.grouping.rows()
+        for (horizon, group), cell in sorted(self.cells.items()):
+            rows += [
+                ("map", horizon, group, None, k, v, cell.map_n, "A")
+                for k, v in zip(cell.knots, cell.values, strict=True)
+            ]
+            rows.append(
+                ("atom_width", horizon, group, None, None, cell.atom_width, cell.map_n, "A")
+            )
+            rows += [
+                ("threshold", horizon, group, level, m, cell.thresholds[m, level], cell.n, "B")
+                for m, level in sorted(cell.thresholds)
+            ]
+        for (horizon, level), effects in sorted(self.shifts.items()):
+            rows += [
+                ("shift", horizon, group, level, None, value, None, "A")
+                for group, value in sorted(effects.items())
+            ]
+        for horizon, (knots, values) in sorted(self.stretches.items()):
+            rows += [
+                ("stretch", horizon, ALL, None, k, v, None, "A")
+                for k, v in zip(knots, values, strict=True)
+            ]
+        for (kind, horizon), cuts in sorted(self.limits.items()):
+            rows += [
+                (kind, horizon, ALL, level, m, cuts.thresholds[m, level], cuts.n, "B")
+                for m, level in sorted(cuts.thresholds)
+            ]
+        return pl.concat([pl.DataFrame(rows, schema=SCHEMA, orient="row"), self.extra])
+
+    @classmethod
+    def from_table(cls, table: pl.DataFrame) -> Calibrator:
+        """The calibrator that `to_table` wrote. Raises BundleError when the table has other columns or lacks a part."""
+        if dict(table.schema) != SCHEMA:
+            raise BundleError(
+                "the calibration table does not have its columns",
+                [Problem("calibration-form", f"expected {list(SCHEMA)}", "Calibrate again.")],
+            )
+        own = table["kind"].is_in(
+            ["scale", "cut", "map", "atom_width", "threshold", "shift", "stretch", *LIMITS]
+        )
+        extra, rows = table.filter(~own), table.filter(own)
+        scale = rows.filter(pl.col("kind") == "scale")["value"]
+        cells: dict[tuple[int, str], Cell] = {}
+        in_cells = rows.filter(pl.col("kind").is_in(["map", "atom_width", "threshold"]))
+        for (horizon, group), part in in_cells.group_by("horizon", "group", maintain_order=True):
+            kinds = {str(kind): sub for (kind,), sub in part.group_by("kind", maintain_order=True)}
+            if "atom_width" not in kinds or "threshold" not in kinds or not len(scale):
+                raise BundleError(
+                    "the calibration table is incomplete",
+                    [
+                        Problem(
+                            "calibration-form",
+                            f"horizon {horizon} lacks a part",
+                            "Calibrate again.",
+                        )
+                    ],
+                )
+            knots = kinds.get("map", part.clear())
+            cells[int(str(horizon)), str(group)] = Cell(
+                knots["knot"].to_numpy(),
+                knots["value"].to_numpy(),
+                int(kinds["atom_width"]["n"][0]),
+                float(kinds["atom_width"]["value"][0]),
+                _by_count_and_level(kinds["threshold"]),
+                int(kinds["threshold"]["n"][0]),
+            )
+        if not cells:
+            return cls({}, extra=extra)
+        shifts: dict[tuple[int, float], dict[str, float]] = {}
+        for horizon, level, group, value in (
+            _of(rows, "shift").select("horizon", "level", "group", "value").iter_rows()
+        ):
+            shifts.setdefault((horizon, level), {})[group] = value
+        limits = {
+            (str(kind), int(str(horizon))): Cuts(_by_count_and_level(part), int(part["n"][0]))
+            for (kind, horizon), part in rows.filter(pl.col("kind").is_in(LIMITS)).group_by(
+                "kind", "horizon", maintain_order=True
+            )
+        }
+        stretches = {
+            int(str(horizon)): (part["knot"].to_numpy(), part["value"].to_numpy())
+            for (horizon,), part in _of(rows, "stretch").group_by("horizon", maintain_order=True)
+        }
+        return cls(
+            cells,
+            float(scale[0]),
+            extra,
+            shifts,
+            limits,
+            stretches,
+            Grouping.from_rows(_of(rows, "cut")),
+        )
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 over the table's exact values: names the calibration in every output's provenance."""
+        text = "\n".join(
+            "\t".join(value.hex() if isinstance(value, float) else str(value) for value in row)
+            for row in self.to_table().iter_rows()
+        )
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def members_of(groups: Labels, rows: NDArray[np.int64]) -> Members:
+    """Grouping (pairs among them), its distinct labels among `rows`, and which of them each row has."""
+    own = overlapping({name: labels[rows] for name, labels in groups.items()})
+    found = ((name, np.unique(labels, return_inverse=True)) for name, labels in own.items())
+    return [(name, distinct.tolist(), which) for name, (distinct, which) in found]
+
+
+def _of(rows: pl.DataFrame, kind: str) -> pl.DataFrame:
+    return rows.filter(pl.col("kind") == kind)
+
+
+def _by_count_and_level(rows: pl.DataFrame) -> dict[tuple[int, float], float | None]:
+    return {(int(m), level): q for m, level, q in rows.select("knot", "level", "value").iter_rows()}

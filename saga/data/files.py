@@ -1,0 +1,247 @@
+"""Files of person-years -> one frame in the source's own columns and codes, before any mapping or check."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from saga.errors import InputError, Problem, UsageError
+
+SUFFIXES = (".parquet", ".csv", ".arrow", ".feather", ".dta", ".sas7bdat", ".sav")
+_YEAR_IN_NAME = re.compile(r"(?<!\d)(?:19|20)\d{2}(?!\d)")
+
+
+@dataclass(frozen=True)
+class Location:
+    """Where a panel lies: its files, the folder beside which a price index may lie, the register it belongs to, and whether it is one
+    file of several."""
+
+    files: tuple[Path, ...]
+    folder: Path
+    register: dict[str, Any]
+    several: bool = False
+
+
+def _refuse(path: Path, why: str, fix: str) -> InputError:
+    return InputError(f"{path} cannot be read", [Problem("unreadable-file", why, fix)])
+
+
+def locate(source: Path, *, aside: str | None = None) -> Location:
+    """The files of a path: a file, a folder of files (subfolders too), or a generated register (its `panel/`).
+
+    Passed over in a folder: names that begin with "." or "_", and the price index `aside` that may lie beside the data.
+    Raises `InputError` where nothing readable is found.
+    """
+    register, root = _register_of(source)
+    if root is not None and source.absolute() == root and (source / "panel").is_dir():
+        source = source / "panel"
+    if source.is_file():
+        if source.suffix.lower() not in SUFFIXES:
+            raise _refuse(
+                source,
+                f"files of type {source.suffix or 'without suffix'} are not known",
+                f"Use one of {' '.join(SUFFIXES)}.",
+            )
+        return Location((source,), source.parent, register)
+    if not source.is_dir():
+        raise _refuse(source, "there is no such file or folder", "Check the path.")
+    files = [
+        f
+        for f in sorted(source.rglob("*"))
+        if f.suffix.lower() in SUFFIXES and f.is_file() and f.name != aside
+    ]
+    files = [
+        f
+        for f in files
+        if not any(part.startswith((".", "_")) for part in f.relative_to(source).parts)
+    ]
+    suffixes = sorted({f.suffix.lower() for f in files})
+    if not files:
+        raise _refuse(
+            source, "the folder holds no panel file", f"Files may be {' '.join(SUFFIXES)}."
+        )
+    if len(suffixes) > 1:
+        raise _refuse(
+            source,
+            f"the folder mixes file types: {' '.join(suffixes)}",
+            "Name one file, or keep one type in the folder.",
+        )
+    return Location(tuple(files), source, register, len(files) > 1)
+
+
+def keep_apart(source: Path, out: Path, option: str) -> None:
+    """Raise `UsageError` where `out` is `source` or lies in that folder: it would replace the input, or be read as input next time."""
+    if source.resolve() in (out.resolve(), *out.resolve().parents):
+        raise UsageError(
+            f"{option} {out} is the input or lies in its folder, where it would be read as input next time. Choose another place."
+        )
+
+
+def _register_of(source: Path) -> tuple[dict[str, Any], Path | None]:
+    """The `register.json` of the generated register that `source` is, or whose panel or future it lies in."""
+    here = source.absolute()
+    for folder in (here, *here.parents):
+        file = folder / "register.json"
+        if file.is_file() and (
+            here == folder or here.relative_to(folder).parts[0] in ("panel", "future")
+        ):
+            try:
+                found = json.loads(file.read_text(encoding="utf-8"))
+            except (OSError, ValueError):
+                raise _refuse(file, "it is not JSON", "Generate the register again.") from None
+            return (found if isinstance(found, dict) else {}), folder
+    return {}, None
+
+
+def read(
+    location: Location,
+    choose: Callable[[Sequence[str]], Sequence[str]],
+    lacking: Callable[[Sequence[str]], Sequence[str]],
+    *,
+    labels: bool = True,
+    year_in_filename: bool = False,
+) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    """The person-years of all files, one below the other, and the names of the columns left unread.
+
+    `choose` picks from a file's columns those to read; `lacking` names the required ones that they cannot give, which no file of several
+    may be without. Lines of a CSV file without any of these cells are no rows. Folder names `key=value` are columns of the files below
+    them, as Hive writes partitions. CSV cells stay text, so that leading zeros survive; `labels` reads the value labels of Stata
+    and SPSS in place of their numbers. `year_in_filename` makes a column `year` from a file name such as
+    LISA2015_Individ. Raises `InputError` where a file is damaged; the message repeats none of its contents.
+    """
+    frames: list[pl.LazyFrame] = []
+    unread: dict[str, None] = {}
+    for file in location.files:
+        try:
+            if _is_utf16(file):
+                raise _refuse(file, "the text is UTF-16", "Export the data again as UTF-8.")
+            lazy = _scan(file, labels=labels)
+            names = lazy.collect_schema().names()
+        except pl.exceptions.NoDataError:
+            raise InputError(
+                f"{file} is empty",
+                [Problem("no-rows", "the file has no content", "Export the data again.")],
+            ) from None
+        except (OSError, pl.exceptions.PolarsError, RuntimeError, ValueError):
+            raise _refuse(
+                file, "the file is damaged or not what its suffix says", "Export the data again."
+            ) from None
+        repeated = [name for name in names if re.search(r"_duplicated_\d+$", name)]
+        if repeated:
+            raise _refuse(file, "the header names a column twice", "Give each column its own name.")
+        extra = {key: value for key, value in _partition(file).items() if key not in names}
+        if year_in_filename and "year" not in names and (found := _YEAR_IN_NAME.findall(file.stem)):
+            extra["year"] = found[-1]
+        chosen = choose([*names, *extra])
+        unread |= dict.fromkeys(name for name in names if name not in chosen)
+        lacks = lacking([*names, *extra])
+        if lacks and location.several:
+            why = f"{file.name} lacks the required column {lacks[0]}"
+            fix = "Each file needs it, or the year in which it is missing would look unknown."
+            raise InputError(
+                f"the files in {location.folder} differ",
+                [Problem("missing-column", why, fix, column=lacks[0])],
+            )
+        if file.suffix.lower() == ".csv":  # a blank line is not a row
+            lazy = lazy.filter(
+                ~pl.all_horizontal(pl.col(name).is_null() for name in chosen if name in names)
+            )
+        frames.append(
+            lazy.with_columns(pl.lit(value).alias(key) for key, value in extra.items()).select(
+                chosen
+            )
+        )
+    try:
+        parts = pl.collect_all(frames)
+    except (OSError, pl.exceptions.PolarsError, RuntimeError, ValueError):
+        where, why = _broken_line(location.files) or (
+            location.files[0] if len(frames) == 1 else location.folder,
+            "the file is damaged",
+        )
+        raise _refuse(where, why, "Export the data again, as UTF-8 where it is CSV.") from None
+    return _stack(parts), tuple(unread)
+
+
+def _partition(file: Path) -> dict[str, str]:
+    return dict(part.split("=", 1) for part in file.parts[:-1] if re.fullmatch(r"\w+=[^=]+", part))
+
+
+def _stack(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """One frame of all parts. A column that is text in one file and a number in another becomes text."""
+    dtypes: dict[str, set[pl.DataType]] = {}
+    for part in parts:
+        for name, dtype in part.schema.items():
+            dtypes.setdefault(name, set()).add(dtype)
+    as_text = {
+        name
+        for name, kinds in dtypes.items()
+        if len(kinds) > 1 and not all(k.is_numeric() or k == pl.Null for k in kinds)
+    }
+    texts = [
+        part.with_columns(pl.col(name).cast(pl.String) for name in part.columns if name in as_text)
+        for part in parts
+    ]
+    return pl.concat(texts, how="diagonal_relaxed")
+
+
+def _scan(file: Path, *, labels: bool) -> pl.LazyFrame:
+    match file.suffix.lower():
+        case ".parquet":
+            return pl.scan_parquet(file, hive_partitioning=False)
+        case ".csv":
+            return pl.scan_csv(file, infer_schema=False, separator=_separator(file))
+        case ".arrow" | ".feather":
+            with file.open("rb") as head:
+                magic = head.read(6)
+            return pl.scan_ipc(file) if magic == b"ARROW1" else pl.read_ipc_stream(file).lazy()
+        case _:
+            from polars_readstat import scan_readstat
+
+            return scan_readstat(
+                str(file),
+                preserve_order=True,
+                missing_string_as_null=True,
+                value_labels_as_strings=labels,
+            )
+
+
+def _is_utf16(file: Path) -> bool:
+    """Whether a CSV file begins with the mark of UTF-16, Excel's "Unicode text"."""
+    if file.suffix.lower() != ".csv":
+        return False
+    with file.open("rb") as head:
+        return head.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+def _broken_line(files: Sequence[Path]) -> tuple[Path, str] | None:
+    """The first CSV file that cannot be read as such, and what is wrong with which line."""
+    for file in files:
+        if file.suffix.lower() != ".csv":
+            continue
+        separator = _separator(file)
+        with file.open("rb") as lines:
+            width = lines.readline().count(separator.encode())
+            for number, line in enumerate(lines, start=2):
+                try:
+                    text = line.decode("utf-8")
+                except UnicodeDecodeError:
+                    return file, f"line {number} is not UTF-8 text"
+                if text.count('"') % 2:
+                    return file, f"line {number} holds a quotation mark without its partner"
+                if '"' not in text and text.count(separator) > width:
+                    return file, f"line {number} has more cells than the header"
+    return None
+
+
+def _separator(file: Path) -> str:
+    """The separator of a CSV file: of comma, semicolon, tab and bar the one that the header has most."""
+    with file.open(encoding="utf-8", errors="replace") as lines:
+        header = lines.readline()
+    return max(",;\t|", key=header.count)

@@ -1,0 +1,312 @@
+"""Groups of persons by what is known at the origin: a forecast can be right on average for such a group, never for one of outcomes.
+
+Cut-offs are fixed on training persons, so that a calibration or test person's group depends on that person's past alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from saga.data.origins import Origins, eligible_origins, history
+from saga.data.panel import Panel
+from saga.keyed_random import uniform_each
+
+GROUPINGS = (
+    "quintile",
+    "sex",
+    "education_level",
+    "age",
+    "birth_region",
+    "county_type",
+    "origin",
+    "profile",
+)
+PAIRS = (
+    ("quintile", "sex"),
+    ("quintile", "education_level"),
+    ("sex", "education_level"),
+)  # groups of those who are in both
+UNKNOWN = "unknown"  # the named group of those about whom a grouping knows nothing
+RECENT = 5  # calendar years whose known earnings make the mean that quintiles rank
+AGE_BAND = 10
+BAND, PERIOD = 5, 5  # ages and years within which quintiles are cut
+SHARES = (0.2, 0.4, 0.6, 0.8)
+CUTS = ("cut0", "cut1", "cut2", "cut3")
+NEIGHBOURS = 10  # persons whose average stands where one person's value would
+FEWEST = 5 * NEIGHBOURS  # persons that cut-offs of one age band and period need
+
+EUROPE = ("nordic", "eu", "europe_other")
+METROPOLITAN = ("01", "12", "14")  # Stockholm, Skane, Vastra Gotaland
+NORTH = ("17", "20", "21", "22", "23", "24", "25")  # NUTS 1 region SE3
+# A record with any of these came from a register's tax and employer files; one with any of the next could come from a survey.
+REGISTER_COLUMNS = (
+    "transfers",
+    "sickness_benefit",
+    "parental_benefit",
+    "employer_mean_earnings",
+    "employer_size",
+    "spouse_earnings",
+)
+SURVEY_COLUMNS = (
+    "education_level",
+    "occupation",
+    "industry",
+    "county",
+    "marital_status",
+    "children",
+    "employment_rate",
+    "full_time",
+)
+Labels = Mapping[str, NDArray[np.str_]]
+
+
+@dataclass(frozen=True, eq=False)
+class Grouping:
+    """Quintile cut-offs of mean recent earnings.
+
+    `cuts`: `band` (its first age), `period` (its first year), `cut0` .. `cut3` (real money), `n` persons.
+    """
+
+    cuts: pl.DataFrame
+
+    @classmethod
+    def fit(cls, panel: Panel) -> Self:
+        """Cut-offs within 5-year age bands and 5-year periods from (training) persons, each in one keyed year a band and period.
+
+        A cut-off is the average of 10 neighbouring persons. A band in which no period has 50 persons is cut over all periods together,
+        and one with fewer than 50 in all has no quintiles.
+        """
+        years = eligible_origins(panel).with_columns(_band(), _period())
+        cells = years.group_by("person_id", "band", "period", maintain_order=True).agg(
+            pl.col("year")
+        )
+        ids = list(
+            cells.select(
+                "person_id", pl.col("band").cast(pl.Int64), pl.col("period").cast(pl.Int64)
+            ).iter_rows()
+        )
+        place = pl.Series(uniform_each(ids, "quintile-year", panel.meta.panel_id))
+        index = (pl.lit(place) * pl.col("year").list.len()).floor().cast(pl.UInt32)
+        chosen = cells.with_columns(at=pl.col("year").list.get(index)).drop("year")
+        recent = (
+            chosen.join(panel.frame.select("person_id", "year", "earnings"), on="person_id")
+            .filter(pl.col("year").is_between(pl.col("at") - RECENT + 1, pl.col("at")))
+            .group_by("person_id", "band", "period")
+            .agg(pl.col("earnings").mean().alias("recent"))
+            .drop_nulls("recent")
+        )
+        ordered = pl.col("recent").sort()
+        counts = [
+            *(
+                _around(ordered, share).alias(name)
+                for share, name in zip(SHARES, CUTS, strict=True)
+            ),
+            pl.len().cast(pl.Int64).alias("n"),
+        ]
+        by_period = recent.group_by("band", "period").agg(counts).filter(pl.col("n") >= FEWEST)
+        one_each = (
+            recent.sort("person_id", "period")
+            .group_by("person_id", "band", maintain_order=True)
+            .last()
+        )
+        pooled = (
+            one_each.group_by("band")
+            .agg(pl.col("period").median().cast(pl.Int32), *counts)
+            .filter(pl.col("n") >= FEWEST)
+        )
+        return cls(
+            pl.concat([by_period, pooled.join(by_period, on="band", how="anti")]).sort(
+                "band", "period"
+            )
+        )
+
+    def rows(self) -> list[tuple[str, None, str, float, float, float, int, str]]:
+        """The cut-offs as rows of the calibration table: kind "cut", `group` the band, `level` the share below, `knot` the period."""
+        return [
+            ("cut", None, f"band={band}", share, float(period), value, n, "train")
+            for band, period, *values, n in self.cuts.select(
+                "band", "period", *CUTS, "n"
+            ).iter_rows()
+            for share, value in zip(SHARES, values, strict=True)
+        ]
+
+    @classmethod
+    def from_rows(cls, rows: pl.DataFrame) -> Self | None:
+        """The grouping that `rows` wrote; None where there is none."""
+        if rows.is_empty():
+            return None
+        band = pl.col("group").str.strip_prefix("band=").cast(pl.Int32).alias("band")
+        cuts = rows.group_by(
+            band, pl.col("knot").cast(pl.Int32).alias("period"), maintain_order=True
+        ).agg(
+            *(
+                pl.col("value").filter(pl.col("level") == share).first().alias(name)
+                for share, name in zip(SHARES, CUTS, strict=True)
+            ),
+            pl.col("n").first(),
+        )
+        return cls(cuts.sort("band", "period"))
+
+    def of(self, panel: Panel, origins: Origins) -> pl.DataFrame:
+        """The groups of each person: `person_id` and a text column for each name of GROUPINGS, null where unknown; sorted by person.
+
+        `quintile`: 1 (lowest) to 5 by mean earnings of the last 5 calendar years, among training persons of the same age band and of the
+        nearest period; `age`: 10-year band at the origin; `origin`: "zero" or "positive" last known earnings; `birth_region`: "sweden",
+        "europe", "elsewhere"; `county_type`: "metropolitan", "north", "other"; `profile`: the kind of record, "register", "survey" or
+        "earnings"; `sex`, `education_level`: last known code.
+        """
+        rows = _at_origin(panel, origins)
+        near = rows.sort("period").join_asof(
+            self.cuts.drop("n").sort("period"),
+            on="period",
+            by="band",
+            strategy="nearest",
+            check_sortedness=False,
+        )
+        higher = [(pl.col("recent") > pl.col(name)).cast(pl.Int32) for name in CUTS]
+        above = pl.sum_horizontal(higher, ignore_nulls=False)
+        return (
+            near.with_columns((1 + above).cast(pl.String).alias("quintile"))
+            .select("person_id", *GROUPINGS)
+            .sort("person_id")
+        )
+
+    def labels(self, panel: Panel, origins: Origins) -> dict[str, NDArray[np.str_]]:
+        """Name of grouping -> label of each origin's person (n,), in the order of `origins`, "unknown" where nothing is known."""
+        found = (
+            origins.frame()
+            .drop("origin")
+            .join(self.of(panel, origins), on="person_id", how="left", maintain_order="left")
+        )
+        return {
+            name: np.array(found[name].fill_null(UNKNOWN).to_list(), dtype=np.str_)
+            for name in GROUPINGS
+        }
+
+
+def overlapping(labels: Labels) -> dict[str, NDArray[np.str_]]:
+    """The groupings of `labels` and the PAIRS among them, such as "quintile*sex" with labels such as "1*female"."""
+    pairs = {
+        f"{one}*{two}": (labels[one], labels[two])
+        for one, two in PAIRS
+        if one in labels and two in labels
+    }
+    return {
+        **labels,
+        **{
+            name: np.strings.add(np.strings.add(one, "*"), two)
+            for name, (one, two) in pairs.items()
+        },
+    }
+
+
+def latest(panel: Panel) -> Origins:
+    """Everybody with the last year on record as origin: whom a forecast is asked for."""
+    last = panel.frame.group_by("person_id", maintain_order=True).agg(pl.col("year").max())
+    return Origins(
+        np.array(last["person_id"].to_list(), dtype=np.str_),
+        last["year"].to_numpy().astype(np.int64),
+    )
+
+
+def only_columns(panel: Panel, profile: str) -> Panel:
+    """The panel as a record of a poorer `profile` would show it: other columns unknown. "register" changes nothing."""
+    kept = {
+        "person_id",
+        "year",
+        "birth_year",
+        "earnings",
+        "sex",
+        "entry_year",
+        "exit_year",
+        "exit_reason",
+    }
+    if profile == "register":
+        return panel
+    if profile == "survey":
+        kept |= {*SURVEY_COLUMNS, "birth_region"}
+    hidden = [
+        pl.lit(None, dtype=dtype).alias(name)
+        for name, dtype in panel.frame.schema.items()
+        if name not in kept
+    ]
+    return panel.with_frame(panel.frame.with_columns(hidden))
+
+
+def _at_origin(panel: Panel, origins: Origins) -> pl.DataFrame:
+    rows = (
+        history(panel, origins)
+        .frame.join(origins.frame(), on="person_id")
+        .sort("person_id", "year")
+    )
+    earnings, born = pl.col("earnings"), pl.col("birth_region").drop_nulls().last()
+    county = pl.col("county").drop_nulls().last()
+    decade = (pl.col("year") - pl.col("birth_year")) // AGE_BAND * AGE_BAND
+    known = {"register": _any_known(REGISTER_COLUMNS), "survey": _any_known(SURVEY_COLUMNS)}
+    return (
+        rows.group_by("person_id", maintain_order=True)
+        .agg(
+            pl.col("birth_year").first(),
+            pl.col("origin").first().alias("year"),
+            earnings.filter(pl.col("year") > pl.col("origin") - RECENT).mean().alias("recent"),
+            earnings.drop_nulls().last().alias("last"),
+            pl.col("sex").drop_nulls().last(),
+            pl.col("education_level").drop_nulls().last(),
+            born.alias("born"),
+            county.alias("place"),
+            pl.when(known["register"])
+            .then(pl.lit("register"))
+            .when(known["survey"])
+            .then(pl.lit("survey"))
+            .otherwise(pl.lit("earnings"))
+            .alias("profile"),
+        )
+        .with_columns(
+            _band(),
+            _period(),
+            pl.format("{}-{}", decade, decade + AGE_BAND - 1).alias("age"),
+            pl.when(pl.col("last") == 0)
+            .then(pl.lit("zero"))
+            .when(pl.col("last") > 0)
+            .then(pl.lit("positive"))
+            .alias("origin"),
+            _kinds(pl.col("born"), {"sweden": ("sweden",), "europe": EUROPE}, "elsewhere").alias(
+                "birth_region"
+            ),
+            _kinds(pl.col("place"), {"metropolitan": METROPOLITAN, "north": NORTH}, "other").alias(
+                "county_type"
+            ),
+        )
+    )
+
+
+def _band() -> pl.Expr:
+    return ((pl.col("year") - pl.col("birth_year")) // BAND * BAND).cast(pl.Int32).alias("band")
+
+
+def _period() -> pl.Expr:
+    return (pl.col("year") // PERIOD * PERIOD).cast(pl.Int32).alias("period")
+
+
+def _around(ordered: pl.Expr, share: float) -> pl.Expr:
+    start = (pl.len() * share).cast(pl.Int64) - NEIGHBOURS // 2
+    return ordered.slice(start, NEIGHBOURS).mean()
+
+
+def _any_known(columns: Sequence[str]) -> pl.Expr:
+    return pl.any_horizontal(pl.col(name).is_not_null().any() for name in columns)
+
+
+def _kinds(code: pl.Expr, kinds: Mapping[str, Sequence[str]], otherwise: str) -> pl.Expr:
+    expression: pl.Expr = (
+        pl.when(code.is_null()).then(pl.lit(None, dtype=pl.String)).otherwise(pl.lit(otherwise))
+    )
+    for name, codes in kinds.items():
+        expression = pl.when(code.is_in(list(codes))).then(pl.lit(name)).otherwise(expression)
+    return expression

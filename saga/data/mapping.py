@@ -1,0 +1,382 @@
+"""Mappings: how another register says what the panel's columns say, as a declarative YAML file.
+
+A mapping names things and recodes them; it computes nothing else. Its keys are the fields of `SourceMapping`; an
+unknown key is an error. `lisa` and `nlsy79` are shipped and are found by these names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import polars as pl
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from saga.data.panel import FLOOR
+from saga.errors import InputError, Problem, UsageError
+from saga.schema import BY_NAME, PRICE_YEAR, REQUIRED
+
+_RANGE = re.compile(r"(-?\d+(?:\.\d+)?)-(\d+(?:\.\d+)?)")
+
+
+def _key(value: object) -> str:
+    """A YAML scalar as the text that a cell is compared with: true -> "true", 1.0 -> "1"."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def _codes(table: object) -> object:
+    if not isinstance(table, dict):
+        return table
+    return {
+        column: {_key(code): None if ours is None else _key(ours) for code, ours in codes.items()}
+        if isinstance(codes, dict)
+        else codes
+        for column, codes in table.items()
+    }
+
+
+def _none(value: object) -> object:
+    return None if isinstance(value, str) and value.lower() == "none" else value
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Sum(_Strict):
+    """A column that is the sum of several; unknown parts count as absent, and no known part makes it unknown."""
+
+    sum: tuple[str, ...] = Field(min_length=1)
+
+
+class FirstPositive(_Strict):
+    """A category read from counts: the code of the first positive column, `otherwise` where all are zero."""
+
+    first_positive: dict[str, str] = Field(min_length=1)
+    otherwise: str
+
+
+class Deflator(_Strict):
+    """A price index file (`year` and one column of levels) and the year whose prices amounts are turned into."""
+
+    file: str
+    base_year: int
+
+
+ColumnSource = str | tuple[str, ...] | Sum | FirstPositive
+
+
+class SourceMapping(_Strict):
+    """How a source says what the panel's columns say.
+
+    - `name`: the panel's id where the caller gives none.
+    - `columns`: our column -> its source: a name; a list of names, of which the first known cell counts; a sum; or the
+      first positive of several counts. Names match exactly, or else without regard to case and to blanks around them. Columns that are not
+      listed are taken under their own names.
+    - `digits`: our column -> how many leading characters of the source's code make ours.
+    - `codes`: our column -> {source code or numeric range "lo-hi": our code, or null for unknown}; others stay as they are.
+    - `keep`: source column -> [lowest, highest] believed; cells outside are unknown.
+    - `null_if`: source column -> value that makes the row's earnings unknown.
+    - `currency`, `scale` (amounts are in units of so much currency), `deflator`, `floor` (in currency of the base year;
+      none: zeros do not occur) and `macro` (the series that the years live in; none: masked).
+    - `year_in_filename`: the year stands in the file names, for registers with one table a year.
+    """
+
+    name: str | None = None
+    columns: dict[str, ColumnSource] = {}
+    digits: dict[str, Annotated[int, Field(ge=1)]] = {}
+    codes: Annotated[dict[str, dict[str, str | None]], BeforeValidator(_codes)] = {}
+    keep: dict[str, tuple[float | None, float | None]] = {}
+    null_if: dict[str, bool | int | float | str] = {}
+    currency: str = "SEK"
+    scale: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    deflator: Deflator | None = None
+    floor: Annotated[Annotated[float, Field(gt=0)] | None, BeforeValidator(_none)] = FLOOR
+    macro: Annotated[Literal["sweden"] | None, BeforeValidator(_none)] = "sweden"
+    year_in_filename: bool = False
+
+    @model_validator(mode="after")
+    def _consistent(self) -> SourceMapping:
+        for part in ("columns", "digits", "codes"):
+            strange = [name for name in getattr(self, part) if name not in BY_NAME]
+            if strange:
+                raise ValueError(
+                    f"`{part}` names {', '.join(strange)}, which the panel does not have; its columns are {', '.join(BY_NAME)}"
+                )
+        if self.currency != "SEK" and not {"floor", "macro"} <= self.model_fields_set:
+            raise ValueError(
+                "another currency than SEK needs `floor` (a number in that currency, or none) and `macro: none`"
+            )
+        if (
+            self.currency == "SEK"
+            and self.deflator is not None
+            and self.deflator.base_year != PRICE_YEAR
+            and self.macro == "sweden"
+        ):
+            raise ValueError(
+                f"SEK are deflated to prices of {PRICE_YEAR}: set `base_year: {PRICE_YEAR}`"
+            )
+        return self
+
+    @property
+    def price_year(self) -> int:
+        """The year whose prices the panel's money is in."""
+        return self.deflator.base_year if self.deflator else PRICE_YEAR
+
+    def wanted(self, names: Sequence[str]) -> list[str]:
+        """Of a source's column names those that this mapping reads, in the source's order."""
+        used = {
+            found for source in self._sources().values() for found in _found(_parts(source), names)
+        }
+        used |= {found for name in (*self.keep, *self.null_if) for found in _found((name,), names)}
+        return [name for name in names if name in used]
+
+    def lacking(self, names: Sequence[str]) -> list[str]:
+        """The required columns that a source with these column names does not give."""
+        sources = self._sources()
+        return [name for name in REQUIRED if not _found(_parts(sources[name]), names)]
+
+    def _sources(self) -> dict[str, ColumnSource]:
+        sources = {name: self.columns.get(name, name) for name in BY_NAME}
+        if self.year_in_filename:
+            sources["year"] = (*_parts(sources["year"]), "year")
+        return sources
+
+    def apply(self, frame: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, int]]:
+        """The frame in our columns and codes, and how many cells became unknown by `keep` and `null_if`.
+
+        Only columns that the source has are in the result; their types are still the source's. Raises `InputError` where
+        a column of `null_if` is missing, or `digits` meets numbers, which have lost their leading zeros.
+        """
+        nulled: dict[str, int] = {}
+        for name, (low, high) in self.keep.items():
+            for column in _found((name,), frame.columns):
+                value = _number(frame, column)
+                believed = (value >= (float("-inf") if low is None else low)) & (
+                    value <= (float("inf") if high is None else high)
+                )
+                outside = frame.select(
+                    (value.is_not_null() & ~believed).alias("outside")
+                ).to_series()
+                nulled[f"keep {name}"] = int(outside.sum())
+                frame = frame.with_columns(pl.when(~outside).then(pl.col(column)).alias(column))
+        unknown = self._unknown_earnings(frame, nulled)
+        columns = {
+            name: expression
+            for name, source in self._sources().items()
+            if (expression := self._column(name, source, frame)) is not None
+        }
+        ours = frame.select(expression.alias(name) for name, expression in columns.items())
+        if "earnings" in columns and unknown:
+            ours = ours.with_columns(
+                pl.when(~pl.any_horizontal(unknown)).then(pl.col("earnings")).alias("earnings")
+            )
+        return ours, nulled
+
+    def _unknown_earnings(self, frame: pl.DataFrame, nulled: dict[str, int]) -> list[pl.Series]:
+        unknown = []
+        for name, value in self.null_if.items():
+            found = _found((name,), frame.columns)
+            if not found:
+                fix = f"Add the column, or take it out of `null_if` in the mapping if no row's {name} matters."
+                raise InputError(
+                    "the mapping does not fit the source",
+                    [Problem("missing-column", f"the column {name} is missing", fix, column=name)],
+                )
+            same = _text(frame, found[0]).str.to_lowercase().is_in([_key(value).lower()])
+            flagged = frame.select(same.fill_null(False).alias(name)).to_series()
+            nulled[f"null_if {name}"] = int(flagged.sum())
+            unknown.append(flagged)
+        return unknown
+
+    def _column(self, name: str, source: ColumnSource, frame: pl.DataFrame) -> pl.Expr | None:
+        found = _found(_parts(source), frame.columns)
+        if not found:
+            return None
+        if isinstance(source, Sum):
+            return self._recoded(name, _sum(frame, found), frame.schema[found[0]])
+        if isinstance(source, FirstPositive):
+            return _first_positive(source, frame)
+        return pl.coalesce(
+            self._recoded(
+                name,
+                _text(frame, column) if self._recodes(name) else pl.col(column),
+                frame.schema[column],
+            )
+            for column in found
+        )
+
+    def _recodes(self, name: str) -> bool:
+        return name in self.codes or name in self.digits
+
+    def _recoded(self, name: str, value: pl.Expr, dtype: pl.DataType) -> pl.Expr:
+        if not self._recodes(name):
+            return value
+        text = value.cast(pl.String).str.strip_suffix(".0")
+        number = text.cast(pl.Float64, strict=False)
+        digits = self.digits.get(name)
+        if digits is not None and dtype.is_numeric():
+            why = f"{name} is read from the first {digits} characters of a code, but the source holds numbers, which have no leading zeros"
+            raise InputError(
+                "the mapping does not fit the source",
+                [Problem("lost-zeros", why, "Export the code as text.", column=name)],
+            )
+        result = text.str.slice(0, digits) if digits is not None else text
+        exact: dict[str, str | None] = {}
+        for code, ours in self.codes.get(name, {}).items():
+            if span := _RANGE.fullmatch(code):
+                result = (
+                    pl.when(number.is_between(float(span[1]), float(span[2])))
+                    .then(pl.lit(ours, dtype=pl.String))
+                    .otherwise(result)
+                )
+            else:
+                exact[code] = ours
+        # Exact codes win over ranges, so they are applied last, to the source's code.
+        for code, ours in exact.items():
+            result = (
+                pl.when(text.eq_missing(pl.lit(code)))
+                .then(pl.lit(ours, dtype=pl.String))
+                .otherwise(result)
+            )
+        return result
+
+
+def _parts(source: ColumnSource) -> tuple[str, ...]:
+    if isinstance(source, str):
+        return (source,)
+    if isinstance(source, Sum):
+        return source.sum
+    return tuple(source.first_positive) if isinstance(source, FirstPositive) else source
+
+
+def _found(wanted: Sequence[str], names: Sequence[str]) -> list[str]:
+    """The source's spelling of each wanted column that it has."""
+    lower: dict[str, list[str]] = {}
+    for name in names:
+        lower.setdefault(name.strip().lower(), []).append(name)
+    found = []
+    for name in wanted:
+        spellings = [name] if name in names else lower.get(name.lower(), [])
+        if len(spellings) > 1:
+            why = f"{name} may be {' or '.join(spellings)}"
+            raise InputError(
+                "the mapping does not fit the source",
+                [Problem("ambiguous-column", why, "Write the exact spelling in the mapping.")],
+            )
+        found += spellings
+    return found
+
+
+def _text(frame: pl.DataFrame, column: str) -> pl.Expr:
+    return pl.col(column).cast(pl.String).str.strip_chars().str.strip_suffix(".0")
+
+
+def _number(frame: pl.DataFrame, column: str) -> pl.Expr:
+    """The column as numbers; NaN, which validation reports, where a cell is text."""
+    if frame.schema[column].is_numeric():
+        return pl.col(column).cast(pl.Float64)
+    text = _text(frame, column).replace("", None)
+    return pl.when(text.is_not_null()).then(
+        text.cast(pl.Float64, strict=False).fill_null(float("nan"))
+    )
+
+
+def _sum(frame: pl.DataFrame, columns: Sequence[str]) -> pl.Expr:
+    parts = [_number(frame, column) for column in columns]
+    return pl.when(pl.any_horizontal(part.is_not_null() for part in parts)).then(
+        pl.sum_horizontal(parts)
+    )
+
+
+def _first_positive(source: FirstPositive, frame: pl.DataFrame) -> pl.Expr:
+    counts = {
+        column: _number(frame, column)
+        for name in source.first_positive
+        for column in _found((name,), frame.columns)
+    }
+    codes = [code for name, code in source.first_positive.items() if _found((name,), frame.columns)]
+    result = pl.when(pl.any_horizontal(count.is_not_null() for count in counts.values())).then(
+        pl.lit(source.otherwise)
+    )
+    chain: Any = result
+    for code, count in reversed(list(zip(codes, counts.values(), strict=True))):
+        chain = pl.when(count > 0).then(pl.lit(code)).otherwise(chain)
+    return chain  # type: ignore[no-any-return]
+
+
+def shipped() -> tuple[str, ...]:
+    """Names of the mappings that come with SAGA."""
+    return tuple(
+        sorted(
+            f.name.removesuffix(".yaml")
+            for f in resources.files("saga.data").joinpath("mappings").iterdir()
+            if f.name.endswith(".yaml")
+        )
+    )
+
+
+def load_mapping(mapping: str | Path) -> tuple[SourceMapping, Path | None]:
+    """A mapping by file or by the name of a shipped one, and the folder it lies in (None: shipped).
+
+    Raises `UsageError` where there is no such mapping or it is not one; the message names the key.
+    """
+    if str(mapping) in shipped():
+        text, folder = (
+            resources.files("saga.data")
+            .joinpath("mappings", f"{mapping}.yaml")
+            .read_text(encoding="utf-8"),
+            None,
+        )
+    else:
+        try:
+            text, folder = Path(mapping).read_text(encoding="utf-8"), Path(mapping).parent
+        except (OSError, UnicodeDecodeError):
+            fix = f"Give a YAML file, or one of the shipped mappings: {', '.join(shipped())}."
+            raise UsageError(
+                f"there is no mapping {mapping}",
+                [Problem("mapping", "neither a shipped name nor a readable file", fix)],
+            ) from None
+    try:
+        content: Mapping[str, Any] | Any = yaml.safe_load(text)
+        found = SourceMapping.model_validate({} if content is None else content)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f"line {mark.line + 1}" if mark else "the file"
+        raise UsageError(
+            f"the mapping {mapping} cannot be used",
+            [Problem("mapping", f"{line} is not YAML", "Mend the syntax.")],
+        ) from None
+    except ValidationError as error:
+        raise UsageError(
+            f"the mapping {mapping} cannot be used",
+            [_explain(e) for e in error.errors(include_url=False)],
+        ) from None
+    return found, folder
+
+
+def _explain(error: Any) -> Problem:
+    # A union reports each alternative under its type's name; the key is what a person wrote.
+    place = ".".join(
+        str(part)
+        for part in error["loc"]
+        if part not in ("str", "Sum", "FirstPositive", "tuple[str, ...]")
+    )
+    if error["type"] == "extra_forbidden":
+        return Problem(
+            "mapping",
+            f"the key `{place}` is not known",
+            f"Use one of {', '.join(SourceMapping.model_fields)}.",
+        )
+    why = str(error["msg"]).removeprefix("Value error, ")
+    return Problem(
+        "mapping", f"`{place}`: {why}" if place else why, "Mend this key in the mapping."
+    )

@@ -1,0 +1,1 @@
+"""Shipped mappings of other registers."""

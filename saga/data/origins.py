@@ -1,0 +1,203 @@
+"""Forecast origins, what was known at them, and what came true.
+
+Exchangeability needs one rule for everybody: calibration and test persons draw their origin by the same scheme, one origin a
+person, from a key that holds nothing but the person, the register and the seed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from saga.data.panel import Panel
+from saga.errors import Problem, UsageError
+from saga.keyed_random import uniform_each
+from saga.schema import MAX_AGE
+
+MIN_HISTORY = 3  # years with known earnings that an origin needs
+AGES = (20, 60)  # at an origin
+
+
+@dataclass(frozen=True, eq=False)
+class Origins:
+    """Persons, each with the last year that a forecast may use: `person_id` (n,) text, `year` (n,) int."""
+
+    person_id: NDArray[np.str_]
+    year: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.person_id)
+
+    def take(self, rows: Any) -> Origins:
+        """Some of the origins: an index, mask or slice."""
+        return Origins(self.person_id[rows], self.year[rows])
+
+    def frame(self) -> pl.DataFrame:
+        """Columns `person_id` and `origin`."""
+        return pl.DataFrame(
+            {"person_id": self.person_id.astype(object), "origin": self.year},
+            schema={"person_id": pl.String, "origin": pl.Int32},
+        )
+
+
+def last_year(panel: Panel) -> int:
+    """The last year with a record in the panel."""
+    if len(panel) == 0:
+        raise UsageError(
+            "a panel without rows has no origins",
+            [Problem("empty-panel", "no rows", "Give persons with records.")],
+        )
+    return int(panel.frame["year"].max())  # type: ignore[arg-type]
+
+
+def eligible_origins(panel: Panel, *, ages: tuple[int, int] = AGES) -> pl.DataFrame:
+    """Every person-year that may be an origin: columns `person_id`, `birth_year`, `year`, sorted.
+
+    There is a row in that year, 3 rows with known earnings up to it, and the age lies within `ages`.
+    """
+    rows = panel.frame.select(
+        "person_id",
+        "birth_year",
+        "year",
+        known=pl.col("earnings").is_not_null().cast(pl.Int32).cum_sum().over("person_id"),
+    ).filter(
+        pl.col("known") >= MIN_HISTORY, (pl.col("year") - pl.col("birth_year")).is_between(*ages)
+    )
+    return rows.drop("known")
+
+
+def draw_origins(
+    panel: Panel,
+    *,
+    max_horizon: int,
+    seed: int,
+    end: int | None = None,
+    among: pl.DataFrame | None = None,
+) -> Origins:
+    """One keyed origin a person; persons without any are left out.
+
+    First a horizon h is drawn uniformly among those of 1..`max_horizon` that the person's eligible years can reach (year + h is at
+    most `end`, by default the panel's last year, and the age then at most 64), then an origin uniformly among the eligible years
+    that reach h. Drawing the horizon first keeps long horizons from starving. Eligible years: see `eligible_origins`. Give `end` when the
+    panel is a part of a register whose last year may be missing from it; `among` (`person_id`, `year`) admits no other person-years.
+    """
+    if max_horizon < 1:
+        raise UsageError(
+            "no horizon to draw",
+            [Problem("horizon-range", "max_horizon is below 1", "Use at least 1.")],
+        )
+    final = last_year(panel) if end is None else end
+    reach = pl.min_horizontal(pl.lit(final, dtype=pl.Int32), pl.col("birth_year") + MAX_AGE)
+    rows = eligible_origins(panel).with_columns(reach=reach)
+    if among is not None:
+        rows = rows.join(among, on=["person_id", "year"], how="semi", maintain_order="left")
+    rows = rows.filter(pl.col("year") < pl.col("reach"))
+    persons = rows.group_by("person_id", maintain_order=True).agg(
+        longest=pl.min_horizontal(
+            pl.lit(max_horizon, dtype=pl.Int32), pl.col("reach").first() - pl.col("year").min()
+        )
+    )
+    ids = persons["person_id"].to_list()
+    key = ("origin", panel.meta.panel_id, seed)
+    persons = persons.with_columns(
+        drawn=1
+        + (pl.Series(uniform_each(ids, *key, "horizon")) * pl.col("longest"))
+        .floor()
+        .cast(pl.Int32),
+        position=pl.Series(uniform_each(ids, *key, "year")),
+    )
+    able = rows.join(persons, on="person_id", maintain_order="left").filter(
+        pl.col("year") + pl.col("drawn") <= pl.col("reach")
+    )
+    chosen = able.group_by("person_id", maintain_order=True).agg(
+        pl.col("year").get((pl.col("position").first() * pl.len()).floor().cast(pl.UInt32))
+    )
+    return Origins(_text(chosen["person_id"]), chosen["year"].to_numpy().astype(np.int64))
+
+
+def origins_at(panel: Panel, year: int | None = None) -> Origins:
+    """The forward setting: everybody eligible in `year` (by default the panel's last year) has it as origin."""
+    at = last_year(panel) if year is None else year
+    rows = eligible_origins(panel).filter(pl.col("year") == at)
+    return Origins(_text(rows["person_id"]), rows["year"].to_numpy().astype(np.int64))
+
+
+def history(panel: Panel, origins: Origins) -> Panel:
+    """Each person's rows up to the origin, with labels of an exit that lies after it removed: what was known then."""
+    rows = panel.frame.join(
+        origins.frame(), on="person_id", how="inner", maintain_order="left"
+    ).filter(pl.col("year") <= pl.col("origin"))
+    return panel.with_frame(without_later_exits(rows, pl.col("origin")).select(panel.frame.columns))
+
+
+def cut(panel: Panel, year: int) -> Panel:
+    """The panel as it stood at the end of `year`: later rows and exits removed. UsageError where nothing is left."""
+    frame = panel.frame.filter(pl.col("year") <= year)
+    if frame.is_empty():
+        problem = Problem(
+            "nothing-left", f"no record lies in or before {year}", "Choose a later --until."
+        )
+        raise UsageError(f"No record of the panel lies in or before {year}.", [problem])
+    return panel.with_frame(without_later_exits(frame, pl.lit(year)))
+
+
+def without_later_exits(rows: pl.DataFrame, year: pl.Expr) -> pl.DataFrame:
+    """The rows with the label of an exit after `year` made unknown, as it was then."""
+    later = pl.col("exit_year") > year
+    return rows.with_columns(
+        pl.when(later).then(None).otherwise(pl.col(name)).alias(name)
+        for name in ("exit_year", "exit_reason")
+    )
+
+
+def realised(
+    panel: Panel, origins: Origins, horizons: range | list[int], *, end: int | None = None
+) -> NDArray[np.float64]:
+    """Earnings that came true, shape (n, H), real SEK a year.
+
+    0 from `exit_year` on after a death; NaN where earnings were not observed, abroad, after `end` (by default the panel's last
+    year) and beyond age 64.
+    """
+    ahead = np.asarray(list(horizons), dtype=np.int64)
+    final = last_year(panel) if end is None else end
+    wanted = pl.DataFrame(
+        {
+            "row": np.repeat(np.arange(len(origins)), len(ahead)),
+            "year": (origins.year[:, None] + ahead).ravel(),
+        },
+        schema={"row": pl.Int64, "year": pl.Int32},
+    ).join(
+        origins.frame().with_row_index("row").cast({"row": pl.Int64}),
+        on="row",
+        maintain_order="left",
+    )
+    persons = panel.frame.group_by("person_id").agg(
+        pl.col("birth_year", "exit_year", "exit_reason").first()
+    )
+    found = wanted.join(persons, on="person_id", how="left", maintain_order="left").join(
+        panel.frame.select("person_id", "year", "earnings"),
+        on=["person_id", "year"],
+        how="left",
+        maintain_order="left",
+    )
+    gone = pl.col("year") >= pl.col("exit_year")
+    dead = (gone & (pl.col("exit_reason") == "dead")).fill_null(False)
+    abroad = (gone & (pl.col("exit_reason") == "emigrated")).fill_null(False)
+    outside = (pl.col("year") > final) | (pl.col("year") - pl.col("birth_year") > MAX_AGE)
+    value = (
+        pl.when(outside | abroad)
+        .then(None)
+        .when(dead & pl.col("earnings").is_null())
+        .then(0.0)
+        .otherwise(pl.col("earnings"))
+    )
+    values = found.select(value.cast(pl.Float64).fill_null(float("nan")).alias("y"))["y"].to_numpy()
+    return values.reshape(len(origins), len(ahead))
+
+
+def _text(names: pl.Series) -> NDArray[np.str_]:
+    return np.array(names.to_list(), dtype=np.str_)

@@ -1,0 +1,1 @@
+"""From panel values to the network's numbers."""

@@ -1,0 +1,126 @@
+"""Files that are either absent or whole, whenever the power fails: temporary file, fsync, rename, fsync of the folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from saga.errors import UsageError
+
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
+
+LOCK = "_lock"
+
+
+def commit(path: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` make a temporary file beside `path`, then give it the name `path` in one step, replacing what was there.
+
+    Killed at any moment, `path` is as it was or as it shall be; a leftover temporary file is `sweep`'s to remove.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        write(temporary)
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+@contextmanager
+def whole_folder(out: Path) -> Iterator[Path]:
+    """A new folder to fill: named `out` (absent so far, or empty) when the block ends well, removed otherwise."""
+    out = out.absolute()
+    out.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+    unfinished.chmod(0o755)
+    try:
+        yield unfinished
+        if out.exists():
+            out.rmdir()
+        unfinished.rename(out)
+    except BaseException:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
+
+
+def commit_json(path: Path, value: Mapping[str, Any]) -> None:
+    """`commit` of `value` as JSON; equal values give equal bytes."""
+    commit(path, partial(Path.write_bytes, data=json_bytes(value)))
+
+
+def json_bytes(value: Mapping[str, Any]) -> bytes:
+    """The one way JSON is written, UTF-8: equal values give equal bytes. Raises ValueError or TypeError for what JSON cannot hold."""
+    return (
+        json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+    ).encode("utf-8")
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The object in a file that `commit_json` wrote; None where there is no such file, or it holds something else."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def sweep(folder: Path) -> None:
+    """Remove the temporary files that killed commits left in `folder`."""
+    for leftover in folder.glob(".*.tmp"):
+        leftover.unlink(missing_ok=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in `folder` durable (a no-op on Windows, where folders cannot be opened)."""
+    if sys.platform == "win32":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def digest_file(path: Path) -> str:
+    """sha256 of a file, 64 hex digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def digest_json(value: Any) -> str:
+    """sha256 of a JSON value, whatever the order of its keys."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, allow_nan=False).encode()).hexdigest()
+
+
+@contextmanager
+def sole_writer(folder: Path) -> Iterator[None]:
+    """Hold `folder` against other processes; the lock goes with the process, so no crash leaves it behind.
+
+    Raises `UsageError` when another process writes there.
+    """
+    with (folder / LOCK).open("a+b") as file:
+        try:
+            if sys.platform == "win32":
+                msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+            else:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UsageError(
+                f"Another process is writing to {folder}. Wait for it, or use another folder."
+            ) from None
+        yield

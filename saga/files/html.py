@@ -1,0 +1,43 @@
+"""Pages to read: one HTML file each, which asks for nothing from outside. `page.html` is what they look like together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+
+from saga.errors import UsageError
+from saga.files.tables import check_place
+
+
+def render_page(
+    package: str,
+    template: str,
+    values: Mapping[str, Any],
+    filters: Mapping[str, Callable[..., str]] | None = None,
+) -> str:
+    """The page of a template of `package`, which extends `page.html`. Text is escaped, and a value that is missing is an error."""
+    environment = Environment(
+        loader=ChoiceLoader([PackageLoader(package, "."), PackageLoader("saga.files", ".")]),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )
+    environment.filters |= filters or {}
+    return environment.get_template(template).render(values)
+
+
+def check_page(out: Path, what: str, suffixes: tuple[str, ...]) -> Path:
+    """The path of a page; asked before minutes of work go into it. Raises UsageError for another suffix, a directory or an unwritable
+    place."""
+    if out.suffix.lower() not in suffixes:
+        raise UsageError(f"The {what} {out} must end in {' or '.join(suffixes)}.")
+    if out.is_dir():
+        raise UsageError(
+            f"The {what} {out} is a directory. Name a file in it, such as {out / f'{what}{suffixes[0]}'}."
+        )
+    check_place(out)
+    return out

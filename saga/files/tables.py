@@ -1,0 +1,99 @@
+"""Result tables on disk: whole or not at all, and never without their provenance.
+
+Parquet carries the provenance as JSON in its metadata under the key `saga`; a CSV file gets it as `NAME.csv.json` beside it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from saga.errors import InputError, UsageError
+from saga.files.atomic import commit
+
+KEY = "saga"
+SUFFIXES = (".parquet", ".csv")
+
+
+def check_out(out: str | Path) -> Path:
+    """The path of an output table; asked before hours of work go into it. Raises `UsageError` for an unwritable place or suffix,
+    or a file there that is no table of ours."""
+    out = Path(out)
+    if out.suffix.lower() not in SUFFIXES:
+        raise UsageError(
+            f"The output {out} must end in {' or '.join(SUFFIXES)}: the suffix chooses the format."
+        )
+    if out.is_dir():
+        raise UsageError(
+            f"The output {out} is a directory. Name a file in it, such as {out / 'forecast.parquet'}."
+        )
+    if out.exists() and not _written_by_saga(out):
+        raise UsageError(
+            f"{out} exists and SAGA did not write it, so it is not replaced. Choose another --out, or remove it."
+        )
+    check_place(out)
+    return out
+
+
+def check_place(out: Path) -> None:
+    """Make the directory that `out` is to be written to. Raises UsageError where that, or writing there, is not allowed."""
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        writable = os.access(out.parent, os.W_OK)
+    except PermissionError:
+        writable = False
+    if not writable:
+        raise UsageError(
+            f"The directory {out.parent} is not writable. Choose another place for {out.name}."
+        )
+
+
+def write_table(frame: pl.DataFrame, out: str | Path, provenance: Mapping[str, Any]) -> Path:
+    """Write `frame` with its provenance to `out` (.parquet or .csv) and return the path.
+
+    A file of that name is replaced as a whole; a crash leaves the old file or none, never half of one.
+    """
+    out = check_out(out)
+    record = json.dumps(provenance, sort_keys=True, ensure_ascii=False, default=str)
+    if out.suffix.lower() == ".parquet":
+        commit(
+            out, lambda part: frame.write_parquet(part, compression="zstd", metadata={KEY: record})
+        )
+    else:
+        # The sidecar first: a table without provenance must not exist, provenance without a table does no harm.
+        commit(_sidecar(out), lambda part: part.write_text(record + "\n", encoding="utf-8"))
+        commit(out, lambda part: frame.write_csv(part))
+    return out
+
+
+def _written_by_saga(path: Path) -> bool:
+    try:
+        read_provenance(path)
+    except (InputError, OSError, ValueError, pl.exceptions.PolarsError):
+        return False
+    return True
+
+
+def read_provenance(path: str | Path) -> dict[str, Any]:
+    """The provenance that `write_table` stored with the table at `path`. Raises `InputError` where there is none."""
+    path = Path(path)
+    record = None
+    if path.suffix.lower() == ".parquet":
+        record = pl.read_parquet_metadata(path).get(KEY)
+    elif _sidecar(path).is_file():
+        record = _sidecar(path).read_text(encoding="utf-8")
+    if record is None:
+        raise InputError(
+            f"{path} carries no provenance, so SAGA did not write it or its sidecar file was lost."
+        )
+    provenance: dict[str, Any] = json.loads(record)
+    return provenance
+
+
+def _sidecar(out: Path) -> Path:
+    return out.with_name(out.name + ".json")

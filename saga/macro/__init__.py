@@ -1,0 +1,1 @@
+"""The economy: observed series, a process for the years after them, scenarios."""

@@ -1,0 +1,145 @@
+"""The macro process: futures of the economy after the origin.
+
+After the origin no realised macro series is used: futures are drawn from a vector autoregression fitted on history up to
+the cut-off, or follow a scenario.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from saga.errors import UsageError
+from saga.keyed_random import uniforms
+from saga.macro.history import SERIES, MacroHistory
+from saga.macro.scenarios import UNEMPLOYMENT_RANGE, Scenario
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class MacroProcess:
+    """First-order vector autoregression of (log unemployment, real wage growth, inflation) with Gaussian innovations.
+
+    Fitted by ridge regression towards zero on standardised series (33 years identify little more), spectral radius capped below one
+    so that futures are stationary. `history` ends at the cut-off.
+    """
+
+    history: MacroHistory
+    mean: Floats
+    transition: Floats
+    innovation: Floats
+
+    @classmethod
+    def fit(
+        cls,
+        history: MacroHistory,
+        *,
+        law: MacroHistory | None = None,
+        ridge: float = 1.0,
+        max_radius: float = 0.95,
+    ) -> MacroProcess:
+        """Estimate from at least ten years of `law`, by default `history`: the series by whose movement later years are drawn, where
+        that is not the one that people answer to."""
+        law = law or history
+        if len(law.values) < 10:
+            raise UsageError(
+                f"A macro process needs at least 10 years of history, got {len(law.values)}. Use a later cut-off, "
+                "or leave the economy out of the panel (macro: none)."
+            )
+        x = _state(law.values)
+        mean, scale = x.mean(0), x.std(0)
+        z = (x - mean) / scale
+        past, now = z[:-1], z[1:]
+        a = np.linalg.solve(past.T @ past + ridge * np.eye(3), past.T @ now).T
+        radius = float(np.abs(np.linalg.eigvals(a)).max())
+        a *= min(1.0, max_radius / radius)
+        residual = now - past @ a.T
+        covariance = residual.T @ residual / max(1, len(residual) - 4)
+        return cls(
+            history,
+            mean,
+            scale[:, None] * a / scale[None, :],
+            scale[:, None] * np.linalg.cholesky(covariance),
+        )
+
+    def draw(
+        self, seed: int, paths: int, from_year: int, to_year: int, scenario: Scenario | None = None
+    ) -> Floats:
+        """Macro paths of the years from_year+1 .. to_year, shape (paths, n_year, 3).
+
+        Starts from the state of `from_year`: as observed, or as the scenario gives it, or the long-run mean. Path k draws on the numbers
+        keyed by (seed, k, year), so that it does not depend on how many paths are drawn. Years that the scenario gives are taken from it.
+        """
+        years = range(from_year + 1, to_year + 1)
+        out = np.empty((paths, len(years), 3))
+        x = np.broadcast_to(self._at(from_year, scenario), (paths, 3))
+        given = scenario.rows if scenario else {}
+        for i, year in enumerate(years):
+            if year in given:
+                x = np.broadcast_to(_state(np.array([given[year]]))[0], (paths, 3))
+            else:
+                shock = ndtri(uniforms(3 * paths, "macro", seed, year)).reshape(paths, 3)
+                x = self.mean + (x - self.mean) @ self.transition.T + shock @ self.innovation.T
+            out[:, i] = _series(x)
+        return out
+
+    def observed(self, until: int) -> Scenario:
+        """The economy as it came, up to `until`: for futures that are to follow it."""
+        known = self.history.until(until)
+        return Scenario(
+            "observed",
+            {
+                known.first_year + i: (row[0], row[1], row[2])
+                for i, row in enumerate(known.values.tolist())
+            },
+        )
+
+    def unemployment(self, year: int, scenario: Scenario | None = None) -> float:
+        """Unemployment from which futures after `year` start, a fraction."""
+        return float(_series(self._at(year, scenario)[None])[0, 0])
+
+    def _at(self, year: int, scenario: Scenario | None) -> Floats:
+        """The state (3,) of a year from which futures start: observed, else given by the scenario, else the long-run mean."""
+        index = year - self.history.first_year
+        if 0 <= index < len(self.history.values):
+            known = self.history.values[index]
+        elif scenario and year in scenario.rows:
+            known = np.array(scenario.rows[year])
+        else:
+            return self.mean
+        state: Floats = _state(known[None])[0]
+        return state
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain lists, for macro.json."""
+        return {
+            "series": list(SERIES),
+            "first_year": self.history.first_year,
+            "history": self.history.values.tolist(),
+            "mean": self.mean.tolist(),
+            "transition": self.transition.tolist(),
+            "innovation": self.innovation.tolist(),
+        }
+
+    @classmethod
+    def from_dict(cls, d: Mapping[str, Any]) -> MacroProcess:
+        """Inverse of `as_dict`."""
+        history = MacroHistory(int(d["first_year"]), np.array(d["history"], dtype=float))
+        return cls(
+            history, np.array(d["mean"]), np.array(d["transition"]), np.array(d["innovation"])
+        )
+
+
+def _state(values: Floats) -> Floats:
+    """Series -> autoregressive state: unemployment in logs keeps it positive."""
+    return np.column_stack([np.log(np.clip(values[:, 0], *UNEMPLOYMENT_RANGE)), values[:, 1:]])
+
+
+def _series(state: Floats) -> Floats:
+    return np.column_stack([np.clip(np.exp(state[:, 0]), *UNEMPLOYMENT_RANGE), state[:, 1:]])

@@ -1,0 +1,1 @@
+"""The structural simulation of working lives."""

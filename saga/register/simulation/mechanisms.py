@@ -1,0 +1,118 @@
+"""Switches: each mechanism of the register, and the parameters with which it has no effect.
+
+A mechanism is switched off by neutral parameter values, not by a branch in the code, so that `register.json` alone says which world
+was simulated. Used to show that each mechanism is needed (see `saga register check`) and by those who want to study one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from math import hypot, sqrt
+from typing import Any
+
+from saga.errors import UsageError
+from saga.register.simulation.parameters import CareerParameters, Parameters
+
+Neutral = dict[str, dict[str, Any]]  # section of Parameters -> field -> value
+
+FIXED: dict[str, Neutral] = {
+    "business_cycle": {"economy": {"felt": 0.0}},
+    "unequal_cycle": {"careers": {"cycle_by_industry": 0.0, "cycle_foreign": 0.0}},
+    "unequal_risk": {
+        "careers": {
+            "loss_by_education": (1.0, 1.0, 1.0, 1.0),
+            "loss_foreign": 1.0,
+            "loss_young": 1.0,
+            "finding_by_education": (1.0, 1.0, 1.0, 1.0),
+            "finding_by_region": (1.0,) * 8,
+        }
+    },
+    "duration_dependence": {"careers": {"duration_dependence": 0.0, "outside_duration": 0.0}},
+    "scars": {"careers": {"scar_loss": 0.0, "scar_per_year": 0.0}},
+    "transitory_shocks": {"careers": {"loud_share": 0.0, "quiet_sd": 0.0}},
+    "heterogeneous_levels": {"careers": {"ability_sd": (0.0, 0.0)}},
+    "heterogeneous_growth": {"careers": {"slope_sd": 0.0}},
+    "experience": {"careers": {"experience_gain": (0.0, 0.0, 0.0, 0.0), "late_decline": 0.0}},
+    "pareto_top": {"careers": {"top_stretch": 0.0}},
+    "job_premia": {
+        "careers": {
+            "job_premia": 0.0,
+            "education_premium": (0.0, 0.0, 0.0, 0.0),
+            "tertiary_rise": 0.0,
+        }
+    },
+    "job_mobility": {"careers": {"job_change_at_25": 0.0, "promotion": 0.0}},
+    "child_penalty": {
+        "careers": {
+            "care_first": 0.0,
+            "care_later": 0.0,
+            "part_time_mother": 0.0,
+            "mother_quit": 1.0,
+        }
+    },
+    "parental_leave": {
+        "population": {"mother_leave": (0.0, 0.0, 0.0), "father_leave": (0.0, 0.0, 0.0)}
+    },
+    "part_time": {"careers": {"part_time": (0.0, 0.0), "part_time_mother": 0.0}},
+    "self_employment": {"self_employment": {"start": (0.0, 0.0)}},
+    "sickness": {"careers": {"sickness_share": (0.0, 0.0)}},
+    "disability": {"careers": {"disability_at_45": 0.0}},
+    "early_retirement": {"careers": {"retirement": (0.0,) * 10}},
+    "leaving_work": {"careers": {"quit_outside": 0.0, "to_outside": 0.0}},
+    "immigration": {"population": {"immigration": 0.0}},
+    "origin_gap": {"careers": {"region_gap": (0.0,) * 8}},
+    "emigration": {
+        "population": {
+            "emigration_native": 0.0,
+            "emigration_young": 0.0,
+            "emigration_foreign": (0.0,) * 8,
+        }
+    },
+    "assortative_mating": {"population": {"assortative": 0.0}},
+    "adult_education": {"education": {"adult_return": 0.0}},
+    "benefits": {"benefits": {"generosity": 0.0}},
+    "missing_cells": {
+        "records": {
+            "occupation_missing": 0.0,
+            "earnings_missing": 0.0,
+            "education_missing_native": 0.0,
+            "education_missing_new": 0.0,
+            "workplace_missing": 0.0,
+            "hours_missing": 0.0,
+            "late_last_year": 0.0,
+        }
+    },
+}
+MECHANISMS: tuple[str, ...] = tuple(sorted([*FIXED, "heavy_tails"]))
+
+
+def without(parameters: Parameters, mechanisms: Iterable[str]) -> Parameters:
+    """The parameters with each of the named `mechanisms` switched off; raises UsageError for a name that does not exist."""
+    for name in mechanisms:
+        if name not in MECHANISMS:
+            raise UsageError(
+                f"There is no mechanism {name!r}; the mechanisms are {', '.join(MECHANISMS)}"
+            )
+        neutral = _gaussian(parameters.careers) if name == "heavy_tails" else FIXED[name]
+        for section, values in neutral.items():
+            changed = replace(getattr(parameters, section), **values)
+            parameters = replace(parameters, **{section: changed})
+    return parameters
+
+
+def _gaussian(p: CareerParameters) -> Neutral:
+    """Persistent and transitory shocks of the same variance, but normal: no large shocks, no skewness, no dependence on rank or cycle."""
+    small = sqrt(
+        (1 - p.large_shock_share) * p.small_shock_sd**2
+        + p.large_shock_share * (p.large_shock_sd**2 + p.large_shock_mean**2)
+    )
+    quiet = hypot(sqrt(1 - p.loud_share) * p.quiet_sd, sqrt(p.loud_share) * p.loud_sd)
+    return {
+        "careers": {
+            "large_shock_share": 0.0,
+            "small_shock_sd": small,
+            "loud_share": 0.0,
+            "quiet_sd": quiet,
+        }
+    }

@@ -1,0 +1,1 @@
+"""Textbook processes of earnings and their exact forecasters."""

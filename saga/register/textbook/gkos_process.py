@@ -1,0 +1,152 @@
+"""The benchmark process of Guvenen, Karahan, Ozkan and Song (2021, "GKOS"), its column 6, with no change of its law.
+
+log y = g(t) + alpha + beta t + z + eps, t = (age - 24) / 10, g(t) = a0 + a1 t + a2 t^2, z = rho z(-1) + eta; (alpha, beta) are
+correlated normals, z is normal at 24, eta and eps are two-normal mixtures with mean zero. Earnings are (1 - nu) y: nu = 0 with
+probability 1 - p_nu, else min(1, E), E exponential with rate lambda, p_nu = logistic(a + b t + c z + d z t). They are in units of
+`unit` SEK of 2022. A rate near zero makes almost every spell of non-employment a full year of zero earnings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, ndtri
+
+from saga.register.textbook.gaussian_ar1 import THOUSAND_DOLLARS, Ages
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Two normals with mean zero together: the first with probability `p`, mean `mean` and sd `sd[0]`, the second with sd `sd[1]`."""
+
+    p: float
+    mean: float
+    sd: tuple[float, float]
+
+    @property
+    def weights(self) -> tuple[float, float]:
+        """Probabilities of the two components."""
+        return self.p, 1.0 - self.p
+
+    @property
+    def means(self) -> tuple[float, float]:
+        """Means of the two components."""
+        return self.mean, -self.p * self.mean / (1.0 - self.p)
+
+    @property
+    def variance(self) -> float:
+        """Variance of the mixture."""
+        return sum(
+            w * (m * m + s * s) for w, m, s in zip(self.weights, self.means, self.sd, strict=True)
+        )
+
+    def draw(self, choose: Floats, u: Floats) -> Floats:
+        """A draw from two uniforms: which component, and where in it."""
+        first = choose < self.p
+        return np.asarray(np.where(first, *self.means) + np.where(first, *self.sd) * ndtri(u))
+
+    def density(self, x: Floats) -> Floats:
+        """Density at `x`, same shape."""
+        parts = zip(self.weights, self.means, self.sd, strict=True)
+        return np.asarray(
+            sum(
+                w / (s * np.sqrt(2 * np.pi)) * np.exp(-0.5 * ((x - m) / s) ** 2)
+                for w, m, s in parts
+            )
+        )
+
+
+@dataclass(frozen=True)
+class GkosProcess:
+    """Parameters and law of motion; the default is the published benchmark at full precision (US men, thousand dollars of 2010).
+
+    `rate` is lambda, above 0; `nonemployment` holds a, b, c, d. `first_age` is the age of the first innovation. People are in the
+    register from `first_age` to `last_age`; the law itself goes on after it.
+    """
+
+    profile: tuple[float, float, float] = (2.580861694, 0.811530031, -0.185093302)
+    sd_alpha: float = 0.299819619
+    sd_beta: float = 0.196328895
+    correlation: float = 0.767749193
+    rho: float = 0.959229453
+    sd_z0: float = 0.713648178
+    eta: Mixture = field(
+        default_factory=lambda: Mixture(0.406559194, -0.085236482, (0.363928061, 0.06891405))
+    )
+    eps: Mixture = field(
+        default_factory=lambda: Mixture(0.129904327, 0.271112226, (0.284541004, 0.036545913))
+    )
+    nonemployment: tuple[float, float, float, float] = (
+        -3.352949544,
+        -0.859498283,
+        -5.034075647,
+        -2.895204912,
+    )
+    rate: float = 0.000265509
+    unit: float = THOUSAND_DOLLARS
+    first_age: int = 25
+    last_age: int = 60
+
+    name: ClassVar[str] = "gkos"
+    state_names: ClassVar[tuple[str, ...]] = ("alpha", "beta", "z")
+    start_numbers: ClassVar[int] = 3
+    step_numbers: ClassVar[int] = 6
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> GkosProcess:
+        """The inverse of `dataclasses.asdict`, also after JSON."""
+        lists = {name: tuple(values[name]) for name in ("profile", "nonemployment")}
+        mixtures = {
+            name: Mixture(values[name]["p"], values[name]["mean"], tuple(values[name]["sd"]))
+            for name in ("eta", "eps")
+        }
+        return cls(**{**values, **lists, **mixtures})
+
+    def time(self, age: Ages) -> Floats:
+        """t = (age - 24) / 10."""
+        return (np.asarray(age, np.float64) - 24.0) / 10.0
+
+    def mean_log(self, age: Ages) -> Floats:
+        """log of `unit` plus g(t), same shape."""
+        t = self.time(age)
+        return np.asarray(
+            np.log(self.unit) + self.profile[0] + self.profile[1] * t + self.profile[2] * t * t
+        )
+
+    def nonemployment_index(self, age: Ages, z: Floats) -> Floats:
+        """log odds of non-employment, a + b t + c z + d z t."""
+        a, b, c, d = self.nonemployment
+        t = self.time(age)
+        return np.asarray(a + b * t + (c + d * t) * z)
+
+    def effects(self, x: Floats) -> Floats:
+        """(alpha, beta) from independent standard normals, both (2, ...)."""
+        across = np.sqrt(1.0 - self.correlation**2)
+        return np.stack(
+            [self.sd_alpha * x[0], self.sd_beta * (self.correlation * x[0] + across * x[1])]
+        )
+
+    def start(self, u: Floats) -> Floats:
+        """State (alpha, beta, z) in the year before `first_age` from uniforms `u` (3, ...); shape (3, ...)."""
+        normal = ndtri(u)
+        return np.concatenate([self.effects(normal[:2]), self.sd_z0 * normal[2:]])
+
+    def step(self, state: Floats, age: Ages, u: Floats) -> tuple[Floats, Floats]:
+        """State and real earnings (SEK of 2022) at `age`, from the state of the year before and uniforms `u` (6, ...)."""
+        alpha, beta = state[0], state[1]
+        z = self.rho * state[2] + self.eta.draw(u[0], u[1])
+        work = np.exp(
+            self.mean_log(age) + alpha + beta * self.time(age) + z + self.eps.draw(u[2], u[3])
+        )
+        spell = np.minimum(-np.log(u[5]) / self.rate, 1.0)
+        idle = np.where(u[4] < expit(self.nonemployment_index(age, z)), spell, 0.0)
+        return np.stack([alpha, beta, z]), (1.0 - idle) * work
+
+
+# The intercept of non-employment moved so that about one person-year in ten is zero, which is nearer to Sweden than 27 %.
+FEW_ZEROS = replace(GkosProcess(), nonemployment=(-9.63, *GkosProcess().nonemployment[1:]))

@@ -1,0 +1,114 @@
+"""Registers of a textbook process: persons, rows and futures in the columns of the full register, all else null.
+
+Everybody is observed every year from `first_age` to `last_age`; nobody dies, moves or has covariates, and the economy plays no part. The
+cohorts are of equal size. Earnings are kept as they are, not rounded to hundreds, so that the process is the law of the numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from saga import schema
+from saga.data.prices import CPI_SWEDEN, real_factors
+from saga.register.textbook.gaussian_ar1 import GaussianProcess
+from saga.register.textbook.gkos_process import FEW_ZEROS, GkosProcess
+
+Floats = NDArray[np.float64]
+Process = GaussianProcess | GkosProcess
+PROCESSES: dict[str, Process] = {
+    "gaussian": GaussianProcess(),
+    "gkos": GkosProcess(),
+    "gkos-few-zeros": FEW_ZEROS,
+}
+
+
+def cohort_sizes(process: Process, persons: int, first_year: int, last_year: int) -> dict[int, int]:
+    """Persons of each birth cohort with a row in the panel, as equal as can be, summing to `persons`."""
+    cohorts = range(first_year - process.last_age, last_year - process.first_age + 1)
+    edges = np.round(np.linspace(0, persons, len(cohorts) + 1)).astype(int)
+    return {b: int(n) for b, n in zip(cohorts, np.diff(edges), strict=True) if n > 0}
+
+
+@dataclass
+class Cohort:
+    """Persons of one birth year: their running numbers (n,) and hidden state (S, n) after `year`, changed in place as they live on."""
+
+    process: Process
+    birth_year: int
+    serials: NDArray[np.int64]
+    state: Floats
+    year: int
+
+    @classmethod
+    def found(
+        cls, process: Process, birth_year: int, serials: NDArray[np.int64], rng: np.random.Generator
+    ) -> Cohort:
+        """The persons in the year before `first_age`."""
+        state = process.start(_open_uniforms(rng, process.start_numbers, len(serials)))
+        return cls(process, birth_year, serials, state, birth_year + process.first_age - 1)
+
+    def copy(self) -> Cohort:
+        """The same persons with a state of their own."""
+        return Cohort(self.process, self.birth_year, self.serials, self.state.copy(), self.year)
+
+    def live(self, to_year: int, rng: np.random.Generator) -> pl.DataFrame:
+        """The years up to `to_year`, but not beyond `last_age`: `person_id`, `year`, `birth_year`, real `earnings`, sorted."""
+        years = range(self.year + 1, min(to_year, self.birth_year + self.process.last_age) + 1)
+        earnings = np.empty((len(self.serials), len(years)))
+        for t, year in enumerate(years):
+            u = _open_uniforms(rng, self.process.step_numbers, len(self.serials))
+            self.state, earnings[:, t] = self.process.step(self.state, year - self.birth_year, u)
+        self.year = max(self.year, years.stop - 1)
+        return pl.DataFrame(
+            {
+                "person_id": self._ids().gather(
+                    np.repeat(np.arange(len(self.serials)), len(years))
+                ),
+                "year": np.tile(np.array(years, np.int32), len(self.serials)),
+                "birth_year": pl.Series(np.full(earnings.size, self.birth_year, np.int32)),
+                "earnings": earnings.ravel(),
+            }
+        )
+
+    def latent(self) -> pl.DataFrame:
+        """`person_id`, `birth_year` and the hidden state after `year`, one row a person."""
+        states = dict(zip(self.process.state_names, self.state, strict=True))
+        return pl.DataFrame(
+            {
+                "person_id": self._ids(),
+                "birth_year": np.full(len(self.serials), self.birth_year, np.int32),
+                **states,
+            }
+        )
+
+    def _ids(self) -> pl.Series:
+        return pl.Series("person_id", self.birth_year * 10_000_000 + self.serials).cast(pl.String)
+
+
+def panel_rows(rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows of `Cohort.live` in all columns of the panel, earnings nominal."""
+    factors = real_factors(rows["year"].unique(), CPI_SWEDEN, schema.PRICE_YEAR)
+    factor = pl.col("year").replace_strict(
+        list(factors), list(factors.values()), return_dtype=pl.Float64
+    )
+    nominal = rows.with_columns(pl.col("earnings") / factor)
+    columns = schema.polars_schema().items()
+    return nominal.select(
+        pl.col(name) if name in rows.columns else pl.lit(None, dtype).alias(name)
+        for name, dtype in columns
+    )
+
+
+def future_rows(rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows of `Cohort.live` in the columns of the full register's futures; nobody leaves."""
+    return rows.with_columns(
+        pl.lit(None, pl.Int32).alias("exit_year"), pl.lit(None, pl.String).alias("exit_reason")
+    )
+
+
+def _open_uniforms(rng: np.random.Generator, numbers: int, n: int) -> Floats:
+    return np.maximum(rng.random((numbers, n)), 2.0**-54)  # 0 has no normal quantile

@@ -1,0 +1,1 @@
+"""The register beside its targets: statistics, targets, verdicts, report."""

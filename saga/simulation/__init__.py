@@ -1,0 +1,1 @@
+"""Monte-Carlo paths from the network."""

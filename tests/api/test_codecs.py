@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from typing import Any, get_args
+
+import polars as pl
+import pytest
+
+from api.codecs import (
+    ARROW_FILE,
+    ARROW_STREAM,
+    PARQUET,
+    Call,
+    encode_table,
+    parse_json,
+    parse_table,
+)
+from api.messages import ForecastOptions, ForecastRequest, LifetimeOptions
+from api.problems import HTTPProblem
+from saga.errors import BudgetError, InputError
+from saga.macro.scenarios import SCENARIOS
+from saga.schema import NAMES
+from saga.tax import POLICIES
+
+Person = Callable[..., dict[str, Any]]
+
+
+def _json(*persons: dict[str, Any], **options: Any) -> Call[ForecastRequest]:
+    return parse_json(json.dumps({"persons": persons, **options}).encode(), ForecastRequest, 100)
+
+
+def _bytes(frame: pl.DataFrame, kind: str) -> bytes:
+    buffer = io.BytesIO()
+    write: dict[str, Callable[[io.BytesIO], object]] = {
+        PARQUET: frame.write_parquet,
+        ARROW_STREAM: frame.write_ipc_stream,
+        ARROW_FILE: frame.write_ipc,
+    }
+    write[kind](buffer)
+    return buffer.getvalue()
+
+
+def test_a_year_may_hold_every_column_of_the_panel() -> None:
+    schema = ForecastRequest.model_json_schema()
+    assert set(schema["$defs"]["HistoryRow"]["properties"]) == set(NAMES)
+
+
+def test_the_words_of_a_request_are_those_of_the_library() -> None:
+    scenario = ForecastRequest.model_json_schema()["properties"]["scenario"]
+    assert str(SCENARIOS).strip("()") in str(scenario)
+    assert set(get_args(LifetimeOptions.model_fields["tax"].annotation)) == set(POLICIES)
+
+
+def test_a_scenario_is_never_a_file_of_the_server(person: Person) -> None:
+    with pytest.raises(HTTPProblem) as caught:
+        _json(person(), scenario="/etc/passwd")
+    assert [problem.column for problem in caught.value.problems] == ["scenario"]
+
+
+def test_what_a_person_holds_is_repeated_in_each_year(person: Person) -> None:
+    frame = _json(
+        person(
+            "007",
+            history=[
+                {"year": 2020, "earnings": None},
+                {"year": 2021, "earnings": 0, "county": "01"},
+            ],
+        )
+    ).frame
+    assert frame.rows(named=True) == [
+        {
+            "person_id": "007",
+            "year": 2020,
+            "birth_year": 1984,
+            "earnings": None,
+            "county": None,
+            "sex": "female",
+        },
+        {
+            "person_id": "007",
+            "year": 2021,
+            "birth_year": 1984,
+            "earnings": 0.0,
+            "county": "01",
+            "sex": "female",
+        },
+    ]
+
+
+def test_a_column_that_nobody_sends_is_absent_not_null(person: Person) -> None:
+    """`read_panel` tells a missing column from missing cells."""
+    assert "earnings" not in _json(person(history=[{"year": 2020}])).frame.columns
+
+
+def test_whole_numbers_are_read_however_a_client_writes_them(person: Person) -> None:
+    frame = _json(
+        person(12, birth_year=1984.0, history=[{"year": 2020.0, "earnings": 1, "children": 2}])
+    ).frame
+    assert frame.select("person_id", "year", "birth_year", "earnings", "children").row(0) == (
+        "12",
+        2020,
+        1984,
+        1.0,
+        "2",
+    )
+
+
+@pytest.mark.parametrize("value", ["1", True, [1], {"a": 1}])
+def test_text_and_truth_are_not_numbers(person: Person, value: object) -> None:
+    with pytest.raises(HTTPProblem) as caught:
+        _json(person(history=[{"year": 2020, "earnings": value}]))
+    assert (
+        caught.value.problems[0].person_id,
+        caught.value.problems[0].year,
+        caught.value.problems[0].column,
+    ) == ("A1", 2020, "earnings")
+
+
+@pytest.mark.parametrize("place", ["request", "person", "year"])
+def test_a_flood_of_wrong_entries_does_not_become_a_flood_of_errors(
+    person: Person, place: str
+) -> None:
+    flood = {f"x{i}": 1 for i in range(100_000)}
+    one = person(**(flood if place == "person" else {}))
+    one["history"][0] |= flood if place == "year" else {}
+    with pytest.raises(HTTPProblem) as caught:
+        _json(one, **(flood if place == "request" else {}))
+    assert [problem.rule for problem in caught.value.problems] == ["entries"]
+
+
+def test_shape_is_judged_up_to_the_first_person_of_a_wrong_one(person: Person) -> None:
+    wrong = [{"year": 2020, "earnings": "x"}] * 3
+    with pytest.raises(HTTPProblem) as caught:
+        _json(person("A"), *(person(str(i), history=wrong) for i in range(50)))
+    assert [(problem.person_id, problem.count) for problem in caught.value.problems] == [("0", 3)]
+
+
+def test_a_person_sent_twice_is_refused(person: Person) -> None:
+    with pytest.raises(InputError, match="appears twice") as caught:
+        _json(person("A1"), person(" A1"))
+    assert caught.value.problems[0].person_id == "A1"
+
+
+def test_a_year_that_contradicts_its_person_is_refused(person: Person) -> None:
+    with pytest.raises(InputError) as caught:
+        _json(person(history=[{"year": 2020, "earnings": 1, "sex": "male"}]))
+    problem = caught.value.problems[0]
+    assert (problem.person_id, problem.year, problem.column) == ("A1", 2020, "sex")
+
+
+@pytest.mark.parametrize("kind", [PARQUET, ARROW_STREAM, ARROW_FILE])
+def test_a_table_is_read_like_the_same_persons_in_json(person: Person, kind: str) -> None:
+    call = _json(person("A1"), person("B2"), horizons=[1, 5], coverage=[0.9], seed=3)
+    query = [("horizons", "1,5"), ("coverage", ".9"), ("seed", "3")]
+    table = parse_table(_bytes(call.frame, kind), kind, query, ForecastOptions, 100)
+    assert table.frame.equals(call.frame)
+    assert table.options.model_dump() == call.options.model_dump(exclude={"persons"})
+
+
+@pytest.mark.parametrize("kind", [PARQUET, ARROW_STREAM, ARROW_FILE])
+@pytest.mark.parametrize("cut", [0, 10, 300])
+def test_a_broken_table_is_a_problem(person: Person, kind: str, cut: int) -> None:
+    body = _bytes(_json(person()).frame, kind)[:cut]
+    with pytest.raises(HTTPProblem) as caught:
+        parse_table(body, kind, [], ForecastOptions, 100)
+    assert caught.value.status == 422
+
+
+def test_a_table_with_too_many_persons_or_rows_is_over_the_budget() -> None:
+    persons = pl.DataFrame({"person_id": [str(i) for i in range(11)], "year": 2020})
+    rows = pl.DataFrame({"person_id": "A", "year": pl.Series(range(2_000))})
+    for frame in (persons, rows):
+        with pytest.raises(BudgetError):
+            parse_table(_bytes(frame, PARQUET), PARQUET, [], ForecastOptions, 10)
+
+
+def test_a_column_that_no_panel_has_is_named() -> None:
+    with pytest.raises(InputError) as caught:
+        parse_table(
+            _bytes(pl.DataFrame({"person_id": ["A"], "earning": [1.0]}), PARQUET),
+            PARQUET,
+            [],
+            ForecastOptions,
+            10,
+        )
+    assert [problem.column for problem in caught.value.problems] == ["earning"]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [[("horizons", "0")], [("horizons", "x")], [("path", "5")], [("seed", "1"), ("seed", "2")]],
+)
+def test_bad_query_options_are_problems(query: list[tuple[str, str]]) -> None:
+    with pytest.raises(HTTPProblem) as caught:
+        parse_table(b"", PARQUET, query, ForecastOptions, 10)
+    assert caught.value.problems[0].column == query[0][0]
+
+
+@pytest.mark.parametrize("kind", [PARQUET, ARROW_STREAM, ARROW_FILE])
+def test_a_table_carries_its_provenance(kind: str) -> None:
+    frame = pl.DataFrame(
+        {"person_id": ["A"], "mean": [1.5], "lower_90": pl.Series([None], dtype=pl.Float64)}
+    )
+    data = encode_table(frame, kind, {"seed": 3})
+    reader = {PARQUET: pl.read_parquet, ARROW_STREAM: pl.read_ipc_stream, ARROW_FILE: pl.read_ipc}[
+        kind
+    ]
+    assert reader(io.BytesIO(data)).equals(frame)
+    assert b'{"seed": 3}' in data

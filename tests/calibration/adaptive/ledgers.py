@@ -1,0 +1,73 @@
+"""Made-up promises, and a process that settles them: what the tests of the ledger share with the processes they start.
+
+Run as a program: URL KEYFILE PART... settles the outcomes of these parts (0 to 9) one by one.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from calibration.adaptive.issued_intervals import Promises, pack
+from calibration.adaptive.ledger import Store
+from calibration.adaptive.pseudonyms import Secret
+from saga.conformal.prediction_sets import grow
+
+LEVELS = (0.5, 0.8, 0.9, 0.95)
+BUNDLE = "a" * 64
+PERSONS, HORIZONS, ORIGIN = 40, 3, 2015
+
+
+def made(
+    persons: int = PERSONS, horizons: int = HORIZONS, origin: int = ORIGIN, seed: int = 0
+) -> Promises:
+    """Promises to persons P0, P1, ... with sets grown from 30 samples each; every fifth person has mostly zeros."""
+    rng = np.random.default_rng(seed)
+    rows = persons * horizons
+    samples = np.exp(rng.normal(12.5, 0.5, (rows, 30)))
+    samples[np.arange(rows) % 5 == 0, :20] = 0
+    family = pack(grow(np.sort(samples.astype(np.float32), axis=1), 24_150.0).with_atom(0.5))
+    base = np.tile(LEVELS, (rows, 1)) + 0.01
+    names = np.array([f"P{i}" for i in range(persons)])
+    return Promises(
+        LEVELS,
+        np.tile(names, horizons),
+        np.full(rows, origin),
+        np.repeat(np.arange(1, horizons + 1), persons),
+        np.where(np.tile(np.arange(persons), horizons) % 2, "quintile=1", "all"),
+        base,
+        base + 0.02,
+        tuple(family),
+    )
+
+
+def came_true(
+    persons: int = PERSONS, horizons: int = HORIZONS, origin: int = ORIGIN, seed: int = 1
+) -> list[tuple[str, int, float]]:
+    """An outcome for each of them, a fifth of them zero."""
+    rng = np.random.default_rng(seed)
+    amounts = np.where(
+        rng.random((horizons, persons)) < 0.2,
+        0.0,
+        np.exp(rng.normal(12.4, 0.6, (horizons, persons))),
+    )
+    return [
+        (f"P{i}", origin + h, float(amounts[h - 1, i]))
+        for h in range(1, horizons + 1)
+        for i in range(persons)
+    ]
+
+
+def main(url: str, key: str, persons: str, *parts: str) -> None:
+    """Settle the outcomes whose number ends in one of `parts`, each in a call of its own."""
+    store = Store(url, Secret.of(Path(key), create=False))
+    for number, outcome in enumerate(came_true(int(persons))):
+        if str(number % 10) in parts:
+            store.settle([outcome])
+    store.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,310 @@
+"""Forecasts under a ledger: the same promises and thresholds by command line and batch, recorded exactly once, fixed for a whole job."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from calibration.adaptive.issuance import Adapted, Following, check_promise, issue
+from calibration.adaptive.issued_intervals import promises
+from calibration.adaptive.ledger import open_store
+from saga.batch.products import Recipe, score
+from saga.bundle import Bundle
+from saga.cli import app
+from saga.data.origins import history, origins_at
+from saga.data.panel import Panel
+from saga.data.reading import read_panel
+from saga.data.split import persons_of
+from saga.errors import UsageError
+from saga.forecaster import Forecaster
+
+HORIZONS = (1, 2, 3)
+ASKED = {"horizons": HORIZONS, "coverage": (0.5, 0.8), "quantiles": (0.5,)}
+RUN = {"paths": 25, "seed": 4}
+PERSONS = 24
+
+
+@pytest.fixture(scope="module")
+def people(register_panel: Panel, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Persons of the register as they were in 2019, as a file; everybody can be forecast."""
+    some = register_panel.only(persons_of(register_panel, "test"))
+    origins = origins_at(some, 2019).take(slice(0, PERSONS))
+    file = tmp_path_factory.mktemp("people") / "people.parquet"
+    history(some, origins).frame.write_parquet(file)
+    return file
+
+
+@pytest.fixture(scope="module")
+def forecaster(tiny_bundle: Path) -> Forecaster:
+    return Forecaster.load(tiny_bundle, threads=1)
+
+
+@pytest.fixture
+def url(tiny_bundle: Path, forecaster: Forecaster, people: Path, tmp_path: Path) -> str:
+    """A ledger that has learnt: promises of 2019 were made to everybody, and all sets of 2020 missed."""
+    place = f"sqlite:///{tmp_path / 'ledger.sqlite'}"
+    store = open_store(place)
+    panel = read_panel(people, prices=2022)
+    issue(Adapted.of(forecaster, None), panel, store, ASKED, {**RUN, "scenario": None})
+    store.settle((person, 2020, 9e7) for person in panel.persons())
+    store.close()
+    return place
+
+
+def absent(people: Path) -> list[str]:
+    """Persons to whom something was promised, and who are not in the batches."""
+    return sorted(pl.read_parquet(people)["person_id"].unique())[-3:]
+
+
+def later(people: Path, folder: Path) -> Path:
+    """The other persons a year on: nothing about them is promised from their new origin."""
+    frame = pl.read_parquet(people).filter(~pl.col("person_id").is_in(absent(people)))
+    last = frame.group_by("person_id").agg(pl.all().sort_by("year").last()).select(frame.columns)
+    file = folder / "later.parquet"
+    pl.concat([frame, last.with_columns(pl.col("year") + 1)]).write_parquet(file)
+    return file
+
+
+def command(name: str, *arguments: object) -> Any:
+    done = CliRunner().invoke(
+        app,
+        [name, *map(str, arguments), "--prices", "2022", "--paths", "25", "--seed", "4", "--json"],
+    )
+    return done.exit_code, json.loads(done.stdout or done.stderr)
+
+
+def counts(url: str, bundle: str) -> dict[str, int]:
+    store = open_store(url)
+    found = store.counts(bundle)
+    store.close()
+    return found
+
+
+def rows(folder: Path) -> pl.DataFrame:
+    return pl.concat(pl.read_parquet(part) for part in sorted(folder.glob("part-*.parquet")))
+
+
+def provenance(file: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(pl.read_parquet_metadata(file)["saga"])
+    return found
+
+
+def test_command_and_batch_serve_the_state_of_the_ledger_and_name_it(
+    url: str, people: Path, tiny_bundle: Path, forecaster: Forecaster, tmp_path: Path
+) -> None:
+    store = open_store(url)
+    state = store.state(forecaster.bundle.digest)
+    assert state is not None
+    assert (state.version, state.through) == (1, 2020)
+    source, panel = later(people, tmp_path), read_panel(later(people, tmp_path), prices=2022)
+    expected = Adapted.of(forecaster, state).forecaster.forecast(panel, **ASKED, **RUN)  # type: ignore[arg-type]
+    split = forecaster.forecast(panel, **ASKED, **RUN)  # type: ignore[arg-type]
+    assert not expected.equals(split)
+    assert expected.drop("^(lower|upper|includes_zero)_.*$").equals(
+        split.drop("^(lower|upper|includes_zero)_.*$")
+    )
+
+    options = (
+        "--bundle",
+        tiny_bundle,
+        "--horizons",
+        "1-3",
+        "--coverage",
+        ".5,.8",
+        "--quantiles",
+        ".5",
+        "--database",
+        url,
+    )
+    code, report = command(
+        "forecast", source, "--out", tmp_path / "f.parquet", *options, "--threads", "1"
+    )
+    assert (code, "recorded" in report) == (0, False)
+    assert pl.read_parquet(tmp_path / "f.parquet").equals(expected)
+    identity = {"version": 1, "through": 2020, "digest": state.digest}
+    assert provenance(tmp_path / "f.parquet")["adaptive"] == identity
+    code, report = command(
+        "score", source, tmp_path / "out", *options, "--persons-per-partition", "10"
+    )
+    assert code == 0
+    assert rows(tmp_path / "out").equals(expected)
+    assert all(
+        provenance(part)["adaptive"] == identity for part in (tmp_path / "out").glob("part-*")
+    )
+    assert counts(url, forecaster.bundle.digest) == store.counts(forecaster.bundle.digest), (
+        "without --record nothing is promised"
+    )
+
+
+def test_a_recorded_command_and_a_recorded_batch_promise_the_same_once(
+    url: str, people: Path, tiny_bundle: Path, forecaster: Forecaster, tmp_path: Path
+) -> None:
+    digest, source = forecaster.bundle.digest, later(people, tmp_path)
+    before = counts(url, digest)
+    options = ("--bundle", tiny_bundle, "--horizons", "1-3", "--database", url, "--record")
+    code, report = command(
+        "forecast", source, "--out", tmp_path / "f.parquet", *options, "--threads", "1"
+    )
+    state = open_store(url).state(digest)
+    blocks = list(forecaster.blocks(read_panel(source, prices=2022), to_horizon=3, **RUN))  # type: ignore[arg-type]
+    made = [
+        promises(
+            block,
+            forecaster.calibrator,
+            Adapted.of(forecaster, state).forecaster.calibrator,
+            HORIZONS,
+        )
+        for block in blocks
+    ]
+    assert (code, report["recorded"]["new"], report["recorded"]["late"]) == (
+        0,
+        sum(map(len, made)),
+        0,
+    )
+    after = counts(url, digest)
+    assert after["waiting"] - before["waiting"] == report["recorded"]["new"] > PERSONS
+    code, _ = command("score", source, tmp_path / "out", *options, "--persons-per-partition", "10")
+    assert (code, counts(url, digest)) == (0, after), (
+        "a batch of the same persons promises nothing new"
+    )
+
+
+class Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+def run_batch(source: Path, out: Path, bundle: Path, url: str, *, record: bool = True) -> None:
+    def follow(recipe: Recipe) -> Following:
+        return Following.of(recipe, out, url=url, key=None, record=record)
+
+    score(
+        source,
+        out,
+        bundle=bundle,
+        prices=2022,
+        options=ASKED,
+        persons_per_partition=6,
+        under=follow,
+        **RUN,
+    )  # type: ignore[arg-type]
+
+
+def test_a_batch_killed_at_any_commit_promises_each_once_and_keeps_the_state_it_started_with(
+    url: str,
+    people: Path,
+    tiny_bundle: Path,
+    forecaster: Forecaster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source, digest = later(people, tmp_path), forecaster.bundle.digest
+    shutil.copy(tmp_path / "ledger.sqlite", tmp_path / "whole.sqlite")
+    shutil.copy(tmp_path / "ledger.sqlite.key", tmp_path / "whole.sqlite.key")
+    whole = f"sqlite:///{tmp_path / 'whole.sqlite'}"
+    run_batch(source, tmp_path / "whole", tiny_bundle, whole)
+    expected = counts(whole, digest)
+
+    replace, out = Path.replace, tmp_path / "out"
+    for call, person in zip(
+        (3, 3, 4), absent(people), strict=True
+    ):  # renames: run, mapping, staged file, then parts and receipts
+        number = iter(range(1_000))
+
+        def fatal(self: Path, target: Path, at: int = call, number: Any = number) -> Path:
+            if next(number) == at:
+                raise Killed
+            return replace(self, target)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "replace", fatal)
+            with pytest.raises(Killed):
+                run_batch(source, out, tiny_bundle, url)
+        # Meanwhile the ledger learns, and would serve other thresholds to a new job.
+        store = open_store(url)
+        assert store.settle([(person, 2021, 9e7)]).promises == 1
+        store.close()
+    run_batch(source, out, tiny_bundle, url)
+    state = open_store(url).state(digest)
+    assert state is not None
+    assert state.version == 4, "or the state was not at risk"
+    assert rows(out).equals(rows(tmp_path / "whole"))
+    assert (out / "_run.json").read_bytes() == (tmp_path / "whole" / "_run.json").read_bytes()
+    found = counts(url, digest)
+    assert found == {"settled": expected["settled"] + 3, "waiting": expected["waiting"] - 3}, (
+        "each promise once"
+    )
+    # A new job, in a folder of its own, is served what the ledger knows by now.
+    run_batch(source, tmp_path / "new", tiny_bundle, url, record=False)
+    assert not rows(tmp_path / "new").equals(rows(out))
+
+
+def test_a_run_cannot_go_on_under_another_ledger_or_without_one(
+    url: str, people: Path, tiny_bundle: Path, tmp_path: Path
+) -> None:
+    source, out = later(people, tmp_path), tmp_path / "out"
+    run_batch(source, out, tiny_bundle, url)
+    with pytest.raises(UsageError, match="adaptive differ"):
+        run_batch(source, out, tiny_bundle, f"sqlite:///{tmp_path / 'other.sqlite'}")
+    with pytest.raises(UsageError, match="adaptive, record differ"):
+        score(
+            source,
+            out,
+            bundle=tiny_bundle,
+            prices=2022,
+            options=ASKED,
+            persons_per_partition=6,
+            **RUN,
+        )  # type: ignore[arg-type]
+
+
+def test_workers_record_together_what_one_process_records(
+    url: str, people: Path, tiny_bundle: Path, tmp_path: Path
+) -> None:
+    digest, source = Bundle.load(tiny_bundle).digest, later(people, tmp_path)
+    for name in ("ledger.sqlite", "ledger.sqlite.key"):
+        shutil.copy(tmp_path / name, tmp_path / f"two-{name}")
+    two = f"sqlite:///{tmp_path / 'two-ledger.sqlite'}"
+    options = (
+        "--bundle",
+        tiny_bundle,
+        "--horizons",
+        "1-3",
+        "--record",
+        "--persons-per-partition",
+        "6",
+    )
+    assert command("score", source, tmp_path / "one", *options, "--database", url)[0] == 0
+    assert (
+        command("score", source, tmp_path / "two", *options, "--database", two, "--workers", "2")[0]
+        == 0
+    )
+    assert rows(tmp_path / "one").equals(rows(tmp_path / "two"))
+    assert counts(url, digest) == counts(two, digest)
+
+
+def test_what_cannot_be_recorded_is_said_before_any_work(
+    url: str, people: Path, tiny_bundle: Path, forecaster: Forecaster, tmp_path: Path
+) -> None:
+    common = ("--bundle", tiny_bundle, "--record")
+    code, report = command("forecast", people, "--out", tmp_path / "f.csv", *common)
+    assert (code, "--database" in json.dumps(report)) == (2, True)
+    code, report = command(
+        "score", people, tmp_path / "out", "--product", "lifetimes", "--database", url, *common
+    )
+    assert (code, "no option --record" in json.dumps(report)) == (2, True)
+    code, report = command(
+        "score", people, tmp_path / "out", "--scenario", "high-growth", "--database", url, *common
+    )
+    assert (code, "scenario" in json.dumps(report).lower()) == (2, True)
+    with pytest.raises(UsageError, match="forecasts of single years"):
+        Following.of(Recipe(tiny_bundle, "paths"), tmp_path, url=url, key=None, record=False)
+    bare = Forecaster.load(tiny_bundle, threads=1)
+    bare.calibrator = type(bare.calibrator).identity()
+    with pytest.raises(UsageError, match="Nothing is promised"):
+        check_promise(bare, None)

@@ -1,0 +1,194 @@
+"""Several years together in the diagnostics, and the adaptive state on the page about drift: figures and their suppression."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import SecretStr
+from typer.testing import CliRunner
+
+from api.settings import Settings
+from calibration.adaptive.adaptive_state import AdaptiveState, Tally, fold
+from calibration.adaptive.ledger import open_store
+from calibration.diagnostics.adaptive_table import with_state
+from calibration.diagnostics.diagnosis import SCHEMAS, Diagnostics, summarise
+from calibration.diagnostics.person_results import Together, judge, thresholds_for
+from calibration.diagnostics.report import render
+from calibration.fit.split_conformal import LEVELS, fit_calibration
+from calibration.fit.thresholds import fit_limits
+from saga.bundle import Bundle
+from saga.cli import app
+from saga.conformal.calibrator import Calibrator
+from saga.conformal.path_bands import bands
+from saga.conformal.present_value import value_intervals
+from saga.data.panel import FLOOR
+from saga.lifetime import RATE, present_value, realised_value
+from saga.paths import Paths
+
+World = Callable[..., tuple[Paths, np.ndarray[Any, Any]]]
+
+
+@pytest.fixture(scope="module")
+def judged(world: World) -> tuple[Calibrator, Paths, np.ndarray[Any, Any]]:
+    calibration, truth = world(1_200, 21, wrong=False)
+    calibrator = fit_limits(fit_calibration(calibration, truth, seed=0), calibration, truth, seed=0)
+    paths, outcomes = world(900, 22, wrong=False)
+    return calibrator, calibrator.recalibrate(paths), outcomes
+
+
+def diagnosed(calibrator: Calibrator, paths: Paths, outcomes: np.ndarray[Any, Any]) -> Diagnostics:
+    sets = calibrator.intervals(paths, calibrator.levels)
+    cases = {
+        h: judge(
+            paths,
+            sets,
+            outcomes[:, h - 1],
+            h,
+            thresholds=thresholds_for(outcomes[:, h - 1], FLOOR),
+            floor=FLOOR,
+            low_pay=1e5,
+        )
+        for h in (1, 2)
+    }
+    return summarise(
+        cases,
+        None,
+        calibrator,
+        Together.of(calibrator, paths, outcomes),
+        provenance={"bundle": "b", "persons": 900},
+    )
+
+
+def test_what_holds_together_is_what_the_published_bands_and_sums_hold(
+    judged: tuple[Calibrator, Paths, np.ndarray[Any, Any]],
+) -> None:
+    calibrator, paths, outcomes = judged
+    found = Together.of(calibrator, paths, outcomes)
+    published = bands(calibrator, paths, 2, LEVELS).covered(outcomes).min(axis=1)
+    assert np.array_equal(found.inside["band"][:, 1], published)
+    values = present_value(paths, years=2, to_age=34)
+    sums = value_intervals(calibrator, values, np.full(len(values), 2), LEVELS, RATE)
+    truth = realised_value(outcomes, rate=RATE, years=2)[:, None]
+    assert np.array_equal(
+        found.inside["present_value"][:, 1], (sums.lower <= truth) & (truth <= sums.upper)
+    )
+
+
+def test_several_years_are_green_where_they_hold_and_red_where_they_do_not(
+    judged: tuple[Calibrator, Paths, np.ndarray[Any, Any]],
+) -> None:
+    calibrator, paths, outcomes = judged
+    good = diagnosed(calibrator, paths, outcomes)
+    assert set(good["together"]["question"]) == {"band", "present_value"}
+    assert set(good["together"]["horizon"]) == {2}
+    assert not good["lights"].filter(question="together")["status"].is_in(["watch", "fails"]).any()
+    bad = diagnosed(
+        calibrator, paths.with_earnings((0.4 * paths.earnings).astype("float32")), outcomes
+    )
+    assert bad["lights"].filter(question="together")["status"].to_list() == ["fails"]
+    page = render(bad)
+    assert "Several years together" in page
+    assert "Do they hold for several years together?" in page
+    assert "next years inside" in page.split("Where to be careful")[1]
+
+
+def test_a_bundle_from_before_these_tables_is_still_read(faultless: Diagnostics) -> None:
+    import polars as pl
+
+    old = (
+        faultless.to_table()
+        .filter(~pl.col("table").is_in(["together", "adaptive"]))
+        .drop("economy")
+    )
+    assert "Can these forecasts be trusted?" in render(Diagnostics.from_table(old))
+    shipped = Bundle.load(Path("bundles/small"))
+    assert shipped.diagnostics is not None
+    assert set(Diagnostics.from_table(shipped.diagnostics).tables) == set(SCHEMAS)
+
+
+def learnt(persons: int, score: float) -> AdaptiveState:
+    tally = Tally.of(
+        np.full(persons, score),
+        np.tile([0.5, 0.9], (persons, 1)),
+        np.tile([0.5, 0.9], (persons, 1)),
+    )
+    cells = fold((0.5, 0.9), {(1, 2023): tally})
+    return AdaptiveState(3, 2023, {("all", h, level): cell for (h, level), cell in cells.items()})
+
+
+def test_the_page_about_drift_shows_the_state_and_no_figure_of_few(faultless: Diagnostics) -> None:
+    shown = with_state(faultless, learnt(400, 0.99), {"settled": 400, "waiting": 7})
+    row = shown["adaptive"].filter(horizon=1, level=0.9).row(0, named=True)
+    assert (row["n"], row["inside"], row["last_year"]) == (400, 0.0, 2023)
+    assert row["size"] > 0
+    page = render(shown)
+    assert "It knows outcomes up to 2023 (state 3); 400 promises have been judged, 7 wait" in page
+    assert "wider" in page.split("Change of the 90 % ranges by what came true")[1]
+    few = with_state(faultless, learnt(4, 0.99), {"settled": 4, "waiting": 0})
+    assert few["adaptive"].filter(horizon=1, level=0.9)["n"].to_list() == [None]
+    assert "fewer than 10" in render(few).split("Change of the 90 % ranges")[1]
+    empty = render(with_state(faultless, None, {"settled": 0, "waiting": 0}))
+    assert "has not heard of an outcome yet" in empty
+    assert "What later outcomes have changed" not in render(faultless)
+    assert (
+        with_state(shown, learnt(400, 0.99), {"settled": 400, "waiting": 7}).provenance
+        == shown.provenance
+    ), "not twice"
+
+
+def test_command_and_service_show_the_ledgers_state(
+    tiny_bundle: Path,
+    register_dir: Path,
+    tmp_path: Path,
+    start: Callable[[Settings], AbstractContextManager[Any]],
+) -> None:
+    bundle, url, page = (
+        tmp_path / "bundle",
+        f"sqlite:///{tmp_path / 'ledger.sqlite'}",
+        tmp_path / "r.html",
+    )
+    shutil.copytree(tiny_bundle, bundle)
+    asked = [
+        "--panel",
+        str(register_dir),
+        "--paths",
+        "25",
+        "--horizons",
+        "1,2",
+        "--persons",
+        "60",
+        "--threads",
+        "1",
+        "--store",
+        "--json",
+    ]
+    done = CliRunner().invoke(app, ["report", str(bundle), "--out", str(page), *asked])
+    assert done.exit_code == 0, done.output
+    assert "What later outcomes have changed" not in page.read_text()
+    open_store(url).close()
+    done = CliRunner().invoke(
+        app, ["report", str(bundle), "--out", str(page), "--database", url, "--json"]
+    )
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["provenance"]["adaptive_settled"] == "0"
+    assert "has not heard of an outcome yet" in page.read_text()
+    with start(Settings(bundle=bundle, threads=1, database=SecretStr(url))) as service:
+        service.wait_until_ready()
+        history = [{"year": year, "earnings": 2e5} for year in (2019, 2020, 2021)]
+        persons = [
+            {"person_id": f"P{i}", "birth_year": 1985, "history": history} for i in range(12)
+        ]
+        service.forecast({"persons": persons, "horizons": [1], "paths": 25, "record": True})
+        before = service.client.get("/v1/calibration/report").text
+        told = [{"person_id": f"P{i}", "year": 2022, "earnings": 9e7} for i in range(12)]
+        service.client.post("/v1/outcomes", json={"outcomes": told})
+        after = service.client.get("/v1/calibration/report").text
+    assert "has not heard of an outcome yet" in before
+    assert "It knows outcomes up to 2022 (state 1); 12 promises have been judged" in after

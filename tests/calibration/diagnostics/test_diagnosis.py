@@ -1,0 +1,339 @@
+"""Diagnostics against known truth: a forecaster without fault is green as often as promised, and each fault turns its own light red."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy import stats
+
+from calibration.diagnostics.coverage import joined_years
+from calibration.diagnostics.diagnosis import MIN_CELL, SCHEMAS, Diagnostics
+from calibration.diagnostics.person_results import Judged, judge, thresholds_for
+from calibration.diagnostics.reliability import (
+    decompose_brier,
+    decompose_crps,
+    decompose_pinball,
+    isotonic_quantile,
+    mincer_zarnowitz,
+    pinball,
+)
+from calibration.diagnostics.sampling_bands import coverage_band, map_noise, simultaneous_band
+from calibration.diagnostics.verdicts import (
+    QUESTIONS,
+    Light,
+    curve_status,
+    middle,
+    publishable,
+    status,
+    worst,
+)
+from calibration.fit.split_conformal import fit_calibration
+from saga.data.panel import FLOOR
+from saga.errors import BundleError
+from saga.paths import Paths
+from saga.scores import crps
+
+Diagnosed = Callable[..., Diagnostics]
+Fault = Callable[[Paths], Paths]
+World = Callable[..., Any]
+
+
+def lights(found: Diagnostics, question: str) -> set[str]:
+    return set(found["lights"].filter(question=question)["status"].to_list())
+
+
+def alarmed(found: Diagnostics) -> bool:
+    return bool(found["lights"]["status"].is_in(["watch", "fails"]).any())
+
+
+def test_a_forecaster_without_fault_is_green(diagnosed: Diagnosed, faultless: Diagnostics) -> None:
+    reports = [faultless, *(diagnosed(seed, 700) for seed in (4, 5))]
+    # At most 5 % of reports are not: two of three would happen with probability below 1 %.
+    assert sum(alarmed(found) for found in reports) <= 1
+    assert lights(faultless, "coverage") == {"holds"}
+
+
+@pytest.mark.slow
+def test_the_probability_of_an_all_green_report_is_as_stated(diagnosed: Diagnosed) -> None:
+    alarms = sum(alarmed(diagnosed(seed, 700)) for seed in range(100, 160))
+    assert alarms <= stats.binom.ppf(1 - 1e-4, 60, 0.05)
+
+
+def overconfident(paths: Paths) -> Paths:
+    logs = np.log(np.where(paths.earnings > 0, paths.earnings, np.nan))
+    centre = np.nanmedian(logs, axis=-1, keepdims=True)
+    return paths.with_earnings(
+        np.where(paths.earnings > 0, np.exp(centre + 0.5 * (logs - centre)), 0).astype(np.float32)
+    )
+
+
+def too_high(paths: Paths) -> Paths:
+    return paths.with_earnings((1.5 * paths.earnings).astype(np.float32))
+
+
+def blind_to_zero(paths: Paths) -> Paths:
+    positive = np.nanmedian(
+        np.where(paths.earnings > 0, paths.earnings, np.nan), axis=-1, keepdims=True
+    )
+    return paths.with_earnings(
+        np.where(paths.earnings > 0, paths.earnings, positive).astype(np.float32)
+    )
+
+
+@pytest.mark.parametrize(
+    ("fault", "red", "not_red"),
+    [
+        (overconfident, {"coverage", "shape"}, {"zero"}),
+        (too_high, {"level"}, {"zero"}),
+        (blind_to_zero, {"zero"}, set()),
+    ],
+)
+def test_each_fault_turns_its_own_light_red(
+    diagnosed: Diagnosed, fault: Fault, red: set[str], not_red: set[str]
+) -> None:
+    found = diagnosed(fault=fault)
+    for question in red:
+        assert lights(found, question) == {"fails"}, question
+    for question in not_red:
+        assert "fails" not in lights(found, question), question
+
+
+def test_a_score_is_exactly_the_sum_of_its_parts(faultless: Diagnostics) -> None:
+    split = faultless["scores"].filter(pl.col("score") != "logscore")
+    parts = split["miscalibration"] - split["discrimination"] + split["uncertainty"]
+    np.testing.assert_allclose(split["value"], parts, rtol=0, atol=1e-15)
+    assert (split["discrimination"] >= 0).all()
+    assert (split.filter(pl.col("score") != "crps_log")["miscalibration"] >= 0).all()
+    assert faultless["scores"].filter(score="logscore")["miscalibration"].is_null().all()
+
+
+def test_parts_of_scores_by_hand() -> None:
+    # Forecasts 0, 1/2, 1/2, 1 and events 0, 1, 1, 1: recalibration says 0, 1, 1, 1.
+    split = decompose_brier(np.array([0, 1, 1, 2]), 2, np.array([False, True, True, True]))
+    assert (split.score, split.miscalibration, split.discrimination, split.uncertainty) == (
+        0.125,
+        0.125,
+        0.1875,
+        0.1875,
+    )
+    rng = np.random.default_rng(1)
+    centre = rng.normal(size=400)
+    samples, y = centre[:, None] + rng.normal(size=(400, 50)), centre + rng.normal(size=400)
+    thresholds = np.linspace(y.min(), y.max(), 401)
+    thresholds = (thresholds[1:] + thresholds[:-1]) / 2
+    below = (samples[:, :, None] <= thresholds).sum(axis=1)
+    score = float(crps(samples, y).mean())
+    found = decompose_crps(score, below, 50, y, thresholds)
+    # The best constant forecast is the empirical distribution of the outcomes: half their mean absolute difference.
+    assert found.uncertainty == pytest.approx(np.abs(y[:, None] - y).mean() / 2, rel=1e-3)
+    assert found.score == score
+    loss = decompose_pinball(centre, y, 0.5)
+    assert loss.uncertainty == pytest.approx(pinball(float(np.median(y)), y, 0.5).mean(), abs=1e-3)
+    assert loss.discrimination > 0.1 * loss.uncertainty
+
+
+@pytest.mark.parametrize("level", [0.1, 0.5, 0.9])
+def test_isotonic_quantiles_obey_the_max_min_formula(level: float) -> None:
+    rng = np.random.default_rng(2)
+    x, y = rng.integers(0, 12, 40).astype(float), rng.normal(size=40)
+    fitted = isotonic_quantile(x, y, level)
+    values = np.unique(x)
+
+    def quantile(a: float, b: float) -> float:
+        pooled = np.sort(y[(x >= a) & (x <= b)])
+        return float(pooled[max(int(np.ceil(level * len(pooled) - 1e-9)) - 1, 0)])
+
+    for here in values:
+        oracle = max(
+            min(quantile(a, b) for b in values[values >= here]) for a in values[values <= here]
+        )
+        assert fitted[x == here][0] == oracle
+
+
+def test_regression_without_noise_is_least_squares_and_noise_is_taken_out() -> None:
+    rng = np.random.default_rng(3)
+    n = 20_000
+    truth = rng.normal(12, 0.7, n)
+    y = truth + rng.normal(0, 0.5, n)
+    exact = mincer_zarnowitz(truth, y, np.zeros(n))
+    assert exact is not None
+    slope, intercept = np.polyfit(truth, y, 1)
+    assert (exact.slope, exact.intercept) == pytest.approx((slope, intercept))
+    noisy = mincer_zarnowitz(truth + rng.normal(0, 0.4, n), y, np.full(n, 0.16))
+    assert noisy is not None
+    assert abs(noisy.slope - 1) < 4 * noisy.slope_se
+    naive = mincer_zarnowitz(truth + rng.normal(0, 0.4, n), y, np.zeros(n))
+    assert naive is not None
+    assert naive.slope < 0.8
+
+
+def test_a_simultaneous_band_holds_its_level() -> None:
+    rng = np.random.default_rng(4)
+
+    def curves(count: int) -> np.ndarray:  # type: ignore[type-arg]
+        ranks = map_noise(20, 300, count, rng)
+        return np.cumsum(rng.multinomial(400, np.diff(ranks, axis=1)), axis=1)[:, :-1] / 400
+
+    inside = []
+    for _ in range(40):
+        lower, upper = simultaneous_band(curves(399), 0.9)
+        fresh = curves(100)
+        inside.append(((fresh >= lower) & (fresh <= upper)).all(axis=1).mean())
+    # 40 bands of 399 replicates: each holds 0.9 with sd 0.015 from its replicates, judged on 100 curves with sd 0.03.
+    assert np.mean(inside) == pytest.approx(0.9, abs=4 * np.hypot(0.015, 0.03) / np.sqrt(40))
+    with pytest.raises(ValueError, match="too few"):
+        simultaneous_band(curves(50), 0.999)
+
+
+@pytest.mark.parametrize(
+    ("level", "n", "m", "probability"),
+    [(0.9, 500, 300, 0.95), (0.5, 97, 1_000, 0.999), (0.95, 60, 250, 0.99)],
+)
+def test_coverage_bands_are_quantiles_of_the_beta_binomial_law(
+    level: float, n: int, m: int, probability: float
+) -> None:
+    k = int(np.ceil((m + 1) * level - 1e-9))
+    tails = (1 - probability) / 2, (1 + probability) / 2
+    outer = min(k + 9, m)
+    expected = (
+        stats.betabinom.ppf(tails[0], n, k, m + 1 - k) / n,
+        stats.betabinom.ppf(tails[1], n, outer, m + 1 - outer) / n,
+    )
+    assert coverage_band(level, n, m, probability=probability) == pytest.approx(expected)
+
+
+def test_status_rules() -> None:
+    rule = {"target": 0.9, "tolerance": 0.02, "n": 1_000, "too_much_is_mild": True}
+    assert status(0.9, 0.88, 0.92, **rule) == "holds"  # type: ignore[arg-type]
+    assert status(0.885, 0.89, 0.91, **rule) == "watch"  # type: ignore[arg-type]
+    assert status(0.87, 0.89, 0.91, **rule) == "fails"  # type: ignore[arg-type]
+    assert status(0.97, 0.89, 0.91, **rule) == "watch"  # type: ignore[arg-type]
+    assert status(0.9, 0.75, 0.99, **rule) == "unclear"  # type: ignore[arg-type]
+    assert status(0.9, 0.88, 0.92, **(rule | {"n": 99})) == "unclear"  # type: ignore[arg-type]
+    assert status(0.861, 0.84, 0.96, **rule) == "holds"  # type: ignore[arg-type]
+    assert status(0.859, 0.84, 0.96, **rule) == "unclear", (
+        "chance explains it; so would a fault of twice what is small"
+    )  # type: ignore[arg-type]
+    assert curve_status(False, 0.05, 1_000, size=0.039, tolerance=0.02) == "holds"
+    assert curve_status(False, 0.05, 1_000, size=0.041, tolerance=0.02) == "unclear"
+
+
+def test_the_light_that_decides_is_the_largest_shortfall_in_tolerances() -> None:
+    over, under = (
+        Light("coverage", 1, "watch", 900, 0.05),
+        Light("coverage", 1, "watch", 900, -0.019),
+    )
+    assert worst([over, under]) is under, "ranges that hold too many mislead nobody"
+    assert worst([over, under, Light("coverage", 1, "fails", 900, 0.03)]).status == "fails"
+    error, slope = (
+        Light("level", 1, "watch", 900, 0.045),
+        Light("level", 1, "watch", 900, 0.08, None, "slope", 0.1),
+    )
+    assert worst([slope, error]) is error
+    assert (error.row()["tolerance"], slope.row()["tolerance"]) == (QUESTIONS["level"], 0.1)
+
+
+def test_small_groups_and_what_would_give_them_away_are_hidden() -> None:
+    assert publishable({"a": 500, "b": 300}, 10) == {"a", "b"}
+    assert publishable({"a": 500, "b": 300, "c": 4}, 10) == {"a"}, (
+        "b goes too: the total less a and b is c"
+    )
+    assert publishable({"a": 500, "b": 300, "c": 4, "d": 7}, 10) == {"a", "b"}
+    assert publishable({"a": 500, "": 6}, 10) == set(), "so do the unknown"
+    assert publishable({"a": 5}, 10) == set()
+
+
+def test_no_figure_rests_on_fewer_persons_than_the_minimum(faultless: Diagnostics) -> None:
+    hidden = (pl.col("grouping") == "birth_region") & pl.col("group").is_in(["europe", "elsewhere"])
+    for name in ("coverage", "widths"):
+        rows = faultless[name].filter(hidden)
+        assert rows.height > 0
+        figures = [
+            c for c in rows.columns if c not in ("horizon", "grouping", "group", "level", "status")
+        ]
+        assert rows.select(pl.all_horizontal(pl.col(c).is_null().all() for c in figures)).item()
+    for name, table in faultless.tables.items():
+        if "n" in table.columns:
+            assert table.filter(pl.col("n") < MIN_CELL).is_empty(), name
+        assert "person_id" not in table.columns
+    counted = faultless["pit"].select((pl.col("share") * pl.col("n")).min()).item()
+    assert counted >= MIN_CELL
+
+
+def test_few_persons_give_no_figures_and_no_good_light(diagnosed: Diagnosed) -> None:
+    few = diagnosed(n=9)
+    assert set(few["lights"]["status"]) == {"unclear"}
+    assert all(few[name].is_empty() for name in ("pit", "reliability", "scores", "level", "drift"))
+    assert few["coverage"]["n"].is_null().all()
+
+
+def test_tables_travel_as_one_small_file(faultless: Diagnostics, tmp_path: Path) -> None:
+    stored = faultless.to_table()
+    buffer = io.BytesIO()
+    stored.write_parquet(buffer, compression="zstd")
+    assert buffer.tell() < 300_000
+    again = Diagnostics.from_table(pl.read_parquet(io.BytesIO(buffer.getvalue())))
+    assert all(again[name].equals(faultless[name]) for name in SCHEMAS)
+    with pytest.raises(BundleError, match="columns"):
+        Diagnostics.from_table(stored.drop("band_lower"))
+
+
+def test_the_same_input_gives_the_same_tables(diagnosed: Diagnosed, faultless: Diagnostics) -> None:
+    assert diagnosed().to_table().equals(faultless.to_table())
+
+
+def test_years_are_joined_until_a_period_has_enough_persons() -> None:
+    years = pl.Series([1993] * 150 + [1994] * 40 + [1995] * 70 + [1996] * 120 + [1997] * 5)
+    assert joined_years(years, 100) == [(1993, 1993), (1994, 1995), (1996, 1997)]
+    assert joined_years(years.head(30), 100) == [(1993, 1993)]
+
+
+def test_a_typical_width_is_no_persons_width() -> None:
+    assert middle(np.array([1.0, 2.0, 1_000.0])) == 334.0
+    values = np.arange(101.0)
+    assert middle(values) == pytest.approx(49.5)
+
+
+def test_a_block_in_which_nobody_has_an_outcome_joins_the_others(world: World) -> None:
+    paths, outcomes = world(60, 8, wrong=False)
+    sets = fit_calibration(*world(800, 9, wrong=False), seed=1).intervals(paths, (0.9,))
+    given = {
+        "thresholds": thresholds_for(outcomes[:, 0], FLOOR),
+        "floor": FLOOR,
+        "low_pay": 150_000.0,
+    }
+    nobody = judge(paths, sets, np.full(60, np.nan), 1, **given)
+    everybody = judge(paths, sets, outcomes[:, 0], 1, **given)
+    assert Judged.join([nobody, everybody]).frame.equals(everybody.frame)
+
+
+def test_persons_without_outcome_or_interval_are_not_counted(world: World) -> None:
+    paths, outcomes = world(200, 6, wrong=False)
+    calibration, truth = world(800, 7, wrong=False)
+    calibrator = fit_calibration(calibration, truth, seed=1)
+    outcomes[:50, 0] = np.nan
+    sets = calibrator.intervals(paths, calibrator.levels)
+    sets = replace(sets, lower=np.where(np.arange(200)[:, None, None] < 60, np.nan, sets.lower))
+    case = judge(
+        paths,
+        sets,
+        outcomes[:, 0],
+        1,
+        thresholds=thresholds_for(outcomes[:, 0], FLOOR),
+        floor=FLOOR,
+        low_pay=150_000.0,
+    )
+    assert case.frame.height == 150
+    assert case.frame["inside_90"].null_count() == 10
+    assert case.frame.filter(pl.col("inside_90"))["over_90"].any() is False
+    whole = case.frame.drop_nulls("inside_90").select(
+        pl.sum_horizontal("inside_90", "under_90", "over_90")
+    )
+    assert (whole.to_series() == 1).all()

@@ -1,0 +1,279 @@
+"""The report shows what the tables hold, needs nothing from outside, and can be read without eyes for colour."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import re
+import shutil
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from api.settings import Settings
+from calibration.diagnostics.diagnosis import SCHEMAS, Diagnostics
+from calibration.diagnostics.report import (
+    SUFFIXES,
+    percent,
+    render,
+    stored_diagnostics,
+    write_report,
+)
+from calibration.diagnostics.verdicts import STATUSES
+from saga.bundle import Bundle, replace_parts
+from saga.cli import app
+from saga.errors import BundleError, UsageError
+from saga.files.html import check_page
+
+
+class Page(HTMLParser):
+    """Tables by caption (rows of cell texts), headings, ids, pictures' labels, links."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tables: dict[str, list[list[str]]] = {}
+        self.headings: list[int] = []
+        self.ids: list[str] = []
+        self.labels: list[str] = []
+        self.links: dict[str, str] = {}
+        self.tags: set[str] = set()
+        self._rows: list[list[str]] = []
+        self._caption, self._cell, self._inside = "", "", ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = {name: value or "" for name, value in attrs}
+        self.tags.add(tag)
+        if "id" in found:
+            self.ids.append(found["id"])
+        if tag == "svg":
+            assert found["role"] == "img"
+            self.labels.append(found["aria-label"])
+        if tag == "a" and "download" in found:
+            self.links[found["download"]] = found["href"]
+        if re.fullmatch(r"h[1-6]", tag):
+            self.headings.append(int(tag[1]))
+        if tag == "table":
+            self._rows, self._caption = [], ""
+        if tag == "tr":
+            self._rows.append([])
+        if tag in ("td", "th", "caption"):
+            self._inside, self._cell = tag, ""
+
+    def handle_data(self, data: str) -> None:
+        self._cell += data
+
+    def handle_endtag(self, tag: str) -> None:
+        text = " ".join(self._cell.split())
+        if tag in ("td", "th"):
+            self._rows[-1].append(text)
+        if tag == "caption":
+            self._caption = text
+        if tag == "table":
+            assert self._caption, "every table has a caption"
+            self.tables[self._caption] = self._rows
+
+
+@pytest.fixture(scope="module")
+def text(faultless: Diagnostics) -> str:
+    return render(faultless, bundle="holder")
+
+
+@pytest.fixture(scope="module")
+def page(text: str) -> Page:
+    return Page(text)
+
+
+def test_nothing_is_asked_for_from_outside(text: str, page: Page) -> None:
+    assert not re.search(r"https?:|//[a-z]|@import|<script|<link|<iframe", text)
+    assert "default-src 'none'" in text
+    assert all(link.startswith("data:text/csv") for link in page.links.values())
+    assert len(text.encode()) < 3_000_000
+
+
+def test_pictures_have_words_and_headings_have_order(page: Page) -> None:
+    assert len(page.labels) == 11
+    assert all(len(label) > 40 for label in page.labels)
+    assert page.headings[0] == 1
+    assert page.headings.count(1) == 1
+    assert all(
+        after <= before + 1 for before, after in zip(page.headings, page.headings[1:], strict=False)
+    )
+    assert len(set(page.ids)) == len(page.ids)
+    assert {"main", "header", "nav", "caption", "figcaption", "thead"} <= page.tags
+
+
+def test_downloads_are_the_tables(faultless: Diagnostics, page: Page) -> None:
+    assert set(page.links) == {f"{name}.csv" for name in SCHEMAS}
+    for name, schema in SCHEMAS.items():
+        data = base64.b64decode(page.links[f"{name}.csv"].split(",", 1)[1])
+        assert pl.read_csv(io.BytesIO(data), schema=schema).equals(faultless[name]), name
+
+
+def test_numbers_on_the_page_are_those_of_the_tables(faultless: Diagnostics, page: Page) -> None:
+    everybody = faultless["coverage"].filter(grouping="all")
+    shown = page.tables["Share inside, by years ahead"][1:]
+    for row, cells in zip(everybody.iter_rows(named=True), shown, strict=True):
+        assert cells[:4] == [
+            str(row["horizon"]),
+            percent(row["level"], 0),
+            f"{row['n']:,}",
+            percent(row["inside"]),
+        ]
+        assert cells[4:7] == [
+            f"{percent(row['band_lower'])} to {percent(row['band_upper'])}",
+            percent(row["under"]),
+            percent(row["over"]),
+        ]
+    for name, caption in (
+        ("reliability", "How often it came true"),
+        ("drift", "By year of the outcome"),
+        ("level", "Forecast and outcome"),
+    ):
+        assert len(page.tables[caption]) - 1 == faultless[name].height
+    for row, cells in zip(
+        faultless["scores"].iter_rows(named=True),
+        page.tables[next(c for c in page.tables if "Scores" in c)][1:],
+        strict=True,
+    ):
+        assert cells[2] == f"{row['value']:.4f}"
+    lights = page.tables["7 questions, by years ahead"]
+    words = {"holds": "✓ holds", "unclear": "? cannot tell", "watch": "! watch", "fails": "✗ fails"}
+    assert set(words) == set(STATUSES)
+    flat = [cell for row in lights[1:] for cell in row[1:]]
+    assert flat == [words[status] for status in faultless["lights"]["status"]]
+
+
+def test_a_hidden_group_shows_no_number(page: Page) -> None:
+    rows = {
+        row[0]: row[1:]
+        for row in page.tables["Share inside the 90 % ranges, by group and years ahead"]
+    }
+    assert rows["Born in: Europe"] == ["? cannot tell fewer than 10"] * 2
+    assert re.fullmatch(r"✓ holds \d\d\.\d % of [\d,]+", rows["Born in: Sweden"][0])
+    widths = {
+        row[0]: row[1:]
+        for row in page.tables[next(c for c in page.tables if c.startswith("Typical width"))]
+    }
+    assert widths["Born in: Europe"] == ["-", "-"]
+
+
+def test_ranges_from_few_persons_are_named(faultless: Diagnostics) -> None:
+    def page(*persons: int) -> str:
+        promise = faultless["promise"].with_columns(pl.Series("persons_threshold", persons))
+        return " ".join(render(Diagnostics({**faultless.tables, "promise": promise})).split())
+
+    assert "Fewer than 1,000 persons stand behind the ranges 2 years ahead." in page(1_000, 999)
+    assert "Fewer than 1,000 persons stand behind the ranges 1 and 2 years ahead." in page(20, 999)
+    assert "stand behind the ranges" not in page(1_000, 1_001)
+    assert "stand behind the ranges" not in page(1_000, 0)  # which has no ranges
+
+
+def test_red_lights_are_told_in_words(diagnosed: Callable[..., Diagnostics]) -> None:
+    def narrow(paths: Any) -> Any:
+        return paths.with_earnings((0.4 * paths.earnings).astype("float32"))
+
+    text = render(diagnosed(fault=narrow))
+    assert "do not rely on them there" in text
+    assert "Where to be careful" in text
+    assert "true earnings were higher than forecast" in text
+
+
+def test_a_report_of_few_persons_is_drawn_too(diagnosed: Callable[..., Diagnostics]) -> None:
+    text = render(diagnosed(n=9))
+    assert "Too few persons could be followed" in text
+    assert not Page(text).labels
+
+
+def test_a_place_that_is_no_page_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"\.html"):
+        check_page(tmp_path / "report.pdf", "report", SUFFIXES)
+    (tmp_path / "a.html").mkdir()
+    with pytest.raises(UsageError, match="directory"):
+        check_page(tmp_path / "a.html", "report", SUFFIXES)
+
+
+def test_the_report_is_written_whole_and_the_same_tables_give_the_same_page(
+    faultless: Diagnostics, tmp_path: Path, text: str
+) -> None:
+    out = check_page(tmp_path / "new" / "report.html", "report", SUFFIXES)
+    assert write_report(faultless, out, bundle="holder").read_text(encoding="utf-8") == text
+
+
+def test_from_panel_to_bundle_to_page_and_service(
+    tiny_bundle: Path,
+    register_dir: Path,
+    tmp_path: Path,
+    start: Callable[[Settings], AbstractContextManager[Any]],
+) -> None:
+    bundle, judged, plain = tmp_path / "bundle", tmp_path / "judged.html", tmp_path / "plain.html"
+    shutil.copytree(tiny_bundle, bundle)
+    run = CliRunner()
+    refused = run.invoke(app, ["report", str(bundle), "--out", str(plain), "--json"])
+    assert refused.exit_code == 2
+    assert "--store" in refused.output + refused.stderr
+
+    arguments = [
+        "--panel",
+        str(register_dir),
+        "--paths",
+        "50",
+        "--horizons",
+        "1,5",
+        "--threads",
+        "1",
+    ]
+    made = run.invoke(
+        app, ["report", str(bundle), "--out", str(judged), "--store", "--json", *arguments]
+    )
+    assert made.exit_code == 0, made.output
+    facts = json.loads(made.stdout)
+    stored = Bundle.load(bundle)
+    assert facts["bundle"] == stored.digest
+    assert (
+        facts["provenance"]["bundle"]
+        == Bundle.load(tiny_bundle).digest
+        == stored.manifest["parents"][-1]
+    )
+    assert facts["provenance"]["calibration"] == stored.calibration_digest
+    assert (bundle / "diagnostics.parquet").stat().st_size < 300_000
+
+    again = run.invoke(app, ["report", str(bundle), "--out", str(plain)])
+    assert again.exit_code == 0, again.output
+    assert plain.read_bytes() == judged.read_bytes()
+    page = judged.read_text(encoding="utf-8")
+    assert "these forecasts were told how unemployment and wages went" in " ".join(page.split())
+    assert "Being told the economy made these forecasts" in page
+    assert stored_diagnostics(stored)["level"]["economy"].abs().max() > 0  # type: ignore[operator]
+    persons = stored_diagnostics(stored)["promise"]["n"].to_list()
+    assert persons[0] > 100
+
+    with start(Settings(bundle=bundle, threads=1)) as service:
+        service.wait_until_ready()
+        answer = service.client.get("/v1/calibration/report")
+        assert answer.status_code == 200
+        assert answer.headers["content-type"].startswith("text/html")
+        assert answer.text == plain.read_text(encoding="utf-8")
+    with start(Settings(bundle=tiny_bundle, threads=1)) as service:
+        service.wait_until_ready()
+        answer = service.client.get("/v1/calibration/report")
+        assert answer.status_code == 404
+        assert answer.json()["type"] == "urn:saga:problem:no-diagnostics"
+
+
+def test_diagnostics_of_another_version_are_refused(
+    tiny_bundle: Path, tmp_path: Path, faultless: Diagnostics
+) -> None:
+    plain = Bundle.load(tiny_bundle)
+    old = replace_parts(
+        plain, tmp_path / "old", command="x", diagnostics=faultless.to_table().drop("slope")
+    )
+    with pytest.raises(BundleError, match="columns"):
+        stored_diagnostics(old)

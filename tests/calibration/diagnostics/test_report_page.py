@@ -1,0 +1,130 @@
+"""The report in a real browser: it asks for nothing, complains of nothing, can be read by a screen reader and prints on pages."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, sync_playwright
+
+from calibration.diagnostics.diagnosis import Diagnostics
+from calibration.diagnostics.report import write_report
+
+CHROMIUM = (
+    os.environ.get("SAGA_CHROMIUM")
+    or shutil.which("chromium")
+    or shutil.which("chromium-browser")
+    or shutil.which("google-chrome")
+)
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: SAGA_CHROMIUM names one"),
+]
+
+
+@pytest.fixture(scope="module")
+def opened(
+    faultless: Diagnostics, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Page, list[str], list[str]]]:
+    """The page as a browser shows it, the addresses that it asked for, and what the browser complained of."""
+    file = write_report(faultless, tmp_path_factory.mktemp("page") / "report.html", bundle="holder")
+    asked: list[str] = []
+    complaints: list[str] = []
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1000, "height": 900})
+        page.on("request", lambda request: asked.append(request.url))
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.goto(file.as_uri())
+        page.wait_for_load_state("networkidle")
+        yield page, asked, complaints
+        browser.close()
+
+
+def test_it_asks_for_nothing_and_the_browser_has_no_complaint(
+    opened: tuple[Page, list[str], list[str]],
+) -> None:
+    page, asked, complaints = opened
+    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
+    assert complaints == []
+    assert page.title() == "Calibration report: can these forecasts be trusted?"
+
+
+def test_a_screen_reader_finds_headings_tables_pictures_and_the_way_past_them(
+    opened: tuple[Page, list[str], list[str]],
+) -> None:
+    page = opened[0]
+    assert page.get_by_role("heading", level=1).all_inner_texts() == [
+        "Can these forecasts be trusted?"
+    ]
+    assert page.get_by_role("heading", level=2).count() >= 8
+    assert (
+        page.get_by_role("main").count()
+        == page.get_by_role("banner").count()
+        == page.get_by_role("contentinfo").count()
+        == 1
+    )
+    tables = page.locator("table")
+    assert tables.count() >= 8
+    assert tables.evaluate_all(
+        "found => found.every(t => t.caption && t.caption.textContent.trim() && t.querySelector('th[scope]'))"
+    )
+    pictures = page.get_by_role("img")
+    assert pictures.count() == page.locator("svg").count() == 11
+    assert all(
+        len(label or "") > 40
+        for label in pictures.evaluate_all("found => found.map(p => p.getAttribute('aria-label'))")
+    )
+    regions = page.locator("section").evaluate_all(
+        "found => found.map(s => document.getElementById(s.getAttribute('aria-labelledby'))?.textContent || '')"
+    )
+    assert all(regions)
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.getAttribute('href')") == "#main"
+    # A light is a word, not a colour alone.
+    assert {" ".join(text.split()) for text in page.locator(".light").all_text_contents()} <= {
+        "✓ holds",
+        "? cannot tell",
+        "! watch",
+        "✗ fails",
+    }
+
+
+def test_nothing_sticks_out_on_a_narrow_screen(opened: tuple[Page, list[str], list[str]]) -> None:
+    page = opened[0]
+    page.set_viewport_size({"width": 380, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 380
+    page.set_viewport_size({"width": 1000, "height": 900})
+
+
+def test_it_prints_on_pages_with_pictures_whole_and_what_needs_a_click_left_out(
+    opened: tuple[Page, list[str], list[str]],
+) -> None:
+    page = opened[0]
+    page.emulate_media(media="print")
+    assert not page.locator("nav").is_visible()
+    assert not page.locator("details").first.is_visible()
+    style: Any = page.locator("figure").first.evaluate("f => getComputedStyle(f).breakInside")
+    assert style == "avoid"
+    printed = page.pdf(prefer_css_page_size=True)
+    page.emulate_media(media="screen")
+    pages = len(re.findall(rb"/Type\s*/Page\b", printed))
+    sections = page.locator("h2:not(.first)").count()
+    assert sections <= pages <= 3 * sections, "every section begins a page"
+    assert not re.search(rb"/URI \(https?:", printed)
+
+
+def test_a_table_can_be_taken_along(
+    opened: tuple[Page, list[str], list[str]], faultless: Diagnostics, tmp_path: Path
+) -> None:
+    page = opened[0]
+    with page.expect_download() as waiting:
+        page.get_by_role("link", name="coverage.csv").click()
+    waiting.value.save_as(tmp_path / "coverage.csv")
+    assert (tmp_path / "coverage.csv").read_text() == faultless["coverage"].write_csv()

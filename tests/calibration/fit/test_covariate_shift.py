@@ -1,0 +1,322 @@
+"""Covariate shift: weighted thresholds hold in the target population, unweighted ones do not, and weights of 1 change nothing."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy import stats
+from typer.testing import CliRunner
+
+from calibration.fit.covariate_shift import REST, Target, cells_of, joined
+from calibration.fit.split_conformal import (
+    LEVELS,
+    conformal_quantile,
+    effective,
+    fit_calibration,
+    halves,
+    rank_needed,
+)
+from calibration.fit.thresholds import fit_limits
+from saga.bundle import Bundle
+from saga.cli import app
+from saga.conformal.calibrator import ALL, Calibrator
+from saga.data.groups import Grouping, latest
+from saga.data.origins import draw_origins, history
+from saga.data.panel import Panel
+from saga.data.split import persons_of
+from saga.errors import UsageError
+from saga.paths import Paths
+
+Array = NDArray[np.float64]
+P = 1e-6
+NINETY = LEVELS.index(0.9)
+SHARE = {
+    "calibration": 0.15,
+    "target": 0.75,
+}  # of persons whose earnings spread more than any forecast knows
+
+
+def draw(n: int, seed: int, share: float, count: int = 25) -> tuple[Paths, Array, NDArray[np.str_]]:
+    """Persons in two groups of which the forecasts know nothing; in the one outcomes spread three times as much."""
+    rng = np.random.default_rng(seed)
+    wild = rng.random(n) < share
+    outcomes = np.exp(12.3 + np.where(wild, 1.2, 0.4)[:, None] * rng.normal(size=(n, 2)))
+    drawn = np.exp(12.3 + 0.6 * rng.normal(size=(n, 2, count))).astype(np.float32)
+    ids = np.array([f"{seed}-{i}" for i in range(n)])
+    return (
+        Paths(ids, np.full(n, 1970), np.full(n, 2000), drawn),
+        outcomes,
+        np.where(wild, "wild", "calm"),
+    )
+
+
+@pytest.fixture(scope="module")
+def shifted() -> tuple[Calibrator, Calibrator, Calibrator, Paths, Array, int]:
+    """Calibrators without weights, weighted for the target, and weighted the wrong way round; and persons of the target."""
+    paths, outcomes, group = draw(4_000, 1, SHARE["calibration"])
+    _, _, theirs = draw(4_000, 2, SHARE["target"])
+    target = Target({"sex": theirs}, np.full(len(theirs), 40), ("sex",), "target")
+    weights, _ = target.weights({"sex": group}, outcomes, halves(paths.person_id, 0))
+
+    def fit(weights: Array | None) -> Calibrator:
+        return fit_limits(
+            fit_calibration(paths, outcomes, seed=0, weights=weights),
+            paths,
+            outcomes,
+            seed=0,
+            weights=weights,
+        )
+
+    found, truth, _ = draw(4_000, 3, SHARE["target"])
+    fitted = fit(weights)
+    return (
+        fit(None),
+        fitted,
+        fit(1 / weights),
+        fitted.recalibrate(found),
+        truth,
+        fitted.cells[1, ALL].n,
+    )
+
+
+def plausible(hits: Array, n: int, level: float) -> bool:
+    """Whether so many hits come from a threshold that is the k-th of n order statistics, n the effective number, or one a little above."""
+    k = rank_needed(n, level)
+    low, high = (
+        stats.betabinom(len(hits), k, n + 1 - k),
+        stats.betabinom(len(hits), k + 40, max(n - 39 - k, 1)),
+    )
+    return bool(low.cdf(hits.sum()) > P and high.sf(hits.sum() - 1) > P)
+
+
+def test_weighted_sets_hold_in_the_target_and_unweighted_ones_do_not(
+    shifted: tuple[Calibrator, Calibrator, Calibrator, Paths, Array, int],
+) -> None:
+    plain, weighted, wrong, paths, truth, n = shifted
+    for level in LEVELS:
+        j = LEVELS.index(level)
+        covered = {
+            name: calibrator.intervals(paths, LEVELS).covered(truth)[:, 0, j]
+            for name, calibrator in (("plain", plain), ("weighted", weighted), ("wrong", wrong))
+        }
+        assert plausible(covered["weighted"], n, level), (level, covered["weighted"].mean())
+        assert not plausible(covered["plain"], n, level), (level, covered["plain"].mean())
+        assert not plausible(covered["wrong"], n, level), (level, covered["wrong"].mean())
+
+
+def test_bands_and_sums_are_those_of_the_target_too(
+    shifted: tuple[Calibrator, Calibrator, Calibrator, Paths, Array, int],
+) -> None:
+    from saga.conformal.path_bands import bands
+    from saga.conformal.present_value import value_intervals
+    from saga.lifetime import RATE, realised_value
+
+    plain, weighted, _, paths, truth, n = shifted
+    values = (paths.earnings.astype(np.float64) * (1 + RATE) ** -np.arange(1.0, 3)[:, None]).sum(
+        axis=1
+    )
+    total = realised_value(truth, rate=RATE)
+    for calibrator, good in ((weighted, True), (plain, False)):
+        together = bands(calibrator, paths, 2, LEVELS).covered(truth)[:, :, NINETY].min(axis=1)
+        sums = value_intervals(calibrator, values, np.full(len(values), 2), LEVELS, RATE)
+        inside = (sums.lower[:, NINETY] <= total) & (total <= sums.upper[:, NINETY])
+        assert plausible(together, n, 0.9) == good
+        assert plausible(inside.astype(float), n, 0.9) == good
+
+
+def test_weights_of_one_give_the_unweighted_calibration_to_the_last_bit() -> None:
+    paths, outcomes, group = draw(1_200, 5, 0.3)
+    outcomes[::7, 1] = np.nan
+    ones = np.ones_like(outcomes)
+    plain = fit_limits(fit_calibration(paths, outcomes, seed=0), paths, outcomes, seed=0)
+    same = fit_limits(
+        fit_calibration(paths, outcomes, seed=0, weights=ones),
+        paths,
+        outcomes,
+        seed=0,
+        weights=ones,
+    )
+    assert same.digest == plain.digest
+    # A target that is composed as half A is has weights of one, and so the same thresholds.
+    in_a = halves(paths.person_id, 0)
+    both = outcomes[~np.isnan(outcomes).any(axis=1)]
+    a, known = group[in_a], ~np.isnan(outcomes[in_a]).any(axis=1)
+    target = Target({"sex": a[known]}, np.full(int(known.sum()), 40), ("sex",), "same")
+    weights, _ = target.weights(
+        {"sex": group}, np.where(np.isnan(outcomes[:, 1:]), np.nan, outcomes), in_a
+    )
+    assert len(both)
+    assert set(weights.ravel().tolist()) == {0.0, 1.0}
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 1), st.integers(1, 4)), min_size=1, max_size=40),
+    st.sampled_from([0.5, 0.8, 0.9]),
+)
+@settings(max_examples=200, deadline=None)
+def test_whole_weights_are_persons_counted_so_often(
+    drawn: list[tuple[float, int]], level: float
+) -> None:
+    scores, times = (np.array(column, dtype=np.float64) for column in zip(*drawn, strict=True))
+    repeated = np.repeat(scores, times.astype(int))
+    weighted = conformal_quantile(scores, level, weights=times)
+    enough = int(effective(times) + 1e-9)
+    if rank_needed(enough, level) <= enough:
+        assert weighted == conformal_quantile(repeated, level)
+    else:
+        assert weighted == np.inf
+
+
+def test_the_weighted_quantile_covers_on_average_and_without_the_new_persons_own_weight_it_does_not() -> (
+    None
+):
+    rng, level, n, times = np.random.default_rng(4), 0.8, 12, 20_000
+    weight = np.array([1.0, 6.0])
+    light = rng.random((times, n)) < 0.8
+    scores = rng.random((times, n)) + np.where(light, 0, 0.5)
+    mine = rng.random(times) + np.where(rng.random(times) < 0.8 / (0.8 + 0.2 * 6), 0, 0.5)
+    order = np.argsort(scores, axis=1)
+    held = np.cumsum(np.take_along_axis(np.where(light, *weight), order, axis=1), axis=1)
+    ordered = np.column_stack([np.take_along_axis(scores, order, axis=1), np.full(times, np.inf)])
+
+    def covered(heaviest: float) -> float:
+        rank = (held < level * (held[:, -1:] + heaviest) - 1e-9).sum(axis=1)
+        return float((mine <= ordered[np.arange(times), rank]).mean())
+
+    error = 4.9 * (level * (1 - level) / times) ** 0.5  # p = 1e-6
+    assert covered(float(weight.max())) >= level - error
+    assert covered(0.0) < level - error, "the broken version"
+
+
+def test_the_quantile_is_the_one_of_that_argument() -> None:
+    """The rank that the test above computes by hand."""
+    rng = np.random.default_rng(8)
+    scores, weights = rng.random(300), rng.choice([0.0, 0.5, 2.0], 300)
+    q = conformal_quantile(scores, 0.8, weights=weights, heaviest=2.0)
+    total = weights.sum() + 2.0
+    assert weights[scores <= q].sum() >= 0.8 * total
+    assert weights[scores < q].sum() < 0.8 * total
+    assert conformal_quantile(scores, 0.8, weights=weights, heaviest=2.0, neighbours=10) > q
+
+
+def test_few_persons_in_effect_give_no_interval_however_many_there_are() -> None:
+    scores = np.linspace(0, 1, 5_000)
+    assert np.isfinite(conformal_quantile(scores, 0.9, weights=np.ones(5_000), neighbours=10))
+    heavy = np.where(np.arange(5_000) % 500 == 0, 1.0, 1e-4)
+    assert effective(heavy) < 20
+    assert conformal_quantile(scores, 0.9, weights=heavy, heaviest=1.0, neighbours=10) == np.inf
+    assert effective(np.full(7, 3.0)) == pytest.approx(7)
+    assert effective(np.zeros(3)) == 0
+
+
+def test_a_cell_of_its_own_needs_a_thousand_persons_in_effect() -> None:
+    paths, outcomes, group = draw(4_600, 6, 0.5)
+    grouped = replace(paths, groups={"quintile": np.where(group == "wild", "1", "2")})
+    rng = np.random.default_rng(0)
+    even = np.ones_like(outcomes)
+    uneven = np.where(
+        (group == "wild")[:, None] & (rng.random(len(group)) < 0.95)[:, None], 0.01, even
+    )
+    assert (1, "quintile=1") in fit_calibration(grouped, outcomes, seed=0, weights=even).cells
+    cells = fit_calibration(grouped, outcomes, seed=0, weights=uneven).cells
+    assert (1, "quintile=1") not in cells
+    assert (1, "quintile=2") in cells
+
+
+def test_small_cells_are_joined_and_nobody_is_lost_or_counted_alone() -> None:
+    rng = np.random.default_rng(2)
+    own = [
+        rng.choice(["20-29", "30-39"], 400),
+        rng.choice(["f", "m"], 400),
+        rng.choice(list("abcd"), 400, p=[0.6, 0.34, 0.04, 0.02]),
+    ]
+    theirs = [
+        rng.choice(["20-29", "30-39"], 300),
+        rng.choice(["f", "m"], 300),
+        rng.choice(list("abe"), 300, p=[0.5, 0.49, 0.01]),
+    ]
+    in_a = rng.random(400) < 0.5
+    cells, wanted = joined(own, theirs, in_a)
+    assert len(cells) == 400
+    assert any(REST in cell for cell in cells)
+    names, counts = np.unique(cells[in_a].astype(str), return_counts=True)
+    assert all(n >= 20 for name, n in zip(names, counts, strict=True) if name != REST)
+    _, counts = np.unique(wanted.astype(str), return_counts=True)
+    target = Target(dict(zip("xyz", theirs, strict=True)), np.full(300, 9), tuple("xyz"), "t")
+    outcomes = np.ones((400, 1))
+    weights, rows = target.weights(dict(zip("xyz", own, strict=True)), outcomes, in_a)
+    unsupported = rows.filter(kind="unsupported")["value"][0]
+    assert weights[in_a].mean() == pytest.approx(1 - unsupported), (
+        "weights are shares of the target over shares of half A"
+    )
+    assert rows.filter(kind="weight")["n"].min() >= 20  # type: ignore[operator]
+
+
+def test_a_target_is_told_by_groups_known_at_the_origin(register_panel: Panel) -> None:
+    grouping = Grouping.fit(register_panel.only(persons_of(register_panel, "train")))
+    people = register_panel.only(persons_of(register_panel, "calibration"))
+    origins = draw_origins(people, max_horizon=5, seed=0)
+    found = cells_of(history(people, origins), grouping, origins, ("cohort", "sex"))
+    born = dict(people.frame.select("person_id", "birth_year").unique().iter_rows())
+    assert [label[:3] for label in found["cohort"]] == [str(born[p])[:3] for p in origins.person_id]
+    target = Target.of(register_panel, grouping)
+    ages = latest(register_panel).year - np.array(
+        [born_in(register_panel)[p] for p in latest(register_panel).person_id]
+    )
+    assert len(target.left) == (ages < 64).sum()
+    with pytest.raises(UsageError, match="cannot be described"):
+        Target.of(register_panel, grouping, ("wealth",))
+
+
+def born_in(panel: Panel) -> dict[str, int]:
+    return dict(panel.frame.select("person_id", "birth_year").unique().iter_rows())
+
+
+def test_the_command_weights_for_another_panel_and_says_so(
+    tiny_bundle: Path, register_panel: Panel, tmp_path: Path
+) -> None:
+    some = register_panel.only(persons_of(register_panel, "test"))
+    young = some.frame.filter((pl.col("birth_year") > 1985) & (pl.col("sex") == "female"))
+    young.write_parquet(tmp_path / "young.parquet")
+    register_panel.frame.write_parquet(tmp_path / "panel.parquet")
+    options = [
+        "--panel",
+        str(tmp_path / "panel.parquet"),
+        "--target",
+        str(tmp_path / "young.parquet"),
+        "--target-by",
+        "sex",
+    ]
+    more = [
+        "--out",
+        str(tmp_path / "out"),
+        "--paths",
+        "25",
+        "--threads",
+        "1",
+        "--prices",
+        "2022",
+        "--json",
+    ]
+    done = CliRunner().invoke(app, ["calibrate", str(tiny_bundle), *options, *more])
+    assert done.exit_code == 0, done.stderr
+    made = Bundle.load(json.loads(done.stdout)["out"])
+    about = made.metrics["calibration"]["target"]
+    assert (about["by"], about["persons"]) == (["sex"], young["person_id"].n_unique())
+    table = made.calibration
+    assert table is not None
+    weights = table.filter(pl.col("kind") == "weight", pl.col("horizon") == 1)
+    assert weights["group"].to_list() == ["female"]
+    assert Calibrator.from_table(table).to_table().equals(table)
+    served = table.filter(pl.col("kind") == "threshold", pl.col("horizon") == 1)["n"].max()
+    plain = Bundle.load(tiny_bundle).calibration
+    assert plain is not None
+    assert served < plain.filter(pl.col("kind") == "threshold", pl.col("horizon") == 1)["n"].max()  # type: ignore[operator]

@@ -1,0 +1,324 @@
+"""Groups known at the origin are covered alike: group effects solve their equations, cells are exact, and without them the checks fail."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from mapie.conditional_conformal_prediction import ConditionalSplitConformalRegressor
+from scipy import stats
+from sklearn.dummy import DummyRegressor
+from sklearn.linear_model import QuantileRegressor
+
+from calibration.fit.group_shifts import design, fit_shifts, group_quantile, with_profile
+from calibration.fit.split_conformal import LEVELS, NEIGHBOURS, fit_calibration, rank_needed
+from saga.conformal.calibrator import Calibrator
+from saga.data import groups as known_groups
+from saga.paths import Paths
+
+P = 1e-6
+
+
+def overlapping(n: int, seed: int):
+    """Scores in [0, 1] whose law differs by two overlapping groupings, and the labels."""
+    rng = np.random.default_rng(seed)
+    labels = {
+        "sex": rng.choice(["female", "male"], n),
+        "region": rng.choice(["a", "b", "c"], n, p=[0.6, 0.3, 0.1]),
+    }
+    labels["region"][labels["sex"] == "male"] = rng.choice(
+        ["a", "c"], (labels["sex"] == "male").sum()
+    )
+    power = 1 + 0.8 * (labels["sex"] == "female") + 1.5 * (labels["region"] == "c")
+    return rng.random(n) ** (1 / power), labels
+
+
+@pytest.mark.parametrize("level", [0.5, 0.9])
+def test_effects_equal_linear_programming(level):
+    scores, labels = overlapping(400, 0)
+    _, indicators = design(labels, fewest=1)
+    features = np.delete(
+        indicators, [0, 2], axis=1
+    )  # one indicator of each grouping is what the others leave
+    oracle = QuantileRegressor(quantile=level, alpha=0, solver="highs").fit(features, scores)
+    intercept, effects = group_quantile(scores, features, level, bandwidth=1e-4, shrinkage=1e-6)
+    # A minimum need not be unique: its value is.
+    ours, theirs = (
+        np.maximum(level * u, (level - 1) * u).sum()
+        for u in (scores - intercept - features @ effects, scores - oracle.predict(features))
+    )
+    assert ours == pytest.approx(theirs, abs=1e-3)
+    assert np.abs(intercept + features @ effects - oracle.predict(features)).max() < 0.02
+
+
+def test_thresholds_are_those_of_conditional_conformal_prediction_up_to_a_person_a_group():
+    """MAPIE's implementation of Gibbs, Cherian and Candes (2025), which solves a linear program with every new person in it. It says by
+    how much the smoothed effects, fitted once, differ from the exact answer: by a person or so a group."""
+    level, n = 0.8, 800
+    scores, labels = overlapping(n, 5)
+    _, indicators = design(labels, fewest=1)
+    features = np.delete(indicators, [0, 2], axis=1)
+    exact = ConditionalSplitConformalRegressor(
+        feature_map=lambda x: np.column_stack([np.ones(len(x)), x]),
+        estimator=DummyRegressor(strategy="constant", constant=0.0).fit(features, scores),
+        confidence_level=level,
+        conformity_score="absolute",
+        prefit=True,
+    ).conformalize(features, scores)
+    patterns, which = np.unique(features, axis=0, return_inverse=True)
+    theirs = exact.predict_interval(patterns)[1][:, 1, 0][which.ravel()]
+    intercept, effects = group_quantile(scores, features, level, bandwidth=1e-4, shrinkage=1e-6)
+    ours = intercept + features @ effects
+    persons = (
+        features.shape[1] + 2
+    )  # each parameter, and the new person, may take one on either side
+    for group in (np.ones(n, dtype=bool), *(column == 1 for column in indicators.T)):
+        mine, exactly = (scores[group] <= ours[group]).sum(), (scores[group] <= theirs[group]).sum()
+        assert abs(exactly - level * group.sum()) <= persons
+        assert abs(mine - exactly) <= persons
+    # One threshold for all is not the answer in some group.
+    pooled = np.quantile(scores, level)
+    assert (
+        max(
+            abs((scores[c == 1] <= pooled).sum() - (scores[c == 1] <= theirs[c == 1]).sum())
+            for c in indicators.T
+        )
+        > 2 * persons
+    )
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_each_groups_share_below_its_threshold_is_the_level_up_to_d_persons(level):
+    scores, labels = overlapping(3_000, 1)
+    _, indicators = design(labels)
+    intercept, effects = group_quantile(scores, indicators, level, bandwidth=1e-4, shrinkage=1e-3)
+    off = indicators.T @ ((scores <= intercept + indicators @ effects) - level)
+    assert (
+        np.abs(off).max() <= indicators.shape[1] + 1
+    )  # KKT: as many persons as parameters lie on the threshold
+    # One threshold for all breaks the bound.
+    assert np.abs(indicators.T @ ((scores <= np.quantile(scores, level)) - level)).max() > 3 * (
+        indicators.shape[1] + 1
+    )
+
+
+def test_the_smoothed_equations_hold_exactly_with_shrinkage():
+    scores, labels = overlapping(3_000, 2)
+    _, indicators = design(labels)
+    intercept, effects = group_quantile(scores, indicators, 0.9, bandwidth=0.02, shrinkage=100.0)
+    missing = (
+        indicators.T @ (stats.norm.cdf((intercept + indicators @ effects - scores) / 0.02) - 0.9)
+        + 100.0 * effects
+    )
+    assert np.abs(missing).max() < 1e-3
+
+
+def test_effects_average_to_zero_small_groups_have_none_and_order_does_not_matter():
+    scores, labels = overlapping(2_000, 3)
+    labels["region"][:50] = "tiny"
+    effects = fit_shifts(scores, labels, 0.9)
+    assert "region=tiny" not in effects
+    for name, values in labels.items():
+        average = sum(
+            effect * (values == group.split("=")[1]).mean()
+            for group, effect in effects.items()
+            if group.startswith(name)
+        )
+        assert average == pytest.approx(0, abs=1e-12)
+    order = np.random.default_rng(0).permutation(2_000)
+    again = fit_shifts(scores[order], {name: values[order] for name, values in labels.items()}, 0.9)
+    assert again == pytest.approx(effects, abs=1e-6)
+    assert fit_shifts(scores, {"sex": np.full(2_000, "female")}, 0.9) == {}
+
+
+def share_below(scores, labels, effects):
+    """In each quintile of each sex the share of scores below 0.9's threshold, the quantile of what is left without the effects."""
+    groups = known_groups.overlapping(labels)
+    total = sum(
+        np.array([effects.get(f"{name}={label}", 0.0) for label in own])
+        for name, own in groups.items()
+    )
+    below = scores <= np.quantile(scores - total, 0.9) + total
+    pair = groups["quintile*sex"]
+    return np.array([below[pair == label].mean() for label in np.unique(pair)])
+
+
+def test_who_differs_from_the_sum_of_two_groups_is_covered_too(monkeypatch):
+    """Scores are low in the lowest quintile among men alone: effects of single groups leave its men and women off, to either side."""
+    rng = np.random.default_rng(6)
+    n = 40_000
+    labels = {
+        "quintile": rng.integers(1, 6, n).astype(str),
+        "sex": rng.choice(["female", "male"], n),
+    }
+    both = (labels["quintile"] == "1") & (labels["sex"] == "male")
+    scores = rng.random(n) ** np.where(both, 3.0, 1.0)
+    bound = (
+        3 * np.sqrt(0.9 * 0.1 / (n / 10)) + 0.005
+    )  # sampling error of a tenth of all, and the smoothing of the loss
+    assert np.abs(share_below(scores, labels, fit_shifts(scores, labels, 0.9)) - 0.9).max() < bound
+    monkeypatch.setattr("calibration.fit.group_shifts.overlapping", lambda labels: labels)
+    assert (
+        np.abs(share_below(scores, labels, fit_shifts(scores, labels, 0.9)) - 0.9).max() > 2 * bound
+    )
+
+
+def draw_groups(n: int, seed: int, count: int = 50):
+    """A sampler too narrow for the lowest quintile, too wide for the highest, and too narrow for women."""
+    rng = np.random.default_rng(seed)
+    quintile, female = rng.integers(1, 6, n), rng.random(n) < 0.5
+    zero, centre, sd = 0.25 - 0.04 * quintile, rng.normal(12.3, 0.3, n), 0.5
+    spread = np.where(female, 0.7, 0.4)
+    outcomes = np.where(rng.random(n) < zero, 0, np.exp(centre + spread * rng.normal(size=n)))[
+        :, None
+    ]
+    squeeze = (0.45 + 0.2 * quintile)[:, None]
+    positive = np.exp(centre[:, None] + squeeze * sd * rng.normal(size=(n, count)))
+    drawn = np.where(rng.random((n, count)) < zero[:, None], 0, positive).astype(np.float32)[
+        :, None, :
+    ]
+    groups = {
+        "quintile": quintile.astype(str),
+        "sex": np.where(female, "female", "male"),
+        "profile": np.full(n, "register"),
+    }
+    ids = np.array([f"{seed}-{i}" for i in range(n)])
+    return Paths(ids, np.full(n, 1970), np.full(n, 2000), drawn, groups), outcomes
+
+
+@pytest.fixture(scope="module")
+def grouped():
+    paths, outcomes = draw_groups(13_000, 11)
+    return fit_calibration(paths, outcomes, seed=0)
+
+
+@pytest.fixture(scope="module")
+def fresh():
+    return draw_groups(25_000, 12)
+
+
+def worst(calibrator: Calibrator, paths: Paths, outcomes, name: str) -> float:
+    """Largest deviation from a level in a group, in standard errors of test and calibration persons together."""
+    hits = calibrator.intervals(calibrator.recalibrate(paths), LEVELS).covered(outcomes)[:, 0]
+    size = calibrator.cells[1, "all"].n
+    largest = 0.0
+    for label in np.unique(paths.groups[name]):
+        own = paths.groups[name] == label
+        for j, level in enumerate(LEVELS):
+            error = (level * (1 - level) * (1 / own.sum() + 2 / (size * own.mean()))) ** 0.5
+            largest = max(largest, abs(float(hits[own, j].mean()) - level) / error)
+    return largest
+
+
+def test_cells_of_quintiles_follow_the_law_of_coverage(grouped, fresh):
+    paths, outcomes = fresh
+    mapped = grouped.recalibrate(paths)
+    intervals = grouped.intervals(mapped, LEVELS)
+    assert set(intervals.cell.ravel()) == {f"quintile={q}" for q in range(1, 6)}
+    hits = intervals.covered(outcomes)[:, 0]
+    for label in "12345":
+        own, n = paths.groups["quintile"] == label, grouped.cells[1, f"quintile={label}"].n
+        for j, level in enumerate(LEVELS):
+            k = rank_needed(n, level)
+            low, high = (
+                stats.betabinom(int(own.sum()), r, n + 1 - r) for r in (k, k + NEIGHBOURS - 1)
+            )
+            assert low.ppf(P / 40) <= hits[own, j].sum() <= high.isf(P / 40)
+
+
+def test_overlapping_groups_are_covered_and_without_their_effects_are_not(grouped, fresh):
+    paths, outcomes = fresh
+    assert worst(grouped, paths, outcomes, "sex") < 5
+    pooled = replace(
+        grouped,
+        shifts={},
+        cells={key: cell for key, cell in grouped.cells.items() if key[1] == "all"},
+    )
+    assert worst(pooled, paths, outcomes, "sex") > 6
+    assert worst(pooled, paths, outcomes, "quintile") > 6
+
+
+def test_groups_reach_the_persons_forecast_and_an_unknown_group_falls_back(grouped, fresh):
+    paths, _ = fresh
+    few = paths.take(slice(0, 40))
+    whole = grouped.intervals(grouped.recalibrate(few), LEVELS)
+    for row in (0, 7, 39):
+        alone = few.take([row])
+        own = grouped.intervals(grouped.recalibrate(alone), LEVELS)
+        assert np.array_equal(own.upper[0], whole.upper[row])
+    lost = replace(few, groups={name: np.full(40, "unknown") for name in few.groups})
+    nobody = replace(few, groups={})
+    for somebody in (lost, nobody):
+        sets = grouped.intervals(grouped.recalibrate(somebody), LEVELS)
+        assert set(sets.cell.ravel()) == {"all"}
+        assert (sets.guarantee == "assumption").all()
+    assert np.array_equal(
+        *(grouped.intervals(grouped.recalibrate(p), LEVELS).upper for p in (lost, nobody))
+    )
+
+
+def test_sets_stay_nested_over_levels_although_effects_differ_by_level(grouped, fresh):
+    paths, _ = fresh
+    tilted = {
+        key: {group: value * (3 if key[1] < 0.85 else -3) for group, value in effects.items()}
+        for key, effects in grouped.shifts.items()
+    }
+    for calibrator in (grouped, replace(grouped, shifts=tilted)):
+        q = calibrator.thresholds(paths, 1).q
+        assert (np.diff(q, axis=1) >= 0).all()
+
+
+def test_the_table_keeps_groups(grouped, fresh):
+    paths, _ = fresh
+    again = Calibrator.from_table(grouped.to_table())
+    assert again.digest == grouped.digest
+    assert again.shifts == grouped.shifts
+    assert np.array_equal(again.thresholds(paths, 1).q, grouped.thresholds(paths, 1).q)
+
+
+def test_poorer_records_are_served_by_their_own_cells(grouped, fresh):
+    paths, outcomes = fresh
+    vague = paths.with_earnings(
+        np.random.default_rng(5).permuted(paths.earnings, axis=0)
+    )  # forecasts that know nothing of the person
+    known = replace(vague, groups={**paths.groups, "profile": np.full(len(paths), "earnings")})
+    half = np.arange(len(paths)) < 12_000
+    poorer = fit_calibration(replace(vague.take(half), groups={}), outcomes[half], seed=0)
+    served = with_profile(grouped, poorer, "earnings")
+    some, y = known.take(~half), outcomes[~half]
+    intervals = served.intervals(served.recalibrate(some), LEVELS)
+    assert set(intervals.cell.ravel()) == {"profile=earnings"}
+    hits, n = intervals.covered(y)[:, 0].sum(axis=0), poorer.cells[1, "all"].n
+    for j, level in enumerate(LEVELS):
+        k = rank_needed(n, level)
+        low, high = (stats.betabinom(len(y), r, n + 1 - r) for r in (k, k + NEIGHBOURS - 1))
+        assert low.ppf(P) <= hits[j] <= high.isf(P)
+    assert np.array_equal(
+        served.thresholds(paths, 1).q, grouped.thresholds(paths, 1).q
+    )  # full records are served as before
+
+
+def test_a_panel_of_several_kinds_of_record_covers_each_kind():
+    """Most poor records are women's, whose scores the sampler puts too low: thresholds are fitted as they are served."""
+
+    def mixed(n: int, seed: int):
+        paths, outcomes = draw_groups(n, seed)
+        poor = np.random.default_rng(seed).random(n) < np.where(
+            paths.groups["sex"] == "female", 0.8, 0.1
+        )
+        return replace(
+            paths, groups={**paths.groups, "profile": np.where(poor, "survey", "earnings")}
+        ), outcomes
+
+    fitted = fit_calibration(*mixed(20_000, 21), seed=0)
+    paths, outcomes = mixed(25_000, 22)
+    intervals = fitted.intervals(fitted.recalibrate(paths), LEVELS)
+    assert set(intervals.cell.ravel()) == {"profile=earnings", "profile=survey"}
+    hits = intervals.covered(outcomes)[:, 0]
+    for kind in ("earnings", "survey"):
+        own, n = paths.groups["profile"] == kind, fitted.cells[1, f"profile={kind}"].n
+        for j, level in enumerate(LEVELS):
+            k = rank_needed(n, level)
+            low, high = (
+                stats.betabinom(int(own.sum()), r, n + 1 - r) for r in (k, k + NEIGHBOURS - 1)
+            )
+            assert low.ppf(P / 16) <= hits[own, j].sum() <= high.isf(P / 16)

@@ -1,0 +1,248 @@
+"""Limits, bands and present values hold what they promise whatever the sampler; what was not conformalised does not."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from calibration.fit.split_conformal import LEVELS, NEIGHBOURS, fit_calibration, halves, rank_needed
+from calibration.fit.thresholds import fit_limits
+from saga.conformal.calibrator import LIMITS, Calibrator
+from saga.conformal.one_sided import amount, limits, place
+from saga.conformal.path_bands import band_scores, bands, stretch, unstretch
+from saga.conformal.prediction_sets import grow
+from saga.conformal.present_value import ValueIntervals, value_intervals, value_scores
+from saga.lifetime import RATE, present_value, realised_value
+from saga.paths import Paths
+
+P = 1e-6
+YEARS = 4
+NINETY = LEVELS.index(0.9)
+
+
+def draw_lives(n: int, seed: int, count: int = 60, rho: float = 0.9):
+    """Outcomes that persist from year to year, and a sampler that believes every year to be a new draw."""
+    rng = np.random.default_rng(seed)
+    centre, zero = rng.normal(12.3, 0.4, n), rng.uniform(0.02, 0.2, n)
+
+    def standing(shape, rho):
+        e = rng.normal(size=shape)
+        for h in range(1, shape[1]):
+            e[:, h] = rho * e[:, h - 1] + (1 - rho**2) ** 0.5 * e[:, h]
+        return e
+
+    luck, work = standing((n, YEARS), rho), stats.norm.cdf(standing((n, YEARS), 0.3))
+    outcomes = np.where(work < zero[:, None], 0, np.exp(centre[:, None] + 0.5 * luck))
+    drawn = np.exp(centre[:, None, None] + 0.6 * rng.normal(size=(n, YEARS, count)))
+    drawn = np.where(rng.random((n, YEARS, count)) < zero[:, None, None], 0, drawn).astype(
+        np.float32
+    )
+    ids = np.array([f"{seed}-{i}" for i in range(n)])
+    return Paths(ids, np.full(n, 1970), np.full(n, 2000), drawn), outcomes
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    paths, outcomes = draw_lives(4_000, 1)
+    return fit_limits(fit_calibration(paths, outcomes, seed=0), paths, outcomes, seed=0)
+
+
+@pytest.fixture(scope="module")
+def judged(fitted):
+    """Fresh persons: recalibrated paths, outcomes, and all that is published of them."""
+    paths, outcomes = draw_lives(8_000, 2)
+    return fitted.recalibrate(paths), outcomes
+
+
+def holds(hits: int, trials: int, n: int, level: float, cells: int = 60) -> bool:
+    """Whether `hits` is plausible for a threshold between the k-th and the (k + 9)-th of n order statistics."""
+    k = rank_needed(n, level)
+    tail = P / 2 / cells
+    low, high = (stats.betabinom(trials, r, n + 1 - r) for r in (k, k + NEIGHBOURS - 1))
+    return low.ppf(tail) <= hits <= high.isf(tail)
+
+
+def test_earnings_lie_above_and_below_their_limits_as_promised(fitted, judged):
+    paths, outcomes = judged
+    found = limits(fitted, paths, LEVELS)
+    for h in range(YEARS):
+        for j, level in enumerate(LEVELS):
+            y = outcomes[:, h]
+            assert holds(
+                int((y >= found.at_least[:, h, j]).sum()),
+                len(y),
+                fitted.limits["at_least", h + 1].n,
+                level,
+            )
+            assert holds(
+                int((y <= found.at_most[:, h, j]).sum()),
+                len(y),
+                fitted.limits["at_most", h + 1].n,
+                level,
+            )
+    assert (np.diff(found.at_least, axis=2) <= 0).all()
+    assert (np.diff(found.at_most, axis=2) >= 0).all()
+    # One limit at half the miss is not one at the whole of it: the check tells the interval from the limit.
+    sets = fitted.intervals(paths, LEVELS)
+    wrong = int((outcomes[:, 0] <= sets.upper[:, 0, 0]).sum())
+    assert not holds(wrong, len(outcomes), fitted.limits["at_most", 1].n, LEVELS[0])
+
+
+def test_earnings_of_those_who_earn_lie_in_their_interval(fitted, judged):
+    paths, outcomes = judged
+    found = limits(fitted, paths, LEVELS)
+    for h in range(YEARS):
+        earned = outcomes[:, h] > 0
+        y = outcomes[earned, h, None]
+        hits = (
+            (found.positive_lower[earned, h] <= y) & (y <= found.positive_upper[earned, h])
+        ).sum(axis=0)
+        n = fitted.limits["positive", h + 1].n
+        assert all(
+            holds(int(hits[j]), int(earned.sum()), n, level) for j, level in enumerate(LEVELS)
+        )
+    # Over everybody, zeros included, it holds less: the condition is part of the promise.
+    y = outcomes[:, 0, None]
+    hits = ((found.positive_lower[:, 0] <= y) & (y <= found.positive_upper[:, 0])).sum(axis=0)
+    assert not holds(int(hits[NINETY]), len(y), fitted.limits["positive", 1].n, 0.9)
+
+
+@pytest.mark.parametrize("years", [1, 2, YEARS])
+def test_bands_hold_whole_paths_and_yearly_sets_do_not(fitted, judged, years):
+    paths, outcomes = judged
+    found = bands(fitted, paths, years, LEVELS)
+    hits = found.covered(outcomes[:, :years]).all(axis=1).sum(axis=0)
+    n = fitted.limits["band", years].n
+    assert all(holds(int(hits[j]), len(outcomes), n, level) for j, level in enumerate(LEVELS))
+    assert (found.guarantee == "assumption").all()
+    yearly = fitted.intervals(paths, LEVELS).covered(outcomes)[:, :years].all(axis=1).sum(axis=0)
+    assert all(
+        holds(int(yearly[j]), len(outcomes), n, level) for j, level in enumerate(LEVELS)
+    ) == (years == 1)
+
+
+def test_an_outcome_is_in_the_band_exactly_if_its_score_is_at_most_the_threshold(fitted, judged):
+    paths, outcomes = judged
+    few, y = paths.take(slice(0, 500)), outcomes[:500]
+    scores = band_scores(fitted, few, y)
+    for years in (1, 3):
+        inside = bands(fitted, few, years, (0.9,)).covered(y[:, :years]).all(axis=1)[:, 0]
+        q = fitted.limit("band", years, few.count)[0][NINETY]
+        clear = np.abs(scores[:, years - 1] - q) > 1e-9
+        assert np.array_equal(inside[clear] == 1, (scores[:, years - 1] <= q)[clear])
+
+
+def test_the_common_scale_of_years_has_an_inverse(fitted):
+    q = np.linspace(0, 1.7, 400)
+    for h in range(1, YEARS + 2):
+        np.testing.assert_allclose(stretch(fitted, h, unstretch(fitted, h, q)), q, atol=1e-12)
+
+
+@pytest.mark.parametrize("years", [1, 2, YEARS])
+def test_present_values_are_covered_although_the_sampler_knows_no_persistence(
+    fitted, judged, years
+):
+    paths, outcomes = judged
+    short = replace(paths, earnings=paths.earnings[:, :years])
+    values = present_value(short, to_age=30 + years, rate=RATE)
+    truth = realised_value(outcomes, rate=RATE, years=years)
+    found = value_intervals(fitted, values, np.full(len(values), years), LEVELS, RATE)
+    hits = ((found.lower <= truth[:, None]) & (truth[:, None] <= found.upper)).sum(axis=0)
+    n = fitted.limits["present_value", years].n
+    assert all(holds(int(hits[j]), len(truth), n, level) for j, level in enumerate(LEVELS))
+    assert (found.guarantee == "assumption").all()
+    assert (np.diff(found.lower, axis=1) <= 0).all()
+    assert (np.diff(found.upper, axis=1) >= 0).all()
+    central = ValueIntervals.central(values, LEVELS)
+    raw = ((central.lower <= truth[:, None]) & (truth[:, None] <= central.upper)).sum(axis=0)
+    if years > 1:
+        assert not all(holds(int(raw[j]), len(truth), n, level) for j, level in enumerate(LEVELS))
+
+
+def test_the_theorem_needs_no_number_of_paths(judged):
+    # Three paths a person, wrong in every way: the order statistic still holds, since both sides draw alike.
+    for count in (3, 10):
+        (paths, outcomes), (fresh, truth) = (
+            draw_lives(3_000, 5, count=count),
+            draw_lives(4_000, 6, count=count),
+        )
+        plain = Calibrator.identity()
+        scores, new = (
+            value_scores(plain, p, y)[:, YEARS - 1] for p, y in ((paths, outcomes), (fresh, truth))
+        )
+        k = rank_needed(len(scores), 0.9)
+        hits = int((new <= np.sort(scores)[k - 1]).sum())
+        law = stats.betabinom(len(new), k, len(scores) + 1 - k)
+        assert law.ppf(P) <= hits <= law.isf(P)
+
+
+def test_the_value_of_more_years_than_observed_and_of_another_rate_is_extrapolated(fitted, judged):
+    values = judged[0].earnings[:50, 0].astype(float)
+    for years, rate in ((YEARS + 3, RATE), (2, 0.05)):
+        found = value_intervals(fitted, values, np.full(50, years), (0.9,), rate)
+        assert (found.guarantee == "extrapolated").all()
+        assert np.isfinite(found.upper).all()
+
+
+def test_only_half_b_decides_thresholds_of_limits():
+    paths, outcomes = draw_lives(600, 7)
+    fitted = fit_limits(fit_calibration(paths, outcomes, seed=0), paths, outcomes, seed=0)
+    n = int((~halves(paths.person_id, 0)).sum())
+    assert {cuts.n for (kind, _), cuts in fitted.limits.items() if kind != "positive"} == {n}
+    assert {kind for kind, _ in fitted.limits} == set(LIMITS)
+    again = Calibrator.from_table(fitted.to_table())
+    assert again.digest == fitted.digest
+    assert again.limits == fitted.limits
+
+
+def test_missing_years_are_left_out_of_bands_and_sums(fitted, judged):
+    paths, outcomes = judged
+    few, y = paths.take(slice(0, 6)), outcomes[:6].copy()
+    y[2, 1] = np.nan
+    for scores in (band_scores(fitted, few, y), value_scores(fitted, few, y)):
+        assert np.isnan(scores[2]).tolist() == [False, True, True, True]
+        assert not np.isnan(np.delete(scores, 2, axis=0)).any()
+    old = few.earnings.copy()
+    old[3, 2:] = np.nan
+    found = bands(fitted, few.with_earnings(old), YEARS, (0.9,))
+    assert np.isnan(found.lower[3, 2:]).all()
+    assert np.array_equal(found.upper[3, :2], bands(fitted, few.take([3]), 2, (0.9,)).upper[0])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10_000), st.floats(0, 1.5), st.integers(2, 40))
+def test_hulls_and_limits_agree_with_their_scores(seed, q, count):
+    rng = np.random.default_rng(seed)
+    samples = np.sort(
+        np.where(
+            rng.random((30, count)) < rng.random((30, 1)), 0, rng.lognormal(12, 0.8, (30, count))
+        ).astype(np.float32),
+        axis=1,
+    )
+    y = np.where(rng.random(30) < 0.3, 0, rng.lognormal(12, 1.2, 30))
+    family = grow(samples, 24_150.0).with_atom(0.5)
+    lower, upper = family.hull_at(q)
+    scores = family.hull_score(y)
+    clear = np.abs(scores - q) > 1e-7
+    assert np.array_equal(
+        ((lower <= y) & (y <= upper))[clear & (y > 0.01)], (scores <= q)[clear & (y > 0.01)]
+    )
+    assert ((lower <= y) | (scores > q))[y == 0].all()
+    at = place(samples, y, 24_150.0)
+    np.testing.assert_allclose(
+        place(samples, amount(samples, q, 24_150.0), 24_150.0) >= q - 1e-9, True
+    )
+    np.testing.assert_array_less(-1e-12, at)
+
+
+@pytest.mark.parametrize("scale", [1.0, 24_150.0, 810_000.0, 920_000.0])
+def test_a_limit_at_zero_is_zero_to_the_last_bit_whatever_the_scale(scale):
+    none, some = (
+        np.zeros((1, 50), np.float32),
+        np.sort(np.tile(np.float32([0, 5e4]), (1, 25)), axis=1),
+    )
+    assert amount(none, 0.5, scale).tolist() == amount(some, 0.3, scale).tolist() == [0.0]
+    np.testing.assert_allclose(amount(some, 0.8, scale), 5e4)

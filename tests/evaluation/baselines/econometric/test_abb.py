@@ -1,0 +1,272 @@
+"""The quantile process: regressions against linear programming, posterior against the Kalman filter, nonlinear persistence recovered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.special import ndtri
+from scipy.stats import kstest
+from sklearn.linear_model import QuantileRegressor
+
+from evaluation.baselines import QuantileProcess
+from evaluation.baselines.econometric.histories import WORK, Histories
+from evaluation.baselines.econometric.hurdle import careers
+from evaluation.baselines.econometric.persistence import FEATURES, Grid, Laws, Tables
+from evaluation.baselines.econometric.quantile_functions import (
+    TAUS,
+    QuantileLaw,
+    quantile_regressions,
+)
+from saga.data.origins import draw_origins, history, realised
+from saga.data.panel import Panel, PanelMeta
+from saga.data.reading import read_panel
+from saga.errors import InputError
+from saga.register import generate_register
+from saga.register.textbook.exact_forecaster import exact_forecaster
+from saga.register.textbook.gaussian_ar1 import GaussianProcess
+from saga.register.textbook.kalman_filter import KalmanFilter
+from saga.scores import crps_log
+
+Make = Callable[..., Panel]
+AGE = 40
+SMALL, LOSS = (
+    0.08,
+    0.15,
+)  # standard deviation of usual shocks; chance of a year that wipes the past out
+
+
+def next_eta(eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Nonlinear persistence: mostly .97 of the past and a small shock, sometimes a bad draw that has little to do with the past."""
+    usual = 0.97 * eta + rng.normal(0.03, SMALL, eta.shape)
+    return np.where(
+        rng.random(eta.shape) < LOSS, rng.normal(-0.5, 0.3, eta.shape) + 0.2 * eta, usual
+    )
+
+
+def process(n: int, years: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """eta and eta plus noise after a warm-up, (n, years) each."""
+    rng = np.random.default_rng(seed)
+    eta = np.zeros(n)
+    out = np.empty((n, years))
+    for t in range(-20, years):
+        eta = next_eta(eta, rng)
+        out[:, max(t, 0)] = eta
+    return out, out + rng.normal(0, 0.1, out.shape)
+
+
+@pytest.fixture(scope="module")
+def fitted() -> QuantileProcess:
+    """The laws estimated on 800 persons at ages 32 to 47."""
+    _, residual = process(800, 16, seed=0)
+    age = np.tile(np.arange(32, 48), (800, 1))
+    none = np.zeros(800, dtype=np.int64)
+    past = Histories(age, np.full(age.shape, WORK, dtype=np.int8), residual, none, none)
+    baseline = QuantileProcess()
+    baseline.learn(past, seed=0)
+    return baseline
+
+
+def test_smoothed_quantile_regressions_are_those_of_linear_programming() -> None:
+    """The loss is within three thousandths of the exact optimum, and a shift of the coefficients is not."""
+    rng = np.random.default_rng(0)
+    n = 4000
+    x = np.column_stack([np.ones(n), rng.normal(size=n)])
+    y = 1 + 2 * x[:, 1] + (1 + 0.3 * np.abs(x[:, 1])) * rng.standard_t(4, n)
+
+    def loss(weights: np.ndarray, tau: float) -> float:
+        residual = y - x @ weights
+        return float(np.mean(np.maximum(tau * residual, (tau - 1) * residual)))
+
+    ours = quantile_regressions(x, y, QuantileLaw.normal(2, 1.0).weights)
+    for row in (1, 4, 6, 11):
+        exact = (
+            QuantileRegressor(quantile=TAUS[row], alpha=0.0, fit_intercept=False, solver="highs")
+            .fit(x, y)
+            .coef_
+        )
+        assert loss(ours[row], TAUS[row]) < 1.003 * loss(exact, TAUS[row])
+        assert loss(ours[row] + 0.2, TAUS[row]) > 1.003 * loss(exact, TAUS[row])
+
+
+def test_a_law_knows_its_mean_and_its_draws_have_its_distribution() -> None:
+    law = replace(QuantileLaw.normal(1, 1.0), below=2.0, above=4.0)
+    knots = law.knots(np.ones((1, 1)))
+    assert np.interp([0.5], TAUS, knots[0]) == pytest.approx([0.0], abs=1e-5)
+    y = np.linspace(-12, 12, 200_001)
+    below = law.cdf(y, knots)[0]
+    assert (np.diff(below) >= 0).all()
+    centre = (y[1:] + y[:-1]) / 2
+    assert (np.diff(below) * centre).sum() == pytest.approx(law.mean_weights()[0], abs=1e-3)
+
+
+def normal_laws(parts: GaussianProcess, grid: Grid) -> Laws:
+    """A linear normal process as laws of quantiles: persistence in the coefficient of eta."""
+    eta = QuantileLaw.normal(FEATURES[0], parts.sd_eta)
+    eta.weights[:, 3] = parts.rho * grid.scale
+    start = QuantileLaw.normal(
+        FEATURES[2], float(np.sqrt(parts.rho**2 * parts.sd_z0**2 + parts.sd_eta**2))
+    )
+    return Laws(grid, eta, QuantileLaw.normal(FEATURES[1], parts.sd_eps), start)
+
+
+def test_the_posterior_on_the_grid_is_the_kalman_filters_where_all_is_normal() -> None:
+    """Quantiles at 13 levels with exponential tails are not quite a normal law: a tenth of the posterior's spread is allowed for that."""
+    parts = GaussianProcess(sd_alpha=1e-9)
+    rng = np.random.default_rng(0)
+    logs = 0.5 * rng.normal(size=(30, 1)) + 0.2 * rng.normal(size=(30, 12))
+    logs[:, 1:][rng.random((30, 11)) < 0.3] = np.nan
+    ages = np.arange(25, 37)
+    grid = Grid(np.linspace(-3, 3, 129), (-2.0, 2.0), 1.0)
+    baseline = QuantileProcess()
+    baseline.laws = normal_laws(parts, grid)
+    baseline.tables = Tables(baseline.laws)
+    status = np.where(np.isnan(logs), -1, WORK).astype(np.int8)
+    none = np.zeros(30, dtype=np.int64)
+    past = Histories(np.tile(ages, (30, 1)), status, logs, none, none)
+    u = (np.arange(400) + 0.5) / 400
+    drawn = baseline.states(past, list(careers(past)), np.tile(u, (30, 1)))
+    mean, covariance = KalmanFilter(parts).posterior(
+        np.exp(logs + parts.mean_log(ages)), np.full(30, 36)
+    )
+    spread = np.sqrt(covariance[:, 1, 1])
+    assert (np.abs(drawn.mean(axis=1) - mean[:, 1]) < 0.15 * spread).all()
+    assert drawn.std(axis=1) == pytest.approx(spread, rel=0.12)
+
+
+def quantile_errors(tables: Tables) -> np.ndarray:
+    """Estimated less true quantiles of next year's eta at levels .05, .3, .5, .8 for three values of eta, (3, 4)."""
+    levels = np.array([0.05, 0.3, 0.5, 0.8])
+    errors = []
+    for eta in (-0.5, 0.0, 0.5):
+        truth = np.quantile(next_eta(np.full(400_000, eta), np.random.default_rng(3)), levels)
+        told = tables.next_eta(
+            np.full(4, eta), np.full(4, AGE), np.zeros(4, dtype=np.int64), levels
+        )
+        errors.append(told - truth)
+    return np.array(errors)
+
+
+def test_nonlinear_persistence_is_recovered(fitted: QuantileProcess) -> None:
+    """A bad year wipes the past out, a usual one keeps it: dQ/d eta is near .97 in the middle and far below in the lower tail."""
+    assert np.abs(quantile_errors(fitted.tables)).max() < 0.15
+    assert np.abs(quantile_errors(fitted.tables)[:, 1:]).max() < 0.06
+    at, levels = np.array([-0.3, 0.3]), np.array([0.05, 0.6])
+    none = np.zeros(2, dtype=np.int64)
+    ends = [fitted.tables.next_eta(np.full(2, eta), np.full(2, AGE), none, levels) for eta in at]
+    low, middle = (ends[1] - ends[0]) / (at[1] - at[0])
+    assert middle > 0.85
+    assert low < 0.7
+
+
+def test_a_linear_process_cannot_have_such_quantiles(fitted: QuantileProcess) -> None:
+    """The same check finds the linear normal law that the estimation starts from, whatever its persistence and spread."""
+    for rho in (0.7, 0.85, 0.97):
+        linear = normal_laws(GaussianProcess(rho=rho, sd_eta=0.25), fitted.laws.grid)
+        assert np.abs(quantile_errors(Tables(linear, range(AGE, AGE + 1)))).max() > 0.2
+
+
+def test_draws_invert_the_tabulated_chances(fitted: QuantileProcess) -> None:
+    tables, grid = fitted.tables, fitted.laws.grid
+    cell = int(np.argmin(np.abs(grid.centres)))
+    u = (np.arange(20_000) + 0.5) / 20_000
+    drawn = tables.next_eta(
+        np.full(20_000, grid.centres[cell]),
+        np.full(20_000, AGE),
+        np.zeros(20_000, dtype=np.int64),
+        u,
+    )
+    share = np.histogram(np.clip(drawn, grid.edges[0], grid.edges[-1]), grid.edges)[0] / 20_000
+    assert share == pytest.approx(tables.moves[AGE - 16, 0, cell], abs=1e-3)
+
+
+def test_forecasts_of_a_nonlinear_process_are_calibrated_given_the_record(
+    fitted: QuantileProcess,
+) -> None:
+    n = 800
+    _, residual = process(n, 15, seed=9)
+    ages = np.tile(np.arange(32, 47), (n, 1))
+    none = np.zeros(n, dtype=np.int64)
+    known = Histories(
+        ages[:, :10], np.full((n, 10), WORK, dtype=np.int8), residual[:, :10], none, none
+    )
+    before = list(careers(known))
+    rng = np.random.default_rng(0)
+    eta = fitted.states(known, before, rng.random((n, 100)))
+    career = type(before[-1])(
+        **{name: np.repeat(v[:, None], 100, axis=1) for name, v in vars(before[-1]).items()}
+    )
+    status = np.full((n, 100), WORK, dtype=np.int8)
+    for h in range(1, 6):
+        drawn, eta = fitted.step(
+            eta, ages[:, 9:10] + h, status, career, (rng.random((n, 100)), rng.random((n, 100)))
+        )
+        if h in (1, 5):
+            rank = ((drawn < residual[:, 9 + h, None]).sum(axis=1) + rng.random(n)) / 101
+            assert kstest(rank, "uniform").pvalue > 1e-3
+            assert (
+                kstest(np.clip(rank * 1.15, 0, 1), "uniform").pvalue < 1e-3
+            )  # the test has the power to see a shift
+
+
+def test_a_panel_in_which_nobody_worked_twice_is_refused() -> None:
+    age = np.full((5, 3), 30) + np.arange(3)
+    status = np.full((5, 3), -1, dtype=np.int8)
+    none = np.zeros(5, dtype=np.int64)
+    with pytest.raises(InputError, match="quantile process"):
+        QuantileProcess().learn(Histories(age, status, np.full((5, 3), np.nan), none, none), seed=0)
+
+
+def test_a_normal_law_has_normal_quantiles() -> None:
+    assert QuantileLaw.normal(3, 2.0).knots(np.array([[1.0, 5.0, 7.0]]))[0] == pytest.approx(
+        2 * ndtri(TAUS), abs=1e-4
+    )
+
+
+@pytest.mark.slow
+def test_on_a_gaussian_register_it_loses_little_to_the_exact_forecaster(tmp_path: Path) -> None:
+    """One Markov chain stands for a fixed effect and an AR(1): it forgets the level a little too soon, which costs up to 6 %."""
+    generate_register(tmp_path / "register", persons=4000, seed=1, process=GaussianProcess())
+    panel = read_panel(tmp_path / "register")
+    panel = replace(panel, meta=replace(panel.meta, floor=None))
+    persons = panel.persons()
+    test = panel.only(persons[1::2])
+    fitted = QuantileProcess().fit(panel.only(persons[::2]), seed=0)
+    origins = draw_origins(test, max_horizon=10, seed=0)
+    horizons = [1, 5, 10]
+    outcomes = realised(test, origins, horizons)
+    score = {}
+    for name, baseline in (("abb", fitted), ("exact", exact_forecaster(tmp_path / "register"))):
+        samples = baseline.paths(
+            history(test, origins), origins, to_horizon=10, paths=200, seed=0
+        ).earnings
+        score[name] = crps_log(samples[:, np.array(horizons) - 1], outcomes, None)
+    for column in range(3):
+        lost = (score["abb"] - score["exact"])[:, column]
+        seen = np.isfinite(lost)
+        assert lost[seen].mean() < 0.06 * score["exact"][seen, column].mean() + 3 * lost[
+            seen
+        ].std() / np.sqrt(seen.sum())
+
+
+def test_biennial_records_are_filled_by_the_years_between(panel_from: Make) -> None:
+    """Seen every second year, the process is still one of single years: forecasts spread from year to year."""
+    rng = np.random.default_rng(0)
+    logs = 2.5 + rng.normal(0, 0.3, (300, 1)) + rng.normal(0, 0.12, (300, 28)).cumsum(axis=1)
+    earnings = np.exp(logs)
+    earnings[:, 1::2] = np.nan
+    panel = panel_from(
+        earnings, rng.integers(1957, 1965, 300), PanelMeta("biennial", floor=None, macro=None)
+    )
+    origins = draw_origins(panel, max_horizon=6, seed=0)
+    paths = (
+        QuantileProcess()
+        .fit(panel, seed=0)
+        .paths(history(panel, origins), origins, to_horizon=4, paths=200, seed=0)
+    )
+    spread = np.nanmean(np.log(paths.earnings).std(axis=2), axis=0)
+    assert (np.diff(spread) > 0).all()
+    assert spread[3] == pytest.approx(0.12 * 2, rel=0.5)

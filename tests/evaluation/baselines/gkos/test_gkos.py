@@ -1,0 +1,462 @@
+"""The estimated GKOS process: reference figures, moments computed twice, and a process of known parameters found again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy import stats
+from scipy.special import expit
+
+from evaluation.baselines.gkos.gkos import (
+    FEWEST,
+    Gkos,
+    GkosPaper,
+    Little,
+    Profiles,
+    death_hazard,
+    pooled,
+    school_prospects,
+)
+from evaluation.baselines.gkos.gkos_moments import AGES, FIRST, PaperMoments, RobustMoments
+from evaluation.baselines.gkos.gkos_smm import (
+    SHOCKS,
+    Draws,
+    Parameter,
+    ProfiledProcess,
+    Weights,
+    intercepts_for,
+    process_of,
+    process_values,
+    search,
+)
+from evaluation.baselines.origin_states import CODES, known_states
+from saga.data.origins import draw_origins, history, realised
+from saga.data.panel import Panel, PanelMeta
+from saga.data.reading import read_panel
+from saga.data.split import persons_of
+from saga.register import generate_register
+from saga.register.textbook.exact_forecaster import ExactForecaster
+from saga.register.textbook.gkos_process import FEW_ZEROS, GkosProcess
+from saga.register.textbook.particle_filter import GkosFilter
+from saga.scores import crps_log, pit, pit_uniforms
+
+MINIMUM = 24_150.0
+TRUTH = replace(FEW_ZEROS, first_age=FIRST, last_age=64)
+
+
+def seen(earnings: np.ndarray, seed: int) -> np.ndarray:
+    """A third of the cells unknown."""
+    return np.where(np.random.default_rng(seed).random(earnings.shape) < 1 / 3, np.nan, earnings)
+
+
+@pytest.fixture(scope="module")
+def lives() -> np.ndarray:
+    """Records (1500, 45) with gaps."""
+    return seen(Draws(1_500, 1).lives(TRUTH), 1)
+
+
+class TestSimulator:
+    def test_published_parameters_give_the_published_figures(self) -> None:
+        """Zero shares and variances of logs above 1.5 thousand dollars, from another implementation with 200,000 lives."""
+        n = 20_000
+        process = GkosProcess()
+        earnings = Draws(n, 3).lives(process)[:, : 60 - FIRST + 1]
+        assert np.isnan(earnings[:, : 25 - FIRST]).all()
+        for age, share in ((25, 0.208), (40, 0.276), (60, 0.309)):
+            assert (earnings[:, age - FIRST] == 0).mean() == pytest.approx(
+                share, abs=0.0005 + 4 * np.sqrt(share * (1 - share) / n)
+            )
+        whole = (earnings[:, 25 - FIRST :] == 0).mean(axis=1)
+        assert whole.mean() == pytest.approx(0.274, abs=0.0005 + 4 * whole.std() / np.sqrt(n))
+        for age, variance in ((25, 0.46), (35, 0.60), (45, 0.81), (55, 1.10)):
+            logs = np.log(earnings[:, age - FIRST][earnings[:, age - FIRST] > 1.5 * process.unit])
+            error = np.sqrt(((logs - logs.mean()) ** 2).var() / len(logs))
+            assert logs.var() == pytest.approx(variance, abs=0.005 + 4 * error)
+
+    def test_z_is_that_of_the_lives(self) -> None:
+        """z and its earnings agree: without noise, fixed effects and non-employment, log earnings are the level plus z."""
+        bare = replace(
+            TRUTH,
+            sd_alpha=0.0,
+            sd_beta=0.0,
+            eps=replace(TRUTH.eps, mean=0.0, sd=(0.0, 0.0)),
+            nonemployment=(-60, 0, 0, 0),
+        )
+        draws = Draws(50, 2)
+        np.testing.assert_allclose(
+            np.log(draws.lives(bare)).T - bare.mean_log(AGES)[:, None],
+            draws.persistent(bare),
+            atol=1e-9,
+        )
+
+    def test_a_profiled_process_with_the_quadratic_and_the_line_is_the_process(self) -> None:
+        t = TRUTH.time(AGES)
+        same = ProfiledProcess.of(
+            TRUTH, TRUTH.mean_log(AGES), TRUTH.nonemployment[0] + TRUTH.nonemployment[1] * t
+        )
+        draws = Draws(200, 4)
+        np.testing.assert_allclose(draws.lives(same), draws.lives(TRUTH), rtol=1e-12)
+        assert same.mean_log(70) == same.mean_log(64)
+
+    def test_intercepts_solve_their_equation(self) -> None:
+        slope = np.random.default_rng(0).normal(0, 3, (4, 7, 100))
+        share = np.random.default_rng(1).uniform(0.01, 0.9, (4, 7))
+        found = intercepts_for(share, slope)
+        np.testing.assert_allclose(expit(found[..., None] + slope).mean(axis=-1), share, atol=1e-9)
+
+    def test_profiles_are_met(self) -> None:
+        """Lives lifted to the profiles have the zeros and the mean logs that were asked for, in both groups."""
+        draws = Draws(8_000, 5)
+        group = np.repeat([0, 1], 4_000)
+        record = np.concatenate(
+            [
+                draws.lives(TRUTH, slice(0, 4_000)),
+                3 * draws.lives(GkosProcess(first_age=FIRST), slice(4_000, 8_000)),
+            ]
+        )
+        record = np.where(record < MINIMUM, 0.0, record)
+        profiles = Profiles.of(record, group, MINIMUM)
+        slices = [slice(0, 4_000), slice(4_000, 8_000)]
+        for e, (process, made) in enumerate(
+            profiles.processes(process_values(TRUTH), Draws(8_000, 6), slices)
+        ):
+            lifted, levels = profiles.lift(e, made)
+            again = Profiles.of(lifted, np.zeros(4_000, dtype=int), MINIMUM)
+            assert np.abs(again.zeros[0] - profiles.zeros[e]).max() < 6 * np.sqrt(0.25 / 4_000)
+            np.testing.assert_allclose(again.level[0], profiles.level[e], atol=0.05)
+            assert process.levels == (0.0,) * len(AGES)
+            np.testing.assert_allclose(lifted, made * np.exp(levels))
+
+
+class TestMoments:
+    def test_the_papers_moments_against_a_direct_computation(self, lives: np.ndarray) -> None:
+        moments = PaperMoments(MINIMUM)
+        values = dict(zip(moments.names, moments.of(lives), strict=True))
+        assert len(values) == 87
+        for lag in (1, 3, 5):
+            changes: list[list[float]] = [[], [], [], [], []]
+            for person in lives:
+                for age in range(FIRST, 65 - lag):
+                    now, then = person[age - FIRST], person[age - FIRST + lag]
+                    if now >= MINIMUM and then >= MINIMUM:
+                        changes[min((age - FIRST) // 8, 4)].append(np.log(then / now))
+            for b, d in enumerate(changes):
+                direct = {
+                    "mean": np.mean(d), "variance": np.var(d), "skewness": stats.skew(d),
+                    "kurtosis": stats.kurtosis(d, fisher=False), "fifth central moment": stats.moment(d, 5),
+                }  # fmt: skip
+                for kind, value in direct.items():
+                    assert values[f"{kind} of {lag}-year change, age bin {b + 1}"] == pytest.approx(
+                        value, rel=1e-6, abs=1e-9
+                    )
+        pairs = [
+            (np.log(person[age - FIRST]), np.log(person[age + 10 - FIRST]))
+            for person in lives
+            for age in range(33, 38)
+            if person[age - FIRST] >= MINIMUM and person[age + 10 - FIRST] >= MINIMUM
+        ]
+        assert values["covariance of ages 35 and 45"] == pytest.approx(
+            np.cov(np.array(pairs).T, bias=True)[0, 1], rel=1e-6
+        )
+
+    def test_the_robust_moments_against_a_direct_computation(self, lives: np.ndarray) -> None:
+        """One cell written out: people out of work for the second year in their forties, five years later; and levels at 30-34."""
+        record = np.tile(
+            np.where(lives < MINIMUM, 0.0, lives), (3, 1)
+        )  # thrice, so that the cell has people enough
+        moments = RobustMoments(record, MINIMUM)
+        full = np.full(len(moments.kept), np.nan)
+        full[moments.kept] = moments.of(record)
+        later = []
+        for person in record:
+            for age in range(40, 50):
+                before, now, then = (person[a - FIRST] for a in (age - 1, age, age + 5))
+                if now == 0 and before == 0 and not np.isnan(then):
+                    later.append(then)
+        outcomes = np.array(later)
+        assert len(outcomes) >= 200
+        place = ((1 * 4 + 2) * 7 + 0) * 6  # second horizon, third decade, out again
+        points = np.quantile(outcomes[outcomes > 0], RobustMoments.LEVELS)
+        direct = [(outcomes == 0).mean(), *((outcomes <= p).mean() for p in points)]
+        np.testing.assert_allclose(full[place : place + 6], direct, atol=1.5 / len(outcomes))
+        logs = np.log(record[:, 10:15][record[:, 10:15] > 0] / MINIMUM)
+        np.testing.assert_allclose(
+            full[-18:].reshape(9, 2)[2], [logs.mean(), logs.var()], rtol=1e-9
+        )
+
+    @pytest.mark.parametrize("kind", [PaperMoments, RobustMoments])
+    def test_sums_of_blocks_add_up_and_persons_may_come_in_any_order(
+        self, lives: np.ndarray, kind: type
+    ) -> None:
+        moments = PaperMoments(MINIMUM) if kind is PaperMoments else RobustMoments(lives, MINIMUM)
+        block = np.arange(len(lives)) % 7
+        np.testing.assert_allclose(
+            moments.sums(lives, block, 7).sum(axis=0), moments.sums(lives)[0], rtol=1e-9, atol=1e-9
+        )
+        np.testing.assert_allclose(moments.of(lives[::-1]), moments.of(lives), rtol=1e-6, atol=1e-9)
+
+    def test_bootstrap_weights_are_the_moments_sampling_spread(self) -> None:
+        """Oracle: the moments of 60 panels drawn anew; their spread agrees with one panel's bootstrap over persons."""
+        moments = PaperMoments(MINIMUM)
+        panels = [seen(Draws(1_000, 100 + k).lives(TRUTH), k) for k in range(60)]
+        fresh = np.std([moments.of(panel) for panel in panels], axis=0)
+        weights = Weights.bootstrap(moments, panels[0], simulated=10**9, seed=0)
+        plain = [
+            i
+            for i, name in enumerate(moments.names)
+            if name.startswith(("mean", "variance", "covariance"))
+        ]
+        ratio = weights.scale[plain] / fresh[plain]
+        assert (
+            0.8 < np.median(ratio) < 1.25
+        )  # each is a ratio of two estimates, known to about 15 %
+        assert (
+            weights.scale
+            >= Weights.bootstrap(moments, panels[0], simulated=1_000, seed=0).scale * 0.7
+        ).all()
+        slack = Weights.bootstrap(moments, panels[0], simulated=10**9, seed=0, slack=1.0)
+        np.testing.assert_allclose(slack.scale, np.sqrt(weights.scale**2 + 1))
+
+
+class TestSearch:
+    def test_it_finds_the_minimum_of_a_known_problem_from_afar(self) -> None:
+        """Two minima; the better one is found, with the standard errors of linear least squares."""
+        data = np.array([2.0, 4.0, 0.5])
+        weights = Weights(data, np.full(3, 0.1), np.diag([0.01, 0.01, 0.01]))
+        ranges = {"a": Parameter(-3.0, 3.0), "b": Parameter(0.01, 10.0, log=True)}
+
+        def simulate(v: dict[str, float]) -> np.ndarray:
+            return np.array([v["a"], v["a"] ** 2, v["b"]])
+
+        fit = search(
+            ranges,
+            simulate,
+            weights,
+            starts=[{"a": -2.0, "b": 5.0}],
+            sobol=5,
+            kept=4,
+            rounds=30,
+            simulated=0.0,
+            seed=0,
+        )
+        assert fit.values["a"] == pytest.approx(2.0, abs=1e-3)
+        assert fit.values["b"] == pytest.approx(0.5, abs=1e-3)
+        assert fit.objective < 1e-3
+        assert fit.errors["a"] == pytest.approx(0.1 / np.sqrt(1 + 16), rel=0.1)
+        assert fit.errors["b"] == pytest.approx(0.1, rel=0.1)
+
+    def test_the_truth_fits_and_a_wrong_process_does_not(self, lives: np.ndarray) -> None:
+        """At the true parameters the weighted distance is about the number of moments; at wrong ones it is many times that."""
+        moments = PaperMoments(MINIMUM)
+        weights = Weights.bootstrap(moments, lives, 6_000, seed=0)
+        draws = Draws(6_000, 9)
+        mask = np.isfinite(np.resize(lives, (6_000, len(AGES))))
+
+        def distance(process: GkosProcess) -> float:
+            return float(
+                np.square(
+                    (moments.of(np.where(mask, draws.lives(process), np.nan)) - weights.data)
+                    / weights.scale
+                ).sum()
+            )
+
+        true = distance(TRUTH)
+        assert (
+            true < 3 * 87
+        )  # moments are correlated, so the law is wider than chi square with 87 degrees of freedom
+        for wrong in ({"rho": 0.8}, {"sd_alpha": 0.9}, {"eps": replace(TRUTH.eps, sd=(0.6, 0.2))}):
+            assert distance(replace(TRUTH, **wrong)) > 3 * true
+
+    def test_parameters_come_back_from_their_ranges(self) -> None:
+        values = process_values(TRUTH)
+        assert process_values(process_of(values, TRUTH.unit)) == values
+        for name, parameter in SHOCKS.items():
+            inside = parameter.at(0.3)
+            assert parameter.place(inside) == pytest.approx(0.3), name
+        assert process_of(values, TRUTH.unit) == TRUTH
+
+
+def panel_of(frame: pl.DataFrame) -> Panel:
+    return Panel.of(
+        frame.with_columns(pl.col("year", "birth_year").cast(pl.Int32)), PanelMeta("small")
+    )
+
+
+class TestSurroundings:
+    def test_deaths_are_counted_by_sex_and_age(self) -> None:
+        """Ten women of 40-44; one dies at 43, one emigrates."""
+        rows = [
+            {
+                "person_id": str(i), "year": 2000 + k, "birth_year": 1960, "earnings": 1e5, "sex": "female",
+                "exit_year": {0: 2003, 1: 2003}.get(i), "exit_reason": {0: "dead", 1: "emigrated"}.get(i),
+            }
+            for i in range(10)
+            for k in range(3 if i < 2 else 5)
+        ]  # fmt: skip
+        panel = panel_of(pl.DataFrame(rows, schema_overrides={"exit_year": pl.Int32}))
+        hazard = death_hazard(panel, known_states(panel))
+        female = CODES["sex"].index("female") + 1
+        np.testing.assert_allclose(hazard[female, 40 - FIRST : 45 - FIRST], 1 / 46)
+        assert hazard.sum() == pytest.approx(5 / 46)
+
+    def test_prospects_are_what_became_of_people_with_that_education(self) -> None:
+        rows = [
+            {
+                "person_id": f"{i:02d}",
+                "year": 1980 + age,
+                "birth_year": 1980,
+                "earnings": 1e5,
+                "sex": "male",
+                "education_level": level,
+            }
+            for i in range(10)
+            for age, level in (
+                (20, "upper_secondary"),
+                (30, "long_tertiary" if i < 4 else "upper_secondary"),
+            )
+        ]
+        prospects = school_prospects(known_states(panel_of(pl.DataFrame(rows))))
+        male, schools = CODES["sex"].index("male") + 1, CODES["education_level"]
+        upper, long = schools.index("upper_secondary") + 1, schools.index("long_tertiary") + 1
+        assert prospects[male, 0, upper, long] == pytest.approx(0.4, abs=0.001)
+        assert prospects[male, 10, long, long] == pytest.approx(1.0)
+        assert prospects[male, 30, long, long] == 1.0
+        np.testing.assert_allclose(prospects.sum(axis=-1), 1.0)
+
+    def test_little_is_earned_as_often_and_as_much_as_in_the_panel(self) -> None:
+        rng = np.random.default_rng(0)
+        earned = np.where(rng.random(4_000) < 0.3, rng.uniform(0, MINIMUM, 4_000), 0.0)
+        states = pl.DataFrame({"age": np.full(4_000, 30), "earnings": earned})
+        futures = np.zeros((50, 4, 50), dtype=np.float32)
+        futures[:, 0] = 1e6
+        futures[:, 1] = np.nan
+        Little.of(states, MINIMUM).earn(
+            futures, np.full((50, 4), 30 - FIRST), rng.random(futures.shape)
+        )
+        assert (futures[:, 0] == 1e6).all()
+        assert np.isnan(futures[:, 1]).all()
+        out = futures[:, 2:]
+        assert (out > 0).mean() == pytest.approx(
+            (earned > 0).mean(), abs=4 * np.sqrt(0.21 / out.size)
+        )
+        assert stats.kstest(out[out > 0], earned[earned > 0]).pvalue > 0.001
+
+    def test_small_groups_join_the_largest(self) -> None:
+        codes = np.repeat([0, 1, 2, 3], [FEWEST - 1, FEWEST, 3 * FEWEST, 5])
+        groups = pooled(codes, 5)
+        assert groups[1] != groups[2]
+        assert groups[0] == groups[2] == groups[3] == groups[4]
+        assert set(pooled(np.zeros(10, dtype=int), 3).tolist()) == {0}
+
+
+@pytest.fixture(scope="module")
+def register(tmp_path_factory: pytest.TempPathFactory) -> Panel:
+    """6,000 persons of the process with one zero in ten, in the years 1990-2022."""
+    out: Path = tmp_path_factory.mktemp("gkos")
+    generate_register(out, persons=6_000, seed=3, process=FEW_ZEROS)
+    return read_panel(out)
+
+
+@pytest.fixture(scope="module")
+def fitted(register: Panel) -> Gkos:
+    return Gkos().fit(register.only(persons_of(register, "train")), seed=0)
+
+
+def law(process: GkosProcess) -> dict[str, float]:
+    """What a process says of earnings at 40 and of how they change: quantities that data tell well, whatever the split of parameters."""
+    lives = Draws(40_000, 17).lives(process)
+    lives = np.where(lives < MINIMUM, 0.0, lives)
+    at = {age: lives[:, age - FIRST] for age in (40, 41, 45, 55)}
+    log = {age: np.log(np.where(y > 0, y, np.nan)) for age, y in at.items()}
+    change = log[41] - log[40]
+    change = change[np.isfinite(change)]
+    both = np.isfinite(log[45] + log[55])
+    return {
+        "zeros at 40": (at[40] == 0).mean(),
+        "zeros at 41 after one at 40": (at[41][at[40] == 0] == 0).mean(),
+        "zeros at 45 after one at 40": (at[45][at[40] == 0] == 0).mean(),
+        "sd of logs at 40": np.nanstd(log[40]),
+        "correlation of logs at 45 and 55": np.corrcoef(log[45][both], log[55][both])[0, 1],
+        "P90 - P10 of change": np.diff(np.quantile(change, (0.1, 0.9)))[0],
+        "P75 - P25 of change": np.diff(np.quantile(change, (0.25, 0.75)))[0],
+    }
+
+
+@pytest.mark.slow
+class TestKnownTruth:
+    """The register is made by the process; the estimates must find it and the forecasts must be nearly the exact forecaster's."""
+
+    def test_the_estimated_process_has_the_true_law(self, fitted: Gkos) -> None:
+        """Tolerances: 4 standard errors of 4,200 persons, of whom about 2,500 are seen at an age, plus the slack of the fit."""
+        true, found = law(TRUTH), law(fitted.processes[1])  # that of people from 30 on
+        for name, value in true.items():
+            count = 250 if "after" in name else 2_500
+            spread = (
+                np.sqrt(value * (1 - value) / count)
+                if "zeros" in name
+                else value / np.sqrt(2 * count) + 0.01
+            )
+            assert found[name] == pytest.approx(value, abs=4 * spread + 0.02), name
+
+    def test_forecasts_are_calibrated_and_nearly_exact(self, register: Panel, fitted: Gkos) -> None:
+        test = register.only(persons_of(register, "test"))
+        origins = draw_origins(test, max_horizon=10, seed=0)
+        past, outcomes = history(test, origins), realised(test, origins, [1, 5, 10])
+        columns = [0, 4, 9]
+        exact = ExactForecaster(GkosFilter(FEW_ZEROS, 125)).paths(
+            past, origins, to_horizon=10, paths=199, seed=0
+        )
+        ours = fitted.paths(past, origins, to_horizon=10, paths=199, seed=0)
+        u = pit(ours.earnings[:, columns], outcomes, pit_uniforms(ours)[:, columns])
+        score, bound = (
+            crps_log(ours.earnings[:, columns], outcomes),
+            crps_log(exact.earnings[:, columns], outcomes),
+        )
+        for k in range(3):
+            seen_ = np.isfinite(u[:, k])
+            assert stats.kstest(u[seen_, k], "uniform").pvalue > 0.001
+            worse = (score - bound)[seen_, k]
+            assert worse.mean() < 0.05 * bound[seen_, k].mean() + 4 * worse.std() / np.sqrt(
+                len(worse)
+            )
+        # The same forecaster with a process that is not the register's is found out.
+        fitted.forecasters = [
+            ExactForecaster(GkosFilter(replace(process, rho=0.6), 125))
+            for process in fitted.processes
+        ]
+        wrong = fitted.paths(past, origins, to_horizon=10, paths=199, seed=0)
+        u = pit(wrong.earnings[:, columns], outcomes, pit_uniforms(wrong)[:, columns])
+        assert (
+            min(stats.kstest(u[np.isfinite(u[:, k]), k], "uniform").pvalue for k in range(3))
+            < 0.001
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [Gkos, GkosPaper])
+def test_a_fit_is_reproducible_and_a_forecast_is_of_one_person(
+    register: Panel, kind: type[Gkos | GkosPaper]
+) -> None:
+    """Twice the same; a person's numbers depend neither on other persons nor on rows after the origin."""
+    training = register.only(persons_of(register, "train")[:600])
+    first, second = kind().fit(training, seed=0), kind().fit(training, seed=0)
+    assert first.estimated().equals(second.estimated())
+    assert set(SHOCKS) <= {name.split(",")[0] for name in first.estimated()["parameter"]}
+    test = register.only(persons_of(register, "test")[:12])
+    origins = draw_origins(test, max_horizon=5, seed=0)
+    whole = first.paths(test, origins, to_horizon=5, paths=20, seed=1)
+    np.testing.assert_array_equal(
+        whole.earnings,
+        second.paths(history(test, origins), origins, to_horizon=5, paths=20, seed=1).earnings,
+    )
+    one = origins.take(slice(4, 5))
+    np.testing.assert_array_equal(
+        whole.earnings[4:5],
+        first.paths(history(test, one), one, to_horizon=5, paths=20, seed=1).earnings,
+    )
+    assert (whole.earnings[np.isfinite(whole.earnings)] >= 0).all()
+    np.testing.assert_array_equal(np.isfinite(whole.earnings[:, :, 0]), whole.within_age)

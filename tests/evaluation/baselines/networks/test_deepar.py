@@ -1,0 +1,167 @@
+"""DeepAR: its scale, its windows, and, where GluonTS is installed, that it learns a known process and sees nothing after the origin."""
+
+from __future__ import annotations
+
+import importlib.util
+import pickle
+from collections.abc import Callable
+
+import numpy as np
+import polars as pl
+import pytest
+
+from evaluation.baselines.networks.deepar import BINS, INSTALL, Bins, DeepAR
+from saga.data.origins import Origins, draw_origins, history, realised
+from saga.data.panel import Panel, PanelMeta
+
+Make = Callable[..., Panel]
+here = importlib.util.find_spec("gluonts") is not None
+needs_gluonts = pytest.mark.skipif(not here, reason=f"GluonTS is not installed: {INSTALL}")
+QUICK = {"width": 24, "passes": 15, "batch": 8, "rate": 1e-2}
+STAY, LEAVE = 0.8, 0.1
+
+
+def chain(n: int, seed: int) -> Panel:
+    """A Markov chain of zero and work, amounts exp(12.5 + 0.3 e) when at work; everything of next year is known from this year's state."""
+    rng = np.random.default_rng(seed)
+    years = np.arange(2000, 2016)
+    zero = np.empty((n, len(years)), dtype=bool)
+    zero[:, 0] = rng.random(n) < LEAVE / (LEAVE + 1 - STAY)
+    for t in range(1, len(years)):
+        zero[:, t] = rng.random(n) < np.where(zero[:, t - 1], STAY, LEAVE)
+    rows = {
+        "person_id": np.repeat([f"{i:05d}" for i in range(n)], len(years)).tolist(),
+        "year": np.tile(years, n),
+        "birth_year": np.repeat(rng.integers(1960, 1976, n), len(years)),
+        "earnings": np.where(zero, 0.0, np.exp(12.5 + 0.3 * rng.normal(size=zero.shape))).ravel(),
+        "sex": np.repeat(rng.choice(["female", "male"], n), len(years)).tolist(),
+    }
+    return Panel.of(pl.DataFrame(rows), PanelMeta("chain", floor=1_000.0))
+
+
+def test_the_target_scale_is_undone_exactly_within_the_outer_bins() -> None:
+    rng = np.random.default_rng(0)
+    relative = rng.normal(0, 1, 20_000)
+    bins = Bins.of(relative)
+    level = np.full(1000, 12.0)
+    earnings = np.where(rng.random(1000) < 0.2, 0.0, np.exp(12 + rng.normal(0, 0.5, 1000)))
+    assert np.allclose(bins.amounts(bins.target(earnings, level), level), earnings)
+    width = (bins.highest - bins.lowest) / BINS
+    # Wherever in its bin a zero or an amount is drawn, it stays one.
+    assert (bins.amounts(bins.lowest + width * rng.random(100), level[:100]) == 0).all()
+    assert (bins.amounts(bins.above + width * rng.random(100), level[:100]) > 0).all()
+    assert np.isnan(bins.target(np.array([np.nan]), np.array([12.0]))).all()
+
+
+@pytest.mark.skipif(here, reason="GluonTS is installed")
+def test_without_gluonts_the_command_that_installs_it_is_named() -> None:
+    with pytest.raises(ModuleNotFoundError, match="gluonts") as error:
+        DeepAR()
+    assert INSTALL in str(error.value)
+
+
+@pytest.fixture(scope="module")
+def fitted() -> DeepAR:
+    return DeepAR(**QUICK).fit(chain(300, 0), seed=0)  # type: ignore[arg-type]
+
+
+@needs_gluonts
+def test_paths_follow_the_known_process_jointly(fitted: DeepAR) -> None:
+    panel = chain(80, 1)
+    origins = draw_origins(panel, max_horizon=3, seed=0)
+    past = history(panel, origins)
+    paths = fitted.paths(past, origins, to_horizon=3, paths=200, seed=0).earnings
+    idle = (
+        past.frame.group_by("person_id", maintain_order=True).last()["earnings"] == 0
+    ).to_numpy()
+    zero = paths == 0
+    assert zero[idle, 0].mean() == pytest.approx(STAY, abs=0.1)
+    assert zero[~idle, 0].mean() == pytest.approx(LEAVE, abs=0.06)
+    assert (zero[:, 0] & zero[:, 1]).sum() / zero[:, 0].sum() == pytest.approx(STAY, abs=0.1)
+    logs = np.log(paths[paths > 0])
+    assert logs.mean() == pytest.approx(12.5, abs=0.1)
+    assert logs.std() == pytest.approx(0.3, abs=0.06)
+    assert np.isfinite(realised(panel, origins, [1])).any()
+
+
+@needs_gluonts
+def test_two_fits_agree_and_a_person_does_not_depend_on_company() -> None:
+    quick = {**QUICK, "passes": 1}
+    first, again = (DeepAR(**quick).fit(chain(100, 2), seed=0) for _ in range(2))  # type: ignore[arg-type]
+    panel = chain(20, 3)
+    origins = draw_origins(panel, max_horizon=3, seed=0)
+    together = first.paths(history(panel, origins), origins, to_horizon=4, paths=9, seed=4).earnings
+    assert np.array_equal(
+        again.paths(history(panel, origins), origins, to_horizon=4, paths=9, seed=4).earnings,
+        together,
+    )
+    some = origins.take(np.array([11, 3, 7]))
+    alone = first.paths(history(panel, some), some, to_horizon=4, paths=9, seed=4).earnings
+    assert np.array_equal(alone, together[[11, 3, 7]])
+    assert not np.array_equal(
+        first.paths(history(panel, origins), origins, to_horizon=4, paths=9, seed=5).earnings,
+        together,
+    )
+
+
+@needs_gluonts
+def test_nothing_after_the_origin_is_used(fitted: DeepAR) -> None:
+    panel = chain(20, 4)
+    origins = draw_origins(panel, max_horizon=3, seed=0)
+    frame = panel.frame.join(origins.frame(), on="person_id", how="inner", maintain_order="left")
+
+    def changed(from_year: pl.Expr) -> Panel:
+        forged = (
+            pl.when(pl.col("year") >= from_year).then(7.0).otherwise("earnings").alias("earnings")
+        )
+        return panel.with_frame(frame.with_columns(forged).select(panel.frame.columns))
+
+    def paths(given: Panel) -> np.ndarray:
+        return fitted.paths(given, origins, to_horizon=3, paths=5, seed=0).earnings
+
+    known = paths(history(panel, origins))
+    assert np.array_equal(paths(changed(pl.col("origin") + 1)), known)
+    assert not np.array_equal(
+        paths(changed(pl.col("origin"))), known
+    )  # negative control: the origin's own year does count
+
+
+@needs_gluonts
+def test_a_kept_fit_answers_as_before(fitted: DeepAR) -> None:
+    panel = chain(5, 6)
+    origins = draw_origins(panel, max_horizon=3, seed=0)
+    asked = {"to_horizon": 3, "paths": 5, "seed": 0}
+    again = pickle.loads(pickle.dumps(fitted))
+    assert np.array_equal(
+        again.paths(panel, origins, **asked).earnings,
+        fitted.paths(panel, origins, **asked).earnings,
+        equal_nan=True,
+    )
+
+
+@needs_gluonts
+def test_short_records_gaps_deaths_and_late_years_are_taken(fitted: DeepAR) -> None:
+    """A person with one year, one with gaps, and horizons past age 64; deaths in training count as zeros."""
+    frame = pl.DataFrame(
+        {
+            "person_id": ["a", "b", "b"],
+            "year": [2010, 2004, 2009],
+            "birth_year": [1950, 1980, 1980],
+            "earnings": [3e5, None, 2e5],
+        }
+    )
+    panel = Panel.of(frame, PanelMeta("few"))
+    origins = Origins(np.array(["b", "a"]), np.array([2010, 2010]))
+    paths = fitted.paths(panel, origins, to_horizon=6, paths=7, seed=0)
+    assert np.array_equal(
+        np.isfinite(paths.earnings),
+        np.broadcast_to(paths.within_age[..., None], paths.earnings.shape),
+    )
+    dying = chain(200, 5)
+    cut = dying.frame.filter(pl.col("year") < 2008).with_columns(
+        exit_year=pl.lit(2008, dtype=pl.Int32), exit_reason=pl.lit("dead")
+    )
+    alive = dying.frame.filter(pl.col("person_id") >= "00190")
+    mixed = pl.concat([cut.filter(pl.col("person_id") < "00190"), alive])
+    windows = DeepAR(**{**QUICK, "passes": 1}).fit(Panel.of(mixed, PanelMeta("dying")), seed=0)  # type: ignore[arg-type]
+    assert windows.context == 16

@@ -1,0 +1,45 @@
+"""Networks as baselines: who stops the training, whom a kept score belongs to, who is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from evaluation.baselines import LSTM, FeedForward
+from evaluation.protocol import Keyed
+from saga.data.origins import Origins
+from saga.data.panel import Panel
+from saga.errors import InputError
+from saga.model import ModelConfig
+from training.train_config import TrainConfig, load_config
+
+MODEL = ModelConfig(backbone="feedforward", width=8, layers=1, bins=8, head_width=8)
+BRIEF = TrainConfig("brief", MODEL, batch_persons=64, max_steps=2, warmup_steps=1, validate_every=2)
+
+
+def test_an_eighth_of_the_persons_stops_the_training_and_nobody_is_left_out(
+    random_walk: Callable[..., Panel],
+) -> None:
+    panel = random_walk(300)
+    fitted = FeedForward(BRIEF).fit(panel, seed=0)
+    persons = fitted.forecaster.bundle.metrics["training"]["persons"]
+    n = len(panel.persons())
+    assert persons["train"] + persons["validation"] == n
+    assert persons["validation"] / n == pytest.approx(1 / 8, abs=4 * np.sqrt(1 / 8 * 7 / 8 / n))
+    person, last = panel.frame.select("person_id", "year").row(-1)
+    with pytest.raises(InputError, match="no record in the origin year"):
+        fitted.paths(
+            panel, Origins(np.array([person]), np.array([last + 1])), to_horizon=2, paths=3, seed=0
+        )
+
+
+def test_a_kept_score_is_that_of_its_configuration() -> None:
+    lstm = LSTM()
+    assert isinstance(lstm, Keyed)
+    assert lstm.key() == LSTM("lstm").key()
+    assert lstm.key() != LSTM(replace(load_config("lstm"), max_steps=10, validate_every=10)).key()
+    assert (lstm.name, FeedForward().name) == ("lstm", "ff")
+    assert FeedForward().config.model.backbone == "feedforward"

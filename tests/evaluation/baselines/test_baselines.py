@@ -1,0 +1,305 @@
+"""The naive baselines: right where they are the truth, reproducible, blind to the future."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+
+import numpy as np
+import polars as pl
+import pytest
+
+from evaluation.baselines import BASELINES, LSTM, CarryForward, FeedForward, GroupQuantiles
+from evaluation.baselines.naive.donors import DonorPool
+from evaluation.baselines.trees.gbt import BoostedTrees
+from evaluation.protocol import Baseline
+from evaluation.scoring.sample_sets import sample_sets
+from saga.data.origins import Origins, draw_origins, eligible_origins, history, realised
+from saga.data.panel import Panel, PanelMeta
+from saga.errors import InputError
+from saga.model import ModelConfig
+from saga.scores import covered, crps_log
+from training.train_config import TrainConfig
+
+Make = Callable[..., Panel]
+HORIZONS = [1, 5, 10]
+
+
+def _short(backbone: str) -> TrainConfig:
+    model = ModelConfig(backbone=backbone, width=16, layers=1, bins=16, head_width=16)
+    return TrainConfig(
+        "short",
+        model,
+        batch_persons=64,
+        max_steps=24,
+        warmup_steps=2,
+        learning_rate=1e-2,
+        validate_every=12,
+    )
+
+
+QUICK: dict[str, Callable[[], Baseline]] = {
+    **BASELINES,
+    "gbt": lambda: BoostedTrees(grid=(1, 5), leaves=(6,), rates=(0.1,), threads=1),
+    "deepar": lambda: BASELINES["deepar"](width=16, passes=1),  # type: ignore[call-arg]
+    "lstm": lambda: LSTM(_short("lstm")),
+    "ff": lambda: FeedForward(_short("feedforward")),
+}
+HERE = sorted(name for name in BASELINES if name != "deepar" or importlib.util.find_spec("gluonts"))
+
+
+@pytest.fixture(scope="module")
+def walk(random_walk: Make, part: Make) -> tuple[Panel, Panel, CarryForward]:
+    panel = random_walk(4000)
+    train = part(panel, "train")
+    return panel, part(panel, "test"), CarryForward().fit(train, seed=0)
+
+
+@pytest.fixture(scope="module")
+def groups(grouped: Make, part: Make) -> tuple[Panel, Panel, GroupQuantiles]:
+    panel = grouped(4000)
+    return panel, part(panel, "test"), GroupQuantiles().fit(part(panel, "train"), seed=0)
+
+
+@pytest.fixture(scope="module", params=HERE)
+def fitted(request: pytest.FixtureRequest, random_walk: Make) -> tuple[Panel, Baseline]:
+    panel = random_walk(300, seed=3)
+    return panel, QUICK[request.param]().fit(panel, seed=0)
+
+
+def test_carry_is_calibrated_and_nearly_sharp_where_growth_is_independent(
+    walk: tuple[Panel, Panel, CarryForward],
+) -> None:
+    _, test, carry = walk
+    origins = draw_origins(test, max_horizon=10, seed=1)
+    outcomes = realised(test, origins, HORIZONS)
+    samples = carry.paths(
+        history(test, origins), origins, to_horizon=10, paths=200, seed=0
+    ).earnings[:, np.array(HORIZONS) - 1]
+    for column, h in enumerate(HORIZONS):
+        y, x = outcomes[:, column], samples[:, column]
+        seen = np.isfinite(y)
+        sets = sample_sets(x[seen, None], (0.9,))
+        share = covered(
+            y[seen, None], sets.lower[..., 0], sets.upper[..., 0], sets.includes_zero[..., 0]
+        ).mean()
+        assert abs(share - 0.9) < 4 * np.sqrt(0.09 / seen.sum())
+        # The exact forecaster knows the normal: its expected CRPS is sd / sqrt(pi). Ours may lose a little, and sampling error is 4 sd.
+        score = crps_log(x[seen, None], y[seen, None])[:, 0]
+        exact = 0.15 * np.sqrt(h / np.pi)
+        assert abs(score.mean() - exact) < 0.03 * exact + 4 * score.std() / np.sqrt(seen.sum())
+
+
+def test_group_quantiles_are_calibrated_in_every_group_that_makes_the_outcomes(
+    groups: tuple[Panel, Panel, GroupQuantiles],
+) -> None:
+    _, test, baseline = groups
+    origins = draw_origins(test, max_horizon=5, seed=1)
+    outcomes = realised(test, origins, [1, 5])
+    samples = baseline.paths(
+        history(test, origins), origins, to_horizon=5, paths=200, seed=0
+    ).earnings[:, [0, 4]]
+    sets = sample_sets(samples, (0.9,))
+    inside = covered(outcomes, sets.lower[..., 0], sets.upper[..., 0], sets.includes_zero[..., 0])
+    last = history(test, origins).frame.group_by("person_id", maintain_order=True).last()
+    for (sex, level), rows in last.with_row_index().group_by("sex", "education_level"):
+        own = inside[rows["index"].to_numpy()]
+        assert abs(np.nanmean(own) - 0.9) < 4 * np.sqrt(0.09 / np.isfinite(own).sum()), (sex, level)
+        zeros = (samples[rows["index"].to_numpy()] == 0).mean()
+        truth = 0.25 if sex == "female" else 0.05
+        assert abs(zeros - truth) < 0.02
+
+
+def test_paths_are_joint_a_random_walk_keeps_its_autocorrelation(
+    walk: tuple[Panel, Panel, CarryForward],
+) -> None:
+    _, test, carry = walk
+    origins = draw_origins(test, max_horizon=10, seed=1).take(slice(0, 100))
+    paths = carry.paths(history(test, origins), origins, to_horizon=10, paths=400, seed=0)
+    log = np.log(paths.earnings)
+    log = log[np.isfinite(log).all(axis=(1, 2))]
+    correlation = np.mean([np.corrcoef(person[4], person[9])[0, 1] for person in log])
+    assert correlation == pytest.approx(
+        np.sqrt(5 / 10), abs=0.05
+    )  # of a random walk at h = 5 and 10
+
+
+def test_spells_of_zeros_persist_in_the_paths_as_they_do_in_the_donors() -> None:
+    rng = np.random.default_rng(0)
+    n, years = 2000, 8
+    zero = np.zeros((n, years), dtype=bool)
+    zero[:, 0] = rng.random(n) < 0.3
+    for t in range(
+        1, years
+    ):  # stays in its state with probability 0.9 from zero, 0.95 from positive
+        zero[:, t] = np.where(zero[:, t - 1], rng.random(n) < 0.9, rng.random(n) < 0.05)
+    values = np.where(zero, 0, rng.lognormal(0, 1, (n, years))).astype(np.float32)
+    pool = DonorPool([np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)], values, rng)
+    drawn = (
+        pool.draw(
+            [np.zeros((1, 1), dtype=np.int64)] * 2,
+            (rng.random((1, 20_000)), rng.random((1, 20_000))),
+        )[0]
+        == 0
+    )
+    stays = (drawn[:-1] & drawn[1:]).sum() / drawn[:-1].sum()
+    assert stays == pytest.approx((zero[:, :-1] & zero[:, 1:]).sum() / zero[:, :-1].sum(), abs=0.05)
+    assert drawn.mean(axis=1) == pytest.approx(zero.mean(axis=0), abs=0.02)
+
+
+def test_marginals_use_every_donor_even_those_with_short_records() -> None:
+    """The long-seen donors differ from the short-seen at h = 1; the marginal must be that of all of them."""
+    values = np.full((1000, 2), np.nan, dtype=np.float32)
+    values[:500] = [[1.0, 5.0]]
+    values[500:, 0] = 2.0
+    group = np.zeros(1000, dtype=np.int64)
+    rng = np.random.default_rng(0)
+    pool = DonorPool([group, group], values, rng)
+    drawn = pool.draw(
+        [np.zeros((1, 1), dtype=np.int64)] * 2, (rng.random((1, 4000)), rng.random((1, 4000)))
+    )
+    assert (drawn[0, 0] == 2.0).mean() == pytest.approx(0.5, abs=4 * np.sqrt(0.25 / 4000))
+
+
+def test_the_shape_is_persons_horizons_paths_and_nothing_follows_age_64(
+    fitted: tuple[Panel, Baseline],
+) -> None:
+    panel, baseline = fitted
+    origins = draw_origins(panel, max_horizon=5, seed=0)
+    paths = baseline.paths(history(panel, origins), origins, to_horizon=12, paths=7, seed=0)
+    assert paths.earnings.shape == (len(origins), 12, 7)
+    assert np.array_equal(
+        np.isfinite(paths.earnings),
+        np.broadcast_to(paths.within_age[..., None], paths.earnings.shape),
+    )
+    assert np.array_equal(paths.person_id, origins.person_id)
+
+
+def test_paths_do_not_depend_on_who_else_is_asked_for_or_on_the_order(
+    fitted: tuple[Panel, Baseline],
+) -> None:
+    panel, baseline = fitted
+    origins = draw_origins(panel, max_horizon=5, seed=0)
+    together = baseline.paths(history(panel, origins), origins, to_horizon=5, paths=9, seed=4)
+    some = np.array([11, 3, 7])
+    alone = baseline.paths(
+        history(panel, origins.take(some)), origins.take(some), to_horizon=5, paths=9, seed=4
+    )
+    assert np.array_equal(alone.earnings, together.earnings[some], equal_nan=True)
+    other = baseline.paths(history(panel, origins), origins, to_horizon=5, paths=9, seed=5)
+    assert not np.array_equal(other.earnings, together.earnings, equal_nan=True)
+
+
+def test_a_second_fit_with_the_same_seed_gives_the_same_paths(
+    fitted: tuple[Panel, Baseline],
+) -> None:
+    panel, baseline = fitted
+    origins = draw_origins(panel, max_horizon=5, seed=0)
+    again = QUICK[baseline.name]().fit(panel, seed=0)
+    first, second = (
+        b.paths(history(panel, origins), origins, to_horizon=5, paths=9, seed=0).earnings
+        for b in (baseline, again)
+    )
+    assert np.array_equal(first, second, equal_nan=True)
+
+
+def test_the_forecast_is_no_function_of_the_outcome(fitted: tuple[Panel, Baseline]) -> None:
+    """Given the whole panel instead of the history, or other outcomes after the origin, the numbers stay the same."""
+    panel, baseline = fitted
+    origins = draw_origins(panel, max_horizon=5, seed=0)
+    later = panel.frame.join(origins.frame(), on="person_id", how="inner", maintain_order="left")
+    forged = later.with_columns(
+        pl.when(pl.col("year") > pl.col("origin")).then(1.0).otherwise("earnings").alias("earnings")
+    )
+    known = baseline.paths(history(panel, origins), origins, to_horizon=5, paths=9, seed=0).earnings
+    for peeking in (panel, panel.with_frame(forged.select(panel.frame.columns))):
+        assert np.array_equal(
+            baseline.paths(peeking, origins, to_horizon=5, paths=9, seed=0).earnings,
+            known,
+            equal_nan=True,
+        )
+
+
+def test_horizons_beyond_the_longest_record_are_reached(fitted: tuple[Panel, Baseline]) -> None:
+    panel, baseline = fitted
+    young = draw_origins(panel, max_horizon=5, seed=0, among=eligible_origins(panel, ages=(20, 25)))
+    paths = baseline.paths(history(panel, young), young, to_horizon=38, paths=50, seed=0)
+    assert np.isfinite(paths.earnings[paths.within_age]).all()
+    spread = np.log(
+        np.quantile(paths.earnings[:, 30], 0.9, axis=1)
+        / np.quantile(paths.earnings[:, 30], 0.1, axis=1)
+    )
+    assert (spread > 0.5).all()
+
+
+def test_a_panel_without_zeros_covariates_or_odd_horizons_works() -> None:
+    """Every second year only, no sex, no education, no floor: the rhythm of the NLSY79 after 1994."""
+    rng = np.random.default_rng(0)
+    n, years = 200, np.arange(1994, 2020, 2)
+    log = 2.5 + rng.normal(0, 0.4, (n, 1)) + rng.normal(0, 0.1, (n, len(years))).cumsum(axis=1)
+    rows = {
+        "person_id": np.repeat([f"p{i}" for i in range(n)], len(years)).tolist(),
+        "year": np.tile(years, n),
+    }
+    rows |= {
+        "birth_year": np.repeat(rng.integers(1957, 1965, n), len(years)),
+        "earnings": np.exp(log).ravel(),
+    }
+    panel = Panel.of(
+        pl.DataFrame(rows), PanelMeta("biennial", currency="USD", floor=None, macro=None)
+    )
+    origins = draw_origins(panel, max_horizon=10, seed=0)
+    for name in HERE:
+        earnings = (
+            QUICK[name]()
+            .fit(panel, seed=0)
+            .paths(history(panel, origins), origins, to_horizon=10, paths=20, seed=0)
+        )
+        assert (earnings.earnings[earnings.within_age] > 0).all()
+
+
+def test_a_person_whose_last_years_are_unknown_is_carried_from_the_last_known_one(
+    random_walk: Make,
+) -> None:
+    """The horizon then counts from the last known year: the spread is that of h + 2 years."""
+    panel = random_walk(1000, seed=5)
+    carry = CarryForward().fit(panel, seed=0)
+    among = eligible_origins(panel, ages=(30, 40))
+    origins = draw_origins(panel, max_horizon=10, seed=0, among=among).take(slice(0, 60))
+    past = history(panel, origins)
+    hidden = past.with_frame(
+        past.frame.join(origins.frame(), on="person_id", maintain_order="left")
+        .with_columns(
+            pl.when(pl.col("year") > pl.col("origin") - 2)
+            .then(None)
+            .otherwise("earnings")
+            .alias("earnings")
+        )
+        .select(past.frame.columns)
+    )
+    spread = {}
+    for name, known in (("all", past), ("hidden", hidden)):
+        log = np.log(carry.paths(known, origins, to_horizon=3, paths=300, seed=0).earnings)
+        spread[name] = log.std(axis=2).mean(axis=0)
+    assert spread["hidden"][0] == pytest.approx(0.15 * np.sqrt(3), rel=0.1)
+    assert spread["hidden"][0] == pytest.approx(spread["all"][2], rel=0.05)
+
+
+def test_a_panel_in_which_nobody_is_seen_twice_is_refused() -> None:
+    frame = pl.DataFrame(
+        {
+            "person_id": ["a", "b"],
+            "year": [2000, 2000],
+            "birth_year": [1970, 1971],
+            "earnings": [1.0, 2.0],
+        }
+    )
+    with pytest.raises(InputError, match="nothing to learn"):
+        CarryForward().fit(Panel.of(frame, PanelMeta("short")), seed=0)
+
+
+def test_a_person_without_any_record_is_refused(fitted: tuple[Panel, Baseline]) -> None:
+    panel, baseline = fitted
+    stranger = Origins(np.array(["nobody"]), np.array([2010]))
+    with pytest.raises(InputError, match="no record"):
+        baseline.paths(panel, stranger, to_horizon=2, paths=3, seed=0)

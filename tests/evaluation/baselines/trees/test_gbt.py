@@ -1,0 +1,327 @@
+"""Boosted trees: they find known conditional quantiles, their paths have the fitted marginals and dependence, and no future leaks in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy.special import expit, ndtri
+from scipy.stats import kstest, lognorm, norm, spearmanr
+
+from evaluation.baselines.recent_years import Window
+from evaluation.baselines.trees.atom_quantiles import LEVELS, Marginals
+from evaluation.baselines.trees.copula import correlations, extended, joint_uniforms
+from evaluation.baselines.trees.gbt import BoostedTrees
+from saga.data.origins import Origins, draw_origins, history, origins_at, realised
+from saga.data.panel import Panel, PanelMeta
+from saga.errors import InputError
+
+Make = Callable[..., Panel]
+YEARS = np.arange(2000, 2016)
+STAY, LEAVE = 0.8, 0.1  # of the process below: the chance of zero after a zero, and after an amount
+
+
+def quick(**options: object) -> BoostedTrees:
+    """Settings for tests: three horizons, one choice of leaves and rate."""
+    return BoostedTrees(
+        **{"grid": (1, 2, 5), "leaves": (6,), "rates": (0.1,), "threads": 1, **options}
+    )  # type: ignore[arg-type]
+
+
+def employment(n: int, seed: int) -> Panel:
+    """A Markov chain of zero and work; log amounts 12.5 + a +- spread, where a stays with the person and women's spread is twice men's."""
+    rng = np.random.default_rng(seed)
+    woman, ability = rng.random(n) < 0.5, rng.choice([-0.5, 0.5], n)
+    zero = np.empty((n, len(YEARS)), dtype=bool)
+    zero[:, 0] = rng.random(n) < LEAVE / (LEAVE + 1 - STAY)
+    for t in range(1, len(YEARS)):
+        zero[:, t] = rng.random(n) < np.where(zero[:, t - 1], STAY, LEAVE)
+    log = 12.5 + ability[:, None] + np.where(woman, 0.4, 0.2)[:, None] * rng.normal(size=zero.shape)
+    rows = {
+        "person_id": np.repeat([f"{i:05d}" for i in range(n)], len(YEARS)).tolist(),
+        "year": np.tile(YEARS, n),
+        "birth_year": np.repeat(rng.integers(1960, 1976, n), len(YEARS)),
+        "earnings": np.where(zero, 0.0, np.exp(log)).ravel(),
+        "sex": np.repeat(np.where(woman, "female", "male"), len(YEARS)).tolist(),
+    }
+    return Panel.of(pl.DataFrame(rows), PanelMeta("employment", floor=1_000.0))
+
+
+@pytest.fixture(scope="module")
+def trees() -> BoostedTrees:
+    return quick().fit(employment(1500, 0), seed=0)
+
+
+@pytest.fixture(scope="module")
+def judged() -> tuple[Panel, Origins]:
+    panel = employment(1000, 1)
+    return panel, draw_origins(panel, max_horizon=5, seed=0)
+
+
+def exact(panel: Panel, origins: Origins) -> tuple[np.ndarray, np.ndarray]:
+    """Next year's chance of zero (n,) and quantiles of log amounts (n, 9), by Bayes' rule from the person's own history."""
+    past = history(panel, origins).frame
+    last = past.group_by("person_id", maintain_order=True).last()
+    spread = np.where(last["sex"] == "female", 0.4, 0.2)
+    logs = (
+        past.filter(pl.col("earnings") > 0)
+        .group_by("person_id")
+        .agg((pl.col("earnings").log() - 12.5).sum().alias("sum"))
+    )
+    total = (
+        last.select("person_id")
+        .join(logs, on="person_id", how="left", maintain_order="left")["sum"]
+        .fill_null(0.0)
+        .to_numpy()
+    )
+    able = expit(total / spread**2)  # the two levels lie one apart, around 12.5
+    grid = np.linspace(10, 15, 2001)
+    chance = able[:, None] * norm.cdf(grid, 13.0, spread[:, None]) + (1 - able)[:, None] * norm.cdf(
+        grid, 12.0, spread[:, None]
+    )
+    quantiles = grid[np.stack([(chance < level).sum(axis=1) for level in LEVELS], axis=1)]
+    return np.where(last["earnings"] == 0, STAY, LEAVE), quantiles
+
+
+def test_trees_recover_the_conditional_quantiles_of_a_known_process(
+    trees: BoostedTrees, judged: tuple[Panel, Origins]
+) -> None:
+    panel, origins = judged
+    found = trees.marginals(history(panel, origins), origins, [1])
+    zero, quantiles = exact(panel, origins)
+    # A leaf of 40 examples tells a chance of 0.8 to 0.06 and a normal quantile at 10 % to 0.27 standard deviations; forecasts are means of
+    # many trees, and errors average out over persons.
+    assert np.abs(found.zero[:, 0] - zero).mean() < 0.06
+    for group in (zero == STAY, zero == LEAVE):
+        assert found.zero[group, 0].mean() == pytest.approx(zero[group].mean(), abs=0.03)
+    error = found.logs[:, 0] - quantiles
+    deviation = np.where(
+        history(panel, origins).frame.group_by("person_id", maintain_order=True).last()["sex"]
+        == "female",
+        0.4,
+        0.2,
+    )
+    inner = slice(2, -2)
+    for spread in (0.2, 0.4):
+        rows = deviation == spread
+        assert np.abs(error[rows, inner].mean(axis=0)).max() < 0.27 * spread
+        assert np.abs(error[rows, inner]).mean() < 0.4 * spread
+    shuffled = (
+        np.roll(found.logs[:, 0], 1, axis=0) - quantiles
+    )  # forecasts of somebody else: the errors of one who learned nothing
+    assert np.abs(shuffled[:, inner]).mean() > 2 * np.abs(error[:, inner]).mean()
+
+
+def test_forecasts_of_the_known_process_are_calibrated_and_a_broken_one_is_not(
+    trees: BoostedTrees, judged: tuple[Panel, Origins]
+) -> None:
+    panel, origins = judged
+    outcomes = realised(panel, origins, [1])
+    rng = np.random.default_rng(0)
+
+    def uniform(marginals: Marginals) -> float:
+        within = marginals.zero + (1 - marginals.zero) * marginals.places(outcomes)
+        u = np.where(outcomes == 0, marginals.zero * rng.random(within.shape), within)[
+            np.isfinite(outcomes)
+        ]
+        return float(kstest(u, "uniform").pvalue)
+
+    good = trees.marginals(history(panel, origins), origins, [1])
+    assert uniform(good) > 0.001
+    assert uniform(replace(good, logs=good.logs + 0.1)) < 0.001
+    assert uniform(replace(good, zero=good.zero * 0.5)) < 0.001
+
+
+def test_quantiles_that_cross_are_put_in_order_and_the_inverse_is_exact() -> None:
+    rng = np.random.default_rng(0)
+    crossing = rng.normal(size=(50, 3, len(LEVELS)))
+    found = Marginals.of(rng.random((50, 3)), crossing)
+    assert (np.diff(found.logs, axis=-1) > 0).all()
+    assert np.allclose(found.logs, np.sort(crossing, axis=-1), atol=1e-4)
+    work, place = rng.random((50, 3, 40)), rng.random((50, 3, 40))
+    amounts = found.amounts(work, place)
+    assert np.array_equal(amounts == 0, work < found.zero[..., None])
+    back = np.stack([found.places(amounts[..., k]) for k in range(40)], axis=-1)
+    assert np.allclose(back[amounts > 0], place[amounts > 0], atol=1e-6)
+
+
+def test_between_its_levels_the_distribution_is_that_of_its_quantiles() -> None:
+    truth = lognorm(s=0.5, scale=np.exp(12))
+    marginals = Marginals.of(np.full((1, 1), 0.2), np.log(truth.ppf(LEVELS))[None, None])
+    place = np.linspace(0.005, 0.995, 199)
+    drawn = marginals.amounts(np.full((1, 1, 199), 0.5), place[None, None])[0, 0]
+    assert np.log(drawn) == pytest.approx(np.log(truth.ppf(place)), abs=0.05)
+
+
+def test_path_marginals_are_the_fitted_distribution(
+    trees: BoostedTrees, judged: tuple[Panel, Origins]
+) -> None:
+    panel, origins = judged
+    some = origins.take(slice(0, 5))
+    past = history(panel, some)
+    paths = trees.paths(past, some, to_horizon=4, paths=4000, seed=0)
+    marginals = trees.marginals(past, some, [1, 2, 3, 4])
+    for i, h in np.ndindex(5, 4):
+        drawn = paths.earnings[i, h].astype(np.float64)
+        if np.isnan(drawn).any():
+            continue
+        zero = marginals.zero[i, h]
+        assert (drawn == 0).mean() == pytest.approx(zero, abs=4 * np.sqrt(0.25 / 4000))
+        for k, level in enumerate(LEVELS):
+            share = (np.log(drawn[drawn > 0]) <= marginals.logs[i, h, k]).mean()
+            assert share == pytest.approx(
+                level, abs=4 * np.sqrt(level * (1 - level) / (drawn > 0).sum())
+            )
+
+
+def test_horizons_between_are_interpolated(
+    trees: BoostedTrees, judged: tuple[Panel, Origins]
+) -> None:
+    panel, origins = judged
+    found = trees.marginals(history(panel, origins), origins, [2, 3, 5, 9])
+    assert found.zero[:, 1] == pytest.approx((2 * found.zero[:, 0] + found.zero[:, 2]) / 3)
+    assert found.logs[:, 1] == pytest.approx((2 * found.logs[:, 0] + found.logs[:, 2]) / 3)
+    assert np.array_equal(found.logs[:, 3], found.logs[:, 2])
+
+
+@pytest.mark.parametrize("atoms", [(), (0.4,), (0.3, 1.0)])
+def test_the_copula_is_recovered_from_partly_seen_outcomes_with_atoms(
+    atoms: tuple[float, ...],
+) -> None:
+    """Scores of an autoregression, half of them unseen; of those inside an atom only the atom is known, of the last case nothing else."""
+    rng = np.random.default_rng(0)
+    size, n, rho = 5, 4000, 0.8
+    truth = rho ** np.abs(np.subtract.outer(np.arange(size), np.arange(size)))
+    levels = norm.cdf(rng.multivariate_normal(np.zeros(size), truth, n))
+    edges = np.array([0.0, *atoms])
+    which = np.searchsorted(edges[1:], levels)
+    inside = which < len(atoms)
+    lower = np.where(inside, edges[which], levels)
+    upper = np.where(inside, edges[np.minimum(which + 1, len(atoms))], levels)
+    unseen = rng.random(levels.shape) < 0.5
+    found = correlations(
+        np.where(unseen, 0.0, lower), np.where(unseen, 1.0, upper), np.random.default_rng(1)
+    )
+    # A quarter of the persons show a pair of horizons: the standard error of a correlation is at most 1 / sqrt(n / 4) where all levels are
+    # known, and about twice that where only the side of an atom is (tetrachoric correlations).
+    tolerance = 4 * len(edges) / np.sqrt(n / 4) / 2
+    assert found == pytest.approx(truth, abs=tolerance)
+    if atoms:  # breaking ties at random instead loses dependence: the truncation is needed
+        broken = np.corrcoef(
+            ndtri(lower + (upper - lower) * rng.random(levels.shape)), rowvar=False
+        )
+        assert np.abs(broken - truth).max() > tolerance
+
+
+def test_drawn_levels_have_the_rank_correlations_of_the_copula() -> None:
+    matrix = np.array([[1.0, 0.7, 0.3], [0.7, 1.0, 0.6], [0.3, 0.6, 1.0]])
+    drawn = joint_uniforms(matrix, 20_000, ["a"], "test")[0]
+    expected = 6 / np.pi * np.arcsin(matrix / 2)  # Spearman's, of a Gaussian copula (Pearson 1907)
+    assert spearmanr(drawn, axis=1).statistic == pytest.approx(expected, abs=4 / np.sqrt(20_000))
+    assert all(kstest(row, "uniform").pvalue > 0.001 for row in drawn)
+    longer = extended(matrix, 6)
+    assert np.linalg.eigvalsh(longer).min() > 0
+    assert longer[4, 3] == pytest.approx(0.6)
+    assert np.array_equal(
+        joint_uniforms(longer, 50, ["a"], "test")[:, :3], joint_uniforms(matrix, 50, ["a"], "test")
+    )
+
+
+def test_spells_of_zeros_last_in_the_paths(
+    trees: BoostedTrees, judged: tuple[Panel, Origins]
+) -> None:
+    """Who is out of work in a year is likely to be so in the next, as in the process, though amounts are independent over years."""
+    panel, _ = judged
+    origins = origins_at(panel, 2010)
+    zero = (
+        trees.paths(history(panel, origins), origins, to_horizon=2, paths=100, seed=0).earnings == 0
+    )
+    stays = (zero[:, 0] & zero[:, 1]).sum() / zero[:, 0].sum()
+    outcomes = realised(panel, origins, [1, 2]) == 0
+    seen = (outcomes[:, 0] & outcomes[:, 1]).sum() / outcomes[:, 0].sum()
+    assert stays == pytest.approx(seen, abs=0.08)
+    shuffled = zero[:, 0] & np.roll(
+        zero[:, 1], 1, axis=1
+    )  # a person's paths mixed: what marginals alone would give
+    assert shuffled.sum() / zero[:, 0].sum() < seen - 0.08
+
+
+def test_two_fits_agree_and_a_person_does_not_depend_on_company(
+    judged: tuple[Panel, Origins],
+) -> None:
+    panel, origins = judged
+    train = employment(400, 2)
+    first, again = (quick(grid=(1,)).fit(train, seed=0) for _ in range(2))
+    many = origins.take(slice(0, 60))
+    together = first.paths(history(panel, many), many, to_horizon=6, paths=9, seed=4).earnings
+    second = again.paths(history(panel, many), many, to_horizon=6, paths=9, seed=4).earnings
+    assert np.array_equal(second, together, equal_nan=True)
+    some = np.array([11, 3, 7])
+    alone = first.paths(
+        history(panel, many.take(some)), many.take(some), to_horizon=6, paths=9, seed=4
+    ).earnings
+    assert np.array_equal(alone, together[some], equal_nan=True)
+    shorter = first.paths(history(panel, many), many, to_horizon=3, paths=9, seed=4).earnings
+    assert np.array_equal(shorter, together[:, :3], equal_nan=True)
+
+
+def test_nothing_after_the_origin_is_used(
+    trees: BoostedTrees, judged: tuple[Panel, Origins]
+) -> None:
+    panel, origins = judged
+    frame = panel.frame.join(origins.frame(), on="person_id", how="inner", maintain_order="left")
+
+    def changed(from_year: pl.Expr) -> Panel:
+        forged = (
+            pl.when(pl.col("year") >= from_year).then(7.0).otherwise("earnings").alias("earnings")
+        )
+        return panel.with_frame(frame.with_columns(forged).select(panel.frame.columns))
+
+    known = trees.window.features(history(panel, origins), origins)
+    assert np.array_equal(
+        trees.window.features(changed(pl.col("origin") + 1), origins), known, equal_nan=True
+    )
+    # Negative control: the origin's own year does count.
+    assert not np.array_equal(
+        trees.window.features(changed(pl.col("origin")), origins), known, equal_nan=True
+    )
+
+
+def test_features_say_what_the_records_say() -> None:
+    earnings = [100.0, 200.0, 0.0, None, 400.0]
+    frame = pl.DataFrame(
+        {
+            "person_id": ["a"] * 5,
+            "year": [2001, 2002, 2003, 2004, 2006],
+            "birth_year": [1970] * 5,
+            "earnings": earnings,
+            "transfers": [0.0, 0.0, 50.0, 20.0, 10.0],
+            "county": ["01", "01", "03", None, "03"],
+        }
+    )
+    panel = Panel.of(frame, PanelMeta("one", floor=10.0))
+    window = Window(panel)
+    (found,) = window.features(panel, Origins(np.array(["a"]), np.array([2006])))
+    value = dict(zip(window.names, found.tolist(), strict=True))
+    typical = window.reference.level(np.array(2006))
+    assert value["age"] == 36
+    assert value["level_0"] == pytest.approx(np.log(400 / typical), abs=1e-5)
+    assert np.isnan([value["level_1"], value["level_2"], value["zero_1"]]).all()
+    assert (value["zero_3"], value["zero_4"], value["zeros_so_far"], value["years_known"]) == (
+        1,
+        0,
+        1,
+        4,
+    )
+    assert (value["since_positive"], value["since_known"], value["known_in_window"]) == (0, 0, 4)
+    assert value["transfers"] == pytest.approx(10 / typical)
+    assert value["county"] == window.codes["county"].index("03")
+    assert "spouse_earnings" not in window.names
+
+
+def test_too_few_outcomes_are_refused() -> None:
+    with pytest.raises(InputError, match="nothing to learn"):
+        quick().fit(employment(8, 0), seed=0)

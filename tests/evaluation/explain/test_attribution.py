@@ -1,0 +1,242 @@
+"""Integrated gradients: complete, zero where the record says nothing, right where the forecast is linear; files without a leak."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from evaluation.explain import attribution as module
+from evaluation.explain.attribution import FEATURES, FIGURES, explain, faded
+from evaluation.explain.explanation_page import SUFFIXES, write_explanation
+from saga.attention import attention
+from saga.cli import app
+from saga.data.panel import Panel
+from saga.errors import InputError, UsageError
+from saga.features.sequences import Tokens, encode, pad
+from saga.files.html import check_page
+from saga.forecaster import Forecaster
+from saga.model import Saga
+
+
+@pytest.fixture(scope="module")
+def forecaster(tiny_bundle: Path) -> Forecaster:
+    return Forecaster.load(tiny_bundle, threads=1)
+
+
+@pytest.fixture(scope="module")
+def some(forecaster: Forecaster, register_panel: Panel) -> Panel:
+    """Six persons with 5 to 15 years of record."""
+    lengths = register_panel.frame.group_by("person_id", maintain_order=True).len()
+    refused = forecaster.obstacles(register_panel)
+    able = [
+        p for p in lengths.filter(pl.col("len").is_between(5, 15))["person_id"] if p not in refused
+    ]
+    return register_panel.only(able[:6])
+
+
+# Differences of logs are of order 1, those of probabilities of order 0.1; a rule of 50 nodes leaves some thousandths of them.
+@pytest.mark.parametrize(("figure", "tolerance"), [("mean", 0.005), ("p_zero", 0.002)])
+def test_attributions_are_complete(
+    forecaster: Forecaster, some: Panel, figure: module.Figure, tolerance: float
+) -> None:
+    for person in some.persons():
+        found = explain(forecaster, some, person, figure=figure, gap=2)
+        assert abs(found.residual) < tolerance
+        assert found.year == found.origin + 2
+        assert found.table.height == some.only([person]).frame.height * len(FEATURES)
+        if figure == "p_zero":
+            assert 0 <= found.value <= 1
+
+
+def test_more_nodes_leave_less(forecaster: Forecaster, some: Panel) -> None:
+    left = [
+        sum(abs(explain(forecaster, some, person, steps=n).residual) for person in some.persons())
+        for n in (2, 50)
+    ]
+    assert left[1] < left[0] / 4
+
+
+def test_parts_and_baseline_make_the_record_s_own_tokens(
+    forecaster: Forecaster, some: Panel
+) -> None:
+    record = pad(
+        encode(some.only(some.persons()[:1]), forecaster.transforms, forecaster.calendar),
+        np.array([0]),
+    )
+    network = forecaster.network
+    with torch.no_grad():
+        start, parts = faded(network, record)
+        arrays = (record.state.astype(np.int64), record.z, record.other, record.codes, record.age)
+        torch.testing.assert_close(
+            start + parts.sum(2),
+            network.tokens(*map(torch.from_numpy, arrays)),
+            rtol=1e-4,
+            atol=1e-4,
+        )
+
+
+def test_a_lost_feature_is_incomplete(
+    forecaster: Forecaster, some: Panel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The explained value must be the model's own: without earnings it is not."""
+    person = some.persons()[0]
+    whole = explain(forecaster, some, person)
+
+    def without_earnings(network: Saga, record: Tokens) -> tuple[torch.Tensor, torch.Tensor]:
+        start, parts = faded(network, record)
+        parts[:, :, 0] = 0
+        return start, parts
+
+    monkeypatch.setattr(module, "faded", without_earnings)
+    assert explain(forecaster, some, person).value != pytest.approx(whole.value, abs=1e-3)
+
+
+def test_the_explained_value_is_the_forecast_of_the_network(
+    forecaster: Forecaster, some: Panel
+) -> None:
+    """p_zero and the mean of logs against draws from the head, asked as `explain` asks."""
+    person = some.persons()[1]
+    record = pad(
+        encode(some.only([person]), forecaster.transforms, forecaster.calendar), np.array([0])
+    )
+    network = forecaster.network
+    asked, wage = module._asked(forecaster, int(record.year[0, -1]), 1)
+    arrays = (record.state.astype(np.int64), record.z, record.other, record.codes, record.age)
+    with torch.no_grad():
+        hidden, _ = network.hidden(
+            network.tokens(*map(torch.from_numpy, arrays)), torch.from_numpy(record.age)
+        )
+        law = network.head(hidden[:, -1], torch.tensor([1]), asked.float())
+        law = type(law)(*(part.expand(20_000, *part.shape[1:]) for part in law))
+        _, positive, z = network.head.sample(law, (torch.arange(20_000) + 0.5) / 20_000)
+    assert explain(forecaster, some, person, figure="p_zero").value == pytest.approx(
+        1 - positive.float().mean().item(), abs=1e-3
+    )
+    assert explain(forecaster, some, person).value == pytest.approx(
+        z[positive].mean().item() + wage, abs=5e-3
+    )
+
+
+def test_where_the_forecast_is_linear_attributions_are_the_terms(
+    forecaster: Forecaster, some: Panel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the identity for a network, a cell's attribution is what it adds to the sum of the last token."""
+    person = some.persons()[2]
+
+    class Linear(torch.nn.Module):
+        def forward(
+            self, hidden: torch.Tensor, gap: torch.Tensor, macro: torch.Tensor
+        ) -> torch.Tensor:
+            return hidden.sum(-1)
+
+    linear = Forecaster(forecaster.bundle)
+    monkeypatch.setattr(Saga, "hidden", lambda self, token, age: (token, []))
+    monkeypatch.setattr(linear.network, "head", Linear())
+    monkeypatch.setattr(module, "figure_of", lambda law, knots, figure: law)
+    found = explain(linear, some, person)
+    record = pad(
+        encode(some.only([person]), forecaster.transforms, forecaster.calendar), np.array([0])
+    )
+    with torch.no_grad():
+        _, parts = faded(linear.network, record)
+    np.testing.assert_allclose(
+        found.table["attribution"].to_numpy().reshape(-1, len(FEATURES))[-1],
+        parts[0, -1].sum(-1).numpy(),
+        atol=1e-4,
+    )
+    assert found.table.filter(pl.col("year") < found.origin)["attribution"].abs().max() == 0
+
+
+def test_what_is_unknown_gets_nothing(forecaster: Forecaster, some: Panel) -> None:
+    person = some.persons()[0]
+    hidden = some.with_frame(
+        some.frame.with_columns(pl.lit(None, some.frame["occupation"].dtype).alias("occupation"))
+    )
+    found = explain(forecaster, hidden, person)
+    by_feature = dict(
+        found.table.group_by("feature").agg(pl.col("attribution").abs().sum()).iter_rows()
+    )
+    assert by_feature["occupation"] == 0
+    assert by_feature["earnings"] > 0
+
+
+def test_high_earnings_raise_and_low_ones_lower_the_forecast(
+    forecaster: Forecaster, some: Panel
+) -> None:
+    person = some.persons()[0]
+    for factor, sign in ((4.0, 1), (0.25, -1)):
+        centre = float(np.exp(forecaster.transforms.centre)) * factor
+        moved = some.with_frame(some.frame.with_columns(pl.lit(centre).alias("earnings")))
+        total = (
+            explain(forecaster, moved, person).table.filter(feature="earnings")["attribution"].sum()
+        )
+        assert sign * total > 0.1
+
+
+def test_wrong_questions_are_refused(forecaster: Forecaster, some: Panel) -> None:
+    person = some.persons()[0]
+    with pytest.raises(UsageError, match="1 to 5"):
+        explain(forecaster, some, person, gap=6)
+    with pytest.raises(UsageError, match="no figure"):
+        explain(forecaster, some, person, figure="mode")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="explained"):
+        explain(forecaster, some, "nobody")
+    for name in ("x.pdf", "x"):
+        with pytest.raises(UsageError, match="must end"):
+            check_page(Path(name), "explanation", SUFFIXES)
+
+
+def test_files_hold_the_explanation_and_the_log_nothing_of_it(
+    forecaster: Forecaster, some: Panel, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    person = some.persons()[0]
+    with caplog.at_level(logging.DEBUG):
+        found = explain(forecaster, some, person)
+        looks = attention(forecaster, some.only([person]), horizons=(1, 5), paths=4)
+        for suffix in ("html", "json"):
+            write_explanation(
+                found,
+                looks,
+                check_page(tmp_path / f"e.{suffix}", "explanation", SUFFIXES),
+                {"bundle": forecaster.bundle.digest},
+            )
+    assert person not in caplog.text
+    stored = json.loads((tmp_path / "e.json").read_text())
+    assert sum(row["attribution"] for row in stored["attributions"]) == pytest.approx(
+        stored["value"] - stored["baseline"], abs=0.01
+    )
+    html = (tmp_path / "e.html").read_text()
+    assert "<svg" in html
+    assert "earnings" in html
+    assert "http://" not in html.replace("http://www.w3.org", "")
+    assert "https://" not in html
+
+
+def test_the_command_writes_a_page_and_tells_nothing_of_the_person(
+    tiny_bundle: Path, some: Panel, tmp_path: Path
+) -> None:
+    person, source = some.persons()[0], tmp_path / "people.parquet"
+    some.frame.write_parquet(source)
+    asked = [
+        "explain",
+        str(source),
+        "--prices",
+        "2022",
+        "--bundle",
+        str(tiny_bundle),
+        "--out",
+        str(tmp_path / "e.html"),
+        "--person",
+    ]
+    result = CliRunner().invoke(app, [*asked, person, "--figure", "p_zero", "--gap", "3"])
+    assert result.exit_code == 0, result.output
+    assert person not in result.output
+    assert FIGURES["p_zero"] in (tmp_path / "e.html").read_text()
+    assert CliRunner().invoke(app, [*asked, "nobody"]).exit_code == 2

@@ -1,0 +1,195 @@
+"""The pages show what the results say: a miscalibrated model is exposed, verdicts are plain, and published figures carry their label."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from evaluation.contest import Contest
+from evaluation.lifetime_scores import COLUMNS as LIFETIME_COLUMNS
+from evaluation.report.pages import all_tables, write_pages
+from evaluation.report.paper import Results, paper_tables
+from evaluation.report.result_tables import Table, published
+from saga.data.panel import Panel
+
+Make = Callable[..., Panel]
+
+
+@pytest.fixture(scope="module")
+def judged(
+    random_walk: Make, walker: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """An evaluation in which the model is exact, `groupq` far too wide, and a variant a little too wide."""
+    out = tmp_path_factory.mktemp("judged")
+    contestants = [
+        walker("saga"),
+        walker("groupq", spread=2.5),
+        walker("saga:permuted", spread=1.5),
+    ]
+    Contest(random_walk(6000), horizons=(1, 10), paths=60).run(contestants, out)
+    return out
+
+
+def _table(tables: list[Table], title: str) -> Table:
+    return next(table for table in tables if table.title == title)
+
+
+def _column(table: Table, head: str) -> list[Any]:
+    return [row[list(table.head).index(head)] for row in table.rows]
+
+
+def test_a_forecaster_that_is_too_wide_is_exposed_by_the_tables(judged: Path) -> None:
+    tables = all_tables(Results.read(judged))
+    coverage = _table(tables, "Coverage, in-time")
+    assert all(cell.alarm for cell in _column(coverage, "groupq"))
+    assert (
+        sum(cell.alarm for cell in _column(coverage, "saga")) <= 2
+    )  # of eight looks, each wrong once in twenty
+    compared = _table(tables, "Differences from saga, in-time, test by person")
+    assert "saga is best at every horizon with p < .01 (Holm): against groupq." in compared.note
+    assert all(row[2].best for row in compared.rows if row[0].text == "groupq")
+
+
+def test_a_wrong_model_is_exposed_where_it_is_the_one_that_is_judged(
+    random_walk: Make, walker: Callable[..., Any], tmp_path: Path
+) -> None:
+    Contest(random_walk(4000), horizons=(10,), paths=60).run(
+        [walker("saga", spread=0.6), walker("groupq")], tmp_path
+    )
+    tables = all_tables(Results.read(tmp_path))
+    groups = _table(tables, "Coverage by group and level")
+    assert all(
+        cell.alarm for cell in groups.rows[0] if "±" in cell.text
+    )  # everybody, at every level
+    note = _table(tables, "Differences from saga, in-time, test by person").note
+    assert "saga is not better at every horizon with p < .01 (Holm) than groupq (h = 10)." in note
+
+
+def test_variants_are_rows_of_their_table_and_no_rivals(judged: Path) -> None:
+    tables = all_tables(Results.read(judged))
+    for table in tables:
+        assert not any("permuted" in head for head in table.head)
+    row = _table(tables, "Placebos").rows[0]
+    metrics = pl.read_parquet(judged / "metrics.parquet").filter(
+        metric="crps_log", horizon=10, group="all"
+    )
+    own, full = (metrics.filter(model=name)["value"].item() for name in ("saga:permuted", "saga"))
+    assert [cell.text for cell in row[2:3]] == [f"{own / full:.3f}"]
+    assert any(cell.text == "2.140" and cell.published for cell in row)
+
+
+def test_cuts_are_shares_of_the_references_score_in_the_same_group(judged: Path) -> None:
+    results = Results.read(judged)
+    metrics = results.metrics.filter(metric="crps_log", horizon=10, setting="in-time")
+    table = _table(paper_tables(results), "Subgroups")
+    assert "against groupq" in table.note  # gkos did not take part
+    for group, words in (("all", "everybody"), ("quintile=1", "lowest fifth")):
+        own, theirs = (
+            metrics.filter(model=name, group=group)["value"].item() for name in ("saga", "groupq")
+        )
+        row = next(row for row in table.rows if row[0].text == words)
+        assert row[2].text.startswith(f"{100 * (1 - own / theirs):.1f} (p ")
+        assert row[-1].published
+
+
+def test_every_table_of_further_results_is_shown_with_the_published_figures(judged: Path) -> None:
+    metrics = pl.read_parquet(judged / "metrics.parquet")
+    life = [
+        {
+            "model": m,
+            "group": "all",
+            "statistic": s,
+            "rate": 0.02,
+            "value": v,
+            "se": None,
+            "sd_futures": 0.01 * v,
+            "n": 9,
+            "years": "to age 64",
+        }
+        for m in ("true", "saga", "groupq")
+        for s, v in (
+            ("mean", 8e6),
+            ("gini", 0.35),
+            ("tax:paper:rate", 0.31),
+            ("tax:se-2022:mean", 2e6),
+            ("crps", 1e6),
+        )
+    ]
+    sizes = [
+        {
+            "size": 1000,
+            "group": group,
+            "value": 0.9,
+            "sd": 0.01,
+            "repeats": 9,
+            "n": 50,
+            "available": 1000,
+        }
+        for group in ("all", "quintile=1")
+    ]
+    results = Results(
+        metrics,
+        {},
+        comparisons=pl.read_parquet(judged / "comparisons.parquet"),
+        lifetimes=pl.DataFrame(life, schema=LIFETIME_COLUMNS),
+        calibration_size=pl.DataFrame(sizes),
+        estimates=pl.DataFrame(
+            {"model": ["gkos"], "parameter": ["rho"], "value": [0.97], "se": [0.01]}
+        ),
+        cost=pl.read_parquet(judged / "cost.parquet"),
+    )
+    tables = {table.title: table for table in paper_tables(results)}
+    for title in (
+        "Lifetime earnings",
+        "Tax on lifetimes, rule paper",
+        "Tax on lifetimes, rule se-2022",
+        "Calibration size",
+        "Cost",
+    ):
+        assert title in tables
+    for title in (
+        "Lifetime earnings",
+        "Tax on lifetimes, rule paper",
+        "Calibration size",
+        "Robustness",
+        "Subgroups",
+    ):
+        figures = [
+            cell for row in tables[title].rows for cell in row if cell.published and cell.text
+        ]
+        assert figures
+        assert any(published()["label"] in head for head in tables[title].head)
+    mean = tables["Lifetime earnings"].rows[0]
+    assert [cell.text for cell in mean[1:4]] == ["8.000 ± 0.080"] * 3
+    assert "12.430" in [cell.text for cell in mean if cell.published]
+    assert [cell.text for cell in tables["Estimates of gkos"].rows[0]] == ["rho", "0.97", "0.01"]
+
+
+def test_the_page_has_its_pictures_and_needs_nothing_from_outside(judged: Path) -> None:
+    page = (judged / "tables.html").read_text(encoding="utf-8")
+    assert page.count("<svg") == 3  # accuracy, coverage by group, differences
+    assert "http://" not in page.replace("http://www.w3.org", "")
+    assert "https://" not in page
+    assert "&lt;svg" not in page
+
+
+def test_pages_are_a_function_of_the_files(judged: Path) -> None:
+    before = (judged / "tables.md").read_bytes()
+    write_pages(judged)
+    assert (judged / "tables.md").read_bytes() == before
+
+
+def test_published_numbers_are_complete() -> None:
+    data = published()
+    for model in ("gkos", "ar1", "gbt", "lstm", "ff"):
+        assert list(data["diebold_mariano"][model]) == ["1", "5", "10", "20"]
+    for table in ("lifetime", "tax"):
+        assert {"saga", "gkos", "ar1", "true"} == set(data[table])
+    values = [v for table in ("cut", "crps_log_10") for v in data[table].values()]
+    assert np.isfinite(values).all()
+    assert 0 < min(values) < max(values) < 1

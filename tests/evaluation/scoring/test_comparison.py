@@ -1,0 +1,297 @@
+"""Tests of score differences: equal to closed forms, of the size they state under the null, and clear where one forecaster is better."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy import stats
+
+from evaluation.scoring.comparison import (
+    BOTH,
+    COMPARED,
+    PERSON,
+    SCHEMA,
+    YEAR,
+    clustered,
+    comparisons,
+    diebold_mariano,
+    holm,
+    two_way,
+    verdicts,
+)
+from evaluation.scoring.gap import BOUND
+
+RUNS = 1500
+
+
+def _inside(rejected: np.ndarray, size: float, *, above: float = 0.0) -> bool:
+    """Whether a share of rejections is the size, up to 4 binomial standard errors (and `above` more)."""
+    share, slack = rejected.mean(), 4 * np.sqrt(size * (1 - size) / len(rejected))
+    return bool(size - slack <= share <= size + slack + above)
+
+
+def test_one_difference_a_person_gives_the_paired_t_test() -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.gamma(2, 1, 80), rng.gamma(2, 1, 80)
+    found, oracle = clustered(a - b, np.arange(80)), stats.ttest_rel(a, b)
+    assert found is not None
+    assert (found["t"], found["p"], found["df"]) == pytest.approx(
+        (oracle.statistic, oracle.pvalue, oracle.df)
+    )
+
+
+def test_clusters_of_equal_size_give_the_t_test_of_their_means() -> None:
+    d = np.random.default_rng(1).normal(0.2, 1, (12, 5))
+    found, oracle = (
+        clustered(d.ravel(), np.repeat(np.arange(12), 5)),
+        stats.ttest_1samp(d.mean(axis=1), 0),
+    )
+    assert found is not None
+    assert (found["t"], found["p"], found["clusters"]) == pytest.approx(
+        (oracle.statistic, oracle.pvalue, 12)
+    )
+
+
+def test_two_way_errors_equal_the_formula_written_out() -> None:
+    rng = np.random.default_rng(2)
+    n, c = 15, 6
+    d = rng.normal(size=(n, 1)) + rng.normal(size=(1, c)) + rng.normal(size=(n, c))
+    person, future = np.indices((n, c)).reshape(2, -1)
+    e = d.ravel() - d.mean()
+    total = 0.0
+    for same, count in (
+        (person[:, None] == person, n),
+        (future[:, None] == future, c),
+        ((person[:, None] == person) & (future[:, None] == future), -n * c),
+    ):
+        total += (
+            np.sign(count)
+            * (np.outer(e, e) * same).sum()
+            / d.size**2
+            * abs(count)
+            / (abs(count) - 1)
+        )
+    found = two_way(d.ravel(), person, future)
+    assert found is not None
+    assert found["se"] == pytest.approx(np.sqrt(total))
+    assert found["df"] == c - 1
+
+
+def test_few_futures_keep_the_size_and_counting_futures_alone_or_rows_would_not() -> None:
+    rng = np.random.default_rng(3)
+    n, c = 60, 8
+    person, future = np.indices((n, c)).reshape(2, -1)
+    both, futures_only, rows = [], [], []
+    for _ in range(RUNS):
+        d = (
+            rng.normal(0, 0.6, (n, 1)) + rng.normal(0, 0.2, (1, c)) + rng.normal(0, 1, (n, c))
+        ).ravel()
+        found, alone = two_way(d, person, future), clustered(d, future)
+        assert found is not None
+        assert alone is not None
+        both.append(found["p"] < 0.05)
+        futures_only.append(alone["p"] < 0.05)
+        rows.append(stats.ttest_1samp(d, 0).pvalue < 0.05)
+    assert _inside(np.array(both), 0.05)
+    assert np.mean(futures_only) > 0.08  # the same persons live in every future
+    assert np.mean(rows) > 0.1
+
+
+def test_futures_that_move_everybody_alike_are_few_clusters_and_a_normal_law_would_reject_too_often() -> (
+    None
+):
+    rng = np.random.default_rng(4)
+    n, c = 30, 5
+    person, future = np.indices((n, c)).reshape(2, -1)
+    t = []
+    for _ in range(RUNS):
+        found = two_way(
+            (rng.normal(0, 1, (1, c)) + rng.normal(0, 0.05, (n, c))).ravel(), person, future
+        )
+        assert found is not None
+        t.append(abs(found["t"]))
+    assert _inside(np.array(t) > stats.t.ppf(0.975, c - 1), 0.05)
+    assert np.mean(np.array(t) > 1.96) > 0.09
+
+
+def _textbook(series: np.ndarray, horizon: int) -> float:
+    """Diebold-Mariano with Newey-West weights over h - 1 lags and the factor of Harvey, Leybourne and Newbold, written as in the papers."""
+    t, centred = len(series), series - series.mean()
+    gamma = [np.sum(centred[k:] * centred[: t - k]) / t for k in range(horizon)]
+    variance = gamma[0] + 2 * sum((1 - k / horizon) * gamma[k] for k in range(1, horizon))
+    factor = np.sqrt((t + 1 - 2 * horizon + horizon * (horizon - 1) / t) / t)
+    return float(factor * series.mean() / np.sqrt(variance / t))
+
+
+@pytest.mark.parametrize("horizon", [1, 3, 10])
+def test_diebold_mariano_equals_the_textbook_for_one_difference_a_year(horizon: int) -> None:
+    series = np.random.default_rng(5).normal(0.3, 1, 25).cumsum() / 5
+    found = diebold_mariano(series, np.arange(1995, 2020), horizon)
+    assert found is not None
+    assert found["t"] == pytest.approx(_textbook(series, horizon))
+    assert found["p"] == pytest.approx(2 * stats.t.sf(abs(found["t"]), 24))
+
+
+def test_one_year_ahead_diebold_mariano_is_the_t_test_of_yearly_means() -> None:
+    d = np.random.default_rng(6).normal(0.1, 1, (20, 7))
+    found = diebold_mariano(d.ravel(), np.repeat(np.arange(20), 7), 1)
+    assert found is not None
+    assert found["t"] == pytest.approx(stats.ttest_1samp(d.mean(axis=1), 0).statistic)
+
+
+def test_too_few_years_give_no_test_rather_than_a_wrong_one() -> None:
+    d = np.random.default_rng(7).normal(size=19)
+    assert diebold_mariano(d, np.arange(19), 10) is None
+    assert diebold_mariano(d, np.arange(19), 9) is not None
+
+
+@pytest.mark.parametrize("horizon", [1, 5])
+def test_diebold_mariano_has_its_size_where_years_share_shocks(horizon: int) -> None:
+    rng = np.random.default_rng(8)
+    years, each = 26, 20
+    year = np.repeat(np.arange(years), each)
+    by_year, by_person = [], []
+    for _ in range(RUNS):
+        d = rng.normal(0, 0.5, years)[year] + rng.normal(0, 1, years * each)
+        found, persons = diebold_mariano(d, year, horizon), clustered(d, np.arange(len(d)))
+        assert found is not None
+        assert persons is not None
+        by_year.append(found["p"] < 0.05)
+        by_person.append(persons["p"] < 0.05)
+    assert _inside(
+        np.array(by_year), 0.05, above=0.02
+    )  # Newey-West weights shrink the variance a little at 4 lags of 26 years
+    assert np.mean(by_person) > 0.2
+
+
+def test_where_the_errors_of_overlapping_years_are_one_moving_average_it_rejects_two_to_four_times_too_often() -> (
+    None
+):
+    """The known weakness in small samples that the docs state, so that nobody takes the test for more than it is."""
+    rng = np.random.default_rng(11)
+    horizon, years = 5, 26
+    shocks = rng.normal(size=(RUNS, years + horizon - 1))
+    series = sum(shocks[:, k : k + years] for k in range(horizon))
+    found = [diebold_mariano(run, np.arange(years), horizon) for run in np.asarray(series)]
+    assert 0.10 < np.mean([each is not None and each["p"] < 0.05 for each in found]) < 0.20
+
+
+def test_holm_adjusts_by_hand_and_rejects_what_the_step_down_procedure_rejects() -> None:
+    assert holm(np.array([0.01, 0.04, 0.03, 0.2])) == pytest.approx([0.04, 0.09, 0.09, 0.2])
+    rng = np.random.default_rng(9)
+    for _ in range(50):
+        p = rng.random(7) ** 3
+        for level in (0.01, 0.05, 0.2):
+            rejected: set[int] = set()
+            for step, i in enumerate(
+                np.argsort(p)
+            ):  # Holm (1979): stop at the first that is not small enough
+                if p[i] > level / (len(p) - step):
+                    break
+                rejected.add(int(i))
+            assert set(np.flatnonzero(holm(p) <= level).tolist()) == rejected
+    with_hole = holm(np.array([0.01, np.nan, 0.04]))
+    assert with_hole[[0, 2]] == pytest.approx([0.02, 0.04])
+    assert np.isnan(with_hole[1])
+
+
+def _scores(gap: float, persons: int = 400) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Scores of saga, of a rival `gap` worse and of the bound, in-time at two horizons and forward in six futures."""
+    rng = np.random.default_rng(10)
+    ids = [f"{i:03d}" for i in range(persons)]
+    parts = []
+    for setting, draw in [("in-time", None), *(("forward", k) for k in range(6))]:
+        for horizon in (1, 5):
+            hard = rng.gamma(2, 0.2, persons)  # what makes a person's outcome hard for everybody
+            for model, worse in (("saga", 0.0), ("rival", gap), (BOUND, -0.1)):
+                values = hard + worse + rng.normal(0, 0.1, persons)
+                keys = {
+                    "model": model,
+                    "setting": setting,
+                    "draw": draw,
+                    "person_id": ids,
+                    "horizon": horizon,
+                }
+                parts.append(
+                    pl.DataFrame(
+                        {**keys, **dict.fromkeys(COMPARED, values)},
+                        schema_overrides={"draw": pl.Int32},
+                    )
+                )
+    years = rng.integers(1993, 2015, persons)
+    groups = [
+        pl.DataFrame(
+            {
+                "setting": setting,
+                "person_id": ids,
+                "year": year,
+                "sex": np.where(np.arange(persons) % 2, "male", "female"),
+            }
+        )
+        for setting, year in (("in-time", years), ("forward", np.full(persons, 2022)))
+    ]
+    return pl.concat(parts), pl.concat(groups)
+
+
+def test_the_table_pairs_the_same_persons_and_outcomes() -> None:
+    scores, groups = _scores(0.05)
+    shuffled = scores.sample(fraction=1, shuffle=True, seed=1)
+    table = comparisons(shuffled.lazy(), groups)
+    assert table.schema == pl.Schema(SCHEMA)
+    assert set(table["model"]) == {"rival", BOUND}
+    assert set(table.select("setting", "test").iter_rows()) == {
+        ("in-time", PERSON),
+        ("in-time", YEAR),
+        ("forward", BOTH),
+    }
+    row = table.filter(
+        model="rival",
+        setting="in-time",
+        horizon=5,
+        group="sex=male",
+        metric="crps_log",
+        test=PERSON,
+    ).row(0, named=True)
+    wide = scores.filter(setting="in-time", horizon=5).pivot(
+        "model", index="person_id", values="crps_log"
+    )
+    male = wide.join(groups.filter(setting="in-time", sex="male"), on="person_id")
+    oracle = stats.ttest_rel(male["rival"], male["saga"])
+    assert (row["t"], row["p"], row["n"]) == pytest.approx((oracle.statistic, oracle.pvalue, 200))
+    assert row["relative"] == pytest.approx(1 - male["saga"].mean() / male["rival"].mean())
+    pair = table.filter(
+        model="rival", setting="in-time", group="all", metric="crps_log", test=PERSON
+    )
+    assert pair["p_holm"].to_list() == pytest.approx(holm(pair["p"].to_numpy()).tolist())
+
+
+def test_a_score_that_is_missing_on_one_side_does_not_count() -> None:
+    scores, groups = _scores(0.05)
+    holed = scores.with_columns(
+        crps_log=pl.when(pl.col("model") == "rival", pl.col("person_id") < "100")
+        .then(None)
+        .otherwise("crps_log")
+    )
+    table = comparisons(holed.lazy(), groups).filter(
+        model="rival", metric="crps_log", group="all", test=PERSON
+    )
+    assert table["n"].to_list() == [300, 300]
+
+
+def test_the_verdict_is_plain_and_leaves_the_bound_out() -> None:
+    better = verdicts(comparisons(_scores(0.05)[0].lazy(), _scores(0.05)[1]))
+    assert len(better) == 3
+    assert all(
+        "best at every horizon with p < .01" in line and "against rival." in line for line in better
+    )
+    same = verdicts(comparisons(_scores(0.0)[0].lazy(), _scores(0.0)[1]))
+    assert all(
+        "not better at every horizon" in line and "rival (h = 1, 5)" in line for line in same
+    )
+    assert not any(BOUND in line for line in better + same)
+
+
+def test_without_the_model_there_is_nothing_to_compare() -> None:
+    scores, groups = _scores(0.05)
+    assert comparisons(scores.filter(pl.col("model") != "saga").lazy(), groups).is_empty()

@@ -1,0 +1,109 @@
+"""The share of the gap closed: right on average, with errors that cover, and only where there is a gap."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy import stats
+
+from evaluation.contest import clairvoyant
+from evaluation.report.result_tables import build_tables, to_markdown
+from evaluation.scoring.gap import BOUND, gap_closed
+from evaluation.scoring.metrics import COLUMNS
+from saga.errors import InputError, UsageError
+
+RUNS = 400
+TRUE = 0.6  # of a gap of 0.2, from 0.5 to 0.3
+
+
+def _scores(unit: str, units: int) -> pl.DataFrame:
+    """RUNS models that close 60 % of the gap between groupq and the clairvoyant, scored on the same persons or futures."""
+    rng = np.random.default_rng(0)
+    common = rng.normal(
+        0, 0.1, (RUNS, units)
+    )  # what makes a person or a future hard for all of them
+    means = {"groupq": 0.5, BOUND: 0.3, "saga": 0.5 - TRUE * 0.2}
+    parts = [
+        pl.DataFrame(
+            {
+                "model": model,
+                "setting": "in-time",
+                "horizon": np.repeat(np.arange(RUNS), units).astype(
+                    np.int32
+                ),  # each run a horizon of its own
+                "group": "all",
+                unit: np.tile(np.arange(units), RUNS),
+                "crps_log": (mean + common + rng.normal(0, 0.05, (RUNS, units))).ravel(),
+            }
+        )
+        for model, mean in means.items()
+    ]
+    return pl.concat(parts)
+
+
+@pytest.mark.parametrize(("unit", "units"), [("person_id", 200), ("draw", 20)])
+def test_the_share_is_right_and_its_errors_cover(unit: str, units: int) -> None:
+    table = gap_closed(_scores(unit, units).lazy(), unit)
+    assert table["model"].unique().to_list() == ["saga"]
+    value, se = table["value"].to_numpy(), table["se"].to_numpy()
+    assert value.mean() == pytest.approx(TRUE, abs=4 * value.std() / np.sqrt(RUNS))
+    held = (np.abs(value - TRUE) < stats.t.ppf(0.975, units - 1) * se).mean()
+    assert held == pytest.approx(0.95, abs=4 * np.sqrt(0.05 * 0.95 / RUNS))
+    assert (table["sd_futures"].is_null().all()) == (unit == "person_id")
+
+
+def test_the_bound_closes_all_of_it_and_the_reference_nothing() -> None:
+    rows = _scores("person_id", 50)
+    twins = [
+        rows.filter(model=name).with_columns(model=pl.lit(f"like {name}"))
+        for name in ("groupq", BOUND)
+    ]
+    table = gap_closed(pl.concat([rows, *twins]).lazy(), "person_id")
+    assert table.filter(model="like groupq")["value"].to_numpy() == pytest.approx(0)
+    assert table.filter(model=f"like {BOUND}")["value"].to_numpy() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("absent", [BOUND, "groupq"])
+def test_without_both_ends_there_is_no_gap(absent: str) -> None:
+    assert gap_closed(
+        _scores("person_id", 20).filter(pl.col("model") != absent).lazy(), "person_id"
+    ).is_empty()
+
+
+def test_where_the_bound_is_no_better_there_is_no_share() -> None:
+    names = {"groupq": BOUND, BOUND: "groupq", "saga": "saga"}
+    assert gap_closed(
+        _scores("person_id", 50).with_columns(pl.col("model").replace(names)).lazy(), "person_id"
+    ).is_empty()
+
+
+def test_pages_call_the_clairvoyant_a_bound_and_never_the_best() -> None:
+    empty = {"se": 0.01, "n": 9, "sd_futures": None, "band_lower": None, "band_upper": None}
+    keys = {"setting": "in-time", "horizon": 7, "group": "all"}
+    values = {"saga": 0.4, "groupq": 0.5, BOUND: 0.3}
+    rows = [
+        {"model": model, "metric": "crps_log", "value": value, **keys, **empty}
+        for model, value in values.items()
+    ]
+    rows.append({"model": "saga", "metric": "gap_closed", "value": 0.5, **keys, **empty})
+    text = to_markdown(build_tables(pl.DataFrame(rows, schema=COLUMNS)))
+    assert "| metric | h | n | saga | groupq | clairvoyant (bound) |" in text
+    assert "**0.4000 ± 0.0100** | 0.5000 ± 0.0100 | 0.3000 ± 0.0100" in text
+    assert "| h | saga |\n| --- | --- |\n| 7 | 50.0 ± 1.0 |" in text
+
+
+def test_the_clairvoyant_takes_part_where_the_register_is_known(
+    register_dir: Path, tmp_path: Path
+) -> None:
+    assert [model.name for model in clairvoyant(["all"], register_dir)] == [BOUND]
+    assert [model.name for model in clairvoyant(["carry", BOUND], register_dir)] == [BOUND]
+    assert clairvoyant(["carry"], register_dir) == []
+    assert clairvoyant(["all"], None) == []
+    assert clairvoyant(["all"], tmp_path) == []
+    with pytest.raises(UsageError, match="generated registers"):
+        clairvoyant([BOUND], None)
+    with pytest.raises(InputError, match="no full register"):
+        clairvoyant([BOUND], tmp_path)

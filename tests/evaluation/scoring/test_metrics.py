@@ -1,0 +1,186 @@
+"""Standard errors cover, bands hold, and the pages say what the table says."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy import stats
+
+from calibration.diagnostics.sampling_bands import coverage_band
+from evaluation.report.result_tables import build_tables, published, to_html, to_markdown
+from evaluation.scoring.metrics import COLUMNS, METRICS, metrics_table
+
+
+def _replicas(
+    values: np.ndarray,
+    persons: np.ndarray,
+    draw: np.ndarray | None = None,
+    metric: str = "crps_log",
+) -> pl.DataFrame:
+    """The metrics table of (runs, n) scores at horizon 1, each run a model of its own; one row a run."""
+    runs, n = values.shape
+    scores = pl.DataFrame(
+        {
+            "model": np.repeat([f"{i:03d}" for i in range(runs)], n).tolist(),
+            "setting": ["in-time" if draw is None else "forward"] * (runs * n),
+            "draw": pl.Series(
+                [None] * (runs * n) if draw is None else np.tile(draw, runs), dtype=pl.Int32
+            ),
+            "person_id": np.tile(persons.astype(str), runs).tolist(),
+            "horizon": pl.Series([1] * (runs * n), dtype=pl.Int32),
+            **{name: values.ravel() if name == metric else None for name in METRICS},
+        }
+    )
+    filled = scores.with_columns(pl.col(METRICS).cast(pl.Float64))
+    table = metrics_table(
+        filled.lazy(), pl.DataFrame(schema={"setting": pl.String, "person_id": pl.String}), [1]
+    )
+    return table.filter(pl.col("metric") == metric)
+
+
+def _share_inside(table: pl.DataFrame, truth: float, quantile: float) -> float:
+    return table.select(((pl.col("value") - truth).abs() < quantile * pl.col("se")).mean()).item()
+
+
+RUNS = 400
+
+
+def test_standard_errors_clustered_by_person_cover_and_naive_ones_would_not() -> None:
+    rng = np.random.default_rng(0)
+    persons, each = 60, 4
+    values = np.repeat(rng.normal(1, 1, (RUNS, persons)), each, axis=1) + rng.normal(
+        0, 0.5, (RUNS, persons * each)
+    )
+    table = _replicas(values, np.repeat(np.arange(persons), each))
+    assert table["n"].unique().to_list() == [persons]
+    assert _share_inside(table, 1, stats.t.ppf(0.975, persons - 1)) == pytest.approx(
+        0.95, abs=4 * np.sqrt(0.95 * 0.05 / RUNS)
+    )
+    naive = np.abs(values.mean(axis=1) - 1) < 1.96 * values.std(axis=1) / np.sqrt(persons * each)
+    assert naive.mean() < 0.85
+
+
+def test_forward_errors_are_those_between_futures() -> None:
+    rng = np.random.default_rng(0)
+    draws, persons = 20, 30
+    common = rng.normal(2, 1, (RUNS, draws))  # what a macro future does to everybody
+    values = np.repeat(common, persons, axis=1) + rng.normal(0, 0.3, (RUNS, draws * persons))
+    table = _replicas(
+        values, np.tile(np.arange(persons), draws), np.repeat(np.arange(draws), persons)
+    )
+    assert _share_inside(table, 2, stats.t.ppf(0.975, draws - 1)) == pytest.approx(
+        0.95, abs=4 * np.sqrt(0.95 * 0.05 / RUNS)
+    )
+    assert table["sd_futures"].mean() == pytest.approx(1, rel=0.05)
+
+
+def test_the_root_of_a_mean_square_comes_with_a_delta_method_error() -> None:
+    values = np.random.default_rng(0).normal(0, 2, (RUNS, 400)) ** 2
+    table = _replicas(values, np.arange(400), metric="rmse_log")
+    assert table["value"].mean() == pytest.approx(2, rel=0.01)
+    assert table["se"].mean() == pytest.approx(table["value"].std(), rel=4 / np.sqrt(2 * RUNS))
+
+
+@pytest.mark.parametrize(("calibrated_on", "n"), [(None, 500), (2000, 500), (300, 5000)])
+def test_the_band_holds_19_of_20_calibrated_forecasters(calibrated_on: int | None, n: int) -> None:
+    rng = np.random.default_rng(0)
+    runs, level = 4000, 0.9
+    if calibrated_on is None:
+        true = np.full(runs, level)
+    else:  # coverage given the calibration sample, k-th order statistic of uniform scores (Vovk 2012)
+        k = int(np.ceil((calibrated_on + 1) * level))
+        true = rng.beta(k, calibrated_on + 1 - k, runs)
+    share = rng.binomial(n, true) / n
+    low, high = coverage_band(level, n, calibrated_on)
+    held = ((low <= share) & (share <= high)).mean()
+    # Discrete shares and the averaged order statistics make it wider, never narrower.
+    assert 0.95 - 4 * np.sqrt(0.05 * 0.95 / runs) < held < 0.99
+
+
+def test_too_few_calibration_persons_for_a_threshold_cover_everything() -> None:
+    assert coverage_band(0.95, 100, 10) == (1.0, 1.0)
+
+
+class _Texts(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.cells: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.links += [value or "" for name, value in attrs if name in ("src", "href")]
+
+    def handle_data(self, data: str) -> None:
+        self.cells.append(data.strip())
+
+
+def _table() -> pl.DataFrame:
+    rows = [
+        {
+            "model": model,
+            "setting": "in-time",
+            "metric": metric,
+            "horizon": 10,
+            "group": group,
+            "value": value,
+            "se": 0.01,
+            "n": 1234,
+        }
+        | {
+            "sd_futures": None,
+            "band_lower": 0.89 if metric == "coverage_90" else None,
+            "band_upper": 0.91 if metric == "coverage_90" else None,
+        }
+        for model, value in (("saga", 0.5), ("carry", 0.9))
+        for metric in ("mae_log", "coverage_90")
+        for group in ("all", "sex=<female>")
+    ]
+    return pl.DataFrame(rows, schema=COLUMNS)
+
+
+def test_pages_show_our_figures_beside_the_published_ones_and_label_them() -> None:
+    text = to_markdown(build_tables(_table()))
+    accuracy = next(line for line in text.splitlines() if line.startswith("| mae_log"))
+    theirs = next(
+        f["value"]
+        for f in published()["figures"]
+        if (f["model"], f["metric"], f["horizon"]) == ("saga", "mae_log", 10)
+    )
+    assert "**0.5000 ± 0.0100**" in accuracy  # the best of our own
+    assert f"{theirs:.4f}" in accuracy
+    assert f"saga ({published()['label']})" in text
+
+
+def test_coverage_outside_its_band_is_marked() -> None:
+    line = next(
+        line
+        for line in to_markdown(build_tables(_table())).splitlines()
+        if line.startswith("| coverage_90 | 10 | 50.0")
+    )
+    assert "50.0 ± 1.0 !" in line
+    assert "90.0 ± 1.0 |" in line
+
+
+def test_the_html_page_needs_nothing_from_outside_and_escapes_what_it_shows() -> None:
+    page = to_html(build_tables(_table()), {"bundle": "abc"})
+    parser = _Texts()
+    parser.feed(page)
+    assert parser.links == []
+    assert "url(" not in page
+    assert "@import" not in page
+    assert "sex=<female>" in parser.cells
+    assert "sex=<female>" not in page
+    assert "0.5000 ± 0.0100" in parser.cells
+    assert "bundle: abc" in parser.cells
+
+
+def test_published_figures_name_their_source_and_stay_in_range() -> None:
+    assert "arXiv" in published()["source"]
+    assert "published" in published()["label"]
+    for figure in published()["figures"]:
+        assert set(figure) == {"model", "metric", "horizon", "group", "value"}
+        assert 0 < figure["value"] < 2, json.dumps(figure)

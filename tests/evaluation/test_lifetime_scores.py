@@ -1,0 +1,233 @@
+"""Lifetimes: values and taxes against sums written out, true lives against futures on disk, and a wrong forecaster exposed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import scoringrules as sr
+
+from evaluation.contestants import Contestant
+from evaluation.lifetime_scores import COLUMNS, RATES, TRUTH, Lives, Question, lifetime_table
+from evaluation.scoring.evaluation_settings import Setting
+from evaluation.scoring.metrics import LEVELS
+from evaluation.scoring.sample_sets import Sets, sample_sets
+from saga.data.origins import Origins
+from saga.data.panel import Panel, PanelMeta
+from saga.errors import UsageError
+from saga.lifetime import gini, top_share
+from saga.paths import Paths
+from saga.tax import Sweden2022
+
+N, DRAWS, PATHS, ORIGIN = 60, 8, 40, 2020
+IDS = [f"{i:03d}" for i in range(N)]
+
+
+def _lives(
+    rng: np.random.Generator, level: np.ndarray, born: np.ndarray, years: int, count: int
+) -> np.ndarray:
+    """Earnings (n, years, count): personal level, luck and years without any; NaN beyond age 64."""
+    earnings = level[:, None, None] * np.exp(rng.normal(0, 0.4, (len(level), years, count)))
+    earnings = np.where(rng.random(earnings.shape) < 0.1, 0.0, earnings)
+    age = ORIGIN + np.arange(1, years + 1) - born[:, None]
+    return np.where((age <= 64)[:, :, None], earnings, np.nan)
+
+
+class Known:
+    """Forecasts `level` times a factor, with the spread of the truth."""
+
+    def __init__(self, name: str, level: np.ndarray, born: np.ndarray, factor: float = 1.0) -> None:
+        self.name, self.level, self.born, self.factor = name, level, born, factor
+
+    def paths(self, origins: Origins, to_horizon: int, paths: int) -> Paths:
+        earnings = self.factor * _lives(
+            np.random.default_rng(5), self.level, self.born, to_horizon, paths
+        )
+        return Paths(origins.person_id, self.born, origins.year, earnings.astype(np.float32))
+
+    def blocks(
+        self, past: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int
+    ) -> Iterator[tuple[Paths, Sets]]:
+        whole = self.paths(origins, to_horizon, paths)
+        for start in range(0, len(origins), 25):
+            block = whole.take(slice(start, start + 25))
+            yield block, sample_sets(block.earnings, LEVELS)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> tuple[Question, np.ndarray, Known, Known]:
+    """A register whose futures reach 2050, its true lives (n, 30, D), and a right and a wrong forecaster of them."""
+    directory = tmp_path_factory.mktemp("register")
+    rng = np.random.default_rng(0)
+    born, level = rng.integers(1965, 1996, N), np.exp(rng.normal(12.6, 0.5, N))
+    truth = _lives(rng, level, born, 30, DRAWS)
+    truth[3, 4:, 2] = np.nan  # abroad in one of the futures
+    for draw in range(DRAWS):
+        rows = pl.DataFrame(
+            {
+                "person_id": np.repeat(IDS, 30).tolist(),
+                "year": np.tile(ORIGIN + np.arange(1, 31), N).astype(np.int32),
+                "earnings": truth[:, :, draw].ravel(),
+            }
+        )
+        (directory / f"future/draw={draw}").mkdir(parents=True)
+        rows.with_columns(pl.col("earnings").fill_nan(None)).write_parquet(
+            directory / f"future/draw={draw}/part.parquet"
+        )
+    (directory / "register.json").write_text(json.dumps({"future_to": 2050, "future_prices": 2022}))
+    people = {"person_id": IDS, "year": [ORIGIN] * N, "birth_year": born, "earnings": level}
+    panel = Panel.of(pl.DataFrame(people), PanelMeta("lives"))
+    setting = Setting(
+        "forward", panel, Origins(np.array(IDS), np.full(N, ORIGIN)), [(0, truth[:, :1, 0])]
+    )
+    question = Question(directory, setting, PATHS, 0)
+    return question, truth, Known("right", level, born), Known("wrong", level, born, factor=1.4)
+
+
+@pytest.fixture(scope="module")
+def answers(
+    world: tuple[Question, np.ndarray, Known, Known], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Path]:
+    question, _, *models = world
+    folder = tmp_path_factory.mktemp("kept")
+    contestants: list[Contestant] = list(models)
+    return {TRUTH: question.truth(folder)} | {
+        model.name: question.answer(model, folder) for model in contestants
+    }
+
+
+@pytest.fixture(scope="module")
+def table(
+    world: tuple[Question, np.ndarray, Known, Known], answers: dict[str, Path]
+) -> pl.DataFrame:
+    return lifetime_table(answers, world[0].reach)
+
+
+def _at(
+    table: pl.DataFrame, model: str, statistic: str, rate: float = 0.02, group: str = "all"
+) -> dict[str, float]:
+    return table.filter(model=model, statistic=statistic, rate=rate, group=group).row(0, named=True)
+
+
+def _value(earnings: np.ndarray, rate: float) -> np.ndarray:
+    """Present values (n, M), written out; years beyond 64 do not count, years abroad make the sum unknown."""
+    total = np.zeros((earnings.shape[0], earnings.shape[2]))
+    for h in range(earnings.shape[1]):
+        total += earnings[:, h] / (1 + rate) ** (h + 1)
+    return total
+
+
+def test_true_lives_are_the_sums_of_the_futures_on_disk(
+    world: tuple[Question, np.ndarray, Known, Known], answers: dict[str, Path]
+) -> None:
+    question, truth, *_ = world
+    lives = Lives.read(answers[TRUTH])
+    counted = np.where((np.arange(1, 31) <= question.years[:, None])[:, :, None], truth, 0.0)
+    for rate in RATES:
+        assert lives.values[f"value:{rate:g}"] == pytest.approx(
+            _value(counted, rate), rel=1e-6, nan_ok=True
+        )
+    assert np.isnan(lives.values["value:0.02"]).sum() == 1
+    paid = np.where(np.isnan(counted), np.nan, Sweden2022().tax(np.nan_to_num(counted)))
+    assert lives.values["tax:se-2022"] == pytest.approx(_value(paid, 0.02), rel=1e-6, nan_ok=True)
+    municipal, state, fee = (
+        0.324 * counted,
+        0.2 * np.maximum(counted - 554_900, 0),
+        0.07 * np.minimum(counted, 8.07 * 71_000),
+    )
+    assert lives.values["tax:paper"] == pytest.approx(
+        _value(municipal + state + fee, 0.02), rel=1e-6, nan_ok=True
+    )
+
+
+def test_the_distribution_is_that_of_each_future_averaged(
+    table: pl.DataFrame, answers: dict[str, Path]
+) -> None:
+    lives = Lives.read(answers[TRUTH])
+    values, taxes = lives.values["value:0.02"], lives.values["tax:se-2022"]
+    columns = [
+        (values[~np.isnan(values[:, k]), k], taxes[~np.isnan(values[:, k]), k])
+        for k in range(DRAWS)
+    ]
+    by_hand = {
+        "mean": [v.mean() for v, _ in columns],
+        "p99": [np.quantile(v, 0.99) for v, _ in columns],
+        "gini": [float(gini(v)) for v, _ in columns],
+        "top_1_share": [float(top_share(v)) for v, _ in columns],
+        "tax:se-2022:mean": [t.mean() for _, t in columns],
+        "tax:se-2022:rate": [(t / v).mean() for v, t in columns],
+        "tax:se-2022:rate_p99": [np.quantile(t / v, 0.99) for v, t in columns],
+    }
+    for statistic, each in by_hand.items():
+        row = _at(table, TRUTH, statistic)
+        assert (row["value"], row["sd_futures"]) == pytest.approx(
+            (np.mean(each), np.std(each, ddof=1))
+        ), statistic
+
+
+def test_the_score_of_a_life_equals_scoringrules_and_leaves_out_whom_a_future_lost(
+    table: pl.DataFrame, answers: dict[str, Path]
+) -> None:
+    truth, right = Lives.read(answers[TRUTH]), Lives.read(answers["right"])
+    for rate in RATES:
+        y, x = truth.values[f"value:{rate:g}"], right.values[f"value:{rate:g}"]
+        scores = np.stack(
+            [sr.crps_ensemble(y[:, k], x, estimator="fair") for k in range(DRAWS)], axis=1
+        )
+        assert _at(table, "right", "crps", rate)["value"] == pytest.approx(
+            np.nanmean(scores), rel=1e-6
+        )
+
+
+def test_the_right_forecaster_covers_and_the_wrong_one_is_exposed(table: pl.DataFrame) -> None:
+    right, wrong = (_at(table, model, "coverage_90") for model in ("right", "wrong"))
+    # Lives of one person differ between futures by luck alone: N x DRAWS outcomes, all independent.
+    assert right["value"] == pytest.approx(0.9, abs=4 * np.sqrt(0.09 / (N * DRAWS)))
+    assert wrong["value"] < 0.6
+    assert _at(table, "wrong", "crps")["value"] > 1.5 * _at(table, "right", "crps")["value"]
+    assert _at(table, "wrong", "bias")["value"] == pytest.approx(0.4, abs=0.05)
+    assert abs(_at(table, "right", "bias")["value"]) < 4 * _at(table, "right", "bias")["se"]
+    assert _at(table, "wrong", "mean")["value"] > 1.3 * _at(table, TRUTH, "mean")["value"]
+
+
+def test_age_bands_partition_the_persons_and_the_reach_is_said(
+    table: pl.DataFrame, world: tuple[Question, np.ndarray, Known, Known]
+) -> None:
+    assert table.schema == pl.Schema(COLUMNS)
+    counts = table.filter(model=TRUTH, statistic="mean", group="all")["n"].to_list()
+    parts = table.filter(pl.col("group") != "all", model=TRUTH, statistic="mean")["n"].to_list()
+    assert sum(parts) == sum(counts) == N
+    assert world[0].reach == "to age 64, at most 30 years"
+
+
+def test_other_money_is_not_taxed_by_swedish_rules(
+    world: tuple[Question, np.ndarray, Known, Known], tmp_path: Path
+) -> None:
+    question = world[0]
+    past = Panel.of(question.setting.past.frame, PanelMeta("dollars", currency="USD"))
+    foreign = Question(
+        question.directory, Setting("forward", past, question.setting.origins, []), PATHS, 0
+    )
+    made = lifetime_table({TRUTH: foreign.truth(tmp_path)}, foreign.reach)
+    assert "mean" in made["statistic"].to_list()
+    assert not any(name.startswith("tax") for name in made["statistic"])
+
+
+def test_lives_without_futures_are_refused(tmp_path: Path) -> None:
+    from evaluation.contest import _wanted
+
+    with pytest.raises(UsageError, match="no lives"):
+        _wanted(["lifetimes"], drawn=False, notice=None)
+    notices: list[str] = []
+    assert _wanted(["all"], drawn=False, notice=notices.append) == {
+        "placebos",
+        "hindsight",
+        "calibration-size",
+    }
+    assert "lifetimes" in notices[0]
+    with pytest.raises(UsageError, match="not a table"):
+        _wanted(["horoscope"], drawn=True, notice=None)

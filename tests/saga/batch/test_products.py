@@ -1,0 +1,451 @@
+"""Batch scoring: nobody lost, nobody twice, the same bytes whatever the interruptions, workers and files."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from carry import Carry
+
+from saga.batch.engine import MANIFEST, REJECTED, Interrupted, run
+from saga.batch.partitions import Intake
+from saga.batch.products import score
+from saga.data.panel import Panel
+from saga.data.reading import read_panel
+from saga.errors import BundleError, InputError, UsageError
+from saga.files import atomic
+from saga.forecaster import Forecaster
+
+PERSONS = 60
+YEARS = range(2001, 2007)
+
+
+def _rows() -> pl.DataFrame:
+    """Persons "000" to "059" with gaps; three can never be forecast: two without earnings, one aged over 64."""
+    rng = np.random.default_rng(1)
+    person, year = (
+        grid.ravel() for grid in np.meshgrid(np.arange(PERSONS), np.array(YEARS), indexing="ij")
+    )
+    frame = pl.DataFrame(
+        {
+            "person_id": [f"{i:03d}" for i in person],
+            "year": year,
+            "birth_year": np.where(person == 7, 1920, 1960 + person % 20),
+            "earnings": rng.lognormal(12, 1, len(person)),
+        }
+    ).with_columns(earnings=pl.when(~pl.col("person_id").is_in(["020", "041"])).then("earnings"))
+    # Everybody keeps a last year, so that everybody is in the input.
+    return frame.filter(pl.Series(rng.random(len(person)) < 0.8) | (pl.col("year") == YEARS[-1]))
+
+
+def _write_years(rows: pl.DataFrame, folder: Path) -> Path:
+    """One CSV file a year, in no order of persons."""
+    folder.mkdir()
+    for (year,), part in rows.partition_by("year", as_dict=True).items():
+        part.sample(fraction=1.0, shuffle=True, seed=year).write_csv(folder / f"y{year}.csv")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return _write_years(_rows(), tmp_path_factory.mktemp("scoring") / "years")
+
+
+@pytest.fixture(scope="module")
+def truth(source: Path) -> pl.DataFrame:
+    """The product of the whole panel at once, without the engine."""
+    panel, product = read_panel(source), Carry().open()
+    gone = product.obstacles(panel)
+    return product(panel.only([person for person in panel.persons() if person not in gone]))
+
+
+def _read(out: Path) -> pl.DataFrame:
+    return pl.concat([pl.read_parquet(part) for part in sorted(out.glob("*.parquet"))])
+
+
+def _bytes(out: Path) -> dict[str, bytes]:
+    """All that a finished run leaves."""
+    return {
+        str(file.relative_to(out)): file.read_bytes()
+        for file in sorted(out.rglob("*"))
+        if file.is_file()
+    }
+
+
+@pytest.mark.parametrize("size", [1, 7, 60, 1000])
+def test_the_rows_are_those_of_the_whole_panel_whatever_the_partition_size(
+    source: Path, truth: pl.DataFrame, tmp_path: Path, size: int
+) -> None:
+    report = run(Intake(source), tmp_path / "out", Carry(), size=size)
+    assert _read(tmp_path / "out").equals(truth)
+    assert (report.partitions, report.rows) == (-(-PERSONS // size), truth.height)
+
+
+def test_processes_write_the_same_bytes_as_one(source: Path, tmp_path: Path) -> None:
+    run(Intake(source), tmp_path / "one", Carry(), size=9)
+    run(Intake(source), tmp_path / "two", Carry(), size=9, workers=2)
+    assert _bytes(tmp_path / "one") == _bytes(tmp_path / "two")
+
+
+def test_every_person_is_forecast_or_listed_with_the_rule(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    report = run(Intake(source), out, Carry(), size=9)
+    assert report.rejected == {"no-earnings": 2, "no-usable-row": 1}
+    assert report.rows_excluded.keys() == {"age-range"}
+    assert (report.persons_in, report.persons_out) == (PERSONS, PERSONS - 3)
+    listed = pl.read_csv(out / REJECTED, infer_schema=False)
+    assert sorted(listed.rows()) == [
+        ("007", "no-usable-row"),
+        ("020", "no-earnings"),
+        ("041", "no-earnings"),
+    ]
+    assert set(_read(out)["person_id"]) | set(listed["person_id"]) == {
+        f"{i:03d}" for i in range(PERSONS)
+    }
+    totals = (atomic.read_json(out / MANIFEST) or {})["totals"]
+    assert totals["rejected"] == report.rejected
+    assert not list(out.glob("_staged*"))
+
+
+def test_a_product_that_loses_a_person_is_found_out(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="does not hold its persons"):
+        run(Intake(source), tmp_path / "out", Carry(fault="030"))
+
+
+class Killed(BaseException):
+    """Stands for the end of the process: no `except Exception` may swallow it."""
+
+
+def _die_at(monkeypatch: pytest.MonkeyPatch, call: int, *, after: bool) -> None:
+    """The process ends at the `call`-th rename, just before or just after it takes effect."""
+    replace, calls = Path.replace, iter(range(10_000))
+
+    def fatal(self: Path, target: Path) -> Path:
+        if next(calls) != call:
+            return replace(self, target)
+        if after:
+            replace(self, target)
+        raise Killed
+
+    monkeypatch.setattr(Path, "replace", fatal)
+
+
+def _crash_points() -> Iterator[tuple[int, bool]]:
+    # One rename for the run, one for the mapping, one a staged file, two a partition, one for the list and one for the manifest.
+    return ((call, after) for call in range(2 + len(YEARS) + 2 * 3 + 2) for after in (False, True))
+
+
+def test_a_death_at_any_commit_loses_and_doubles_nothing(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(Intake(source), tmp_path / "whole", Carry(), size=20)
+    expected, deaths = _bytes(tmp_path / "whole"), 0
+    for call, after in _crash_points():
+        out = tmp_path / f"{call}-{after}"
+        with monkeypatch.context() as patch:
+            _die_at(patch, call, after=after)
+            try:
+                run(Intake(source), out, Carry(), size=20)
+            except Killed:
+                deaths += 1
+                (out / ".part-00000.parquet.1.tmp").write_bytes(
+                    b"half a file, as SIGKILL leaves it"
+                )
+        run(Intake(source), out, Carry(), size=20)
+        assert _bytes(out) == expected, f"after a death at rename {call}"
+    assert deaths == len(list(_crash_points())), (
+        "every point must be a death, or the last commits are not covered"
+    )
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from carry import Carry
+from saga.batch.partitions import Intake
+from saga.batch.engine import Interrupted, run
+
+if __name__ == "__main__":
+    source, out, workers = sys.argv[1:]
+    try:
+        run(Intake(Path(source)), Path(out), Carry(seconds=0.2), size=3, workers=int(workers), progress=lambda n, _: print(n, flush=True))
+    except Interrupted as stop:
+        sys.exit(stop.exit_code)
+"""
+
+
+def _start(script: Path, source: Path, out: Path, workers: int) -> subprocess.Popen[str]:
+    path = str(Path(sys.modules["carry"].__file__ or "").parent)
+    line = [sys.executable, str(script), str(source), str(out), str(workers)]
+    return subprocess.Popen(
+        line, stdout=subprocess.PIPE, text=True, env={"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    )
+
+
+def _await_persons(process: subprocess.Popen[str], persons: int) -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        if int(line) >= persons:
+            return
+    pytest.fail("the run ended before it could be killed")
+
+
+def test_killed_at_random_moments_the_run_goes_on_where_it_was(
+    source: Path, tmp_path: Path
+) -> None:
+    script, out, moments = tmp_path / "batch.py", tmp_path / "out", random.Random(3)
+    script.write_text(SCRIPT)
+    run(Intake(source), tmp_path / "whole", Carry(), size=3)
+    for workers, stop, persons in (
+        (1, signal.SIGKILL, 6),
+        (2, signal.SIGKILL, 15),
+        (1, signal.SIGINT, 27),
+        (2, signal.SIGTERM, 36),
+    ):
+        with _start(script, source, out, workers) as process:
+            _await_persons(process, persons)
+            with pytest.raises(subprocess.TimeoutExpired):
+                process.wait(moments.uniform(0.0, 0.15))
+            process.send_signal(stop)
+            assert process.wait(10) == (-9 if stop == signal.SIGKILL else 3)
+        assert not (out / MANIFEST).exists()
+    report = run(Intake(source), out, Carry(), size=3)
+    assert 36 // 3 <= report.resumed < report.partitions
+    assert _bytes(out) == _bytes(tmp_path / "whole")
+
+
+def test_ctrl_c_ends_with_what_was_done_and_exit_code_3(source: Path, tmp_path: Path) -> None:
+    def stop_at_half(done: int, persons: int) -> None:
+        if done >= persons / 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted, match="3 partitions complete") as stopped:
+        run(Intake(source), tmp_path / "out", Carry(), size=10, progress=stop_at_half)
+    assert stopped.value.exit_code == 3
+    assert run(Intake(source), tmp_path / "out", Carry(), size=10).resumed == 3
+
+
+def test_a_part_that_was_changed_or_lost_is_computed_again(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run(Intake(source), out, Carry(), size=10)
+    expected = _bytes(out)
+    (out / "part-00001.parquet").write_bytes(b"changed")
+    (out / "part-00004.parquet").unlink()
+    assert run(Intake(source), out, Carry(), size=10).resumed == 4
+    assert _bytes(out) == expected
+
+
+def test_other_arguments_or_another_input_need_another_folder(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run(Intake(source), out, Carry(), size=10)
+    with pytest.raises(UsageError, match="another run: seed differ"):
+        run(Intake(source), out, Carry(seed=1), size=10)
+    with pytest.raises(UsageError, match="on_error, persons_per_partition differ"):
+        run(Intake(source, on_error="drop"), out, Carry(), size=11)
+    changed = _write_years(_rows().with_columns(pl.col("earnings") * 2), tmp_path / "changed")
+    with pytest.raises(UsageError, match="another run: files differ"):
+        run(Intake(changed), out, Carry(), size=10)
+
+
+def test_a_folder_of_something_else_and_a_folder_in_use_are_refused(
+    source: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    with atomic.sole_writer(out), pytest.raises(UsageError, match="Another process is writing"):
+        run(Intake(source), out, Carry())
+    (out / "thesis.docx").touch()
+    with pytest.raises(UsageError, match=r"thesis\.docx"):
+        run(Intake(source), out, Carry())
+
+
+def test_broken_rows_fail_the_run_or_are_dropped_and_counted(tmp_path: Path) -> None:
+    rows = _rows().with_columns(
+        earnings=pl.when((pl.col("person_id") == "033") & (pl.col("year") == 2006))
+        .then(-1.0)
+        .otherwise("earnings")
+    )
+    source = _write_years(rows, tmp_path / "years")
+    with pytest.raises(InputError) as broken:
+        run(Intake(source), tmp_path / "strict", Carry(), size=10)
+    assert [(p.person_id, p.year, p.column) for p in broken.value.problems] == [
+        ("033", 2006, "earnings")
+    ]
+    report = run(Intake(source, on_error="drop"), tmp_path / "lenient", Carry(), size=10)
+    assert sum(report.rows_dropped.values()) == 1
+
+
+def test_an_error_of_a_worker_process_arrives_with_its_problems(tmp_path: Path) -> None:
+    rows = _rows().with_columns(
+        earnings=pl.when(pl.col("person_id") == "033").then(-1.0).otherwise("earnings")
+    )
+    with pytest.raises(InputError) as broken:
+        run(
+            Intake(_write_years(rows, tmp_path / "years")),
+            tmp_path / "out",
+            Carry(),
+            size=10,
+            workers=2,
+        )
+    assert broken.value.problems[0].person_id == "033"
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_error_in_opening_the_product_is_told_as_it_is(
+    source: Path, tmp_path: Path, workers: int
+) -> None:
+    with pytest.raises(BundleError, match="no bundle"):
+        run(Intake(source), tmp_path, Carry(fault="open"), size=10, workers=workers)
+
+
+def test_mapped_files_with_their_own_columns_types_and_price_index(tmp_path: Path) -> None:
+    """Ids are numbers in one file and text in another, one column is in a single file, the index lies beside the data."""
+    rows = (
+        _rows()
+        .with_columns(pl.col("person_id").cast(pl.Int64))
+        .rename({"person_id": "ID", "earnings": "WAGE"})
+    )
+    folder = tmp_path / "data"
+    folder.mkdir()
+    rows.filter(pl.col("year") <= 2003).write_parquet(folder / "early.parquet")
+    late = rows.filter(pl.col("year") > 2003).with_columns(
+        pl.col("ID").cast(pl.String), SEX=pl.lit("f")
+    )
+    late.write_parquet(folder / "late.parquet")
+    pl.DataFrame({"year": YEARS, "cpi": np.linspace(100, 110, len(YEARS))}).write_csv(
+        folder / "cpi.csv"
+    )
+    mapping = tmp_path / "country.yaml"
+    mapping.write_text(
+        "columns: {person_id: ID, earnings: WAGE, sex: SEX}\ncodes: {sex: {f: female}}\n"
+        "currency: USD\nmacro: none\nfloor: none\ndeflator: {file: cpi.csv, base_year: 2006}\n"
+    )
+    run(Intake(folder, mapping), tmp_path / "out", Carry(), size=8)
+    whole, product = read_panel(folder, mapping=mapping), Carry().open()
+    gone = product.obstacles(whole)
+    assert _read(tmp_path / "out").equals(
+        product(whole.only([person for person in whole.persons() if person not in gone]))
+    )
+
+
+def test_parts_carry_their_provenance(source: Path, tmp_path: Path) -> None:
+    run(Intake(source), tmp_path / "out", Carry(seed=5))
+    metadata: dict[str, Any] = pl.read_parquet_metadata(tmp_path / "out" / "part-00000.parquet")
+    assert metadata["saga"] == '{"seed": 5}'
+
+
+@pytest.fixture(scope="module")
+def people(register_panel: Panel, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Fourteen persons of the register as a file, in real money: some have died, some are too old, most can be forecast."""
+    persons = register_panel.persons()[::140]
+    folder = tmp_path_factory.mktemp("people")
+    register_panel.only(persons).frame.write_parquet(folder / "people.parquet")
+    return folder
+
+
+@pytest.mark.parametrize("product", ["forecasts", "lifetimes", "paths"])
+def test_the_products_are_the_forecasters_own(
+    tiny_bundle: Path, people: Path, tmp_path: Path, product: str
+) -> None:
+    report = score(
+        people,
+        tmp_path,
+        bundle=tiny_bundle,
+        product=product,
+        paths=20,
+        seed=3,
+        prices=2022,
+        persons_per_partition=4,
+    )
+    forecaster, panel = Forecaster.load(tiny_bundle, threads=1), read_panel(people, prices=2022)
+    gone = forecaster.obstacles(panel)
+    panel = panel.only([person for person in panel.persons() if person not in gone])
+    rows = _read(tmp_path)
+    assert (report.persons_in, report.persons_out) == (
+        len(gone) + len(panel.persons()),
+        rows["person_id"].n_unique(),
+    )
+    assert sum(report.rejected.values()) == len(gone)
+    if product == "forecasts":
+        assert rows.equals(forecaster.forecast(panel, paths=20, seed=3))
+    elif product == "lifetimes":
+        assert rows.equals(forecaster.lifetime(panel, paths=20, seed=3).table)
+    else:
+        assert rows.columns == ["person_id", "path", "year", "earnings"]
+        paths = forecaster.simulate(panel, to_horizon=None, paths=20, seed=3)
+        year = int(paths.origin_year[0]) + 1
+        first = rows.filter(
+            pl.col("person_id") == str(paths.person_id[0]), pl.col("year") == year
+        ).sort("path")["earnings"]
+        assert np.array_equal(first.to_numpy(), paths.earnings[0, 0])
+        assert rows.height == 20 * int(paths.within_age.sum())
+    provenance = json.loads(pl.read_parquet_metadata(next(tmp_path.glob("*.parquet")))["saga"])
+    assert (provenance["bundle"], provenance["seed"], provenance["product"]) == (
+        forecaster.bundle.digest,
+        3,
+        product,
+    )
+
+
+def test_lifetimes_to_an_earlier_age_leave_out_who_has_passed_it(
+    tiny_bundle: Path, people: Path, tmp_path: Path
+) -> None:
+    report = score(
+        people,
+        tmp_path,
+        bundle=tiny_bundle,
+        product="lifetimes",
+        paths=20,
+        prices=2022,
+        options={"to_age": 40},
+    )
+    panel = read_panel(people, prices=2022)
+    age = panel.frame.group_by("person_id").agg(
+        (pl.col("year") - pl.col("birth_year")).max().alias("age")
+    )
+    late = set(age.filter(pl.col("age") >= 40)["person_id"])
+    assert late, "the sample must hold somebody aged 40 or more"
+    assert not late & set(_read(tmp_path)["person_id"])
+    assert report.persons_out == report.persons_in - sum(report.rejected.values()) > 0
+
+
+def test_whom_no_horizon_reaches_is_listed_and_the_others_are_forecast(
+    tiny_bundle: Path, people: Path, tmp_path: Path
+) -> None:
+    report = score(
+        people, tmp_path, bundle=tiny_bundle, paths=20, prices=2022, options={"horizons": (30,)}
+    )
+    panel = read_panel(people, prices=2022)
+    age = panel.frame.group_by("person_id").agg(
+        (pl.col("year") - pl.col("birth_year")).max().alias("age")
+    )
+    late = set(age.filter(pl.col("age") > 34)["person_id"])
+    found = set(_read(tmp_path)["person_id"])
+    assert late
+    assert found
+    assert not late & found
+    assert (
+        set(
+            pl.read_csv(tmp_path / "_rejected.csv", schema_overrides={"person_id": pl.String})[
+                "person_id"
+            ]
+        )
+        >= late
+    )
+    assert report.persons_out == len(found) == report.persons_in - sum(report.rejected.values())
+
+
+def test_an_unknown_product_is_refused_before_anything_is_read(
+    tiny_bundle: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match="Use one of forecasts, lifetimes, paths"):
+        score(tmp_path / "absent", tmp_path / "out", bundle=tiny_bundle, product="fortunes")

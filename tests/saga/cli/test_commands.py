@@ -1,0 +1,549 @@
+"""The command line: every command runs for real, and its exit code and message say what happened."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from saga.bundle import Bundle
+from saga.cli import app
+from saga.files.tables import read_provenance
+from saga.states.codes import COLUMNS
+
+PEOPLE = """person_id,year,birth_year,earnings
+007,2016,1980,300000
+007,2018,1980,310000
+007,2019,1980,
+007,2022,1980,0
+young,2022,1999,250000
+"""
+
+
+def run(*arguments: str | Path) -> Any:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def said(result: Any) -> str:
+    """What was written to standard error, in one line."""
+    return re.sub(r"\s+", " ", result.stderr)
+
+
+@pytest.fixture
+def people(tmp_path: Path) -> Path:
+    path = tmp_path / "people.csv"
+    path.write_text(PEOPLE)
+    return path
+
+
+def commands(group: Any, *before: str) -> list[tuple[str, ...]]:
+    found: list[tuple[str, ...]] = []
+    for name, command in group.commands.items():
+        found += (
+            commands(command, *before, name) if hasattr(command, "commands") else [(*before, name)]
+        )
+    return found
+
+
+@pytest.mark.parametrize("command", commands(typer.main.get_command(app)), ids=" ".join)
+def test_every_command_explains_itself(command: tuple[str, ...]) -> None:
+    result = run(*command, "--help")
+    assert result.exit_code == 0
+    assert "Usage" in result.stdout
+
+
+def test_help_and_version_load_neither_torch_nor_the_parts() -> None:
+    code = "import sys, saga.cli; print([m for m in ('torch', 'training', 'calibration', 'evaluation', 'api', 'fastapi') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_forecast_writes_the_table_with_its_provenance(
+    tiny_bundle: Path, people: Path, tmp_path: Path
+) -> None:
+    result = run(
+        "forecast",
+        people,
+        "--bundle",
+        tiny_bundle,
+        "--out",
+        tmp_path / "f.parquet",
+        "--paths",
+        "20",
+        "--horizons",
+        "1-3,20",
+        "--json",
+    )
+    assert result.exit_code == 0, result.stderr
+    table = pl.read_parquet(tmp_path / "f.parquet")
+    assert table.select("person_id", "horizon").rows() == [
+        (p, h) for p in ("007", "young") for h in (1, 2, 3, 20)
+    ]
+    assert {
+        "q01",
+        "q99",
+        "lower_90",
+        "upper_90",
+        "includes_zero_90",
+        "guarantee_90",
+        "guarantee_50",
+    } <= set(table.columns)
+    answer = json.loads(result.stdout)  # nothing but one JSON object
+    assert answer["rows"] == 8
+    assert answer["provenance"] == read_provenance(tmp_path / "f.parquet")
+    assert answer["provenance"]["bundle"] == Bundle.load(tiny_bundle).digest
+
+
+def test_bfloat16_is_said_and_rounds_but_promises_the_same(
+    tiny_bundle: Path, people: Path, tmp_path: Path
+) -> None:
+    common = ("--bundle", tiny_bundle, "--paths", "20", "--precision")
+    assert (
+        run("forecast", people, "--out", tmp_path / "a.parquet", *common, "float32").exit_code == 0
+    )
+    assert (
+        run("forecast", people, "--out", tmp_path / "b.parquet", *common, "bfloat16").exit_code == 0
+    )
+    assert run("score", people, tmp_path / "scored", *common, "bfloat16").exit_code == 0
+    exact, rounded = (pl.read_parquet(tmp_path / name) for name in ("a.parquet", "b.parquet"))
+    assert [
+        read_provenance(tmp_path / name)["precision"] for name in ("a.parquet", "b.parquet")
+    ] == ["float32", "bfloat16"]
+    assert exact["mean"].to_list() != rounded["mean"].to_list()
+    assert exact["guarantee_90"].equals(rounded["guarantee_90"])
+    assert (
+        pl.read_parquet(tmp_path / "scored" / "*.parquet")["mean"].to_list()
+        == rounded["mean"].to_list()
+    )
+
+
+def test_the_same_people_get_the_same_numbers_in_csv_and_parquet_and_whatever_else_is_asked(
+    tiny_bundle: Path, people: Path, tmp_path: Path
+) -> None:
+    common = ("--bundle", tiny_bundle, "--paths", "20", "--seed", "5")
+    assert (
+        run(
+            "forecast",
+            people,
+            "--out",
+            tmp_path / "a.csv",
+            "--horizons",
+            "2",
+            "--coverage",
+            ".9",
+            *common,
+        ).exit_code
+        == 0
+    )
+    assert (
+        run(
+            "forecast", people, "--out", tmp_path / "b.parquet", "--horizons", "1-5", *common
+        ).exit_code
+        == 0
+    )
+    few = pl.read_csv(tmp_path / "a.csv", schema_overrides={"person_id": pl.String})
+    many = pl.read_parquet(tmp_path / "b.parquet").filter(pl.col("horizon") == 2)
+    assert few["mean"].to_list() == many["mean"].to_list()
+    assert read_provenance(tmp_path / "a.csv")["seed"] == 5
+
+
+def test_lifetime_gives_present_values_tax_and_the_population(
+    tiny_bundle: Path, people: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "l.csv"
+    result = run(
+        "lifetime",
+        people,
+        "--bundle",
+        tiny_bundle,
+        "--out",
+        out,
+        "--paths",
+        "20",
+        "--tax",
+        "se-2022",
+        "--to-age",
+        "50",
+        "--json",
+    )
+    assert result.exit_code == 0, result.stderr
+    table = pl.read_csv(out)
+    assert table["to_age"].unique().to_list() == [50]
+    assert ((table["tax_mean"] > 0) & (table["tax_mean"] < 0.5 * table["mean"])).all()
+    assert {"mean", "gini"} <= {row["statistic"] for row in json.loads(result.stdout)["population"]}
+
+
+def test_score_resumes_and_refuses_options_of_another_product(
+    tiny_bundle: Path, people: Path, tmp_path: Path
+) -> None:
+    command = (
+        "score",
+        people,
+        tmp_path / "out",
+        "--bundle",
+        tiny_bundle,
+        "--paths",
+        "20",
+        "--persons-per-partition",
+        "1",
+        "--json",
+    )
+    first = run(*command, "--horizons", "1-5")
+    assert first.exit_code == 0, first.stderr
+    again = json.loads(run(*command, "--horizons", "1-5").stdout)
+    assert (json.loads(first.stdout)["resumed"], again["resumed"], again["persons_out"]) == (
+        0,
+        2,
+        2,
+    )
+    wrong = run(
+        "score",
+        people,
+        tmp_path / "other",
+        "--bundle",
+        tiny_bundle,
+        "--product",
+        "lifetimes",
+        "--horizons",
+        "1-5",
+    )
+    assert wrong.exit_code == 2
+    assert "lifetimes has no option --horizons" in said(wrong)
+
+
+def test_circumstances_are_learnt_and_drawn_along_the_paths(
+    tiny_bundle: Path, register_dir: Path, people: Path, tmp_path: Path
+) -> None:
+    bundle, out = tmp_path / "living", tmp_path / "out"
+    paths = (
+        "score",
+        people,
+        out,
+        "--product",
+        "paths",
+        "--circumstances",
+        "--paths",
+        "5",
+        "--json",
+    )
+    refused = run(*paths, "--bundle", tiny_bundle)
+    assert (refused.exit_code, "saga circumstances" in said(refused)) == (2, True)
+    learnt = run(
+        "circumstances",
+        tiny_bundle,
+        "--panel",
+        register_dir,
+        "--out",
+        bundle,
+        "--steps",
+        "20",
+        "--json",
+    )
+    assert learnt.exit_code == 0, said(learnt)
+    assert set(json.loads(learnt.stdout)["validation_nll"]) == {"leaving", "dying", *COLUMNS}
+    assert "## Circumstances" in (bundle / "README.md").read_text()
+    scored = run(*paths, "--bundle", bundle)
+    assert scored.exit_code == 0, said(scored)
+    table = pl.read_parquet(out / "part-*.parquet")
+    assert table.columns == ["person_id", "path", "year", "earnings", *COLUMNS]
+    wrong = run("score", people, tmp_path / "other", "--bundle", bundle, "--circumstances")
+    assert (wrong.exit_code, "no option --circumstances" in said(wrong)) == (2, True)
+
+
+def test_a_register_is_generated_and_never_over_another(tmp_path: Path) -> None:
+    command = (
+        "register",
+        "generate",
+        "--persons",
+        "40",
+        "--seed",
+        "3",
+        "--years",
+        "2015-2022",
+        "--out",
+        tmp_path / "a",
+    )
+    made = run(*command, "--json")
+    assert made.exit_code == 0, made.stderr
+    assert json.loads(made.stdout)["years"] == [2015, 2022]
+    assert list((tmp_path / "a" / "panel").rglob("*.parquet"))
+    assert run(*command).exit_code == 2
+
+
+@pytest.mark.slow
+def test_train_calibrate_and_evaluate_make_a_bundle_and_its_metrics(
+    register_dir: Path, tmp_path: Path
+) -> None:
+    config = tmp_path / "seconds.yaml"
+    shipped = (Path(__file__).parents[3] / "training" / "configs" / "tiny.yaml").read_text()
+    config.write_text(
+        re.sub(r"(?m)^(max_steps|validate_every|warmup_steps):.*$", r"\1: 4", shipped)
+    )
+    bundle = tmp_path / "bundle"
+    trained = run(
+        "train",
+        "--panel",
+        register_dir,
+        "--out",
+        bundle,
+        "--config",
+        config,
+        "--seed",
+        "2",
+        "--json",
+    )
+    assert trained.exit_code == 0, trained.stderr
+    digest = json.loads(trained.stdout)["bundle"]
+    calibrated = run("calibrate", bundle, "--panel", register_dir, "--paths", "20", "--json")
+    assert calibrated.exit_code == 0, calibrated.stderr
+    answer = json.loads(calibrated.stdout)
+    assert answer["parents"] == [digest]
+    assert answer["reach"]["0.5"] >= answer["reach"]["0.95"]
+    assert Bundle.load(bundle).calibration is not None
+    out = tmp_path / "evaluation"
+    evaluated = run(
+        "evaluate",
+        bundle,
+        "--panel",
+        register_dir / "panel",
+        "--baselines",
+        "carry",
+        "--paths",
+        "20",
+        "--persons",
+        "60",
+        "--out",
+        out,
+    )
+    assert evaluated.exit_code == 0, evaluated.stderr
+    assert {"saga", "carry"} <= set(pl.read_parquet(out / "metrics.parquet")["model"])
+    assert "crps_log" in evaluated.stdout
+
+
+def test_bundle_verify_and_inspect_tell_what_it_is_and_name_a_changed_file(
+    tiny_bundle: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(tiny_bundle, copy)
+    assert json.loads(run("bundle", "verify", copy, "--json").stdout)["intact"] is True
+    facts = json.loads(run("bundle", "inspect", copy, "--json").stdout)
+    assert facts["parameters"] == Bundle.load(copy).parameters
+    config = copy / "config.json"
+    config.write_bytes(config.read_bytes().replace(b"2", b"3", 1))
+    for command in (("bundle", "verify", copy), ("bundle", "inspect", copy)):
+        result = run(*command)
+        assert result.exit_code == 2
+        assert "config.json was changed" in said(result)
+
+
+def test_keys_are_shown_once_and_kept_as_a_hash(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    for name in ("ada", "grace"):
+        answer = json.loads(run("keys", "new", name, "--file", file, "--json").stdout)
+        assert answer["key"] not in file.read_text()
+    assert [line.split()[0] for line in file.read_text().splitlines()] == ["ada", "grace"]
+    assert file.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--quantiles", "0,.5"), "strictly between 0 and 1"),
+        (("--prices", "real"), "nominal"),
+        (("--mapping", "no-such-mapping"), "mapping"),
+        (("--on-error", "ignore"), "fail"),
+        (("--bundle", "no-such-bundle"), "no bundle at no-such-bundle"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_a_wrong_option_ends_with_2_and_says_what_is_allowed(
+    tiny_bundle: Path, people: Path, tmp_path: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    result = run(
+        "forecast", people, "--bundle", tiny_bundle, "--out", tmp_path / "f.csv", *arguments
+    )
+    assert result.exit_code == 2
+    assert message in said(result)
+    assert not (tmp_path / "f.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "foreign"),
+    [
+        (("--append", "--until", "2015"), "--until"),
+        (("--append", "--rollout", "exact"), "--rollout"),
+        (("--append", "--profiles"), "--profiles"),
+        (("--append", "--out", "b"), "--out"),
+        (("--append", "--target-by", "sex"), "--target-by"),
+        (("--since", "2015"), "--since"),
+        (("--persons", "50"), "--persons"),
+        (("--database", "sqlite:///l.sqlite"), "--database"),
+    ],
+    ids=" ".join,
+)
+def test_calibrate_refuses_options_that_its_other_mode_would_need(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...], foreign: str
+) -> None:
+    """Before anything is read: a ledger cannot unlearn. What the environment sets for all commands is not meant for this one."""
+    monkeypatch.setenv("SAGA_DATABASE", "sqlite:///other.sqlite")
+    result = run("calibrate", "no-bundle", "--panel", tmp_path / "no-panel", *given)
+    assert result.exit_code == 2
+    assert foreign in said(result)
+    assert "no-panel" not in said(result)
+
+
+def test_persons_who_cannot_be_forecast_stop_the_run_or_are_left_out_with_account(
+    tiny_bundle: Path, people: Path, tmp_path: Path
+) -> None:
+    people.write_text(PEOPLE + "unknown,2022,1990,\n")
+    command = (
+        "forecast",
+        people,
+        "--bundle",
+        tiny_bundle,
+        "--out",
+        tmp_path / "f.csv",
+        "--paths",
+        "20",
+        "--horizons",
+        "1",
+        "--json",
+    )
+    refused = run(*command)
+    assert refused.exit_code == 2
+    assert json.loads(refused.stderr)["problems"][0]["person_id"] == "unknown"
+    dropped = run(*command, "--on-error", "drop")
+    assert dropped.exit_code == 0, dropped.stderr
+    assert [problem["person_id"] for problem in json.loads(dropped.stdout)["left_out"]] == [
+        "unknown"
+    ]
+    assert pl.read_csv(tmp_path / "f.csv")["person_id"].to_list() == ["007", "young"]
+
+
+def test_wrong_use_is_json_where_a_program_reads() -> None:
+    result = run("forecast", "--json")
+    assert result.exit_code == 2
+    assert "INPUT" in json.loads(result.stderr)["message"]
+
+
+def test_an_internal_error_ends_with_70_hides_the_message_and_keeps_the_traceback(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def broken(_: object) -> None:
+        raise RuntimeError("earnings 98765")
+
+    monkeypatch.setattr("saga.bundle.Bundle.load", broken)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    result = run("bundle", "verify", tmp_path)
+    assert result.exit_code == 70
+    assert "98765" not in result.stderr
+    assert "RuntimeError" in result.stderr
+    (kept,) = tmp_path.glob("saga-traceback-*.txt")
+    assert "earnings 98765" in kept.read_text()
+    debugged = run("--debug", "bundle", "verify", tmp_path)
+    assert debugged.exit_code == 70
+    assert "Traceback" in debugged.stderr
+
+
+def test_a_missing_extra_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, people: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "training.fit", None)
+    result = run("train", "--panel", people, "--out", tmp_path / "b")
+    assert result.exit_code == 2
+    assert "saga-forecast[train]" in said(result)
+
+
+def test_the_console_script_returns_these_codes_to_the_shell(tmp_path: Path, people: Path) -> None:
+    def shell(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        program = [sys.executable, "-c", "from saga.cli import main; main()", *map(str, arguments)]
+        return subprocess.run(program, capture_output=True, text=True, check=False, cwd=tmp_path)
+
+    assert shell("--version").returncode == 0
+    refused = shell("forecast", people, "--bundle", tmp_path, "--out", "f.csv")
+    assert refused.returncode == 2
+    assert refused.stdout == ""
+    assert "manifest.json" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM], ids=("ctrl-c", "container stop"))
+def test_an_interrupted_run_ends_with_3(
+    tiny_bundle: Path, people: Path, tmp_path: Path, stop: signal.Signals
+) -> None:
+    code = "import saga.cli, saga.forecaster; print('loaded', flush=True); saga.cli.main()"
+    program = [
+        sys.executable,
+        "-c",
+        code,
+        "lifetime",
+        str(people),
+        "--bundle",
+        str(tiny_bundle),
+        "--out",
+        "l.csv",
+        "--threads",
+        "1",
+    ]
+    rows = [f"p{i},2022,2000,{200000 + i}" for i in range(3_000)]
+    people.write_text("\n".join(["person_id,year,birth_year,earnings", *rows]) + "\n")
+    started = subprocess.Popen(
+        program, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert started.stdout is not None
+    assert started.stdout.readline() == "loaded\n"
+    time.sleep(1)  # in the midst of minutes of work
+    started.send_signal(stop)
+    _, stderr = started.communicate(timeout=60)
+    assert started.returncode == 3, stderr
+    assert "Interrupted" in stderr
+    assert not (tmp_path / "l.csv").exists()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+def test_serve_says_where_it_is_answers_and_ends_quietly(tiny_bundle: Path, tmp_path: Path) -> None:
+    program = [
+        sys.executable,
+        "-c",
+        "from saga.cli import main; main()",
+        "serve",
+        "--bundle",
+        str(tiny_bundle),
+        "--port",
+        "0",
+        "--threads",
+        "1",
+    ]
+    service = subprocess.Popen(
+        program, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert service.stdout is not None
+    try:
+        announced = re.search(r"http://127\.0\.0\.1:\d+", service.stdout.readline())
+        assert announced, service.communicate(timeout=10)[1]
+        with urllib.request.urlopen(f"{announced[0]}/livez", timeout=10) as answer:
+            assert answer.status == 200
+    finally:
+        service.terminate()
+        _, stderr = service.communicate(timeout=60)
+    assert service.returncode == 0, stderr
+
+
+def test_serve_refuses_to_listen_beyond_this_machine_without_keys(tiny_bundle: Path) -> None:
+    result = run("serve", "--bundle", tiny_bundle, "--host", "0.0.0.0", "--port", "0")
+    assert result.exit_code == 2
+    assert "saga keys new" in said(result)

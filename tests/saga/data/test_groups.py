@@ -1,0 +1,114 @@
+"""Groups depend on what is known at the origin alone, and on cut-offs that other persons fixed."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+
+from saga.data.groups import GROUPINGS, UNKNOWN, Grouping, latest, only_columns
+from saga.data.origins import Origins, draw_origins
+from saga.data.panel import Panel, PanelMeta
+from saga.data.split import persons_of
+
+
+@pytest.fixture(scope="module")
+def grouping(register_panel: Panel) -> Grouping:
+    return Grouping.fit(register_panel.only(persons_of(register_panel, "train")))
+
+
+@pytest.fixture(scope="module")
+def origins(register_panel: Panel) -> Origins:
+    return draw_origins(register_panel, max_horizon=30, seed=1)
+
+
+def test_what_comes_after_the_origin_changes_no_group(
+    grouping: Grouping, register_panel: Panel, origins: Origins
+) -> None:
+    later = pl.col("year") > pl.col("at")
+    at = origins.frame().rename({"origin": "at"})
+    columns = ("earnings", "education_level", "county", "transfers")
+    changed = [
+        pl.when(later)
+        .then(pl.lit(None if name != "earnings" else 9e6, dtype=dtype))
+        .otherwise(pl.col(name))
+        .alias(name)
+        for name, dtype in register_panel.frame.select(columns).schema.items()
+    ]
+    frame = (
+        register_panel.frame.join(at, on="person_id", how="left", maintain_order="left")
+        .with_columns(changed)
+        .drop("at")
+    )
+    assert grouping.of(register_panel.with_frame(frame), origins).equals(
+        grouping.of(register_panel, origins)
+    )
+
+
+def test_a_quintile_is_a_fifth_of_persons_who_did_not_fix_it(
+    grouping: Grouping, register_panel: Panel
+) -> None:
+    others = register_panel.only(
+        [p for p in register_panel.persons() if p not in set(persons_of(register_panel, "train"))]
+    )
+    year = 2010
+    rows = others.frame.filter(pl.col("year") == year, pl.col("earnings").is_not_null())
+    found = grouping.of(
+        others,
+        Origins(np.array(rows["person_id"].to_list()), rows["year"].to_numpy().astype(np.int64)),
+    )
+    shares = (
+        found.drop_nulls("quintile")["quintile"].value_counts()["count"].to_numpy()
+        / found["quintile"].count()
+    )
+    n = found["quintile"].count()
+    assert len(shares) == 5
+    # Cut-offs of ~50 to 250 persons a band have an error of their own: twice the binomial one at most.
+    assert np.abs(shares - 0.2).max() < 5 * 2 * (0.16 / n) ** 0.5
+
+
+def test_labels_follow_the_order_of_the_origins_and_name_the_unknown(grouping: Grouping) -> None:
+    rows = [
+        ("b", 2000, 1960, 0.0, None, None),
+        ("a", 2000, 1961, 2e5, "female", "06"),
+        ("a", 2001, 1961, None, None, "25"),
+    ]
+    frame = pl.DataFrame(
+        rows, ["person_id", "year", "birth_year", "earnings", "sex", "county"], orient="row"
+    )
+    panel = Panel.of(frame, PanelMeta("p"))
+    labels = grouping.labels(panel, Origins(np.array(["b", "a"]), np.array([2000, 2001])))
+    assert labels["sex"].tolist() == [UNKNOWN, "female"]
+    assert labels["county_type"].tolist() == [UNKNOWN, "north"]
+    assert labels["origin"].tolist() == ["zero", "positive"]
+    assert labels["age"].tolist() == ["40-49", "40-49"]
+    assert labels["profile"].tolist() == ["earnings", "survey"]
+    assert labels["education_level"].tolist() == [UNKNOWN, UNKNOWN]
+    assert set(labels) == set(GROUPINGS)
+    assert latest(panel).year.tolist() == [2001, 2000]
+
+
+@pytest.mark.parametrize("profile", ["register", "survey", "earnings"])
+def test_a_poorer_record_has_its_profile(
+    grouping: Grouping, register_panel: Panel, origins: Origins, profile: str
+) -> None:
+    shown = only_columns(register_panel, profile)
+    assert grouping.of(shown, origins)["profile"].unique().to_list() == [profile]
+    assert shown.frame["earnings"].equals(register_panel.frame["earnings"])
+
+
+def test_a_cut_off_is_no_single_persons_earnings_and_small_bands_have_none(
+    register_panel: Panel,
+) -> None:
+    grouping = Grouping.fit(register_panel)
+    cuts = grouping.cuts.select("cut0", "cut1", "cut2", "cut3")
+    means = register_panel.frame.group_by("person_id").agg(pl.col("earnings").rolling_mean(5))
+    assert not np.isin(
+        cuts.to_numpy(), means.explode("earnings")["earnings"].drop_nulls().to_numpy()
+    ).any()
+    assert (np.diff(cuts.to_numpy(), axis=1) >= 0).all()
+    few = Grouping.fit(register_panel.only(register_panel.persons()[:30]))
+    assert few.cuts.is_empty()
+    assert few.of(register_panel, latest(register_panel))["quintile"].null_count() == len(
+        register_panel.persons()
+    )

@@ -1,0 +1,149 @@
+"""Origins are drawn by one keyed rule for everybody; outcomes tell zero, death, absence and silence apart."""
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy import stats
+
+from saga.data.origins import Origins, draw_origins, eligible_origins, history, origins_at, realised
+from saga.data.panel import Panel, PanelMeta
+from saga.errors import UsageError
+
+
+def panel_of(rows: dict) -> Panel:
+    return Panel.of(pl.DataFrame(rows), PanelMeta(panel_id="toy"))
+
+
+def full_panel(persons: int, years=range(1990, 2023), birth_year: int = 1965) -> Panel:
+    n = len(years)
+    return panel_of(
+        {
+            "person_id": np.repeat([f"p{i:05d}" for i in range(persons)], n).tolist(),
+            "year": list(years) * persons,
+            "birth_year": [birth_year] * (n * persons),
+            "earnings": [100_000.0] * (n * persons),
+        }
+    )
+
+
+@pytest.fixture
+def exits() -> Panel:
+    """One who dies in 2005, one who emigrates in 2005, one with a gap and a null, one who turns 65 in 2004."""
+    rows = []
+    observed = {
+        "dead": range(2000, 2005),
+        "gone": range(2000, 2005),
+        "gap": (2000, 2001, 2002, 2006),
+        "old": range(2000, 2007),
+    }
+    for person, years in observed.items():
+        birth = 1939 if person == "old" else 1970
+        for year in years:
+            value = None if (person, year) == ("gap", 2006) else 10.0 * (year - 1999)
+            left = person in ("dead", "gone")
+            rows.append(
+                (
+                    person,
+                    year,
+                    birth,
+                    value,
+                    2005 if left else None,
+                    {"dead": "dead", "gone": "emigrated"}.get(person),
+                )
+            )
+    names = ["person_id", "year", "birth_year", "earnings", "exit_year", "exit_reason"]
+    return Panel.of(pl.DataFrame(rows, schema=names, orient="row"), PanelMeta(panel_id="exits"))
+
+
+def test_outcomes_are_zero_after_death_and_unknown_abroad_in_gaps_after_64_and_after_the_panel(
+    exits,
+):
+    origins = Origins(np.array(["dead", "gone", "gap", "old"]), np.array([2002] * 4))
+    y = realised(exits, origins, range(1, 6))
+    nan = np.nan
+    expected = [[40, 50, 0, 0, nan], [40, 50, nan, nan, nan], [nan] * 5, [40, nan, nan, nan, nan]]
+    np.testing.assert_array_equal(y, np.array(expected, dtype=float))
+
+
+def test_outcomes_follow_the_order_of_origins_and_horizons(exits):
+    origins = Origins(np.array(["old", "dead"]), np.array([2000, 2001]))
+    np.testing.assert_array_equal(realised(exits, origins, [3, 1]), [[40, 20], [50, 30]])
+
+
+def test_history_ends_at_the_origin_and_does_not_know_of_a_later_exit(exits):
+    known = history(exits, Origins(np.array(["dead", "gap"]), np.array([2003, 2001])))
+    assert known.frame.select("person_id", "year").rows() == [
+        ("dead", y) for y in range(2000, 2004)
+    ] + [("gap", 2000), ("gap", 2001)]
+    assert known.frame["exit_year"].null_count() == len(known)
+    assert known.frame["exit_reason"].null_count() == len(known)
+
+
+def test_the_drawn_horizon_is_uniform_and_the_origin_uniform_given_the_horizon():
+    persons, max_horizon = 20_000, 10
+    origins = draw_origins(full_panel(persons), max_horizon=max_horizon, seed=1)
+    # Eligible: third record (1992) to 2022 - h; P(origin = t) = mean over h of 1{t <= 2022 - h} / (2022 - h - 1991).
+    years = np.arange(1992, 2022)
+    h = np.arange(1, max_horizon + 1)[:, None]
+    expected = np.where(years <= 2022 - h, 1 / (2022 - h - 1991), 0).mean(axis=0)
+    observed = np.array([(origins.year == t).sum() for t in years])
+    assert len(origins) == persons == observed.sum()
+    assert stats.chisquare(observed, expected * persons).pvalue > 1e-6
+
+
+def test_every_origin_has_the_history_age_and_reach_it_needs():
+    """Those born in 1945 grow too old inside the panel, those born in 1980 are too young at its start."""
+    for birth_year, first, last in ((1945, 1992, 2005), (1980, 2000, 2021)):
+        rows = full_panel(300, birth_year=birth_year).frame.filter(
+            pl.Series(np.random.default_rng(0).random(300 * 33) < 0.5)
+        )
+        panel = Panel.of(rows, PanelMeta(panel_id="gappy"))
+        origins = draw_origins(panel, max_horizon=5, seed=0)
+        drawn = origins.frame().join(panel.frame, on="person_id")
+        assert len(origins) > 290
+        assert (
+            drawn.filter(pl.col("year") <= pl.col("origin"))
+            .group_by("person_id")
+            .len()["len"]
+            .min()
+            == 3
+        )
+        assert drawn.filter(pl.col("year") == pl.col("origin")).height == len(origins)
+        assert (origins.year.min(), origins.year.max()) == (first, last)
+
+
+def test_origins_are_drawn_among_those_asked_for() -> None:
+    panel = full_panel(100)
+    asked = eligible_origins(panel, ages=(41, 43)).filter(pl.col("year") != 2007)
+    assert set(draw_origins(panel, max_horizon=5, seed=0, among=asked).year.tolist()) == {
+        2006,
+        2008,
+    }
+
+
+def test_nobody_is_drawn_whose_outcome_would_lie_beyond_64_or_the_panel():
+    assert len(draw_origins(full_panel(5, range(2013, 2016), 1990), max_horizon=3, seed=0)) == 0
+    old = draw_origins(full_panel(200, range(1990, 2023), 1945), max_horizon=30, seed=0)
+    assert (old.year - 1945).max() <= 60
+    assert (old.year + 1 <= 2022).all()
+
+
+def test_an_origin_does_not_depend_on_other_persons_but_on_the_seed():
+    panel = full_panel(200)
+    alone = draw_origins(panel.only(["p00007"]), max_horizon=10, seed=3)
+    together = draw_origins(panel, max_horizon=10, seed=3)
+    assert alone.year[0] == together.year[together.person_id == "p00007"][0]
+    assert not np.array_equal(together.year, draw_origins(panel, max_horizon=10, seed=4).year)
+
+
+def test_the_forward_setting_starts_everybody_in_the_last_year(exits):
+    assert origins_at(full_panel(3)).year.tolist() == [2022] * 3
+    assert origins_at(exits, 2002).person_id.tolist() == ["dead", "gap", "gone"]
+
+
+def test_an_empty_panel_and_a_horizon_of_zero_are_refused():
+    panel = full_panel(1)
+    with pytest.raises(UsageError, match="without rows"):
+        origins_at(panel.with_frame(panel.frame.clear()))
+    with pytest.raises(UsageError, match="horizon"):
+        draw_origins(panel, max_horizon=0, seed=0)

@@ -1,0 +1,65 @@
+"""The panel's form: canonical columns, sorted, and the same meaning after selecting rows."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+
+from saga.data.panel import Panel, PanelMeta
+from saga.errors import InputError
+from saga.schema import polars_schema
+
+
+def _rows() -> pl.DataFrame:
+    return pl.DataFrame(
+        {
+            "person_id": ["2", "1", "1"],
+            "year": [2000, 2001, 2000],
+            "birth_year": [1970] * 3,
+            "earnings": [1, 2, 3],
+        }
+    )
+
+
+def test_a_panel_has_every_column_in_schema_order_and_is_sorted() -> None:
+    panel = Panel.of(_rows(), PanelMeta("x"))
+    assert dict(panel.frame.schema) == polars_schema()
+    assert panel.frame.columns == list(polars_schema())
+    assert panel.frame.select("person_id", "year").rows() == [("1", 2000), ("1", 2001), ("2", 2000)]
+    assert panel.meta.present == ("person_id", "year", "birth_year", "earnings")
+    assert len(panel) == 3
+
+
+def test_rows_already_in_order_are_left_as_they_are_and_others_are_sorted() -> None:
+    rows = _rows()
+    ordered = Panel.of(rows.sort("person_id", "year"), PanelMeta("x"))
+    assert Panel.of(rows, PanelMeta("x")).frame.equals(ordered.frame)
+
+
+def test_exit_is_known_only_with_both_labels() -> None:
+    year_only = _rows().with_columns(exit_year=pl.lit(2010))
+    both = year_only.with_columns(exit_reason=pl.lit("dead"))
+    assert not Panel.of(year_only, PanelMeta("x")).meta.has_exit
+    assert Panel.of(both, PanelMeta("x")).meta.has_exit
+
+
+def test_selecting_persons_keeps_their_rows_and_the_meaning() -> None:
+    panel = Panel.of(_rows(), PanelMeta("x", currency="USD", floor=None))
+    one = panel.only(["1", "absent"])
+    assert one.frame["earnings"].to_list() == [3.0, 2.0]
+    assert one.meta == panel.meta
+    assert panel.persons() == ["1", "2"]
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        lambda f: f.drop("sex"),
+        lambda f: f.select(reversed(f.columns)),
+        lambda f: f.cast({"year": pl.Int64}),
+    ],
+)
+def test_a_frame_of_another_form_is_refused(broken) -> None:  # type: ignore[no-untyped-def]
+    frame = Panel.of(_rows(), PanelMeta("x")).frame
+    with pytest.raises(InputError, match="panel's columns"):
+        Panel(broken(frame), PanelMeta("x"))

@@ -1,0 +1,537 @@
+"""read_panel: the same rows from any format, every broken rule named with its place, and every row accounted for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from saga.batch.partitions import Intake
+from saga.data.reading import read_panel
+from saga.errors import InputError, Problem, UsageError
+from saga.schema import BY_NAME, polars_schema
+
+SECRET = 123_456_789.0
+
+
+def _rows(**columns: Any) -> pl.DataFrame:
+    """Two persons, three years each, valid; `columns` replaces or adds."""
+    base: dict[str, Any] = {
+        "person_id": ["007"] * 3 + ["12"] * 3,
+        "year": [2000, 2001, 2003] * 2,
+        "birth_year": [1970] * 3 + [1980] * 3,
+        "earnings": [100.0, 0.0, None, 300.0, 310.0, 320.0],
+    }
+    return pl.DataFrame(base | columns, strict=False)
+
+
+def _problems(frame: pl.DataFrame, **options: Any) -> tuple[Problem, ...]:
+    with pytest.raises(InputError) as caught:
+        read_panel(frame, prices=2022, **options)
+    return caught.value.problems
+
+
+def test_a_gap_a_null_and_a_zero_stay_three_different_things() -> None:
+    panel = read_panel(_rows(), prices=2022).frame.filter(pl.col("person_id") == "007")
+    assert panel.select("year", "earnings").rows() == [(2000, 100.0), (2001, 0.0), (2003, None)]
+
+
+def _write_parquet(frame: pl.DataFrame, path: Path) -> Path:
+    frame.write_parquet(path / "p.parquet")
+    return path / "p.parquet"
+
+
+def _write_csv(frame: pl.DataFrame, path: Path) -> Path:
+    frame.write_csv(path / "p.csv", separator=";")
+    return path / "p.csv"
+
+
+def _write_feather(frame: pl.DataFrame, path: Path) -> Path:
+    frame.write_ipc(path / "p.feather")
+    return path / "p.feather"
+
+
+def _write_stream(frame: pl.DataFrame, path: Path) -> Path:
+    frame.write_ipc_stream(path / "p.arrow")
+    return path / "p.arrow"
+
+
+def _write_stata(frame: pl.DataFrame, path: Path) -> Path:
+    from polars_readstat import write_readstat
+
+    write_readstat(frame, str(path / "p.dta"))
+    return path / "p.dta"
+
+
+def _write_spss(frame: pl.DataFrame, path: Path) -> Path:
+    from polars_readstat import write_readstat
+
+    write_readstat(frame, str(path / "p.sav"))
+    return path / "p.sav"
+
+
+def _write_folder(frame: pl.DataFrame, path: Path) -> Path:
+    for (person,), part in frame.group_by("person_id"):
+        part.write_parquet(path / f"{person}.parquet")
+    (path / "_SUCCESS").touch()
+    (path / "readme.txt").write_text("not data")
+    return path
+
+
+def _write_partitioned(frame: pl.DataFrame, path: Path) -> Path:
+    for (birth_year,), part in frame.group_by("birth_year"):
+        folder = path / f"birth_year={birth_year}"
+        folder.mkdir()
+        part.drop("birth_year").write_parquet(folder / "part-0.parquet")
+    return path
+
+
+WRITERS = [
+    _write_parquet,
+    _write_csv,
+    _write_feather,
+    _write_stream,
+    _write_stata,
+    _write_spss,
+    _write_folder,
+    _write_partitioned,
+]
+
+
+@pytest.mark.parametrize("write", WRITERS, ids=lambda w: w.__name__.removeprefix("_write_"))
+def test_every_format_gives_the_same_panel(
+    write: Callable[[pl.DataFrame, Path], Path], tmp_path: Path
+) -> None:
+    frame = _rows(
+        sex=["female"] * 3 + ["male"] * 3,
+        children=[0, 1, None, 3, 3, 3],
+        full_time=[1.0, 0.0, None, 1.0, 1.0, 1.0],
+    )
+    expected = read_panel(frame, prices=2022)
+    found = read_panel(write(frame, tmp_path), prices=2022)
+    assert found.frame.equals(expected.frame, null_equal=True)
+    assert found.meta == expected.meta
+    assert found.frame["person_id"].unique().sort().to_list() == ["007", "12"]
+
+
+@pytest.mark.parametrize(("suffix", "write"), [(".dta", "write_dta"), (".sav", "write_sav")])
+def test_value_labels_are_read_as_codes_and_a_mapping_sees_the_numbers(
+    suffix: str, write: str, tmp_path: Path
+) -> None:
+    import pyreadstat
+
+    file = tmp_path / f"p{suffix}"
+    labels = {"sex": {1: "female", 2: "male"}}
+    getattr(pyreadstat, write)(
+        _rows(sex=[1] * 3 + [2] * 3), str(file), variable_value_labels=labels
+    )
+    (tmp_path / "m.yaml").write_text("codes: {sex: {1: female, 2: male}}")
+    labelled, numbered = (
+        read_panel(file, prices=2022),
+        read_panel(file, prices=2022, mapping=tmp_path / "m.yaml"),
+    )
+    assert labelled.frame["sex"].to_list() == ["female"] * 3 + ["male"] * 3
+    assert numbered.frame.equals(labelled.frame)
+
+
+def test_a_generated_register_is_read_through_its_folder_with_its_name(tmp_path: Path) -> None:
+    (tmp_path / "panel").mkdir()
+    (tmp_path / "latent").mkdir()
+    _write_partitioned(_rows(), tmp_path / "panel")
+    pl.DataFrame({"x": [1]}).write_parquet(tmp_path / "latent" / "state.parquet")
+    (tmp_path / "register.json").write_text(json.dumps({"register_id": "r-1", "prices": 2022}))
+    whole = read_panel(tmp_path)
+    cohort = read_panel(tmp_path / "panel" / "birth_year=1970" / "part-0.parquet")
+    assert (whole.meta.panel_id, cohort.meta.panel_id) == ("r-1", "r-1")
+    assert whole.frame["earnings"].max() == 320.0
+    assert cohort.frame.equals(whole.only(["007"]).frame)
+    assert read_panel(tmp_path, panel_id="mine").meta.panel_id == "mine"
+
+
+def test_codes_written_as_numbers_become_codes() -> None:
+    frame = _rows(
+        person_id=[7, 7, 7, 12, 12, 12],
+        children=["1.0", "2", " 3 ", "", None, "0"],
+        county=[1, 3, 25, 1, 1, 1],
+        occupation=[11.0, 211.0, None, 21.0, 21.0, 21.0],
+        industry=["1", "47", "47", "01", "47", "47"],
+        education_field=[0, 1, 2, 3, 4, 5],
+        full_time=[True, False, None, True, True, True],
+        year=["2000", "2001.0", "2003", "2000", "2001", "2003"],
+    )
+    panel = read_panel(frame, prices=2022).frame
+    assert panel["person_id"].to_list() == ["12"] * 3 + ["7"] * 3
+    assert panel["children"].to_list() == [None, None, "0", "1", "2", "3"]
+    assert panel["county"].to_list() == ["01", "01", "01", "01", "03", "25"]
+    assert panel["occupation"].to_list() == ["021", "021", "021", "011", "211", None]
+    assert panel["industry"].to_list() == ["01", "47", "47", "01", "47", "47"]
+    assert panel["full_time"].to_list() == [1.0, 1.0, 1.0, 1.0, 0.0, None]
+
+
+BROKEN: list[tuple[str, pl.DataFrame, str | None, str | None, int | None, int]] = [
+    ("not-a-number", _rows(earnings=["1", "none", "2", "3", "x", "5"]), "earnings", "007", 2001, 2),
+    ("not-a-year", _rows(year=[2000.0, 2001.5, 2003.0] * 2), "year", "007", None, 2),
+    ("not-text", _rows(person_id=[1.0, 1.0, 1.0, 2.5, 2.5, 2.5]), "person_id", None, 2000, 3),
+    ("not-text", _rows(person_id=["007"] * 3 + ["007\0"] * 3), "person_id", None, 2000, 3),
+    (
+        "not-text",
+        _rows(person_id=["007"] * 3 + ["1\t2", "1\x7f2", "1\x9b2"]),
+        "person_id",
+        None,
+        2000,
+        3,
+    ),
+    ("missing-value", _rows(birth_year=[1970] * 3 + [None] * 3), "birth_year", "12", 2000, 3),
+    (
+        "not-finite",
+        _rows(earnings=[1.0, float("inf"), float("nan"), 1.0, 1.0, 1.0]),
+        "earnings",
+        "007",
+        2001,
+        2,
+    ),
+    ("negative", _rows(earnings=[1.0, 2.0, 3.0, 4.0, -SECRET, 6.0]), "earnings", "12", 2001, 1),
+    ("negative", _rows(transfers=[1.0, 2.0, 3.0, 4.0, -SECRET, 6.0]), "transfers", "12", 2001, 1),
+    (
+        "out-of-range",
+        _rows(employment_rate=[0.5, 1.0, 0.0, 1.5, 1.0, 1.0]),
+        "employment_rate",
+        "12",
+        2000,
+        1,
+    ),
+    ("unknown-code", _rows(sex=["f"] * 3 + ["male"] * 3), "sex", "007", 2000, 3),
+    ("unknown-code", _rows(children=[0, 1, 2, 3, 4, 5]), "children", "12", 2001, 2),
+    (
+        "unknown-code",
+        _rows(occupation=["211", "2x1", None, None, None, None]),
+        "occupation",
+        "007",
+        2001,
+        1,
+    ),
+    ("duplicate", _rows(year=[2000, 2001, 2003, 2000, 2000, 2003]), None, "12", 2000, 2),
+    ("born-after-record", _rows(birth_year=[1970] * 3 + [2001] * 3), None, "12", None, 1),
+    (
+        "not-constant",
+        _rows(birth_year=[1970, 1970, 1971] + [1980] * 3),
+        "birth_year",
+        "007",
+        None,
+        1,
+    ),
+    (
+        "not-constant",
+        _rows(sex=["female", None, "male", None, "male", "male"]),
+        "sex",
+        "007",
+        None,
+        1,
+    ),
+    (
+        "record-before-entry",
+        _rows(entry_year=[2001] * 3 + [1990] * 3),
+        "entry_year",
+        "007",
+        None,
+        1,
+    ),
+    (
+        "record-after-exit",
+        _rows(exit_year=[None] * 3 + [2003] * 3, exit_reason=[None] * 3 + ["dead"] * 3),
+        "exit_year",
+        "12",
+        None,
+        1,
+    ),
+    (
+        "exit-without-year",
+        _rows(exit_year=[None] * 6, exit_reason=[None] * 5 + ["dead"]),
+        "exit_reason",
+        "12",
+        None,
+        1,
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("rule", "frame", "column", "person", "year", "count"),
+    BROKEN,
+    ids=[f"{b[0]}-{b[2]}" for b in BROKEN],
+)
+def test_a_broken_rule_is_named_with_its_place_and_count_and_no_value(
+    rule: str,
+    frame: pl.DataFrame,
+    column: str | None,
+    person: str | None,
+    year: int | None,
+    count: int,
+) -> None:
+    (problem,) = _problems(frame)
+    assert (problem.rule, problem.column, problem.person_id, problem.year, problem.count) == (
+        rule,
+        column,
+        person,
+        year,
+        count,
+    )
+    assert problem.fix.endswith(".")
+    assert "123" not in str(problem)
+
+
+@pytest.mark.parametrize(
+    ("rule", "frame"), [(b[0], b[1]) for b in BROKEN], ids=[f"{b[0]}-{b[2]}" for b in BROKEN]
+)
+def test_dropping_accounts_for_every_row_and_leaves_a_valid_panel(
+    rule: str, frame: pl.DataFrame, tmp_path: Path
+) -> None:
+    rejected = tmp_path / "rejected.parquet"
+    panel = read_panel(frame, prices=2022, on_error="drop", rejected=rejected)
+    assert len(panel) + sum(panel.meta.dropped.values()) == frame.height
+    assert set(panel.meta.dropped) == {rule}
+    out = pl.read_parquet(rejected)
+    assert out.height == panel.meta.dropped[rule]
+    assert out["broken_rules"].str.starts_with(rule).all()
+    # What came is what is written back, so that it can be mended.
+    assert (
+        out.drop("broken_rules").join(frame, on=frame.columns, how="anti", nulls_equal=True).height
+        == 0
+    )
+    assert read_panel(panel.frame, prices=2022).frame.equals(panel.frame)
+
+
+def test_rules_of_a_person_take_the_person_and_rules_of_a_row_the_row() -> None:
+    frame = _rows(
+        birth_year=[1970, 1970, 1971] + [1980] * 3, earnings=[1.0, 2.0, 3.0, 4.0, -5.0, 6.0]
+    )
+    panel = read_panel(frame, prices=2022, on_error="drop")
+    assert panel.frame.select("person_id", "year").rows() == [("12", 2000), ("12", 2003)]
+    assert panel.meta.dropped == {"negative": 1, "not-constant": 3}
+
+
+def test_all_broken_rules_are_reported_at_once() -> None:
+    found = _problems(_rows(sex=["x"] * 6, earnings=[-1.0, 1, 1, 1, 1, 1], county=["99"] * 6))
+    assert [(p.rule, p.column, p.count) for p in found] == [
+        ("negative", "earnings", 1),
+        ("unknown-code", "county", 6),
+        ("unknown-code", "sex", 6),
+    ]
+    assert "female, male" in found[2].fix
+
+
+def test_rejected_rows_are_written_also_when_reading_fails(tmp_path: Path) -> None:
+    _problems(_rows(earnings=[-1.0, 1, 1, 1, 1, 1]), rejected=tmp_path / "r.csv")
+    assert pl.read_csv(tmp_path / "r.csv")["broken_rules"].to_list() == ["negative earnings"]
+
+
+def test_missing_required_columns_are_all_named_with_a_likely_source() -> None:
+    found = _problems(_rows().rename({"earnings": "earning", "birth_year": "born"}))
+    assert [p.column for p in found] == ["birth_year", "earnings"]
+    assert "Is it earning?" in found[1].fix
+
+
+def test_rows_outside_16_to_64_are_set_aside_and_counted() -> None:
+    frame = _rows(birth_year=[1985] * 3 + [1937] * 3)
+    panel = read_panel(frame, prices=2022)
+    assert panel.frame.select("person_id", "year").rows() == [
+        ("007", 2001),
+        ("007", 2003),
+        ("12", 2000),
+        ("12", 2001),
+    ]
+    assert panel.meta.excluded == {"age-range": 2}
+
+
+@pytest.mark.parametrize("frame", [_rows().clear(), _rows(birth_year=[1900] * 6)])
+def test_a_panel_without_rows_is_refused(frame: pl.DataFrame) -> None:
+    assert [p.rule for p in _problems(frame)] == ["no-rows"]
+
+
+def test_an_age_outside_the_range_does_not_hide_a_mistake_about_the_person() -> None:
+    # Born 1900 by one row: set aside by age alone, that row would take the contradiction with it.
+    (problem,) = _problems(_rows(birth_year=[1970, 1970, 1900] + [1980] * 3))
+    assert (problem.rule, problem.person_id) == ("not-constant", "007")
+
+
+def test_mistakes_in_rows_that_are_set_aside_anyway_stop_nothing() -> None:
+    panel = read_panel(
+        _rows(birth_year=[1985] * 3 + [1937] * 3, earnings=[-1.0, 1, 1, 1, 1, -1.0]), prices=2022
+    )
+    assert panel.meta.excluded == {"age-range": 2}
+
+
+def test_a_panel_of_which_nothing_is_left_says_which_rules_took_it() -> None:
+    found = _problems(_rows(sex=["x"] * 6), on_error="drop")
+    assert [p.rule for p in found] == ["no-rows", "unknown-code"]
+
+
+def test_columns_that_are_not_used_are_listed() -> None:
+    assert read_panel(_rows(shoe_size=[40] * 6), prices=2022).meta.ignored == ("shoe_size",)
+
+
+def test_an_exit_given_in_one_row_holds_for_the_person() -> None:
+    frame = _rows(
+        exit_year=[None, None, 2004, None, None, None],
+        exit_reason=[None, None, "emigrated", None, None, None],
+    )
+    panel = read_panel(frame, prices=2022)
+    assert (
+        panel.frame.select("exit_year", "exit_reason").rows()
+        == [(2004, "emigrated")] * 3 + [(None, None)] * 3
+    )
+    assert panel.meta.has_exit
+
+
+def test_an_exit_without_a_reason_is_allowed() -> None:
+    assert not read_panel(_rows(exit_year=[2010] * 6), prices=2022).meta.has_exit
+
+
+def test_columns_of_another_kind_are_reported_not_a_traceback() -> None:
+    lists = _rows().with_columns(pl.concat_list("earnings").alias("earnings"))
+    assert [(p.rule, p.count) for p in _problems(lists)] == [("not-a-number", 6)]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("x.csv", b""),
+        ("x.csv", b"person_id,year\n1,2,3\n"),
+        ("x.csv", b"person_id,year,birth_year,earnings\n\xff\xfe\xe4,2000,1970,1\n"),
+    ]
+    + [("x.csv", b"person_id,year,birth_year,earnings,year\n1,2000,1970,1,2\n"), ("x.xlsx", b"x")]
+    + [(name, b"not that") for name in ("x.parquet", "x.arrow", "x.dta", "x.sav", "x.sas7bdat")],
+)
+def test_a_damaged_file_is_refused_without_repeating_its_contents(
+    name: str, content: bytes, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        read_panel(tmp_path / name)
+    assert caught.value.problems
+    # The reader's own error would quote cells.
+    assert caught.value.__context__ is None or caught.value.__suppress_context__
+
+
+def test_a_folder_without_or_with_mixed_data_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="holds no panel file"):
+        read_panel(tmp_path)
+    _write_parquet(_rows(), tmp_path)
+    _write_csv(_rows(), tmp_path)
+    with pytest.raises(InputError, match="mixes file types"):
+        read_panel(tmp_path)
+    with pytest.raises(InputError, match="no such file"):
+        read_panel(tmp_path / "absent.csv")
+
+
+def test_a_csv_with_a_byte_order_mark_and_ids_as_text_in_one_file_only_is_read(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "a.csv").write_bytes(
+        b"\xef\xbb\xbfperson_id,year,birth_year,earnings\n007,2000,1970,1\n"
+    )
+    assert read_panel(tmp_path / "a.csv", prices=2022).frame["person_id"].item() == "007"
+    mixed = tmp_path / "mixed"
+    mixed.mkdir()
+    _rows().write_parquet(mixed / "a.parquet")
+    _rows(person_id=[5] * 3 + [6] * 3).write_parquet(mixed / "b.parquet")
+    assert read_panel(mixed, prices=2022).persons() == ["007", "12", "5", "6"]
+
+
+def test_blank_lines_and_blanks_around_names_are_nothing(tmp_path: Path) -> None:
+    text = "person_id, year ,birth_year|earnings|note\r\n007|2000|1970|1|\r\n\r\n||||\r\n".replace(
+        ",", "|"
+    )
+    (tmp_path / "a.csv").write_bytes(text.encode())
+    assert read_panel(tmp_path / "a.csv", prices=2022).frame["person_id"].to_list() == ["007"]
+
+
+def test_a_file_of_a_folder_may_lack_any_column_but_a_required_one(tmp_path: Path) -> None:
+    _rows(sex="male").write_csv(tmp_path / "2003.csv")
+    _rows(year=[2004, 2005, 2006] * 2).write_csv(tmp_path / "2006.csv")
+    assert read_panel(tmp_path, prices=2022).frame["sex"].null_count() == 6
+    _rows(year=[2004, 2005, 2006] * 2).rename({"earnings": "income"}).write_csv(
+        tmp_path / "2006.csv"
+    )
+    for reading in (
+        lambda: read_panel(tmp_path, prices=2022),
+        lambda: list(Intake(tmp_path).frames()),
+    ):
+        with pytest.raises(InputError, match=r"2006\.csv lacks the required column earnings"):
+            reading()
+
+
+def test_wrong_options_are_refused() -> None:
+    with pytest.raises(UsageError, match="fail or drop"):
+        read_panel(_rows(), on_error="ignore")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="rejected"):
+        read_panel(_rows(), rejected=Path("x.xlsx"))
+
+
+def _random_panel(seed: int, persons: int) -> pl.DataFrame:
+    """A valid panel with every column, some cells missing, and gaps."""
+    rng = np.random.default_rng(seed)
+    years = np.arange(2000, 2020)
+    n = persons * years.size
+    columns: dict[str, Any] = {
+        "person_id": np.repeat([f"{p:06d}" for p in range(persons)], years.size),
+        "year": np.tile(years, persons),
+        "birth_year": np.repeat(rng.integers(1960, 1980, persons), years.size),
+    }
+    for column in BY_NAME.values():
+        if column.kind in ("money", "number"):
+            columns[column.name] = rng.random(n) * (1.0 if column.maximum == 1.0 else 1e5)
+        elif column.codes and column.static:
+            columns[column.name] = np.repeat(rng.choice(column.codes, persons), years.size)
+        elif column.kind == "category":
+            columns[column.name] = rng.choice(
+                column.codes
+                or {"occupation": ("211", "011"), "industry": ("01", "47")}[column.name],
+                n,
+            )
+    frame = pl.DataFrame(columns | {"exit_year": np.full(n, 2030)})
+    cells = [name for name in frame.columns if name not in ("person_id", "year", "birth_year")]
+    frame = frame.with_columns(
+        pl.when(pl.Series(rng.random(n) > 0.1)).then(pl.col(name)).alias(name) for name in cells
+    )
+    return frame.filter(pl.Series(rng.random(n) > 0.2))
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(seed=st.integers(0, 2**31), shuffle=st.integers(0, 2**31))
+def test_a_valid_panel_passes_whatever_the_order_of_rows_and_columns(
+    seed: int, shuffle: int
+) -> None:
+    frame = _random_panel(seed, 5)
+    rng = np.random.default_rng(shuffle)
+    other = frame.sample(fraction=1.0, shuffle=True, seed=shuffle % 1000).select(
+        rng.permutation(frame.columns).tolist()
+    )
+    panel, same = read_panel(frame, prices=2022), read_panel(other, prices=2022)
+    assert panel.frame.equals(same.frame)
+    assert panel.meta.dropped == panel.meta.excluded == {}
+    assert len(panel) == frame.height
+    assert dict(panel.frame.schema) == polars_schema()
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(seed=st.integers(0, 2**31), rows=st.sets(st.integers(0, 60), min_size=1, max_size=8))
+def test_exactly_the_damaged_cells_are_found(seed: int, rows: set[int]) -> None:
+    # A check that saw fewer or more rows than were damaged would be broken either way.
+    frame = _random_panel(seed, 5)
+    money = (
+        pl.when(pl.int_range(pl.len()).is_in(sorted(rows)))
+        .then(-1.0)
+        .otherwise(pl.col("transfers"))
+        .alias("transfers")
+    )
+    (problem,) = _problems(frame.with_columns(money))
+    assert (problem.rule, problem.column, problem.count) == ("negative", "transfers", len(rows))
+    assert (problem.person_id, problem.year) == frame.select("person_id", "year").row(min(rows))

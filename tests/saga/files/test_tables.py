@@ -1,0 +1,67 @@
+"""A result table is on disk whole and with its provenance, or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from saga.errors import InputError, UsageError
+from saga.files.tables import check_out, read_provenance, write_table
+
+TABLE = pl.DataFrame({"person_id": ["007", "Åsa"], "mean": [312_345.125, None], "horizon": [1, 2]})
+PROVENANCE = {"bundle": "ab" * 32, "seed": 3, "scenario": None, "note": "små"}
+
+
+@pytest.mark.parametrize("name", ["t.parquet", "t.csv", "new/folder/t.PARQUET"])
+def test_table_and_provenance_come_back(tmp_path: Path, name: str) -> None:
+    out = write_table(TABLE, tmp_path / name, PROVENANCE)
+    read = pl.read_csv(out, schema=TABLE.schema) if out.suffix == ".csv" else pl.read_parquet(out)
+    assert read.equals(TABLE)
+    assert read_provenance(out) == PROVENANCE
+
+
+def test_only_the_table_and_its_sidecar_are_left(tmp_path: Path) -> None:
+    write_table(TABLE, tmp_path / "t.parquet", PROVENANCE)
+    write_table(TABLE, tmp_path / "u.csv", PROVENANCE)
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == [
+        "t.parquet",
+        "u.csv",
+        "u.csv.json",
+    ]
+
+
+@pytest.mark.parametrize("name", ["t.parquet", "t.csv"])
+def test_a_failed_write_leaves_the_old_table(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = write_table(TABLE, tmp_path / name, PROVENANCE)
+    before = out.read_bytes()
+
+    def half(self: pl.DataFrame, file: Path, **_: object) -> None:
+        file.write_bytes(b"half a tab")
+        raise OSError("disk full")
+
+    monkeypatch.setattr(pl.DataFrame, "write_parquet", half)
+    monkeypatch.setattr(pl.DataFrame, "write_csv", half)
+    with pytest.raises(OSError, match="disk full"):
+        write_table(TABLE.head(1), out, PROVENANCE)
+    assert out.read_bytes() == before
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_an_unusable_output_is_refused_before_the_work(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"\.parquet or \.csv"):
+        check_out(tmp_path / "t.xlsx")
+    (tmp_path / "d.csv").mkdir()
+    with pytest.raises(UsageError, match="is a directory"):
+        check_out(tmp_path / "d.csv")
+
+
+def test_a_table_of_another_origin_has_no_provenance(tmp_path: Path) -> None:
+    TABLE.write_parquet(tmp_path / "t.parquet")
+    TABLE.write_csv(tmp_path / "t.csv")
+    for name in ("t.parquet", "t.csv"):
+        with pytest.raises(InputError, match="no provenance"):
+            read_provenance(tmp_path / name)

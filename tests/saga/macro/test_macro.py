@@ -1,0 +1,194 @@
+"""Macro futures: keyed, shared, stationary; scenarios are followed to the letter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from saga.errors import InputError, SagaError, UsageError
+from saga.features.calendar import Calendar, macro_features
+from saga.macro.history import MacroHistory, sweden, sweden_as_published
+from saga.macro.process import MacroProcess
+from saga.macro.scenarios import SCENARIOS, scenario_from
+
+PROCESS = MacroProcess.fit(sweden())
+
+
+def test_path_k_does_not_depend_on_how_many_are_drawn() -> None:
+    few, many = PROCESS.draw(1, 5, 2022, 2040), PROCESS.draw(1, 50, 2022, 2060)
+    np.testing.assert_array_equal(few, many[:5, :18])
+
+
+def test_the_network_is_told_unemployment_its_change_and_pay_and_nothing_of_inflation() -> None:
+    values = np.array([[0.07, 0.015, 0.02], [0.09, -0.025, 0.30], [0.06, 0.5, -0.1]])
+    told = macro_features(values, before=0.08)
+    np.testing.assert_allclose(told, [[0, -1, 0, 1], [1, 2, -2, 1], [-0.5, -3, 5, 1]], atol=1e-12)
+    # Years of a history and of a future are told alike, whichever year comes first.
+    history = sweden().values
+    np.testing.assert_array_equal(
+        macro_features(history[10:], history[9, 0]),
+        Calendar(sweden()).covariates(np.arange(2000, 2023)),
+    )
+    assert PROCESS.unemployment(2022) == pytest.approx(history[-1, 0], rel=1e-12)
+    assert PROCESS.unemployment(2100) == pytest.approx(np.exp(PROCESS.mean[0]), rel=1e-12)
+    path = PROCESS.draw(3, 1, 2022, 2030)[0]
+    np.testing.assert_array_equal(
+        macro_features(path, 0.07)[2:], macro_features(path[2:], float(path[1, 0]))
+    )
+
+
+def test_a_draw_does_not_know_the_realised_years_after_the_origin() -> None:
+    blind = MacroProcess(sweden().until(2007), PROCESS.mean, PROCESS.transition, PROCESS.innovation)
+    np.testing.assert_array_equal(PROCESS.draw(1, 9, 2007, 2015), blind.draw(1, 9, 2007, 2015))
+
+
+def test_futures_can_be_told_the_economy_that_came_up_to_a_year_and_are_drawn_after_it() -> None:
+    told = PROCESS.draw(1, 9, 2007, 2015, PROCESS.observed(2012))
+    np.testing.assert_allclose(
+        told[:, :5], np.broadcast_to(sweden().values[18:23], (9, 5, 3)), atol=1e-12
+    )
+    assert told[:, 5].std(axis=0).min() > 0
+    assert scenario_from(PROCESS.observed(2012), PROCESS.history) == PROCESS.observed(2012)
+
+
+def test_unemployment_is_comparable_over_the_definitions_and_moves_by_the_law_of_the_published_series() -> (
+    None
+):
+    comparable, published = sweden(), sweden_as_published()
+    added = comparable.values - published.values
+    years = comparable.first_year + np.arange(len(added))
+    assert (added[:, 1:] == 0).all()
+    assert (added[years >= 2008, 0] == 0).all()
+    assert (added[years < 2008, 0] > 0).all()
+    worst, recent = years == 1994, years == 2009
+    assert (
+        published.values[worst, 0] < 1.15 * published.values[recent, 0]
+    )  # nearly the same rate, of two definitions
+    assert comparable.values[worst, 0] > 1.7 * comparable.values[recent, 0]
+    process = MacroProcess.fit(comparable, law=published)
+    alone = MacroProcess.fit(published)
+    np.testing.assert_array_equal(process.transition, alone.transition)
+    assert process.unemployment(1994) == pytest.approx(comparable.values[4, 0], rel=1e-12)
+    np.testing.assert_array_equal(process.draw(1, 5, 2010, 2020), alone.draw(1, 5, 2010, 2020))
+    again = MacroProcess.from_dict(process.as_dict())
+    np.testing.assert_array_equal(again.draw(1, 5, 1995, 2020), process.draw(1, 5, 1995, 2020))
+
+
+def test_the_published_series_forecasts_unemployment_better_five_years_ahead() -> None:
+    def missed_by(series: MacroHistory) -> float:
+        errors = []
+        for year in range(2002, 2018):
+            process = MacroProcess.fit(sweden().until(year), law=series.until(year))
+            ahead = process.draw(0, 200, year, year + 5)[:, -1, 0].mean()
+            errors.append(ahead - sweden().values[year + 5 - 1990, 0])
+        return float(np.sqrt(np.mean(np.square(errors))))
+
+    published, comparable = missed_by(sweden_as_published()), missed_by(sweden())
+    assert published < 0.8 * comparable
+    assert MacroProcess.fit(sweden()).draw(0, 200, 2022, 2024)[:, -1, 0].mean() > 0.10
+
+
+def test_the_fit_recovers_a_known_process() -> None:
+    rng = np.random.default_rng(0)
+    a, mean = (
+        np.array([[0.8, -0.5, 0.0], [0.02, 0.3, 0.0], [0.0, 0.1, 0.6]]),
+        np.array([np.log(0.07), 0.015, 0.02]),
+    )
+    scale = np.array([0.08, 0.01, 0.008])
+    x = np.zeros((4_000, 3))
+    for t in range(1, len(x)):
+        x[t] = a @ x[t - 1] + scale * rng.standard_normal(3)
+    state = x + mean
+    values = np.column_stack([np.exp(state[:, 0]), state[:, 1:]])
+    fitted = MacroProcess.fit(MacroHistory(1900, values), ridge=0.0, max_radius=1.0)
+    standard_error = scale[:, None] / x.std(0)[None, :] / np.sqrt(len(x)) / np.sqrt(1 - 0.9**2)
+    assert (np.abs(fitted.transition - a) < 5 * standard_error).all()
+
+
+def test_long_futures_stay_in_the_range_of_history() -> None:
+    far = PROCESS.draw(3, 4_000, 2022, 2072)[:, -1]
+    history = sweden().values
+    assert abs(np.median(far[:, 0]) - np.median(history[:, 0])) < 0.02
+    assert np.abs(np.linalg.eigvals(PROCESS.transition)).max() < 1
+    assert far[:, 0].min() > 0
+
+
+def test_the_process_survives_json() -> None:
+    again = MacroProcess.from_dict(PROCESS.as_dict())
+    np.testing.assert_array_equal(PROCESS.draw(2, 4, 2022, 2030), again.draw(2, 4, 2022, 2030))
+
+
+def test_a_scenario_file_is_followed_and_then_futures_are_drawn(tmp_path: Path) -> None:
+    file = tmp_path / "s.csv"
+    file.write_text(
+        "year,unemployment,real_wage_growth,inflation\n2023,0.12,-0.03,0.01\n2024,0.10,0.0,0.02\n"
+    )
+    drawn = PROCESS.draw(1, 20, 2022, 2026, scenario_from(file, PROCESS.history))
+    np.testing.assert_allclose(drawn[:, 0], [[0.12, -0.03, 0.01]] * 20)
+    np.testing.assert_allclose(drawn[:, 1], [[0.10, 0.0, 0.02]] * 20)
+    assert drawn[:, 2, 0].std() > 0
+
+
+@pytest.mark.parametrize("name", SCENARIOS[1:])
+def test_named_scenarios_fix_the_first_years(name: str) -> None:
+    drawn = PROCESS.draw(1, 10, 2022, 2032, scenario_from(name, PROCESS.history))
+    assert (drawn[:, 0] == drawn[0, 0]).all()
+
+
+def test_a_recession_raises_unemployment_as_the_1990s_did() -> None:
+    drawn = PROCESS.draw(1, 2, 2022, 2032, scenario_from("recession-1990s", PROCESS.history))[0]
+    history = sweden().values  # of one definition, as what a model has learnt from
+    assert drawn[3, 0] - 0.075 == pytest.approx(history[4, 0] - history[0, 0], abs=1e-9)
+
+
+def test_a_scenario_that_gives_the_origin_year_is_where_later_years_start() -> None:
+    told = scenario_from(
+        [{"year": 2024, "unemployment": 0.1, "real_wage_growth": 0.0, "inflation": 0.02}],
+        PROCESS.history,
+    )
+    assert PROCESS.unemployment(2024, told) == pytest.approx(0.1)
+    assert PROCESS.unemployment(2022, told) == PROCESS.unemployment(
+        2022
+    )  # what was observed is not told otherwise
+    assert (
+        PROCESS.draw(1, 50, 2024, 2025, told)[..., 0].mean()
+        > PROCESS.draw(1, 50, 2024, 2025)[..., 0].mean() + 0.005
+    )
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [],
+        [{"year": 2023}],
+        [{"year": 2023.9, "unemployment": 0.07, "real_wage_growth": 0.01, "inflation": 0.02}],
+        [{"year": 2023, "unemployment": 0.4, "real_wage_growth": 0.01, "inflation": 0.02}],
+        [{"year": 2023, "unemployment": 0, "real_wage_growth": 0.01, "inflation": 0.02}],
+        [{"year": 2023, "unemployment": 7, "real_wage_growth": 0.01, "inflation": 0.02}],
+        [{"year": 2023, "unemployment": "x", "real_wage_growth": 0.01, "inflation": 0.02}],
+        [{"year": 2023, "unemployment": 0.07, "real_wage_growth": 0.01, "inflation": 0.02}] * 2,
+    ],
+)
+def test_a_bad_scenario_is_refused_with_a_reason(rows: list[dict[str, float]]) -> None:
+    with pytest.raises(InputError) as caught:
+        scenario_from(rows, PROCESS.history)
+    assert caught.value.problems
+
+
+def test_an_unknown_name_lists_the_known_ones() -> None:
+    with pytest.raises(UsageError, match="recession-1990s"):
+        scenario_from("boom", PROCESS.history)
+
+
+def test_too_short_a_history_is_refused() -> None:
+    with pytest.raises(SagaError):
+        MacroProcess.fit(sweden().until(1995))
+
+
+def test_the_wage_index_is_zero_in_the_last_year_and_grows_as_observed() -> None:
+    index = Calendar(sweden()).wage_index(np.array([1995, 2021, 2022, 2030]))
+    assert index[2] == 0
+    assert index[3] == 0
+    assert index[1] == pytest.approx(-np.log1p(-0.056))

@@ -1,0 +1,33 @@
+"""One panel of full-size cohorts for the whole folder: enough persons a cohort to see mechanisms, few enough cohorts to be quick."""
+
+from collections.abc import Callable
+
+import polars as pl
+import pytest
+
+from saga.register.simulation.generation import Run, simulate_chunk
+from saga.register.simulation.parameters import Parameters
+
+Simulate = Callable[..., pl.DataFrame]
+
+
+@pytest.fixture(scope="session")
+def simulate() -> Simulate:
+    """Panel rows 1990-2022 of equal cohorts."""
+
+    def panel_of(
+        parameters: Parameters | None = None,
+        *,
+        seed: int = 11,
+        cohorts: range = range(1927, 2006, 4),
+        persons: int = 600,
+    ) -> pl.DataFrame:
+        run = Run(seed, 1990, 2022, None, 0, parameters or Parameters())
+        return pl.concat([simulate_chunk(run, birth_year, 0, persons)[1] for birth_year in cohorts])
+
+    return panel_of
+
+
+@pytest.fixture(scope="session")
+def panel(simulate: Simulate) -> pl.DataFrame:
+    return simulate()

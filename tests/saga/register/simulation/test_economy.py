@@ -1,0 +1,79 @@
+"""The economy: the Swedish history in every seed, drawn futures that are named by seed, draw and year, flows that balance."""
+
+import numpy as np
+import pytest
+
+from saga.data.prices import CPI_SWEDEN
+from saga.macro.history import programmes, sweden, sweden_as_published
+from saga.register.simulation.economy import build_economy, flows
+from saga.register.simulation.parameters import EconomyParameters
+
+P = EconomyParameters()
+
+
+def test_the_history_is_the_published_one_whatever_the_seed():
+    for seed in (0, 1):
+        economy = build_economy(1942, 2022, P, seed=seed)
+        known = sweden_as_published()
+        for t, (unemployment, growth, inflation) in enumerate(known.values):
+            year = economy[known.first_year + t]
+            assert (year.unemployment, year.growth, year.inflation) == (
+                unemployment,
+                growth,
+                inflation,
+            )
+            assert year.prices == CPI_SWEDEN[year.year] / CPI_SWEDEN[2022]
+
+
+def test_people_lose_jobs_by_the_comparable_rate_not_by_the_published_one():
+    economy = build_economy(1990, 2022, P)
+    jobless = sweden().values[:, 0]
+    rises = [economy[year].rise for year in range(1991, 2023)]
+    np.testing.assert_allclose(rises, np.diff(jobless), atol=1e-12)
+    assert (
+        programmes(2008) == programmes(2022) < 0
+    )  # one definition since then, that of the futures
+
+
+def test_the_wage_level_is_prices_times_cumulated_real_growth():
+    economy = build_economy(1942, 2040, P, seed=3, draw=1)
+    for year in range(1991, 2041):
+        now, before = economy[year], economy[year - 1]
+        assert now.wages / now.prices / (before.wages / before.prices) == pytest.approx(
+            1.0 + now.growth
+        )
+    assert economy[2022].wages == 1.0
+
+
+def test_a_longer_future_begins_like_a_shorter_one_and_draws_differ():
+    short, long = (build_economy(2000, last, P, seed=3, draw=1) for last in (2030, 2060))
+    assert all(short[year] == long[year] for year in range(2000, 2031))
+    other = build_economy(2000, 2030, P, seed=3, draw=2)
+    assert all(other[year].unemployment != short[year].unemployment for year in range(2023, 2031))
+    assert all(other[year] == short[year] for year in range(2000, 2023))
+
+
+def test_futures_stay_in_the_range_of_an_advanced_economy():
+    draws = [build_economy(2022, 2062, P, seed=7, draw=k).frame(2023, 2062) for k in range(60)]
+    unemployment, growth, inflation = (
+        np.array([d[name].to_numpy() for d in draws])
+        for name in ("unemployment", "real_wage_growth", "inflation")
+    )
+    assert unemployment.min() >= 0.025
+    assert unemployment.max() < 0.25
+    # The mean of 60 draws has a standard error of about a tenth of a point.
+    assert 0.065 < unemployment.mean() < 0.095
+    assert 0.007 < growth.mean() < 0.018
+    assert 0.014 < inflation.mean() < 0.026
+    assert np.corrcoef(np.diff(unemployment, axis=1).ravel(), growth[:, 1:].ravel())[0, 1] < -0.1
+
+
+def test_flows_carry_unemployment_from_one_year_to_the_next():
+    for before, now in ((0.056, 0.091), (0.07, 0.07), (0.02, 0.031)):
+        loss, finding = flows(before, now, P)
+        assert before * (1 - finding) + (1 - before) * loss / P.loss_scale == pytest.approx(now)
+
+
+def test_years_after_the_history_need_a_draw():
+    with pytest.raises(ValueError, match="name the draw"):
+        build_economy(2000, 2030, P)

@@ -1,0 +1,209 @@
+"""The files: the same bytes from the same seed, futures of the same people, and nothing half written."""
+
+import hashlib
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from saga.data.reading import read_panel
+from saga.errors import UsageError
+from saga.register import generate_register
+from saga.register.simulation.generation import Run, continue_chunk
+from saga.register.simulation.life_state import Life
+from saga.register.simulation.parameters import Parameters, PopulationParameters
+from saga.register.simulation.population import cohort_sizes
+from saga.register.textbook.gaussian_ar1 import GaussianProcess
+
+PERSONS, SEED = 12, 5
+
+
+def digests(folder: Path) -> dict[str, str]:
+    return {
+        str(p.relative_to(folder)): hashlib.sha256(p.read_bytes()).hexdigest()
+        for p in sorted(folder.rglob("*"))
+        if p.is_file()
+    }
+
+
+@pytest.fixture(scope="module")
+def register(tmp_path_factory) -> Path:
+    """A register with two macro futures."""
+    out = tmp_path_factory.mktemp("register") / "with-futures"
+    generate_register(out, persons=PERSONS, seed=SEED, future_to=2040, future_draws=2)
+    return out
+
+
+def test_the_bytes_do_not_depend_on_the_number_of_workers(register, tmp_path):
+    generate_register(
+        tmp_path / "two", persons=PERSONS, seed=SEED, future_to=2040, future_draws=2, workers=2
+    )
+    assert digests(tmp_path / "two") == digests(register)
+
+
+def test_the_panel_is_the_same_without_futures_and_another_with_another_seed(register, tmp_path):
+    for seed in (SEED, SEED + 1):
+        generate_register(tmp_path / str(seed), persons=PERSONS, seed=seed)
+        same = digests(tmp_path / str(seed) / "panel") == digests(register / "panel")
+        assert same == (seed == SEED)
+
+
+def test_the_panel_can_be_read_by_its_contract(register):
+    panel = read_panel(register)
+    rows = json.loads((register / "register.json").read_text())["rows"]
+    assert panel.frame.height == rows
+    assert panel.frame["person_id"].n_unique() == PERSONS
+    assert panel.meta.has_exit
+
+
+def test_the_register_describes_itself(register):
+    about = json.loads((register / "register.json").read_text())
+    assert about["register_id"] == f"saga-register-{SEED}-{PERSONS}"
+    assert (about["prices"], about["future_prices"], about["years"]) == (
+        "nominal",
+        2022,
+        [1990, 2022],
+    )
+    assert about["parameters"]["careers"]["base"] == Parameters().careers.base
+
+
+def test_futures_continue_the_same_people_and_differ_between_draws(register):
+    latent = pl.read_parquet(register / "latent/**/*.parquet")
+    draws = [
+        pl.read_parquet(register / f"future/draw={k}/**/*.parquet", hive_partitioning=False)
+        for k in range(2)
+    ]
+    for draw in draws:
+        assert set(draw["person_id"]) == set(latent["person_id"])
+        assert draw.select("person_id", "year").is_duplicated().sum() == 0
+        assert draw["year"].min() == 2023
+        assert (draw["year"] - draw["birth_year"]).max() <= 64
+        after = draw.filter(pl.col("year") >= pl.col("exit_year"))
+        assert (after.filter(pl.col("exit_reason") == "dead")["earnings"] == 0).all()
+        assert (
+            after.filter(pl.col("exit_reason") == "emigrated")["earnings"].null_count()
+            == (after["exit_reason"] == "emigrated").sum()
+        )
+    assert (draws[0]["earnings"] != draws[1]["earnings"]).mean() > 0.5
+    panel = pl.read_parquet(register / "panel/**/*.parquet", hive_partitioning=False)
+    gone = set(panel.filter(pl.col("exit_year").is_not_null())["person_id"])
+    assert not gone & set(latent["person_id"])
+    macro = pl.read_parquet(register / "future/macro.parquet")
+    assert macro.columns == ["draw", "year", "unemployment", "real_wage_growth", "inflation"]
+    assert macro.height == 2 * (2040 - 2022)
+
+
+def test_the_hidden_state_is_all_that_a_future_needs(register):
+    run = Run(SEED, 1990, 2022, 2040, 2, Parameters())
+    path = sorted((register / "latent").rglob("*.parquet"))[-1]
+    life = Life.from_frame(pl.read_parquet(path, hive_partitioning=False))
+    written = pl.read_parquet(
+        register / "future" / "draw=1" / path.parent.name / path.name, hive_partitioning=False
+    )
+    assert continue_chunk(run, life, 0, 1).equals(written)
+
+
+def test_cohorts_are_of_equal_size_but_for_immigrants_and_add_up():
+    sizes = cohort_sizes(100_000, 1990, 2022, PopulationParameters())
+    assert sum(sizes.values()) == 100_000
+    assert (min(sizes), max(sizes)) == (1926, 2006)
+    assert max(sizes.values()) < 2 * min(sizes.values())
+
+
+def test_a_parameter_changes_the_lives(register, tmp_path):
+    other = replace(Parameters(), careers=replace(Parameters().careers, ability_sd=(0.3, 0.3)))
+    generate_register(tmp_path / "other", persons=PERSONS, seed=SEED, parameters=other)
+    assert digests(tmp_path / "other" / "panel") != digests(register / "panel")
+
+
+def test_progress_counts_persons_and_a_failure_leaves_nothing(tmp_path):
+    seen = []
+
+    def stop(done: int, total: int) -> None:
+        seen.append((done, total))
+        raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError, match="stop"):
+        generate_register(tmp_path / "out", persons=3, seed=0, progress=stop)
+    assert seen == [(1, 3)]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"persons": 0},
+        {"seed": -1},
+        {"first_year": 1989},
+        {"last_year": 2023},
+        {"first_year": 2010, "last_year": 2000},
+        {"workers": 0},
+        {"future_to": 2040},
+        {"future_draws": 2},
+        {"future_to": 2022, "future_draws": 1},
+        {"future_to": 2100, "future_draws": 1},
+        {"future_records": True},
+        {
+            "future_to": 2040,
+            "future_draws": 1,
+            "future_records": True,
+            "process": GaussianProcess(),
+        },
+    ],
+)
+def test_arguments_out_of_range_are_refused_before_any_work(tmp_path, wrong):
+    with pytest.raises(UsageError):
+        generate_register(tmp_path / "out", **({"persons": 10, "seed": 0} | wrong))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_with_files_is_never_overwritten(tmp_path):
+    (tmp_path / "precious.txt").write_text("keep")
+    with pytest.raises(UsageError, match="exists already"):
+        generate_register(tmp_path, persons=10, seed=0)
+    assert (tmp_path / "precious.txt").read_text() == "keep"
+
+
+def test_the_hidden_state_is_saved_at_the_years_asked_for_and_a_life_can_be_continued_from_it(
+    register, tmp_path
+):
+    generate_register(tmp_path / "saved", persons=PERSONS, seed=SEED, latent_years=(2002, 2012))
+    folders = {path.name for path in (tmp_path / "saved" / "latent").iterdir()}
+    assert folders == {"year=2002", "year=2012", "year=2022"}
+    assert {path.name for path in (register / "latent").iterdir()} == {"year=2022"}
+    assert digests(tmp_path / "saved" / "latent" / "year=2022") == digests(
+        register / "latent" / "year=2022"
+    )
+    assert digests(tmp_path / "saved" / "panel") == digests(register / "panel")
+    panel = read_panel(register).frame
+    state = pl.read_parquet(
+        tmp_path / "saved/latent/year=2002/**/*.parquet", hive_partitioning=False
+    )
+    there = panel.filter(pl.col("year") == 2002, pl.col("birth_year") > 2002 - 64)["person_id"]
+    assert set(there) <= set(state["person_id"])  # and those abroad for a time
+
+
+@pytest.mark.parametrize("years", [(1989,), (2012, 2023)])
+def test_a_hidden_state_outside_the_panel_is_refused(tmp_path, years):
+    with pytest.raises(UsageError, match="latent years"):
+        generate_register(tmp_path / "out", persons=PERSONS, seed=SEED, latent_years=years)
+
+
+def test_a_macro_draw_is_the_same_however_many_are_drawn(tmp_path):
+    for draws in (1, 50):
+        generate_register(
+            tmp_path / str(draws), persons=4, seed=SEED, future_to=2026, future_draws=draws
+        )
+    assert digests(tmp_path / "1" / "future" / "draw=0") == digests(
+        tmp_path / "50" / "future" / "draw=0"
+    )
+    macro = [
+        pl.read_parquet(tmp_path / str(draws) / "future" / "macro.parquet") for draws in (1, 50)
+    ]
+    assert macro[1].filter(pl.col("draw") == 0).equals(macro[0])
+    assert (
+        macro[1].group_by("year").agg(pl.col("unemployment").n_unique())["unemployment"].to_list()
+        == [50] * 4
+    )

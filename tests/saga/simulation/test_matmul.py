@@ -1,0 +1,101 @@
+"""Products at a precision: an affine map whoever multiplies, and paths whose law does not notice the rounding."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from torch import nn
+
+from saga.data.panel import Panel
+from saga.data.reading import read_panel
+from saga.forecaster import Forecaster
+from saga.simulation import matmul
+from saga.simulation.matmul import Affine, Precision, at_precision
+
+# Half a unit in the last place: 24 and 8 bits of significand.
+ROUNDING = {"float32": 2.0**-24, "bfloat16": 2.0**-8 / 2}
+
+
+@pytest.fixture(params=[True, False], ids=["oneDNN", "default"])
+def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param and not matmul.wide():
+        pytest.skip("float32 products are PyTorch's own on this processor")
+    monkeypatch.setattr(matmul, "wide", lambda: request.param)
+
+
+@pytest.mark.usefixtures("library")
+@pytest.mark.parametrize("precision", ROUNDING)
+@pytest.mark.parametrize("bias", [True, False])
+def test_an_affine_map_errs_by_rounding_alone(precision: Precision, bias: bool) -> None:
+    """Against float64. Factors and result are rounded once, the sum of n terms in float32: at most n roundings of the sum of magnitudes."""
+    draw, n = torch.Generator().manual_seed(1), 96
+    both = torch.randn(
+        50, n + 1, generator=draw
+    )  # as the rollout has them: neither weight nor bias is contiguous, nor what comes in
+    weight, shift = both[:, :-1], both[:, -1] if bias else None
+    x = torch.randn(3, 40, 2 * n, generator=draw)[..., ::2]
+    with torch.inference_mode():
+        out = Affine(weight, shift, precision)(x)
+        exact = x.double() @ weight.double().T + (0.0 if shift is None else shift.double())
+        magnitude = x.double().abs() @ weight.double().abs().T + (
+            0.0 if shift is None else shift.double().abs()
+        )
+    assert out.dtype == getattr(torch, precision)
+    assert out.shape == (3, 40, 50)
+    allowed = (3 * ROUNDING[precision] + n * ROUNDING["float32"]) * magnitude
+    assert ((out.double() - exact).abs() <= allowed).all()
+    if precision == "bfloat16":  # and it did round: hardly a number is the same
+        assert (out.double() - exact).abs().max() > 10 * n * ROUNDING["float32"] * float(
+            magnitude.max()
+        )
+
+
+def test_a_module_keeps_its_narrow_maps_and_the_original_its_weights() -> None:
+    net = nn.Sequential(nn.Linear(32, 20), nn.Sequential(nn.Linear(4, 32)))
+    copy = at_precision(net, "bfloat16")
+    assert [type(layer) for layer in copy.modules() if not isinstance(layer, nn.Sequential)] == [
+        Affine,
+        nn.Linear,
+    ]
+    assert not any(isinstance(layer, Affine) for layer in net.modules())
+
+
+@pytest.fixture(scope="module")
+def people() -> Panel:
+    rng = np.random.default_rng(3)
+    rows = [
+        {
+            "person_id": f"{i:03d}",
+            "year": year,
+            "birth_year": 1970 + i % 25,
+            "sex": ("female", "male")[i % 2],
+            "earnings": earnings,
+        }
+        for i in range(100)
+        for year, earnings in zip(
+            range(2012, 2023),
+            rng.lognormal(12.5, 0.5) * rng.choice([0.0, 1.0, 1.1], 11, p=[0.1, 0.6, 0.3]),
+            strict=True,
+        )
+    ]
+    return read_panel(pl.DataFrame(rows), prices=2022)
+
+
+@pytest.mark.parametrize("rollout", ["exact", "light"])
+def test_bfloat16_moves_the_law_by_tenths_of_a_per_cent(people: Panel, rollout: str) -> None:
+    """The shipped model, the same uniforms, 100 persons, six years. Another bias in attention alone moved means by 2 %, and failed."""
+    drawn = {}
+    for precision in ROUNDING:
+        forecaster = Forecaster.load("bundles/small", rollout=rollout, precision=precision)  # type: ignore[arg-type]
+        assert forecaster.provenance()["precision"] == precision
+        drawn[precision] = forecaster.simulate(
+            people, to_horizon=6, paths=200, seed=1, calibrated=False
+        ).earnings
+    one, other = drawn["float32"], drawn["bfloat16"]
+    assert (one != other).mean() > 0.5
+    logs = [np.log(np.maximum(earnings, 13_000)).mean((0, 2)) for earnings in (one, other)]
+    zeros = [(earnings == 0).mean((0, 2)) for earnings in (one, other)]
+    assert np.abs(logs[0] - logs[1]).max() < 0.003
+    assert np.abs(zeros[0] - zeros[1]).max() < 0.001

@@ -1,0 +1,251 @@
+"""Life courses: what is impossible never happens, earnings stay as they are, and a person's course does not depend on the company."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from saga.batch.products import score
+from saga.data.panel import Panel
+from saga.data.split import persons_of
+from saga.errors import UsageError
+from saga.features.sequences import encode
+from saga.forecaster import Forecaster
+from saga.states.codes import (
+    CATEGORIES,
+    COLUMNS,
+    LONGEST,
+    STATES,
+    Standing,
+    labels,
+    numbers,
+    state_of,
+)
+from saga.states.life_courses import ABROAD_STATE, DEAD_STATE, Ahead, Courses, LifeCourses
+from saga.states.state_network import Circumstances
+
+PATHS = 40
+
+
+def test_the_state_is_the_largest_source_of_income() -> None:
+    sums = [
+        "earnings",
+        "unemployment_benefit",
+        "parental_benefit",
+        "sickness_benefit",
+        "disability_pension",
+        "pension_income",
+    ]
+    rows = [
+        ([300.0, 0, 0, 0, 0, 0], "employed"),
+        ([100.0, 150, 0, 0, 0, 0], "unemployed"),
+        ([100.0, 0, 101, 0, 0, 0], "parental_leave"),
+        ([0.0, 0, 0, 5, 0, 0], "sick"),
+        ([0.0, 0, 0, 5, 6, 0], "disabled"),
+        ([50.0, 0, 0, 0, 0, 70], "retired"),
+        ([0.0, 0, 0, 0, None, 0], None),  # what is unknown may be the largest
+        ([0.0, 0, 0, 0, 0, 0], "other"),
+        ([100.0, 100, 0, 0, 0, 0], "employed"),  # of equal ones the first
+        ([None, 100, 0, 0, 0, 0], None),
+        ([100.0, None, None, None, None, None], None),
+    ]
+    frame = pl.DataFrame(
+        [values for values, _ in rows], schema=dict.fromkeys(sums, pl.Float64), orient="row"
+    )
+    assert state_of(frame).to_list() == [state for _, state in rows]
+
+
+def test_standing_keeps_what_was_last_known_and_since_when() -> None:
+    codes = np.array([[1, 5, 0, 2, 1, 1, 1], [1, 0, 0, 2, 0, 1, 1], [2, 6, 3, 2, 1, 1, 1]])
+    standing = Standing.unknown(1, np.array([2000]))
+    for year, row in zip((2000, 2001, 2003), codes, strict=True):
+        standing = standing.after(np.array([year]), row[None])
+    assert standing.codes.tolist() == [[2, 6, 3, 2, 1, 1, 1]]
+    assert standing.workplace.tolist() == [True]
+    assert standing.years(np.array([2003])).tolist() == [[0, 0, 0, 3, 3, 3, 3, 0]]
+    assert standing.years(np.array([2100])).max() == LONGEST
+
+
+def test_what_lies_ahead_is_counted_to_the_end_of_the_path() -> None:
+    ahead = Ahead.of(np.array([[5.0, 0, 3, 0, 0]]).T == 0)
+    assert ahead.zeros[:, 0].tolist() == [0, 1, 0, 2, 1]
+    assert ahead.left[:, 0].tolist() == [0, 3, 0, 1, 0]
+    assert ahead.last[:, 0].tolist() == [False, False, False, True, True]
+
+
+@pytest.fixture(scope="module")
+def people(register_panel: Panel) -> Panel:
+    frame = register_panel.only(persons_of(register_panel, "test")).frame
+    last = frame.group_by("person_id").agg(
+        age=(pl.col("year") - pl.col("birth_year")).max(),
+        gone=pl.col("exit_year").first(),
+        last=pl.col("year").max(),
+    )
+    able = (
+        last.filter(
+            pl.col("age").is_between(20, 62), pl.col("gone").is_null(), pl.col("last") == 2022
+        )["person_id"]
+        .sort()
+        .to_list()
+    )
+    return register_panel.only(able[:: len(able) // 12][:12])  # ids go by birth year
+
+
+@pytest.fixture(scope="module")
+def forecaster(living_bundle: Path) -> Forecaster:
+    return Forecaster.load(living_bundle, threads=2)
+
+
+@pytest.fixture(scope="module")
+def courses(forecaster: Forecaster, people: Panel) -> LifeCourses:
+    (block,) = forecaster.courses(people, paths=PATHS)
+    return block
+
+
+def test_the_earnings_are_those_of_the_paths(
+    forecaster: Forecaster, people: Panel, courses: LifeCourses
+) -> None:
+    (block,) = forecaster.blocks(people, to_horizon=None, paths=PATHS)
+    np.testing.assert_array_equal(courses.paths.earnings, block.earnings)
+
+
+def test_what_is_impossible_never_happens(courses: LifeCourses) -> None:
+    state, earnings = courses.numbers["state"], courses.paths.earnings
+    lived = np.isfinite(earnings)
+    assert (state[lived] > 0).all()
+    assert (state[~lived] == 0).all()
+    for gone in (DEAD_STATE, ABROAD_STATE):  # for good
+        is_gone = (state == gone) | ~lived
+        assert (np.diff(is_gone.astype(int), axis=1) >= 0)[
+            (state == gone).any(1)[:, None].repeat(state.shape[1] - 1, 1)
+        ].all()
+    later = np.cumsum(np.nan_to_num(earnings)[:, ::-1], axis=1)[:, ::-1]
+    assert (later[state == DEAD_STATE] == 0).all(), "the dead earn nothing, then or later"
+    out = state >= DEAD_STATE
+    for name in CATEGORIES:
+        assert (courses.numbers[name][out] == 0).all(), name
+        assert courses.numbers[name].max() <= len(courses.codes[name])
+    here = lived & ~out
+    for name in ("county", "marital_status", "children", "youngest_child"):
+        assert (courses.numbers[name][here] > 0).all(), name
+    children, youngest = (courses.numbers[name] for name in ("children", "youngest_child"))
+    childless = children == courses.codes["children"].index("0") + 1
+    assert ((youngest == courses.codes["youngest_child"].index("none") + 1) == childless)[
+        here
+    ].all(), "a youngest child where there are any"
+    nowhere = here & (courses.numbers["industry"] == 0)
+    assert (courses.numbers["occupation"][nowhere] == 0).all(), (
+        "nobody has an occupation without a workplace"
+    )
+
+
+@pytest.mark.parametrize("alone", [0, 5])
+def test_a_course_does_not_depend_on_the_company(
+    forecaster: Forecaster, people: Panel, courses: LifeCourses, alone: int
+) -> None:
+    person = people.persons()[alone]
+    (own,) = forecaster.courses(people.only([person]), paths=PATHS)
+    width = own.paths.horizons
+    for name in COLUMNS:
+        np.testing.assert_array_equal(
+            own.numbers[name][0], courses.numbers[name][alone, :width], err_msg=name
+        )
+
+
+def test_an_earlier_end_cuts_and_changes_nothing(
+    forecaster: Forecaster, people: Panel, courses: LifeCourses
+) -> None:
+    born = people.frame.group_by("person_id").agg(pl.col("birth_year").first())
+    young = people.only(born.filter(pl.col("birth_year") > 2022 - 50)["person_id"].to_list())
+    rows = np.isin(courses.paths.person_id, young.persons())
+    (short,) = forecaster.courses(young, to_age=50, paths=PATHS)
+    within = np.isfinite(short.paths.earnings)
+    age = short.paths.years - short.paths.birth_year[:, None]
+    assert age[within.any(2)].max() == 50
+    for name in COLUMNS:
+        whole = courses.numbers[name][rows][:, : short.paths.horizons]
+        np.testing.assert_array_equal(short.numbers[name][within], whole[within], err_msg=name)
+
+
+def test_other_seeds_give_other_courses(
+    forecaster: Forecaster, people: Panel, courses: LifeCourses
+) -> None:
+    (other,) = forecaster.courses(people, paths=PATHS, seed=1)
+    assert (other.numbers["state"] != courses.numbers["state"]).any()
+
+
+def test_scored_paths_carry_their_circumstances(
+    living_bundle: Path, people: Panel, tmp_path: Path
+) -> None:
+    source = tmp_path / "people.parquet"
+    people.frame.write_parquet(source)
+    options = {"bundle": living_bundle, "product": "paths", "paths": 5, "prices": 2022}
+    score(source, tmp_path / "bare", **options)
+    score(
+        source,
+        tmp_path / "full",
+        options={"circumstances": True},
+        persons_per_partition=5,
+        **options,
+    )
+    score(
+        source,
+        tmp_path / "again",
+        options={"circumstances": True},
+        persons_per_partition=3,
+        workers=2,
+        **options,
+    )
+    bare, full = (
+        pl.read_parquet(tmp_path / name / "*.parquet").sort("person_id", "path", "year")
+        for name in ("bare", "full")
+    )
+    assert full.drop(COLUMNS).equals(bare)
+    assert (
+        pl.read_parquet(tmp_path / "again" / "*.parquet")
+        .sort("person_id", "path", "year")
+        .equals(full)
+    ), "whatever parts and workers"
+    assert set(full["state"].cast(pl.String).unique()) <= {*STATES, "dead", "abroad"}
+    assert full["state"].null_count() == 0
+
+
+def test_what_was_never_told_is_not_known_to_have_been_so_for_long(
+    living_bundle: Path, people: Panel
+) -> None:
+    forecaster = Forecaster.load(living_bundle)
+    told = people.frame.with_columns(
+        pl.lit(400_000.0).alias("earnings"), pl.lit("01").alias("county")
+    )
+    poor = people.with_frame(
+        told.with_columns(pl.lit(None, pl.String).alias(name) for name in ("county", "industry"))
+    )
+    poorer = poor.with_frame(poor.frame.with_columns(pl.lit(0.0).alias("earnings")))
+    sequences = {
+        name: encode(panel, forecaster.transforms, forecaster.calendar)
+        for name, panel in (("paid", poor), ("not", poorer))
+    }
+    for name, panel in (("paid", poor), ("not", poorer)):
+        codes = numbers(panel.frame, forecaster.transforms)
+        courses = Courses(
+            Circumstances.of(forecaster.bundle.law_of_circumstances(), tuple(len(c) + 1 for c in labels(forecaster.transforms).values())),
+            forecaster.network, sequences[name], codes, labels(forecaster.transforms), paths=2, seed=0, until=2022,
+        )  # fmt: skip
+        n = len(sequences[name])
+        last = sequences[name].year[sequences[name].offsets[1:] - 1]
+        years = courses._standing(np.arange(n)).years(last)
+        assert (years[:, COLUMNS.index("county")] == 0).all()
+        silent = years[:, [COLUMNS.index("industry"), -1]]
+        assert (
+            (silent == 0).all()
+            if name == "paid"
+            else (silent == np.minimum(LONGEST, sequences[name].lengths[:, None] - 1)).any()
+        )
+
+
+def test_a_bundle_without_the_law_says_what_to_do(tiny_bundle: Path, people: Panel) -> None:
+    with pytest.raises(UsageError, match="saga circumstances BUNDLE"):
+        next(Forecaster.load(tiny_bundle).courses(people))

@@ -1,0 +1,105 @@
+"""Keyed randomness is a function of the key alone; the person split follows from it."""
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy import stats
+
+from saga.data.panel import Panel, PanelMeta
+from saga.data.split import SHARES, persons_of, split_of, strangers
+from saga.keyed_random import encode, uniform_each, uniform_rows, uniforms
+
+
+def test_the_first_numbers_do_not_depend_on_how_many_are_drawn():
+    assert np.array_equal(uniforms(7, "path", 1, "p"), uniforms(1000, "path", 1, "p")[:7])
+
+
+def test_rows_are_the_streams_of_their_ids_whatever_the_order():
+    ids = [("a", 2000), ("b", 2001), ("a", 2001)]
+    rows = uniform_rows(5, ids, "pit")
+    assert np.array_equal(rows[::-1], uniform_rows(5, ids[::-1], "pit"))
+    assert np.array_equal(rows[1], uniforms(5, "pit", "b", 2001))
+
+
+def test_a_number_of_an_id_does_not_depend_on_the_other_ids():
+    ids = [f"person-{i}" for i in range(100)]
+    together = uniform_each(ids, "split", "register")
+    assert np.array_equal(together[::-1], uniform_each(ids[::-1], "split", "register"))
+    assert uniform_each([ids[40]], "split", "register")[0] == together[40]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (("ab", "c"), ("a", "bc")),
+        ((1,), ("1",)),
+        ((1, 2), (12,)),
+        (("a", ""), ("a",)),
+        (("i1:1",), (1,)),
+        ((-1,), (1,)),
+    ],
+)
+def test_different_keys_never_share_an_encoding(one, other):
+    assert encode(*one) != encode(*other)
+    assert uniforms(1, *one) != uniforms(1, *other)
+
+
+def test_numpy_and_python_integers_are_the_same_key():
+    assert encode(np.int32(5), 7) == encode(5, np.uint8(7))
+
+
+def test_a_float_or_a_truth_value_is_no_key():
+    with pytest.raises(TypeError, match="float"):
+        uniforms(1, 0.5)
+    with pytest.raises(TypeError, match="bool"):
+        uniforms(1, True)
+
+
+def test_numbers_are_uniform_and_strictly_inside_the_unit_interval():
+    for numbers in (
+        uniforms(100_000, "u", 3),
+        uniform_each(range(100_000), "u", 3),
+        uniform_rows(10, range(2_000), "u").ravel(),
+    ):
+        assert 0 < numbers.min() < numbers.max() < 1
+        assert stats.kstest(numbers, "uniform").pvalue > 1e-6
+
+
+def test_the_largest_and_smallest_raw_words_stay_inside_the_unit_interval():
+    from saga.keyed_random import _unit
+
+    ends = _unit(np.array([0, 2**64 - 1], dtype=np.uint64))
+    assert 0 < ends[0] < ends[1] < 1
+
+
+def test_split_shares_are_70_10_10_10_within_sampling_error():
+    n = 50_000
+    parts = split_of("register", (f"{i:08d}" for i in range(n)))
+    for part, share in SHARES.items():
+        assert stats.binomtest(int((parts == part).sum()), n, share).pvalue > 1e-6
+
+
+def test_the_split_of_a_person_depends_on_register_and_person_alone():
+    ids = [str(i) for i in range(500)]
+    assert np.array_equal(split_of("r", ids[::-1]), split_of("r", ids)[::-1])
+    assert np.array_equal(split_of("r", ids[:3]), split_of("r", ids)[:3])
+    assert not np.array_equal(split_of("r", ids), split_of("s", ids))
+
+
+def test_strangers_are_the_test_persons_of_the_panel_trained_on_and_everybody_of_another():
+    rows = pl.DataFrame(
+        {
+            "person_id": [f"{i:03d}" for i in range(200)],
+            "year": 2020,
+            "birth_year": 1980,
+            "earnings": 1.0,
+        }
+    )
+    panel = Panel.of(rows, PanelMeta("r"))
+    assert strangers(panel, "r").persons() == persons_of(panel, "test") != []
+    for other in ("s", None):
+        assert strangers(panel, other).frame.equals(panel.frame)
+
+
+def test_leading_zeros_make_another_person():
+    assert uniform_each(["007"], "x") != uniform_each(["7"], "x")
