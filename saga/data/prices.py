@@ -8,33 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Literal
 
 import polars as pl
 
+from saga.data.yearly_series import read_shipped_series
 from saga.errors import InputError, Problem
 
-Mark = Literal["published", "recalled"]
-
-# Swedish consumer price index (KPI), annual mean of the fixed figures, 1980 = 100, Statistics Sweden. "published": read
-# on scb.se, table "Konsumentprisindex (1980=100), fastställda tal". "recalled": one decimal, known to the authors and in
-# line with the published levels of 1990 (208) and 2000 (260), to be checked against the table.
-_CPI_SWEDEN: dict[Mark, dict[int, float]] = {
-    "recalled": {
-        1980: 100.0, 1981: 112.1, 1982: 121.7, 1983: 132.6, 1984: 143.2, 1985: 153.8, 1986: 160.3, 1987: 167.0, 1988: 176.7,
-        1989: 188.1, 1990: 207.8, 1991: 227.2, 1992: 232.4, 1993: 243.2, 1994: 248.5, 1995: 254.8, 1996: 256.0, 1997: 257.3,
-        1998: 257.0, 1999: 258.1, 2000: 260.7, 2001: 267.1, 2002: 272.8, 2003: 278.1, 2004: 279.2, 2005: 280.4,
-    },
-    "published": {
-        2006: 284.22, 2007: 290.51, 2008: 300.61, 2009: 299.66, 2010: 303.46, 2011: 311.43, 2012: 314.20, 2013: 314.06,
-        2014: 313.49, 2015: 313.35, 2016: 316.43, 2017: 322.11, 2018: 328.40, 2019: 334.26, 2020: 335.92, 2021: 343.19,
-        2022: 371.91, 2023: 403.70,
-    },
-}  # fmt: skip
-CPI_SWEDEN: Mapping[int, float] = {**_CPI_SWEDEN["recalled"], **_CPI_SWEDEN["published"]}
-CPI_SWEDEN_SOURCE: Mapping[int, Mark] = {
-    year: mark for mark, levels in _CPI_SWEDEN.items() for year in levels
-}
+# Swedish consumer price index, annual mean, 1980 = 100: year -> index.
+CPI_SWEDEN: Mapping[int, float] = read_shipped_series("cpi_sweden")["consumer_price_index"].values
 
 
 def read_index(path: Path) -> dict[int, float]:

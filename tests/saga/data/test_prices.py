@@ -7,8 +7,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from saga.data.prices import CPI_SWEDEN, CPI_SWEDEN_SOURCE, read_index, real_factors
+from saga.data.prices import CPI_SWEDEN, read_index, real_factors
 from saga.data.reading import read_panel
+from saga.data.yearly_series import read_shipped_series
 from saga.errors import InputError
 
 
@@ -16,8 +17,9 @@ def test_the_swedish_index_has_every_year_and_a_source_mark_for_each() -> None:
     years = sorted(CPI_SWEDEN)
     assert years == list(range(years[0], years[-1] + 1))
     assert set(range(1990, 2023)) <= set(years)
-    assert set(CPI_SWEDEN_SOURCE) == set(years)
-    assert all(CPI_SWEDEN_SOURCE[year] == "published" for year in range(2006, 2023))
+    marks = read_shipped_series("cpi_sweden")["consumer_price_index"].marks
+    assert set(marks) == set(years)
+    assert all(marks[year] == "V" for year in range(2006, 2023))
 
 
 def test_yearly_inflation_stays_within_what_sweden_has_seen_since_1980() -> None:

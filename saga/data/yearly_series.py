@@ -1,0 +1,68 @@
+"""Yearly series that come with SAGA: one row a year in a CSV file, with its source and how sure it is.
+
+The files lie in `saga/data/tables/`. Their columns are `series`, `year`, `value`, `unit`, `mark`
+and `source`; a file may hold several series.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from itertools import pairwise
+
+# How sure a value is.
+MARKS = {
+    "V": "read in a public source",
+    "D": "derived from values read in a public source",
+    "M": "from memory of the literature, or derived from such values",
+    "C": "calibrated or assumed",
+}
+
+
+@dataclass(frozen=True)
+class YearlySeries:
+    """One series: year -> value in `unit`, year -> a key of MARKS, year -> source; years ascend."""
+
+    unit: str
+    values: Mapping[int, float]
+    marks: Mapping[int, str]
+    sources: Mapping[int, str]
+
+
+def read_shipped_series(table: str, *, gaps: bool = False) -> dict[str, YearlySeries]:
+    """The series of a shipped table by name; `gaps` admits years without a row.
+
+    Raises ValueError if a year occurs twice, is out of order or missing, a unit changes, a mark is
+    unknown or a source is empty.
+    """
+    text = resources.files("saga.data").joinpath("tables", f"{table}.csv").read_text("utf-8")
+    return parse_series(text, table, gaps=gaps)
+
+
+def parse_series(text: str, table: str, *, gaps: bool = False) -> dict[str, YearlySeries]:
+    """The series of a CSV text; `table` names it in errors. See `read_shipped_series`."""
+    rows: dict[str, list[dict[str, str]]] = {}
+    for row in csv.DictReader(text.splitlines()):
+        rows.setdefault(row["series"], []).append(row)
+    return {name: _series(part, f"{table}.csv, series {name}", gaps) for name, part in rows.items()}
+
+
+def _series(rows: list[dict[str, str]], place: str, gaps: bool) -> YearlySeries:
+    years = [int(row["year"]) for row in rows]
+    for before, year in pairwise(years):
+        if year <= before or (year > before + 1 and not gaps):
+            raise ValueError(f"{place}: {year} follows {before}. Give each year one row, in order.")
+    for row in rows:
+        if row["mark"] not in MARKS or not row["source"] or row["unit"] != rows[0]["unit"]:
+            raise ValueError(
+                f"{place}, year {row['year']}: give the unit of the series, a mark of "
+                f"{', '.join(MARKS)} and a source."
+            )
+    return YearlySeries(
+        rows[0]["unit"],
+        {int(row["year"]): float(row["value"]) for row in rows},
+        {int(row["year"]): row["mark"] for row in rows},
+        {int(row["year"]): row["source"] for row in rows},
+    )
