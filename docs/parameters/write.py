@@ -17,7 +17,7 @@ SOURCE, PAGE = ROOT / "saga/register/simulation/parameters.py", ROOT / "docs/reg
 HEAD = """# Parameters of the register
 
 Written by `python docs/parameters/write.py` from `saga/register/simulation/parameters.py`. Marks: V read in a public source, M from the literature by
-memory, C set so that simulated moments come near published ones (`benchmarks/tune_register.py`); a note in italics is about the
+memory, C set so that simulated moments come near published ones (`studies/register_tuning.py`); a note in italics is about the
 parameters below it. How they enter: [the register](register.md).
 """
 

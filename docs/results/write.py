@@ -38,7 +38,7 @@ PANELS = {
         """pip install "gluonts[torch]"  # for deepar, which is left out without it
 saga register generate --persons 60000 --seed 2 --future-to 2062 --future-draws 20 --out fresh
 saga register generate --persons 100000 --seed 1 --out other
-python benchmarks/ablations.py --panel other --out variants
+python -m studies.ablations --panel other --out variants
 saga train --panel fresh --config small --seed 1 --out variants/same
 saga calibrate variants/same --panel fresh --rollout light
 echo '- {name: same, table: Equal data, label: small on equal data, note: 12 000 steps, bundle: same}' >> variants/variants.yaml

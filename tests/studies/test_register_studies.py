@@ -31,7 +31,9 @@ def test_an_output_that_is_taken_is_refused_before_the_work(
 def test_a_target_that_holds_only_with_the_mechanism_is_lost_whether_or_not_its_change_has_a_size() -> (
     None
 ):
-    compare = runpy.run_path(str(BENCHMARKS / "mechanisms.py"))["compare"]
+    compare = runpy.run_path(str(BENCHMARKS.parent / "studies" / "register_mechanisms.py"))[
+        "compare"
+    ]
     columns = ["key", "value", "se", "holds", "enforced"]
     whole = [
         ("small", 1.0, 0.1, True, True),

@@ -1,0 +1,88 @@
+"""Trains the ablations (`training/configs/ablations.yaml`), each at the same small budget, for rows of the contest.
+
+    python -m studies.ablations --panel build/register --out build/ablations [--only full no-family] [--until 2012] [--seed 1]
+    saga evaluate bundles/small --panel build/register --variants build/ablations/variants.yaml --out build/evaluation
+
+Bundles stay under --out: the same command goes on where it stopped. `variants.yaml` names those that are there, with what each cost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from saga.bundle import MANIFEST, Bundle
+from saga.data.reading import read_panel
+from saga.files.atomic import commit
+from studies.harness import command_line
+from studies.trained_bundle import found_or_trained
+from training.train_config import load_config
+
+
+def main() -> int:
+    """Trains what is not there and writes the list."""
+    rows = listed()
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--panel", type=Path, required=True)
+    parser.add_argument("--mapping")
+    parser.add_argument("--out", type=Path, default=Path("build/ablations"))
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=[row["name"] for row in rows],
+        default=[row["name"] for row in rows],
+    )
+    parser.add_argument("--until", type=int, help="last year that training may see")
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    panel, command = read_panel(args.panel, mapping=args.mapping), command_line(__file__)
+    for name in args.only:
+        settings = load_config(f"ablations/{name}")
+        bundle = found_or_trained(
+            panel, args.out / name, settings, seed=args.seed, until=args.until, command=command
+        )
+        print(f"{name}: {cost(bundle)}", flush=True)
+    there = [
+        variant(row, args.out / row["name"])
+        for row in rows
+        if (args.out / row["name"] / MANIFEST).is_file()
+    ]
+    text = yaml.safe_dump(there, sort_keys=False, allow_unicode=True, width=140)
+    commit(args.out / "variants.yaml", lambda path: path.write_text(text, encoding="utf-8"))
+    return 0
+
+
+def listed() -> list[dict[str, str]]:
+    """The ablations: `name` and `label`."""
+    rows: list[dict[str, str]] = yaml.safe_load(
+        (files("training") / "configs" / "ablations.yaml").read_text(encoding="utf-8")
+    )
+    return rows
+
+
+def variant(row: dict[str, str], out: Path) -> dict[str, Any]:
+    """A row for `evaluation.bundle_variants`."""
+    return {
+        "name": row["name"],
+        "table": "Ablations",
+        "label": row["label"],
+        "note": cost(Bundle.load(out)),
+        "bundle": out.name,
+    }
+
+
+def cost(bundle: Bundle) -> str:
+    """What a bundle's training took, from its own record."""
+    told = bundle.metrics["training"]
+    return f"{told['parameters']:,} parameters, {told['steps']:,} steps, {told['seconds']:,.0f} s"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

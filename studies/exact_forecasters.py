@@ -1,0 +1,132 @@
+"""The exact forecasters of the textbook processes: does the particle filter move with its particles, are both calibrated, at what cost.
+
+    python -m studies.exact_forecasters [PERSONS] [SEED]
+
+Persons with records from age 25 to 44, forecast to 64. CRPS of log earnings, 200 paths; changes are against the largest number of
+particles, under common random numbers, with their standard error over persons.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import replace
+
+import numpy as np
+from scipy.stats import kstest
+
+from saga.data.origins import Origins, realised
+from saga.data.panel import Panel, PanelMeta
+from saga.register.textbook.exact_forecaster import ExactForecaster, records
+from saga.register.textbook.gaussian_ar1 import GaussianProcess
+from saga.register.textbook.gkos_process import FEW_ZEROS, GkosProcess
+from saga.register.textbook.kalman_filter import KalmanFilter
+from saga.register.textbook.particle_filter import GkosFilter
+from saga.register.textbook.textbook_register import Cohort, Process
+from saga.scores import crps_log, pit, pit_uniforms
+
+HORIZONS, PATHS, PARTICLES = (1, 5, 10, 20), 200, (125, 250, 500, 1_000)
+BORN, AGE = 1950, 44
+
+
+def main(persons: int, seed: int) -> None:
+    """Prints the three tables."""
+    gkos, gaussian = replace(GkosProcess(), last_age=64), replace(GaussianProcess(), last_age=64)
+    print(f"{persons} persons, seed {seed}, origin at {AGE}, h = {HORIZONS}")
+    cost(gaussian, gkos, seed)
+    particles(gkos, persons, seed)
+    calibration(gaussian, gkos, persons, seed)
+
+
+def calibration(gaussian: GaussianProcess, gkos: GkosProcess, persons: int, seed: int) -> None:
+    """PIT of forecasters that know the process, and of two that have a parameter wrong."""
+    print("\nPIT: p-values of Kolmogorov's test, by horizon")
+    rows: list[tuple[str, Process, KalmanFilter | GkosFilter]] = [
+        ("gaussian", gaussian, KalmanFilter(gaussian)),
+        ("gkos", gkos, GkosFilter(gkos, 250)),
+        ("gaussian, wrong sd of eta .3", gaussian, KalmanFilter(replace(gaussian, sd_eta=0.3))),
+        (
+            "gkos, wrong: few zeros",
+            gkos,
+            GkosFilter(replace(gkos, nonemployment=FEW_ZEROS.nonemployment), 250),
+        ),
+    ]
+    for name, true, filter_ in rows:
+        panel, origins = sample(true, persons, seed)
+        paths = ExactForecaster(filter_).paths(
+            panel, origins, to_horizon=HORIZONS[-1], paths=PATHS, seed=seed
+        )
+        u = pit(
+            paths.earnings,
+            realised(panel, origins, range(1, HORIZONS[-1] + 1)),
+            pit_uniforms(paths),
+        )
+        print(
+            f"{name:30s}"
+            + "".join(f"{kstest(u[:, h - 1], 'uniform').pvalue:10.2g}" for h in HORIZONS),
+            flush=True,
+        )
+
+
+def cost(gaussian: GaussianProcess, gkos: GkosProcess, seed: int) -> None:
+    """CPU time of a forecast; tables that a filter makes once are made before."""
+    print(f"\nCPU milliseconds a person: 25 years of history, {PATHS} paths to h = 20")
+    rows: list[tuple[str, Process, KalmanFilter | GkosFilter]] = [
+        ("gaussian", gaussian, KalmanFilter(gaussian))
+    ]
+    rows += [(f"gkos, {n} particles", gkos, GkosFilter(gkos, n)) for n in PARTICLES]
+    for name, true, filter_ in rows:
+        panel, origins = sample(true, 100, seed, age=49)
+        forecaster = ExactForecaster(filter_)
+        forecaster.paths(panel, origins.take(slice(0, 2)), to_horizon=20, paths=PATHS, seed=seed)
+        start = time.process_time()
+        forecaster.paths(panel, origins, to_horizon=20, paths=PATHS, seed=seed)
+        print(f"{name:30s}{10 * (time.process_time() - start):10.1f}", flush=True)
+
+
+def particles(process: GkosProcess, persons: int, seed: int) -> None:
+    """CRPS and posterior means by number of particles."""
+    panel, origins = sample(process, persons, seed)
+    outcomes = realised(panel, origins, range(1, HORIZONS[-1] + 1))
+    earnings = records(panel, origins, process)[2]
+    columns = np.array(HORIZONS) - 1
+    scored, means = {}, {}
+    for n in PARTICLES:
+        filter_ = GkosFilter(process, n)
+        paths = ExactForecaster(filter_).paths(
+            panel, origins, to_horizon=HORIZONS[-1], paths=PATHS, seed=seed
+        )
+        scored[n] = crps_log(paths.earnings, outcomes)[:, columns]
+        laws = [filter_.posterior(record, AGE) for record in earnings[:50]]
+        means[n] = np.array(
+            [[*(law.effects @ law.weight), law.weight @ law.density @ law.z] for law in laws]
+        )
+    best = PARTICLES[-1]
+    print(
+        "\nparticles  CRPS, change (standard error) by horizon; largest change of a person's posterior mean of alpha, beta, z"
+    )
+    for n in PARTICLES:
+        change = scored[n] - scored[best]
+        error = change.std(axis=0) / np.sqrt(persons)
+        cells = "  ".join(
+            f"{c:.4f} {d:+.4f} ({e:.4f})"
+            for c, d, e in zip(scored[n].mean(axis=0), change.mean(axis=0), error, strict=True)
+        )
+        moved = np.abs(means[n] - means[best]).max(axis=0)
+        print(f"{n:9d}  {cells}   {moved[0]:.5f} {moved[1]:.5f} {moved[2]:.5f}")
+
+
+def sample(process: Process, persons: int, seed: int, age: int = AGE) -> tuple[Panel, Origins]:
+    """Complete lives of one cohort, and an origin at `age` for everybody."""
+    rng = np.random.default_rng(seed)
+    rows = Cohort.found(process, BORN, np.arange(persons), rng).live(BORN + process.last_age, rng)
+    ids = rows["person_id"].unique().sort().to_list()
+    return Panel.of(rows, PanelMeta("textbook")), Origins(
+        np.array(ids), np.full(persons, BORN + age)
+    )
+
+
+if __name__ == "__main__":
+    main(
+        int(sys.argv[1]) if len(sys.argv) > 1 else 200, int(sys.argv[2]) if len(sys.argv) > 2 else 1
+    )

@@ -1,0 +1,225 @@
+"""Every ablation trains and forecasts; what a configuration leaves out changes no forecast, what it does not leave out does."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import studies.ablations as ablations_script
+from evaluation.bundle_variants import read_variants
+from saga.bundle import Bundle
+from saga.data.origins import last_year
+from saga.data.panel import Panel
+from saga.errors import UsageError
+from saga.features.transforms import CALENDAR, HIDEABLE, OTHER
+from saga.forecaster import Forecaster
+from saga.schema import CATEGORICAL
+from training.fit import train
+from training.train_config import ABLATIONS, TrainConfig, load_config
+
+ROOT = Path(__file__).resolve().parents[2]
+YEARS = 3
+
+
+@pytest.fixture(scope="module")
+def panel(register_panel: Panel) -> Panel:
+    return register_panel.only(register_panel.persons()[::7])
+
+
+@pytest.fixture(scope="module")
+def some(panel: Panel) -> Panel:
+    """Five persons up to a year in which they are 30 to 45."""
+    frame = panel.frame.filter((pl.col("year") - pl.col("birth_year")).is_between(16, 45))
+    last = frame.group_by("person_id").agg(
+        pl.col("year").max(), pl.len().alias("n"), pl.col("exit_year").first()
+    )
+    able = last.filter(pl.col("n") > 12, pl.col("exit_year").is_null())["person_id"].sort()[:5]
+    return panel.with_frame(frame.filter(pl.col("person_id").is_in(able.to_list())))
+
+
+def short(name: str, **changes: Any) -> TrainConfig:
+    brief = {
+        "batch_persons": 24,
+        "max_steps": 4,
+        "warmup_steps": 1,
+        "validate_every": 4,
+        "validation_persons": 20,
+        "precision": "32-true",
+    }
+    return replace(load_config(name), **{**brief, **changes})
+
+
+@pytest.mark.parametrize("name", ABLATIONS)
+def test_every_ablation_trains_and_forecasts(
+    panel: Panel, some: Panel, tmp_path: Path, name: str
+) -> None:
+    settings = short(name)
+    bundle = train(panel, tmp_path / "b", config=settings, seed=1, progress=False)
+    forecaster = Forecaster.load(bundle.path, threads=1)
+    drawn = forecaster.simulate(some, to_horizon=YEARS, paths=20, seed=1)
+    assert drawn.earnings.shape == (5, YEARS, 20)
+    assert np.isfinite(drawn.earnings).all()
+    assert (drawn.earnings >= 0).all()
+    assert drawn.earnings.std() > 0
+    assert np.isfinite(bundle.metrics["training"]["validation_nll"])
+    assert (
+        bundle.config["training"]["without"]
+        == list(settings.without)
+        == list(forecaster.transforms.without)
+    )
+    assert forecaster.network.config == settings.model
+    assert forecaster.network.parameters_count == bundle.metrics["training"]["parameters"]
+
+
+def test_the_list_names_every_ablation_and_the_paper_knows_them() -> None:
+    rows = ablations_script.listed()
+    assert sorted(f"ablations/{row['name']}" for row in rows) == sorted(ABLATIONS)
+    published = json.loads((ROOT / "evaluation" / "report" / "published.json").read_text())[
+        "crps_log_10"
+    ]
+    assert {row["name"] for row in rows} - set(published) == {"quantile-head"}
+    settings = {row["name"]: load_config(f"ablations/{row['name']}") for row in rows}
+    full = settings["full"]
+    for name, own in settings.items():
+        assert replace(own, name=full.name, model=full.model, without=()) == full, (
+            f"{name} has another budget"
+        )
+        assert (own.model != full.model) != bool(own.without) or name == "full", (
+            f"{name} differs in one thing"
+        )
+
+
+def test_what_is_left_out_is_left_out_of_forecasts_too(
+    panel: Panel, some: Panel, tmp_path: Path
+) -> None:
+    """A bundle without them gives bitwise the same paths whatever the hidden columns say; one with them does not."""
+    hidden = ("occupation", "spouse_earnings")
+    forged = some.with_frame(
+        some.frame.with_columns(
+            pl.lit(panel.frame["occupation"].drop_nulls()[0]).alias("occupation"),
+            pl.lit(9e5).alias("spouse_earnings"),
+        )
+    )
+    same = {}
+    for without in ((), hidden):
+        bundle = train(
+            panel,
+            tmp_path / f"b{len(without)}",
+            config=short("tiny", without=without),
+            seed=1,
+            progress=False,
+        )
+        forecaster = Forecaster.load(bundle.path, threads=1)
+        drawn = [
+            forecaster.simulate(people, to_horizon=YEARS, paths=20, seed=1).earnings
+            for people in (some, forged)
+        ]
+        same[without] = np.array_equal(*drawn)
+    assert same == {(): False, hidden: True}
+
+
+def test_without_the_calendar_the_economy_moves_levels_alone(panel: Panel, tmp_path: Path) -> None:
+    """Boom or slump after 2015: whoever is positive is so in both, and a path's earnings move by the same factor for everybody."""
+    until = panel.frame.filter(pl.col("year") <= 2015)
+    there = pl.col("year").is_in([2005, 2010, 2015]).sum().over("person_id") == 3
+    known = until.filter(
+        there, pl.col("birth_year").is_between(1965, 1985), pl.col("exit_year").is_null()
+    )
+    people = panel.with_frame(known).only(known["person_id"].unique().sort()[:6].to_list())
+    values = {"boom": (0.03, 0.10), "slump": (0.25, -0.10)}
+    scenarios = {
+        name: [
+            {"year": y, "unemployment": u, "real_wage_growth": g, "inflation": 0.02}
+            for y in (2016, 2017, 2018)
+        ]
+        for name, (u, g) in values.items()
+    }
+    same = {}
+    for without in ((), (CALENDAR,)):
+        bundle = train(
+            panel,
+            tmp_path / f"b{len(without)}",
+            config=short("tiny", without=without),
+            seed=1,
+            progress=False,
+        )
+        forecaster = Forecaster.load(bundle.path, threads=1)
+        boom, slump = (
+            forecaster.simulate(people, to_horizon=YEARS, paths=40, seed=1, scenario=s).earnings
+            for s in scenarios.values()
+        )
+        both = (boom > 0) & (slump > 0)
+        factor = np.where(
+            both, np.log(np.where(both, boom, 1.0) / np.where(both, slump, 1.0)), np.nan
+        )
+        wages = np.arange(1, YEARS + 1)[:, None] * np.log(1.10 / 0.90)
+        same[without] = np.array_equal(boom > 0, slump > 0) and bool(
+            (np.abs(factor - wages)[both] < 1e-3).all()
+        )
+    assert same == {(): False, (CALENDAR,): True}
+
+
+def test_everything_but_earnings_can_be_left_out(panel: Panel, some: Panel, tmp_path: Path) -> None:
+    blind = short("tiny", without=HIDEABLE)
+    bundle = train(panel, tmp_path / "b", config=blind, seed=1, progress=False)
+    bare = some.with_frame(
+        some.frame.with_columns(
+            pl.lit(None).cast(some.frame[name].dtype).alias(name) for name in (*OTHER, *CATEGORICAL)
+        )
+    )
+    forecaster = Forecaster.load(bundle.path, threads=1)
+    drawn = [
+        forecaster.simulate(people, to_horizon=YEARS, paths=20, seed=1).earnings
+        for people in (some, bare)
+    ]
+    np.testing.assert_array_equal(*drawn)
+
+
+def test_the_benchmark_trains_once_and_writes_the_rows_that_the_contest_reads(
+    panel: Panel,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    module = ablations_script
+    monkeypatch.setattr(module, "read_panel", lambda *_, **__: panel)
+    monkeypatch.setattr(module, "load_config", short)
+    monkeypatch.setattr(
+        sys,
+        "argv",
+        ["ablations.py", "--panel", "x", "--out", str(tmp_path), "--only", "full", "d192"],
+    )
+    assert module.main() == 0
+    rows = read_variants(tmp_path / "variants.yaml")
+    assert rows["name"].to_list() == ["full", "d192"]
+    assert rows["table"].unique().to_list() == ["Ablations"]
+    first = Bundle.load(tmp_path / "full").digest
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            "studies.trained_bundle.train", lambda *_, **__: pytest.fail("trained again")
+        )
+        assert module.main() == 0
+    assert Bundle.load(tmp_path / "full").digest == first
+    monkeypatch.setattr(sys, "argv", [*sys.argv[:-2], "full", "--until", "2012"])
+    for until in (2012, last_year(panel)):
+        assert module.main() == 0
+        assert Bundle.load(tmp_path / "full").config["until"] == until
+        monkeypatch.setattr(sys, "argv", sys.argv[:-2])
+    assert "steps" in capsys.readouterr().out
+
+
+def test_a_head_of_another_kind_is_trained_by_its_own_loss(panel: Panel, tmp_path: Path) -> None:
+    bundle = train(
+        panel, tmp_path / "b", config=short("ablations/quantile-head"), seed=1, progress=False
+    )
+    header = (tmp_path / "b.run" / "log" / "metrics.csv").read_text().splitlines()[0].split(",")
+    assert {"validation_pinball", "validation_nll"} <= set(header)
+    with pytest.raises(UsageError, match="light"):
+        Forecaster(bundle, rollout="light")

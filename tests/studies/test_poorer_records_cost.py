@@ -1,0 +1,219 @@
+"""The table of poorer records: losses and gains are the ratios of mean scores, verdicts follow the paired tests."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import studies.poorer_records as script_module
+from evaluation.contest import Contest
+from evaluation.scoring.comparison import TOLD, clustered
+from saga.data.origins import Origins
+from saga.data.panel import Panel
+from saga.files.tables import read_provenance
+from saga.forecaster import Forecaster
+from studies.poorer_records import (
+    BETTER,
+    REDUCTIONS,
+    SCHEMA,
+    UNSURE,
+    WHOLE,
+    WORSE,
+    Reduction,
+    as_markdown,
+    compare,
+    last_three,
+    score,
+    shortfalls,
+)
+
+Make = Callable[..., Panel]
+SCRIPT = Path(__file__).resolve().parents[2] / "studies" / "poorer_records.py"
+POOR = Reduction("poor", "3 years", years=last_three)
+
+
+@pytest.fixture(scope="module")
+def files(
+    random_walk: Make, walker: Any, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[dict[str, dict[str, list[Path]]], Contest]:
+    """The exact forecaster, which is vague where a record is short, beside one that is vague, one that is as good, and one that is best."""
+
+    class Learner(walker):  # type: ignore[misc]
+        def blocks(self, past: Panel, origins: Origins, **options: Any) -> Iterator[Any]:
+            short = past.frame.group_by("person_id").len()["len"].max() == 3
+            yield from walker(self.name, spread=2.5 if short else 1.3).blocks(
+                past, origins, **options
+            )
+
+    folder = tmp_path_factory.mktemp("scores")
+    contest = Contest(random_walk(4000), horizons=(1, 5), paths=40)
+    found: dict[str, dict[str, list[Path]]] = {}
+    for reduction in (WHOLE, POOR):
+        asked = [reduction.setting(s) for s in contest.settings()]
+        rivals = (
+            walker("vague", spread=3.5),
+            walker("same", spread=1.3),
+            walker("best"),
+            Learner("saga"),
+        )
+        found[reduction.name] = {
+            one.name: [contest.scores(one, s, folder) for s in asked] for one in rivals
+        }
+    return found, contest
+
+
+@pytest.fixture(scope="module")
+def table(files: tuple[dict[str, dict[str, list[Path]]], Contest]) -> pl.DataFrame:
+    found, contest = files
+    return compare(found, list(contest.settings()), contest.horizons)
+
+
+def _row(table: pl.DataFrame, record: str, model: str, horizon: int) -> dict[str, Any]:
+    return table.filter(record=record, model=model, horizon=horizon).row(0, named=True)
+
+
+def test_losses_and_gains_are_ratios_of_mean_scores_on_the_same_persons(
+    table: pl.DataFrame, files: tuple[dict[str, dict[str, list[Path]]], Contest]
+) -> None:
+    assert dict(table.schema) == SCHEMA
+
+    def scores(record: str, model: str) -> np.ndarray:
+        rows = (
+            pl.read_parquet(files[0][record][model])
+            .filter(pl.col("horizon") == 5)
+            .sort("person_id")
+        )
+        return rows["crps_log"].cast(pl.Float64).to_numpy()
+
+    mine, whole, vague = scores("poor", "saga"), scores("all", "saga"), scores("poor", "vague")
+    own, other = _row(table, "poor", "saga", 5), _row(table, "poor", "vague", 5)
+    assert (own["crps"], own["n"]) == (pytest.approx(mine.mean()), len(mine))
+    assert own["loss"] == pytest.approx(mine.mean() / whole.mean() - 1)
+    paired = clustered(mine - whole, np.arange(len(mine)))
+    assert paired is not None
+    assert own["loss_se"] == pytest.approx(paired["se"] / whole.mean())
+    assert own["loss"] > 3 * own["loss_se"]
+    assert other["gain"] == pytest.approx(1 - mine.mean() / vague.mean())
+    assert _row(table, "all", "saga", 5)["loss"] is None
+    assert other["loss"] is None
+
+
+def test_verdicts_tell_the_better_from_the_equal_and_the_worse(table: pl.DataFrame) -> None:
+    for horizon in (1, 5):
+        for record in ("all", "poor"):
+            assert _row(table, record, "vague", horizon)["verdict"] == BETTER
+            assert _row(table, record, "best", horizon)["verdict"] == WORSE
+        assert (
+            _row(table, "all", "same", horizon)["verdict"] != BETTER
+        )  # the same law with other random numbers
+        assert (
+            _row(table, "poor", "same", horizon)["verdict"] == WORSE
+        )  # it does not need the years that are hidden
+    missed = "\n".join(shortfalls(table))
+    assert "vague" not in missed
+    assert (
+        "poor, in-time: not surely better than best at h = 1 (not better), h = 5 (not better)"
+        in missed
+    )
+    assert shortfalls(table.filter(pl.col("model") == "vague")) == []
+    unsure = table.filter(pl.col("model") == "vague").with_columns(pl.lit(UNSURE).alias("verdict"))
+    assert len(shortfalls(unsure)) == 2
+
+
+def test_in_time_the_judgement_is_of_the_bundle_told_the_economy(
+    files: tuple[dict[str, dict[str, list[Path]]], Contest],
+) -> None:
+    """The vague forecaster knows as much as the best one here plays to be told: against `best` as the bundle told, nobody else stands."""
+    found, contest = files
+    told = {record: {**models, TOLD: models["best"]} for record, models in found.items()}
+    table = compare(told, list(contest.settings()), contest.horizons)
+    row, same = _row(table, "poor", "vague", 5), _row(table, "poor", "same", 5)
+    assert row["told_gain"] > row["gain"]
+    assert same["gain"] < 0 < same["told_gain"]
+    assert (same["verdict"], row["told_verdict"]) == (WORSE, BETTER)
+    assert "vague" not in "\n".join(shortfalls(table))
+    lines = as_markdown(table, {"all": "everything", "poor": "short"}).splitlines()
+    assert "saga told" in lines[2]
+    assert len({line.count("|") for line in lines[2:]}) == 1
+
+
+def test_the_page_has_a_row_a_record_and_horizon_and_marks_what_is_not_beaten(
+    table: pl.DataFrame,
+) -> None:
+    lines = as_markdown(table, {"all": "everything", "poor": "short"}).splitlines()
+    assert lines[0] == "## in-time"
+    assert [line.split(" | ")[0] for line in lines[4:]] == ["| everything"] * 2 + ["| short"] * 2
+    assert len({line.count("|") for line in lines[2:]}) == 1
+    assert all("**!**" in line for line in lines[4:])  # `best` is not beaten
+    assert f"{_row(table, 'poor', 'saga', 1)['crps']:.4f}" in lines[6]
+
+
+@pytest.mark.slow
+def test_the_command_asks_the_bundle_and_baselines_from_every_record(
+    tiny_bundle: Path,
+    register_dir: Path,
+    register_panel: Panel,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    out, report = tmp_path / "out", tmp_path / "report.md"
+    argv = [
+        str(SCRIPT),
+        str(register_dir),
+        "--out",
+        str(out),
+        "--bundle",
+        str(tiny_bundle),
+        "--baselines",
+        "carry,groupq",
+    ]
+    argv += ["--persons", "60", "--paths", "20", "--report", str(report)]
+    monkeypatch.setattr(sys, "argv", argv)
+    made = script_module
+    assert made.main() == 1  # sixty persons cannot make anybody sure
+    table = pl.read_parquet(out / "missing.parquet")
+    models, settings = {"saga", "carry", "groupq"}, {"in-time", "forward"}
+    cells = {
+        (r.name, s, h, m)
+        for r in REDUCTIONS
+        for s in settings
+        for h in (1, 5, 10, 20)
+        for m in models
+    }
+    cells |= {(r.name, "in-time", h, TOLD) for r in REDUCTIONS for h in (1, 5, 10, 20)}
+    assert set(table.select("record", "setting", "horizon", "model").iter_rows()) == cells
+    assert table["crps"].is_finite().all()
+    assert table.group_by("setting", "horizon").agg(pl.col("n").n_unique())[
+        "n"
+    ].unique().to_list() == [1]  # the same outcomes for all
+    # groupq reads sex, education and the last years: hiding occupation costs it nothing, hiding education does.
+    groupq = {
+        r: table.filter(model="groupq", record=r)["crps"].to_list()
+        for r in ("all", "no-occupation-industry", "earnings")
+    }
+    assert groupq["all"] == groupq["no-occupation-industry"]
+    assert groupq["all"] != groupq["earnings"]
+    assert report.read_text() == (out / "missing.md").read_text()
+    assert (
+        read_provenance(out / "missing.parquet")["bundle"]
+        == Forecaster.load(tiny_bundle).bundle.digest
+    )
+
+    # A second run finds every score, and another contest's scores of the whole record serve.
+    before = {file: file.stat().st_mtime_ns for file in (out / "kept").glob("*.parquet")}
+    contest = Contest(register_panel, paths=20, persons=60, until=2022, cache=out / "kept")
+    score(
+        contest,
+        WHOLE,
+        list(contest.settings(register_dir)),
+        Forecaster.load(tiny_bundle),
+        [],
+        out / "kept",
+    )
+    assert {file: file.stat().st_mtime_ns for file in (out / "kept").glob("*.parquet")} == before

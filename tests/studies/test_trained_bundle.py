@@ -1,0 +1,144 @@
+"""A bundle is used again where it is of exactly these settings, and trained anew where anything differs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+import studies.trained_bundle
+from saga.bundle import Bundle
+from saga.data.panel import Panel, PanelMeta
+from saga.data.split import persons_of
+from saga.model import ModelConfig
+from studies.trained_bundle import found_or_trained
+from training.fit import train
+from training.module import ForecastModule
+from training.train_config import TrainConfig
+
+CONFIG = TrainConfig(
+    name="toy",
+    model=ModelConfig(width=8, layers=1, heads=1, bins=8, head_width=8),
+    batch_persons=16,
+    max_steps=6,
+    warmup_steps=1,
+    validate_every=2,
+    precision="32-true",
+)
+LAST, SEED = 2014, 3
+
+
+@pytest.fixture(scope="module")
+def panel() -> Panel:
+    """100 persons with earnings in 2005-2014."""
+    rng = np.random.default_rng(0)
+    years = range(2005, LAST + 1)
+    rows = [
+        (f"p{i:03d}", year, 1970, float(np.exp(rng.normal(12.4, 0.3))))
+        for i in range(100)
+        for year in years
+    ]
+    return Panel.of(
+        pl.DataFrame(rows, ["person_id", "year", "birth_year", "earnings"], orient="row"),
+        PanelMeta("toy"),
+    )
+
+
+@pytest.fixture(scope="module")
+def bundle(panel: Panel, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """Trained at once, and until 2012."""
+    return found_or_trained(
+        panel, tmp_path_factory.mktemp("found") / "b", CONFIG, seed=SEED, until=2012
+    )
+
+
+def test_the_same_settings_find_the_bundle(
+    panel: Panel, bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        studies.trained_bundle, "train", lambda *_, **__: pytest.fail("trained again")
+    )
+    assert (
+        found_or_trained(panel, bundle.path, CONFIG, seed=SEED, until=2012).digest == bundle.digest
+    )
+    until_then = panel.with_frame(panel.frame.filter(pl.col("year") <= 2012))
+    assert found_or_trained(until_then, bundle.path, CONFIG, seed=SEED).digest == bundle.digest
+
+
+def _without_one(panel: Panel) -> Panel:
+    one = persons_of(panel, "train")[0]
+    return panel.only([person for person in panel.persons() if person != one])
+
+
+def _without_a_row(panel: Panel) -> Panel:
+    first = pl.struct("person_id", "year") == pl.struct(
+        person_id=pl.lit(persons_of(panel, "train")[0]), year=pl.lit(2005, pl.Int32)
+    )
+    return panel.with_frame(panel.frame.filter(~first))
+
+
+@pytest.mark.parametrize(
+    ("asked", "change"),
+    [
+        ({"until": None}, None),
+        ({"until": 2011}, None),
+        ({"seed": SEED + 1}, None),
+        ({"settings": replace(CONFIG, learning_rate=1e-3)}, None),
+        ({"settings": replace(CONFIG, model=replace(CONFIG.model, bins=9))}, None),
+        ({}, _without_one),
+        ({}, _without_a_row),
+        ({}, lambda panel: replace(panel, meta=replace(panel.meta, panel_id="other"))),
+        ({}, lambda panel: replace(panel, meta=replace(panel.meta, macro=None))),
+    ],
+)
+def test_whatever_differs_is_trained_anew(
+    panel: Panel,
+    bundle: Bundle,
+    monkeypatch: pytest.MonkeyPatch,
+    asked: dict[str, Any],
+    change: Callable[[Panel], Panel] | None,
+) -> None:
+    told: list[dict[str, Any]] = []
+    monkeypatch.setattr(studies.trained_bundle, "train", lambda *_, **options: told.append(options))
+    options = {"settings": CONFIG, "seed": SEED, "until": 2012, **asked}
+    found_or_trained(change(panel) if change else panel, bundle.path, **options)
+    assert {
+        "settings": told[0]["config"],
+        "seed": told[0]["seed"],
+        "until": told[0]["until"],
+    } == options
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_stopped_run_goes_on_with_the_same_settings_and_begins_afresh_with_others(
+    panel: Panel, bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, same: bool
+) -> None:
+    steps: list[int] = []
+    honest = ForecastModule.training_step
+
+    def counted(self: ForecastModule, batch: dict[str, torch.Tensor], index: int) -> torch.Tensor:
+        steps.append(self.global_step)
+        if len(steps) == 5:
+            raise KeyboardInterrupt
+        return honest(self, batch, index)
+
+    monkeypatch.setattr(ForecastModule, "training_step", counted)
+    with pytest.raises(KeyboardInterrupt):
+        train(
+            panel,
+            tmp_path / "b",
+            config=CONFIG if same else replace(CONFIG, clip=0.5),
+            seed=SEED,
+            until=2012,
+            progress=False,
+        )
+    made = found_or_trained(panel, tmp_path / "b", CONFIG, seed=SEED, until=2012)
+    assert steps[5:] == (list(range(4, 6)) if same else list(range(6)))
+    assert made.config == bundle.config
+    assert all(torch.equal(tensor, bundle.weights[name]) for name, tensor in made.weights.items())
