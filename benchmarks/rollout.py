@@ -30,7 +30,7 @@ from saga.features.sequences import POSITIVE, ZERO, Sequences, encode, pad
 from saga.forecaster import Forecaster
 from saga.keyed_random import uniforms
 from saga.simulation.matmul import Precision, has_bfloat16, product, wide
-from saga.simulation.pool import crew
+from saga.simulation.pool import worker_pool
 from saga.simulation.rollout import Rollout
 
 PATHS, YEARS = 500, 20
@@ -69,7 +69,7 @@ def best(work: Callable[[], object], repeats: int = REPEATS) -> float:
 def simulated(rollout: Rollout, sequences: Sequences, workers: int) -> float:
     """Milliseconds a person with so many processes, which are started before the clock is."""
     steps = np.full(len(sequences), YEARS)
-    with crew(rollout, sequences, steps, threads=1, processes=workers) as draw:
+    with worker_pool(rollout, sequences, steps, threads=1, processes=workers) as draw:
         seconds = best(lambda: [None for _ in draw(np.arange(len(sequences)))])
     return 1_000 * seconds / len(sequences)
 
@@ -78,7 +78,7 @@ def simulated(rollout: Rollout, sequences: Sequences, workers: int) -> float:
 def naive(rollout: Rollout, sequences: Sequences, index: int) -> float:
     """Milliseconds for one person by the decoder over every path's whole sequence, each year anew, on all cores."""
     net, record = rollout.network, pad(sequences, np.array([index]))
-    futures, born = rollout.futures(int(record.year[0, -1])), int(sequences.birth_year[index])
+    futures, born = rollout.macro_futures(int(record.year[0, -1])), int(sequences.birth_year[index])
     start = time.perf_counter()
     names = ("state", "z", "other", "codes", "age")
     parts = {
@@ -105,7 +105,7 @@ def naive(rollout: Rollout, sequences: Sequences, index: int) -> float:
 
 def flops(rollout: Rollout, sequences: Sequences) -> float:
     """Floating-point operations a person inside matrix products, the record's encoding counted."""
-    some = np.arange(min(len(sequences), rollout.group))
+    some = np.arange(min(len(sequences), rollout.group_size))
     known = (
         {
             torch.ops.mkldnn._linear_pointwise: lambda x, weight, *_, **__: (
@@ -116,7 +116,7 @@ def flops(rollout: Rollout, sequences: Sequences) -> float:
         else {}
     )
     with FlopCounterMode(display=False, custom_mapping=known) as counter:
-        rollout.people(sequences, some, np.full(len(some), YEARS))
+        rollout.simulate(sequences, some, np.full(len(some), YEARS))
     return float(counter.get_total_flops()) / len(some)
 
 
@@ -190,7 +190,7 @@ def main() -> None:
                 forecaster.network,
                 forecaster.calendar,
                 forecaster.process,
-                paths=PATHS,
+                n_paths=PATHS,
                 seed=1,
                 light=kind == "light",
                 precision=precision,

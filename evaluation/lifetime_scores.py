@@ -198,7 +198,7 @@ def lives_of(
         values = _values(np.moveaxis(block.earnings, 2, 0).astype(np.float64), own, taxed)
         present = values[f"value:{RATE:g}"]
         if isinstance(model, Model) and any(
-            kind == "present_value" for kind, _ in model.forecaster.calibrator.limits
+            kind == "present_value" for kind, _ in model.forecaster.calibrator.thresholds_of_kind
         ):
             found = value_intervals(model.forecaster.calibrator, present, own, [LEVEL], RATE)
             ends = found.lower[:, 0], found.upper[:, 0]

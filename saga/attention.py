@@ -49,7 +49,7 @@ def attention_weights(network: Saga, token: Tensor, age: Tensor) -> list[Tensor]
 
 
 @torch.inference_mode()
-def attention(
+def attention_by_lag(
     forecaster: Forecaster,
     panel: Panel,
     *,

@@ -96,12 +96,12 @@ class Bundle:
         """Version of the code that wrote the bundle."""
         return str(self.manifest["code_version"])
 
-    def law_of_circumstances(self) -> dict[str, torch.Tensor]:
-        """Weights of `saga.states.state_network`. UsageError for a bundle that has not learnt them."""
+    def state_weights(self) -> dict[str, torch.Tensor]:
+        """Weights of `saga.states.state_network`. Raises UsageError if the bundle has none."""
         if self.circumstances is None:
             raise UsageError(
-                "This bundle knows no law of circumstances. Learn it with `saga circumstances BUNDLE --panel DIR`, "
-                "or ask for earnings alone."
+                "This bundle has no state model. Train one with `saga circumstances BUNDLE --panel DIR`, "
+                "or request earnings alone."
             )
         return self.circumstances
 

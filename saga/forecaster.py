@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from saga.bundle import Bundle
 from saga.conformal.calibrator import Calibrator, Intervals
-from saga.conformal.one_sided import Limits
-from saga.conformal.one_sided import limits as compute_limits
-from saga.conformal.path_bands import bands as compute_bands
+from saga.conformal.one_sided import Limits, one_sided_limits
+from saga.conformal.path_bands import band_intervals
 from saga.conformal.present_value import ValueIntervals, value_intervals
 from saga.data.eligibility import obstacles
 from saga.data.groups import latest
@@ -47,11 +46,11 @@ from saga.options import (
 from saga.paths import Paths
 from saga.schema import MAX_AGE
 from saga.simulation.matmul import Precision
-from saga.simulation.pool import crew
+from saga.simulation.pool import worker_pool
 from saga.simulation.rollout import Rollout
-from saga.states.codes import labels, numbers
-from saga.states.life_courses import Courses, LifeCourses
-from saga.states.state_network import Circumstances
+from saga.states.codes import code_labels, code_numbers
+from saga.states.life_courses import LifeCourses, LifeCourseSimulator
+from saga.states.state_network import StateNetwork
 from saga.tax import MONEY, income_tax
 
 RolloutName = Literal["exact", "light"]
@@ -118,7 +117,7 @@ class Forecaster:
             else Calibrator.identity()
         )
         if self.rollout != calibrated:
-            self.calibrator = replace(self.calibrator, elsewhere=True)
+            self.calibrator = replace(self.calibrator, extrapolated=True)
 
     @classmethod
     def load(
@@ -264,7 +263,9 @@ class Forecaster:
         grouping = self.calibrator.grouping
         labels = grouping.labels(panel, latest(panel)) if grouping else {}
         processes = self.workers if n >= _MANY else 1
-        with crew(rollout, sequences, steps, threads=self.threads, processes=processes) as draw:
+        with worker_pool(
+            rollout, sequences, steps, threads=self.threads, processes=processes
+        ) as draw:
             for start in range(0, n, _BLOCK):
                 rows = np.arange(start, min(start + _BLOCK, n))
                 earnings = np.full((len(rows), width, paths), np.nan, dtype=np.float32)
@@ -288,7 +289,7 @@ class Forecaster:
             self.network,
             self.calendar,
             self.process,
-            paths=paths,
+            n_paths=paths,
             seed=seed,
             scenario=self.scenario(scenario),
             rhythm=self.transforms.rhythm,
@@ -311,17 +312,17 @@ class Forecaster:
         Paths are looked ahead to age 64 whatever `to_age`, which therefore changes no number. UsageError for a bundle that does not know
         the law of circumstances.
         """
-        learnt = self.bundle.law_of_circumstances()
+        learnt = self.bundle.state_weights()
         self.check(panel, to_age or MAX_AGE)
-        codes = labels(self.transforms)
-        law = Circumstances.of(learnt, tuple(len(each) + 1 for each in codes.values()))
+        codes = code_labels(self.transforms)
+        law = StateNetwork.from_weights(learnt, tuple(len(each) + 1 for each in codes.values()))
         sequences = encode(panel, self.transforms, self.calendar)
-        own = numbers(panel.frame, self.transforms)
+        own = code_numbers(panel.frame, self.transforms)
         until = int(self.bundle.config["until"])
-        courses = Courses(
-            law, self.network, sequences, own, codes, paths=paths, seed=seed, until=until
+        courses = LifeCourseSimulator(
+            law, self.network, sequences, own, codes, n_paths=paths, seed=seed, until=until
         )
-        futures, done = self._rollout(paths, seed, scenario).futures, 0
+        futures, done = self._rollout(paths, seed, scenario).macro_futures, 0
 
         def drawn(
             persons: NDArray[np.int64], origins: NDArray[np.int64], earnings: NDArray[np.float32]
@@ -332,7 +333,7 @@ class Forecaster:
                 for year, money in zip(origins, lived, strict=True)
             ]
             out = np.zeros((*earnings.shape, len(codes)), np.int16)
-            for i, found in enumerate(courses.people(persons, lived, wages)):
+            for i, found in enumerate(courses.simulate(persons, lived, wages)):
                 out[i, : len(found)] = found
             return out
 
@@ -343,7 +344,7 @@ class Forecaster:
                 panel, to_horizon=None, paths=paths, seed=seed, scenario=scenario, progress=progress
             ):
                 groups = np.array_split(
-                    np.arange(len(block)), max(self.threads, -(-len(block) // courses.group))
+                    np.arange(len(block)), max(self.threads, -(-len(block) // courses.group_size))
                 )
                 groups = [rows for rows in groups if len(rows)]
                 parts = team.map(
@@ -437,11 +438,11 @@ class Forecaster:
         data["cell"] = intervals.cell[person, horizon].astype(str)
         if limits:
             data |= _limit_columns(
-                compute_limits(calibrator, paths, coverage), coverage, person, horizon
+                one_sided_limits(calibrator, paths, coverage), coverage, person, horizon
             )
         if bands is not None:
             data |= _band_columns(
-                compute_bands(calibrator, paths, bands, coverage), person, horizon
+                band_intervals(calibrator, paths, bands, coverage), person, horizon
             )
         return pl.DataFrame(data).with_columns(
             pl.col("^(.*lower|.*upper|at_least|at_most)_.*$").fill_nan(None)
@@ -529,7 +530,7 @@ class Forecaster:
 
     def _promising(self, paths: Paths) -> Calibrator:
         """The calibration, which promises nothing about a world that a scenario made."""
-        return replace(self.calibrator, elsewhere=True) if paths.told else self.calibrator
+        return replace(self.calibrator, extrapolated=True) if paths.told else self.calibrator
 
     def _value_intervals(
         self,
@@ -545,7 +546,7 @@ class Forecaster:
         age = paths.origin_year - paths.birth_year
         if self.bundle.calibration is None:
             return ValueIntervals.none(len(paths), len(coverage))
-        if not any(kind == "present_value" for kind, _ in self.calibrator.limits) or (
+        if not any(kind == "present_value" for kind, _ in self.calibrator.thresholds_of_kind) or (
             from_age is not None and (age < from_age).any()
         ):
             return ValueIntervals.central(values, coverage)
@@ -591,7 +592,7 @@ def _band_columns(
     years = found.lower.shape[1]
     inside, at = horizon < years, (person, np.minimum(horizon, years - 1))
     data: dict[str, Any] = {}
-    for j, level in enumerate(found.levels):
+    for j, level in enumerate(found.coverage):
         name = level_name(level)
         data[f"band_lower_{name}"] = np.where(inside, found.lower[..., j][at], np.nan)
         data[f"band_upper_{name}"] = np.where(inside, found.upper[..., j][at], np.nan)

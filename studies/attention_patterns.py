@@ -11,7 +11,7 @@ from pathlib import Path
 
 import polars as pl
 
-from saga.attention import attention, head_diversity
+from saga.attention import attention_by_lag, head_diversity
 from saga.data.reading import read_panel
 from saga.forecaster import Forecaster
 from studies.cross_section import followed
@@ -30,7 +30,9 @@ def main() -> None:
     who = followed(
         read_panel(args.panel), trained_on=forecaster.bundle.split["panel_id"], persons=args.persons
     )
-    table = attention(forecaster, who.past, horizons=HORIZONS, paths=args.paths, seed=args.seed)
+    table = attention_by_lag(
+        forecaster, who.past, horizons=HORIZONS, paths=args.paths, seed=args.seed
+    )
     lines = [
         "# Where the decoder looks",
         "",

@@ -36,7 +36,7 @@ from calibration.fit.split_conformal import DEFAULT_ATOM_WIDTH, LEVELS, fit_cali
 from calibration.fit.thresholds import fit_limits
 from evaluation.scoring.futures import true_futures
 from saga.conformal.calibrator import ALL, Calibrator
-from saga.conformal.path_bands import bands
+from saga.conformal.path_bands import band_intervals
 from saga.conformal.prediction_sets import grow
 from saga.conformal.present_value import value_intervals
 from saga.data.groups import Grouping
@@ -202,7 +202,7 @@ def judge(calibrator: Calibrator, cqr: pl.DataFrame, side: Side) -> dict[str, Ar
     for raw, y in blocks(side):
         paths = calibrator.recalibrate(raw)
         complete = ~np.isnan(y).any(axis=1)
-        together = bands(calibrator, paths, YEARS, LEVELS).covered(y).min(axis=1)
+        together = band_intervals(calibrator, paths, YEARS, LEVELS).covered(y).min(axis=1)
         truth = realised_value(y, rate=RATE)
         values = present_value(paths, rate=RATE, years=YEARS)
         whole = np.full((len(y), len(LEVELS)), np.nan)
@@ -422,7 +422,10 @@ def judge_forward(calibrator: Calibrator, side: Side, futures: Array) -> dict[st
     for start in range(0, len(side.paths), BLOCK):
         rows = slice(start, start + BLOCK)
         paths, y = calibrator.recalibrate(side.paths.take(rows)), futures[:, rows]
-        sets, together = calibrator.intervals(paths, [0.9]), bands(calibrator, paths, YEARS, [0.9])
+        sets, together = (
+            calibrator.intervals(paths, [0.9]),
+            band_intervals(calibrator, paths, YEARS, [0.9]),
+        )
         values = present_value(paths, rate=RATE, years=YEARS)
         found = value_intervals(calibrator, values, np.full(len(values), YEARS), [0.9], RATE)
         truth = np.stack(

@@ -35,7 +35,7 @@ def main() -> None:
     args = parser.parse_args()
     forecaster, panel = Forecaster.load(args.bundle), read_panel(args.register)
     panel = some(strangers(panel, forecaster.bundle.split["panel_id"]), args.persons)
-    levels = forecaster.calibrator.levels
+    levels = forecaster.calibrator.coverage
     print(
         f"`{command_line(__file__)}`\nCommit {code_commit()}, bundle {forecaster.bundle.digest[:12]}, register {panel.meta.panel_id}\n"
     )
@@ -87,7 +87,7 @@ def held(
     ):
         values, reached = present_value(block, years=years), np.full(len(block), years)
         given = value_intervals(
-            forecaster.calibrator, values, reached, forecaster.calibrator.levels, RATE
+            forecaster.calibrator, values, reached, forecaster.calibrator.coverage, RATE
         )
         came = np.array([found[person] for person in block.person_id.tolist()])[:, None]
         inside.append((given.lower <= came) & (came <= given.upper))

@@ -82,7 +82,7 @@ def path_loss(
             state, z, torch.from_numpy(tokens.other), torch.from_numpy(tokens.codes), age
         )
         hidden, _ = net.hidden(given, age)
-        light = net.lightly(hidden, torch.from_numpy(place), state, z, age)
+        light = net.fast_hidden(hidden, torch.from_numpy(place), state, z, age)
         scored = torch.from_numpy((asked.gap > 0) & after)
         outcome = (
             torch.from_numpy(asked.state.astype(np.int64)),

@@ -31,7 +31,7 @@ from saga.errors import InputError, Problem
 from saga.features.transforms import Transforms
 from saga.forecaster import Forecaster
 from saga.schema import MAX_AGE, NAMES
-from saga.states.codes import COLUMNS, INDUSTRY, STATE, STATES, labels, numbers
+from saga.states.codes import COLUMNS, INDUSTRY, STATE, STATES, code_labels, code_numbers
 from saga.states.life_courses import ABROAD_STATE, DEAD_STATE
 from studies.cross_section import Persons, followed
 from studies.harness import code_commit, command_line, options
@@ -52,7 +52,7 @@ class Futures:
 def at_origin(who: Persons, transforms: Transforms) -> NDArray[np.int16]:
     """(n, 7) numbers in the origin year."""
     rows = who.past.frame.filter(pl.col("year") == last_year(who.past))
-    return numbers(rows, transforms)
+    return code_numbers(rows, transforms)
 
 
 def simulated(
@@ -120,7 +120,7 @@ def _future(rows: pl.DataFrame, who: Persons, horizons: int, transforms: Transfo
     money = rows["earnings"].cast(pl.Float64).fill_null(np.nan).to_numpy()
     here = inside & rows["county"].is_not_null().to_numpy()  # the dead and those abroad have none
     earnings[i[inside], ahead[inside] - 1] = money[inside]
-    codes[i[here], ahead[here] - 1] = numbers(rows.filter(pl.Series(here)), transforms)
+    codes[i[here], ahead[here] - 1] = code_numbers(rows.filter(pl.Series(here)), transforms)
     codes[..., STATE] = np.where(codes[..., STATE] == 0, NOT_OBSERVED, codes[..., STATE])
     leaving = (
         rows.group_by("person_id")
@@ -211,7 +211,7 @@ def compare(
     """
     names = {
         column: (*codes, "dead", "abroad") if column == "state" else codes
-        for column, codes in labels(transforms).items()
+        for column, codes in code_labels(transforms).items()
     }
     true = (
         pl.concat(truth)

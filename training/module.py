@@ -42,7 +42,7 @@ class ForecastModule(pl.LightningModule):
             after = asked & (
                 torch.arange(asked.shape[1], device=asked.device) > b["origin"][:, None]
             )
-            carried = net.lightly(hidden, b["origin"], b["state"], b["z"], b["age"])
+            carried = net.fast_hidden(hidden, b["origin"], b["state"], b["z"], b["age"])
             total, _ = self._judged(carried, after, b)
             means["light"] = total / after.sum().clamp(min=1)
             objective = objective + total

@@ -33,7 +33,7 @@ async def model(service: Served) -> Response:
         "parameters": bundle.parameters,
         "currency": transforms.currency,
         "price_year": transforms.price_year,
-        "coverage": list(forecaster.calibrator.levels),
+        "coverage": list(forecaster.calibrator.coverage),
         "config": bundle.config,
         "metrics": bundle.metrics,
         "card": bundle.card,

@@ -54,7 +54,7 @@ def append(
     without thresholds, InputError where the panel has no calibration persons, StoreError.
     """
     split = Forecaster.load(bundle, workers=workers)
-    if not split.calibrator.levels:
+    if not split.calibrator.coverage:
         raise UsageError(
             "The bundle gives no intervals",
             [

@@ -75,7 +75,7 @@ def check_promise(forecaster: Forecaster, scenario: Any) -> None:
             "A scenario cannot be recorded",
             [Problem("record-scenario", "It is about another world", fix, "record")],
         )
-    if not forecaster.calibrator.levels:
+    if not forecaster.calibrator.coverage:
         fix = "Calibrate the bundle with `saga calibrate`, or do not record"
         raise UsageError(
             "Nothing is promised",

@@ -52,7 +52,7 @@ def promises(
     parts = [_at(paths, split, adapted, horizon) for horizon in sorted(set(horizons))]
     rows = np.concatenate([alive for alive, *_ in parts])
     return Promises(
-        split.levels,
+        split.coverage,
         paths.person_id[rows],
         paths.origin_year[rows].astype(np.int64),
         np.repeat(sorted(set(horizons)), [len(alive) for alive, *_ in parts]),
@@ -66,7 +66,10 @@ def promises(
 def _at(
     paths: Paths, split: Calibrator, adapted: Calibrator, horizon: int
 ) -> tuple[NDArray[np.int64], NDArray[np.str_], Array, Array, list[bytes]]:
-    base, issued = split.thresholds(paths, horizon), adapted.thresholds(paths, horizon)
+    base, issued = (
+        split.person_thresholds(paths, horizon),
+        adapted.person_thresholds(paths, horizon),
+    )
     samples = paths.earnings[:, horizon - 1]
     given = base.guarantee == "assumption"
     alive = np.flatnonzero(given.any(axis=1) & ~np.isnan(samples).any(axis=1))

@@ -57,7 +57,7 @@ class Cases:
     @property
     def levels(self) -> tuple[float, ...]:
         """Coverage levels of the intervals."""
-        return self.calibrator.levels or COVERAGE
+        return self.calibrator.coverage or COVERAGE
 
     def calibrated_on(self, horizon: int, grouping: str = ALL, group: str = ALL) -> int | None:
         """Persons behind the threshold that serves these persons: the luck of their draw is in the band."""

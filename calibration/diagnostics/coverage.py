@@ -107,7 +107,7 @@ def together(cases: Cases, found: Together | None) -> tuple[Rows, list[Light]]:
         for j, level in enumerate(cases.levels):
             column = found.inside[kind][:, years - 1, j]
             hits = column[~np.isnan(column)]
-            n, cuts = len(hits), cases.calibrator.limits.get((kind, years))
+            n, cuts = len(hits), cases.calibrator.thresholds_of_kind.get((kind, years))
             row: dict[str, Any] = {
                 "question": kind,
                 "horizon": years,

@@ -253,7 +253,9 @@ def diagnose(
             progress=progress,
         ):
             rows = slice(done, done + len(block))
-            sets = forecaster.calibrator.intervals(block, forecaster.calibrator.levels or COVERAGE)
+            sets = forecaster.calibrator.intervals(
+                block, forecaster.calibrator.coverage or COVERAGE
+            )
             for i, h in enumerate(horizons):
                 parts[i].append(
                     judge(

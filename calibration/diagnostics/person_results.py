@@ -14,7 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from calibration.diagnostics.reliability import pinball
-from saga.conformal.calibrator import Calibrator, Intervals, Limit
+from saga.conformal.calibrator import Calibrator, Intervals, ThresholdKind
 from saga.conformal.path_bands import band_scores
 from saga.conformal.present_value import value_scores
 from saga.forecaster import level_name
@@ -60,20 +60,20 @@ class Together:
     """Whether several years hold together: `inside` by kind of limit ("band", "present_value"), (n, H, L), column K - 1 for the next K
     years; 1 or 0, NaN where some of the K outcomes is unknown or nothing is promised."""
 
-    inside: Mapping[Limit, Array]
+    inside: Mapping[ThresholdKind, Array]
 
     @classmethod
     def of(cls, calibrator: Calibrator, paths: Paths, outcomes: Array) -> Self:
         """Recalibrated `paths` (n, H, M) against `outcomes` (n, H): a band holds exactly if its score is at most the threshold."""
-        inside: dict[Limit, Array] = {}
-        judges: tuple[tuple[Limit, Any], ...] = (
+        inside: dict[ThresholdKind, Array] = {}
+        judges: tuple[tuple[ThresholdKind, Any], ...] = (
             ("band", band_scores),
             ("present_value", value_scores),
         )
         for kind, scores_of in judges:
             scores = scores_of(calibrator, paths, outcomes)[:, :, None]
             own = [
-                calibrator.limit(kind, years, paths.count)
+                calibrator.nested_thresholds(kind, years, paths.count)
                 for years in range(1, outcomes.shape[1] + 1)
             ]
             q = np.stack(
@@ -149,7 +149,7 @@ def judge(
             f"{event}_paths": drawn.sum(axis=1).astype(np.int64),
             f"{event}_first": drawn[:, ::2].sum(axis=1),
         }
-    for i, level in enumerate(sets.levels):
+    for i, level in enumerate(sets.coverage):
         name = level_name(level)
         lower, upper, zero = (
             sets.lower[row, h, i],
@@ -168,7 +168,7 @@ def judge(
         ):
             data[f"{kind}_{name}"] = pl.Series(flag, dtype=pl.Boolean).set(pl.Series(~given), None)
         data[f"width_{name}"] = upper - lower
-    headline = sets.levels.index(0.9) if 0.9 in sets.levels else len(sets.levels) - 1
+    headline = sets.coverage.index(0.9) if 0.9 in sets.coverage else len(sets.coverage) - 1
     data["guarantee"] = pl.Series(sets.guarantee[row, h, headline].tolist(), dtype=pl.String)
     below = (
         (logs[:, :, None] <= thresholds).sum(axis=1).astype(np.uint16)

@@ -19,7 +19,7 @@ from calibration.diagnostics import plots
 from calibration.diagnostics.diagnosis import Diagnostics
 from calibration.diagnostics.verdicts import QUESTIONS
 from saga.bundle import Bundle, current_version
-from saga.conformal.calibrator import ALL, FEW, REASONS
+from saga.conformal.calibrator import ALL, MIN_CELL_PERSONS, REASONS
 from saga.errors import Problem, UsageError
 from saga.files.atomic import commit
 from saga.files.html import render_page
@@ -179,7 +179,7 @@ def render(diagnostics: Diagnostics, *, bundle: str | None = None) -> str:
             "tables": {name: table.to_dicts() for name, table in d.tables.items()},
             "overall": d["coverage"].filter(everybody).to_dicts(),
             "reasons": REASONS,
-            "few": FEW,
+            "few": MIN_CELL_PERSONS,
             "scores": SCORES,
             "several": SEVERAL,
             "followed": _followed(d, headline),

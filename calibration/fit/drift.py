@@ -32,7 +32,7 @@ def fit_drift(calibrator: Calibrator, paths: Paths, outcomes: Array, *, seed: in
     excess = _excess(calibrator, paths, outcomes, b)
     rows = []
     for h in range(paths.horizons):
-        for j, level in enumerate(calibrator.levels):
+        for j, level in enumerate(calibrator.coverage):
             found = [
                 deviation(excess[:, h, j], known_by[:, h], paths.origin_year[b], int(year), level)
                 for year in np.unique(paths.origin_year[b])
@@ -65,13 +65,13 @@ def _excess(
     calibrator: Calibrator, paths: Paths, outcomes: Array, rows: NDArray[np.int64]
 ) -> Array:
     """Score less the threshold served, (rows, H, L)."""
-    result = np.full((len(rows), paths.horizons, len(calibrator.levels)), np.nan)
+    result = np.full((len(rows), paths.horizons, len(calibrator.coverage)), np.nan)
     for start in range(0, len(rows), BLOCK):
         some = rows[start : start + BLOCK]
         mapped = calibrator.recalibrate(paths.take(some))
         scores = year_scores(calibrator, mapped, outcomes[some])
         for h in range(paths.horizons):
             result[start : start + len(some), h] = (
-                scores[:, h, None] - calibrator.thresholds(mapped, h + 1).q
+                scores[:, h, None] - calibrator.person_thresholds(mapped, h + 1).q
             )
     return result

@@ -10,8 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.fit.group_shifts import fit_shifts
-from saga.conformal.calibrator import ALL, FEW, MONDRIAN, Calibrator, Cell, is_shifted, members_of
+from saga.conformal.calibrator import (
+    ALL,
+    MIN_CELL_PERSONS,
+    MONDRIAN,
+    Calibrator,
+    is_shifted,
+    members_of,
+)
 from saga.conformal.prediction_sets import Growth, grow
+from saga.conformal.recalibration import Cell
 from saga.errors import Problem, UsageError
 from saga.keyed_random import uniform_each
 from saga.options import COVERAGE
@@ -152,7 +160,7 @@ def fit_calibration(
             continue
         a, b = np.flatnonzero(known & in_a), np.flatnonzero(known & ~in_a)
         w = None if weights is None else weights[:, h]
-        groups = {ALL: (a, b), **_own_cells(paths, a, b, max(FEW, map_persons), w)}
+        groups = {ALL: (a, b), **_own_cells(paths, a, b, max(MIN_CELL_PERSONS, map_persons), w)}
         ordered = np.sort(paths.earnings[a, h], axis=1)
         u = np.full(len(paths), np.nan)
         u[a] = pit(
@@ -171,7 +179,7 @@ def fit_calibration(
         # Without a map of its own a cell is served another one's, so its thresholds are fitted behind that map.
         growth = grow(so_far.map_samples(paths.take(a), h + 1, ordered), scale)
         atom_width = choose_atom_width(growth, outcomes[a, h])
-        if len(a) >= FEW and paths.groups:
+        if len(a) >= MIN_CELL_PERSONS and paths.groups:
             scores = growth.with_atom(atom_width).score(outcomes[a, h])
             labels = {name: values[a] for name, values in paths.groups.items()}
             shifts |= {(h + 1, level): fit_shifts(scores, labels, level) for level in levels}

@@ -19,7 +19,7 @@ from calibration.fit.split_conformal import (
     published,
     weighed,
 )
-from saga.conformal.calibrator import Calibrator, Cuts
+from saga.conformal.calibrator import Calibrator, KindThresholds
 from saga.conformal.one_sided import limit_scores
 from saga.conformal.path_bands import band_scores, year_scores
 from saga.conformal.present_value import value_scores
@@ -41,9 +41,9 @@ def fit_limits(
     """The calibrator of `fit_calibration` with thresholds of every kind of limit, from the same raw paths, outcomes, seed and weights."""
     in_a = halves(paths.person_id, seed)
     calibrator = replace(
-        calibrator, stretches=_stretches(calibrator, paths.take(in_a), outcomes[in_a])
+        calibrator, band_scales=_stretches(calibrator, paths.take(in_a), outcomes[in_a])
     )
-    cuts: dict[tuple[str, int], Cuts] = {}
+    cuts: dict[tuple[str, int], KindThresholds] = {}
     rows = np.flatnonzero(~in_a)
     for count in path_counts(paths):
         scores = _scores(calibrator, paths, outcomes, rows, count)
@@ -54,13 +54,13 @@ def fit_limits(
                 weighing = weighed(w, rows[known])
                 fitted = {
                     (count, level): published(values[known], level, *weighing)
-                    for level in calibrator.levels
+                    for level in calibrator.coverage
                 }
                 before = cuts.get((kind, horizon))
-                cuts[kind, horizon] = Cuts(
+                cuts[kind, horizon] = KindThresholds(
                     {**(before.thresholds if before else {}), **fitted}, persons_of(rows[known], w)
                 )
-    return replace(calibrator, limits=cuts)
+    return replace(calibrator, thresholds_of_kind=cuts)
 
 
 def _scores(

@@ -98,7 +98,7 @@ class Recipe:
             scenario = digest_file(Path(scenario))
         bundle = Bundle.load(self.bundle)
         if self.options.get("circumstances"):
-            bundle.law_of_circumstances()  # found out before the input is staged
+            bundle.state_weights()  # found out before the input is staged
         return {
             **asdict(self),
             "bundle": bundle.digest,

@@ -244,7 +244,7 @@ def calibrate(
             command=command_line(ctx),
             progress=progress,
         )
-    reach = Forecaster(made).calibrator.reach
+    reach = Forecaster(made).calibrator.furthest_horizons
     report = {
         "out": made.path,
         "bundle": made.digest,

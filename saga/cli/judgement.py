@@ -250,7 +250,7 @@ def explain(
     """Explain one person's forecast: what each cell of the record adds to it, and which years the model looks at."""
     from evaluation.explain.attribution import explain as attribute
     from evaluation.explain.explanation_page import SUFFIXES, write_explanation
-    from saga.attention import attention
+    from saga.attention import attention_by_lag
     from saga.data.files import keep_apart
     from saga.files.html import check_page
     from saga.forecaster import Forecaster
@@ -263,7 +263,7 @@ def explain(
     )  # attention is the decoder's
     people = read_people(source, mapping, prices, "fail", None).only([person])
     found = attribute(forecaster, people, person, gap=gap, figure=figure)
-    looks = attention(forecaster, people, seed=chosen_seed)
+    looks = attention_by_lag(forecaster, people, seed=chosen_seed)
     provenance = {
         "bundle": forecaster.bundle.digest,
         "panel": people.meta.panel_id,

@@ -19,9 +19,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from saga.conformal.prediction_sets import grow
-from saga.conformal.recalibration import Cell as Cell
-from saga.conformal.recalibration import calibrate_probability as calibrate_probability
-from saga.conformal.recalibration import map_ordered as map_ordered
+from saga.conformal.recalibration import Cell, map_ordered
 from saga.data.groups import Grouping, Labels, overlapping
 from saga.errors import BundleError, Problem, UsageError
 from saga.paths import Paths
@@ -30,15 +28,21 @@ from saga.scores import covered
 Array = NDArray[np.float64]
 Members = list[tuple[str, list[str], NDArray[np.int64]]]
 Guarantee = Literal["finite-sample", "assumption", "extrapolated", "none"]
-Limit = Literal["positive", "at_least", "at_most", "band", "present_value"]
+ThresholdKind = Literal["positive", "at_least", "at_most", "band", "present_value"]
 
 ALL = "all"  # the group of everybody
 MONDRIAN = (
     "profile",
     "quintile",
 )  # groupings with cells of their own, the first that has one serves
-LIMITS: tuple[Limit, ...] = ("positive", "at_least", "at_most", "band", "present_value")
-FEW = 1_000  # below this many persons a threshold is noticeably rounded outward: the report says so, and no group has a cell of its own
+THRESHOLD_KINDS: tuple[ThresholdKind, ...] = (
+    "positive",
+    "at_least",
+    "at_most",
+    "band",
+    "present_value",
+)
+MIN_CELL_PERSONS = 1_000  # below this many persons a threshold is noticeably rounded outward: the report says so, and no group has a cell of its own
 
 REASONS: dict[str, str] = {
     "finite-sample": "Holds in finite samples: the persons judged were drawn like the calibration persons, in the same years.",
@@ -83,7 +87,7 @@ class Intervals:
     outcomes the thresholds rest on: "all", or a group such as "quintile=2"; "" without interval.
     """
 
-    levels: tuple[float, ...]
+    coverage: tuple[float, ...]
     lower: Array
     upper: Array
     includes_zero: NDArray[np.bool_]
@@ -96,7 +100,7 @@ class Intervals:
 
 
 @dataclass(frozen=True, eq=False)
-class Thresholds:
+class PersonThresholds:
     """What each person is served at one horizon: `q` (n, L) at the calibrator's levels, nested over them, NaN where there is none.
 
     `guarantee` (n, L); `cell` (n,) its name; `atom_width` (n,), see `saga.conformal.prediction_sets`.
@@ -109,7 +113,7 @@ class Thresholds:
 
 
 @dataclass(frozen=True)
-class Cuts:
+class KindThresholds:
     """Thresholds of one kind of limit at one horizon: (number of paths, level) -> q from `n` persons of half B, None where too few."""
 
     thresholds: Mapping[tuple[int, float], float | None]
@@ -132,10 +136,10 @@ class Calibrator:
     scale: float = 1.0
     extra: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=SCHEMA))
     shifts: Mapping[tuple[int, float], Mapping[str, float]] = field(default_factory=dict)
-    limits: Mapping[tuple[str, int], Cuts] = field(default_factory=dict)
-    stretches: Mapping[int, tuple[Array, Array]] = field(default_factory=dict)
+    thresholds_of_kind: Mapping[tuple[str, int], KindThresholds] = field(default_factory=dict)
+    band_scales: Mapping[int, tuple[Array, Array]] = field(default_factory=dict)
     grouping: Grouping | None = None
-    elsewhere: bool = False
+    extrapolated: bool = False
 
     @classmethod
     def identity(cls) -> Calibrator:
@@ -143,21 +147,21 @@ class Calibrator:
         return cls({})
 
     @cached_property
-    def levels(self) -> tuple[float, ...]:
+    def coverage(self) -> tuple[float, ...]:
         """Coverage levels that thresholds were fitted for, ascending."""
         return tuple(
             sorted({level for cell in self.cells.values() for _, level in cell.thresholds})
         )
 
     @cached_property
-    def counts(self) -> tuple[int, ...]:
+    def path_counts(self) -> tuple[int, ...]:
         """Numbers of paths that thresholds were fitted for, ascending."""
         return tuple(
             sorted({count for cell in self.cells.values() for count, _ in cell.thresholds})
         )
 
     @property
-    def reach(self) -> dict[float, int]:
+    def furthest_horizons(self) -> dict[float, int]:
         """Level -> the furthest horizon with an interval for everybody that rests on outcomes; 0: none, too few persons."""
         own = [
             (level, h)
@@ -166,14 +170,16 @@ class Calibrator:
             for (_, level), q in cell.thresholds.items()
             if q is not None
         ]
-        return {level: max((h for at, h in own if at == level), default=0) for level in self.levels}
+        return {
+            level: max((h for at, h in own if at == level), default=0) for level in self.coverage
+        }
 
-    def fitted_count(self, count: int) -> int | None:
+    def fitted_path_count(self, count: int) -> int | None:
         """The fitted number of paths that serves `count`: the largest not above it.
 
         Fewer paths make noisier sets, which need a larger q, so that sets hold at least what they promise; below the fewest none does.
         """
-        return max((fitted for fitted in self.counts if fitted <= count), default=None)
+        return max((fitted for fitted in self.path_counts if fitted <= count), default=None)
 
     def map_cell(self, horizon: int, *groups: str) -> Cell | None:
         """The cell whose map serves a horizon: of the first of `groups` (ALL) that has one, else of the nearest shorter one; or None."""
@@ -184,7 +190,7 @@ class Calibrator:
                     return cell
         return None
 
-    def threshold(
+    def cell_threshold(
         self, horizon: int, level: float, count: int, *groups: str
     ) -> tuple[float | None, Guarantee, Cell | None]:
         """The threshold for sets from `count` paths, what it promises, and the cell that it is from: of the first of `groups` (ALL).
@@ -197,7 +203,7 @@ class Calibrator:
     def _threshold(
         self, horizon: int, level: float, count: int, groups: tuple[str, ...]
     ) -> tuple[float | None, Guarantee, tuple[int, str] | None]:
-        fitted = self.fitted_count(count)
+        fitted = self.fitted_path_count(count)
         if fitted is None:
             return None, "none", None
         for h in range(horizon, 0, -1):
@@ -209,15 +215,15 @@ class Calibrator:
             for place in own:
                 q = self.cells[place].thresholds.get((fitted, level))
                 if q is not None:
-                    return q, self._promise(h == horizon), place
+                    return q, self._guarantee(h == horizon), place
             if own and h == horizon:
                 return None, "none", None
         return None, "none", None
 
-    def _promise(self, observed: bool) -> Guarantee:
-        return "assumption" if observed and not self.elsewhere else "extrapolated"
+    def _guarantee(self, observed: bool) -> Guarantee:
+        return "assumption" if observed and not self.extrapolated else "extrapolated"
 
-    def candidates(self, paths: Paths) -> list[tuple[tuple[str, ...], NDArray[np.int64]]]:
+    def candidate_cells(self, paths: Paths) -> list[tuple[tuple[str, ...], NDArray[np.int64]]]:
         """Persons (row numbers) by the groups whose cells may serve them, the preferred one first."""
         grouped = {group for _, group in self.cells} != {ALL}
         names = [name for name in MONDRIAN if name in paths.groups] if grouped else []
@@ -234,14 +240,14 @@ class Calibrator:
             for i, labels in enumerate(kinds.tolist())
         ]
 
-    def thresholds(self, paths: Paths, horizon: int) -> Thresholds:
+    def person_thresholds(self, paths: Paths, horizon: int) -> PersonThresholds:
         """What everybody of `paths` is served at `horizon`: threshold of the cell plus the shifts of the person's groups, made nested."""
-        n, count = len(paths), len(self.levels)
+        n, count = len(paths), len(self.coverage)
         q, guarantee = np.full((n, count), np.nan), np.full((n, count), "none", dtype="<U13")
         cell, width = np.full(n, "", dtype=object), np.full(n, np.nan)
-        for groups, rows in self.candidates(paths):
+        for groups, rows in self.candidate_cells(paths):
             highest, members = np.full(len(rows), -np.inf), members_of(paths.groups, rows)
-            for j, level in enumerate(self.levels):
+            for j, level in enumerate(self.coverage):
                 own, promise, place = self._threshold(horizon, level, paths.count, groups)
                 if own is None or place is None:
                     continue
@@ -249,7 +255,7 @@ class Calibrator:
                 highest = np.maximum(highest, own + shift)
                 q[rows, j], guarantee[rows, j] = highest, promise
                 cell[rows], width[rows] = place[1], self.cells[place].atom_width
-        return Thresholds(q, guarantee, cell.astype(np.str_), width)
+        return PersonThresholds(q, guarantee, cell.astype(np.str_), width)
 
     def shift(self, members: Members, horizon: int, level: float) -> Array | float:
         """What the groups of some persons add to the threshold of their cell, one number each; 0 where nothing is known of groups."""
@@ -261,17 +267,19 @@ class Calibrator:
             )
         return total
 
-    def limit(self, kind: Limit, horizon: int, count: int) -> tuple[Array, list[Guarantee]]:
+    def nested_thresholds(
+        self, kind: ThresholdKind, horizon: int, count: int
+    ) -> tuple[Array, list[Guarantee]]:
         """Thresholds (L,) of one kind at a horizon (or number of years) for `count` paths at all `levels`, nested, and their promises.
 
         Where the horizon has seen too few outcomes there is none; but a present value, which has no other interval, is extrapolated.
         """
-        q, promises, highest = np.full(len(self.levels), np.nan), list[Guarantee](), -np.inf
-        fitted = self.fitted_count(count)
-        for j, level in enumerate(self.levels):
+        q, promises, highest = np.full(len(self.coverage), np.nan), list[Guarantee](), -np.inf
+        fitted = self.fitted_path_count(count)
+        for j, level in enumerate(self.coverage):
             promise: Guarantee = "none"
             for h in range(horizon, 0, -1):
-                cuts = self.limits.get((kind, h))
+                cuts = self.thresholds_of_kind.get((kind, h))
                 own = (
                     cuts.thresholds.get((fitted, level))
                     if cuts is not None and fitted is not None
@@ -279,7 +287,7 @@ class Calibrator:
                 )
                 if own is not None:
                     q[j] = highest = max(highest, own)
-                    promise = self._promise(h == horizon)
+                    promise = self._guarantee(h == horizon)
                 if own is not None or (
                     cuts is not None and cuts.n > 0 and h == horizon and kind != "present_value"
                 ):
@@ -287,11 +295,11 @@ class Calibrator:
             promises.append(promise)
         return q, promises
 
-    def columns(self, levels: Sequence[float]) -> list[int | None]:
+    def coverage_columns(self, levels: Sequence[float]) -> list[int | None]:
         """Where each of `levels` is among the fitted ones; all None without calibration. Raises UsageError for one that was not fitted."""
-        unknown = [level for level in levels if self.levels and level not in self.levels]
+        unknown = [level for level in levels if self.coverage and level not in self.coverage]
         if unknown:
-            fix = "Use one of " + ", ".join(f"{level:g}" for level in self.levels) + "."
+            fix = "Use one of " + ", ".join(f"{level:g}" for level in self.coverage) + "."
             raise UsageError(
                 "no threshold for this coverage",
                 [
@@ -303,7 +311,7 @@ class Calibrator:
                     )
                 ],
             )
-        return [self.levels.index(level) if self.levels else None for level in levels]
+        return [self.coverage.index(level) if self.coverage else None for level in levels]
 
     def recalibrate(self, paths: Paths) -> Paths:
         """The paths under the recalibrated forecasts, ranks kept; zeros are ranked by the path's total earnings, then by its number.
@@ -331,7 +339,7 @@ class Calibrator:
     ) -> NDArray[np.float32]:
         """Sorted samples (n, M) of everybody of `paths` at `horizon` under the maps of their cells, sorted."""
         mapped = ordered.copy()
-        for groups, rows in self.candidates(paths):
+        for groups, rows in self.candidate_cells(paths):
             cell = self.map_cell(horizon, *groups)
             if cell is not None:
                 mapped[rows] = map_ordered(ordered[rows], cell)
@@ -342,13 +350,13 @@ class Calibrator:
 
         Raises UsageError for a level that no threshold was fitted for. Without calibration every guarantee is "none".
         """
-        columns = self.columns(levels)
+        columns = self.coverage_columns(levels)
         shape = (len(paths), paths.horizons, len(levels))
         lower, upper = np.full(shape, np.nan), np.full(shape, np.nan)
         zero, guarantee = np.zeros(shape, dtype=np.bool_), np.full(shape, "none", dtype="<U13")
         cell = np.full(shape[:2], "", dtype=object)
-        for h in range(paths.horizons if self.levels else 0):
-            served = self.thresholds(paths, h + 1)
+        for h in range(paths.horizons if self.coverage else 0):
+            served = self.person_thresholds(paths, h + 1)
             alive = np.flatnonzero(
                 ~np.isnan(paths.earnings[:, h]).any(axis=1) & ~np.isnan(served.atom_width)
             )
@@ -371,7 +379,7 @@ class Calibrator:
 
         Kinds: "scale" (value); "cut" (quintile cut-offs, see `saga.data.groups`); "map" (R at `knot` is `value`); "atom_width" (value);
         "threshold" (q at `level` for sets from `knot` paths, null where too few persons); "shift" (what `group` adds at `level`);
-        "stretch" (score `knot` at a horizon counts as `value` in bands); the kinds of LIMITS (q, as in "threshold"); and what `extra`
+        "stretch" (score `knot` at a horizon counts as `value` in bands); the kinds of THRESHOLD_KINDS (q, as in "threshold"); and what `extra`
         holds. `n` counts persons of the half named in `split`.
         """
         rows: list[
@@ -407,12 +415,12 @@ class Calibrator:
                 ("shift", horizon, group, level, None, value, None, "A")
                 for group, value in sorted(effects.items())
             ]
-        for horizon, (knots, values) in sorted(self.stretches.items()):
+        for horizon, (knots, values) in sorted(self.band_scales.items()):
             rows += [
                 ("stretch", horizon, ALL, None, k, v, None, "A")
                 for k, v in zip(knots, values, strict=True)
             ]
-        for (kind, horizon), cuts in sorted(self.limits.items()):
+        for (kind, horizon), cuts in sorted(self.thresholds_of_kind.items()):
             rows += [
                 (kind, horizon, ALL, level, m, cuts.thresholds[m, level], cuts.n, "B")
                 for m, level in sorted(cuts.thresholds)
@@ -428,7 +436,7 @@ class Calibrator:
                 [Problem("calibration-form", f"expected {list(SCHEMA)}", "Calibrate again.")],
             )
         own = table["kind"].is_in(
-            ["scale", "cut", "map", "atom_width", "threshold", "shift", "stretch", *LIMITS]
+            ["scale", "cut", "map", "atom_width", "threshold", "shift", "stretch", *THRESHOLD_KINDS]
         )
         extra, rows = table.filter(~own), table.filter(own)
         scale = rows.filter(pl.col("kind") == "scale")["value"]
@@ -464,10 +472,12 @@ class Calibrator:
         ):
             shifts.setdefault((horizon, level), {})[group] = value
         limits = {
-            (str(kind), int(str(horizon))): Cuts(_by_count_and_level(part), int(part["n"][0]))
-            for (kind, horizon), part in rows.filter(pl.col("kind").is_in(LIMITS)).group_by(
-                "kind", "horizon", maintain_order=True
+            (str(kind), int(str(horizon))): KindThresholds(
+                _by_count_and_level(part), int(part["n"][0])
             )
+            for (kind, horizon), part in rows.filter(
+                pl.col("kind").is_in(THRESHOLD_KINDS)
+            ).group_by("kind", "horizon", maintain_order=True)
         }
         stretches = {
             int(str(horizon)): (part["knot"].to_numpy(), part["value"].to_numpy())

@@ -32,7 +32,7 @@ class Limits:
     positive_guarantee: NDArray[np.str_]
 
 
-def place(ordered: NDArray[np.float32], outcomes: Array, scale: float) -> Array:
+def forecast_probability(ordered: NDArray[np.float32], outcomes: Array, scale: float) -> Array:
     """Forecast probability of at most the outcome (n,), for sorted samples (n, M): in [0, M / (M + 1)], continuous for positive amounts.
 
     Samples are at i / (M + 1), straight in t = log(earnings + scale) between; above the largest the distance in t is added.
@@ -49,7 +49,7 @@ def place(ordered: NDArray[np.float32], outcomes: Array, scale: float) -> Array:
     )
 
 
-def amount(ordered: NDArray[np.float32], q: float, scale: float) -> Array:
+def forecast_quantile(ordered: NDArray[np.float32], q: float, scale: float) -> Array:
     """The amount (n,) in SEK at forecast probability q: the inverse of `place`, 0 for q <= 0."""
     t = _knots(ordered, scale)
     count = ordered.shape[1]
@@ -79,7 +79,7 @@ def limit_scores(
     ordered, scale = np.sort(paths.earnings[:, horizon - 1], axis=1), calibrator.scale
     known = ~np.isnan(outcomes) & ~np.isnan(ordered).any(axis=1)
     scores = {kind: np.full(len(paths), np.nan) for kind in ("at_least", "at_most", "positive")}
-    below = place(ordered[known], outcomes[known], scale)
+    below = forecast_probability(ordered[known], outcomes[known], scale)
     scores["at_least"][known] = 1 - below
     scores["at_most"][known] = np.where(
         outcomes[known] == 0, 0.0, below
@@ -89,25 +89,29 @@ def limit_scores(
     return scores
 
 
-def limits(calibrator: Calibrator, paths: Paths, levels: Sequence[float]) -> Limits:
+def one_sided_limits(calibrator: Calibrator, paths: Paths, levels: Sequence[float]) -> Limits:
     """Limits of recalibrated `paths` at each of `levels`. Raises UsageError for a level that no threshold was fitted for."""
-    columns = calibrator.columns(levels)
+    columns = calibrator.coverage_columns(levels)
     shape = (len(paths), paths.horizons, len(levels))
     least, most, low, high = np.full((4, *shape), np.nan)
     guarantee, given_positive = np.full((2, *shape), "none", dtype="<U13")
-    for h in range(paths.horizons if calibrator.levels else 0):
+    for h in range(paths.horizons if calibrator.coverage else 0):
         alive = np.flatnonzero(~np.isnan(paths.earnings[:, h]).any(axis=1))
         ordered = np.sort(paths.earnings[alive, h], axis=1)
-        above, promises = calibrator.limit("at_least", h + 1, paths.count)
-        below, _ = calibrator.limit("at_most", h + 1, paths.count)
-        inside, promises_positive = calibrator.limit("positive", h + 1, paths.count)
+        above, promises = calibrator.nested_thresholds("at_least", h + 1, paths.count)
+        below, _ = calibrator.nested_thresholds("at_most", h + 1, paths.count)
+        inside, promises_positive = calibrator.nested_thresholds("positive", h + 1, paths.count)
         family = grow(ordered, calibrator.scale).positive()
         for index, j in enumerate(columns):
             if j is None:
                 continue
             if promises[j] != "none":
-                least[alive, h, index] = amount(ordered, 1 - above[j] - _ROUNDING, calibrator.scale)
-                most[alive, h, index] = amount(ordered, below[j] + _ROUNDING, calibrator.scale)
+                least[alive, h, index] = forecast_quantile(
+                    ordered, 1 - above[j] - _ROUNDING, calibrator.scale
+                )
+                most[alive, h, index] = forecast_quantile(
+                    ordered, below[j] + _ROUNDING, calibrator.scale
+                )
                 guarantee[alive, h, index] = promises[j]
             if promises_positive[j] != "none":
                 lower, upper, _ = family.at(inside[j])

@@ -81,11 +81,11 @@ def value_intervals(
     "assumption" where lives of so many years have been observed at this rate, "extrapolated" beyond: the threshold of the most years
     observed then serves. Raises UsageError for a level that no threshold was fitted for.
     """
-    columns = calibrator.columns(levels)
+    columns = calibrator.coverage_columns(levels)
     lower, upper = np.full((2, len(values), len(levels)), np.nan)
     guarantee = np.full(lower.shape, "none", dtype="<U13")
     for own in np.unique(years).tolist():
-        q, promises = calibrator.limit("present_value", own, values.shape[1])
+        q, promises = calibrator.nested_thresholds("present_value", own, values.shape[1])
         rows = np.flatnonzero(years == own)
         family = value_sets(values[rows], own, calibrator.scale, rate)
         for index, j in enumerate(columns):

@@ -102,7 +102,7 @@ class Saga(nn.Module):
         predictive: Predictive = self.head(hidden, gap, macro)
         return predictive
 
-    def lightly(
+    def fast_hidden(
         self, hidden: Tensor, origin: Tensor, state: Tensor, z: Tensor, age: Tensor
     ) -> Tensor:
         """What the head reads after every token where the light cell carries on from the token `origin` (n,), (n, t, d).
@@ -114,7 +114,7 @@ class Saga(nn.Module):
         n, t = state.shape
         start = self.light.begin(hidden[torch.arange(n), origin][:, None])
         since = age.diff(dim=1, prepend=age[:, :1])
-        gates = self.light.gates(self.tokens.describe_earnings(state, z), age, since) + start.gates
+        gates = self.light.gates(self.tokens.encode_earnings(state, z), age, since) + start.gates
         after = torch.arange(t, device=age.device) > origin[:, None]
         carried, states = start.state[:, 0], []
         for later, told in zip(after.unbind(1), gates.unbind(1), strict=True):

@@ -43,10 +43,10 @@ class Tokens(nn.Module):
 
     @property
     def earnings_size(self) -> int:
-        """Width of `describe_earnings`."""
+        """Width of `encode_earnings`."""
         return 3 + 1 + len(self.knots) - 1
 
-    def describe_earnings(self, state: Tensor, z: Tensor) -> Tensor:
+    def encode_earnings(self, state: Tensor, z: Tensor) -> Tensor:
         """(...,) state and relative log earnings -> (..., earnings_size): three flags, the standardised level, the piecewise code."""
         positive = (state == POSITIVE).to(z.dtype)
         low, high = self.knots[:-1], self.knots[1:]
@@ -57,7 +57,7 @@ class Tokens(nn.Module):
 
     def embed_earnings(self, state: Tensor, z: Tensor) -> Tensor:
         """(...,) state and relative log earnings -> (..., width)."""
-        out: Tensor = self.earnings(self.describe_earnings(state, z))
+        out: Tensor = self.earnings(self.encode_earnings(state, z))
         return out
 
     def embed_other(self, other: Tensor) -> Tensor:

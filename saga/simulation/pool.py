@@ -27,7 +27,7 @@ Draw = Callable[[NDArray[np.int64]], Iterator[NDArray[np.float32]]]
 
 
 @contextmanager
-def crew(
+def worker_pool(
     rollout: Rollout,
     sequences: Sequences,
     steps: NDArray[np.int64],
@@ -48,14 +48,14 @@ def crew(
     def draw(persons: NDArray[np.int64]) -> Iterator[NDArray[np.float32]]:
         groups = np.array_split(
             persons,
-            max(threads if processes == 1 else processes, -(-len(persons) // rollout.group)),
+            max(threads if processes == 1 else processes, -(-len(persons) // rollout.group_size)),
         )
         groups = [group for group in groups if len(group)]
         asked = [steps[group] for group in groups]
         found = (
             team.map(_draw, groups, asked)
             if processes > 1
-            else team.map(partial(rollout.people, sequences), groups, asked)
+            else team.map(partial(rollout.simulate, sequences), groups, asked)
         )
         return chain.from_iterable(found)
 
@@ -90,4 +90,4 @@ def _start(settings: dict[str, Any], sequences: Sequences) -> None:
 
 def _draw(persons: NDArray[np.int64], steps: NDArray[np.int64]) -> list[NDArray[np.float32]]:
     rollout, sequences = _job
-    return rollout.people(sequences, persons, steps)
+    return rollout.simulate(sequences, persons, steps)

@@ -66,7 +66,7 @@ class Rollout:
         calendar: Calendar,
         process: MacroProcess | None,
         *,
-        paths: int,
+        n_paths: int,
         seed: int,
         scenario: Scenario | None = None,
         rhythm: int = 1,
@@ -79,14 +79,14 @@ class Rollout:
         `rhythm`: years a step, as far apart as the records that the network learnt from: 1, but for a panel of every second year.
         """
         self.network, self.calendar, self.process = network, calendar, process
-        self.paths, self.seed, self.scenario, self.rhythm = paths, seed, scenario, rhythm
-        self.carried = whole_vectors(paths)
+        self.n_paths, self.seed, self.scenario, self.rhythm = n_paths, seed, scenario, rhythm
+        self.carried = whole_vectors(n_paths)
         # What another process needs to draw the same numbers.
         self.settings: dict[str, Any] = {
             "network": network,
             "calendar": calendar,
             "process": process,
-            "paths": paths,
+            "n_paths": n_paths,
         }
         self.settings |= {
             "seed": seed,
@@ -98,17 +98,17 @@ class Rollout:
         with torch.inference_mode():
             self.walks = walks(network, light=light, precision=precision)
             self.head = at_precision(network.head, precision)
-        self.futures = lru_cache(maxsize=64)(self._futures)
+        self.macro_futures = lru_cache(maxsize=64)(self._futures)
         # Once such a block is given back, glibc keeps the memory of smaller ones, which every year would else ask the system for.
         torch.empty(_LARGEST_KEPT, dtype=torch.uint8)
 
     def _futures(self, origin: int) -> Futures:
-        shape = (self.paths, MAX_STEPS)
+        shape = (self.n_paths, MAX_STEPS)
         if self.process is None:
             features, wage = np.zeros((*shape, 4)), np.zeros(shape)
         else:
             values = self.process.draw(
-                self.seed, self.paths, origin, origin + MAX_STEPS, self.scenario
+                self.seed, self.n_paths, origin, origin + MAX_STEPS, self.scenario
             )
             features = macro_features(values, self.process.unemployment(origin, self.scenario))
             wage = self.calendar.wage_index(np.array([origin]))[0] + log_wage_index(values[..., 1])
@@ -120,7 +120,7 @@ class Rollout:
         )
 
     @property
-    def group(self) -> int:
+    def group_size(self) -> int:
         """Persons that are best drawn together: more amortise what a year costs whatever its size, fewer stay in the processor's cache."""
         rows = len(self.carried)
         return (
@@ -129,12 +129,12 @@ class Rollout:
             else 1
         )
 
-    def person(self, sequences: Sequences, index: int, steps: int) -> NDArray[np.float32]:
+    def simulate_person(self, sequences: Sequences, index: int, steps: int) -> NDArray[np.float32]:
         """One person's paths, shape (steps, paths); see `people`."""
-        return self.people(sequences, np.array([index]), np.array([steps]))[0]
+        return self.simulate(sequences, np.array([index]), np.array([steps]))[0]
 
     @torch.inference_mode()
-    def people(
+    def simulate(
         self, sequences: Sequences, persons: NDArray[np.int64], steps: NDArray[np.int64]
     ) -> list[NDArray[np.float32]]:
         """Earnings of the years after each person's last record, in real money, shapes (steps of the person, paths), in order.
@@ -150,7 +150,7 @@ class Rollout:
         lengths = sequences.lengths[chosen]
         everybody, last = np.arange(len(chosen)), lengths - 1
         origin, age = history.year[everybody, last], torch.from_numpy(history.age[everybody, last])
-        futures = [self.futures(int(year)) for year in origin]
+        futures = [self.macro_futures(int(year)) for year in origin]
         worlds = (
             futures if len(set(origin.tolist())) > 1 else futures[:1]
         )  # told once where all live in the same
@@ -174,12 +174,12 @@ class Rollout:
             -1, m, -1
         )  # all paths, though they are alike: products of few rows may be summed otherwise
         alive = torch.ones(len(chosen), m, dtype=torch.bool)
-        out = [torch.empty(int(own), self.paths) for own in asked]
+        out = [torch.empty(int(own), self.n_paths) for own in asked]
         names = sequences.person_id[chosen].tolist()
         for start in range(0, int(asked[0]), self.rhythm):
             end, n = start + self.rhythm, int((asked > start).sum())
             keys = zip(names[:n], (origin[:n] + end).tolist(), strict=True)
-            drawn = [uniforms(self.paths, "path", self.seed, *key)[self.carried] for key in keys]
+            drawn = [uniforms(self.n_paths, "path", self.seed, *key)[self.carried] for key in keys]
             u = torch.from_numpy(np.stack(drawn).astype(np.float32))
             # Years between two steps are asked of the same state with the same uniform: a path keeps its rank within a step.
             for year in range(start, min(end, int(asked[0]))):
@@ -194,7 +194,7 @@ class Rollout:
                 positive = positive & alive[:n]
                 earnings = torch.where(positive, torch.exp(z + wage), 0.0)
                 for i in range(int((asked > year).sum())):
-                    out[i][year] = earnings[i, : self.paths]
+                    out[i][year] = earnings[i, : self.n_paths]
             alive = alive[:n] & ~dead
             going = int((asked > end).sum())
             if going:

@@ -124,7 +124,7 @@ class _ExactWalk:
     def step(self, state: Tensor, z: Tensor, age: Tensor) -> Tensor:
         exact, net, at = self.exact, self.exact.network, (age - MIN_AGE).tolist()
         n = len(z)
-        year = exact.year(net.tokens.describe_earnings(state, z)).to(self.constant)
+        year = exact.year(net.tokens.encode_earnings(state, z)).to(self.constant)
         x, skip = year.add_((exact.age[at] + self.constant[:n])[:, None]).chunk(2, -1)
         # The first of a record's years, and of the path's own, that attention still reaches.
         first = [
@@ -226,9 +226,7 @@ class _LightWalk:
 
     def step(self, state: Tensor, z: Tensor, age: Tensor) -> Tensor:
         light, cell, n = self.light, self.light.cell, len(z)
-        inner = light.inner(
-            torch.cat([light.tokens.describe_earnings(state, z), self.state[:n]], -1)
-        )
+        inner = light.inner(torch.cat([light.tokens.encode_earnings(state, z), self.state[:n]], -1))
         inner.add_(self.gates[:n] + cell.age.weight[age - MIN_AGE, None]).relu_()
         fresh = light.down(inner.mul_(inner)).to(self.state)
         self.state = cell.norm(fresh.addcmul_(self.state[:n], light.decay))

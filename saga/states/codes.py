@@ -38,7 +38,7 @@ COLUMNS = (
     "youngest_child",
 )
 CATEGORIES = COLUMNS[1:]  # columns of the panel; the state is read off sums of money
-LONGEST = 10  # years in a circumstance that are told apart
+MAX_SPELL = 10  # years in a circumstance that are told apart
 
 Codes = NDArray[np.int64]
 
@@ -54,12 +54,12 @@ def state_of(frame: pl.DataFrame) -> pl.Series:
     return frame.select(state.otherwise(None).cast(pl.Enum(STATES)).alias("state"))["state"]
 
 
-def labels(transforms: Transforms) -> dict[str, tuple[str, ...]]:
+def code_labels(transforms: Transforms) -> dict[str, tuple[str, ...]]:
     """The codes that each column can take, in the order of their numbers, which begin at 1."""
     return {"state": STATES, **{name: transforms.codes[name] for name in CATEGORIES}}
 
 
-def numbers(frame: pl.DataFrame, transforms: Transforms) -> NDArray[np.int16]:
+def code_numbers(frame: pl.DataFrame, transforms: Transforms) -> NDArray[np.int16]:
     """(n_row, 7) numbers of the codes of a panel's rows; 0 where unknown, or where there is no workplace."""
     codes = transforms.categorical(frame)
     state = state_of(frame).to_physical().cast(pl.Int16).fill_null(-1).to_numpy() + 1
@@ -69,7 +69,7 @@ def numbers(frame: pl.DataFrame, transforms: Transforms) -> NDArray[np.int16]:
 
 
 @dataclass(eq=False)
-class Standing:
+class Spells:
     """What is known of n persons at the end of a year.
 
     `codes` (n, 7): numbers last known, 0 for none; `workplace` (n,): whether the last record names one; `since` (n, 8): the year in which
@@ -81,7 +81,7 @@ class Standing:
     since: Codes
 
     @classmethod
-    def unknown(cls, n: int, year: NDArray[np.integer[Any]]) -> Standing:
+    def unknown(cls, n: int, year: NDArray[np.integer[Any]]) -> Spells:
         """Before the first record, which is of `year` (n,)."""
         shape = (n, len(COLUMNS) + 1)
         return cls(
@@ -90,19 +90,19 @@ class Standing:
             np.broadcast_to(year[:, None], shape).astype(np.int64),
         )
 
-    def after(self, year: NDArray[np.integer[Any]], codes: NDArray[np.integer[Any]]) -> Standing:
+    def after(self, year: NDArray[np.integer[Any]], codes: NDArray[np.integer[Any]]) -> Spells:
         """At the end of a `year` (n,) that shows `codes` (n, 7)."""
         told, works = codes > 0, codes[:, INDUSTRY] > 0
         fresh = np.column_stack([told & (codes != self.codes), works != self.workplace])
-        return Standing(
+        return Spells(
             np.where(told, codes, self.codes), works, np.where(fresh, year[:, None], self.since)
         )
 
     def years(self, year: NDArray[np.integer[Any]]) -> Codes:
-        """(n, 8) whole years from `since` to `year` (n,), LONGEST at most."""
-        lasted: Codes = np.clip(year[:, None] - self.since, 0, LONGEST)
+        """(n, 8) whole years from `since` to `year` (n,), MAX_SPELL at most."""
+        lasted: Codes = np.clip(year[:, None] - self.since, 0, MAX_SPELL)
         return lasted
 
-    def take(self, rows: Any) -> Standing:
+    def take(self, rows: Any) -> Spells:
         """Of some persons."""
-        return Standing(self.codes[rows], self.workplace[rows], self.since[rows])
+        return Spells(self.codes[rows], self.workplace[rows], self.since[rows])

@@ -19,8 +19,8 @@ from saga.model import Saga
 from saga.paths import Paths
 from saga.schema import MIN_AGE
 from saga.simulation.rollout import GROUP_ROWS, MAX_STEPS, rows_stand_alone, whole_vectors
-from saga.states.codes import ABROAD, COLUMNS, DEAD, INDUSTRY, STATE, STATES, Standing
-from saga.states.state_network import FURTHEST, Choose, Circumstances, Year
+from saga.states.codes import ABROAD, COLUMNS, DEAD, INDUSTRY, STATE, STATES, Spells
+from saga.states.state_network import MAX_LOOKAHEAD, Choose, StateInputs, StateNetwork
 
 DEAD_STATE, ABROAD_STATE = (
     len(STATES) + 1,
@@ -30,10 +30,10 @@ _DRAWS = 2 + len(COLUMNS)  # numbers that a year takes: emigration, death, each 
 
 
 @dataclass(frozen=True)
-class Ahead:
+class ZeroRuns:
     """What a path of earnings says about each of its years, arrays (H, M).
 
-    `zeros`: years of zeros that begin with it, FURTHEST + 1 at most; `left`: years that follow, FURTHEST at most, and 0 where the year is
+    `zeros`: years of zeros that begin with it, MAX_LOOKAHEAD + 1 at most; `left`: years that follow, MAX_LOOKAHEAD at most, and 0 where the year is
     not zero; `last`: whether that year and all that follow are zero.
     """
 
@@ -42,19 +42,19 @@ class Ahead:
     last: NDArray[np.bool_]
 
     @classmethod
-    def of(cls, zero: NDArray[np.bool_]) -> Ahead:
+    def of_paths(cls, zero: NDArray[np.bool_]) -> ZeroRuns:
         """Of paths that are `zero` (H, M)."""
         steps = len(zero)
         run = np.zeros((steps + 1, *zero.shape[1:]), np.int64)
         for t in reversed(range(steps)):
             run[t] = np.where(zero[t], run[t + 1] + 1, 0)
-        return cls.counted(run[:-1], np.broadcast_to(np.arange(steps)[::-1, None], zero.shape))
+        return cls.from_counts(run[:-1], np.broadcast_to(np.arange(steps)[::-1, None], zero.shape))
 
     @classmethod
-    def counted(cls, run: NDArray[np.int64], left: NDArray[np.int64]) -> Ahead:
+    def from_counts(cls, run: NDArray[np.int64], left: NDArray[np.int64]) -> ZeroRuns:
         """Of zeros in a row, and of years that follow, both counted to the end (H, M)."""
-        told = np.where(run > 0, np.minimum(left, FURTHEST), 0)
-        return cls(np.minimum(run, FURTHEST + 1), told, run > left)
+        told = np.where(run > 0, np.minimum(left, MAX_LOOKAHEAD), 0)
+        return cls(np.minimum(run, MAX_LOOKAHEAD + 1), told, run > left)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,18 +87,18 @@ class LifeCourses:
         return (*self.codes[name], DEAD, ABROAD) if name == "state" else self.codes[name]
 
 
-class Courses:
+class LifeCourseSimulator:
     """Draws courses for persons of one panel, under one seed and for one number of paths."""
 
     def __init__(
         self,
-        law: Circumstances,
+        law: StateNetwork,
         network: Saga,
         sequences: Sequences,
         codes: NDArray[np.int16],
         labels: Mapping[str, tuple[str, ...]],
         *,
-        paths: int,
+        n_paths: int,
         seed: int,
         until: int,
     ) -> None:
@@ -113,17 +113,17 @@ class Courses:
         self.childless = [
             labels[name].index(code) + 1 if code in labels[name] else 0 for name, code in family
         ]
-        self.paths, self.seed, self.until = paths, seed, until
-        self.carried = whole_vectors(paths)
+        self.n_paths, self.seed, self.until = n_paths, seed, until
+        self.carried = whole_vectors(n_paths)
 
     @property
-    def group(self) -> int:
+    def group_size(self) -> int:
         """Persons that are best drawn together, as in `Rollout.group`."""
         rows = len(self.carried)
         return max(1, GROUP_ROWS // rows) if rows_stand_alone((self.law, self.network), rows) else 1
 
     @torch.inference_mode()
-    def people(
+    def simulate(
         self,
         persons: NDArray[np.int64],
         earnings: Sequence[NDArray[np.float32]],
@@ -146,7 +146,7 @@ class Courses:
         hidden = self._origins(chosen).repeat_interleave(m, 0)
         state, z, ahead = self._along([earnings[i] for i in order], [wages[i] for i in order], last)
         standing = self._standing(chosen).take(np.repeat(np.arange(n), m))
-        out = [np.zeros((own, self.paths, columns), np.int16) for own in steps]
+        out = [np.zeros((own, self.n_paths, columns), np.int16) for own in steps]
         gone = np.zeros(n * m, np.int16)
         names = self.sequences.person_id[chosen].tolist()
         for t in range(int(steps[0])):
@@ -156,14 +156,16 @@ class Courses:
             standing = standing.take(rows)
             keys = zip(names[:going], (origin[:going] + 1 + t).tolist(), strict=True)
             drawn_u = [
-                uniforms(self.paths * _DRAWS, "course", self.seed, *key).reshape(self.paths, _DRAWS)
+                uniforms(self.n_paths * _DRAWS, "course", self.seed, *key).reshape(
+                    self.n_paths, _DRAWS
+                )
                 for key in keys
             ]
             u = torch.from_numpy(np.concatenate([each[self.carried] for each in drawn_u]))
-            described = self.network.tokens.describe_earnings(
+            described = self.network.tokens.encode_earnings(
                 state[t : t + 3, rows], z[t : t + 3, rows]
             )
-            given = Year(
+            given = StateInputs(
                 origin=hidden[rows],
                 before=described[0],
                 now=described[1],
@@ -190,7 +192,7 @@ class Courses:
             shown = np.where(gone[:, None] > 0, 0, codes)
             shown[:, STATE] = np.where(gone > 0, gone, codes[:, STATE])
             for i, own in enumerate(shown.reshape(going, m, columns)):
-                out[i][t] = own[: self.paths]
+                out[i][t] = own[: self.n_paths]
             standing = standing.after(year, codes)
         return [out[place] for place in np.argsort(order)]
 
@@ -199,7 +201,7 @@ class Courses:
         earnings: Sequence[NDArray[np.float32]],
         wages: Sequence[NDArray[np.float32]],
         last: NDArray[np.int64],
-    ) -> tuple[torch.Tensor, torch.Tensor, Ahead]:
+    ) -> tuple[torch.Tensor, torch.Tensor, ZeroRuns]:
         """Earnings as a token shows them, state and relative log (longest + 2, rows): the last record's, the path's, unknown behind its
         end; and what lies ahead in each year of the paths (longest, rows)."""
         n, m, longest = len(earnings), len(self.carried), len(earnings[0])
@@ -212,10 +214,10 @@ class Courses:
             state[1:][own, i] = np.where(positive, POSITIVE, ZERO)
             logs = np.log(np.where(positive, money[:, self.carried], 1.0)) - wage[:, self.carried]
             z[1:][own, i] = np.where(positive, logs, 0.0)
-            ahead = Ahead.of(~positive)
+            ahead = ZeroRuns.of_paths(~positive)
             zeros[own, i], left[own, i], only[own, i] = ahead.zeros, ahead.left, ahead.last
         rows = n * m
-        lies_ahead = Ahead(
+        lies_ahead = ZeroRuns(
             zeros.reshape(longest, rows), left.reshape(longest, rows), only.reshape(longest, rows)
         )
         return (
@@ -224,10 +226,10 @@ class Courses:
             lies_ahead,
         )
 
-    def _standing(self, persons: NDArray[np.int64]) -> Standing:
+    def _standing(self, persons: NDArray[np.int64]) -> Spells:
         """What is known of each person at the origin."""
         start, length = self.sequences.offsets[persons], self.sequences.lengths[persons]
-        standing = Standing.unknown(len(persons), self.sequences.year[start])
+        standing = Spells.unknown(len(persons), self.sequences.year[start])
         for t in range(int(length.max())):
             row = start + np.minimum(t, length - 1)  # the last record once more changes nothing
             standing = standing.after(self.sequences.year[row], self.codes[row].astype(np.int64))
@@ -240,7 +242,7 @@ class Courses:
         untold[:, INDUSTRY] &= earned
         untold = np.column_stack([untold, untold[:, INDUSTRY]])
         last = self.sequences.year[start + length - 1]
-        return Standing(
+        return Spells(
             standing.codes, standing.workplace, np.where(untold, last[:, None], standing.since)
         )
 

@@ -20,17 +20,17 @@ from torch import Tensor, nn
 
 from saga.model.decoder import squared_relu
 from saga.model.tokens import AGES
-from saga.states.codes import INDUSTRY, LONGEST, OCCUPATION
+from saga.states.codes import INDUSTRY, MAX_SPELL, OCCUPATION
 
-FURTHEST = 15  # years of the path that are looked ahead for earnings that are not zero
+MAX_LOOKAHEAD = 15  # years of the path that are looked ahead for earnings that are not zero
 _NEVER = float("-inf")
 
 
-class Year(NamedTuple):
+class StateInputs(NamedTuple):
     """What is known of n path-years before their circumstances are drawn.
 
     `origin` (n, d): the decoder's state at the origin; `before`, `now`, `after` (n, e): described earnings; `zeros`, `left`,
-    `last` (n,): what lies ahead (`saga.states.life_courses.Ahead`); `age` (n,): years above 16; `period` (n,): decades since the last year learnt
+    `last` (n,): what lies ahead (`saga.states.life_courses.ZeroRuns`); `age` (n,): years above 16; `period` (n,): decades since the last year learnt
     from, at most 0; `codes` (n, 7), `workplace` (n,), `years` (n, 8): the standing at the end of the year before.
     """
 
@@ -51,7 +51,7 @@ class Year(NamedTuple):
 Choose = Callable[[int, Tensor], Tensor]
 
 
-class Circumstances(nn.Module):
+class StateNetwork(nn.Module):
     """Heads for circumstances: of `sizes` codes each, 0 counted, beside a network of width `d`."""
 
     starts: Tensor
@@ -70,12 +70,12 @@ class Circumstances(nn.Module):
         self.now = nn.Linear(2 * earnings_size, width, bias=False)
         self.period = nn.Linear(2, width, bias=False)
         # One table for all that is a number: age, the codes, how long each has been so. One sum a row, not sixteen.
-        rows = [AGES, *sizes, *[2 * (LONGEST + 1)] * (columns + 1)]
+        rows = [AGES, *sizes, *[2 * (MAX_SPELL + 1)] * (columns + 1)]
         self.numbers = nn.EmbeddingBag(sum(rows), width, mode="sum")
         self.register_buffer(
             "starts", torch.from_numpy(np.cumsum([0, *rows[:-1]])), persistent=False
         )
-        self.ahead = nn.Embedding(2 * (FURTHEST + 2) * (FURTHEST + 1), width)
+        self.ahead = nn.Embedding(2 * (MAX_LOOKAHEAD + 2) * (MAX_LOOKAHEAD + 1), width)
         # Going or not has two logits: products that give one number a row round it by the company (`saga.simulation.rollout.rows_stand_alone`).
         self.leave, self.die = nn.Linear(width, 2), nn.Linear(width, 2)
         self.inner = nn.Linear(width, width)
@@ -90,14 +90,14 @@ class Circumstances(nn.Module):
             nn.init.normal_(table.weight, std=0.1)
 
     @classmethod
-    def of(cls, weights: Mapping[str, Tensor], sizes: tuple[int, ...]) -> Circumstances:
+    def from_weights(cls, weights: Mapping[str, Tensor], sizes: tuple[int, ...]) -> StateNetwork:
         """With the weights of a bundle, whose shapes say the widths."""
         width, d = weights["origin.weight"].shape
         made = cls(d, weights["before.weight"].shape[1], sizes, width)
         made.load_state_dict(dict(weights))
         return made.eval()
 
-    def exits(self, year: Year) -> tuple[Tensor, Tensor, Tensor]:
+    def exits(self, year: StateInputs) -> tuple[Tensor, Tensor, Tensor]:
         """Logits (n, 2) of staying or emigrating, given what is known of the year before; of living or dying, where the path goes on for
         sure living; and what the columns read (n, 7 width / 2)."""
         # How long one has been so may count otherwise with a workplace than without: the flag is the parity of the row.
@@ -106,7 +106,7 @@ class Circumstances(nn.Module):
         period = self.period(torch.stack([year.period, year.period.exp()], -1))
         x = self.origin(year.origin) + self.before(year.before) + told + period
         leave = self.leave(squared_relu(x.clone()))
-        ahead = (2 * year.zeros + year.last) * (FURTHEST + 1) + year.left
+        ahead = (2 * year.zeros + year.last) * (MAX_LOOKAHEAD + 1) + year.left
         h = squared_relu(x + self.now(torch.cat([year.now, year.after], -1)) + self.ahead(ahead))
         h = h + squared_relu(self.inner(h))
         alive, dying = self.die(h).unbind(-1)

@@ -53,7 +53,7 @@ def diagnose_world(
     calibrator = fit_calibration(calibration, truth, seed=seed)
     paths = calibrator.recalibrate(paths)
     paths = paths if fault is None else fault(paths)
-    sets = calibrator.intervals(paths, calibrator.levels)
+    sets = calibrator.intervals(paths, calibrator.coverage)
     cases = {
         h: judge(
             paths, sets, y, h, thresholds=thresholds_for(y, FLOOR), floor=FLOOR, low_pay=150_000.0

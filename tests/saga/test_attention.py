@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from saga import attention as attention_module
-from saga.attention import attention, attention_weights, head_diversity, subspace_diversity
+from saga.attention import attention_by_lag, attention_weights, head_diversity, subspace_diversity
 from saga.data.panel import Panel
 from saga.errors import InputError
 from saga.features.calendar import macro_features
@@ -125,7 +125,7 @@ def test_attention_is_read_along_the_years_that_the_rollout_drew(
 
 
 def test_the_table_sums_to_one_and_knows_drawn_years(forecaster: Forecaster, some: Panel) -> None:
-    table = attention(forecaster, some, horizons=(1, 6), paths=PATHS)
+    table = attention_by_lag(forecaster, some, horizons=(1, 6), paths=PATHS)
     sums = table.group_by("horizon", "layer", "head").agg(pl.col("weight").sum())
     np.testing.assert_allclose(sums["weight"], 1.0, atol=1e-5)
     config = forecaster.network.config
@@ -144,10 +144,10 @@ def test_who_cannot_reach_a_horizon_takes_no_part_in_it(
     forecaster: Forecaster, some: Panel
 ) -> None:
     older = some.with_frame(some.frame.with_columns(pl.lit(1964, pl.Int32).alias("birth_year")))
-    table = attention(forecaster, older, horizons=(1, 6, 7), paths=2)
+    table = attention_by_lag(forecaster, older, horizons=(1, 6, 7), paths=2)
     assert table["horizon"].unique().sort().to_list() == [1, 6]
     with pytest.raises(InputError):
-        attention(
+        attention_by_lag(
             forecaster,
             some.with_frame(some.frame.with_columns(pl.lit(None, pl.Float64).alias("earnings"))),
             horizons=(1,),

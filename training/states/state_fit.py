@@ -35,9 +35,17 @@ from saga.files.atomic import commit_json, read_json
 from saga.forecaster import Forecaster
 from saga.model import Saga
 from saga.schema import MAX_AGE, MIN_AGE
-from saga.states.codes import CATEGORIES, COLUMNS, INDUSTRY, OCCUPATION, Standing, labels, numbers
-from saga.states.life_courses import Ahead
-from saga.states.state_network import Circumstances, Year
+from saga.states.codes import (
+    CATEGORIES,
+    COLUMNS,
+    INDUSTRY,
+    OCCUPATION,
+    Spells,
+    code_labels,
+    code_numbers,
+)
+from saga.states.life_courses import ZeroRuns
+from saga.states.state_network import StateInputs, StateNetwork
 from training.data import Batch, ResumableLoader
 
 _NEVER = -1e4  # a logit
@@ -85,7 +93,10 @@ class Lives:
             .astype(np.int64)[sequences.offsets[:-1]]
         )
         return cls(
-            sequences, numbers(panel.frame, forecaster.transforms), left, int(sequences.year.max())
+            sequences,
+            code_numbers(panel.frame, forecaster.transforms),
+            left,
+            int(sequences.year.max()),
         )
 
 
@@ -109,7 +120,7 @@ def make_batch(
     row = np.minimum(sequences.offsets[persons][:, None] + np.arange(t), len(sequences.year) - 1)
     codes = lives.codes[row].astype(np.int64) * tokens.valid[..., None]
 
-    standing, held = Standing.unknown(n, tokens.year[:, 0]), []
+    standing, held = Spells.unknown(n, tokens.year[:, 0]), []
     for column in range(t):
         standing = standing.after(tokens.year[:, column], codes[:, column])
         held.append((standing.codes, standing.workplace, standing.years(tokens.year[:, column])))
@@ -138,7 +149,7 @@ def make_batch(
     at = year - int(tokens.year[:, 0].min())
     short = rng.random(len(i)) < shortened
     left = np.where(short, (rng.random(len(i)) * (left[i, at] + 1)).astype(np.int64), left[i, at])
-    ahead = Ahead.counted(np.minimum(run[i, at], left + 1), left)
+    ahead = ZeroRuns.from_counts(np.minimum(run[i, at], left + 1), left)
     after = (
         np.where(left > 0, state[i, at + 1], UNKNOWN),
         np.where(left > 0, z[i, at + 1], 0.0).astype(np.float32),
@@ -243,7 +254,7 @@ class _Batches(Dataset[Batch]):
 class CircumstancesModule(lightning.LightningModule):
     """Maximum likelihood of exits and columns; the network that reads the record is not trained."""
 
-    def __init__(self, law: Circumstances, network: Saga, options: Options) -> None:
+    def __init__(self, law: StateNetwork, network: Saga, options: Options) -> None:
         super().__init__()
         self.law, self.options = law, options
         self.__dict__["network"] = (
@@ -259,14 +270,14 @@ class CircumstancesModule(lightning.LightningModule):
             )
             hidden, _ = net.hidden(token, b["token_age"])
             told = {
-                name: net.tokens.describe_earnings(b[f"{name}_state"], b[f"{name}_z"])
+                name: net.tokens.encode_earnings(b[f"{name}_state"], b[f"{name}_z"])
                 for name in ("before", "now", "after")
             }
         parts = {
             name: b[name]
             for name in ("zeros", "left", "last", "age", "period", "codes", "workplace", "years")
         }
-        year = Year(origin=hidden[b["person"], b["origin"]], **told, **parts)
+        year = StateInputs(origin=hidden[b["person"], b["origin"]], **told, **parts)
         leave, die, reads = self.law.exits(year)
         count = max(1, len(leave))
         out = {"leaving": F.cross_entropy(leave, b["leaves"], reduction="sum") / count}
@@ -362,7 +373,7 @@ def fit_circumstances(
 
     logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
     lightning.seed_everything(seed, verbose=False)
-    law = Circumstances(
+    law = StateNetwork(
         network.config.width, network.tokens.earnings_size, sizes(forecaster), options.width
     )
     module = CircumstancesModule(law, network, options)
@@ -430,7 +441,7 @@ State, industry, occupation, county and family along paths of earnings, and who 
 
 def sizes(forecaster: Forecaster) -> tuple[int, ...]:
     """Codes of each column, 0 counted."""
-    return tuple(len(codes) + 1 for codes in labels(forecaster.transforms).values())
+    return tuple(len(codes) + 1 for codes in code_labels(forecaster.transforms).values())
 
 
 @torch.no_grad()

@@ -19,7 +19,7 @@ def test_a_promise_is_missed_exactly_where_the_published_set_misses(world: World
     calibrated = fit_calibration(*world(4_000, 11), seed=0)
     cell = CellState(0.02, 0.0, 1.0, 300, 0, 2020, (1.0,))
     state = {
-        (group, h, level): cell for h, group in calibrated.cells for level in calibrated.levels
+        (group, h, level): cell for h, group in calibrated.cells for level in calibrated.coverage
     }
     adapted = adapt(calibrated, AdaptiveState(3, 2020, state))
     paths, outcomes = world(600, 13)
@@ -28,7 +28,7 @@ def test_a_promise_is_missed_exactly_where_the_published_set_misses(world: World
     assert len(made) == 2 * len(paths)
     y = np.concatenate([outcomes[:, 0], outcomes[:, 1]])
     missed = score(made.family, y)[:, None] > made.issued
-    inside = adapted.intervals(paths, calibrated.levels).covered(outcomes)
+    inside = adapted.intervals(paths, calibrated.coverage).covered(outcomes)
     published = np.concatenate([inside[:, 0], inside[:, 1]]) == 1
     assert (missed == ~published).mean() > 0.999  # ends are rounded to floating point
     zero = y == 0

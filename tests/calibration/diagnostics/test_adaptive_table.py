@@ -26,7 +26,7 @@ from calibration.fit.thresholds import fit_limits
 from saga.bundle import Bundle
 from saga.cli import app
 from saga.conformal.calibrator import Calibrator
-from saga.conformal.path_bands import bands
+from saga.conformal.path_bands import band_intervals
 from saga.conformal.present_value import value_intervals
 from saga.data.panel import FLOOR
 from saga.lifetime import RATE, present_value, realised_value
@@ -44,7 +44,7 @@ def judged(world: World) -> tuple[Calibrator, Paths, np.ndarray[Any, Any]]:
 
 
 def diagnosed(calibrator: Calibrator, paths: Paths, outcomes: np.ndarray[Any, Any]) -> Diagnostics:
-    sets = calibrator.intervals(paths, calibrator.levels)
+    sets = calibrator.intervals(paths, calibrator.coverage)
     cases = {
         h: judge(
             paths,
@@ -71,7 +71,7 @@ def test_what_holds_together_is_what_the_published_bands_and_sums_hold(
 ) -> None:
     calibrator, paths, outcomes = judged
     found = Together.of(calibrator, paths, outcomes)
-    published = bands(calibrator, paths, 2, LEVELS).covered(outcomes).min(axis=1)
+    published = band_intervals(calibrator, paths, 2, LEVELS).covered(outcomes).min(axis=1)
     assert np.array_equal(found.inside["band"][:, 1], published)
     values = present_value(paths, years=2, to_age=34)
     sums = value_intervals(calibrator, values, np.full(len(values), 2), LEVELS, RATE)

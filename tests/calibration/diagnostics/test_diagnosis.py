@@ -319,7 +319,7 @@ def test_persons_without_outcome_or_interval_are_not_counted(world: World) -> No
     calibration, truth = world(800, 7, wrong=False)
     calibrator = fit_calibration(calibration, truth, seed=1)
     outcomes[:50, 0] = np.nan
-    sets = calibrator.intervals(paths, calibrator.levels)
+    sets = calibrator.intervals(paths, calibrator.coverage)
     sets = replace(sets, lower=np.where(np.arange(200)[:, None, None] < 60, np.nan, sets.lower))
     case = judge(
         paths,

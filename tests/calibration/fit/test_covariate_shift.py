@@ -115,7 +115,7 @@ def test_weighted_sets_hold_in_the_target_and_unweighted_ones_do_not(
 def test_bands_and_sums_are_those_of_the_target_too(
     shifted: tuple[Calibrator, Calibrator, Calibrator, Paths, Array, int],
 ) -> None:
-    from saga.conformal.path_bands import bands
+    from saga.conformal.path_bands import band_intervals
     from saga.conformal.present_value import value_intervals
     from saga.lifetime import RATE, realised_value
 
@@ -125,7 +125,9 @@ def test_bands_and_sums_are_those_of_the_target_too(
     )
     total = realised_value(truth, rate=RATE)
     for calibrator, good in ((weighted, True), (plain, False)):
-        together = bands(calibrator, paths, 2, LEVELS).covered(truth)[:, :, NINETY].min(axis=1)
+        together = (
+            band_intervals(calibrator, paths, 2, LEVELS).covered(truth)[:, :, NINETY].min(axis=1)
+        )
         sums = value_intervals(calibrator, values, np.full(len(values), 2), LEVELS, RATE)
         inside = (sums.lower[:, NINETY] <= total) & (total <= sums.upper[:, NINETY])
         assert plausible(together, n, 0.9) == good

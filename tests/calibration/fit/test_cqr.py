@@ -53,7 +53,7 @@ def test_thresholds_live_in_the_calibration_table(world):
     both = Calibrator(fitted.cells, fitted.scale, extra=fit_cqr(paths, outcomes, (0.9,)))
     again = Calibrator.from_table(both.to_table())
     assert again.digest == both.digest != fitted.digest
-    assert again.levels == fitted.levels
+    assert again.coverage == fitted.coverage
     assert again.extra.filter(pl.col("kind") == "cqr").height == 2
 
 

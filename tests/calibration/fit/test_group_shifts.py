@@ -263,7 +263,7 @@ def test_sets_stay_nested_over_levels_although_effects_differ_by_level(grouped, 
         for key, effects in grouped.shifts.items()
     }
     for calibrator in (grouped, replace(grouped, shifts=tilted)):
-        q = calibrator.thresholds(paths, 1).q
+        q = calibrator.person_thresholds(paths, 1).q
         assert (np.diff(q, axis=1) >= 0).all()
 
 
@@ -272,7 +272,9 @@ def test_the_table_keeps_groups(grouped, fresh):
     again = Calibrator.from_table(grouped.to_table())
     assert again.digest == grouped.digest
     assert again.shifts == grouped.shifts
-    assert np.array_equal(again.thresholds(paths, 1).q, grouped.thresholds(paths, 1).q)
+    assert np.array_equal(
+        again.person_thresholds(paths, 1).q, grouped.person_thresholds(paths, 1).q
+    )
 
 
 def test_poorer_records_are_served_by_their_own_cells(grouped, fresh):
@@ -293,7 +295,7 @@ def test_poorer_records_are_served_by_their_own_cells(grouped, fresh):
         low, high = (stats.betabinom(len(y), r, n + 1 - r) for r in (k, k + NEIGHBOURS - 1))
         assert low.ppf(P) <= hits[j] <= high.isf(P)
     assert np.array_equal(
-        served.thresholds(paths, 1).q, grouped.thresholds(paths, 1).q
+        served.person_thresholds(paths, 1).q, grouped.person_thresholds(paths, 1).q
     )  # full records are served as before
 
 

@@ -27,12 +27,10 @@ from calibration.fit.split_conformal import (
 from saga.conformal.calibrator import (
     SCHEMA,
     Calibrator,
-    Cell,
-    calibrate_probability,
-    map_ordered,
     reason,
 )
 from saga.conformal.prediction_sets import grow
+from saga.conformal.recalibration import Cell, calibrate_probability, map_ordered
 from saga.errors import BundleError, UsageError
 from saga.scores import covered, pit, pit_uniforms
 
@@ -231,7 +229,7 @@ def test_a_threshold_without_the_plus_one_or_outside_the_sample_is_not_published
     for (horizon, _), cell in small.cells.items():
         assert cell.thresholds[60, 0.95] is None
         assert cell.thresholds[60, 0.5] is not None
-        assert small.threshold(horizon, 0.95, 60) == (None, "none", None)
+        assert small.cell_threshold(horizon, 0.95, 60) == (None, "none", None)
     intervals = small.intervals(paths, LEVELS)
     assert np.isnan(intervals.lower[..., -1]).all()
     assert np.isnan(intervals.upper[..., -1]).all()
@@ -417,13 +415,13 @@ def test_horizons_without_outcomes_are_extrapolated_and_thin_ones_give_none(worl
         ["none"],
         ["extrapolated"],
     ]
-    assert fitted.threshold(4, 0.9, 60)[0] == fitted.cells[2, "all"].thresholds[60, 0.9]
+    assert fitted.cell_threshold(4, 0.9, 60)[0] == fitted.cells[2, "all"].thresholds[60, 0.9]
     assert fitted.map_cell(4) is fitted.cells[2, "all"]
-    assert set(fitted.reach.values()) == {2}
+    assert set(fitted.furthest_horizons.values()) == {2}
     few = fit_calibration(
         paths.take(slice(0, 150)), outcomes[:150], seed=0
     )  # some 75 in half B: enough for 80 %, not for 90 %
-    assert (few.reach[0.8], few.reach[0.9]) == (2, 0)
+    assert (few.furthest_horizons[0.8], few.furthest_horizons[0.9]) == (2, 0)
 
 
 def test_without_calibration_every_interval_is_none(world):
@@ -470,7 +468,7 @@ def test_the_table_gives_back_the_same_calibrator(fitted, judged, tmp_path):
     assert np.array_equal(again.intervals(recalibrated, LEVELS).upper, intervals.upper)
     other = replace(fitted, scale=fitted.scale + 1)
     assert other.digest != fitted.digest
-    assert Calibrator.from_table(Calibrator.identity().to_table()).levels == ()
+    assert Calibrator.from_table(Calibrator.identity().to_table()).coverage == ()
 
 
 def test_the_scale_is_some_years_typical_pay_and_nobodys_own():

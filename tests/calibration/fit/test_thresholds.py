@@ -10,9 +10,9 @@ from scipy import stats
 
 from calibration.fit.split_conformal import LEVELS, NEIGHBOURS, fit_calibration, halves, rank_needed
 from calibration.fit.thresholds import fit_limits
-from saga.conformal.calibrator import LIMITS, Calibrator
-from saga.conformal.one_sided import amount, limits, place
-from saga.conformal.path_bands import band_scores, bands, stretch, unstretch
+from saga.conformal.calibrator import THRESHOLD_KINDS, Calibrator
+from saga.conformal.one_sided import forecast_probability, forecast_quantile, one_sided_limits
+from saga.conformal.path_bands import band_intervals, band_scores, from_band_scale, to_band_scale
 from saga.conformal.prediction_sets import grow
 from saga.conformal.present_value import ValueIntervals, value_intervals, value_scores
 from saga.lifetime import RATE, present_value, realised_value
@@ -67,20 +67,20 @@ def holds(hits: int, trials: int, n: int, level: float, cells: int = 60) -> bool
 
 def test_earnings_lie_above_and_below_their_limits_as_promised(fitted, judged):
     paths, outcomes = judged
-    found = limits(fitted, paths, LEVELS)
+    found = one_sided_limits(fitted, paths, LEVELS)
     for h in range(YEARS):
         for j, level in enumerate(LEVELS):
             y = outcomes[:, h]
             assert holds(
                 int((y >= found.at_least[:, h, j]).sum()),
                 len(y),
-                fitted.limits["at_least", h + 1].n,
+                fitted.thresholds_of_kind["at_least", h + 1].n,
                 level,
             )
             assert holds(
                 int((y <= found.at_most[:, h, j]).sum()),
                 len(y),
-                fitted.limits["at_most", h + 1].n,
+                fitted.thresholds_of_kind["at_most", h + 1].n,
                 level,
             )
     assert (np.diff(found.at_least, axis=2) <= 0).all()
@@ -88,34 +88,34 @@ def test_earnings_lie_above_and_below_their_limits_as_promised(fitted, judged):
     # One limit at half the miss is not one at the whole of it: the check tells the interval from the limit.
     sets = fitted.intervals(paths, LEVELS)
     wrong = int((outcomes[:, 0] <= sets.upper[:, 0, 0]).sum())
-    assert not holds(wrong, len(outcomes), fitted.limits["at_most", 1].n, LEVELS[0])
+    assert not holds(wrong, len(outcomes), fitted.thresholds_of_kind["at_most", 1].n, LEVELS[0])
 
 
 def test_earnings_of_those_who_earn_lie_in_their_interval(fitted, judged):
     paths, outcomes = judged
-    found = limits(fitted, paths, LEVELS)
+    found = one_sided_limits(fitted, paths, LEVELS)
     for h in range(YEARS):
         earned = outcomes[:, h] > 0
         y = outcomes[earned, h, None]
         hits = (
             (found.positive_lower[earned, h] <= y) & (y <= found.positive_upper[earned, h])
         ).sum(axis=0)
-        n = fitted.limits["positive", h + 1].n
+        n = fitted.thresholds_of_kind["positive", h + 1].n
         assert all(
             holds(int(hits[j]), int(earned.sum()), n, level) for j, level in enumerate(LEVELS)
         )
     # Over everybody, zeros included, it holds less: the condition is part of the promise.
     y = outcomes[:, 0, None]
     hits = ((found.positive_lower[:, 0] <= y) & (y <= found.positive_upper[:, 0])).sum(axis=0)
-    assert not holds(int(hits[NINETY]), len(y), fitted.limits["positive", 1].n, 0.9)
+    assert not holds(int(hits[NINETY]), len(y), fitted.thresholds_of_kind["positive", 1].n, 0.9)
 
 
 @pytest.mark.parametrize("years", [1, 2, YEARS])
 def test_bands_hold_whole_paths_and_yearly_sets_do_not(fitted, judged, years):
     paths, outcomes = judged
-    found = bands(fitted, paths, years, LEVELS)
+    found = band_intervals(fitted, paths, years, LEVELS)
     hits = found.covered(outcomes[:, :years]).all(axis=1).sum(axis=0)
-    n = fitted.limits["band", years].n
+    n = fitted.thresholds_of_kind["band", years].n
     assert all(holds(int(hits[j]), len(outcomes), n, level) for j, level in enumerate(LEVELS))
     assert (found.guarantee == "assumption").all()
     yearly = fitted.intervals(paths, LEVELS).covered(outcomes)[:, :years].all(axis=1).sum(axis=0)
@@ -129,8 +129,8 @@ def test_an_outcome_is_in_the_band_exactly_if_its_score_is_at_most_the_threshold
     few, y = paths.take(slice(0, 500)), outcomes[:500]
     scores = band_scores(fitted, few, y)
     for years in (1, 3):
-        inside = bands(fitted, few, years, (0.9,)).covered(y[:, :years]).all(axis=1)[:, 0]
-        q = fitted.limit("band", years, few.count)[0][NINETY]
+        inside = band_intervals(fitted, few, years, (0.9,)).covered(y[:, :years]).all(axis=1)[:, 0]
+        q = fitted.nested_thresholds("band", years, few.count)[0][NINETY]
         clear = np.abs(scores[:, years - 1] - q) > 1e-9
         assert np.array_equal(inside[clear] == 1, (scores[:, years - 1] <= q)[clear])
 
@@ -138,7 +138,9 @@ def test_an_outcome_is_in_the_band_exactly_if_its_score_is_at_most_the_threshold
 def test_the_common_scale_of_years_has_an_inverse(fitted):
     q = np.linspace(0, 1.7, 400)
     for h in range(1, YEARS + 2):
-        np.testing.assert_allclose(stretch(fitted, h, unstretch(fitted, h, q)), q, atol=1e-12)
+        np.testing.assert_allclose(
+            to_band_scale(fitted, h, from_band_scale(fitted, h, q)), q, atol=1e-12
+        )
 
 
 @pytest.mark.parametrize("years", [1, 2, YEARS])
@@ -151,7 +153,7 @@ def test_present_values_are_covered_although_the_sampler_knows_no_persistence(
     truth = realised_value(outcomes, rate=RATE, years=years)
     found = value_intervals(fitted, values, np.full(len(values), years), LEVELS, RATE)
     hits = ((found.lower <= truth[:, None]) & (truth[:, None] <= found.upper)).sum(axis=0)
-    n = fitted.limits["present_value", years].n
+    n = fitted.thresholds_of_kind["present_value", years].n
     assert all(holds(int(hits[j]), len(truth), n, level) for j, level in enumerate(LEVELS))
     assert (found.guarantee == "assumption").all()
     assert (np.diff(found.lower, axis=1) <= 0).all()
@@ -191,11 +193,13 @@ def test_only_half_b_decides_thresholds_of_limits():
     paths, outcomes = draw_lives(600, 7)
     fitted = fit_limits(fit_calibration(paths, outcomes, seed=0), paths, outcomes, seed=0)
     n = int((~halves(paths.person_id, 0)).sum())
-    assert {cuts.n for (kind, _), cuts in fitted.limits.items() if kind != "positive"} == {n}
-    assert {kind for kind, _ in fitted.limits} == set(LIMITS)
+    assert {
+        cuts.n for (kind, _), cuts in fitted.thresholds_of_kind.items() if kind != "positive"
+    } == {n}
+    assert {kind for kind, _ in fitted.thresholds_of_kind} == set(THRESHOLD_KINDS)
     again = Calibrator.from_table(fitted.to_table())
     assert again.digest == fitted.digest
-    assert again.limits == fitted.limits
+    assert again.thresholds_of_kind == fitted.thresholds_of_kind
 
 
 def test_missing_years_are_left_out_of_bands_and_sums(fitted, judged):
@@ -207,9 +211,11 @@ def test_missing_years_are_left_out_of_bands_and_sums(fitted, judged):
         assert not np.isnan(np.delete(scores, 2, axis=0)).any()
     old = few.earnings.copy()
     old[3, 2:] = np.nan
-    found = bands(fitted, few.with_earnings(old), YEARS, (0.9,))
+    found = band_intervals(fitted, few.with_earnings(old), YEARS, (0.9,))
     assert np.isnan(found.lower[3, 2:]).all()
-    assert np.array_equal(found.upper[3, :2], bands(fitted, few.take([3]), 2, (0.9,)).upper[0])
+    assert np.array_equal(
+        found.upper[3, :2], band_intervals(fitted, few.take([3]), 2, (0.9,)).upper[0]
+    )
 
 
 @settings(max_examples=60, deadline=None)
@@ -231,9 +237,11 @@ def test_hulls_and_limits_agree_with_their_scores(seed, q, count):
         ((lower <= y) & (y <= upper))[clear & (y > 0.01)], (scores <= q)[clear & (y > 0.01)]
     )
     assert ((lower <= y) | (scores > q))[y == 0].all()
-    at = place(samples, y, 24_150.0)
+    at = forecast_probability(samples, y, 24_150.0)
     np.testing.assert_allclose(
-        place(samples, amount(samples, q, 24_150.0), 24_150.0) >= q - 1e-9, True
+        forecast_probability(samples, forecast_quantile(samples, q, 24_150.0), 24_150.0)
+        >= q - 1e-9,
+        True,
     )
     np.testing.assert_array_less(-1e-12, at)
 
@@ -244,5 +252,9 @@ def test_a_limit_at_zero_is_zero_to_the_last_bit_whatever_the_scale(scale):
         np.zeros((1, 50), np.float32),
         np.sort(np.tile(np.float32([0, 5e4]), (1, 25)), axis=1),
     )
-    assert amount(none, 0.5, scale).tolist() == amount(some, 0.3, scale).tolist() == [0.0]
-    np.testing.assert_allclose(amount(some, 0.8, scale), 5e4)
+    assert (
+        forecast_quantile(none, 0.5, scale).tolist()
+        == forecast_quantile(some, 0.3, scale).tolist()
+        == [0.0]
+    )
+    np.testing.assert_allclose(forecast_quantile(some, 0.8, scale), 5e4)

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from evaluation.explain import attribution as module
 from evaluation.explain.attribution import FEATURES, FIGURES, explain, faded
 from evaluation.explain.explanation_page import SUFFIXES, write_explanation
-from saga.attention import attention
+from saga.attention import attention_by_lag
 from saga.cli import app
 from saga.data.panel import Panel
 from saga.errors import InputError, UsageError
@@ -199,7 +199,7 @@ def test_files_hold_the_explanation_and_the_log_nothing_of_it(
     person = some.persons()[0]
     with caplog.at_level(logging.DEBUG):
         found = explain(forecaster, some, person)
-        looks = attention(forecaster, some.only([person]), horizons=(1, 5), paths=4)
+        looks = attention_by_lag(forecaster, some.only([person]), horizons=(1, 5), paths=4)
         for suffix in ("html", "json"):
             write_explanation(
                 found,

@@ -103,7 +103,7 @@ def rollout(
     precision: Precision = "float32",
 ) -> Rollout:
     return Rollout(
-        network, CALENDAR, PROCESS, paths=paths, seed=seed, light=light, precision=precision
+        network, CALENDAR, PROCESS, n_paths=paths, seed=seed, light=light, precision=precision
     )
 
 
@@ -158,7 +158,7 @@ def replay(
     with torch.no_grad():
         hidden, _ = network.hidden(network.tokens(state, z, other, codes, age), age)
         if light:
-            hidden = network.lightly(hidden, torch.full((PATHS,), last), state, z, age)
+            hidden = network.fast_hidden(hidden, torch.full((PATHS,), last), state, z, age)
     out = []
     for year in range(len(earnings)):
         step, within = divmod(
@@ -188,8 +188,8 @@ def test_paths_equal_teacher_forcing(
     """What the rollout tells the walk and asks of the head. To float32, in which heads give their laws; walks alone: test_walks."""
     network = networks[kind]
     persons, steps = np.array([0, 7, 33, 78]), np.array([3, 16, 15, 16])
-    draws = Rollout(network, CALENDAR, PROCESS, paths=PATHS, seed=5, light=light, rhythm=rhythm)
-    for person, earnings in zip(persons, draws.people(sequences, persons, steps), strict=True):
+    draws = Rollout(network, CALENDAR, PROCESS, n_paths=PATHS, seed=5, light=light, rhythm=rhythm)
+    for person, earnings in zip(persons, draws.simulate(sequences, persons, steps), strict=True):
         expected = replay(network, sequences, int(person), earnings, light=light, rhythm=rhythm)
         np.testing.assert_allclose(earnings, expected, rtol=2e-3)
 
@@ -197,7 +197,9 @@ def test_paths_equal_teacher_forcing(
 def test_years_out_of_sight_do_not_count_any_more(
     networks: dict[str, Saga], sequences: Sequences
 ) -> None:
-    far, short = (rollout(networks[kind]).person(sequences, 33, 8) for kind in ("decoder", "short"))
+    far, short = (
+        rollout(networks[kind]).simulate_person(sequences, 33, 8) for kind in ("decoder", "short")
+    )
     assert (far != short).mean() > 0.5
 
 
@@ -205,7 +207,7 @@ def test_both_rollouts_begin_alike_and_part_after_a_year(
     network: Saga, sequences: Sequences
 ) -> None:
     exact, light = (
-        rollout(network, light=light).person(sequences, 3, 3) for light in (False, True)
+        rollout(network, light=light).simulate_person(sequences, 3, 3) for light in (False, True)
     )
     np.testing.assert_array_equal(exact[0], light[0])
     assert (exact[1] != light[1]).mean() > 0.5
@@ -231,7 +233,7 @@ def test_lasting_columns_go_on_as_last_known(
     column = CATEGORICAL.index("education_level")
     for index in (33, 37, 40):  # the education of the last is never known
         known = [code for code in pad(sequences, np.array([index])).codes[0, :, column] if code]
-        earnings = rollout(network).person(sequences, index, 8)
+        earnings = rollout(network).simulate_person(sequences, index, 8)
         expected = replay(network, sequences, index, earnings, education=known[-1] if known else 0)
         np.testing.assert_allclose(earnings, expected, rtol=2e-3)
         if known:
@@ -246,12 +248,14 @@ def test_numbers_do_not_depend_on_order_or_horizon(
 ) -> None:
     network = networks[kind]
     forward = rollout(network, light=light)
-    a = [forward.person(sequences, i, 10) for i in range(10)]
+    a = [forward.simulate_person(sequences, i, 10) for i in range(10)]
     backward = rollout(network, light=light)
-    b = [backward.person(sequences, i, 10) for i in reversed(range(10))][::-1]
+    b = [backward.simulate_person(sequences, i, 10) for i in reversed(range(10))][::-1]
     for x, y in zip(a, b, strict=True):
         np.testing.assert_array_equal(x, y)
-    np.testing.assert_array_equal(rollout(network, light=light).person(sequences, 4, 3), a[4][:3])
+    np.testing.assert_array_equal(
+        rollout(network, light=light).simulate_person(sequences, 4, 3), a[4][:3]
+    )
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
@@ -261,12 +265,14 @@ def test_numbers_are_bitwise_the_same_in_any_group(
 ) -> None:
     """45 paths: no multiple of a vector's length, so numbers at the end of one person's paths lie inside the group's."""
     draws = rollout(networks[kind], paths=45, light=light, precision=precision)
-    assert draws.group > 1
+    assert draws.group_size > 1
     steps = np.array([12, 3, 17, 1, 7, 12])
     persons = np.array([5, 0, 33, 61, 7, 78])
-    together = draws.people(sequences, persons, steps)
+    together = draws.simulate(sequences, persons, steps)
     for person, own, found in zip(persons, steps, together, strict=True):
-        np.testing.assert_array_equal(found, draws.person(sequences, int(person), int(own)))
+        np.testing.assert_array_equal(
+            found, draws.simulate_person(sequences, int(person), int(own))
+        )
 
 
 def test_products_whose_rows_depend_on_their_company_are_noticed(
@@ -277,7 +283,7 @@ def test_products_whose_rows_depend_on_their_company_are_noticed(
         rollout_module.F, "linear", lambda x, w, b: honest(x, w, b) + 1e-7 * x.numel()
     )
     rollout_module._stands_alone.cache_clear()
-    assert rollout(network).group == 1
+    assert rollout(network).group_size == 1
     rollout_module._stands_alone.cache_clear()
 
 
@@ -286,12 +292,13 @@ def test_a_person_alone_equals_the_person_among_others(
 ) -> None:
     alone = encode(people.only(["p17"]), Transforms.fit(people, CALENDAR, 32), CALENDAR)
     np.testing.assert_array_equal(
-        rollout(network).person(alone, 0, 10), rollout(network).person(sequences, 17, 10)
+        rollout(network).simulate_person(alone, 0, 10),
+        rollout(network).simulate_person(sequences, 17, 10),
     )
 
 
 def test_other_seeds_give_other_paths(network: Saga, sequences: Sequences) -> None:
-    a, b = (rollout(network, seed=s).person(sequences, 2, 5) for s in (1, 2))
+    a, b = (rollout(network, seed=s).simulate_person(sequences, 2, 5) for s in (1, 2))
     assert (a != b).mean() > 0.5
 
 
@@ -302,7 +309,7 @@ def test_no_realised_macro_after_the_origin_is_used(network: Saga, people: Panel
     until = sweden().until(2008)
     cut = MacroProcess(until, PROCESS.mean, PROCESS.transition, PROCESS.innovation)
     full, blind = (
-        Rollout(network, CALENDAR, process, paths=10, seed=1).person(sequences, 0, 5)
+        Rollout(network, CALENDAR, process, n_paths=10, seed=1).simulate_person(sequences, 0, 5)
         for process in (PROCESS, cut)
     )
     np.testing.assert_array_equal(full, blind)

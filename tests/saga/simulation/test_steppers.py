@@ -87,7 +87,7 @@ def error(net: Saga, rhythm: int, *, light: bool = False) -> float:
         hidden, _ = net.hidden(tokens, ages)
         if light:
             behind = [torch.nn.functional.pad(own, (t, 0)) for own in (state[i], z[i])]
-            hidden = net.lightly(hidden, torch.full((PATHS,), t - 1), *behind, ages)
+            hidden = net.fast_hidden(hidden, torch.full((PATHS,), t - 1), *behind, ages)
         expected.append(hidden[:, t - 1 :])
 
     carriers = walks(net, light=light, precision="float64")  # type: ignore[arg-type]

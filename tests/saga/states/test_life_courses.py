@@ -17,15 +17,21 @@ from saga.forecaster import Forecaster
 from saga.states.codes import (
     CATEGORIES,
     COLUMNS,
-    LONGEST,
+    MAX_SPELL,
     STATES,
-    Standing,
-    labels,
-    numbers,
+    Spells,
+    code_labels,
+    code_numbers,
     state_of,
 )
-from saga.states.life_courses import ABROAD_STATE, DEAD_STATE, Ahead, Courses, LifeCourses
-from saga.states.state_network import Circumstances
+from saga.states.life_courses import (
+    ABROAD_STATE,
+    DEAD_STATE,
+    LifeCourses,
+    LifeCourseSimulator,
+    ZeroRuns,
+)
+from saga.states.state_network import StateNetwork
 
 PATHS = 40
 
@@ -60,17 +66,17 @@ def test_the_state_is_the_largest_source_of_income() -> None:
 
 def test_standing_keeps_what_was_last_known_and_since_when() -> None:
     codes = np.array([[1, 5, 0, 2, 1, 1, 1], [1, 0, 0, 2, 0, 1, 1], [2, 6, 3, 2, 1, 1, 1]])
-    standing = Standing.unknown(1, np.array([2000]))
+    standing = Spells.unknown(1, np.array([2000]))
     for year, row in zip((2000, 2001, 2003), codes, strict=True):
         standing = standing.after(np.array([year]), row[None])
     assert standing.codes.tolist() == [[2, 6, 3, 2, 1, 1, 1]]
     assert standing.workplace.tolist() == [True]
     assert standing.years(np.array([2003])).tolist() == [[0, 0, 0, 3, 3, 3, 3, 0]]
-    assert standing.years(np.array([2100])).max() == LONGEST
+    assert standing.years(np.array([2100])).max() == MAX_SPELL
 
 
 def test_what_lies_ahead_is_counted_to_the_end_of_the_path() -> None:
-    ahead = Ahead.of(np.array([[5.0, 0, 3, 0, 0]]).T == 0)
+    ahead = ZeroRuns.of_paths(np.array([[5.0, 0, 3, 0, 0]]).T == 0)
     assert ahead.zeros[:, 0].tolist() == [0, 1, 0, 2, 1]
     assert ahead.left[:, 0].tolist() == [0, 3, 0, 1, 0]
     assert ahead.last[:, 0].tolist() == [False, False, False, True, True]
@@ -229,10 +235,10 @@ def test_what_was_never_told_is_not_known_to_have_been_so_for_long(
         for name, panel in (("paid", poor), ("not", poorer))
     }
     for name, panel in (("paid", poor), ("not", poorer)):
-        codes = numbers(panel.frame, forecaster.transforms)
-        courses = Courses(
-            Circumstances.of(forecaster.bundle.law_of_circumstances(), tuple(len(c) + 1 for c in labels(forecaster.transforms).values())),
-            forecaster.network, sequences[name], codes, labels(forecaster.transforms), paths=2, seed=0, until=2022,
+        codes = code_numbers(panel.frame, forecaster.transforms)
+        courses = LifeCourseSimulator(
+            StateNetwork.from_weights(forecaster.bundle.state_weights(), tuple(len(c) + 1 for c in code_labels(forecaster.transforms).values())),
+            forecaster.network, sequences[name], codes, code_labels(forecaster.transforms), n_paths=2, seed=0, until=2022,
         )  # fmt: skip
         n = len(sequences[name])
         last = sequences[name].year[sequences[name].offsets[1:] - 1]
@@ -242,7 +248,7 @@ def test_what_was_never_told_is_not_known_to_have_been_so_for_long(
         assert (
             (silent == 0).all()
             if name == "paid"
-            else (silent == np.minimum(LONGEST, sequences[name].lengths[:, None] - 1)).any()
+            else (silent == np.minimum(MAX_SPELL, sequences[name].lengths[:, None] - 1)).any()
         )
 
 

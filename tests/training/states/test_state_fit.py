@@ -16,7 +16,7 @@ from saga.data.split import persons_of
 from saga.errors import UsageError
 from saga.forecaster import Forecaster
 from saga.schema import MAX_AGE
-from saga.states.life_courses import Ahead
+from saga.states.life_courses import ZeroRuns
 from training.states.state_fit import (
     CircumstancesModule,
     Lives,
@@ -78,7 +78,7 @@ def test_training_sees_of_a_path_what_a_rollout_sees(lives: Lives) -> None:
         born, died = int(sequences.birth_year[person]), int(sequences.dead_year[person])
         zero = (sequences.state[rows] == 1).tolist()
         zero += [True] * (min(end, born + MAX_AGE) - int(sequences.year[rows][-1]) if died else 0)
-        ahead = Ahead.of(np.array(zero)[:, None])
+        ahead = ZeroRuns.of_paths(np.array(zero)[:, None])
         mine = batch["person"] == i
         at = batch["age"][mine] + 16 + born - int(sequences.year[rows][0])
         for name in ("zeros", "left", "last"):
