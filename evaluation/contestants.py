@@ -80,11 +80,11 @@ class Fitted:
         """Blocks of at most 256 persons."""
         for start in range(0, len(origins), BLOCK):
             some = origins.take(slice(start, start + BLOCK))
-            block = self.baseline.paths(
+            block = self.baseline.simulate(
                 past.only(some.person_id.tolist()),
                 some,
                 to_horizon=to_horizon,
-                paths=paths,
+                n_paths=paths,
                 seed=seed,
             )
             yield block, sample_sets(block.earnings, LEVELS)

@@ -29,8 +29,8 @@ class Baseline(Protocol):
         """
         ...
 
-    def paths(
-        self, history: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int
+    def simulate(
+        self, history: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int
     ) -> Paths:
         """`paths` joint futures over horizons 1..`to_horizon` of each person in `origins`, in that order.
 

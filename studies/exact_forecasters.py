@@ -53,8 +53,8 @@ def calibration(gaussian: GaussianProcess, gkos: GkosProcess, persons: int, seed
     ]
     for name, true, filter_ in rows:
         panel, origins = sample(true, persons, seed)
-        paths = ExactForecaster(filter_).paths(
-            panel, origins, to_horizon=HORIZONS[-1], paths=PATHS, seed=seed
+        paths = ExactForecaster(filter_).simulate(
+            panel, origins, to_horizon=HORIZONS[-1], n_paths=PATHS, seed=seed
         )
         u = pit(
             paths.earnings,
@@ -78,9 +78,11 @@ def cost(gaussian: GaussianProcess, gkos: GkosProcess, seed: int) -> None:
     for name, true, filter_ in rows:
         panel, origins = sample(true, 100, seed, age=49)
         forecaster = ExactForecaster(filter_)
-        forecaster.paths(panel, origins.take(slice(0, 2)), to_horizon=20, paths=PATHS, seed=seed)
+        forecaster.simulate(
+            panel, origins.take(slice(0, 2)), to_horizon=20, n_paths=PATHS, seed=seed
+        )
         start = time.process_time()
-        forecaster.paths(panel, origins, to_horizon=20, paths=PATHS, seed=seed)
+        forecaster.simulate(panel, origins, to_horizon=20, n_paths=PATHS, seed=seed)
         print(f"{name:30s}{10 * (time.process_time() - start):10.1f}", flush=True)
 
 
@@ -93,8 +95,8 @@ def particles(process: GkosProcess, persons: int, seed: int) -> None:
     scored, means = {}, {}
     for n in PARTICLES:
         filter_ = GkosFilter(process, n)
-        paths = ExactForecaster(filter_).paths(
-            panel, origins, to_horizon=HORIZONS[-1], paths=PATHS, seed=seed
+        paths = ExactForecaster(filter_).simulate(
+            panel, origins, to_horizon=HORIZONS[-1], n_paths=PATHS, seed=seed
         )
         scored[n] = crps_log(paths.earnings, outcomes)[:, columns]
         laws = [filter_.posterior(record, AGE) for record in earnings[:50]]

@@ -92,8 +92,8 @@ def forecasts(
         *fitted,
     ):
         start = time.process_time()
-        drawn = baseline.paths(
-            past, origins, to_horizon=HORIZONS[-1], paths=PATHS, seed=seed
+        drawn = baseline.simulate(
+            past, origins, to_horizon=HORIZONS[-1], n_paths=PATHS, seed=seed
         ).earnings[:, np.array(HORIZONS) - 1]
         cost = 1000 * (time.process_time() - start) / len(origins)
         scored = crps_log(drawn, outcomes, panel.meta.floor)

@@ -64,10 +64,10 @@ _FIRST_SERIAL = (
 class Forecasts(Protocol):
     """Whatever gives paths for records and their origins; the exact forecasters and every baseline do."""
 
-    def paths(
-        self, history: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int
+    def simulate(
+        self, history: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int
     ) -> Paths:
-        """Paths (n, to_horizon, paths) in the order of `origins`, real money."""
+        """Paths (n, to_horizon, n_paths) in the order of `origins`, real money."""
         ...
 
 
@@ -78,12 +78,12 @@ class ModelForecasts:
     forecaster: Forecaster
     calibrated: bool = False
 
-    def paths(
-        self, history: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int
+    def simulate(
+        self, history: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int
     ) -> Paths:
         """Paths of `Forecaster.simulate`, which sorts persons by id as `people` does."""
         return self.forecaster.simulate(
-            history, to_horizon=to_horizon, paths=paths, seed=seed, calibrated=self.calibrated
+            history, to_horizon=to_horizon, paths=n_paths, seed=seed, calibrated=self.calibrated
         )
 
 
@@ -123,11 +123,11 @@ def score(forecasts: Forecasts, who: People, *, paths: int, seed: int) -> pl.Dat
     for start in range(0, len(who.origins), _BLOCK):
         rows = slice(start, start + _BLOCK)
         some, outcomes = who.origins.take(rows), who.outcomes[rows]
-        drawn = forecasts.paths(
+        drawn = forecasts.simulate(
             who.past.only(some.person_id.tolist()),
             some,
             to_horizon=HORIZONS[-1],
-            paths=paths,
+            n_paths=paths,
             seed=seed,
         )
         if not np.array_equal(drawn.person_id, some.person_id):

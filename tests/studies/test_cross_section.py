@@ -64,7 +64,7 @@ def who(register: Path) -> Persons:
 def drawn(register: Path, who: Persons) -> NDArray[np.float32]:
     return (
         exact_forecaster(register)
-        .paths(who.past, who.origins, to_horizon=YEARS, paths=PATHS, seed=1)
+        .simulate(who.past, who.origins, to_horizon=YEARS, n_paths=PATHS, seed=1)
         .earnings
     )
 

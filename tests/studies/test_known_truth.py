@@ -27,22 +27,24 @@ SCRIPT = Path(__file__).resolve().parents[2] / "studies" / "known_truth.py"
 class Forgetful(ExactForecaster):
     """Knows the process and ignores the record."""
 
-    def paths(
-        self, history: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int
+    def simulate(
+        self, history: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int
     ) -> Paths:
         unknown = history.with_frame(
             history.frame.with_columns(pl.lit(None, pl.Float64).alias("earnings"))
         )
-        return super().paths(unknown, origins, to_horizon=to_horizon, paths=paths, seed=seed)
+        return super().simulate(unknown, origins, to_horizon=to_horizon, n_paths=n_paths, seed=seed)
 
 
 class Rosy(ExactForecaster):
     """Forecasts 5 % too much."""
 
-    def paths(
-        self, history: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int
+    def simulate(
+        self, history: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int
     ) -> Paths:
-        drawn = super().paths(history, origins, to_horizon=to_horizon, paths=paths, seed=seed)
+        drawn = super().simulate(
+            history, origins, to_horizon=to_horizon, n_paths=n_paths, seed=seed
+        )
         return drawn.with_earnings(drawn.earnings * np.float32(np.exp(0.05)))
 
 

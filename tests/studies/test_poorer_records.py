@@ -328,7 +328,9 @@ def test_trees_fitted_on_poor_pasts_forecast_better_from_poor_pasts() -> None:
     outcomes = np.log(realised(judged, origins, [1])[:, 0])
     errors = []
     for baseline in (BoostedTrees(**quick), TreesOnPasts(every_second, **quick)):
-        paths = baseline.fit(training, seed=0).paths(past, origins, to_horizon=1, paths=100, seed=0)
+        paths = baseline.fit(training, seed=0).simulate(
+            past, origins, to_horizon=1, n_paths=100, seed=0
+        )
         errors.append(np.abs(outcomes - np.median(np.log(paths.earnings[:, 0]), axis=1)))
     gain = errors[0] - errors[1]
     assert gain.mean() > 3 * gain.std() / np.sqrt(len(gain))

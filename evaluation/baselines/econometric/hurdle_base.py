@@ -80,23 +80,23 @@ class Hurdled(ABC, Generic[State]):
         self.learn(past, seed=seed)
         return self
 
-    def paths(
-        self, history: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int
+    def simulate(
+        self, history: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int
     ) -> Paths:
-        """`paths` joint futures a person; shape (n, to_horizon, paths). A person without known earnings starts like a newcomer."""
+        """`n_paths` joint futures a person; shape (n, to_horizon, n_paths). A person without known earnings starts like a newcomer."""
         parts = []
         for start in range(0, len(origins), BLOCK):
             some = origins.take(slice(start, start + BLOCK))
             past, last, born = histories_at(history, some, self.profile, self.floor)
             lag = some.year - last.year
-            earnings = np.empty((len(some), to_horizon, paths), dtype=np.float32)
+            earnings = np.empty((len(some), to_horizon, n_paths), dtype=np.float32)
             for late in np.unique(lag):
                 rows = np.flatnonzero(lag == late)
                 ids = list(
                     zip(some.person_id[rows].tolist(), some.year[rows].tolist(), strict=True)
                 )
                 earnings[rows] = self._simulate(
-                    past.take(rows), last.year[rows], ids, int(late), to_horizon, paths, seed
+                    past.take(rows), last.year[rows], ids, int(late), to_horizon, n_paths, seed
                 )
             block = Paths(np.asarray(some.person_id), born, np.asarray(some.year), earnings)
             earnings[~block.within_age] = np.nan
@@ -106,7 +106,7 @@ class Hurdled(ABC, Generic[State]):
                 np.asarray(origins.person_id),
                 origins.year,
                 origins.year,
-                np.empty((0, to_horizon, paths), dtype=np.float32),
+                np.empty((0, to_horizon, n_paths), dtype=np.float32),
             )
         return Paths.joined(parts)
 

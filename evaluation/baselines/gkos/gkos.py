@@ -173,10 +173,10 @@ class GkosBaseline(ABC):
         self._estimate(Lives.of(states, self._detrended(states)), states, seed)
         return self
 
-    def paths(
-        self, history: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int
+    def simulate(
+        self, history: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int
     ) -> Paths:
-        """Joint futures from the law of (alpha, beta, z) given the record from age 20 on; shape (n, to_horizon, paths).
+        """Joint futures from the law of (alpha, beta, z) given the record from age 20 on; shape (n, to_horizon, n_paths).
 
         Real wages grow from the origin's level at the average rate of the training years. Raises InputError for an origin before 19.
         """
@@ -185,7 +185,7 @@ class GkosBaseline(ABC):
         )
         states, born = states_at(history, origins)
         earnings = self._simulate(
-            states, history.with_frame(worked), origins, to_horizon, paths, seed
+            states, history.with_frame(worked), origins, to_horizon, n_paths, seed
         )
         grown = self._index(origins.year)[:, None] * np.exp(
             self.reference.growth * np.arange(1, to_horizon + 1)
@@ -199,10 +199,10 @@ class GkosBaseline(ABC):
         self.little.earn(
             earnings,
             age,
-            uniform_rows(to_horizon * paths, ids, "gkos-little", seed).reshape(earnings.shape),
+            uniform_rows(to_horizon * n_paths, ids, "gkos-little", seed).reshape(earnings.shape),
         )
         alive = np.cumprod(1.0 - self.deaths[states.sex.astype(np.int64)[:, None], age], axis=1)
-        dead = uniform_rows(paths, ids, "gkos-death", seed)[:, None, :] > alive[:, :, None]
+        dead = uniform_rows(n_paths, ids, "gkos-death", seed)[:, None, :] > alive[:, :, None]
         earnings[dead & np.isfinite(earnings)] = 0.0
         return Paths(np.asarray(origins.person_id), born, np.asarray(origins.year), earnings)
 
@@ -243,7 +243,7 @@ class GkosBaseline(ABC):
         paths: int,
         seed: int,
     ) -> NDArray[np.float32]:
-        """Detrended futures (n, to_horizon, paths) from detrended records."""
+        """Detrended futures (n, to_horizon, n_paths) from detrended records."""
 
 
 class GkosPaper(GkosBaseline):
@@ -300,8 +300,8 @@ class GkosPaper(GkosBaseline):
         paths: int,
         seed: int,
     ) -> NDArray[np.float32]:
-        return self.forecaster.paths(
-            detrended, origins, to_horizon=to_horizon, paths=paths, seed=seed
+        return self.forecaster.simulate(
+            detrended, origins, to_horizon=to_horizon, n_paths=paths, seed=seed
         ).earnings
 
 
@@ -376,8 +376,8 @@ class Gkos(GkosBaseline):
             rows = np.flatnonzero((group == number).any(axis=1))
             if len(rows):
                 record = records[self.records_from[number]]
-                drawn = forecaster.paths(
-                    record, origins.take(rows), to_horizon=to_horizon, paths=paths, seed=seed
+                drawn = forecaster.simulate(
+                    record, origins.take(rows), to_horizon=to_horizon, n_paths=paths, seed=seed
                 ).earnings
                 earnings[rows] = np.where(
                     (group[rows] == number)[:, None, :], drawn, earnings[rows]

@@ -70,22 +70,22 @@ class Borrowing(ABC):
         self.pool = DonorPool(self.groups(states), relative, np.random.default_rng(seed))
         return self
 
-    def paths(
-        self, history: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int
+    def simulate(
+        self, history: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int
     ) -> Paths:
-        """`paths` joint futures a person; shape (n, to_horizon, paths). A person without known earnings is drawn from everybody."""
+        """`n_paths` joint futures a person; shape (n, to_horizon, n_paths). A person without known earnings is drawn from everybody."""
         states, born = states_at(history, origins)
         lag = (
             origins.year - states.year
         )  # years since the last known earnings: the donor's clock starts there
-        earnings = np.empty((len(born), to_horizon, paths), dtype=np.float32)
+        earnings = np.empty((len(born), to_horizon, n_paths), dtype=np.float32)
         for g in np.unique(lag):
             rows = np.flatnonzero(lag == g)
             ids = list(
                 zip(origins.person_id[rows].tolist(), origins.year[rows].tolist(), strict=True)
             )
             earnings[rows] = self._simulate(
-                states.take(rows), ids, int(g) + to_horizon, paths, seed
+                states.take(rows), ids, int(g) + to_horizon, n_paths, seed
             )[:, g:]
         simulated = Paths(np.asarray(origins.person_id), born, np.asarray(origins.year), earnings)
         earnings[~simulated.within_age] = np.nan

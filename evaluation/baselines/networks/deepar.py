@@ -128,13 +128,13 @@ class DeepAR:
         self._train(windows.take(~held), windows.take(held), seed)
         return self
 
-    def paths(
-        self, history: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int
+    def simulate(
+        self, history: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int
     ) -> Paths:
-        """`paths` joint futures a person; shape (n, to_horizon, paths). Raises InputError for a person without a record."""
+        """`n_paths` joint futures a person; shape (n, to_horizon, n_paths). Raises InputError for a person without a record."""
         windows = self._windows(history, origins, self.context + LAGS - 1)
         ahead = windows.ahead(to_horizon)
-        drawn = np.empty((len(origins), to_horizon, paths))
+        drawn = np.empty((len(origins), to_horizon, n_paths))
         self.model.prediction_length = to_horizon
         for i, (person, year) in enumerate(
             zip(origins.person_id.tolist(), origins.year.tolist(), strict=True)
@@ -146,7 +146,7 @@ class DeepAR:
                     name: values[i : i + 1]
                     for name, values in {**windows.past, "future_time_feat": ahead}.items()
                 }
-                drawn[i] = self.model(**batch, num_parallel_samples=paths)[0].T.double().numpy()
+                drawn[i] = self.model(**batch, num_parallel_samples=n_paths)[0].T.double().numpy()
         level = self._level(origins.year[:, None] + np.arange(1, to_horizon + 1))
         earnings = self.bins.amounts(drawn, level[..., None]).astype(np.float32)
         simulated = Paths(

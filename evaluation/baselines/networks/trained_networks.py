@@ -56,13 +56,13 @@ class Network:
         self.forecaster = Forecaster(bundle)
         return self
 
-    def paths(
-        self, history: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int
+    def simulate(
+        self, history: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int
     ) -> Paths:
-        """`paths` joint futures a person; shape (n, to_horizon, paths). Raises InputError where nobody has a record in an origin year."""
+        """`n_paths` joint futures a person; shape (n, to_horizon, n_paths). Raises InputError where nobody has a record in an origin year."""
         known = _until(history, origins)
         drawn = self.forecaster.simulate(
-            known, to_horizon=to_horizon, paths=paths, seed=seed, calibrated=False
+            known, to_horizon=to_horizon, paths=n_paths, seed=seed, calibrated=False
         )
         return drawn.take(np.searchsorted(drawn.person_id, origins.person_id))
 

@@ -93,17 +93,17 @@ class BoostedTrees:
         self.correlations = self._dependence(panel.only(sorted(held)), last_year(panel), seed)
         return self
 
-    def paths(
-        self, history: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int
+    def simulate(
+        self, history: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int
     ) -> Paths:
-        """`paths` joint futures a person; shape (n, to_horizon, paths). Raises InputError for a person without a record."""
+        """`n_paths` joint futures a person; shape (n, to_horizon, n_paths). Raises InputError for a person without a record."""
         features = self.window.features(history, origins)
         horizons = np.arange(1, to_horizon + 1)
         ids: list[Identity] = list(
             zip(origins.person_id.tolist(), origins.year.tolist(), strict=True)
         )
         levels = [
-            joint_uniforms(extended(matrix, to_horizon), paths, ids, self.name, part, seed)
+            joint_uniforms(extended(matrix, to_horizon), n_paths, ids, self.name, part, seed)
             for part, matrix in self.correlations.items()
         ]
         earnings = (

@@ -60,17 +60,17 @@ class ExactForecaster:
         """Returns itself: there is nothing to learn. The contest calls it."""
         return self
 
-    def paths(
-        self, history: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int
+    def simulate(
+        self, history: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int
     ) -> Paths:
-        """`paths` joint futures over horizons 1..`to_horizon`; real SEK of 2022, shape (n, to_horizon, paths), NaN beyond age 64.
+        """`n_paths` joint futures of each person: real SEK of 2022, (n, to_horizon, n_paths), NaN beyond 64.
 
         The first paths of a person do not depend on how many there are, the first horizons not on how many follow.
         Raises InputError for a person without rows, with an origin before the process starts, or with earnings that it cannot produce.
         """
         process = self.filter.process
         born, age, earnings = records(history, origins, process)
-        future = np.full((len(origins), to_horizon, paths), np.nan, dtype=np.float32)
+        future = np.full((len(origins), to_horizon, n_paths), np.nan, dtype=np.float32)
         for start in range(0, len(origins), BLOCK):
             rows = slice(start, start + BLOCK)
             ids = list(
@@ -78,8 +78,8 @@ class ExactForecaster:
             )
 
             def numbers(step: int, each: int, ids: list[tuple[str, int]] = ids) -> Floats:
-                return uniform_rows(paths * each, ids, "exact", seed, step).reshape(
-                    len(ids), paths, each
+                return uniform_rows(n_paths * each, ids, "exact", seed, step).reshape(
+                    len(ids), n_paths, each
                 )
 
             state = self.filter.draws(
@@ -98,7 +98,7 @@ def records(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
     """Birth years (n,), origin ages (n,) and real earnings (n, A) by age from `process.first_age` to 64; NaN where unknown.
 
-    Rows after the origin and before `first_age` are not used. Raises InputError as `ExactForecaster.paths`.
+    Rows after the origin and before `first_age` are not used. Raises InputError as `ExactForecaster.simulate`.
     """
     persons = origins.frame().with_row_index("row")
     known = history.frame.group_by("person_id").agg(pl.col("birth_year").first())

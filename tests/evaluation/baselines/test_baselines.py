@@ -73,8 +73,8 @@ def test_carry_is_calibrated_and_nearly_sharp_where_growth_is_independent(
     _, test, carry = walk
     origins = draw_origins(test, max_horizon=10, seed=1)
     outcomes = realised(test, origins, HORIZONS)
-    samples = carry.paths(
-        history(test, origins), origins, to_horizon=10, paths=200, seed=0
+    samples = carry.simulate(
+        history(test, origins), origins, to_horizon=10, n_paths=200, seed=0
     ).earnings[:, np.array(HORIZONS) - 1]
     for column, h in enumerate(HORIZONS):
         y, x = outcomes[:, column], samples[:, column]
@@ -96,8 +96,8 @@ def test_group_quantiles_are_calibrated_in_every_group_that_makes_the_outcomes(
     _, test, baseline = groups
     origins = draw_origins(test, max_horizon=5, seed=1)
     outcomes = realised(test, origins, [1, 5])
-    samples = baseline.paths(
-        history(test, origins), origins, to_horizon=5, paths=200, seed=0
+    samples = baseline.simulate(
+        history(test, origins), origins, to_horizon=5, n_paths=200, seed=0
     ).earnings[:, [0, 4]]
     sets = sample_sets(samples, (0.9,))
     inside = covered(outcomes, sets.lower[..., 0], sets.upper[..., 0], sets.includes_zero[..., 0])
@@ -115,7 +115,7 @@ def test_paths_are_joint_a_random_walk_keeps_its_autocorrelation(
 ) -> None:
     _, test, carry = walk
     origins = draw_origins(test, max_horizon=10, seed=1).take(slice(0, 100))
-    paths = carry.paths(history(test, origins), origins, to_horizon=10, paths=400, seed=0)
+    paths = carry.simulate(history(test, origins), origins, to_horizon=10, n_paths=400, seed=0)
     log = np.log(paths.earnings)
     log = log[np.isfinite(log).all(axis=(1, 2))]
     correlation = np.mean([np.corrcoef(person[4], person[9])[0, 1] for person in log])
@@ -166,7 +166,7 @@ def test_the_shape_is_persons_horizons_paths_and_nothing_follows_age_64(
 ) -> None:
     panel, baseline = fitted
     origins = draw_origins(panel, max_horizon=5, seed=0)
-    paths = baseline.paths(history(panel, origins), origins, to_horizon=12, paths=7, seed=0)
+    paths = baseline.simulate(history(panel, origins), origins, to_horizon=12, n_paths=7, seed=0)
     assert paths.earnings.shape == (len(origins), 12, 7)
     assert np.array_equal(
         np.isfinite(paths.earnings),
@@ -180,13 +180,13 @@ def test_paths_do_not_depend_on_who_else_is_asked_for_or_on_the_order(
 ) -> None:
     panel, baseline = fitted
     origins = draw_origins(panel, max_horizon=5, seed=0)
-    together = baseline.paths(history(panel, origins), origins, to_horizon=5, paths=9, seed=4)
+    together = baseline.simulate(history(panel, origins), origins, to_horizon=5, n_paths=9, seed=4)
     some = np.array([11, 3, 7])
-    alone = baseline.paths(
-        history(panel, origins.take(some)), origins.take(some), to_horizon=5, paths=9, seed=4
+    alone = baseline.simulate(
+        history(panel, origins.take(some)), origins.take(some), to_horizon=5, n_paths=9, seed=4
     )
     assert np.array_equal(alone.earnings, together.earnings[some], equal_nan=True)
-    other = baseline.paths(history(panel, origins), origins, to_horizon=5, paths=9, seed=5)
+    other = baseline.simulate(history(panel, origins), origins, to_horizon=5, n_paths=9, seed=5)
     assert not np.array_equal(other.earnings, together.earnings, equal_nan=True)
 
 
@@ -197,7 +197,7 @@ def test_a_second_fit_with_the_same_seed_gives_the_same_paths(
     origins = draw_origins(panel, max_horizon=5, seed=0)
     again = QUICK[baseline.name]().fit(panel, seed=0)
     first, second = (
-        b.paths(history(panel, origins), origins, to_horizon=5, paths=9, seed=0).earnings
+        b.simulate(history(panel, origins), origins, to_horizon=5, n_paths=9, seed=0).earnings
         for b in (baseline, again)
     )
     assert np.array_equal(first, second, equal_nan=True)
@@ -211,10 +211,12 @@ def test_the_forecast_is_no_function_of_the_outcome(fitted: tuple[Panel, Baselin
     forged = later.with_columns(
         pl.when(pl.col("year") > pl.col("origin")).then(1.0).otherwise("earnings").alias("earnings")
     )
-    known = baseline.paths(history(panel, origins), origins, to_horizon=5, paths=9, seed=0).earnings
+    known = baseline.simulate(
+        history(panel, origins), origins, to_horizon=5, n_paths=9, seed=0
+    ).earnings
     for peeking in (panel, panel.with_frame(forged.select(panel.frame.columns))):
         assert np.array_equal(
-            baseline.paths(peeking, origins, to_horizon=5, paths=9, seed=0).earnings,
+            baseline.simulate(peeking, origins, to_horizon=5, n_paths=9, seed=0).earnings,
             known,
             equal_nan=True,
         )
@@ -223,7 +225,7 @@ def test_the_forecast_is_no_function_of_the_outcome(fitted: tuple[Panel, Baselin
 def test_horizons_beyond_the_longest_record_are_reached(fitted: tuple[Panel, Baseline]) -> None:
     panel, baseline = fitted
     young = draw_origins(panel, max_horizon=5, seed=0, among=eligible_origins(panel, ages=(20, 25)))
-    paths = baseline.paths(history(panel, young), young, to_horizon=38, paths=50, seed=0)
+    paths = baseline.simulate(history(panel, young), young, to_horizon=38, n_paths=50, seed=0)
     assert np.isfinite(paths.earnings[paths.within_age]).all()
     spread = np.log(
         np.quantile(paths.earnings[:, 30], 0.9, axis=1)
@@ -253,7 +255,7 @@ def test_a_panel_without_zeros_covariates_or_odd_horizons_works() -> None:
         earnings = (
             QUICK[name]()
             .fit(panel, seed=0)
-            .paths(history(panel, origins), origins, to_horizon=10, paths=20, seed=0)
+            .simulate(history(panel, origins), origins, to_horizon=10, n_paths=20, seed=0)
         )
         assert (earnings.earnings[earnings.within_age] > 0).all()
 
@@ -279,7 +281,7 @@ def test_a_person_whose_last_years_are_unknown_is_carried_from_the_last_known_on
     )
     spread = {}
     for name, known in (("all", past), ("hidden", hidden)):
-        log = np.log(carry.paths(known, origins, to_horizon=3, paths=300, seed=0).earnings)
+        log = np.log(carry.simulate(known, origins, to_horizon=3, n_paths=300, seed=0).earnings)
         spread[name] = log.std(axis=2).mean(axis=0)
     assert spread["hidden"][0] == pytest.approx(0.15 * np.sqrt(3), rel=0.1)
     assert spread["hidden"][0] == pytest.approx(spread["all"][2], rel=0.05)
@@ -302,4 +304,4 @@ def test_a_person_without_any_record_is_refused(fitted: tuple[Panel, Baseline]) 
     panel, baseline = fitted
     stranger = Origins(np.array(["nobody"]), np.array([2010]))
     with pytest.raises(InputError, match="no record"):
-        baseline.paths(panel, stranger, to_horizon=2, paths=3, seed=0)
+        baseline.simulate(panel, stranger, to_horizon=2, n_paths=3, seed=0)

@@ -240,8 +240,8 @@ def test_on_a_gaussian_register_it_loses_little_to_the_exact_forecaster(tmp_path
     outcomes = realised(test, origins, horizons)
     score = {}
     for name, baseline in (("abb", fitted), ("exact", exact_forecaster(tmp_path / "register"))):
-        samples = baseline.paths(
-            history(test, origins), origins, to_horizon=10, paths=200, seed=0
+        samples = baseline.simulate(
+            history(test, origins), origins, to_horizon=10, n_paths=200, seed=0
         ).earnings
         score[name] = crps_log(samples[:, np.array(horizons) - 1], outcomes, None)
     for column in range(3):
@@ -265,7 +265,7 @@ def test_biennial_records_are_filled_by_the_years_between(panel_from: Make) -> N
     paths = (
         QuantileProcess()
         .fit(panel, seed=0)
-        .paths(history(panel, origins), origins, to_horizon=4, paths=200, seed=0)
+        .simulate(history(panel, origins), origins, to_horizon=4, n_paths=200, seed=0)
     )
     spread = np.nanmean(np.log(paths.earnings).std(axis=2), axis=0)
     assert (np.diff(spread) > 0).all()

@@ -164,8 +164,8 @@ def scored(
     """CRPS (n, 3) in logs and mid-ranks of the outcomes among the paths at h = 1, 5, 10."""
     horizons = [1, 5, 10]
     outcomes = realised(panel, origins, horizons)
-    samples = baseline.paths(
-        history(panel, origins), origins, to_horizon=10, paths=paths, seed=0
+    samples = baseline.simulate(
+        history(panel, origins), origins, to_horizon=10, n_paths=paths, seed=0
     ).earnings[:, np.array(horizons) - 1]  # type: ignore[attr-defined]
     rank = ((samples < outcomes[..., None]).sum(axis=-1) + 0.5) / (paths + 1)
     return crps_log(samples, outcomes, None), np.where(np.isnan(outcomes), np.nan, rank)
@@ -208,11 +208,11 @@ def test_ages_that_nobody_has_reached_are_taken_as_the_oldest_that_somebody_has(
     drawn = (
         AutoRegression()
         .fit(panel, seed=0)
-        .paths(
+        .simulate(
             some,
             Origins(np.array(some.persons()), np.full(50, 2022)),
             to_horizon=20,
-            paths=50,
+            n_paths=50,
             seed=0,
         )
     )

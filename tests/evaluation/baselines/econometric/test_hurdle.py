@@ -190,7 +190,9 @@ def test_after_death_there_is_nothing_and_the_dead_are_in_the_zeros(panel_from: 
     baseline = AutoRegression().fit(panel, seed=0)
     origins = draw_origins(panel, max_horizon=5, seed=0).take(slice(0, 300))
     zero = (
-        baseline.paths(history(panel, origins), origins, to_horizon=10, paths=100, seed=0).earnings
+        baseline.simulate(
+            history(panel, origins), origins, to_horizon=10, n_paths=100, seed=0
+        ).earnings
         == 0
     )
     assert zero[:, 9].mean() == pytest.approx(1 - 0.98**10, abs=0.05)

@@ -407,10 +407,10 @@ class TestKnownTruth:
         origins = draw_origins(test, max_horizon=10, seed=0)
         past, outcomes = history(test, origins), realised(test, origins, [1, 5, 10])
         columns = [0, 4, 9]
-        exact = ExactForecaster(GkosFilter(FEW_ZEROS, 125)).paths(
-            past, origins, to_horizon=10, paths=199, seed=0
+        exact = ExactForecaster(GkosFilter(FEW_ZEROS, 125)).simulate(
+            past, origins, to_horizon=10, n_paths=199, seed=0
         )
-        ours = fitted.paths(past, origins, to_horizon=10, paths=199, seed=0)
+        ours = fitted.simulate(past, origins, to_horizon=10, n_paths=199, seed=0)
         u = pit(ours.earnings[:, columns], outcomes, pit_uniforms(ours)[:, columns])
         score, bound = (
             crps_log(ours.earnings[:, columns], outcomes),
@@ -428,7 +428,7 @@ class TestKnownTruth:
             ExactForecaster(GkosFilter(replace(process, rho=0.6), 125))
             for process in fitted.processes
         ]
-        wrong = fitted.paths(past, origins, to_horizon=10, paths=199, seed=0)
+        wrong = fitted.simulate(past, origins, to_horizon=10, n_paths=199, seed=0)
         u = pit(wrong.earnings[:, columns], outcomes, pit_uniforms(wrong)[:, columns])
         assert (
             min(stats.kstest(u[np.isfinite(u[:, k]), k], "uniform").pvalue for k in range(3))
@@ -448,15 +448,15 @@ def test_a_fit_is_reproducible_and_a_forecast_is_of_one_person(
     assert set(SHOCKS) <= {name.split(",")[0] for name in first.estimated()["parameter"]}
     test = register.only(persons_of(register, "test")[:12])
     origins = draw_origins(test, max_horizon=5, seed=0)
-    whole = first.paths(test, origins, to_horizon=5, paths=20, seed=1)
+    whole = first.simulate(test, origins, to_horizon=5, n_paths=20, seed=1)
     np.testing.assert_array_equal(
         whole.earnings,
-        second.paths(history(test, origins), origins, to_horizon=5, paths=20, seed=1).earnings,
+        second.simulate(history(test, origins), origins, to_horizon=5, n_paths=20, seed=1).earnings,
     )
     one = origins.take(slice(4, 5))
     np.testing.assert_array_equal(
         whole.earnings[4:5],
-        first.paths(history(test, one), one, to_horizon=5, paths=20, seed=1).earnings,
+        first.simulate(history(test, one), one, to_horizon=5, n_paths=20, seed=1).earnings,
     )
     assert (whole.earnings[np.isfinite(whole.earnings)] >= 0).all()
     np.testing.assert_array_equal(np.isfinite(whole.earnings[:, :, 0]), whole.within_age)

@@ -70,7 +70,7 @@ def test_paths_follow_the_known_process_jointly(fitted: DeepAR) -> None:
     panel = chain(80, 1)
     origins = draw_origins(panel, max_horizon=3, seed=0)
     past = history(panel, origins)
-    paths = fitted.paths(past, origins, to_horizon=3, paths=200, seed=0).earnings
+    paths = fitted.simulate(past, origins, to_horizon=3, n_paths=200, seed=0).earnings
     idle = (
         past.frame.group_by("person_id", maintain_order=True).last()["earnings"] == 0
     ).to_numpy()
@@ -90,16 +90,18 @@ def test_two_fits_agree_and_a_person_does_not_depend_on_company() -> None:
     first, again = (DeepAR(**quick).fit(chain(100, 2), seed=0) for _ in range(2))  # type: ignore[arg-type]
     panel = chain(20, 3)
     origins = draw_origins(panel, max_horizon=3, seed=0)
-    together = first.paths(history(panel, origins), origins, to_horizon=4, paths=9, seed=4).earnings
+    together = first.simulate(
+        history(panel, origins), origins, to_horizon=4, n_paths=9, seed=4
+    ).earnings
     assert np.array_equal(
-        again.paths(history(panel, origins), origins, to_horizon=4, paths=9, seed=4).earnings,
+        again.simulate(history(panel, origins), origins, to_horizon=4, n_paths=9, seed=4).earnings,
         together,
     )
     some = origins.take(np.array([11, 3, 7]))
-    alone = first.paths(history(panel, some), some, to_horizon=4, paths=9, seed=4).earnings
+    alone = first.simulate(history(panel, some), some, to_horizon=4, n_paths=9, seed=4).earnings
     assert np.array_equal(alone, together[[11, 3, 7]])
     assert not np.array_equal(
-        first.paths(history(panel, origins), origins, to_horizon=4, paths=9, seed=5).earnings,
+        first.simulate(history(panel, origins), origins, to_horizon=4, n_paths=9, seed=5).earnings,
         together,
     )
 
@@ -117,7 +119,7 @@ def test_nothing_after_the_origin_is_used(fitted: DeepAR) -> None:
         return panel.with_frame(frame.with_columns(forged).select(panel.frame.columns))
 
     def paths(given: Panel) -> np.ndarray:
-        return fitted.paths(given, origins, to_horizon=3, paths=5, seed=0).earnings
+        return fitted.simulate(given, origins, to_horizon=3, n_paths=5, seed=0).earnings
 
     known = paths(history(panel, origins))
     assert np.array_equal(paths(changed(pl.col("origin") + 1)), known)
@@ -130,11 +132,11 @@ def test_nothing_after_the_origin_is_used(fitted: DeepAR) -> None:
 def test_a_kept_fit_answers_as_before(fitted: DeepAR) -> None:
     panel = chain(5, 6)
     origins = draw_origins(panel, max_horizon=3, seed=0)
-    asked = {"to_horizon": 3, "paths": 5, "seed": 0}
+    request = {"to_horizon": 3, "n_paths": 5, "seed": 0}
     again = pickle.loads(pickle.dumps(fitted))
     assert np.array_equal(
-        again.paths(panel, origins, **asked).earnings,
-        fitted.paths(panel, origins, **asked).earnings,
+        again.simulate(panel, origins, **request).earnings,
+        fitted.simulate(panel, origins, **request).earnings,
         equal_nan=True,
     )
 
@@ -152,7 +154,7 @@ def test_short_records_gaps_deaths_and_late_years_are_taken(fitted: DeepAR) -> N
     )
     panel = Panel.of(frame, PanelMeta("few"))
     origins = Origins(np.array(["b", "a"]), np.array([2010, 2010]))
-    paths = fitted.paths(panel, origins, to_horizon=6, paths=7, seed=0)
+    paths = fitted.simulate(panel, origins, to_horizon=6, n_paths=7, seed=0)
     assert np.array_equal(
         np.isfinite(paths.earnings),
         np.broadcast_to(paths.within_age[..., None], paths.earnings.shape),

@@ -31,8 +31,12 @@ def test_an_eighth_of_the_persons_stops_the_training_and_nobody_is_left_out(
     assert persons["validation"] / n == pytest.approx(1 / 8, abs=4 * np.sqrt(1 / 8 * 7 / 8 / n))
     person, last = panel.frame.select("person_id", "year").row(-1)
     with pytest.raises(InputError, match="no record in the origin year"):
-        fitted.paths(
-            panel, Origins(np.array([person]), np.array([last + 1])), to_horizon=2, paths=3, seed=0
+        fitted.simulate(
+            panel,
+            Origins(np.array([person]), np.array([last + 1])),
+            to_horizon=2,
+            n_paths=3,
+            seed=0,
         )
 
 

@@ -162,7 +162,7 @@ def test_path_marginals_are_the_fitted_distribution(
     panel, origins = judged
     some = origins.take(slice(0, 5))
     past = history(panel, some)
-    paths = trees.paths(past, some, to_horizon=4, paths=4000, seed=0)
+    paths = trees.simulate(past, some, to_horizon=4, n_paths=4000, seed=0)
     marginals = trees.marginals(past, some, [1, 2, 3, 4])
     for i, h in np.ndindex(5, 4):
         drawn = paths.earnings[i, h].astype(np.float64)
@@ -237,7 +237,8 @@ def test_spells_of_zeros_last_in_the_paths(
     panel, _ = judged
     origins = origins_at(panel, 2010)
     zero = (
-        trees.paths(history(panel, origins), origins, to_horizon=2, paths=100, seed=0).earnings == 0
+        trees.simulate(history(panel, origins), origins, to_horizon=2, n_paths=100, seed=0).earnings
+        == 0
     )
     stays = (zero[:, 0] & zero[:, 1]).sum() / zero[:, 0].sum()
     outcomes = realised(panel, origins, [1, 2]) == 0
@@ -256,15 +257,15 @@ def test_two_fits_agree_and_a_person_does_not_depend_on_company(
     train = employment(400, 2)
     first, again = (quick(grid=(1,)).fit(train, seed=0) for _ in range(2))
     many = origins.take(slice(0, 60))
-    together = first.paths(history(panel, many), many, to_horizon=6, paths=9, seed=4).earnings
-    second = again.paths(history(panel, many), many, to_horizon=6, paths=9, seed=4).earnings
+    together = first.simulate(history(panel, many), many, to_horizon=6, n_paths=9, seed=4).earnings
+    second = again.simulate(history(panel, many), many, to_horizon=6, n_paths=9, seed=4).earnings
     assert np.array_equal(second, together, equal_nan=True)
     some = np.array([11, 3, 7])
-    alone = first.paths(
-        history(panel, many.take(some)), many.take(some), to_horizon=6, paths=9, seed=4
+    alone = first.simulate(
+        history(panel, many.take(some)), many.take(some), to_horizon=6, n_paths=9, seed=4
     ).earnings
     assert np.array_equal(alone, together[some], equal_nan=True)
-    shorter = first.paths(history(panel, many), many, to_horizon=3, paths=9, seed=4).earnings
+    shorter = first.simulate(history(panel, many), many, to_horizon=3, n_paths=9, seed=4).earnings
     assert np.array_equal(shorter, together[:, :3], equal_nan=True)
 
 

@@ -63,8 +63,8 @@ def pit_p_values(
     """p-values of the randomised PIT at h = 1, 5, 10 for irregular records of `process`."""
     rows = people(process, persons, seed)
     origins = ages_drawn(rows, (26, 51), seed)
-    paths = forecaster.paths(
-        panel_of(irregular(rows, seed)), origins, to_horizon=10, paths=199, seed=seed
+    paths = forecaster.simulate(
+        panel_of(irregular(rows, seed)), origins, to_horizon=10, n_paths=199, seed=seed
     )
     pit = scores.pit(
         paths.earnings, realised(panel_of(rows), origins, range(1, 11)), scores.pit_uniforms(paths)
@@ -128,8 +128,8 @@ class TestKalman:
             schema_overrides={"year": pl.Int32},
         ).with_columns(pl.col("earnings").fill_nan(None))
         origins, count = Origins(np.array([str(i) for i in range(6)]), BORN + age), 20_000
-        paths = ExactForecaster(KalmanFilter(GAUSSIAN)).paths(
-            panel_of(rows), origins, to_horizon=4, paths=count, seed=2
+        paths = ExactForecaster(KalmanFilter(GAUSSIAN)).simulate(
+            panel_of(rows), origins, to_horizon=4, n_paths=count, seed=2
         )
         law = KalmanFilter(GAUSSIAN).forecast(earnings, age, 4)
         logs = np.log(paths.earnings.astype(np.float64))
@@ -145,7 +145,7 @@ class TestKalman:
         rows = people(GAUSSIAN, 2_000, 9)
         origins = Origins(rows["person_id"].unique().sort().to_numpy(), np.full(2_000, BORN + 40))
         kalman, panel = KalmanFilter(GAUSSIAN), panel_of(rows)
-        paths = ExactForecaster(kalman).paths(panel, origins, to_horizon=10, paths=100, seed=9)
+        paths = ExactForecaster(kalman).simulate(panel, origins, to_horizon=10, n_paths=100, seed=9)
         crps = scores.crps_log(paths.earnings, realised(panel, origins, range(1, 11)), floor=None)
         _, age, earnings = records(panel, origins, GAUSSIAN)
         expected = kalman.forecast(earnings, age, 10).sd.mean(axis=0) / np.sqrt(np.pi)
@@ -267,7 +267,7 @@ class TestParticles:
         crps = [
             scores.crps_log(
                 ExactForecaster(f)
-                .paths(panel_of(rows), origins, to_horizon=10, paths=300, seed=seed)
+                .simulate(panel_of(rows), origins, to_horizon=10, n_paths=300, seed=seed)
                 .earnings,
                 outcomes,
             )
@@ -317,19 +317,19 @@ class TestForecaster:
 
     def test_a_person_s_numbers_depend_on_nobody_else(self, forecaster, rows):
         origins = ages_drawn(rows, (26, 59), 8)
-        every = forecaster.paths(panel_of(rows), origins, to_horizon=7, paths=20, seed=3)
+        every = forecaster.simulate(panel_of(rows), origins, to_horizon=7, n_paths=20, seed=3)
         some = np.array([66, 3, 41])
-        few = forecaster.paths(
+        few = forecaster.simulate(
             panel_of(rows).only(origins.person_id[some].tolist()),
             origins.take(some),
             to_horizon=7,
-            paths=20,
+            n_paths=20,
             seed=3,
         )
         np.testing.assert_array_equal(few.earnings, every.earnings[some])
-        shorter = forecaster.paths(panel_of(rows), origins, to_horizon=4, paths=9, seed=3)
+        shorter = forecaster.simulate(panel_of(rows), origins, to_horizon=4, n_paths=9, seed=3)
         np.testing.assert_array_equal(shorter.earnings, every.earnings[:, :4, :9])
-        other = forecaster.paths(panel_of(rows), origins, to_horizon=7, paths=20, seed=4)
+        other = forecaster.simulate(panel_of(rows), origins, to_horizon=7, n_paths=20, seed=4)
         assert (other.earnings != every.earnings).mean() > 0.5
 
     def test_nothing_after_the_origin_is_used(self, forecaster, rows):
@@ -344,7 +344,7 @@ class TestForecaster:
             [known, first.join(known, on="person_id", how="anti")]
         )  # someone may have no row before the origin
         both = [
-            forecaster.paths(panel_of(r), origins, to_horizon=3, paths=5, seed=1).earnings
+            forecaster.simulate(panel_of(r), origins, to_horizon=3, n_paths=5, seed=1).earnings
             for r in (rows, known)
         ]
         np.testing.assert_array_equal(*both)
@@ -355,7 +355,7 @@ class TestForecaster:
             [rows, people(forecaster.filter.process, 70, 8).filter(pl.col("year") == BORN + 60)]
         ).unique(["person_id", "year"])
         paths = [
-            forecaster.paths(panel_of(r), origins, to_horizon=3, paths=5, seed=1).earnings
+            forecaster.simulate(panel_of(r), origins, to_horizon=3, n_paths=5, seed=1).earnings
             for r in (rows, rows.filter(pl.col("earnings").is_not_null()))
         ]
         np.testing.assert_array_equal(*paths)
@@ -364,8 +364,8 @@ class TestForecaster:
         origins = Origins(
             rows["person_id"].unique(maintain_order=True).to_numpy()[:2], np.full(2, BORN + 60)
         )
-        earnings = forecaster.paths(
-            panel_of(rows), origins, to_horizon=30, paths=3, seed=1
+        earnings = forecaster.simulate(
+            panel_of(rows), origins, to_horizon=30, n_paths=3, seed=1
         ).earnings
         assert not np.isnan(earnings[:, :4]).any()
         assert np.isnan(earnings[:, 4:]).all()
@@ -374,12 +374,14 @@ class TestForecaster:
         who = rows["person_id"][0]
         at = lambda year, person=who: Origins(np.array([person]), np.array([year]))  # noqa: E731
         with pytest.raises(InputError, match=f"person {who}.*age 24 or later"):
-            forecaster.paths(panel_of(rows), at(BORN + 23), to_horizon=1, paths=2, seed=0)
+            forecaster.simulate(panel_of(rows), at(BORN + 23), to_horizon=1, n_paths=2, seed=0)
         with pytest.raises(InputError, match="person nobody"):
-            forecaster.paths(panel_of(rows), at(BORN + 30, "nobody"), to_horizon=1, paths=2, seed=0)
+            forecaster.simulate(
+                panel_of(rows), at(BORN + 30, "nobody"), to_horizon=1, n_paths=2, seed=0
+            )
         broken = rows.with_columns(earnings=pl.lit(-123.0))
         with pytest.raises(InputError, match=f"person {who}, year") as error:
-            forecaster.paths(panel_of(broken), at(BORN + 60), to_horizon=1, paths=2, seed=0)
+            forecaster.simulate(panel_of(broken), at(BORN + 60), to_horizon=1, n_paths=2, seed=0)
         assert "123" not in str(error.value).replace(who, "")
 
 
@@ -387,8 +389,8 @@ def test_zero_earnings_are_refused_by_a_process_without_zeros():
     rows = people(GAUSSIAN, 1, 1).with_columns(earnings=pl.lit(0.0))
     origins = Origins(np.array([rows["person_id"][0]]), np.array([BORN + 30]))
     with pytest.raises(InputError, match="no such earnings"):
-        ExactForecaster(KalmanFilter(GAUSSIAN)).paths(
-            panel_of(rows), origins, to_horizon=1, paths=2, seed=0
+        ExactForecaster(KalmanFilter(GAUSSIAN)).simulate(
+            panel_of(rows), origins, to_horizon=1, n_paths=2, seed=0
         )
 
 
