@@ -17,7 +17,7 @@ from pydantic.json_schema import models_json_schema
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api import problems
-from api.logs import whereabouts
+from api.logs import error_location
 from api.messages import ForecastRequest, LifetimeRequest, OutcomesRequest
 from api.routes import calibration, forecasts, health, lifetimes, model, outcomes
 from api.security import check_exposure, read_keys, require_key
@@ -75,7 +75,7 @@ def create_app(
         health.router,
     ):
         app.include_router(router, dependencies=[Depends(require_key)])
-    app.add_middleware(Watch, service=service)
+    app.add_middleware(RequestMonitor, service=service)
     app.add_middleware(CorrelationIdMiddleware)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app
@@ -101,7 +101,7 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
     return app.openapi_schema
 
 
-class Watch:
+class RequestMonitor:
     """Counts and logs each call by route, and turns an unexpected error into a problem before anyone prints its message."""
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
@@ -128,7 +128,7 @@ class Watch:
         try:
             await self._app(scope, receive, note_status)
         except Exception as error:
-            self._service.log.error("internal_error", **whereabouts(error))
+            self._service.log.error("internal_error", **error_location(error))
             if status:  # the answer has begun; only the connection can say that it failed
                 raise ConnectionError("the answer broke off") from None
             await problems.internal_error()(scope, receive, note_status)

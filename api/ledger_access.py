@@ -9,45 +9,45 @@ from typing import Any, Self
 
 import polars as pl
 
-from calibration.adaptive.issuance import Adapted, issue
-from calibration.adaptive.ledger import Recorded, Store, open_store
+from calibration.adaptive.issuance import AdaptedForecaster, forecast_and_record
+from calibration.adaptive.ledger import Ledger, RecordCounts, open_ledger
 from saga.data.panel import Panel
 from saga.forecaster import Forecaster
 
 
-class Adaptive:
+class LedgerAccess:
     """One ledger and one bundle. Thread-safe."""
 
-    def __init__(self, store: Store, forecaster: Forecaster) -> None:
-        self.store, self._split = store, forecaster
+    def __init__(self, ledger: Ledger, forecaster: Forecaster) -> None:
+        self.ledger, self._split = ledger, forecaster
         self._lock = threading.Lock()
-        self._now = Adapted.of(forecaster, None)
+        self._current = AdaptedForecaster.of(forecaster, None)
 
     @classmethod
     def open(cls, url: str, key: Path | None, forecaster: Forecaster) -> Self:
-        """Open the ledger. Raises as `open_store`."""
-        return cls(open_store(url, key), forecaster)
+        """Open the ledger. Raises as `open_ledger`."""
+        return cls(open_ledger(url, key), forecaster)
 
-    def now(self) -> Adapted:
-        """The present state, read from the database only where it has changed. Raises StoreError."""
+    def current(self) -> AdaptedForecaster:
+        """The present state, read from the database only where it has changed. Raises LedgerError."""
         bundle = self._split.bundle.digest
         with self._lock:
-            if self.store.version(bundle) not in (None, self._now.state.version):
-                state = self.store.state(bundle)
+            if self.ledger.version(bundle) not in (None, self._current.state.version):
+                state = self.ledger.state(bundle)
                 if state is not None:
-                    self._now = Adapted.of(self._split, state)
-            return self._now
+                    self._current = AdaptedForecaster.of(self._split, state)
+            return self._current
 
     def forecast(
         self,
-        adapted: Adapted,
+        adapted: AdaptedForecaster,
         panel: Panel,
         levels: Mapping[str, Any],
         run: Mapping[str, Any],
         *,
         record: bool,
-    ) -> tuple[pl.DataFrame, Recorded | None]:
+    ) -> tuple[pl.DataFrame, RecordCounts | None]:
         """The forecast table; with `record` its promises go into the ledger. Raises UsageError as `issue`."""
         if not record:
             return adapted.forecaster.forecast(panel, **levels, **run), None
-        return issue(adapted, panel, self.store, levels, run)
+        return forecast_and_record(adapted, panel, self.ledger, levels, run)

@@ -31,7 +31,7 @@ def _add_request_id(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
     return event
 
 
-def whereabouts(error: BaseException) -> dict[str, Any]:
+def error_location(error: BaseException) -> dict[str, Any]:
     """What a log may say of an unexpected error: its class and the lines it passed, not its message.
 
     The message of somebody else's exception can quote the value that caused it.

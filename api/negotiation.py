@@ -14,7 +14,7 @@ from api.codecs import JSON, TABLES, Call, encode_table, media_type, parse_json,
 from api.messages import Options
 from api.openapi import json_response
 from api.problems import HTTPProblem
-from api.service import People, Service, people_of
+from api.service import RequestPanel, Service, read_request_panel
 from saga.errors import Problem
 from saga.forecaster import level_name
 
@@ -58,7 +58,7 @@ async def receive(
     in_query: type[Options],
     *,
     canonical: Callable[[Any], Any],
-) -> tuple[Any, People]:
+) -> tuple[Any, RequestPanel]:
     """The options and the people of a call. `in_body` models a JSON body, `in_query` the options beside a Parquet or Arrow body;
     `canonical` checks the options before the panel is built."""
     kind, query = admit(request)
@@ -67,7 +67,7 @@ async def receive(
         request, max_bytes=settings.max_body_bytes, seconds=settings.body_seconds
     )
 
-    def prepare() -> tuple[Any, People]:
+    def prepare() -> tuple[Any, RequestPanel]:
         most = settings.max_persons
         call: Call[Any] = (
             parse_json(body, in_body, most)
@@ -75,7 +75,7 @@ async def receive(
             else parse_table(body, kind, query, in_query, most)
         )
         canonical(call.options)
-        return call.options, people_of(forecaster, call)
+        return call.options, read_request_panel(forecaster, call)
 
     return await anyio.to_thread.run_sync(prepare)
 

@@ -39,7 +39,7 @@ def request_body(model: str) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": content}}
 
 
-def no_ledger() -> HTTPProblem:
+def no_ledger_problem() -> HTTPProblem:
     """The answer of what needs a ledger, where the service keeps none."""
     fix = "Start the service with SAGA_DATABASE, for example sqlite:///ledger.sqlite"
     return HTTPProblem(

@@ -18,7 +18,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
-from calibration.adaptive.database import StoreError
+from calibration.adaptive.database import LedgerError
 from saga.errors import BudgetError, BundleError, InputError, Problem, SagaError, UsageError
 
 MEDIA_TYPE = "application/problem+json"
@@ -37,7 +37,7 @@ _STATUS: dict[type[SagaError], tuple[int, str]] = {
     UsageError: (422, "usage"),
     BudgetError: (413, "budget"),
     BundleError: (503, "bundle"),
-    StoreError: (503, "ledger"),
+    LedgerError: (503, "ledger"),
     SetupError: (503, "setup"),
 }
 _BRANCHES = (
@@ -151,7 +151,9 @@ def problem_for(error: SagaError) -> JSONResponse:
 
 def unready(error: SagaError) -> SagaError:
     """What a client may know of an error in what the service itself was given: its kind. The words, which may hold paths, are the log's."""
-    kind = next((kind for kind in (BundleError, StoreError) if isinstance(error, kind)), SetupError)
+    kind = next(
+        (kind for kind in (BundleError, LedgerError) if isinstance(error, kind)), SetupError
+    )
     return kind("The service cannot work as it is set up; its log says what is wrong")
 
 

@@ -14,7 +14,7 @@ from api.app import create_app
 from api.example import curl
 from api.service import example_scale
 from api.settings import Settings
-from calibration.adaptive.ledger import open_store
+from calibration.adaptive.ledger import open_ledger
 from saga.bundle import Bundle
 from saga.errors import Problem, UsageError
 from saga.forecaster import Forecaster, RolloutName
@@ -40,7 +40,7 @@ def serve(
     """Serve until interrupted. What is None comes from the environment (`SAGA_...`) or the defaults of `Settings`.
 
     Prints the URL and a ready-made curl through `say` once a first forecast has run. Raises UsageError where the port is taken, the
-    key file is not valid, the address needs keys or the ledger cannot be used, BundleError where the bundle cannot be trusted, StoreError
+    key file is not valid, the address needs keys or the ledger cannot be used, BundleError where the bundle cannot be trusted, LedgerError
     where the ledger's database does not answer.
     """
     given = {
@@ -59,11 +59,11 @@ def serve(
         say(f"SAGA is ready at {url} (documentation at {url}/docs). Try:\n\n{command}\n\n")
 
     app = create_app(settings, announce=announce)
-    with _listen(settings.host, settings.port) as listener:
+    with open_socket(settings.host, settings.port) as listener:
         # What is unusable from the start is said here; where another server runs the app, /readyz answers 503 and the log says why.
         Bundle.load(settings.bundle)
         if settings.database is not None:
-            open_store(settings.database.get_secret_value(), settings.database_key).close()
+            open_ledger(settings.database.get_secret_value(), settings.database_key).close()
         name = f"[{settings.host}]" if ":" in settings.host else settings.host
         url = f"http://{name}:{listener.getsockname()[1]}"
         # uvicorn's own log would print the query of each call and the message of an exception; ours prints neither.
@@ -77,7 +77,7 @@ def serve(
         uvicorn.Server(config).run(sockets=[listener])
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def open_socket(host: str, port: int) -> socket.socket:
     """A listening socket, bound before anything is loaded so that a taken port is said at once."""
     listener = None
     try:

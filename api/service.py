@@ -14,8 +14,8 @@ from fastapi import Depends, Request
 from api.budget import ComputeSlot
 from api.codecs import Call, parse_json
 from api.example import example_persons
-from api.ledger_access import Adaptive
-from api.logs import make_logger, whereabouts
+from api.ledger_access import LedgerAccess
+from api.logs import error_location, make_logger
 from api.messages import ForecastRequest
 from api.problems import HTTPProblem, SetupError, unready
 from api.service_metrics import Metrics
@@ -40,7 +40,7 @@ class Service:
         )
         self.metrics.waiting.set_function(lambda: self.slot.waiting)
         self._forecaster: Forecaster | None = None
-        self.adaptive: Adaptive | None = None
+        self.ledger_access: LedgerAccess | None = None
         self._failure: SagaError | None = None
 
     async def start(self, announce: Callable[[Forecaster], None]) -> None:
@@ -58,7 +58,7 @@ class Service:
             return
         except Exception as error:
             self._failure = SetupError("The service failed while it started; its log says where")
-            self.log.error("not_ready", **whereabouts(error))
+            self.log.error("not_ready", **error_location(error))
             return
         self.metrics.ready.set(1)
         self.log.info("ready")
@@ -72,10 +72,12 @@ class Service:
         # The first forecast of a process is slow; a client's should not be.
         body = json.dumps({"persons": example_persons(example_scale(forecaster))}).encode()
         forecaster.forecast(
-            people_of(forecaster, parse_json(body, ForecastRequest, 1)).panel, horizons=[1], paths=2
+            read_request_panel(forecaster, parse_json(body, ForecastRequest, 1)).panel,
+            horizons=[1],
+            paths=2,
         )
         if self.settings.database is not None:
-            self.adaptive = Adaptive.open(
+            self.ledger_access = LedgerAccess.open(
                 self.settings.database.get_secret_value(), self.settings.database_key, forecaster
             )
         return forecaster
@@ -111,7 +113,7 @@ def example_scale(forecaster: Forecaster) -> float:
 
 
 @dataclass(frozen=True)
-class People:
+class RequestPanel:
     """The panel of a request and its persons in the order they were sent."""
 
     panel: Panel
@@ -138,7 +140,7 @@ def check_prices(forecaster: Forecaster, prices: int | Literal["nominal"] | None
         )
 
 
-def people_of(forecaster: Forecaster, call: Call[Any]) -> People:
+def read_request_panel(forecaster: Forecaster, call: Call[Any]) -> RequestPanel:
     """Person-years of a request as a panel in the bundle's money.
 
     SEK are nominal unless `prices` names the price year. For another currency there is no built-in price index, so amounts must be in the
@@ -165,7 +167,7 @@ def people_of(forecaster: Forecaster, call: Call[Any]) -> People:
     person_ids = tuple(sent.drop_nulls().unique(maintain_order=True))
     if panel.meta.lost is not None:
         raise InputError("Some persons have nothing to forecast from", [panel.meta.lost])
-    return People(panel, person_ids)
+    return RequestPanel(panel, person_ids)
 
 
 def service_of(request: Request) -> Service:
@@ -174,4 +176,4 @@ def service_of(request: Request) -> Service:
     return service
 
 
-Served = Annotated[Service, Depends(service_of)]
+CurrentService = Annotated[Service, Depends(service_of)]

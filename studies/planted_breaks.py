@@ -21,7 +21,7 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from calibration.adaptive.adaptive_state import EVERYTHING, Fold, Tally
+from calibration.adaptive.adaptive_state import MAX_THRESHOLD, ExcessCounts, StateUpdater
 
 ROOT = Path(__file__).resolve().parents[1]
 LEVELS = (0.5, 0.8, 0.9, 0.95)
@@ -59,7 +59,7 @@ def life(seed: int, persons: int, *, broken: bool) -> list[dict[str, float]]:
     change = steps(np.random.default_rng(seed), persons, broken)
     level_of = np.concatenate([np.zeros((persons, 1)), np.cumsum(change, axis=1)], axis=1)
     base = np.asarray(LEVELS) / DRAWN
-    folding, issued, rows = Fold(LEVELS, max(HORIZONS)), {}, []
+    updater, issued, rows = StateUpdater(LEVELS, max(HORIZONS)), {}, []
     for year in range(change.shape[1]):
         tallies = {}
         for h in HORIZONS:
@@ -69,7 +69,9 @@ def life(seed: int, persons: int, *, broken: bool) -> list[dict[str, float]]:
                 scores(level_of[:, year + 1] - level_of[:, year + 1 - h], h),
                 issued[h, year - h],
             )
-            tallies[h] = Tally.of(found, np.tile(base, (persons, 1)), np.tile(now, (persons, 1)))
+            tallies[h] = ExcessCounts.of(
+                found, np.tile(base, (persons, 1)), np.tile(now, (persons, 1))
+            )
             for j, level in enumerate(LEVELS):
                 held = {"split": (found <= base[j]).mean(), "adaptive": (found <= now[j]).mean()}
                 rows += [
@@ -83,11 +85,11 @@ def life(seed: int, persons: int, *, broken: bool) -> list[dict[str, float]]:
                     }
                     for layer, share in held.items()
                 ]
-        folding.take(year, tallies)
-        states = folding.states()
+        updater.update(year, tallies)
+        states = updater.states()
         for h in HORIZONS:
             moved = np.maximum.accumulate(base + [states[h, level].offset for level in LEVELS])
-            issued[h, year] = np.where(moved >= EVERYTHING, np.inf, moved)
+            issued[h, year] = np.where(moved >= MAX_THRESHOLD, np.inf, moved)
     return rows
 
 

@@ -17,7 +17,7 @@ import pytest
 import uvicorn
 
 from api.app import create_app
-from api.server import _listen
+from api.server import open_socket
 from api.settings import Settings
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
@@ -104,7 +104,7 @@ class Running:
 @contextmanager
 def _running(settings: Settings) -> Iterator[Running]:
     log = io.StringIO()
-    with _listen("127.0.0.1", 0) as listener:
+    with open_socket("127.0.0.1", 0) as listener:
         config = uvicorn.Config(
             create_app(settings, log=log), log_level="critical", access_log=False
         )

@@ -8,10 +8,10 @@ import anyio.to_thread
 from fastapi import APIRouter
 from fastapi.responses import HTMLResponse
 
-from api.ledger_access import Adaptive
+from api.ledger_access import LedgerAccess
 from api.openapi import problems
 from api.problems import HTTPProblem
-from api.service import Served
+from api.service import CurrentService
 from calibration.diagnostics.adaptive_table import with_state
 from calibration.diagnostics.report import render, stored_diagnostics
 from saga.bundle import Bundle
@@ -31,21 +31,23 @@ _drawn: dict[
     response_class=HTMLResponse,
     responses=problems(401, 404, 503),
 )
-async def report(service: Served) -> HTMLResponse:
+async def report(service: CurrentService) -> HTMLResponse:
     """The report of the diagnostics in the bundle, one self-contained page, with the state of the ledger where the service keeps one; 404
     where the bundle holds none (`saga report --store`)."""
     return HTMLResponse(
-        await anyio.to_thread.run_sync(_page, service.forecaster.bundle, service.adaptive)
+        await anyio.to_thread.run_sync(_page, service.forecaster.bundle, service.ledger_access)
     )
 
 
-def _page(bundle: Bundle, adaptive: Adaptive | None) -> str:
+def _page(bundle: Bundle, ledger_access: LedgerAccess | None) -> str:
     try:
         found = stored_diagnostics(bundle)
     except UsageError as error:
         raise HTTPProblem(404, "no-diagnostics", error.args[0], error.problems) from None
-    if adaptive is not None:
-        found = with_state(found, adaptive.now().state, adaptive.store.counts(bundle.digest))
+    if ledger_access is not None:
+        found = with_state(
+            found, ledger_access.current().state, ledger_access.ledger.counts(bundle.digest)
+        )
     key = bundle.digest, str(sorted(found.provenance.items()))
     with _drawing:
         if key not in _drawn:

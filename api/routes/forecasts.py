@@ -13,8 +13,8 @@ from fastapi import APIRouter, Request, Response
 from api import budget
 from api.messages import ForecastOptions, ForecastRequest, ForecastResponse
 from api.negotiation import answer, interval, quantiles, receive
-from api.openapi import computing, no_ledger, problems, request_body
-from api.service import People, Served
+from api.openapi import computing, no_ledger_problem, problems, request_body
+from api.service import CurrentService, RequestPanel
 from saga import options
 from saga.conformal.calibrator import reason
 
@@ -28,7 +28,7 @@ router = APIRouter(prefix="/v1", tags=["forecasts"])
     responses=computing() | problems(404),
     openapi_extra=request_body("ForecastRequest"),
 )
-async def forecasts(request: Request, service: Served) -> Response:
+async def forecasts(request: Request, service: CurrentService) -> Response:
     """Persons in, one distribution a person and horizon out, until age 64; the origin is a person's last year.
 
     A Parquet or Arrow body holds the columns of a panel, and the options are query parameters then (`horizons=1,5,10`). `Accept` chooses
@@ -51,19 +51,21 @@ async def forecasts(request: Request, service: Served) -> Response:
     size = budget.check_work(persons, chosen.paths, years, service.settings.max_work)
     forecaster.check_scenario(run["scenario"], people.panel, years)
     provenance = forecaster.provenance(**run) | people.account()
-    adaptive = service.adaptive
-    if adaptive is None and chosen.record:
-        raise no_ledger()
+    ledger_access = service.ledger_access
+    if ledger_access is None and chosen.record:
+        raise no_ledger_problem()
     explain: Callable[..., str] = reason
-    if adaptive is None:
+    if ledger_access is None:
         table = await service.slot.run(
             request, lambda: forecaster.forecast(people.panel, **levels, **run), size=size
         )
     else:
-        adapted = await anyio.to_thread.run_sync(adaptive.now)
+        adapted = await anyio.to_thread.run_sync(ledger_access.current)
         table, recorded = await service.slot.run(
             request,
-            lambda: adaptive.forecast(adapted, people.panel, levels, run, record=chosen.record),
+            lambda: ledger_access.forecast(
+                adapted, people.panel, levels, run, record=chosen.record
+            ),
             size=size,
         )
         provenance |= {"adaptive": adapted.identity()} | (
@@ -86,7 +88,10 @@ def _levels(chosen: ForecastOptions) -> dict[str, Any]:
 
 
 def _nested(
-    table: pl.DataFrame, people: People, levels: Mapping[str, Any], explain: Callable[..., str]
+    table: pl.DataFrame,
+    people: RequestPanel,
+    levels: Mapping[str, Any],
+    explain: Callable[..., str],
 ) -> list[dict[str, Any]]:
     """The forecast table by person, in the order of the request. Who turns 65 before the first horizon has an origin but no horizon."""
     horizons: dict[str, list[dict[str, Any]]] = {person: [] for person in people.person_ids}

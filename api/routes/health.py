@@ -7,7 +7,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse, RedirectResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from api.openapi import problems
-from api.service import Served
+from api.service import CurrentService
 
 open_router = APIRouter(tags=["health"])
 router = APIRouter(tags=["health"])
@@ -22,7 +22,7 @@ async def livez() -> JSONResponse:
 @open_router.get(
     "/readyz", summary="The bundle is verified and has forecast once", responses=problems(503)
 )
-async def readyz(service: Served) -> JSONResponse:
+async def readyz(service: CurrentService) -> JSONResponse:
     """200 once every file of the bundle matched its hash, a first forecast ran and the ledger, if any, is open; 503 before, and for good
     where one of them fails."""
     return JSONResponse({"status": "ready", "bundle": service.forecaster.bundle.digest})
@@ -40,6 +40,6 @@ async def root() -> RedirectResponse:
     response_class=PlainTextResponse,
     responses=problems(401),
 )
-async def metrics(service: Served) -> Response:
+async def metrics(service: CurrentService) -> Response:
     """Prometheus text format: calls, seconds, persons, simulated path-years."""
     return Response(service.metrics.text(), media_type=CONTENT_TYPE_LATEST)

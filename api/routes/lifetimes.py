@@ -13,7 +13,7 @@ from api import budget
 from api.messages import LifetimeOptions, LifetimeRequest, LifetimeResponse
 from api.negotiation import answer, interval, quantiles, receive
 from api.openapi import computing, request_body
-from api.service import Served
+from api.service import CurrentService
 from saga import options
 from saga.conformal.calibrator import REASONS
 from saga.data.panel import Panel
@@ -34,7 +34,7 @@ _REASONS = REASONS | {
     responses=computing(),
     openapi_extra=request_body("LifetimeRequest"),
 )
-async def lifetimes(request: Request, service: Served) -> Response:
+async def lifetimes(request: Request, service: CurrentService) -> Response:
     """Sum over the years after the origin, up to `to_age`, of earnings / (1 + rate)^(year - origin), for persons resident until then.
 
     `population` is over the persons of this call: each statistic is taken across persons future by future, since path k of every person

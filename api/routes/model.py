@@ -8,7 +8,7 @@ from fastapi import APIRouter, Response
 
 from api.messages import ModelCard, Variables
 from api.openapi import json_response, problems
-from api.service import Served
+from api.service import CurrentService
 from saga.bundle import describe_schema
 
 router = APIRouter(prefix="/v1", tags=["model"])
@@ -20,7 +20,7 @@ router = APIRouter(prefix="/v1", tags=["model"])
     response_model=ModelCard,
     responses=problems(401, 503),
 )
-async def model(service: Served) -> Response:
+async def model(service: CurrentService) -> Response:
     """The bundle by its digests, its configuration, the coverages it is calibrated for, its training record and its model card."""
     forecaster = service.forecaster
     bundle, transforms = forecaster.bundle, forecaster.transforms

@@ -13,7 +13,7 @@ from pydantic_core import from_json
 
 from api import budget
 from api.codecs import JSON, from_query, read_table, shaped
-from api.ledger_access import Adaptive
+from api.ledger_access import LedgerAccess
 from api.messages import (
     MAX_OUTCOMES,
     CalibrationTables,
@@ -22,9 +22,9 @@ from api.messages import (
     OutcomesResponse,
 )
 from api.negotiation import admit
-from api.openapi import json_response, no_ledger, problems, request_body
+from api.openapi import json_response, no_ledger_problem, problems, request_body
 from api.problems import HTTPProblem, shown
-from api.service import Served, check_prices
+from api.service import CurrentService, check_prices
 from calibration.adaptive.adaptive_state import EXPERTS
 from saga.data import validation
 from saga.data.casting import read_column
@@ -46,7 +46,7 @@ _COLUMNS = {"person_id": pl.String, "year": pl.Int64, "earnings": pl.Float64}
     responses=problems(401, 404, 408, 413, 415, 422, 503),
     openapi_extra=request_body("OutcomesRequest"),
 )
-async def outcomes(request: Request, service: Served) -> Response:
+async def outcomes(request: Request, service: CurrentService) -> Response:
     """Earnings of years that recorded forecasts were about; each counts once, however often it is sent.
 
     An outcome that contradicts an earlier one changes nothing and is named in `problems`; the others of the call count. A Parquet or
@@ -54,22 +54,26 @@ async def outcomes(request: Request, service: Served) -> Response:
     seal and the score of each promise are kept.
     """
     kind, query = admit(request)
-    settings, forecaster, adaptive = service.settings, service.forecaster, service.adaptive
-    if adaptive is None:
-        raise no_ledger()
+    settings, forecaster, ledger_access = (
+        service.settings,
+        service.forecaster,
+        service.ledger_access,
+    )
+    if ledger_access is None:
+        raise no_ledger_problem()
     body = await budget.read_body(
         request, max_bytes=settings.max_body_bytes, seconds=settings.body_seconds
     )
 
     def settle() -> dict[str, Any]:
         table, options = _from_json(body) if kind == JSON else _from_table(body, kind, query)
-        receipt = adaptive.store.settle(_real(forecaster, table, options).iter_rows())
+        receipt = ledger_access.ledger.settle(_real(forecaster, table, options).iter_rows())
         counts = {
             name: getattr(receipt, name)
             for name in ("new", "duplicate", "conflicting", "unmatched", "promises")
         }
         found = [problem.as_dict() for problem in shown(receipt.problems)]
-        return counts | {"problems": found, "adaptive": adaptive.now().identity()}
+        return counts | {"problems": found, "adaptive": ledger_access.current().identity()}
 
     return json_response(await anyio.to_thread.run_sync(settle))
 
@@ -80,10 +84,10 @@ async def outcomes(request: Request, service: Served) -> Response:
     response_model=CalibrationTables,
     responses=problems(401, 503),
 )
-async def calibration(service: Served) -> Response:
+async def calibration(service: CurrentService) -> Response:
     """The thresholds of the split layer by horizon, group, coverage and number of paths; and, where the service keeps a ledger, what
     outcomes add to them."""
-    forecaster, adaptive = service.forecaster, service.adaptive
+    forecaster, ledger_access = service.forecaster, service.ledger_access
     cells = [
         {
             "horizon": h,
@@ -98,8 +102,8 @@ async def calibration(service: Served) -> Response:
     ]
     table = (
         None
-        if adaptive is None
-        else await anyio.to_thread.run_sync(_adaptive, adaptive, forecaster)
+        if ledger_access is None
+        else await anyio.to_thread.run_sync(_adaptive, ledger_access, forecaster)
     )
     bundle = forecaster.bundle
     return json_response(
@@ -112,8 +116,8 @@ async def calibration(service: Served) -> Response:
     )
 
 
-def _adaptive(adaptive: Adaptive, forecaster: Forecaster) -> dict[str, Any]:
-    now = adaptive.now()
+def _adaptive(ledger_access: LedgerAccess, forecaster: Forecaster) -> dict[str, Any]:
+    now = ledger_access.current()
     cells = [
         {
             "horizon": h,
@@ -128,7 +132,7 @@ def _adaptive(adaptive: Adaptive, forecaster: Forecaster) -> dict[str, Any]:
         for (group, h, level), cell in sorted(now.state.cells.items())
         if cell.persons >= _FEWEST
     ]
-    return now.identity() | adaptive.store.counts(forecaster.bundle.digest) | {"cells": cells}
+    return now.identity() | ledger_access.ledger.counts(forecaster.bundle.digest) | {"cells": cells}
 
 
 def _from_json(body: bytes) -> tuple[pl.DataFrame, OutcomesOptions]:

@@ -26,12 +26,14 @@ from saga.options import MAX_HORIZON
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
-EVERYTHING = 2.0  # a threshold that reaches this, a log unit beyond the samples, becomes infinite: the set holds all, and nothing is missed
+MAX_THRESHOLD = 2.0  # a threshold that reaches this, a log unit beyond the samples, becomes infinite: the set holds all, and nothing is missed
 BINS = 4096
-UPPER = np.linspace(-EVERYTHING, EVERYTHING, BINS + 1)[
+UPPER = np.linspace(-MAX_THRESHOLD, MAX_THRESHOLD, BINS + 1)[
     1:
 ]  # an excess counts as the upper edge of its bin: rounded outward
-FULL_YEAR = 300  # persons from which on a year counts fully; fewer move the state in proportion
+FULL_WEIGHT_PERSONS = (
+    300  # persons from which on a year counts fully; fewer move the state in proportion
+)
 SHORT = (
     5  # horizons up to this one tell the others of drift that their own outcomes cannot show yet
 )
@@ -53,18 +55,18 @@ def stable_step(horizon: int) -> float:
     return math.sin(math.pi / (2 * (2 * horizon + 1))) / 2
 
 
-def bound(horizon: int, position: int) -> float:
+def error_bound(horizon: int, position: int) -> float:
     """The most by which the weighted misses of a cell can ever differ from what was promised, summed over years, whatever happens.
 
     `position` counts the level among the levels, ascending, from 0: levels are kept nested, which costs the higher ones.
     """
-    return (EVERYTHING + LEASH + 2 * position * (LEASH + EVERYTHING / 2)) / stable_step(
+    return (MAX_THRESHOLD + LEASH + 2 * position * (LEASH + MAX_THRESHOLD / 2)) / stable_step(
         horizon
     ) + horizon * (1 + position)
 
 
 @dataclass(frozen=True, eq=False)
-class Tally:
+class ExcessCounts:
     """What became of the promises of one cell and one outcome year: persons by excess, `counts` (L, BINS), and `missed` (L,) of the
     sets that were issued, for the L levels."""
 
@@ -72,22 +74,24 @@ class Tally:
     missed: Counts
 
     @classmethod
-    def empty(cls, levels: int) -> Tally:
+    def empty(cls, levels: int) -> ExcessCounts:
         """Nothing settled yet."""
         return cls(np.zeros((levels, BINS), dtype=np.int64), np.zeros(levels, dtype=np.int64))
 
     @classmethod
-    def of(cls, score: Array, base: Array, issued: Array) -> Tally:
+    def of(cls, score: Array, base: Array, issued: Array) -> ExcessCounts:
         """Count `score` (n,) against the split thresholds `base` (n, L) and the `issued` ones (n, L); NaN where none was given."""
         given = ~np.isnan(base)
-        excess = np.minimum(score, EVERYTHING)[:, None] - np.where(given, base, 0.0)
-        place = np.ceil((excess + EVERYTHING) * (BINS / (2 * EVERYTHING))).astype(np.int64) - 1
+        excess = np.minimum(score, MAX_THRESHOLD)[:, None] - np.where(given, base, 0.0)
+        place = (
+            np.ceil((excess + MAX_THRESHOLD) * (BINS / (2 * MAX_THRESHOLD))).astype(np.int64) - 1
+        )
         columns = zip(np.clip(place, 0, BINS - 1).T, given.T, strict=True)
         counts = np.stack([np.bincount(column[own], minlength=BINS) for column, own in columns])
         return cls(counts, ((score[:, None] > issued) & given).sum(axis=0))
 
-    def __add__(self, other: Tally) -> Tally:
-        return Tally(self.counts + other.counts, self.missed + other.missed)
+    def __add__(self, other: ExcessCounts) -> ExcessCounts:
+        return ExcessCounts(self.counts + other.counts, self.missed + other.missed)
 
     @property
     def persons(self) -> Counts:
@@ -138,7 +142,7 @@ class AdaptiveState:
 def adapt(calibrator: Calibrator, state: AdaptiveState) -> Calibrator:
     """The calibrator with its thresholds moved by the state's offsets, nested over levels; everything else is as it was.
 
-    A threshold that reaches EVERYTHING becomes infinite. A state without cells gives the calibrator back, the same object.
+    A threshold that reaches MAX_THRESHOLD becomes infinite. A state without cells gives the calibrator back, the same object.
     """
     if not state.cells:
         return calibrator
@@ -152,19 +156,19 @@ def adapt(calibrator: Calibrator, state: AdaptiveState) -> Calibrator:
                 moved[count, level] = None
                 continue
             floor[count] = max(q + state.offset(group, horizon, level), floor.get(count, -math.inf))
-            moved[count, level] = floor[count] if floor[count] < EVERYTHING else math.inf
+            moved[count, level] = floor[count] if floor[count] < MAX_THRESHOLD else math.inf
         cells[horizon, group] = replace(cell, thresholds=moved)
     return replace(calibrator, cells=cells)
 
 
-class Fold:
+class StateUpdater:
     """The state of one group while its years are taken in, one after the other, for horizons 1 to `horizons`."""
 
     def __init__(self, levels: Sequence[float], horizons: int = MAX_HORIZON) -> None:
         self._levels = tuple(levels)
-        self._cells = {h: _Cell(h, np.asarray(levels)) for h in range(1, horizons + 1)}
+        self._cells = {h: _CellUpdater(h, np.asarray(levels)) for h in range(1, horizons + 1)}
 
-    def take(self, year: int, tallies: Mapping[int, Tally]) -> None:
+    def update(self, year: int, tallies: Mapping[int, ExcessCounts]) -> None:
         """Take in the outcomes of `year`, by horizon; every year once, in order, empty ones too.
 
         A promise for year Y at horizon h was made in Y - h, so experts are judged by what they said then.
@@ -187,17 +191,17 @@ class Fold:
         }
 
 
-def fold(
-    levels: Sequence[float], tallies: Mapping[tuple[int, int], Tally]
+def compute_states(
+    levels: Sequence[float], tallies: Mapping[tuple[int, int], ExcessCounts]
 ) -> dict[tuple[int, float], CellState]:
     """The state of one group after all its `tallies`, keyed (horizon, outcome year); nothing without any."""
     if not tallies:
         return {}
     years = sorted({year for _, year in tallies})
-    folding = Fold(levels)
+    updater = StateUpdater(levels)
     for year in range(years[0], years[-1] + 1):
-        folding.take(year, {h: tally for (h, y), tally in tallies.items() if y == year})
-    return folding.states()
+        updater.update(year, {h: tally for (h, y), tally in tallies.items() if y == year})
+    return updater.states()
 
 
 def _shared(told: list[tuple[Array, Array]]) -> Array | None:
@@ -212,7 +216,7 @@ def _shared(told: list[tuple[Array, Array]]) -> Array | None:
     return np.asarray(mean * np.maximum(0.0, 1 - error / np.maximum(mean**2, 1e-300)))
 
 
-class _Cell:
+class _CellUpdater:
     """One horizon while its years are folded; arrays are (experts, levels) or (levels,)."""
 
     def __init__(self, horizon: int, levels: Array) -> None:
@@ -227,12 +231,12 @@ class _Cell:
         self.missed: Counts = np.zeros(len(levels), dtype=np.int64)
         self.last_year: list[int | None] = [None] * len(levels)
 
-    def learn(self, year: int, tally: Tally) -> tuple[Array, Array]:
+    def learn(self, year: int, tally: ExcessCounts) -> tuple[Array, Array]:
         """Take in a year: judge the experts, move them, and sum the misses. Gives the year's weight and the offsets that it needed (NaN
         where it has too few persons to say), each (L,)."""
         said_then = self.past.get(year - self.horizon, np.zeros_like(self.said))
         heard, persons = tally.persons > 0, np.maximum(tally.persons, 1)
-        weight = np.minimum(1.0, tally.persons / FULL_YEAR)
+        weight = np.minimum(1.0, tally.persons / FULL_WEIGHT_PERSONS)
         covered, loss = _judged(said_then, tally.counts / persons[:, None], self.levels)
         judged = np.log(_mixed(self.log_weight - weight * (loss - loss.min(axis=0)) / NAT))
         self.log_weight = np.where(heard, judged, self.log_weight)

@@ -20,13 +20,13 @@ _WAIT = 60.0  # seconds that a writer waits for another
 _TURN = 7_236_801  # names the lock under which PostgreSQL changes the tables
 
 
-class StoreError(SagaError):
+class LedgerError(SagaError):
     """The database of the ledger does not answer, or refuses (HTTP 503)."""
 
     title = "The ledger cannot be reached"
 
 
-def place_of(url: str) -> URL:
+def parse_database_url(url: str) -> URL:
     """The database that a URL names. Raises UsageError where it is neither an SQLite file nor PostgreSQL."""
     fix = "Give sqlite:///FILE or postgresql://USER@HOST/NAME"
     try:
@@ -42,9 +42,9 @@ def place_of(url: str) -> URL:
     return place.set(drivername="postgresql+psycopg") if place.drivername == "postgresql" else place
 
 
-def connect_to(url: str) -> Engine:
+def create_ledger_engine(url: str) -> Engine:
     """What opens connections to the database at a URL. Raises UsageError for a URL that is none, or without its driver."""
-    place = place_of(url)
+    place = parse_database_url(url)
     if place.get_backend_name() == "sqlite":
         engine = create_engine(place, connect_args={"timeout": _WAIT})
     else:
@@ -75,10 +75,10 @@ def migrate(connection: Connection) -> None:
     """Bring the tables to their present form, on a server one process at a time."""
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:turn)"), {"turn": _TURN})
-    command.upgrade(migrations(connection), "head")
+    command.upgrade(migration_config(connection), "head")
 
 
-def migrations(connection: Connection) -> Config:
+def migration_config(connection: Connection) -> Config:
     """Alembic's view of the ledger's migrations, on a connection."""
     config = Config()
     config.set_main_option(
@@ -89,18 +89,18 @@ def migrations(connection: Connection) -> Config:
 
 
 @contextmanager
-def reported() -> Iterator[None]:
+def translate_errors() -> Iterator[None]:
     """A failing database in our terms; its own message may repeat rows."""
     try:
         yield
     except DBAPIError as error:
         fix = "Check that it runs, that its URL is right and that this account may write"
-        raise StoreError(
+        raise LedgerError(
             "The ledger's database failed", [Problem("database", type(error.orig).__name__, fix)]
         ) from None
 
 
-def few(keys: Sequence[Any]) -> Iterator[list[Any]]:
+def key_batches(keys: Sequence[Any]) -> Iterator[list[Any]]:
     """Distinct `keys`, in their order, as many at a time as one query may ask for."""
     once = list(dict.fromkeys(keys))
     for start in range(0, len(once), _ASKED):

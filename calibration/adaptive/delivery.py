@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from calibration.adaptive.adaptive_state import AdaptiveState
-from calibration.adaptive.issuance import NOTHING_LEARNT, Adapted
-from calibration.adaptive.issued_intervals import promises
-from calibration.adaptive.ledger import Receipt, Recorded, Store
+from calibration.adaptive.issuance import INITIAL_STATE, AdaptedForecaster
+from calibration.adaptive.issued_intervals import collect_intervals
+from calibration.adaptive.ledger import Ledger, RecordCounts, SettlementReport
 from saga.data.origins import Origins, history, last_year, origins_at, realised
 from saga.data.panel import Panel
 from saga.data.split import persons_of
@@ -23,19 +23,19 @@ PERSONS = 2_000  # promised something each year; a year counts in full from 300 
 
 
 @dataclass(frozen=True)
-class Appended:
+class DeliveryReport:
     """What a delivery changed: what it settled, what was promised from which origin years, and the state afterwards."""
 
-    settled: Receipt
-    recorded: Recorded
+    settled: SettlementReport
+    recorded: RecordCounts
     origins: tuple[int, ...]
     state: AdaptiveState
 
 
-def append(
+def apply_delivery(
     bundle: str | Path,
     panel: Panel,
-    store: Store,
+    store: Ledger,
     *,
     since: int | None = None,
     persons: int = PERSONS,
@@ -43,7 +43,7 @@ def append(
     seed: int = 0,
     workers: int = 1,
     progress: Progress | None = None,
-) -> Appended:
+) -> DeliveryReport:
     """Bring the ledger up to the panel's last year.
 
     Origin year by origin year, from `since` (by default the one after the last that a delivery has finished, or the panel's last year where
@@ -51,7 +51,7 @@ def append(
     earnings up to that year settle what was promised to anybody; then `persons` of the calibration persons with a record in that year,
     chosen by key, are forecast from it under the thresholds of that moment, and the promises recorded. Deliveries year by year and one
     delivery of all years give the same ledger, and a second call with the same panel changes nothing. Raises UsageError for a bundle
-    without thresholds, InputError where the panel has no calibration persons, StoreError.
+    without thresholds, InputError where the panel has no calibration persons, LedgerError.
     """
     split = Forecaster.load(bundle, workers=workers)
     if not split.calibrator.coverage:
@@ -75,15 +75,15 @@ def append(
             [Problem("too-few-persons", "No calibration persons in the last year", fix)],
         )
     split.check(history(people, newest))  # in the bundle's money, before anything is settled
-    before = store.promised_until(digest)
+    before = store.delivered_until(digest)
     start = since if since is not None else end if before is None else before + 1
-    settled, recorded = Receipt(), Recorded()
+    settled, recorded = SettlementReport(), RecordCounts()
     for year in range(start, end + 1):
         settled += _settle(store, panel, year)
         origins = _chosen(people, year, persons)
         if not len(origins):
             continue
-        now = Adapted.of(split, store.state(digest)).forecaster
+        now = AdaptedForecaster.of(split, store.state(digest)).forecaster
         for block in now.blocks(
             history(people, origins),
             to_horizon=MAX_HORIZON,
@@ -91,12 +91,14 @@ def append(
             seed=seed,
             progress=progress,
         ):
-            made = promises(block, split.calibrator, now.calibrator, range(1, MAX_HORIZON + 1))
+            made = collect_intervals(
+                block, split.calibrator, now.calibrator, range(1, MAX_HORIZON + 1)
+            )
             recorded += store.record(digest, made)
-        store.finish_promises(digest, year)
+        store.mark_delivered(digest, year)
     settled += _settle(store, panel, end)
-    return Appended(
-        settled, recorded, tuple(range(start, end + 1)), store.state(digest) or NOTHING_LEARNT
+    return DeliveryReport(
+        settled, recorded, tuple(range(start, end + 1)), store.state(digest) or INITIAL_STATE
     )
 
 
@@ -109,12 +111,12 @@ def _chosen(people: Panel, year: int, persons: int) -> Origins:
     return origins.take(np.sort(np.argsort(place, kind="stable")[:persons]))
 
 
-def _settle(store: Store, panel: Panel, until: int) -> Receipt:
+def _settle(store: Ledger, panel: Panel, until: int) -> SettlementReport:
     """Hand over the earnings of everybody in the ledger, of all years up to `until` that it has promises about: revisions are noticed."""
-    first = store.first_year()
+    first = store.first_outcome_year()
     if first is None or first > until:
-        return Receipt()
-    known = np.array(store.promised(panel.persons()), dtype=np.str_)
+        return SettlementReport()
+    known = np.array(store.with_issued_intervals(panel.persons()), dtype=np.str_)
     years = range(first, until + 1)
     amounts = realised(
         panel, Origins(known, np.full(len(known), first - 1)), range(1, len(years) + 1)

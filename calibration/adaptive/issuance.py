@@ -15,8 +15,8 @@ from typing import Any, Self
 import polars as pl
 
 from calibration.adaptive.adaptive_state import AdaptiveState, adapt
-from calibration.adaptive.issued_intervals import promises
-from calibration.adaptive.ledger import Recorded, Store, open_store
+from calibration.adaptive.issued_intervals import collect_intervals
+from calibration.adaptive.ledger import Ledger, RecordCounts, open_ledger
 from saga.batch.engine import RUN
 from saga.batch.products import Product, Recipe
 from saga.bundle import Bundle
@@ -27,11 +27,11 @@ from saga.files.atomic import read_json
 from saga.forecaster import Forecaster, Progress
 from saga.options import COVERAGE, HORIZONS, QUANTILES
 
-NOTHING_LEARNT = AdaptiveState(0, None, {})
+INITIAL_STATE = AdaptiveState(0, None, {})
 
 
 @dataclass(frozen=True)
-class Adapted:
+class AdaptedForecaster:
     """A forecaster whose thresholds are those of one state of the ledger; `split` has those of the bundle alone."""
 
     forecaster: Forecaster
@@ -41,14 +41,14 @@ class Adapted:
     @classmethod
     def of(cls, split: Forecaster, state: AdaptiveState | None) -> Self:
         """The forecaster under a state; without one, or before anything is learnt, thresholds are those of the bundle."""
-        state = state or NOTHING_LEARNT
+        state = state or INITIAL_STATE
         adapted = copy.copy(split)
         adapted.calibrator = adapt(split.calibrator, state)
         return cls(adapted, split, state)
 
     def identity(self) -> dict[str, Any]:
         """Which state, for provenance."""
-        return identity(self.state)
+        return state_identity(self.state)
 
     def reason(self, guarantee: str, *place: str) -> str:
         """What stands behind an interval, with the state that moved it."""
@@ -57,7 +57,7 @@ class Adapted:
         return f"{reason(guarantee, *place)} Follows outcomes up to {self.state.through} (adaptive state {self.state.version})."
 
 
-def identity(state: AdaptiveState) -> dict[str, Any]:
+def state_identity(state: AdaptiveState) -> dict[str, Any]:
     """Which state, for provenance: its version, the last year it has heard of, its digest (None before anything is learnt)."""
     return {
         "version": state.version,
@@ -66,7 +66,7 @@ def identity(state: AdaptiveState) -> dict[str, Any]:
     }
 
 
-def check_promise(forecaster: Forecaster, scenario: Any) -> None:
+def check_recordable(forecaster: Forecaster, scenario: Any) -> None:
     """Raise UsageError where a forecast cannot be recorded: under a scenario, which promises nothing about this world, or without
     thresholds."""
     if scenario not in (None, "baseline"):
@@ -83,31 +83,33 @@ def check_promise(forecaster: Forecaster, scenario: Any) -> None:
         )
 
 
-def issue(
-    adapted: Adapted,
+def forecast_and_record(
+    adapted: AdaptedForecaster,
     panel: Panel,
-    store: Store,
+    store: Ledger,
     asked: Mapping[str, Any],
     run: Mapping[str, Any],
     *,
     progress: Progress | None = None,
-) -> tuple[pl.DataFrame, Recorded]:
+) -> tuple[pl.DataFrame, RecordCounts]:
     """The forecast table, its promises entered in the ledger; `asked` and `run` are options of `Forecaster.forecast` (horizons, coverage,
-    quantiles, limits, bands; paths, seed, scenario). The same forecast again enters nothing. Raises UsageError as `check_promise`."""
-    check_promise(adapted.split, run["scenario"])
+    quantiles, limits, bands; paths, seed, scenario). The same forecast again enters nothing. Raises UsageError as `check_recordable`."""
+    check_recordable(adapted.split, run["scenario"])
     horizons = asked["horizons"]
-    tables, recorded = [], Recorded()
+    tables, recorded = [], RecordCounts()
     for block in adapted.forecaster.blocks(
         panel, to_horizon=max(*horizons, asked.get("bands") or 1), progress=progress, **run
     ):
         tables.append(adapted.forecaster.table(block, **asked))
-        made = promises(block, adapted.split.calibrator, adapted.forecaster.calibrator, horizons)
+        made = collect_intervals(
+            block, adapted.split.calibrator, adapted.forecaster.calibrator, horizons
+        )
         recorded += store.record(adapted.split.bundle.digest, made)
     return pl.concat(tables), recorded
 
 
 @dataclass(frozen=True)
-class Following:
+class AdaptiveRecipe:
     """The batch recipe of forecasts under one state of a ledger; with `record` the ledger at `url` is told what each part promises.
 
     A part's promises are entered before its rows are committed. A process that dies between the two enters them again when the part is
@@ -123,13 +125,13 @@ class Following:
     @classmethod
     def of(cls, recipe: Recipe, out: Path, *, url: str, key: Path | None, record: bool) -> Self:
         """The recipe under the present state, or under the one that an unfinished run in `out` started with. Raises UsageError for
-        another product than forecasts, for a ledger that no longer knows that state, and as `open_store` and `check_promise`."""
+        another product than forecasts, for a ledger that no longer knows that state, and as `open_ledger` and `check_recordable`."""
         if recipe.product != "forecasts":
             raise UsageError(
                 f"A ledger is about forecasts of single years. Leave it away for the product {recipe.product}."
             )
         bundle = Bundle.load(recipe.bundle)
-        store = open_store(url, key)
+        store = open_ledger(url, key)
         try:
             earlier = ((read_json(out / RUN) or {}).get("recipe") or {}).get("adaptive")
             state = (
@@ -139,15 +141,19 @@ class Following:
             )
         finally:
             store.close()
-        return cls(recipe, state or NOTHING_LEARNT, record, url, key)
+        return cls(recipe, state or INITIAL_STATE, record, url, key)
 
     def describe(self) -> dict[str, Any]:
         """What the rows depend on: the recipe and the state, not where the ledger is."""
-        return {**self.recipe.describe(), "adaptive": identity(self.state), "record": self.record}
+        return {
+            **self.recipe.describe(),
+            "adaptive": state_identity(self.state),
+            "record": self.record,
+        }
 
     def open(self) -> Product:
         """Load the bundle and, to record, connect to the ledger."""
-        adapted = Adapted.of(
+        adapted = AdaptedForecaster.of(
             Forecaster.load(
                 self.recipe.bundle,
                 threads=1,
@@ -157,15 +163,15 @@ class Following:
             self.state,
         )
         if not self.record:
-            return _Issued(self.recipe, adapted, None)
-        check_promise(adapted.split, self.recipe.scenario)
-        return _Issued(self.recipe, adapted, open_store(self.url, self.key))
+            return _AdaptiveProduct(self.recipe, adapted, None)
+        check_recordable(adapted.split, self.recipe.scenario)
+        return _AdaptiveProduct(self.recipe, adapted, open_ledger(self.url, self.key))
 
 
-class _Issued(Product):
+class _AdaptiveProduct(Product):
     """The forecasts of a part under one state, entered in the ledger `store` where there is one."""
 
-    def __init__(self, recipe: Recipe, adapted: Adapted, store: Store | None) -> None:
+    def __init__(self, recipe: Recipe, adapted: AdaptedForecaster, store: Ledger | None) -> None:
         super().__init__(recipe, adapted.forecaster)
         self.adapted, self.store = adapted, store
         self.provenance |= {"adaptive": adapted.identity()}
@@ -179,4 +185,4 @@ class _Issued(Product):
             "quantiles": QUANTILES,
             **self.recipe.options,
         }
-        return issue(self.adapted, panel, self.store, asked, self.draw)[0]
+        return forecast_and_record(self.adapted, panel, self.store, asked, self.draw)[0]

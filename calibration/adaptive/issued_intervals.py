@@ -21,7 +21,7 @@ _HEAD = 4  # numbers before the edges: start, mass, atom, scale
 
 
 @dataclass(frozen=True, eq=False)
-class Promises:
+class IssuedIntervals:
     """Published sets, one row a person and horizon.
 
     `person_id`, `origin_year`, `horizon`, `group` (the cell that served): (r,); `base` the split thresholds and `issued`
@@ -41,9 +41,9 @@ class Promises:
         return len(self.person_id)
 
 
-def promises(
+def collect_intervals(
     paths: Paths, split: Calibrator, adapted: Calibrator, horizons: Sequence[int]
-) -> Promises:
+) -> IssuedIntervals:
     """What recalibrated `paths` (n, H, M) promise at `horizons` under the `adapted` thresholds of the `split` calibrator.
 
     Only thresholds of cells that have seen outcomes at that horizon are promises: elsewhere `base` and `issued` are NaN. Persons without
@@ -51,7 +51,7 @@ def promises(
     """
     parts = [_at(paths, split, adapted, horizon) for horizon in sorted(set(horizons))]
     rows = np.concatenate([alive for alive, *_ in parts])
-    return Promises(
+    return IssuedIntervals(
         split.coverage,
         paths.person_id[rows],
         paths.origin_year[rows].astype(np.int64),
@@ -74,7 +74,9 @@ def _at(
     given = base.guarantee == "assumption"
     alive = np.flatnonzero(given.any(axis=1) & ~np.isnan(samples).any(axis=1))
     family = (
-        pack(grow(np.sort(samples[alive], axis=1), split.scale).with_atom(base.atom_width[alive]))
+        pack_sets(
+            grow(np.sort(samples[alive], axis=1), split.scale).with_atom(base.atom_width[alive])
+        )
         if len(alive)
         else []
     )
@@ -82,7 +84,7 @@ def _at(
     return alive, base.cell[alive], q, now, family
 
 
-def pack(family: NestedSets) -> list[bytes]:
+def pack_sets(family: NestedSets) -> list[bytes]:
     """Each row of a family as bytes: little-endian float64, some 600 bytes; exact, since outcomes of zero tie with thresholds."""
     head = np.stack(
         [family.start, family.mass, family.atom, np.full(len(family.start), family.scale)], axis=1
@@ -91,7 +93,7 @@ def pack(family: NestedSets) -> list[bytes]:
     return [row.tobytes() for row in table]
 
 
-def score(families: Sequence[bytes], outcomes: Array) -> Array:
+def conformity_scores(families: Sequence[bytes], outcomes: Array) -> Array:
     """The score of each outcome (r,) in its own packed family; see `NestedSets.score`."""
     scores = np.empty(len(families))
     sizes = np.array([len(blob) for blob in families])

@@ -27,7 +27,7 @@ class Base(DeclarativeBase):
     """The tables; `calibration/migrations` builds them."""
 
 
-class Ledger(Base):
+class LedgerKey(Base):
     """One row: what the secret makes of a fixed word, so that another secret is noticed; and the lock that a writer holds."""
 
     __tablename__ = "ledger"
@@ -47,7 +47,7 @@ class Stream(Base):
     promised_until: Mapped[int | None]
 
 
-class Promise(Base):
+class IssuedIntervalRow(Base):
     """One published set: for whom (a pseudonym), which year, under which thresholds; `family` until its outcome is in."""
 
     __tablename__ = "promise"
@@ -63,7 +63,7 @@ class Promise(Base):
     family: Mapped[bytes | None] = mapped_column(LargeBinary)
 
 
-class Outcome(Base):
+class OutcomeRow(Base):
     """That an outcome is known, and a keyed seal of its amount: enough to tell a repetition from a contradiction."""
 
     __tablename__ = "outcome"
@@ -72,7 +72,7 @@ class Outcome(Base):
     seal: Mapped[bytes] = mapped_column(LargeBinary)
 
 
-class Event(Base):
+class SettlementRow(Base):
     """The log: a promise was settled with this score, in the transaction that made the stream's `version`. The database forbids changes."""
 
     __tablename__ = "event"
@@ -82,8 +82,8 @@ class Event(Base):
     score: Mapped[float] = mapped_column(Double)
 
 
-class TallyRow(Base):
-    """A tally of the log (see `calibration.adaptive.adaptive_state.Tally`), packed."""
+class ExcessCountsRow(Base):
+    """A tally of the log (see `calibration.adaptive.adaptive_state.ExcessCounts`), packed."""
 
     __tablename__ = "tally"
     stream_id: Mapped[int] = mapped_column(ForeignKey("stream.id"), primary_key=True)
@@ -111,11 +111,11 @@ class StateRow(Base):
     experts: Mapped[list[float]] = mapped_column(JSON)
 
 
-def packed(row: NDArray[np.float64]) -> bytes:
+def pack_thresholds(row: NDArray[np.float64]) -> bytes:
     """The thresholds of a promise as `base` and `issued` hold them: little-endian doubles."""
     return row.astype("<f8").tobytes()
 
 
-def unpacked(blob: bytes) -> NDArray[np.float64]:
-    """What `packed` packed."""
+def unpack_thresholds(blob: bytes) -> NDArray[np.float64]:
+    """What `pack_thresholds` packed."""
     return np.frombuffer(blob, dtype="<f8")

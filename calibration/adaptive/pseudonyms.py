@@ -16,7 +16,7 @@ _BYTES = 32
 
 
 @dataclass(frozen=True)
-class Secret:
+class PseudonymKey:
     """A key of at least 32 bytes; not printed."""
 
     key: bytes = field(repr=False)
@@ -30,7 +30,7 @@ class Secret:
             )
 
     @classmethod
-    def of(cls, path: Path, *, create: bool) -> Secret:
+    def read(cls, path: Path, *, create: bool) -> PseudonymKey:
         """The key in a file; with `create` a missing one is made, readable by its owner only. Raises UsageError."""
         try:
             if create and not path.exists():
@@ -53,6 +53,6 @@ class Secret:
                 [Problem("ledger-key", type(error).__name__, fix)],
             ) from None
 
-    def seal(self, *words: Part) -> bytes:
+    def keyed_hash(self, *words: Part) -> bytes:
         """16 bytes that name `words` and, without the key, tell nothing about them."""
         return hmac.new(self.key, encode(*words), hashlib.sha256).digest()[:16]

@@ -55,7 +55,7 @@ def score(
 
     `product` is forecasts, lifetimes or paths; `options` are those of the forecaster's method (see `Recipe`). `workers` processes share the
     partitions of `persons_per_partition` persons; the rows do not depend on either. `under` makes another recipe of the product's, such
-    as that under the thresholds of a ledger (`calibration.adaptive.issuance.Following`). Raises `InputError` and `UsageError` as `read_panel`
+    as that under the thresholds of a ledger (`calibration.adaptive.issuance.AdaptiveRecipe`). Raises `InputError` and `UsageError` as `read_panel`
     and the forecaster do, `UsageError` where `out_dir` belongs to another run, `Interrupted` on SIGINT or SIGTERM.
     """
     recipe = Recipe(Path(bundle), product, paths, seed, scenario, options or {}, rollout, precision)

@@ -348,13 +348,13 @@ def _append(
     *,
     as_json: bool,
 ) -> None:
-    from calibration.adaptive.delivery import append
-    from calibration.adaptive.ledger import open_store
+    from calibration.adaptive.delivery import apply_delivery
+    from calibration.adaptive.ledger import open_ledger
 
-    store = open_store(database or f"sqlite:///{bundle.resolve()}.ledger.sqlite", key)
+    store = open_ledger(database or f"sqlite:///{bundle.resolve()}.ledger.sqlite", key)
     workers = threads or os.cpu_count() or 1
     with console.progress("Forecasting", quiet=as_json) as progress:
-        done = append(
+        done = apply_delivery(
             bundle,
             panel,
             store,

@@ -298,9 +298,11 @@ def score(
     _check_record(record, database)
 
     def follow(recipe: Recipe) -> Any:
-        from calibration.adaptive.issuance import Following
+        from calibration.adaptive.issuance import AdaptiveRecipe
 
-        return Following.of(recipe, out_dir, url=str(database), key=database_key, record=record)
+        return AdaptiveRecipe.of(
+            recipe, out_dir, url=str(database), key=database_key, record=record
+        )
 
     note_precision(precision)
     with console.progress("Scoring", quiet=as_json) as progress:
@@ -352,15 +354,15 @@ def _issued(
     progress: Any,
 ) -> tuple[pl.DataFrame, dict[str, Any], dict[str, Any]]:
     """The forecast table under the thresholds of the ledger; which state that was, for the provenance; what was recorded."""
-    from calibration.adaptive.issuance import Adapted, issue
-    from calibration.adaptive.ledger import open_store
+    from calibration.adaptive.issuance import AdaptedForecaster, forecast_and_record
+    from calibration.adaptive.ledger import open_ledger
 
-    store = open_store(database, key)
-    adapted = Adapted.of(forecaster, store.state(forecaster.bundle.digest))
+    store = open_ledger(database, key)
+    adapted = AdaptedForecaster.of(forecaster, store.state(forecaster.bundle.digest))
     state = {"adaptive": adapted.identity()}
     if not record:
         return adapted.forecaster.forecast(people, **wanted, **draw, progress=progress), state, {}
-    table, made = issue(adapted, people, store, wanted, draw, progress=progress)
+    table, made = forecast_and_record(adapted, people, store, wanted, draw, progress=progress)
     console.note(
         f"Ledger: {made.new:,} new promises, {made.repeated:,} known, {made.late:,} about years whose outcome is known."
     )

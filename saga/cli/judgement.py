@@ -214,9 +214,9 @@ def report(
                 opened, place, command=command_line(ctx), diagnostics=found.to_table()
             )
     if database is not None:
-        from calibration.adaptive.ledger import open_store
+        from calibration.adaptive.ledger import open_ledger
 
-        ledger = open_store(database, database_key)
+        ledger = open_ledger(database, database_key)
         found = with_state(found, ledger.state(judged), ledger.counts(judged))
     write_report(found, out, bundle=opened.digest)
     lights = Counter(found["lights"]["status"].to_list())

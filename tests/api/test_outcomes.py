@@ -19,7 +19,7 @@ from api.security import new_key
 from api.server import serve
 from api.settings import Settings
 from calibration.adaptive.adaptive_state import adapt
-from calibration.adaptive.ledger import open_store
+from calibration.adaptive.ledger import open_ledger
 from saga.bundle import Bundle
 from saga.conformal.calibrator import Calibrator
 from saga.errors import UsageError
@@ -127,7 +127,7 @@ def test_the_service_serves_exactly_the_thresholds_of_the_ledgers_state(
     kept.forecast({"persons": people(person), **ASKED, "record": True})
     kept.client.post("/v1/outcomes", json={"outcomes": told(amount=9e7)})
     bundle = Bundle.load(tiny_bundle)
-    state = open_store(f"sqlite:///{tmp_path / 'ledger.sqlite'}").state(bundle.digest)
+    state = open_ledger(f"sqlite:///{tmp_path / 'ledger.sqlite'}").state(bundle.digest)
     assert state is not None
     assert bundle.calibration is not None
     split = Calibrator.from_table(bundle.calibration)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from calibration.adaptive.issued_intervals import Promises, pack
-from calibration.adaptive.ledger import Store
-from calibration.adaptive.pseudonyms import Secret
+from calibration.adaptive.issued_intervals import IssuedIntervals, pack_sets
+from calibration.adaptive.ledger import Ledger
+from calibration.adaptive.pseudonyms import PseudonymKey
 from saga.conformal.prediction_sets import grow
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)
@@ -22,16 +22,16 @@ PERSONS, HORIZONS, ORIGIN = 40, 3, 2015
 
 def made(
     persons: int = PERSONS, horizons: int = HORIZONS, origin: int = ORIGIN, seed: int = 0
-) -> Promises:
+) -> IssuedIntervals:
     """Promises to persons P0, P1, ... with sets grown from 30 samples each; every fifth person has mostly zeros."""
     rng = np.random.default_rng(seed)
     rows = persons * horizons
     samples = np.exp(rng.normal(12.5, 0.5, (rows, 30)))
     samples[np.arange(rows) % 5 == 0, :20] = 0
-    family = pack(grow(np.sort(samples.astype(np.float32), axis=1), 24_150.0).with_atom(0.5))
+    family = pack_sets(grow(np.sort(samples.astype(np.float32), axis=1), 24_150.0).with_atom(0.5))
     base = np.tile(LEVELS, (rows, 1)) + 0.01
     names = np.array([f"P{i}" for i in range(persons)])
-    return Promises(
+    return IssuedIntervals(
         LEVELS,
         np.tile(names, horizons),
         np.full(rows, origin),
@@ -62,7 +62,7 @@ def came_true(
 
 def main(url: str, key: str, persons: str, *parts: str) -> None:
     """Settle the outcomes whose number ends in one of `parts`, each in a call of its own."""
-    store = Store(url, Secret.of(Path(key), create=False))
+    store = Ledger(url, PseudonymKey.read(Path(key), create=False))
     for number, outcome in enumerate(came_true(int(persons))):
         if str(number % 10) in parts:
             store.settle([outcome])

@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 
 import calibration.adaptive.adaptive_state as online
 from calibration.adaptive.adaptive_state import (
-    EVERYTHING,
+    MAX_THRESHOLD,
     AdaptiveState,
     CellState,
-    Fold,
-    Tally,
+    ExcessCounts,
+    StateUpdater,
     adapt,
-    bound,
-    fold,
+    compute_states,
+    error_bound,
     stable_step,
 )
 from calibration.fit.split_conformal import fit_calibration
@@ -29,7 +29,7 @@ from saga.conformal.calibrator import ALL, Calibrator
 Array = NDArray[np.float64]
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 BASE = np.array(LEVELS)  # split thresholds of scores that are uniform on (0, 1)
-FULL = online.FULL_YEAR
+FULL = online.FULL_WEIGHT_PERSONS
 
 
 @dataclass
@@ -37,14 +37,14 @@ class Life:
     """A service that issues promises each year at some horizons and hears of them later; adversaries see every threshold."""
 
     horizons: tuple[int, ...]
-    folding: Fold = field(init=False)
+    updater: StateUpdater = field(init=False)
     issued: dict[tuple[int, int], Array] = field(default_factory=dict)
     error: dict[int, Array] = field(init=False)
     weight: dict[int, float] = field(init=False)
     coverage: dict[int, list[Array]] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.folding = Fold(LEVELS, max(self.horizons))
+        self.updater = StateUpdater(LEVELS, max(self.horizons))
         self.error = {h: np.zeros(len(LEVELS)) for h in self.horizons}
         self.weight = dict.fromkeys(self.horizons, 0.0)
         self.coverage = {h: [] for h in self.horizons}
@@ -58,21 +58,23 @@ class Life:
             if thresholds is None or found is None:
                 continue
             rows = (len(found), 1)
-            tallies[h] = Tally.of(found, np.tile(BASE, rows), np.tile(thresholds, rows))
+            tallies[h] = ExcessCounts.of(found, np.tile(BASE, rows), np.tile(thresholds, rows))
             missed = tallies[h].missed / len(found)
             weight = min(1.0, len(found) / FULL)
             self.error[h] += weight * (missed - (1 - BASE))
             self.weight[h] += weight
             self.coverage[h].append(1 - missed)
-        self.folding.take(year, tallies)
-        states = self.folding.states()
+        self.updater.update(year, tallies)
+        states = self.updater.states()
         for h in self.horizons:
             moved = np.maximum.accumulate(BASE + [states[h, level].offset for level in LEVELS])
-            self.issued[h, year] = np.where(moved >= EVERYTHING, np.inf, moved)
+            self.issued[h, year] = np.where(moved >= MAX_THRESHOLD, np.inf, moved)
 
     def within_bound(self) -> bool:
         return all(
-            abs(self.error[h][j]) <= bound(h, j) for h in self.horizons for j in range(len(LEVELS))
+            abs(self.error[h][j]) <= error_bound(h, j)
+            for h in self.horizons
+            for j in range(len(LEVELS))
         )
 
 
@@ -139,16 +141,16 @@ def test_the_bound_is_a_guarantee_in_the_long_run_and_clipping_the_state_breaks_
         return float(np.mean(life.coverage[1][-50:])) if life.within_bound() else 0.0
 
     assert after(150) == pytest.approx(np.mean(LEVELS), abs=0.02)
-    honest = online._Cell.state
+    honest = online._CellUpdater.state
 
-    def clipped(cell: online._Cell, j: int) -> CellState:
+    def clipped(cell: online._CellUpdater, j: int) -> CellState:
         state = honest(cell, j)
         return CellState(
             min(state.offset, 1 - BASE[j]),
             *(getattr(state, name) for name in list(CellState.__annotations__)[1:]),
         )
 
-    monkeypatch.setattr(online._Cell, "state", clipped)
+    monkeypatch.setattr(online._CellUpdater, "state", clipped)
     assert after(150) == 0.0
 
 
@@ -208,8 +210,10 @@ def test_short_horizons_speak_for_those_without_outcomes_where_they_agree() -> N
         rng, tallies = np.random.default_rng(1), {}
         for h, shift in enumerate(shifts, start=1):
             found = np.clip(rng.random(5_000) + shift, 0, None)
-            tallies[h, 2020] = Tally.of(found, np.tile(BASE, (5_000, 1)), np.tile(BASE, (5_000, 1)))
-        return fold(LEVELS, tallies)[25, 0.9].offset
+            tallies[h, 2020] = ExcessCounts.of(
+                found, np.tile(BASE, (5_000, 1)), np.tile(BASE, (5_000, 1))
+            )
+        return compute_states(LEVELS, tallies)[25, 0.9].offset
 
     assert shared(0.1, 0.1, 0.1) == pytest.approx(
         0.05, abs=0.01
@@ -221,13 +225,13 @@ def test_short_horizons_speak_for_those_without_outcomes_where_they_agree() -> N
 def test_counts_add_up_in_any_order_and_any_parts() -> None:
     rng = np.random.default_rng(2)
     found, issued = rng.uniform(0, 2.5, 1_000), np.tile(BASE + 0.1, (1_000, 1))
-    whole = Tally.of(found, np.tile(BASE, (1_000, 1)), issued)
-    parts = Tally.empty(len(LEVELS))
+    whole = ExcessCounts.of(found, np.tile(BASE, (1_000, 1)), issued)
+    parts = ExcessCounts.empty(len(LEVELS))
     for rows in np.array_split(rng.permutation(1_000), 7):
-        parts += Tally.of(found[rows], np.tile(BASE, (len(rows), 1)), issued[rows])
+        parts += ExcessCounts.of(found[rows], np.tile(BASE, (len(rows), 1)), issued[rows])
     assert (whole.counts == parts.counts).all()
     assert (whole.missed == parts.missed).all()
-    assert fold(LEVELS, {(2, 2020): whole, (1, 2019): parts}) == fold(
+    assert compute_states(LEVELS, {(2, 2020): whole, (1, 2019): parts}) == compute_states(
         LEVELS, {(1, 2019): whole, (2, 2020): parts}
     )
 
@@ -235,10 +239,10 @@ def test_counts_add_up_in_any_order_and_any_parts() -> None:
 def test_an_excess_is_rounded_outward_by_less_than_a_thousandth() -> None:
     """The offset that a tally asks for covers the persons it should, and is at most one bin too wide."""
     found = np.random.default_rng(3).random(20_000)
-    tally = Tally.of(found, np.zeros((20_000, 1)), np.zeros((20_000, 1)))
+    tally = ExcessCounts.of(found, np.zeros((20_000, 1)), np.zeros((20_000, 1)))
     needed = online._needed(tally.counts[0], 0.9)
     exact = np.sort(found)[17_999 : 17_999 + 12].mean()
-    assert 0 <= needed - exact + 1e-4 < 2 * EVERYTHING / online.BINS + 2e-4
+    assert 0 <= needed - exact + 1e-4 < 2 * MAX_THRESHOLD / online.BINS + 2e-4
 
 
 def state_of(calibrator: Calibrator, offset: float) -> AdaptiveState:

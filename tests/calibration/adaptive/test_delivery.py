@@ -9,11 +9,11 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from calibration.adaptive.delivery import Appended, append
-from calibration.adaptive.issuance import Adapted, issue
-from calibration.adaptive.issued_intervals import Promises
-from calibration.adaptive.ledger import Recorded, Store
-from calibration.adaptive.pseudonyms import Secret
+from calibration.adaptive.delivery import DeliveryReport, apply_delivery
+from calibration.adaptive.issuance import AdaptedForecaster, forecast_and_record
+from calibration.adaptive.issued_intervals import IssuedIntervals
+from calibration.adaptive.ledger import Ledger, RecordCounts
+from calibration.adaptive.pseudonyms import PseudonymKey
 from saga.bundle import Bundle
 from saga.cli import app
 from saga.data.origins import without_later_exits
@@ -33,18 +33,18 @@ def delivery(panel: Panel, year: int) -> Panel:
 @pytest.fixture(scope="module")
 def by_year(
     tiny_bundle: Path, register_panel: Panel, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Store, list[Appended]]:
-    store = Store(
-        f"sqlite:///{tmp_path_factory.mktemp('ledger') / 'by_year.sqlite'}", Secret(b"k" * 32)
+) -> tuple[Ledger, list[DeliveryReport]]:
+    store = Ledger(
+        f"sqlite:///{tmp_path_factory.mktemp('ledger') / 'by_year.sqlite'}", PseudonymKey(b"k" * 32)
     )
     return store, [
-        append(tiny_bundle, delivery(register_panel, year), store, **ASKED)
+        apply_delivery(tiny_bundle, delivery(register_panel, year), store, **ASKED)
         for year in (2018, 2019, 2020)
     ]  # type: ignore[arg-type]
 
 
 def test_each_delivery_settles_the_year_and_promises_from_it(
-    by_year: tuple[Store, list[Appended]], tiny_bundle: Path
+    by_year: tuple[Ledger, list[DeliveryReport]], tiny_bundle: Path
 ) -> None:
     store, done = by_year
     assert [report.origins for report in done] == [(2018,), (2019,), (2020,)]
@@ -60,15 +60,18 @@ def test_each_delivery_settles_the_year_and_promises_from_it(
 
 
 def test_all_at_once_is_the_same_as_year_by_year_and_again_changes_nothing(
-    by_year: tuple[Store, list[Appended]], tiny_bundle: Path, register_panel: Panel, tmp_path: Path
+    by_year: tuple[Ledger, list[DeliveryReport]],
+    tiny_bundle: Path,
+    register_panel: Panel,
+    tmp_path: Path,
 ) -> None:
     _, done = by_year
-    store = Store(f"sqlite:///{tmp_path / 'once.sqlite'}", Secret(b"other" * 8))
+    store = Ledger(f"sqlite:///{tmp_path / 'once.sqlite'}", PseudonymKey(b"other" * 8))
     last = delivery(register_panel, 2020)
-    once = append(tiny_bundle, last, store, since=2018, **ASKED)  # type: ignore[arg-type]
+    once = apply_delivery(tiny_bundle, last, store, since=2018, **ASKED)  # type: ignore[arg-type]
     assert once.recorded.new == sum(report.recorded.new for report in done)
     assert once.state.cells == done[-1].state.cells
-    again = append(tiny_bundle, last, store, **ASKED)  # type: ignore[arg-type]
+    again = apply_delivery(tiny_bundle, last, store, **ASKED)  # type: ignore[arg-type]
     assert (again.origins, again.recorded.new, again.settled.new, again.settled.conflicting) == (
         (),
         0,
@@ -79,7 +82,7 @@ def test_all_at_once_is_the_same_as_year_by_year_and_again_changes_nothing(
 
 
 def test_an_interrupted_delivery_goes_on_with_its_year(
-    by_year: tuple[Store, list[Appended]],
+    by_year: tuple[Ledger, list[DeliveryReport]],
     tiny_bundle: Path,
     register_panel: Panel,
     tmp_path: Path,
@@ -88,10 +91,10 @@ def test_an_interrupted_delivery_goes_on_with_its_year(
     """Killed after two of five blocks, as often as it likes: given again, the ledger is that of an undisturbed delivery."""
     _, done = by_year
     monkeypatch.setattr("saga.forecaster._BLOCK", 8)
-    store = Store(f"sqlite:///{tmp_path / 'killed.sqlite'}", Secret(b"k" * 32))
-    record, made = store.record, Recorded()
+    store = Ledger(f"sqlite:///{tmp_path / 'killed.sqlite'}", PseudonymKey(b"k" * 32))
+    record, made = store.record, RecordCounts()
 
-    def dying(bundle: str, promises: Promises) -> Recorded:
+    def dying(bundle: str, promises: IssuedIntervals) -> RecordCounts:
         nonlocal made
         entered = record(bundle, promises)
         made += entered
@@ -105,7 +108,7 @@ def test_an_interrupted_delivery_goes_on_with_its_year(
     reports = []
     for _ in range(3):
         try:
-            reports.append(append(tiny_bundle, last, store, since=2018, **ASKED))  # type: ignore[arg-type]
+            reports.append(apply_delivery(tiny_bundle, last, store, since=2018, **ASKED))  # type: ignore[arg-type]
         except KeyboardInterrupt:
             reports.append(None)
     assert reports[:2] == [None, None]
@@ -115,19 +118,22 @@ def test_an_interrupted_delivery_goes_on_with_its_year(
 
 
 def test_promises_of_forecasts_in_the_same_ledger_do_not_stand_for_a_delivery(
-    by_year: tuple[Store, list[Appended]], tiny_bundle: Path, register_panel: Panel, tmp_path: Path
+    by_year: tuple[Ledger, list[DeliveryReport]],
+    tiny_bundle: Path,
+    register_panel: Panel,
+    tmp_path: Path,
 ) -> None:
     _, done = by_year
-    store = Store(f"sqlite:///{tmp_path / 'shared.sqlite'}", Secret(b"k" * 32))
+    store = Ledger(f"sqlite:///{tmp_path / 'shared.sqlite'}", PseudonymKey(b"k" * 32))
     first = delivery(register_panel, 2018)
-    now = Adapted.of(Forecaster.load(tiny_bundle), None)
+    now = AdaptedForecaster.of(Forecaster.load(tiny_bundle), None)
     someone = [p for p in first.persons() if p not in now.split.obstacles(first)][:1]
     asked = {"horizons": (1, 2), "coverage": (0.5,), "quantiles": (0.5,)}
-    _, entered = issue(
+    _, entered = forecast_and_record(
         now, first.only(someone), store, asked, {"paths": 25, "seed": 0, "scenario": None}
     )
     assert entered.new
-    report = append(tiny_bundle, first, store, **ASKED)  # type: ignore[arg-type]
+    report = apply_delivery(tiny_bundle, first, store, **ASKED)  # type: ignore[arg-type]
     assert report.origins == (2018,)
     assert report.recorded.new + report.recorded.repeated == done[0].recorded.new
 

@@ -11,9 +11,14 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from calibration.adaptive.issuance import Adapted, Following, check_promise, issue
-from calibration.adaptive.issued_intervals import promises
-from calibration.adaptive.ledger import open_store
+from calibration.adaptive.issuance import (
+    AdaptedForecaster,
+    AdaptiveRecipe,
+    check_recordable,
+    forecast_and_record,
+)
+from calibration.adaptive.issued_intervals import collect_intervals
+from calibration.adaptive.ledger import open_ledger
 from saga.batch.products import Recipe, score
 from saga.bundle import Bundle
 from saga.cli import app
@@ -49,9 +54,11 @@ def forecaster(tiny_bundle: Path) -> Forecaster:
 def url(tiny_bundle: Path, forecaster: Forecaster, people: Path, tmp_path: Path) -> str:
     """A ledger that has learnt: promises of 2019 were made to everybody, and all sets of 2020 missed."""
     place = f"sqlite:///{tmp_path / 'ledger.sqlite'}"
-    store = open_store(place)
+    store = open_ledger(place)
     panel = read_panel(people, prices=2022)
-    issue(Adapted.of(forecaster, None), panel, store, ASKED, {**RUN, "scenario": None})
+    forecast_and_record(
+        AdaptedForecaster.of(forecaster, None), panel, store, ASKED, {**RUN, "scenario": None}
+    )
     store.settle((person, 2020, 9e7) for person in panel.persons())
     store.close()
     return place
@@ -80,7 +87,7 @@ def command(name: str, *arguments: object) -> Any:
 
 
 def counts(url: str, bundle: str) -> dict[str, int]:
-    store = open_store(url)
+    store = open_ledger(url)
     found = store.counts(bundle)
     store.close()
     return found
@@ -98,12 +105,12 @@ def provenance(file: Path) -> dict[str, Any]:
 def test_command_and_batch_serve_the_state_of_the_ledger_and_name_it(
     url: str, people: Path, tiny_bundle: Path, forecaster: Forecaster, tmp_path: Path
 ) -> None:
-    store = open_store(url)
+    store = open_ledger(url)
     state = store.state(forecaster.bundle.digest)
     assert state is not None
     assert (state.version, state.through) == (1, 2020)
     source, panel = later(people, tmp_path), read_panel(later(people, tmp_path), prices=2022)
-    expected = Adapted.of(forecaster, state).forecaster.forecast(panel, **ASKED, **RUN)  # type: ignore[arg-type]
+    expected = AdaptedForecaster.of(forecaster, state).forecaster.forecast(panel, **ASKED, **RUN)  # type: ignore[arg-type]
     split = forecaster.forecast(panel, **ASKED, **RUN)  # type: ignore[arg-type]
     assert not expected.equals(split)
     assert expected.drop("^(lower|upper|includes_zero)_.*$").equals(
@@ -151,13 +158,13 @@ def test_a_recorded_command_and_a_recorded_batch_promise_the_same_once(
     code, report = command(
         "forecast", source, "--out", tmp_path / "f.parquet", *options, "--threads", "1"
     )
-    state = open_store(url).state(digest)
+    state = open_ledger(url).state(digest)
     blocks = list(forecaster.blocks(read_panel(source, prices=2022), to_horizon=3, **RUN))  # type: ignore[arg-type]
     made = [
-        promises(
+        collect_intervals(
             block,
             forecaster.calibrator,
-            Adapted.of(forecaster, state).forecaster.calibrator,
+            AdaptedForecaster.of(forecaster, state).forecaster.calibrator,
             HORIZONS,
         )
         for block in blocks
@@ -180,8 +187,8 @@ class Killed(BaseException):
 
 
 def run_batch(source: Path, out: Path, bundle: Path, url: str, *, record: bool = True) -> None:
-    def follow(recipe: Recipe) -> Following:
-        return Following.of(recipe, out, url=url, key=None, record=record)
+    def follow(recipe: Recipe) -> AdaptiveRecipe:
+        return AdaptiveRecipe.of(recipe, out, url=url, key=None, record=record)
 
     score(
         source,
@@ -226,11 +233,11 @@ def test_a_batch_killed_at_any_commit_promises_each_once_and_keeps_the_state_it_
             with pytest.raises(Killed):
                 run_batch(source, out, tiny_bundle, url)
         # Meanwhile the ledger learns, and would serve other thresholds to a new job.
-        store = open_store(url)
+        store = open_ledger(url)
         assert store.settle([(person, 2021, 9e7)]).promises == 1
         store.close()
     run_batch(source, out, tiny_bundle, url)
-    state = open_store(url).state(digest)
+    state = open_ledger(url).state(digest)
     assert state is not None
     assert state.version == 4, "or the state was not at risk"
     assert rows(out).equals(rows(tmp_path / "whole"))
@@ -303,8 +310,8 @@ def test_what_cannot_be_recorded_is_said_before_any_work(
     )
     assert (code, "scenario" in json.dumps(report).lower()) == (2, True)
     with pytest.raises(UsageError, match="forecasts of single years"):
-        Following.of(Recipe(tiny_bundle, "paths"), tmp_path, url=url, key=None, record=False)
+        AdaptiveRecipe.of(Recipe(tiny_bundle, "paths"), tmp_path, url=url, key=None, record=False)
     bare = Forecaster.load(tiny_bundle, threads=1)
     bare.calibrator = type(bare.calibrator).identity()
     with pytest.raises(UsageError, match="Nothing is promised"):
-        check_promise(bare, None)
+        check_recordable(bare, None)

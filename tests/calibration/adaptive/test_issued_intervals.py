@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.adaptive.adaptive_state import AdaptiveState, CellState, adapt
-from calibration.adaptive.issued_intervals import promises, score
+from calibration.adaptive.issued_intervals import collect_intervals, conformity_scores
 from calibration.fit.split_conformal import fit_calibration
 from saga.paths import Paths
 
@@ -24,10 +24,10 @@ def test_a_promise_is_missed_exactly_where_the_published_set_misses(world: World
     adapted = adapt(calibrated, AdaptiveState(3, 2020, state))
     paths, outcomes = world(600, 13)
     paths = calibrated.recalibrate(paths)
-    made = promises(paths, calibrated, adapted, (1, 2))
+    made = collect_intervals(paths, calibrated, adapted, (1, 2))
     assert len(made) == 2 * len(paths)
     y = np.concatenate([outcomes[:, 0], outcomes[:, 1]])
-    missed = score(made.family, y)[:, None] > made.issued
+    missed = conformity_scores(made.family, y)[:, None] > made.issued
     inside = adapted.intervals(paths, calibrated.coverage).covered(outcomes)
     published = np.concatenate([inside[:, 0], inside[:, 1]]) == 1
     assert (missed == ~published).mean() > 0.999  # ends are rounded to floating point

@@ -24,10 +24,10 @@ from sqlalchemy import Connection, create_engine, func, make_url, select, text
 from sqlalchemy.exc import DBAPIError
 
 from calibration.adaptive.adaptive_state import AdaptiveState
-from calibration.adaptive.database import StoreError, migrations
-from calibration.adaptive.ledger import Receipt, Recorded, Store
-from calibration.adaptive.ledger_tables import Base, Event, Outcome, Promise
-from calibration.adaptive.pseudonyms import Secret
+from calibration.adaptive.database import LedgerError, migration_config
+from calibration.adaptive.ledger import Ledger, RecordCounts, SettlementReport
+from calibration.adaptive.ledger_tables import Base, IssuedIntervalRow, OutcomeRow, SettlementRow
+from calibration.adaptive.pseudonyms import PseudonymKey
 from saga.errors import UsageError
 from tests.calibration.adaptive.ledgers import (
     BUNDLE,
@@ -71,32 +71,34 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-def secret() -> Secret:
-    return Secret(b"k" * 32)
+def secret() -> PseudonymKey:
+    return PseudonymKey(b"k" * 32)
 
 
 @pytest.fixture
-def store(url: str, secret: Secret) -> Iterator[Store]:
-    opened = Store(url, secret)
+def store(url: str, secret: PseudonymKey) -> Iterator[Ledger]:
+    opened = Ledger(url, secret)
     yield opened
     opened.close()
 
 
 @contextmanager
-def looked_into(store: Store) -> Iterator[Connection]:
+def looked_into(store: Ledger) -> Iterator[Connection]:
     with store._engine.begin() as connection:
         yield connection
 
 
-def present(store: Store) -> AdaptiveState:
+def present(store: Ledger) -> AdaptiveState:
     state = store.state(BUNDLE)
     assert state is not None
     return state
 
 
-def once(secret: Secret, folder: Path, outcomes: list[tuple[str, int, float]]) -> AdaptiveState:
+def once(
+    secret: PseudonymKey, folder: Path, outcomes: list[tuple[str, int, float]]
+) -> AdaptiveState:
     """The state after one delivery of everything to a fresh ledger."""
-    fresh = Store(f"sqlite:///{folder / 'once.sqlite'}", secret)
+    fresh = Ledger(f"sqlite:///{folder / 'once.sqlite'}", secret)
     fresh.record(BUNDLE, made())
     fresh.settle(outcomes)
     state = present(fresh)
@@ -104,52 +106,52 @@ def once(secret: Secret, folder: Path, outcomes: list[tuple[str, int, float]]) -
     return state
 
 
-def test_the_tables_are_those_of_the_models(store: Store) -> None:
+def test_the_tables_are_those_of_the_models(store: Ledger) -> None:
     with looked_into(store) as connection:
         assert compare_metadata(MigrationContext.configure(connection), Base.metadata) == []
 
 
 def test_a_ledger_of_the_first_form_is_brought_to_the_present_one(
-    store: Store, url: str, secret: Secret
+    store: Ledger, url: str, secret: PseudonymKey
 ) -> None:
     """It went by its last promise."""
     store.record(BUNDLE, made())
     with looked_into(store) as connection:
-        command.downgrade(migrations(connection), "0001")
-    again = Store(url, secret)
-    assert again.promised_until(BUNDLE) == ORIGIN
+        command.downgrade(migration_config(connection), "0001")
+    again = Ledger(url, secret)
+    assert again.delivered_until(BUNDLE) == ORIGIN
     assert again.settle(came_true()).promises == PERSONS * HORIZONS
     again.close()
 
 
-def test_only_what_a_delivery_has_finished_counts_as_promised(store: Store) -> None:
+def test_only_what_a_delivery_has_finished_counts_as_promised(store: Ledger) -> None:
     store.record(BUNDLE, made())
-    assert store.promised_until(BUNDLE) is None
+    assert store.delivered_until(BUNDLE) is None
     for year, last in ((ORIGIN, ORIGIN), (ORIGIN + 2, ORIGIN + 2), (ORIGIN + 1, ORIGIN + 2)):
-        store.finish_promises(BUNDLE, year)
-        assert store.promised_until(BUNDLE) == last
-    assert store.promised_until("b" * 64) is None
+        store.mark_delivered(BUNDLE, year)
+        assert store.delivered_until(BUNDLE) == last
+    assert store.delivered_until("b" * 64) is None
 
 
 def test_each_outcome_counts_once_whatever_is_repeated_or_contradicted(
-    store: Store, secret: Secret, tmp_path: Path
+    store: Ledger, secret: PseudonymKey, tmp_path: Path
 ) -> None:
     outcomes = came_true()
-    assert store.record(BUNDLE, made()) == Recorded(new=PERSONS * HORIZONS)
-    assert store.record(BUNDLE, made(seed=5)) == Recorded(repeated=PERSONS * HORIZONS), (
+    assert store.record(BUNDLE, made()) == RecordCounts(new=PERSONS * HORIZONS)
+    assert store.record(BUNDLE, made(seed=5)) == RecordCounts(repeated=PERSONS * HORIZONS), (
         "the first promise stands"
     )
     strangers = [("nobody", 2016, 1.0), ("P1", 2016 + HORIZONS, 1.0)]
     first = store.settle(outcomes[:50] + outcomes[:10] + strangers)
-    assert first == Receipt(new=50, duplicate=10, unmatched=2, promises=50)
+    assert first == SettlementReport(new=50, duplicate=10, unmatched=2, promises=50)
     name, year, amount = outcomes[7]
     contradicted = store.settle([(name, year, amount + 4_321)])
-    assert replace(contradicted, problems=()) == Receipt(conflicting=1)
+    assert replace(contradicted, problems=()) == SettlementReport(conflicting=1)
     (problem,) = contradicted.problems
     assert (problem.person_id, problem.year, problem.rule) == (name, year, "outcome-conflict")
     assert str(round(amount)) not in str(problem)
     assert str(round(amount + 4_321)) not in str(problem)
-    assert store.settle(outcomes) == Receipt(
+    assert store.settle(outcomes) == SettlementReport(
         new=len(outcomes) - 50, duplicate=50, promises=len(outcomes) - 50
     )
     assert store.counts(BUNDLE) == {"settled": PERSONS * HORIZONS, "waiting": 0}
@@ -157,20 +159,22 @@ def test_each_outcome_counts_once_whatever_is_repeated_or_contradicted(
 
 
 def test_an_outcome_settles_every_promise_about_that_year_and_none_can_be_made_after(
-    store: Store,
+    store: Ledger,
 ) -> None:
     store.record(BUNDLE, made())
     store.record(BUNDLE, made(origin=ORIGIN - 1))
     store.record("b" * 64, made())
     year = ORIGIN + 1
     receipt = store.settle([o for o in came_true() if o[1] == year])
-    assert receipt == Receipt(new=PERSONS, promises=3 * PERSONS)
-    assert store.record(BUNDLE, made(origin=ORIGIN - 2)) == Recorded(new=2 * PERSONS, late=PERSONS)
+    assert receipt == SettlementReport(new=PERSONS, promises=3 * PERSONS)
+    assert store.record(BUNDLE, made(origin=ORIGIN - 2)) == RecordCounts(
+        new=2 * PERSONS, late=PERSONS
+    )
     assert present(store).through == year
     assert {h for _, h, level in present(store).cells} >= {1, 2, 30}
 
 
-def test_the_log_alone_gives_the_state_bit_for_bit_now_and_at_any_version(store: Store) -> None:
+def test_the_log_alone_gives_the_state_bit_for_bit_now_and_at_any_version(store: Ledger) -> None:
     store.record(BUNDLE, made())
     outcomes, seen = came_true(), []
     for start in range(0, len(outcomes), 17):
@@ -190,7 +194,7 @@ def test_the_log_alone_gives_the_state_bit_for_bit_now_and_at_any_version(store:
 
 
 def test_order_and_parts_of_a_delivery_do_not_matter(
-    store: Store, secret: Secret, tmp_path: Path
+    store: Ledger, secret: PseudonymKey, tmp_path: Path
 ) -> None:
     outcomes = came_true()
     store.record(BUNDLE, made())
@@ -200,7 +204,7 @@ def test_order_and_parts_of_a_delivery_do_not_matter(
     assert present(store).cells == once(secret, tmp_path, outcomes).cells
 
 
-def test_the_log_cannot_be_changed(store: Store) -> None:
+def test_the_log_cannot_be_changed(store: Ledger) -> None:
     store.record(BUNDLE, made())
     store.settle(came_true())
     for statement in ("UPDATE event SET score = 0", "DELETE FROM event"):
@@ -209,7 +213,7 @@ def test_the_log_cannot_be_changed(store: Store) -> None:
 
 
 def test_no_name_no_amount_and_no_family_of_a_settled_promise_is_kept(
-    store: Store, tmp_path: Path
+    store: Ledger, tmp_path: Path
 ) -> None:
     names = replace(made(), person_id=np.array([f"SENTINEL-{name}" for name in made().person_id]))
     outcomes = [(f"SENTINEL-{name}", year, 271_828.0) for name, year, _ in came_true()]
@@ -223,11 +227,13 @@ def test_no_name_no_amount_and_no_family_of_a_settled_promise_is_kept(
         ]
         assert (
             connection.scalar(
-                select(func.count()).select_from(Promise).where(Promise.family.is_not(None))
+                select(func.count())
+                .select_from(IssuedIntervalRow)
+                .where(IssuedIntervalRow.family.is_not(None))
             )
             == 0
         )
-        seals = connection.scalars(select(Outcome.seal)).all()
+        seals = connection.scalars(select(OutcomeRow.seal)).all()
     assert "SENTINEL" not in repr(rows)
     assert "271828" not in repr(rows)
     assert len(set(seals)) == len(outcomes), (
@@ -236,13 +242,13 @@ def test_no_name_no_amount_and_no_family_of_a_settled_promise_is_kept(
 
 
 def test_another_key_is_refused_and_a_database_that_fails_is_our_error(
-    url: str, store: Store, tmp_path: Path
+    url: str, store: Ledger, tmp_path: Path
 ) -> None:
     with pytest.raises(UsageError, match="another key"):
-        Store(url, Secret(b"x" * 32))
+        Ledger(url, PseudonymKey(b"x" * 32))
     with looked_into(store) as connection:
         connection.execute(text("DROP TABLE outcome"))
-    with pytest.raises(StoreError) as caught:
+    with pytest.raises(LedgerError) as caught:
         store.settle(came_true())
     assert "P1" not in str(caught.value)
 
@@ -250,29 +256,31 @@ def test_another_key_is_refused_and_a_database_that_fails_is_our_error(
 @pytest.mark.parametrize(
     "wrong", ["", "sqlite://", "sqlite:///:memory:", "mysql://u:SENTINEL@h/d", "file.sqlite"]
 )
-def test_a_url_that_is_none_is_refused_without_repeating_it(wrong: str, secret: Secret) -> None:
+def test_a_url_that_is_none_is_refused_without_repeating_it(
+    wrong: str, secret: PseudonymKey
+) -> None:
     with pytest.raises(UsageError) as caught:
-        Store(wrong, secret)
+        Ledger(wrong, secret)
     assert "SENTINEL" not in str(caught.value)
 
 
-def test_a_server_that_does_not_answer_is_said_without_the_password(secret: Secret) -> None:
-    with pytest.raises(StoreError) as caught:
-        Store("postgresql://u:SENTINEL@127.0.0.1:1/d", secret)
+def test_a_server_that_does_not_answer_is_said_without_the_password(secret: PseudonymKey) -> None:
+    with pytest.raises(LedgerError) as caught:
+        Ledger("postgresql://u:SENTINEL@127.0.0.1:1/d", secret)
     assert "SENTINEL" not in str(caught.value)
 
 
 def test_the_key_is_made_once_for_its_owner_only(tmp_path: Path) -> None:
-    first = Secret.of(tmp_path / "key", create=True)
-    assert Secret.of(tmp_path / "key", create=True) == first
+    first = PseudonymKey.read(tmp_path / "key", create=True)
+    assert PseudonymKey.read(tmp_path / "key", create=True) == first
     assert (tmp_path / "key").stat().st_mode & 0o077 == 0
     assert [path.name for path in tmp_path.iterdir()] == ["key"]
     assert first.key.hex() not in repr(first)
     with pytest.raises(UsageError, match="cannot be read"):
-        Secret.of(tmp_path / "other", create=False)
+        PseudonymKey.read(tmp_path / "other", create=False)
     (tmp_path / "short").write_bytes(b"abc")
     with pytest.raises(UsageError, match="too short"):
-        Secret.of(tmp_path / "short", create=True)
+        PseudonymKey.read(tmp_path / "short", create=True)
 
 
 def settling(url: str, key: Path, persons: int, parts: str) -> subprocess.Popen[bytes]:
@@ -291,13 +299,13 @@ def settling(url: str, key: Path, persons: int, parts: str) -> subprocess.Popen[
 
 
 @pytest.fixture
-def key(tmp_path: Path, secret: Secret) -> Path:
+def key(tmp_path: Path, secret: PseudonymKey) -> Path:
     (tmp_path / "key").write_bytes(secret.key)
     return tmp_path / "key"
 
 
 def test_two_processes_at_once_lose_nothing_and_count_nothing_twice(
-    url: str, store: Store, secret: Secret, key: Path, tmp_path: Path
+    url: str, store: Ledger, secret: PseudonymKey, key: Path, tmp_path: Path
 ) -> None:
     """Both settle one outcome a call; half of the outcomes are sent by both."""
     outcomes = came_true()
@@ -306,13 +314,13 @@ def test_two_processes_at_once_lose_nothing_and_count_nothing_twice(
     assert [process.wait(120) for process in both] == [0, 0]
     assert store.version(BUNDLE) == len(outcomes), "one transaction an outcome"
     with looked_into(store) as connection:
-        assert connection.scalar(select(func.count()).select_from(Event)) == len(outcomes)
+        assert connection.scalar(select(func.count()).select_from(SettlementRow)) == len(outcomes)
     assert present(store).cells == once(secret, tmp_path, outcomes).cells
     assert store.replay(BUNDLE) == present(store)
 
 
 def test_killed_in_the_middle_the_state_is_that_of_the_log_and_sending_all_again_completes_it(
-    url: str, store: Store, secret: Secret, key: Path, tmp_path: Path
+    url: str, store: Ledger, secret: PseudonymKey, key: Path, tmp_path: Path
 ) -> None:
     store.record(BUNDLE, made())
     versions = [0]
@@ -334,14 +342,18 @@ def test_killed_in_the_middle_the_state_is_that_of_the_log_and_sending_all_again
     assert store.replay(BUNDLE) == present(store)
 
 
-def test_first_opening_by_many_at_once_builds_the_tables_once(url: str, secret: Secret) -> None:
+def test_first_opening_by_many_at_once_builds_the_tables_once(
+    url: str, secret: PseudonymKey
+) -> None:
     with ThreadPoolExecutor(4) as pool:
-        for opened in pool.map(lambda _: Store(url, secret), range(4)):
+        for opened in pool.map(lambda _: Ledger(url, secret), range(4)):
             opened.close()
 
 
 @pytest.mark.slow
-def test_two_hundred_concurrent_updates(url: str, store: Store, secret: Secret, key: Path) -> None:
+def test_two_hundred_concurrent_updates(
+    url: str, store: Ledger, secret: PseudonymKey, key: Path
+) -> None:
     persons = 200 // HORIZONS + 1
     outcomes = came_true(persons)
     store.record(BUNDLE, made(persons))

@@ -15,8 +15,8 @@ from pydantic import SecretStr
 from typer.testing import CliRunner
 
 from api.settings import Settings
-from calibration.adaptive.adaptive_state import AdaptiveState, Tally, fold
-from calibration.adaptive.ledger import open_store
+from calibration.adaptive.adaptive_state import AdaptiveState, ExcessCounts, compute_states
+from calibration.adaptive.ledger import open_ledger
 from calibration.diagnostics.adaptive_table import with_state
 from calibration.diagnostics.diagnosis import SCHEMAS, Diagnostics, summarise
 from calibration.diagnostics.person_results import Together, judge, thresholds_for
@@ -114,12 +114,12 @@ def test_a_bundle_from_before_these_tables_is_still_read(faultless: Diagnostics)
 
 
 def learnt(persons: int, score: float) -> AdaptiveState:
-    tally = Tally.of(
+    tally = ExcessCounts.of(
         np.full(persons, score),
         np.tile([0.5, 0.9], (persons, 1)),
         np.tile([0.5, 0.9], (persons, 1)),
     )
-    cells = fold((0.5, 0.9), {(1, 2023): tally})
+    cells = compute_states((0.5, 0.9), {(1, 2023): tally})
     return AdaptiveState(3, 2023, {("all", h, level): cell for (h, level), cell in cells.items()})
 
 
@@ -172,7 +172,7 @@ def test_command_and_service_show_the_ledgers_state(
     done = CliRunner().invoke(app, ["report", str(bundle), "--out", str(page), *asked])
     assert done.exit_code == 0, done.output
     assert "What later outcomes have changed" not in page.read_text()
-    open_store(url).close()
+    open_ledger(url).close()
     done = CliRunner().invoke(
         app, ["report", str(bundle), "--out", str(page), "--database", url, "--json"]
     )
