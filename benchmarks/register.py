@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from saga.register import generate_register
+from saga.register import RegisterSettings, generate_register
 
 SMALL = 500  # persons of the register that is written twice
 UNIT = 1 if sys.platform == "darwin" else 1_024  # of ru_maxrss, in bytes
@@ -27,7 +27,13 @@ def main(persons: int, workers: int, seed: int, out: Path) -> None:
     same = len({digest(out.parent / f"small-{k}", seed, k) for k in (1, 2)}) == 1
     print(f"{SMALL} persons, 1 and 2 workers: {'the same bytes' if same else 'DIFFERENT BYTES'}")
     before, start = cpu_seconds(), time.perf_counter()
-    rows = int(str(generate_register(out, persons=persons, seed=seed, workers=workers)["rows"]))
+    rows = int(
+        str(
+            generate_register(out, RegisterSettings(persons=persons, seed=seed), workers=workers)[
+                "rows"
+            ]
+        )
+    )
     wall, cpu = time.perf_counter() - start, cpu_seconds() - before
     own, largest = (
         resource.getrusage(who).ru_maxrss * UNIT / 1e6
@@ -55,7 +61,7 @@ def main(persons: int, workers: int, seed: int, out: Path) -> None:
 
 def digest(folder: Path, seed: int, workers: int) -> str:
     """sha256 over the names and bytes of a small register's files."""
-    generate_register(folder, persons=SMALL, seed=seed, workers=workers)
+    generate_register(folder, RegisterSettings(persons=SMALL, seed=seed), workers=workers)
     total = hashlib.sha256()
     for file in sorted(path for path in folder.rglob("*") if path.is_file()):
         total.update(file.relative_to(folder).as_posix().encode() + file.read_bytes())

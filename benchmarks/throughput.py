@@ -27,6 +27,7 @@ from torch.utils.data import DataLoader
 
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
+from saga.register.simulation.cohort_simulation import RegisterSettings
 from saga.register.simulation.generation import generate_register
 from training.data import Batch
 from training.fit import lightning_trainer, prepare
@@ -124,7 +125,7 @@ def main() -> None:
     )
     with tempfile.TemporaryDirectory() as folder:
         register = Path(folder) / "register"
-        generate_register(register, persons=args.persons, seed=1)
+        generate_register(register, RegisterSettings(persons=args.persons, seed=1))
         panel = read_panel(register)
     own = "bf16-mixed" if gpu else "32-true"
     rates: dict[tuple[str, str], float] = {}

@@ -50,6 +50,7 @@ from saga.keyed_random import uniform_each
 from saga.lifetime import RATE, present_value, realised_value
 from saga.macro.scenarios import Scenario
 from saga.paths import Paths
+from saga.register.simulation.cohort_simulation import RegisterSettings
 from saga.register.simulation.generation import generate_register
 
 Array = NDArray[np.float64]
@@ -510,7 +511,8 @@ def main() -> int:
         )
         if given.register is None:
             generate_register(
-                register, persons=2_000, seed=11, future_to=2022 + YEARS, future_draws=3
+                register,
+                RegisterSettings(persons=2_000, seed=11, future_to=2022 + YEARS, future_draws=3),
             )
         start = time.perf_counter()
         panel, forecaster = (

@@ -37,6 +37,7 @@ from saga.data.reading import read_panel
 from saga.files.atomic import commit
 from saga.forecaster import Forecaster
 from saga.paths import Paths
+from saga.register.simulation.cohort_simulation import RegisterSettings
 from saga.register.simulation.economy import LAST_HISTORY
 from saga.register.simulation.generation import generate_register
 from saga.register.textbook.exact_forecaster import exact_forecaster
@@ -284,7 +285,9 @@ def judged(name: str, args: argparse.Namespace) -> list[tuple[str, pl.DataFrame]
     process = long_lived(name)
     if not register.exists():
         generate_register(
-            register, persons=args.persons, seed=args.seed, process=process, workers=args.workers
+            register,
+            RegisterSettings(persons=args.persons, seed=args.seed, process=process),
+            workers=args.workers,
         )
     macro = None if args.macro == "none" else args.macro
     made = (

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import polars as pl
 
-from saga.register import generate_register
+from saga.register import RegisterSettings, generate_register
 from saga.register.simulation.mechanisms import MECHANISMS
 from saga.register.validation.register_check import check_register, number, tally
 
@@ -79,7 +79,10 @@ def measure(persons: int, seed: int, without: str | None) -> pl.DataFrame:
     """The table of targets of a register without the given mechanism."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "register"
-        generate_register(folder, persons=persons, seed=seed, without=[without] if without else [])
+        generate_register(
+            folder,
+            RegisterSettings(persons=persons, seed=seed, without=(without,) if without else ()),
+        )
         return check_register(folder)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import polars as pl
 
-from saga.register import check_register, generate_register
+from saga.register import RegisterSettings, check_register, generate_register
 from saga.register.validation.register_check import number, passed, tally
 
 
@@ -33,7 +33,9 @@ def main() -> None:
 
 def measured(persons: int, seed: int, workers: int) -> pl.DataFrame:
     with tempfile.TemporaryDirectory() as folder:
-        generate_register(Path(folder) / "register", persons=persons, seed=seed, workers=workers)
+        generate_register(
+            Path(folder) / "register", RegisterSettings(persons=persons, seed=seed), workers=workers
+        )
         return check_register(Path(folder) / "register")
 
 

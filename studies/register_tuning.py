@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from saga.register import generate_register
+from saga.register import RegisterSettings, generate_register
 from saga.register.simulation.parameters import Parameters
 from saga.register.validation.register_check import check_register
 
@@ -78,7 +78,8 @@ def residuals(values: dict[str, float], persons: int, seed: int) -> dict[str, fl
     folder = Path(tempfile.mkdtemp())
     try:
         generate_register(
-            folder / "r", persons=persons, seed=seed, parameters=changed(Parameters(), values)
+            folder / "r",
+            RegisterSettings(persons=persons, seed=seed, parameters=changed(Parameters(), values)),
         )
         rows = check_register(folder / "r", only=AIMED).to_dicts()
     finally:

@@ -30,10 +30,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 @pytest.fixture(scope="session")
 def register_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A generated register of 2,000 persons with two true futures."""
+    from saga.register.simulation.cohort_simulation import RegisterSettings
     from saga.register.simulation.generation import generate_register
 
     out = tmp_path_factory.mktemp("register") / "register"
-    generate_register(out, persons=2_000, seed=7, future_to=2042, future_draws=2)
+    generate_register(out, RegisterSettings(persons=2_000, seed=7, future_to=2042, future_draws=2))
     return out
 
 

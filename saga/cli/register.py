@@ -60,6 +60,7 @@ def generate(
     as_json: Json = False,
 ) -> None:
     """Simulate a register of working lives: the same seed gives the same bytes."""
+    from saga.register.simulation.cohort_simulation import RegisterSettings
     from saga.register.simulation.generation import generate_register
     from saga.register.textbook.textbook_register import PROCESSES
 
@@ -67,18 +68,22 @@ def generate(
     with console.progress("Simulating", quiet=as_json) as progress:
         made = generate_register(
             out,
-            persons=persons,
-            seed=options.check_seed(seed),
-            first_year=first,
-            last_year=last,
-            future_to=future_to,
-            future_draws=future_draws if future_draws is not None else int(future_to is not None),
+            RegisterSettings(
+                persons=persons,
+                seed=options.check_seed(seed),
+                first_year=first,
+                last_year=last,
+                future_to=future_to,
+                future_draws=future_draws
+                if future_draws is not None
+                else int(future_to is not None),
+                latent_years=tuple(options.parse_latent_years(latent_years)),
+                process=PROCESSES.get(process),
+                without=tuple(without or ()),
+                future_records=future_records,
+            ),
             workers=workers,
             progress=progress,
-            latent_years=options.parse_latent_years(latent_years),
-            process=PROCESSES.get(process),
-            without=without or (),
-            future_records=future_records,
         )
     console.result(
         f"Wrote a register of {persons:,} persons to {out} (seed {seed}).",

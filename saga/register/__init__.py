@@ -1,6 +1,7 @@
 """The synthetic register: a structural simulation of Swedish working lives with known truth."""
 
+from saga.register.simulation.cohort_simulation import RegisterSettings
 from saga.register.simulation.generation import generate_register
 from saga.register.validation.register_check import check_register
 
-__all__ = ["check_register", "generate_register"]
+__all__ = ["RegisterSettings", "check_register", "generate_register"]

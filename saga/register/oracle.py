@@ -25,15 +25,15 @@ from saga.data.origins import Origins
 from saga.data.panel import Panel
 from saga.errors import InputError, Problem
 from saga.paths import Paths
-from saga.register.simulation.generation import (
+from saga.register.simulation.cohort_simulation import (
     CHUNK,
-    MAX_PERSONS,
-    Run,
+    RegisterSettings,
     World,
-    live_on,
     simulate_chunk,
+    simulate_years,
 )
-from saga.register.simulation.life_state import RESIDENT, Floats, Ints, Life
+from saga.register.simulation.generation import MAX_PERSONS
+from saga.register.simulation.life_state import RESIDENT, Floats, Ints, LifeState
 from saga.register.simulation.parameters import Parameters
 from saga.register.simulation.population import cohort_sizes
 from saga.schema import MAX_AGE
@@ -61,7 +61,7 @@ class Chunk:
 class Oracle:
     """The clairvoyant forecaster of one generated register; `about` is the content of its `register.json`."""
 
-    run: Run
+    run: RegisterSettings
     about: dict[str, Any]
     workers: int = 1
 
@@ -85,7 +85,14 @@ class Oracle:
         if json.loads(json.dumps(asdict(parameters))) != about["parameters"]:
             raise _other_code(about, "its parameters are not those of this code")
         first, last = about["years"]
-        return cls(Run(about["seed"], first, last, None, 0, parameters), about, workers)
+        settings = RegisterSettings(
+            persons=about["persons"],
+            seed=about["seed"],
+            first_year=first,
+            last_year=last,
+            parameters=parameters,
+        )
+        return cls(settings, about, workers)
 
     def blocks(
         self, past: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int
@@ -133,14 +140,14 @@ class Oracle:
             )
             yield Chunk(born, part, serial[rows], year[rows], known)
 
-    def states(self, chunk: Chunk) -> dict[int, Life]:
+    def states(self, chunk: Chunk) -> dict[int, LifeState]:
         """Origin year -> the state at its end of the persons with that origin, in the chunk's order.
 
         Raises InputError where the rows on the way are not the known ones.
         """
-        run, wanted, states = self.run, set(chunk.origin.tolist()), dict[int, Life]()
+        run, wanted, states = self.run, set(chunk.origin.tolist()), dict[int, LifeState]()
 
-        def keep(year: int, life: Life) -> None:
+        def keep(year: int, life: LifeState) -> None:
             if year in wanted:
                 states[year] = life.take(chunk.serial[chunk.origin == year] - chunk.number * CHUNK)
 
@@ -205,7 +212,7 @@ def is_full(directory: Path) -> bool:
 
 
 def realised_futures(
-    run: Run, life: Life, chunk: int, years: range, paths: int, seed: int
+    run: RegisterSettings, life: LifeState, chunk: int, years: range, paths: int, seed: int
 ) -> Floats:
     """Real earnings (n, years, paths) of `life` lived on in the economy as it was."""
     rng = _stream(run, seed, 0, life.birth_year, chunk, years.start)
@@ -219,7 +226,12 @@ def realised_futures(
 
 
 def drawn_futures(
-    run: Run, life: Life, chunk: int, years: range, worlds: Sequence[World], seed: int
+    run: RegisterSettings,
+    life: LifeState,
+    chunk: int,
+    years: range,
+    worlds: Sequence[World],
+    seed: int,
 ) -> Floats:
     """Real earnings (n, years, worlds) of `life` lived on in drawn economies, path k of everybody in the k-th."""
     out = np.empty((len(life), len(years), len(worlds)))
@@ -230,7 +242,7 @@ def drawn_futures(
 
 
 def given_residence(
-    run: Run, life: Life, years: range, world: World, rng: np.random.Generator
+    run: RegisterSettings, life: LifeState, years: range, world: World, rng: np.random.Generator
 ) -> Floats:
     """Real earnings (n, years) of `life` (left untouched) lived on in `world`, each year's given that the person is resident then, or dead.
 
@@ -240,7 +252,7 @@ def given_residence(
     out = np.full((len(life), len(years)), np.nan)
     missing = np.arange(len(life))
     while len(missing) and len(years):
-        lives = live_on(run, life.take(np.repeat(missing, SPARE)), years, world, rng)
+        lives = simulate_years(run, life.take(np.repeat(missing, SPARE)), years, world, rng)
         drawn = np.where(lives.dead, 0.0, lives.earnings).reshape(len(missing), SPARE, len(years))
         for spare in range(SPARE):
             out[missing] = np.where(np.isnan(out[missing]), drawn[:, spare], out[missing])
@@ -254,11 +266,11 @@ def _about(directory: Path) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=1)
-def _worlds(run: Run, paths: int, seed: int) -> tuple[World, ...]:
+def _worlds(run: RegisterSettings, paths: int, seed: int) -> tuple[World, ...]:
     return tuple(run.world(DRAWS * (1 + seed) + k) for k in range(paths))
 
 
-def _stream(run: Run, seed: int, *key: int) -> np.random.Generator:
+def _stream(run: RegisterSettings, seed: int, *key: int) -> np.random.Generator:
     """The clairvoyant's own random stream of a chunk: none of the register's, which have another tag."""
     return np.random.Generator(
         np.random.Philox(np.random.SeedSequence((run.seed, 0x666F72, seed, *key)))

@@ -19,6 +19,7 @@ from saga.bundle import current_version
 from saga.data.split import SHARES, split_of
 from saga.errors import UsageError
 from saga.files.atomic import digest_file, whole_folder
+from saga.register.simulation.cohort_simulation import RegisterSettings
 from saga.register.simulation.generation import generate_register
 from saga.register.validation.register_check import FEWEST, as_markdown, check_register, tally
 
@@ -67,12 +68,14 @@ def release_register(
     with whole_folder(out) as folder:
         about = generate_register(
             folder,
-            persons=persons,
-            seed=seed,
-            first_year=first_year,
-            last_year=last_year,
-            future_to=future_to,
-            future_draws=future_draws,
+            RegisterSettings(
+                persons=persons,
+                seed=seed,
+                first_year=first_year,
+                last_year=last_year,
+                future_to=future_to,
+                future_draws=future_draws,
+            ),
             workers=workers,
             progress=partial(step, "Simulating"),
         )

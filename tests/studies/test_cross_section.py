@@ -16,6 +16,7 @@ from saga.data.reading import read_panel
 from saga.errors import InputError
 from saga.macro.history import log_wage_index, sweden
 from saga.macro.process import MacroProcess
+from saga.register.simulation.cohort_simulation import RegisterSettings
 from saga.register.simulation.generation import generate_register
 from saga.register.textbook.exact_forecaster import exact_forecaster
 from saga.register.textbook.textbook_register import PROCESSES
@@ -46,11 +47,13 @@ def register(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("cross") / "register"
     generate_register(
         out,
-        persons=1_500,
-        seed=3,
-        future_to=2022 + YEARS,
-        future_draws=DRAWS,
-        process=replace(PROCESSES["gaussian"], last_age=64),
+        RegisterSettings(
+            persons=1_500,
+            seed=3,
+            future_to=2022 + YEARS,
+            future_draws=DRAWS,
+            process=replace(PROCESSES["gaussian"], last_age=64),
+        ),
     )
     return out
 

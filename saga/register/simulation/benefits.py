@@ -21,7 +21,7 @@ from saga.register.simulation.life_state import (
     STUDENT,
     Bools,
     Floats,
-    Life,
+    LifeState,
 )
 from saga.register.simulation.parameters import BenefitParameters
 
@@ -41,7 +41,7 @@ class Benefits:
 
 
 def entitle(
-    life: Life,
+    life: LifeState,
     macro: MacroYear,
     age: int,
     activity: Activity,
@@ -146,7 +146,7 @@ def _parental(macro: MacroYear, activity: Activity, usual: Floats, working: Bool
     )
 
 
-def _unemployment(life: Life, macro: MacroYear, activity: Activity, usual: Floats) -> Floats:
+def _unemployment(life: LifeState, macro: MacroYear, activity: Activity, usual: Floats) -> Floats:
     """Insurance for members with work behind them: 80 % of pay at first, less after a year; the basic amount for others with work
     behind them; nothing after very long unemployment."""
     daily = np.interp(
@@ -167,7 +167,7 @@ def _unemployment(life: Life, macro: MacroYear, activity: Activity, usual: Float
 
 
 def _pension(
-    life: Life, macro: MacroYear, age: int, usual: Floats, u: Floats, p: BenefitParameters
+    life: LifeState, macro: MacroYear, age: int, usual: Floats, u: Floats, p: BenefitParameters
 ) -> Floats:
     """Early occupational and old-age pensions of the retired; some at work past 60 draw one too; widows' pensions."""
     retired = np.where(
@@ -182,7 +182,7 @@ def _pension(
     )
 
 
-def _housing(life: Life, macro: MacroYear, age: int, household: Floats, u: Floats) -> Floats:
+def _housing(life: LifeState, macro: MacroYear, age: int, household: Floats, u: Floats) -> Floats:
     """Means-tested: families with children, people under 29 and the disabled; falls by a fifth of income above the free amount."""
     children = life.children_at_home(macro.year)
     eligible = (children > 0) | ((age < 29) & (age > 18)) | (life.state == DISABLED)
@@ -193,7 +193,7 @@ def _housing(life: Life, macro: MacroYear, age: int, household: Floats, u: Float
 
 
 def _capital(
-    life: Life, macro: MacroYear, age: int, earnings: Floats, rng: np.random.Generator
+    life: LifeState, macro: MacroYear, age: int, earnings: Floats, rng: np.random.Generator
 ) -> Floats:
     """Return on wealth, rare heavy-tailed gains, less mortgage interest. Wealth is saved from pay and kept in wage-level units."""
     u, e = rng.random((2, len(life))), rng.standard_normal(len(life))

@@ -34,7 +34,7 @@ from saga.register.simulation.life_state import (
     Bools,
     Floats,
     Ints,
-    Life,
+    LifeState,
 )
 from saga.register.simulation.parameters import CareerParameters
 
@@ -58,7 +58,7 @@ class Activity:
 
 
 def work_year(
-    life: Life,
+    life: LifeState,
     macro: MacroYear,
     age: int,
     started: Floats,
@@ -94,7 +94,9 @@ def work_year(
     return year
 
 
-def loss_rate(life: Life, who: Ints, macro: MacroYear, age: int, p: CareerParameters) -> Floats:
+def loss_rate(
+    life: LifeState, who: Ints, macro: MacroYear, age: int, p: CareerParameters
+) -> Floats:
     """Job-loss probability of the employed `who`: the economy's rate, spread by tenure, age, schooling, origin, trade and county."""
     rise = min(max(macro.rise, -0.015), 0.035)
     young = p.loss_young if age < 25 else 1.4 if age < 30 else 1.0 if age < 58 else 1.15
@@ -111,7 +113,7 @@ def loss_rate(life: Life, who: Ints, macro: MacroYear, age: int, p: CareerParame
 
 
 def finding_hazard(
-    life: Life, who: Ints, macro: MacroYear, age: int, p: CareerParameters
+    life: LifeState, who: Ints, macro: MacroYear, age: int, p: CareerParameters
 ) -> Floats:
     """Continuous-time hazard of finding work (a year), falling with the time already spent without it."""
     base = -np.log1p(-macro.job_finding)
@@ -130,7 +132,7 @@ def finding_hazard(
     )
 
 
-def disability_rate(life: Life, who: Ints, year: int, age: int, p: CareerParameters) -> Floats:
+def disability_rate(life: LifeState, who: Ints, year: int, age: int, p: CareerParameters) -> Floats:
     """Inflow into disability pension: age, health, schooling, sex and the rules of the time."""
     era = np.interp(
         year, (1990, 1993, 1998, 2004, 2006, 2009, 2022), (1.0, 1.5, 0.9, 1.6, 1.0, 0.40, 0.35)
@@ -148,7 +150,7 @@ def retirement_rate(year: int, age: int, p: CareerParameters) -> float:
 
 
 def _employed_year(
-    life: Life,
+    life: LifeState,
     who: Ints,
     macro: MacroYear,
     age: int,
@@ -201,7 +203,7 @@ def _competing(u: Floats, *rates: Floats | float) -> Ints:
 
 
 def _search(
-    life: Life, who: Ints, weeks_left: Floats, hazard: Floats, u: Floats, out: Activity
+    life: LifeState, who: Ints, weeks_left: Floats, hazard: Floats, u: Floats, out: Activity
 ) -> None:
     """Job search over the rest of the year (a share): exponential spells; found before its end or unemployed at its end."""
     spell = -np.log1p(-u) / hazard
@@ -217,7 +219,7 @@ def _search(
 
 
 def _seeking_year(
-    life: Life,
+    life: LifeState,
     who: Ints,
     macro: MacroYear,
     age: int,
@@ -245,7 +247,7 @@ def _seeking_year(
 
 
 def _outside_year(
-    life: Life,
+    life: LifeState,
     who: Ints,
     macro: MacroYear,
     age: int,
@@ -297,14 +299,14 @@ def _outside_year(
         life.state[group], life.duration[group] = state, 0
 
 
-def _disabled_return(life: Life, who: Ints, rng: np.random.Generator) -> None:
+def _disabled_return(life: LifeState, who: Ints, rng: np.random.Generator) -> None:
     """One in a hundred a year leaves the disability pension to look for work."""
     back = who[rng.random(len(who)) < 0.010]
     life.state[back], life.duration[back], life.disability[back] = UNEMPLOYED, 0, 0.0
 
 
 def _start_job(
-    life: Life, who: Ints, year: int, employers: Employers, rng: np.random.Generator
+    life: LifeState, who: Ints, year: int, employers: Employers, rng: np.random.Generator
 ) -> None:
     """A new job: most keep their occupation, many their industry; then an employer, drawn by size."""
     u = rng.random((5, len(who)))
@@ -324,7 +326,7 @@ def _start_job(
 
 
 def _change_job(
-    life: Life,
+    life: LifeState,
     employed: Ints,
     macro: MacroYear,
     age: int,
@@ -367,7 +369,12 @@ def _change_job(
 
 
 def _odd_jobs(
-    life: Life, here: Bools, age: int, out: Activity, rng: np.random.Generator, p: CareerParameters
+    life: LifeState,
+    here: Bools,
+    age: int,
+    out: Activity,
+    rng: np.random.Generator,
+    p: CareerParameters,
 ) -> None:
     """Summer, extra and casual jobs of those without a regular one: students most, the disabled least."""
     idle = np.flatnonzero(here & (out.worked <= 0.0))
@@ -389,7 +396,7 @@ def _odd_jobs(
 
 
 def _hours(
-    life: Life,
+    life: LifeState,
     year: int,
     age: int,
     out: Activity,
@@ -419,7 +426,7 @@ def _hours(
 
 
 def _absences(
-    life: Life,
+    life: LifeState,
     year: int,
     age: int,
     births: Births,

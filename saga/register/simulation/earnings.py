@@ -13,14 +13,14 @@ from saga.register.simulation.labour_market import (
     OCCUPATION_PREMIUM,
     Employers,
 )
-from saga.register.simulation.life_state import EMPLOYED, Floats, Life
+from saga.register.simulation.life_state import EMPLOYED, Floats, LifeState
 from saga.register.simulation.parameters import CareerParameters
 
 ROUND = 100.0  # the register keeps hundreds of SEK
 
 
 def earn(
-    life: Life,
+    life: LifeState,
     macro: MacroYear,
     age: int,
     activity: Activity,
@@ -49,7 +49,7 @@ def earn(
     return np.asarray(np.round(earnings / ROUND) * ROUND * life.resident, dtype=np.float64)
 
 
-def full_time_pay(life: Life, year: int, employers: Employers, p: CareerParameters) -> Floats:
+def full_time_pay(life: LifeState, year: int, employers: Employers, p: CareerParameters) -> Floats:
     """Log full-time yearly pay relative to the wage level (n,), the bottom held up by pay floors, the top stretched into a Pareto tail."""
     x = life.experience
     gain = np.asarray(p.experience_gain)[life.level]
@@ -97,7 +97,7 @@ def full_time_pay(life: Life, year: int, employers: Employers, p: CareerParamete
 
 
 def _shock(
-    life: Life,
+    life: LifeState,
     macro: MacroYear,
     age: int,
     activity: Activity,
@@ -127,7 +127,9 @@ def _shock(
     )
 
 
-def _scar_and_care(life: Life, activity: Activity, births: Births, p: CareerParameters) -> None:
+def _scar_and_care(
+    life: LifeState, activity: Activity, births: Births, p: CareerParameters
+) -> None:
     """Skills fade without work and recover with it; a mother's pay falls with a birth and recovers slowly."""
     idle = activity.unemployed / WEEKS
     life.scar = np.minimum(

@@ -65,7 +65,7 @@ class Economy:
         """Last year that is known or drawn."""
         return max(self.years)
 
-    def frame(self, first: int, last: int) -> pl.DataFrame:
+    def to_frame(self, first: int, last: int) -> pl.DataFrame:
         """Columns year, unemployment, real_wage_growth, inflation (fractions), one row a year."""
         rows = [self.years[y] for y in range(first, last + 1)]
         return pl.DataFrame(
@@ -105,7 +105,7 @@ def build_economy(
         before, now = (
             p.unemployment_mean + p.felt * (share - p.unemployment_mean) for share in jobless
         )
-        loss, finding = flows(before, now, p)
+        loss, finding = labour_flows(before, now, p)
         interest = 0.75 * interest + 0.25 * (
             max(inflation, 0.0) + 0.012
         )  # nominal rates follow inflation with a lag
@@ -126,7 +126,7 @@ def build_economy(
     return Economy(years, draw)
 
 
-def flows(before: float, now: float, p: EconomyParameters) -> tuple[float, float]:
+def labour_flows(before: float, now: float, p: EconomyParameters) -> tuple[float, float]:
     """Job loss and job finding (shares a year) that carry unemployment from `before` to `now`.
 
     Finding falls with unemployment; loss solves the stock-flow identity u' = u (1 - f) + (1 - u) s (Shimer 2012).

@@ -13,7 +13,7 @@ from saga.register.simulation.life_state import (
     Bools,
     Floats,
     Ints,
-    Life,
+    LifeState,
 )
 from saga.register.simulation.parameters import EducationParameters
 
@@ -54,7 +54,7 @@ def plan(
 
 
 def advance(
-    life: Life, year: int, age: int, rng: np.random.Generator, p: EducationParameters
+    life: LifeState, year: int, age: int, rng: np.random.Generator, p: EducationParameters
 ) -> Bools:
     """One year of school. Returns who left school during the year and now looks for work (n,)."""
     u = rng.random((3, len(life)))
@@ -71,12 +71,14 @@ def advance(
     return np.asarray(done)
 
 
-def _school_field(life: Life, who: Bools) -> Ints:
+def _school_field(life: LifeState, who: Bools) -> Ints:
     """Upper secondary field: general (0) for those who go on to tertiary study, else the planned one."""
     return np.where(life.plan_level[who] > UPPER_SECONDARY, 0, life.plan_field[who])
 
 
-def _enrol(life: Life, year: int, age: int, here: Bools, u: Floats, p: EducationParameters) -> None:
+def _enrol(
+    life: LifeState, year: int, age: int, here: Bools, u: Floats, p: EducationParameters
+) -> None:
     """Start studies: upper secondary at 16, tertiary at the planned age, adults back to school."""
     if age == 16:
         _begin(life, here & (life.plan_level >= UPPER_SECONDARY), UPPER_SECONDARY, 3)
@@ -110,7 +112,7 @@ def _enrol(life: Life, year: int, age: int, here: Bools, u: Floats, p: Education
         _begin(life, back, None, 1)
 
 
-def _begin(life: Life, who: Bools, goal: int | None, years: int) -> None:
+def _begin(life: LifeState, who: Bools, goal: int | None, years: int) -> None:
     life.state[who], life.duration[who], life.study_left[who] = STUDENT, 0, years
     if goal is not None:
         life.study_goal[who] = goal

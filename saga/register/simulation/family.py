@@ -17,7 +17,7 @@ from saga.register.simulation.life_state import (
     WIDOWED,
     Bools,
     Floats,
-    Life,
+    LifeState,
 )
 from saga.register.simulation.parameters import PopulationParameters
 
@@ -30,13 +30,13 @@ class Births:
     leave: Floats
 
 
-def partnered(life: Life) -> Bools:
+def partnered(life: LifeState) -> Bools:
     """Lives with a spouse or cohabitant."""
     return np.asarray((life.marital == MARRIED) | (life.marital == COHABITING))
 
 
 def family_year(
-    life: Life, macro: MacroYear, age: int, rng: np.random.Generator, p: PopulationParameters
+    life: LifeState, macro: MacroYear, age: int, rng: np.random.Generator, p: PopulationParameters
 ) -> Births:
     """One year of family life for all who are alive."""
     u = rng.random((4, len(life)))
@@ -48,7 +48,7 @@ def family_year(
 
 
 def _unions(
-    life: Life,
+    life: LifeState,
     year: int,
     age: int,
     alive: Bools,
@@ -102,7 +102,7 @@ def _unions(
         life.partner_works[who] = rng.random(len(who)) < 0.82
 
 
-def birth_rate(life: Life, year: int, age: int, p: PopulationParameters) -> Floats:
+def birth_rate(life: LifeState, year: int, age: int, p: PopulationParameters) -> Floats:
     """Birth hazard by parity, years since the last birth, education, sex and union (n,)."""
     peak = (
         np.interp(year, (1970, 1990, 2020), p.first_birth_age)
@@ -121,7 +121,7 @@ def birth_rate(life: Life, year: int, age: int, p: PopulationParameters) -> Floa
 
 
 def _births(
-    life: Life,
+    life: LifeState,
     year: int,
     age: int,
     alive: Bools,
@@ -160,7 +160,7 @@ def _births(
     return Births(new, leave)
 
 
-def _partner_year(life: Life, macro: MacroYear, age: int, rng: np.random.Generator) -> None:
+def _partner_year(life: LifeState, macro: MacroYear, age: int, rng: np.random.Generator) -> None:
     """The partner's own persistent shock and employment; job loss and finding follow the economy."""
     u, e = rng.random(len(life)), rng.standard_normal(len(life))
     life.partner_shock = 0.95 * life.partner_shock + 0.09 * e
@@ -169,7 +169,7 @@ def _partner_year(life: Life, macro: MacroYear, age: int, rng: np.random.Generat
     life.partner_works = np.where(life.partner_works, u > stop, u < start)
 
 
-def partner_earnings(life: Life, year: int, age: int, base: float) -> Floats:
+def partner_earnings(life: LifeState, year: int, age: int, base: float) -> Floats:
     """The partner's labour earnings relative to the wage level (n,): 0 without a partner or when he or she does not work."""
     youngest = life.youngest_age(year)
     wife = ~life.female

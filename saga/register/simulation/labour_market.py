@@ -252,7 +252,9 @@ class Employers:
         """Employer index for each new job: (n,) industries and uniforms -> (n,)."""
         return industry * self.per_industry + pick(self.by_size[industry], u)
 
-    def closing(self, seed: int, draw: int | None, year: int, rate: float) -> NDArray[np.bool_]:
+    def draw_closings(
+        self, seed: int, draw: int | None, year: int, rate: float
+    ) -> NDArray[np.bool_]:
         """Which employers shut or shed most jobs in `year`: small ones more often; `rate` is the mean share of employers."""
         key = (seed, 0x636C6F, 0 if draw is None else draw + 1, year)
         u = np.random.Generator(np.random.Philox(np.random.SeedSequence(key))).random(

@@ -26,7 +26,7 @@ MAX_BIRTHS = 4
 
 
 @dataclass
-class Life:
+class LifeState:
     """One chunk of one birth cohort, `n` persons.
 
     Pay terms are logs; `pay` is last year's log full-time pay relative to the wage level; `leave` and `sick` are weeks carried
@@ -84,16 +84,16 @@ class Life:
     def __len__(self) -> int:
         return len(self.person)
 
-    def copy(self) -> Life:
+    def copy(self) -> LifeState:
         """An independent copy: two futures may start from one state."""
         return self.take(np.arange(len(self)))
 
-    def take(self, index: Ints) -> Life:
+    def take(self, index: Ints) -> LifeState:
         """The persons at `index`, copied."""
         arrays = {
             f.name: getattr(self, f.name)[index] for f in fields(self) if f.name != "birth_year"
         }
-        return Life(birth_year=self.birth_year, **arrays)
+        return LifeState(birth_year=self.birth_year, **arrays)
 
     @property
     def resident(self) -> Bools:
@@ -114,7 +114,7 @@ class Life:
         young = (self.births > 0) & (self.births > year - 19)
         return np.where(self.custody, young.sum(axis=1), 0)
 
-    def frame(self) -> pl.DataFrame:
+    def to_frame(self) -> pl.DataFrame:
         """The state as a table: person_id, birth_year and one column a variable (`births` as birth_1..birth_4)."""
         columns: dict[str, pl.Series | NDArray[np.int64]] = {"person_id": person_ids(self)}
         columns["birth_year"] = np.full(len(self), self.birth_year, np.int32)
@@ -128,19 +128,7 @@ class Life:
                 columns[f.name] = value
         return pl.DataFrame(columns)
 
-    @classmethod
-    def from_frame(cls, frame: pl.DataFrame) -> Life:
-        """The state back from `frame` (one birth year), ready to be continued."""
-        values: dict[str, object] = {"birth_year": int(frame["birth_year"][0])}
-        values["births"] = (
-            frame.select([f"birth_{k + 1}" for k in range(MAX_BIRTHS)]).to_numpy().astype(np.int64)
-        )
-        for f in fields(cls):
-            if f.name not in values:
-                values[f.name] = frame[f.name].to_numpy(writable=True)
-        return cls(**values)  # type: ignore[arg-type]
 
-
-def person_ids(life: Life) -> pl.Series:
+def person_ids(life: LifeState) -> pl.Series:
     """Register numbers: birth year and a running number, as text."""
     return pl.Series("person_id", life.birth_year * 10_000_000 + life.person).cast(pl.String)

@@ -87,7 +87,7 @@ FIXED: dict[str, Neutral] = {
 MECHANISMS: tuple[str, ...] = tuple(sorted([*FIXED, "heavy_tails"]))
 
 
-def without(parameters: Parameters, mechanisms: Iterable[str]) -> Parameters:
+def switch_off(parameters: Parameters, mechanisms: Iterable[str]) -> Parameters:
     """The parameters with each of the named `mechanisms` switched off; raises UsageError for a name that does not exist."""
     for name in mechanisms:
         if name not in MECHANISMS:

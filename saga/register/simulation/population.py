@@ -21,7 +21,7 @@ from saga.register.simulation.life_state import (
     Bools,
     Floats,
     Ints,
-    Life,
+    LifeState,
 )
 from saga.register.simulation.parameters import Parameters, PopulationParameters
 from saga.schema import MAX_AGE, MIN_AGE
@@ -77,18 +77,17 @@ def cohort_sizes(
     return {b: int(n) for b, n in zip(years, np.diff(edges), strict=True) if n > 0}
 
 
-def found(
+def create_cohort(
     birth_year: int,
     serials: Ints,
-    first_year: int,
-    last_year: int,
+    panel_years: range,
     rng: np.random.Generator,
     p: Parameters,
-) -> Life:
+) -> LifeState:
     """The persons of a cohort chunk as they turn 16 (or later arrive), with the traits that they keep for life."""
     n = len(serials)
     u, normal = rng.random((8, n)), rng.standard_normal((8, n))
-    entry_years, weights = arrivals(birth_year, first_year, last_year, p.population)
+    entry_years, weights = arrivals(birth_year, panel_years.start, panel_years[-1], p.population)
     came = entry_years[pick(cumulate(weights), u[0])]
     mix = cumulate(_MIX)[np.maximum(np.searchsorted(_MIX_FROM, came, side="right") - 1, 0)]
     region = np.where(came > 0, np.maximum(pick(mix, u[1]), 1), 0)
@@ -101,7 +100,7 @@ def found(
     )
     zero, none = np.zeros(n), np.zeros(n, np.int64)
     old = came > birth_year + 19  # came as adults, with their schooling done
-    return Life(
+    return LifeState(
         birth_year=birth_year, person=serials, female=female, region=region, entry=entry,
         ability=ability, slope=slope, attachment=normal[2], health=normal[3],
         wants_children=u[3] > np.where(female, p.population.never_wants[1], p.population.never_wants[0]),
@@ -127,7 +126,7 @@ def _settle(u: Floats, region: Ints) -> Ints:
 
 
 def migrate_and_die(
-    life: Life,
+    life: LifeState,
     year: int,
     age: int,
     first_year: int,
@@ -172,7 +171,7 @@ def migrate_and_die(
     return started
 
 
-def death_rate(life: Life, year: int, age: int, p: PopulationParameters) -> Floats:
+def death_rate(life: LifeState, year: int, age: int, p: PopulationParameters) -> Floats:
     """Gompertz hazard by sex with a falling trend, steeper for the little educated and the disabled (n,)."""
     log = np.where(
         life.female,
@@ -193,7 +192,7 @@ def death_rate(life: Life, year: int, age: int, p: PopulationParameters) -> Floa
     return np.asarray(np.exp(log), dtype=np.float64)
 
 
-def emigration_rate(life: Life, year: int, age: int, p: PopulationParameters) -> Floats:
+def emigration_rate(life: LifeState, year: int, age: int, p: PopulationParameters) -> Floats:
     """Departure hazard: the young, the newly arrived and the educated leave (n,)."""
     stay = year - life.entry
     native = p.emigration_native + (p.emigration_young if 19 <= age <= 33 else 0.0)
@@ -207,20 +206,22 @@ def emigration_rate(life: Life, year: int, age: int, p: PopulationParameters) ->
     )
 
 
-def _leave_for_good(life: Life, who: Bools, year: int, reason: int) -> None:
+def _leave_for_good(life: LifeState, who: Bools, year: int, reason: int) -> None:
     life.presence[who] = GONE
     life.exit_year[who] = year
     life.exit_reason[who] = reason
 
 
-def _come_home(life: Life, who: Bools) -> None:
+def _come_home(life: LifeState, who: Bools) -> None:
     """After a time abroad people look for work; study and retirement go on."""
     seeks = who & (life.state != STUDENT) & (life.state != RETIRED) & (life.disability == 0)
     life.state[seeks], life.duration[seeks] = UNEMPLOYED, 0
     life.experience[seeks] += 1.0
 
 
-def _move_county(life: Life, age: int, rng: np.random.Generator, p: PopulationParameters) -> None:
+def _move_county(
+    life: LifeState, age: int, rng: np.random.Generator, p: PopulationParameters
+) -> None:
     """Moves between counties: the young and students to the large cities, fewer with age and with children."""
     u = rng.random((2, len(life)))
     rate = (

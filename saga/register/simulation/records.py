@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
@@ -28,10 +28,10 @@ from saga.register.simulation.life_state import (
     Bools,
     Floats,
     Ints,
-    Life,
+    LifeState,
     person_ids,
 )
-from saga.register.simulation.parameters import CareerParameters, RecordParameters
+from saga.register.simulation.parameters import Parameters
 
 _LABELS: dict[str, tuple[str, ...]] = {
     "occupation": OCCUPATION_CODES,
@@ -45,41 +45,66 @@ _LABELS: dict[str, tuple[str, ...]] = {
 }
 
 
+@dataclass(frozen=True)
+class YearResult:
+    """Outcome of one year for a chunk of persons; amounts in nominal SEK.
+
+    Args:
+        macro: the economy of the year.
+        activity: weeks by use.
+        earnings: labour earnings.
+        partner: the partner's labour earnings.
+        benefits: benefits by kind.
+    """
+
+    macro: MacroYear
+    activity: Activity
+    earnings: Floats
+    partner: Floats
+    benefits: Benefits
+
+
 class Ledger:
     """The rows of one chunk of persons, filled year by year: a number (NaN: missing) or a code (-1: missing) a cell, (n, years)."""
 
     def __init__(
-        self, life: Life, years: range, rng: np.random.Generator, p: RecordParameters
+        self,
+        life: LifeState,
+        years: range,
+        rng: np.random.Generator,
+        p: Parameters,
+        employers: Employers,
     ) -> None:
         self.years = years
         self.first_year = years.start
         self.rng = rng
-        self.p = p
+        self.p = p.records
+        self.base_pay = p.careers.base
+        self.employers = employers
         shape = (len(life), len(years))
         self.present = np.zeros(shape, bool)
         self.numbers = {name: np.full(shape, np.nan) for name in schema.CONTINUOUS}
         self.codes = {name: np.full(shape, -1, np.int8) for name in _LABELS}
         self.school_unknown, self.school_understated = rng.random((2, len(life)))
 
-    def write(
-        self, life: Life, macro: MacroYear, activity: Activity, earnings: Floats, partner: Floats, benefits: Benefits,
-        employers: Employers, careers: CareerParameters,
-    ) -> None:  # fmt: skip
+    def write(self, life: LifeState, result: YearResult) -> None:
         """Enter the year of everybody who is resident on 31 December."""
+        macro, activity = result.macro, result.activity
+        earnings, partner, benefits = result.earnings, result.partner, result.benefits
         t = macro.year - self.years.start
         self.present[:, t] = life.resident
         job = (life.state == EMPLOYED) | ((activity.worked > 0) & ~activity.odd)
         job &= life.employer >= 0
         self._money(t, life, macro, earnings, partner, benefits)
-        self._work(t, life, macro, activity, job, earnings, employers, careers)
+        self._work(t, life, macro, activity, job, earnings)
         self._codes(t, life, macro.year, job)
         self._lose(t, life, macro.year)
 
-    def frame(self, life: Life) -> pl.DataFrame:
+    def to_frame(self, life: LifeState) -> pl.DataFrame:
         """The rows in the canonical columns, sorted by person and year; exit labels as known at the panel's end."""
         return self._rows(life, self.present.ravel())
 
-    def _rows(self, life: Life, keep: Bools) -> pl.DataFrame:
+    def _rows(self, life: LifeState, keep: Bools) -> pl.DataFrame:
         """The cells (n x years) at `keep` in the canonical columns."""
         count = len(self.years)
         who = np.repeat(np.arange(len(life)), count)[keep]
@@ -104,7 +129,7 @@ class Ledger:
     def _money(
         self,
         t: int,
-        life: Life,
+        life: LifeState,
         macro: MacroYear,
         earnings: Floats,
         partner: Floats,
@@ -127,9 +152,15 @@ class Ledger:
         )
 
     def _work(
-        self, t: int, life: Life, macro: MacroYear, activity: Activity, job: Bools, earnings: Floats, employers: Employers,
-        careers: CareerParameters,
-    ) -> None:  # fmt: skip
+        self,
+        t: int,
+        life: LifeState,
+        macro: MacroYear,
+        activity: Activity,
+        job: Bools,
+        earnings: Floats,
+    ) -> None:
+        employers = self.employers
         put = self.numbers
         put["employment_rate"][:, t] = np.round(np.clip(activity.worked / WEEKS, 0.0, 1.0), 3)
         full = (life.hours * (1.0 - life.disability) > 0.95) & ~activity.odd
@@ -144,7 +175,7 @@ class Ledger:
             + 0.04 * noise[0]
         )
         # Colleagues work part of the year and part time: mean earnings are below full-time pay.
-        paid = np.round(0.80 * macro.wages * np.exp(careers.base + mean) / 100.0) * 100.0
+        paid = np.round(0.80 * macro.wages * np.exp(self.base_pay + mean) / 100.0) * 100.0
         put["employer_mean_earnings"][:, t] = np.where(job & ~life.own, paid, np.nan)
         size = np.where(
             life.own,
@@ -153,7 +184,7 @@ class Ledger:
         )
         put["employer_size"][:, t] = np.where(job, size, np.nan)
 
-    def _codes(self, t: int, life: Life, year: int, job: Bools) -> None:
+    def _codes(self, t: int, life: LifeState, year: int, job: Bools) -> None:
         put = self.codes
         put["occupation"][:, t] = np.where(
             job & (year >= self.p.occupation_from), life.occupation, -1
@@ -188,7 +219,7 @@ class Ledger:
         bucket = np.where(age < 1, 1, np.where(age < 7, 2, np.where(age < 13, 3, 4)))
         put["youngest_child"][:, t] = np.where(children > 0, bucket, 0)
 
-    def _seen_partner(self, life: Life, year: int) -> Bools:
+    def _seen_partner(self, life: LifeState, year: int) -> Bools:
         """Cohabitants without common children are seen only from the dwelling register on."""
         unseen = (
             (life.marital == COHABITING)
@@ -197,7 +228,7 @@ class Ledger:
         )
         return np.asarray(partnered(life) & ~unseen)
 
-    def _lose(self, t: int, life: Life, year: int) -> None:
+    def _lose(self, t: int, life: LifeState, year: int) -> None:
         """Cells that never came: statements not delivered, workplaces not found, the last year's late deliveries."""
         u = self.rng.random((5, len(life)))
         last = year == self.years[-1]
@@ -220,18 +251,19 @@ class FutureLedger:
 
     COLUMNS = ("person_id", "year", "birth_year", "earnings", "exit_year", "exit_reason")
 
-    def __init__(self, life: Life, years: range) -> None:
+    def __init__(self, life: LifeState, years: range) -> None:
         self.years = years
         self.earnings = np.full((len(life), len(years)), np.nan)
         self.dead = np.zeros((len(life), len(years)), bool)
 
-    def write(self, life: Life, macro: MacroYear, earnings: Floats) -> None:
+    def write(self, life: LifeState, result: YearResult) -> None:
         """Enter one year: real earnings of residents, 0 for the dead, nothing (NaN) abroad."""
+        macro, earnings = result.macro, result.earnings
         t = macro.year - self.years.start
         self.earnings[:, t] = np.where(life.resident, earnings / macro.prices, np.nan)
         self.dead[:, t] = (life.presence == GONE) & (life.exit_reason == DEAD)
 
-    def frame(self, life: Life) -> pl.DataFrame:
+    def to_frame(self, life: LifeState) -> pl.DataFrame:
         """One row a person and year, to age 64: earnings 0 from the year of death on and null abroad."""
         count = len(self.years)
         who = np.repeat(np.arange(len(life)), count)
@@ -257,26 +289,26 @@ class FutureRecords(Ledger):
 
     def __init__(
         self,
-        life: Life,
+        life: LifeState,
         years: range,
         rng: np.random.Generator,
-        p: RecordParameters,
+        p: Parameters,
+        employers: Employers,
         *,
         first_year: int,
         school_unknown: Floats,
     ) -> None:
-        super().__init__(life, years, rng, replace(p, late_last_year=0.0))
+        super().__init__(life, years, rng, p, employers)
+        self.p = replace(p.records, late_last_year=0.0)
         self.first_year = first_year
         self.school_unknown = (
             school_unknown  # schooling unknown in the panel does not become known on its last day
         )
 
-    def write(
-        self, life: Life, macro: MacroYear, activity: Activity, earnings: Floats, partner: Floats, benefits: Benefits,
-        employers: Employers, careers: CareerParameters,
-    ) -> None:  # fmt: skip
+    def write(self, life: LifeState, result: YearResult) -> None:
         """Enter the year in real money; nothing of those who are dead or abroad."""
-        super().write(life, macro, activity, earnings, partner, benefits, employers, careers)
+        super().write(life, result)
+        macro = result.macro
         t = macro.year - self.years.start
         for name, numbers in self.numbers.items():
             numbers[~life.resident, t] = np.nan
@@ -285,7 +317,7 @@ class FutureRecords(Ledger):
         for codes in self.codes.values():
             codes[~life.resident, t] = -1
 
-    def frame(self, life: Life) -> pl.DataFrame:
+    def to_frame(self, life: LifeState) -> pl.DataFrame:
         """The columns that `FutureLedger.frame` has not, beside its rows; sex, region of birth and entry year stand in all of them."""
         return self._rows(life, np.ones(self.present.size, bool)).drop(FutureLedger.COLUMNS)
 
@@ -296,6 +328,6 @@ def nullable_years(years: Ints) -> pl.Series:
     return series.set(series == 0, None)
 
 
-def exit_reasons(life: Life) -> pl.Series:
+def exit_reasons(life: LifeState) -> pl.Series:
     """dead, emigrated or null, one a person."""
     return pl.Series([None, "dead", "emigrated"], dtype=pl.String).gather(life.exit_reason)

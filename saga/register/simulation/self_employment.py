@@ -10,7 +10,7 @@ import numpy as np
 
 from saga.register.simulation.careers import Activity
 from saga.register.simulation.labour_market import INDUSTRY_CODES
-from saga.register.simulation.life_state import EMPLOYED, Floats, Life
+from saga.register.simulation.life_state import EMPLOYED, Floats, LifeState
 from saga.register.simulation.parameters import SelfEmploymentParameters
 
 # How common firms of one's own are, relative to the mean of all industries: farms, building, shops, restaurants, professions.
@@ -22,7 +22,11 @@ COMMON: Floats = np.array([_COMMON.get(code, 0.7) for code in INDUSTRY_CODES])
 
 
 def own_account_year(
-    life: Life, activity: Activity, age: int, rng: np.random.Generator, p: SelfEmploymentParameters
+    life: LifeState,
+    activity: Activity,
+    age: int,
+    rng: np.random.Generator,
+    p: SelfEmploymentParameters,
 ) -> Floats:
     """Log yield of the own firm relative to the pay of an employee alike (n,), 0 for employees; firms start and stop in place."""
     u, e = rng.random((2, len(life))), rng.standard_normal((2, len(life)))

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
-from saga.register.simulation.generation import Run, simulate_chunk
-from saga.register.simulation.life_state import Life
+from saga.register.simulation.cohort_simulation import RegisterSettings, simulate_chunk
+from saga.register.simulation.life_state import LifeState
 from saga.register.simulation.parameters import Parameters
 from saga.register.validation.estimators import Estimate, Sample, smooth
 from saga.register.validation.level_statistics import Measured
@@ -36,21 +36,20 @@ def childless(people: People) -> Measured:
         for born, age, _ in cohorts:
             if born + MAX_AGE < people.years.start:
                 continue
-            run = Run(
-                about["seed"],
-                people.years.start,
-                max(born + age, people.years.start),
-                None,
-                0,
-                parameters,
+            run = RegisterSettings(
+                persons=about["persons"],
+                seed=about["seed"],
+                first_year=people.years.start,
+                last_year=max(born + age, people.years.start),
+                parameters=parameters,
             )
             yield f"childless.{group}.{born}", _childless_at(run, born, age, women=group == "women")
 
 
-def _childless_at(run: Run, born: int, age: int, *, women: bool) -> Estimate:
+def _childless_at(run: RegisterSettings, born: int, age: int, *, women: bool) -> Estimate:
     without: list[NDArray[np.float64]] = []
 
-    def look(year: int, life: Life) -> None:
+    def look(year: int, life: LifeState) -> None:
         if year == born + age:
             there = life.resident & (life.female == women)
             without.append((life.parity()[there] == 0).astype(np.float64))

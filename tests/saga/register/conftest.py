@@ -5,7 +5,7 @@ from collections.abc import Callable
 import polars as pl
 import pytest
 
-from saga.register.simulation.generation import Run, simulate_chunk
+from saga.register.simulation.cohort_simulation import RegisterSettings, simulate_chunk
 from saga.register.simulation.parameters import Parameters
 
 Simulate = Callable[..., pl.DataFrame]
@@ -22,8 +22,10 @@ def simulate() -> Simulate:
         cohorts: range = range(1927, 2006, 4),
         persons: int = 600,
     ) -> pl.DataFrame:
-        run = Run(seed, 1990, 2022, None, 0, parameters or Parameters())
-        return pl.concat([simulate_chunk(run, birth_year, 0, persons)[1] for birth_year in cohorts])
+        settings = RegisterSettings(persons=0, seed=seed, parameters=parameters or Parameters())
+        return pl.concat(
+            [simulate_chunk(settings, birth_year, 0, persons)[1] for birth_year in cohorts]
+        )
 
     return panel_of
 

@@ -21,15 +21,16 @@ from saga.data.reading import read_panel
 from saga.data.split import persons_of
 from saga.errors import InputError
 from saga.paths import Paths
-from saga.register import generate_register, oracle
+from saga.register import RegisterSettings, generate_register, oracle
 from saga.register.oracle import Oracle, is_full
-from saga.register.simulation import generation
-from saga.register.simulation.generation import Run, continue_chunk, simulate_chunk
-from saga.register.simulation.life_state import Life
-from saga.register.simulation.mechanisms import without
+from saga.register.simulation import cohort_simulation
+from saga.register.simulation.cohort_simulation import simulate_chunk, simulate_future
+from saga.register.simulation.life_state import LifeState
+from saga.register.simulation.mechanisms import switch_off
 from saga.register.simulation.parameters import Parameters
 from saga.register.simulation.population import cohort_sizes
 from saga.scores import pit, pit_uniforms
+from tests.saga.register.latent_states import read_state
 
 PERSONS, SEED = 30_000, 5
 COHORTS = (1950, 1960, 1970, 1980, 1985)
@@ -39,7 +40,7 @@ RARE = 1e-4  # a uniform PIT looks this odd once in ten thousand looks
 
 def known(parameters: Parameters) -> tuple[Oracle, Panel]:
     """The clairvoyant of a register of 30,000 and the rows of a few of its cohorts."""
-    run = Run(SEED, 1990, 2022, None, 0, parameters)
+    run = RegisterSettings(persons=PERSONS, seed=SEED, parameters=parameters)
     sizes = cohort_sizes(PERSONS, 1990, 2022, parameters.population)
     rows = pl.concat([simulate_chunk(run, born, 0, sizes[born])[1] for born in COHORTS])
     about = {"register_id": "test", "persons": PERSONS, "seed": SEED, "years": [1990, 2022]}
@@ -83,8 +84,10 @@ def living_by(monkeypatch: pytest.MonkeyPatch, wrong: Parameters) -> None:
     """Lets the clairvoyant live lives on by another law than that which made them."""
     monkeypatch.setattr(
         oracle,
-        "live_on",
-        lambda run, *state: generation.live_on(replace(run, parameters=wrong), *state),
+        "simulate_years",
+        lambda run, *state: cohort_simulation.simulate_years(
+            replace(run, parameters=wrong), *state
+        ),
     )
 
 
@@ -94,7 +97,7 @@ def test_in_time_the_pit_is_uniform_at_every_horizon(world):
 
 @pytest.mark.parametrize("mechanism", ["transitory_shocks", "heavy_tails"])
 def test_without_a_mechanism_the_pit_is_not_uniform(world, monkeypatch, mechanism):
-    living_by(monkeypatch, without(Parameters(), [mechanism]))
+    living_by(monkeypatch, switch_off(Parameters(), [mechanism]))
     assert min(in_time_p(*world).values()) < RARE
 
 
@@ -114,7 +117,7 @@ def test_forecasts_are_those_of_residents_where_many_leave(restless):
 
 def test_years_abroad_counted_as_zeros_would_not_pass(restless, monkeypatch):
     def at_home_or_nothing(run, life, years, world, rng):
-        lives = generation.live_on(run, life.copy(), years, world, rng)
+        lives = cohort_simulation.simulate_years(run, life.copy(), years, world, rng)
         return np.nan_to_num(np.where(lives.dead, 0.0, lives.earnings))
 
     monkeypatch.setattr(oracle, "given_residence", at_home_or_nothing)
@@ -135,7 +138,7 @@ def futures(world) -> tuple[Origins, np.ndarray]:
     run = replace(seer.run, future_to=2022 + AHEAD, future_draws=DRAWS)
     life = seer.states(chunk)[2022]
     rows = [
-        continue_chunk(run, life, 0, draw)["earnings"].fill_null(np.nan).to_numpy()
+        simulate_future(run, life, 0, draw)["earnings"].fill_null(np.nan).to_numpy()
         for draw in range(DRAWS)
     ]
     return origins, np.stack(rows).reshape(DRAWS, len(origins), AHEAD).astype(np.float32)
@@ -230,7 +233,7 @@ def _together(*parts: Origins) -> Origins:
 
 def test_a_life_that_is_lived_again_has_the_state_that_was_saved(tmp_path):
     out = tmp_path / "register"
-    generate_register(out, persons=30, seed=SEED, latent_years=(2002, 2012))
+    generate_register(out, RegisterSettings(persons=30, seed=SEED, latent_years=(2002, 2012)))
     seer, panel = Oracle.open(out), read_panel(out)
     years = [origins_at(panel, year) for year in (2002, 2012, 2022)]
     compared = 0
@@ -243,9 +246,9 @@ def test_a_life_that_is_lived_again_has_the_state_that_was_saved(tmp_path):
                 / f"birth_year={chunk.birth_year}"
                 / "part-0.parquet"
             )
-            saved = Life.from_frame(pl.read_parquet(file, hive_partitioning=False))
+            saved = read_state(file)
             saved = saved.take(np.searchsorted(saved.person, chunk.serial[chunk.origin == year]))
-            for field in fields(Life):
+            for field in fields(LifeState):
                 assert np.array_equal(getattr(lived, field.name), getattr(saved, field.name)), (
                     field.name
                 )

@@ -25,7 +25,7 @@ from saga.data.origins import draw_origins, history, realised
 from saga.data.panel import Panel, PanelMeta
 from saga.data.reading import read_panel
 from saga.errors import InputError
-from saga.register import generate_register
+from saga.register import RegisterSettings, generate_register
 from saga.register.textbook.exact_forecaster import exact_forecaster
 from saga.register.textbook.gaussian_ar1 import GaussianProcess
 from saga.register.textbook.kalman_filter import KalmanFilter
@@ -229,7 +229,9 @@ def test_a_normal_law_has_normal_quantiles() -> None:
 @pytest.mark.slow
 def test_on_a_gaussian_register_it_loses_little_to_the_exact_forecaster(tmp_path: Path) -> None:
     """One Markov chain stands for a fixed effect and an AR(1): it forgets the level a little too soon, which costs up to 6 %."""
-    generate_register(tmp_path / "register", persons=4000, seed=1, process=GaussianProcess())
+    generate_register(
+        tmp_path / "register", RegisterSettings(persons=4000, seed=1, process=GaussianProcess())
+    )
     panel = read_panel(tmp_path / "register")
     panel = replace(panel, meta=replace(panel.meta, floor=None))
     persons = panel.persons()

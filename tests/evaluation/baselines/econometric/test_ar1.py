@@ -18,7 +18,7 @@ from saga.data.origins import Origins, draw_origins, history, realised
 from saga.data.panel import Panel, PanelMeta
 from saga.data.reading import read_panel
 from saga.errors import InputError
-from saga.register import generate_register
+from saga.register import RegisterSettings, generate_register
 from saga.register.textbook.exact_forecaster import exact_forecaster
 from saga.register.textbook.gaussian_ar1 import GaussianProcess
 from saga.register.textbook.kalman_filter import KalmanFilter
@@ -153,7 +153,7 @@ def test_drawn_shocks_are_those_of_the_bin_and_small_bins_give_way() -> None:
 def gaussian(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Panel]:
     """A register made by the Gaussian process; no floor, so that every year is one of work."""
     folder = tmp_path_factory.mktemp("gaussian") / "register"
-    generate_register(folder, persons=2500, seed=1, process=GaussianProcess())
+    generate_register(folder, RegisterSettings(persons=2500, seed=1, process=GaussianProcess()))
     panel = read_panel(folder)
     return folder, replace(panel, meta=replace(panel.meta, floor=None))
 

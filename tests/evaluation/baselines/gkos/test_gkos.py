@@ -38,7 +38,7 @@ from saga.data.origins import draw_origins, history, realised
 from saga.data.panel import Panel, PanelMeta
 from saga.data.reading import read_panel
 from saga.data.split import persons_of
-from saga.register import generate_register
+from saga.register import RegisterSettings, generate_register
 from saga.register.textbook.exact_forecaster import ExactForecaster
 from saga.register.textbook.gkos_process import FEW_ZEROS, GkosProcess
 from saga.register.textbook.particle_filter import GkosFilter
@@ -357,7 +357,7 @@ class TestSurroundings:
 def register(tmp_path_factory: pytest.TempPathFactory) -> Panel:
     """6,000 persons of the process with one zero in ten, in the years 1990-2022."""
     out: Path = tmp_path_factory.mktemp("gkos")
-    generate_register(out, persons=6_000, seed=3, process=FEW_ZEROS)
+    generate_register(out, RegisterSettings(persons=6_000, seed=3, process=FEW_ZEROS))
     return read_panel(out)
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from saga.data.prices import CPI_SWEDEN
 from saga.macro.history import programmes, sweden, sweden_as_published
-from saga.register.simulation.economy import build_economy, flows
+from saga.register.simulation.economy import build_economy, labour_flows
 from saga.register.simulation.parameters import EconomyParameters
 
 P = EconomyParameters()
@@ -54,7 +54,7 @@ def test_a_longer_future_begins_like_a_shorter_one_and_draws_differ():
 
 
 def test_futures_stay_in_the_range_of_an_advanced_economy():
-    draws = [build_economy(2022, 2062, P, seed=7, draw=k).frame(2023, 2062) for k in range(60)]
+    draws = [build_economy(2022, 2062, P, seed=7, draw=k).to_frame(2023, 2062) for k in range(60)]
     unemployment, growth, inflation = (
         np.array([d[name].to_numpy() for d in draws])
         for name in ("unemployment", "real_wage_growth", "inflation")
@@ -70,7 +70,7 @@ def test_futures_stay_in_the_range_of_an_advanced_economy():
 
 def test_flows_carry_unemployment_from_one_year_to_the_next():
     for before, now in ((0.056, 0.091), (0.07, 0.07), (0.02, 0.031)):
-        loss, finding = flows(before, now, P)
+        loss, finding = labour_flows(before, now, P)
         assert before * (1 - finding) + (1 - before) * loss / P.loss_scale == pytest.approx(now)
 
 

@@ -17,13 +17,15 @@ from saga import schema
 from saga.cli import app
 from saga.data.origins import origins_at
 from saga.data.reading import read_panel
-from saga.register import generate_register
-from saga.register.simulation.generation import Run, continue_chunk, simulate_chunk
-from saga.register.simulation.life_state import ABROAD, RESIDENT, Life
+from saga.register import RegisterSettings, generate_register
+from saga.register.simulation.cohort_simulation import simulate_chunk, simulate_future
+from saga.register.simulation.life_state import ABROAD, RESIDENT
 from saga.register.simulation.parameters import Parameters
+from tests.saga.register.latent_states import read_state
 
 PERSONS, SEED = 12, 5
-WANTED = {"persons": PERSONS, "seed": SEED, "future_to": 2040, "future_draws": 2}
+PLAIN = RegisterSettings(persons=PERSONS, seed=SEED, future_to=2040, future_draws=2)
+WITH_RECORDS = replace(PLAIN, future_records=True)
 TRUE = ["person_id", "year", "birth_year", "earnings", "exit_year", "exit_reason"]
 ADDED = [name for name in schema.NAMES if name not in TRUE]
 ALWAYS = ["sex", "birth_region", "entry_year"]
@@ -50,8 +52,8 @@ def digests(folder: Path) -> dict[str, str]:
 def registers(tmp_path_factory) -> tuple[Path, Path]:
     """A register whose futures hold records, and the same one without."""
     folder = tmp_path_factory.mktemp("register")
-    generate_register(folder / "with", **WANTED, future_records=True)
-    generate_register(folder / "without", **WANTED)
+    generate_register(folder / "with", WITH_RECORDS)
+    generate_register(folder / "without", PLAIN)
     return folder / "with", folder / "without"
 
 
@@ -73,13 +75,20 @@ def usual() -> tuple[pl.DataFrame, pl.DataFrame]:
 
 
 def lived_on(parameters: Parameters) -> tuple[pl.DataFrame, pl.DataFrame]:
-    run = Run(SEED, 1990, 2022, 2032, 1, parameters, future_records=True)
+    settings = RegisterSettings(
+        persons=0,
+        seed=SEED,
+        future_to=2032,
+        future_draws=1,
+        parameters=parameters,
+        future_records=True,
+    )
     panels, futures = [], []
     for born in COHORTS:
-        life, panel = simulate_chunk(run, born, 0, EACH)
+        life, panel = simulate_chunk(settings, born, 0, EACH)
         panels.append(panel)
         stays = np.flatnonzero(np.isin(life.presence, (RESIDENT, ABROAD)))
-        futures.append(continue_chunk(run, life.take(stays), 0, 0))
+        futures.append(simulate_future(settings, life.take(stays), 0, 0))
     return pl.concat(panels), pl.concat(futures)
 
 
@@ -117,7 +126,7 @@ def test_only_a_register_with_records_says_so(registers):
 
 
 def test_the_bytes_do_not_depend_on_the_number_of_workers(registers, tmp_path):
-    generate_register(tmp_path / "two", **WANTED, future_records=True, workers=2)
+    generate_register(tmp_path / "two", WITH_RECORDS, workers=2)
     assert digests(tmp_path / "two") == digests(registers[0])
 
 
@@ -139,13 +148,12 @@ def test_the_command_writes_them(registers, tmp_path):
 
 
 def test_the_hidden_state_is_all_that_they_need(registers):
-    run = Run(SEED, 1990, 2022, 2040, 2, Parameters(), future_records=True)
     path = sorted((registers[0] / "latent").rglob("*.parquet"))[-1]
-    life = Life.from_frame(pl.read_parquet(path, hive_partitioning=False))
+    life = read_state(path)
     written = pl.read_parquet(
         registers[0] / "future" / "draw=1" / path.parent.name / path.name, hive_partitioning=False
     )
-    assert continue_chunk(run, life, 0, 1).equals(written)
+    assert simulate_future(WITH_RECORDS, life, 0, 1).equals(written)
 
 
 def test_readers_of_true_futures_find_the_same_outcomes(registers):
@@ -215,7 +223,8 @@ def test_cells_are_lost_as_in_the_panel_but_never_late(usual):
 
 def test_money_is_deflated_by_the_prices_of_the_drawn_economy(usual):
     _, future = usual
-    economy = Run(SEED, 1990, 2022, 2032, 1, Parameters()).world(0).economy
+    settings = RegisterSettings(persons=0, seed=SEED, future_to=2032, future_draws=1)
+    economy = settings.world(0).economy
     prices = pl.DataFrame(
         {"year": list(economy.years), "prices": [y.prices for y in economy.years.values()]}
     )

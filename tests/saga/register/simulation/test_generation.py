@@ -10,12 +10,12 @@ import pytest
 
 from saga.data.reading import read_panel
 from saga.errors import UsageError
-from saga.register import generate_register
-from saga.register.simulation.generation import Run, continue_chunk
-from saga.register.simulation.life_state import Life
+from saga.register import RegisterSettings, generate_register
+from saga.register.simulation.cohort_simulation import simulate_future
 from saga.register.simulation.parameters import Parameters, PopulationParameters
 from saga.register.simulation.population import cohort_sizes
 from saga.register.textbook.gaussian_ar1 import GaussianProcess
+from tests.saga.register.latent_states import read_state
 
 PERSONS, SEED = 12, 5
 
@@ -32,20 +32,24 @@ def digests(folder: Path) -> dict[str, str]:
 def register(tmp_path_factory) -> Path:
     """A register with two macro futures."""
     out = tmp_path_factory.mktemp("register") / "with-futures"
-    generate_register(out, persons=PERSONS, seed=SEED, future_to=2040, future_draws=2)
+    generate_register(
+        out, RegisterSettings(persons=PERSONS, seed=SEED, future_to=2040, future_draws=2)
+    )
     return out
 
 
 def test_the_bytes_do_not_depend_on_the_number_of_workers(register, tmp_path):
     generate_register(
-        tmp_path / "two", persons=PERSONS, seed=SEED, future_to=2040, future_draws=2, workers=2
+        tmp_path / "two",
+        RegisterSettings(persons=PERSONS, seed=SEED, future_to=2040, future_draws=2),
+        workers=2,
     )
     assert digests(tmp_path / "two") == digests(register)
 
 
 def test_the_panel_is_the_same_without_futures_and_another_with_another_seed(register, tmp_path):
     for seed in (SEED, SEED + 1):
-        generate_register(tmp_path / str(seed), persons=PERSONS, seed=seed)
+        generate_register(tmp_path / str(seed), RegisterSettings(persons=PERSONS, seed=seed))
         same = digests(tmp_path / str(seed) / "panel") == digests(register / "panel")
         assert same == (seed == SEED)
 
@@ -96,13 +100,13 @@ def test_futures_continue_the_same_people_and_differ_between_draws(register):
 
 
 def test_the_hidden_state_is_all_that_a_future_needs(register):
-    run = Run(SEED, 1990, 2022, 2040, 2, Parameters())
+    settings = RegisterSettings(persons=0, seed=SEED, future_to=2040, future_draws=2)
     path = sorted((register / "latent").rglob("*.parquet"))[-1]
-    life = Life.from_frame(pl.read_parquet(path, hive_partitioning=False))
+    life = read_state(path)
     written = pl.read_parquet(
         register / "future" / "draw=1" / path.parent.name / path.name, hive_partitioning=False
     )
-    assert continue_chunk(run, life, 0, 1).equals(written)
+    assert simulate_future(settings, life, 0, 1).equals(written)
 
 
 def test_cohorts_are_of_equal_size_but_for_immigrants_and_add_up():
@@ -114,7 +118,9 @@ def test_cohorts_are_of_equal_size_but_for_immigrants_and_add_up():
 
 def test_a_parameter_changes_the_lives(register, tmp_path):
     other = replace(Parameters(), careers=replace(Parameters().careers, ability_sd=(0.3, 0.3)))
-    generate_register(tmp_path / "other", persons=PERSONS, seed=SEED, parameters=other)
+    generate_register(
+        tmp_path / "other", RegisterSettings(persons=PERSONS, seed=SEED, parameters=other)
+    )
     assert digests(tmp_path / "other" / "panel") != digests(register / "panel")
 
 
@@ -126,7 +132,7 @@ def test_progress_counts_persons_and_a_failure_leaves_nothing(tmp_path):
         raise RuntimeError("stop")
 
     with pytest.raises(RuntimeError, match="stop"):
-        generate_register(tmp_path / "out", persons=3, seed=0, progress=stop)
+        generate_register(tmp_path / "out", RegisterSettings(persons=3, seed=0), progress=stop)
     assert seen == [(1, 3)]
     assert list(tmp_path.iterdir()) == []
 
@@ -139,7 +145,6 @@ def test_progress_counts_persons_and_a_failure_leaves_nothing(tmp_path):
         {"first_year": 1989},
         {"last_year": 2023},
         {"first_year": 2010, "last_year": 2000},
-        {"workers": 0},
         {"future_to": 2040},
         {"future_draws": 2},
         {"future_to": 2022, "future_draws": 1},
@@ -154,22 +159,31 @@ def test_progress_counts_persons_and_a_failure_leaves_nothing(tmp_path):
     ],
 )
 def test_arguments_out_of_range_are_refused_before_any_work(tmp_path, wrong):
+    settings = RegisterSettings(persons=10, seed=0)
     with pytest.raises(UsageError):
-        generate_register(tmp_path / "out", **({"persons": 10, "seed": 0} | wrong))
+        generate_register(tmp_path / "out", replace(settings, **wrong))
+    assert not (tmp_path / "out").exists()
+
+
+def test_zero_workers_are_refused_before_any_work(tmp_path):
+    with pytest.raises(UsageError):
+        generate_register(tmp_path / "out", RegisterSettings(persons=10, seed=0), workers=0)
     assert not (tmp_path / "out").exists()
 
 
 def test_a_folder_with_files_is_never_overwritten(tmp_path):
     (tmp_path / "precious.txt").write_text("keep")
     with pytest.raises(UsageError, match="exists already"):
-        generate_register(tmp_path, persons=10, seed=0)
+        generate_register(tmp_path, RegisterSettings(persons=10, seed=0))
     assert (tmp_path / "precious.txt").read_text() == "keep"
 
 
 def test_the_hidden_state_is_saved_at_the_years_asked_for_and_a_life_can_be_continued_from_it(
     register, tmp_path
 ):
-    generate_register(tmp_path / "saved", persons=PERSONS, seed=SEED, latent_years=(2002, 2012))
+    generate_register(
+        tmp_path / "saved", RegisterSettings(persons=PERSONS, seed=SEED, latent_years=(2002, 2012))
+    )
     folders = {path.name for path in (tmp_path / "saved" / "latent").iterdir()}
     assert folders == {"year=2002", "year=2012", "year=2022"}
     assert {path.name for path in (register / "latent").iterdir()} == {"year=2022"}
@@ -188,13 +202,16 @@ def test_the_hidden_state_is_saved_at_the_years_asked_for_and_a_life_can_be_cont
 @pytest.mark.parametrize("years", [(1989,), (2012, 2023)])
 def test_a_hidden_state_outside_the_panel_is_refused(tmp_path, years):
     with pytest.raises(UsageError, match="latent years"):
-        generate_register(tmp_path / "out", persons=PERSONS, seed=SEED, latent_years=years)
+        generate_register(
+            tmp_path / "out", RegisterSettings(persons=PERSONS, seed=SEED, latent_years=years)
+        )
 
 
 def test_a_macro_draw_is_the_same_however_many_are_drawn(tmp_path):
     for draws in (1, 50):
         generate_register(
-            tmp_path / str(draws), persons=4, seed=SEED, future_to=2026, future_draws=draws
+            tmp_path / str(draws),
+            RegisterSettings(persons=4, seed=SEED, future_to=2026, future_draws=draws),
         )
     assert digests(tmp_path / "1" / "future" / "draw=0") == digests(
         tmp_path / "50" / "future" / "draw=0"

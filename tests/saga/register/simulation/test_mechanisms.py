@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 
 from saga.cli import app
 from saga.errors import UsageError
-from saga.register import generate_register
-from saga.register.simulation.mechanisms import FIXED, MECHANISMS, without
+from saga.register import RegisterSettings, generate_register
+from saga.register.simulation.mechanisms import FIXED, MECHANISMS, switch_off
 from saga.register.simulation.parameters import Parameters
 from saga.register.textbook.gaussian_ar1 import GaussianProcess
 from saga.register.validation.register_check import check_register
@@ -36,11 +36,9 @@ def verdicts(tmp_path_factory):
         persons, first_year, last_year = size
         generate_register(
             folder,
-            persons=persons,
-            seed=1,
-            first_year=first_year,
-            last_year=last_year,
-            without=without,
+            RegisterSettings(
+                persons=persons, seed=1, first_year=first_year, last_year=last_year, without=without
+            ),
         )
         table = check_register(folder, only=list(NEEDED[size].values()))
         return dict(table.select("key", "verdict").iter_rows())
@@ -61,13 +59,13 @@ def test_without_a_mechanism_a_target_that_held_is_missed(verdicts, size, mechan
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_a_switch_changes_the_parameters_and_switching_twice_is_switching_once(mechanism):
     p = Parameters()
-    assert without(p, [mechanism]) != p
-    assert without(p, [mechanism, mechanism]) == without(p, [mechanism])
+    assert switch_off(p, [mechanism]) != p
+    assert switch_off(p, [mechanism, mechanism]) == switch_off(p, [mechanism])
 
 
 def test_mechanisms_can_be_switched_off_together_in_any_order():
-    everything = without(Parameters(), FIXED)
-    assert everything == without(Parameters(), reversed(FIXED))
+    everything = switch_off(Parameters(), FIXED)
+    assert everything == switch_off(Parameters(), reversed(FIXED))
     assert everything.economy.felt == everything.benefits.generosity == 0.0
 
 
@@ -81,9 +79,9 @@ def test_the_command_switches_off_and_register_json_says_so(tmp_path):
     assert about["without"] == ["benefits", "scars"]
     generate_register(
         tmp_path / "same",
-        persons=3,
-        seed=0,
-        parameters=without(Parameters(), ["scars", "benefits"]),
+        RegisterSettings(
+            persons=3, seed=0, parameters=switch_off(Parameters(), ["scars", "benefits"])
+        ),
     )
     same = json.loads((tmp_path / "same" / "register.json").read_text())
     assert same["without"] == []
@@ -114,5 +112,6 @@ def test_an_unknown_mechanism_is_refused_with_the_list_of_all(tmp_path):
     assert not (tmp_path / "out").exists()
     with pytest.raises(UsageError, match="textbook process"):
         generate_register(
-            tmp_path / "out", persons=3, seed=0, process=GaussianProcess(), without=["scars"]
+            tmp_path / "out",
+            RegisterSettings(persons=3, seed=0, process=GaussianProcess(), without=("scars",)),
         )

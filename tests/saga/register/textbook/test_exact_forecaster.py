@@ -16,7 +16,7 @@ from saga.data.origins import Origins, realised
 from saga.data.panel import Panel, PanelMeta
 from saga.data.reading import read_panel
 from saga.errors import InputError, UsageError
-from saga.register import generate_register
+from saga.register import RegisterSettings, generate_register
 from saga.register.textbook.exact_forecaster import ExactForecaster, exact_forecaster, records
 from saga.register.textbook.gaussian_ar1 import GaussianProcess
 from saga.register.textbook.gkos_process import GkosProcess, Mixture
@@ -397,12 +397,9 @@ def test_zero_earnings_are_refused_by_a_process_without_zeros():
 def test_the_contest_questions_an_exact_forecaster_as_any_baseline(tmp_path):
     generate_register(
         tmp_path / "register",
-        persons=300,
-        seed=2,
-        first_year=2010,
-        future_to=2027,
-        future_draws=2,
-        process=GAUSSIAN,
+        RegisterSettings(
+            persons=300, seed=2, first_year=2010, future_to=2027, future_draws=2, process=GAUSSIAN
+        ),
     )
     contest = Contest(read_panel(tmp_path / "register"), (1, 5), paths=20, seed=0)
     exact: Baseline = exact_forecaster(tmp_path / "register")
@@ -414,7 +411,8 @@ def test_the_contest_questions_an_exact_forecaster_as_any_baseline(tmp_path):
 
 def test_the_forecaster_of_a_register_is_found_by_its_process(tmp_path):
     generate_register(
-        tmp_path / "gkos", persons=70, seed=1, first_year=2022, process=PROCESSES["gkos-few-zeros"]
+        tmp_path / "gkos",
+        RegisterSettings(persons=70, seed=1, first_year=2022, process=PROCESSES["gkos-few-zeros"]),
     )
     found = exact_forecaster(tmp_path / "gkos", particles=16)
     assert found.filter.process == PROCESSES["gkos-few-zeros"]

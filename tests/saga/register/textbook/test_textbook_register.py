@@ -15,8 +15,8 @@ from saga import schema
 from saga.cli import app
 from saga.data.origins import origins_at
 from saga.data.reading import read_panel
-from saga.register import generate_register
-from saga.register.simulation.generation import CHUNK, stream
+from saga.register import RegisterSettings, generate_register
+from saga.register.simulation.cohort_simulation import CHUNK, random_stream
 from saga.register.textbook.gaussian_ar1 import GaussianProcess
 from saga.register.textbook.gkos_process import FEW_ZEROS, GkosProcess
 from saga.register.textbook.textbook_register import PROCESSES, Cohort, Process, cohort_sizes
@@ -44,27 +44,32 @@ def register(request, tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("textbook") / request.param
     generate_register(
         out,
-        persons=PERSONS,
-        seed=SEED,
-        future_to=2040,
-        future_draws=2,
-        latent_years=[2012],
-        process=PROCESSES[request.param],
+        RegisterSettings(
+            persons=PERSONS,
+            seed=SEED,
+            future_to=2040,
+            future_draws=2,
+            latent_years=(2012,),
+            process=PROCESSES[request.param],
+        ),
     )
     return out
 
 
 def test_the_bytes_do_not_depend_on_the_number_of_workers(register, tmp_path):
-    options = {
-        "future_to": 2040,
-        "future_draws": 2,
-        "latent_years": [2012],
-        "process": PROCESSES[register.name],
-    }
-    generate_register(tmp_path / "two", persons=PERSONS, seed=SEED, workers=2, **options)
+    settings = RegisterSettings(
+        persons=PERSONS,
+        seed=SEED,
+        future_to=2040,
+        future_draws=2,
+        latent_years=(2012,),
+        process=PROCESSES[register.name],
+    )
+    generate_register(tmp_path / "two", settings, workers=2)
     assert digests(tmp_path / "two") == digests(register)
     generate_register(
-        tmp_path / "other", persons=PERSONS, seed=SEED + 1, process=PROCESSES[register.name]
+        tmp_path / "other",
+        RegisterSettings(persons=PERSONS, seed=SEED + 1, process=PROCESSES[register.name]),
     )
     assert digests(tmp_path / "other" / "panel") != digests(register / "panel")
 
@@ -77,7 +82,7 @@ def test_the_reader_gives_back_the_real_earnings_of_the_process(register):
     )
     assert panel.frame["person_id"].n_unique() == PERSONS
     for birth_year in (1940, 1980):
-        rng = stream(SEED, 0, birth_year, 0)
+        rng = random_stream(SEED, 0, birth_year, 0)
         persons = cohort_sizes(process, PERSONS, 1990, 2022)[birth_year]
         true = (
             Cohort.found(process, birth_year, np.arange(persons), rng)
@@ -113,7 +118,7 @@ def test_futures_go_on_from_the_hidden_state(register):
         written = pl.read_parquet(
             register / f"future/draw={draw}/birth_year=1980/part-0.parquet", hive_partitioning=False
         )
-        again = cohort.copy().live(2040, stream(SEED, 2 + draw, 1980, 0))
+        again = cohort.copy().live(2040, random_stream(SEED, 2 + draw, 1980, 0))
         assert written.select(again.columns).equals(again)
         assert written["exit_year"].null_count() == written.height
     panel = read_panel(register)

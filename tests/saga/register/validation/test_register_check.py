@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from saga.cli import app
 from saga.errors import InputError, UsageError
+from saga.register.simulation.cohort_simulation import RegisterSettings
 from saga.register.simulation.economy import CPI
 from saga.register.simulation.generation import generate_register
 from saga.register.validation import register_arrays as people_module
@@ -124,7 +125,7 @@ def test_nothing_to_measure_is_not_a_number():
 def register(tmp_path_factory):
     """4,000 persons on disk."""
     directory = tmp_path_factory.mktemp("check") / "register"
-    generate_register(directory, persons=4_000, seed=4)
+    generate_register(directory, RegisterSettings(persons=4_000, seed=4))
     return directory
 
 
@@ -261,7 +262,10 @@ def test_a_broken_register_is_told_from_a_good_one(register, tmp_path, table):
 
 def test_a_register_of_other_years_is_checked_on_what_it_has(tmp_path):
     """Without the years of a target it is unmeasured, and the check says no."""
-    generate_register(tmp_path / "register", persons=1_500, seed=1, first_year=2014, last_year=2019)
+    generate_register(
+        tmp_path / "register",
+        RegisterSettings(persons=1_500, seed=1, first_year=2014, last_year=2019),
+    )
     found = check_register(tmp_path / "register", described=True)
     verdict = dict(found.select("key", "verdict").iter_rows())
     assert verdict["level.all.mean"] == verdict["gap44"] == verdict["sign.jump.men"] == "unmeasured"

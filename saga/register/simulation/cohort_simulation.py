@@ -1,0 +1,239 @@
+"""Simulation of chunks of persons, year by year: their history and their futures.
+
+A chunk depends only on the seed, the birth year, the chunk number and the parameters. So the
+result does not depend on the number of workers, and memory is bounded by the chunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+import polars as pl
+
+from saga.register.simulation.benefits import entitle
+from saga.register.simulation.careers import work_year
+from saga.register.simulation.earnings import earn
+from saga.register.simulation.economy import FIRST_HISTORY, LAST_HISTORY, Economy, build_economy
+from saga.register.simulation.education import advance
+from saga.register.simulation.family import family_year, partner_earnings
+from saga.register.simulation.labour_market import Employers
+from saga.register.simulation.life_state import Bools, LifeState
+from saga.register.simulation.parameters import Parameters
+from saga.register.simulation.population import create_cohort, migrate_and_die
+from saga.register.simulation.records import FutureLedger, FutureRecords, Ledger, YearResult
+from saga.register.simulation.self_employment import own_account_year
+from saga.register.textbook.textbook_register import Process
+from saga.schema import MAX_AGE, MIN_AGE
+
+CHUNK = 10_000  # persons simulated at once: about 100 MB
+CLOSING_SHARE = (
+    0.25  # yearly share of employers that shed most jobs, relative to the rate of job loss
+)
+STREAM_TAG = 0x6C6966  # separates the streams of persons from those of the economy and employers
+
+
+@dataclass(frozen=True)
+class RegisterSettings:
+    """Definition of one register.
+
+    Args:
+        persons: number of persons with a row in the panel.
+        seed: seed of all random numbers.
+        first_year: first year of the panel.
+        last_year: last year of the panel.
+        future_to: last year of the futures; None for no futures.
+        future_draws: number of futures, one for each draw of the economy.
+        parameters: parameters of the full process.
+        latent_years: years at whose end the hidden state is saved, beside the last year.
+        process: textbook process that replaces the full one.
+        without: names of mechanisms that are switched off.
+        future_records: futures have all columns of the panel, not the earnings only.
+    """
+
+    persons: int
+    seed: int
+    first_year: int = FIRST_HISTORY
+    last_year: int = LAST_HISTORY
+    future_to: int | None = None
+    future_draws: int = 0
+    parameters: Parameters = field(default_factory=Parameters)
+    latent_years: tuple[int, ...] = ()
+    process: Process | None = None
+    without: tuple[str, ...] = ()
+    future_records: bool = False
+
+    def world(self, draw: int | None = None) -> World:
+        """Economy and employers of the history, or of the future under macro draw `draw`."""
+        return _world(self, draw)
+
+    @property
+    def future_end(self) -> int:
+        """Last year of the futures; the last year of the panel if there are none."""
+        return max(self.future_to or self.last_year, self.last_year)
+
+
+@dataclass(frozen=True)
+class World:
+    """What all persons share: the economy, the employers, and who closes in each year."""
+
+    economy: Economy
+    employers: Employers
+    closings: dict[int, Bools]
+
+
+@lru_cache(maxsize=8)
+def _world(settings: RegisterSettings, draw: int | None) -> World:
+    p, seed = settings.parameters.economy, settings.seed
+    first = settings.first_year - (MAX_AGE - MIN_AGE)
+    last = settings.last_year if draw is None else settings.future_end
+    economy = build_economy(first, last, p, seed=seed, draw=draw)
+    employers = Employers.draw(seed)
+    closings = {
+        year: employers.draw_closings(seed, draw, year, CLOSING_SHARE * economy[year].job_loss)
+        for year in range(first if draw is None else settings.last_year + 1, last + 1)
+    }
+    return World(economy, employers, closings)
+
+
+def simulate_year(
+    life: LifeState,
+    year: int,
+    world: World,
+    rng: np.random.Generator,
+    first_year: int,
+    p: Parameters,
+) -> YearResult:
+    """Simulates one calendar year of a chunk and updates `life` in place.
+
+    The panel, the futures and the oracle share this function.
+    """
+    age = year - life.birth_year
+    macro = world.economy[year]
+    started = migrate_and_die(life, year, age, first_year, rng, p.population)
+    births = family_year(life, macro, age, rng, p.population)
+    entrants = advance(life, year, age, rng, p.education)
+    activity = work_year(
+        life,
+        macro,
+        age,
+        started,
+        entrants,
+        births,
+        world.employers,
+        world.closings[year],
+        rng,
+        p.careers,
+    )
+    own = own_account_year(life, activity, age, rng, p.self_employment)
+    earnings = earn(life, macro, age, activity, births, own, world.employers, rng, p.careers)
+    partner = (
+        np.round(partner_earnings(life, year, age, p.careers.base) * macro.wages / 100.0) * 100.0
+    )
+    benefits = entitle(life, macro, age, activity, births, earnings, partner, rng, p.benefits)
+    return YearResult(macro, activity, earnings, partner, benefits)
+
+
+def simulate_chunk(
+    settings: RegisterSettings,
+    birth_year: int,
+    chunk: int,
+    persons: int,
+    visit: Callable[[int, LifeState], None] | None = None,
+) -> tuple[LifeState, pl.DataFrame]:
+    """Panel rows of one chunk, and its state at the end of the panel.
+
+    Args:
+        settings: definition of the register.
+        birth_year: birth year of the cohort.
+        chunk: number of the chunk in its cohort.
+        persons: number of persons in the chunk.
+        visit: called with the year and the state at its end, before the next year changes it.
+    """
+    p, world = settings.parameters, settings.world()
+    rng = random_stream(settings.seed, 0, birth_year, chunk)
+    serials = np.arange(chunk * CHUNK, chunk * CHUNK + persons)
+    panel_years = range(settings.first_year, settings.last_year + 1)
+    life = create_cohort(birth_year, serials, panel_years, rng, p)
+    record_rng = random_stream(settings.seed, 1, birth_year, chunk)
+    ledger = Ledger(life, panel_years, record_rng, p, world.employers)
+    for year in range(birth_year + MIN_AGE, min(settings.last_year, birth_year + MAX_AGE) + 1):
+        result = simulate_year(life, year, world, rng, settings.first_year, p)
+        if year >= settings.first_year:
+            ledger.write(life, result)
+        if visit is not None:
+            visit(year, life)
+    return life, ledger.to_frame(life)
+
+
+def simulate_future(
+    settings: RegisterSettings, life: LifeState, chunk: int, draw: int
+) -> pl.DataFrame:
+    """True later years of the persons of `life` under macro draw `draw`.
+
+    `life` is the state at the end of the panel; it is not changed.
+    """
+    life = life.copy()
+    years = range(settings.last_year + 1, min(settings.future_end, life.birth_year + MAX_AGE) + 1)
+    records = _future_records(settings, life, years, chunk, draw)
+    rng = random_stream(settings.seed, 2 + draw, life.birth_year, chunk)
+    ledger = simulate_years(settings, life, years, settings.world(draw), rng, records)
+    frame = ledger.to_frame(life)
+    return frame if records is None else frame.hstack(records.to_frame(life))
+
+
+def simulate_years(
+    settings: RegisterSettings,
+    life: LifeState,
+    years: range,
+    world: World,
+    rng: np.random.Generator,
+    records: FutureRecords | None = None,
+) -> FutureLedger:
+    """Simulates the years after the state `life`, which is changed in place.
+
+    The years are also written to `records`, which uses no random number of `rng`.
+    """
+    ledger = FutureLedger(life, years)
+    for year in years:
+        result = simulate_year(life, year, world, rng, settings.first_year, settings.parameters)
+        ledger.write(life, result)
+        if records is not None:
+            records.write(life, result)
+    return ledger
+
+
+def _future_records(
+    settings: RegisterSettings, life: LifeState, years: range, chunk: int, draw: int
+) -> FutureRecords | None:
+    if not settings.future_records:
+        return None
+    # The records of the panel draw these numbers first, one a person of the chunk. The numbers
+    # that they draw next (understated schooling before 2000) depend on the size of the chunk, so
+    # a future that starts before 2000 has different ones.
+    panel_rng = random_stream(settings.seed, 1, life.birth_year, chunk)
+    school_unknown = panel_rng.random(CHUNK)[life.person - chunk * CHUNK]
+    rng = random_stream(settings.seed, 1, life.birth_year, chunk, 1 + draw)
+    return FutureRecords(
+        life,
+        years,
+        rng,
+        settings.parameters,
+        settings.world(draw).employers,
+        first_year=settings.first_year,
+        school_unknown=school_unknown,
+    )
+
+
+def random_stream(
+    seed: int, purpose: int, birth_year: int, chunk: int, *further: int
+) -> np.random.Generator:
+    """Counter-based random stream of a chunk.
+
+    Purpose 0 is the history and 2 + k the future under macro draw k. Purpose 1 is the records of
+    the panel; with `further` 1 + k, those of the future under macro draw k.
+    """
+    key = (seed, STREAM_TAG, purpose, birth_year, chunk, *further)
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence(key)))
