@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from calibration.fit.split_conformal import fit_calibration
 from evaluation.scoring.evaluation_settings import Sample
 from saga.data.groups import Grouping
-from saga.data.origins import Origins, cut, history, realised
+from saga.data.origins import Origins, cut, history, realised_earnings
 from saga.data.panel import Panel
 from saga.data.split import persons_of
 from saga.forecaster import Forecaster
@@ -104,7 +104,7 @@ def _answers(
 ) -> tuple[Paths, NDArray[np.float64]]:
     """Paths (n, 1, M) at the one horizon, as if it were the first, of everybody with an outcome (n, 1) there."""
     origins = sample.draw(known)
-    outcomes = realised(known, origins, [HORIZON], end=sample.until)
+    outcomes = realised_earnings(known, origins, [HORIZON], end=sample.until)
     there = np.isfinite(outcomes[:, 0])
     some = Origins(origins.person_id[there], origins.year[there])
     past = history(known, some)

@@ -27,7 +27,7 @@ from safetensors.torch import save as save_safetensors
 from saga import schema
 from saga.errors import BundleError, UsageError
 from saga.files.atomic import commit, json_bytes, sync_folder
-from saga.files.tables import check_place
+from saga.files.tables import check_writable
 
 FORMAT = 3  # 1: the years of the record were told their economy. 2: the economy entered before the head's layers
 MANIFEST, WEIGHTS, CALIBRATION, CARD = (
@@ -204,7 +204,7 @@ def check_replaceable(path: str | Path) -> None:
     A bundle and an empty directory are replaced, anything else there is left alone.
     """
     path = Path(path)
-    check_place(path.absolute())
+    check_writable(path.absolute())
     if (
         path.exists()
         and not (path / MANIFEST).is_file()

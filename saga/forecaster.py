@@ -19,8 +19,8 @@ from saga.conformal.calibrator import Calibrator, Intervals
 from saga.conformal.one_sided import Limits, one_sided_limits
 from saga.conformal.path_bands import band_intervals
 from saga.conformal.present_value import ValueIntervals, value_intervals
-from saga.data.eligibility import obstacles
-from saga.data.groups import latest
+from saga.data.eligibility import find_ineligible
+from saga.data.groups import last_record_origins
 from saga.data.panel import Panel
 from saga.errors import InputError, Problem, UsageError
 from saga.features.calendar import Calendar
@@ -199,7 +199,7 @@ class Forecaster:
 
     def obstacles(self, panel: Panel, to_age: int = MAX_AGE, ahead: int = 1) -> dict[str, Problem]:
         """Persons that cannot be forecast from this panel, or are above `to_age` in the year `ahead` years on, with the reason."""
-        return obstacles(panel, to_age, ahead)
+        return find_ineligible(panel, to_age, ahead)
 
     def check_money(self, panel: Panel) -> None:
         """Raise UsageError unless the panel's amounts are in the bundle's currency and prices."""
@@ -261,7 +261,7 @@ class Forecaster:
         width = to_horizon if to_horizon is not None else int(max(1, steps.max()))
         n = len(sequences)
         grouping = self.calibrator.grouping
-        labels = grouping.labels(panel, latest(panel)) if grouping else {}
+        labels = grouping.labels(panel, last_record_origins(panel)) if grouping else {}
         processes = self.workers if n >= _MANY else 1
         with worker_pool(
             rollout, sequences, steps, threads=self.threads, processes=processes

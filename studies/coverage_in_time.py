@@ -40,10 +40,17 @@ from saga.conformal.path_bands import band_intervals
 from saga.conformal.prediction_sets import grow
 from saga.conformal.present_value import value_intervals
 from saga.data.groups import Grouping
-from saga.data.origins import Origins, draw_origins, history, last_year, origins_at, realised
+from saga.data.origins import (
+    Origins,
+    draw_origins,
+    history,
+    last_year,
+    origins_at,
+    realised_earnings,
+)
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
-from saga.data.split import split_of
+from saga.data.split import assign_parts
 from saga.files.atomic import commit, commit_json, read_json
 from saga.forecaster import Forecaster
 from saga.keyed_random import uniform_each
@@ -107,7 +114,7 @@ def strangers(panel: Panel, trained_as: str | None, seed: int) -> tuple[list[str
     ids = panel.persons()
     training: list[str] = []
     if panel.meta.panel_id == trained_as:
-        part = split_of(trained_as, ids)
+        part = assign_parts(trained_as, ids)
         training = [p for p, own in zip(ids, part, strict=True) if own == "train"]
         ids = [p for p, own in zip(ids, part, strict=True) if own in ("calibration", "test")]
     return [ids[i] for i in np.argsort(uniform_each(ids, "coverage-side", seed))], training
@@ -157,7 +164,7 @@ def simulate(
             }
             arrays |= {
                 "earnings": made.earnings,
-                "outcomes": realised(people, origins, range(1, YEARS + 1), end=end),
+                "outcomes": realised_earnings(people, origins, range(1, YEARS + 1), end=end),
             }
             arrays |= {
                 f"group_{name}": labels for name, labels in grouping.labels(known, origins).items()

@@ -20,7 +20,7 @@ from scipy.stats import rankdata
 from evaluation.scoring.futures import true_economies, true_futures
 from saga.data.origins import Origins, history, last_year, origins_at
 from saga.data.panel import FLOOR, Panel
-from saga.data.split import strangers
+from saga.data.split import unseen_persons
 from saga.errors import InputError, Problem
 from saga.keyed_random import uniform_each
 from saga.schema import MAX_AGE
@@ -85,7 +85,7 @@ class Persons:
 def followed(panel: Panel, *, trained_on: str | None, persons: int | None = None) -> Persons:
     """Everybody with an origin in the panel's last year; a keyed choice of `persons` of them, and of the test persons alone where the
     panel is the one that the model was trained on."""
-    origins = origins_at(strangers(panel, trained_on), last_year(panel))
+    origins = origins_at(unseen_persons(panel, trained_on), last_year(panel))
     if not len(origins):
         fix = "Give a register with residents of 20 to 60 years in its last year."
         raise InputError(

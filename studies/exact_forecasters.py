@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 from scipy.stats import kstest
 
-from saga.data.origins import Origins, realised
+from saga.data.origins import Origins, realised_earnings
 from saga.data.panel import Panel, PanelMeta
 from saga.register.textbook.exact_forecaster import ExactForecaster, records
 from saga.register.textbook.gaussian_ar1 import GaussianProcess
@@ -58,7 +58,7 @@ def calibration(gaussian: GaussianProcess, gkos: GkosProcess, persons: int, seed
         )
         u = pit(
             paths.earnings,
-            realised(panel, origins, range(1, HORIZONS[-1] + 1)),
+            realised_earnings(panel, origins, range(1, HORIZONS[-1] + 1)),
             pit_uniforms(paths),
         )
         print(
@@ -89,7 +89,7 @@ def cost(gaussian: GaussianProcess, gkos: GkosProcess, seed: int) -> None:
 def particles(process: GkosProcess, persons: int, seed: int) -> None:
     """CRPS and posterior means by number of particles."""
     panel, origins = sample(process, persons, seed)
-    outcomes = realised(panel, origins, range(1, HORIZONS[-1] + 1))
+    outcomes = realised_earnings(panel, origins, range(1, HORIZONS[-1] + 1))
     earnings = records(panel, origins, process)[2]
     columns = np.array(HORIZONS) - 1
     scored, means = {}, {}

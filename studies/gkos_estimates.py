@@ -18,7 +18,7 @@ from evaluation.baselines.gkos.gkos import Gkos, GkosPaper
 from evaluation.baselines.gkos.gkos_smm import GROWTH, IDLENESS, SHOCKS, Fit, process_values
 from evaluation.baselines.naive.carry import CarryForward
 from evaluation.baselines.naive.groupq import GroupQuantiles
-from saga.data.origins import draw_origins, history, last_year, realised
+from saga.data.origins import draw_origins, history, last_year, realised_earnings
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.data.split import persons_of
@@ -80,7 +80,7 @@ def forecasts(
     origins = draw_origins(own, max_horizon=30, seed=seed, end=last_year(panel))
     past, outcomes = (
         history(own, origins),
-        realised(own, origins, list(HORIZONS), end=last_year(panel)),
+        realised_earnings(own, origins, list(HORIZONS), end=last_year(panel)),
     )
     print(
         f"\nCRPS of log earnings, {len(origins)} validation persons, h = {HORIZONS}; difference from groupq (standard error)"

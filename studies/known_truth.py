@@ -31,7 +31,7 @@ from calibration.fit.bundle_calibration import calibrate
 from evaluation.cache import code_digest, file_name
 from evaluation.scoring.evaluation_settings import Setting
 from saga.bundle import MANIFEST, Bundle
-from saga.data.origins import Origins, history, realised
+from saga.data.origins import Origins, history, realised_earnings
 from saga.data.panel import Panel, PanelMeta
 from saga.data.reading import read_panel
 from saga.files.atomic import commit
@@ -114,7 +114,9 @@ def people(
     )
     lives = Panel.of(rows, PanelMeta("known-truth", macro=macro))
     origins = Origins(np.array(lives.persons()), np.full(persons, LAST_HISTORY))
-    return People(history(lives, origins), origins, realised(lives, origins, list(HORIZONS)))
+    return People(
+        history(lives, origins), origins, realised_earnings(lives, origins, list(HORIZONS))
+    )
 
 
 def score(forecasts: Forecasts, who: People, *, paths: int, seed: int) -> pl.DataFrame:

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from saga.conformal.present_value import value_intervals
-from saga.data.origins import Origins, draw_origins, eligible_origins, history, realised
+from saga.data.origins import Origins, draw_origins, eligible_origins, history, realised_earnings
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
-from saga.data.split import strangers
+from saga.data.split import unseen_persons
 from saga.forecaster import Forecaster
 from saga.keyed_random import uniform_each
 from saga.lifetime import RATE, present_value, realised_value
@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("--years", default="1,3,5,10,20")
     args = parser.parse_args()
     forecaster, panel = Forecaster.load(args.bundle), read_panel(args.register)
-    panel = some(strangers(panel, forecaster.bundle.split["panel_id"]), args.persons)
+    panel = some(unseen_persons(panel, forecaster.bundle.split["panel_id"]), args.persons)
     levels = forecaster.calibrator.coverage
     print(
         f"`{command_line(__file__)}`\nCommit {code_commit()}, bundle {forecaster.bundle.digest[:12]}, register {panel.meta.panel_id}\n"
@@ -75,7 +75,7 @@ def held(
     forecaster: Forecaster, panel: Panel, origins: Origins, years: int, *, paths: int, seed: int
 ) -> NDArray[np.bool_]:
     """Whether the value of the next `years` lies in its interval, (n, L); n: those of `origins` who could be followed so long."""
-    truth = realised_value(realised(panel, origins, range(1, years + 1)), rate=RATE)
+    truth = realised_value(realised_earnings(panel, origins, range(1, years + 1)), rate=RATE)
     followed = ~np.isnan(truth)
     origins, found = (
         origins.take(followed),

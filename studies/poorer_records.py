@@ -39,7 +39,7 @@ from evaluation.protocol import Baseline
 from evaluation.scoring.comparison import BOTH, PERSON, REFEREE, SURE, TOLD, VARIANT, comparisons
 from evaluation.scoring.evaluation_settings import Setting
 from evaluation.scoring.metrics import metrics_table
-from saga.data.groups import only_columns
+from saga.data.groups import reduce_to_profile
 from saga.data.origins import MIN_HISTORY, Origins
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
@@ -380,8 +380,8 @@ REDUCTIONS = (
         "no occupation and industry",
         partial(without, columns=("occupation", "industry")),
     ),
-    Reduction("survey", "survey-like columns", partial(only_columns, profile="survey")),
-    Reduction("earnings", "earnings, age and sex", partial(only_columns, profile="earnings")),
+    Reduction("survey", "survey-like columns", partial(reduce_to_profile, profile="survey")),
+    Reduction("earnings", "earnings, age and sex", partial(reduce_to_profile, profile="earnings")),
     Reduction("last-3", "last 3 years", years=last_three),
     Reduction("every-second", "every second year", years=every_second),
 )

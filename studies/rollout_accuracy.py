@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from saga.data.origins import draw_origins, history, last_year, realised
+from saga.data.origins import draw_origins, history, last_year, realised_earnings
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.data.split import persons_of
@@ -29,13 +29,13 @@ from saga.features.sequences import (
     encode,
     last_known,
     pad,
-    targets,
 )
 from saga.forecaster import Forecaster
 from saga.keyed_random import uniform_each
 from saga.lifetime import RATE, realised_value
 from saga.scores import crps_log
 from studies.harness import options
+from training.masking import make_targets
 
 Array = NDArray[np.float64]
 HORIZONS = (1, 2, 5, 10, 20)
@@ -65,7 +65,7 @@ def path_loss(
     for start in range(0, len(sequences), 256):
         rows = np.arange(start, min(start + 256, len(sequences)))
         tokens = pad(sequences, rows)
-        asked = targets(tokens, sequences.dead_year[rows], forecaster.calendar)
+        asked = make_targets(tokens, sequences.dead_year[rows], forecaster.calendar)
         place = (tokens.valid & (tokens.year <= origins[rows][:, None])).sum(1) - 1
         after = np.arange(tokens.valid.shape[1]) > place[:, None]
         # What a rollout does not simulate is missing after the origin, as in training.
@@ -129,7 +129,7 @@ def main() -> None:
     people = panel.only(chosen)
     origins = draw_origins(people, max_horizon=HORIZONS[-1], seed=given.seed, end=last_year(panel))
     known = history(people, origins)
-    outcomes = realised(people, origins, range(1, HORIZONS[-1] + 1), end=last_year(panel))
+    outcomes = realised_earnings(people, origins, range(1, HORIZONS[-1] + 1), end=last_year(panel))
     scores, values = [], []
     for kind in kinds.values():
         forecaster = Forecaster.load(given.bundle, workers=given.workers, **kind)

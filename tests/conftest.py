@@ -68,14 +68,14 @@ def living_bundle(
     tmp_path_factory: pytest.TempPathFactory, tiny_bundle: Path, register_panel: Panel
 ) -> Path:
     """The tiny bundle with a law of circumstances, learnt on the small register."""
-    from training.states.state_fit import Options, fit_circumstances
+    from training.states.state_fit import StateFitOptions, fit_state_network
 
     out = tmp_path_factory.mktemp("living") / "tiny"
-    fit_circumstances(
+    fit_state_network(
         tiny_bundle,
         register_panel,
         out=out,
-        options=Options(width=32, steps=150),
+        options=StateFitOptions(width=32, steps=150),
         seed=7,
         progress=False,
     )

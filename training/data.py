@@ -14,7 +14,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from saga.features.calendar import Calendar
-from saga.features.sequences import Masking, Sequences, hide, pad, targets, thin_years
+from saga.features.sequences import Sequences, pad
+from training.masking import Masking, hide_inputs, make_targets, thin_years
 
 Batch = dict[str, Tensor]
 _BUCKETS = 40  # batches that are sorted by length together, so that a batch pads little
@@ -35,8 +36,8 @@ def make_batch(
     tokens, dead_year = thin_years(
         pad(sequences, persons), sequences.dead_year[persons], end, masking, rng
     )
-    asked = targets(tokens, dead_year, calendar)
-    seen, origin = hide(tokens, end, masking, rng)
+    asked = make_targets(tokens, dead_year, calendar)
+    seen, origin = hide_inputs(tokens, end, masking, rng)
     arrays = {
         "state": seen.state.astype(np.int64),
         "z": seen.z,

@@ -12,9 +12,9 @@ from typing import Any
 import yaml
 
 from saga.errors import UsageError
-from saga.features.sequences import Masking
 from saga.features.transforms import HIDEABLE
 from saga.model import ModelConfig
+from training.masking import Masking
 
 _FOLDER = files("training") / "configs"
 BUILT_IN = ("tiny", "small", "base", "lstm", "feedforward")

@@ -11,7 +11,7 @@ from calibration.adaptive.adaptive_state import AdaptiveState
 from calibration.adaptive.issuance import INITIAL_STATE, AdaptedForecaster
 from calibration.adaptive.issued_intervals import collect_intervals
 from calibration.adaptive.ledger import Ledger, RecordCounts, SettlementReport
-from saga.data.origins import Origins, history, last_year, origins_at, realised
+from saga.data.origins import Origins, history, last_year, origins_at, realised_earnings
 from saga.data.panel import Panel
 from saga.data.split import persons_of
 from saga.errors import InputError, Problem, UsageError
@@ -118,7 +118,7 @@ def _settle(store: Ledger, panel: Panel, until: int) -> SettlementReport:
         return SettlementReport()
     known = np.array(store.with_issued_intervals(panel.persons()), dtype=np.str_)
     years = range(first, until + 1)
-    amounts = realised(
+    amounts = realised_earnings(
         panel, Origins(known, np.full(len(known), first - 1)), range(1, len(years) + 1)
     )
     row, column = np.nonzero(~np.isnan(amounts))

@@ -20,7 +20,7 @@ from calibration.diagnostics.person_results import Judged, Together, judge, thre
 from calibration.diagnostics.verdicts import QUESTIONS, Light, rounded
 from saga.conformal.calibrator import Calibrator
 from saga.data.groups import Grouping
-from saga.data.origins import Origins, draw_origins, history, last_year, realised
+from saga.data.origins import Origins, draw_origins, history, last_year, realised_earnings
 from saga.data.panel import Panel
 from saga.data.split import persons_of
 from saga.errors import BundleError, InputError, Problem
@@ -235,7 +235,7 @@ def diagnose(
         raise InputError("There is nobody to judge the forecasts on.", [problem])
     past, years = (
         history(people, origins),
-        realised(people, origins, range(1, max(horizons) + 1), end=end),
+        realised_earnings(people, origins, range(1, max(horizons) + 1), end=end),
     )
     outcomes = years[:, np.asarray(horizons) - 1]
     thresholds = [thresholds_for(outcomes[:, i], floor) for i in range(len(horizons))]

@@ -17,8 +17,8 @@ from calibration.fit.group_shifts import with_profile
 from calibration.fit.split_conformal import LEVELS, MIN_MAP, fit_calibration, halves
 from calibration.fit.thresholds import fit_limits
 from saga.bundle import Bundle, check_replaceable, replace_parts
-from saga.data.groups import Grouping, only_columns
-from saga.data.origins import cut, draw_origins, history, last_year, realised
+from saga.data.groups import Grouping, reduce_to_profile
+from saga.data.origins import cut, draw_origins, history, last_year, realised_earnings
 from saga.data.panel import Panel
 from saga.data.split import persons_of
 from saga.errors import InputError, Problem, UsageError
@@ -95,7 +95,7 @@ def calibrate(
     simulated = replace(
         simulated, groups=grouping.labels(known, origins) if len(grouping.cuts) else {}
     )
-    outcomes = realised(people, origins, range(1, MAX_HORIZON + 1), end=end)
+    outcomes = realised_earnings(people, origins, range(1, MAX_HORIZON + 1), end=end)
     weights, extra = None, list[pl.DataFrame]()
     if target is not None:
         _same_money(target, panel)
@@ -110,7 +110,7 @@ def calibrate(
     calibrator = fit_calibration(simulated, outcomes, came=came, **fitting)
     calibrator = fit_limits(calibrator, simulated, outcomes, seed=seed, weights=weights)
     for profile in POORER if profiles else ():
-        shown, came = drawn(only_columns(known, profile))
+        shown, came = drawn(reduce_to_profile(known, profile))
         poorer = fit_calibration(replace(shown, groups={}), outcomes, came=came, **fitting)
         calibrator = with_profile(calibrator, poorer, profile)
     # The published method beside ours, so that anyone can compare: conformalised quantile regression in levels.

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from calibration.fit.split_conformal import NEIGHBOURS
 from saga.conformal.calibrator import ALL, SCHEMA
-from saga.data.groups import GROUPINGS, Grouping, Labels, latest
+from saga.data.groups import GROUPINGS, Grouping, Labels, last_record_origins
 from saga.data.origins import Origins
 from saga.data.panel import Panel
 from saga.errors import InputError, Problem, UsageError
@@ -53,7 +53,7 @@ class Target:
                 "The target cannot be described",
                 [Problem("target-groups", "No such grouping", fix, name)],
             )
-        origins = latest(panel)
+        origins = last_record_origins(panel)
         left = MAX_AGE - (origins.year - _born(panel, origins))
         ahead = left > 0
         if not ahead.any():

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from saga.conformal.calibrator import ALL, Calibrator
-from saga.data.groups import Labels, overlapping
+from saga.data.groups import Labels, pair_groupings
 
 Array = NDArray[np.float64]
 BANDWIDTH = 0.02  # of the Gaussian that smooths the loss; scores are probabilities
@@ -97,7 +97,7 @@ def fit_shifts(scores: Array, labels: Labels, level: float) -> dict[str, float]:
 
     Pairs of groups are groups too: what two groups have in common need not be the sum of what each has.
     """
-    names, indicators = design(overlapping(labels))
+    names, indicators = design(pair_groupings(labels))
     if not names:
         return {}
     _, effects = group_quantile(scores, indicators, level)

@@ -22,7 +22,7 @@ from saga.data.origins import (
     history,
     last_year,
     origins_at,
-    realised,
+    realised_earnings,
 )
 from saga.data.panel import Panel
 from saga.data.split import Part, persons_of
@@ -121,7 +121,7 @@ class Sample:
             "in-time",
             known,
             drawn,
-            [(None, realised(known, drawn, list(horizons), end=self.until))],
+            [(None, realised_earnings(known, drawn, list(horizons), end=self.until))],
         )
         if self.until < self.end:
             last = self.at(known, self.until)
@@ -129,7 +129,7 @@ class Sample:
                 "forward",
                 known,
                 last,
-                [(None, realised(self.test, last, list(horizons), end=self.end))],
+                [(None, realised_earnings(self.test, last, list(horizons), end=self.end))],
             )
         elif futures is not None:
             last = self.at(known, self.until)

@@ -115,14 +115,14 @@ def circumstances(
     as_json: Json = False,
 ) -> None:
     """Learn what else happens along paths of earnings (work, place, family, exits); stopped, the same command goes on."""
-    from training.states.state_fit import Options, fit_circumstances
+    from training.states.state_fit import StateFitOptions, fit_state_network
 
     people = read_people(panel, mapping, prices, on_error, rejected)
-    made = fit_circumstances(
+    made = fit_state_network(
         bundle,
         people,
         out=out,
-        options=Options(steps=steps),
+        options=StateFitOptions(steps=steps),
         seed=options.check_seed(seed),
         command=command_line(ctx),
         progress=_watched(as_json),

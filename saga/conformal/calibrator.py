@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from saga.conformal.prediction_sets import grow
 from saga.conformal.recalibration import Cell, map_ordered
-from saga.data.groups import Grouping, Labels, overlapping
+from saga.data.groups import Grouping, Labels, pair_groupings
 from saga.errors import BundleError, Problem, UsageError
 from saga.paths import Paths
 from saga.scores import covered
@@ -505,7 +505,7 @@ class Calibrator:
 
 def members_of(groups: Labels, rows: NDArray[np.int64]) -> Members:
     """Grouping (pairs among them), its distinct labels among `rows`, and which of them each row has."""
-    own = overlapping({name: labels[rows] for name, labels in groups.items()})
+    own = pair_groupings({name: labels[rows] for name, labels in groups.items()})
     found = ((name, np.unique(labels, return_inverse=True)) for name, labels in own.items())
     return [(name, distinct.tolist(), which) for name, (distinct, which) in found]
 

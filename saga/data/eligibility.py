@@ -9,7 +9,7 @@ from saga.errors import Problem
 from saga.schema import MAX_AGE, MIN_AGE
 
 
-def obstacles(panel: Panel, to_age: int = MAX_AGE, ahead: int = 1) -> dict[str, Problem]:
+def find_ineligible(panel: Panel, to_age: int = MAX_AGE, ahead: int = 1) -> dict[str, Problem]:
     """Persons that cannot be forecast from this panel, or are above `to_age` in the year `ahead` years on, with the reason."""
     last = panel.frame.group_by("person_id", maintain_order=True).agg(
         pl.col("year").max(),

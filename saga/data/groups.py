@@ -190,7 +190,7 @@ class Grouping:
         }
 
 
-def overlapping(labels: Labels) -> dict[str, NDArray[np.str_]]:
+def pair_groupings(labels: Labels) -> dict[str, NDArray[np.str_]]:
     """The groupings of `labels` and the PAIRS among them, such as "quintile*sex" with labels such as "1*female"."""
     pairs = {
         f"{one}*{two}": (labels[one], labels[two])
@@ -206,7 +206,7 @@ def overlapping(labels: Labels) -> dict[str, NDArray[np.str_]]:
     }
 
 
-def latest(panel: Panel) -> Origins:
+def last_record_origins(panel: Panel) -> Origins:
     """Everybody with the last year on record as origin: whom a forecast is asked for."""
     last = panel.frame.group_by("person_id", maintain_order=True).agg(pl.col("year").max())
     return Origins(
@@ -215,7 +215,7 @@ def latest(panel: Panel) -> Origins:
     )
 
 
-def only_columns(panel: Panel, profile: str) -> Panel:
+def reduce_to_profile(panel: Panel, profile: str) -> Panel:
     """The panel as a record of a poorer `profile` would show it: other columns unknown. "register" changes nothing."""
     kept = {
         "person_id",

@@ -313,7 +313,7 @@ def _first_positive(source: FirstPositive, frame: pl.DataFrame) -> pl.Expr:
     return chain  # type: ignore[no-any-return]
 
 
-def shipped() -> tuple[str, ...]:
+def shipped_mappings() -> tuple[str, ...]:
     """Names of the mappings that come with SAGA."""
     return tuple(
         sorted(
@@ -329,7 +329,7 @@ def load_mapping(mapping: str | Path) -> tuple[SourceMapping, Path | None]:
 
     Raises `UsageError` where there is no such mapping or it is not one; the message names the key.
     """
-    if str(mapping) in shipped():
+    if str(mapping) in shipped_mappings():
         text, folder = (
             resources.files("saga.data")
             .joinpath("mappings", f"{mapping}.yaml")
@@ -340,7 +340,7 @@ def load_mapping(mapping: str | Path) -> tuple[SourceMapping, Path | None]:
         try:
             text, folder = Path(mapping).read_text(encoding="utf-8"), Path(mapping).parent
         except (OSError, UnicodeDecodeError):
-            fix = f"Give a YAML file, or one of the shipped mappings: {', '.join(shipped())}."
+            fix = f"Give a YAML file, or one of the shipped mappings: {', '.join(shipped_mappings())}."
             raise UsageError(
                 f"there is no mapping {mapping}",
                 [Problem("mapping", "neither a shipped name nor a readable file", fix)],

@@ -154,7 +154,7 @@ def without_later_exits(rows: pl.DataFrame, year: pl.Expr) -> pl.DataFrame:
     )
 
 
-def realised(
+def realised_earnings(
     panel: Panel, origins: Origins, horizons: range | list[int], *, end: int | None = None
 ) -> NDArray[np.float64]:
     """Earnings that came true, shape (n, H), real SEK a year.

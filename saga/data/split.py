@@ -19,7 +19,7 @@ Part = Literal["train", "validation", "calibration", "test"]
 SHARES: dict[Part, float] = {"train": 0.7, "validation": 0.1, "calibration": 0.1, "test": 0.1}
 
 
-def split_of(panel_id: str, person_ids: Iterable[str]) -> NDArray[np.str_]:
+def assign_parts(panel_id: str, person_ids: Iterable[str]) -> NDArray[np.str_]:
     """The part of each person, shape (n,): "train" (70 %), "validation", "calibration" or "test" (10 % each)."""
     upper = np.round(np.cumsum(list(SHARES.values())), 12)
     position = uniform_each(map(str, person_ids), "split", panel_id)
@@ -31,11 +31,11 @@ def persons_of(panel: Panel, part: Part) -> list[str]:
     persons = panel.persons()
     return [
         person
-        for person, own in zip(persons, split_of(panel.meta.panel_id, persons), strict=True)
+        for person, own in zip(persons, assign_parts(panel.meta.panel_id, persons), strict=True)
         if own == part
     ]
 
 
-def strangers(panel: Panel, trained_on: str | None) -> Panel:
+def unseen_persons(panel: Panel, trained_on: str | None) -> Panel:
     """The persons whom a bundle has not seen: everybody, or the test persons where it was trained on this panel (`trained_on`: its id)."""
     return panel.only(persons_of(panel, "test")) if panel.meta.panel_id == trained_on else panel

@@ -1,7 +1,8 @@
-"""From panel values to the model's numbers: scales and vocabularies, fitted on training persons, stored as JSON.
+"""Scales and vocabularies that turn panel values into the model's numbers, stored as JSON.
 
-Earnings are measured in logs relative to the economy's real wage index, so that a year beyond the panel looks like the years in
-it; other money enters as a signed logarithm; categories by the codes that the training persons showed (code 0: missing or unseen).
+They are fitted on training persons. Earnings are logs relative to the real wage index, so that
+years after the panel resemble the years in it. Other money enters as a signed logarithm. Categories
+enter by the codes that occur among the training persons (0: missing or not among them).
 """
 
 from __future__ import annotations
@@ -22,23 +23,35 @@ from saga.features.calendar import CLIP, Calendar
 Floats = NDArray[np.float64]
 OTHER = tuple(name for name in schema.CONTINUOUS if name != "earnings")
 _LOGGED = (*(name for name in schema.MONEY if name != "earnings"), "employer_size")
-# What the network is told beside columns, for `Transforms.without`.
+# Inputs of the network that are not columns, for `Transforms.without`.
 CALENDAR, AGE, MISSINGNESS = "calendar", "age", "missingness"
 HIDEABLE = (*OTHER, *schema.CATEGORICAL, CALENDAR, AGE, MISSINGNESS)
-
-
-_CONVERTED = ("knots", "codes", "without")  # what JSON holds in another form
+_CONVERTED = ("knots", "codes", "without")  # fields with another form in JSON
+_LONGEST_RHYTHM = 5  # years; the longest gap that the model learns
 
 
 @dataclass(frozen=True)
 class Transforms:
-    """Everything fitted on the training persons that turns a panel into numbers.
+    """Everything fitted on training persons that turns a panel into numbers.
 
-    `knots` (n_bin + 1,) are the edges of the head's bins on the scale z = log earnings - log wage index; `centre`, `scale` standardise z;
-    `location`, `spread` standardise the other continuous columns; `codes` maps each categorical column to its known codes. `without`
-    names what the network never sees, of HIDEABLE: columns, which look missing to it, or "calendar" (the economy), "age" (of
-    which attention keeps the distance between two records), "missingness" (missing values look average). `span` is the most years between
-    the first and the last record of a person.
+    Attributes:
+        knots: edges of the head's bins, shape (n_bin + 1,), on the scale
+            z = log earnings - log wage index.
+        centre: mean of z.
+        scale: standard deviation of z.
+        location: means of the other continuous columns after the signed logarithm.
+        spread: their standard deviations.
+        codes: codes of each categorical column.
+        currency: currency of the panel.
+        price_year: year of its prices.
+        floor: floor of log scores, None if there is none.
+        has_zeros: whether zero earnings occur.
+        has_death: whether deaths are observed.
+        rhythm: years between records at the end of the panel, see `record_rhythm`.
+        without: inputs of HIDEABLE that the network never receives: columns, which it sees as
+            missing, "calendar" (macro series), "age" (attention keeps the distance between two
+            records) or "missingness" (missing values look average).
+        span: most years between the first and the last record of a person.
     """
 
     knots: Floats
@@ -52,7 +65,7 @@ class Transforms:
     floor: float | None
     has_zeros: bool
     has_death: bool
-    rhythm: int = 1  # years between records at the end of the training panel
+    rhythm: int = 1
     without: tuple[str, ...] = ()
     span: int = schema.MAX_AGE - schema.MIN_AGE
 
@@ -60,22 +73,20 @@ class Transforms:
     def fit(
         cls, panel: Panel, calendar: Calendar, bins: int, without: Sequence[str] = ()
     ) -> Transforms:
-        """Fit on a panel of training persons; `bins` counts the cells between the lowest and the highest knot."""
+        """Fit on a panel of training persons, with `bins` bins between the outer knots.
+
+        Raises InputError if the panel has fewer than 200 positive earnings.
+        """
         frame = panel.frame
         positive = frame.filter(pl.col("earnings") > 0)
         if positive.height < 200:
-            fix = "Give more persons or years."
-            raise InputError(
-                "The panel is too small to train on.",
-                [
-                    Problem(
-                        "too-few-records",
-                        f"Only {positive.height} positive earnings in the training part; 200 are needed",
-                        fix,
-                        column="earnings",
-                    )
-                ],
+            problem = Problem(
+                "too-few-records",
+                f"Only {positive.height} positive earnings in the training part; 200 are needed",
+                "Give more persons or years.",
+                column="earnings",
             )
+            raise InputError("The panel is too small to train on.", [problem])
         z = np.log(positive["earnings"].to_numpy()) - calendar.wage_index(
             positive["year"].to_numpy()
         )
@@ -88,6 +99,8 @@ class Transforms:
             name: tuple(sorted(frame[name].drop_nulls().unique().to_list()))
             for name in schema.CATEGORICAL
         }
+        observed = frame.filter(pl.col("earnings").is_not_null())
+        spans = frame.group_by("person_id").agg(pl.col("year").max() - pl.col("year").min())
         return cls(
             knots=_knots(z, bins),
             centre=float(z.mean()),
@@ -99,17 +112,15 @@ class Transforms:
             price_year=panel.meta.price_year,
             floor=panel.meta.floor,
             has_zeros=bool((frame["earnings"] == 0).any()),
-            rhythm=_rhythm(frame),
+            rhythm=record_rhythm(
+                observed["person_id"].rle_id().to_numpy(),
+                observed["year"].to_numpy(),
+                end=int(frame["year"].to_numpy().max()),
+                longest=_LONGEST_RHYTHM,
+            ),
             has_death=bool((frame["exit_reason"] == "dead").any()),
             without=tuple(without),
-            span=max(
-                1,
-                int(
-                    frame.group_by("person_id")  # type: ignore[arg-type]
-                    .agg(pl.col("year").max() - pl.col("year").min())["year"]
-                    .max()
-                ),
-            ),
+            span=max(1, int(spans["year"].to_numpy().max())),
         )
 
     def continuous(self, frame: pl.DataFrame) -> NDArray[np.float32]:
@@ -125,7 +136,7 @@ class Transforms:
         return out
 
     def categorical(self, frame: pl.DataFrame) -> NDArray[np.int16]:
-        """(n_row, 10) code numbers of schema.CATEGORICAL, 0 where missing or not seen in training."""
+        """(n_row, 10) numbers of the codes of schema.CATEGORICAL, 0 where missing or unseen."""
         out = np.zeros((frame.height, len(schema.CATEGORICAL)), dtype=np.int16)
         for j, name in enumerate(schema.CATEGORICAL):
             if (
@@ -144,7 +155,7 @@ class Transforms:
 
     @property
     def vocabulary(self) -> tuple[int, ...]:
-        """Embedding rows a categorical column needs, the missing code counted."""
+        """Number of codes of each categorical column, the missing code included."""
         return tuple(len(self.codes[name]) + 1 for name in schema.CATEGORICAL)
 
     def as_dict(self) -> dict[str, Any]:
@@ -166,22 +177,27 @@ class Transforms:
         )
 
 
-def _rhythm(frame: pl.DataFrame) -> int:
-    """The most common distance, in years, between a person's records at the panel's end, at most 5 (the largest gap learnt).
+def record_rhythm(
+    person: NDArray[Any], year: NDArray[np.integer[Any]], *, end: int, longest: int
+) -> int:
+    """The most common distance in years between successive records of a person, 1..`longest`.
 
-    Its last five years: a panel that came to be of every second year goes on so, however long it was of every year.
+    Only records of the last five years up to `end` count: a panel that changes from yearly to
+    every second year goes on with every second year.
+
+    Args:
+        person: person of each record, shape (n,); records are sorted by person and year.
+        year: year of each record, shape (n,).
+        end: the panel's last year.
+        longest: longer distances count as this one.
     """
-    gaps = (
-        frame.filter(pl.col("earnings").is_not_null())
-        .select("year", gap=pl.col("year").diff().over("person_id"))
-        .filter(pl.col("year") > frame["year"].max() - 5)  # type: ignore[operator]
-        .drop_nulls()["gap"]
-    )
-    return min(5, int(gaps.mode().min())) if len(gaps) else 1  # type: ignore[arg-type]
+    gap = np.diff(year)
+    counts = (person[1:] == person[:-1]) & (year[1:] > end - 5)
+    return int(np.bincount(np.minimum(gap[counts], longest), minlength=2)[1:].argmax()) + 1
 
 
 def _signed_log(name: str, x: NDArray[Any]) -> Floats:
-    """log1p of money in thousands with the sign kept; counts of persons by log1p; shares and flags as they are."""
+    """Signed log1p of money in thousands, log1p of counts of persons; shares and flags unchanged."""
     x = x.astype(np.float64)
     if name not in _LOGGED:
         return x
@@ -191,10 +207,12 @@ def _signed_log(name: str, x: NDArray[Any]) -> Floats:
 
 
 def _knots(z: Floats, bins: int) -> Floats:
-    """Edges between the 0.2 % and 99.8 % quantiles, strictly increasing: 70 % of the cells follow the people, 30 % are spread evenly over
-    the range, so that the thin parts keep detail."""
+    """Bin edges between the 0.2 % and 99.8 % quantiles, strictly increasing.
+
+    70 % of the bins follow the distribution, 30 % are spread evenly, so that sparse parts keep detail.
+    """
     quantiles = np.quantile(z, np.linspace(0.002, 0.998, 2_001))
     grid = np.linspace(quantiles[0], quantiles[-1], 20_001)
-    people = np.searchsorted(quantiles, grid, side="right") / len(quantiles)
-    measure = 0.7 * people / people[-1] + 0.3 * np.linspace(0, 1, len(grid))
+    distribution = np.searchsorted(quantiles, grid, side="right") / len(quantiles)
+    measure = 0.7 * distribution / distribution[-1] + 0.3 * np.linspace(0, 1, len(grid))
     return np.interp(np.linspace(measure[0], measure[-1], bins + 1), measure, grid)

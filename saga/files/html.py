@@ -9,7 +9,7 @@ from typing import Any
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from saga.errors import UsageError
-from saga.files.tables import check_place
+from saga.files.tables import check_writable
 
 
 def render_page(
@@ -39,5 +39,5 @@ def check_page(out: Path, what: str, suffixes: tuple[str, ...]) -> Path:
         raise UsageError(
             f"The {what} {out} is a directory. Name a file in it, such as {out / f'{what}{suffixes[0]}'}."
         )
-    check_place(out)
+    check_writable(out)
     return out

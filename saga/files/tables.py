@@ -36,11 +36,11 @@ def check_out(out: str | Path) -> Path:
         raise UsageError(
             f"{out} exists and SAGA did not write it, so it is not replaced. Choose another --out, or remove it."
         )
-    check_place(out)
+    check_writable(out)
     return out
 
 
-def check_place(out: Path) -> None:
+def check_writable(out: Path) -> None:
     """Make the directory that `out` is to be written to. Raises UsageError where that, or writing there, is not allowed."""
     try:
         out.parent.mkdir(parents=True, exist_ok=True)

@@ -16,7 +16,7 @@ import polars as pl
 
 from saga import schema
 from saga.bundle import current_version
-from saga.data.split import SHARES, split_of
+from saga.data.split import SHARES, assign_parts
 from saga.errors import UsageError
 from saga.files.atomic import digest_file, whole_folder
 from saga.register.simulation.cohort_simulation import RegisterSettings
@@ -113,7 +113,7 @@ def _count(panel: Path) -> dict[str, Any]:
 
 def _split(folder: Path, register_id: str, persons: pl.Series) -> dict[str, int]:
     """Write the persons of each part, sorted; returns how many there are."""
-    part = pl.Series(split_of(register_id, persons))
+    part = pl.Series(assign_parts(register_id, persons))
     (folder / "split").mkdir()
     sizes: dict[str, int] = {}
     for name in SHARES:

@@ -13,7 +13,7 @@ from evaluation.scoring.metrics import LEVELS
 from evaluation.scoring.sample_sets import Sets, sample_sets
 from saga.data.origins import Origins
 from saga.data.panel import Panel, PanelMeta
-from saga.data.split import split_of
+from saga.data.split import assign_parts
 from saga.keyed_random import uniform_rows
 from saga.paths import Paths
 
@@ -85,7 +85,7 @@ def part() -> Callable[[Panel, str], Panel]:
         return panel.only(
             [
                 p
-                for p, own in zip(persons, split_of(panel.meta.panel_id, persons), strict=True)
+                for p, own in zip(persons, assign_parts(panel.meta.panel_id, persons), strict=True)
                 if own == name
             ]
         )

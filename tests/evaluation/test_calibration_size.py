@@ -10,7 +10,7 @@ import pytest
 
 from evaluation.calibration_size import calibration_size
 from evaluation.scoring.evaluation_settings import Sample
-from saga.data.groups import Grouping, latest
+from saga.data.groups import Grouping, last_record_origins
 from saga.data.panel import Panel
 from saga.paths import Paths
 
@@ -25,7 +25,7 @@ class TooNarrow:
         self, past: Panel, *, to_horizon: int, paths: int, seed: int, calibrated: bool
     ) -> Iterator[Paths]:
         for block, _ in self.walker.blocks(
-            past, latest(past), to_horizon=to_horizon, paths=paths, seed=seed
+            past, last_record_origins(past), to_horizon=to_horizon, paths=paths, seed=seed
         ):
             yield block
 

@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 from saga.data.panel import Panel, PanelMeta
-from saga.data.split import SHARES, persons_of, split_of, strangers
+from saga.data.split import SHARES, assign_parts, persons_of, unseen_persons
 from saga.keyed_random import encode, uniform_each, uniform_rows, uniforms
 
 
@@ -74,16 +74,16 @@ def test_the_largest_and_smallest_raw_words_stay_inside_the_unit_interval():
 
 def test_split_shares_are_70_10_10_10_within_sampling_error():
     n = 50_000
-    parts = split_of("register", (f"{i:08d}" for i in range(n)))
+    parts = assign_parts("register", (f"{i:08d}" for i in range(n)))
     for part, share in SHARES.items():
         assert stats.binomtest(int((parts == part).sum()), n, share).pvalue > 1e-6
 
 
 def test_the_split_of_a_person_depends_on_register_and_person_alone():
     ids = [str(i) for i in range(500)]
-    assert np.array_equal(split_of("r", ids[::-1]), split_of("r", ids)[::-1])
-    assert np.array_equal(split_of("r", ids[:3]), split_of("r", ids)[:3])
-    assert not np.array_equal(split_of("r", ids), split_of("s", ids))
+    assert np.array_equal(assign_parts("r", ids[::-1]), assign_parts("r", ids)[::-1])
+    assert np.array_equal(assign_parts("r", ids[:3]), assign_parts("r", ids)[:3])
+    assert not np.array_equal(assign_parts("r", ids), assign_parts("s", ids))
 
 
 def test_strangers_are_the_test_persons_of_the_panel_trained_on_and_everybody_of_another():
@@ -96,9 +96,9 @@ def test_strangers_are_the_test_persons_of_the_panel_trained_on_and_everybody_of
         }
     )
     panel = Panel.of(rows, PanelMeta("r"))
-    assert strangers(panel, "r").persons() == persons_of(panel, "test") != []
+    assert unseen_persons(panel, "r").persons() == persons_of(panel, "test") != []
     for other in ("s", None):
-        assert strangers(panel, other).frame.equals(panel.frame)
+        assert unseen_persons(panel, other).frame.equals(panel.frame)
 
 
 def test_leading_zeros_make_another_person():

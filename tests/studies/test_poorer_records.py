@@ -15,8 +15,8 @@ from evaluation.baselines.recent_years import Window
 from evaluation.baselines.trees.gbt import BoostedTrees
 from evaluation.contest import Contest
 from evaluation.scoring.evaluation_settings import Setting
-from saga.data.groups import latest
-from saga.data.origins import Origins, draw_origins, eligible_origins, history, realised
+from saga.data.groups import last_record_origins
+from saga.data.origins import Origins, draw_origins, eligible_origins, history, realised_earnings
 from saga.data.panel import Panel, PanelMeta
 from studies.poorer_records import (
     REDUCTIONS,
@@ -128,7 +128,10 @@ def setting(register_panel: Panel) -> Setting:
     )
     origins = draw_origins(panel, max_horizon=20, seed=0)
     return Setting(
-        "in-time", history(panel, origins), origins, [(None, realised(panel, origins, [1, 5]))]
+        "in-time",
+        history(panel, origins),
+        origins,
+        [(None, realised_earnings(panel, origins, [1, 5]))],
     )
 
 
@@ -201,7 +204,7 @@ def test_persons_origins_and_outcomes_are_those_of_the_whole_record(
     assert poorer.origins is setting.origins
     assert poorer.outcomes is setting.outcomes
     # A forecast's origin is the last row of a record: everybody's is still there, and something is known of everybody.
-    found = latest(poorer.past)
+    found = last_record_origins(poorer.past)
     assert found.person_id.tolist() == setting.origins.person_id.tolist()
     assert found.year.tolist() == setting.origins.year.tolist()
     known = poorer.past.frame.group_by("person_id").agg(pl.col("earnings").count())["earnings"]
@@ -325,7 +328,7 @@ def test_trees_fitted_on_poor_pasts_forecast_better_from_poor_pasts() -> None:
     training, judged = swinging(1500, 0), swinging(1500, 1)
     origins = draw_origins(judged, max_horizon=5, seed=0)
     past = every_second(history(judged, origins), origins)
-    outcomes = np.log(realised(judged, origins, [1])[:, 0])
+    outcomes = np.log(realised_earnings(judged, origins, [1])[:, 0])
     errors = []
     for baseline in (BoostedTrees(**quick), TreesOnPasts(every_second, **quick)):
         paths = baseline.fit(training, seed=0).simulate(

@@ -7,9 +7,10 @@ import pytest
 from numpy.typing import NDArray
 
 from saga.features.calendar import Calendar
-from saga.features.sequences import Masking, Sequences
+from saga.features.sequences import Sequences
 from saga.macro.history import sweden
 from training.data import Batch, Batches
+from training.masking import Masking
 
 PERSONS, YEARS, HAZARD = 6_000, 30, 0.05
 CALENDAR = Calendar(sweden())

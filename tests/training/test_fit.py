@@ -19,16 +19,16 @@ from saga.bundle import Bundle
 from saga.data.origins import cut
 from saga.data.panel import Panel, PanelMeta
 from saga.data.reading import read_panel
-from saga.data.split import split_of
+from saga.data.split import assign_parts
 from saga.errors import BundleError, InputError, UsageError
 from saga.features.calendar import Calendar
-from saga.features.sequences import Masking
 from saga.forecaster import Forecaster
 from saga.macro.history import sweden
 from saga.macro.process import MacroProcess
 from saga.model import ModelConfig
 from training.data import Batches
 from training.fit import prepare, train
+from training.masking import Masking
 from training.module import ForecastModule
 from training.train_config import ABLATIONS, BUILT_IN, TrainConfig, load_config
 
@@ -229,7 +229,7 @@ def test_training_stops_early_where_nothing_improves(panel: Panel, tmp_path: Pat
 def test_nobody_is_on_two_sides(panel: Panel) -> None:
     data, _, _ = prepare(panel, CONFIG, seed=0)
     for sequences, part in ((data.train, "train"), (data.validation, "validation")):
-        assert set(split_of("toy", sequences.person_id)) == {part}
+        assert set(assign_parts("toy", sequences.person_id)) == {part}
     assert len(data.train) // CONFIG.batch_persons == EPOCH
 
 
@@ -237,7 +237,7 @@ def test_calibration_and_test_persons_do_not_touch_a_bit_of_the_bundle(
     panel: Panel, whole: Bundle, tmp_path: Path
 ) -> None:
     ids = np.array(panel.persons())
-    held = ids[np.isin(split_of("toy", ids), ["calibration", "test"])].tolist()
+    held = ids[np.isin(assign_parts("toy", ids), ["calibration", "test"])].tolist()
     doubled = (
         pl.when(pl.col("person_id").is_in(held))
         .then(pl.col("earnings") * 2)
@@ -265,7 +265,7 @@ def test_until_cuts_records_exits_and_macro(panel: Panel, tmp_path: Path) -> Non
     )
     assert bundle.config["until"] == 2012
     assert MacroProcess.from_dict(bundle.macro).history.last_year == 2012
-    part = split_of("toy", known.frame["person_id"])
+    part = assign_parts("toy", known.frame["person_id"])
     assert bundle.metrics["training"]["person_years"] == (part == "train").sum()
     assert not bundle.transforms["has_death"]
     with pytest.raises(UsageError, match="later --until"):

@@ -29,7 +29,7 @@ from saga.data.origins import cut
 from saga.data.panel import Panel
 from saga.data.split import persons_of
 from saga.errors import UsageError
-from saga.features.sequences import UNKNOWN, ZERO, Masking, Sequences, encode, hide, pad
+from saga.features.sequences import UNKNOWN, ZERO, Sequences, encode, pad
 from saga.features.transforms import OTHER
 from saga.files.atomic import commit_json, read_json
 from saga.forecaster import Forecaster
@@ -47,6 +47,7 @@ from saga.states.codes import (
 from saga.states.life_courses import ZeroRuns
 from saga.states.state_network import StateInputs, StateNetwork
 from training.data import Batch, ResumableLoader
+from training.masking import Masking, hide_inputs
 
 _NEVER = -1e4  # a logit
 _RUN = "run.json"
@@ -57,7 +58,7 @@ _GOES_ON_HIDDEN = 0.5  # of the years of a record without a column, those in whi
 
 
 @dataclass(frozen=True)
-class Options:
+class StateFitOptions:
     """How the law is fitted: AdamW (Loshchilov and Hutter 2019), the rate falling to zero as a cosine."""
 
     width: int = 128
@@ -115,7 +116,7 @@ def make_batch(
     """
     sequences, end = lives.sequences, lives.end
     tokens = pad(sequences, persons)
-    seen, _ = hide(tokens, end, Masking(origin=0.0), rng)
+    seen, _ = hide_inputs(tokens, end, Masking(origin=0.0), rng)
     (n, t), length = tokens.valid.shape, tokens.valid.sum(1)
     row = np.minimum(sequences.offsets[persons][:, None] + np.arange(t), len(sequences.year) - 1)
     codes = lives.codes[row].astype(np.int64) * tokens.valid[..., None]
@@ -254,7 +255,7 @@ class _Batches(Dataset[Batch]):
 class CircumstancesModule(lightning.LightningModule):
     """Maximum likelihood of exits and columns; the network that reads the record is not trained."""
 
-    def __init__(self, law: StateNetwork, network: Saga, options: Options) -> None:
+    def __init__(self, law: StateNetwork, network: Saga, options: StateFitOptions) -> None:
         super().__init__()
         self.law, self.options = law, options
         self.__dict__["network"] = (
@@ -319,12 +320,12 @@ class CircumstancesModule(lightning.LightningModule):
         return {"optimizer": optimiser, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
 
-def fit_circumstances(
+def fit_state_network(
     source: Path,
     panel: Panel,
     *,
     out: Path | None = None,
-    options: Options | None = None,
+    options: StateFitOptions | None = None,
     seed: int = 0,
     command: str = "",
     progress: bool = True,
@@ -336,7 +337,7 @@ def fit_circumstances(
     follow each other, for one in other money than the bundle or of another name than it was trained on, and for one without training
     or validation persons.
     """
-    options, out = options or Options(), out or source
+    options, out = options or StateFitOptions(), out or source
     check_replaceable(out)
     forecaster = Forecaster.load(source)
     bundle, network = forecaster.bundle, forecaster.network

@@ -13,6 +13,7 @@ from evaluation.baselines.econometric.hurdle import Attachment, careers
 from evaluation.baselines.econometric.hurdle_base import Hurdled
 from evaluation.baselines.econometric.variance_components import Belief, Components
 from saga.errors import InputError
+from saga.features.transforms import record_rhythm
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
@@ -49,7 +50,10 @@ class AutoRegression(Hurdled[Belief]):
 
     def learn(self, past: Histories, *, seed: int) -> None:
         """System GMM for rho in the panel's rhythm, variance components by minimum distance, then the surprises of a filter run."""
-        step = _rhythm(past.status != UNKNOWN)
+        person, year = np.nonzero(past.status != UNKNOWN)
+        # Instruments at this distance also use earlier years that are closer together.
+        end = past.status.shape[1] - 1
+        step = record_rhythm(person, year, end=end, longest=LONGEST_RHYTHM)
         self.estimate = _persistence(past, step)
         rho = float(np.clip(self.estimate.rho, 0.0, 1.0)) ** (1 / step)
         entry = np.zeros(past.status.shape, dtype=np.bool_)
@@ -188,19 +192,3 @@ def _persistence(past: Histories, step: int) -> GmmEstimate:
             return max(found, key=lambda estimate: estimate.p_hansen)
     assert problem is not None
     raise problem
-
-
-def _rhythm(seen: Array) -> int:
-    """The years between records (known: `seen`, (n, T)) in the last five years of the panel: most often so many, 3 at most.
-
-    Instruments at that distance also use earlier years that are closer together.
-    """
-    counts = np.zeros(LONGEST_RHYTHM + 1, dtype=np.int64)
-    before = np.full(len(seen), -1)
-    for column in range(seen.shape[1]):
-        again = seen[:, column] & (before >= 0)
-        if column >= seen.shape[1] - 5:
-            gaps = np.minimum(column - before[again], LONGEST_RHYTHM)
-            counts += np.bincount(gaps, minlength=len(counts))
-        before = np.where(seen[:, column], column, before)
-    return max(1, int(counts.argmax()))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from evaluation.baselines.naive.donors import DonorPool
 from evaluation.baselines.origin_states import Reference, States, as_states, known_states, states_at
-from saga.data.origins import Origins, realised
+from saga.data.origins import Origins, realised_earnings
 from saga.data.panel import Panel
 from saga.errors import InputError, Problem
 from saga.keyed_random import uniform_rows, uniforms
@@ -126,7 +126,7 @@ def _outcomes(panel: Panel, origins: Origins, horizons: range) -> Array:
     outcomes = np.full((len(origins), len(horizons)), np.nan, dtype=np.float32)
     for start in range(0, len(origins) if len(horizons) else 0, DONORS // 10):
         some = slice(start, start + DONORS // 10)
-        outcomes[some] = realised(panel, origins.take(some), horizons)
+        outcomes[some] = realised_earnings(panel, origins.take(some), horizons)
     return outcomes
 
 

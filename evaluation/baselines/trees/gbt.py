@@ -20,7 +20,7 @@ from evaluation.baselines.trees.horizon_trees import (
     Shape,
     held_out_loss,
 )
-from saga.data.origins import Origins, draw_origins, eligible_origins, last_year, realised
+from saga.data.origins import Origins, draw_origins, eligible_origins, last_year, realised_earnings
 from saga.data.panel import Panel
 from saga.errors import InputError, Problem
 from saga.keyed_random import Identity, uniform_each, uniforms
@@ -172,7 +172,7 @@ class BoostedTrees:
         rows = rows[np.argsort(uniforms(len(rows), "gbt", seed, "origin", h))[:most]]
         if not len(rows):
             return None
-        outcomes = realised(panel, _origins(able[rows]), [h], end=end)[:, 0]
+        outcomes = realised_earnings(panel, _origins(able[rows]), [h], end=end)[:, 0]
         seen = np.flatnonzero(np.isfinite(outcomes))[: self._rows]
         rows, outcomes = rows[seen], outcomes[seen]
         is_held = able["held"].to_numpy()[rows]
@@ -197,7 +197,7 @@ class BoostedTrees:
         """Correlations over horizons 1 to the last of the grid behind work and behind places, one origin a held-out person."""
         horizons = list(range(1, int(self.grid[-1]) + 1))
         origins = draw_origins(held, max_horizon=horizons[-1], seed=seed, end=end)
-        outcomes = realised(held, origins, horizons, end=end)
+        outcomes = realised_earnings(held, origins, horizons, end=end)
         forecast, rng = self.marginals(held, origins, horizons), np.random.default_rng(seed)
         places = forecast.places(outcomes)
         unseen = np.isnan(places)

@@ -28,7 +28,7 @@ from calibration.fit.thresholds import fit_limits
 from saga.bundle import Bundle
 from saga.cli import app
 from saga.conformal.calibrator import ALL, Calibrator
-from saga.data.groups import Grouping, latest
+from saga.data.groups import Grouping, last_record_origins
 from saga.data.origins import draw_origins, history
 from saga.data.panel import Panel
 from saga.data.split import persons_of
@@ -270,8 +270,8 @@ def test_a_target_is_told_by_groups_known_at_the_origin(register_panel: Panel) -
     born = dict(people.frame.select("person_id", "birth_year").unique().iter_rows())
     assert [label[:3] for label in found["cohort"]] == [str(born[p])[:3] for p in origins.person_id]
     target = Target.of(register_panel, grouping)
-    ages = latest(register_panel).year - np.array(
-        [born_in(register_panel)[p] for p in latest(register_panel).person_id]
+    ages = last_record_origins(register_panel).year - np.array(
+        [born_in(register_panel)[p] for p in last_record_origins(register_panel).person_id]
     )
     assert len(target.left) == (ages < 64).sum()
     with pytest.raises(UsageError, match="cannot be described"):

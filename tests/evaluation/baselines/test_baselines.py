@@ -14,7 +14,7 @@ from evaluation.baselines.naive.donors import DonorPool
 from evaluation.baselines.trees.gbt import BoostedTrees
 from evaluation.protocol import Baseline
 from evaluation.scoring.sample_sets import sample_sets
-from saga.data.origins import Origins, draw_origins, eligible_origins, history, realised
+from saga.data.origins import Origins, draw_origins, eligible_origins, history, realised_earnings
 from saga.data.panel import Panel, PanelMeta
 from saga.errors import InputError
 from saga.model import ModelConfig
@@ -72,7 +72,7 @@ def test_carry_is_calibrated_and_nearly_sharp_where_growth_is_independent(
 ) -> None:
     _, test, carry = walk
     origins = draw_origins(test, max_horizon=10, seed=1)
-    outcomes = realised(test, origins, HORIZONS)
+    outcomes = realised_earnings(test, origins, HORIZONS)
     samples = carry.simulate(
         history(test, origins), origins, to_horizon=10, n_paths=200, seed=0
     ).earnings[:, np.array(HORIZONS) - 1]
@@ -95,7 +95,7 @@ def test_group_quantiles_are_calibrated_in_every_group_that_makes_the_outcomes(
 ) -> None:
     _, test, baseline = groups
     origins = draw_origins(test, max_horizon=5, seed=1)
-    outcomes = realised(test, origins, [1, 5])
+    outcomes = realised_earnings(test, origins, [1, 5])
     samples = baseline.simulate(
         history(test, origins), origins, to_horizon=5, n_paths=200, seed=0
     ).earnings[:, [0, 4]]

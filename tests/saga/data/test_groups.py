@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from saga.data.groups import GROUPINGS, UNKNOWN, Grouping, latest, only_columns
+from saga.data.groups import GROUPINGS, UNKNOWN, Grouping, last_record_origins, reduce_to_profile
 from saga.data.origins import Origins, draw_origins
 from saga.data.panel import Panel, PanelMeta
 from saga.data.split import persons_of
@@ -85,14 +85,14 @@ def test_labels_follow_the_order_of_the_origins_and_name_the_unknown(grouping: G
     assert labels["profile"].tolist() == ["earnings", "survey"]
     assert labels["education_level"].tolist() == [UNKNOWN, UNKNOWN]
     assert set(labels) == set(GROUPINGS)
-    assert latest(panel).year.tolist() == [2001, 2000]
+    assert last_record_origins(panel).year.tolist() == [2001, 2000]
 
 
 @pytest.mark.parametrize("profile", ["register", "survey", "earnings"])
 def test_a_poorer_record_has_its_profile(
     grouping: Grouping, register_panel: Panel, origins: Origins, profile: str
 ) -> None:
-    shown = only_columns(register_panel, profile)
+    shown = reduce_to_profile(register_panel, profile)
     assert grouping.of(shown, origins)["profile"].unique().to_list() == [profile]
     assert shown.frame["earnings"].equals(register_panel.frame["earnings"])
 
@@ -109,6 +109,6 @@ def test_a_cut_off_is_no_single_persons_earnings_and_small_bands_have_none(
     assert (np.diff(cuts.to_numpy(), axis=1) >= 0).all()
     few = Grouping.fit(register_panel.only(register_panel.persons()[:30]))
     assert few.cuts.is_empty()
-    assert few.of(register_panel, latest(register_panel))["quintile"].null_count() == len(
-        register_panel.persons()
-    )
+    assert few.of(register_panel, last_record_origins(register_panel))[
+        "quintile"
+    ].null_count() == len(register_panel.persons())

@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from saga.data.mapping import load_mapping, shipped
+from saga.data.mapping import load_mapping, shipped_mappings
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.errors import InputError, UsageError
@@ -140,7 +140,7 @@ def test_a_wrong_mapping_says_which_key_is_wrong(tmp_path: Path, text: str, said
 def test_an_unknown_name_lists_the_shipped_mappings() -> None:
     with pytest.raises(UsageError, match="lisa, nlsy79"):
         load_mapping("no-such")
-    assert shipped() == ("lisa", "nlsy79")
+    assert shipped_mappings() == ("lisa", "nlsy79")
 
 
 def test_alternatives_count_in_order_and_sums_take_absent_parts_as_nothing(tmp_path: Path) -> None:

@@ -5,7 +5,14 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from saga.data.origins import Origins, draw_origins, eligible_origins, history, origins_at, realised
+from saga.data.origins import (
+    Origins,
+    draw_origins,
+    eligible_origins,
+    history,
+    origins_at,
+    realised_earnings,
+)
 from saga.data.panel import Panel, PanelMeta
 from saga.errors import UsageError
 
@@ -59,7 +66,7 @@ def test_outcomes_are_zero_after_death_and_unknown_abroad_in_gaps_after_64_and_a
     exits,
 ):
     origins = Origins(np.array(["dead", "gone", "gap", "old"]), np.array([2002] * 4))
-    y = realised(exits, origins, range(1, 6))
+    y = realised_earnings(exits, origins, range(1, 6))
     nan = np.nan
     expected = [[40, 50, 0, 0, nan], [40, 50, nan, nan, nan], [nan] * 5, [40, nan, nan, nan, nan]]
     np.testing.assert_array_equal(y, np.array(expected, dtype=float))
@@ -67,7 +74,7 @@ def test_outcomes_are_zero_after_death_and_unknown_abroad_in_gaps_after_64_and_a
 
 def test_outcomes_follow_the_order_of_origins_and_horizons(exits):
     origins = Origins(np.array(["old", "dead"]), np.array([2000, 2001]))
-    np.testing.assert_array_equal(realised(exits, origins, [3, 1]), [[40, 20], [50, 30]])
+    np.testing.assert_array_equal(realised_earnings(exits, origins, [3, 1]), [[40, 20], [50, 30]])
 
 
 def test_history_ends_at_the_origin_and_does_not_know_of_a_later_exit(exits):

@@ -1,4 +1,4 @@
-"""Gaps, missing cells, zeros, exits and padding stay apart from the first day."""
+"""A panel becomes tokens: gaps, missing cells, zeros and padding stay distinct."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from numpy.typing import NDArray
 
 from saga.data.panel import Panel, PanelMeta
 from saga.features.calendar import Calendar
@@ -15,21 +16,15 @@ from saga.features.sequences import (
     POSITIVE,
     UNKNOWN,
     ZERO,
-    Masking,
     Sequences,
     Tokens,
     encode,
-    hide,
     pad,
-    targets,
-    thin_years,
 )
-from saga.features.transforms import Transforms
+from saga.features.transforms import Transforms, record_rhythm
 from saga.macro.history import sweden
-from saga.schema import CATEGORICAL
 
 CALENDAR = Calendar(sweden())
-SEX, EDUCATION, COUNTY = (CATEGORICAL.index(name) for name in ("sex", "education_level", "county"))
 
 
 def panel_of(rows: list[dict[str, Any]]) -> Panel:
@@ -69,44 +64,37 @@ def test_a_null_a_zero_and_a_missing_year_are_three_different_things(
     assert tokens.state[0].tolist() == [POSITIVE, UNKNOWN, ZERO, POSITIVE]
 
 
-def test_targets_skip_unknown_years_and_carry_the_gap(transforms: Transforms) -> None:
-    sequences, tokens = tokens_of(
-        person("a", {2000: 1e5, 2001: None, 2002: 0.0, 2004: 2e5, 2012: 1e5}), transforms
-    )
-    asked = targets(tokens, sequences.dead_year, CALENDAR)
-    # 2000 -> 2002 (null between), 2001 -> 2002, 2002 -> 2004, 2004 -> 2012 is more than five years on, 2012 has no successor
-    assert asked.gap[0].tolist() == [2, 1, 2, 0, 0]
-    assert asked.state[0].tolist() == [ZERO, ZERO, POSITIVE, UNKNOWN, UNKNOWN]
-    expected = np.log(2e5) - CALENDAR.wage_index(np.array([2004]))[0]
-    assert asked.z[0, 2] == pytest.approx(expected, abs=1e-5)
-
-
 @pytest.mark.parametrize(
     ("years", "rhythm"),
     [
         (range(1990, 2010), 1),
-        (
-            [*range(1979, 1995), 1996, 1998],
-            2,
-        ),  # the NLSY79 as it stood in 1998: of every year for long, of every second year at its end
+        # The NLSY79 as of 1998: yearly records for long, every second year at the end.
+        ([*range(1979, 1995), 1996, 1998], 2),
         (range(1990, 2011, 5), 5),
     ],
 )
-def test_the_rhythm_is_that_of_the_panels_end(years: Sequence[int], rhythm: int) -> None:
-    """Somebody with a gap of his own does not set it."""
+def test_rhythm_is_the_usual_distance_of_records_at_the_end_of_the_panel(
+    years: Sequence[int], rhythm: int
+) -> None:
+    """One person with another gap does not change it."""
     rows = [r for i in range(200) for r in person(f"t{i}", dict.fromkeys(years, 100000.0 + i))]
     rows += person("gap", {years[-1] - 3: 1e5, years[-1]: 2e5})
     assert Transforms.fit(panel_of(rows), CALENDAR, 4).rhythm == rhythm
 
 
-def test_death_is_a_target_and_emigration_is_not(transforms: Transforms) -> None:
-    dead = person("a", {2000: 1e5, 2001: 1e5}, exit_year=2002, exit_reason="dead")
-    gone = person("b", {2000: 1e5, 2001: 1e5}, exit_year=2002, exit_reason="emigrated")
-    sequences, tokens = tokens_of(dead + gone, transforms)
-    asked = targets(tokens, sequences.dead_year, CALENDAR)
-    assert asked.dead.tolist() == [[False, True], [False, False]]
-    assert asked.gap.tolist() == [[1, 1], [1, 0]]
-    assert asked.state[0, 1] == UNKNOWN
+def test_rhythm_follows_a_change_at_the_end_and_ignores_random_gaps() -> None:
+    """Yearly records first and every second year later, as in the NLSY79; yearly with gaps."""
+
+    def rhythm(observed: NDArray[np.bool_]) -> int:
+        person, year = np.nonzero(observed)
+        return record_rhythm(person, year, end=observed.shape[1] - 1, longest=3)
+
+    observed = np.zeros((50, 30), dtype=bool)
+    observed[:, :12] = observed[:, 12::2] = True
+    assert rhythm(observed) == 2
+    assert rhythm(observed[:, :17]) == 2  # three records after the change are enough
+    assert rhythm(np.random.default_rng(0).random((50, 30)) < 0.8) == 1
+    assert rhythm(np.zeros((5, 4), dtype=bool)) == 1
 
 
 def test_padding_is_invisible(transforms: Transforms) -> None:
@@ -128,125 +116,3 @@ def test_relative_earnings_remove_the_wage_index_exactly(transforms: Transforms)
         transforms,
     )
     np.testing.assert_allclose(tokens.z[0], np.log(3e5), atol=1e-5)
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_thinning_keeps_the_order_of_years(transforms: Transforms, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    rows = [
-        r
-        for i in range(50)
-        for r in person(f"a{i:02d}", {y: 1e5 + y for y in range(2000, 2000 + 1 + i % 12)})
-    ]
-    _, tokens = tokens_of(rows, transforms)
-    thin, _ = thin_years(
-        tokens, np.zeros(50, dtype=np.int64), 2012, Masking(drop_years=1.0, late_start=1.0), rng
-    )
-    for i in range(50):
-        years = thin.year[i, thin.valid[i]]
-        assert (np.diff(years) > 0).all()
-        assert set(years) <= set(tokens.year[i, tokens.valid[i]])
-        assert (thin.age[i, thin.valid[i]] == years - 1970).all()
-
-
-HAZARD = 0.1
-
-
-@pytest.fixture(scope="module")
-def mortal(transforms: Transforms) -> tuple[Sequences, Tokens]:
-    """4,000 persons from 2000 until 2011 or an earlier death."""
-    rng, rows = np.random.default_rng(0), []
-    for i in range(4_000):
-        years = min(int(rng.geometric(HAZARD)), 12)
-        gone = (
-            {"exit_year": 2000 + years, "exit_reason": "dead"}
-            if years < 12
-            else {"exit_year": None, "exit_reason": None}
-        )
-        rows += person(f"a{i:04d}", dict.fromkeys(range(2000, 2000 + years), 1e5), **gone)
-    return tokens_of(rows, transforms)
-
-
-def test_the_hazard_of_death_after_a_hidden_origin_is_as_it_was(
-    mortal: tuple[Sequences, Tokens],
-) -> None:
-    """At every distance from the origin: this is what a rollout asks year by year."""
-    sequences, tokens = mortal
-    asked = targets(tokens, sequences.dead_year, CALENDAR)
-    _, origin = hide(tokens, 2011, Masking(), np.random.default_rng(1))
-    since = np.arange(tokens.valid.shape[1]) - origin[:, None]
-    for distance in (1, 2, 5):
-        dead = asked.dead[(asked.gap == 1) & (tokens.year < 2011) & (since == distance)]
-        assert dead.mean() == pytest.approx(HAZARD, abs=4 * (HAZARD / dead.size) ** 0.5)
-
-
-def test_thinning_leaves_the_hazard_of_death_as_it_is(mortal: tuple[Sequences, Tokens]) -> None:
-    rng, (sequences, tokens) = np.random.default_rng(0), mortal
-    for masking in (
-        Masking(drop_years=1.0, late_start=0.0),
-        Masking(drop_years=0.0, late_start=1.0),
-        Masking(),
-    ):
-        thin, dead_year = thin_years(tokens, sequences.dead_year, 2011, masking, rng)
-        asked = targets(thin, dead_year, CALENDAR)
-        dead = asked.dead[(asked.gap == 1) & (thin.year < 2011)]
-        assert dead.mean() == pytest.approx(HAZARD, abs=4 * (HAZARD / dead.size) ** 0.5)
-
-
-def test_after_the_hidden_origin_only_earnings_and_fixed_codes_remain(
-    transforms: Transforms,
-) -> None:
-    rows = person("a", dict.fromkeys(range(2000, 2010), 100000.0), sex="female", transfers=1e4)
-    rows += person("b", dict.fromkeys(range(2000, 2010), 100000.0), sex="female", transfers=1e4)
-    _, tokens = tokens_of(rows, transforms)
-    only_origin = Masking(survey_only=0, drop_columns=0, cells=0, origin=1.0)
-    seen, _ = hide(tokens, 2009, only_origin, np.random.default_rng(0))
-    hidden_years = np.isnan(seen.other).all(2)
-    assert hidden_years[:, -1].all()
-    assert not hidden_years[:, 0].any()
-    assert (seen.codes[..., SEX] == tokens.codes[..., SEX]).all()
-    np.testing.assert_array_equal(seen.z, tokens.z)
-
-
-def test_after_the_hidden_origin_education_stays_as_it_was_known_then() -> None:
-    levels = (
-        "compulsory",
-        "compulsory",
-        None,
-        "upper_secondary",
-        "upper_secondary",
-        "long_tertiary",
-        "long_tertiary",
-        None,
-    )
-    rows = [
-        {
-            "person_id": f"a{i:03d}",
-            "year": 2000 + t,
-            "birth_year": 1970,
-            "earnings": 1e5,
-            "county": "01",
-            "education_level": level,
-        }
-        for i in range(200)
-        for t, level in enumerate(levels[i % 3 :])
-    ]
-    _, tokens = tokens_of(rows, Transforms.fit(panel_of(rows), CALENDAR, 16))
-    seen, _ = hide(
-        tokens,
-        2007,
-        Masking(survey_only=0, drop_columns=0, cells=0, origin=1.0),
-        np.random.default_rng(0),
-    )
-    columns = (
-        tokens.valid,
-        tokens.codes[..., EDUCATION],
-        seen.codes[..., EDUCATION],
-        seen.codes[..., COUNTY],
-    )
-    for valid, true, left, county in zip(*columns, strict=True):
-        n = int(valid.sum())
-        origin = int((county[:n] > 0).sum()) - 1  # the county is hidden after it
-        np.testing.assert_array_equal(left[: origin + 1], true[: origin + 1])
-        known = [code for code in true[: origin + 1] if code]
-        assert (left[origin + 1 : n] == (known[-1] if known else 0)).all()

@@ -15,7 +15,7 @@ from scipy import stats
 from evaluation.baselines import CarryForward, GroupQuantiles
 from evaluation.contest import Clairvoyant, Contest, Fitted
 from evaluation.scoring.gap import BOUND, GAP
-from saga.data.origins import Origins, origins_at, realised
+from saga.data.origins import Origins, origins_at, realised_earnings
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.data.split import persons_of
@@ -70,7 +70,7 @@ def in_time_p(seer: Oracle, panel: Panel) -> dict[int, float]:
     """Horizon -> p of a uniform PIT, everybody of 2012 against what came true. The realised macro is given, so persons are independent."""
     origins = origins_at(panel, 2012)
     made = ahead(seer, panel, origins)
-    outcomes = realised(panel, origins, list(HORIZONS)).astype(np.float32)
+    outcomes = realised_earnings(panel, origins, list(HORIZONS)).astype(np.float32)
     columns = np.array(HORIZONS) - 1
     u = pit(made.earnings[:, columns], outcomes, pit_uniforms(made)[:, columns])
     counts = [np.histogram(column[~np.isnan(column)], bins=20, range=(0, 1))[0] for column in u.T]

@@ -20,8 +20,8 @@ from saga.states.life_courses import ZeroRuns
 from training.states.state_fit import (
     CircumstancesModule,
     Lives,
-    Options,
-    fit_circumstances,
+    StateFitOptions,
+    fit_state_network,
     make_batch,
 )
 
@@ -119,11 +119,11 @@ def planted(register_panel: Panel) -> Panel:
 
 
 def test_a_planted_law_is_found_again(tiny_bundle: Path, planted: Panel, tmp_path: Path) -> None:
-    made = fit_circumstances(
+    made = fit_state_network(
         tiny_bundle,
         planted,
         out=tmp_path / "made",
-        options=Options(width=32, steps=500),
+        options=StateFitOptions(width=32, steps=500),
         seed=1,
         progress=False,
     )
@@ -170,9 +170,9 @@ def test_what_no_record_tells_is_never_drawn(
         pl.lit(None, register_panel.frame.schema[name]).alias(name) for name in (*gone, *exits)
     )
     poor = Panel(frame, register_panel.meta)
-    options = Options(width=8, steps=20, batch_persons=64)
+    options = StateFitOptions(width=8, steps=20, batch_persons=64)
     forecaster = Forecaster(
-        fit_circumstances(tiny_bundle, poor, out=tmp_path / "poor", options=options, progress=False)
+        fit_state_network(tiny_bundle, poor, out=tmp_path / "poor", options=options, progress=False)
     )
     last = frame.group_by("person_id").agg(pl.col("year").max(), born=pl.col("birth_year").first())
     able = last.filter(pl.col("year") == 2022, pl.col("born") > 1962)["person_id"].sort().to_list()
@@ -192,14 +192,14 @@ def test_another_panel_or_other_money_is_refused(
     ):
         panel = Panel(register_panel.frame, replace(meta, **other))
         with pytest.raises(UsageError, match=words):
-            fit_circumstances(tiny_bundle, panel, out=tmp_path / "made", progress=False)
+            fit_state_network(tiny_bundle, panel, out=tmp_path / "made", progress=False)
 
 
 def test_a_stopped_run_goes_on_to_the_same_law(
     tiny_bundle: Path, register_panel: Panel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options, out = Options(width=8, steps=220, batch_persons=16), tmp_path / "stopped"
-    straight = fit_circumstances(
+    options, out = StateFitOptions(width=8, steps=220, batch_persons=16), tmp_path / "stopped"
+    straight = fit_state_network(
         tiny_bundle, register_panel, out=tmp_path / "straight", options=options, progress=False
     )
     step, count = CircumstancesModule.training_step, [0]
@@ -212,10 +212,10 @@ def test_a_stopped_run_goes_on_to_the_same_law(
 
     monkeypatch.setattr(CircumstancesModule, "training_step", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        fit_circumstances(tiny_bundle, register_panel, out=out, options=options, progress=False)
+        fit_state_network(tiny_bundle, register_panel, out=out, options=options, progress=False)
     assert not out.exists()
     assert (out.with_name("stopped.circumstances.run") / "last.ckpt").is_file()
-    made = fit_circumstances(tiny_bundle, register_panel, out=out, options=options, progress=False)
+    made = fit_state_network(tiny_bundle, register_panel, out=out, options=options, progress=False)
     assert count[0] < 150 + 220, "it began anew"
     assert made.circumstances is not None
     assert straight.circumstances is not None

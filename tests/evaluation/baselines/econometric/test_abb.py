@@ -21,7 +21,7 @@ from evaluation.baselines.econometric.quantile_functions import (
     QuantileLaw,
     quantile_regressions,
 )
-from saga.data.origins import draw_origins, history, realised
+from saga.data.origins import draw_origins, history, realised_earnings
 from saga.data.panel import Panel, PanelMeta
 from saga.data.reading import read_panel
 from saga.errors import InputError
@@ -239,7 +239,7 @@ def test_on_a_gaussian_register_it_loses_little_to_the_exact_forecaster(tmp_path
     fitted = QuantileProcess().fit(panel.only(persons[::2]), seed=0)
     origins = draw_origins(test, max_horizon=10, seed=0)
     horizons = [1, 5, 10]
-    outcomes = realised(test, origins, horizons)
+    outcomes = realised_earnings(test, origins, horizons)
     score = {}
     for name, baseline in (("abb", fitted), ("exact", exact_forecaster(tmp_path / "register"))):
         samples = baseline.simulate(

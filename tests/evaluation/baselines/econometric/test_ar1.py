@@ -11,10 +11,10 @@ import pytest
 from scipy.stats import kstest
 
 from evaluation.baselines import AutoRegression
-from evaluation.baselines.econometric.ar1 import Shocks, _rhythm
+from evaluation.baselines.econometric.ar1 import Shocks
 from evaluation.baselines.econometric.gmm import system_gmm
 from evaluation.baselines.econometric.variance_components import BANDS, Belief, Components
-from saga.data.origins import Origins, draw_origins, history, realised
+from saga.data.origins import Origins, draw_origins, history, realised_earnings
 from saga.data.panel import Panel, PanelMeta
 from saga.data.reading import read_panel
 from saga.errors import InputError
@@ -82,16 +82,6 @@ def test_a_panel_seen_every_second_year_gives_persistence_over_two_years() -> No
     r[:, 1::2] = np.nan
     found = system_gmm(r, first_lag=2, step=2)
     assert abs(found.rho - 0.64) < 4 * found.se
-
-
-def test_the_rhythm_is_that_of_the_panels_end() -> None:
-    """Every year at first, every second year later, as in the NLSY79; and every year with some gaps."""
-    seen = np.zeros((50, 30), dtype=bool)
-    seen[:, :12] = seen[:, 12::2] = True
-    assert _rhythm(seen) == 2
-    assert _rhythm(seen[:, :17]) == 2  # three records after the change are enough
-    assert _rhythm(np.random.default_rng(0).random((50, 30)) < 0.8) == 1
-    assert _rhythm(np.zeros((5, 4), dtype=bool)) == 1
 
 
 def test_records_that_are_too_short_are_refused() -> None:
@@ -163,7 +153,7 @@ def scored(
 ) -> tuple[np.ndarray, np.ndarray]:
     """CRPS (n, 3) in logs and mid-ranks of the outcomes among the paths at h = 1, 5, 10."""
     horizons = [1, 5, 10]
-    outcomes = realised(panel, origins, horizons)
+    outcomes = realised_earnings(panel, origins, horizons)
     samples = baseline.simulate(
         history(panel, origins), origins, to_horizon=10, n_paths=paths, seed=0
     ).earnings[:, np.array(horizons) - 1]  # type: ignore[attr-defined]

@@ -34,7 +34,7 @@ from evaluation.baselines.gkos.gkos_smm import (
     search,
 )
 from evaluation.baselines.origin_states import CODES, known_states
-from saga.data.origins import draw_origins, history, realised
+from saga.data.origins import draw_origins, history, realised_earnings
 from saga.data.panel import Panel, PanelMeta
 from saga.data.reading import read_panel
 from saga.data.split import persons_of
@@ -405,7 +405,7 @@ class TestKnownTruth:
     def test_forecasts_are_calibrated_and_nearly_exact(self, register: Panel, fitted: Gkos) -> None:
         test = register.only(persons_of(register, "test"))
         origins = draw_origins(test, max_horizon=10, seed=0)
-        past, outcomes = history(test, origins), realised(test, origins, [1, 5, 10])
+        past, outcomes = history(test, origins), realised_earnings(test, origins, [1, 5, 10])
         columns = [0, 4, 9]
         exact = ExactForecaster(GkosFilter(FEW_ZEROS, 125)).simulate(
             past, origins, to_horizon=10, n_paths=199, seed=0

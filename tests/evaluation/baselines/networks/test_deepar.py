@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from evaluation.baselines.networks.deepar import BINS, INSTALL, Bins, DeepAR
-from saga.data.origins import Origins, draw_origins, history, realised
+from saga.data.origins import Origins, draw_origins, history, realised_earnings
 from saga.data.panel import Panel, PanelMeta
 
 Make = Callable[..., Panel]
@@ -81,7 +81,7 @@ def test_paths_follow_the_known_process_jointly(fitted: DeepAR) -> None:
     logs = np.log(paths[paths > 0])
     assert logs.mean() == pytest.approx(12.5, abs=0.1)
     assert logs.std() == pytest.approx(0.3, abs=0.06)
-    assert np.isfinite(realised(panel, origins, [1])).any()
+    assert np.isfinite(realised_earnings(panel, origins, [1])).any()
 
 
 @needs_gluonts

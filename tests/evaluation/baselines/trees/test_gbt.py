@@ -15,7 +15,7 @@ from evaluation.baselines.recent_years import Window
 from evaluation.baselines.trees.atom_quantiles import LEVELS, Marginals
 from evaluation.baselines.trees.copula import correlations, extended, joint_uniforms
 from evaluation.baselines.trees.gbt import BoostedTrees
-from saga.data.origins import Origins, draw_origins, history, origins_at, realised
+from saga.data.origins import Origins, draw_origins, history, origins_at, realised_earnings
 from saga.data.panel import Panel, PanelMeta
 from saga.errors import InputError
 
@@ -119,7 +119,7 @@ def test_forecasts_of_the_known_process_are_calibrated_and_a_broken_one_is_not(
     trees: BoostedTrees, judged: tuple[Panel, Origins]
 ) -> None:
     panel, origins = judged
-    outcomes = realised(panel, origins, [1])
+    outcomes = realised_earnings(panel, origins, [1])
     rng = np.random.default_rng(0)
 
     def uniform(marginals: Marginals) -> float:
@@ -241,7 +241,7 @@ def test_spells_of_zeros_last_in_the_paths(
         == 0
     )
     stays = (zero[:, 0] & zero[:, 1]).sum() / zero[:, 0].sum()
-    outcomes = realised(panel, origins, [1, 2]) == 0
+    outcomes = realised_earnings(panel, origins, [1, 2]) == 0
     seen = (outcomes[:, 0] & outcomes[:, 1]).sum() / outcomes[:, 0].sum()
     assert stays == pytest.approx(seen, abs=0.08)
     shuffled = zero[:, 0] & np.roll(

@@ -12,7 +12,7 @@ from scipy.stats import kstest
 from evaluation.contest import Contest, Fitted
 from evaluation.protocol import Baseline
 from saga import scores
-from saga.data.origins import Origins, realised
+from saga.data.origins import Origins, realised_earnings
 from saga.data.panel import Panel, PanelMeta
 from saga.data.reading import read_panel
 from saga.errors import InputError, UsageError
@@ -67,7 +67,9 @@ def pit_p_values(
         panel_of(irregular(rows, seed)), origins, to_horizon=10, n_paths=199, seed=seed
     )
     pit = scores.pit(
-        paths.earnings, realised(panel_of(rows), origins, range(1, 11)), scores.pit_uniforms(paths)
+        paths.earnings,
+        realised_earnings(panel_of(rows), origins, range(1, 11)),
+        scores.pit_uniforms(paths),
     )
     return [float(kstest(pit[:, h - 1], "uniform").pvalue) for h in (1, 5, 10)]
 
@@ -146,7 +148,9 @@ class TestKalman:
         origins = Origins(rows["person_id"].unique().sort().to_numpy(), np.full(2_000, BORN + 40))
         kalman, panel = KalmanFilter(GAUSSIAN), panel_of(rows)
         paths = ExactForecaster(kalman).simulate(panel, origins, to_horizon=10, n_paths=100, seed=9)
-        crps = scores.crps_log(paths.earnings, realised(panel, origins, range(1, 11)), floor=None)
+        crps = scores.crps_log(
+            paths.earnings, realised_earnings(panel, origins, range(1, 11)), floor=None
+        )
         _, age, earnings = records(panel, origins, GAUSSIAN)
         expected = kalman.forecast(earnings, age, 10).sd.mean(axis=0) / np.sqrt(np.pi)
         assert (
@@ -263,7 +267,7 @@ class TestParticles:
             assert a.effective > 8
             assert np.abs(a.effects @ a.weight - b.effects @ b.weight).max() < 2e-3
             assert abs(a.weight @ a.density @ a.z - b.weight @ b.density @ b.z) < 2e-3
-        outcomes = realised(panel_of(rows), origins, range(1, 11))
+        outcomes = realised_earnings(panel_of(rows), origins, range(1, 11))
         crps = [
             scores.crps_log(
                 ExactForecaster(f)

@@ -1,0 +1,200 @@
+"""Masking and targets: what is hidden, what is predicted, and no bias in the hazard of death."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from saga.data.panel import Panel, PanelMeta
+from saga.features.calendar import Calendar
+from saga.features.sequences import (
+    POSITIVE,
+    UNKNOWN,
+    ZERO,
+    Sequences,
+    Tokens,
+    encode,
+    pad,
+)
+from saga.features.transforms import Transforms
+from saga.macro.history import sweden
+from saga.schema import CATEGORICAL
+from training.masking import Masking, hide_inputs, make_targets, thin_years
+
+CALENDAR = Calendar(sweden())
+SEX, EDUCATION, COUNTY = (CATEGORICAL.index(name) for name in ("sex", "education_level", "county"))
+HAZARD = 0.1
+
+
+def panel_of(rows: list[dict[str, Any]]) -> Panel:
+    return Panel.of(pl.DataFrame(rows, infer_schema_length=None), PanelMeta("p"))
+
+
+def person(name: str, earnings: dict[int, float | None], **extra: Any) -> list[dict[str, Any]]:
+    return [
+        {"person_id": name, "year": y, "birth_year": 1970, "earnings": e, **extra}
+        for y, e in earnings.items()
+    ]
+
+
+@pytest.fixture(scope="module")
+def transforms() -> Transforms:
+    rng = np.random.default_rng(0)
+    rows = [
+        r
+        for i in range(60)
+        for r in person(
+            f"t{i:02d}", {y: float(rng.lognormal(12, 0.5)) for y in range(2000, 2010)}, sex="female"
+        )
+    ]
+    return Transforms.fit(panel_of(rows), CALENDAR, 16)
+
+
+def tokens_of(rows: list[dict[str, Any]], transforms: Transforms) -> tuple[Sequences, Tokens]:
+    sequences = encode(panel_of(rows), transforms, CALENDAR)
+    return sequences, pad(sequences, np.arange(len(sequences)))
+
+
+def test_targets_skip_unknown_years_and_carry_the_gap(transforms: Transforms) -> None:
+    sequences, tokens = tokens_of(
+        person("a", {2000: 1e5, 2001: None, 2002: 0.0, 2004: 2e5, 2012: 1e5}), transforms
+    )
+    targets = make_targets(tokens, sequences.dead_year, CALENDAR)
+    # 2000 -> 2002 (null between), 2001 -> 2002, 2002 -> 2004. No target: 2004 -> 2012 is more
+    # than five years, 2012 is the last year.
+    assert targets.gap[0].tolist() == [2, 1, 2, 0, 0]
+    assert targets.state[0].tolist() == [ZERO, ZERO, POSITIVE, UNKNOWN, UNKNOWN]
+    expected = np.log(2e5) - CALENDAR.wage_index(np.array([2004]))[0]
+    assert targets.z[0, 2] == pytest.approx(expected, abs=1e-5)
+
+
+def test_death_is_a_target_and_emigration_is_not(transforms: Transforms) -> None:
+    dead = person("a", {2000: 1e5, 2001: 1e5}, exit_year=2002, exit_reason="dead")
+    gone = person("b", {2000: 1e5, 2001: 1e5}, exit_year=2002, exit_reason="emigrated")
+    sequences, tokens = tokens_of(dead + gone, transforms)
+    targets = make_targets(tokens, sequences.dead_year, CALENDAR)
+    assert targets.dead.tolist() == [[False, True], [False, False]]
+    assert targets.gap.tolist() == [[1, 1], [1, 0]]
+    assert targets.state[0, 1] == UNKNOWN
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_thinning_keeps_the_order_of_years(transforms: Transforms, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows = [
+        r
+        for i in range(50)
+        for r in person(f"a{i:02d}", {y: 1e5 + y for y in range(2000, 2000 + 1 + i % 12)})
+    ]
+    _, tokens = tokens_of(rows, transforms)
+    thin, _ = thin_years(
+        tokens, np.zeros(50, dtype=np.int64), 2012, Masking(drop_years=1.0, late_start=1.0), rng
+    )
+    for i in range(50):
+        years = thin.year[i, thin.valid[i]]
+        assert (np.diff(years) > 0).all()
+        assert set(years) <= set(tokens.year[i, tokens.valid[i]])
+        assert (thin.age[i, thin.valid[i]] == years - 1970).all()
+
+
+@pytest.fixture(scope="module")
+def mortal(transforms: Transforms) -> tuple[Sequences, Tokens]:
+    """4,000 persons from 2000 until 2011 or an earlier death."""
+    rng, rows = np.random.default_rng(0), []
+    for i in range(4_000):
+        years = min(int(rng.geometric(HAZARD)), 12)
+        exit_labels = (
+            {"exit_year": 2000 + years, "exit_reason": "dead"}
+            if years < 12
+            else {"exit_year": None, "exit_reason": None}
+        )
+        rows += person(f"a{i:04d}", dict.fromkeys(range(2000, 2000 + years), 1e5), **exit_labels)
+    return tokens_of(rows, transforms)
+
+
+def test_hidden_origins_do_not_bias_the_hazard_of_death(
+    mortal: tuple[Sequences, Tokens],
+) -> None:
+    """At every distance from the origin, because a rollout asks for the hazard year by year."""
+    sequences, tokens = mortal
+    targets = make_targets(tokens, sequences.dead_year, CALENDAR)
+    _, origin = hide_inputs(tokens, 2011, Masking(), np.random.default_rng(1))
+    since = np.arange(tokens.valid.shape[1]) - origin[:, None]
+    for distance in (1, 2, 5):
+        dead = targets.dead[(targets.gap == 1) & (tokens.year < 2011) & (since == distance)]
+        assert dead.mean() == pytest.approx(HAZARD, abs=4 * (HAZARD / dead.size) ** 0.5)
+
+
+def test_thinning_does_not_bias_the_hazard_of_death(mortal: tuple[Sequences, Tokens]) -> None:
+    rng, (sequences, tokens) = np.random.default_rng(0), mortal
+    for masking in (
+        Masking(drop_years=1.0, late_start=0.0),
+        Masking(drop_years=0.0, late_start=1.0),
+        Masking(),
+    ):
+        thin, dead_year = thin_years(tokens, sequences.dead_year, 2011, masking, rng)
+        targets = make_targets(thin, dead_year, CALENDAR)
+        dead = targets.dead[(targets.gap == 1) & (thin.year < 2011)]
+        assert dead.mean() == pytest.approx(HAZARD, abs=4 * (HAZARD / dead.size) ** 0.5)
+
+
+def test_after_the_hidden_origin_only_earnings_and_fixed_codes_remain(
+    transforms: Transforms,
+) -> None:
+    rows = person("a", dict.fromkeys(range(2000, 2010), 100000.0), sex="female", transfers=1e4)
+    rows += person("b", dict.fromkeys(range(2000, 2010), 100000.0), sex="female", transfers=1e4)
+    _, tokens = tokens_of(rows, transforms)
+    only_origin = Masking(survey_only=0, drop_columns=0, cells=0, origin=1.0)
+    visible, _ = hide_inputs(tokens, 2009, only_origin, np.random.default_rng(0))
+    hidden_years = np.isnan(visible.other).all(2)
+    assert hidden_years[:, -1].all()
+    assert not hidden_years[:, 0].any()
+    assert (visible.codes[..., SEX] == tokens.codes[..., SEX]).all()
+    np.testing.assert_array_equal(visible.z, tokens.z)
+
+
+def test_education_keeps_its_last_known_code_after_the_hidden_origin() -> None:
+    levels = (
+        "compulsory",
+        "compulsory",
+        None,
+        "upper_secondary",
+        "upper_secondary",
+        "long_tertiary",
+        "long_tertiary",
+        None,
+    )
+    rows = [
+        {
+            "person_id": f"a{i:03d}",
+            "year": 2000 + t,
+            "birth_year": 1970,
+            "earnings": 1e5,
+            "county": "01",
+            "education_level": level,
+        }
+        for i in range(200)
+        for t, level in enumerate(levels[i % 3 :])
+    ]
+    _, tokens = tokens_of(rows, Transforms.fit(panel_of(rows), CALENDAR, 16))
+    visible, _ = hide_inputs(
+        tokens,
+        2007,
+        Masking(survey_only=0, drop_columns=0, cells=0, origin=1.0),
+        np.random.default_rng(0),
+    )
+    columns = (
+        tokens.valid,
+        tokens.codes[..., EDUCATION],
+        visible.codes[..., EDUCATION],
+        visible.codes[..., COUNTY],
+    )
+    for valid, true, shown, county in zip(*columns, strict=True):
+        n = int(valid.sum())
+        origin = int((county[:n] > 0).sum()) - 1  # the county is hidden after it
+        np.testing.assert_array_equal(shown[: origin + 1], true[: origin + 1])
+        codes = [code for code in true[: origin + 1] if code]
+        assert (shown[origin + 1 : n] == (codes[-1] if codes else 0)).all()

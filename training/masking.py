@@ -1,0 +1,184 @@
+"""What training makes of a person's record: random masking of the input, and the targets.
+
+Masking makes the model robust against records that lack years, columns or cells.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from saga import schema
+from saga.features.calendar import Calendar
+from saga.features.sequences import (
+    LASTING_CATEGORIES,
+    MAX_GAP,
+    STATIC_CATEGORIES,
+    UNKNOWN,
+    Tokens,
+    last_known,
+)
+from saga.schema import MAX_AGE
+
+
+@dataclass(eq=False)
+class Targets:
+    """What the model predicts from each token: arrays of shape (n_person, n_token).
+
+    `gap` is the distance to the target year (1..MAX_GAP years, 0: no target), `state` and `z` are
+    the earnings there, `dead` says whether the person is dead by then. `macro` (n_person, n_token,
+    4) holds the macro covariates of the target year.
+    """
+
+    gap: NDArray[np.int64]
+    state: NDArray[np.int8]
+    z: NDArray[np.float32]
+    dead: NDArray[np.bool_]
+    macro: NDArray[np.float32]
+
+
+def make_targets(tokens: Tokens, dead_year: NDArray[np.int64], calendar: Calendar) -> Targets:
+    """The next year with known earnings after each token, or death if none follows.
+
+    `tokens` are those before `hide_inputs`; `dead_year` (n,) is 0 if no death was observed.
+    """
+    n, t = tokens.valid.shape
+    known = tokens.valid & (tokens.state != UNKNOWN)
+    # Position of the next known token strictly after each position; t if there is none.
+    position = np.where(known, np.arange(t), t)
+    nearest = np.minimum.accumulate(position[:, ::-1], axis=1)[:, ::-1]
+    following = np.concatenate([nearest[:, 1:], np.full((n, 1), t)], axis=1)
+    exists = following < t
+    index = np.where(exists, following, 0)
+    gap = np.where(exists, np.take_along_axis(tokens.year, index, 1) - tokens.year, 0)
+    to_death = dead_year[:, None] - tokens.year
+    dead = ~exists & (to_death >= 1)
+    gap = np.where(dead, to_death, gap)
+    has_target = tokens.valid & (gap >= 1) & (gap <= MAX_GAP)
+    has_earnings = has_target & exists
+    gap = np.where(has_target, gap, 0)
+    state = np.where(has_earnings, np.take_along_axis(tokens.state, index, 1), UNKNOWN)
+    return Targets(
+        gap=gap,
+        state=state.astype(np.int8),
+        z=(np.take_along_axis(tokens.z, index, 1) * has_earnings).astype(np.float32),
+        dead=dead & has_target,
+        macro=(calendar.covariates(tokens.year + gap) * has_target[..., None]).astype(np.float32),
+    )
+
+
+@dataclass(frozen=True)
+class Masking:
+    """How often training hides what a real register may lack.
+
+    Probabilities apply to a person unless stated otherwise.
+    """
+
+    drop_years: float = 0.25  # a random share of the years is dropped
+    late_start: float = 0.4  # the record begins in a random later year
+    survey_only: float = 0.15  # all columns but earnings, age and sex are hidden
+    drop_columns: float = 0.15  # each column is hidden with probability 1/2
+    cells: float = 0.02  # a cell is hidden (probability of a cell)
+    origin: float = 0.5  # what a rollout does not simulate is hidden after a random year
+
+
+def thin_years(
+    tokens: Tokens,
+    dead_year: NDArray[np.int64],
+    end: int,
+    masking: Masking,
+    rng: np.random.Generator,
+) -> tuple[Tokens, NDArray[np.int64]]:
+    """Drop random years and beginnings of records.
+
+    Returns the thinned tokens, and `dead_year` (n,), 0 if the death was dropped. A person without
+    any year left has no valid token.
+
+    The choice must not depend on how the record ends: the estimated hazard of death would be too
+    high. A death is therefore dropped like any other year, and a late start is drawn from all
+    years that the record could have covered (up to `end`, the panel's last year, or age 64).
+    """
+    n, t = tokens.valid.shape
+    first = tokens.year[:, 0]
+    rate = np.where(rng.random(n) < masking.drop_years, rng.random(n) * 0.6, 0.0)
+    start = first + np.where(
+        rng.random(n) < masking.late_start,
+        (rng.random(n) * _possible_years(tokens, end)).astype(np.int64),
+        0,
+    )
+    keep = tokens.valid & (rng.random((n, t)) >= rate[:, None]) & (tokens.year >= start[:, None])
+    observed_death = np.where(rng.random(n) >= rate, dead_year, 0)
+    # A stable sort moves the remaining tokens to the front without changing their order.
+    order = np.argsort(~keep, axis=1, kind="stable")[:, : max(1, int(keep.sum(1).max()))]
+    valid = np.take_along_axis(keep, order, 1)
+
+    def move(x: NDArray[Any], fill: float) -> NDArray[Any]:
+        index = order if x.ndim == 2 else order[..., None]
+        moved = np.take_along_axis(x, index, 1)
+        return np.where(valid if x.ndim == 2 else valid[..., None], moved, fill).astype(x.dtype)
+
+    year = np.where(valid, np.take_along_axis(tokens.year, order, 1), first[:, None])
+    thinned = Tokens(
+        valid=valid,
+        year=year,
+        age=year - (first[:, None] - tokens.age[:, :1]),
+        state=move(tokens.state, UNKNOWN),
+        z=move(tokens.z, 0.0),
+        other=move(tokens.other, np.nan),
+        codes=move(tokens.codes, 0),
+    )
+    return thinned, observed_death
+
+
+def hide_inputs(
+    tokens: Tokens, end: int, masking: Masking, rng: np.random.Generator
+) -> tuple[Tokens, NDArray[np.int64]]:
+    """Hide columns, cells and, for a share of the persons, the inputs after a random origin.
+
+    Returns the visible tokens and the origins (n,), a position in each person's record. Hidden
+    after an origin is what a rollout does not simulate; lasting columns keep their last known
+    value. Targets are made before, so they stay complete.
+
+    The origin is drawn from all years that the record could have covered (up to `end`, the panel's
+    last year, or age 64). Origins drawn from the record itself would often lie shortly before a
+    death, and the estimated hazard of death would be several times too high.
+    """
+    n, t = tokens.valid.shape
+    other, codes = tokens.other.copy(), tokens.codes.copy()
+    n_other, n_codes = other.shape[2], codes.shape[2]
+    survey = rng.random((n, 1)) < masking.survey_only
+    columns = rng.random((n, 1)) < masking.drop_columns
+    hide_other = survey | (columns & (rng.random((n, n_other)) < 0.5))
+    sex = np.array([name == "sex" for name in schema.CATEGORICAL])
+    hide_codes = (survey & ~sex) | (columns & (rng.random((n, n_codes)) < 0.5))
+    last = tokens.year[:, 0] + (rng.random(n) * _possible_years(tokens, end)).astype(np.int64)
+    origin = np.maximum((tokens.valid & (tokens.year <= last[:, None])).sum(1) - 1, 0)
+    after = (np.arange(t) > origin[:, None]) & (rng.random((n, 1)) < masking.origin)
+    hidden = hide_other[:, None, :] | after[..., None] | (rng.random(other.shape) < masking.cells)
+    other[hidden] = np.nan
+    codes[
+        hide_codes[:, None, :]
+        | (after[..., None] & ~STATIC_CATEGORIES)
+        | (rng.random(codes.shape) < masking.cells)
+    ] = 0
+    codes = np.where(after[..., None] & LASTING_CATEGORIES, last_known(codes), codes)
+    unknown = rng.random((n, t)) < masking.cells
+    visible = Tokens(
+        valid=tokens.valid,
+        year=tokens.year,
+        age=tokens.age,
+        state=np.where(unknown, UNKNOWN, tokens.state).astype(np.int8),
+        z=np.where(unknown, 0.0, tokens.z).astype(np.float32),
+        other=other,
+        codes=codes,
+    )
+    return visible, origin
+
+
+def _possible_years(tokens: Tokens, end: int) -> NDArray[np.int64]:
+    """Years from the first record to the panel's last year or age 64, observed or not."""
+    years: NDArray[np.int64] = np.minimum(end - tokens.year[:, 0], MAX_AGE - tokens.age[:, 0]) + 1
+    return years
