@@ -18,7 +18,7 @@ import grimp
 ROOT = Path(__file__).resolve().parents[2]
 PICTURE = ROOT / "docs/pictures/architecture.svg"
 CONTRACT = "Layers inside saga"
-WIDTH, ROW, HEIGHT = 1080, 96, 52  # of the picture, of a layer, of a room; pixels
+WIDTH, ROW, HEIGHT = 900, 84, 42  # of the picture, of a layer, of a room; pixels
 MARGIN, GAP = 20, 26
 
 
@@ -27,7 +27,9 @@ def layers() -> list[list[str]]:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     for contract in contracts["tool"]["importlinter"]["contracts"]:
         if contract["name"] == CONTRACT:
-            return [[room.strip("() ") for room in layer.split("|")] for layer in contract["layers"]]
+            return [
+                [room.strip("() ") for room in layer.split("|")] for layer in contract["layers"]
+            ]
     raise SystemExit(f"pyproject.toml has no import contract {CONTRACT!r}")
 
 
@@ -47,19 +49,12 @@ def imports_between(rooms: set[str]) -> set[tuple[str, str]]:
     return {(a, b) for a, b in pairs if a != b and a in rooms and b in rooms}
 
 
-def lines_of(room: str) -> int:
-    """Lines of Python code of a room."""
-    folder = ROOT / "saga" / room
-    files = sorted(folder.rglob("*.py")) if folder.is_dir() else [folder.with_suffix(".py")]
-    return sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files)
-
-
 def draw() -> str:
     """The picture as SVG text; the same code gives the same bytes."""
     rows = layers()
     boxes: dict[str, tuple[float, float, float]] = {}  # room -> left, top, width
     for i, row in enumerate(rows):
-        widths = [max(84.0, 30 + 8.6 * len(room), lines_of(room) ** 0.5 * 2.2) for room in row]
+        widths = [max(84.0, 30 + 8.6 * len(room)) for room in row]
         left = (WIDTH - sum(widths) - GAP * (len(row) - 1)) / 2
         for room, width in zip(row, widths, strict=True):
             boxes[room] = (left, MARGIN + i * ROW, width)
@@ -82,10 +77,8 @@ def draw() -> str:
         parts += [
             f'<rect x="{left:.1f}" y="{top}" width="{width:.1f}" height="{HEIGHT}" rx="7" '
             'fill="#eaf1f8" stroke="#123a66"/>',
-            f'<text x="{x:.1f}" y="{top + 23}" text-anchor="middle" fill="#123a66">'
+            f'<text x="{x:.1f}" y="{top + 27}" text-anchor="middle" fill="#123a66">'
             f"{escape(room)}</text>",
-            f'<text x="{x:.1f}" y="{top + 41}" text-anchor="middle" font-size="11" '
-            f'fill="#567">{lines_of(room):,} lines</text>',
         ]
     return "\n".join([*parts, "</svg>"]) + "\n"
 
@@ -110,9 +103,7 @@ def direct(pairs: set[tuple[str, str]]) -> set[tuple[str, str]]:
     }
 
 
-def arrow(
-    start: tuple[float, float, float], end: tuple[float, float, float], colour: str
-) -> str:
+def arrow(start: tuple[float, float, float], end: tuple[float, float, float], colour: str) -> str:
     """A line from the lower edge of one box to the upper edge of another."""
     x1, y1 = start[0] + start[2] / 2, start[1] + HEIGHT
     x2, y2 = end[0] + end[2] / 2, end[1]

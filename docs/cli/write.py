@@ -1,0 +1,77 @@
+"""Writes docs/cli.md: every command of `saga` with its arguments and options, from the program itself.
+
+`--check` exits 1 if the page is not what the program says.
+
+Usage: python docs/cli/write.py [--check]
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+from typer.main import get_command
+
+from saga.cli import app
+
+PAGE = Path(__file__).resolve().parents[1] / "cli.md"
+HEAD = """# The command line
+
+Written by `python docs/cli/write.py` from the program. `saga COMMAND --help` shows the same. Exit codes: 0 done, 1 a check said
+no, 2 wrong use or bad input, 3 interrupted (the same command resumes), 70 internal error.
+"""
+
+
+def commands() -> Iterator[tuple[str, Any]]:
+    """Every command with its full name, in the order of the program."""
+    for name, command in get_command(app).commands.items():  # type: ignore[attr-defined]
+        for inner, inner_command in getattr(command, "commands", {"": command}).items():
+            yield f"saga {name} {inner}".rstrip(), inner_command
+
+
+def row(parameter: Any) -> str:
+    """The table row of an argument or option: name, default, meaning."""
+    argument = parameter.param_type_name == "argument"
+    name = parameter.metavar or parameter.name.upper() if argument else ", ".join(parameter.opts)
+    text = (parameter.help or "").replace("|", "\\|")
+    annotation = parameter.type_descriptor.annotation
+    if get_origin(annotation) is Literal:
+        text += f" One of {', '.join(f'`{choice}`' for choice in get_args(annotation))}."
+    if parameter.envvar:
+        text += f" Environment: `{parameter.envvar}`."
+    return f"| `{name}` | {shown_default(parameter)} | {text} |"
+
+
+def shown_default(parameter: Any) -> str:
+    """The default of an argument or option as people read it."""
+    if parameter.required:
+        return "required"
+    if isinstance(parameter.show_default, str):
+        return str(parameter.show_default)
+    return "" if parameter.default is None or parameter.default is False else f"`{parameter.default}`"
+
+
+def page() -> str:
+    """The page as Markdown."""
+    parts = [HEAD]
+    for name, command in commands():
+        about = " ".join((command.help or "").split())
+        rows = [row(parameter) for parameter in command.params if parameter.name != "help"]
+        lines = [f"## {name}", "", about, ""]
+        if rows:
+            lines += ["| argument or option | default | meaning |", "|---|---|---|", *rows]
+        parts.append("\n".join(lines).rstrip() + "\n")
+    return "\n".join(parts)
+
+
+def main() -> None:
+    """Write the page, or compare it."""
+    if sys.argv[1:] == ["--check"]:
+        sys.exit(int(not PAGE.is_file() or PAGE.read_text(encoding="utf-8") != page()))
+    PAGE.write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
