@@ -50,7 +50,7 @@ from saga.errors import Problem, UsageError
 from saga.files.tables import write_table
 from saga.forecaster import Forecaster, RolloutName
 from saga.keyed_random import uniform_each
-from studies.harness import code_commit, command_line, options
+from studies.harness import code_commit, command_line, say, study_parser
 from studies.trained_bundle import found_or_trained
 from training.train_config import TrainConfig, load_config
 
@@ -457,7 +457,7 @@ def main() -> int:
 
 def arguments() -> argparse.Namespace:
     """The options, shares in order."""
-    parser = options(__doc__, persons=None, paths=PATHS)
+    parser = study_parser(__doc__, n_persons=None, n_paths=PATHS)
     parser.set_defaults(seed=1)
     parser.add_argument("register", type=Path)
     parser.add_argument("--panel", type=Path, required=True)
@@ -469,7 +469,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--cache", type=Path)
     parser.add_argument("--contest-seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--report", type=Path)
     args = parser.parse_args()
     args.shares = sorted(set(args.shares))
     if len(args.shares) < 3 or args.shares[0] <= 0 or args.shares[-1] != 1:
@@ -537,7 +536,7 @@ def capacity(
 def network(panel: Panel, name: str, settings: TrainConfig, args: argparse.Namespace) -> Bundle:
     """The bundle of these settings that is trained here, or was."""
     out = args.out / f"{name}-{settings.max_steps}-{args.seed}"
-    tell(f"{out.name}: found or trained")
+    say(f"{out.name}: found or trained")
     return found_or_trained(panel, out, settings, seed=args.seed, command=command_line(__file__))
 
 
@@ -588,12 +587,7 @@ def report(table: pl.DataFrame, rows: pl.DataFrame, about: Mapping[str, Any]) ->
 def told(step: str, done: int, total: int) -> None:
     """`evaluation.contest.Progress`: a line where a step begins or ends."""
     if done in (0, total):
-        tell(f"{step}: {'done' if done else 'begun'}")
-
-
-def tell(line: str) -> None:
-    """To the person who waits."""
-    print(line, file=sys.stderr, flush=True)
+        say(f"{step}: {'done' if done else 'begun'}")
 
 
 if __name__ == "__main__":

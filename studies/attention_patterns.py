@@ -15,16 +15,15 @@ from saga.attention import attention_by_lag, head_diversity
 from saga.data.reading import read_panel
 from saga.forecaster import Forecaster
 from studies.cross_section import followed
-from studies.harness import command_line, options
+from studies.harness import command_line, study_parser
 
 HORIZONS, LAGS = (1, 5, 10, 20), 10
 
 
 def main() -> None:
     """Prints three tables: by lag and horizon, by layer and head for the next year, diversity of heads."""
-    parser = options(__doc__, persons=300, paths=4)
+    parser = study_parser(__doc__, n_persons=300, n_paths=4)
     parser.add_argument("--panel", type=Path, required=True)
-    parser.add_argument("--report", type=Path)
     args = parser.parse_args()
     forecaster = Forecaster.load(args.bundle, rollout="exact")
     who = followed(

@@ -34,7 +34,7 @@ from studies.cross_section import (
     verdicts,
 )
 from studies.cross_section_page import write_page
-from studies.harness import code_commit, command_line, options
+from studies.harness import code_commit, command_line, study_parser
 from studies.unemployment_response import as_markdown as response_markdown
 from studies.unemployment_response import responses, told, true_scenarios, true_unemployment
 
@@ -72,7 +72,7 @@ def in_economies(
 
 def main() -> int:
     """Simulates, measures, writes the files and prints the verdicts."""
-    parser = options(__doc__, persons=5_000, paths=100)
+    parser = study_parser(__doc__, n_persons=5_000, n_paths=100)
     parser.add_argument("--register", type=Path, required=True)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument(

@@ -24,12 +24,12 @@ from saga.keyed_random import uniform_each
 from saga.lifetime import RATE, present_value, realised_value
 from saga.options import MAX_HORIZON
 from saga.schema import MAX_AGE
-from studies.harness import code_commit, command_line, options
+from studies.harness import code_commit, command_line, study_parser
 
 
 def main() -> None:
     """Prints the table."""
-    parser = options(__doc__, persons=None, paths=100)
+    parser = study_parser(__doc__, n_persons=None, n_paths=100)
     parser.add_argument("register", type=Path)
     parser.add_argument("--years", default="1,3,5,10,20")
     args = parser.parse_args()

@@ -21,7 +21,6 @@ boosted trees, which read ten years, are fitted on whole outcomes but on a poore
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -45,7 +44,7 @@ from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.files.tables import write_table
 from saga.forecaster import Forecaster
-from studies.harness import code_commit, command_line, options
+from studies.harness import StepLog, code_commit, command_line, say, study_parser
 
 METRIC = "crps_log"
 KEYS = ("setting", "horizon", "model")
@@ -446,13 +445,12 @@ know the economy that came from the outcomes of these very years; "told" is the 
 
 def main() -> int:
     """Scores every record, writes missing.parquet and missing.md (and the report), prints the table."""
-    parser = options(__doc__, persons=None, paths=PATHS)
+    parser = study_parser(__doc__, n_persons=None, n_paths=PATHS)
     parser.add_argument("register", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--baselines", default="carry,groupq,gbt")
     parser.add_argument("--cache", type=Path)
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--report", type=Path)
     args = parser.parse_args()
     forecaster = Forecaster.load(args.bundle, workers=args.workers)
     baselines = args.baselines.split(",")
@@ -465,13 +463,13 @@ def main() -> int:
         persons=args.persons,
         until=forecaster.bundle.config.get("until"),
         cache=folder,
-        progress=Progress(),
+        progress=StepLog(),
     )
     futures = args.register if any(args.register.glob("future/draw=*")) else None
     settings = list(contest.settings(futures))
     found = {}
     for reduction in REDUCTIONS:
-        tell(f"{reduction.label}:")
+        say(f"{reduction.label}:")
         found[reduction.name] = score(
             contest, reduction, settings, forecaster, chosen(baselines), folder
         )
@@ -509,25 +507,6 @@ def report(table: pl.DataFrame, command: str, about: dict[str, object]) -> str:
         as_markdown(table, {r.name: r.label for r in REDUCTIONS}),
     ]
     return "\n\n".join([*parts, "## Against baselines that know as little", verdict]) + "\n"
-
-
-class Progress:
-    """A line on standard error for each step that begins a fit or ends, with the seconds since the line before."""
-
-    def __init__(self) -> None:
-        self.since = time.perf_counter()
-
-    def __call__(self, step: str, done: int, total: int) -> None:
-        """`evaluation.contest.Progress`."""
-        if done in (0, total):
-            now = time.perf_counter()
-            tell(f"  {step}" + (f": {now - self.since:.0f} s" if done else ""))
-            self.since = now
-
-
-def tell(line: str) -> None:
-    """To the person who waits."""
-    print(line, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

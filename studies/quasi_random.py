@@ -24,7 +24,7 @@ from saga.data.reading import read_panel
 from saga.forecaster import Forecaster
 from saga.keyed_random import uniforms
 from studies.cross_section import followed
-from studies.harness import code_commit, command_line, options
+from studies.harness import code_commit, command_line, study_parser
 
 Array = NDArray[np.float64]
 HORIZONS = (1, 5, 10, 20)
@@ -41,7 +41,7 @@ OLDEST = 43  # so that all years ahead are below 65
 
 def main() -> None:
     """Prints the table."""
-    parser = options(__doc__, persons=60, paths=500)
+    parser = study_parser(__doc__, n_persons=60, n_paths=500)
     parser.add_argument("panel", type=Path)
     parser.add_argument("--repeats", type=int, default=16)
     args = parser.parse_args()

@@ -34,7 +34,7 @@ from saga.forecaster import Forecaster
 from saga.keyed_random import uniform_each
 from saga.lifetime import RATE, realised_value
 from saga.scores import crps_log
-from studies.harness import options
+from studies.harness import study_parser
 from training.masking import make_targets
 
 Array = NDArray[np.float64]
@@ -104,7 +104,7 @@ def path_loss(
 
 def main() -> None:
     """Print the table."""
-    parser = options(__doc__, persons=1_000, paths=200)
+    parser = study_parser(__doc__, n_persons=1_000, n_paths=200)
     parser.add_argument("register", type=Path)
     parser.add_argument("--part", choices=("validation", "test"), default="test")
     parser.add_argument("--workers", type=int, default=2)

@@ -34,7 +34,7 @@ from saga.schema import MAX_AGE, NAMES
 from saga.states.codes import COLUMNS, INDUSTRY, STATE, STATES, code_labels, code_numbers
 from saga.states.life_courses import ABROAD_STATE, DEAD_STATE
 from studies.cross_section import Persons, followed
-from studies.harness import code_commit, command_line, options
+from studies.harness import code_commit, command_line, study_parser
 
 FIFTHS = 5  # groups of positive earnings, beside zero, for the dependence on earnings
 HORIZONS = (1, 5, 10, 20)
@@ -316,10 +316,9 @@ earnings together (zero, fifths of the positive in that future), so that it also
 
 def main() -> int:
     """Simulates, measures and prints both settings."""
-    parser = options(__doc__, persons=4_000, paths=40)
+    parser = study_parser(__doc__, n_persons=4_000, n_paths=40)
     parser.add_argument("--register", type=Path, required=True)
     parser.add_argument("--origin", type=int, default=2002)
-    parser.add_argument("--report", type=Path)
     args = parser.parse_args()
     forecaster = Forecaster.load(args.bundle)
     panel = read_panel(args.register)

@@ -19,7 +19,7 @@ from saga.data.origins import history
 from saga.data.reading import read_panel
 from saga.forecaster import Forecaster
 from saga.options import PATHS, parse_horizons
-from studies.harness import code_commit, command_line, options
+from studies.harness import code_commit, command_line, study_parser
 
 Array = NDArray[np.float64]
 EDGES = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 0.9, 1.0)
@@ -28,7 +28,7 @@ FEWEST = 30  # persons of a bin that is shown
 
 def main() -> None:
     """Prints a table a setting."""
-    parser = options(__doc__, persons=None, paths=PATHS)
+    parser = study_parser(__doc__, n_persons=None, n_paths=PATHS)
     parser.add_argument("register", type=Path)
     parser.add_argument("--horizons", default="1,5,10,20")
     args = parser.parse_args()

@@ -50,7 +50,9 @@ def shown_default(parameter: Any) -> str:
         return "required"
     if isinstance(parameter.show_default, str):
         return str(parameter.show_default)
-    return "" if parameter.default is None or parameter.default is False else f"`{parameter.default}`"
+    return (
+        "" if parameter.default is None or parameter.default is False else f"`{parameter.default}`"
+    )
 
 
 def page() -> str:
