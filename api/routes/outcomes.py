@@ -67,13 +67,12 @@ async def outcomes(request: Request, service: CurrentService) -> Response:
 
     def settle() -> dict[str, Any]:
         table, options = _from_json(body) if kind == JSON else _from_table(body, kind, query)
-        receipt = ledger_access.ledger.settle(_real(forecaster, table, options).iter_rows())
-        counts = {
-            name: getattr(receipt, name)
-            for name in ("new", "duplicate", "conflicting", "unmatched", "promises")
+        report = ledger_access.ledger.settle(_real(forecaster, table, options).iter_rows())
+        problems = [problem.as_dict() for problem in shown(report.problems)]
+        return report.counts() | {
+            "problems": problems,
+            "adaptive": ledger_access.current().identity(),
         }
-        found = [problem.as_dict() for problem in shown(receipt.problems)]
-        return counts | {"problems": found, "adaptive": ledger_access.current().identity()}
 
     return json_response(await anyio.to_thread.run_sync(settle))
 

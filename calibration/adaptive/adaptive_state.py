@@ -1,12 +1,16 @@
-"""The adaptive layer: yearly outcomes move the thresholds of the sets, with steps that stay stable however late outcomes are.
+"""The adaptive state: offsets that yearly outcomes add to the split thresholds.
 
-Everything here is a pure function of tallies, which are counts: how far each settled promise fell short of, or exceeded, the threshold of
-the split layer. Counts add up in any order, so whoever counts the same outcomes gets the same state, bit for bit.
+Everything in this module is a pure function of counts. Counts add up in any order, so the same
+outcomes always give the same state, bit for bit.
 
-*Score* s: the mass that a nested set holds when the outcome joins (`saga.conformal.prediction_sets`). *Base* q: the split threshold. *Offset*: what the
-adaptive layer adds to q. *Excess* e = s - q: the smallest offset that would have covered this outcome. A promise with offset o is missed
-where e > o. Nothing is ever clipped to [0, 1]: a threshold of 2 (a log unit beyond the samples) or more is made infinite,
-the set of everything; below 0 it is the empty set. See docs/method/adaptive.md for the proofs.
+The *conformity score* s of an outcome is the mass that the nested prediction set holds when the
+outcome joins it (`saga.conformal.prediction_sets`). The *base* q is the split threshold. The
+*offset* o is what this layer adds to q. The *excess* e = s - q is the smallest offset that would
+have covered the outcome: an interval issued with offset o misses if e > o.
+
+Nothing is clipped to [0, 1]. A threshold of 2 (one log unit beyond the samples) or more becomes
+infinite, and the set holds everything. A threshold below 0 gives the empty set. The proofs are in
+docs/method/adaptive.md.
 """
 
 from __future__ import annotations
@@ -26,85 +30,92 @@ from saga.options import MAX_HORIZON
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
-MAX_THRESHOLD = 2.0  # a threshold that reaches this, a log unit beyond the samples, becomes infinite: the set holds all, and nothing is missed
-BINS = 4096
-UPPER = np.linspace(-MAX_THRESHOLD, MAX_THRESHOLD, BINS + 1)[
-    1:
-]  # an excess counts as the upper edge of its bin: rounded outward
-FULL_WEIGHT_PERSONS = (
-    300  # persons from which on a year counts fully; fewer move the state in proportion
-)
-SHORT = (
-    5  # horizons up to this one tell the others of drift that their own outcomes cannot show yet
-)
-LEASH = 0.5  # how far the experts may take an offset from the guarded one
-NAT = (
-    0.03**2 / 2
-)  # pinball loss that costs an expert one nat: three points of coverage for a year, at density one
-SHARE = (
-    0.05  # weight spread anew each year (Herbster and Warmuth 1998), so that no expert is forgotten
-)
-RATES = (0.5, 1.0, 2.0)  # tracking experts, in units of the stable step
-EXPERTS = ("static", *(f"track x{rate:g}" for rate in RATES), "last year", "shared drift")
-_STATIC, _LAST, _SHARED = 0, len(RATES) + 1, len(RATES) + 2
+MAX_THRESHOLD = 2.0  # a threshold that reaches this becomes infinite: the set misses nothing
+N_BINS = 4096
+# An excess counts as the upper edge of its bin, so it is rounded outward.
+BIN_EDGES = np.linspace(-MAX_THRESHOLD, MAX_THRESHOLD, N_BINS + 1)[1:]
+FULL_WEIGHT_PERSONS = 300  # a year with fewer persons moves the state in proportion
+MAX_SHORT_HORIZON = 5  # horizons up to this one show drift before longer ones can
+MAX_DEVIATION = 0.5  # how far the experts may move an offset from the guarded one
+# Pinball loss that divides an expert's weight by e: three points of coverage for one year, at
+# density one.
+LOSS_PER_NAT = 0.03**2 / 2
+SHARED_WEIGHT = 0.05  # spread over all experts each year (Herbster and Warmuth 1998)
+TRACKING_RATES = (0.5, 1.0, 2.0)  # of the tracking experts, in units of the stable step
+EXPERTS = ("static", *(f"track x{rate:g}" for rate in TRACKING_RATES), "last year", "shared drift")
+_LAST_YEAR, _SHARED_DRIFT = len(TRACKING_RATES) + 1, len(TRACKING_RATES) + 2
 
 
 def stable_step(horizon: int) -> float:
-    """A quarter of the largest step at which an integrator with delay `horizon` does not oscillate (Levin and May 1976), at density one:
-    k / 4 with k = 2 sin(pi / (2 (2 h + 1))). A factor of two is left for outcomes that come a year late or scores twice as dense."""
+    """A quarter of the largest step that does not oscillate with delay `horizon`.
+
+    An integrator whose feedback arrives `horizon` years late is stable below
+    k = 2 sin(pi / (2 (2 h + 1))) at density one (Levin and May 1976). The step is k / 4; the margin
+    is for outcomes that arrive a year late and for scores that are twice as dense.
+    """
     return math.sin(math.pi / (2 * (2 * horizon + 1))) / 2
 
 
 def error_bound(horizon: int, position: int) -> float:
-    """The most by which the weighted misses of a cell can ever differ from what was promised, summed over years, whatever happens.
+    """The most that the weighted misses of a cell can differ from their nominal share.
 
-    `position` counts the level among the levels, ascending, from 0: levels are kept nested, which costs the higher ones.
+    Both are summed over years, and the bound holds for any outcomes. `position` counts the
+    coverage among the ascending coverages, from 0: sets are kept nested, which costs the higher
+    ones.
     """
-    return (MAX_THRESHOLD + LEASH + 2 * position * (LEASH + MAX_THRESHOLD / 2)) / stable_step(
-        horizon
-    ) + horizon * (1 + position)
+    thresholds = MAX_THRESHOLD + MAX_DEVIATION
+    nesting = 2 * position * (MAX_DEVIATION + MAX_THRESHOLD / 2)
+    return (thresholds + nesting) / stable_step(horizon) + horizon * (1 + position)
 
 
 @dataclass(frozen=True, eq=False)
 class ExcessCounts:
-    """What became of the promises of one cell and one outcome year: persons by excess, `counts` (L, BINS), and `missed` (L,) of the
-    sets that were issued, for the L levels."""
+    """Settled intervals of one cell and one outcome year, for L coverages.
+
+    `counts` (L, N_BINS) are persons by excess; `missed` (L,) are issued intervals that did not hold
+    the outcome.
+    """
 
     counts: Counts
     missed: Counts
 
     @classmethod
-    def empty(cls, levels: int) -> ExcessCounts:
-        """Nothing settled yet."""
-        return cls(np.zeros((levels, BINS), dtype=np.int64), np.zeros(levels, dtype=np.int64))
+    def empty(cls, n_coverages: int) -> ExcessCounts:
+        """Counts of no persons."""
+        return cls(
+            np.zeros((n_coverages, N_BINS), dtype=np.int64), np.zeros(n_coverages, dtype=np.int64)
+        )
 
     @classmethod
     def of(cls, score: Array, base: Array, issued: Array) -> ExcessCounts:
-        """Count `score` (n,) against the split thresholds `base` (n, L) and the `issued` ones (n, L); NaN where none was given."""
-        given = ~np.isnan(base)
-        excess = np.minimum(score, MAX_THRESHOLD)[:, None] - np.where(given, base, 0.0)
-        place = (
-            np.ceil((excess + MAX_THRESHOLD) * (BINS / (2 * MAX_THRESHOLD))).astype(np.int64) - 1
-        )
-        columns = zip(np.clip(place, 0, BINS - 1).T, given.T, strict=True)
-        counts = np.stack([np.bincount(column[own], minlength=BINS) for column, own in columns])
-        return cls(counts, ((score[:, None] > issued) & given).sum(axis=0))
+        """Count conformity scores against thresholds.
+
+        `score` (n,), the split thresholds `base` (n, L) and the `issued` ones (n, L); NaN where no
+        interval was issued.
+        """
+        is_issued = ~np.isnan(base)
+        excess = np.minimum(score, MAX_THRESHOLD)[:, None] - np.where(is_issued, base, 0.0)
+        bins = np.ceil((excess + MAX_THRESHOLD) * (N_BINS / (2 * MAX_THRESHOLD))).astype(np.int64)
+        columns = zip(np.clip(bins - 1, 0, N_BINS - 1).T, is_issued.T, strict=True)
+        counts = np.stack([np.bincount(bin_[rows], minlength=N_BINS) for bin_, rows in columns])
+        return cls(counts, ((score[:, None] > issued) & is_issued).sum(axis=0))
 
     def __add__(self, other: ExcessCounts) -> ExcessCounts:
         return ExcessCounts(self.counts + other.counts, self.missed + other.missed)
 
     @property
     def persons(self) -> Counts:
-        """How many promises were settled, (L,)."""
+        """Number of settled intervals, (L,)."""
         return np.asarray(self.counts.sum(axis=1))
 
 
 @dataclass(frozen=True)
 class CellState:
-    """State of one (horizon, level): the offset to use next, and how it came about.
+    """State of one cell and coverage: the offset to use next, and what it rests on.
 
-    `integral`: weighted sum over years of (share missed - promised share); `weight`: sum of the years' weights; `experts`: the weight of
-    each expert, in the order of EXPERTS (those asleep have none).
+    `integral` is the weighted sum over years of (share missed - nominal share), `weight` the sum of
+    the years' weights. `experts` are the weights of the experts in the order of EXPERTS; an expert
+    that is not in use yet has weight 0.
     """
 
     offset: float
@@ -118,9 +129,10 @@ class CellState:
 
 @dataclass(frozen=True)
 class AdaptiveState:
-    """All cells of one bundle, keyed (group, horizon, level), and which state it is.
+    """The states of all cells of one bundle, keyed (group, horizon, coverage).
 
-    `version` counts the deliveries of outcomes that changed it, `through` is the last year with an outcome.
+    `version` counts the deliveries of outcomes that changed the state; `through` is the last year
+    with an outcome.
     """
 
     version: int
@@ -129,20 +141,21 @@ class AdaptiveState:
 
     @property
     def digest(self) -> str:
-        """SHA-256 over the exact values: names the state in provenance."""
+        """SHA-256 over the exact values; it names the state in provenance."""
         rows = [f"{key!r} {astuple(cell)!r}" for key, cell in sorted(self.cells.items())]
         return hashlib.sha256("\n".join(rows).encode()).hexdigest()
 
-    def offset(self, group: str, horizon: int, level: float) -> float:
-        """What to add to the split thresholds of a cell; 0 where nothing is known."""
-        cell = self.cells.get((group, horizon, level))
+    def offset(self, group: str, horizon: int, coverage: float) -> float:
+        """What to add to the split thresholds of a cell; 0 for a cell without a state."""
+        cell = self.cells.get((group, horizon, coverage))
         return 0.0 if cell is None else cell.offset
 
 
 def adapt(calibrator: Calibrator, state: AdaptiveState) -> Calibrator:
-    """The calibrator with its thresholds moved by the state's offsets, nested over levels; everything else is as it was.
+    """The calibrator with its thresholds moved by the offsets of the state.
 
-    A threshold that reaches MAX_THRESHOLD becomes infinite. A state without cells gives the calibrator back, the same object.
+    Thresholds are kept nested over coverages, and one that reaches MAX_THRESHOLD becomes infinite.
+    A state without cells returns the same calibrator object.
     """
     if not state.cells:
         return calibrator
@@ -150,166 +163,187 @@ def adapt(calibrator: Calibrator, state: AdaptiveState) -> Calibrator:
     for (horizon, group), cell in calibrator.cells.items():
         moved: dict[tuple[int, float], float | None] = {}
         floor: dict[int, float] = {}
-        for count, level in sorted(cell.thresholds):
-            q = cell.thresholds[count, level]
+        for n_paths, coverage in sorted(cell.thresholds):
+            q = cell.thresholds[n_paths, coverage]
             if q is None:
-                moved[count, level] = None
+                moved[n_paths, coverage] = None
                 continue
-            floor[count] = max(q + state.offset(group, horizon, level), floor.get(count, -math.inf))
-            moved[count, level] = floor[count] if floor[count] < MAX_THRESHOLD else math.inf
+            offset = state.offset(group, horizon, coverage)
+            floor[n_paths] = max(q + offset, floor.get(n_paths, -math.inf))
+            is_finite = floor[n_paths] < MAX_THRESHOLD
+            moved[n_paths, coverage] = floor[n_paths] if is_finite else math.inf
         cells[horizon, group] = replace(cell, thresholds=moved)
     return replace(calibrator, cells=cells)
 
 
 class StateUpdater:
-    """The state of one group while its years are taken in, one after the other, for horizons 1 to `horizons`."""
+    """Computes the states of one group, horizons 1 to `max_horizon`, from one year after another."""
 
-    def __init__(self, levels: Sequence[float], horizons: int = MAX_HORIZON) -> None:
-        self._levels = tuple(levels)
-        self._cells = {h: _CellUpdater(h, np.asarray(levels)) for h in range(1, horizons + 1)}
+    def __init__(self, coverage: Sequence[float], max_horizon: int = MAX_HORIZON) -> None:
+        self._coverage = tuple(coverage)
+        self._cells = {h: _CellUpdater(h, np.asarray(coverage)) for h in range(1, max_horizon + 1)}
 
-    def update(self, year: int, tallies: Mapping[int, ExcessCounts]) -> None:
+    def update(self, year: int, counts: Mapping[int, ExcessCounts]) -> None:
         """Take in the outcomes of `year`, by horizon; every year once, in order, empty ones too.
 
-        A promise for year Y at horizon h was made in Y - h, so experts are judged by what they said then.
+        An interval for year Y at horizon h was issued in Y - h, so the experts are judged by the
+        offsets that they proposed then.
         """
-        told: list[tuple[Array, Array]] = []
-        for h, tally in sorted(tallies.items()):
-            weight, needed = self._cells[h].learn(year, tally)
-            if h <= SHORT and np.isfinite(needed).all():
-                told.append((weight, needed))
-        shared = _shared(told)
+        short: list[tuple[Array, Array]] = []
+        for h, cell_counts in sorted(counts.items()):
+            weight, needed = self._cells[h].update(year, cell_counts)
+            if h <= MAX_SHORT_HORIZON and np.isfinite(needed).all():
+                short.append((weight, needed))
+        drift = _shared_drift(short)
         for cell in self._cells.values():
-            cell.close(year, shared)
+            cell.close_year(year, drift)
 
     def states(self) -> dict[tuple[int, float], CellState]:
-        """(horizon, level) -> state, to be used for promises made from now on."""
+        """(horizon, coverage) -> state, for the intervals that are issued next."""
         return {
-            (h, level): cell.state(j)
+            (h, coverage): cell.state(j)
             for h, cell in self._cells.items()
-            for j, level in enumerate(self._levels)
+            for j, coverage in enumerate(self._coverage)
         }
 
 
 def compute_states(
-    levels: Sequence[float], tallies: Mapping[tuple[int, int], ExcessCounts]
+    coverage: Sequence[float], counts: Mapping[tuple[int, int], ExcessCounts]
 ) -> dict[tuple[int, float], CellState]:
-    """The state of one group after all its `tallies`, keyed (horizon, outcome year); nothing without any."""
-    if not tallies:
+    """The states of one group after all its `counts`, keyed (horizon, outcome year)."""
+    if not counts:
         return {}
-    years = sorted({year for _, year in tallies})
-    updater = StateUpdater(levels)
+    years = sorted({year for _, year in counts})
+    updater = StateUpdater(coverage)
     for year in range(years[0], years[-1] + 1):
-        updater.update(year, {h: tally for (h, y), tally in tallies.items() if y == year})
+        updater.update(year, {h: cell for (h, y), cell in counts.items() if y == year})
     return updater.states()
 
 
-def _shared(told: list[tuple[Array, Array]]) -> Array | None:
-    """What short horizons say of all: the mean of the offsets they needed, shrunk to nothing where they disagree (positive-part
-    shrinkage, Morris 1983). None where fewer than two speak."""
-    if len(told) < 2:
+def _shared_drift(short: list[tuple[Array, Array]]) -> Array | None:
+    """The drift that short horizons agree on, (L,), from their (weight, offset needed).
+
+    The mean of the offsets is shrunk to zero as far as the horizons disagree (positive-part
+    shrinkage, Morris 1983). None for fewer than two horizons.
+    """
+    if len(short) < 2:
         return None
-    weight = np.stack([w for w, _ in told])
-    needed = np.stack([offset for _, offset in told])
+    weight = np.stack([weights for weights, _ in short])
+    needed = np.stack([offsets for _, offsets in short])
     mean = (weight * needed).sum(axis=0) / weight.sum(axis=0)
-    error = (weight * (needed - mean) ** 2).sum(axis=0) / weight.sum(axis=0) / (len(told) - 1)
+    error = (weight * (needed - mean) ** 2).sum(axis=0) / weight.sum(axis=0) / (len(short) - 1)
     return np.asarray(mean * np.maximum(0.0, 1 - error / np.maximum(mean**2, 1e-300)))
 
 
 class _CellUpdater:
-    """One horizon while its years are folded; arrays are (experts, levels) or (levels,)."""
+    """One horizon while its years are taken in; arrays are (experts, coverages) or (coverages,)."""
 
-    def __init__(self, horizon: int, levels: Array) -> None:
-        self.horizon, self.levels, self.promised = horizon, levels, 1 - levels
+    def __init__(self, horizon: int, coverage: Array) -> None:
+        self.horizon, self.coverage, self.nominal_share = horizon, coverage, 1 - coverage
         self.step = stable_step(horizon)
-        self.said = np.zeros((len(EXPERTS), len(levels)))
-        self.log_weight = np.zeros((len(EXPERTS), len(levels)))
-        self.past: dict[int, Array] = {}
-        self.integral = np.zeros(len(levels))
-        self.weight = np.zeros(len(levels))
-        self.persons: Counts = np.zeros(len(levels), dtype=np.int64)
-        self.missed: Counts = np.zeros(len(levels), dtype=np.int64)
-        self.last_year: list[int | None] = [None] * len(levels)
+        self.offsets = np.zeros((len(EXPERTS), len(coverage)))
+        self.log_weight = np.zeros((len(EXPERTS), len(coverage)))
+        self.offsets_of_year: dict[int, Array] = {}
+        self.integral = np.zeros(len(coverage))
+        self.weight = np.zeros(len(coverage))
+        self.persons: Counts = np.zeros(len(coverage), dtype=np.int64)
+        self.missed: Counts = np.zeros(len(coverage), dtype=np.int64)
+        self.last_year: list[int | None] = [None] * len(coverage)
 
-    def learn(self, year: int, tally: ExcessCounts) -> tuple[Array, Array]:
-        """Take in a year: judge the experts, move them, and sum the misses. Gives the year's weight and the offsets that it needed (NaN
-        where it has too few persons to say), each (L,)."""
-        said_then = self.past.get(year - self.horizon, np.zeros_like(self.said))
-        heard, persons = tally.persons > 0, np.maximum(tally.persons, 1)
-        weight = np.minimum(1.0, tally.persons / FULL_WEIGHT_PERSONS)
-        covered, loss = _judged(said_then, tally.counts / persons[:, None], self.levels)
-        judged = np.log(_mixed(self.log_weight - weight * (loss - loss.min(axis=0)) / NAT))
-        self.log_weight = np.where(heard, judged, self.log_weight)
-        for k, rate in enumerate(RATES, start=1):
-            self.said[k] += rate * self.step * weight * (1 - covered[k] - self.promised)
-        needed = np.array(
-            [_needed(row, level) for row, level in zip(tally.counts, self.levels, strict=True)]
+    def update(self, year: int, counts: ExcessCounts) -> tuple[Array, Array]:
+        """Take in a year: weigh the experts, move their offsets, sum the misses.
+
+        Returns the weight of the year and the offsets it needed, each (L,); an offset is NaN if the
+        year has too few persons to compute it.
+        """
+        issued_offsets = self.offsets_of_year.get(year - self.horizon, np.zeros_like(self.offsets))
+        has_outcomes, persons = counts.persons > 0, np.maximum(counts.persons, 1)
+        weight = np.minimum(1.0, counts.persons / FULL_WEIGHT_PERSONS)
+        covered, loss = _coverage_and_loss(
+            issued_offsets, counts.counts / persons[:, None], self.coverage
         )
-        self.said[_LAST] = np.where(np.isfinite(needed), weight * needed, self.said[_LAST])
-        self.integral += weight * (tally.missed / persons - self.promised)
+        log_weight = self.log_weight - weight * (loss - loss.min(axis=0)) / LOSS_PER_NAT
+        self.log_weight = np.where(has_outcomes, np.log(_mixed(log_weight)), self.log_weight)
+        for k, rate in enumerate(TRACKING_RATES, start=1):
+            self.offsets[k] += rate * self.step * weight * (1 - covered[k] - self.nominal_share)
+        needed = np.array(
+            [_offset_needed(row, c) for row, c in zip(counts.counts, self.coverage, strict=True)]
+        )
+        self.offsets[_LAST_YEAR] = np.where(
+            np.isfinite(needed), weight * needed, self.offsets[_LAST_YEAR]
+        )
+        self.integral += weight * (counts.missed / persons - self.nominal_share)
         self.weight += weight
-        self.persons += tally.persons
-        self.missed += tally.missed
+        self.persons += counts.persons
+        self.missed += counts.missed
         self.last_year = [
-            year if own else before for own, before in zip(heard, self.last_year, strict=True)
+            year if has_new else last
+            for has_new, last in zip(has_outcomes, self.last_year, strict=True)
         ]
         return weight, needed
 
-    def close(self, year: int, shared: Array | None) -> None:
-        """End a year: what the experts say now is what promises made this year rest on."""
-        if shared is not None:
-            self.said[_SHARED] = shared
-        self.past[year] = self.said.copy()
+    def close_year(self, year: int, drift: Array | None) -> None:
+        """End a year: intervals issued in it use the experts' present offsets."""
+        if drift is not None:
+            self.offsets[_SHARED_DRIFT] = drift
+        self.offsets_of_year[year] = self.offsets.copy()
 
     def weights(self) -> Array:
-        """Weights of the experts (K, L); only the static one and the shared drift are awake before the cell has outcomes of its own."""
-        awake = np.ones(self.said.shape, dtype=np.bool_)
-        awake[1:_SHARED] = [year is not None for year in self.last_year]
-        return _softmax(np.where(awake, self.log_weight, -np.inf))
+        """Weights of the experts, (experts, L).
+
+        Before the cell has outcomes, only the static expert and the shared drift are in use.
+        """
+        in_use = np.ones(self.offsets.shape, dtype=np.bool_)
+        in_use[1:_SHARED_DRIFT] = [year is not None for year in self.last_year]
+        return _softmax(np.where(in_use, self.log_weight, -np.inf))
 
     def state(self, j: int) -> CellState:
         weights = self.weights()[:, j]
-        wanted = float(weights @ self.said[:, j])
+        mean_offset = float(weights @ self.offsets[:, j])
         guarded = self.step * float(self.integral[j])
-        offset = min(max(wanted, guarded - LEASH), guarded + LEASH)
-        experts = tuple(float(w) for w in weights)
-        counted = int(self.persons[j]), int(self.missed[j])
         return CellState(
-            offset,
-            float(self.integral[j]),
-            float(self.weight[j]),
-            *counted,
-            self.last_year[j],
-            experts,
+            offset=min(max(mean_offset, guarded - MAX_DEVIATION), guarded + MAX_DEVIATION),
+            integral=float(self.integral[j]),
+            weight=float(self.weight[j]),
+            persons=int(self.persons[j]),
+            missed=int(self.missed[j]),
+            last_year=self.last_year[j],
+            experts=tuple(float(w) for w in weights),
         )
 
 
-def _judged(said: Array, share: Array, levels: Array) -> tuple[Array, Array]:
-    """For offsets `said` (K, L) and shares of persons by excess (L, BINS): the share covered and the mean pinball loss, each (K, L)."""
-    start = np.zeros((len(levels), 1))
+def _coverage_and_loss(offsets: Array, share: Array, coverage: Array) -> tuple[Array, Array]:
+    """The share covered and the mean pinball loss, each (experts, L).
+
+    `offsets` (experts, L); `share` (L, N_BINS) of persons by excess.
+    """
+    start = np.zeros((len(coverage), 1))
     covered = np.concatenate([start, np.cumsum(share, axis=1)], axis=1)
-    moment = np.concatenate([start, np.cumsum(share * UPPER, axis=1)], axis=1)
-    reached = np.searchsorted(UPPER, said, side="right")
-    column = np.arange(len(levels))
-    below, part = covered[column, reached], moment[column, reached]
-    loss = levels * (moment[:, -1] - said) + said * below - part
-    return below, loss
+    moment = np.concatenate([start, np.cumsum(share * BIN_EDGES, axis=1)], axis=1)
+    bins = np.searchsorted(BIN_EDGES, offsets, side="right")
+    column = np.arange(len(coverage))
+    share_below, moment_below = covered[column, bins], moment[column, bins]
+    loss = coverage * (moment[:, -1] - offsets) + offsets * share_below - moment_below
+    return share_below, loss
 
 
-def _needed(counts: Counts, level: float) -> float:
-    """The offset that the conformal rank of a year's excesses asks for, averaged over 10 neighbours as the split thresholds are; NaN where
-    there are too few persons."""
-    rank, reached = rank_needed(int(counts.sum()), level), np.cumsum(counts)
-    if rank + NEIGHBOURS - 1 > reached[-1]:
+def _offset_needed(counts: Counts, coverage: float) -> float:
+    """The offset at the conformal rank of a year's excesses; NaN if there are too few persons.
+
+    It is averaged over 10 neighbours, as the split thresholds are.
+    """
+    rank, cumulative = rank_needed(int(counts.sum()), coverage), np.cumsum(counts)
+    if rank + NEIGHBOURS - 1 > cumulative[-1]:
         return math.nan
-    return float(UPPER[np.searchsorted(reached, np.arange(rank, rank + NEIGHBOURS))].mean())
+    ranks = np.arange(rank, rank + NEIGHBOURS)
+    return float(BIN_EDGES[np.searchsorted(cumulative, ranks)].mean())
 
 
 def _mixed(log_weight: Array) -> Array:
-    """Weights with a share spread anew over all experts."""
-    return (1 - SHARE) * _softmax(log_weight) + SHARE / len(EXPERTS)
+    """Weights of which a share is spread over all experts, so that none is forgotten."""
+    return (1 - SHARED_WEIGHT) * _softmax(log_weight) + SHARED_WEIGHT / len(EXPERTS)
 
 
 def _softmax(logs: Array) -> Array:
-    raised = np.exp(logs - logs.max(axis=0))
-    return np.asarray(raised / raised.sum(axis=0))
+    exponentials = np.exp(logs - logs.max(axis=0))
+    return np.asarray(exponentials / exponentials.sum(axis=0))

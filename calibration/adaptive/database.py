@@ -1,11 +1,11 @@
-"""The ledger's database: SQLite by default, PostgreSQL by URL; its tables brought to their present form, its failures in our terms."""
+"""The ledger's database: SQLite by default, PostgreSQL by URL; its migrations and its errors."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from alembic import command
 from alembic.config import Config
@@ -15,9 +15,11 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
 from saga.errors import Problem, SagaError, UsageError
 
-_ASKED = 500  # keys of one query
-_WAIT = 60.0  # seconds that a writer waits for another
-_TURN = 7_236_801  # names the lock under which PostgreSQL changes the tables
+_KEYS_PER_QUERY = 500
+_WAIT_SECONDS = 60.0  # of a writer for another one (SQLite)
+_MIGRATION_LOCK = 7_236_801  # names the lock under which PostgreSQL changes the tables
+
+Key = TypeVar("Key")
 
 
 class LedgerError(SagaError):
@@ -26,60 +28,58 @@ class LedgerError(SagaError):
     title = "The ledger cannot be reached"
 
 
-def parse_database_url(url: str) -> URL:
-    """The database that a URL names. Raises UsageError where it is neither an SQLite file nor PostgreSQL."""
-    fix = "Give sqlite:///FILE or postgresql://USER@HOST/NAME"
+def parse_database_url(text_url: str) -> URL:
+    """The database of a URL. Raises UsageError unless it is an SQLite file or PostgreSQL."""
     try:
-        place = make_url(url)
-        kind = place.get_backend_name()
-    except (ArgumentError, NoSuchModuleError):  # the URL may hold a password: it is not repeated
-        kind = "unknown"
-    if kind not in ("sqlite", "postgresql") or place.database in (None, "", ":memory:"):
+        url = make_url(text_url)
+        backend = url.get_backend_name()
+    except (ArgumentError, NoSuchModuleError):  # the URL may hold a password: do not repeat it
+        backend = "unknown"
+    if backend not in ("sqlite", "postgresql") or url.database in (None, "", ":memory:"):
+        fix = "Give sqlite:///FILE or postgresql://USER@HOST/NAME"
         raise UsageError(
             "The ledger's database cannot be used",
             [Problem("database", "Neither an SQLite file nor PostgreSQL", fix)],
         )
-    return place.set(drivername="postgresql+psycopg") if place.drivername == "postgresql" else place
+    return url.set(drivername="postgresql+psycopg") if url.drivername == "postgresql" else url
 
 
 def create_ledger_engine(url: str) -> Engine:
-    """What opens connections to the database at a URL. Raises UsageError for a URL that is none, or without its driver."""
-    place = parse_database_url(url)
-    if place.get_backend_name() == "sqlite":
-        engine = create_engine(place, connect_args={"timeout": _WAIT})
-    else:
+    """The engine of a database URL. Raises UsageError for an unusable URL or a missing driver."""
+    database = parse_database_url(url)
+    if database.get_backend_name() != "sqlite":
         try:
-            engine = create_engine(place, pool_pre_ping=True)
+            return create_engine(database, pool_pre_ping=True)
         except ModuleNotFoundError:
             fix = "Install the driver: pip install 'saga-forecast[serve]'"
             raise UsageError(
                 "The ledger's database cannot be used",
                 [Problem("database", "No driver for PostgreSQL", fix)],
             ) from None
-    if engine.dialect.name == "sqlite":
-        # The driver would begin a transaction when it pleases; ours begins when told.
-        event.listen(
-            engine, "connect", lambda connection, _: setattr(connection, "isolation_level", None)
-        )
-        event.listen(
-            engine,
-            "begin",
-            lambda connection: connection.exec_driver_sql(
-                connection.get_execution_options().get("begin", "BEGIN")
-            ),
-        )
+    engine = create_engine(database, connect_args={"timeout": _WAIT_SECONDS})
+    # Python's driver begins transactions by itself; switched off, SQLAlchemy begins them.
+    event.listen(
+        engine, "connect", lambda connection, _: setattr(connection, "isolation_level", None)
+    )
+    event.listen(
+        engine,
+        "begin",
+        lambda connection: connection.exec_driver_sql(
+            connection.get_execution_options().get("begin", "BEGIN")
+        ),
+    )
     return engine
 
 
 def migrate(connection: Connection) -> None:
-    """Bring the tables to their present form, on a server one process at a time."""
+    """Bring the tables to their present form; on a server one process at a time does this."""
     if connection.dialect.name == "postgresql":
-        connection.execute(text("SELECT pg_advisory_xact_lock(:turn)"), {"turn": _TURN})
+        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _MIGRATION_LOCK})
     command.upgrade(migration_config(connection), "head")
 
 
 def migration_config(connection: Connection) -> Config:
-    """Alembic's view of the ledger's migrations, on a connection."""
+    """Alembic's configuration of the ledger's migrations, on a connection."""
     config = Config()
     config.set_main_option(
         "script_location", str(Path(__file__).with_name("migrations")).replace("%", "%%")
@@ -90,7 +90,7 @@ def migration_config(connection: Connection) -> Config:
 
 @contextmanager
 def translate_errors() -> Iterator[None]:
-    """A failing database in our terms; its own message may repeat rows."""
+    """Raise LedgerError for a failing database; the driver's own message may repeat rows."""
     try:
         yield
     except DBAPIError as error:
@@ -100,8 +100,8 @@ def translate_errors() -> Iterator[None]:
         ) from None
 
 
-def key_batches(keys: Sequence[Any]) -> Iterator[list[Any]]:
-    """Distinct `keys`, in their order, as many at a time as one query may ask for."""
-    once = list(dict.fromkeys(keys))
-    for start in range(0, len(once), _ASKED):
-        yield once[start : start + _ASKED]
+def key_batches(keys: Sequence[Key]) -> Iterator[list[Key]]:
+    """Distinct `keys` in their order, in lists that are short enough for one query."""
+    distinct = list(dict.fromkeys(keys))
+    for start in range(0, len(distinct), _KEYS_PER_QUERY):
+        yield distinct[start : start + _KEYS_PER_QUERY]

@@ -1,7 +1,8 @@
-"""The ledger: what was promised to whom, what came true, and the adaptive state that follows from it.
+"""The ledger: issued intervals, their outcomes, and the adaptive state that follows from them.
 
-One database holds the tables of `calibration.adaptive.ledger_tables`. Log entry, tally and state change in one transaction, under a lock that one writer
-holds at a time, so a process that dies leaves all of it or nothing, and two processes lose nothing. `replay` computes tallies and state
+One database holds the tables of `calibration.adaptive.ledger_tables`. Log, counts and state change
+in one transaction, under a lock that one writer holds at a time. A process that is killed leaves
+all of a transaction or nothing, and two processes lose nothing. `Ledger.replay` computes the state
 from the log alone.
 """
 
@@ -39,15 +40,26 @@ from calibration.adaptive.ledger_tables import (
     pack_thresholds,
 )
 from calibration.adaptive.pseudonyms import PseudonymKey
-from calibration.adaptive.settlement_counts import Key, count_settled, log_settlements
+from calibration.adaptive.settlement_counts import (
+    HorizonYear,
+    IssuedRow,
+    count_settled,
+    log_settlements,
+)
 from saga.errors import Problem, UsageError
 
-_SLICE = 5_000  # outcomes, or promises, of one transaction
+_ROWS_PER_TRANSACTION = 5_000
+
+PersonYear = tuple[bytes, int]  # (pseudonym, year)
 
 
 @dataclass(frozen=True)
 class RecordCounts:
-    """What became of promises handed in: `new` are in the ledger now, `repeated` were before, `late` are about a year already known."""
+    """What became of issued intervals that were handed in.
+
+    `new` ones were entered, `repeated` ones were entered before, `late` ones are about a year whose
+    outcome is known, and are not entered.
+    """
 
     new: int = 0
     repeated: int = 0
@@ -61,14 +73,18 @@ class RecordCounts:
 
 @dataclass(frozen=True)
 class SettlementReport:
-    """What became of outcomes handed in. `new` settled the number of `promises`; a `duplicate` says what is known; `conflicting` ones
-    contradict it and change nothing (`problems` names them); `unmatched` ones nobody made a promise about, and nothing of them is kept."""
+    """What became of outcomes that were handed in.
+
+    `new` outcomes settled `settled_intervals` issued intervals. A `duplicate` repeats a known
+    outcome. `conflicting` ones contradict a known outcome and change nothing; `problems` names
+    them. No interval was recorded for `unmatched` ones, and nothing of them is stored.
+    """
 
     new: int = 0
     duplicate: int = 0
     conflicting: int = 0
     unmatched: int = 0
-    promises: int = 0
+    settled_intervals: int = 0
     problems: tuple[Problem, ...] = ()
 
     def __add__(self, other: SettlementReport) -> SettlementReport:
@@ -77,18 +93,35 @@ class SettlementReport:
             self.duplicate + other.duplicate,
             self.conflicting + other.conflicting,
             self.unmatched + other.unmatched,
-            self.promises + other.promises,
+            self.settled_intervals + other.settled_intervals,
             self.problems + other.problems,
         )
 
+    def counts(self) -> dict[str, int]:
+        """The counts under the names that answers of the service and the command line use."""
+        return {
+            "new": self.new,
+            "duplicate": self.duplicate,
+            "conflicting": self.conflicting,
+            "unmatched": self.unmatched,
+            "promises": self.settled_intervals,
+        }
+
 
 class Ledger:
-    """The ledger in a database. Safe to share between threads; any number of processes may open the same one."""
+    """The ledger in a database.
 
-    def __init__(self, url: str, secret: PseudonymKey) -> None:
-        """Open, and bring the tables to their present form. Raises UsageError for a URL that is none or a secret that is not the
-        ledger's, LedgerError where the database does not answer."""
-        self._secret = secret
+    Threads may share one object, and any number of processes may open the same database.
+    """
+
+    def __init__(self, url: str, key: PseudonymKey) -> None:
+        """Open the database and migrate its tables.
+
+        Raises:
+            UsageError: The URL is not usable, or `key` is not the key of this ledger.
+            LedgerError: The database does not answer.
+        """
+        self._key = key
         self._engine = create_ledger_engine(url)
         try:
             with (
@@ -102,11 +135,11 @@ class Ledger:
 
     def _prepare(self, connection: Connection) -> None:
         migrate(connection)
-        check = self._secret.keyed_hash("ledger")
-        found = connection.scalar(select(LedgerKey.key_check))
-        if found is None:
-            connection.execute(insert(LedgerKey).values(id=1, key_check=check))
-        elif found != check:
+        key_check = self._key.keyed_hash("ledger")
+        stored = connection.scalar(select(LedgerKey.key_check))
+        if stored is None:
+            connection.execute(insert(LedgerKey).values(id=1, key_check=key_check))
+        elif stored != key_check:
             fix = "Give the key file that the ledger was made with"
             raise UsageError(
                 "The ledger was made with another key",
@@ -114,150 +147,118 @@ class Ledger:
             )
 
     def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         self._engine.dispose()
 
     @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        with translate_errors(), self._engine.connect() as connection:
+            yield connection
+
+    @contextmanager
     def _writing(self) -> Iterator[Connection]:
-        """A transaction that no other writer shares: its first statement takes the one row that all writers take."""
+        """A transaction with a lock: its first statement updates the one row of LedgerKey."""
         with translate_errors(), self._engine.begin() as connection:
             connection.execute(update(LedgerKey).values(key_check=LedgerKey.key_check))
             yield connection
 
-    def record(self, bundle: str, promises: IssuedIntervals) -> RecordCounts:
-        """Enter promises made with the bundle of this digest. The first promise to a person about a year at a horizon stands."""
-        result = RecordCounts()
-        for start in range(0, len(promises), _SLICE):
+    def record(self, bundle: str, issued: IssuedIntervals) -> RecordCounts:
+        """Enter the intervals issued with the bundle of this digest.
+
+        The first intervals for a person, origin year and horizon stay; later ones are not entered.
+        """
+        total = RecordCounts()
+        for start in range(0, len(issued), _ROWS_PER_TRANSACTION):
+            rows = range(start, min(start + _ROWS_PER_TRANSACTION, len(issued)))
             with self._writing() as connection:
-                result += self._record(
-                    connection, bundle, promises, range(start, min(start + _SLICE, len(promises)))
-                )
-        return result
+                total += self._record(connection, bundle, issued, rows)
+        return total
 
     def _record(
-        self, connection: Connection, bundle: str, promises: IssuedIntervals, rows: range
+        self, connection: Connection, bundle: str, issued: IssuedIntervals, rows: range
     ) -> RecordCounts:
-        stream = _stream(connection, bundle, promises.levels)
-        person = [self._person(str(promises.person_id[row])) for row in rows]
-        before: set[tuple[bytes, int, int]] = set()
-        known: set[tuple[bytes, int]] = set()
-        for some in key_batches(person):
-            made = select(
-                IssuedIntervalRow.person, IssuedIntervalRow.origin_year, IssuedIntervalRow.horizon
-            )
-            before |= {
-                (p, o, h)
-                for p, o, h in connection.execute(
-                    made.where(
-                        IssuedIntervalRow.stream_id == stream, IssuedIntervalRow.person.in_(some)
-                    )
-                )
-            }
-            known |= {
-                (p, y)
-                for p, y in connection.execute(
-                    select(OutcomeRow.person, OutcomeRow.year).where(OutcomeRow.person.in_(some))
-                )
-            }
+        stream_id = _stream_id(connection, bundle, issued.coverage)
+        pseudonyms = [self._pseudonym(str(issued.person_id[row])) for row in rows]
+        recorded, settled_years = _recorded_and_settled(connection, stream_id, pseudonyms)
         new: dict[tuple[bytes, int, int], dict[str, Any]] = {}
         repeated = late = 0
-        for key, row in zip(person, rows, strict=True):
-            origin, horizon = int(promises.origin_year[row]), int(promises.horizon[row])
-            if (key, origin, horizon) in before or (key, origin, horizon) in new:
+        for person, row in zip(pseudonyms, rows, strict=True):
+            origin, horizon = int(issued.origin_year[row]), int(issued.horizon[row])
+            key = person, origin, horizon
+            if key in recorded or key in new:
                 repeated += 1
-            elif (key, origin + horizon) in known:
+            elif (person, origin + horizon) in settled_years:
                 late += 1
             else:
-                new[key, origin, horizon] = {
-                    "stream_id": stream,
-                    "person": key,
+                new[key] = {
+                    "stream_id": stream_id,
+                    "person": person,
                     "origin_year": origin,
                     "horizon": horizon,
-                    "group": str(promises.group[row]),
-                    "base": pack_thresholds(promises.base[row]),
-                    "issued": pack_thresholds(promises.issued[row]),
-                    "family": promises.family[row],
+                    "group": str(issued.group[row]),
+                    "base": pack_thresholds(issued.base[row]),
+                    "issued": pack_thresholds(issued.issued[row]),
+                    "family": issued.nested_sets[row],
                 }
         if new:
             connection.execute(insert(IssuedIntervalRow), list(new.values()))
         return RecordCounts(len(new), repeated, late)
 
     def settle(self, outcomes: Iterable[tuple[str, int, float]]) -> SettlementReport:
-        """Take in realised earnings (person id, year, real money of the bundle's price year; 0 is an outcome), in any order, any number of
-        times. Amounts are compared in whole units of the currency. Of 5,000 outcomes all or nothing is taken in at a time."""
-        told = list(outcomes)
-        result = SettlementReport()
-        for start in range(0, len(told), _SLICE):
+        """Take in realised earnings: person id, year, real money of the bundle's price year.
+
+        Earnings of 0 are an outcome. Outcomes may come in any order and any number of times.
+        Amounts are compared in whole units of the currency. Of 5,000 outcomes at a time, all or
+        none are taken in.
+        """
+        rows = list(outcomes)
+        total = SettlementReport()
+        for start in range(0, len(rows), _ROWS_PER_TRANSACTION):
             with self._writing() as connection:
-                result += self._settle(connection, told[start : start + _SLICE])
-        return result
+                total += self._settle(connection, rows[start : start + _ROWS_PER_TRANSACTION])
+        return total
 
     def _settle(
-        self, connection: Connection, told: Sequence[tuple[str, int, float]]
+        self, connection: Connection, outcomes: Sequence[tuple[str, int, float]]
     ) -> SettlementReport:
-        person = [self._person(name) for name, _, _ in told]
-        seals: dict[tuple[bytes, int], bytes] = {}
-        waiting: dict[tuple[bytes, int], list[Any]] = {}
-        for some in key_batches(person):
-            known = select(OutcomeRow.person, OutcomeRow.year, OutcomeRow.seal).where(
-                OutcomeRow.person.in_(some)
-            )
-            seals |= {(p, y): seal for p, y, seal in connection.execute(known)}
-            due = (IssuedIntervalRow.origin_year + IssuedIntervalRow.horizon).in_(
-                {year for _, year, _ in told}
-            )
-            for row in connection.execute(
-                select(IssuedIntervalRow.__table__).where(
-                    IssuedIntervalRow.person.in_(some), due, IssuedIntervalRow.family.is_not(None)
-                )
-            ):
-                waiting.setdefault((row.person, row.origin_year + row.horizon), []).append(row)
-        matched: dict[tuple[bytes, int], float] = {}
+        pseudonyms = [self._pseudonym(person_id) for person_id, _, _ in outcomes]
+        hashes, waiting = _known_and_waiting(
+            connection, pseudonyms, {year for _, year, _ in outcomes}
+        )
+        new: dict[PersonYear, float] = {}
         duplicate = unmatched = 0
         problems: list[Problem] = []
-        for key, (name, year, amount) in zip(person, told, strict=True):
-            place, seal = (
-                (key, year),
-                self._secret.keyed_hash("outcome", key.hex(), year, round(amount)),
-            )
-            if (before := seals.get(place)) is not None:
-                if before == seal:
+        for person, (person_id, year, amount) in zip(pseudonyms, outcomes, strict=True):
+            key = person, year
+            amount_hash = self._key.keyed_hash("outcome", person.hex(), year, round(amount))
+            if (known_hash := hashes.get(key)) is not None:
+                if known_hash == amount_hash:
                     duplicate += 1
                 else:
-                    fix = "The first one stands; if it was wrong, the ledger cannot unlearn it"
-                    problems.append(
-                        Problem(
-                            "outcome-conflict",
-                            "Another amount is known for this year",
-                            fix,
-                            "earnings",
-                            name,
-                            year,
-                        )
-                    )
-            elif place in waiting:
-                seals[place], matched[place] = seal, amount
+                    problems.append(_conflict(person_id, year))
+            elif key in waiting:
+                hashes[key], new[key] = amount_hash, amount
             else:
                 unmatched += 1
-        promised = [(row, amount) for place, amount in matched.items() for row in waiting[place]]
-        if matched:
+        settled = [(row, amount) for key, amount in new.items() for row in waiting[key]]
+        if new:
             connection.execute(
                 insert(OutcomeRow),
-                [{"person": p, "year": y, "seal": seals[p, y]} for p, y in matched],
+                [{"person": p, "year": y, "seal": hashes[p, y]} for p, y in new],
             )
-            log_settlements(connection, promised)
+            log_settlements(connection, settled)
         return SettlementReport(
-            len(matched), duplicate, len(problems), unmatched, len(promised), tuple(problems)
+            len(new), duplicate, len(problems), unmatched, len(settled), tuple(problems)
         )
 
     def state(self, bundle: str) -> AdaptiveState | None:
-        """The adaptive state of the bundle with this digest; None where the ledger does not know the bundle."""
+        """The adaptive state of the bundle with this digest; None if the ledger has no entry."""
         query = (
             select(Stream.version, StateRow.__table__)
             .outerjoin(StateRow, StateRow.stream_id == Stream.id)
             .where(Stream.bundle == bundle)
         )
-        with translate_errors(), self._engine.connect() as connection:
+        with self._reading() as connection:
             rows = connection.execute(query).all()
         if not rows:
             return None
@@ -277,105 +278,162 @@ class Ledger:
         return _state(rows[0].version, cells)
 
     def version(self, bundle: str) -> int | None:
-        """The version of that state, cheaply; None where the ledger does not know the bundle."""
-        with translate_errors(), self._engine.connect() as connection:
+        """The version of that state, without reading the state; None as for `state`."""
+        with self._reading() as connection:
             return connection.scalar(select(Stream.version).where(Stream.bundle == bundle))
 
     def replay(self, bundle: str, version: int | None = None) -> AdaptiveState | None:
-        """The state worked out from the log alone, as it was at `version` (the present one by default): equal to `state`, bit for bit."""
-        with translate_errors(), self._engine.connect() as connection:
-            found = connection.execute(
+        """The state computed from the log alone: equal to `state`, bit for bit.
+
+        With `version` the state of that earlier version.
+        """
+        with self._reading() as connection:
+            stream = connection.execute(
                 select(Stream.id, Stream.levels).where(Stream.bundle == bundle)
             ).one_or_none()
-            if found is None:
+            if stream is None:
                 return None
             log = (
                 select(IssuedIntervalRow.__table__, SettlementRow.score, SettlementRow.version)
                 .join(SettlementRow, SettlementRow.promise_id == IssuedIntervalRow.id)
+                .where(IssuedIntervalRow.stream_id == stream.id)
                 .order_by(SettlementRow.id)
             )
-            log = log.where(IssuedIntervalRow.stream_id == found.id)
             if version is not None:
                 log = log.where(SettlementRow.version <= version)
-            rows = connection.execution_options(yield_per=_SLICE).execute(log)
-            total: dict[str, dict[Key, ExcessCounts]] = {}
-            last = 0
+            rows = connection.execution_options(yield_per=_ROWS_PER_TRANSACTION).execute(log)
+            total: dict[str, dict[HorizonYear, ExcessCounts]] = {}
+            last_version = 0
             for part in rows.partitions():
-                last = max(last, *(row.version for row in part))
-                for group, tallies in count_settled((row, row.score) for row in part).items():
-                    for key, tally in tallies.items():
-                        own = total.setdefault(group, {})
-                        own[key] = own[key] + tally if key in own else tally
+                last_version = max(last_version, *(row.version for row in part))
+                for group, counts in count_settled((row, row.score) for row in part).items():
+                    of_group = total.setdefault(group, {})
+                    for key, new in counts.items():
+                        of_group[key] = of_group[key] + new if key in of_group else new
         cells = {
-            (group, h, level): cell
-            for group, own in total.items()
-            for (h, level), cell in compute_states(found.levels, own).items()
+            (group, h, coverage): cell
+            for group, counts in total.items()
+            for (h, coverage), cell in compute_states(stream.levels, counts).items()
         }
-        return _state(last, cells)
+        return _state(last_version, cells)
 
     def delivered_until(self, bundle: str) -> int | None:
-        """The last origin year from which deliveries have promised all that they were to promise with this bundle; None: none yet."""
-        with translate_errors(), self._engine.connect() as connection:
+        """The last origin year that deliveries finished with this bundle; None if there is none."""
+        with self._reading() as connection:
             return connection.scalar(select(Stream.promised_until).where(Stream.bundle == bundle))
 
     def mark_delivered(self, bundle: str, year: int) -> None:
-        """All has been promised from the origin year `year`. Promises that somebody else enters do not tell."""
-        later = func.coalesce(Stream.promised_until, year) <= year
+        """Note that a delivery has recorded all its intervals from origin year `year`."""
+        is_later = func.coalesce(Stream.promised_until, year) <= year
         with self._writing() as connection:
             connection.execute(
-                update(Stream).where(Stream.bundle == bundle, later).values(promised_until=year)
+                update(Stream).where(Stream.bundle == bundle, is_later).values(promised_until=year)
             )
 
     def first_outcome_year(self) -> int | None:
-        """The first year that some promise, with whatever bundle, is about; None where there is none."""
-        with translate_errors(), self._engine.connect() as connection:
+        """The first year that a recorded interval of any bundle is about; None without intervals."""
+        with self._reading() as connection:
             return connection.scalar(
                 select(func.min(IssuedIntervalRow.origin_year + IssuedIntervalRow.horizon))
             )
 
-    def with_issued_intervals(self, names: Sequence[str]) -> list[str]:
-        """Those of `names` to whom something was promised, in the same order."""
-        keys = [self._person(name) for name in names]
-        found: set[bytes] = set()
-        with translate_errors(), self._engine.connect() as connection:
-            for some in key_batches(keys):
-                found |= set(
-                    connection.scalars(
-                        select(IssuedIntervalRow.person)
-                        .where(IssuedIntervalRow.person.in_(some))
-                        .distinct()
-                    )
-                )
-        return [name for name, key in zip(names, keys, strict=True) if key in found]
+    def with_issued_intervals(self, person_ids: Sequence[str]) -> list[str]:
+        """The persons of `person_ids` who have recorded intervals, in the same order."""
+        pseudonyms = [self._pseudonym(person_id) for person_id in person_ids]
+        recorded: set[bytes] = set()
+        with self._reading() as connection:
+            for batch in key_batches(pseudonyms):
+                query = select(IssuedIntervalRow.person).where(IssuedIntervalRow.person.in_(batch))
+                recorded |= set(connection.scalars(query.distinct()))
+        return [
+            person_id
+            for person_id, pseudonym in zip(person_ids, pseudonyms, strict=True)
+            if pseudonym in recorded
+        ]
 
     def counts(self, bundle: str) -> dict[str, int]:
-        """How many promises of this bundle are settled, and how many wait for their outcome."""
-        own = (
+        """How many intervals of this bundle are settled, and how many wait for their outcome."""
+        query = (
             select(func.count(IssuedIntervalRow.id), func.count(IssuedIntervalRow.family))
             .join(Stream)
             .where(Stream.bundle == bundle)
         )
-        with translate_errors(), self._engine.connect() as connection:
-            made, waiting = connection.execute(own).one()
-        return {"settled": made - waiting, "waiting": waiting}
+        with self._reading() as connection:
+            recorded, waiting = connection.execute(query).one()
+        return {"settled": recorded - waiting, "waiting": waiting}
 
-    def _person(self, name: str) -> bytes:
-        return self._secret.keyed_hash("person", name)
+    def _pseudonym(self, person_id: str) -> bytes:
+        return self._key.keyed_hash("person", person_id)
 
 
 def open_ledger(url: str, key: Path | None = None) -> Ledger:
-    """The ledger at a database URL, with the secret in the file `key`. By default that of an SQLite file is FILE.key, made if it is
-    missing; for PostgreSQL it has to be given. Raises UsageError and LedgerError."""
-    place = parse_database_url(url)
+    """The ledger at a database URL, with the pseudonym key in the file `key`.
+
+    By default the key of an SQLite file is FILE.key, which is made if it is missing. A server has
+    no default. Raises as `Ledger` does.
+    """
+    database = parse_database_url(url)
     if key is not None:
         return Ledger(url, PseudonymKey.read(key, create=False))
-    if place.get_backend_name() != "sqlite":
-        fix = "Make a file of 32 random bytes or more, for this account only, and name it with --database-key or SAGA_DATABASE_KEY"
+    if database.get_backend_name() != "sqlite":
+        fix = (
+            "Make a file of 32 random bytes or more that only this account can read, and name it"
+            " with --database-key or SAGA_DATABASE_KEY"
+        )
         raise UsageError(
             "The ledger needs a key",
-            [Problem("ledger-key", "A server's database has no file beside it", fix)],
+            [Problem("ledger-key", "The database of a server has no key file beside it", fix)],
         )
-    return Ledger(url, PseudonymKey.read(Path(f"{place.database}.key"), create=True))
+    return Ledger(url, PseudonymKey.read(Path(f"{database.database}.key"), create=True))
+
+
+def _recorded_and_settled(
+    connection: Connection, stream_id: int, pseudonyms: Sequence[bytes]
+) -> tuple[set[tuple[bytes, int, int]], set[PersonYear]]:
+    """What is recorded for these persons (person, origin, horizon), and their known outcomes."""
+    recorded: set[tuple[bytes, int, int]] = set()
+    settled_years: set[PersonYear] = set()
+    for batch in key_batches(pseudonyms):
+        intervals = select(
+            IssuedIntervalRow.person, IssuedIntervalRow.origin_year, IssuedIntervalRow.horizon
+        ).where(IssuedIntervalRow.stream_id == stream_id, IssuedIntervalRow.person.in_(batch))
+        recorded |= {(p, origin, h) for p, origin, h in connection.execute(intervals)}
+        years = select(OutcomeRow.person, OutcomeRow.year).where(OutcomeRow.person.in_(batch))
+        settled_years |= {(p, year) for p, year in connection.execute(years)}
+    return recorded, settled_years
+
+
+def _known_and_waiting(
+    connection: Connection, pseudonyms: Sequence[bytes], years: set[int]
+) -> tuple[dict[PersonYear, bytes], dict[PersonYear, list[IssuedRow]]]:
+    """Hashes of the known outcomes of these persons, and the intervals that wait for `years`."""
+    hashes: dict[PersonYear, bytes] = {}
+    waiting: dict[PersonYear, list[IssuedRow]] = {}
+    outcome_year = IssuedIntervalRow.origin_year + IssuedIntervalRow.horizon
+    for batch in key_batches(pseudonyms):
+        known = select(OutcomeRow.person, OutcomeRow.year, OutcomeRow.seal).where(
+            OutcomeRow.person.in_(batch)
+        )
+        hashes |= {(p, year): seal for p, year, seal in connection.execute(known)}
+        unsettled = select(IssuedIntervalRow.__table__).where(
+            IssuedIntervalRow.person.in_(batch),
+            outcome_year.in_(years),
+            IssuedIntervalRow.family.is_not(None),
+        )
+        for row in connection.execute(unsettled):
+            waiting.setdefault((row.person, row.origin_year + row.horizon), []).append(row)
+    return hashes, waiting
+
+
+def _conflict(person_id: str, year: int) -> Problem:
+    return Problem(
+        "outcome-conflict",
+        "Another amount is known for this year",
+        "The first amount stays; the ledger cannot correct an outcome",
+        "earnings",
+        person_id,
+        year,
+    )
 
 
 def _state(version: int, cells: Mapping[tuple[str, int, float], CellState]) -> AdaptiveState:
@@ -383,13 +441,9 @@ def _state(version: int, cells: Mapping[tuple[str, int, float], CellState]) -> A
     return AdaptiveState(version, max(years, default=None), cells)
 
 
-def _stream(connection: Connection, bundle: str, levels: Sequence[float]) -> int:
-    found = connection.scalar(select(Stream.id).where(Stream.bundle == bundle))
-    if found is None:
-        made = (
-            insert(Stream)
-            .values(bundle=bundle, levels=list(levels), version=0)
-            .returning(Stream.id)
-        )
-        found = connection.execute(made).scalar_one()
-    return found
+def _stream_id(connection: Connection, bundle: str, coverage: Sequence[float]) -> int:
+    stream_id = connection.scalar(select(Stream.id).where(Stream.bundle == bundle))
+    if stream_id is not None:
+        return stream_id
+    new = insert(Stream).values(bundle=bundle, levels=list(coverage), version=0)
+    return connection.execute(new.returning(Stream.id)).scalar_one()

@@ -1,7 +1,8 @@
-"""The tables of the ledger, in their order of dependence, and how rows hold numbers.
+"""The tables of the ledger, and how their rows store numbers.
 
-Promises; outcomes, of which only a keyed seal is kept; the append-only log of settled promises with their scores; the tallies of the log;
-and the state, a pure function of the tallies.
+The tables are: issued intervals; outcomes, of which only a keyed hash is stored; the append-only
+log of settled intervals with their conformity scores; the counts of the log; and the state, a pure
+function of the counts. Names of tables and columns are fixed: ledgers that exist must open.
 """
 
 from __future__ import annotations
@@ -20,15 +21,18 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-_WHOLE = BigInteger().with_variant(Integer(), "sqlite")
+_BIG_ID = BigInteger().with_variant(Integer(), "sqlite")
 
 
 class Base(DeclarativeBase):
-    """The tables; `calibration/migrations` builds them."""
+    """The tables; `calibration/adaptive/migrations` creates them."""
 
 
 class LedgerKey(Base):
-    """One row: what the secret makes of a fixed word, so that another secret is noticed; and the lock that a writer holds."""
+    """One row: a hash of a fixed word under the pseudonym key, so that another key is noticed.
+
+    A writer locks this row.
+    """
 
     __tablename__ = "ledger"
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -36,8 +40,11 @@ class LedgerKey(Base):
 
 
 class Stream(Base):
-    """A bundle whose promises are judged together; `version` counts the transactions that changed its state, `promised_until` is the last
-    origin year from which deliveries (`saga calibrate --append`) have promised all that they were to promise."""
+    """A bundle, whose issued intervals are judged together.
+
+    `levels` are its coverages; `version` counts the transactions that changed its state;
+    `promised_until` is the last origin year that deliveries (`saga calibrate --append`) finished.
+    """
 
     __tablename__ = "stream"
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -48,11 +55,14 @@ class Stream(Base):
 
 
 class IssuedIntervalRow(Base):
-    """One published set: for whom (a pseudonym), which year, under which thresholds; `family` until its outcome is in."""
+    """The intervals issued for one person (a pseudonym) and year, with their thresholds.
+
+    `family` are the nested prediction sets; it is deleted when the outcome arrives.
+    """
 
     __tablename__ = "promise"
     __table_args__ = (UniqueConstraint("person", "origin_year", "horizon", "stream_id"),)
-    id: Mapped[int] = mapped_column(_WHOLE, primary_key=True)
+    id: Mapped[int] = mapped_column(_BIG_ID, primary_key=True)
     stream_id: Mapped[int] = mapped_column(ForeignKey("stream.id"))
     person: Mapped[bytes] = mapped_column(LargeBinary)
     origin_year: Mapped[int]
@@ -64,7 +74,10 @@ class IssuedIntervalRow(Base):
 
 
 class OutcomeRow(Base):
-    """That an outcome is known, and a keyed seal of its amount: enough to tell a repetition from a contradiction."""
+    """That an outcome arrived, and a keyed hash of its amount.
+
+    The hash tells a repetition from a contradiction.
+    """
 
     __tablename__ = "outcome"
     person: Mapped[bytes] = mapped_column(LargeBinary, primary_key=True)
@@ -73,17 +86,20 @@ class OutcomeRow(Base):
 
 
 class SettlementRow(Base):
-    """The log: a promise was settled with this score, in the transaction that made the stream's `version`. The database forbids changes."""
+    """One entry of the log: issued intervals were settled with this conformity score.
+
+    `version` is that of the stream after the transaction. The database forbids changes.
+    """
 
     __tablename__ = "event"
-    id: Mapped[int] = mapped_column(_WHOLE, primary_key=True)
+    id: Mapped[int] = mapped_column(_BIG_ID, primary_key=True)
     promise_id: Mapped[int] = mapped_column(ForeignKey("promise.id"), unique=True)
     version: Mapped[int]
     score: Mapped[float] = mapped_column(Double)
 
 
 class ExcessCountsRow(Base):
-    """A tally of the log (see `calibration.adaptive.adaptive_state.ExcessCounts`), packed."""
+    """The `ExcessCounts` of one cell and outcome year, as bytes."""
 
     __tablename__ = "tally"
     stream_id: Mapped[int] = mapped_column(ForeignKey("stream.id"), primary_key=True)
@@ -95,7 +111,7 @@ class ExcessCountsRow(Base):
 
 
 class StateRow(Base):
-    """The state of a cell (see `calibration.adaptive.adaptive_state.CellState`)."""
+    """The `CellState` of one cell and coverage; `level` is the coverage."""
 
     __tablename__ = "state"
     stream_id: Mapped[int] = mapped_column(ForeignKey("stream.id"), primary_key=True)
@@ -112,10 +128,10 @@ class StateRow(Base):
 
 
 def pack_thresholds(row: NDArray[np.float64]) -> bytes:
-    """The thresholds of a promise as `base` and `issued` hold them: little-endian doubles."""
+    """Thresholds as the columns `base` and `issued` store them: little-endian doubles."""
     return row.astype("<f8").tobytes()
 
 
 def unpack_thresholds(blob: bytes) -> NDArray[np.float64]:
-    """What `pack_thresholds` packed."""
+    """The thresholds that `pack_thresholds` stored."""
     return np.frombuffer(blob, dtype="<f8")

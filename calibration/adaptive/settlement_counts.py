@@ -1,4 +1,4 @@
-"""What the log of settled promises adds up to: tallies in the ledger's tables, and the state folded from them anew."""
+"""What the log of settled intervals adds up to: counts in the ledger, and the state they give."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from calibration.adaptive.adaptive_state import ExcessCounts, compute_states
 from calibration.adaptive.database import key_batches
@@ -22,112 +22,107 @@ from calibration.adaptive.ledger_tables import (
     unpack_thresholds,
 )
 
-Key = tuple[int, int]  # (horizon, outcome year)
+IssuedRow = Row[Any]  # a row of the table of issued intervals
+HorizonYear = tuple[int, int]  # (horizon, outcome year)
 
 
-def log_settlements(connection: Connection, promised: Sequence[tuple[Any, float]]) -> None:
-    """Log the scores, forget the families, add to the tallies and work out the state anew, stream by stream."""
-    by_stream: dict[int, list[tuple[Any, float]]] = {}
-    for row, amount in promised:
+def log_settlements(connection: Connection, settled: Sequence[tuple[IssuedRow, float]]) -> None:
+    """Log the scores of issued intervals with their outcomes, and update counts and state.
+
+    The nested sets of settled intervals are deleted.
+    """
+    by_stream: dict[int, list[tuple[IssuedRow, float]]] = {}
+    for row, amount in settled:
         by_stream.setdefault(row.stream_id, []).append((row, amount))
-    for stream, rows in sorted(by_stream.items()):
-        found = connection.execute(
+    for stream_id, pairs in sorted(by_stream.items()):
+        rows = [row for row, _ in pairs]
+        version = connection.execute(
             update(Stream)
-            .where(Stream.id == stream)
+            .where(Stream.id == stream_id)
             .values(version=Stream.version + 1)
             .returning(Stream.version)
-        )
-        version = found.scalar_one()
+        ).scalar_one()
         scores = conformity_scores(
-            [row.family for row, _ in rows], np.array([amount for _, amount in rows])
+            [row.family for row in rows], np.array([amount for _, amount in pairs])
         )
-        logged = [
-            {"promise_id": row.id, "version": version, "score": float(s)}
-            for (row, _), s in zip(rows, scores, strict=True)
-        ]
-        connection.execute(insert(SettlementRow), logged)
-        for some in key_batches([row.id for row, _ in rows]):
+        scored = [(row, float(score)) for row, score in zip(rows, scores, strict=True)]
+        connection.execute(
+            insert(SettlementRow),
+            [{"promise_id": row.id, "version": version, "score": score} for row, score in scored],
+        )
+        for ids in key_batches([row.id for row in rows]):
             connection.execute(
-                update(IssuedIntervalRow).where(IssuedIntervalRow.id.in_(some)).values(family=None)
+                update(IssuedIntervalRow).where(IssuedIntervalRow.id.in_(ids)).values(family=None)
             )
-        more = count_settled((row, s) for (row, _), s in zip(rows, scores, strict=True))
-        for group, tallies in more.items():
-            for (horizon, year), tally in tallies.items():
-                _add(connection, stream, group, horizon, year, tally)
-            _refold(connection, stream, group)
+        for group, counts in count_settled(scored).items():
+            for (horizon, year), cell_counts in counts.items():
+                _add_counts(connection, stream_id, group, horizon, year, cell_counts)
+            _update_state(connection, stream_id, group)
 
 
-def count_settled(settled: Iterable[tuple[Any, float]]) -> dict[str, dict[Key, ExcessCounts]]:
-    """Settled promises with their scores, counted: group -> (horizon, outcome year) -> tally."""
-    cells: dict[tuple[str, Key], list[tuple[Any, float]]] = {}
-    for row, own in settled:
-        cells.setdefault((row.group, (row.horizon, row.origin_year + row.horizon)), []).append(
-            (row, own)
-        )
-    result: dict[str, dict[Key, ExcessCounts]] = {}
-    for (group, key), members in cells.items():
-        base, issued = (
-            np.stack([unpack_thresholds(getattr(row, name)) for row, _ in members])
-            for name in ("base", "issued")
-        )
-        result.setdefault(group, {})[key] = ExcessCounts.of(
-            np.array([own for _, own in members]), base, issued
-        )
-    return result
+def count_settled(
+    scored: Iterable[tuple[IssuedRow, float]],
+) -> dict[str, dict[HorizonYear, ExcessCounts]]:
+    """Count settled intervals with their scores: group -> (horizon, outcome year) -> counts."""
+    cells: dict[tuple[str, HorizonYear], list[tuple[IssuedRow, float]]] = {}
+    for row, score in scored:
+        key = row.group, (row.horizon, row.origin_year + row.horizon)
+        cells.setdefault(key, []).append((row, score))
+    counts: dict[str, dict[HorizonYear, ExcessCounts]] = {}
+    for (group, horizon_year), pairs in cells.items():
+        base = np.stack([unpack_thresholds(row.base) for row, _ in pairs])
+        issued = np.stack([unpack_thresholds(row.issued) for row, _ in pairs])
+        scores = np.array([score for _, score in pairs])
+        counts.setdefault(group, {})[horizon_year] = ExcessCounts.of(scores, base, issued)
+    return counts
 
 
-def _add(
-    connection: Connection, stream: int, group: str, horizon: int, year: int, more: ExcessCounts
+def _add_counts(
+    connection: Connection, stream_id: int, group: str, horizon: int, year: int, new: ExcessCounts
 ) -> None:
-    here = (
-        ExcessCountsRow.stream_id == stream,
+    is_cell = (
+        ExcessCountsRow.stream_id == stream_id,
         ExcessCountsRow.group == group,
         ExcessCountsRow.horizon == horizon,
         ExcessCountsRow.year == year,
     )
     before = connection.execute(
-        select(ExcessCountsRow.counts, ExcessCountsRow.missed).where(*here)
+        select(ExcessCountsRow.counts, ExcessCountsRow.missed).where(*is_cell)
     ).one_or_none()
     if before is not None:
-        connection.execute(
-            update(ExcessCountsRow).where(*here).values(**_stored(_tally(*before) + more))
-        )
+        total = _unpack_counts(*before) + new
+        connection.execute(update(ExcessCountsRow).where(*is_cell).values(**_pack_counts(total)))
     else:
-        place = {"stream_id": stream, "group": group, "horizon": horizon, "year": year}
-        connection.execute(insert(ExcessCountsRow).values(**place, **_stored(more)))
+        cell = {"stream_id": stream_id, "group": group, "horizon": horizon, "year": year}
+        connection.execute(insert(ExcessCountsRow).values(**cell, **_pack_counts(new)))
 
 
-def _refold(connection: Connection, stream: int, group: str) -> None:
-    levels = connection.execute(select(Stream.levels).where(Stream.id == stream)).scalar_one()
+def _update_state(connection: Connection, stream_id: int, group: str) -> None:
+    coverage = connection.execute(select(Stream.levels).where(Stream.id == stream_id)).scalar_one()
     rows = connection.execute(
         select(ExcessCountsRow.__table__).where(
-            ExcessCountsRow.stream_id == stream, ExcessCountsRow.group == group
+            ExcessCountsRow.stream_id == stream_id, ExcessCountsRow.group == group
         )
     )
-    tallies = {(row.horizon, row.year): _tally(row.counts, row.missed) for row in rows}
+    counts = {(row.horizon, row.year): _unpack_counts(row.counts, row.missed) for row in rows}
     connection.execute(
-        delete(StateRow).where(StateRow.stream_id == stream, StateRow.group == group)
+        delete(StateRow).where(StateRow.stream_id == stream_id, StateRow.group == group)
     )
-    place = {"stream_id": stream, "group": group}
-    cells = [
-        {**place, "horizon": h, "level": level, **asdict(cell)}
-        for (h, level), cell in compute_states(levels, tallies).items()
+    states = [
+        {"stream_id": stream_id, "group": group, "horizon": h, "level": c, **asdict(cell)}
+        for (h, c), cell in compute_states(coverage, counts).items()
     ]
-    connection.execute(insert(StateRow), cells)
+    connection.execute(insert(StateRow), states)
 
 
-def _stored(tally: ExcessCounts) -> dict[str, bytes]:
+def _pack_counts(counts: ExcessCounts) -> dict[str, bytes]:
     return {
-        "counts": zlib.compress(tally.counts.astype("<i8").tobytes(), 1),
-        "missed": tally.missed.astype("<i8").tobytes(),
+        "counts": zlib.compress(counts.counts.astype("<i8").tobytes(), 1),
+        "missed": counts.missed.astype("<i8").tobytes(),
     }
 
 
-def _tally(counts: bytes, missed: bytes) -> ExcessCounts:
-    levels = np.frombuffer(missed, dtype="<i8").astype(np.int64)
-    return ExcessCounts(
-        np.frombuffer(zlib.decompress(counts), dtype="<i8")
-        .astype(np.int64)
-        .reshape(len(levels), -1),
-        levels,
-    )
+def _unpack_counts(counts: bytes, missed: bytes) -> ExcessCounts:
+    by_coverage = np.frombuffer(missed, dtype="<i8").astype(np.int64)
+    by_excess = np.frombuffer(zlib.decompress(counts), dtype="<i8").astype(np.int64)
+    return ExcessCounts(by_excess.reshape(len(by_coverage), -1), by_coverage)

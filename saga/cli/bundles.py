@@ -369,15 +369,12 @@ def _append(
     report = {
         "origins": list(done.origins),
         "promised": made.new,
-        **{
-            name: getattr(told, name)
-            for name in ("new", "duplicate", "conflicting", "unmatched", "promises")
-        },
+        **told.counts(),
         "problems": [problem.as_dict() for problem in told.problems],
         "version": done.state.version,
         "through": done.state.through,
     }
-    text = f"{told.new:,} outcomes settled {told.promises:,} promises; {made.new:,} new promises. State {done.state.version}"
+    text = f"{told.new:,} outcomes settled {told.settled_intervals:,} promises; {made.new:,} new promises. State {done.state.version}"
     through = f"outcomes up to {done.state.through}" if done.state.through else "no outcome yet"
     console.result(f"{text}, {through}.", report, as_json=as_json)
     if told.problems:

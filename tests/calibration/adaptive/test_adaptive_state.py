@@ -240,9 +240,9 @@ def test_an_excess_is_rounded_outward_by_less_than_a_thousandth() -> None:
     """The offset that a tally asks for covers the persons it should, and is at most one bin too wide."""
     found = np.random.default_rng(3).random(20_000)
     tally = ExcessCounts.of(found, np.zeros((20_000, 1)), np.zeros((20_000, 1)))
-    needed = online._needed(tally.counts[0], 0.9)
+    needed = online._offset_needed(tally.counts[0], 0.9)
     exact = np.sort(found)[17_999 : 17_999 + 12].mean()
-    assert 0 <= needed - exact + 1e-4 < 2 * MAX_THRESHOLD / online.BINS + 2e-4
+    assert 0 <= needed - exact + 1e-4 < 2 * MAX_THRESHOLD / online.N_BINS + 2e-4
 
 
 def state_of(calibrator: Calibrator, offset: float) -> AdaptiveState:
@@ -278,7 +278,7 @@ def test_no_state_changes_nothing_and_offsets_move_thresholds_keeping_sets_neste
     crossed = state_of(calibrated, 0.0)
     crossed.cells[ALL, 1, 0.9] = CellState(-0.8, 0, 1, FULL, 0, 2020, (1.0,))  # type: ignore[index]
     moved = adapt(calibrated, crossed).cells[1, ALL].thresholds
-    for count in calibrated.counts:
+    for count in calibrated.path_counts:
         thresholds = [moved[count, level] for level in LEVELS]
         assert thresholds == sorted(thresholds)  # type: ignore[type-var]
     everything = adapt(calibrated, state_of(calibrated, 2.0)).intervals(paths, LEVELS)

@@ -48,11 +48,11 @@ def test_each_delivery_settles_the_year_and_promises_from_it(
 ) -> None:
     store, done = by_year
     assert [report.origins for report in done] == [(2018,), (2019,), (2020,)]
-    assert (done[0].settled.promises, done[0].state.version) == (0, 0)
+    assert (done[0].settled.settled_intervals, done[0].state.version) == (0, 0)
     assert 20 < done[1].settled.new <= ASKED["persons"], (
         "the persons promised something about 2019, unless they left"
     )
-    assert done[2].settled.promises > done[1].settled.promises, (
+    assert done[2].settled.settled_intervals > done[1].settled.settled_intervals, (
         "2020 was promised about from 2018 and from 2019"
     )
     assert done[2].state.through == 2020

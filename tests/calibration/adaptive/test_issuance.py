@@ -234,7 +234,7 @@ def test_a_batch_killed_at_any_commit_promises_each_once_and_keeps_the_state_it_
                 run_batch(source, out, tiny_bundle, url)
         # Meanwhile the ledger learns, and would serve other thresholds to a new job.
         store = open_ledger(url)
-        assert store.settle([(person, 2021, 9e7)]).promises == 1
+        assert store.settle([(person, 2021, 9e7)]).settled_intervals == 1
         store.close()
     run_batch(source, out, tiny_bundle, url)
     state = open_ledger(url).state(digest)

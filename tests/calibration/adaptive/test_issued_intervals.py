@@ -27,7 +27,7 @@ def test_a_promise_is_missed_exactly_where_the_published_set_misses(world: World
     made = collect_intervals(paths, calibrated, adapted, (1, 2))
     assert len(made) == 2 * len(paths)
     y = np.concatenate([outcomes[:, 0], outcomes[:, 1]])
-    missed = conformity_scores(made.family, y)[:, None] > made.issued
+    missed = conformity_scores(made.nested_sets, y)[:, None] > made.issued
     inside = adapted.intervals(paths, calibrated.coverage).covered(outcomes)
     published = np.concatenate([inside[:, 0], inside[:, 1]]) == 1
     assert (missed == ~published).mean() > 0.999  # ends are rounded to floating point

@@ -120,7 +120,7 @@ def test_a_ledger_of_the_first_form_is_brought_to_the_present_one(
         command.downgrade(migration_config(connection), "0001")
     again = Ledger(url, secret)
     assert again.delivered_until(BUNDLE) == ORIGIN
-    assert again.settle(came_true()).promises == PERSONS * HORIZONS
+    assert again.settle(came_true()).settled_intervals == PERSONS * HORIZONS
     again.close()
 
 
@@ -143,7 +143,7 @@ def test_each_outcome_counts_once_whatever_is_repeated_or_contradicted(
     )
     strangers = [("nobody", 2016, 1.0), ("P1", 2016 + HORIZONS, 1.0)]
     first = store.settle(outcomes[:50] + outcomes[:10] + strangers)
-    assert first == SettlementReport(new=50, duplicate=10, unmatched=2, promises=50)
+    assert first == SettlementReport(new=50, duplicate=10, unmatched=2, settled_intervals=50)
     name, year, amount = outcomes[7]
     contradicted = store.settle([(name, year, amount + 4_321)])
     assert replace(contradicted, problems=()) == SettlementReport(conflicting=1)
@@ -152,7 +152,7 @@ def test_each_outcome_counts_once_whatever_is_repeated_or_contradicted(
     assert str(round(amount)) not in str(problem)
     assert str(round(amount + 4_321)) not in str(problem)
     assert store.settle(outcomes) == SettlementReport(
-        new=len(outcomes) - 50, duplicate=50, promises=len(outcomes) - 50
+        new=len(outcomes) - 50, duplicate=50, settled_intervals=len(outcomes) - 50
     )
     assert store.counts(BUNDLE) == {"settled": PERSONS * HORIZONS, "waiting": 0}
     assert present(store).cells == once(secret, tmp_path, outcomes).cells
@@ -166,7 +166,7 @@ def test_an_outcome_settles_every_promise_about_that_year_and_none_can_be_made_a
     store.record("b" * 64, made())
     year = ORIGIN + 1
     receipt = store.settle([o for o in came_true() if o[1] == year])
-    assert receipt == SettlementReport(new=PERSONS, promises=3 * PERSONS)
+    assert receipt == SettlementReport(new=PERSONS, settled_intervals=3 * PERSONS)
     assert store.record(BUNDLE, made(origin=ORIGIN - 2)) == RecordCounts(
         new=2 * PERSONS, late=PERSONS
     )
