@@ -492,7 +492,7 @@ def known(bundle: Bundle, register: Panel) -> None:
 def smaller(bundle: Bundle, settings: TrainConfig) -> TrainConfig:
     """The settings for the smaller shares. Raises UsageError where the bundle was trained with others."""
     if replace(settings, name="") != TrainConfig.from_dict(
-        {**bundle.config["training"], "name": ""}, ""
+        {**bundle.config["training"], "name": ""}
     ):
         problem = Problem(
             "config",

@@ -6,10 +6,12 @@ Masking makes the model robust against records that lack years, columns or cells
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
+from pydantic.dataclasses import dataclass as options_dataclass
 
 from saga import schema
 from saga.features.calendar import Calendar
@@ -21,6 +23,7 @@ from saga.features.sequences import (
     Tokens,
     last_known,
 )
+from saga.model.config import CheckedOptions
 from saga.schema import MAX_AGE
 
 
@@ -70,19 +73,25 @@ def make_targets(tokens: Tokens, dead_year: NDArray[np.int64], calendar: Calenda
     )
 
 
-@dataclass(frozen=True)
-class Masking:
+Probability = Annotated[float, Field(strict=True, ge=0, le=1)]
+
+
+@options_dataclass(frozen=True)
+class Masking(CheckedOptions):
     """How often training hides what a real register may lack.
 
     Probabilities apply to a person unless stated otherwise.
     """
 
-    drop_years: float = 0.25  # a random share of the years is dropped
-    late_start: float = 0.4  # the record begins in a random later year
-    survey_only: float = 0.15  # all columns but earnings, age and sex are hidden
-    drop_columns: float = 0.15  # each column is hidden with probability 1/2
-    cells: float = 0.02  # a cell is hidden (probability of a cell)
-    origin: float = 0.5  # what a rollout does not simulate is hidden after a random year
+    kind = "Masking"
+
+    drop_years: Probability = 0.25  # a random share of the years is dropped
+    late_start: Probability = 0.4  # the record begins in a random later year
+    survey_only: Probability = 0.15  # all columns but earnings, age and sex are hidden
+    drop_columns: Probability = 0.15  # each column is hidden with probability 1/2
+    cells: Probability = 0.02  # a cell is hidden (probability of a cell)
+    # What a rollout does not simulate is hidden after a random year; lasting columns stay.
+    origin: Probability = 0.5
 
 
 def thin_years(

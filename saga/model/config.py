@@ -1,57 +1,80 @@
-"""The shape of the network."""
+"""The shape of the network, and the base of all configurations: options checked by pydantic."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import asdict, fields
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import ConfigDict, Field, ModelWrapValidatorHandler, ValidationError, model_validator
+from pydantic.dataclasses import dataclass
 
 from saga.errors import UsageError
 
-BACKBONES = ("decoder", "lstm", "feedforward")
-HEADS = ("binned", "mixture", "quantiles")
-_CHOICES = {"backbone": BACKBONES, "head": HEADS}
+Count = Annotated[int, Field(strict=True, ge=1)]
+BackboneName = Literal["decoder", "lstm", "feedforward"]
+HeadName = Literal["binned", "mixture", "quantiles"]
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class CheckedOptions:
+    """Base of a configuration; an unknown key or a value out of its type or range is a UsageError."""
+
+    kind: ClassVar[str] = ""  # how errors call the options
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _refuse(cls, values: Any, build: ModelWrapValidatorHandler[Self]) -> Self:
+        try:
+            return build(values)
+        except ValidationError as error:
+            raise UsageError(" ".join(map(cls._explain, error.errors()))) from None
+
+    @classmethod
+    def _explain(cls, error: Any) -> str:
+        if not error["loc"]:
+            return f"{cls.kind} options must be a mapping from names to values."
+        name = error["loc"][0]
+        if error["type"] == "unexpected_keyword_argument":
+            known = ", ".join(field.name for field in fields(cls))
+            return f"Unknown {cls.kind.lower()} option '{name}'. Known: {known}."
+        fault = (
+            error["msg"].replace("Input should be", "must be").replace("a valid tuple", "a list")
+        )
+        return f"{cls.kind} option '{name}' {fault}."
+
+    @classmethod
+    def from_dict(cls, d: Mapping[str, Any]) -> Self:
+        """Build from plain values, such as those of config.json."""
+        return cls(**d)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for config.json."""
+        return asdict(self)
 
 
 @dataclass(frozen=True)
-class ModelConfig:
-    """Shape of the network; unknown keys and impossible shapes are refused. Parameters are counted by `Saga.parameters_count`."""
+class ModelConfig(CheckedOptions):
+    """Shape of the network. Parameters are counted by `Saga.parameters_count`."""
 
-    width: int = 96  # d_model
-    layers: int = 3
-    heads: int = (
-        4  # query heads; all share one key-value head (multi-query), which makes rollouts cheap
-    )
-    mlp_ratio: int = 4
-    bins: int = 120  # cells between the lowest and highest knot of the earnings head
-    head_width: int = 192  # hidden units of the head's residual MLP
-    light: int = (
-        0  # state of the light rollout's recurrent cell; 0: none, and only the exact rollout
-    )
-    dropout: float = 0.0
-    backbone: str = (
-        "decoder"  # what mixes the years: attention, an LSTM, or a map of the last ten records
-    )
-    head: str = (
-        "binned"  # the law of earnings: bins and tails, a mixture of normals, or seven quantiles
-    )
+    kind = "Model"
 
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.name in _CHOICES:
-                if value not in _CHOICES[field.name]:
-                    raise UsageError(
-                        f"Model option '{field.name}' must be one of {', '.join(_CHOICES[field.name])}."
-                    )
-            elif field.name != "dropout":
-                least = 0 if field.name == "light" else 1
-                if not isinstance(value, int) or value < least:
-                    raise UsageError(
-                        f"Model option '{field.name}' must be an integer of at least {least}."
-                    )
-        if not 0 <= self.dropout < 1:
-            raise UsageError("Model option 'dropout' must lie in [0, 1).")
+    width: Count = 96  # d_model
+    layers: Count = 3
+    heads: Count = 4  # query heads; they share one key-value head, which makes rollouts cheap
+    mlp_ratio: Count = 4
+    bins: Count = 120  # bins between the lowest and highest knot of the earnings head
+    head_width: Count = 192  # hidden units of the head's residual MLP
+    # State of the light rollout's recurrent cell; 0: no such cell, only the exact rollout.
+    light: Annotated[int, Field(strict=True, ge=0)] = 0
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    # What combines the years: attention, an LSTM, or a map of the last ten records.
+    backbone: BackboneName = "decoder"
+    # The predictive distribution: bins and tails, a mixture of normals, or seven quantiles.
+    head: HeadName = "binned"
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
         if self.backbone == "decoder" and (
             self.width % self.heads or (self.width // self.heads) % 2
         ):
@@ -60,22 +83,9 @@ class ModelConfig:
             raise UsageError(
                 f"Only a decoder has a light rollout. Set light: 0 with backbone: {self.backbone}."
             )
+        return self
 
     @property
     def head_size(self) -> int:
         """Width of one attention head."""
         return self.width // self.heads
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values, for config.json."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, d: Mapping[str, Any]) -> ModelConfig:
-        """Build from plain values; an unknown key is an error, never dropped."""
-        unknown = sorted(set(d) - {f.name for f in fields(cls)})
-        if unknown:
-            raise UsageError(
-                f"Unknown model option(s): {', '.join(unknown)}. Known: {', '.join(f.name for f in fields(cls))}."
-            )
-        return cls(**d)

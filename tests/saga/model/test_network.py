@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from saga.errors import UsageError
 from saga.features.sequences import N_OTHER, POSITIVE, UNKNOWN, ZERO
 from saga.features.transforms import OTHER, Transforms
 from saga.model import ModelConfig, Saga, backbones
-from saga.model.config import BACKBONES, HEADS
+from saga.model.config import BackboneName, HeadName
 from saga.model.heads.binned import Binned, Bins
 from saga.model.heads.head import MIN_TAIL
 from saga.model.network import build_head
@@ -45,7 +45,7 @@ def decoder() -> Saga:
     return Saga(CONFIG, transforms()).eval()
 
 
-@pytest.fixture(scope="module", params=BACKBONES)
+@pytest.fixture(scope="module", params=get_args(BackboneName))
 def net(request: pytest.FixtureRequest) -> Saga:
     torch.manual_seed(0)
     return Saga(replace(CONFIG, backbone=request.param), transforms()).eval()
@@ -155,7 +155,7 @@ def test_only_a_decoder_has_attention_and_a_light_rollout(decoder: Saga) -> None
         _ = Saga(replace(CONFIG, backbone="lstm"), transforms()).stack
     with pytest.raises(UsageError, match="light"):
         ModelConfig(backbone="lstm", light=8)
-    with pytest.raises(UsageError, match="binned, mixture, quantiles"):
+    with pytest.raises(UsageError, match="'binned', 'mixture' or 'quantiles'"):
         ModelConfig(head="point")
 
 
@@ -182,7 +182,7 @@ def test_a_part_that_is_left_out_changes_nothing_and_learns_nothing(part: str) -
     assert (blind.parameters_count < seeing.parameters_count) == (masked is not None)
 
 
-@pytest.fixture(scope="module", params=HEADS)
+@pytest.fixture(scope="module", params=get_args(HeadName))
 def one(request: pytest.FixtureRequest) -> tuple[Any, Any]:
     """A head and one law of it, far from where training starts."""
     torch.manual_seed(2)
@@ -262,7 +262,7 @@ def test_an_upper_tail_has_a_mean(decoder: Saga) -> None:
     assert float(nll(made, wide, POSITIVE, z).diff().detach()) == pytest.approx(MIN_TAIL, rel=1e-5)
 
 
-@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("name", get_args(HeadName))
 def test_without_zeros_and_deaths_in_training_neither_is_forecast(name: str) -> None:
     net = Saga(replace(CONFIG, head=name), transforms(zeros=False, death=False)).eval()
     with torch.no_grad():
@@ -272,7 +272,7 @@ def test_without_zeros_and_deaths_in_training_neither_is_forecast(name: str) -> 
     assert positive.all()
 
 
-@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("name", get_args(HeadName))
 def test_training_starts_near_the_marginal_distribution_and_scores_the_known_alone(
     name: str,
 ) -> None:

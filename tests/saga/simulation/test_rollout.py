@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 import polars as pl
@@ -19,7 +20,7 @@ from saga.keyed_random import uniforms
 from saga.macro.history import sweden
 from saga.macro.process import MacroProcess
 from saga.model import ModelConfig, Saga
-from saga.model.config import HEADS
+from saga.model.config import HeadName
 from saga.schema import CATEGORICAL
 from saga.simulation import rollout as rollout_module
 from saga.simulation.matmul import Precision
@@ -81,7 +82,7 @@ def networks(network: Saga, people: Panel) -> dict[str, Saga]:
     out["short"].load_state_dict(network.state_dict())
     for name in ("lstm", "feedforward", "mixture", "quantiles"):
         torch.manual_seed(3)
-        part = {"head": name} if name in HEADS else {"backbone": name}
+        part = {"head": name} if name in get_args(HeadName) else {"backbone": name}
         out[name] = loud(
             Saga(
                 ModelConfig(width=32, layers=2, heads=2, bins=32, head_width=32, **part), transforms
