@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import polars as pl
 
@@ -13,6 +12,7 @@ from calibration.adaptive.issuance import AdaptedForecaster, forecast_and_record
 from calibration.adaptive.ledger import Ledger, RecordCounts, open_ledger
 from saga.data.panel import Panel
 from saga.forecaster import Forecaster
+from saga.requests import Draws, ForecastRequest
 
 
 class LedgerAccess:
@@ -42,12 +42,12 @@ class LedgerAccess:
         self,
         adapted: AdaptedForecaster,
         panel: Panel,
-        levels: Mapping[str, Any],
-        run: Mapping[str, Any],
+        request: ForecastRequest,
+        draws: Draws,
         *,
         record: bool,
     ) -> tuple[pl.DataFrame, RecordCounts | None]:
         """The forecast table; with `record` its promises go into the ledger. Raises UsageError as `issue`."""
         if not record:
-            return adapted.forecaster.forecast(panel, **levels, **run), None
-        return forecast_and_record(adapted, panel, self.ledger, levels, run)
+            return adapted.forecaster.forecast(panel, request, draws), None
+        return forecast_and_record(adapted, panel, self.ledger, request, draws)

@@ -21,7 +21,7 @@ from pydantic import (
 )
 
 from api.example import example_persons
-from saga import options
+from saga import requests
 from saga.schema import COLUMNS, MAX_AGE, MAX_CONTEXT, MIN_AGE, Column
 
 _STRICT = ConfigDict(extra="forbid")
@@ -150,21 +150,19 @@ class Options(BaseModel):
 
     model_config = _STRICT
     paths: Annotated[
-        Whole, Field(ge=2, le=options.MAX_PATHS, description="Monte-Carlo paths a person")
-    ] = options.PATHS
+        Whole, Field(ge=2, le=requests.MAX_PATHS, description="Monte-Carlo paths a person")
+    ] = requests.PATHS
     seed: Annotated[Whole, Field(ge=0, lt=2**63, description="Same seed, same numbers")] = 0
     scenario: Scenario | None = Field(
         None, description="Path of the economy: a name, or rows (years not given are drawn)"
     )
     prices: Prices | None = PRICES
 
-    def scenario_source(self) -> str | list[dict[str, float]] | None:
-        """The scenario as `Forecaster` takes it: a name, rows, or None."""
-        return (
-            [row.model_dump() for row in self.scenario]
-            if isinstance(self.scenario, list)
-            else self.scenario
-        )
+    def draws(self) -> requests.Draws:
+        """How futures are drawn, as the forecaster takes it."""
+        scenario = self.scenario
+        rows = [row.model_dump() for row in scenario] if isinstance(scenario, list) else scenario
+        return requests.Draws(self.paths, self.seed, rows)
 
 
 Levels = list[Annotated[Real, Field(gt=0, lt=1)]]
@@ -173,22 +171,22 @@ Levels = list[Annotated[Real, Field(gt=0, lt=1)]]
 class ForecastOptions(Options):
     """Options of `POST /v1/forecasts`; query parameters where the body is a Parquet or Arrow table."""
 
-    horizons: list[Annotated[Whole, Field(ge=1, le=options.MAX_HORIZON)]] = Field(
-        list(options.HORIZONS),
+    horizons: list[Annotated[Whole, Field(ge=1, le=requests.MAX_HORIZON)]] = Field(
+        list(requests.HORIZONS),
         min_length=1,
-        max_length=options.MAX_HORIZON,
+        max_length=requests.MAX_HORIZON,
         description="Years after the origin",
     )
     coverage: Levels = Field(
-        list(options.COVERAGE),
+        list(requests.COVERAGE),
         min_length=1,
         max_length=20,
         description="Coverages of the intervals",
     )
     quantiles: Levels = Field(
-        list(options.QUANTILES), min_length=1, max_length=99, description="Levels of the quantiles"
+        list(requests.QUANTILES), min_length=1, max_length=99, description="Levels of the quantiles"
     )
-    bands: Annotated[Whole, Field(ge=1, le=options.MAX_HORIZON)] | None = Field(
+    bands: Annotated[Whole, Field(ge=1, le=requests.MAX_HORIZON)] | None = Field(
         None, description="K: also sets that hold the outcomes of the next K years together"
     )
     record: Flag = Field(
@@ -196,12 +194,18 @@ class ForecastOptions(Options):
         description="Enter what is promised in the ledger, to be judged when outcomes come in",
     )
 
+    def to_request(self) -> requests.ForecastRequest:
+        """What to compute, checked, as the forecaster takes it."""
+        return requests.ForecastRequest(
+            self.horizons, self.coverage, self.quantiles, bands=self.bands
+        )
+
 
 class LifetimeOptions(Options):
     """Options of `POST /v1/lifetimes`."""
 
     rate: Annotated[Real, Field(gt=-0.5, lt=1, description="Real discount rate a year")] = (
-        options.RATE
+        requests.RATE
     )
     to_age: Annotated[Whole, Field(gt=MIN_AGE, le=MAX_AGE, description="Last age that counts")] = (
         MAX_AGE
@@ -209,12 +213,23 @@ class LifetimeOptions(Options):
     from_age: Annotated[Whole, Field(ge=MIN_AGE, lt=MAX_AGE)] | None = Field(
         None, description="Add the observed past from this age and discount to it"
     )
-    tax: Literal["none", "se-2022", "paper"] = Field(
-        "none", description="Tax on each year's earnings"
-    )
+    tax: requests.TaxName = Field("none", description="Tax on each year's earnings")
     coverage: Levels = Field(
-        [0.9], min_length=1, max_length=20, description="Coverages of the intervals"
+        list(requests.LIFETIME_COVERAGE),
+        min_length=1,
+        max_length=20,
+        description="Coverages of the intervals",
     )
+
+    def to_request(self) -> requests.LifetimeRequest:
+        """What to compute, checked, as the forecaster takes it."""
+        return requests.LifetimeRequest(
+            rate=self.rate,
+            to_age=self.to_age,
+            from_age=self.from_age,
+            tax=self.tax,
+            coverage=self.coverage,
+        )
 
 
 # Up to the first person of a wrong shape: millions of wrong cells must not become millions of errors.

@@ -16,9 +16,11 @@ from api.openapi import json_response
 from api.problems import HTTPProblem
 from api.service import RequestPanel, Service, read_request_panel
 from saga.errors import Problem
-from saga.forecaster import level_name
+from saga.forecast_tables import percent_label
+from saga.requests import ForecastRequest, LifetimeRequest
 
 Chosen = TypeVar("Chosen", bound=Options)
+Asked = TypeVar("Asked", ForecastRequest, LifetimeRequest)
 
 
 def admit(request: Request) -> tuple[str, list[tuple[str, str]]]:
@@ -55,27 +57,26 @@ async def receive(
     request: Request,
     service: Service,
     in_body: type[Chosen],
-    in_query: type[Options],
+    in_query: type[Chosen],
     *,
-    canonical: Callable[[Any], Any],
-) -> tuple[Any, RequestPanel]:
-    """The options and the people of a call. `in_body` models a JSON body, `in_query` the options beside a Parquet or Arrow body;
-    `canonical` checks the options before the panel is built."""
+    to_request: Callable[[Chosen], Asked],
+) -> tuple[Chosen, Asked, RequestPanel]:
+    """The options, the typed request and the people of a call. `in_body` models a JSON body, `in_query` the options beside a Parquet
+    or Arrow body; `to_request` checks the options before the panel is built."""
     kind, query = admit(request)
     forecaster, settings = service.forecaster, service.settings
     body = await budget.read_body(
         request, max_bytes=settings.max_body_bytes, seconds=settings.body_seconds
     )
 
-    def prepare() -> tuple[Any, RequestPanel]:
+    def prepare() -> tuple[Chosen, Asked, RequestPanel]:
         most = settings.max_persons
-        call: Call[Any] = (
+        call: Call[Chosen] = (
             parse_json(body, in_body, most)
             if kind == JSON
             else parse_table(body, kind, query, in_query, most)
         )
-        canonical(call.options)
-        return call.options, read_request_panel(forecaster, call)
+        return call.options, to_request(call.options), read_request_panel(forecaster, call)
 
     return await anyio.to_thread.run_sync(prepare)
 
@@ -100,7 +101,7 @@ async def answer(
 
 def quantiles(row: Mapping[str, Any], levels: Sequence[float]) -> dict[str, Any]:
     """The q.. columns of a row by level: {"0.05": ...}."""
-    return {f"{level:g}": row[f"q{level_name(level)}"] for level in levels}
+    return {f"{level:g}": row[f"q{percent_label(level)}"] for level in levels}
 
 
 def interval(
@@ -108,7 +109,7 @@ def interval(
 ) -> dict[str, Any]:
     """The interval columns of a row at one coverage, of another `kind` where its prefix is given ("band_"); `reason` explains its
     guarantee."""
-    name = level_name(level)
+    name = percent_label(level)
     guarantee = row[f"guarantee_{kind}{name}"]
     ends = {
         "coverage": level,

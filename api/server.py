@@ -17,8 +17,8 @@ from api.settings import Settings
 from calibration.adaptive.ledger import open_ledger
 from saga.bundle import Bundle
 from saga.errors import Problem, UsageError
-from saga.forecaster import Forecaster, RolloutName
-from saga.simulation.matmul import Precision
+from saga.forecaster import Forecaster
+from saga.requests import Precision, RolloutName
 
 
 def _say(text: str) -> None:

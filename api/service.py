@@ -20,6 +20,7 @@ from api.messages import ForecastRequest
 from api.problems import HTTPProblem, SetupError, unready
 from api.service_metrics import Metrics
 from api.settings import Settings
+from saga import requests
 from saga.data.casting import read_column
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
@@ -73,8 +74,8 @@ class Service:
         body = json.dumps({"persons": example_persons(example_scale(forecaster))}).encode()
         forecaster.forecast(
             read_request_panel(forecaster, parse_json(body, ForecastRequest, 1)).panel,
-            horizons=[1],
-            paths=2,
+            requests.ForecastRequest(horizons=[1]),
+            requests.Draws(n_paths=2),
         )
         if self.settings.database is not None:
             self.ledger_access = LedgerAccess.open(

@@ -8,10 +8,9 @@ from typing import Annotated, Any, Self
 from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from saga.bundle import default_bundle
 from saga.errors import Problem, UsageError
-from saga.forecaster import RolloutName
-from saga.options import default_bundle
-from saga.simulation.matmul import Precision
+from saga.requests import Precision, RolloutName
 
 
 class Settings(BaseSettings):

@@ -29,6 +29,7 @@ from saga.data.reading import read_panel
 from saga.features.sequences import POSITIVE, ZERO, Sequences, encode, pad
 from saga.forecaster import Forecaster
 from saga.keyed_random import uniforms
+from saga.requests import Draws
 from saga.simulation.matmul import Precision, has_bfloat16, product, wide
 from saga.simulation.pool import worker_pool
 from saga.simulation.rollout import Rollout
@@ -210,7 +211,7 @@ def main() -> None:
     print(f"| published: the paper, one A100 | {PUBLISHED:g} | {PUBLISHED / exact:.2f} | | |")
     if given.memory:
         many = people(10_000)
-        for _ in forecaster.blocks(many, to_horizon=YEARS, paths=PATHS, seed=1):
+        for _ in forecaster.blocks(many, Draws(PATHS, seed=1), to_horizon=YEARS):
             pass
         print(
             f"\n10,000 persons with {PATHS} paths: at most {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB in use."

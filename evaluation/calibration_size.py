@@ -18,6 +18,7 @@ from saga.data.panel import Panel
 from saga.data.split import persons_of
 from saga.forecaster import Forecaster
 from saga.paths import Paths
+from saga.requests import Draws
 from saga.scores import covered
 
 SIZES = (1_000, 5_000, 14_107)  # the paper's
@@ -109,9 +110,7 @@ def _answers(
     some = Origins(origins.person_id[there], origins.year[there])
     past = history(known, some)
     blocks = []
-    for block in forecaster.blocks(
-        past, to_horizon=HORIZON, paths=paths, seed=seed, calibrated=False
-    ):
+    for block in forecaster.blocks(past, Draws(paths, seed), to_horizon=HORIZON, recalibrate=False):
         at = np.ascontiguousarray(block.earnings[:, [HORIZON - 1]])
         blocks.append(
             replace(block, earnings=at, groups={}, origin_year=block.origin_year + HORIZON - 1)

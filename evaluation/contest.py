@@ -40,10 +40,10 @@ from saga.data.panel import Panel
 from saga.data.split import persons_of
 from saga.errors import Problem, UsageError
 from saga.files.tables import read_provenance, write_table
-from saga.forecaster import Forecaster, RolloutName
-from saga.options import MAX_HORIZON
+from saga.forecaster import Forecaster
 from saga.paths import Paths
 from saga.register.oracle import Oracle, is_full
+from saga.requests import MAX_HORIZON, RolloutName
 
 __all__ = [
     "Clairvoyant",
@@ -354,7 +354,7 @@ class Contest:
 
     def hindsight(self, forecaster: Forecaster) -> list[Entrant]:
         """The bundle told the economy that came, in-time, as baselines know it from outcomes of these years; nobody where it knows none."""
-        economy = forecaster.economy(self.panel, self.sample.until)
+        economy = forecaster.realised_macro(self.panel, self.sample.until)
         if economy is None:
             return []
         key = self.bundle(forecaster).key + repr(economy)

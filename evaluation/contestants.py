@@ -25,6 +25,7 @@ from saga.forecaster import Forecaster
 from saga.macro.scenarios import Scenario
 from saga.paths import Paths
 from saga.register.oracle import Oracle
+from saga.requests import Draws
 
 BLOCK = 256  # persons whose paths are held at once
 
@@ -57,7 +58,7 @@ class Model:
     ) -> Iterator[tuple[Paths, Sets]]:
         """Blocks of the forecaster, which sorts persons by id as origins are."""
         for block in self.forecaster.blocks(
-            past, to_horizon=to_horizon, paths=paths, seed=seed, scenario=self.scenario
+            past, Draws(paths, seed, self.scenario), to_horizon=to_horizon
         ):
             published = self.forecaster.calibrator.intervals(block, LEVELS)
             yield block, Sets(published.lower, published.upper, published.includes_zero)

@@ -27,15 +27,16 @@ from evaluation.scoring.futures import true_futures
 from evaluation.scoring.sample_sets import sample_sets
 from saga.conformal.present_value import value_intervals
 from saga.data.origins import Origins
-from saga.lifetime import RATE, STATISTICS, Ranked, gini, realised_value
+from saga.lifetime import STATISTICS, Ranked, gini, realised_value
 from saga.paths import Paths
+from saga.requests import RATE, TaxName
 from saga.schema import MAX_AGE, PRICE_YEAR
 from saga.scores import crps
 from saga.tax import POLICIES
 
 Array = NDArray[np.float64]
 RATES = (0.0, 0.01, RATE, 0.03)
-RULES = ("paper", "se-2022")
+RULES: tuple[TaxName, ...] = ("paper", "se-2022")
 TRUTH = "true"
 AGE_BAND = 10
 LEVEL = 0.9

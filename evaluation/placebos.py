@@ -18,6 +18,7 @@ from saga.data.panel import Panel
 from saga.forecaster import Forecaster
 from saga.keyed_random import uniform_each, uniform_rows
 from saga.paths import Paths
+from saga.requests import Draws
 
 WINDOW = 5
 FEWEST = 10
@@ -72,9 +73,7 @@ class Static:
         drawn = Paths.joined(
             [
                 replace(block, earnings=np.ascontiguousarray(block.earnings[:, at]))
-                for block in self.forecaster.blocks(
-                    past, to_horizon=to_horizon, paths=paths, seed=seed
-                )
+                for block in self.forecaster.blocks(past, Draws(paths, seed), to_horizon=to_horizon)
             ]
         )
         donors = donors_of(kinds(past, origins), origins.person_id, paths, seed)

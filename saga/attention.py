@@ -30,6 +30,7 @@ from saga.forecaster import Forecaster
 from saga.macro.history import log_wage_index
 from saga.model import Saga
 from saga.model.decoder import causal_mask, rotation
+from saga.requests import Draws
 from saga.schema import MAX_AGE
 
 _HEADS = {"layer": pl.Int32, "head": pl.Int32}
@@ -68,7 +69,7 @@ def attention_by_lag(
             "Attention along rollouts is read off for bundles that step a year at a time."
         )
     drawn = forecaster.simulate(
-        panel, to_horizon=max(horizons), paths=paths, seed=seed, calibrated=False
+        panel, Draws(paths, seed), to_horizon=max(horizons), recalibrate=False
     )
     sequences = encode(panel, forecaster.transforms, forecaster.calendar)
     totals: dict[tuple[int, int, int, int], float] = {}

@@ -249,6 +249,15 @@ def replace_parts(
     )
 
 
+def default_bundle() -> Path:
+    """The shipped bundle: `SAGA_BUNDLE` if set, else `bundles/small` here, else beside the code."""
+    if chosen := os.environ.get("SAGA_BUNDLE"):
+        return Path(chosen)
+    shipped = Path("bundles") / "small"
+    beside_code = Path(__file__).resolve().parent.parent / shipped
+    return beside_code if beside_code.is_dir() and not shipped.is_dir() else shipped
+
+
 def current_version() -> str:
     """Version of the installed distribution; "0+source" where the code runs without one."""
     try:

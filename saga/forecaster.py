@@ -1,13 +1,17 @@
-"""Forecaster: a bundle and people in, tables out. The one door for command line, HTTP and batch."""
+"""The forecaster: a bundle and a panel in, paths and tables out.
+
+The command line, the HTTP service and the batch engine all forecast through it.
+"""
 
 from __future__ import annotations
 
+import copy
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Self, get_args
 
 import numpy as np
 import polars as pl
@@ -15,9 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from saga.bundle import Bundle
-from saga.conformal.calibrator import Calibrator, Intervals
-from saga.conformal.one_sided import Limits, one_sided_limits
-from saga.conformal.path_bands import band_intervals
+from saga.conformal.calibrator import Calibrator
 from saga.conformal.present_value import ValueIntervals, value_intervals
 from saga.data.eligibility import find_ineligible
 from saga.data.groups import last_record_origins
@@ -26,26 +28,22 @@ from saga.errors import InputError, Problem, UsageError
 from saga.features.calendar import Calendar
 from saga.features.sequences import encode
 from saga.features.transforms import Transforms
+from saga.forecast_tables import forecast_table, lifetime_table
 from saga.lifetime import observed_past, population, present_value
 from saga.macro.process import MacroProcess
-from saga.macro.scenarios import Scenario, scenario_from
+from saga.macro.scenarios import Scenario, ScenarioSource, scenario_from
 from saga.model import ModelConfig, Saga
-from saga.options import (
-    COVERAGE,
-    HORIZONS,
-    MAX_HORIZON,
-    PATHS,
-    QUANTILES,
-    RATE,
-    check_ages,
-    check_coverage,
-    check_horizons,
-    check_quantiles,
-    check_rate,
-)
 from saga.paths import Paths
+from saga.requests import (
+    MAX_HORIZON,
+    Draws,
+    ForecastRequest,
+    LifetimeRequest,
+    Precision,
+    RolloutName,
+    TaxName,
+)
 from saga.schema import MAX_AGE
-from saga.simulation.matmul import Precision
 from saga.simulation.pool import worker_pool
 from saga.simulation.rollout import Rollout
 from saga.states.codes import code_labels, code_numbers
@@ -53,17 +51,9 @@ from saga.states.life_courses import LifeCourses, LifeCourseSimulator
 from saga.states.state_network import StateNetwork
 from saga.tax import MONEY, income_tax
 
-RolloutName = Literal["exact", "light"]
-ScenarioSource = str | Path | Sequence[Mapping[str, float]] | Scenario | None
 Progress = Callable[[int, int], None]
 _BLOCK = 256  # persons held in memory at once
 _MANY = 300  # persons from which on starting processes pays
-
-
-def level_name(level: float) -> str:
-    """0.9 -> "90", 0.05 -> "05", 0.975 -> "97.5": how a level appears in a column's name."""
-    text = f"{100 * level:.6f}".rstrip("0").rstrip(".")
-    return text if "." in text else text.zfill(2)
 
 
 class Forecaster:
@@ -138,22 +128,26 @@ class Forecaster:
             precision=precision,
         )
 
-    def provenance(
-        self, *, paths: int = PATHS, seed: int = 0, scenario: ScenarioSource = None
-    ) -> dict[str, Any]:
+    def with_calibrator(self, calibrator: Calibrator) -> Self:
+        """The same forecaster with another calibrator; network and threads are shared."""
+        other = copy.copy(self)
+        other.calibrator = calibrator
+        return other
+
+    def provenance(self, draws: Draws = Draws()) -> dict[str, Any]:
         """What made a result, for Parquet metadata, JSON and footers."""
-        chosen = self.scenario(scenario)
-        told = {"scenario_digest": chosen.digest} if chosen else {}
+        scenario = self.scenario(draws.scenario)
+        scenario_digest = {"scenario_digest": scenario.digest} if scenario else {}
         return {
             "bundle": self.bundle.digest,
             "calibration": self.bundle.calibration_digest,
             "code_version": self.bundle.code_version,
-            "seed": seed,
-            "paths": paths,
+            "seed": draws.seed,
+            "paths": draws.n_paths,
             "rollout": self.rollout,
             "precision": self.precision,
-            "scenario": chosen.name if chosen else "baseline",
-            **told,
+            "scenario": scenario.name if scenario else "baseline",
+            **scenario_digest,
             "currency": self.transforms.currency,
             "price_year": self.transforms.price_year,
         }
@@ -187,15 +181,16 @@ class Forecaster:
                 f"The scenario is about {given}, the forecasts are about {asked}. Give years among those."
             )
 
-    def economy(self, panel: Panel, until: int) -> Scenario | None:
-        """The economy that came in the panel's years up to `until`, to tell to forecasts of the past.
+    def realised_macro(self, panel: Panel, until: int) -> Scenario | None:
+        """The realised macro series up to the year `until`, as a scenario for forecasts of the past.
 
-        Years beyond the bundle's macro history are drawn. None where the bundle or the panel knows no macro series, or nothing is known.
+        Years beyond the bundle's macro history are drawn. None if the bundle or the panel has no
+        macro series, or no year is known.
         """
         if self.process is None or panel.meta.macro is None:
             return None
-        came = self.process.observed(until)
-        return came if came.rows else None
+        realised = self.process.observed(until)
+        return realised if realised.rows else None
 
     def obstacles(self, panel: Panel, to_age: int = MAX_AGE, ahead: int = 1) -> dict[str, Problem]:
         """Persons that cannot be forecast from this panel, or are above `to_age` in the year `ahead` years on, with the reason."""
@@ -213,7 +208,7 @@ class Forecaster:
                 f"{self.transforms.price_year}. Use the mapping that the bundle was trained with, or another bundle."
             )
 
-    def check_tax(self, tax: str) -> None:
+    def check_tax(self, tax: TaxName) -> None:
         """Raise UsageError for a rule of tax that is not about the bundle's money."""
         money = f"{self.transforms.currency} of {self.transforms.price_year}"
         if tax != "none" and money != MONEY:
@@ -236,100 +231,128 @@ class Forecaster:
     def blocks(
         self,
         panel: Panel,
+        draws: Draws = Draws(),
         *,
         to_horizon: int | None = MAX_HORIZON,
-        to_age: int | None = None,
-        paths: int = PATHS,
-        seed: int = 0,
-        scenario: ScenarioSource = None,
-        calibrated: bool = True,
+        to_age: int = MAX_AGE,
+        recalibrate: bool = True,
         progress: Progress | None = None,
     ) -> Iterator[Paths]:
-        """Paths in blocks of a few hundred persons (sorted by id), so that memory stays bounded.
+        """Paths in blocks of at most 256 persons (sorted by id), so that memory stays bounded.
 
-        To horizon `to_horizon`, or until `to_age`; never beyond age 64. `calibrated` rank-maps the paths by the bundle's cell maps.
+        Args:
+            panel: Persons' records; the origin of each is the last year of the record.
+            draws: Number of paths, seed and scenario.
+            to_horizon: Last horizon of the paths, or None for as many years as `to_age` needs.
+            to_age: Last age of the paths, at most 64.
+            recalibrate: Whether the calibrator's maps are applied to the paths.
+            progress: Called with the persons done and the persons in all.
         """
-        if paths < 2:
-            raise UsageError("At least 2 paths are needed.")
-        self.check(panel, to_age or MAX_AGE)
+        self.check(panel, to_age)
         sequences = encode(panel, self.transforms, self.calendar)
-        rollout = self._rollout(paths, seed, scenario)
-        told = rollout.scenario is not None
+        rollout = self._rollout(draws)
         origin = sequences.year[sequences.offsets[1:] - 1]
-        left = (to_age or MAX_AGE) - (origin - sequences.birth_year)
-        steps = np.clip(left if to_horizon is None else np.minimum(left, to_horizon), 0, None)
+        years_left = to_age - (origin - sequences.birth_year)
+        steps = years_left if to_horizon is None else np.minimum(years_left, to_horizon)
+        steps = np.clip(steps, 0, None)
         width = to_horizon if to_horizon is not None else int(max(1, steps.max()))
         n = len(sequences)
         grouping = self.calibrator.grouping
-        labels = grouping.labels(panel, last_record_origins(panel)) if grouping else {}
+        group_labels = grouping.labels(panel, last_record_origins(panel)) if grouping else {}
         processes = self.workers if n >= _MANY else 1
         with worker_pool(
             rollout, sequences, steps, threads=self.threads, processes=processes
         ) as draw:
             for start in range(0, n, _BLOCK):
                 rows = np.arange(start, min(start + _BLOCK, n))
-                earnings = np.full((len(rows), width, paths), np.nan, dtype=np.float32)
-                for i, drawn in enumerate(draw(rows)):
-                    earnings[i, : len(drawn)] = drawn
+                earnings = np.full((len(rows), width, draws.n_paths), np.nan, dtype=np.float32)
+                for i, path_earnings in enumerate(draw(rows)):
+                    earnings[i, : len(path_earnings)] = path_earnings
                     if progress:
                         progress(start + i + 1, n)
-                groups = {name: values[rows] for name, values in labels.items()}
                 block = Paths(
                     sequences.person_id[rows],
                     sequences.birth_year[rows],
                     origin[rows],
                     earnings,
-                    groups,
-                    told,
+                    {name: values[rows] for name, values in group_labels.items()},
+                    rollout.scenario is not None,
                 )
-                yield self.calibrator.recalibrate(block) if calibrated else block
+                yield self.calibrator.recalibrate(block) if recalibrate else block
 
-    def _rollout(self, paths: int, seed: int, scenario: ScenarioSource) -> Rollout:
+    def _rollout(self, draws: Draws) -> Rollout:
         return Rollout(
             self.network,
             self.calendar,
             self.process,
-            n_paths=paths,
-            seed=seed,
-            scenario=self.scenario(scenario),
+            n_paths=draws.n_paths,
+            seed=draws.seed,
+            scenario=self.scenario(draws.scenario),
             rhythm=self.transforms.rhythm,
             light=self.rollout == "light",
             precision=self.precision,
         )
 
-    def courses(
+    def simulate(
         self,
         panel: Panel,
+        draws: Draws = Draws(),
         *,
-        to_age: int | None = None,
-        paths: int = PATHS,
-        seed: int = 0,
-        scenario: ScenarioSource = None,
+        to_horizon: int | None = MAX_HORIZON,
+        to_age: int = MAX_AGE,
+        recalibrate: bool = True,
+        progress: Progress | None = None,
+    ) -> Paths:
+        """All paths at once; arguments as in `blocks`. Needs persons x horizons x paths x 4 bytes."""
+        blocks = self.blocks(
+            panel,
+            draws,
+            to_horizon=to_horizon,
+            to_age=to_age,
+            recalibrate=recalibrate,
+            progress=progress,
+        )
+        return Paths.joined(list(blocks))
+
+    def life_courses(
+        self,
+        panel: Panel,
+        draws: Draws = Draws(),
+        *,
+        to_age: int = MAX_AGE,
         progress: Progress | None = None,
     ) -> Iterator[LifeCourses]:
-        """Life courses in blocks of persons: the recalibrated paths of `blocks`, and the circumstances drawn along them, up to `to_age`.
+        """Recalibrated paths in blocks of persons, with the states drawn along them, up to `to_age`.
 
-        Paths are looked ahead to age 64 whatever `to_age`, which therefore changes no number. UsageError for a bundle that does not know
-        the law of circumstances.
+        The state network looks ahead to age 64, so `to_age` changes no number.
+
+        Raises:
+            UsageError: If the bundle has no state network.
         """
         learnt = self.bundle.state_weights()
-        self.check(panel, to_age or MAX_AGE)
+        self.check(panel, to_age)
         codes = code_labels(self.transforms)
         law = StateNetwork.from_weights(learnt, tuple(len(each) + 1 for each in codes.values()))
         sequences = encode(panel, self.transforms, self.calendar)
         own = code_numbers(panel.frame, self.transforms)
-        until = int(self.bundle.config["until"])
         courses = LifeCourseSimulator(
-            law, self.network, sequences, own, codes, n_paths=paths, seed=seed, until=until
+            law,
+            self.network,
+            sequences,
+            own,
+            codes,
+            n_paths=draws.n_paths,
+            seed=draws.seed,
+            until=int(self.bundle.config["until"]),
         )
-        futures, done = self._rollout(paths, seed, scenario).macro_futures, 0
+        futures, done = self._rollout(draws).macro_futures, 0
 
         def drawn(
             persons: NDArray[np.int64], origins: NDArray[np.int64], earnings: NDArray[np.float32]
         ) -> NDArray[np.int16]:
             lived = [money[np.isfinite(money[:, 0])] for money in earnings]
             wages = [
-                futures(int(year)).wage[: len(money), :paths].numpy()
+                futures(int(year)).wage[: len(money), : draws.n_paths].numpy()
                 for year, money in zip(origins, lived, strict=True)
             ]
             out = np.zeros((*earnings.shape, len(codes)), np.int16)
@@ -340,9 +363,7 @@ class Forecaster:
         with ThreadPoolExecutor(
             self.threads, initializer=torch.set_num_threads, initargs=(1,)
         ) as team:
-            for block in self.blocks(
-                panel, to_horizon=None, paths=paths, seed=seed, scenario=scenario, progress=progress
-            ):
+            for block in self.blocks(panel, draws, to_horizon=None, progress=progress):
                 groups = np.array_split(
                     np.arange(len(block)), max(self.threads, -(-len(block) // courses.group_size))
                 )
@@ -357,252 +378,127 @@ class Forecaster:
                 done += len(block)
                 yield LifeCourses(
                     block, {name: together[..., j] for j, name in enumerate(codes)}, codes
-                ).until(to_age or MAX_AGE)
-
-    def simulate(self, panel: Panel, **options: Any) -> Paths:
-        """All paths at once; options as in `blocks`. Needs persons x horizons x paths x 4 bytes."""
-        return Paths.joined(list(self.blocks(panel, **options)))
+                ).until(to_age)
 
     def forecast(
         self,
         panel: Panel,
+        request: ForecastRequest = ForecastRequest(),
+        draws: Draws = Draws(),
         *,
-        horizons: Sequence[int] = HORIZONS,
-        coverage: Sequence[float] = COVERAGE,
-        quantiles: Sequence[float] = QUANTILES,
-        paths: int = PATHS,
-        seed: int = 0,
-        scenario: ScenarioSource = None,
-        limits: bool = False,
-        bands: int | None = None,
         progress: Progress | None = None,
     ) -> pl.DataFrame:
-        """The forecast table: one row a person and horizon, until age 64; real money of the bundle's price year. Who is above that in all
-        years asked for has no row (`obstacles(panel, ahead=min(horizons))` names them).
+        """The forecast table, in real money of the bundle's price year.
 
-        Columns: person_id, origin_year, horizon, year, mean, p_zero, one q.. a quantile, lower_, upper_, includes_zero_, guarantee_ a
-        coverage, and cell: the persons whose outcomes the intervals rest on, "all" or a group. With `limits` also at_least_, at_most_,
-        guarantee_limits_, positive_lower_, positive_upper_, guarantee_positive_ (see `saga.conformal.one_sided`); with `bands` = K also band_lower_,
-        band_upper_, band_includes_zero_, guarantee_band_, which hold the first K years together (see `saga.conformal.path_bands`; null in later years).
+        One row a person and horizon, until age 64; columns as in `forecast_table`. A person above
+        64 at every horizon has no row (`obstacles(panel, ahead=request.horizons[0])` lists them).
         """
-        horizons, coverage, quantiles = (
-            check_horizons(horizons),
-            check_coverage(coverage),
-            check_quantiles(quantiles),
-        )
-        furthest = max(*horizons, bands or 1)
-        blocks = self.blocks(
-            panel, to_horizon=furthest, paths=paths, seed=seed, scenario=scenario, progress=progress
-        )
-        return pl.concat(
-            [
-                self.table(block, horizons, coverage, quantiles, limits=limits, bands=bands)
-                for block in blocks
-            ]
-        )
+        blocks = self.forecast_blocks(panel, request, draws, progress=progress)
+        return pl.concat([table for _, table in blocks])
 
-    def table(
+    def forecast_blocks(
         self,
-        paths: Paths,
-        horizons: Sequence[int],
-        coverage: Sequence[float],
-        quantiles: Sequence[float],
+        panel: Panel,
+        request: ForecastRequest,
+        draws: Draws,
         *,
-        limits: bool = False,
-        bands: int | None = None,
-    ) -> pl.DataFrame:
-        """The forecast table of recalibrated paths; columns as in `forecast`."""
-        wanted = np.asarray(sorted(set(horizons))) - 1
-        rows = paths.within_age[:, wanted]
-        person, column = np.nonzero(rows)
-        horizon = wanted[column]
-        samples = paths.earnings[person, horizon].astype(np.float64)
-        calibrator = self._promising(paths)
-        intervals = calibrator.intervals(paths, coverage)
-        data: dict[str, Any] = {
-            "person_id": paths.person_id[person],
-            "origin_year": paths.origin_year[person].astype(np.int32),
-            "horizon": (horizon + 1).astype(np.int32),
-            "year": paths.years[person, horizon].astype(np.int32),
-            "mean": samples.mean(1),
-            "p_zero": (samples == 0).mean(1),
-        }
-        values = np.quantile(samples, quantiles, axis=1)
-        data |= {f"q{level_name(q)}": values[j] for j, q in enumerate(quantiles)}
-        for j, level in enumerate(coverage):
-            name = level_name(level)
-            data[f"lower_{name}"] = intervals.lower[person, horizon, j]
-            data[f"upper_{name}"] = intervals.upper[person, horizon, j]
-            data[f"includes_zero_{name}"] = intervals.includes_zero[person, horizon, j]
-            data[f"guarantee_{name}"] = intervals.guarantee[person, horizon, j].astype(str)
-        data["cell"] = intervals.cell[person, horizon].astype(str)
-        if limits:
-            data |= _limit_columns(
-                one_sided_limits(calibrator, paths, coverage), coverage, person, horizon
-            )
-        if bands is not None:
-            data |= _band_columns(
-                band_intervals(calibrator, paths, bands, coverage), person, horizon
-            )
-        return pl.DataFrame(data).with_columns(
-            pl.col("^(.*lower|.*upper|at_least|at_most)_.*$").fill_nan(None)
-        )
+        progress: Progress | None = None,
+    ) -> Iterator[tuple[Paths, pl.DataFrame]]:
+        """Recalibrated paths and their forecast table, in the blocks of `blocks`."""
+        for block in self.blocks(panel, draws, to_horizon=request.n_years, progress=progress):
+            yield block, forecast_table(block, self._promising(block), request)
 
     def lifetime(
         self,
         panel: Panel,
+        request: LifetimeRequest = LifetimeRequest(),
+        draws: Draws = Draws(),
         *,
-        rate: float = RATE,
-        to_age: int = MAX_AGE,
-        from_age: int | None = None,
-        tax: str = "none",
-        coverage: Sequence[float] = (0.9,),
-        quantiles: Sequence[float] = QUANTILES,
-        paths: int = PATHS,
-        seed: int = 0,
-        scenario: ScenarioSource = None,
         progress: Progress | None = None,
     ) -> Lifetimes:
-        """Present values of the years after the origin until `to_age` (saga.lifetime), and what they say about these persons together.
+        """Present values of the years after the origin until `to_age`, and of all persons together.
 
-        Table columns: person_id, origin_year, to_age, rate, mean, one q.. a quantile, lower_, upper_, guarantee_ a coverage, tax_mean,
-        net_mean (null with tax "none"). The intervals of the sum are conformalised (`saga.conformal.present_value`): "assumption" at the rate of 2 %
-        for as many years as lives have been observed, else "extrapolated", as they are where the calibration knows no sums, or `from_age`
-        lies ahead, and the central interval of the calibrated paths stands in; an uncalibrated bundle gives none.
+        Table columns as in `lifetime_table`. The intervals are conformal (see
+        `saga.conformal.present_value`): "assumption" at the rate of 2 % for as many years as have
+        been observed, else "extrapolated". If the calibration has no present values, or `from_age`
+        lies ahead, the central interval of the recalibrated paths is given as "extrapolated". An
+        uncalibrated bundle gives no interval.
         """
-        check_ages(to_age, from_age)
-        check_rate(rate)
-        coverage, quantiles = check_coverage(coverage), check_quantiles(quantiles)
-        self.check_tax(tax)
-        totals, taxes, who = [], [], []
-        intervals: list[ValueIntervals] = []
-        options: dict[str, Any] = {"rate": rate, "to_age": to_age, "from_age": from_age}
+        self.check_tax(request.tax)
+        tables, values = [], []
         taxed_past = panel.with_frame(
-            panel.frame.with_columns(_taxed(panel.frame["earnings"], tax))
+            panel.frame.with_columns(_taxed(panel.frame["earnings"], request.tax))
         )
         for block in self.blocks(
-            panel,
-            to_horizon=None,
-            to_age=to_age,
-            paths=paths,
-            seed=seed,
-            scenario=scenario,
-            progress=progress,
+            panel, draws, to_horizon=None, to_age=request.to_age, progress=progress
         ):
-            totals.append(present_value(block, history=panel, **options))
-            who.append((block.person_id, block.origin_year))
-            intervals.append(self._value_intervals(block, totals[-1], coverage, panel, **options))
-            if tax != "none":
-                paid = replace(block, earnings=income_tax(block.earnings, tax).astype(np.float32))
-                taxes.append(present_value(paid, history=taxed_past, **options).mean(1))
-        values = np.concatenate(totals)
-        data: dict[str, Any] = {
-            "person_id": np.concatenate([w[0] for w in who]),
-            "origin_year": np.concatenate([w[1] for w in who]).astype(np.int32),
-            "to_age": np.full(len(values), to_age, dtype=np.int32),
-            "rate": np.full(len(values), rate),
-            "mean": values.mean(1),
-        }
-        data |= dict(
-            zip(
-                (f"q{level_name(q)}" for q in quantiles),
-                np.quantile(values, quantiles, axis=1),
-                strict=True,
-            )
-        )
-        for j, level in enumerate(coverage):
-            name = level_name(level)
-            data[f"lower_{name}"] = np.concatenate([part.lower[:, j] for part in intervals])
-            data[f"upper_{name}"] = np.concatenate([part.upper[:, j] for part in intervals])
-            data[f"guarantee_{name}"] = np.concatenate(
-                [part.guarantee[:, j] for part in intervals]
-            ).astype(str)
-        frame = pl.DataFrame(data).with_columns(pl.col("^(lower|upper)_.*$").fill_nan(None))
-        paid_mean = (
-            pl.Series("tax_mean", np.concatenate(taxes))
-            if taxes
-            else pl.Series("tax_mean", [None] * len(values), dtype=pl.Float64)
-        )
-        frame = frame.with_columns(paid_mean).with_columns(
-            net_mean=pl.col("mean") - pl.col("tax_mean")
-        )
-        return Lifetimes(frame, values, population(values))
+            gross = _present_value(block, panel, request)
+            mean_tax = None
+            if request.tax != "none":
+                taxes = income_tax(block.earnings, request.tax).astype(np.float32)
+                mean_tax = _present_value(block.with_earnings(taxes), taxed_past, request).mean(1)
+            intervals = self._value_intervals(block, gross, panel, request)
+            tables.append(lifetime_table(block, gross, intervals, mean_tax, request))
+            values.append(gross)
+        together = np.concatenate(values)
+        return Lifetimes(pl.concat(tables), together, population(together))
 
     def _promising(self, paths: Paths) -> Calibrator:
-        """The calibration, which promises nothing about a world that a scenario made."""
+        """The calibrator; its guarantees are weaker for paths conditioned on a scenario."""
         return replace(self.calibrator, extrapolated=True) if paths.told else self.calibrator
 
     def _value_intervals(
-        self,
-        paths: Paths,
-        values: NDArray[np.float64],
-        coverage: Sequence[float],
-        panel: Panel,
-        rate: float,
-        to_age: int,
-        from_age: int | None,
+        self, paths: Paths, values: NDArray[np.float64], panel: Panel, request: LifetimeRequest
     ) -> ValueIntervals:
-        """Intervals of present values `values` (n, M): of the years to come, then with the observed past from `from_age` on added."""
-        age = paths.origin_year - paths.birth_year
+        """Intervals of present values (n, M): of the future, then with the observed past added."""
+        age, from_age = paths.origin_year - paths.birth_year, request.from_age
         if self.bundle.calibration is None:
-            return ValueIntervals.none(len(paths), len(coverage))
+            return ValueIntervals.none(len(paths), len(request.coverage))
         if not any(kind == "present_value" for kind, _ in self.calibrator.thresholds_of_kind) or (
             from_age is not None and (age < from_age).any()
         ):
-            return ValueIntervals.central(values, coverage)
-        ahead = values if from_age is None else present_value(paths, rate=rate, to_age=to_age)
+            return ValueIntervals.central(values, request.coverage)
+        ahead = (
+            values
+            if from_age is None
+            else present_value(paths, rate=request.rate, to_age=request.to_age)
+        )
         intervals = value_intervals(
-            self._promising(paths), ahead, (to_age - age).astype(np.int64), coverage, rate
+            self._promising(paths),
+            ahead,
+            (request.to_age - age).astype(np.int64),
+            request.coverage,
+            request.rate,
         )
         if from_age is None:
             return intervals
-        past = observed_past(panel, paths, rate=rate, from_age=from_age)
-        return intervals.moved(past, (1 + rate) ** -(age - from_age).astype(np.float64))
+        past = observed_past(panel, paths, rate=request.rate, from_age=from_age)
+        return intervals.moved(past, (1 + request.rate) ** -(age - from_age).astype(np.float64))
 
 
 @dataclass(frozen=True, eq=False)
 class Lifetimes:
-    """`table`: one row a person; `values` (n_person, n_path): every path's present value; `population`: see saga.lifetime.population."""
+    """Present values of a panel.
+
+    `table` has one row a person; `values` (n_person, n_path) are the present values of all paths;
+    `population` is described at `saga.lifetime.population`.
+    """
 
     table: pl.DataFrame
     values: NDArray[np.float64]
     population: pl.DataFrame
 
 
-def _limit_columns(
-    found: Limits, coverage: Sequence[float], person: NDArray[np.int64], horizon: NDArray[np.int64]
-) -> dict[str, Any]:
-    data: dict[str, Any] = {}
-    for j, level in enumerate(coverage):
-        name = level_name(level)
-        data[f"at_least_{name}"] = found.at_least[person, horizon, j]
-        data[f"at_most_{name}"] = found.at_most[person, horizon, j]
-        data[f"guarantee_limits_{name}"] = found.guarantee[person, horizon, j].astype(str)
-        data[f"positive_lower_{name}"] = found.positive_lower[person, horizon, j]
-        data[f"positive_upper_{name}"] = found.positive_upper[person, horizon, j]
-        data[f"guarantee_positive_{name}"] = found.positive_guarantee[person, horizon, j].astype(
-            str
-        )
-    return data
+def _present_value(paths: Paths, history: Panel, request: LifetimeRequest) -> NDArray[np.float64]:
+    return present_value(
+        paths,
+        rate=request.rate,
+        to_age=request.to_age,
+        from_age=request.from_age,
+        history=history,
+    )
 
 
-def _band_columns(
-    found: Intervals, person: NDArray[np.int64], horizon: NDArray[np.int64]
-) -> dict[str, Any]:
-    years = found.lower.shape[1]
-    inside, at = horizon < years, (person, np.minimum(horizon, years - 1))
-    data: dict[str, Any] = {}
-    for j, level in enumerate(found.coverage):
-        name = level_name(level)
-        data[f"band_lower_{name}"] = np.where(inside, found.lower[..., j][at], np.nan)
-        data[f"band_upper_{name}"] = np.where(inside, found.upper[..., j][at], np.nan)
-        data[f"band_includes_zero_{name}"] = inside & found.includes_zero[..., j][at]
-        data[f"guarantee_band_{name}"] = np.where(
-            inside, found.guarantee[..., j][at], "none"
-        ).astype(str)
-    return data
-
-
-def _taxed(earnings: pl.Series, tax: str) -> pl.Series:
+def _taxed(earnings: pl.Series, tax: TaxName) -> pl.Series:
     paid = income_tax(earnings.cast(pl.Float64).to_numpy(), tax)
     return pl.Series("earnings", paid).fill_nan(None)

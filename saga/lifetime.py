@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from saga.data.panel import Panel
 from saga.errors import Problem, UsageError
 from saga.paths import Paths
+from saga.requests import RATE
 from saga.schema import MAX_AGE
 
 Array = NDArray[np.float64]
-RATE = 0.02
 
 
 def counted_years(

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from saga.errors import UsageError
+from saga.requests import TaxName
 
 Array = NDArray[np.float64]
 
@@ -229,10 +230,14 @@ class NoTax:
         return earnings * 0.0
 
 
-POLICIES: dict[str, Policy] = {"se-2022": Sweden2022(), "paper": PaperRule(), "none": NoTax()}
+POLICIES: dict[TaxName, Policy] = {
+    "se-2022": Sweden2022(),
+    "paper": PaperRule(),
+    "none": NoTax(),
+}
 
 
-def income_tax(earnings: NDArray[np.floating[Any]], policy: str | Policy = "se-2022") -> Array:
+def income_tax(earnings: NDArray[np.floating[Any]], policy: TaxName | Policy = "se-2022") -> Array:
     """Annual tax of annual `earnings`, both SEK 2022 and of any one shape; NaN (no such year) stays NaN.
 
     `policy` is a name of `POLICIES` or a policy. Raises `UsageError` for an unknown name or for earnings below zero.

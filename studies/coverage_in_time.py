@@ -54,11 +54,12 @@ from saga.data.split import assign_parts
 from saga.files.atomic import commit, commit_json, read_json
 from saga.forecaster import Forecaster
 from saga.keyed_random import uniform_each
-from saga.lifetime import RATE, present_value, realised_value
+from saga.lifetime import present_value, realised_value
 from saga.macro.scenarios import Scenario
 from saga.paths import Paths
 from saga.register.simulation.cohort_simulation import RegisterSettings
 from saga.register.simulation.generation import generate_register
+from saga.requests import RATE, Draws
 
 Array = NDArray[np.float64]
 Held = bool | None  # None: not measured
@@ -151,11 +152,9 @@ def simulate(
             known = history(people, origins)
             made = forecaster.simulate(
                 known,
+                Draws(job.paths, job.seed, job.economy),
                 to_horizon=YEARS,
-                paths=job.paths,
-                seed=job.seed,
-                scenario=job.economy,
-                calibrated=False,
+                recalibrate=False,
             )
             arrays = {
                 "person_id": made.person_id,
@@ -547,7 +546,7 @@ def main() -> int:
         learners = sorted(
             calibration.paths.person_id[halves(calibration.paths.person_id, given.seed)].tolist()
         )
-        told = replace(job, economy=forecaster.economy(panel, end))
+        told = replace(job, economy=forecaster.realised_macro(panel, end))
         came = None
         if told.economy is not None and learners:
             came = simulate(

@@ -23,6 +23,7 @@ from saga.data.reading import read_panel
 from saga.forecaster import Forecaster
 from saga.macro.history import log_wage_index
 from saga.macro.scenarios import Scenario
+from saga.requests import Draws
 from studies.cross_section import (
     Persons,
     as_markdown,
@@ -56,11 +57,9 @@ def in_economies(
     drawn = [
         forecaster.simulate(
             who.past,
+            Draws(each, seed + i, scenario),
             to_horizon=years,
-            paths=each,
-            seed=seed + i,
-            scenario=scenario,
-            calibrated=False,
+            recalibrate=False,
         )
         for i, scenario in enumerate(scenarios.values())
     ]
@@ -95,7 +94,7 @@ def main() -> int:
     who = followed(panel, trained_on=forecaster.bundle.split["panel_id"], persons=args.persons)
     years = about["future_to"] - about["years"][1]
     drawn = forecaster.simulate(
-        who.past, to_horizon=years, paths=args.paths, seed=args.seed, calibrated=not args.raw
+        who.past, Draws(args.paths, args.seed), to_horizon=years, recalibrate=not args.raw
     ).earnings
     last, process = about["years"][1], forecaster.process  # a bundle may know no economy
     economy = None if process is None else process.draw(args.seed, args.paths, last, last + years)

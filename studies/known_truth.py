@@ -42,6 +42,7 @@ from saga.register.simulation.economy import LAST_HISTORY
 from saga.register.simulation.generation import generate_register
 from saga.register.textbook.exact_forecaster import exact_forecaster
 from saga.register.textbook.textbook_register import PROCESSES, Cohort, Process
+from saga.requests import Draws
 from saga.schema import MAX_AGE
 from saga.scores import crps_log, log_earnings, pit, pit_uniforms
 from studies.harness import code_commit, command_line
@@ -84,7 +85,7 @@ class ModelForecasts:
     ) -> Paths:
         """Paths of `Forecaster.simulate`, which sorts persons by id as `people` does."""
         return self.forecaster.simulate(
-            history, to_horizon=to_horizon, paths=n_paths, seed=seed, calibrated=self.calibrated
+            history, Draws(n_paths, seed), to_horizon=to_horizon, recalibrate=self.calibrated
         )
 
 

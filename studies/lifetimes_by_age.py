@@ -21,8 +21,8 @@ from saga.data.reading import read_panel
 from saga.data.split import unseen_persons
 from saga.forecaster import Forecaster
 from saga.keyed_random import uniform_each
-from saga.lifetime import RATE, present_value, realised_value
-from saga.options import MAX_HORIZON
+from saga.lifetime import present_value, realised_value
+from saga.requests import MAX_HORIZON, RATE, Draws
 from saga.schema import MAX_AGE
 from studies.harness import code_commit, command_line, study_parser
 
@@ -82,9 +82,7 @@ def held(
         dict(zip(origins.person_id[followed].tolist(), truth[followed].tolist(), strict=True)),
     )
     inside = []
-    for block in forecaster.blocks(
-        history(panel, origins), to_horizon=years, paths=paths, seed=seed
-    ):
+    for block in forecaster.blocks(history(panel, origins), Draws(paths, seed), to_horizon=years):
         values, reached = present_value(block, years=years), np.full(len(block), years)
         given = value_intervals(
             forecaster.calibrator, values, reached, forecaster.calibrator.coverage, RATE

@@ -44,6 +44,7 @@ from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.files.tables import write_table
 from saga.forecaster import Forecaster
+from saga.requests import Draws
 from studies.harness import StepLog, code_commit, command_line, say, study_parser
 
 METRIC = "crps_log"
@@ -475,7 +476,7 @@ def main() -> int:
         )
     table = compare(found, settings, contest.horizons)
     about = {
-        **forecaster.provenance(paths=args.paths, seed=args.seed),
+        **forecaster.provenance(Draws(args.paths, args.seed)),
         **contest.provenance,
         "commit": code_commit(),
     }

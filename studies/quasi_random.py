@@ -23,6 +23,7 @@ from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.forecaster import Forecaster
 from saga.keyed_random import uniforms
+from saga.requests import Draws
 from studies.cross_section import followed
 from studies.harness import code_commit, command_line, study_parser
 
@@ -95,7 +96,7 @@ def variance(
     ):
         for seed in seeds:
             earnings = forecaster.simulate(
-                who, to_horizon=max(HORIZONS), paths=paths, seed=seed
+                who, Draws(paths, seed), to_horizon=max(HORIZONS)
             ).earnings.astype(np.float64)
             asked = earnings[:, np.array(HORIZONS) - 1]
             logs = np.log(np.maximum(asked, forecaster.transforms.floor or 1.0))

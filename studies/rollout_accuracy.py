@@ -32,7 +32,8 @@ from saga.features.sequences import (
 )
 from saga.forecaster import Forecaster
 from saga.keyed_random import uniform_each
-from saga.lifetime import RATE, realised_value
+from saga.lifetime import realised_value
+from saga.requests import RATE, Draws
 from saga.scores import crps_log
 from studies.harness import study_parser
 from training.masking import make_targets
@@ -134,7 +135,10 @@ def main() -> None:
     for kind in kinds.values():
         forecaster = Forecaster.load(given.bundle, workers=given.workers, **kind)
         paths = forecaster.simulate(
-            known, to_horizon=HORIZONS[-1], paths=given.paths, seed=given.seed, calibrated=False
+            known,
+            Draws(given.paths, given.seed),
+            to_horizon=HORIZONS[-1],
+            recalibrate=False,
         )
         columns = np.array(HORIZONS) - 1
         scores.append(crps_log(paths.earnings[:, columns], outcomes[:, columns], panel.meta.floor))

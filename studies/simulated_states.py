@@ -30,6 +30,7 @@ from saga.data.reading import read_panel
 from saga.errors import InputError, Problem
 from saga.features.transforms import Transforms
 from saga.forecaster import Forecaster
+from saga.requests import Draws
 from saga.schema import MAX_AGE, NAMES
 from saga.states.codes import COLUMNS, INDUSTRY, STATE, STATES, code_labels, code_numbers
 from saga.states.life_courses import ABROAD_STATE, DEAD_STATE
@@ -66,7 +67,7 @@ def simulated(
 ) -> Futures:
     """Life courses of everybody, `horizons` years of them."""
     earnings, codes = [], []
-    for block in forecaster.courses(who.past, paths=paths, seed=seed, progress=progress):
+    for block in forecaster.life_courses(who.past, Draws(paths, seed), progress=progress):
         n, width, m = block.paths.earnings.shape
         kept = min(width, horizons)
         money, numbered = (

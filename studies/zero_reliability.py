@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evaluation.scoring.evaluation_settings import Sample, Setting
+from saga.cli.options import parse_horizons
 from saga.data.origins import history
 from saga.data.reading import read_panel
 from saga.forecaster import Forecaster
-from saga.options import PATHS, parse_horizons
+from saga.requests import PATHS, Draws, ForecastRequest
 from studies.harness import code_commit, command_line, study_parser
 
 Array = NDArray[np.float64]
@@ -65,7 +66,9 @@ def chances(
 ) -> Array:
     """Forecast chance of no earnings of the setting's persons, in its order, (n, H); NaN beyond age 64."""
     table = forecaster.forecast(
-        history(setting.past, setting.origins), horizons=horizons, paths=paths, seed=seed
+        history(setting.past, setting.origins),
+        ForecastRequest(horizons=horizons),
+        Draws(paths, seed),
     )
     at = {person: i for i, person in enumerate(setting.origins.person_id.tolist())}
     out = np.full((len(at), len(horizons)), np.nan)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -15,7 +15,7 @@ from api.messages import ForecastOptions, ForecastRequest, ForecastResponse
 from api.negotiation import answer, interval, quantiles, receive
 from api.openapi import computing, no_ledger_problem, problems, request_body
 from api.service import CurrentService, RequestPanel
-from saga import options
+from saga import requests
 from saga.conformal.calibrator import reason
 
 router = APIRouter(prefix="/v1", tags=["forecasts"])
@@ -38,33 +38,28 @@ async def forecasts(request: Request, service: CurrentService) -> Response:
     those until age 64. Where the service keeps a ledger, thresholds of single years follow the outcomes it was told, and `record` enters
     what is promised here.
     """
-    chosen, people = await receive(
-        request, service, ForecastRequest, ForecastOptions, canonical=_levels
+    chosen, wanted, people = await receive(
+        request, service, ForecastRequest, ForecastOptions, to_request=ForecastOptions.to_request
     )
-    levels, forecaster = _levels(chosen), service.forecaster
-    run: dict[str, Any] = {
-        "paths": chosen.paths,
-        "seed": chosen.seed,
-        "scenario": chosen.scenario_source(),
-    }
-    persons, years = len(people.person_ids), max(levels["horizons"][-1], chosen.bands or 1)
-    size = budget.check_work(persons, chosen.paths, years, service.settings.max_work)
-    forecaster.check_scenario(run["scenario"], people.panel, years)
-    provenance = forecaster.provenance(**run) | people.account()
+    draws, forecaster = chosen.draws(), service.forecaster
+    persons, years = len(people.person_ids), wanted.n_years
+    size = budget.check_work(persons, draws.n_paths, years, service.settings.max_work)
+    forecaster.check_scenario(draws.scenario, people.panel, years)
+    provenance = forecaster.provenance(draws) | people.account()
     ledger_access = service.ledger_access
     if ledger_access is None and chosen.record:
         raise no_ledger_problem()
     explain: Callable[..., str] = reason
     if ledger_access is None:
         table = await service.slot.run(
-            request, lambda: forecaster.forecast(people.panel, **levels, **run), size=size
+            request, lambda: forecaster.forecast(people.panel, wanted, draws), size=size
         )
     else:
         adapted = await anyio.to_thread.run_sync(ledger_access.current)
         table, recorded = await service.slot.run(
             request,
             lambda: ledger_access.forecast(
-                adapted, people.panel, levels, run, record=chosen.record
+                adapted, people.panel, wanted, draws, record=chosen.record
             ),
             size=size,
         )
@@ -72,33 +67,24 @@ async def forecasts(request: Request, service: CurrentService) -> Response:
             {"recorded": asdict(recorded)} if recorded is not None else {}
         )
         explain = adapted.reason
-    service.computed("forecasts", persons, chosen.paths, years)
+    service.computed("forecasts", persons, draws.n_paths, years)
     return await answer(
-        request, table, provenance, lambda: {"forecasts": _nested(table, people, levels, explain)}
+        request, table, provenance, lambda: {"forecasts": _nested(table, people, wanted, explain)}
     )
-
-
-def _levels(chosen: ForecastOptions) -> dict[str, Any]:
-    return {
-        "horizons": options.check_horizons(chosen.horizons),
-        "coverage": options.check_coverage(chosen.coverage),
-        "quantiles": options.check_quantiles(chosen.quantiles),
-        "bands": chosen.bands,
-    }
 
 
 def _nested(
     table: pl.DataFrame,
     people: RequestPanel,
-    levels: Mapping[str, Any],
+    wanted: requests.ForecastRequest,
     explain: Callable[..., str],
 ) -> list[dict[str, Any]]:
     """The forecast table by person, in the order of the request. Who turns 65 before the first horizon has an origin but no horizon."""
     horizons: dict[str, list[dict[str, Any]]] = {person: [] for person in people.person_ids}
-    years = levels["bands"]
+    years = wanted.bands
     for row in table.iter_rows(named=True):
         together = (
-            [interval(row, level, reason, "band_") for level in levels["coverage"]]
+            [interval(row, level, reason, "band_") for level in wanted.coverage]
             if row["horizon"] <= (years or 0)
             else None
         )
@@ -108,8 +94,8 @@ def _nested(
                 "year": row["year"],
                 "mean": row["mean"],
                 "p_zero": row["p_zero"],
-                "quantiles": quantiles(row, levels["quantiles"]),
-                "intervals": [interval(row, level, explain) for level in levels["coverage"]],
+                "quantiles": quantiles(row, wanted.quantiles),
+                "intervals": [interval(row, level, explain) for level in wanted.coverage],
                 **({} if years is None else {"bands": together}),
             }
         )

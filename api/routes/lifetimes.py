@@ -14,7 +14,7 @@ from api.messages import LifetimeOptions, LifetimeRequest, LifetimeResponse
 from api.negotiation import answer, interval, quantiles, receive
 from api.openapi import computing, request_body
 from api.service import CurrentService
-from saga import options
+from saga import requests
 from saga.conformal.calibrator import REASONS
 from saga.data.panel import Panel
 from saga.forecaster import Lifetimes
@@ -41,38 +41,21 @@ async def lifetimes(request: Request, service: CurrentService) -> Response:
     lives in the same economy, then averaged; `mc_error` is the Monte-Carlo error of that average. A
     Parquet or Arrow answer is one row a person.
     """
-    chosen, people = await receive(
-        request, service, LifetimeRequest, LifetimeOptions, canonical=_terms
+    chosen, wanted, people = await receive(
+        request, service, LifetimeRequest, LifetimeOptions, to_request=LifetimeOptions.to_request
     )
-    terms, forecaster = _terms(chosen), service.forecaster
-    run: dict[str, Any] = {
-        "paths": chosen.paths,
-        "seed": chosen.seed,
-        "scenario": chosen.scenario_source(),
-    }
-    persons, years = len(people.person_ids), _years(people.panel, chosen.to_age)
-    size = budget.check_work(persons, chosen.paths, years, service.settings.max_work)
-    forecaster.check_scenario(run["scenario"], people.panel, years)
+    draws, forecaster = chosen.draws(), service.forecaster
+    persons, years = len(people.person_ids), _years(people.panel, wanted.to_age)
+    size = budget.check_work(persons, draws.n_paths, years, service.settings.max_work)
+    forecaster.check_scenario(draws.scenario, people.panel, years)
     result = await service.slot.run(
-        request, lambda: forecaster.lifetime(people.panel, **terms, **run), size=size
+        request, lambda: forecaster.lifetime(people.panel, wanted, draws), size=size
     )
-    service.computed("lifetimes", persons, chosen.paths, years)
-    provenance = forecaster.provenance(**run) | people.account()
+    service.computed("lifetimes", persons, draws.n_paths, years)
+    provenance = forecaster.provenance(draws) | people.account()
     return await answer(
-        request, result.table, provenance, lambda: _nested(result, people.person_ids, terms)
+        request, result.table, provenance, lambda: _nested(result, people.person_ids, wanted)
     )
-
-
-def _terms(chosen: LifetimeOptions) -> dict[str, Any]:
-    to_age, from_age = options.check_ages(chosen.to_age, chosen.from_age)
-    return {
-        "rate": options.check_rate(chosen.rate),
-        "to_age": to_age,
-        "from_age": from_age,
-        "tax": options.check_tax(chosen.tax),
-        "coverage": options.check_coverage(chosen.coverage),
-        "quantiles": options.QUANTILES,
-    }
 
 
 def _years(panel: Panel, to_age: int) -> int:
@@ -81,37 +64,39 @@ def _years(panel: Panel, to_age: int) -> int:
     return max(1, to_age - int(last["age"].to_numpy().min()))
 
 
-def _nested(result: Lifetimes, person_ids: Sequence[str], terms: dict[str, Any]) -> dict[str, Any]:
+def _nested(
+    result: Lifetimes, person_ids: Sequence[str], wanted: requests.LifetimeRequest
+) -> dict[str, Any]:
     rows = {
         row["person_id"]: (row, values)
         for row, values in zip(result.table.iter_rows(named=True), result.values, strict=True)
     }
     statistics = {row.pop("statistic"): row for row in result.population.iter_rows(named=True)}
     return {
-        "lifetimes": [_person(*rows[person], terms) for person in person_ids],
+        "lifetimes": [_person(*rows[person], wanted) for person in person_ids],
         "population": {"persons": len(person_ids), **statistics},
     }
 
 
 def _person(
-    row: dict[str, Any], values: np.ndarray[Any, Any], terms: dict[str, Any]
+    row: dict[str, Any], values: np.ndarray[Any, Any], wanted: requests.LifetimeRequest
 ) -> dict[str, Any]:
     counts, edges = np.histogram(values, bins=_BINS)
     present_value = {
         "mean": row["mean"],
         "mc_error": float(values.std(ddof=1) / len(values) ** 0.5),
-        "quantiles": quantiles(row, terms["quantiles"]),
-        "intervals": [interval(row, level, _REASONS.__getitem__) for level in terms["coverage"]],
+        "quantiles": quantiles(row, wanted.quantiles),
+        "intervals": [interval(row, level, _REASONS.__getitem__) for level in wanted.coverage],
         "histogram": {"edges": edges.tolist(), "shares": (counts / len(values)).tolist()},
     }
     taxed = (
-        {"rule": terms["tax"], "tax_mean": row["tax_mean"], "net_mean": row["net_mean"]}
-        if terms["tax"] != "none"
+        {"rule": wanted.tax, "tax_mean": row["tax_mean"], "net_mean": row["net_mean"]}
+        if wanted.tax != "none"
         else None
     )
     return {
         **{name: row[name] for name in ("person_id", "origin_year", "to_age", "rate")},
-        "from_age": terms["from_age"],
+        "from_age": wanted.from_age,
         "present_value": present_value,
         "tax": taxed,
     }

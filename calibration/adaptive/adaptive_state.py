@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from calibration.fit.split_conformal import NEIGHBOURS, rank_needed
 from saga.conformal.calibrator import Calibrator
-from saga.options import MAX_HORIZON
+from saga.requests import MAX_HORIZON
 
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]

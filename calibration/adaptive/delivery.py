@@ -17,7 +17,7 @@ from saga.data.split import persons_of
 from saga.errors import InputError, Problem, UsageError
 from saga.forecaster import Forecaster, Progress
 from saga.keyed_random import uniform_each
-from saga.options import MAX_HORIZON
+from saga.requests import MAX_HORIZON, Draws
 
 PERSONS = 2_000  # promised something each year; a year counts in full from 300 a cell on
 
@@ -39,8 +39,7 @@ def apply_delivery(
     *,
     since: int | None = None,
     persons: int = PERSONS,
-    paths: int = 200,
-    seed: int = 0,
+    draws: Draws = Draws(n_paths=200),
     workers: int = 1,
     progress: Progress | None = None,
 ) -> DeliveryReport:
@@ -85,11 +84,7 @@ def apply_delivery(
             continue
         now = AdaptedForecaster.of(split, store.state(digest)).forecaster
         for block in now.blocks(
-            history(people, origins),
-            to_horizon=MAX_HORIZON,
-            paths=paths,
-            seed=seed,
-            progress=progress,
+            history(people, origins), draws, to_horizon=MAX_HORIZON, progress=progress
         ):
             made = collect_intervals(
                 block, split.calibrator, now.calibrator, range(1, MAX_HORIZON + 1)

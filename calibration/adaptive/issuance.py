@@ -6,8 +6,6 @@ started with, however often it is interrupted and whatever the ledger learns mea
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -25,7 +23,8 @@ from saga.data.panel import Panel
 from saga.errors import Problem, UsageError
 from saga.files.atomic import read_json
 from saga.forecaster import Forecaster, Progress
-from saga.options import COVERAGE, HORIZONS, QUANTILES
+from saga.macro.scenarios import ScenarioSource
+from saga.requests import Draws, ForecastRequest
 
 INITIAL_STATE = AdaptiveState(0, None, {})
 
@@ -42,9 +41,7 @@ class AdaptedForecaster:
     def of(cls, split: Forecaster, state: AdaptiveState | None) -> Self:
         """The forecaster under a state; without one, or before anything is learnt, thresholds are those of the bundle."""
         state = state or INITIAL_STATE
-        adapted = copy.copy(split)
-        adapted.calibrator = adapt(split.calibrator, state)
-        return cls(adapted, split, state)
+        return cls(split.with_calibrator(adapt(split.calibrator, state)), split, state)
 
     def identity(self) -> dict[str, Any]:
         """Which state, for provenance."""
@@ -66,7 +63,7 @@ def state_identity(state: AdaptiveState) -> dict[str, Any]:
     }
 
 
-def check_recordable(forecaster: Forecaster, scenario: Any) -> None:
+def check_recordable(forecaster: Forecaster, scenario: ScenarioSource) -> None:
     """Raise UsageError where a forecast cannot be recorded: under a scenario, which promises nothing about this world, or without
     thresholds."""
     if scenario not in (None, "baseline"):
@@ -87,22 +84,22 @@ def forecast_and_record(
     adapted: AdaptedForecaster,
     panel: Panel,
     store: Ledger,
-    asked: Mapping[str, Any],
-    run: Mapping[str, Any],
+    request: ForecastRequest,
+    draws: Draws,
     *,
     progress: Progress | None = None,
 ) -> tuple[pl.DataFrame, RecordCounts]:
-    """The forecast table, its promises entered in the ledger; `asked` and `run` are options of `Forecaster.forecast` (horizons, coverage,
-    quantiles, limits, bands; paths, seed, scenario). The same forecast again enters nothing. Raises UsageError as `check_recordable`."""
-    check_recordable(adapted.split, run["scenario"])
-    horizons = asked["horizons"]
+    """The forecast table, its promises entered in the ledger. The same forecast again enters nothing.
+
+    Raises UsageError as `check_recordable`."""
+    check_recordable(adapted.split, draws.scenario)
     tables, recorded = [], RecordCounts()
-    for block in adapted.forecaster.blocks(
-        panel, to_horizon=max(*horizons, asked.get("bands") or 1), progress=progress, **run
+    for block, table in adapted.forecaster.forecast_blocks(
+        panel, request, draws, progress=progress
     ):
-        tables.append(adapted.forecaster.table(block, **asked))
+        tables.append(table)
         made = collect_intervals(
-            block, adapted.split.calibrator, adapted.forecaster.calibrator, horizons
+            block, adapted.split.calibrator, adapted.forecaster.calibrator, request.horizons
         )
         recorded += store.record(adapted.split.bundle.digest, made)
     return pl.concat(tables), recorded
@@ -126,9 +123,10 @@ class AdaptiveRecipe:
     def of(cls, recipe: Recipe, out: Path, *, url: str, key: Path | None, record: bool) -> Self:
         """The recipe under the present state, or under the one that an unfinished run in `out` started with. Raises UsageError for
         another product than forecasts, for a ledger that no longer knows that state, and as `open_ledger` and `check_recordable`."""
-        if recipe.product != "forecasts":
+        product = recipe.request.product
+        if product != "forecasts":
             raise UsageError(
-                f"A ledger is about forecasts of single years. Leave it away for the product {recipe.product}."
+                f"A ledger is about forecasts of single years. Leave it away for the product {product}."
             )
         bundle = Bundle.load(recipe.bundle)
         store = open_ledger(url, key)
@@ -164,7 +162,7 @@ class AdaptiveRecipe:
         )
         if not self.record:
             return _AdaptiveProduct(self.recipe, adapted, None)
-        check_recordable(adapted.split, self.recipe.scenario)
+        check_recordable(adapted.split, self.recipe.draws.scenario)
         return _AdaptiveProduct(self.recipe, adapted, open_ledger(self.url, self.key))
 
 
@@ -177,12 +175,8 @@ class _AdaptiveProduct(Product):
         self.provenance |= {"adaptive": adapted.identity()}
 
     def __call__(self, panel: Panel) -> pl.DataFrame:
-        if self.store is None:
+        request = self.recipe.request
+        if self.store is None or not isinstance(request, ForecastRequest):
             return super().__call__(panel)
-        asked = {
-            "horizons": HORIZONS,
-            "coverage": COVERAGE,
-            "quantiles": QUANTILES,
-            **self.recipe.options,
-        }
-        return forecast_and_record(self.adapted, panel, self.store, asked, self.draw)[0]
+        draws = self.recipe.draws
+        return forecast_and_record(self.adapted, panel, self.store, request, draws)[0]

@@ -19,7 +19,7 @@ from calibration.diagnostics.reliability import (
     mincer_zarnowitz,
 )
 from calibration.diagnostics.verdicts import QUESTIONS, Light, middle, rounded, severity, status
-from saga.forecaster import level_name
+from saga.forecast_tables import percent_label
 
 Array = NDArray[Any]
 
@@ -38,7 +38,7 @@ def widths(cases: Cases) -> Rows:
                     "level": level,
                 }
                 if part is not None:
-                    row |= _width(part, level_name(level), cases.min_cell)
+                    row |= _width(part, percent_label(level), cases.min_cell)
                 rows.append(row)
     return rows
 
@@ -71,7 +71,7 @@ def scores(cases: Cases) -> Rows:
             )
         }
         for level in QUANTILES:
-            name = level_name(level)
+            name = percent_label(level)
             parts[f"pinball_{name}_log"] = (
                 frame[f"pinball_{name}"].to_numpy(),
                 decompose_pinball(frame[f"q_{name}"].to_numpy(), y, level),

@@ -14,7 +14,7 @@ from calibration.diagnostics.person_results import Judged
 from calibration.diagnostics.verdicts import QUESTIONS, publishable
 from saga.conformal.calibrator import ALL, Calibrator
 from saga.keyed_random import uniform_each
-from saga.options import COVERAGE
+from saga.requests import COVERAGE
 
 Array = NDArray[Any]
 Rows = list[dict[str, Any]]

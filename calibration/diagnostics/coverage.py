@@ -12,7 +12,7 @@ from calibration.diagnostics.person_results import Together
 from calibration.diagnostics.sampling_bands import coverage_band
 from calibration.diagnostics.verdicts import QUESTIONS, Light, status, worst
 from saga.conformal.calibrator import ALL
-from saga.forecaster import level_name
+from saga.forecast_tables import percent_label
 
 PERIOD = (
     100  # persons that a period of the drift table has at least: years are joined until it does
@@ -83,7 +83,7 @@ def _covered(
         "status": "unclear",
     }
     question, who = ("coverage", None) if grouping == ALL else ("groups", f"{grouping}={group}")
-    name = level_name(level)
+    name = percent_label(level)
     given = None if part is None else part.filter(pl.col(f"inside_{name}").is_not_null())
     if given is None or given.height < cases.min_cell:
         return row, Light(question, h, "unclear", level=level, group=who)
@@ -127,7 +127,7 @@ def together(cases: Cases, found: Together | None) -> tuple[Rows, list[Light]]:
 def drift(cases: Cases) -> tuple[Rows, list[Light]]:
     """Coverage of the 90 % (or highest) intervals by the year of the outcome; years are joined until a period has 100 persons."""
     level = 0.9 if 0.9 in cases.levels else cases.levels[-1]
-    name = level_name(level)
+    name = percent_label(level)
     given = {
         h: case.frame.filter(pl.col(f"inside_{name}").is_not_null())
         for h, case in cases.judged.items()

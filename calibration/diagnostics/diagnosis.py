@@ -8,7 +8,7 @@ person's value, so they may travel with the bundle.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -27,7 +27,7 @@ from saga.errors import BundleError, InputError, Problem
 from saga.forecaster import Forecaster, Progress
 from saga.keyed_random import uniform_each
 from saga.macro.scenarios import Scenario
-from saga.options import COVERAGE, MAX_HORIZON
+from saga.requests import COVERAGE, MAX_HORIZON, Draws
 
 HORIZONS = (1, 5, 10, 20, 30)
 PATHS = 200
@@ -203,8 +203,7 @@ def diagnose(
     panel: Panel,
     *,
     horizons: Sequence[int] = HORIZONS,
-    paths: int = PATHS,
-    seed: int = 0,
+    draws: Draws = Draws(n_paths=PATHS),
     persons: int | None = None,
     min_cell: int = MIN_CELL,
     progress: Progress | None = None,
@@ -222,7 +221,7 @@ def diagnose(
         tested = sorted(tested[i] for i in order[:persons])
     people = panel.only(tested)
     origins = (
-        draw_origins(people, max_horizon=MAX_HORIZON, seed=seed, end=end)
+        draw_origins(people, max_horizon=MAX_HORIZON, seed=draws.seed, end=end)
         if tested
         else Origins(np.empty(0, str), np.empty(0, int))
     )
@@ -246,10 +245,8 @@ def diagnose(
         done = 0
         for block in forecaster.blocks(
             past,
+            replace(draws, scenario=scenario),
             to_horizon=max(horizons),
-            paths=paths,
-            seed=seed,
-            scenario=scenario,
             progress=progress,
         ):
             rows = slice(done, done + len(block))
@@ -275,14 +272,14 @@ def diagnose(
 
     wholes: list[Together] = []
     judged = cases(None, wholes)
-    economy = forecaster.economy(panel, end)
+    economy = forecaster.realised_macro(panel, end)
     told = None if economy is None else cases(economy)
     grouping = forecaster.calibrator.grouping or Grouping.fit(
         panel.only(persons_of(panel, "train"))
     )
     groups = grouping.of(past, origins)
     record = {
-        **forecaster.provenance(paths=paths, seed=seed),
+        **forecaster.provenance(draws),
         "panel": panel.meta.panel_id,
         "trained_on": forecaster.bundle.split.get("panel_id"),
         "persons": len(origins),
@@ -302,7 +299,7 @@ def diagnose(
         together,
         told,
         provenance=record,
-        seed=seed,
+        seed=draws.seed,
         min_cell=min_cell,
     )
 

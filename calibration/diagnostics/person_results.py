@@ -17,7 +17,7 @@ from calibration.diagnostics.reliability import pinball
 from saga.conformal.calibrator import Calibrator, Intervals, ThresholdKind
 from saga.conformal.path_bands import band_scores
 from saga.conformal.present_value import value_scores
-from saga.forecaster import level_name
+from saga.forecast_tables import percent_label
 from saga.paths import Paths
 from saga.scores import crps, log_earnings, logscore, pit, pit_uniforms
 
@@ -137,8 +137,8 @@ def judge(
     }
     for level, forecast in zip(QUANTILES, np.quantile(logs, QUANTILES, axis=1), strict=True):
         data |= {
-            f"q_{level_name(level)}": forecast,
-            f"pinball_{level_name(level)}": pinball(forecast, log_y, level),
+            f"q_{percent_label(level)}": forecast,
+            f"pinball_{percent_label(level)}": pinball(forecast, log_y, level),
         }
     for event, happened, drawn in (
         ("zero", y == 0, samples == 0),
@@ -150,7 +150,7 @@ def judge(
             f"{event}_first": drawn[:, ::2].sum(axis=1),
         }
     for i, level in enumerate(sets.coverage):
-        name = level_name(level)
+        name = percent_label(level)
         lower, upper, zero = (
             sets.lower[row, h, i],
             sets.upper[row, h, i],

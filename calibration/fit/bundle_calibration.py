@@ -22,9 +22,9 @@ from saga.data.origins import cut, draw_origins, history, last_year, realised_ea
 from saga.data.panel import Panel
 from saga.data.split import persons_of
 from saga.errors import InputError, Problem, UsageError
-from saga.forecaster import Forecaster, Progress, RolloutName
-from saga.options import MAX_HORIZON
+from saga.forecaster import Forecaster, Progress
 from saga.paths import Paths
+from saga.requests import MAX_HORIZON, Draws, RolloutName
 
 POORER = ("survey", "earnings")  # profiles of records that a full one can be shown as
 
@@ -74,21 +74,19 @@ def calibrate(
     end = last_year(panel)
     origins = draw_origins(people, max_horizon=MAX_HORIZON, seed=seed, end=end)
     known = history(people, origins)
-    economy = forecaster.economy(panel, end)
+    economy = forecaster.realised_macro(panel, end)
 
     def drawn(records: Panel) -> tuple[Paths, Paths | None]:
         """Raw paths of everybody, and those of half A under the economy that came."""
-        options: dict[str, Any] = {
-            "paths": paths,
-            "seed": seed,
-            "calibrated": False,
-            "progress": progress,
-        }
-        made = forecaster.simulate(records, **options)
+        draws = Draws(paths, seed)
+        made = forecaster.simulate(records, draws, recalibrate=False, progress=progress)
         learners = made.person_id[halves(made.person_id, seed)].tolist()
         told = economy is not None and learners
         return made, forecaster.simulate(
-            records.only(learners), scenario=economy, **options
+            records.only(learners),
+            replace(draws, scenario=economy),
+            recalibrate=False,
+            progress=progress,
         ) if told else None
 
     simulated, came = drawn(known)

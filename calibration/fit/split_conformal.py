@@ -22,8 +22,8 @@ from saga.conformal.prediction_sets import Growth, grow
 from saga.conformal.recalibration import Cell
 from saga.errors import Problem, UsageError
 from saga.keyed_random import uniform_each
-from saga.options import COVERAGE
 from saga.paths import Paths
+from saga.requests import COVERAGE
 from saga.scores import pit, pit_uniforms
 
 Array = NDArray[np.float64]

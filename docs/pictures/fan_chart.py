@@ -12,6 +12,7 @@ import polars as pl
 
 from saga.data.reading import read_panel
 from saga.forecaster import Forecaster
+from saga.requests import Draws
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -20,7 +21,9 @@ def main() -> None:
     """Read, forecast, draw."""
     panel = read_panel(ROOT / "examples/people.csv")
     person = panel.persons()[0]
-    table = Forecaster.load(ROOT / "bundles/small").forecast(panel.only([person]), paths=1_000)
+    table = Forecaster.load(ROOT / "bundles/small").forecast(
+        panel.only([person]), draws=Draws(n_paths=1_000)
+    )
     table = table.with_columns(pl.col("^(q|lower_|upper_).*$") / 1_000)
     past = panel.frame.filter(pl.col("person_id") == person).select(
         "year", past=pl.col("earnings") / 1_000

@@ -13,7 +13,7 @@ from evaluation.report.paper import CUTS, Results
 from evaluation.report.result_tables import ordered
 from evaluation.scoring.comparison import REFEREE, VARIANT, YEAR
 from evaluation.scoring.gap import BOUND
-from saga.lifetime import RATE
+from saga.requests import RATE
 
 _GREYS = "#8a94a3"
 _SHAPES = (

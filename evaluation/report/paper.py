@@ -15,7 +15,7 @@ from evaluation.report.result_tables import Cell, Table, heading, ordered, publi
 from evaluation.scoring.comparison import REFEREE, TOLD, VARIANT, YEAR, verdicts
 from evaluation.scoring.gap import BOUND, REFERENCES
 from saga.files.tables import read_provenance
-from saga.lifetime import RATE
+from saga.requests import RATE
 
 HORIZON = 10  # the paper's tables of one horizon
 LABEL = published()["label"]

@@ -28,7 +28,7 @@ from saga.data.panel import Panel
 from saga.data.split import Part, persons_of
 from saga.errors import InputError, Problem, UsageError
 from saga.keyed_random import uniform_each
-from saga.options import MAX_HORIZON
+from saga.requests import MAX_HORIZON
 
 Array = NDArray[Any]
 SampleName = Literal["all", "paper"]

@@ -8,7 +8,7 @@ import polars as pl
 
 from calibration.diagnostics.sampling_bands import coverage_band
 from evaluation.scoring.gap import GAP, gap_closed
-from saga.options import COVERAGE
+from saga.requests import COVERAGE
 
 LEVELS = COVERAGE
 SCORES = (

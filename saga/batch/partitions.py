@@ -21,9 +21,10 @@ from saga.data.casting import read_column
 from saga.data.files import Location, locate, read
 from saga.data.mapping import SourceMapping, load_mapping
 from saga.data.panel import Panel
-from saga.data.reading import OnError, read_panel
+from saga.data.reading import read_panel
 from saga.errors import InputError, Problem
 from saga.files.atomic import commit, digest_file, sync_folder
+from saga.requests import OnError
 from saga.schema import BY_NAME
 
 _PERSON, _PARTITION, _GROUP = "__person", "__partition", "__group"

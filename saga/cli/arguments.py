@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from saga.requests import OnError, Precision, RolloutName, TaxName
+
 Input = Annotated[
     Path,
     typer.Argument(
@@ -35,8 +37,8 @@ Prices = Annotated[
         help="'nominal', or the year in whose prices all amounts are.", show_default="nominal"
     ),
 ]
-OnError = Annotated[
-    Literal["fail", "drop"],
+OnErrorOption = Annotated[
+    OnError,
     typer.Option(help="Stop at rows that break a rule, or drop and count them."),
 ]
 Rejected = Annotated[
@@ -51,7 +53,7 @@ ScenarioOption = Annotated[
     ),
 ]
 RolloutOption = Annotated[
-    Literal["exact", "light"] | None,
+    RolloutName | None,
     typer.Option(
         "--rollout",
         help="How paths are carried: by the decoder, or lightly, faster.",
@@ -59,7 +61,7 @@ RolloutOption = Annotated[
     ),
 ]
 PrecisionOption = Annotated[
-    Literal["float32", "bfloat16"] | None,
+    Precision | None,
     typer.Option(
         "--precision",
         help="Arithmetic of paths; bfloat16 is faster where the processor has units for it.",
@@ -78,7 +80,7 @@ ToAge = Annotated[int, typer.Option(help="Last age that counts.")]
 FromAge = Annotated[
     int | None, typer.Option(help="Add the observed past from this age, and discount to it.")
 ]
-TaxOption = Annotated[str, typer.Option("--tax", help="Tax rule: se-2022, paper or none.")]
+TaxOption = Annotated[TaxName, typer.Option("--tax", help="Tax rule: se-2022, paper or none.")]
 Database = Annotated[
     str | None,
     typer.Option(

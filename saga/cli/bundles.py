@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from saga import options
 from saga.cli import console
 from saga.cli.arguments import (
     BundleArgument,
     DatabaseKey,
     Json,
     MappingOption,
-    OnError,
+    OnErrorOption,
     PanelOption,
     PathsOption,
     Prices,
@@ -27,6 +26,7 @@ from saga.cli.arguments import (
 )
 from saga.cli.inputs import command_line, read_people
 from saga.errors import UsageError
+from saga.requests import Draws, check_seed
 
 if TYPE_CHECKING:
     from saga.data.panel import Panel
@@ -64,7 +64,7 @@ def train(
     split: Split = "person",
     mapping: MappingOption = None,
     prices: Prices = None,
-    on_error: OnError = "fail",
+    on_error: OnErrorOption = "fail",
     rejected: Rejected = None,
     as_json: Json = False,
 ) -> None:
@@ -76,7 +76,7 @@ def train(
         people,
         out,
         config=config,
-        seed=options.check_seed(seed),
+        seed=check_seed(seed),
         resume=resume,
         devices=devices,
         until=until,
@@ -110,7 +110,7 @@ def circumstances(
     seed: Seed = 0,
     mapping: MappingOption = None,
     prices: Prices = None,
-    on_error: OnError = "fail",
+    on_error: OnErrorOption = "fail",
     rejected: Rejected = None,
     as_json: Json = False,
 ) -> None:
@@ -123,7 +123,7 @@ def circumstances(
         people,
         out=out,
         options=StateFitOptions(steps=steps),
-        seed=options.check_seed(seed),
+        seed=check_seed(seed),
         command=command_line(ctx),
         progress=_watched(as_json),
     )
@@ -202,7 +202,7 @@ def calibrate(
     split: Split = "person",
     mapping: MappingOption = None,
     prices: Prices = None,
-    on_error: OnError = "fail",
+    on_error: OnErrorOption = "fail",
     rejected: Rejected = None,
     as_json: Json = False,
 ) -> None:
@@ -212,6 +212,7 @@ def calibrate(
 
     _refuse_foreign(ctx, append)
     people = read_people(panel, mapping, prices, on_error, rejected)
+    draws = Draws(paths, seed)
     if append:
         _append(
             bundle,
@@ -220,8 +221,7 @@ def calibrate(
             database_key,
             since,
             persons,
-            options.check_paths(paths),
-            seed,
+            draws,
             threads,
             as_json=as_json,
         )
@@ -232,8 +232,8 @@ def calibrate(
             bundle,
             people,
             out=out,
-            paths=options.check_paths(paths),
-            seed=options.check_seed(seed),
+            paths=draws.n_paths,
+            seed=draws.seed,
             workers=threads or os.cpu_count() or 1,
             map_persons=map_persons,
             until=until,
@@ -342,8 +342,7 @@ def _append(
     key: Path | None,
     since: int | None,
     persons: int,
-    paths: int,
-    seed: int,
+    draws: Draws,
     threads: int | None,
     *,
     as_json: bool,
@@ -360,8 +359,7 @@ def _append(
             store,
             since=since,
             persons=persons,
-            paths=paths,
-            seed=options.check_seed(seed),
+            draws=draws,
             workers=workers,
             progress=progress,
         )

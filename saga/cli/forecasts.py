@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import polars as pl
 import typer
 
-from saga import options
 from saga.cli import console
 from saga.cli.arguments import (
     BundleOption,
@@ -23,7 +22,7 @@ from saga.cli.arguments import (
     Input,
     Json,
     MappingOption,
-    OnError,
+    OnErrorOption,
     PathsOption,
     PrecisionOption,
     Prices,
@@ -39,7 +38,24 @@ from saga.cli.arguments import (
     ToAge,
 )
 from saga.cli.inputs import counted, note_precision, open_forecaster, read_people
+from saga.cli.options import parse_coverage, parse_horizons, parse_prices, parse_quantiles
 from saga.errors import InputError, Problem, UsageError
+from saga.requests import (
+    COVERAGE,
+    HORIZONS,
+    LIFETIME_COVERAGE,
+    MAX_HORIZON,
+    PATHS,
+    QUANTILES,
+    RATE,
+    Draws,
+    ForecastRequest,
+    LifetimeRequest,
+    PathsRequest,
+    Product,
+    Request,
+    TaxName,
+)
 from saga.schema import MAX_AGE
 
 if TYPE_CHECKING:
@@ -47,11 +63,7 @@ if TYPE_CHECKING:
     from saga.forecaster import Forecaster
 
 Table = Annotated[Path, typer.Option(help="Table to write: .parquet or .csv.")]
-_OPTIONS_OF = {
-    "forecasts": {"horizons", "coverage", "quantiles"},
-    "lifetimes": {"coverage", "quantiles", "rate", "to_age", "from_age", "tax"},
-    "paths": {"to_age", "circumstances"},
-}
+_REQUESTS: tuple[type[Request], ...] = (ForecastRequest, LifetimeRequest, PathsRequest)
 _PREVIEW = ("person_id", "horizon", "year", "mean", "p_zero", "q50", "lower_90", "upper_90")
 
 
@@ -62,14 +74,14 @@ def forecast(
     horizons: Horizons = "1-30",
     coverage: Coverage = ".5,.8,.9,.95",
     quantiles: Quantiles = ".01,.05,.1,.25,.5,.75,.9,.95,.99",
-    paths: PathsOption = options.PATHS,
+    paths: PathsOption = PATHS,
     seed: Seed = 0,
     scenario: ScenarioOption = None,
     rollout: RolloutOption = None,
     precision: PrecisionOption = None,
     mapping: MappingOption = None,
     prices: Prices = None,
-    on_error: OnError = "fail",
+    on_error: OnErrorOption = "fail",
     rejected: Rejected = None,
     limits: Annotated[
         bool,
@@ -79,9 +91,7 @@ def forecast(
     ] = False,
     bands: Annotated[
         int | None,
-        typer.Option(
-            min=1, max=options.MAX_HORIZON, help="Also bands for the next K years together."
-        ),
+        typer.Option(min=1, max=MAX_HORIZON, help="Also bands for the next K years together."),
     ] = None,
     database: Database = None,
     database_key: DatabaseKey = None,
@@ -94,18 +104,14 @@ def forecast(
     from saga.data.files import keep_apart
     from saga.files.tables import check_out, write_table
 
-    wanted: dict[str, Any] = {
-        "horizons": options.parse_horizons(horizons),
-        "coverage": options.parse_coverage(coverage),
-        "quantiles": options.parse_quantiles(quantiles),
-        "limits": limits,
-        "bands": bands,
-    }
-    draw: dict[str, Any] = {
-        "paths": options.check_paths(paths),
-        "seed": options.check_seed(seed),
-        "scenario": scenario,
-    }
+    request = ForecastRequest(
+        horizons=parse_horizons(horizons),
+        coverage=parse_coverage(coverage),
+        quantiles=parse_quantiles(quantiles),
+        limits=limits,
+        bands=bands,
+    )
+    draws = Draws(paths, seed, scenario)
     keep_apart(source, out, "--out")
     check_out(out)
     _check_record(record, database)
@@ -113,20 +119,20 @@ def forecast(
     people, left_out = _forecastable(
         forecaster, read_people(source, mapping, prices, on_error, rejected), on_error
     )
-    people, late = _reached(forecaster, people, min(wanted["horizons"]))
-    forecaster.check_scenario(scenario, people, max(wanted["horizons"]))
+    people, late = _reached(forecaster, people, request.horizons[0])
+    forecaster.check_scenario(scenario, people, request.horizons[-1])
     state, recorded = dict[str, Any](), dict[str, Any]()
     with console.progress("Forecasting", quiet=as_json) as progress:
         if database is None:
-            table = forecaster.forecast(people, **wanted, **draw, progress=progress)
+            table = forecaster.forecast(people, request, draws, progress=progress)
         else:
             table, state, recorded = _issued(
                 forecaster,
                 people,
                 database,
                 database_key,
-                wanted,
-                draw,
+                request,
+                draws,
                 record=record,
                 progress=progress,
             )
@@ -136,7 +142,7 @@ def forecast(
             f"{bare:,} of {table.height:,} rows lack an interval at some coverage. {reason('none')}"
         )
     provenance = {
-        **forecaster.provenance(**draw),
+        **forecaster.provenance(draws),
         "product": "forecasts",
         "panel": people.meta.panel_id,
         **state,
@@ -154,20 +160,20 @@ def lifetime(
     source: Input,
     out: Table,
     bundle: BundleOption = None,
-    rate: Rate = options.RATE,
+    rate: Rate = RATE,
     to_age: ToAge = 64,
     from_age: FromAge = None,
     tax: TaxOption = "none",
     coverage: Coverage = ".9",
     quantiles: Quantiles = ".01,.05,.1,.25,.5,.75,.9,.95,.99",
-    paths: PathsOption = options.PATHS,
+    paths: PathsOption = PATHS,
     seed: Seed = 0,
     scenario: ScenarioOption = None,
     rollout: RolloutOption = None,
     precision: PrecisionOption = None,
     mapping: MappingOption = None,
     prices: Prices = None,
-    on_error: OnError = "fail",
+    on_error: OnErrorOption = "fail",
     rejected: Rejected = None,
     threads: Threads = None,
     as_json: Json = False,
@@ -176,36 +182,32 @@ def lifetime(
     from saga.data.files import keep_apart
     from saga.files.tables import check_out, write_table
 
-    last, first = options.check_ages(to_age, from_age)
-    wanted: dict[str, Any] = {
-        "rate": options.check_rate(rate),
-        "to_age": last,
-        "from_age": first,
-        "tax": options.check_tax(tax),
-    }
-    levels: dict[str, Any] = {
-        "coverage": options.parse_coverage(coverage),
-        "quantiles": options.parse_quantiles(quantiles),
-    }
-    draw: dict[str, Any] = {
-        "paths": options.check_paths(paths),
-        "seed": options.check_seed(seed),
-        "scenario": scenario,
-    }
+    request = LifetimeRequest(
+        rate=rate,
+        to_age=to_age,
+        from_age=from_age,
+        tax=tax,
+        coverage=parse_coverage(coverage),
+        quantiles=parse_quantiles(quantiles),
+    )
+    draws = Draws(paths, seed, scenario)
     keep_apart(source, out, "--out")
     check_out(out)
     forecaster = open_forecaster(bundle, threads, rollout, precision)
     people, left_out = _forecastable(
-        forecaster, read_people(source, mapping, prices, on_error, rejected), on_error, last
+        forecaster, read_people(source, mapping, prices, on_error, rejected), on_error, to_age
     )
     forecaster.check_scenario(scenario, people)
     with console.progress("Simulating lives", quiet=as_json) as progress:
-        lives = forecaster.lifetime(people, **wanted, **levels, **draw, progress=progress)
+        lives = forecaster.lifetime(people, request, draws, progress=progress)
     provenance = {
-        **forecaster.provenance(**draw),
+        **forecaster.provenance(draws),
         "product": "lifetimes",
         "panel": people.meta.panel_id,
-        **wanted,
+        "rate": rate,
+        "to_age": to_age,
+        "from_age": from_age,
+        "tax": tax,
     }
     write_table(lives.table, out, provenance)
     if not as_json:
@@ -224,9 +226,7 @@ def score(
             metavar="OUT_DIR", help="Directory for the parts; an unfinished run there goes on."
         ),
     ],
-    product: Annotated[
-        Literal["forecasts", "lifetimes", "paths"], typer.Option(help="What to compute.")
-    ] = "forecasts",
+    product: Annotated[Product, typer.Option(help="What to compute.")] = "forecasts",
     bundle: BundleOption = None,
     horizons: Annotated[
         str | None, typer.Option(help="Forecasts: years ahead.", show_default="1-30")
@@ -247,7 +247,7 @@ def score(
     from_age: Annotated[
         int | None, typer.Option(help="Lifetimes: add the observed past from this age.")
     ] = None,
-    tax: Annotated[str | None, typer.Option(help="Lifetimes: se-2022, paper or none.")] = None,
+    tax: Annotated[TaxName | None, typer.Option(help="Lifetimes: se-2022, paper or none.")] = None,
     circumstances: Annotated[
         bool,
         typer.Option(
@@ -255,7 +255,7 @@ def score(
             help="Paths: also state, industry, occupation, county and family of each year.",
         ),
     ] = False,
-    paths: PathsOption = options.PATHS,
+    paths: PathsOption = PATHS,
     seed: Seed = 0,
     scenario: ScenarioOption = None,
     rollout: RolloutOption = None,
@@ -270,29 +270,43 @@ def score(
     record: Record = False,
     mapping: MappingOption = None,
     prices: Prices = None,
-    on_error: OnError = "fail",
+    on_error: OnErrorOption = "fail",
     as_json: Json = False,
 ) -> None:
     """Compute a product for everybody in a file or folder of any size, part by part; killed, the same command goes on."""
     from saga.batch.products import Recipe
     from saga.batch.products import score as run
+    from saga.bundle import default_bundle
 
-    last, first = options.check_ages(64 if to_age is None else to_age, from_age)
-    asked = {
-        "horizons": None if horizons is None else options.parse_horizons(horizons),
-        "coverage": None if coverage is None else options.parse_coverage(coverage),
-        "quantiles": None if quantiles is None else options.parse_quantiles(quantiles),
-        "rate": None if rate is None else options.check_rate(rate),
-        "to_age": None if to_age is None else last,
-        "from_age": first,
-        "tax": None if tax is None else options.check_tax(tax),
-        "circumstances": circumstances or None,
-    }
-    given = {name: value for name, value in asked.items() if value is not None}
-    if foreign := sorted(given.keys() - _OPTIONS_OF[product]):
-        raise UsageError(
-            f"The product {product} has no option --{foreign[0].replace('_', '-')}. Leave it out."
+    _refuse_foreign_options(
+        product,
+        horizons=horizons,
+        coverage=coverage,
+        quantiles=quantiles,
+        rate=rate,
+        to_age=to_age,
+        from_age=from_age,
+        tax=tax,
+        states=circumstances or None,
+    )
+    request: Request
+    if product == "forecasts":
+        request = ForecastRequest(
+            horizons=HORIZONS if horizons is None else parse_horizons(horizons),
+            coverage=COVERAGE if coverage is None else parse_coverage(coverage),
+            quantiles=QUANTILES if quantiles is None else parse_quantiles(quantiles),
         )
+    elif product == "lifetimes":
+        request = LifetimeRequest(
+            rate=RATE if rate is None else rate,
+            to_age=MAX_AGE if to_age is None else to_age,
+            from_age=from_age,
+            tax=tax or "none",
+            coverage=LIFETIME_COVERAGE if coverage is None else parse_coverage(coverage),
+            quantiles=QUANTILES if quantiles is None else parse_quantiles(quantiles),
+        )
+    else:
+        request = PathsRequest(MAX_AGE if to_age is None else to_age, states=circumstances)
     if record and product != "forecasts":
         raise UsageError(f"The product {product} has no option --record. Leave it out.")
     _check_record(record, database)
@@ -309,17 +323,14 @@ def score(
         report = run(
             source,
             out_dir,
-            bundle=bundle or options.default_bundle(),
-            product=product,
-            paths=options.check_paths(paths),
-            seed=options.check_seed(seed),
-            scenario=scenario,
+            request,
+            Draws(paths, seed, scenario),
+            bundle=bundle or default_bundle(),
             rollout=rollout,
             precision=precision or "float32",
             mapping=mapping,
-            prices=options.parse_prices(prices),
+            prices=parse_prices(prices),
             on_error=on_error,
-            options=given,
             workers=workers,
             persons_per_partition=persons_per_partition,
             progress=progress,
@@ -335,6 +346,16 @@ def score(
     )
 
 
+def _refuse_foreign_options(product: Product, **options: object) -> None:
+    """Raise UsageError for an option (named as the field of a request) of another product."""
+    (request,) = (one for one in _REQUESTS if one.product == product)
+    fields_of_product = {field.name for field in fields(request)}
+    for name, value in sorted(options.items()):
+        if value is not None and name not in fields_of_product:
+            option = "circumstances" if name == "states" else name.replace("_", "-")
+            raise UsageError(f"The product {product} has no option --{option}. Leave it out.")
+
+
 def _check_record(record: bool, database: str | None) -> None:
     if record and database is None:
         raise UsageError(
@@ -347,8 +368,8 @@ def _issued(
     people: Panel,
     database: str,
     key: Path | None,
-    wanted: Mapping[str, Any],
-    draw: Mapping[str, Any],
+    request: ForecastRequest,
+    draws: Draws,
     *,
     record: bool,
     progress: Any,
@@ -361,8 +382,8 @@ def _issued(
     adapted = AdaptedForecaster.of(forecaster, store.state(forecaster.bundle.digest))
     state = {"adaptive": adapted.identity()}
     if not record:
-        return adapted.forecaster.forecast(people, **wanted, **draw, progress=progress), state, {}
-    table, made = forecast_and_record(adapted, people, store, wanted, draw, progress=progress)
+        return adapted.forecaster.forecast(people, request, draws, progress=progress), state, {}
+    table, made = forecast_and_record(adapted, people, store, request, draws, progress=progress)
     console.note(
         f"Ledger: {made.new:,} new promises, {made.repeated:,} known, {made.late:,} about years whose outcome is known."
     )

@@ -6,13 +6,14 @@ import os
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import typer
 
-from saga import options
 from saga.cli import console
+from saga.cli.options import parse_prices
 from saga.errors import InputError
+from saga.requests import OnError, Precision, RolloutName
 
 if TYPE_CHECKING:
     from saga.data.panel import Panel
@@ -23,7 +24,7 @@ def read_people(
     source: Path,
     mapping: str | None,
     prices: str | None,
-    on_error: Literal["fail", "drop"],
+    on_error: OnError,
     rejected: Path | None,
 ) -> Panel:
     """The panel of a source, with a note of what was left out. Raises InputError, with a way out where rows break a rule."""
@@ -34,7 +35,7 @@ def read_people(
         panel = read_panel(
             source,
             mapping=mapping,
-            prices=options.parse_prices(prices),
+            prices=parse_prices(prices),
             on_error=on_error,
             rejected=rejected,
         )
@@ -65,21 +66,22 @@ def read_people(
 def open_forecaster(
     bundle: Path | None,
     threads: int | None,
-    rollout: Literal["exact", "light"] | None,
-    precision: Literal["float32", "bfloat16"] | None = None,
+    rollout: RolloutName | None,
+    precision: Precision | None = None,
 ) -> Forecaster:
     """The forecaster of a bundle (by default the shipped one), in as many threads or processes as given, or as there are cores."""
+    from saga.bundle import default_bundle
     from saga.forecaster import Forecaster
 
     note_precision(precision)
     workers = threads or os.cpu_count() or 1
-    chosen = bundle or options.default_bundle()
+    chosen = bundle or default_bundle()
     return Forecaster.load(
         chosen, threads=threads, workers=workers, rollout=rollout, precision=precision or "float32"
     )
 
 
-def note_precision(precision: str | None) -> None:
+def note_precision(precision: Precision | None) -> None:
     """A word where another precision would be faster."""
     from saga.simulation.matmul import has_bfloat16
 

@@ -10,7 +10,6 @@ from typing import Annotated, Literal
 import polars as pl
 import typer
 
-from saga import options
 from saga.cli import console
 from saga.cli.arguments import (
     BundleArgument,
@@ -20,7 +19,7 @@ from saga.cli.arguments import (
     Input,
     Json,
     MappingOption,
-    OnError,
+    OnErrorOption,
     PanelOption,
     PathsOption,
     Prices,
@@ -30,7 +29,9 @@ from saga.cli.arguments import (
     Threads,
 )
 from saga.cli.inputs import command_line, counted, open_forecaster, read_people
+from saga.cli.options import parse_horizons
 from saga.errors import UsageError
+from saga.requests import Draws, check_horizons, check_seed
 
 Judged = Annotated[int | None, typer.Option(min=1, help="Judge at most so many test persons.")]
 
@@ -79,7 +80,7 @@ def evaluate(
     ] = "person",
     mapping: MappingOption = None,
     prices: Prices = None,
-    on_error: OnError = "fail",
+    on_error: OnErrorOption = "fail",
     rejected: Rejected = None,
     as_json: Json = False,
 ) -> None:
@@ -88,7 +89,7 @@ def evaluate(
     from evaluation.scoring.comparison import verdicts
 
     chosen = tuple(name.strip() for name in baselines.split(","))
-    ahead = options.parse_horizons(horizons)
+    ahead, draws = check_horizons(parse_horizons(horizons)), Draws(paths, seed)
     people = read_people(panel, mapping, prices, on_error, rejected)
     with console.progress("Scoring", quiet=as_json) as progress:
         metrics = contest(
@@ -97,8 +98,8 @@ def evaluate(
             out,
             baselines=chosen,
             horizons=ahead,
-            paths=options.check_paths(paths),
-            seed=options.check_seed(seed),
+            paths=draws.n_paths,
+            seed=draws.seed,
             persons=persons,
             workers=threads or os.cpu_count() or 1,
             progress=None
@@ -169,7 +170,7 @@ def report(
     threads: Threads = None,
     mapping: MappingOption = None,
     prices: Prices = None,
-    on_error: OnError = "fail",
+    on_error: OnErrorOption = "fail",
     rejected: Rejected = None,
     as_json: Json = False,
 ) -> None:
@@ -177,10 +178,10 @@ def report(
     from calibration.diagnostics.adaptive_table import with_state
     from calibration.diagnostics.diagnosis import diagnose
     from calibration.diagnostics.report import SUFFIXES, stored_diagnostics, write_report
-    from saga.bundle import Bundle, replace_parts
+    from saga.bundle import Bundle, default_bundle, replace_parts
     from saga.files.html import check_page
 
-    place = bundle or options.default_bundle()
+    place = bundle or default_bundle()
     check_page(out, "report", SUFFIXES)
     if panel is None:
         if store:
@@ -190,11 +191,7 @@ def report(
         opened = Bundle.load(place)
         found, judged = stored_diagnostics(opened), opened.digest
     else:
-        ahead, drawn, chosen_seed = (
-            options.parse_horizons(horizons),
-            options.check_paths(paths),
-            options.check_seed(seed),
-        )
+        ahead, draws = check_horizons(parse_horizons(horizons)), Draws(paths, seed)
         people = read_people(panel, mapping, prices, on_error, rejected)
         forecaster = open_forecaster(place, threads, rollout)
         with console.progress("Judging", quiet=as_json) as progress:
@@ -202,8 +199,7 @@ def report(
                 forecaster,
                 people,
                 horizons=ahead,
-                paths=drawn,
-                seed=chosen_seed,
+                draws=draws,
                 persons=persons,
                 min_cell=min_cell,
                 progress=progress,
@@ -251,15 +247,16 @@ def explain(
     from evaluation.explain.attribution import explain as attribute
     from evaluation.explain.explanation_page import SUFFIXES, write_explanation
     from saga.attention import attention_by_lag
+    from saga.bundle import default_bundle
     from saga.data.files import keep_apart
     from saga.files.html import check_page
     from saga.forecaster import Forecaster
 
-    chosen_seed = options.check_seed(seed)
+    chosen_seed = check_seed(seed)
     keep_apart(source, out, "--out")
     check_page(out, "explanation", SUFFIXES)
     forecaster = Forecaster.load(
-        bundle or options.default_bundle(), rollout="exact"
+        bundle or default_bundle(), rollout="exact"
     )  # attention is the decoder's
     people = read_people(source, mapping, prices, "fail", None).only([person])
     found = attribute(forecaster, people, person, gap=gap, figure=figure)

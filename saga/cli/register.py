@@ -7,9 +7,10 @@ from typing import Annotated, Literal
 
 import typer
 
-from saga import options
 from saga.cli import console
 from saga.cli.arguments import Json, Seed, Workers
+from saga.cli.options import parse_latent_years, parse_years
+from saga.requests import check_seed
 
 Persons = Annotated[int, typer.Option(min=1, help="Persons in the register.")]
 Years = Annotated[str, typer.Option(help="First and last year of the panel.")]
@@ -64,20 +65,20 @@ def generate(
     from saga.register.simulation.generation import generate_register
     from saga.register.textbook.textbook_register import PROCESSES
 
-    first, last = options.parse_years(years)
+    first, last = parse_years(years)
     with console.progress("Simulating", quiet=as_json) as progress:
         made = generate_register(
             out,
             RegisterSettings(
                 persons=persons,
-                seed=options.check_seed(seed),
+                seed=check_seed(seed),
                 first_year=first,
                 last_year=last,
                 future_to=future_to,
                 future_draws=future_draws
                 if future_draws is not None
                 else int(future_to is not None),
-                latent_years=tuple(options.parse_latent_years(latent_years)),
+                latent_years=tuple(parse_latent_years(latent_years)),
                 process=PROCESSES.get(process),
                 without=tuple(without or ()),
                 future_records=future_records,
@@ -155,12 +156,12 @@ def release(
     """Write a register to hand over: panel, person split, computed moments, data sheet, checksums."""
     from saga.register.release import release_register
 
-    first, last = options.parse_years(years)
+    first, last = parse_years(years)
     with console.progress("Simulating", quiet=as_json) as progress:
         made = release_register(
             out,
             persons=persons,
-            seed=options.check_seed(seed),
+            seed=check_seed(seed),
             first_year=first,
             last_year=last,
             future_to=future_to,

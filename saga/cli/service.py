@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from saga import options
 from saga.cli import console
 from saga.cli.arguments import BundleOption, Json, PrecisionOption, RolloutOption, Threads
 from saga.cli.inputs import note_precision
@@ -37,11 +36,12 @@ def serve(
 ) -> None:
     """Serve forecasts over HTTP until interrupted."""
     from api.server import serve as listen
+    from saga.bundle import default_bundle
 
     note_precision(precision)
     try:
         listen(
-            bundle=bundle or options.default_bundle(),
+            bundle=bundle or default_bundle(),
             host=host,
             port=port,
             keys=keys,

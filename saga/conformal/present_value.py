@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.prediction_sets import NestedSets, grow
-from saga.lifetime import RATE
 from saga.paths import Paths
+from saga.requests import RATE
 
 Array = NDArray[np.float64]
 ATOM_WIDTH = 0.05  # of the value 0, a life without earnings, on the scale of the sets; see `saga.conformal.prediction_sets`

@@ -6,7 +6,6 @@ import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import polars as pl
 
@@ -17,9 +16,8 @@ from saga.data.panel import Panel, PanelMeta, in_order
 from saga.data.prices import CPI_SWEDEN, read_index, real_factors
 from saga.data.validation import RULES, outside_ages, problems, violations
 from saga.errors import InputError, Problem, UsageError
+from saga.requests import OnError
 from saga.schema import BY_NAME, EXIT, MAX_AGE, MIN_AGE, MONEY, NAMES, REQUIRED
-
-OnError = Literal["fail", "drop"]
 
 
 @dataclass(frozen=True)

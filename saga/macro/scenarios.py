@@ -34,9 +34,11 @@ class Scenario:
         return hashlib.sha256(repr(sorted(self.rows.items())).encode()).hexdigest()
 
 
-def scenario_from(
-    source: str | Path | Sequence[Mapping[str, float]] | Scenario | None, history: MacroHistory
-) -> Scenario | None:
+ScenarioSource = str | Path | Sequence[Mapping[str, float]] | Scenario | None
+"""What names a scenario: a name of SCENARIOS, a CSV file, rows, or the scenario itself."""
+
+
+def scenario_from(source: ScenarioSource, history: MacroHistory) -> Scenario | None:
     """A scenario from a name of SCENARIOS, a CSV file, or rows, or itself; None and "baseline" mean drawn futures.
 
     A file or rows give `year,unemployment,real_wage_growth,inflation` as fractions; years not given are drawn.

@@ -11,13 +11,14 @@ from __future__ import annotations
 import platform
 from copy import deepcopy
 from functools import cache
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-Precision = Literal["float32", "bfloat16"]
+from saga.requests import Precision
+
 _NARROW = 16  # numbers, below which a map stays as it is
 
 

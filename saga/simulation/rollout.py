@@ -35,8 +35,9 @@ from saga.macro.history import log_wage_index
 from saga.macro.process import MacroProcess
 from saga.macro.scenarios import Scenario
 from saga.model import Saga
+from saga.requests import Precision
 from saga.schema import MAX_AGE, MIN_AGE
-from saga.simulation.matmul import Affine, Precision, at_precision, product
+from saga.simulation.matmul import Affine, at_precision, product
 from saga.simulation.steppers import Records, walks
 
 MAX_STEPS = MAX_AGE - MIN_AGE

@@ -25,8 +25,9 @@ from saga.model import Saga
 from saga.model.backbones import Cache, Decoder
 from saga.model.decoder import Block, rotate, rotation
 from saga.model.fast_cell import Origin
+from saga.requests import Precision
 from saga.schema import MAX_AGE, MIN_AGE
-from saga.simulation.matmul import Affine, Precision, at_precision
+from saga.simulation.matmul import Affine, at_precision
 
 
 class Records(NamedTuple):

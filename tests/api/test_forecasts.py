@@ -14,6 +14,7 @@ import pytest
 
 from api.codecs import ARROW_FILE, ARROW_STREAM, PARQUET
 from api.messages import ForecastResponse, LifetimeResponse
+from saga import requests
 from saga.data.reading import read_panel
 from saga.files.tables import KEY
 from saga.forecaster import Forecaster
@@ -59,7 +60,9 @@ def test_the_service_gives_bitwise_the_numbers_of_the_library_in_the_order_of_th
     answer = service.forecast({"persons": persons, "horizons": [5, 1, 2], "paths": 100, "seed": 5})
     assert answer.status_code == 200, answer.text
     body = ForecastResponse.model_validate_json(answer.content)
-    table = library.forecast(read_panel(rows(persons)), horizons=[1, 2, 5], paths=100, seed=5)
+    table = library.forecast(
+        read_panel(rows(persons)), requests.ForecastRequest([1, 2, 5]), requests.Draws(100, 5)
+    )
     assert [f.person_id for f in body.forecasts] == ["Z9", "one", "A1"]
     for forecast in body.forecasts:
         own = table.filter(person_id=forecast.person_id)
@@ -137,7 +140,9 @@ def test_bands_are_those_of_the_library_and_hold_more_than_the_sets_of_single_ye
     assert answer.status_code == 200, answer.text
     body = ForecastResponse.model_validate_json(answer.content)
     table = library.forecast(
-        read_panel(rows(persons)), horizons=[1, 2, 7], coverage=[0.5], paths=50, bands=5
+        read_panel(rows(persons)),
+        requests.ForecastRequest([1, 2, 7], coverage=[0.5], bands=5),
+        requests.Draws(50),
     )
     found = 0
     for forecast in body.forecasts:
@@ -196,7 +201,7 @@ def test_provenance_names_bundle_calibration_seed_scenario_and_money(
         "scenario": "recession-1990s",
     }
     provenance = service.forecast(body).json()["provenance"]
-    assert provenance == library.provenance(paths=20, seed=9, scenario="recession-1990s") | {
+    assert provenance == library.provenance(requests.Draws(20, 9, "recession-1990s")) | {
         "rows_excluded": {"age-range": 1}
     }
     assert provenance["bundle"] == service.client.get("/readyz").json()["bundle"]
@@ -260,7 +265,7 @@ def test_a_table_goes_in_and_out_with_the_same_numbers(
         kind
     ]
     assert read(io.BytesIO(answer.content)).equals(
-        library.forecast(read_panel(frame), horizons=[1, 2], paths=40, seed=4)
+        library.forecast(read_panel(frame), requests.ForecastRequest([1, 2]), requests.Draws(40, 4))
     )
     if kind == PARQUET:
         assert json.loads(pl.read_parquet_metadata(io.BytesIO(answer.content))[KEY])["seed"] == 4
@@ -284,12 +289,8 @@ def test_lifetimes_are_those_of_the_library(
     body = LifetimeResponse.model_validate_json(answer.content)
     result = library.lifetime(
         read_panel(rows(persons)),
-        rate=0.03,
-        to_age=63,
-        from_age=20,
-        tax="se-2022",
-        paths=60,
-        seed=3,
+        requests.LifetimeRequest(rate=0.03, to_age=63, from_age=20, tax="se-2022"),
+        requests.Draws(60, 3),
     )
     assert [life.person_id for life in body.lifetimes] == ["Z9", "one", "A1"]
     for life in body.lifetimes:

@@ -25,6 +25,7 @@ import yaml
 from polars.testing import assert_frame_equal
 
 from api.example import example_persons
+from saga.requests import Draws
 
 ROOT = Path(__file__).resolve().parents[2]
 HARDENED = [
@@ -43,9 +44,10 @@ import polars as pl
 from api.example import example_persons
 from saga.forecaster import Forecaster
 from saga.data.reading import read_panel
+from saga.requests import Draws, ForecastRequest
 person = example_persons()[0]
 rows = pl.DataFrame([{"person_id": "A1", "birth_year": 1985, "sex": "female", **row} for row in person["history"]])
-print(Forecaster.load("bundles/small", threads=1).forecast(read_panel(rows), horizons=(1, 5), paths=50, seed=1)["mean"][0])
+print(Forecaster.load("bundles/small", threads=1).forecast(read_panel(rows), ForecastRequest(horizons=(1, 5)), Draws(50, 1))["mean"][0])
 """
 
 pytestmark = pytest.mark.containers
@@ -230,7 +232,11 @@ def test_the_batch_image_scores_a_folder_and_equals_the_library(
         *options,
     )
     score(
-        source, tmp_path / "here", bundle=ROOT / "bundles/small", paths=20, persons_per_partition=8
+        source,
+        tmp_path / "here",
+        draws=Draws(20),
+        bundle=ROOT / "bundles/small",
+        persons_per_partition=8,
     )
     inside, outside = (
         pl.read_parquet(folder / "part-*.parquet") for folder in (out, tmp_path / "here")

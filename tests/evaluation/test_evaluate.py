@@ -13,6 +13,7 @@ from evaluation.scoring.futures import true_futures
 from saga.data.origins import history, origins_at
 from saga.data.panel import Panel
 from saga.forecaster import Forecaster
+from saga.requests import Draws, ForecastRequest
 from saga.scores import covered
 
 
@@ -105,7 +106,7 @@ def test_the_model_and_the_baselines_meet_in_both_settings(
     origins = origins_at(judged, 2022)
     _, outcomes = next(true_futures(register_dir, origins, [1], price_year=2022))
     own = Forecaster.load(tiny_bundle).forecast(
-        history(judged, origins), horizons=[1, 5], coverage=(0.5,), paths=50, seed=0
+        history(judged, origins), ForecastRequest(horizons=[1, 5], coverage=(0.5,)), Draws(50)
     )
     ends = own.filter(pl.col("horizon") == 1)
     inside = covered(

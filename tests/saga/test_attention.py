@@ -17,6 +17,7 @@ from saga.forecaster import Forecaster
 from saga.keyed_random import uniforms
 from saga.macro.history import log_wage_index
 from saga.model.decoder import rotation
+from saga.requests import Draws
 
 PATHS = 8
 
@@ -42,7 +43,7 @@ def some(forecaster: Forecaster, register_panel: Panel) -> Panel:
 def tokens(
     forecaster: Forecaster, panel: Panel, person: int, steps: int
 ) -> tuple[torch.Tensor, torch.Tensor, np.ndarray]:
-    drawn = forecaster.simulate(panel, to_horizon=steps + 1, paths=PATHS, seed=3, calibrated=False)
+    drawn = forecaster.simulate(panel, Draws(PATHS, 3), to_horizon=steps + 1, recalibrate=False)
     sequences = encode(panel, forecaster.transforms, forecaster.calendar)
     return attention_module._continued(
         forecaster, sequences, person, drawn.earnings[person, :steps].astype(np.float64), 3
@@ -96,7 +97,7 @@ def test_attention_is_read_along_the_years_that_the_rollout_drew(
 ) -> None:
     """The head, asked behind the last of the rebuilt tokens, draws the rollout's next year with the rollout's random numbers."""
     net, steps, compared = forecaster.network, 4, 0
-    drawn = forecaster.simulate(some, to_horizon=steps + 1, paths=PATHS, seed=3, calibrated=False)
+    drawn = forecaster.simulate(some, Draws(PATHS, 3), to_horizon=steps + 1, recalibrate=False)
     for person in range(3):
         token, age, years = tokens(forecaster, some, person, steps)
         origin = int(drawn.origin_year[person])

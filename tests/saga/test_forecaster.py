@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -18,9 +19,10 @@ from saga.data.origins import history, origins_at
 from saga.data.panel import Panel, PanelMeta
 from saga.data.reading import read_panel
 from saga.errors import InputError, UsageError
-from saga.forecaster import Forecaster, level_name
+from saga.forecast_tables import percent_label
+from saga.forecaster import Forecaster
 from saga.macro.process import MacroProcess
-from saga.options import COVERAGE
+from saga.requests import COVERAGE, Draws, ForecastRequest, LifetimeRequest
 
 PATHS = 60
 ROOT = Path(__file__).parents[2]
@@ -42,7 +44,7 @@ def people(forecaster: Forecaster, register_panel: Panel) -> Panel:
 
 @pytest.fixture(scope="module")
 def table(forecaster: Forecaster, people: Panel) -> pl.DataFrame:
-    return forecaster.forecast(people, paths=PATHS, seed=3)
+    return forecaster.forecast(people, draws=Draws(PATHS, 3))
 
 
 def test_a_person_has_bitwise_the_same_numbers_alone_in_another_order_and_for_fewer_horizons(
@@ -50,9 +52,11 @@ def test_a_person_has_bitwise_the_same_numbers_alone_in_another_order_and_for_fe
 ) -> None:
     ids = people.persons()
     for person in (ids[0], ids[11], ids[-1]):
-        alone = forecaster.forecast(people.only([person]), paths=PATHS, seed=3)
+        alone = forecaster.forecast(people.only([person]), draws=Draws(PATHS, 3))
         assert alone.equals(table.filter(pl.col("person_id") == person))
-    few = forecaster.forecast(people.only(ids[5:2:-1]), horizons=(7, 1), paths=PATHS, seed=3)
+    few = forecaster.forecast(
+        people.only(ids[5:2:-1]), ForecastRequest(horizons=(7, 1)), Draws(PATHS, 3)
+    )
     same = table.filter(pl.col("person_id").is_in(ids[3:6]), pl.col("horizon").is_in([1, 7]))
     assert few.equals(same)
 
@@ -68,21 +72,20 @@ def test_a_person_has_bitwise_the_same_numbers_alone_in_another_order_and_for_fe
     ],
     ids=str,
 )
-def test_the_library_refuses_what_the_command_line_refuses(
-    forecaster: Forecaster, people: Panel, wrong: dict[str, list[float]]
-) -> None:
+def test_the_library_refuses_what_the_command_line_refuses(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
-        forecaster.forecast(people, paths=2, **wrong)  # type: ignore[arg-type]
-    for option in ({"rate": 2.0}, {"quantiles": [1.5]}, {"coverage": [0.0]}):
+        ForecastRequest(**wrong)
+    refused: list[dict[str, Any]] = [{"rate": 2.0}, {"quantiles": [1.5]}, {"coverage": [0.0]}]
+    for option in refused:
         with pytest.raises(UsageError):
-            forecaster.lifetime(people, paths=2, **option)  # type: ignore[arg-type]
+            LifetimeRequest(**option)
 
 
 def test_another_rollout_than_the_calibrated_one_is_given_without_a_promise(
     tiny_bundle: Path, people: Panel, table: pl.DataFrame
 ) -> None:
     light = Forecaster.load(tiny_bundle, rollout="light")
-    other = light.forecast(people, paths=PATHS, seed=3)
+    other = light.forecast(people, draws=Draws(PATHS, 3))
     assert "assumption" in table["guarantee_50"].unique()
     assert set(other["guarantee_50"].unique()) <= {"extrapolated", "none"}
     first = pl.col("horizon") == 1
@@ -102,7 +105,7 @@ def test_a_bundle_remembers_the_rollout_it_was_calibrated_with(
     }
     served = Forecaster(replace(bundle, metrics=metrics))
     assert served.rollout == "light"
-    assert "assumption" in served.forecast(people, paths=PATHS, seed=3)["guarantee_50"].unique()
+    assert "assumption" in served.forecast(people, draws=Draws(PATHS, 3))["guarantee_50"].unique()
 
 
 def test_a_bundle_without_the_cell_has_no_light_rollout(tiny_bundle: Path) -> None:
@@ -119,7 +122,9 @@ def test_a_bundle_without_the_cell_has_no_light_rollout(tiny_bundle: Path) -> No
 
 def test_threads_do_not_change_a_bit(tiny_bundle: Path, people: Panel, table: pl.DataFrame) -> None:
     assert (
-        Forecaster.load(tiny_bundle, threads=1).forecast(people, paths=PATHS, seed=3).equals(table)
+        Forecaster.load(tiny_bundle, threads=1)
+        .forecast(people, draws=Draws(PATHS, 3))
+        .equals(table)
     )
 
 
@@ -144,7 +149,7 @@ def test_quantiles_are_ordered_and_within_reach(table: pl.DataFrame) -> None:
 
 def test_intervals_are_nested_and_say_what_they_promise(table: pl.DataFrame) -> None:
     assert set(table["guarantee_90"]) <= {"assumption", "extrapolated", "none"}
-    names = [level_name(c) for c in COVERAGE]
+    names = [percent_label(c) for c in COVERAGE]
     for inner, outer in pairwise(names):
         rows = table.filter(
             (pl.col(f"guarantee_{inner}") != "none") & (pl.col(f"guarantee_{outer}") != "none")
@@ -165,7 +170,7 @@ def test_earnings_alone_and_gaps_are_enough(forecaster: Forecaster) -> None:
         if year not in (1990, 1991, 2005)
     ]
     frame = pl.DataFrame(rows, ["person_id", "year", "birth_year", "earnings"], orient="row")
-    table = forecaster.forecast(Panel.of(frame, PanelMeta("somebody")), paths=20)
+    table = forecaster.forecast(Panel.of(frame, PanelMeta("somebody")), draws=Draws(20))
     assert set(table["person_id"]) == {"one", "many"}
     assert table.filter(pl.col("person_id") == "one").height == 22
     assert table["mean"].is_finite().all()
@@ -186,7 +191,7 @@ def test_people_who_cannot_be_forecast_are_named_with_the_reason(forecaster: For
         "dead": "has-left",
     }
     with pytest.raises(InputError) as caught:
-        forecaster.forecast(panel, paths=10)
+        forecaster.forecast(panel, draws=Draws(10))
     assert len(caught.value.problems) == 3
     assert "1e5" not in str(caught.value)
     assert "100000" not in str(caught.value)
@@ -214,7 +219,7 @@ def test_a_scenario_of_other_years_is_refused_and_two_of_one_name_are_told_apart
     for year, years in ((2012, 1), (2015, 1), (2055, 30), (2010, 5)):
         with pytest.raises(UsageError, match=f"about {year} to {year}"):
             forecaster.check_scenario(of(year), panel, years)
-    seen = [forecaster.provenance(scenario=of(2023, share)) for share in (0.1, 0.2, 0.1)]
+    seen = [forecaster.provenance(Draws(scenario=of(2023, share))) for share in (0.1, 0.2, 0.1)]
     assert [one["scenario"] for one in seen] == ["mine"] * 3
     assert seen[0]["scenario_digest"] == seen[2]["scenario_digest"] != seen[1]["scenario_digest"]
     assert "scenario_digest" not in forecaster.provenance()
@@ -226,11 +231,9 @@ def test_whom_no_year_that_is_asked_for_reaches_is_named(forecaster: Forecaster)
         pl.DataFrame(rows, ["person_id", "year", "birth_year", "earnings"], orient="row"),
         PanelMeta("p"),
     )
-    assert set(forecaster.forecast(panel, horizons=(4, 10), paths=10)["person_id"]) == {
-        "sixty",
-        "young",
-    }
-    assert set(forecaster.forecast(panel, horizons=(5, 10), paths=10)["person_id"]) == {"young"}
+    for horizons, persons in (((4, 10), {"sixty", "young"}), ((5, 10), {"young"})):
+        table = forecaster.forecast(panel, ForecastRequest(horizons=horizons), Draws(10))
+        assert set(table["person_id"]) == persons
     assert not forecaster.obstacles(panel, ahead=4)
     late = forecaster.obstacles(panel, ahead=5)
     assert {person: problem.rule for person, problem in late.items()} == {"sixty": "too-old"}
@@ -249,7 +252,7 @@ def test_swedish_tax_is_not_taken_from_other_money(tiny_bundle: Path) -> None:
 
 def test_another_currency_is_refused(forecaster: Forecaster, people: Panel) -> None:
     with pytest.raises(UsageError, match="USD"):
-        forecaster.forecast(Panel(people.frame, PanelMeta("us", currency="USD")), paths=10)
+        forecaster.forecast(Panel(people.frame, PanelMeta("us", currency="USD")), draws=Draws(10))
 
 
 def economy(unemployment: Sequence[float], growth: float = 0.013) -> list[dict[str, float]]:
@@ -303,7 +306,7 @@ def test_unemployment_itself_lowers_and_skews_near_earnings_and_a_deaf_network_s
 
     def drawn(forecaster: Forecaster, scenario: list[dict[str, float]], seed: int = 1) -> Floats:
         return forecaster.simulate(
-            sample, to_horizon=3, paths=100, seed=seed, scenario=scenario
+            sample, Draws(100, seed, scenario), to_horizon=3
         ).earnings.astype(float)
 
     assert answers_unemployment(drawn(shipped, economy(calm)), drawn(shipped, economy(rise)))
@@ -325,25 +328,25 @@ def test_unemployment_itself_lowers_and_skews_near_earnings_and_a_deaf_network_s
 def test_nothing_is_promised_about_a_world_that_somebody_chose() -> None:
     """Thresholds were learnt from outcomes of drawn economies: under a scenario every interval says that it is no promise."""
     shipped, people = Forecaster.load(SHIPPED), read_panel(ROOT / "examples/people.csv")
-    asked = {"paths": 200, "horizons": (1, 5), "coverage": (0.9,), "limits": True, "bands": 5}
+    request = ForecastRequest(horizons=(1, 5), coverage=(0.9,), limits=True, bands=5)
     kinds = ["guarantee_90", "guarantee_limits_90", "guarantee_positive_90", "guarantee_band_90"]
     for scenario, word in (
         (None, "assumption"),
         ("baseline", "assumption"),
         ("recession-1990s", "extrapolated"),
     ):
-        found = shipped.forecast(people, scenario=scenario, **asked)
+        draws = Draws(200, scenario=scenario)
+        found = shipped.forecast(people, request, draws)
         assert {one for kind in kinds for one in found[kind]} == {word}
-        assert set(
-            shipped.lifetime(people, to_age=50, paths=200, scenario=scenario).table["guarantee_90"]
-        ) == {word}
+        lives = shipped.lifetime(people, LifetimeRequest(to_age=50), draws)
+        assert set(lives.table["guarantee_90"]) == {word}
 
 
 def test_present_values_are_the_discounted_sums_of_the_forecast_paths(
     forecaster: Forecaster, people: Panel
 ) -> None:
-    lives = forecaster.lifetime(people, rate=0.02, paths=30, seed=2, tax="se-2022")
-    paths = forecaster.simulate(people, to_horizon=None, paths=30, seed=2)
+    lives = forecaster.lifetime(people, LifetimeRequest(rate=0.02, tax="se-2022"), Draws(30, 2))
+    paths = forecaster.simulate(people, Draws(30, 2), to_horizon=None)
     weights = 1.02 ** -np.arange(1.0, paths.horizons + 1)
     expected = np.nansum(paths.earnings.astype(float) * weights[None, :, None], axis=1)
     np.testing.assert_allclose(lives.values, expected, rtol=1e-6)
@@ -354,7 +357,7 @@ def test_present_values_are_the_discounted_sums_of_the_forecast_paths(
 def test_path_marginals_equal_the_forecast_table(
     forecaster: Forecaster, people: Panel, table: pl.DataFrame
 ) -> None:
-    paths = forecaster.simulate(people, paths=PATHS, seed=3)
+    paths = forecaster.simulate(people, Draws(PATHS, 3))
     for h in (1, 5, 10):
         rows = table.filter(pl.col("horizon") == h)
         inside = paths.within_age[:, h - 1]
@@ -365,8 +368,6 @@ def test_path_marginals_equal_the_forecast_table(
 
 
 @pytest.mark.parametrize("bad", [{"to_age": 70}, {"to_age": 64, "from_age": 65}])
-def test_ages_out_of_range_are_refused(
-    forecaster: Forecaster, people: Panel, bad: dict[str, int]
-) -> None:
+def test_ages_out_of_range_are_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
-        forecaster.lifetime(people, paths=10, **bad)
+        LifetimeRequest(**bad)

@@ -1,15 +1,39 @@
-"""Every option is read to one canonical form or refused with the values that are allowed."""
+"""Every option is stored in one canonical form, or refused with the values that are allowed."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saga import options
+from saga.bundle import default_bundle
+from saga.cli.options import parse_coverage, parse_horizons, parse_prices, parse_quantiles
 from saga.errors import UsageError
+from saga.requests import Draws, ForecastRequest, LifetimeRequest, PathsRequest, check_seed
+
+
+def horizons_of(text: str) -> object:
+    return ForecastRequest(horizons=parse_horizons(text)).horizons
+
+
+def coverage_of(text: str) -> object:
+    coverage = parse_coverage(text)
+    assert (
+        ForecastRequest(coverage=coverage).coverage == LifetimeRequest(coverage=coverage).coverage
+    )
+    return ForecastRequest(coverage=coverage).coverage
+
+
+def quantiles_of(text: str) -> object:
+    quantiles = parse_quantiles(text)
+    assert (
+        ForecastRequest(quantiles=quantiles).quantiles
+        == LifetimeRequest(quantiles=quantiles).quantiles
+    )
+    return ForecastRequest(quantiles=quantiles).quantiles
 
 
 @pytest.mark.parametrize(
@@ -23,7 +47,7 @@ from saga.errors import UsageError
     ],
 )
 def test_horizons_are_ranges_and_lists(text: str, horizons: tuple[int, ...]) -> None:
-    assert options.parse_horizons(text) == horizons
+    assert horizons_of(text) == horizons
 
 
 @pytest.mark.parametrize(
@@ -31,16 +55,16 @@ def test_horizons_are_ranges_and_lists(text: str, horizons: tuple[int, ...]) -> 
 )
 def test_horizons_outside_1_to_30_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match=r"[Hh]orizons"):
-        options.parse_horizons(text)
+        horizons_of(text)
 
 
 @given(st.sets(st.integers(1, 30), min_size=1))
 def test_any_set_of_horizons_survives_being_written_as_text(horizons: set[int]) -> None:
-    assert options.parse_horizons(",".join(map(str, horizons))) == tuple(sorted(horizons))
+    assert horizons_of(",".join(map(str, horizons))) == tuple(sorted(horizons))
 
 
 def test_coverage_is_read_sorted_without_doubles() -> None:
-    assert options.parse_coverage(".9,.5, 0.90") == (0.5, 0.9)
+    assert coverage_of(".9,.5, 0.90") == (0.5, 0.9)
 
 
 @pytest.mark.parametrize(
@@ -48,45 +72,69 @@ def test_coverage_is_read_sorted_without_doubles() -> None:
 )
 def test_coverage_outside_the_open_unit_interval_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match=r"[Cc]overage"):
-        options.parse_coverage(text)
+        coverage_of(text)
 
 
 def test_quantiles_are_shares_or_a_range_of_per_cents() -> None:
-    assert options.parse_quantiles(".5,.05") == (0.05, 0.5)
-    assert options.parse_quantiles("1-99") == tuple(percent / 100 for percent in range(1, 100))
+    assert quantiles_of(".5,.05") == (0.05, 0.5)
+    assert quantiles_of("1-99") == tuple(percent / 100 for percent in range(1, 100))
     for text in ("0-99", "1-100", "0", "1", "-.1", "x"):
         with pytest.raises(UsageError, match=r"[Qq]uantiles"):
-            options.parse_quantiles(text)
+            quantiles_of(text)
 
 
-def test_numbers_outside_their_range_are_refused() -> None:
-    assert (options.check_paths(2), options.check_seed(0), options.check_rate(0.0)) == (2, 0, 0.0)
-    assert options.check_ages(64) == (64, None)
-    assert options.check_ages(64, 20) == (64, 20)
-    for refused in (
-        lambda: options.check_paths(1),
-        lambda: options.check_paths(10_001),
-        lambda: options.check_seed(-1),
-        lambda: options.check_rate(1.0),
-        lambda: options.check_rate(float("nan")),
-        lambda: options.check_ages(65),
-        lambda: options.check_ages(16),
-        lambda: options.check_tax("se-2023"),
-    ):
-        with pytest.raises(UsageError):
-            refused()
-    for from_age in (15, 64, 70):
-        with pytest.raises(UsageError, match="starts"):
-            options.check_ages(64, from_age)
+@pytest.mark.parametrize(
+    "refused",
+    [
+        lambda: Draws(n_paths=1),
+        lambda: Draws(n_paths=10_001),
+        lambda: Draws(seed=-1),
+        lambda: Draws(seed=2**63),
+        lambda: check_seed(-1),
+        lambda: LifetimeRequest(rate=1.0),
+        lambda: LifetimeRequest(rate=float("nan")),
+        lambda: LifetimeRequest(to_age=65),
+        lambda: LifetimeRequest(to_age=16),
+        lambda: LifetimeRequest(tax="se-2023"),  # type: ignore[arg-type]
+        lambda: PathsRequest(to_age=65),
+        lambda: PathsRequest(to_age=16),
+        lambda: ForecastRequest(bands=0),
+        lambda: ForecastRequest(bands=31),
+    ],
+)
+def test_numbers_outside_their_range_are_refused(refused: Callable[[], object]) -> None:
+    with pytest.raises(UsageError):
+        refused()
+
+
+def test_numbers_inside_their_range_are_stored() -> None:
+    draws, lifetime = Draws(2, 0), LifetimeRequest(rate=0.0, to_age=64)
+    assert (draws.n_paths, draws.seed, check_seed(0), lifetime.rate) == (2, 0, 0, 0.0)
+    assert (lifetime.to_age, lifetime.from_age) == (64, None)
+    assert LifetimeRequest(to_age=64, from_age=20).from_age == 20
+
+
+@pytest.mark.parametrize("from_age", [15, 64, 70])
+def test_a_lifetime_starts_before_it_ends(from_age: int) -> None:
+    with pytest.raises(UsageError, match="starts"):
+        LifetimeRequest(to_age=64, from_age=from_age)
+
+
+def test_equal_requests_are_one_value() -> None:
+    request = ForecastRequest(horizons=[5, 1, 5], coverage=[0.9, 0.5], quantiles=[0.5])
+    assert request == ForecastRequest((1, 5), (0.5, 0.9), (0.5,))
+    assert hash(request) == hash(ForecastRequest((1, 5), (0.5, 0.9), (0.5,)))
+    assert request.n_years == 5
+    assert ForecastRequest((1, 5), bands=7).n_years == 7
 
 
 def test_prices_are_nominal_unless_a_year_is_given() -> None:
-    assert options.parse_prices(None) is None
-    assert options.parse_prices("nominal") is None
-    assert options.parse_prices("2022") == 2022
+    assert parse_prices(None) is None
+    assert parse_prices("nominal") is None
+    assert parse_prices("2022") == 2022
     for text in ("real", "22", "-202", "2022.0"):
         with pytest.raises(UsageError, match="nominal"):
-            options.parse_prices(text)
+            parse_prices(text)
 
 
 def test_the_default_bundle_is_the_named_one_else_the_one_here_else_the_one_beside_the_code(
@@ -94,8 +142,8 @@ def test_the_default_bundle_is_the_named_one_else_the_one_here_else_the_one_besi
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("SAGA_BUNDLE", raising=False)
-    assert options.default_bundle().parts[-2:] == ("bundles", "small")
+    assert default_bundle().parts[-2:] == ("bundles", "small")
     (tmp_path / "bundles" / "small").mkdir(parents=True)
-    assert options.default_bundle() == Path("bundles/small")
+    assert default_bundle() == Path("bundles/small")
     monkeypatch.setenv("SAGA_BUNDLE", "/srv/saga/b")
-    assert options.default_bundle() == Path("/srv/saga/b")
+    assert default_bundle() == Path("/srv/saga/b")

@@ -20,6 +20,7 @@ from saga.data.panel import Panel
 from saga.errors import UsageError
 from saga.features.transforms import CALENDAR, HIDEABLE, OTHER
 from saga.forecaster import Forecaster
+from saga.requests import Draws
 from saga.schema import CATEGORICAL
 from training.fit import train
 from training.train_config import ABLATIONS, TrainConfig, load_config
@@ -63,7 +64,7 @@ def test_every_ablation_trains_and_forecasts(
     settings = short(name)
     bundle = train(panel, tmp_path / "b", config=settings, seed=1, progress=False)
     forecaster = Forecaster.load(bundle.path, threads=1)
-    drawn = forecaster.simulate(some, to_horizon=YEARS, paths=20, seed=1)
+    drawn = forecaster.simulate(some, Draws(20, 1), to_horizon=YEARS)
     assert drawn.earnings.shape == (5, YEARS, 20)
     assert np.isfinite(drawn.earnings).all()
     assert (drawn.earnings >= 0).all()
@@ -118,7 +119,7 @@ def test_what_is_left_out_is_left_out_of_forecasts_too(
         )
         forecaster = Forecaster.load(bundle.path, threads=1)
         drawn = [
-            forecaster.simulate(people, to_horizon=YEARS, paths=20, seed=1).earnings
+            forecaster.simulate(people, Draws(20, 1), to_horizon=YEARS).earnings
             for people in (some, forged)
         ]
         same[without] = np.array_equal(*drawn)
@@ -152,7 +153,7 @@ def test_without_the_calendar_the_economy_moves_levels_alone(panel: Panel, tmp_p
         )
         forecaster = Forecaster.load(bundle.path, threads=1)
         boom, slump = (
-            forecaster.simulate(people, to_horizon=YEARS, paths=40, seed=1, scenario=s).earnings
+            forecaster.simulate(people, Draws(40, 1, s), to_horizon=YEARS).earnings
             for s in scenarios.values()
         )
         both = (boom > 0) & (slump > 0)
@@ -176,7 +177,7 @@ def test_everything_but_earnings_can_be_left_out(panel: Panel, some: Panel, tmp_
     )
     forecaster = Forecaster.load(bundle.path, threads=1)
     drawn = [
-        forecaster.simulate(people, to_horizon=YEARS, paths=20, seed=1).earnings
+        forecaster.simulate(people, Draws(20, 1), to_horizon=YEARS).earnings
         for people in (some, bare)
     ]
     np.testing.assert_array_equal(*drawn)

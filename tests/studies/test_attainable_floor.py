@@ -25,6 +25,7 @@ from saga.data.split import persons_of
 from saga.errors import UsageError
 from saga.files.tables import read_provenance
 from saga.forecaster import Forecaster
+from saga.requests import Draws
 from studies.attainable_floor import (
     BEGIN,
     FLOORS,
@@ -275,7 +276,7 @@ def test_an_uncalibrated_entrant_simulates_and_changes_nothing(register_panel: P
     assert entrant.key != uncalibrated(bundle, "saga:1", "exact").key
     ((drawn, sets),) = entrant.blocks(asked.past, asked.origins, to_horizon=5, paths=20, seed=0)
     (raw,) = Forecaster(bundle, rollout="light").blocks(
-        asked.past, to_horizon=5, paths=20, seed=0, calibrated=False
+        asked.past, Draws(20), to_horizon=5, recalibrate=False
     )
     assert np.array_equal(drawn.earnings, raw.earnings, equal_nan=True)
     assert np.isnan(sets.lower).all()

@@ -26,6 +26,7 @@ from saga.forecaster import Forecaster
 from saga.macro.history import sweden
 from saga.macro.process import MacroProcess
 from saga.model import ModelConfig
+from saga.requests import Draws, ForecastRequest
 from training.data import Batches
 from training.fit import prepare, train
 from training.masking import Masking
@@ -396,7 +397,9 @@ def test_the_configuration_of_the_papers_size_trains_and_its_bundle_forecasts(
         bundle, threads=1, rollout="light"
     )  # the first year by the decoder, those after it by the cell
     assert (
-        forecaster.forecast(panel.only(["p001", "p002"]), horizons=(1, 3), paths=10)["mean"]
+        forecaster.forecast(
+            panel.only(["p001", "p002"]), ForecastRequest(horizons=(1, 3)), Draws(10)
+        )["mean"]
         .is_finite()
         .sum()
         == 4

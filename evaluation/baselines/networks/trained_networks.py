@@ -21,6 +21,7 @@ from saga.files.atomic import digest_json
 from saga.forecaster import Forecaster
 from saga.keyed_random import uniform_each
 from saga.paths import Paths
+from saga.requests import Draws
 from training.fit import train
 from training.train_config import TrainConfig, load_config
 
@@ -62,7 +63,7 @@ class Network:
         """`n_paths` joint futures a person; shape (n, to_horizon, n_paths). Raises InputError where nobody has a record in an origin year."""
         known = _until(history, origins)
         drawn = self.forecaster.simulate(
-            known, to_horizon=to_horizon, paths=n_paths, seed=seed, calibrated=False
+            known, Draws(n_paths, seed), to_horizon=to_horizon, recalibrate=False
         )
         return drawn.take(np.searchsorted(drawn.person_id, origins.person_id))
 

@@ -19,8 +19,9 @@ from saga.cli import app
 from saga.data.origins import without_later_exits
 from saga.data.panel import Panel
 from saga.forecaster import Forecaster
+from saga.requests import Draws, ForecastRequest
 
-ASKED = {"persons": 40, "paths": 25}
+PERSONS, DRAWS = 40, Draws(25)
 
 
 def delivery(panel: Panel, year: int) -> Panel:
@@ -38,9 +39,11 @@ def by_year(
         f"sqlite:///{tmp_path_factory.mktemp('ledger') / 'by_year.sqlite'}", PseudonymKey(b"k" * 32)
     )
     return store, [
-        apply_delivery(tiny_bundle, delivery(register_panel, year), store, **ASKED)
+        apply_delivery(
+            tiny_bundle, delivery(register_panel, year), store, persons=PERSONS, draws=DRAWS
+        )
         for year in (2018, 2019, 2020)
-    ]  # type: ignore[arg-type]
+    ]
 
 
 def test_each_delivery_settles_the_year_and_promises_from_it(
@@ -49,7 +52,7 @@ def test_each_delivery_settles_the_year_and_promises_from_it(
     store, done = by_year
     assert [report.origins for report in done] == [(2018,), (2019,), (2020,)]
     assert (done[0].settled.settled_intervals, done[0].state.version) == (0, 0)
-    assert 20 < done[1].settled.new <= ASKED["persons"], (
+    assert 20 < done[1].settled.new <= PERSONS, (
         "the persons promised something about 2019, unless they left"
     )
     assert done[2].settled.settled_intervals > done[1].settled.settled_intervals, (
@@ -68,10 +71,10 @@ def test_all_at_once_is_the_same_as_year_by_year_and_again_changes_nothing(
     _, done = by_year
     store = Ledger(f"sqlite:///{tmp_path / 'once.sqlite'}", PseudonymKey(b"other" * 8))
     last = delivery(register_panel, 2020)
-    once = apply_delivery(tiny_bundle, last, store, since=2018, **ASKED)  # type: ignore[arg-type]
+    once = apply_delivery(tiny_bundle, last, store, since=2018, persons=PERSONS, draws=DRAWS)
     assert once.recorded.new == sum(report.recorded.new for report in done)
     assert once.state.cells == done[-1].state.cells
-    again = apply_delivery(tiny_bundle, last, store, **ASKED)  # type: ignore[arg-type]
+    again = apply_delivery(tiny_bundle, last, store, persons=PERSONS, draws=DRAWS)
     assert (again.origins, again.recorded.new, again.settled.new, again.settled.conflicting) == (
         (),
         0,
@@ -108,7 +111,9 @@ def test_an_interrupted_delivery_goes_on_with_its_year(
     reports = []
     for _ in range(3):
         try:
-            reports.append(apply_delivery(tiny_bundle, last, store, since=2018, **ASKED))  # type: ignore[arg-type]
+            reports.append(
+                apply_delivery(tiny_bundle, last, store, since=2018, persons=PERSONS, draws=DRAWS)
+            )
         except KeyboardInterrupt:
             reports.append(None)
     assert reports[:2] == [None, None]
@@ -128,12 +133,10 @@ def test_promises_of_forecasts_in_the_same_ledger_do_not_stand_for_a_delivery(
     first = delivery(register_panel, 2018)
     now = AdaptedForecaster.of(Forecaster.load(tiny_bundle), None)
     someone = [p for p in first.persons() if p not in now.split.obstacles(first)][:1]
-    asked = {"horizons": (1, 2), "coverage": (0.5,), "quantiles": (0.5,)}
-    _, entered = forecast_and_record(
-        now, first.only(someone), store, asked, {"paths": 25, "seed": 0, "scenario": None}
-    )
+    request = ForecastRequest((1, 2), coverage=(0.5,), quantiles=(0.5,))
+    _, entered = forecast_and_record(now, first.only(someone), store, request, DRAWS)
     assert entered.new
-    report = apply_delivery(tiny_bundle, first, store, **ASKED)  # type: ignore[arg-type]
+    report = apply_delivery(tiny_bundle, first, store, persons=PERSONS, draws=DRAWS)
     assert report.origins == (2018,)
     assert report.recorded.new + report.recorded.repeated == done[0].recorded.new
 

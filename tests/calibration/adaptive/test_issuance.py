@@ -22,16 +22,18 @@ from calibration.adaptive.ledger import open_ledger
 from saga.batch.products import Recipe, score
 from saga.bundle import Bundle
 from saga.cli import app
+from saga.conformal.calibrator import Calibrator
 from saga.data.origins import history, origins_at
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.data.split import persons_of
 from saga.errors import UsageError
 from saga.forecaster import Forecaster
+from saga.requests import Draws, ForecastRequest, PathsRequest
 
 HORIZONS = (1, 2, 3)
-ASKED = {"horizons": HORIZONS, "coverage": (0.5, 0.8), "quantiles": (0.5,)}
-RUN = {"paths": 25, "seed": 4}
+REQUEST = ForecastRequest(HORIZONS, coverage=(0.5, 0.8), quantiles=(0.5,))
+DRAWS = Draws(25, seed=4)
 PERSONS = 24
 
 
@@ -56,9 +58,7 @@ def url(tiny_bundle: Path, forecaster: Forecaster, people: Path, tmp_path: Path)
     place = f"sqlite:///{tmp_path / 'ledger.sqlite'}"
     store = open_ledger(place)
     panel = read_panel(people, prices=2022)
-    forecast_and_record(
-        AdaptedForecaster.of(forecaster, None), panel, store, ASKED, {**RUN, "scenario": None}
-    )
+    forecast_and_record(AdaptedForecaster.of(forecaster, None), panel, store, REQUEST, DRAWS)
     store.settle((person, 2020, 9e7) for person in panel.persons())
     store.close()
     return place
@@ -110,8 +110,8 @@ def test_command_and_batch_serve_the_state_of_the_ledger_and_name_it(
     assert state is not None
     assert (state.version, state.through) == (1, 2020)
     source, panel = later(people, tmp_path), read_panel(later(people, tmp_path), prices=2022)
-    expected = AdaptedForecaster.of(forecaster, state).forecaster.forecast(panel, **ASKED, **RUN)  # type: ignore[arg-type]
-    split = forecaster.forecast(panel, **ASKED, **RUN)  # type: ignore[arg-type]
+    expected = AdaptedForecaster.of(forecaster, state).forecaster.forecast(panel, REQUEST, DRAWS)
+    split = forecaster.forecast(panel, REQUEST, DRAWS)
     assert not expected.equals(split)
     assert expected.drop("^(lower|upper|includes_zero)_.*$").equals(
         split.drop("^(lower|upper|includes_zero)_.*$")
@@ -159,7 +159,7 @@ def test_a_recorded_command_and_a_recorded_batch_promise_the_same_once(
         "forecast", source, "--out", tmp_path / "f.parquet", *options, "--threads", "1"
     )
     state = open_ledger(url).state(digest)
-    blocks = list(forecaster.blocks(read_panel(source, prices=2022), to_horizon=3, **RUN))  # type: ignore[arg-type]
+    blocks = list(forecaster.blocks(read_panel(source, prices=2022), DRAWS, to_horizon=3))
     made = [
         collect_intervals(
             block,
@@ -193,13 +193,13 @@ def run_batch(source: Path, out: Path, bundle: Path, url: str, *, record: bool =
     score(
         source,
         out,
+        REQUEST,
+        DRAWS,
         bundle=bundle,
         prices=2022,
-        options=ASKED,
         persons_per_partition=6,
         under=follow,
-        **RUN,
-    )  # type: ignore[arg-type]
+    )
 
 
 def test_a_batch_killed_at_any_commit_promises_each_once_and_keeps_the_state_it_started_with(
@@ -262,12 +262,12 @@ def test_a_run_cannot_go_on_under_another_ledger_or_without_one(
         score(
             source,
             out,
+            REQUEST,
+            DRAWS,
             bundle=tiny_bundle,
             prices=2022,
-            options=ASKED,
             persons_per_partition=6,
-            **RUN,
-        )  # type: ignore[arg-type]
+        )
 
 
 def test_workers_record_together_what_one_process_records(
@@ -310,8 +310,9 @@ def test_what_cannot_be_recorded_is_said_before_any_work(
     )
     assert (code, "scenario" in json.dumps(report).lower()) == (2, True)
     with pytest.raises(UsageError, match="forecasts of single years"):
-        AdaptiveRecipe.of(Recipe(tiny_bundle, "paths"), tmp_path, url=url, key=None, record=False)
-    bare = Forecaster.load(tiny_bundle, threads=1)
-    bare.calibrator = type(bare.calibrator).identity()
+        AdaptiveRecipe.of(
+            Recipe(tiny_bundle, PathsRequest()), tmp_path, url=url, key=None, record=False
+        )
+    bare = forecaster.with_calibrator(Calibrator.identity())
     with pytest.raises(UsageError, match="Nothing is promised"):
         check_recordable(bare, None)

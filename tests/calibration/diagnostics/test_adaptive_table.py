@@ -29,8 +29,9 @@ from saga.conformal.calibrator import Calibrator
 from saga.conformal.path_bands import band_intervals
 from saga.conformal.present_value import value_intervals
 from saga.data.panel import FLOOR
-from saga.lifetime import RATE, present_value, realised_value
+from saga.lifetime import present_value, realised_value
 from saga.paths import Paths
+from saga.requests import RATE
 
 World = Callable[..., tuple[Paths, np.ndarray[Any, Any]]]
 

@@ -117,7 +117,8 @@ def test_bands_and_sums_are_those_of_the_target_too(
 ) -> None:
     from saga.conformal.path_bands import band_intervals
     from saga.conformal.present_value import value_intervals
-    from saga.lifetime import RATE, realised_value
+    from saga.lifetime import realised_value
+    from saga.requests import RATE
 
     plain, weighted, _, paths, truth, n = shifted
     values = (paths.earnings.astype(np.float64) * (1 + RATE) ** -np.arange(1.0, 3)[:, None]).sum(

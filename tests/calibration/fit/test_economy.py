@@ -126,9 +126,9 @@ def test_calibrate_tells_half_a_and_nobody_else(tiny_bundle, register_panel, tmp
     asked, given = [], []
     simulate, fit = Forecaster.simulate, fit_calibration
 
-    def spied(self, panel, **options):
-        asked.append((panel.persons(), options.get("scenario")))
-        return simulate(self, panel, **options)
+    def spied(self, panel, draws, **options):
+        asked.append((panel.persons(), draws.scenario))
+        return simulate(self, panel, draws, **options)
 
     monkeypatch.setattr(Forecaster, "simulate", spied)
     monkeypatch.setattr(
@@ -160,13 +160,13 @@ def test_there_is_nothing_to_tell_where_panel_bundle_or_years_have_no_economy(
     tiny_bundle, register_panel
 ):
     forecaster = Forecaster.load(tiny_bundle)
-    assert max(forecaster.economy(register_panel, 2015).rows) == 2015
-    assert forecaster.economy(register_panel, 1980) is None
+    assert max(forecaster.realised_macro(register_panel, 2015).rows) == 2015
+    assert forecaster.realised_macro(register_panel, 1980) is None
     assert (
-        forecaster.economy(
+        forecaster.realised_macro(
             replace(register_panel, meta=replace(register_panel.meta, macro=None)), 2015
         )
         is None
     )
     forecaster.process = None
-    assert forecaster.economy(register_panel, 2015) is None
+    assert forecaster.realised_macro(register_panel, 2015) is None

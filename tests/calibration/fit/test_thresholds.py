@@ -15,8 +15,9 @@ from saga.conformal.one_sided import forecast_probability, forecast_quantile, on
 from saga.conformal.path_bands import band_intervals, band_scores, from_band_scale, to_band_scale
 from saga.conformal.prediction_sets import grow
 from saga.conformal.present_value import ValueIntervals, value_intervals, value_scores
-from saga.lifetime import RATE, present_value, realised_value
+from saga.lifetime import present_value, realised_value
 from saga.paths import Paths
+from saga.requests import RATE
 
 P = 1e-6
 YEARS = 4

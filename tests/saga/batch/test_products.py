@@ -15,15 +15,18 @@ import numpy as np
 import polars as pl
 import pytest
 from carry import Carry
+from typer.testing import CliRunner
 
 from saga.batch.engine import MANIFEST, REJECTED, Interrupted, run
 from saga.batch.partitions import Intake
 from saga.batch.products import score
+from saga.cli import app
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.errors import BundleError, InputError, UsageError
 from saga.files import atomic
 from saga.forecaster import Forecaster
+from saga.requests import Draws, ForecastRequest, LifetimeRequest, PathsRequest, Request
 
 PERSONS = 60
 YEARS = range(2001, 2007)
@@ -352,17 +355,19 @@ def people(register_panel: Panel, tmp_path_factory: pytest.TempPathFactory) -> P
     return folder
 
 
-@pytest.mark.parametrize("product", ["forecasts", "lifetimes", "paths"])
+@pytest.mark.parametrize(
+    "request_", [ForecastRequest(), LifetimeRequest(), PathsRequest()], ids=lambda one: one.product
+)
 def test_the_products_are_the_forecasters_own(
-    tiny_bundle: Path, people: Path, tmp_path: Path, product: str
+    tiny_bundle: Path, people: Path, tmp_path: Path, request_: Request
 ) -> None:
+    draws = Draws(20, 3)
     report = score(
         people,
         tmp_path,
+        request_,
+        draws,
         bundle=tiny_bundle,
-        product=product,
-        paths=20,
-        seed=3,
         prices=2022,
         persons_per_partition=4,
     )
@@ -375,13 +380,13 @@ def test_the_products_are_the_forecasters_own(
         rows["person_id"].n_unique(),
     )
     assert sum(report.rejected.values()) == len(gone)
-    if product == "forecasts":
-        assert rows.equals(forecaster.forecast(panel, paths=20, seed=3))
-    elif product == "lifetimes":
-        assert rows.equals(forecaster.lifetime(panel, paths=20, seed=3).table)
+    if isinstance(request_, ForecastRequest):
+        assert rows.equals(forecaster.forecast(panel, request_, draws))
+    elif isinstance(request_, LifetimeRequest):
+        assert rows.equals(forecaster.lifetime(panel, request_, draws).table)
     else:
         assert rows.columns == ["person_id", "path", "year", "earnings"]
-        paths = forecaster.simulate(panel, to_horizon=None, paths=20, seed=3)
+        paths = forecaster.simulate(panel, draws, to_horizon=None)
         year = int(paths.origin_year[0]) + 1
         first = rows.filter(
             pl.col("person_id") == str(paths.person_id[0]), pl.col("year") == year
@@ -392,7 +397,7 @@ def test_the_products_are_the_forecasters_own(
     assert (provenance["bundle"], provenance["seed"], provenance["product"]) == (
         forecaster.bundle.digest,
         3,
-        product,
+        request_.product,
     )
 
 
@@ -402,11 +407,10 @@ def test_lifetimes_to_an_earlier_age_leave_out_who_has_passed_it(
     report = score(
         people,
         tmp_path,
+        LifetimeRequest(to_age=40),
+        Draws(20),
         bundle=tiny_bundle,
-        product="lifetimes",
-        paths=20,
         prices=2022,
-        options={"to_age": 40},
     )
     panel = read_panel(people, prices=2022)
     age = panel.frame.group_by("person_id").agg(
@@ -422,7 +426,12 @@ def test_whom_no_horizon_reaches_is_listed_and_the_others_are_forecast(
     tiny_bundle: Path, people: Path, tmp_path: Path
 ) -> None:
     report = score(
-        people, tmp_path, bundle=tiny_bundle, paths=20, prices=2022, options={"horizons": (30,)}
+        people,
+        tmp_path,
+        ForecastRequest(horizons=(30,)),
+        Draws(20),
+        bundle=tiny_bundle,
+        prices=2022,
     )
     panel = read_panel(people, prices=2022)
     age = panel.frame.group_by("person_id").agg(
@@ -447,5 +456,8 @@ def test_whom_no_horizon_reaches_is_listed_and_the_others_are_forecast(
 def test_an_unknown_product_is_refused_before_anything_is_read(
     tiny_bundle: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(UsageError, match="Use one of forecasts, lifetimes, paths"):
-        score(tmp_path / "absent", tmp_path / "out", bundle=tiny_bundle, product="fortunes")
+    arguments = [str(tmp_path / "absent"), str(tmp_path / "out"), "--product", "fortunes"]
+    done = CliRunner().invoke(app, ["score", *arguments, "--bundle", str(tiny_bundle), "--json"])
+    assert done.exit_code == 2
+    message = json.loads(done.stderr)["message"]
+    assert "'fortunes' is not one of 'forecasts', 'lifetimes', 'paths'" in message

@@ -11,8 +11,9 @@ from torch import nn
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.forecaster import Forecaster
+from saga.requests import Draws, Precision
 from saga.simulation import matmul
-from saga.simulation.matmul import Affine, Precision, at_precision
+from saga.simulation.matmul import Affine, at_precision
 
 # Half a unit in the last place: 24 and 8 bits of significand.
 ROUNDING = {"float32": 2.0**-24, "bfloat16": 2.0**-8 / 2}
@@ -91,7 +92,7 @@ def test_bfloat16_moves_the_law_by_tenths_of_a_per_cent(people: Panel, rollout: 
         forecaster = Forecaster.load("bundles/small", rollout=rollout, precision=precision)  # type: ignore[arg-type]
         assert forecaster.provenance()["precision"] == precision
         drawn[precision] = forecaster.simulate(
-            people, to_horizon=6, paths=200, seed=1, calibrated=False
+            people, Draws(200, seed=1), to_horizon=6, recalibrate=False
         ).earnings
     one, other = drawn["float32"], drawn["bfloat16"]
     assert (one != other).mean() > 0.5

@@ -23,7 +23,6 @@ from saga.model import ModelConfig, Saga
 from saga.model.config import HeadName
 from saga.schema import CATEGORICAL
 from saga.simulation import rollout as rollout_module
-from saga.simulation.matmul import Precision
 from saga.simulation.rollout import Rollout
 
 CALENDAR = Calendar(sweden())

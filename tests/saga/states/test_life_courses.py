@@ -14,6 +14,7 @@ from saga.data.split import persons_of
 from saga.errors import UsageError
 from saga.features.sequences import encode
 from saga.forecaster import Forecaster
+from saga.requests import Draws, PathsRequest
 from saga.states.codes import (
     CATEGORIES,
     COLUMNS,
@@ -107,14 +108,14 @@ def forecaster(living_bundle: Path) -> Forecaster:
 
 @pytest.fixture(scope="module")
 def courses(forecaster: Forecaster, people: Panel) -> LifeCourses:
-    (block,) = forecaster.courses(people, paths=PATHS)
+    (block,) = forecaster.life_courses(people, Draws(PATHS))
     return block
 
 
 def test_the_earnings_are_those_of_the_paths(
     forecaster: Forecaster, people: Panel, courses: LifeCourses
 ) -> None:
-    (block,) = forecaster.blocks(people, to_horizon=None, paths=PATHS)
+    (block,) = forecaster.blocks(people, Draws(PATHS), to_horizon=None)
     np.testing.assert_array_equal(courses.paths.earnings, block.earnings)
 
 
@@ -153,7 +154,7 @@ def test_a_course_does_not_depend_on_the_company(
     forecaster: Forecaster, people: Panel, courses: LifeCourses, alone: int
 ) -> None:
     person = people.persons()[alone]
-    (own,) = forecaster.courses(people.only([person]), paths=PATHS)
+    (own,) = forecaster.life_courses(people.only([person]), Draws(PATHS))
     width = own.paths.horizons
     for name in COLUMNS:
         np.testing.assert_array_equal(
@@ -167,7 +168,7 @@ def test_an_earlier_end_cuts_and_changes_nothing(
     born = people.frame.group_by("person_id").agg(pl.col("birth_year").first())
     young = people.only(born.filter(pl.col("birth_year") > 2022 - 50)["person_id"].to_list())
     rows = np.isin(courses.paths.person_id, young.persons())
-    (short,) = forecaster.courses(young, to_age=50, paths=PATHS)
+    (short,) = forecaster.life_courses(young, Draws(PATHS), to_age=50)
     within = np.isfinite(short.paths.earnings)
     age = short.paths.years - short.paths.birth_year[:, None]
     assert age[within.any(2)].max() == 50
@@ -179,7 +180,7 @@ def test_an_earlier_end_cuts_and_changes_nothing(
 def test_other_seeds_give_other_courses(
     forecaster: Forecaster, people: Panel, courses: LifeCourses
 ) -> None:
-    (other,) = forecaster.courses(people, paths=PATHS, seed=1)
+    (other,) = forecaster.life_courses(people, Draws(PATHS, seed=1))
     assert (other.numbers["state"] != courses.numbers["state"]).any()
 
 
@@ -188,23 +189,22 @@ def test_scored_paths_carry_their_circumstances(
 ) -> None:
     source = tmp_path / "people.parquet"
     people.frame.write_parquet(source)
-    options = {"bundle": living_bundle, "product": "paths", "paths": 5, "prices": 2022}
-    score(source, tmp_path / "bare", **options)
-    score(
-        source,
-        tmp_path / "full",
-        options={"circumstances": True},
-        persons_per_partition=5,
-        **options,
-    )
-    score(
-        source,
-        tmp_path / "again",
-        options={"circumstances": True},
-        persons_per_partition=3,
-        workers=2,
-        **options,
-    )
+
+    def compute(name: str, request: PathsRequest, *, size: int = 500, workers: int = 1) -> None:
+        score(
+            source,
+            tmp_path / name,
+            request,
+            Draws(5),
+            bundle=living_bundle,
+            prices=2022,
+            persons_per_partition=size,
+            workers=workers,
+        )
+
+    compute("bare", PathsRequest())
+    compute("full", PathsRequest(states=True), size=5)
+    compute("again", PathsRequest(states=True), size=3, workers=2)
     bare, full = (
         pl.read_parquet(tmp_path / name / "*.parquet").sort("person_id", "path", "year")
         for name in ("bare", "full")
@@ -254,4 +254,4 @@ def test_what_was_never_told_is_not_known_to_have_been_so_for_long(
 
 def test_a_bundle_without_the_law_says_what_to_do(tiny_bundle: Path, people: Panel) -> None:
     with pytest.raises(UsageError, match="saga circumstances BUNDLE"):
-        next(Forecaster.load(tiny_bundle).courses(people))
+        next(Forecaster.load(tiny_bundle).life_courses(people))

@@ -15,6 +15,7 @@ from saga.data.panel import Panel
 from saga.data.split import persons_of
 from saga.errors import UsageError
 from saga.forecaster import Forecaster
+from saga.requests import Draws
 from saga.schema import MAX_AGE
 from saga.states.life_courses import ZeroRuns
 from training.states.state_fit import (
@@ -136,7 +137,7 @@ def test_a_planted_law_is_found_again(tiny_bundle: Path, planted: Panel, tmp_pat
         pl.col("exit_year").is_null(), pl.col("born").is_between(1962, 2000), pl.col("year") == 2022
     )["person_id"]
     people = test.only(able.sort().to_list()[:60])
-    (block,) = forecaster.courses(people, paths=40)
+    (block,) = forecaster.life_courses(people, Draws(40))
     codes = made.transforms["codes"]["county"]
     county, industry = block.numbers["county"], block.numbers["industry"]
     here = (county[:, 1:] > 0) & (county[:, :-1] > 0)
@@ -176,7 +177,7 @@ def test_what_no_record_tells_is_never_drawn(
     )
     last = frame.group_by("person_id").agg(pl.col("year").max(), born=pl.col("birth_year").first())
     able = last.filter(pl.col("year") == 2022, pl.col("born") > 1962)["person_id"].sort().to_list()
-    (block,) = forecaster.courses(poor.only(able[:20]), paths=40)
+    (block,) = forecaster.life_courses(poor.only(able[:20]), Draws(40))
     assert block.numbers["marital_status"].any()
     assert not block.numbers["county"].any()
     assert not block.numbers["state"].any(), "no state, and nobody dies or leaves"

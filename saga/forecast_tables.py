@@ -1,0 +1,138 @@
+"""Forecast and lifetime tables: from paths and their intervals to the columns that users read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from saga.conformal.calibrator import Calibrator, Intervals
+from saga.conformal.one_sided import Limits, one_sided_limits
+from saga.conformal.path_bands import band_intervals
+from saga.conformal.present_value import ValueIntervals
+from saga.paths import Paths
+from saga.requests import ForecastRequest, LifetimeRequest
+
+Array = NDArray[np.float64]
+Column = NDArray[np.generic]
+
+
+def percent_label(fraction: float) -> str:
+    """0.9 -> "90", 0.05 -> "05", 0.975 -> "97.5": a coverage or quantile in a column's name."""
+    text = f"{100 * fraction:.6f}".rstrip("0").rstrip(".")
+    return text if "." in text else text.zfill(2)
+
+
+def forecast_table(paths: Paths, calibrator: Calibrator, request: ForecastRequest) -> pl.DataFrame:
+    """One row a person and horizon, until age 64, of recalibrated paths.
+
+    Columns: person_id, origin_year, horizon, year, mean, p_zero, one q.. a quantile; lower_,
+    upper_, includes_zero_ and guarantee_ for each coverage; and cell, the persons whose outcomes
+    the intervals rest on ("all" or a group). With `limits` also at_least_, at_most_,
+    guarantee_limits_, positive_lower_, positive_upper_, guarantee_positive_ (see
+    `saga.conformal.one_sided`). With `bands` = K also band_lower_, band_upper_,
+    band_includes_zero_, guarantee_band_, null after year K (see `saga.conformal.path_bands`).
+    """
+    columns = np.asarray(request.horizons) - 1
+    person, position = np.nonzero(paths.within_age[:, columns])
+    horizon = columns[position]
+    samples = paths.earnings[person, horizon].astype(np.float64)
+    quantiles = np.quantile(samples, request.quantiles, axis=1)
+    intervals = calibrator.intervals(paths, request.coverage)
+    table: dict[str, Column] = {
+        "person_id": paths.person_id[person],
+        "origin_year": paths.origin_year[person].astype(np.int32),
+        "horizon": (horizon + 1).astype(np.int32),
+        "year": paths.years[person, horizon].astype(np.int32),
+        "mean": samples.mean(1),
+        "p_zero": (samples == 0).mean(1),
+        **_quantile_columns(quantiles, request.quantiles),
+    }
+    for j, label in _labels(request.coverage):
+        table[f"lower_{label}"] = intervals.lower[person, horizon, j]
+        table[f"upper_{label}"] = intervals.upper[person, horizon, j]
+        table[f"includes_zero_{label}"] = intervals.includes_zero[person, horizon, j]
+        table[f"guarantee_{label}"] = intervals.guarantee[person, horizon, j].astype(str)
+    table["cell"] = intervals.cell[person, horizon].astype(str)
+    if request.limits:
+        limits = one_sided_limits(calibrator, paths, request.coverage)
+        table |= _limit_columns(limits, request.coverage, person, horizon)
+    if request.bands is not None:
+        bands = band_intervals(calibrator, paths, request.bands, request.coverage)
+        table |= _band_columns(bands, person, horizon)
+    return pl.DataFrame(table).with_columns(
+        pl.col("^(.*lower|.*upper|at_least|at_most)_.*$").fill_nan(None)
+    )
+
+
+def lifetime_table(
+    paths: Paths,
+    values: Array,
+    intervals: ValueIntervals,
+    mean_tax: Array | None,
+    request: LifetimeRequest,
+) -> pl.DataFrame:
+    """One row a person, of the present values `values` (n, M) of its paths.
+
+    Columns: person_id, origin_year, to_age, rate, mean, one q.. a quantile; lower_, upper_ and
+    guarantee_ for each coverage; tax_mean and net_mean, null if there is no `mean_tax` (n,).
+    """
+    quantiles = np.quantile(values, request.quantiles, axis=1)
+    table: dict[str, Column] = {
+        "person_id": paths.person_id,
+        "origin_year": paths.origin_year.astype(np.int32),
+        "to_age": np.full(len(values), request.to_age, dtype=np.int32),
+        "rate": np.full(len(values), request.rate),
+        "mean": values.mean(1),
+        **_quantile_columns(quantiles, request.quantiles),
+    }
+    for j, label in _labels(request.coverage):
+        table[f"lower_{label}"] = intervals.lower[:, j]
+        table[f"upper_{label}"] = intervals.upper[:, j]
+        table[f"guarantee_{label}"] = intervals.guarantee[:, j].astype(str)
+    tax_mean = pl.lit(None, dtype=pl.Float64) if mean_tax is None else pl.Series(mean_tax)
+    return (
+        pl.DataFrame(table)
+        .with_columns(pl.col("^(lower|upper)_.*$").fill_nan(None), tax_mean=tax_mean)
+        .with_columns(net_mean=pl.col("mean") - pl.col("tax_mean"))
+    )
+
+
+def _labels(fractions: Sequence[float]) -> Iterator[tuple[int, str]]:
+    return enumerate(map(percent_label, fractions))
+
+
+def _quantile_columns(values: Array, quantiles: Sequence[float]) -> dict[str, Column]:
+    return {f"q{label}": values[j] for j, label in _labels(quantiles)}
+
+
+def _limit_columns(
+    limits: Limits, coverage: Sequence[float], person: NDArray[np.int64], horizon: NDArray[np.int64]
+) -> dict[str, Column]:
+    columns: dict[str, Column] = {}
+    for j, label in _labels(coverage):
+        at = (person, horizon, j)
+        columns[f"at_least_{label}"] = limits.at_least[at]
+        columns[f"at_most_{label}"] = limits.at_most[at]
+        columns[f"guarantee_limits_{label}"] = limits.guarantee[at].astype(str)
+        columns[f"positive_lower_{label}"] = limits.positive_lower[at]
+        columns[f"positive_upper_{label}"] = limits.positive_upper[at]
+        columns[f"guarantee_positive_{label}"] = limits.positive_guarantee[at].astype(str)
+    return columns
+
+
+def _band_columns(
+    bands: Intervals, person: NDArray[np.int64], horizon: NDArray[np.int64]
+) -> dict[str, Column]:
+    n_years = bands.lower.shape[1]
+    inside, at = horizon < n_years, (person, np.minimum(horizon, n_years - 1))
+    columns: dict[str, Column] = {}
+    for j, label in _labels(bands.coverage):
+        columns[f"band_lower_{label}"] = np.where(inside, bands.lower[..., j][at], np.nan)
+        columns[f"band_upper_{label}"] = np.where(inside, bands.upper[..., j][at], np.nan)
+        columns[f"band_includes_zero_{label}"] = inside & bands.includes_zero[..., j][at]
+        guarantee = np.where(inside, bands.guarantee[..., j][at], "none")
+        columns[f"guarantee_band_{label}"] = guarantee.astype(str)
+    return columns

@@ -1,0 +1,203 @@
+"""Typed requests: what a user may ask for, checked once when the object is made.
+
+The command line, the HTTP service and the batch engine make these objects and pass them to the
+forecaster unchanged. This module owns the defaults and the allowed values of every option.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal, get_args
+
+from saga.errors import UsageError
+from saga.schema import MAX_AGE, MIN_AGE
+
+if TYPE_CHECKING:
+    from saga.macro.scenarios import ScenarioSource
+
+OnError = Literal["fail", "drop"]
+Precision = Literal["float32", "bfloat16"]
+Product = Literal["forecasts", "lifetimes", "paths"]
+RolloutName = Literal["exact", "light"]
+TaxName = Literal["se-2022", "paper", "none"]
+
+MAX_HORIZON = 30
+MAX_PATHS = 10_000
+HORIZONS = tuple(range(1, MAX_HORIZON + 1))
+COVERAGE = (0.5, 0.8, 0.9, 0.95)
+LIFETIME_COVERAGE = (0.9,)
+QUANTILES = (0.01, 0.05, 0.10, 0.25, 0.50, 0.75, 0.90, 0.95, 0.99)
+PATHS = 500
+RATE = 0.02
+
+
+@dataclass(frozen=True)
+class Draws:
+    """How futures are drawn: the number of paths a person, the seed and the scenario.
+
+    A `scenario` of None draws the macro series from the bundle's process.
+
+    Raises:
+        UsageError: If `n_paths` is not 2 to 10,000, or `seed` not 0 to 2^63 - 1.
+    """
+
+    n_paths: int = PATHS
+    seed: int = 0
+    scenario: ScenarioSource = None
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.n_paths <= MAX_PATHS:
+            raise UsageError(
+                f"The number of paths is between 2 and {MAX_PATHS:,}, not {self.n_paths:,}. "
+                f"{PATHS} is a good start."
+            )
+        check_seed(self.seed)
+
+
+@dataclass(frozen=True)
+class ForecastRequest:
+    """A table of yearly earnings: one row a person and horizon.
+
+    Args:
+        horizons: Years after the origin, 1 to 30; stored ascending and distinct.
+        coverage: Coverage of the intervals, each strictly between 0 and 1; stored ascending.
+        quantiles: Quantiles, each strictly between 0 and 1; stored ascending.
+        limits: Whether to add one-sided limits and intervals given positive earnings.
+        bands: K for intervals that hold the first K years together, or None.
+
+    Raises:
+        UsageError: If a value is not allowed.
+    """
+
+    product: ClassVar[Product] = "forecasts"
+
+    horizons: Sequence[int] = HORIZONS
+    coverage: Sequence[float] = COVERAGE
+    quantiles: Sequence[float] = QUANTILES
+    limits: bool = False
+    bands: int | None = None
+
+    def __post_init__(self) -> None:
+        _store(self, "horizons", check_horizons(self.horizons))
+        _store(self, "coverage", _check_coverage(self.coverage))
+        _store(self, "quantiles", _check_quantiles(self.quantiles))
+        if self.bands is not None and not 1 <= self.bands <= MAX_HORIZON:
+            raise UsageError(f"Bands cover the first 1 to {MAX_HORIZON} years, not {self.bands}.")
+
+    @property
+    def n_years(self) -> int:
+        """Number of years after the origin that must be simulated."""
+        return max(self.horizons[-1], self.bands or 1)
+
+
+@dataclass(frozen=True)
+class LifetimeRequest:
+    """A table of present values: one row a person.
+
+    Args:
+        rate: Real discount rate a year, as a fraction from -0.5 to 1.
+        to_age: Last age that counts, 17 to 64.
+        from_age: Age from which observed past earnings are added, or None for the future alone.
+        tax: Name of the tax rule.
+        coverage: Coverage of the intervals, each strictly between 0 and 1; stored ascending.
+        quantiles: Quantiles, each strictly between 0 and 1; stored ascending.
+
+    Raises:
+        UsageError: If a value is not allowed.
+    """
+
+    product: ClassVar[Product] = "lifetimes"
+
+    rate: float = RATE
+    to_age: int = MAX_AGE
+    from_age: int | None = None
+    tax: TaxName = "none"
+    coverage: Sequence[float] = LIFETIME_COVERAGE
+    quantiles: Sequence[float] = QUANTILES
+
+    def __post_init__(self) -> None:
+        if not -0.5 < self.rate < 1.0:  # also refuses NaN
+            raise UsageError("The discount rate is a fraction a year, for example 0.02 for 2 %.")
+        _check_to_age(self.to_age)
+        if self.from_age is not None and not MIN_AGE <= self.from_age < self.to_age:
+            raise UsageError(
+                f"A lifetime starts at an age from {MIN_AGE} to below its end ({self.to_age}), "
+                f"not {self.from_age}."
+            )
+        if self.tax not in get_args(TaxName):
+            raise UsageError(
+                f"There is no tax rule {self.tax!r}. Use one of {', '.join(get_args(TaxName))}."
+            )
+        _store(self, "coverage", _check_coverage(self.coverage))
+        _store(self, "quantiles", _check_quantiles(self.quantiles))
+
+
+@dataclass(frozen=True)
+class PathsRequest:
+    """The simulated paths themselves, up to `to_age`; with `states` also the state of each year.
+
+    Raises:
+        UsageError: If `to_age` is not 17 to 64.
+    """
+
+    product: ClassVar[Product] = "paths"
+
+    to_age: int = MAX_AGE
+    states: bool = False
+
+    def __post_init__(self) -> None:
+        _check_to_age(self.to_age)
+
+
+Request = ForecastRequest | LifetimeRequest | PathsRequest
+
+
+def check_horizons(horizons: Sequence[int]) -> tuple[int, ...]:
+    """Ascending distinct horizons; UsageError unless each is 1 to 30 years."""
+    values = sorted(set(horizons))
+    if not values or values[0] < 1 or values[-1] > MAX_HORIZON:
+        raise UsageError(
+            f"Horizons are whole years from 1 to {MAX_HORIZON}, at least one. Later years are part "
+            "of a lifetime, not of a forecast."
+        )
+    return tuple(values)
+
+
+def check_seed(seed: int) -> int:
+    """The seed; UsageError unless it is 0 to 2^63 - 1."""
+    if not 0 <= seed < 2**63:
+        raise UsageError("The seed is a whole number from 0 to 2^63 - 1.")
+    return seed
+
+
+def _check_to_age(to_age: int) -> None:
+    if not MIN_AGE < to_age <= MAX_AGE:
+        raise UsageError(
+            f"A lifetime ends at an age from {MIN_AGE + 1} to {MAX_AGE}, not {to_age}."
+        )
+
+
+def _check_coverage(coverage: Sequence[float]) -> tuple[float, ...]:
+    return _between_0_and_1(
+        coverage, "Coverage", "An interval with coverage 0 or 1 is useless; use for example 0.9."
+    )
+
+
+def _check_quantiles(quantiles: Sequence[float]) -> tuple[float, ...]:
+    return _between_0_and_1(quantiles, "Quantiles", "Use for example 0.05, 0.5 and 0.95.")
+
+
+def _between_0_and_1(fractions: Sequence[float], name: str, example: str) -> tuple[float, ...]:
+    values = sorted(set(fractions))
+    if not values or not all(math.isfinite(value) and 0.0 < value < 1.0 for value in values):
+        raise UsageError(
+            f"{name} must lie strictly between 0 and 1, and at least one value is needed. {example}"
+        )
+    return tuple(values)
+
+
+def _store(request: ForecastRequest | LifetimeRequest, name: str, value: tuple[float, ...]) -> None:
+    """Set the canonical value of a frozen field."""
+    object.__setattr__(request, name, value)
