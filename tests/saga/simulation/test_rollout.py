@@ -21,6 +21,7 @@ from saga.macro.history import sweden
 from saga.macro.process import MacroProcess
 from saga.model import ModelConfig, Saga
 from saga.model.config import HeadName
+from saga.requests import Precision
 from saga.schema import CATEGORICAL
 from saga.simulation import rollout as rollout_module
 from saga.simulation.rollout import Rollout
