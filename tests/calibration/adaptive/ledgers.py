@@ -1,6 +1,7 @@
-"""Made-up promises, and a process that settles them: what the tests of the ledger share with the processes they start.
+"""Synthetic intervals and outcomes for the tests of the ledger, and a process that settles them.
 
-Run as a program: URL KEYFILE PART... settles the outcomes of these parts (0 to 9) one by one.
+Run as a program: URL KEYFILE PERSONS PART... settles the outcomes of these parts (0 to 9) one by
+one.
 """
 
 from __future__ import annotations
@@ -15,38 +16,40 @@ from calibration.adaptive.ledger import Ledger
 from calibration.adaptive.pseudonyms import PseudonymKey
 from saga.conformal.prediction_sets import grow
 
-LEVELS = (0.5, 0.8, 0.9, 0.95)
+COVERAGE = (0.5, 0.8, 0.9, 0.95)
 BUNDLE = "a" * 64
 PERSONS, HORIZONS, ORIGIN = 40, 3, 2015
 
 
-def made(
+def make_intervals(
     persons: int = PERSONS, horizons: int = HORIZONS, origin: int = ORIGIN, seed: int = 0
 ) -> IssuedIntervals:
-    """Promises to persons P0, P1, ... with sets grown from 30 samples each; every fifth person has mostly zeros."""
+    """Intervals for persons P0, P1, ... from 30 samples each; every fifth person has mostly zeros."""
     rng = np.random.default_rng(seed)
     rows = persons * horizons
     samples = np.exp(rng.normal(12.5, 0.5, (rows, 30)))
     samples[np.arange(rows) % 5 == 0, :20] = 0
-    family = pack_sets(grow(np.sort(samples.astype(np.float32), axis=1), 24_150.0).with_atom(0.5))
-    base = np.tile(LEVELS, (rows, 1)) + 0.01
+    nested_sets = pack_sets(
+        grow(np.sort(samples.astype(np.float32), axis=1), 24_150.0).with_atom(0.5)
+    )
+    base = np.tile(COVERAGE, (rows, 1)) + 0.01
     names = np.array([f"P{i}" for i in range(persons)])
     return IssuedIntervals(
-        LEVELS,
+        COVERAGE,
         np.tile(names, horizons),
         np.full(rows, origin),
         np.repeat(np.arange(1, horizons + 1), persons),
         np.where(np.tile(np.arange(persons), horizons) % 2, "quintile=1", "all"),
         base,
         base + 0.02,
-        tuple(family),
+        tuple(nested_sets),
     )
 
 
-def came_true(
+def make_outcomes(
     persons: int = PERSONS, horizons: int = HORIZONS, origin: int = ORIGIN, seed: int = 1
 ) -> list[tuple[str, int, float]]:
-    """An outcome for each of them, a fifth of them zero."""
+    """An outcome for each of these intervals; a fifth of the outcomes are zero."""
     rng = np.random.default_rng(seed)
     amounts = np.where(
         rng.random((horizons, persons)) < 0.2,
@@ -62,11 +65,11 @@ def came_true(
 
 def main(url: str, key: str, persons: str, *parts: str) -> None:
     """Settle the outcomes whose number ends in one of `parts`, each in a call of its own."""
-    store = Ledger(url, PseudonymKey.read(Path(key), create=False))
-    for number, outcome in enumerate(came_true(int(persons))):
+    ledger = Ledger(url, PseudonymKey.read(Path(key), create=False))
+    for number, outcome in enumerate(make_outcomes(int(persons))):
         if str(number % 10) in parts:
-            store.settle([outcome])
-    store.close()
+            ledger.settle([outcome])
+    ledger.close()
 
 
 if __name__ == "__main__":
