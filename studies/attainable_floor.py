@@ -1,25 +1,28 @@
-"""How much of what persons could teach it the bundle has learnt: the share of the gap from GKOS to an attainable floor, forward.
+"""How near is the bundle to the best that more training persons could give it?
 
-    python -m studies.attainable_floor REGISTER --panel JUDGED [--out build/attainable] [--bundle bundles/small] [--shares 0.1 0.3 1]
-        [--config small] [--capacity CONFIG_OR_BUNDLE ...] [--rollout light] [--cache DIR] [--paths 200] [--persons N] [--seed 1]
-        [--contest-seed 0] [--workers 1] [--report FILE]
+    python -m studies.attainable_floor REGISTER --panel JUDGED [--out build/attainable]
+        [--bundle bundles/small] [--shares 0.1 0.3 1] [--config small]
+        [--capacity CONFIG_OR_BUNDLE ...] [--rollout light] [--cache DIR] [--paths 200]
+        [--persons N] [--seed 1] [--contest-seed 0] [--workers 1] [--report FILE]
 
-REGISTER is the one that the bundle was trained on with --config: the same network is trained anew on nested shares of its training persons,
-with the same validation persons and as many steps; the whole is the bundle. JUDGED is a generated register with `future/draw=k`, whose test
-persons judge forward at h = 1, 5, 10, 20. The floor is where CRPS goes as persons grow (`studies/attainable_floor.py` says how, and how
-uncertain that is). For the sizes' sake all bundles are judged without calibration and by one rollout; `saga`, whose share of the gap
-counts, is the bundle as the contest has it. --capacity: configurations (YAML files, trained here on all training persons) or bundles, rows
-beside. --seed chooses the shares and trains, --contest-seed is the `--seed` of `saga evaluate`, whose --cache so serves.
+REGISTER is the register that the bundle was trained on, with the configuration --config. The same
+network is trained again on nested shares of its training persons, with the same validation persons
+and the same number of steps; the largest size is the bundle itself. JUDGED is a generated register
+with `future/draw=k`. Its test persons are judged forward at h = 1, 5, 10, 20.
 
-Bundles and scores stay under --out and --cache (OUT/kept): the same command goes on where it stopped.
-Exit 1 where the bundle closes less than 80 % of the gap at some horizon, or where futures end before one.
+At each horizon CRPS(n) = floor + a n^-b, with n in units of the largest size and one b for all
+horizons. Three sizes leave no degree of freedom at a horizon, and the floor is an extrapolation, so
+it is uncertain. Its standard error covers other test persons and other futures, but not the luck of
+a training run and not the choice of a power law. The floors at b = 1/2 and b = 1 are shown beside
+it. It is the floor of this configuration with this many steps; a larger network may have another.
 
-The attainable floor: where the model's CRPS goes as training persons grow, and the share of the gap from GKOS to there that is closed.
+All sizes are judged without calibration and by one rollout, because smaller sizes have no
+calibration. `saga`, whose share of the gap counts, is the bundle as in the contest. --capacity adds
+rows for further configurations (YAML files, trained here) or bundles. --seed chooses the shares and
+trains; --contest-seed is the `--seed` of `saga evaluate`, whose --cache can be used again.
 
-At each horizon CRPS(n) = floor + a n^-b, n persons in units of the most, one b for all horizons. Three sizes leave no degree of freedom at
-a horizon, and what is sought lies outside them: such a floor is uncertain, and its standard error knows only what other test persons and
-other futures would have changed, neither the luck of a training run nor whether the law is a power. So the floors at b = 1/2 and b = 1
-stand beside it. It is the floor of this configuration with this many steps; a larger network may have another.
+Bundles and scores stay under --out and --cache (OUT/kept): the same command resumes. Exit 1 if the
+bundle closes less than 80 % of the gap at some horizon, or if the futures end before one.
 """
 
 from __future__ import annotations
@@ -47,18 +50,19 @@ from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.data.split import persons_of
 from saga.errors import Problem, UsageError
+from saga.files.markdown import markdown_table
 from saga.files.tables import write_table
 from saga.forecaster import Forecaster, RolloutName
 from saga.keyed_random import uniform_each
-from studies.harness import code_commit, command_line, say, study_parser
+from studies.harness import StepLog, code_commit, command_line, publish_page, say, study_parser
 from studies.trained_bundle import found_or_trained
 from training.train_config import TrainConfig, load_config
 
 Array = NDArray[np.float64]
-BEGIN = "gkos"  # where the gap begins
-PROMISE = 0.8  # share of the gap from there to the floor
-EXPONENTS = np.linspace(0.2, 1.0, 161)  # where b is sought
-RANGE = (0.5, 1.0)  # the exponents whose floors stand beside
+GAP_START = "gkos"  # the model at the upper end of the gap
+TARGET_SHARE = 0.8  # of the gap from there to the floor
+EXPONENTS = np.linspace(0.2, 1.0, 161)  # the values of b that are tried
+SIDE_EXPONENTS = (0.5, 1.0)  # exponents whose floors are shown beside the estimate
 REPLICATES = 500
 TRAINED = {
     "model": pl.String(),
@@ -75,7 +79,11 @@ TRAINED = {
 FLOORS = {
     "horizon": pl.Int32(),
     "n": pl.Int64(),
-    **{f"{model}{part}": pl.Float64() for model in (BEGIN, BOUND, REFEREE) for part in ("", "_se")},
+    **{
+        f"{model}{part}": pl.Float64()
+        for model in (GAP_START, BOUND, REFEREE)
+        for part in ("", "_se")
+    },
     **{
         f"{name}{part}": pl.Float64()
         for name in ("floor", "closed")
@@ -86,23 +94,23 @@ FLOORS = {
     "b": pl.Float64(),
     "b_se": pl.Float64(),
     "misfit": pl.Float64(),
-    "held": pl.Boolean(),
+    "reached": pl.Boolean(),
     "sure": pl.Boolean(),
 }
 
 
 def subset(panel: Panel, share: float, seed: int) -> Panel:
-    """The panel with this share of its training persons, a keyed choice, and everybody else; a smaller share lies within a larger."""
+    """The panel with a keyed share of its training persons and all others; shares are nested."""
     training = persons_of(panel, "train")
-    drawn = uniform_each(training, "attainable", panel.meta.panel_id, seed)
-    out = {person for person, u in zip(training, drawn, strict=True) if u >= share}
-    return panel.only([person for person in panel.persons() if person not in out])
+    uniforms = uniform_each(training, "attainable", panel.meta.panel_id, seed)
+    excluded = {person for person, u in zip(training, uniforms, strict=True) if u >= share}
+    return panel.only([person for person in panel.persons() if person not in excluded])
 
 
 def uncalibrated(bundle: Bundle, name: str, rollout: RolloutName, workers: int = 1) -> Entrant:
-    """The bundle as an entrant whose paths are as they are simulated, whether it has a calibration or not; it gives no intervals.
+    """The bundle as a contestant with raw paths and without intervals.
 
-    Raises UsageError where the bundle has no such rollout.
+    Raises UsageError if the bundle does not have this rollout.
     """
     forecaster = Forecaster(replace(bundle, calibration=None), workers=workers, rollout=rollout)
     key = "uncalibrated" + bundle.model_digest + rollout + code_digest("saga.forecaster", ("saga",))
@@ -111,7 +119,10 @@ def uncalibrated(bundle: Bundle, name: str, rollout: RolloutName, workers: int =
 
 @dataclass(frozen=True)
 class Curve:
-    """CRPS = `floor` + `a` n^-`b`, n in units of the most persons; `floor`, `a` (..., H), `b` and the weighted sum of squares (...)."""
+    """CRPS = `floor` + `a` n^-`b`, n in units of the largest size.
+
+    `floor` and `a` have shape (..., n_horizon), `b` and the weighted sum of `squares` (...).
+    """
 
     floor: Array
     a: Array
@@ -119,13 +130,19 @@ class Curve:
     squares: Array
 
 
-def fit(
+def fit_floors(
     persons: Sequence[int], crps: Array, se: Array, exponents: Sequence[float] | Array = EXPONENTS
 ) -> Curve:
-    """Weighted least squares over `exponents`: `crps` (..., H, S) of models trained on `persons` (S,), `se` (H, S) of what is not common
-    to the sizes (an error that all sizes share moves the floor alone).
+    """Weighted least squares, with b searched over `exponents`.
 
-    `a` is not below 0: where more persons do not help, the floor is the mean, and nothing is known of b.
+    If more persons do not help, `a` is 0, the floor is the mean, and nothing is known of b.
+
+    Args:
+        persons: training persons of each size, (n_size,).
+        crps: mean scores, (..., n_horizon, n_size).
+        se: standard errors without what all sizes share, (n_horizon, n_size). An error that all
+            sizes share moves the floor alone.
+        exponents: values of b to try.
     """
     relative, weight = np.asarray(persons) / max(persons), se**-2.0
     total = weight.sum(axis=-1)
@@ -134,57 +151,66 @@ def fit(
     for b in exponents:
         x = relative**-b
         centre = (weight * x).sum(axis=-1) / total
-        away = weight * (x - centre[:, None])
-        a = np.maximum((away * crps).sum(axis=-1) / (away * x).sum(axis=-1), 0.0)
+        deviation = weight * (x - centre[:, None])
+        a = np.maximum((deviation * crps).sum(axis=-1) / (deviation * x).sum(axis=-1), 0.0)
         floor = middle - a * centre
-        left = crps - floor[..., None] - a[..., None] * x
-        found = Curve(floor, a, np.full(a.shape[:-1], b), (weight * left**2).sum(axis=(-2, -1)))
-        best = found if best is None else _better(best, found)
+        residual = crps - floor[..., None] - a[..., None] * x
+        squares = (weight * residual**2).sum(axis=(-2, -1))
+        curve = Curve(floor, a, np.full(a.shape[:-1], b), squares)
+        best = curve if best is None else _better(best, curve)
     if best is None:
         raise ValueError("no exponent to try")
     return best
 
 
 def _better(old: Curve, new: Curve) -> Curve:
-    won = new.squares < old.squares
-    row = won[..., None]
+    improved = new.squares < old.squares
+    row = improved[..., None]
     return Curve(
         np.where(row, new.floor, old.floor),
         np.where(row, new.a, old.a),
-        np.where(won, new.b, old.b),
-        np.where(won, new.squares, old.squares),
+        np.where(improved, new.b, old.b),
+        np.where(improved, new.squares, old.squares),
     )
 
 
 @dataclass(frozen=True)
-class Means:
-    """Mean CRPS of log earnings on the same persons, futures and outcomes: `value` (H, M), and over `drawn` (R, H, M) bootstrap samples.
+class MeanScores:
+    """Mean CRPS of log earnings of all models on the same persons, futures and outcomes.
 
-    `n` (H,) are persons with an outcome, over futures on average. Samples draw persons and futures anew, each on their own (Owen 2007),
-    the same ones for every model and horizon, so that differences are paired; their spread is, if anything, too wide.
+    `value` has shape (n_horizon, n_model), `replicates` (n_replicate, n_horizon, n_model). `n`
+    (n_horizon,) counts persons with an outcome, on average over futures. The bootstrap draws
+    persons and futures independently (Owen 2007), the same ones for every model and horizon, so
+    that differences are paired. Its spread is too wide rather than too narrow.
     """
 
     models: list[str]
     horizons: list[int]
     n: list[int]
     value: Array
-    drawn: Array
+    replicates: Array
 
-    def at(self, *models: str) -> tuple[Array, Array]:
-        """Of these models alone: values (H, m) and drawn (R, H, m)."""
+    def of_models(self, *models: str) -> tuple[Array, Array]:
+        """Values (n_horizon, m) and replicates (n_replicate, n_horizon, m) of these models."""
         columns = [self.models.index(model) for model in models]
-        return self.value[:, columns], self.drawn[:, :, columns]
+        return self.value[:, columns], self.replicates[:, :, columns]
 
     def of(self, model: str) -> tuple[Array, Array]:
-        """Of one model: value (H,) and drawn (R, H)."""
-        value, drawn = self.at(model)
-        return value[:, 0], drawn[:, :, 0]
+        """Values (n_horizon,) and replicates (n_replicate, n_horizon) of one model."""
+        value, replicates = self.of_models(model)
+        return value[:, 0], replicates[:, :, 0]
 
 
-def means(files: Mapping[str, Path], *, seed: int, replicates: int = REPLICATES) -> Means:
-    """Means over futures of means over persons, from a file of un-averaged forward scores a model (`evaluation.contest.Contest.scores`).
+def mean_scores(
+    files: Mapping[str, Path], *, seed: int, replicates: int = REPLICATES
+) -> MeanScores:
+    """Means over futures of means over persons.
 
-    Raises UsageError where outcomes are no drawn futures, ValueError where models were scored on other outcomes than the first.
+    `files` holds one file of un-averaged forward scores a model (`evaluation.contest`).
+
+    Raises:
+        UsageError: the outcomes are not drawn futures.
+        ValueError: the models were not scored on the same outcomes.
     """
     keys = ["horizon", "draw", "person_id"]
     scores = [
@@ -204,8 +230,8 @@ def means(files: Mapping[str, Path], *, seed: int, replicates: int = REPLICATES)
         np.unique(first[name].to_numpy(), return_inverse=True)[1] for name in keys
     )
     shape = tuple(int(codes.max()) + 1 for codes in (horizon, draw, person))
-    there, values = np.zeros(shape), np.zeros((len(scores), *shape))
-    there[horizon, draw, person] = 1
+    observed, values = np.zeros(shape), np.zeros((len(scores), *shape))
+    observed[horizon, draw, person] = 1
     for array, frame in zip(values, scores, strict=True):
         array[horizon, draw, person] = frame["crps_log"].cast(pl.Float64).to_numpy()
     rng = np.random.default_rng(seed)
@@ -213,77 +239,88 @@ def means(files: Mapping[str, Path], *, seed: int, replicates: int = REPLICATES)
         np.vstack([np.ones(size), rng.multinomial(size, np.full(size, 1 / size), replicates)])
         for size in shape[1:]
     )
-    drawn = np.empty((replicates + 1, shape[0], len(scores)))
+    averages = np.empty((replicates + 1, shape[0], len(scores)))
     for h in range(shape[0]):
-        count = persons @ there[h].T  # (R, D)
+        count = persons @ observed[h].T  # (R, D)
         weight = futures * (count > 0)
         total = weight.sum(axis=1)
         for m in range(len(scores)):
             by_draw = persons @ values[m, h].T / np.maximum(count, 1)
-            drawn[:, h, m] = np.divide(
+            averages[:, h, m] = np.divide(
                 (weight * by_draw).sum(axis=1),
                 total,
                 out=np.full(len(total), np.nan),
                 where=total > 0,
             )
-    n = [round(float(there[h].sum(axis=1).mean())) for h in range(shape[0])]
-    samples = drawn[1:][
-        np.isfinite(drawn[1:]).all(axis=(1, 2))
-    ]  # of few persons a sample may hold nobody who is seen so far ahead
-    return Means(
-        list(files), first["horizon"].unique(maintain_order=True).to_list(), n, drawn[0], samples
-    )
+    n = [round(float(observed[h].sum(axis=1).mean())) for h in range(shape[0])]
+    # A sample of few persons may hold nobody with an outcome at a long horizon.
+    complete = averages[1:][np.isfinite(averages[1:]).all(axis=(1, 2))]
+    horizons = first["horizon"].unique(maintain_order=True).to_list()
+    return MeanScores(list(files), horizons, n, averages[0], complete)
 
 
-def floors(found: Means, sizes: Mapping[str, int]) -> pl.DataFrame:
-    """One row a horizon, columns FLOORS: the ends of the gap, the floor, and what the shipped bundle closes.
+def floor_table(scores: MeanScores, sizes: Mapping[str, int]) -> pl.DataFrame:
+    """One row a horizon: the ends of the gap, the floor, and the share that the bundle closes.
 
-    `sizes`: the models that differ in training persons alone, and how many those were; three or more. `_half` and `_one` are floors and
-    shares at b = 1/2 and b = 1. `closed`: share of the gap from GKOS to the floor that the shipped bundle closes as the contest has it,
-    with its calibration; `of_bound` the same to the clairvoyant. Shares are null where there is no gap, which is a promise missed.
-    `misfit` is the mean square of the residuals in units of their sampling error: far above 1, training runs differ by more than their
-    judges do, or the law is no power. `sure`: the promise is held, or missed, by two standard errors.
+    Columns: FLOORS. `_half` and `_one` are floors and shares at b = 1/2 and b = 1.
+    `closed` is the share of the gap from GKOS to the floor that the calibrated bundle closes,
+    `of_bound` the share of the gap to the clairvoyant. A share is null if there is no gap; the
+    target is then missed. `misfit` is the mean square of the residuals in units of their sampling
+    error; far above 1, training runs differ by more than the sampling error, or the curve is not a
+    power law. `sure`: the target is reached, or missed, by two standard errors.
+
+    Args:
+        scores: mean scores of all models.
+        sizes: training persons of the models that differ in nothing else; three or more.
+
+    Raises:
+        UsageError: fewer than three sizes.
     """
-    value, drawn = found.at(*sizes)
+    value, replicates = scores.of_models(*sizes)
     count = len(sizes)
     if count < 3:
         raise UsageError(
             "A floor needs three sizes",
             [Problem("shares", f"{count} give none", "Give three shares or more.")],
         )
-    # What the sizes do not share; the mean of S equal errors takes 1 / S of each error's variance with it.
-    se = (drawn - drawn.mean(axis=2, keepdims=True)).std(axis=0, ddof=1) * np.sqrt(
+    # The error that the sizes do not share. Subtracting the mean of S equal errors removes 1 / S of
+    # the variance of each.
+    se = (replicates - replicates.mean(axis=2, keepdims=True)).std(axis=0, ddof=1) * np.sqrt(
         count / (count - 1)
     )
     persons = list(sizes.values())
-    curve, curves = fit(persons, value, se), fit(persons, drawn, se)
-    sides = [fit(persons, value, se, [b]) for b in RANGE]
-    begin, bound, own = (found.of(model) for model in (BEGIN, BOUND, REFEREE))
+    curve, curves = fit_floors(persons, value, se), fit_floors(persons, replicates, se)
+    sides = [fit_floors(persons, value, se, [b]) for b in SIDE_EXPONENTS]
+    ends = (GAP_START, BOUND, REFEREE)
+    start, bound, bundle = (scores.of(model) for model in ends)
     freedom = value.size - 2 * len(value) - 1
-    data: dict[str, Any] = {"horizon": found.horizons, "n": found.n}
-    for model, (mean, means_) in zip((BEGIN, BOUND, REFEREE), (begin, bound, own), strict=True):
-        data |= {model: mean, f"{model}_se": means_.std(axis=0, ddof=1)}
+    data: dict[str, Any] = {"horizon": scores.horizons, "n": scores.n}
+    for model, (mean, samples) in zip(ends, (start, bound, bundle), strict=True):
+        data |= {model: mean, f"{model}_se": samples.std(axis=0, ddof=1)}
     data |= {"floor": curve.floor, "floor_se": curves.floor.std(axis=0, ddof=1)}
     data |= {
-        "closed": _share(begin[0], own[0], curve.floor),
-        "closed_se": _share(begin[1], own[1], curves.floor).std(axis=0, ddof=1),
+        "closed": _share(start[0], bundle[0], curve.floor),
+        "closed_se": _share(start[1], bundle[1], curves.floor).std(axis=0, ddof=1),
     }
     for name, side in zip(("half", "one"), sides, strict=True):
         data |= {
             f"floor_{name}": side.floor,
-            f"closed_{name}": _share(begin[0], own[0], side.floor),
+            f"closed_{name}": _share(start[0], bundle[0], side.floor),
         }
     data |= {
-        "of_bound": _share(begin[0], own[0], bound[0]),
-        "of_bound_se": _share(begin[1], own[1], bound[1]).std(axis=0, ddof=1),
+        "of_bound": _share(start[0], bundle[0], bound[0]),
+        "of_bound_se": _share(start[1], bundle[1], bound[1]).std(axis=0, ddof=1),
     }
     data |= {
         "b": float(curve.b),
         "b_se": float(curves.b.std(ddof=1)),
         "misfit": float(curve.squares) / freedom if freedom > 0 else None,
     }
-    held = np.nan_to_num(data["closed"], nan=-np.inf) >= PROMISE
-    data |= {"held": held, "sure": np.abs(data["closed"] - PROMISE) > 2 * data["closed_se"]}
+    distance = data["closed"] - TARGET_SHARE
+    data |= {
+        "reached": np.nan_to_num(distance, nan=-np.inf) >= 0,
+        "sure": np.abs(distance) > 2 * data["closed_se"],
+    }
     return (
         pl.DataFrame(data)
         .with_columns(pl.col(pl.Float64).fill_nan(None))
@@ -292,96 +329,85 @@ def floors(found: Means, sizes: Mapping[str, int]) -> pl.DataFrame:
     )
 
 
-def _share(begin: Array, own: Array, end: Array) -> Array:
-    gap = begin - end
-    share: Array = np.divide(begin - own, gap, out=np.full(gap.shape, np.nan), where=gap > 0)
+def _share(start: Array, bundle: Array, end: Array) -> Array:
+    gap = start - end
+    share: Array = np.divide(start - bundle, gap, out=np.full(gap.shape, np.nan), where=gap > 0)
     return share
 
 
-def trained(found: Means, bundles: Mapping[str, Bundle], sizes: Mapping[str, int]) -> pl.DataFrame:
-    """One row a (bundle, horizon), columns TRAINED: what it was trained on, its CRPS, and that less the CRPS of the largest of `sizes`."""
-    full = found.of(max(sizes, key=lambda name: sizes[name]))
+def training_table(
+    scores: MeanScores, bundles: Mapping[str, Bundle], sizes: Mapping[str, int]
+) -> pl.DataFrame:
+    """One row a (bundle, horizon): training, CRPS, difference from the largest size.
+
+    Columns are those of TRAINED.
+    """
+    full = scores.of(max(sizes, key=lambda name: sizes[name]))
     rows = []
     for name, bundle in bundles.items():
-        told = bundle.metrics["training"]
+        training = bundle.metrics["training"]
         about = {
             "model": name,
             "sized": name in sizes,
-            "persons": told["persons"]["train"],
+            "persons": training["persons"]["train"],
             "parameters": bundle.parameters,
         }
-        value, drawn = found.of(name)
-        apart, apart_se = value - full[0], (drawn - full[1]).std(axis=0, ddof=1)
-        columns = zip(
-            found.horizons, value, drawn.std(axis=0, ddof=1), apart, apart_se, strict=True
-        )
-        for h, crps, se, difference, difference_se in columns:
-            means_ = {
-                "horizon": h,
-                "crps": crps,
-                "se": se,
-                "difference": difference,
-                "difference_se": difference_se,
-            }
-            rows.append({**about, "steps": told["steps"], **means_})
+        value, replicates = scores.of(name)
+        columns = {
+            "horizon": scores.horizons,
+            "crps": value,
+            "se": replicates.std(axis=0, ddof=1),
+            "difference": value - full[0],
+            "difference_se": (replicates - full[1]).std(axis=0, ddof=1),
+        }
+        for values in zip(*columns.values(), strict=True):
+            by_horizon = dict(zip(columns, values, strict=True))
+            rows.append({**about, "steps": training["steps"], **by_horizon})
     return pl.DataFrame(rows, schema=TRAINED)
 
 
-def as_markdown(table: pl.DataFrame, bundles: pl.DataFrame) -> str:
-    """Two GitHub tables, of `floors` and of `trained`; ? marks a verdict within two standard errors of its limit."""
-    ordered = (
-        bundles.filter("sized")
-        .sort("persons", maintain_order=True)
-        .select("model", "persons")
-        .unique(maintain_order=True)
-    )
-    sizes = ordered["model"].to_list()
-    of_size = {(row["model"], row["horizon"]): row for row in bundles.iter_rows(named=True)}
-    head = [
-        "h",
-        "persons",
-        BEGIN,
-        *(f"n = {n:,}" for n in ordered["persons"]),
-        "floor (b = 1 to 1/2)",
-        BOUND,
-        REFEREE,
+def to_markdown(floors: pl.DataFrame, trainings: pl.DataFrame) -> str:
+    """Both tables; ? marks a verdict within two standard errors of its limit."""
+    sized = trainings.filter("sized").sort("persons", maintain_order=True)
+    persons = dict(sized.select("model", "persons").unique(maintain_order=True).iter_rows())
+    scores = {(row["model"], row["horizon"]): row for row in trainings.iter_rows(named=True)}
+    header = [
+        *("h", "persons", GAP_START),
+        *(f"n = {n:,}" for n in persons.values()),
+        *("floor (b = 1 to 1/2)", BOUND, REFEREE),
+        *(f"{GAP_START} to floor, % (b = 1 to 1/2)", f"{GAP_START} to {BOUND}, %", "target"),
     ]
-    head += [f"{BEGIN} to floor, % (b = 1 to 1/2)", f"{BEGIN} to {BOUND}, %", "promise"]
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    for row in table.iter_rows(named=True):
-        verdict = ("held" if row["held"] else "MISSED") + ("" if row["sure"] else " ?")
-        reached = [_value(of_size[name, row["horizon"]], "crps", "se") for name in sizes]
-        floor = f"{_value(row, 'floor', 'floor_se')} ({row['floor_one']:.4f} to {row['floor_half']:.4f})"
-        closed = f"{_percent(row, 'closed')} ({_percent(row, 'closed_one')} to {_percent(row, 'closed_half')})"
-        cells = [
-            str(row["horizon"]),
-            f"{row['n']:,}",
-            _value(row, BEGIN, f"{BEGIN}_se"),
-            *reached,
-            floor,
-        ]
-        cells += [
-            _value(row, BOUND, f"{BOUND}_se"),
-            _value(row, REFEREE, f"{REFEREE}_se"),
-            closed,
-            _percent(row, "of_bound"),
-            verdict,
-        ]
-        lines.append("| " + " | ".join(cells) + " |")
-    head = ["bundle", "persons", "parameters", "steps", *(f"h = {h}" for h in table["horizon"])]
-    lines += ["", "| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    for (name,), rows in bundles.group_by("model", maintain_order=True):
-        about = rows.row(0, named=True)
-        cells = [
-            str(name),
-            *(f"{about[column]:,}" for column in ("persons", "parameters", "steps")),
-        ]
-        cells += [
+    rows = []
+    for row in floors.iter_rows(named=True):
+        verdict = ("reached" if row["reached"] else "MISSED") + ("" if row["sure"] else " ?")
+        sides = (_percent(row, "closed_one"), _percent(row, "closed_half"))
+        rows.append(
+            [
+                str(row["horizon"]),
+                f"{row['n']:,}",
+                _value(row, GAP_START, f"{GAP_START}_se"),
+                *(_value(scores[name, row["horizon"]], "crps", "se") for name in persons),
+                f"{_value(row, 'floor', 'floor_se')} "
+                f"({row['floor_one']:.4f} to {row['floor_half']:.4f})",
+                _value(row, BOUND, f"{BOUND}_se"),
+                _value(row, REFEREE, f"{REFEREE}_se"),
+                f"{_percent(row, 'closed')} ({sides[0]} to {sides[1]})",
+                _percent(row, "of_bound"),
+                verdict,
+            ]
+        )
+    first = markdown_table(header, rows)
+    header = ["bundle", "persons", "parameters", "steps", *(f"h = {h}" for h in floors["horizon"])]
+    rows = []
+    for (name,), part in trainings.group_by("model", maintain_order=True):
+        about = part.row(0, named=True)
+        counts = [f"{about[column]:,}" for column in ("persons", "parameters", "steps")]
+        values = [
             f"{_value(row, 'crps', 'se')} ({row['difference']:+.4f} ± {row['difference_se']:.4f})"
-            for row in rows.iter_rows(named=True)
+            for row in part.iter_rows(named=True)
         ]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        rows.append([str(name), *counts, *values])
+    return first + "\n\n" + markdown_table(header, rows)
 
 
 def _value(row: Mapping[str, Any], name: str, error: str) -> str:
@@ -395,21 +421,24 @@ def _percent(row: Mapping[str, Any], name: str) -> str:
     return f"{100 * row[name]:.1f}" + (f" ± {100 * error:.1f}" if error is not None else "")
 
 
-NOTE = f"""CRPS of log earnings, lower is better; ± is the standard error over persons and drawn futures together (bootstrap). n: persons
-that a network was trained on, of one configuration and number of steps, uncalibrated. "floor": where CRPS(n) = floor + a n^-b goes, one b
-for all horizons, and in brackets the floors if b were 1 and 1/2. "{REFEREE}" is the bundle with its calibration, and the shares of a gap
-are its own. The {BOUND} knows hidden states, which no record holds: nobody reaches it. ? marks a verdict within two standard errors of
-{PROMISE:.0%}. In the second table, in brackets: less what the whole register's gives."""
-CAUTION = """A floor extrapolated from {sizes} sizes is uncertain. ± does not hold the luck of training runs, nor the choice of a power law;
-it is the floor of this network with these steps, not of every network. b = {b:.2f} ± {b_se:.2f}{edge}; residuals {misfit}."""
+NOTE = f"""CRPS of log earnings, lower is better; ± is the standard error over persons and drawn
+futures together (bootstrap). n: training persons of networks of one configuration and number of
+steps, uncalibrated. "floor": the limit of CRPS(n) = floor + a n^-b with one b for all horizons, and
+in brackets the floors for b = 1 and b = 1/2. "{REFEREE}" is the bundle with its calibration; the
+shares of the gap are its own. The {BOUND} knows hidden states that no record holds, so nobody can
+reach it. ? marks a verdict within two standard errors of {TARGET_SHARE:.0%}. In the second table,
+in brackets: the difference from the whole register."""
+CAUTION = """A floor extrapolated from {sizes} sizes is uncertain. ± covers neither the luck of
+training runs nor the choice of a power law. It is the floor of this network with these steps, not
+of every network. b = {b:.2f} ± {b_se:.2f}{edge}; residuals {misfit}."""
 
 
 def main() -> int:
-    """Trains, scores, writes attainable.parquet, trained.parquet and attainable.md (and the report), prints the tables."""
+    """Train, score, write the tables and attainable.md, print the page."""
     args = arguments()
     bundle, register = Bundle.load(args.bundle), read_panel(args.register)
-    settings = smaller(bundle, load_config(args.config))
-    known(bundle, register)
+    config = matching_config(bundle, load_config(args.config))
+    check_register_of(bundle, register)
     folder = args.cache or args.out / "kept"
     contest = Contest(
         read_panel(args.panel),
@@ -418,41 +447,37 @@ def main() -> int:
         persons=args.persons,
         until=bundle.config["until"],
         cache=folder,
-        progress=told,
+        progress=StepLog(),
     )
-    forward = futures(contest, args.panel)
+    forward = forward_setting(contest, args.panel)
     further = {
         path.stem: Bundle.load(path) if path.is_dir() else load_config(path)
         for path in args.capacity
     }
-    # The ends of the gap come first: a register that cannot be lived again is found out before hours of work.
+    # The ends of the gap come first, so that a wrong register fails before hours of work.
     forecaster = Forecaster(bundle, workers=args.workers, rollout=args.rollout)
     ends = [
         *clairvoyant([BOUND], args.panel, args.workers),
-        *map(contest.baseline, chosen([BEGIN])),
+        *map(contest.baseline, chosen([GAP_START])),
         contest.bundle(forecaster),
     ]
     files = {entrant.name: contest.scores(entrant, forward, folder) for entrant in ends}
-    sized = sizes(register, bundle, settings, args)
-    bundles = {**sized, **capacity(register, further, args)}
-    for name, one in bundles.items():
-        files[name] = contest.scores(
-            uncalibrated(one, name, forecaster.rollout, args.workers), forward, folder
-        )
-    found = means(files, seed=args.contest_seed)
-    persons = {name: one.metrics["training"]["persons"]["train"] for name, one in sized.items()}
-    table, rows = floors(found, persons), trained(found, bundles, persons)
+    sized = bundles_by_size(register, bundle, config, args)
+    bundles = {**sized, **capacity_bundles(register, further, args)}
+    for name, trained in bundles.items():
+        contestant = uncalibrated(trained, name, forecaster.rollout, args.workers)
+        files[name] = contest.scores(contestant, forward, folder)
+    scores = mean_scores(files, seed=args.contest_seed)
+    sizes = {name: one.metrics["training"]["persons"]["train"] for name, one in sized.items()}
+    floors, trainings = floor_table(scores, sizes), training_table(scores, bundles, sizes)
     about = {**contest.provenance, "bundle": bundle.digest, "rollout": forecaster.rollout}
     about |= {"training seed": args.seed, "commit": code_commit()}
-    page = report(table, rows, about)
     args.out.mkdir(parents=True, exist_ok=True)
-    write_table(table, args.out / "attainable.parquet", about)
-    write_table(rows, args.out / "trained.parquet", about)
-    for file in (args.out / "attainable.md", args.report):
-        if file:
-            file.write_text(page, encoding="utf-8")
-    print(page)
-    return 0 if table["held"].all() and table["horizon"].to_list() == contest.horizons else 1
+    write_table(floors, args.out / "attainable.parquet", about)
+    write_table(trainings, args.out / "trained.parquet", about)
+    publish_page(report(floors, trainings, about), args.out / "attainable.md", args.report)
+    reached = floors["reached"].all() and floors["horizon"].to_list() == contest.horizons
+    return 0 if reached else 1
 
 
 def arguments() -> argparse.Namespace:
@@ -474,120 +499,117 @@ def arguments() -> argparse.Namespace:
     if len(args.shares) < 3 or args.shares[0] <= 0 or args.shares[-1] != 1:
         parser.error("--shares: three or more, above 0, the largest 1")
     if len({path.stem for path in args.capacity}) < len(args.capacity):
-        parser.error("--capacity: two have one name, and names are rows")
+        parser.error("--capacity: two have the same name, and names label the rows")
     return args
 
 
-def known(bundle: Bundle, register: Panel) -> None:
-    """Raises UsageError unless the bundle was trained on this register's training persons, in all its years."""
+def check_register_of(bundle: Bundle, register: Panel) -> None:
+    """Raise UsageError unless the bundle was trained on this register, in all its years."""
     trained_on = (bundle.split["panel_id"], bundle.split["scheme"], bundle.config["until"])
     if trained_on != (register.meta.panel_id, "person", last_year(register)):
         message = "it was trained on {} (split: {}, until {})".format(*trained_on)
         raise UsageError(
             f"{bundle.path} is of another register",
-            [Problem("register", message, "Give the one that it was trained on.")],
+            [Problem("register", message, "Give the register that it was trained on.")],
         )
 
 
-def smaller(bundle: Bundle, settings: TrainConfig) -> TrainConfig:
-    """The settings for the smaller shares. Raises UsageError where the bundle was trained with others."""
-    if replace(settings, name="") != TrainConfig.from_dict(
-        {**bundle.config["training"], "name": ""}
-    ):
+def matching_config(bundle: Bundle, config: TrainConfig) -> TrainConfig:
+    """The configuration of the smaller sizes; UsageError if the bundle had another."""
+    trained_with = TrainConfig.from_dict({**bundle.config["training"], "name": ""})
+    if replace(config, name="") != trained_with:
         problem = Problem(
             "config",
-            f"{bundle.path} was not trained with {settings.name}",
+            f"{bundle.path} was not trained with {config.name}",
             "Give its configuration as --config.",
         )
         raise UsageError("The sizes would differ in more than their persons", [problem])
-    return unhurried(settings)
+    return without_early_stop(config)
 
 
-def sizes(
-    register: Panel, bundle: Bundle, settings: TrainConfig, args: argparse.Namespace
+def bundles_by_size(
+    register: Panel, bundle: Bundle, config: TrainConfig, args: argparse.Namespace
 ) -> dict[str, Bundle]:
-    """A bundle a share of the register's training persons; that of them all is `bundle`."""
-    found = {}
-    for share in args.shares:
-        own = (
-            bundle
-            if share == 1
-            else network(
-                subset(register, share, args.seed), f"{settings.name}-{share:g}", settings, args
-            )
+    """A bundle for each share of the register's training persons; `bundle` is the whole."""
+    return {
+        f"{VARIANT}{share:g}": bundle
+        if share == 1
+        else train_network(
+            subset(register, share, args.seed), f"{config.name}-{share:g}", config, args
         )
-        found[f"{VARIANT}{share:g}"] = own
-    return found
+        for share in args.shares
+    }
 
 
-def capacity(
+def capacity_bundles(
     register: Panel, further: Mapping[str, Bundle | TrainConfig], args: argparse.Namespace
 ) -> dict[str, Bundle]:
-    """Further bundles, trained on all training persons where they are configurations yet."""
-    found = {}
-    for name, one in further.items():
-        if isinstance(one, TrainConfig):
-            one = network(register, name, unhurried(one), args)
-        known(one, register)
-        found[VARIANT + name] = one
-    return found
+    """Further bundles; configurations are trained on all training persons."""
+    bundles = {}
+    for name, source in further.items():
+        bundle = (
+            train_network(register, name, without_early_stop(source), args)
+            if isinstance(source, TrainConfig)
+            else source
+        )
+        check_register_of(bundle, register)
+        bundles[VARIANT + name] = bundle
+    return bundles
 
 
-def network(panel: Panel, name: str, settings: TrainConfig, args: argparse.Namespace) -> Bundle:
-    """The bundle of these settings that is trained here, or was."""
-    out = args.out / f"{name}-{settings.max_steps}-{args.seed}"
-    say(f"{out.name}: found or trained")
-    return found_or_trained(panel, out, settings, seed=args.seed, command=command_line(__file__))
+def train_network(panel: Panel, name: str, config: TrainConfig, args: argparse.Namespace) -> Bundle:
+    """The bundle of this configuration: trained now, or by an earlier run."""
+    out = args.out / f"{name}-{config.max_steps}-{args.seed}"
+    say(f"{out.name}: train, or load")
+    return found_or_trained(panel, out, config, seed=args.seed, command=command_line(__file__))
 
 
-def unhurried(settings: TrainConfig) -> TrainConfig:
-    """The same without a stop before the last step: the weights that validated best are kept anyway, and every size has as many steps."""
-    return replace(settings, patience=settings.max_steps)
+def without_early_stop(config: TrainConfig) -> TrainConfig:
+    """The same number of steps for every size; the weights that validated best are used anyway."""
+    return replace(config, patience=config.max_steps)
 
 
-def futures(contest: Contest, register: Path) -> Setting:
-    """The forward setting; UsageError unless its outcomes are futures that were drawn."""
-    there = register if any(register.glob("future/draw=*")) else None
-    found = [setting for setting in contest.settings(there) if setting.name == "forward"]
-    if not found or found[0].outcomes[0][0] is None:
-        fix = "Generate it with --future-to and --future-draws, its last year the one that the bundle was trained until."
+def forward_setting(contest: Contest, register: Path) -> Setting:
+    """The forward setting; UsageError unless its outcomes are drawn futures."""
+    futures = register if any(register.glob("future/draw=*")) else None
+    forward = [setting for setting in contest.settings(futures) if setting.name == "forward"]
+    if not forward or forward[0].outcomes[0][0] is None:
+        fix = (
+            "Generate it with --future-to and --future-draws. Its last year must be the last year "
+            "of the bundle's training."
+        )
         raise UsageError(
             "There are no futures to judge by",
             [Problem("futures", f"{register} has none after {contest.sample.until}", fix)],
         )
-    return found[0]
+    return forward[0]
 
 
-def report(table: pl.DataFrame, rows: pl.DataFrame, about: Mapping[str, Any]) -> str:
+def report(floors: pl.DataFrame, trainings: pl.DataFrame, about: Mapping[str, Any]) -> str:
     """The page: command, provenance, tables, caution."""
-    origin = ", ".join(
-        f"{name} `{about[name]}`"
-        for name in ("panel", "bundle", "rollout", "commit", "training seed", "seed", "paths")
-    )
-    law = table.row(0, named=True)
-    edge = ", at the edge of where it is sought" if law["b"] in (0.2, 1.0) else ""
+    names = ("panel", "bundle", "rollout", "commit", "training seed", "seed", "paths")
+    curve = floors.row(0, named=True)
     misfit = (
         "cannot be judged"
-        if law["misfit"] is None
-        else f"are {law['misfit'] ** 0.5:.1f} times their sampling error"
+        if curve["misfit"] is None
+        else f"are {curve['misfit'] ** 0.5:.1f} times their sampling error"
     )
-    sizes = rows.filter("sized")["model"].n_unique()
-    caution = CAUTION.format(sizes=sizes, b=law["b"], b_se=law["b_se"], edge=edge, misfit=misfit)
+    caution = CAUTION.format(
+        sizes=trainings.filter("sized")["model"].n_unique(),
+        b=curve["b"],
+        b_se=curve["b_se"],
+        edge=", at the edge of the range" if curve["b"] in (0.2, 1.0) else "",
+        misfit=misfit,
+    )
     parts = [
         "# The attainable floor",
         f"`{command_line(__file__)}`",
-        f"{origin}.",
+        ", ".join(f"{name} `{about[name]}`" for name in names) + ".",
         NOTE,
-        as_markdown(table, rows),
+        to_markdown(floors, trainings),
         caution,
     ]
-    return "\n\n".join(parts) + "\n"
-
-
-def told(step: str, done: int, total: int) -> None:
-    """`evaluation.contest.Progress`: a line where a step begins or ends."""
-    if done in (0, total):
-        say(f"{step}: {'done' if done else 'begun'}")
+    return "\n\n".join(parts)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The attainable floor: the law is found where there is one, errors cover, sizes differ in training persons alone."""
+"""The attainable floor: the curve is recovered, its errors cover, sizes differ only in persons."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import polars as pl
 import pytest
 from scipy import stats
 
-import studies.attainable_floor as script_module
 from evaluation.baselines.naive.groupq import GroupQuantiles
 from evaluation.contest import Contest
 from evaluation.scoring.comparison import REFEREE
@@ -26,15 +25,16 @@ from saga.errors import UsageError
 from saga.files.tables import read_provenance
 from saga.forecaster import Forecaster
 from saga.requests import Draws
+from studies import attainable_floor as study
 from studies.attainable_floor import (
-    BEGIN,
     FLOORS,
-    as_markdown,
-    fit,
-    floors,
-    means,
+    GAP_START,
+    fit_floors,
+    floor_table,
+    mean_scores,
     subset,
-    trained,
+    to_markdown,
+    training_table,
     uncalibrated,
 )
 from training.fit import train
@@ -46,11 +46,11 @@ SIZES = {"saga:0.1": 20_000, "saga:0.3": 60_000, "saga:1": 200_000}
 PERSONS = np.array(list(SIZES.values()))
 HORIZONS = (1, 20)
 FLOOR, A, B = np.array([0.18, 0.52]), np.array([0.008, 0.012]), 0.5
-ENDS = {BEGIN: np.array([0.29, 0.62]), BOUND: np.array([0.17, 0.50])}
+ENDS = {GAP_START: np.array([0.29, 0.62]), BOUND: np.array([0.17, 0.50])}
 
 
-def _law(b: float = B) -> np.ndarray:
-    """CRPS (H, S) by the law."""
+def _power_law(b: float = B) -> np.ndarray:
+    """CRPS (n_horizon, n_size) by the power law."""
     crps: np.ndarray = FLOOR[:, None] + A[:, None] * (PERSONS / PERSONS.max()) ** -b
     return crps
 
@@ -58,8 +58,12 @@ def _law(b: float = B) -> np.ndarray:
 def _world(
     folder: Path, rng: np.random.Generator, noise: float, persons: int = 60, futures: int = 20
 ) -> dict[str, Path]:
-    """Files of scores whose means are those of the law: persons and futures are hard for everybody alike, `noise` is a model's own."""
-    expected = {**ENDS, **dict(zip(SIZES, _law().T, strict=True)), REFEREE: _law()[:, -1]}
+    """Files of scores whose means follow the power law. `noise` is specific to each model."""
+    expected = {
+        **ENDS,
+        **dict(zip(SIZES, _power_law().T, strict=True)),
+        REFEREE: _power_law()[:, -1],
+    }
     shape = (len(HORIZONS), futures, persons)
     shared = (
         rng.normal(0, 0.03, (1, 1, persons))
@@ -95,157 +99,161 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("b", [0.2, 0.35, 0.5, 0.8, 1.0])
-def test_the_law_is_found_where_nothing_blurs_it(b: float) -> None:
+def test_a_power_law_without_noise_is_recovered(b: float) -> None:
     se = np.array([[1.0, 2.0, 1.0], [3.0, 1.0, 2.0]])
-    found = fit(list(SIZES.values()), _law(b), se)
-    assert found.b == pytest.approx(b)
-    assert found.floor == pytest.approx(FLOOR)
-    assert found.a == pytest.approx(A)
-    assert found.squares == pytest.approx(0, abs=1e-20)
-    # Many at once are those one by one, and a wrong exponent moves the floor the way that it must.
-    many = fit(list(SIZES.values()), np.stack([_law(b), _law(0.4)]), se)
+    result = fit_floors(list(SIZES.values()), _power_law(b), se)
+    assert result.b == pytest.approx(b)
+    assert result.floor == pytest.approx(FLOOR)
+    assert result.a == pytest.approx(A)
+    assert result.squares == pytest.approx(0, abs=1e-20)
+    # Curves fitted together equal curves fitted one by one; a wrong exponent moves the floor.
+    many = fit_floors(list(SIZES.values()), np.stack([_power_law(b), _power_law(0.4)]), se)
     assert many.b == pytest.approx([b, 0.4])
     assert many.floor == pytest.approx(np.stack([FLOOR, FLOOR]))
-    low, high = (fit(list(SIZES.values()), _law(0.7), se, [side]).floor for side in (0.5, 1.0))
+    low, high = (
+        fit_floors(list(SIZES.values()), _power_law(0.7), se, [side]).floor for side in (0.5, 1.0)
+    )
     assert (low < FLOOR).all()
     assert (high > FLOOR).all()
 
 
-def test_where_more_persons_do_not_help_the_floor_is_the_weighted_mean() -> None:
+def test_the_floor_is_the_weighted_mean_if_more_persons_do_not_help() -> None:
     worse = np.array([[0.20, 0.21, 0.24]])
-    found = fit(list(SIZES.values()), worse, np.array([[1.0, 1.0, 2.0]]))
-    assert found.a == pytest.approx([0])
-    assert found.floor == pytest.approx([np.average(worse[0], weights=[1, 1, 0.25])])
+    result = fit_floors(list(SIZES.values()), worse, np.array([[1.0, 1.0, 2.0]]))
+    assert result.a == pytest.approx([0])
+    assert result.floor == pytest.approx([np.average(worse[0], weights=[1, 1, 0.25])])
     with pytest.raises(ValueError, match="no exponent"):
-        fit(list(SIZES.values()), worse, np.ones((1, 3)), [])
+        fit_floors(list(SIZES.values()), worse, np.ones((1, 3)), [])
 
 
 def test_errors_cover_the_floor_and_the_share(tmp_path: Path) -> None:
     rng, worlds = np.random.default_rng(3), 60
-    share = (ENDS[BEGIN] - _law()[:, -1]) / (ENDS[BEGIN] - FLOOR)
-    held: dict[str, list[np.ndarray]] = {"floor": [], "closed": []}
+    share = (ENDS[GAP_START] - _power_law()[:, -1]) / (ENDS[GAP_START] - FLOOR)
+    covered: dict[str, list[np.ndarray]] = {"floor": [], "closed": []}
     errors: dict[str, list[np.ndarray]] = {"floor": [], "closed": []}
-    found: dict[str, list[np.ndarray]] = {"floor": [], "closed": [], "b": []}
+    estimates: dict[str, list[np.ndarray]] = {"floor": [], "closed": [], "b": []}
     for _ in range(worlds):
-        table = floors(means(_world(tmp_path, rng, noise=0.004), seed=0, replicates=100), SIZES)
+        table = floor_table(
+            mean_scores(_world(tmp_path, rng, noise=0.004), seed=0, replicates=100), SIZES
+        )
         for name, true in (("floor", FLOOR), ("closed", share)):
             errors[name].append(table[f"{name}_se"].to_numpy())
-            held[name].append(
+            covered[name].append(
                 np.abs(table[name].to_numpy() - true) < stats.t.ppf(0.975, 19) * errors[name][-1]
             )
-        for name in found:
-            found[name].append(table[name].to_numpy())
-    sure = 3 * np.sqrt(0.95 * 0.05 / worlds)  # of a share that is held 95 times in a hundred
-    for name in held:
-        assert np.mean(held[name], axis=0).min() > 0.95 - sure
-        wide = np.mean(errors[name], axis=0) / np.std(found[name], axis=0)
+        for name in estimates:
+            estimates[name].append(table[name].to_numpy())
+    sure = 3 * np.sqrt(0.95 * 0.05 / worlds)  # of a share of 0.95
+    for name in covered:
+        assert np.mean(covered[name], axis=0).min() > 0.95 - sure
+        wide = np.mean(errors[name], axis=0) / np.std(estimates[name], axis=0)
         assert wide.max() < np.sqrt(3) * (1 + 3 / np.sqrt(2 * worlds)), (
             "the variance is at most thrice what it should be (Owen 2007)"
         )
-    spread = np.std(found["b"])
-    assert np.mean(found["b"]) == pytest.approx(B, abs=max(4 * spread / np.sqrt(worlds), 0.01))
-    assert spread < 0.2, "the worlds do tell the exponent"
+    spread = np.std(estimates["b"])
+    assert np.mean(estimates["b"]) == pytest.approx(B, abs=max(4 * spread / np.sqrt(worlds), 0.01))
+    assert spread < 0.2, "the exponent is identified"
 
 
 def test_means_and_shares_are_those_of_the_contest(files: dict[str, Path]) -> None:
-    found = means(files, seed=0, replicates=20)
-    assert found.horizons == list(HORIZONS)
-    assert found.n == [60, 60]
+    result = mean_scores(files, seed=0, replicates=20)
+    assert result.horizons == list(HORIZONS)
+    assert result.n == [60, 60]
     rows = pl.scan_parquet(list(files.values()))
     by_draw = rows.group_by("model", "horizon", "draw").agg(pl.col("crps_log").mean()).collect()
     for model in files:
-        mine = (
+        averages = (
             by_draw.filter(model=model)
             .group_by("horizon")
             .agg(pl.col("crps_log").mean())
             .sort("horizon")
         )
-        assert found.of(model)[0] == pytest.approx(mine["crps_log"].to_numpy())
+        assert result.of(model)[0] == pytest.approx(averages["crps_log"].to_numpy())
     closed = (
         gap_closed(rows.with_columns(pl.lit("all").alias("group")), "draw")
         .filter(model=REFEREE)
         .sort("horizon")
     )
-    table = floors(found, SIZES)
+    table = floor_table(result, SIZES)
     assert table["of_bound"].to_numpy() == pytest.approx(closed["value"].to_numpy())
     assert dict(table.schema) == FLOORS
-    again = means(dict(reversed(files.items())), seed=0, replicates=20)
-    assert again.of(BEGIN)[1] == pytest.approx(
-        found.of(BEGIN)[1]
+    again = mean_scores(dict(reversed(files.items())), seed=0, replicates=20)
+    assert again.of(GAP_START)[1] == pytest.approx(
+        result.of(GAP_START)[1]
     )  # the same samples for every model
 
 
 def test_unpaired_scores_and_observed_futures_are_refused(
     files: dict[str, Path], tmp_path: Path
 ) -> None:
-    one = pl.read_parquet(files[BEGIN])
+    one = pl.read_parquet(files[GAP_START])
     for name, frame in (
         ("fewer", one.head(-1)),
         ("observed", one.with_columns(pl.lit(None, pl.Int32).alias("draw"))),
     ):
         frame.write_parquet(tmp_path / f"{name}.parquet")
     with pytest.raises(ValueError, match="same outcomes"):
-        means({BOUND: files[BOUND], BEGIN: tmp_path / "fewer.parquet"}, seed=0)
+        mean_scores({BOUND: files[BOUND], GAP_START: tmp_path / "fewer.parquet"}, seed=0)
     with pytest.raises(UsageError, match="two drawn futures"):
-        means({BEGIN: tmp_path / "observed.parquet"}, seed=0)
+        mean_scores({GAP_START: tmp_path / "observed.parquet"}, seed=0)
     with pytest.raises(UsageError, match="three sizes"):
-        floors(means(files, seed=0, replicates=2), dict(list(SIZES.items())[:2]))
+        floor_table(mean_scores(files, seed=0, replicates=2), dict(list(SIZES.items())[:2]))
 
 
-def test_the_promise_is_a_share_of_the_gap_to_the_floor_and_none_without_a_gap(
+def test_the_closed_share_is_null_if_there_is_no_gap(
     files: dict[str, Path],
 ) -> None:
-    found = means(files, seed=0, replicates=50)
-    table = floors(found, SIZES)
+    result = mean_scores(files, seed=0, replicates=50)
+    table = floor_table(result, SIZES)
     assert table["closed"].to_numpy() == pytest.approx(
-        (ENDS[BEGIN] - _law()[:, -1]) / (ENDS[BEGIN] - FLOOR), abs=0.05
+        (ENDS[GAP_START] - _power_law()[:, -1]) / (ENDS[GAP_START] - FLOOR), abs=0.05
     )
-    assert table["held"].all()
+    assert table["reached"].all()
     assert (table["closed"] > table["of_bound"]).all()
     assert (table["floor_half"] < table["floor_one"]).all()
     assert (table["closed_half"] < table["closed_one"]).all()
-    # A gap that begins where the smallest size is has little closed, and one that begins below the floor is none.
+    # Little of a gap that starts at the smallest size is closed; below the floor there is no gap.
     for begin in ("saga:0.1", BOUND):
-        other = means({**files, BEGIN: files[begin]}, seed=0, replicates=50)
-        moved = floors(other, SIZES)
-        assert not moved["held"].any()
+        other = mean_scores({**files, GAP_START: files[begin]}, seed=0, replicates=50)
+        moved = floor_table(other, SIZES)
+        assert not moved["reached"].any()
     assert moved["closed"].null_count() == len(HORIZONS)
-    assert "no gap" in as_markdown(moved, trained(other, _told(), SIZES))
+    assert "no gap" in to_markdown(moved, training_table(other, _bundles(), SIZES))
 
 
-def _told() -> Mapping[str, Bundle]:
-    """What `trained` asks of bundles, for the sizes and a wider network."""
+def _bundles() -> Mapping[str, Bundle]:
+    """The sizes and a wider network, with what `training_table` reads."""
     wide = {**SIZES, REFEREE: 200_000}
 
-    class Told:
+    class FakeBundle:
         def __init__(self, persons: int) -> None:
             self.parameters, self.metrics = (
                 1_000,
                 {"training": {"persons": {"train": persons}, "steps": 12_000}},
             )
 
-    return {name: Told(persons) for name, persons in wide.items()}  # type: ignore[misc]
+    return {name: FakeBundle(persons) for name, persons in wide.items()}  # type: ignore[misc]
 
 
-def test_the_page_has_a_row_a_horizon_and_a_row_a_bundle(files: dict[str, Path]) -> None:
-    found = means(files, seed=0, replicates=50)
-    rows = trained(found, _told(), SIZES)
+def test_the_page_has_one_row_a_horizon_and_one_row_a_bundle(files: dict[str, Path]) -> None:
+    result = mean_scores(files, seed=0, replicates=50)
+    rows = training_table(result, _bundles(), SIZES)
     assert rows.filter(model="saga:1")["difference"].to_list() == [0, 0]
     assert (
         rows.filter(model="saga:0.1")["difference"]
         > 5 * rows.filter(model="saga:0.1")["difference_se"]
     ).all()
     first, second = (
-        part.splitlines() for part in as_markdown(floors(found, SIZES), rows).split("\n\n")
+        part.splitlines() for part in to_markdown(floor_table(result, SIZES), rows).split("\n\n")
     )
     assert "| n = 20,000 | n = 60,000 | n = 200,000 | floor" in first[0]
     assert [line.split(" | ")[0] for line in first[2:]] == ["| 1", "| 20"]
-    assert [line.split(" | ")[0] for line in second[2:]] == [f"| {name}" for name in _told()]
+    assert [line.split(" | ")[0] for line in second[2:]] == [f"| {name}" for name in _bundles()]
     for part in (first, second):
         assert len({line.count("|") for line in part}) == 1
 
 
-def test_subsets_are_nested_keyed_and_of_training_persons_alone(register_panel: Panel) -> None:
+def test_subsets_are_nested_and_leave_out_training_persons_only(register_panel: Panel) -> None:
     everybody, training = set(register_panel.persons()), set(persons_of(register_panel, "train"))
     before: set[str] = set()
     for share in (0.1, 0.3, 1.0):
@@ -267,7 +275,7 @@ def test_subsets_are_nested_keyed_and_of_training_persons_alone(register_panel: 
     )
 
 
-def test_an_uncalibrated_entrant_simulates_and_changes_nothing(register_panel: Panel) -> None:
+def test_an_uncalibrated_contestant_simulates_raw_paths(register_panel: Panel) -> None:
     bundle = Bundle.load(ROOT / "bundles" / "small")
     contest = Contest(register_panel, paths=20, persons=10, until=2022)
     asked = next(contest.settings())
@@ -283,7 +291,7 @@ def test_an_uncalibrated_entrant_simulates_and_changes_nothing(register_panel: P
 
 
 @pytest.mark.slow
-def test_the_command_trains_the_sizes_scores_reports_and_goes_on_where_it_stopped(
+def test_the_command_trains_scores_reports_and_resumes(
     register_dir: Path,
     register_panel: Panel,
     tmp_path: Path,
@@ -319,12 +327,11 @@ def test_the_command_trains_the_sizes_scores_reports_and_goes_on_where_it_stoppe
         str(tmp_path / "report.md"),
     ]
     monkeypatch.setattr(sys, "argv", argv)
-    script = script_module
     monkeypatch.setattr(
-        GroupQuantiles, "name", BEGIN
+        GroupQuantiles, "name", GAP_START
     )  # half a minute of estimation is not what is tested
-    monkeypatch.setattr(script, "chosen", lambda names: [GroupQuantiles() for _ in names])
-    assert script.main() == 1, "four steps of training meet no promise"
+    monkeypatch.setattr(study, "chosen", lambda names: [GroupQuantiles() for _ in names])
+    assert study.main() == 1, "four steps of training reach no target"
     page = (tmp_path / "report.md").read_text()
     assert page == (tmp_path / "out" / "attainable.md").read_text()
     table, rows = (
@@ -356,20 +363,20 @@ def test_the_command_trains_the_sizes_scores_reports_and_goes_on_where_it_stoppe
     before = {
         file: file.stat().st_mtime_ns for file in (tmp_path / "out" / "kept").glob("*.parquet")
     }
-    assert script.main() == 1
+    assert study.main() == 1
     assert (tmp_path / "report.md").read_text() == page
     assert {
         file: file.stat().st_mtime_ns for file in (tmp_path / "out" / "kept").glob("*.parquet")
     } == before
     monkeypatch.setattr(sys, "argv", [*argv[:9], "tiny", *argv[10:]])
     with pytest.raises(UsageError, match="differ in more than their persons"):
-        script.main()
+        study.main()
 
 
-def test_a_share_of_other_persons_is_trained_anew(register_panel: Panel, tmp_path: Path) -> None:
+def test_a_share_with_other_persons_is_trained_again(register_panel: Panel, tmp_path: Path) -> None:
     settings = replace(load_config("tiny"), max_steps=1, validate_every=1)
     for panel in (register_panel, register_panel.only(register_panel.persons()[::2])):
-        (bundle,) = script_module.sizes(
+        (bundle,) = study.bundles_by_size(
             panel, None, settings, Namespace(out=tmp_path, seed=1, shares=[0.3])
         ).values()
         assert bundle.metrics["training"]["persons"]["train"] == len(
@@ -377,17 +384,20 @@ def test_a_share_of_other_persons_is_trained_anew(register_panel: Panel, tmp_pat
         )
 
 
-def test_bundles_of_other_persons_and_shares_that_give_no_floor_are_refused(
+def test_bundles_of_another_register_and_too_few_shares_are_refused(
     register_panel: Panel, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    script, bundle = script_module, Bundle.load(ROOT / "bundles" / "small")
+    bundle = Bundle.load(ROOT / "bundles" / "small")
     with pytest.raises(UsageError, match="of another register"):
-        script.known(bundle, register_panel)
-    assert script.smaller(bundle, load_config("small")).patience == load_config("small").max_steps
+        study.check_register_of(bundle, register_panel)
+    assert (
+        study.matching_config(bundle, load_config("small")).patience
+        == load_config("small").max_steps
+    )
     for wrong in (["0.1", "1"], ["0.1", "0.3", "0.5"], ["0", "0.3", "1"]):
         monkeypatch.setattr(
             sys, "argv", [str(SCRIPT), "register", "--panel", "judged", "--shares", *wrong]
         )
         with pytest.raises(SystemExit):
-            script.arguments()
+            study.arguments()
         assert "three or more" in capsys.readouterr().err
