@@ -115,25 +115,25 @@ def check(
 ) -> None:
     """Hold a register against published figures for Sweden: exit 1 if an enforced target lies outside its band."""
     from saga.register.validation.register_check import (
-        as_markdown,
-        as_text,
         check_register,
+        format_markdown,
+        format_text,
         passed,
         provenance,
     )
 
     table = check_register(
-        register, only=only or (), paper=sample == "paper", described=as_json or report is not None
+        register, only=only or (), paper=sample == "paper", descriptive=as_json or report is not None
     )
     if markdown is not None:
-        markdown.write_text(as_markdown(table), encoding="utf-8")
+        markdown.write_text(format_markdown(table), encoding="utf-8")
     if report is not None:
         from saga.register.validation.register_report import write_report
 
         write_report(table, report, provenance(register))
     good = passed(table)
     console.result(
-        as_text(table),
+        format_text(table),
         {"register": register, "passed": good, "targets": table.to_dicts()},
         as_json=as_json,
     )

@@ -21,7 +21,12 @@ from saga.errors import UsageError
 from saga.files.atomic import digest_file, whole_folder
 from saga.register.simulation.cohort_simulation import RegisterSettings
 from saga.register.simulation.generation import generate_register
-from saga.register.validation.register_check import FEWEST, as_markdown, check_register, tally
+from saga.register.validation.register_check import (
+    MIN_PERSONS,
+    check_register,
+    count_verdicts,
+    format_markdown,
+)
 
 SUMS = "SHA256SUMS"
 _KINDS = {
@@ -54,9 +59,9 @@ def release_register(
     counts persons.
     Raises UsageError for arguments out of range and when `out` exists and is not empty.
     """
-    if persons < FEWEST:
+    if persons < MIN_PERSONS:
         raise UsageError(
-            f"A release needs at least {FEWEST:,} persons: with fewer its moments cannot be computed"
+            f"A release needs at least {MIN_PERSONS:,} persons: with fewer its moments cannot be computed"
         )
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(f"{out} exists already; give a new directory")
@@ -83,10 +88,10 @@ def release_register(
         counted = _count(folder / "panel")
         parts = _split(folder, str(about["register_id"]), counted.pop("persons"))
         step("Measuring")
-        moments = check_register(folder, paper=True, described=True)
+        moments = check_register(folder, paper=True, descriptive=True)
         moments.write_parquet(folder / "moments.parquet", compression="zstd")
         (folder / "moments.md").write_text(
-            f"# Moments of {about['register_id']}\n\n{tally(moments)}\n\n{as_markdown(moments)}"
+            f"# Moments of {about['register_id']}\n\n{count_verdicts(moments)}\n\n{format_markdown(moments)}"
         )
         (folder / "README.md").write_text("\n".join(_sheet(about, counted, parts, moments)) + "\n")
         step("Summing")
@@ -97,7 +102,12 @@ def release_register(
             )
         )
     about_rows = {key: about[key] for key in ("register_id", "persons", "rows", "seed", "years")}
-    return {**about_rows, "split": parts, "files": len(files) + 1, "verdict": tally(moments)}
+    return {
+        **about_rows,
+        "split": parts,
+        "files": len(files) + 1,
+        "verdict": count_verdicts(moments),
+    }
 
 
 def _count(panel: Path) -> dict[str, Any]:
@@ -155,7 +165,7 @@ def _sheet(
                 "command",
                 f"`saga register release OUT --persons {about['persons']} --seed {about['seed']} --years {first}-{last}{futures}`",
             ),
-            ("check", tally(moments)),
+            ("check", count_verdicts(moments)),
         ],
     )
     yield ""
@@ -248,10 +258,10 @@ def misfits(moments: pl.DataFrame) -> Iterator[str]:
     yield "## Known misfits"
     yield "From `moments.md`, where the sources stand. Published figures that this register misses:"
     yield ""
-    yield as_markdown(outside) if outside.height else "None.\n"
+    yield format_markdown(outside) if outside.height else "None.\n"
     yield "Figures reported but not enforced (recalled, or of a sample that nobody outside can read) that it misses:"
     yield ""
-    yield as_markdown(missed) if missed.height else "None.\n"
+    yield format_markdown(missed) if missed.height else "None.\n"
     if unmeasured.height:
         yield f"Not measured, for want of the years or ages: {unmeasured.height} published figures."
     yield "What was left out of the simulation on purpose: families are not linked (a partner is a process, not a person of the register),"

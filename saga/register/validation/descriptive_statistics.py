@@ -1,6 +1,6 @@
-"""What has no target but shows what kind of world a register is: distributions by year, age, rank and education, mobility, lifetimes.
+"""Statistics of a register without a target: distributions, changes, mobility and lifetimes.
 
-Each measure yields the rows themselves, labelled: they stand below the targets in the same table.
+They are printed below the targets in the same table. Each function yields whole rows.
 """
 
 from __future__ import annotations
@@ -9,280 +9,262 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from saga.register.validation.earnings_dynamics import changes, past_fifth, rank_slope
+from saga.register.validation.earnings_dynamics import (
+    MOBILITY_AGES,
+    RANK_YEARS,
+    changes,
+    past_rank,
+    rank_slope,
+)
 from saga.register.validation.estimators import Estimate, Sample
-from saga.register.validation.fertility import EVENT, event_study, first_births
-from saga.register.validation.level_statistics import lifetimes, pay, pooled
-from saga.register.validation.register_arrays import Bools, People
-from saga.register.validation.target import Target
-from saga.register.validation.targets import LEVELS
+from saga.register.validation.fertility import EVENT_YEARS, event_study, first_births
+from saga.register.validation.level_statistics import (
+    ADULT_AGES,
+    EMPLOYMENT_YEAR,
+    GROUPS,
+    lifetime_earnings,
+    pay_ratio,
+)
+from saga.register.validation.register_arrays import Bools, RegisterArrays
+from saga.register.validation.targets import RegisterTarget
+from saga.schema import EDUCATION_LEVELS, MAX_AGE
 
-Rows = Iterator[tuple[Target, Estimate]]
-AGE_BANDS = ((16, 19), *((a, a + 4) for a in range(20, 65, 5)))
-DECADES = ((25, 34), (35, 44), (45, 55))
-LAGS = (1, 3, 5)
-MOBILITY = (1, 5, 10)
-MOVES = "change of log real labour earnings, both above half a price base amount"
+Rows = Iterator[tuple[RegisterTarget, Estimate]]
+
+SEXES = ("women", "men")
+AGE_BANDS = ((16, 19), *((age, age + 4) for age in range(20, 65, 5)))
+CHANGE_AGES = ((25, 34), (35, 44), (45, 55))
+CHANGE_LAGS = (1, 3, 5)
+MOBILITY_LAGS = (1, 5, 10)
+EDUCATION_COHORTS = range(1930, 1990, 5)
+EDUCATION_AGE = 37
+CHANGE = "change of log real labour earnings, both above half a price base amount"
 
 
-def describe(people: People) -> Rows:
+def describe(register: RegisterArrays) -> Rows:
     """All descriptive rows."""
-    for measure in (by_year, by_age, cohorts_schooling, moves, mobility, parents, lifelong):
-        yield from measure(people)
+    for measure in (
+        _by_year,
+        by_age,
+        _education_by_cohort,
+        _changes_by_age_and_rank,
+        _mobility,
+        _around_first_birth,
+        _lifetime,
+    ):
+        yield from measure(register)
 
 
-def _row(key: str, topic: str, concept: str, population: str, statistic: str) -> Target:
-    return Target(key, topic, concept, population, statistic, "none", "", None, enforced=False)
+def _row(key: str, topic: str, concept: str, population: str, statistic: str) -> RegisterTarget:
+    return RegisterTarget(key, topic, concept, population, statistic, band="none")
 
 
-def by_year(people: People) -> Rows:
-    """Distribution of labour earnings at 20-64 by year and sex, women's pay relative to men's, skewness and spread of changes."""
-    for year in people.years:
-        for group in ("women", "men"):
-            sample = people.sample(
-                people.real(year), people.aged(year, 20, 64) & people.group(group)
-            )
-            low, median, high = sample.quantiles((0.1, 0.5, 0.9))
-            found = {
-                "mean": sample.mean(),
-                "P10": low,
-                "P50": median,
-                "P90": high,
-                "Gini": sample.gini(),
-            }
-            for name, estimate in {
-                **found,
-                "share of zeros": sample.share(sample.values == 0),
-            }.items():
-                key = f"year.{group}.{year}.{name.split()[-1].lower()}"
-                yield (
-                    _row(
-                        key,
-                        "Earnings by year",
-                        "labour earnings, SEK of 2022",
-                        f"20-64, {group}, {year}",
-                        name,
-                    ),
-                    estimate,
-                )
-        ratio = pay(people, year, people.female).mean() / pay(people, year, ~people.female).mean()
-        concept = "pay of a full-time full-year job"
-        yield (
-            _row(
-                f"pay_ratio.{year}",
-                "Women and men by year",
-                concept,
-                f"20-64, {year}",
-                "women's mean / men's",
-            ),
-            ratio,
-        )
-    for year in people.years[1:]:
-        for group in ("all", "women", "men"):
-            mask = people.group(group)
-            sample = changes(people, [year], chosen=lambda _, m=mask: m)  # type: ignore[misc]
-            for name, estimate in (("Kelley", sample.kelley()), ("P90-P10", sample.spread())):
-                key = f"moves.year.{group}.{year}.{name.lower()}"
-                yield (
-                    _row(
-                        key, "Changes by year", f"1-year {MOVES}", f"25-55, {group}, {year}", name
-                    ),
-                    estimate,
-                )
-
-
-def by_age(people: People) -> Rows:
-    """Zero shares over all years and employment 2015, by age and sex."""
-    for group in ("women", "men"):
-        mask = people.group(group)
-        for first, last in AGE_BANDS:
-            cells = [
-                (people.earnings[:, people.column(year)], people.aged(year, first, last) & mask)
-                for year in people.years
-            ]
-            sample, who = pooled(people, cells), f"{first}-{last}, {group}"
-            key = f"zeros.{group}.{first}-{last}"
-            yield (
-                _row(
-                    key,
-                    "Zero earnings by age",
-                    "labour earnings",
-                    f"{who}, all years",
-                    "share of zeros",
-                ),
-                sample.share(sample.values == 0),
-            )
-            if 2015 in people.years:
-                employed = people.sample(
-                    people.employed[:, people.column(2015)], people.aged(2015, first, last) & mask
-                )
-                key, concept = (
-                    f"employed.{group}.{first}-{last}",
-                    "weeks at work or on paid leave from a job, out of 52",
-                )
-                yield (
-                    _row(
-                        key, "Employment by age", concept, f"{who}, 2015", "mean share of the year"
-                    ),
-                    employed.mean(),
-                )
-
-
-def cohorts_schooling(people: People) -> Rows:
-    """Education by cohort and sex, at 37 or as soon as the panel sees the cohort."""
-    for born in range(1930, 1990, 5):
-        year = max(born + 37, people.years.start)
-        if year not in people.years or year - born > 64:
-            continue
-        for group in ("women", "men"):
-            cells = people.level[:, people.column(year)].astype(np.float32)
-            sample = people.sample(
-                cells, people.group(group) & (np.abs(people.born - born) <= 1) & (cells >= 0)
-            )
-            for code, level in enumerate(LEVELS):
-                key, who = (
-                    f"schooling.{group}.{born}.{level}",
-                    f"{group} born {born - 1}-{born + 1}, in {year}",
-                )
-                yield (
-                    _row(
-                        key,
-                        "Education by cohort",
-                        "highest education, known level only",
-                        who,
-                        f"share with {level}",
-                    ),
-                    sample.share(sample.values == code),
-                )
-
-
-def moves(people: People) -> Rows:
-    """Spread, skewness and peakedness of changes by age and by decile of past earnings."""
-    start, stop = people.years.start + 2, people.years.stop
-    tenths = {year: past_fifth(people, year, 10) for year in range(start, stop)}
-
-    def rows(key: str, who: str, lag: int, sample: Sample) -> Rows:
-        for name, estimate in (
-            ("P90-P10", sample.spread()),
-            ("Kelley", sample.kelley()),
-            ("excess Crow-Siddiqui", sample.crow_siddiqui()),
-        ):
-            yield (
-                _row(
-                    f"moves.{key}.{lag}.{name.split()[-1].lower()}",
-                    "Changes by age and rank",
-                    f"{lag}-year {MOVES}",
-                    who,
-                    name,
-                ),
-                estimate,
-            )
-
-    for lag in LAGS:
-        for ages in DECADES:
-            band = "-".join(map(str, ages))
-            yield from rows(
-                f"age.{band}",
-                f"{band}, all years",
-                lag,
-                changes(people, range(start, stop), lag, ages=ages),
-            )
-        for tenth in range(10):
-
-            def chosen(year: int, tenth: int = tenth) -> Bools:
-                return np.asarray(tenths[year] == tenth)
-
-            sample = changes(people, range(start + lag, stop), lag, chosen)
-            yield from rows(
-                f"rank.{tenth + 1}",
-                f"25-55, decile {tenth + 1} of the mean of three past years",
-                lag,
-                sample,
-            )
-
-
-def mobility(people: People) -> Rows:
-    """Rank-rank slopes by sex and where the fifths of past earnings are found later."""
-    concept = "rank of real labour earnings by year"
-    for lag in MOBILITY:
-        if lag >= len(people.years) - 2:
-            continue
-        for group in ("women", "men"):
-            who = f"35-54 at the start, {group}"
-            yield (
-                _row(
-                    f"ranks.{group}.{lag}",
-                    "Mobility",
-                    concept,
-                    who,
-                    f"rank-rank slope over {lag} years",
-                ),
-                rank_slope(people, lag, people.group(group)),
-            )
-        years = range(people.years.start + 2, people.years.stop - lag)
-        cells = []
-        for year in years:
-            now, then = past_fifth(people, year), past_fifth(people, year + lag)
-            cells.append(((now * 5 + then).astype(np.float32), (now >= 0) & (then >= 0)))
-        sample = pooled(people, cells)
-        for a in range(5):
-            origin = sample.where(sample.values // 5 == a)
-            for b in range(5):
-                key, who = (
-                    f"fifths.{lag}.{a + 1}-{b + 1}",
-                    f"25-55 in both years, fifth {a + 1} of three-year mean earnings",
-                )
-                statistic = f"share in fifth {b + 1} {lag} years later"
-                yield (
-                    _row(key, "Mobility", concept, who, statistic),
-                    origin.share(origin.values % 5 == b),
-                )
-
-
-def parents(people: People) -> Rows:
-    """Earnings of mothers and fathers around the first birth."""
-    first = first_births(people)
-    concept = "real labour earnings, zeros counted: event study with age and year dummies, the year before the first birth as base"
-    for name, mask in (("mothers", people.female), ("fathers", ~people.female)):
-        study = event_study(people, first, mask)
-        for k in EVENT if study else ():
-            statistic = f"effect {k} years from the birth / predicted without"
-            assert study is not None
-            yield (
-                _row(
-                    f"penalty.{name}.{k}",
-                    "Children, profile",
-                    concept,
-                    f"{name}, first birth at 20-45",
+def _by_year(register: RegisterArrays) -> Rows:
+    """Earnings at 20-64 by year and sex, women's relative pay, shape of changes."""
+    for year in register.years:
+        for group in SEXES:
+            mask = register.aged(year, *ADULT_AGES) & register.group(group)
+            sample = register.sample(register.real(year), mask)
+            p10, p50, p90 = sample.quantiles((0.1, 0.5, 0.9))
+            for key, statistic, estimate in (
+                ("mean", "mean", sample.mean()),
+                ("p10", "P10", p10),
+                ("p50", "P50", p50),
+                ("p90", "P90", p90),
+                ("gini", "Gini", sample.gini()),
+                ("zeros", "share of zeros", sample.share(sample.values == 0)),
+            ):
+                row = _row(
+                    f"year.{group}.{year}.{key}",
+                    "Earnings by year",
+                    "labour earnings, SEK of 2022",
+                    f"20-64, {group}, {year}",
                     statistic,
-                ),
-                study.relative(k),
+                )
+                yield row, estimate
+        row = _row(
+            f"pay_ratio.{year}",
+            "Women and men by year",
+            "pay of a full-time full-year job",
+            f"20-64, {year}",
+            "women's mean / men's",
+        )
+        yield row, pay_ratio(register, year)
+    for year in register.years[1:]:
+        for group in GROUPS:
+            sample = changes(register, [year], group=register.group(group))
+            for statistic, estimate in (("Kelley", sample.kelley()), ("P90-P10", sample.spread())):
+                row = _row(
+                    f"moves.year.{group}.{year}.{statistic.lower()}",
+                    "Changes by year",
+                    f"1-year {CHANGE}",
+                    f"25-55, {group}, {year}",
+                    statistic,
+                )
+                yield row, estimate
+
+
+def by_age(register: RegisterArrays) -> Rows:
+    """Zero shares over all years and employment 2015, by age and sex."""
+    for group in SEXES:
+        mask = register.group(group)
+        for first, last in AGE_BANDS:
+            population = f"{first}-{last}, {group}"
+            sample = register.pool(
+                (register.earned(year), register.aged(year, first, last) & mask)
+                for year in register.years
             )
+            row = _row(
+                f"zeros.{group}.{first}-{last}",
+                "Zero earnings by age",
+                "labour earnings",
+                f"{population}, all years",
+                "share of zeros",
+            )
+            yield row, sample.share(sample.values == 0)
+            if (year := EMPLOYMENT_YEAR) in register.years:
+                employed = register.employed[:, register.column(year)]
+                sample = register.sample(employed, register.aged(year, first, last) & mask)
+                row = _row(
+                    f"employed.{group}.{first}-{last}",
+                    "Employment by age",
+                    "weeks at work or on paid leave from a job, out of 52",
+                    f"{population}, {year}",
+                    "mean share of the year",
+                )
+                yield row, sample.mean()
 
 
-def lifelong(people: People) -> Rows:
+def _education_by_cohort(register: RegisterArrays) -> Rows:
+    """Education by cohort and sex, at 37 or as soon as the panel shows the cohort."""
+    for born in EDUCATION_COHORTS:
+        year = max(born + EDUCATION_AGE, register.years.start)
+        if year not in register.years or year - born > MAX_AGE:
+            continue
+        education = register.education[:, register.column(year)].astype(np.float32)
+        cohort = (np.abs(register.birth_year - born) <= 1) & (education >= 0)
+        for group in SEXES:
+            sample = register.sample(education, register.group(group) & cohort)
+            for code, name in enumerate(EDUCATION_LEVELS):
+                row = _row(
+                    f"schooling.{group}.{born}.{name}",
+                    "Education by cohort",
+                    "highest education, known level only",
+                    f"{group} born {born - 1}-{born + 1}, in {year}",
+                    f"share with {name}",
+                )
+                yield row, sample.share(sample.values == code)
+
+
+def _changes_by_age_and_rank(register: RegisterArrays) -> Rows:
+    """Spread, skewness and peakedness of changes by age and by decile of past earnings."""
+    start, stop = register.years.start + RANK_YEARS - 1, register.years.stop
+    deciles = {year: past_rank(register, year, 10) for year in range(start, stop)}
+
+    def rows(key: str, population: str, lag: int, sample: Sample) -> Rows:
+        for name, statistic, estimate in (
+            ("p90-p10", "P90-P10", sample.spread()),
+            ("kelley", "Kelley", sample.kelley()),
+            ("crow-siddiqui", "excess Crow-Siddiqui", sample.crow_siddiqui()),
+        ):
+            row = _row(
+                f"moves.{key}.{lag}.{name}",
+                "Changes by age and rank",
+                f"{lag}-year {CHANGE}",
+                population,
+                statistic,
+            )
+            yield row, estimate
+
+    for lag in CHANGE_LAGS:
+        for ages in CHANGE_AGES:
+            band = f"{ages[0]}-{ages[1]}"
+            sample = changes(register, range(start, stop), lag, ages=ages)
+            yield from rows(f"age.{band}", f"{band}, all years", lag, sample)
+        for k in range(10):
+
+            def in_decile(year: int, decile: int = k) -> Bools:
+                return np.asarray(deciles[year] == decile)
+
+            sample = changes(register, range(start + lag, stop), lag, in_decile)
+            population = f"25-55, decile {k + 1} of the mean of three past years"
+            yield from rows(f"rank.{k + 1}", population, lag, sample)
+
+
+def _mobility(register: RegisterArrays) -> Rows:
+    """Rank-rank slopes by sex, and where persons in a fifth of past earnings are later."""
+    first_age, last_age = MOBILITY_AGES
+    for lag in MOBILITY_LAGS:
+        if lag >= len(register.years) - 2:
+            continue
+        for group in SEXES:
+            row = _row(
+                f"ranks.{group}.{lag}",
+                "Mobility",
+                "rank of real labour earnings by year",
+                f"{first_age}-{last_age} at the start, {group}",
+                f"rank-rank slope over {lag} years",
+            )
+            yield row, rank_slope(register, lag, register.group(group))
+        transitions = []
+        for year in range(register.years.start + RANK_YEARS - 1, register.years.stop - lag):
+            origin, destination = past_rank(register, year), past_rank(register, year + lag)
+            code = (origin * 5 + destination).astype(np.float32)
+            transitions.append((code, (origin >= 0) & (destination >= 0)))
+        sample = register.pool(transitions)
+        for first in range(5):
+            from_fifth = sample.where(sample.values // 5 == first)
+            for second in range(5):
+                row = _row(
+                    f"fifths.{lag}.{first + 1}-{second + 1}",
+                    "Mobility",
+                    "rank of real labour earnings by year",
+                    f"25-55 in both years, fifth {first + 1} of three-year mean earnings",
+                    f"share in fifth {second + 1} {lag} years later",
+                )
+                yield row, from_fifth.share(from_fifth.values % 5 == second)
+
+
+def _around_first_birth(register: RegisterArrays) -> Rows:
+    """Earnings of mothers and fathers around the first birth."""
+    birth = first_births(register)
+    for parents, mask in (("mothers", register.female), ("fathers", ~register.female)):
+        study = event_study(register, birth, mask)
+        if study is None:
+            continue
+        for k in EVENT_YEARS:
+            row = _row(
+                f"penalty.{parents}.{k}",
+                "Children, profile",
+                "real labour earnings, zeros counted: event study with age and year dummies, "
+                "the year before the first birth as base",
+                f"{parents}, first birth at 20-45",
+                f"effect {k} years from the birth / predicted without",
+            )
+            yield row, study.relative(k)
+
+
+def _lifetime(register: RegisterArrays) -> Rows:
     """Distribution of earnings added up over thirty years."""
-    total, _ = lifetimes(people)
+    total, _ = lifetime_earnings(register)
     if total is None:
         return
-    for group in ("all", "women", "men"):
-        sample = people.sample(total, people.group(group))
-        low, median, high = sample.quantiles((0.1, 0.5, 0.9))
-        top = sample.between(0.99, 1.0)
-        for name, estimate in (
-            ("mean", sample.mean()), ("P10", low), ("P50", median), ("P90", high), ("Gini", sample.gini()), ("mean of the top 1 %", top),
-        ):  # fmt: skip
-            key, concept = (
-                f"life.{group}.{name.replace('mean of the top 1 %', 'top1').lower()}",
+    for group in GROUPS:
+        sample = register.sample(total, register.group(group))
+        p10, p50, p90 = sample.quantiles((0.1, 0.5, 0.9))
+        for key, statistic, estimate in (
+            ("mean", "mean", sample.mean()),
+            ("p10", "P10", p10),
+            ("p50", "P50", p50),
+            ("p90", "P90", p90),
+            ("gini", "Gini", sample.gini()),
+            ("top1", "mean of the top 1 %", sample.mean_between(0.99, 1.0)),
+        ):
+            row = _row(
+                f"life.{group}.{key}",
+                "Lifetime earnings",
                 "real labour earnings added up over 25-54",
+                f"born 1965-68, there each year, {group}",
+                statistic,
             )
-            yield (
-                _row(
-                    key,
-                    "Lifetime earnings",
-                    concept,
-                    f"born 1965-68, there each year, {group}",
-                    name,
-                ),
-                estimate,
-            )
+            yield row, estimate

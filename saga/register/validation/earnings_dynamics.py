@@ -1,239 +1,265 @@
-"""Measured in a register: how earnings change from year to year, who moves where in the ranking, and how both follow the cycle.
+"""Changes of earnings in a register, mobility in the ranking, and how both follow the cycle.
 
-Changes are of log real labour earnings among those above half a price base amount in both years, 25-55 at the start; a change is
-dated by its second year.
+A change is the difference of log real labour earnings of persons of 25-55 at the start who are
+above half a price base amount in both years. It is dated by its second year.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from saga.macro.history import sweden_as_published
-from saga.register.validation.estimators import Estimate, Sample, correlation, slope, smooth
-from saga.register.validation.level_statistics import Measured, pooled
-from saga.register.validation.register_arrays import Bools, People
-from saga.register.validation.targets import BOOM, BUST, BUST_2009
+from saga.register.validation.estimators import (
+    Estimate,
+    Sample,
+    combine,
+    correlation,
+    mean_of,
+    slope,
+)
+from saga.register.validation.level_statistics import KeyedEstimates
+from saga.register.validation.register_arrays import FULL_PERIOD, Bools, RegisterArrays
+from saga.schema import EDUCATION_LEVELS
 
-AGES = (25, 55)
-PAST = 3  # years whose mean ranks a person before a change
-HALVED = 0.5  # a large loss: real earnings below half of the year before
+PRIME_AGES = (25, 55)
+YOUNGER_AGES, OLDER_AGES = (25, 34), (45, 55)
+MOBILITY_AGES = (35, 54)
+RANK_YEARS = 3  # years whose mean earnings rank a person before a change
+LARGE_LOSS = 0.5  # real earnings below half of the year before
 
-Chosen = Callable[[int], Bools]  # the persons (n,) whose change over the year given is meant
+# Second years of changes. Unemployment rises by 1.4 to 3.5 points a year in the bust of the 1990s
+# and falls by a point or so a year in upturns.
+BUST_YEARS = (1991, 1992, 1993)
+CRISIS_YEARS = range(1992, 1995)
+BUST_2009_YEARS = (2009,)
+UPTURN_YEARS = (1998, 1999, 2000, 2006, 2007)
+CHANGE_YEARS = FULL_PERIOD[1:]
+ABSTRACT_YEARS = range(1991, 2017)  # Friedrich, Laun and Meghir (2022)
+
+Group = Bools | Callable[[int], Bools]  # persons (n,), or by the year in which a change starts
 
 
 def changes(
-    people: People,
+    register: RegisterArrays,
     years: Iterable[int],
     lag: int = 1,
-    chosen: Chosen | None = None,
-    ages: tuple[int, int] = AGES,
+    group: Group | None = None,
+    ages: tuple[int, int] = PRIME_AGES,
 ) -> Sample:
-    """Changes over `lag` years that end in `years`; `chosen(start)` picks persons by what they are in the year they start from."""
-    cells = []
+    """Changes over `lag` years that end in `years`, of persons of `group` and of `ages`."""
+    parts = []
     for year in years:
-        if {year - lag, year} <= set(people.years):
-            start = people.column(year - lag)
-            change = people.logs[:, start + lag] - people.logs[:, start]
-            mask = people.aged(year - lag, *ages)
-            cells.append((change, mask if chosen is None else mask & chosen(year - lag)))
-    return pooled(people, cells)
+        start_year = year - lag
+        if register.covers((start_year, year)):
+            start = register.column(start_year)
+            mask = register.aged(start_year, *ages)
+            if group is not None:
+                mask = mask & (group(start_year) if callable(group) else group)
+            parts.append((register.logs[:, start + lag] - register.logs[:, start], mask))
+    return register.pool(parts)
 
 
-def logs(people: People, year: int, mask: Bools) -> Sample:
-    """Log real earnings above the floor, 25-55."""
-    return people.sample(people.logs[:, people.column(year)], mask & people.aged(year, *AGES))
+def log_earnings(register: RegisterArrays, year: int, mask: Bools) -> Sample:
+    """Log real earnings above half a price base amount, 25-55."""
+    return register.sample(
+        register.logs[:, register.column(year)], mask & register.aged(year, *PRIME_AGES)
+    )
 
 
-def signs(people: People) -> Measured:
-    """What sources state without a number: cyclical skewness, the jump of the 1990s, who is more volatile."""
-    if not set(range(1990, 2023)) <= set(people.years):
+def signs(register: RegisterArrays) -> KeyedEstimates:
+    """Differences whose sign, but not size, sources state."""
+    if not register.covers(FULL_PERIOD):
         return
-    everybody, men, women = (people.group(name) for name in ("all", "men", "women"))
-    yield from _cycle(people)
-    calm = range(1991, 2017)
-    yield (
-        "sign.volatility.women",
-        changes(people, calm, chosen=lambda _: women).spread()
-        - changes(people, calm, chosen=lambda _: men).spread(),
+    everybody, men, women = (register.group(name) for name in ("all", "men", "women"))
+    yield from _cycle(register)
+
+    def spread_difference(group: Group, reference: Group) -> Estimate:
+        samples = (changes(register, ABSTRACT_YEARS, group=g) for g in (group, reference))
+        first, second = (sample.spread() for sample in samples)
+        return first - second
+
+    yield "sign.volatility.women", spread_difference(women, men)
+    men_1990, men_1995 = (log_earnings(register, year, men) for year in (1990, 1995))
+    yield "sign.jump.men", men_1995.variance() - men_1990.variance()
+    all_1990, all_1995 = (log_earnings(register, year, everybody) for year in (1990, 1995))
+    yield "sign.jump.all", all_1995.spread() - all_1990.spread()
+    covariance_1990, covariance_1996 = (
+        _covariance(register, year, lag=3, mask=men) for year in (1990, 1996)
     )
-    yield "sign.jump.men", logs(people, 1995, men).variance() - logs(people, 1990, men).variance()
-    yield (
-        "sign.jump.all",
-        logs(people, 1995, everybody).spread() - logs(people, 1990, everybody).spread(),
-    )
-    yield (
-        "sign.jump.persistent",
-        _covariance(people, 1996, 3, men) - _covariance(people, 1990, 3, men),
-    )
+    yield "sign.jump.persistent", covariance_1996 - covariance_1990
 
     def mean_spread(years: range) -> Estimate:
-        return smooth(
-            lambda v: float(v.mean()), *(logs(people, year, everybody).spread() for year in years)
-        )
+        return mean_of(*(log_earnings(register, year, everybody).spread() for year in years))
 
     yield "sign.inequality.falls", mean_spread(range(2014, 2017)) - mean_spread(range(1995, 1998))
-    poor = {year: _below_median(people, year) for year in range(1990, 2016)}
+    below_median = {year: _below_median(register, year) for year in range(1990, 2016)}
 
-    def low(foreign: bool, year: int) -> Bools:
-        return np.asarray(poor[year] & (people.foreign == foreign))
+    def low_earning(origin: Bools) -> Callable[[int], Bools]:
+        return lambda year: np.asarray(below_median[year] & origin)
 
-    foreign, native = (partial(low, flag) for flag in (True, False))
-    yield (
-        "sign.foreign.volatility",
-        changes(people, calm, chosen=foreign).spread()
-        - changes(people, calm, chosen=native).spread(),
-    )
-    yield "sign.foreign.losses", _losses(people, calm, foreign) - _losses(people, calm, native)
+    foreign, native = low_earning(register.foreign), low_earning(~register.foreign)
+    yield "sign.foreign.volatility", spread_difference(foreign, native)
+    yield "sign.foreign.losses", _large_losses(register, foreign) - _large_losses(register, native)
 
-    def schooled(level: int, year: int) -> Bools:
-        return np.asarray(people.level[:, people.column(year)] == level)
+    def kelley_by_education(code: int) -> Estimate:
+        def educated(year: int) -> Bools:
+            return np.asarray(register.education[:, register.column(year)] == code)
 
-    least, most = (
-        changes(people, calm, chosen=partial(schooled, level)).kelley() for level in (0, 3)
-    )
-    yield "sign.skew.low_educated", least - most
+        return changes(register, ABSTRACT_YEARS, group=educated).kelley()
+
+    highest = len(EDUCATION_LEVELS) - 1
+    yield "sign.skew.low_educated", kelley_by_education(0) - kelley_by_education(highest)
 
 
-def _cycle(people: People) -> Measured:
-    men, women = people.group("men"), people.group("women")
-    usual = changes(people, BOOM)
-    yield "sign.kelley.bust", changes(people, BUST).kelley() - usual.kelley()
-    yield "sign.kelley.bust_2009", changes(people, BUST_2009).kelley() - usual.kelley()
-    yield (
-        "sign.kelley.bust_men",
-        changes(people, BUST, chosen=lambda _: men).kelley()
-        - changes(people, BOOM, chosen=lambda _: men).kelley(),
-    )
-    years = range(1991, 2023)
-    rise = rise_of_unemployment(years)
+def _cycle(register: RegisterArrays) -> KeyedEstimates:
+    men, women = register.group("men"), register.group("women")
+
+    def kelley(years: Iterable[int], group: Group | None = None) -> Estimate:
+        return changes(register, years, group=group).kelley()
+
+    upturn = kelley(UPTURN_YEARS)
+    yield "sign.kelley.bust", kelley(BUST_YEARS) - upturn
+    yield "sign.kelley.bust_2009", kelley(BUST_2009_YEARS) - upturn
+    yield "sign.kelley.bust_men", kelley(BUST_YEARS, men) - kelley(UPTURN_YEARS, men)
+    rise = rise_of_unemployment(CHANGE_YEARS)
     skewness, spread = (
-        correlation(rise, [measure(changes(people, [y])) for y in years])
-        for measure in (Sample.kelley, Sample.spread)
+        correlation(rise, [statistic(changes(register, [year])) for year in CHANGE_YEARS])
+        for statistic in (Sample.kelley, Sample.spread)
     )
     yield "sign.kelley.cycle", skewness
-    yield "sign.spread.acyclical", smooth(lambda v: float(abs(v[0]) - abs(v[1])), skewness, spread)
-    slopes = [slope(rise, [growth(people, year, mask) for year in years]) for mask in (men, women)]
-    yield "sign.cycle.men", slopes[0] - slopes[1]
+    yield "sign.spread.acyclical", combine(lambda v: float(abs(v[0]) - abs(v[1])), skewness, spread)
+    slope_men, slope_women = (
+        slope(rise, [growth(register, year, mask) for year in CHANGE_YEARS])
+        for mask in (men, women)
+    )
+    yield "sign.cycle.men", slope_men - slope_women
 
 
 def rise_of_unemployment(years: Iterable[int]) -> NDArray[np.float64]:
-    """Change of the unemployment rate over the year before, one a year (1991 on)."""
-    known = sweden_as_published()
-    rate = known.values[:, 0]
-    return np.array(
-        [rate[year - known.first_year] - rate[year - 1 - known.first_year] for year in years]
+    """Change of the unemployment rate over the year before, one per year (1991 on)."""
+    history = sweden_as_published()
+    rate = history.values[:, 0]
+    columns = [year - history.first_year for year in years]
+    return np.array([rate[column] - rate[column - 1] for column in columns])
+
+
+def growth(register: RegisterArrays, year: int, mask: Bools) -> Estimate:
+    """Growth of mean real earnings, zeros counted, of persons of 25-55 with rows in both years."""
+    earlier, later = register.real(year - 1), register.real(year)
+    in_both = mask & register.aged(year - 1, *PRIME_AGES)
+    in_both &= np.isfinite(earlier) & np.isfinite(later)
+    means = (register.sample(real, in_both).mean() for real in (later, earlier))
+    return combine(lambda v: float(v[0] / v[1] - 1.0), *means)
+
+
+def _covariance(register: RegisterArrays, year: int, *, lag: int, mask: Bools) -> Estimate:
+    first, second = (
+        register.logs[:, register.column(y)].astype(np.float64) for y in (year, year + lag)
     )
+    in_both = mask & register.aged(year, *PRIME_AGES) & np.isfinite(first) & np.isfinite(second)
+    product = (first - first[in_both].mean()) * (second - second[in_both].mean())
+    return register.sample(product, in_both).mean()
 
 
-def growth(people: People, year: int, mask: Bools) -> Estimate:
-    """Growth of mean real earnings, zeros counted, of those of 25-55 at `mask` who are there in both years."""
-    before, now = people.real(year - 1), people.real(year)
-    both = mask & people.aged(year - 1, *AGES) & np.isfinite(before) & np.isfinite(now)
-    return smooth(
-        lambda v: float(v[0] / v[1] - 1.0),
-        people.sample(now, both).mean(),
-        people.sample(before, both).mean(),
-    )
+def _below_median(register: RegisterArrays, year: int) -> Bools:
+    """Log earnings below the year's median at 25-55 (n,)."""
+    values = register.logs[:, register.column(year)]
+    return np.asarray(values < np.nanmedian(values[register.aged(year, *PRIME_AGES)]))
 
 
-def _covariance(people: People, year: int, lag: int, mask: Bools) -> Estimate:
-    now, then = (people.logs[:, people.column(year + k)].astype(np.float64) for k in (0, lag))
-    both = mask & people.aged(year, *AGES) & np.isfinite(now) & np.isfinite(then)
-    return people.sample((now - now[both].mean()) * (then - then[both].mean()), both).mean()
-
-
-def _below_median(people: People, year: int) -> Bools:
-    """Whose log earnings lie above the floor and below the median of the year's 25-55."""
-    values = people.logs[:, people.column(year)]
-    return np.asarray(values < np.nanmedian(values[people.aged(year, *AGES)]))
-
-
-def _losses(people: People, years: Iterable[int], chosen: Chosen) -> Estimate:
+def _large_losses(register: RegisterArrays, group: Callable[[int], Bools]) -> Estimate:
     """Share whose real earnings fall to less than half; earnings may be 0 afterwards."""
-    cells = []
-    for year in years:
-        lost = people.real(year) / np.maximum(people.real(year - 1), 1.0)
-        cells.append((lost, chosen(year - 1) & people.aged(year - 1, *AGES)))
-    sample = pooled(people, cells)
-    return sample.share(sample.values < HALVED)
+    parts = []
+    for year in ABSTRACT_YEARS:
+        ratio = register.real(year) / np.maximum(register.real(year - 1), 1.0)
+        parts.append((ratio, group(year - 1) & register.aged(year - 1, *PRIME_AGES)))
+    sample = register.pool(parts)
+    return sample.share(sample.values < LARGE_LOSS)
 
 
-def recalled(people: People) -> Measured:
-    """The moments of the recalled bands."""
-    if not set(range(1990, 2023)) <= set(people.years):
+def recalled_moments(register: RegisterArrays) -> KeyedEstimates:
+    """The moments of the bands that are recalled from the literature."""
+    if not register.covers(FULL_PERIOD):
         return
-    every = range(1991, 2023)
-    for group in ("men", "women"):
-        mask = people.group(group)
-        one, five = (
-            changes(people, every, chosen=lambda _, m=mask: m),  # type: ignore[misc]
-            changes(people, every, 5, chosen=lambda _, m=mask: m),  # type: ignore[misc]
+    men, women = register.group("men"), register.group("women")
+    for name, group in (("men", men), ("women", women)):
+        one_year = changes(register, CHANGE_YEARS, group=group)
+        five_years = changes(register, CHANGE_YEARS, 5, group)
+        upturn, bust, crisis = (
+            changes(register, years, group=group)
+            for years in (UPTURN_YEARS, BUST_YEARS, CRISIS_YEARS)
         )
-        up, down, crisis = (
-            changes(people, years, chosen=lambda _, m=mask: m)  # type: ignore[misc]
-            for years in (BOOM, BUST, range(1992, 1995))
-        )
+        deviation = combine(lambda v: float(np.sqrt(v[0])), one_year.variance())
         for year in (1995, 2016):
-            yield f"grid.log_spread.{year}.{group}", logs(people, year, mask).spread()
-        yield f"grid.change1.spread.boom.{group}", up.spread()
-        yield f"grid.change1.spread.bust.{group}", crisis.spread()
-        yield f"grid.change5.spread.{group}", five.spread()
-        yield f"grid.change1.std.{group}", smooth(lambda v: float(np.sqrt(v[0])), one.variance())
-        yield f"grid.change1.kelley.boom.{group}", up.kelley()
-        yield f"grid.change1.kelley.bust.{group}", down.kelley()
-        yield f"grid.change1.peak.{group}", one.crow_siddiqui()
-        yield f"grid.change5.peak.{group}", five.crow_siddiqui()
-    men, women = people.group("men"), people.group("women")
-    five_years = rank_slope(people, 5, men)
-    yield "grid.rank5.men", five_years
-    yield "grid.rank10.men", rank_slope(people, 10, men)
-    yield "grid.rank5.women_less", rank_slope(people, 5, women) - five_years
-    young, old = changes(people, every, ages=(25, 34)), changes(people, every, ages=(45, 55))
+            yield f"grid.log_spread.{year}.{name}", log_earnings(register, year, group).spread()
+        yield f"grid.change1.spread.boom.{name}", upturn.spread()
+        yield f"grid.change1.spread.bust.{name}", crisis.spread()
+        yield f"grid.change5.spread.{name}", five_years.spread()
+        yield f"grid.change1.std.{name}", deviation
+        yield f"grid.change1.kelley.boom.{name}", upturn.kelley()
+        yield f"grid.change1.kelley.bust.{name}", bust.kelley()
+        yield f"grid.change1.peak.{name}", one_year.crow_siddiqui()
+        yield f"grid.change5.peak.{name}", five_years.crow_siddiqui()
+    rank5_men = rank_slope(register, 5, men)
+    yield "grid.rank5.men", rank5_men
+    yield "grid.rank10.men", rank_slope(register, 10, men)
+    yield "grid.rank5.women_less", rank_slope(register, 5, women) - rank5_men
+    young, old = (changes(register, CHANGE_YEARS, ages=ages) for ages in (YOUNGER_AGES, OLDER_AGES))
     yield "grid.kelley_by_age", old.kelley() - young.kelley()
     yield "grid.peak_by_age", old.crow_siddiqui() - young.crow_siddiqui()
-    fifths = {year: past_fifth(people, year) for year in range(1990 + PAST - 1, 2022)}
-    bottom, top = (
-        changes(people, range(1990 + PAST, 2023), chosen=lambda y, f=f: fifths[y] == f)  # type: ignore[misc]
-        for f in (0, 4)
-    )
+    ranked_years = FULL_PERIOD[RANK_YEARS - 1 : -1]
+    fifths = {year: past_rank(register, year) for year in ranked_years}
+
+    def changes_from(fifth: int) -> Sample:
+        years = range(ranked_years[0] + 1, ranked_years[-1] + 2)
+        return changes(register, years, group=lambda year: np.asarray(fifths[year] == fifth))
+
+    bottom, top = changes_from(0), changes_from(4)
     yield "grid.kelley_by_rank", top.kelley() - bottom.kelley()
     yield "grid.peak_by_rank", top.crow_siddiqui() - bottom.crow_siddiqui()
 
 
-def past_fifth(people: People, year: int, groups: int = 5) -> NDArray[np.int8]:
-    """The fifth (0 the lowest, -1 unknown) of mean real earnings over the three years to `year`, among 25-55 above the floor then."""
-    past = np.mean([people.real(year - k) for k in range(PAST)], axis=0)
-    known = (
-        people.aged(year, *AGES)
-        & np.isfinite(past)
-        & np.isfinite(people.logs[:, people.column(year)])
-    )
-    fifth = np.full(len(people), -1, np.int8)
-    order = np.argsort(past[known], kind="stable")
-    place = np.empty(len(order), np.int64)
-    place[order] = np.arange(len(order))
-    fifth[known] = place * groups // max(len(order), 1)
-    return fifth
+def past_rank(register: RegisterArrays, year: int, n_groups: int = 5) -> NDArray[np.int8]:
+    """Group of mean real earnings over the three years to `year` (n,): 0 the lowest, -1 unknown.
+
+    Persons of 25-55 who are above half a price base amount in `year` are ranked.
+    """
+    past = np.mean([register.real(year - k) for k in range(RANK_YEARS)], axis=0)
+    ranked = register.aged(year, *PRIME_AGES) & np.isfinite(past) & register.attached(year)
+    order = np.argsort(past[ranked], kind="stable")
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    group = np.full(len(register), -1, np.int8)
+    group[ranked] = rank * n_groups // max(len(order), 1)
+    return group
 
 
-def rank_slope(people: People, lag: int, mask: Bools) -> Estimate:
-    """Slope of the rank of real earnings `lag` years later on the rank now, 35-54 at the start, both above the floor, all years."""
-    products = []
-    for year in range(people.years.start, people.years.stop - lag):
-        now, then = people.logs[:, people.column(year)], people.logs[:, people.column(year + lag)]
-        both = mask & people.aged(year, 35, 54) & np.isfinite(now) & np.isfinite(then)
-        products.append(
-            (12.0 * ranks(now, both) * ranks(then, both), both)
-        )  # uniform ranks have variance 1 / 12
-    return pooled(people, products).mean()
+def rank_slope(register: RegisterArrays, lag: int, mask: Bools) -> Estimate:
+    """Slope of the rank of real earnings `lag` years later on the present rank, all years.
+
+    Persons of 35-54 at the start, above half a price base amount in both years.
+    """
+    parts = []
+    for year in range(register.years.start, register.years.stop - lag):
+        first, second = (register.logs[:, register.column(y)] for y in (year, year + lag))
+        in_both = mask & register.aged(year, *MOBILITY_AGES)
+        in_both &= np.isfinite(first) & np.isfinite(second)
+        parts.append((rank_product(first, second, in_both), in_both))
+    return register.pool(parts).mean()
 
 
-def ranks(values: NDArray[np.floating], mask: Bools) -> NDArray[np.float64]:
-    """Ranks from -1/2 to 1/2 of the values at `mask`, elsewhere NaN."""
+def rank_product(
+    x: NDArray[np.floating], y: NDArray[np.floating], mask: Bools
+) -> NDArray[np.float64]:
+    """Product of the ranks at `mask` (n,), elsewhere NaN; its mean is the rank correlation."""
+    return 12.0 * _ranks(x, mask) * _ranks(y, mask)  # uniform ranks have variance 1 / 12
+
+
+def _ranks(values: NDArray[np.floating], mask: Bools) -> NDArray[np.float64]:
+    """Ranks from -1/2 to 1/2 of the values at `mask`, elsewhere NaN (n,)."""
     ranks = np.full(len(values), np.nan)
     order = np.argsort(np.argsort(values[mask], kind="stable"), kind="stable")
     ranks[mask] = (order + 0.5) / len(order) - 0.5

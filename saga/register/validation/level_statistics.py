@@ -1,6 +1,7 @@
-"""Measured in a register: incomes, employment, education, pay and lifetimes, each under the key of its line in the table of targets.
+"""Incomes, employment, education, pay and lifetime earnings of a register.
 
-A measure is a function of the people that yields (key, estimate); it yields nothing where the register does not cover the years or ages.
+A measure is a function of the register that yields (key of the target, estimate). It yields nothing
+if the register does not cover the years or ages.
 """
 
 from __future__ import annotations
@@ -10,268 +11,280 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from saga.register.validation.estimators import Estimate, Sample, smooth
-from saga.register.validation.register_arrays import Bools, People
-from saga.register.validation.targets import (
-    BIN_EDGES,
-    BIN_NAMES,
-    EMPLOYMENT_AGES,
-    GROUPS,
-    LEVELS,
-    PAY_GROWTH,
-    WAGE_PERIODS,
-)
+from saga.register.validation.estimators import Estimate, Sample, combine, mean_of
+from saga.register.validation.register_arrays import FULL_PERIOD, Bools, RegisterArrays
+from saga.schema import EDUCATION_LEVELS
 
-Measured = Iterator[tuple[str, Estimate]]
+KeyedEstimates = Iterator[tuple[str, Estimate]]
+
+GROUPS = ("all", "women", "men")
+ADULT_AGES = (20, 64)
+EDUCATED_AGES = (25, 64)
+YOUNG_AGES = (25, 34)
+EMPLOYMENT_AGES = ((16, 19), (20, 24), (25, 34), (35, 44), (45, 54), (55, 64), ADULT_AGES)
+EMPLOYMENT_YEAR = 2015
+PREMIUM_YEAR = 2013
+
+# Income classes, thousand SEK. The first is exactly 0, the second begins above it; each class ends
+# below the lower edge of the next.
+CLASS_EDGES = (20, 40, 60, 100, 140, 200, 280, 300, 350, 400, 450, 500, 600, 800, 1000)
+CLASS_NAMES = (
+    "0", "1-19", "20-39", "40-59", "60-99", "100-139", "140-199", "200-279", "280-299",
+    "300-349", "350-399", "400-449", "450-499", "500-599", "600-799", "800-999", "1000+",
+)  # fmt: skip
+
+# Periods for which women's pay relative to men's is published.
+PAY_RATIO_PERIODS = (
+    (2004, 2008), (2009, 2009), (2010, 2012), (2013, 2015), (2016, 2016), (2017, 2018),
+    (2019, 2021), (2022, 2022),
+)  # fmt: skip
+# Mean growth of prices (KPIF) that the source of real pay growth states, by first and last year.
+PRICE_GROWTH = {
+    (1990, 1999): 0.037,
+    (1999, 2009): 0.018,
+    (2009, 2019): 0.014,
+    (2019, 2020): 0.005,
+    (1995, 2022): 0.014,
+}
+
+GAP_COHORTS = (1974, 1975)
+GAP_FIRST_AGE, GAP_RESIDENT_AGE, GAP_LAST_AGE = 16, 18, 44  # resident each year from the second on
+LIFETIME_COHORTS = range(1965, 1969)
+LIFETIME_AGES = range(25, 55)
+PAPER_COHORTS = (1960, 1990)
 
 
-def income_2020(people: People) -> Measured:
+def income_2020(register: RegisterArrays) -> KeyedEstimates:
     """Distribution of taxable income 2020, 20-64, resident all year."""
-    if not {2019, 2020} <= set(people.years):
+    if not register.covers((2019, 2020)):
         return
-    income = people.taxable[:, people.column(2020)]
-    resident = people.aged(2020, 20, 64) & people.present[:, people.column(2019)]
-    found: dict[str, dict[str, Estimate]] = {}
+    income = register.taxable[:, register.column(2020)]
+    resident = register.aged(2020, *ADULT_AGES) & register.present[:, register.column(2019)]
+    by_group: dict[str, dict[str, Estimate]] = {}
     for group in GROUPS:
-        sample = people.sample(income, resident & people.group(group))
-        low, quarter, median, upper, high = sample.quantiles((0.1, 0.25, 0.5, 0.75, 0.9))
-        found[group] = {
+        sample = register.sample(income, resident & register.group(group))
+        p10, p25, p50, p75, p90 = sample.quantiles((0.1, 0.25, 0.5, 0.75, 0.9))
+        by_group[group] = {
             "mean": sample.mean(),
             "mean_positive": sample.where(sample.values > 0).mean(),
-            "p10": low,
-            "p25": quarter,
-            "p50": median,
-            "p75": upper,
-            "p90": high,
-            "top5": sample.between(0.95, 1.0),
-            "top1": sample.between(0.99, 1.0),
-            "p90_p10": high / low,
+            "p10": p10,
+            "p25": p25,
+            "p50": p50,
+            "p75": p75,
+            "p90": p90,
+            "top5": sample.mean_between(0.95, 1.0),
+            "top1": sample.mean_between(0.99, 1.0),
+            "p90_p10": p90 / p10,
             "gini": sample.gini(),
         }
         if group == "all":
-            found[group] |= {
-                f"decile{d + 1}": sample.between(d / 10, (d + 1) / 10) for d in range(10)
+            by_group[group] |= {
+                f"decile{d + 1}": sample.mean_between(d / 10, (d + 1) / 10) for d in range(10)
             }
-        for key, estimate in found[group].items():
+        for key, estimate in by_group[group].items():
             yield f"level.{group}.{key}", estimate
     for key in ("mean", "p50"):
-        yield f"level.ratio.{key}", found["women"][key] / found["men"][key]
+        yield f"level.ratio.{key}", by_group["women"][key] / by_group["men"][key]
 
 
-def income_classes(people: People) -> Measured:
+def income_classes(register: RegisterArrays) -> KeyedEstimates:
     """Shares in the classes of taxable income 2020, zero share and mean 2019, 20-64."""
-    for year, group in (
-        (year, group) for year in (2019, 2020) if year in people.years for group in GROUPS
-    ):
-        sample = people.sample(
-            people.taxable[:, people.column(year)], people.aged(year, 20, 64) & people.group(group)
-        )
-        if year == 2019:
-            yield f"assessed2019.{group}.zero", sample.share(sample.values <= 0)
-            yield f"assessed2019.{group}.mean", sample.mean()
-        else:
-            place = np.where(
-                sample.values > 0, np.digitize(sample.values, 1000.0 * np.array(BIN_EDGES)) + 1, 0
+    for year in (2019, 2020):
+        for group in GROUPS if year in register.years else ():
+            sample = register.sample(
+                register.taxable[:, register.column(year)],
+                register.aged(year, *ADULT_AGES) & register.group(group),
             )
-            for k, name in enumerate(BIN_NAMES):
-                yield f"bins.{group}.{name}", sample.share(place == k)
+            if year == 2019:
+                yield f"assessed2019.{group}.zero", sample.share(sample.values <= 0)
+                yield f"assessed2019.{group}.mean", sample.mean()
+                continue
+            above_zero = np.digitize(sample.values, 1000.0 * np.array(CLASS_EDGES)) + 1
+            income_class = np.where(sample.values > 0, above_zero, 0)
+            for k, name in enumerate(CLASS_NAMES):
+                yield f"bins.{group}.{name}", sample.share(income_class == k)
 
 
-def employment_2015(people: People) -> Measured:
+def employment(register: RegisterArrays) -> KeyedEstimates:
     """Expected share employed in a week of 2015 by age and sex."""
-    if 2015 not in people.years:
+    if EMPLOYMENT_YEAR not in register.years:
         return
-    employed = people.employed[:, people.column(2015)]
+    employed = register.employed[:, register.column(EMPLOYMENT_YEAR)]
     for group in GROUPS:
-        for first, last in EMPLOYMENT_AGES:
-            yield (
-                f"employment.{group}.{first}-{last}",
-                people.sample(
-                    employed, people.aged(2015, first, last) & people.group(group)
-                ).mean(),
-            )
+        for ages in EMPLOYMENT_AGES:
+            mask = register.aged(EMPLOYMENT_YEAR, *ages) & register.group(group)
+            key = f"employment.{group}.{ages[0]}-{ages[1]}"
+            yield key, register.sample(employed, mask).mean()
 
 
-def zeros(people: People) -> Measured:
-    """Share of person-years of 20-64 without labour earnings."""
-    sample = pooled(
-        people,
-        [
-            (people.earnings[:, people.column(year)], people.aged(year, 20, 64))
-            for year in people.years
-        ],
+def zeros(register: RegisterArrays) -> KeyedEstimates:
+    """Share of person-years at 20-64 without labour earnings."""
+    sample = register.pool(
+        (register.earned(year), register.aged(year, *ADULT_AGES)) for year in register.years
     )
     yield "zeros.20-64", sample.share(sample.values == 0)
 
 
-def pooled(people: People, cells: Sequence[tuple[NDArray[np.floating], Bools]]) -> Sample:
-    """One sample of several years' values (n,) at masks (n,); a person may be in it many times."""
-    parts = [people.sample(values, mask) for values, mask in cells] or [
-        people.sample(np.zeros(len(people)), np.zeros(len(people), bool))
-    ]
-    return Sample(
-        np.concatenate([p.values for p in parts]),
-        np.concatenate([p.person for p in parts]),
-        len(people),
-    )
+def pay(register: RegisterArrays, year: int, mask: Bools, *, log: bool = False) -> Sample:
+    """Pay of the full-time full-year jobs of persons of 20-64 at `mask`, nominal SEK."""
+    earnings = register.earned(year)
+    full_job = register.full_job[:, register.column(year)] & (earnings > 0)
+    sample = register.sample(earnings, mask & register.aged(year, *ADULT_AGES) & full_job)
+    return Sample(np.log(sample.values), sample.person, sample.n_persons) if log else sample
 
 
-def pay(people: People, year: int, mask: Bools, *, log: bool = False) -> Sample:
-    """Pay of the full-time full-year jobs of 20-64 at `mask`, nominal SEK."""
-    earnings = people.earnings[:, people.column(year)]
-    sample = people.sample(
-        earnings,
-        mask & people.aged(year, 20, 64) & people.full[:, people.column(year)] & (earnings > 0),
-    )
-    return Sample(np.log(sample.values), sample.person, sample.persons) if log else sample
+def pay_ratio(register: RegisterArrays, year: int) -> Estimate:
+    """Women's mean pay in full-time full-year jobs relative to men's."""
+    female = register.female
+    return pay(register, year, female).mean() / pay(register, year, ~female).mean()
 
 
-def wages(people: People) -> Measured:
+def wages(register: RegisterArrays) -> KeyedEstimates:
     """Women's pay relative to men's by period, and growth of pay over time."""
+    for first, last in PAY_RATIO_PERIODS:
+        if register.covers((first, last)):
+            period = str(first) if first == last else f"{first}-{last}"
+            ratios = [pay_ratio(register, year) for year in range(first, last + 1)]
+            yield f"wage_ratio.{period}", mean_of(*ratios)
+    everybody = register.group("all")
+    for (first, last), price_growth in PRICE_GROWTH.items():
+        if register.covers((first, last)):
+            later, earlier = (pay(register, year, everybody).mean() for year in (last, first))
+            deflator = (1.0 + price_growth) ** (last - first)
 
-    def ratio(year: int) -> Estimate:
-        return pay(people, year, people.female).mean() / pay(people, year, ~people.female).mean()
+            def deflate(v: NDArray[np.float64], deflator: float = deflator) -> float:
+                return float(v[0] / deflator)
 
-    for first, last in WAGE_PERIODS:
-        if {first, last} <= set(people.years):
-            ratios = [ratio(year) for year in range(first, last + 1)]
-            yield (
-                f"wage_ratio.{first}" if first == last else f"wage_ratio.{first}-{last}",
-                smooth(lambda v: float(v.mean()), *ratios),
-            )
-    # The nominal mean growth of 3.2 % and the real one of 1.8 % a year over 1995-2022 leave 1.4 % for prices.
-    for first, last, prices in [*((a, b, p) for a, b, p, _, _ in PAY_GROWTH), (1995, 2022, 0.014)]:
-        if {first, last} <= set(people.years):
-            growth = (
-                pay(people, last, people.group("all")).mean()
-                / pay(people, first, people.group("all")).mean()
-            )
-            deflator = (1.0 + prices) ** (last - first)
-            yield f"growth.{first}-{last}", smooth(lambda v, d=deflator: float(v[0] / d), growth)  # type: ignore[misc]
+            yield f"growth.{first}-{last}", combine(deflate, later / earlier)
 
 
-def gap_at_44(people: People) -> Measured:
-    """How far women born 1974-75 lie behind men in earnings added up to 44."""
-    if not set(range(1990, 2020)) <= set(people.years):
+def gap_at_44(register: RegisterArrays) -> KeyedEstimates:
+    """Shortfall of women's earnings added up to 44 relative to men's, born 1974-75."""
+    if not register.covers(range(1990, GAP_COHORTS[-1] + GAP_LAST_AGE + 1)):
         return
-    total = np.full(len(people), np.nan)
-    for born in (1974, 1975):
-        who = people.born == born
-        years = range(born + 18, born + 45)
-        stayed = who & people.present[
-            :, people.column(years.start) : people.column(years.stop)
-        ].all(axis=1)
-        real = np.stack([people.real(year) for year in range(born + 16, born + 45)])
+    total = np.full(len(register), np.nan)
+    for born in GAP_COHORTS:
+        resident_years = range(born + GAP_RESIDENT_AGE, born + GAP_LAST_AGE + 1)
+        columns = slice(register.column(resident_years[0]), register.column(resident_years[-1]) + 1)
+        stayed = (register.birth_year == born) & register.present[:, columns].all(axis=1)
+        years = range(born + GAP_FIRST_AGE, born + GAP_LAST_AGE + 1)
+        real = np.stack([register.real(year) for year in years])
         total[stayed] = np.nansum(real, axis=0)[stayed]
-    women, men = (people.sample(total, mask).mean() for mask in (people.female, ~people.female))
-    yield "gap44", smooth(lambda v: float(1.0 - v[0] / v[1]), women, men)
+    women, men = (
+        register.sample(total, mask).mean() for mask in (register.female, ~register.female)
+    )
+    yield "gap44", combine(lambda v: float(1.0 - v[0] / v[1]), women, men)
 
 
-def education(people: People) -> Measured:
-    """Shares of the levels of education among those whose level is known."""
-
-    def shares(key: str, year: int, first: int, last: int, mask: Bools, *levels: str) -> Measured:
-        if year in people.years:
-            level = people.level[:, people.column(year)]
-            sample = people.sample(
-                level.astype(np.float32), people.aged(year, first, last) & mask & (level >= 0)
-            )
-            yield key, sample.share(np.isin(sample.values, [LEVELS.index(name) for name in levels]))
-
-    everybody = people.group("all")
-    for group in ("women", "men"):
-        for level in LEVELS:
-            yield from shares(
-                f"education.2019.{group}.{level}", 2019, 20, 64, people.group(group), level
-            )
+def education(register: RegisterArrays) -> KeyedEstimates:
+    """Shares of the levels of education among persons whose level is known."""
+    everybody = register.group("all")
     tertiary = ("short_tertiary", "long_tertiary")
-    yield from shares("education.1990.long", 1990, 25, 64, everybody, "long_tertiary")
-    yield from shares("education.2017.long", 2017, 25, 64, everybody, "long_tertiary")
-    yield from shares("education.2017.compulsory", 2017, 25, 64, everybody, "compulsory")
-    yield from shares("education.2022.tertiary", 2022, 25, 64, everybody, *tertiary)
-    yield from shares("education.2000.young_tertiary", 2000, 25, 34, everybody, *tertiary)
-    yield from shares("education.2021.young_tertiary", 2021, 25, 34, everybody, *tertiary)
-    yield from shares("education.2021.young_compulsory", 2021, 25, 34, everybody, "compulsory")
+    rows: list[tuple[str, int, tuple[int, int], Bools, tuple[str, ...]]] = [
+        (f"2019.{group}.{name}", 2019, ADULT_AGES, register.group(group), (name,))
+        for group in ("women", "men")
+        for name in EDUCATION_LEVELS
+    ]
+    rows += [
+        ("1990.long", 1990, EDUCATED_AGES, everybody, ("long_tertiary",)),
+        ("2017.long", 2017, EDUCATED_AGES, everybody, ("long_tertiary",)),
+        ("2017.compulsory", 2017, EDUCATED_AGES, everybody, ("compulsory",)),
+        ("2022.tertiary", 2022, EDUCATED_AGES, everybody, tertiary),
+        ("2000.young_tertiary", 2000, YOUNG_AGES, everybody, tertiary),
+        ("2021.young_tertiary", 2021, YOUNG_AGES, everybody, tertiary),
+        ("2021.young_compulsory", 2021, YOUNG_AGES, everybody, ("compulsory",)),
+    ]
+    for key, year, ages, mask, names in rows:
+        if year in register.years:
+            education = register.education[:, register.column(year)]
+            sample = register.sample(
+                education.astype(np.float32), register.aged(year, *ages) & mask & (education >= 0)
+            )
+            codes = [EDUCATION_LEVELS.index(name) for name in names]
+            yield f"education.{key}", sample.share(np.isin(sample.values, codes))
 
 
-def premia(people: People) -> Measured:
+def premia(register: RegisterArrays) -> KeyedEstimates:
     """Relative earnings by education."""
     compulsory, upper, short, long = range(4)
 
-    def mean(first: int, last: int, *levels: int) -> Estimate:
-        earnings = people.earnings[:, people.column(2013)]
-        chosen = people.aged(2013, first, last) & np.isin(
-            people.level[:, people.column(2013)], levels
+    def mean(ages: tuple[int, int], *codes: int) -> Estimate:
+        earnings = register.earned(PREMIUM_YEAR)
+        educated = np.isin(register.education[:, register.column(PREMIUM_YEAR)], codes)
+        mask = register.aged(PREMIUM_YEAR, *ages) & educated & (earnings > 0)
+        return register.sample(earnings, mask).mean()
+
+    if PREMIUM_YEAR in register.years:
+        upper_mean, young_compulsory = mean(EDUCATED_AGES, upper), mean(YOUNG_AGES, compulsory)
+        yield "premium.tertiary", mean(EDUCATED_AGES, short, long) / upper_mean
+        yield "premium.upper_secondary", mean(YOUNG_AGES, upper) / young_compulsory
+        yield "premium.long", mean(EDUCATED_AGES, long) / upper_mean
+        yield "premium.long_young", mean(YOUNG_AGES, long) / young_compulsory
+
+    def log_premium(year: int, higher: int, lower: int) -> Estimate:
+        education = register.education[:, register.column(year)]
+        adult = register.aged(year, *EDUCATED_AGES)
+        high, low = (
+            pay(register, year, adult & (education == code), log=True).mean()
+            for code in (higher, lower)
         )
-        return people.sample(earnings, chosen & (earnings > 0)).mean()
+        return high - low
 
-    if 2013 in people.years:
-        yield "premium.tertiary", mean(25, 64, short, long) / mean(25, 64, upper)
-        yield "premium.upper_secondary", mean(25, 34, upper) / mean(25, 34, compulsory)
-        yield "premium.long", mean(25, 64, long) / mean(25, 64, upper)
-        yield "premium.long_young", mean(25, 34, long) / mean(25, 34, compulsory)
-
-    def log_premium(year: int, above: int, below: int) -> Estimate:
-        level, adult = people.level[:, people.column(year)], people.aged(year, 25, 64)
-        return (
-            pay(people, year, adult & (level == above), log=True).mean()
-            - pay(people, year, adult & (level == below), log=True).mean()
-        )
-
-    if {1992, 2001} <= set(people.years):
-        yield (
-            "premium.university_rise",
-            log_premium(2001, long, upper) - log_premium(1992, long, upper),
-        )
-        yield (
-            "premium.gymnasium_flat",
-            log_premium(2001, upper, compulsory) - log_premium(1992, upper, compulsory),
-        )
+    if register.covers((1992, 2001)):
+        for key, higher, lower in (
+            ("university_rise", long, upper),
+            ("gymnasium_flat", upper, compulsory),
+        ):
+            change = log_premium(2001, higher, lower) - log_premium(1992, higher, lower)
+            yield f"premium.{key}", change
 
 
-def lifetime(people: People) -> Measured:
-    """How much more equal earnings are over thirty years than in one."""
-    total, yearly = lifetimes(people)
-    if total is not None:
+def lifetime_dispersion(register: RegisterArrays) -> KeyedEstimates:
+    """How much more equal earnings are over thirty years than in one year."""
+    total, by_age = lifetime_earnings(register)
+    if total is None:
+        return
+    complete = np.isfinite(total)
 
-        def dispersion(sample: Sample) -> Estimate:
-            return smooth(lambda v: float(np.sqrt(v[0]) / v[1]), sample.variance(), sample.mean())
+    def dispersion(values: NDArray[np.float64]) -> Estimate:
+        sample = register.sample(values, complete)
+        return combine(lambda v: float(np.sqrt(v[0]) / v[1]), sample.variance(), sample.mean())
 
-        annual = [dispersion(people.sample(year, np.isfinite(total))) for year in yearly]
-        yield (
-            "lifetime.dispersion",
-            smooth(
-                lambda v: float(1.0 - v[0] / v[1:].mean()),
-                dispersion(people.sample(total, np.isfinite(total))),
-                *annual,
-            ),
-        )
+    yield (
+        "lifetime.dispersion",
+        combine(
+            lambda v: float(1.0 - v[0] / v[1:].mean()), dispersion(total), *map(dispersion, by_age)
+        ),
+    )
 
 
-def lifetimes(people: People) -> tuple[NDArray[np.float64] | None, list[NDArray[np.float64]]]:
-    """Real labour earnings added up over 25-54 (n,), born 1965-68 and there each year (else NaN), and those of each age (n,)."""
-    if not set(range(1990, 2023)) <= set(people.years):
+def lifetime_earnings(
+    register: RegisterArrays,
+) -> tuple[NDArray[np.float64] | None, Sequence[NDArray[np.float64]]]:
+    """Real labour earnings added up over 25-54 (n,), and those of each age (n,).
+
+    The sum is NaN except for persons born 1965-68 with a row in each of these years. None if the
+    register does not cover 1990-2022.
+    """
+    if not register.covers(FULL_PERIOD):
         return None, []
-    ages = [np.full(len(people), np.nan) for _ in range(25, 55)]
-    for born in range(1965, 1969):
-        cohort = people.born == born
-        for k, year in enumerate(range(born + 25, born + 55)):
-            ages[k][cohort] = people.real(year)[cohort]
-    return np.sum(ages, axis=0), ages
+    by_age = [np.full(len(register), np.nan) for _ in LIFETIME_AGES]
+    for born in LIFETIME_COHORTS:
+        cohort = register.birth_year == born
+        for k, age in enumerate(LIFETIME_AGES):
+            by_age[k][cohort] = register.real(born + age)[cohort]
+    return np.sum(by_age, axis=0), by_age
 
 
-def paper_sample(people: People) -> Measured:
-    """Zero share and length of the lives that the SAGA paper's selection keeps."""
-    selected = people.selected & (people.born >= 1960) & (people.born <= 1990)
-    sample = pooled(
-        people,
-        [
-            (people.earnings[:, people.column(year)], selected & people.aged(year, 16, 64))
-            for year in people.years
-        ],
+def paper_sample(register: RegisterArrays) -> KeyedEstimates:
+    """Zero share and rows per person in the SAGA paper's selection."""
+    first, last = PAPER_COHORTS
+    selected = (
+        register.in_paper_sample & (register.birth_year >= first) & (register.birth_year <= last)
+    )
+    sample = register.pool(
+        (register.earned(year), selected & register.aged(year, 16, 64)) for year in register.years
     )
     yield "paper.zeros", sample.share(sample.values == 0)
-    yield (
-        "paper.years",
-        people.sample(people.present.sum(axis=1).astype(np.float32), selected).mean(),
-    )
+    n_rows = register.present.sum(axis=1).astype(np.float32)
+    yield "paper.years", register.sample(n_rows, selected).mean()

@@ -1,8 +1,9 @@
-"""A plain AR(1) with fixed effects, fitted to a register and measured like it: what a linear Gaussian process cannot reproduce.
+"""An AR(1) with fixed effects fitted to a register: what a linear Gaussian process cannot show.
 
-log y(i, t) = age-and-year mean + mu(i) + x(i, t), x(i, t) = rho x(i, t-1) + e(i, t), mu and e normal. Its changes have no excess
-kurtosis, and a gain fades as fast as a loss whatever the rank. Real changes have sharp peaks and long tails, and gains and losses
-fade differently, in ways that depend on past earnings (Guvenen, Karahan, Ozkan and Song 2021).
+log y(i, t) = age-and-year mean + mu(i) + x(i, t), x(i, t) = rho x(i, t-1) + e(i, t), with mu and e
+normal. Its changes have no excess kurtosis, and a gain fades as fast as a loss at every rank. Real
+changes have sharp peaks and long tails, and gains and losses fade differently, in ways that depend
+on past earnings (Guvenen, Karahan, Ozkan and Song 2021).
 """
 
 from __future__ import annotations
@@ -13,18 +14,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from saga.register.simulation.economy import CPI
-from saga.register.validation.earnings_dynamics import AGES, PAST, changes, past_fifth
+from saga.register.validation.earnings_dynamics import (
+    CHANGE_YEARS,
+    PRIME_AGES,
+    RANK_YEARS,
+    changes,
+    past_rank,
+)
 from saga.register.validation.estimators import Estimate, Sample
-from saga.register.validation.level_statistics import Measured
-from saga.register.validation.register_arrays import Bools, People
+from saga.register.validation.level_statistics import KeyedEstimates
+from saga.register.validation.register_arrays import FULL_PERIOD, RegisterArrays
 
-AHEAD = 5  # years after which a change is looked for again
+FADING_YEARS = 5  # years after a change over which it may fade
 MAX_RHO = 0.995
 
 
 @dataclass(frozen=True)
 class FixedEffectsAR1:
-    """rho, standard deviation of e and of mu, and the age-and-year means (ages, T), ages from `first_age` on."""
+    """A linear process of log earnings.
+
+    Attributes:
+        rho: Autocorrelation of x.
+        shock: Standard deviation of e.
+        effect: Standard deviation of mu.
+        means: Age-and-year means (n_age, T), ages from `first_age` on.
+        first_age: Age of the first row of `means`.
+    """
 
     rho: float
     shock: float
@@ -33,63 +48,62 @@ class FixedEffectsAR1:
     first_age: int
 
     @classmethod
-    def fit(cls, people: People) -> FixedEffectsAR1:
-        """rho by instrumental variables on first differences (Anderson and Hsiao 1981), variances from those of changes and levels."""
-        age = np.array(people.years)[None, :] - people.born[:, None]
-        inside = np.isfinite(people.logs) & (age >= AGES[0]) & (age <= AGES[1] + 1)
-        first = int(age.min())
-        shape = (int(age.max()) - first + 1, len(people.years))
-        cell = np.ravel_multi_index(
-            (age - first, np.broadcast_to(np.arange(shape[1]), age.shape)), shape
-        )
-        count = np.bincount(cell[inside], minlength=shape[0] * shape[1])
-        means = np.bincount(cell[inside], people.logs[inside], shape[0] * shape[1]) / np.maximum(
-            count, 1
-        )
-        y = np.where(inside, people.logs - means[cell], np.nan)
-        step = np.diff(y, axis=1)
-        now, before, instrument = step[:, 1:], step[:, :-1], y[:, :-2]
-        known = np.isfinite(now) & np.isfinite(before)
-        rho = float((now * instrument)[known].sum() / (before * instrument)[known].sum())
-        rho = float(np.clip(rho, 0.0, MAX_RHO))
-        shock2 = (
-            float(np.nanvar(step)) * (1.0 + rho) / 2.0
-        )  # the variance of a change is 2 shock^2 / (1 + rho)
-        effect2 = max(float(np.nanvar(y)) - shock2 / (1.0 - rho**2), 0.0)
-        return cls(
-            rho, float(np.sqrt(shock2)), float(np.sqrt(effect2)), means.reshape(shape), first
-        )
+    def fit(cls, register: RegisterArrays) -> FixedEffectsAR1:
+        """Fit by instrumental variables on first differences (Anderson and Hsiao 1981).
 
-    def simulate(self, people: People, rng: np.random.Generator) -> People:
-        """The same people, observed in the same years, with earnings of this process where theirs lie above the floor."""
-        n, years = people.logs.shape
+        The variances follow from those of changes and levels.
+        """
+        logs = register.logs
+        age = np.array(register.years)[None, :] - register.birth_year[:, None]
+        inside = np.isfinite(logs) & (age >= PRIME_AGES[0]) & (age <= PRIME_AGES[1] + 1)
+        first_age = int(age.min())
+        shape = (int(age.max()) - first_age + 1, len(register.years))
+        column = np.broadcast_to(np.arange(shape[1]), age.shape)
+        age_year = np.ravel_multi_index((age - first_age, column), shape)
+        size = shape[0] * shape[1]
+        count = np.bincount(age_year[inside], minlength=size)
+        means = np.bincount(age_year[inside], logs[inside], size) / np.maximum(count, 1)
+        y = np.where(inside, logs - means[age_year], np.nan)
+        change = np.diff(y, axis=1)
+        later, earlier, instrument = change[:, 1:], change[:, :-1], y[:, :-2]
+        complete = np.isfinite(later) & np.isfinite(earlier)
+        rho = float((later * instrument)[complete].sum() / (earlier * instrument)[complete].sum())
+        rho = float(np.clip(rho, 0.0, MAX_RHO))
+        # The variance of a change is 2 shock^2 / (1 + rho).
+        shock_variance = float(np.nanvar(change)) * (1.0 + rho) / 2.0
+        effect_variance = max(float(np.nanvar(y)) - shock_variance / (1.0 - rho**2), 0.0)
+        shock, effect = float(np.sqrt(shock_variance)), float(np.sqrt(effect_variance))
+        return cls(rho, shock, effect, means.reshape(shape), first_age)
+
+    def simulate(self, register: RegisterArrays, rng: np.random.Generator) -> RegisterArrays:
+        """The same persons and years, with earnings of this process.
+
+        A person-year up to half a price base amount is NaN.
+        """
+        n, n_years = register.logs.shape
         state = self.shock / np.sqrt(1.0 - self.rho**2) * rng.standard_normal(n)
         effect = self.effect * rng.standard_normal(n)
-        earnings = np.full((n, years), np.nan, np.float32)
-        for t, year in enumerate(people.years):
+        earnings = np.full((n, n_years), np.nan, np.float32)
+        for t, year in enumerate(register.years):
             state = self.rho * state + self.shock * rng.standard_normal(n) if t else state
-            log = self.means[people.age(year) - self.first_age, t] + effect + state
-            earnings[:, t] = np.where(
-                np.isfinite(people.logs[:, t]), np.exp(log) * CPI[year], np.nan
-            )
-        return replace(people, earnings=earnings)
+            log = self.means[register.age(year) - self.first_age, t] + effect + state
+            earnings[:, t] = np.where(register.attached(year), np.exp(log) * CPI[year], np.nan)
+        return replace(register, earnings=earnings)
 
 
-def against_linear(people: People) -> Measured:
-    """Peakedness of changes and difference in fading, in the register and in the AR(1) fitted to it."""
-    if not set(range(1990, 2023)) <= set(people.years):
+def compare_with_linear(register: RegisterArrays) -> KeyedEstimates:
+    """Peakedness of changes and difference in fading, in the register and in the fitted AR(1)."""
+    if not register.covers(FULL_PERIOD):
         return
-    fitted = FixedEffectsAR1.fit(people)
-    twin = fitted.simulate(people, np.random.default_rng(people.about["seed"]))
-    for name, whose in (("register", people), ("fitted", twin)):
-        every = range(1991, 2023)
-        yield f"ar1.peak.{name}", changes(whose, every).crow_siddiqui()
-        yield f"ar1.kurtosis.{name}", kurtosis(changes(whose, every))
-        for place, fifth in (("bottom", 0), ("top", 4)):
-            yield (
-                f"ar1.fading_{place}.{name}",
-                _kept(whose, fifth, losses=True) - _kept(whose, fifth, losses=False),
-            )
+    rng = np.random.default_rng(register.metadata["seed"])
+    fitted = FixedEffectsAR1.fit(register).simulate(register, rng)
+    for name, arrays in (("register", register), ("fitted", fitted)):
+        sample = changes(arrays, CHANGE_YEARS)
+        yield f"ar1.peak.{name}", sample.crow_siddiqui()
+        yield f"ar1.kurtosis.{name}", kurtosis(sample)
+        for rank, fifth in (("bottom", 0), ("top", 4)):
+            losses, gains = (_persistence(arrays, fifth, losses=flag) for flag in (True, False))
+            yield f"ar1.fading_{rank}.{name}", losses - gains
 
 
 def kurtosis(sample: Sample) -> Estimate:
@@ -99,24 +113,26 @@ def kurtosis(sample: Sample) -> Estimate:
     return sample.estimate(value, z**4 - 2.0 * value * z**2)
 
 
-def _kept(people: People, fifth: int, *, losses: bool) -> Estimate:
-    """Share of a further loss (or gain) still there `AHEAD` years later: slope of the long change on the short one among the third
-    of changes that are lowest (highest), 25-55 in the given fifth of past earnings."""
-    short, long, who = [], [], []
-    for year in range(people.years.start + PAST, people.years.stop - AHEAD):
-        t = people.column(year)
-        change = people.logs[:, t] - people.logs[:, t - 1]
-        later = people.logs[:, t + AHEAD] - people.logs[:, t - 1]
-        mask: Bools = (
-            (past_fifth(people, year - 1) == fifth) & np.isfinite(change) & np.isfinite(later)
-        )
-        if not mask.any():
-            continue
-        short.append(change[mask] - change[mask].mean(dtype=np.float64))
-        long.append(later[mask] - later[mask].mean(dtype=np.float64))
-        who.append(np.flatnonzero(mask))
-    x, y, person = np.concatenate(short), np.concatenate(long), np.concatenate(who)
+def _persistence(register: RegisterArrays, fifth: int, *, losses: bool) -> Estimate:
+    """Share of a further loss (or gain) that remains `FADING_YEARS` years later.
+
+    It is the slope of the long change on the short one among the lowest (highest) third of
+    changes, for persons of 25-55 in the given fifth of past earnings.
+    """
+    short_changes, long_changes, persons = [], [], []
+    for year in range(register.years.start + RANK_YEARS, register.years.stop - FADING_YEARS):
+        t = register.column(year)
+        short = register.logs[:, t] - register.logs[:, t - 1]
+        long = register.logs[:, t + FADING_YEARS] - register.logs[:, t - 1]
+        in_fifth = past_rank(register, year - 1) == fifth
+        mask = in_fifth & np.isfinite(short) & np.isfinite(long)
+        if mask.any():
+            short_changes.append(short[mask] - short[mask].mean(dtype=np.float64))
+            long_changes.append(long[mask] - long[mask].mean(dtype=np.float64))
+            persons.append(np.flatnonzero(mask))
+    x, y, person = map(np.concatenate, (short_changes, long_changes, persons))
     tail = x <= np.quantile(x, 1 / 3) if losses else x >= np.quantile(x, 2 / 3)
     x, y = x[tail] - x[tail].mean(), y[tail] - y[tail].mean()
-    kept = float((x * y).sum() / (x**2).sum())
-    return Sample(x, person[tail], len(people)).estimate(kept, x * (y - kept * x) / (x**2).mean())
+    slope = float((x * y).sum() / (x**2).sum())
+    sample = Sample(x, person[tail], len(register))
+    return sample.estimate(slope, x * (y - slope * x) / (x**2).mean())

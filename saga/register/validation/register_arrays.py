@@ -1,11 +1,13 @@
-"""A generated register as arrays of persons by years: what `saga register check` measures, read cohort by cohort.
+"""A generated register as arrays of persons by years, the form in which its statistics are computed.
 
-Absence (abroad, before entry, after death, under 16, over 64) and unknown cells are NaN, False or -1. Money is nominal SEK.
+A person without a row in a year (abroad, before entry, after death, under 16, over 64) and unknown
+cells are NaN, False or -1. Amounts are nominal SEK.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -15,35 +17,45 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from saga.data.panel import FLOOR
 from saga.errors import InputError, Problem
 from saga.register.simulation.economy import BASE_AMOUNT, CPI
 from saga.register.validation.estimators import Sample
 from saga.schema import EDUCATION_LEVELS
 
-FLOOR = 24_150.0  # half a price base amount of 2022: changes and log earnings are those above it (SEK of 2022)
-MOST = 1_000_000  # persons held in memory: of a larger register every second, third ... person is measured
-WINDOW = 10  # years of the SAGA paper's conditioning window
-FULL_YEAR = 0.98  # of the weeks
-REPLACEMENT = 0.8  # sickness and parental pay relative to pay
-CEILING = 10.0  # price base amounts a year: the pay that benefits replace at most
-_LEAVE = ("sickness_benefit", "parental_benefit")
-_TAXABLE = ("earnings", *_LEAVE, "unemployment_benefit", "disability_pension", "pension_income")
-_CHILD = {"none": 0, "infant": 1, "preschool": 2, "school": 3, "teen": 4}
-_COLUMNS = (
-    "year", "birth_year", "entry_year", "sex", "birth_region", *_TAXABLE, "employment_rate", "full_time", "education_level",
-    "youngest_child", "spouse_earnings", "employers", "employer_size", "occupation", "industry",
+MAX_PERSONS = 1_000_000  # in memory; of a larger register every second, third ... person is read
+FULL_PERIOD = range(1990, 2023)  # the years of the macro history, and of a register by default
+
+# The selection of the SAGA paper
+PAPER_WINDOW = 10  # years of its conditioning window
+PAPER_LAST_AGES = (26, 54)  # at the end of the window
+PAPER_POSITIVE_YEARS = 5  # years with earnings in the window
+
+FULL_YEAR = 0.98  # of the weeks, in a full-year job
+REPLACEMENT_RATE = 0.8  # sickness and parental benefit relative to pay
+BENEFIT_FLOOR, BENEFIT_CEILING = 0.5, 10.0  # of the pay that benefits replace, price base amounts
+
+LEAVE_BENEFITS = ("sickness_benefit", "parental_benefit")
+TAXABLE_TRANSFERS = (
+    *LEAVE_BENEFITS, "unemployment_benefit", "disability_pension", "pension_income",
 )  # fmt: skip
-# Facts of a year that are there or not; in memory a bit each. Who runs a firm of his or her own is its only person and neither full nor
-# part time, although the weeks at work are known.
+CHILD_AGE_CODES = {"none": 0, "infant": 1, "preschool": 2, "school": 3, "teen": 4}
+PANEL_COLUMNS = (
+    "year", "birth_year", "entry_year", "sex", "birth_region", "earnings", *TAXABLE_TRANSFERS,
+    "employment_rate", "full_time", "education_level", "youngest_child", "spouse_earnings",
+    "employers", "employer_size", "occupation", "industry",
+)  # fmt: skip
+# Yes-or-no facts of a person-year; one bit each in memory. The owner of a one-person firm is its
+# only person and works neither full time nor part time, although the weeks at work are known.
 FACTS: dict[str, pl.Expr] = {
     "sickness": pl.col("sickness_benefit") > 0,
     "parental": pl.col("parental_benefit") > 0,
     "unemployment": pl.col("unemployment_benefit") > 0,
     "disability": pl.col("disability_pension") > 0,
     "pension": pl.col("pension_income") > 0,
-    "jobs": pl.col("employers") > 1,
+    "several_employers": pl.col("employers") > 1,
     "workplace": pl.col("employer_size").is_not_null(),
-    "own": (pl.col("employer_size") == 1)
+    "one_person_firm": (pl.col("employer_size") == 1)
     & pl.col("full_time").is_null()
     & (pl.col("employment_rate") > 0),
     "occupation": pl.col("occupation").is_not_null(),
@@ -56,35 +68,51 @@ T = TypeVar("T", bound=np.generic)
 
 
 @dataclass
-class People:
-    """Persons (n,) and their years (n, T), `years[t]` the calendar year of column t; `about` is the register's `register.json`.
+class RegisterArrays:
+    """Persons (n,) and their years (n, T); `years[t]` is the calendar year of column t.
 
-    `earnings` labour earnings; `taxable` with taxable transfers and pensions; `employed` the share of the year in employment, paid leave
-    counted; `full` a full-time full-year job without paid leave; `level` education (-1 unknown); `child` age group of the youngest child at
-    home (0 none, 1 born this year ... 4, -1 unknown); `present` on 31 December; `entry` the first year in the country or the panel;
-    `partner` the partner's labour earnings; `industry` the division of SNI 2007 (-1 unknown); `facts` bits in the order of `FACTS` (see
-    `has`).
+    Attributes:
+        metadata: Content of `register.json`.
+        years: Calendar years of the columns.
+        birth_year: (n,).
+        female: (n,).
+        foreign: Born abroad (n,).
+        present: Resident on 31 December (n, T).
+        earnings: Labour earnings (n, T).
+        taxable: Labour earnings, taxable transfers and pensions (n, T).
+        employed: Share of the year in employment, paid leave included (n, T).
+        full_job: Full-time full-year job without paid leave (n, T).
+        education: Index in `EDUCATION_LEVELS`, -1 unknown (n, T).
+        youngest_child: Code of `CHILD_AGE_CODES`, -1 unknown (n, T).
+        entry_year: First year in the country or in the panel (n,).
+        partner_earnings: Labour earnings of the partner (n, T).
+        industry: Division of SNI 2007, -1 unknown (n, T).
+        facts: Bits in the order of `FACTS` (n, T), see `has`.
     """
 
-    about: dict[str, Any]
+    metadata: dict[str, Any]
     years: range
-    born: NDArray[np.int16]
+    birth_year: NDArray[np.int16]
     female: Bools
     foreign: Bools
     present: Bools
     earnings: Singles
     taxable: Singles
     employed: NDArray[np.float16]
-    full: Bools
-    level: NDArray[np.int8]
-    child: NDArray[np.int8]
-    entry: NDArray[np.int16]
-    partner: Singles
+    full_job: Bools
+    education: NDArray[np.int8]
+    youngest_child: NDArray[np.int8]
+    entry_year: NDArray[np.int16]
+    partner_earnings: Singles
     industry: NDArray[np.int8]
     facts: NDArray[np.uint16]
 
     def __len__(self) -> int:
-        return len(self.born)
+        return len(self.birth_year)
+
+    def covers(self, years: Iterable[int]) -> bool:
+        """Whether the panel has all of `years`."""
+        return set(years) <= set(self.years)
 
     def column(self, year: int) -> int:
         """The index of a calendar year."""
@@ -92,19 +120,27 @@ class People:
 
     def age(self, year: int) -> NDArray[np.int16]:
         """Age at the end of `year` (n,)."""
-        return np.asarray(year - self.born, dtype=np.int16)
+        return np.asarray(year - self.birth_year, dtype=np.int16)
 
     def aged(self, year: int, first: int, last: int) -> Bools:
-        """Present in `year` and of `first` to `last` years (n,)."""
+        """Present in `year` and `first` to `last` years old (n,)."""
         age = self.age(year)
         return np.asarray(self.present[:, self.column(year)] & (age >= first) & (age <= last))
 
+    def earned(self, year: int) -> Singles:
+        """Labour earnings of a year in nominal SEK (n,)."""
+        return self.earnings[:, self.column(year)]
+
     def real(self, year: int) -> NDArray[np.float64]:
-        """Labour earnings of a year in SEK of 2022 (n,), NaN where absent or unknown."""
-        return self.earnings[:, self.column(year)].astype(np.float64) / CPI[year]
+        """Labour earnings of a year in SEK of 2022 (n,), NaN if absent or unknown."""
+        return self.earned(year).astype(np.float64) / CPI[year]
+
+    def attached(self, year: int) -> Bools:
+        """Labour earnings above half a price base amount (n,)."""
+        return np.isfinite(self.logs[:, self.column(year)])
 
     def has(self, fact: str, year: int) -> Bools:
-        """Whose row of `year` shows the fact of that name in `FACTS` (n,)."""
+        """Whether the row of `year` shows the fact of that name in `FACTS` (n,)."""
         return np.asarray((self.facts[:, self.column(year)] >> list(FACTS).index(fact)) & 1 == 1)
 
     @cached_property
@@ -114,54 +150,77 @@ class People:
         return np.asarray(np.log(np.where(real > FLOOR, real, np.float32(np.nan))))
 
     @cached_property
-    def selected(self) -> Bools:
-        """The SAGA paper's selection (n,): some ten years that end at 26-54 with rows (gaps up to two years) and five positive ones."""
-        keep = np.zeros(len(self), bool)
-        for year in self.years[WINDOW - 1 :]:
+    def in_paper_sample(self) -> Bools:
+        """The SAGA paper's selection (n,).
+
+        A person is selected for any ten years that end at 26-54, in which rows are at most two
+        years apart and five years have positive earnings.
+        """
+        selected = np.zeros(len(self), bool)
+        for year in self.years[PAPER_WINDOW - 1 :]:
             last = self.column(year)
-            there = self.present[:, last - WINDOW + 1 : last + 1]
-            gap = (
-                there[:, :-2] | there[:, 1:-1] | there[:, 2:]
-            )  # of any three years in a row there is one
-            positive = (self.earnings[:, last - WINDOW + 1 : last + 1] > 0).sum(axis=1)
-            keep |= self.aged(year, 26, 54) & there[:, 0] & gap.all(axis=1) & (positive >= 5)
-        return keep
+            window = slice(last - PAPER_WINDOW + 1, last + 1)
+            present = self.present[:, window]
+            no_long_gap = present[:, :-2] | present[:, 1:-1] | present[:, 2:]
+            positive_years = (self.earnings[:, window] > 0).sum(axis=1)
+            selected |= (
+                self.aged(year, *PAPER_LAST_AGES)
+                & present[:, 0]
+                & no_long_gap.all(axis=1)
+                & (positive_years >= PAPER_POSITIVE_YEARS)
+            )
+        return selected
 
     def group(self, name: str) -> Bools:
-        """all, women or men (n,)."""
+        """The group `all`, `women` or `men` (n,)."""
         return {"all": np.ones(len(self), bool), "women": self.female, "men": ~self.female}[name]
 
     def sample(self, values: NDArray[np.floating], mask: Bools) -> Sample:
         """The known `values` (n,) of the persons at `mask`."""
-        who = np.flatnonzero(mask & np.isfinite(values))
-        return Sample(values[who].astype(np.float64), who, len(self))
+        person = np.flatnonzero(mask & np.isfinite(values))
+        return Sample(values[person].astype(np.float64), person, len(self))
+
+    def pool(self, parts: Iterable[tuple[NDArray[np.floating], Bools]]) -> Sample:
+        """One sample of several pairs of values (n,) and masks (n,), usually one pair per year.
+
+        A person may occur in it many times.
+        """
+        samples = [self.sample(values, mask) for values, mask in parts] or [
+            self.sample(np.zeros(len(self)), np.zeros(len(self), bool))
+        ]
+        return Sample(
+            np.concatenate([sample.values for sample in samples]),
+            np.concatenate([sample.person for sample in samples]),
+            len(self),
+        )
 
 
-def about(directory: Path) -> dict[str, Any]:
-    """The content of the `register.json` of a full register; InputError where there is none."""
+def read_metadata(directory: Path) -> dict[str, Any]:
+    """The content of the `register.json` of a full register; raises InputError without one."""
     try:
-        described: dict[str, Any] = json.loads((directory / "register.json").read_text())
+        metadata: dict[str, Any] = json.loads((directory / "register.json").read_text())
     except (OSError, ValueError):
-        described = {}
-    if described.get("process") != "full":
+        metadata = {}
+    if metadata.get("process") != "full":
         fix = "Give a directory that `saga register generate` wrote, with the process full."
         raise InputError(
             f"{directory} cannot be checked",
             [Problem("no-register", "there is no register.json of a full register", fix)],
         )
-    return described
+    return metadata
 
 
-def read_people(directory: Path) -> People:
-    """The register at `directory` (21 bytes a person and year in memory), every k-th person where there are more than `MOST`.
+def read_register(directory: Path) -> RegisterArrays:
+    """The register at `directory`: 21 bytes per person and year in memory.
 
-    Raises InputError where there is no register of the process `full`.
+    If it has more than `MAX_PERSONS` persons, every k-th person is read. Raises InputError if
+    there is no register of the process `full`.
     """
-    described = about(directory)
-    every = -(-described["persons"] // MOST)
+    metadata = read_metadata(directory)
+    every = -(-metadata["persons"] // MAX_PERSONS)
     files = sorted((directory / "panel").glob("birth_year=*/*.parquet"))
     parts = [
-        people_of(pl.scan_parquet(file, hive_partitioning=False), described, every)
+        arrays_of_panel(pl.scan_parquet(file, hive_partitioning=False), metadata, every)
         for file in files
     ]
     if not parts:
@@ -169,100 +228,103 @@ def read_people(directory: Path) -> People:
             f"{directory} holds no panel",
             [Problem("no-register", "panel/ has no Parquet file", "Generate the register anew.")],
         )
-    joined = {
-        f.name: np.concatenate([getattr(part, f.name) for part in parts])
-        for f in fields(People)[2:]
+    arrays = {
+        field.name: np.concatenate([getattr(part, field.name) for part in parts])
+        for field in fields(RegisterArrays)[2:]
     }
-    return People(described, parts[0].years, **joined)
+    return RegisterArrays(metadata, parts[0].years, **arrays)
 
 
-def people_of(panel: pl.LazyFrame, about: dict[str, Any], every: int = 1) -> People:
-    """Every `every`-th person of a panel in nominal SEK, sorted by person; `about` names at least the first and last of the `years`."""
-    years = range(about["years"][0], about["years"][1] + 1)
-    rows = panel.select(*_COLUMNS, who=pl.col("person_id").rle_id())
+def arrays_of_panel(
+    panel: pl.LazyFrame, metadata: dict[str, Any], every: int = 1
+) -> RegisterArrays:
+    """Every `every`-th person of a panel in nominal SEK that is sorted by person.
+
+    `metadata` names at least the first and last of the `years`.
+    """
+    years = range(metadata["years"][0], metadata["years"][1] + 1)
+    rows = panel.select(*PANEL_COLUMNS, person=pl.col("person_id").rle_id())
     frame = (
-        rows.filter(pl.col("who") % every == 0)
+        rows.filter(pl.col("person") % every == 0)
         .select(
-            pl.col("who") // every,
-            (pl.col("year") - years.start).alias("t"),
-            pl.col("birth_year").cast(pl.Int16).alias("born"),
-            (pl.col("sex") == "female").alias("female"),
-            (pl.col("birth_region") != "sweden").alias("foreign"),
-            pl.col("earnings").cast(pl.Float32),
-            pl.col("earnings")
-            .add(pl.sum_horizontal(pl.col(*_TAXABLE[1:])))
-            .cast(pl.Float32)
-            .alias("taxable"),
-            pl.sum_horizontal(pl.col(*_LEAVE)).cast(pl.Float32).alias("leave"),
-            pl.col("employment_rate").cast(pl.Float32).alias("weeks"),
-            (pl.col("full_time") == 1).fill_null(False).alias("full"),
-            pl.col("education_level")
-            .replace_strict(
-                EDUCATION_LEVELS, range(len(EDUCATION_LEVELS)), default=-1, return_dtype=pl.Int8
-            )
-            .alias("level"),
-            pl.col("youngest_child")
-            .replace_strict(list(_CHILD), list(_CHILD.values()), default=-1, return_dtype=pl.Int8)
-            .alias("child"),
-            pl.col("entry_year").fill_null(years.start).cast(pl.Int16).alias("entry"),
-            pl.col("spouse_earnings").cast(pl.Float32).alias("partner"),
-            pl.col("industry").cast(pl.Int8).fill_null(-1).alias("division"),
-            pl.sum_horizontal(
-                seen.fill_null(False).cast(pl.UInt16) * 2**k
-                for k, seen in enumerate(FACTS.values())
-            )
-            .cast(pl.UInt16)
-            .alias("facts"),
+            pl.col("person") // every,
+            column=pl.col("year") - years.start,
+            birth_year=pl.col("birth_year").cast(pl.Int16),
+            female=pl.col("sex") == "female",
+            foreign=pl.col("birth_region") != "sweden",
+            earnings=pl.col("earnings").cast(pl.Float32),
+            taxable=pl.col("earnings").add(pl.sum_horizontal(*TAXABLE_TRANSFERS)).cast(pl.Float32),
+            leave=pl.sum_horizontal(*LEAVE_BENEFITS).cast(pl.Float32),
+            weeks=pl.col("employment_rate").cast(pl.Float32),
+            full_time=(pl.col("full_time") == 1).fill_null(False),
+            education=_codes(
+                "education_level", {name: k for k, name in enumerate(EDUCATION_LEVELS)}
+            ),
+            youngest_child=_codes("youngest_child", CHILD_AGE_CODES),
+            entry_year=pl.col("entry_year").fill_null(years.start).cast(pl.Int16),
+            partner_earnings=pl.col("spouse_earnings").cast(pl.Float32),
+            industry=pl.col("industry").cast(pl.Int8).fill_null(-1),
+            facts=pl.sum_horizontal(
+                fact.fill_null(False).cast(pl.UInt16) * 2**bit
+                for bit, fact in enumerate(FACTS.values())
+            ).cast(pl.UInt16),
         )
         .collect()
     )
-    who, t = frame["who"].to_numpy(), frame["t"].to_numpy()
-    heads = np.flatnonzero(np.diff(who, prepend=-1))
-    shape = (len(heads), len(years))
+    person, column = frame["person"].to_numpy(), frame["column"].to_numpy()
+    first_rows = np.flatnonzero(np.diff(person, prepend=-1))
+    shape = (len(first_rows), len(years))
 
     def spread(name: str, empty: T) -> NDArray[T]:
-        cells = np.full(shape, empty)
-        cells[who, t] = frame[name].to_numpy()  # a null becomes NaN
-        return cells
+        array = np.full(shape, empty)
+        array[person, column] = frame[name].to_numpy()  # a null becomes NaN
+        return array
 
     present = np.zeros(shape, bool)
-    present[who, t] = True
-    earnings, leave, weeks = (
-        spread(name, np.float32(np.nan)) for name in ("earnings", "leave", "weeks")
-    )
-    full = spread("full", np.bool_(False)) & (weeks >= FULL_YEAR) & (leave == 0)
-    return People(
-        about=about,
+    present[person, column] = True
+    nan = np.float32(np.nan)
+    earnings, leave, weeks = (spread(name, nan) for name in ("earnings", "leave", "weeks"))
+    full_time = spread("full_time", np.bool_(False))
+    return RegisterArrays(
+        metadata=metadata,
         years=years,
-        born=frame["born"].to_numpy()[heads],
-        female=frame["female"].to_numpy()[heads],
-        foreign=frame["foreign"].to_numpy()[heads],
+        birth_year=frame["birth_year"].to_numpy()[first_rows],
+        female=frame["female"].to_numpy()[first_rows],
+        foreign=frame["foreign"].to_numpy()[first_rows],
         present=present,
         earnings=earnings,
-        taxable=spread("taxable", np.float32(np.nan)),
-        employed=_employed(earnings, leave, weeks, years),
-        full=full,
-        level=spread("level", np.int8(-1)),
-        child=spread("child", np.int8(-1)),
-        entry=frame["entry"].to_numpy()[heads],
-        partner=spread("partner", np.float32(np.nan)),
-        industry=spread("division", np.int8(-1)),
+        taxable=spread("taxable", nan),
+        employed=_employed_share(earnings, leave, weeks, years),
+        full_job=full_time & (weeks >= FULL_YEAR) & (leave == 0),
+        education=spread("education", np.int8(-1)),
+        youngest_child=spread("youngest_child", np.int8(-1)),
+        entry_year=frame["entry_year"].to_numpy()[first_rows],
+        partner_earnings=spread("partner_earnings", nan),
+        industry=spread("industry", np.int8(-1)),
         facts=spread("facts", np.uint16(0)),
     )
 
 
-def _employed(
+def _codes(column: str, codes: dict[str, int]) -> pl.Expr:
+    return pl.col(column).replace_strict(
+        list(codes), list(codes.values()), default=-1, return_dtype=pl.Int8
+    )
+
+
+def _employed_share(
     earnings: Singles, leave: Singles, weeks: Singles, years: range
 ) -> NDArray[np.float16]:
     """Share of the year (n, T) at work or on paid leave from a job.
 
-    The panel has the weeks at work and the pay of the leave, not its weeks: these are the pay over 80 % of what a week of work
-    brings, up to the ceiling; who did no work all year is on leave from the job of the year before, if there was one.
+    The panel has the weeks at work and the benefit paid during leave, not the weeks of leave.
+    These are the benefit over 80 % of the pay of a week of work, between floor and ceiling. A
+    person without work all year is on leave from the job of the year before, if there was one.
     """
     base = np.array([BASE_AMOUNT[year] for year in years])
     with np.errstate(divide="ignore", invalid="ignore"):
-        yearly = np.where(weeks > 0, earnings / weeks, np.nan)
-    before = np.concatenate([np.full((len(yearly), 1), np.nan), yearly[:, :-1]], axis=1)
-    usual = np.where(np.isnan(yearly), before, yearly)
-    away = np.nan_to_num(leave / (REPLACEMENT * np.clip(usual, 0.5 * base, CEILING * base)))
-    return np.minimum(weeks + away, 1.0).astype(np.float16)
+        yearly_pay = np.where(weeks > 0, earnings / weeks, np.nan)
+    year_before = np.concatenate([np.full((len(weeks), 1), np.nan), yearly_pay[:, :-1]], axis=1)
+    usual_pay = np.where(np.isnan(yearly_pay), year_before, yearly_pay)
+    insured_pay = np.clip(usual_pay, BENEFIT_FLOOR * base, BENEFIT_CEILING * base)
+    on_leave = np.nan_to_num(leave / (REPLACEMENT_RATE * insured_pay))
+    return np.minimum(weeks + on_leave, 1.0).astype(np.float16)

@@ -1,9 +1,10 @@
-"""A register held against the table of targets: one row a target with value, standard error, band and verdict."""
+"""Comparison of a register with the table of targets: one row per target, with a verdict."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from math import isfinite
 from pathlib import Path
 
@@ -16,22 +17,24 @@ from saga.register.validation import (
     fertility,
     level_statistics,
     linear_benchmark,
+    social_statistics,
 )
 from saga.register.validation.descriptive_statistics import describe
 from saga.register.validation.estimators import Estimate
-from saga.register.validation.level_statistics import Measured
-from saga.register.validation.register_arrays import People, about, read_people
-from saga.register.validation.reported import PAPER
-from saga.register.validation.social_statistics import circumstances
-from saga.register.validation.target import Target
-from saga.register.validation.targets import targets
+from saga.register.validation.level_statistics import KeyedEstimates
+from saga.register.validation.register_arrays import (
+    RegisterArrays,
+    read_metadata,
+    read_register,
+)
+from saga.register.validation.targets import PAPER_TOPIC, RegisterTarget, read_targets
 
-# The measure that yields the keys with a given first word.
-MEASURES: dict[str, Callable[[People], Measured]] = {
+# The measure that yields the keys of a family (their first word).
+MEASURES: dict[str, Callable[[RegisterArrays], KeyedEstimates]] = {
     "level": level_statistics.income_2020,
     "bins": level_statistics.income_classes,
     "assessed2019": level_statistics.income_classes,
-    "employment": level_statistics.employment_2015,
+    "employment": level_statistics.employment,
     "zeros": level_statistics.zeros,
     "wage_ratio": level_statistics.wages,
     "growth": level_statistics.wages,
@@ -39,92 +42,102 @@ MEASURES: dict[str, Callable[[People], Measured]] = {
     "education": level_statistics.education,
     "premium": level_statistics.premia,
     "sign": earnings_dynamics.signs,
-    "grid": earnings_dynamics.recalled,
-    "childless": fertility.childless,
-    "first_birth": fertility.age_at_first,
-    "child_penalty": fertility.penalty,
-    "lifetime": level_statistics.lifetime,
-    "circumstance": circumstances,
-    "ar1": linear_benchmark.against_linear,
+    "grid": earnings_dynamics.recalled_moments,
+    "childless": fertility.childlessness,
+    "first_birth": fertility.age_at_first_birth,
+    "child_penalty": fertility.child_penalty,
+    "lifetime": level_statistics.lifetime_dispersion,
+    "circumstance": social_statistics.all_social_statistics,
+    "ar1": linear_benchmark.compare_with_linear,
     "paper": level_statistics.paper_sample,
 }
 SCHEMA = {
-    "key": pl.String, "topic": pl.String, "concept": pl.String, "population": pl.String, "statistic": pl.String,
-    "target": pl.Float64, "low": pl.Float64, "high": pl.Float64, "value": pl.Float64, "se": pl.Float64, "n": pl.Int64,
-    "holds": pl.Boolean, "enforced": pl.Boolean, "verdict": pl.String, "mark": pl.String, "source": pl.String,
+    "key": pl.String, "topic": pl.String, "concept": pl.String, "population": pl.String,
+    "statistic": pl.String, "target": pl.Float64, "low": pl.Float64, "high": pl.Float64,
+    "value": pl.Float64, "se": pl.Float64, "n": pl.Int64, "holds": pl.Boolean,
+    "enforced": pl.Boolean, "verdict": pl.String, "mark": pl.String, "source": pl.String,
 }  # fmt: skip
 
-FEWEST = 1_000  # persons: below, groups of a table are empty
-AIMED = pl.col("source").ne("") | pl.col("key").str.starts_with(
-    "ar1."
-)  # the rows that are printed: without those that only describe
+MIN_PERSONS = 1_000  # with fewer, groups of the table are empty
+# The rows that are printed: those of the table of targets, without the descriptive ones.
+IS_TARGET = pl.col("source").ne("") | pl.col("key").str.starts_with("ar1.")
+
+
+@cache
+def targets() -> tuple[RegisterTarget, ...]:
+    """All targets, in the order of their table."""
+    return read_targets(MEASURES)
 
 
 def check_register(
-    directory: Path, *, only: Sequence[str] = (), paper: bool = False, described: bool = False
+    directory: Path, *, only: Sequence[str] = (), paper: bool = False, descriptive: bool = False
 ) -> pl.DataFrame:
-    """The table of a register: columns of `SCHEMA`, one row a target, in the order of the table of targets.
+    """The table of a register: columns of `SCHEMA`, one row per target, in the order of targets.
 
-    `only` keeps the targets whose key is, or begins with, one of the given words (`level.women`); `paper` adds the SAGA paper's
-    selected sample, `described` the rows without target. `holds` says whether the value lies in the band (null without band or value);
-    `verdict` is inside or outside for enforced targets, unmeasured where the register does not cover the years or ages, and
-    reported for all others. Raises InputError where `directory` is no full register, UsageError where `only` matches no target.
+    `holds` says whether the value lies in the band (null without band or value). `verdict` is
+    inside or outside for enforced targets, unmeasured if the register does not cover the years
+    or ages, and reported for all other targets.
+
+    Args:
+        directory: A register of the process `full`.
+        only: Keys, or beginnings of keys, to restrict the table to (`level.women`).
+        paper: Add the SAGA paper's selected sample.
+        descriptive: Add the rows without target.
+
+    Raises:
+        InputError: If `directory` holds no full register, or one that is too small.
+        UsageError: If `only` matches no target.
     """
-    chosen = [t for t in targets() if _asked(t.key, only) and (paper or t.topic != PAPER)]
-    if not chosen:
-        words = ", ".join(dict.fromkeys(t.key.split(".")[0] for t in targets()))
+    selected = [t for t in targets() if _matches(t.key, only) and (paper or t.topic != PAPER_TOPIC)]
+    if not selected:
+        words = ", ".join(dict.fromkeys(target.family for target in targets()))
         raise UsageError(f"No target begins with {', '.join(only)}; their first words are {words}")
-    people = read_people(directory)
-    if len(people) < FEWEST:
-        fix = f"Generate at least {FEWEST:,} persons; the targets are meant for 100,000 and more."
+    register = read_register(directory)
+    if len(register) < MIN_PERSONS:
+        fix = f"Generate at least {MIN_PERSONS:,} persons; the targets are meant for 100,000 and more."
         raise InputError(
             f"{directory} is too small to be checked",
-            [Problem("register-too-small", f"it has {len(people)} persons", fix)],
+            [Problem("register-too-small", f"it has {len(register)} persons", fix)],
         )
     measures = dict.fromkeys(
-        MEASURES[word]
-        for word in dict.fromkeys(t.key.split(".")[0] for t in chosen)
-        if word in MEASURES
+        MEASURES[target.family] for target in selected if target.family in MEASURES
     )
-    found = {key: estimate for measure in measures for key, estimate in measure(people)}
-    rows = [judge(target, found.get(target.key)) for target in chosen]
-    if described:
-        rows += [judge(target, estimate) for target, estimate in describe(people)]
+    estimates = {key: estimate for measure in measures for key, estimate in measure(register)}
+    rows = [judge(target, estimates.get(target.key)) for target in selected]
+    if descriptive:
+        rows += [judge(target, estimate) for target, estimate in describe(register)]
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
 
 
-def _asked(key: str, only: Sequence[str]) -> bool:
+def _matches(key: str, only: Sequence[str]) -> bool:
     return not only or any(key == word or key.startswith(f"{word}.") for word in only)
 
 
-def judge(target: Target, estimate: Estimate | None) -> tuple[object, ...]:
-    """The row of a target; an estimate that is not a number (of nobody) counts as none."""
-    estimate = estimate if estimate and isfinite(estimate.value) and isfinite(estimate.se) else None
-    low, high = target.band(estimate.se if estimate else 0.0)
+def judge(target: RegisterTarget, estimate: Estimate | None) -> tuple[object, ...]:
+    """The row of a target; an estimate that is not finite (of an empty group) counts as none."""
+    if estimate and not (isfinite(estimate.value) and isfinite(estimate.se)):
+        estimate = None
+    low, high = target.bounds(estimate.se if estimate else 0.0)
     holds = None
-    if estimate is not None and (low, high) != (None, None):
+    if estimate and (low, high) != (None, None):
         holds = (low is None or estimate.value >= low) and (high is None or estimate.value <= high)
-    verdict = (
-        "reported"
-        if not target.enforced
-        else "unmeasured"
-        if holds is None
-        else "inside"
-        if holds
-        else "outside"
-    )
-    measured = (estimate.value, estimate.se, estimate.n) if estimate else (None, None, None)
-    what = (
+    verdict = {None: "unmeasured", True: "inside", False: "outside"}[holds]
+    return (
         target.key,
         target.topic,
         target.concept,
         target.population,
         target.statistic,
-        target.target,
+        target.value,
         low,
         high,
+        *((estimate.value, estimate.se, estimate.n) if estimate else (None, None, None)),
+        holds,
+        target.enforced,
+        verdict if target.enforced else "reported",
+        target.mark,
+        target.source,
     )
-    return (*what, *measured, holds, target.enforced, verdict, target.mark, target.source)
 
 
 def passed(table: pl.DataFrame) -> bool:
@@ -133,75 +146,82 @@ def passed(table: pl.DataFrame) -> bool:
 
 
 def provenance(directory: Path) -> dict[str, object]:
-    """What the table was measured on, and by which code."""
-    described = about(directory)
+    """The register that the table was computed on, and the version of the code."""
+    metadata = read_metadata(directory)
+    versions = (f"{name} {version}" for name, version in metadata["versions"].items())
     return {
-        "register": described["register_id"],
-        "persons": f"{described['persons']:,}",
-        "person-years": f"{described['rows']:,}",
-        "seed": described["seed"],
-        "years": "-".join(map(str, described["years"])),
+        "register": metadata["register_id"],
+        "persons": f"{metadata['persons']:,}",
+        "person-years": f"{metadata['rows']:,}",
+        "seed": metadata["seed"],
+        "years": "-".join(map(str, metadata["years"])),
         "code": current_version(),
-        "made with": ", ".join(
-            f"{name} {version}" for name, version in described["versions"].items()
-        ),
+        "made with": ", ".join(versions),
     }
 
 
-def as_text(table: pl.DataFrame) -> str:
+def format_text(table: pl.DataFrame) -> str:
     """The table for a terminal, topic by topic, and the count of verdicts."""
     lines = []
-    for (topic,), part in table.filter(AIMED).group_by(["topic"], maintain_order=True):
+    head = ("target", "from", "to", "value")
+    for (topic,), part in table.filter(IS_TARGET).group_by(["topic"], maintain_order=True):
         lines += [
             f"{topic}",
-            f"  {'key':<36}{'target':>12}{'from':>12}{'to':>12}{'value':>12}{'s.e.':>10}  verdict",
+            f"  {'key':<36}{''.join(f'{name:>12}' for name in head)}{'s.e.':>10}  verdict",
         ]
         for row in part.iter_rows(named=True):
-            cells = "".join(
-                f"{number(row[name]):>12}" for name in ("target", "low", "high", "value")
-            )
-            lines.append(f"  {row['key']:<36}{cells}{number(row['se']):>10}  {row['verdict']}")
+            numbers = (format_number(row[name]) for name in ("target", "low", "high", "value"))
+            columns = "".join(f"{number:>12}" for number in numbers)
+            se = format_number(row["se"])
+            lines.append(f"  {row['key']:<36}{columns}{se:>10}  {row['verdict']}")
         lines.append("")
-    return "\n".join([*lines, tally(table)])
+    return "\n".join([*lines, count_verdicts(table)])
 
 
-def tally(table: pl.DataFrame) -> str:
-    """How many enforced targets got which verdict."""
+def count_verdicts(table: pl.DataFrame) -> str:
+    """How many enforced targets have which verdict, as a sentence."""
     counts = Counter(table.filter("enforced")["verdict"].to_list())
-    return f"{counts.total()} enforced targets: {', '.join(f'{n} {verdict}' for verdict, n in counts.most_common()) or 'none asked for'}."
+    verdicts = ", ".join(f"{n} {verdict}" for verdict, n in counts.most_common())
+    return f"{counts.total()} enforced targets: {verdicts or 'none selected'}."
 
 
-def as_markdown(table: pl.DataFrame) -> str:
-    """The same table as Markdown, with what each row is of and where its target is from."""
-    lines = [
-        "| target | population | statistic | aim | band | value | s.e. | verdict | mark | source |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    for row in table.filter(AIMED).iter_rows(named=True):
-        band = f"{number(row['low'])} to {number(row['high'])}"
-        what = (
+def format_markdown(table: pl.DataFrame) -> str:
+    """The same table as Markdown, with population, statistic and source of each row."""
+    head = (
+        *("target", "population", "statistic", "aim", "band", "value", "s.e."),
+        *("verdict", "mark", "source"),
+    )
+    rows = (
+        (
             f"`{row['key']}`",
             row["population"],
             row["statistic"],
-            number(row["target"]),
-            band,
-            number(row["value"]),
-            number(row["se"]),
+            format_number(row["target"]),
+            f"{format_number(row['low'])} to {format_number(row['high'])}",
+            format_number(row["value"]),
+            format_number(row["se"]),
+            row["verdict"],
+            row["mark"] or "-",
+            row["source"] or "-",
         )
-        lines.append(
-            f"| {' | '.join((*what, row['verdict'], row['mark'] or '-', row['source'] or '-'))} |"
-        )
-    return "\n".join([*lines, ""])
+        for row in table.filter(IS_TARGET).iter_rows(named=True)
+    )
+    return markdown_table(head, rows) + "\n"
 
 
-def number(value: float | None) -> str:
-    """A figure as a person reads it."""
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table of text."""
+    rule = "|" + "---|" * len(head)
+    return "\n".join([_markdown_row(head), rule, *map(_markdown_row, rows)])
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def format_number(value: float | None) -> str:
+    """A figure for print."""
     if value is None:
         return "-"
-    return (
-        f"{value:,.0f}"
-        if abs(value) >= 1000
-        else f"{value:.2f}"
-        if abs(value) >= 10
-        else f"{value:.4f}"
-    )
+    decimals = 0 if abs(value) >= 1000 else 2 if abs(value) >= 10 else 4
+    return f"{value:,.{decimals}f}"

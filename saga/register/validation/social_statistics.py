@@ -1,35 +1,68 @@
-"""Measured in a register: circumstances of life: couples, stays abroad, origin, schooling, illness, leave, own firms, jobs, joblessness.
+"""Couples, stays abroad, origin, schooling, illness, leave, own firms, jobs and joblessness.
 
-Each figure would notice the absence of one mechanism. It is measured from the panel's columns alone and yielded only where the
-register covers its years.
+Each figure would show the absence of one mechanism of the simulation. It is computed from the
+columns of the panel alone, and only if the register covers its years.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from saga.data.panel import FLOOR
 from saga.register.simulation.economy import CPI
-from saga.register.validation.earnings_dynamics import ranks
-from saga.register.validation.estimators import Estimate, Sample, smooth
-from saga.register.validation.level_statistics import Measured, lifetimes, pay, pooled
-from saga.register.validation.register_arrays import FLOOR, Bools, People
-from saga.register.validation.targets import BOOM, BUST
+from saga.register.validation.earnings_dynamics import BUST_YEARS, UPTURN_YEARS, rank_product
+from saga.register.validation.estimators import Estimate, Sample, combine
+from saga.register.validation.level_statistics import (
+    ADULT_AGES,
+    EDUCATED_AGES,
+    LIFETIME_AGES,
+    KeyedEstimates,
+    lifetime_earnings,
+    pay,
+)
+from saga.register.validation.register_arrays import CHILD_AGE_CODES, Bools, RegisterArrays
 
-SETTLED = 10  # years in the country
+# Ages
+COUPLE_AGES = (35, 55)
+CORE_AGES = (25, 54)
+ESTABLISHED_AGES = (30, 54)
+DISABILITY_AGES = (50, 64)
+EARLY_PENSION_AGES = (60, 64)
+LATE_CAREER_AGES, EARLY_CAREER_AGES = (45, 54), (25, 34)
+ENTRY_AGES = (25, 29)
+LATE_PAY_AGES, EARLY_PAY_AGES = (50, 54), (30, 34)
+ABROAD_AGES = (25, 34)  # first and last age between which a stay abroad is looked for
+DEGREE_AGES = (30, 40)  # between which a late degree is taken
+SECOND_CHANCE_AGES = (25, 35)
+SLOPE_AGES = range(45, 50)  # at which earnings are compared with those of a lifetime
+
+# Years and cohorts
+COUPLE_YEARS = range(2011, 2023)
+YEARS_2010S = range(2010, 2020)
+PENSION_YEARS = range(1995, 2006)
+DISABILITY_YEARS = (2005, 2020)
+ABROAD_COHORTS = range(1965, 1989)
+DEGREE_COHORTS = range(1970, 1983)
+SECOND_CHANCE_COHORTS = (1975, 1987)
+LABOUR_YEAR = 2015  # of workplaces, jobs, managers and the employment of immigrants
+SOCIAL_YEAR = 2019  # of sickness, pay by age and unknown education
+FOREIGN_YEAR = 2022
+
+SETTLED_YEARS = 10  # in the country
+SCAR_YEARS = 5  # over which pay is compared around a loss of work
+LEAVER_YEARS = 2  # after which persons without any income have left work
 GOODS = range(5, 44)  # divisions of SNI 2007: mining, manufacturing, energy and construction
 PUBLIC = range(84, 89)  # public administration, education, health and social care
-SCARRED = 5  # years over which pay is compared around a loss of work
-LATER = 2  # years after which those who left work are looked for
 
 
-def circumstances(people: People) -> Measured:
-    """All of them."""
+def all_social_statistics(register: RegisterArrays) -> KeyedEstimates:
+    """All statistics of this module."""
     for measure in (
-        _spouses,
-        _abroad,
+        _couples,
+        _stays_abroad,
         _origin,
         _schooling,
         _out_of_work,
@@ -37,282 +70,285 @@ def circumstances(people: People) -> Measured:
         _jobs,
         _growth,
         _leavers,
-        _without,
+        _zero_years,
         _scar,
-        _losses,
+        _job_loss,
     ):
-        yield from measure(people)
+        for key, estimate in measure(register):
+            yield f"circumstance.{key}", estimate
 
 
-def _covered(people: People, years: Iterable[int]) -> bool:
-    return set(years) <= set(people.years)
-
-
-def _share(people: People, cells: Iterable[tuple[Bools, Bools]]) -> Estimate:
+def _share(register: RegisterArrays, parts: Iterable[tuple[Bools, Bools]]) -> Estimate:
     """Share of the first of each pair of masks (n,) within the second, all pairs together."""
-    return pooled(people, [(part.astype(np.float32), whole) for part, whole in cells]).mean()
+    return register.pool((part.astype(np.float32), whole) for part, whole in parts).mean()
 
 
-def _earned(people: People, year: int) -> NDArray[np.floating]:
-    return people.earnings[:, people.column(year)]
-
-
-def _attached(people: People, year: int) -> Bools:
-    """Labour earnings above half a price base amount (n,)."""
-    return np.isfinite(people.logs[:, people.column(year)])
-
-
-def _spouses(people: People) -> Measured:
-    years = range(2011, 2023)
-    if not _covered(people, years):
+def _couples(register: RegisterArrays) -> KeyedEstimates:
+    if not register.covers(COUPLE_YEARS):
         return
-    cells = []
-    for year in years:
-        partner = people.partner[:, people.column(year)].astype(np.float64) / CPI[year]
-        both = people.aged(year, 35, 55) & _attached(people, year) & (partner > FLOOR)
-        own = people.logs[:, people.column(year)]
-        # Uniform ranks have variance 1 / 12.
-        cells += [
-            (12.0 * ranks(own, both & sex) * ranks(partner, both & sex), both & sex)
-            for sex in (people.female, ~people.female)
-        ]
-    yield "circumstance.spouses", pooled(people, cells).mean()
+    parts = []
+    for year in COUPLE_YEARS:
+        column = register.column(year)
+        partner = register.partner_earnings[:, column].astype(np.float64) / CPI[year]
+        couple = register.aged(year, *COUPLE_AGES) & register.attached(year) & (partner > FLOOR)
+        for sex in (register.female, ~register.female):
+            product = rank_product(register.logs[:, column], partner, couple & sex)
+            parts.append((product, couple & sex))
+    yield "spouses", register.pool(parts).mean()
 
 
-def _abroad(people: People) -> Measured:
-    if not _covered(people, (1990, 2022)):
+def _stays_abroad(register: RegisterArrays) -> KeyedEstimates:
+    first_age, last_age = ABROAD_AGES
+    if not register.covers((ABROAD_COHORTS[0] + first_age, ABROAD_COHORTS[-1] + last_age)):
         return
-    there, away = np.zeros(len(people), bool), np.zeros(len(people), bool)
-    for born in range(1965, 1989):
-        first, last = people.column(born + 25), people.column(born + 34)
-        who = (people.born == born) & people.present[:, first] & people.present[:, last]
-        there |= who
-        away |= who & ~people.present[:, first:last].all(axis=1)
-    yield "circumstance.abroad", _share(people, [(away, there)])
+    at_both_ages, with_gap = np.zeros(len(register), bool), np.zeros(len(register), bool)
+    for born in ABROAD_COHORTS:
+        first, last = register.column(born + first_age), register.column(born + last_age)
+        present = register.present
+        cohort = (register.birth_year == born) & present[:, first] & present[:, last]
+        at_both_ages |= cohort
+        with_gap |= cohort & ~present[:, first:last].all(axis=1)
+    yield "abroad", _share(register, [(with_gap, at_both_ages)])
 
 
-def _origin(people: People) -> Measured:
-    if 2022 in people.years:
-        yield "circumstance.foreign", _share(people, [(people.foreign, people.aged(2022, 20, 64))])
-    years = range(2010, 2020)
-    if _covered(people, years):
-        foreign, native = (
-            _pay(people, years, 25, 64, group) for group in (people.foreign, ~people.foreign)
+def _origin(register: RegisterArrays) -> KeyedEstimates:
+    foreign, native = register.foreign, ~register.foreign
+    if FOREIGN_YEAR in register.years:
+        adult = register.aged(FOREIGN_YEAR, *ADULT_AGES)
+        yield "foreign", _share(register, [(foreign, adult)])
+    if register.covers(YEARS_2010S):
+        foreign_pay, native_pay = (
+            _log_pay(register, EDUCATED_AGES, group).mean() for group in (foreign, native)
         )
-        yield "circumstance.foreign_pay", foreign.mean() - native.mean()
-    if 2015 in people.years:
-        employed, prime = people.employed[:, people.column(2015)], people.aged(2015, 25, 54)
-        settled = people.sample(employed, prime & people.foreign & (people.entry <= 2015 - SETTLED))
-        yield (
-            "circumstance.settled",
-            settled.mean() - people.sample(employed, prime & ~people.foreign).mean(),
+        yield "foreign_pay", foreign_pay - native_pay
+    if LABOUR_YEAR in register.years:
+        employed = register.employed[:, register.column(LABOUR_YEAR)]
+        prime = register.aged(LABOUR_YEAR, *CORE_AGES)
+        settled = foreign & (register.entry_year <= LABOUR_YEAR - SETTLED_YEARS)
+        settled_share, native_share = (
+            register.sample(employed, prime & group).mean() for group in (settled, native)
         )
+        yield "settled", settled_share - native_share
 
 
-def _pay(people: People, years: Iterable[int], first: int, last: int, group: Bools) -> Sample:
-    """Log pay of the full-time full-year jobs of `group` at `first` to `last` years of age, in real SEK, all years together."""
+def _log_pay(register: RegisterArrays, ages: tuple[int, int], group: Bools) -> Sample:
+    """Log pay of full-time full-year jobs in `YEARS_2010S`, real SEK, all years together."""
     samples = [
-        (year, pay(people, year, people.aged(year, first, last) & group, log=True))
-        for year in years
+        pay(register, year, register.aged(year, *ages) & group, log=True) for year in YEARS_2010S
     ]
-    values = np.concatenate([sample.values - np.log(CPI[year]) for year, sample in samples])
-    return Sample(values, np.concatenate([sample.person for _, sample in samples]), len(people))
+    values = [
+        sample.values - np.log(CPI[year]) for year, sample in zip(YEARS_2010S, samples, strict=True)
+    ]
+    person = np.concatenate([sample.person for sample in samples])
+    return Sample(np.concatenate(values), person, len(register))
 
 
-def _schooling(people: People) -> Measured:
-    if _covered(people, (2000, 2022)):
-        cells = []
-        for born in range(1970, 1983):
-            before, after = (people.level[:, people.column(born + age)] for age in (30, 40))
-            cells.append((after > before, (people.born == born) & (before >= 0) & (after >= 0)))
-        yield "circumstance.late_degree", _share(people, cells)
-    cells = []
-    for born in range(max(1975, people.years.start - 25), min(1987, people.years.stop - 36) + 1):
-        before, after = (people.level[:, people.column(born + age)] for age in (25, 35))
-        cells.append((after > 0, (people.born == born) & (before == 0) & (after >= 0)))
-    if cells:
-        yield "circumstance.second_chance", _share(people, cells)
-    if 2019 in people.years:
-        yield (
-            "circumstance.level_unknown",
-            _share(people, [(people.level[:, people.column(2019)] < 0, people.aged(2019, 20, 64))]),
-        )
+def _schooling(register: RegisterArrays) -> KeyedEstimates:
+    def at_ages(born: int, ages: tuple[int, int]) -> list[NDArray[np.int8]]:
+        return [register.education[:, register.column(born + age)] for age in ages]
+
+    if register.covers(born + age for born in DEGREE_COHORTS for age in DEGREE_AGES):
+        parts = []
+        for born in DEGREE_COHORTS:
+            before, after = at_ages(born, DEGREE_AGES)
+            cohort = register.birth_year == born
+            parts.append((after > before, cohort & (before >= 0) & (after >= 0)))
+        yield "late_degree", _share(register, parts)
+    parts = []
+    for born in range(SECOND_CHANCE_COHORTS[0], SECOND_CHANCE_COHORTS[1] + 1):
+        if register.covers(born + age for age in SECOND_CHANCE_AGES):
+            before, after = at_ages(born, SECOND_CHANCE_AGES)
+            cohort = register.birth_year == born
+            parts.append((after > 0, cohort & (before == 0) & (after >= 0)))
+    if parts:
+        yield "second_chance", _share(register, parts)
+    if SOCIAL_YEAR in register.years:
+        unknown = register.education[:, register.column(SOCIAL_YEAR)] < 0
+        adult = register.aged(SOCIAL_YEAR, *ADULT_AGES)
+        yield "level_unknown", _share(register, [(unknown, adult)])
 
 
-def _out_of_work(people: People) -> Measured:
-    for year in (2005, 2020):
-        if year in people.years:
-            yield (
-                f"circumstance.disability.{year}",
-                _share(people, [(people.has("disability", year), people.aged(year, 50, 64))]),
+def _out_of_work(register: RegisterArrays) -> KeyedEstimates:
+    for year in DISABILITY_YEARS:
+        if year in register.years:
+            pensioner, aged = (
+                register.has("disability", year),
+                register.aged(year, *DISABILITY_AGES),
             )
-    years = range(1995, 2006)
-    if _covered(people, years):
-        cells = [
-            (people.has("pension", year) & (_earned(people, year) == 0), people.aged(year, 60, 64))
-            for year in years
+            yield f"disability.{year}", _share(register, [(pensioner, aged)])
+    if register.covers(PENSION_YEARS):
+        parts = [
+            (
+                register.has("pension", year) & (register.earned(year) == 0),
+                register.aged(year, *EARLY_PENSION_AGES),
+            )
+            for year in PENSION_YEARS
         ]
-        yield "circumstance.pensioners", _share(people, cells)
+        yield "pensioners", _share(register, parts)
 
 
-def _absences(people: People) -> Measured:
+def _absences(register: RegisterArrays) -> KeyedEstimates:
+    infant = register.youngest_child == CHILD_AGE_CODES["infant"]
     births = [
-        (people.has("parental", year), people.female & (people.child[:, people.column(year)] == 1))
-        for year in people.years
+        (register.has("parental", year), register.female & infant[:, register.column(year)])
+        for year in register.years
     ]
-    yield "circumstance.mothers", _share(people, births)
-    if 2019 in people.years:
+    yield "mothers", _share(register, births)
+    if SOCIAL_YEAR in register.years:
+        working = register.aged(SOCIAL_YEAR, *ADULT_AGES) & (register.earned(SOCIAL_YEAR) > 0)
+        sick = register.has("sickness", SOCIAL_YEAR)
         for group in ("women", "men"):
-            working = people.aged(2019, 20, 64) & (_earned(people, 2019) > 0) & people.group(group)
             yield (
-                f"circumstance.sickness.{group}",
-                _share(people, [(people.has("sickness", 2019), working)]),
+                f"sickness.{group}",
+                _share(register, [(sick, working & register.group(group))]),
             )
 
 
-def _jobs(people: People) -> Measured:
-    years = range(2010, 2020)
-    if _covered(people, (years.start - 1, *years)):
-        cells = []
-        for year in years:
-            now, before = (people.industry[:, people.column(year - k)] for k in (0, 1))
-            both = (
-                people.aged(year - 1, 25, 54)
-                & _attached(people, year - 1)
-                & _attached(people, year)
-                & (now >= 0)
-                & (before >= 0)
-            )
-            cells.append((now != before, both))
-        yield "circumstance.industry_change", _share(people, cells)
-    if 2015 not in people.years:
+def _jobs(register: RegisterArrays) -> KeyedEstimates:
+    if register.covers((YEARS_2010S.start - 1, *YEARS_2010S)):
+        parts = []
+        for year in YEARS_2010S:
+            before, after = (register.industry[:, register.column(y)] for y in (year - 1, year))
+            at_work = register.attached(year - 1) & register.attached(year)
+            known_industries = (after >= 0) & (before >= 0)
+            mask = register.aged(year - 1, *CORE_AGES) & at_work & known_industries
+            parts.append((after != before, mask))
+        yield "industry_change", _share(register, parts)
+    year = LABOUR_YEAR
+    if year not in register.years:
         return
-    adult = people.aged(2015, 20, 64)
-    yield (
-        "circumstance.own_firm",
-        _share(people, [(people.has("own", 2015), adult & people.has("workplace", 2015))]),
+    adult = register.aged(year, *ADULT_AGES)
+    one_person_firm, several = (
+        register.has(fact, year) for fact in ("one_person_firm", "several_employers")
     )
-    yield (
-        "circumstance.jobs",
-        _share(people, [(people.has("jobs", 2015), adult & (_earned(people, 2015) > 0))]),
+    yield "own_firm", _share(register, [(one_person_firm, adult & register.has("workplace", year))])
+    yield "jobs", _share(register, [(several, adult & (register.earned(year) > 0))])
+    manager, with_occupation = register.has("manager", year), register.has("occupation", year)
+    late, early = (
+        _share(register, [(manager, with_occupation & register.aged(year, *ages))])
+        for ages in (LATE_CAREER_AGES, EARLY_CAREER_AGES)
     )
-    managers, known = people.has("manager", 2015), people.has("occupation", 2015)
-    old, young = (
-        _share(people, [(managers, known & people.aged(2015, *ages))])
-        for ages in ((45, 54), (25, 34))
-    )
-    yield "circumstance.managers", old - young
+    yield "managers", late - early
 
 
-def _growth(people: People) -> Measured:
-    """How pay rises and fans out with age, and how far earnings late in working life exaggerate differences over a lifetime."""
-    everybody = people.group("all")
-    if 2019 in people.years:
-        old, young = (
-            pay(people, 2019, people.aged(2019, *ages)).mean() for ages in ((45, 54), (25, 29))
+def _growth(register: RegisterArrays) -> KeyedEstimates:
+    """Mean and spread of pay by age, and slope of late earnings on lifetime earnings."""
+    if SOCIAL_YEAR in register.years:
+        late, entry = (
+            pay(register, SOCIAL_YEAR, register.aged(SOCIAL_YEAR, *ages)).mean()
+            for ages in (LATE_CAREER_AGES, ENTRY_AGES)
         )
-        yield "circumstance.age_pay", old / young
-    years = range(2010, 2020)
-    if _covered(people, years):
-        old, young = (
-            _pay(people, years, *ages, everybody).variance() for ages in ((50, 54), (30, 34))
+        yield "age_pay", late / entry
+    if register.covers(YEARS_2010S):
+        everybody = register.group("all")
+        late, early = (
+            _log_pay(register, ages, everybody).variance()
+            for ages in (LATE_PAY_AGES, EARLY_PAY_AGES)
         )
-        yield "circumstance.pay_fan", old - young
-    total, ages = lifetimes(people)
+        yield "pay_fan", late - early
+    total, by_age = lifetime_earnings(register)
     if total is None:
         return
-    cells = []
-    for real in ages[45 - 25 : 50 - 25]:
-        both = ~people.female & (real > FLOOR) & (total > 0)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            cells.append((np.log(total / FLOOR), np.log(real / FLOOR), both))
-    x, y, xy, xx = (
-        pooled(people, [(value(x, y), both) for x, y, both in cells]).mean()
-        for value in (lambda x, _: x, lambda _, y: y, lambda x, y: x * y, lambda x, _: x * x)
-    )
+    with np.errstate(divide="ignore", invalid="ignore"):
+        x = np.log(total / FLOOR)
+        y_by_age = [np.log(by_age[LIFETIME_AGES.index(age)] / FLOOR) for age in SLOPE_AGES]
+
+    def mean(value: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> Estimate:
+        men = ~register.female & (total > 0)
+        return register.pool((value(y), men & (y > 0)) for y in y_by_age).mean()
+
+    moments = mean(lambda _: x), mean(lambda y: y), mean(lambda y: x * y), mean(lambda _: x * x)
     yield (
-        "circumstance.lifetime_slope",
-        smooth(lambda v: float((v[2] - v[0] * v[1]) / (v[3] - v[0] ** 2)), x, y, xy, xx),
+        "lifetime_slope",
+        combine(lambda v: float((v[2] - v[0] * v[1]) / (v[3] - v[0] ** 2)), *moments),
     )
 
 
-def _leavers(people: People) -> Measured:
-    """Those who leave work for neither benefit nor pension."""
-    cells = []
-    for year in people.years[:-LATER]:
-        later = people.taxable[:, people.column(year + LATER)]
-        cells.append(
-            (later == 0, people.aged(year, 30, 54) & _attached(people, year) & np.isfinite(later))
+def _leavers(register: RegisterArrays) -> KeyedEstimates:
+    """Persons who leave work and have neither benefit nor pension."""
+    parts = []
+    for year in register.years[:-LEAVER_YEARS]:
+        later = register.taxable[:, register.column(year + LEAVER_YEARS)]
+        worked = register.aged(year, *ESTABLISHED_AGES) & register.attached(year)
+        parts.append((later == 0, worked & np.isfinite(later)))
+    if parts:
+        yield "leavers", _share(register, parts)
+
+
+def _zero_years(register: RegisterArrays) -> KeyedEstimates:
+    """Share of years without earnings that follow such a year."""
+
+    def one_zero(year: int) -> Bools:
+        return np.asarray((register.earned(year - 2) > 0) & (register.earned(year - 1) == 0))
+
+    def three_zeros(year: int) -> Bools:
+        zero = register.earnings[:, register.column(year - 3) : register.column(year)] == 0
+        return np.asarray(zero.all(axis=1) & ~register.has("disability", year - 1))
+
+    for key, n_before, condition in (
+        ("zero_again", 2, one_zero),
+        ("zero_after_three", 3, three_zeros),
+    ):
+        parts = []
+        for year in register.years[n_before:]:
+            earned = register.earned(year)
+            mask = register.aged(year, *CORE_AGES) & np.isfinite(earned) & condition(year)
+            parts.append((earned == 0, mask))
+        yield key, _share(register, parts)
+
+
+def _scar(register: RegisterArrays) -> KeyedEstimates:
+    """Loss of pay after unemployment, for persons who are in full-time work again."""
+    lost: list[tuple[NDArray[np.floating], Bools]] = []
+    stayed: list[tuple[NDArray[np.floating], Bools]] = []
+    for year in register.years[:-SCAR_YEARS]:
+        start, end = register.column(year), register.column(year + SCAR_YEARS)
+        change = register.logs[:, end] - register.logs[:, start]
+        mask = (
+            register.aged(year, *ESTABLISHED_AGES)
+            & register.full_job[:, start]
+            & register.full_job[:, end]
+            & ~register.has("unemployment", year)
+            & np.isfinite(change)
         )
-    if cells:
-        yield "circumstance.leavers", _share(people, cells)
+        # Relative to the mean of the year, so that growth does not affect the comparison.
+        usual = change[mask].mean(dtype=np.float64) if mask.any() else 0.0
+        unemployed = register.has("unemployment", year + 1)
+        lost.append((change - usual, mask & unemployed))
+        stayed.append((change - usual, mask & ~unemployed))
+    if lost:
+        yield "scar", register.pool(lost).mean() - register.pool(stayed).mean()
 
 
-def _without(people: People) -> Measured:
-    """How long years without earnings last."""
-
-    def again(year: int) -> Bools:
-        return np.asarray((_earned(people, year - 2) > 0) & (_earned(people, year - 1) == 0))
-
-    def long(year: int) -> Bools:
-        idle = people.earnings[:, people.column(year - 3) : people.column(year)] == 0
-        return np.asarray(idle.all(axis=1) & ~people.has("disability", year - 1))
-
-    for key, years, chosen in (("zero_again", 2, again), ("zero_after_three", 3, long)):
-        cells = []
-        for year in people.years[years:]:
-            now = _earned(people, year)
-            cells.append((now == 0, people.aged(year, 25, 54) & np.isfinite(now) & chosen(year)))
-        yield f"circumstance.{key}", _share(people, cells)
-
-
-def _scar(people: People) -> Measured:
-    """What a spell of unemployment costs in pay where full-time work is found again."""
-    changes: dict[bool, list[tuple[NDArray[np.floating], Bools]]] = {True: [], False: []}
-    for year in people.years[:-SCARRED]:
-        start, end = people.column(year), people.column(year + SCARRED)
-        change = people.logs[:, end] - people.logs[:, start]
-        both = (
-            people.aged(year, 30, 54)
-            & people.full[:, start]
-            & people.full[:, end]
-            & ~people.has("unemployment", year)
-        )
-        hit = people.has("unemployment", year + 1)
-        for lost in changes:
-            # Relative to all of the year, so that growth is not mistaken for the timing of job loss.
-            known = both & np.isfinite(change)
-            usual = change[known].mean(dtype=np.float64) if known.any() else 0.0
-            changes[lost].append((change - usual, known & (hit == lost)))
-    if changes[True]:
-        yield (
-            "circumstance.scar",
-            pooled(people, changes[True]).mean() - pooled(people, changes[False]).mean(),
-        )
-
-
-def _losses(people: People) -> Measured:
-    """Job loss in the crisis of the 1990s by industry, and how much higher it was than in upturns."""
-    years = {year for period in (BUST, BOOM) for end in period for year in (end - 1, end)}
-    if not _covered(people, years):
+def _job_loss(register: RegisterArrays) -> KeyedEstimates:
+    """Job loss in the crisis of the 1990s by industry, and relative to upturns."""
+    if not register.covers(year for end in (*BUST_YEARS, *UPTURN_YEARS) for year in (end - 1, end)):
         return
 
-    def risk(divisions: range, years: Iterable[int]) -> Estimate:
-        cells = []
+    def risk(years: Iterable[int], divisions: range) -> Estimate:
+        parts = []
         for year in years:
-            worked = _attached(people, year - 1) & ~people.has("unemployment", year - 1)
-            worked &= np.isin(people.industry[:, people.column(year - 1)], divisions)
-            there = people.present[:, people.column(year)]
-            cells.append(
-                (people.has("unemployment", year), worked & there & people.aged(year - 1, 25, 54))
+            industry = register.industry[:, register.column(year - 1)]
+            worked = (
+                register.attached(year - 1)
+                & ~register.has("unemployment", year - 1)
+                & np.isin(industry, divisions)
+                & register.present[:, register.column(year)]
+                & register.aged(year - 1, *CORE_AGES)
             )
-        return _share(people, cells)
+            parts.append((register.has("unemployment", year), worked))
+        return _share(register, parts)
 
-    bust, boom = (
-        [risk(divisions, years) for divisions in (GOODS, PUBLIC)] for years in (BUST, BOOM)
+    bust_goods, bust_public, upturn_goods, upturn_public = (
+        risk(years, divisions)
+        for years in (BUST_YEARS, UPTURN_YEARS)
+        for divisions in (GOODS, PUBLIC)
     )
-    yield "circumstance.loss_by_trade", bust[0] / bust[1]
+    yield "loss_by_trade", bust_goods / bust_public
     yield (
-        "circumstance.loss_cycle",
-        smooth(lambda v: float(np.log(v[0] * v[3] / (v[1] * v[2]))), *bust, *boom),
+        "loss_cycle",
+        combine(
+            lambda v: float(np.log(v[0] * v[3] / (v[1] * v[2]))),
+            *(bust_goods, bust_public, upturn_goods, upturn_public),
+        ),
     )

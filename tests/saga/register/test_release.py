@@ -80,7 +80,7 @@ def test_the_split_is_that_of_training_and_covers_everybody_once(release):
 
 def test_the_moments_are_those_of_this_register(release):
     moments = pl.read_parquet(release / "moments.parquet")
-    assert moments.equals(check_register(release, paper=True, described=True))
+    assert moments.equals(check_register(release, paper=True, descriptive=True))
     page = (release / "moments.md").read_text()
     assert all(f"`{key}`" in page for key in moments.filter("enforced")["key"])
 

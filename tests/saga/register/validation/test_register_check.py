@@ -20,11 +20,11 @@ from saga.register.validation.estimators import Estimate, Sample, correlation, s
 from saga.register.validation.fertility import EVENT, event_study, first_births
 from saga.register.validation.level_statistics import income_2020, paper_sample
 from saga.register.validation.linear_benchmark import FixedEffectsAR1, against_linear
-from saga.register.validation.register_arrays import People, read_people
+from saga.register.validation.register_arrays import People, read_register
 from saga.register.validation.register_check import (
-    AIMED,
-    as_markdown,
-    as_text,
+    IS_TARGET,
+    format_markdown,
+    format_text,
     check_register,
     passed,
     provenance,
@@ -99,7 +99,7 @@ def test_a_change_is_real_and_dated_by_its_second_year(tmp_path):
         for k in (0, 1)
     ]
     write_register(tmp_path, rows, (2000, 2001))
-    people = read_people(tmp_path)
+    people = read_register(tmp_path)
     expected = np.log(2.0 * CPI[2000] / CPI[2001])
     assert changes(people, [2001]).mean().value == pytest.approx(expected, rel=1e-5)
     assert changes(people, [2000]).empty
@@ -131,7 +131,7 @@ def register(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def table(register):
-    return check_register(register, paper=True, described=True)
+    return check_register(register, paper=True, descriptive=True)
 
 
 def write_register(directory, rows: list[dict[str, object]], years=(1990, 2022)) -> None:
@@ -168,7 +168,7 @@ def test_taxable_income_is_that_of_residents_of_the_whole_year(tmp_path):
     ]
     rows.append({**base, "person_id": "9", "year": 2020, **taxable, "pension_income": 1e9})
     write_register(tmp_path, rows, (2019, 2020))
-    found = dict(income_2020(read_people(tmp_path)))
+    found = dict(income_2020(read_register(tmp_path)))
     assert found["level.all.mean"].value == pytest.approx(65_123.4)
     assert found["level.women.mean"].n == 4
     assert np.isnan(found["level.men.mean"].value)
@@ -201,11 +201,11 @@ def test_paid_leave_counts_as_employment(tmp_path):
         },
     ]
     write_register(tmp_path, rows, (2019, 2021))
-    assert read_people(tmp_path).employed[0].tolist() == pytest.approx([0.75, 1.0, 0.0], abs=1e-3)
+    assert read_register(tmp_path).employed[0].tolist() == pytest.approx([0.75, 1.0, 0.0], abs=1e-3)
 
 
 def test_absence_and_gaps_are_not_zeros(register):
-    people = read_people(register)
+    people = read_register(register)
     panel = pl.read_parquet(register / "panel" / "**" / "*.parquet", hive_partitioning=False)
     assert people.present.sum() == panel.height
     assert np.isfinite(people.earnings).sum() == panel["earnings"].count()
@@ -217,7 +217,7 @@ def test_absence_and_gaps_are_not_zeros(register):
 
 
 def test_every_target_is_measured_unless_it_says_why_not(table):
-    aimed = table.filter(AIMED)
+    aimed = table.filter(IS_TARGET)
     assert aimed["key"].to_list() == [target.key for target in targets()]
     assert set(aimed.filter(pl.col("value").is_null())["key"]) == {
         t.key for t in targets() if "Not rebuilt" in t.source
@@ -266,7 +266,7 @@ def test_a_register_of_other_years_is_checked_on_what_it_has(tmp_path):
         tmp_path / "register",
         RegisterSettings(persons=1_500, seed=1, first_year=2014, last_year=2019),
     )
-    found = check_register(tmp_path / "register", described=True)
+    found = check_register(tmp_path / "register", descriptive=True)
     verdict = dict(found.select("key", "verdict").iter_rows())
     assert verdict["level.all.mean"] == verdict["gap44"] == verdict["sign.jump.men"] == "unmeasured"
     assert verdict["employment.all.35-44"] in ("inside", "outside")
@@ -274,9 +274,9 @@ def test_a_register_of_other_years_is_checked_on_what_it_has(tmp_path):
 
 
 def test_a_large_register_is_measured_on_every_second_person(register, monkeypatch):
-    everybody = read_people(register)
+    everybody = read_register(register)
     monkeypatch.setattr(people_module, "MOST", 2_000)
-    half = read_people(register)
+    half = read_register(register)
     assert len(half) == pytest.approx(len(everybody) / 2, abs=100)  # one left over a file
     assert np.isfinite(half.earnings).sum() == pytest.approx(
         np.isfinite(everybody.earnings).sum() / 2, rel=0.05
@@ -335,7 +335,7 @@ def test_the_linear_process_is_recovered_and_its_twin_is_like_it():
 
 
 def test_a_linear_process_fitted_to_the_register_has_neither_its_peaks_nor_its_asymmetry(register):
-    found = dict(against_linear(read_people(register)))
+    found = dict(against_linear(read_register(register)))
     for word in ("peak", "kurtosis", "fading_bottom", "fading_top"):
         difference: Estimate = found[f"ar1.{word}.register"] - found[f"ar1.{word}.fitted"]
         assert abs(difference.value) > 5 * difference.se, word
@@ -385,7 +385,7 @@ def test_the_papers_selection_needs_ten_years_and_five_with_earnings(tmp_path):
         for year, amount in life
     ]
     write_register(tmp_path, rows, (1996, 2010))
-    people = read_people(tmp_path)
+    people = read_register(tmp_path)
     names = sorted(lives)
     assert {name for name, kept in zip(names, people.selected, strict=True) if kept} == {
         "kept",
@@ -441,8 +441,8 @@ def test_what_cannot_be_checked_is_refused_with_a_reason(tmp_path, register):
 
 
 def test_text_and_markdown_hold_every_aimed_row(table):
-    aimed = table.filter(AIMED)
-    text, page = as_text(table), as_markdown(table)
+    aimed = table.filter(IS_TARGET)
+    text, page = format_text(table), format_markdown(table)
     assert all(key in text and f"`{key}`" in page for key in aimed["key"])
 
 
@@ -461,7 +461,7 @@ def test_the_report_is_one_page_that_needs_nothing_else(table, register, tmp_pat
         "http://www.w3.org/1999/xlink",
     }
     assert "<script" not in text
-    for row in table.filter(AIMED).iter_rows(named=True):
+    for row in table.filter(IS_TARGET).iter_rows(named=True):
         assert f"<code>{row['key']}</code>" in text
     outside = table.filter(pl.col("verdict") == "outside").height
     assert text.count('<td class="outside">') == outside

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from saga.register.simulation.economy import CPI
-from saga.register.validation.register_arrays import FACTS, people_of
+from saga.register.validation.register_arrays import FACTS, arrays_of_panel
 from saga.register.validation.reported import circumstances as targets
 from saga.register.validation.social_statistics import circumstances
 from tests.saga.register.panels import panel_of
@@ -33,7 +33,7 @@ def life(name: str, born: int, years, **cells) -> list[dict[str, object]]:
 
 def measured(*lives, years=(1990, 2022)) -> dict[str, float]:
     """Key without its first word -> value."""
-    people = people_of(panel_of([row for rows in lives for row in rows]).lazy(), {"years": years})
+    people = arrays_of_panel(panel_of([row for rows in lives for row in rows]).lazy(), {"years": years})
     return {
         key.removeprefix("circumstance."): estimate.value for key, estimate in circumstances(people)
     }
@@ -75,7 +75,7 @@ def test_facts_are_read_from_their_columns_and_from_no_other():
         "none": {"employers": 1.0, "industry": "47", "employment_rate": 1.0, "full_time": 1.0},
     }
     names = sorted(rows)
-    people = people_of(
+    people = arrays_of_panel(
         panel_of([row for name in names for row in life(name, 1980, [2000], **rows[name])]).lazy(),
         {"years": (2000, 2000)},
     )
