@@ -22,7 +22,7 @@ import polars as pl
 
 from saga.register import RegisterSettings, generate_register
 from saga.register.simulation.mechanisms import MECHANISMS
-from saga.register.validation.register_check import check_register, number, tally
+from saga.register.validation.register_check import check_register, count_verdicts, format_number
 
 HEAD = (
     "without",
@@ -59,7 +59,7 @@ def table(
         "",
         f"`python -m studies.register_mechanisms --persons {persons} --seed {seed}{''.join(f' --only {name}' for name in only)}`",
         "",
-        f"All mechanisms on: {tally(whole)}",
+        f"All mechanisms on: {count_verdicts(whole)}",
         "",
         "A target is lost when it holds with the mechanism and not without it, gained when it holds only without it. In brackets: the",
         "change in standard errors of a difference; what changes by less than 3 was near the edge of its band, and may be chance.",
@@ -107,7 +107,7 @@ def compare(whole: pl.DataFrame, less: pl.DataFrame) -> tuple[str, str, str, str
         names(lost.filter("enforced")),
         names(lost.filter(~pl.col("enforced"))),
         names(gained),
-        f"`{far['key']}` {number(far['value'])} to {number(far['value_less'])} ({far['z']:+.0f})",
+        f"`{far['key']}` {format_number(far['value'])} to {format_number(far['value_less'])} ({far['z']:+.0f})",
     )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import polars as pl
 
 from saga.register import RegisterSettings, check_register, generate_register
-from saga.register.validation.register_check import number, passed, tally
+from saga.register.validation.register_check import count_verdicts, format_number, passed
 
 
 def main() -> None:
@@ -50,7 +50,7 @@ def page(tables: dict[int, pl.DataFrame], persons: int) -> str:
         "M from memory. Enforced targets must lie inside; the others are reported, with * where a value lies outside the band.",
         "",
         *(
-            f"- seed {seed}: {tally(table)} {'Passed.' if passed(table) else 'Not passed.'}"
+            f"- seed {seed}: {count_verdicts(table)} {'Passed.' if passed(table) else 'Not passed.'}"
             for seed, table in tables.items()
         ),
     ]
@@ -71,12 +71,12 @@ def line(row: dict[str, object], tables: dict[int, pl.DataFrame]) -> str:
     values = []
     for table in tables.values():
         found = table.row(by_predicate=pl.col("key") == row["key"], named=True)
-        values.append(number(found["value"]) + ("*" if found["holds"] is False else ""))
-    band = f"{number(row['low'])} to {number(row['high'])}"  # type: ignore[arg-type]
+        values.append(format_number(found["value"]) + ("*" if found["holds"] is False else ""))
+    band = f"{format_number(row['low'])} to {format_number(row['high'])}"  # type: ignore[arg-type]
     about = [
         f"{row['statistic']}: {row['concept']}",
         str(row["population"]),
-        number(row["target"]),
+        format_number(row["target"]),
         str(row["mark"]),
         band,
     ]  # type: ignore[arg-type]

@@ -10,9 +10,9 @@ from saga import schema
 from saga.register.simulation.economy import CPI
 from saga.register.simulation.parameters import Parameters
 from saga.register.validation.descriptive_statistics import by_age
-from saga.register.validation.earnings_dynamics import recalled
+from saga.register.validation.earnings_dynamics import recalled_moments
 from saga.register.validation.level_statistics import income_2020, zeros
-from saga.register.validation.register_arrays import people_of
+from saga.register.validation.register_arrays import arrays_of_panel
 
 AGE = pl.col("year") - pl.col("birth_year")
 
@@ -33,10 +33,10 @@ def real_earnings(panel: pl.DataFrame) -> pl.DataFrame:
 @pytest.fixture(scope="module")
 def moments(panel):
     """Key of the register's check -> value."""
-    people = people_of(panel.sort("person_id", "year").lazy(), {"years": (1990, 2022)})
+    people = arrays_of_panel(panel.sort("person_id", "year").lazy(), {"years": (1990, 2022)})
     measured = {
         key: estimate.value
-        for measure in (income_2020, zeros, recalled)
+        for measure in (income_2020, zeros, recalled_moments)
         for key, estimate in measure(people)
     }
     return measured | {row.key: estimate.value for row, estimate in by_age(people)}

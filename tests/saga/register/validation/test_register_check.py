@@ -1,8 +1,11 @@
-"""`saga register check`: standard errors against repeated samples, measures against known truth, a broken register is caught."""
+"""`saga register check`: statistics against known truth, and a broken register is detected."""
+
+from __future__ import annotations
 
 import json
 import re
 import shutil
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -14,115 +17,28 @@ from saga.errors import InputError, UsageError
 from saga.register.simulation.cohort_simulation import RegisterSettings
 from saga.register.simulation.economy import CPI
 from saga.register.simulation.generation import generate_register
-from saga.register.validation import register_arrays as people_module
+from saga.register.validation import register_arrays
 from saga.register.validation.earnings_dynamics import changes
-from saga.register.validation.estimators import Estimate, Sample, correlation, slope
-from saga.register.validation.fertility import EVENT, event_study, first_births
+from saga.register.validation.estimators import Estimate
+from saga.register.validation.fertility import EVENT_YEARS, event_study, first_births
 from saga.register.validation.level_statistics import income_2020, paper_sample
-from saga.register.validation.linear_benchmark import FixedEffectsAR1, against_linear
-from saga.register.validation.register_arrays import People, read_register
+from saga.register.validation.linear_benchmark import FixedEffectsAR1, compare_with_linear
+from saga.register.validation.register_arrays import RegisterArrays, read_register
 from saga.register.validation.register_check import (
     IS_TARGET,
+    check_register,
     format_markdown,
     format_text,
-    check_register,
     passed,
     provenance,
+    targets,
 )
 from saga.register.validation.register_report import write_report
-from saga.register.validation.targets import targets
-from tests.saga.register.panels import panel_of
-
-
-def sample(values, persons=None) -> Sample:
-    values = np.asarray(values, float)
-    return Sample(values, np.arange(len(values)), persons or len(values))
-
-
-STATISTICS = {
-    "mean": Sample.mean,
-    "share": lambda s: s.share(s.values > 1.5),
-    "variance": Sample.variance,
-    "median": lambda s: s.quantiles((0.5,))[0],
-    "P90/P10": lambda s: (lambda low, high: high / low)(*s.quantiles((0.1, 0.9))),
-    "decile mean": lambda s: s.between(0.3, 0.4),
-    "top 5 %": lambda s: s.between(0.95, 1.0),
-    "Gini": Sample.gini,
-    "spread": Sample.spread,
-    "Kelley": Sample.kelley,
-    "Crow-Siddiqui": Sample.crow_siddiqui,
-}
-
-
-@pytest.mark.parametrize("name", STATISTICS)
-def test_the_standard_error_is_the_spread_over_repeated_samples(name):
-    """400 samples of 1,500 log-normal values: the spread of a statistic is known to 1 / sqrt(800) = 3.5 %; 4 such errors and a bias of
-    order n ** -1/2 in the density that quantiles rest on are allowed for."""
-    rng = np.random.default_rng(7)
-    found = [STATISTICS[name](sample(np.exp(0.6 * rng.standard_normal(1_500)))) for _ in range(400)]
-    spread = np.std([estimate.value for estimate in found])
-    assert np.mean([estimate.se for estimate in found]) == pytest.approx(spread, rel=0.18)
-
-
-def test_statistics_agree_with_their_definitions():
-    x = np.random.default_rng(1).gamma(2.0, size=801)
-    s = sample(x)
-    assert s.gini().value == pytest.approx(np.abs(x[:, None] - x).mean() / (2 * x.mean()))
-    assert [q.value for q in s.quantiles((0.1, 0.5))] == pytest.approx(np.quantile(x, (0.1, 0.5)))
-    assert s.between(0.0, 1.0).value == pytest.approx(x.mean())
-    assert s.mean().se == pytest.approx(x.std() / np.sqrt(len(x)))
-    assert (s.mean() - s.mean()).se == pytest.approx(0.0)
-    years = np.arange(5.0)
-    means = [sample(x[i::5], 801).mean() for i in range(5)]
-    assert slope(years, means).value == pytest.approx(
-        np.polyfit(years, [m.value for m in means], 1)[0]
-    )
-    assert correlation(years, means).value == pytest.approx(
-        np.corrcoef(years, [m.value for m in means])[0, 1]
-    )
-
-
-def test_shape_statistics_of_known_distributions():
-    rng = np.random.default_rng(0)
-    normal = sample(rng.standard_normal(200_000))
-    assert abs(normal.crow_siddiqui().value) < 0.05
-    assert abs(normal.kelley().value) < 0.02
-    assert sample(rng.exponential(size=200_000)).gini().value == pytest.approx(0.5, abs=0.005)
-    assert sample([0.0, 0.0, 0.0, 1.0]).gini().value == pytest.approx(0.75)
-
-
-def test_a_change_is_real_and_dated_by_its_second_year(tmp_path):
-    who = {"birth_year": 1970, "sex": "male", "birth_region": "sweden"}
-    rows = [
-        {**who, "person_id": str(i), "year": 2000 + k, "earnings": 100_000.0 * (1 + k)}
-        for i in range(2)
-        for k in (0, 1)
-    ]
-    write_register(tmp_path, rows, (2000, 2001))
-    people = read_register(tmp_path)
-    expected = np.log(2.0 * CPI[2000] / CPI[2001])
-    assert changes(people, [2001]).mean().value == pytest.approx(expected, rel=1e-5)
-    assert changes(people, [2000]).empty
-
-
-def test_persons_are_the_unit():
-    """A person counted three times tells no more than once."""
-    x = np.random.default_rng(2).standard_normal(500)
-    once, thrice = sample(x), Sample(np.tile(x, 3), np.tile(np.arange(500), 3), 500)
-    for statistic in (Sample.mean, Sample.variance):
-        assert statistic(thrice).se == pytest.approx(statistic(once).se)
-        assert statistic(thrice).n == 500
-    # The quantile's density is taken from a narrower window when there are more observations.
-    assert thrice.spread().se == pytest.approx(once.spread().se, rel=0.25)
-
-
-def test_nothing_to_measure_is_not_a_number():
-    for statistic in STATISTICS.values():
-        assert np.isnan(statistic(sample([], 10)).value)
+from tests.saga.register.panels import Row, panel_of
 
 
 @pytest.fixture(scope="module")
-def register(tmp_path_factory):
+def register(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """4,000 persons on disk."""
     directory = tmp_path_factory.mktemp("check") / "register"
     generate_register(directory, RegisterSettings(persons=4_000, seed=4))
@@ -130,161 +46,166 @@ def register(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def table(register):
+def table(register: Path) -> pl.DataFrame:
     return check_register(register, paper=True, descriptive=True)
 
 
-def write_register(directory, rows: list[dict[str, object]], years=(1990, 2022)) -> None:
-    """A register with the given rows; columns not named are null, benefits 0."""
+def write_register(directory: Path, rows: list[Row], years: tuple[int, int] = (1990, 2022)) -> None:
+    """A register with the given rows; of the columns not named, benefits are 0, others null."""
     frame = panel_of(rows)
     for (born,), part in frame.group_by(["birth_year"]):
         path = directory / "panel" / f"birth_year={born}" / "part-0.parquet"
         path.parent.mkdir(parents=True)
         part.write_parquet(path)
-    about = {
+    metadata = {
         "process": "full",
         "persons": frame["person_id"].n_unique(),
         "years": list(years),
         "seed": 0,
         "parameters": {},
     }
-    (directory / "register.json").write_text(json.dumps(about))
+    (directory / "register.json").write_text(json.dumps(metadata))
 
 
-def test_taxable_income_is_that_of_residents_of_the_whole_year(tmp_path):
-    """Study aid and other tax-free transfers stand in `transfers` alone and do not count; whoever came in 2020 does not either."""
-    base = {"birth_year": 1980, "sex": "female", "birth_region": "sweden", "transfers": 90_000.0}
-    taxable = {
+def test_a_change_is_real_and_dated_by_its_second_year(tmp_path: Path) -> None:
+    person: Row = {"birth_year": 1970, "sex": "male", "birth_region": "sweden"}
+    rows: list[Row] = [
+        {**person, "person_id": str(i), "year": 2000 + k, "earnings": 100_000.0 * (1 + k)}
+        for i in range(2)
+        for k in (0, 1)
+    ]
+    write_register(tmp_path, rows, (2000, 2001))
+    arrays = read_register(tmp_path)
+    expected = np.log(2.0 * CPI[2000] / CPI[2001])
+    assert changes(arrays, [2001]).mean().value == pytest.approx(expected, rel=1e-5)
+    assert changes(arrays, [2000]).empty
+
+
+def test_taxable_income_is_that_of_residents_of_the_whole_year(tmp_path: Path) -> None:
+    """Study aid and other tax-free transfers (`transfers`) and immigrants of 2020 do not count."""
+    base: Row = {
+        "birth_year": 1980,
+        "sex": "female",
+        "birth_region": "sweden",
+        "transfers": 90_000.0,
         "earnings": 100.0,
         "sickness_benefit": 20.0,
         "parental_benefit": 3.0,
         "unemployment_benefit": 0.4,
         "disability_pension": 5_000.0,
     }
-    rows = [
-        {**base, "person_id": str(i), "year": year, **taxable, "pension_income": 60_000.0}
+    rows: list[Row] = [
+        {**base, "person_id": str(i), "year": year, "pension_income": 60_000.0}
         for i in range(4)
         for year in (2019, 2020)
     ]
-    rows.append({**base, "person_id": "9", "year": 2020, **taxable, "pension_income": 1e9})
+    rows.append({**base, "person_id": "9", "year": 2020, "pension_income": 1e9})
     write_register(tmp_path, rows, (2019, 2020))
-    found = dict(income_2020(read_register(tmp_path)))
-    assert found["level.all.mean"].value == pytest.approx(65_123.4)
-    assert found["level.women.mean"].n == 4
-    assert np.isnan(found["level.men.mean"].value)
+    estimates = dict(income_2020(read_register(tmp_path)))
+    assert estimates["level.all.mean"].value == pytest.approx(65_123.4)
+    assert estimates["level.women.mean"].n == 4
+    assert np.isnan(estimates["level.men.mean"].value)
 
 
-def test_paid_leave_counts_as_employment(tmp_path):
-    """Half a year of work at 300,000 a year: 60,000 of parental pay is a quarter of a year (80 %); all year on leave after such a year."""
-    who = {"person_id": "1", "birth_year": 1985, "sex": "female", "birth_region": "sweden"}
-    rows = [
+def test_paid_leave_counts_as_employment(tmp_path: Path) -> None:
+    """Half a year of work at 300,000 a year: 60,000 of parental benefit is a quarter of a year.
+
+    Benefits replace 80 %. A year of leave after such a year counts as a whole year.
+    """
+    person: Row = {"person_id": "1", "birth_year": 1985, "sex": "female", "birth_region": "sweden"}
+    rows: list[Row] = [
         {
-            **who,
-            "year": 2019,
-            "earnings": 150_000.0,
-            "parental_benefit": 60_000.0,
-            "employment_rate": 0.5,
-        },
-        {
-            **who,
-            "year": 2020,
-            "earnings": 0.0,
-            "parental_benefit": 240_000.0,
-            "employment_rate": 0.0,
-        },
-        {
-            **who,
-            "year": 2021,
-            "earnings": 0.0,
-            "parental_benefit": 90_000.0,
-            "employment_rate": 0.0,
-        },
+            **person,
+            "year": year,
+            "earnings": earnings,
+            "parental_benefit": benefit,
+            "employment_rate": rate,
+        }
+        for year, earnings, benefit, rate in (
+            (2019, 150_000.0, 60_000.0, 0.5),
+            (2020, 0.0, 240_000.0, 0.0),
+            (2021, 0.0, 90_000.0, 0.0),
+        )
     ]
     write_register(tmp_path, rows, (2019, 2021))
-    assert read_register(tmp_path).employed[0].tolist() == pytest.approx([0.75, 1.0, 0.0], abs=1e-3)
+    employed = read_register(tmp_path).employed[0].tolist()
+    assert employed == pytest.approx([0.75, 1.0, 0.0], abs=1e-3)
 
 
-def test_absence_and_gaps_are_not_zeros(register):
-    people = read_register(register)
+def test_absence_and_gaps_are_not_zeros(register: Path) -> None:
+    arrays = read_register(register)
     panel = pl.read_parquet(register / "panel" / "**" / "*.parquet", hive_partitioning=False)
-    assert people.present.sum() == panel.height
-    assert np.isfinite(people.earnings).sum() == panel["earnings"].count()
-    assert np.nansum(people.earnings, dtype=float) == pytest.approx(
-        panel["earnings"].sum(), rel=1e-6
-    )
-    assert len(people) == panel["person_id"].n_unique()
-    assert people.female.sum() == panel.filter(pl.col("sex") == "female")["person_id"].n_unique()
+    assert arrays.present.sum() == panel.height
+    assert np.isfinite(arrays.earnings).sum() == panel["earnings"].count()
+    total = np.nansum(arrays.earnings, dtype=float)
+    assert total == pytest.approx(panel["earnings"].sum(), rel=1e-6)
+    assert len(arrays) == panel["person_id"].n_unique()
+    assert arrays.female.sum() == panel.filter(pl.col("sex") == "female")["person_id"].n_unique()
 
 
-def test_every_target_is_measured_unless_it_says_why_not(table):
-    aimed = table.filter(IS_TARGET)
-    assert aimed["key"].to_list() == [target.key for target in targets()]
-    assert set(aimed.filter(pl.col("value").is_null())["key"]) == {
-        t.key for t in targets() if "Not rebuilt" in t.source
+def test_every_target_is_measured_unless_it_states_why_not(table: pl.DataFrame) -> None:
+    printed = table.filter(IS_TARGET)
+    assert printed["key"].to_list() == [target.key for target in targets()]
+    assert set(printed.filter(pl.col("value").is_null())["key"]) == {
+        target.key for target in targets() if "Not rebuilt" in target.source
     }
-    assert set(aimed.filter("enforced")["verdict"]) <= {"inside", "outside"}
+    assert set(printed.filter("enforced")["verdict"]) <= {"inside", "outside"}
     assert set(table.filter(~pl.col("enforced"))["verdict"]) == {"reported"}
     assert table["key"].is_duplicated().sum() == 0
     assert passed(table) == (table.filter("enforced")["verdict"] == "inside").all()
 
 
-def test_a_verdict_is_where_the_value_lies(table):
+def test_the_verdict_follows_from_value_and_band(table: pl.DataFrame) -> None:
     for row in table.filter("enforced").iter_rows(named=True):
-        below, above = (
-            row["low"] is not None and row["value"] < row["low"],
-            row["high"] is not None and row["value"] > row["high"],
-        )
+        below = row["low"] is not None and row["value"] < row["low"]
+        above = row["high"] is not None and row["value"] > row["high"]
         assert (row["verdict"] == "outside") == (below or above), row["key"]
 
 
-def test_a_broken_register_is_told_from_a_good_one(register, tmp_path, table):
-    """Doubled earnings move the mean out of its band, swapped sexes the differences between them."""
-    names = {
-        "doubled": (pl.col("earnings") * 2.0),
-        "swapped": pl.when(pl.col("sex") == "male")
-        .then(pl.lit("female"))
-        .otherwise(pl.lit("male"))
-        .alias("sex"),
-    }
-    for name, change in names.items():
+def test_a_broken_register_is_detected(register: Path, tmp_path: Path, table: pl.DataFrame) -> None:
+    """Doubled earnings move the mean out of its band, swapped sexes the differences."""
+    other_sex = pl.when(pl.col("sex") == "male").then(pl.lit("female")).otherwise(pl.lit("male"))
+    breaks = {"doubled": pl.col("earnings") * 2.0, "swapped": other_sex.alias("sex")}
+    for name, change in breaks.items():
         shutil.copytree(register, tmp_path / name)
         for file in (tmp_path / name / "panel").rglob("*.parquet"):
             pl.read_parquet(file, hive_partitioning=False).with_columns(change).write_parquet(file)
     doubled = check_register(tmp_path / "doubled", only=("level.all.mean",))
     assert doubled["verdict"].to_list() == ["outside"]
     swapped = check_register(tmp_path / "swapped", only=("wage_ratio", "level.ratio"))
-    straight = table.filter(pl.col("key").is_in(swapped["key"].implode()))
-    assert (swapped["value"] * straight["value"]).to_list() == pytest.approx(
-        [1.0] * swapped.height, rel=0.02
-    )
+    intact = table.filter(pl.col("key").is_in(swapped["key"].implode()))
+    product = (swapped["value"] * intact["value"]).to_list()
+    assert product == pytest.approx([1.0] * swapped.height, rel=0.02)
     assert not passed(swapped)
 
 
-def test_a_register_of_other_years_is_checked_on_what_it_has(tmp_path):
-    """Without the years of a target it is unmeasured, and the check says no."""
+def test_targets_of_years_that_the_register_lacks_are_unmeasured(tmp_path: Path) -> None:
+    """A register with unmeasured targets does not pass."""
     generate_register(
         tmp_path / "register",
         RegisterSettings(persons=1_500, seed=1, first_year=2014, last_year=2019),
     )
-    found = check_register(tmp_path / "register", descriptive=True)
-    verdict = dict(found.select("key", "verdict").iter_rows())
+    table = check_register(tmp_path / "register", descriptive=True)
+    verdict = dict(table.select("key", "verdict").iter_rows())
     assert verdict["level.all.mean"] == verdict["gap44"] == verdict["sign.jump.men"] == "unmeasured"
     assert verdict["employment.all.35-44"] in ("inside", "outside")
-    assert not passed(found)
+    assert not passed(table)
 
 
-def test_a_large_register_is_measured_on_every_second_person(register, monkeypatch):
+def test_every_second_person_of_a_large_register_is_measured(
+    register: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     everybody = read_register(register)
-    monkeypatch.setattr(people_module, "MOST", 2_000)
+    monkeypatch.setattr(register_arrays, "MAX_PERSONS", 2_000)
     half = read_register(register)
-    assert len(half) == pytest.approx(len(everybody) / 2, abs=100)  # one left over a file
+    assert len(half) == pytest.approx(len(everybody) / 2, abs=100)  # one more per file
     assert np.isfinite(half.earnings).sum() == pytest.approx(
         np.isfinite(everybody.earnings).sum() / 2, rel=0.05
     )
 
 
-def linear_people(rho: float, shock: float, effect: float, n: int = 6_000) -> People:
-    """Persons of 25-57 with log earnings of a known AR(1) with fixed effects around a common level."""
+def linear_register(rho: float, shock: float, effect: float, n: int = 6_000) -> RegisterArrays:
+    """Persons of 25-57 with log earnings of an AR(1) with fixed effects around a common level."""
     rng = np.random.default_rng(5)
     years = range(1990, 2023)
     x = shock / np.sqrt(1 - rho**2) * rng.standard_normal(n)
@@ -294,159 +215,143 @@ def linear_people(rho: float, shock: float, effect: float, n: int = 6_000) -> Pe
         x = rho * x + shock * rng.standard_normal(n) if t else x
         logs[:, t] = 12.6 + mu + x
     shape, prices = (n, len(years)), np.array([CPI[year] for year in years])
-    nothing = np.zeros(shape, bool)
     earnings = (np.exp(logs) * prices).astype(np.float32)
-    born = (1965 - np.arange(n) % 3).astype(np.int16)
+    birth_year = (1965 - np.arange(n) % 3).astype(np.int16)
     female = np.arange(n) % 2 == 0
-    zero, none = np.zeros(shape, np.int8), np.zeros(shape, np.uint16)
-    partner, work = np.full(shape, np.nan, np.float32), np.ones(shape, np.float16)
-    return People(
-        {"seed": 1},
-        years,
-        born,
-        female,
-        ~female,
-        ~nothing,
-        earnings,
-        earnings,
-        work,
-        nothing,
-        zero,
-        zero,
-        born + 16,
-        partner,
-        zero,
-        none,
+    return RegisterArrays(
+        metadata={"seed": 1},
+        years=years,
+        birth_year=birth_year,
+        female=female,
+        foreign=~female,
+        present=np.ones(shape, bool),
+        earnings=earnings,
+        taxable=earnings,
+        employed=np.ones(shape, np.float16),
+        full_job=np.zeros(shape, bool),
+        education=np.zeros(shape, np.int8),
+        youngest_child=np.zeros(shape, np.int8),
+        entry_year=birth_year + np.int16(16),
+        partner_earnings=np.full(shape, np.nan, np.float32),
+        industry=np.zeros(shape, np.int8),
+        facts=np.zeros(shape, np.uint16),
     )
 
 
-def test_the_linear_process_is_recovered_and_its_twin_is_like_it():
-    people = linear_people(0.7, 0.15, 0.3)
-    fitted = FixedEffectsAR1.fit(people)
+def test_the_linear_process_is_recovered_and_its_simulation_is_like_it() -> None:
+    arrays = linear_register(0.7, 0.15, 0.3)
+    fitted = FixedEffectsAR1.fit(arrays)
     assert (fitted.rho, fitted.shock, fitted.effect) == pytest.approx((0.7, 0.15, 0.3), abs=0.015)
-    found = dict(against_linear(people))
-    for word in ("peak", "fading_bottom", "fading_top"):
-        for whose in ("register", "fitted"):
-            estimate = found[f"ar1.{word}.{whose}"]
-            assert abs(estimate.value) < 4 * estimate.se, (word, whose)
-    assert found["ar1.kurtosis.register"].value == pytest.approx(
-        3.0, abs=4 * found["ar1.kurtosis.register"].se
-    )
+    estimates = dict(compare_with_linear(arrays))
+    for statistic in ("peak", "fading_bottom", "fading_top"):
+        for name in ("register", "fitted"):
+            estimate = estimates[f"ar1.{statistic}.{name}"]
+            assert abs(estimate.value) < 4 * estimate.se, (statistic, name)
+    kurtosis = estimates["ar1.kurtosis.register"]
+    assert kurtosis.value == pytest.approx(3.0, abs=4 * kurtosis.se)
 
 
-def test_a_linear_process_fitted_to_the_register_has_neither_its_peaks_nor_its_asymmetry(register):
-    found = dict(against_linear(read_register(register)))
-    for word in ("peak", "kurtosis", "fading_bottom", "fading_top"):
-        difference: Estimate = found[f"ar1.{word}.register"] - found[f"ar1.{word}.fitted"]
-        assert abs(difference.value) > 5 * difference.se, word
-    assert found["ar1.peak.register"].value > found["ar1.peak.fitted"].value + 3
-    assert found["ar1.kurtosis.fitted"].value == pytest.approx(3.0, abs=0.3)
+def test_a_linear_process_lacks_the_peaks_and_the_asymmetry_of_the_register(register: Path) -> None:
+    estimates = dict(compare_with_linear(read_register(register)))
+    for name in ("peak", "kurtosis", "fading_bottom", "fading_top"):
+        difference: Estimate = estimates[f"ar1.{name}.register"] - estimates[f"ar1.{name}.fitted"]
+        assert abs(difference.value) > 5 * difference.se, name
+    assert estimates["ar1.peak.register"].value > estimates["ar1.peak.fitted"].value + 3
+    assert estimates["ar1.kurtosis.fitted"].value == pytest.approx(3.0, abs=0.3)
 
 
-def test_the_event_study_finds_a_known_loss():
-    """Earnings grow with age and year and fall by 60,000 at the first birth: nothing before, that much after, for whoever gives birth."""
-    people = linear_people(0.5, 0.0001, 0.0001, 900)
-    first = 1996 + np.arange(900) % 17
-    years = np.array(people.years)
+def test_the_event_study_recovers_a_known_loss() -> None:
+    """Earnings grow with age and year and fall by 60,000 at the first birth, and not before."""
+    arrays = linear_register(0.5, 0.0001, 0.0001, 900)
+    birth = 1996 + np.arange(900) % 17
+    years = np.array(arrays.years)
     level = (
         200_000
-        + 3_000 * (years[None, :] - people.born[:, None])
+        + 3_000 * (years[None, :] - arrays.birth_year[:, None])
         + 1_000 * (years - 1990)
         + 5_000 * np.random.default_rng(3).standard_normal((900, 1))
     )
-    real = level - 60_000 * (years >= first[:, None])
-    people.earnings[:] = real * np.array([CPI[year] for year in people.years])
-    people.child[:] = np.where(years < first[:, None], 0, np.where(years == first[:, None], 1, 2))
-    assert (first_births(people) == first).all()
-    study = event_study(people, first_births(people), people.female)
-    for k in EVENT:
-        estimate = study.effect[EVENT.index(k)]
+    real = level - 60_000 * (years >= birth[:, None])
+    arrays.earnings[:] = real * np.array([CPI[year] for year in arrays.years])
+    after_birth = np.where(years == birth[:, None], 1, 2)
+    arrays.youngest_child[:] = np.where(years < birth[:, None], 0, after_birth)
+    assert (first_births(arrays) == birth).all()
+    study = event_study(arrays, first_births(arrays), arrays.female)
+    assert study is not None
+    for k, estimate in zip(EVENT_YEARS, study.effect, strict=True):
         assert estimate.value == pytest.approx(-60_000 if k >= 0 else 0, abs=4 * estimate.se + 1)
         assert estimate.se < 2_000
-    assert study.relative(5).value == pytest.approx(
-        -60_000 / study.without[EVENT.index(5)], rel=0.05
-    )
+    predicted = study.predicted[EVENT_YEARS.index(5)]
+    assert study.relative(5).value == pytest.approx(-60_000 / predicted, rel=0.05)
 
 
-def test_the_papers_selection_needs_ten_years_and_five_with_earnings(tmp_path):
-    who = {"birth_year": 1980, "sex": "male", "birth_region": "sweden"}
-    lives = {
-        "kept": [(year, 1.0) for year in range(2000, 2011)],
-        "gap of two": [(year, 1.0) for year in range(2000, 2011) if year not in (2004, 2005)],
-        "gap of three": [
-            (year, 1.0) for year in range(2000, 2011) if year not in (2004, 2005, 2006)
-        ],
-        "four positive": [(year, float(year > 2006)) for year in range(2000, 2011)],
-        "too young": [(year, 1.0) for year in range(1996, 2005)],
+def test_the_papers_selection_needs_ten_years_and_five_with_earnings(tmp_path: Path) -> None:
+    person: Row = {"birth_year": 1980, "sex": "male", "birth_region": "sweden"}
+    decade = range(2000, 2011)
+    earnings_by_year: dict[str, dict[int, float]] = {
+        "complete": dict.fromkeys(decade, 1.0),
+        "gap of two": {year: 1.0 for year in decade if year not in (2004, 2005)},
+        "gap of three": {year: 1.0 for year in decade if year not in (2004, 2005, 2006)},
+        "four positive": {year: float(year > 2006) for year in decade},
+        "too young": dict.fromkeys(range(1996, 2005), 1.0),
     }
-    rows = [
-        {**who, "person_id": name, "year": year, "earnings": amount}
-        for name, life in lives.items()
-        for year, amount in life
+    rows: list[Row] = [
+        {**person, "person_id": name, "year": year, "earnings": amount}
+        for name, amounts in earnings_by_year.items()
+        for year, amount in amounts.items()
     ]
     write_register(tmp_path, rows, (1996, 2010))
-    people = read_register(tmp_path)
-    names = sorted(lives)
-    assert {name for name, kept in zip(names, people.selected, strict=True) if kept} == {
-        "kept",
-        "gap of two",
-    }
-    assert dict(paper_sample(people))["paper.years"].value == pytest.approx(10.0)
+    arrays = read_register(tmp_path)
+    names = np.array(sorted(earnings_by_year))
+    assert set(names[arrays.in_paper_sample].tolist()) == {"complete", "gap of two"}
+    assert dict(paper_sample(arrays))["paper.years"].value == pytest.approx(10.0)
 
 
-def test_the_command_prints_writes_and_answers_with_its_exit_code(register, tmp_path, table):
-    run = CliRunner().invoke(
-        app,
-        [
-            "register",
-            "check",
-            str(register),
-            "--only",
-            "level",
-            "--only",
-            "zeros",
-            "--markdown",
-            str(tmp_path / "t.md"),
-        ],
+def test_the_command_prints_and_writes_the_table_and_sets_the_exit_code(
+    register: Path, tmp_path: Path, table: pl.DataFrame
+) -> None:
+    page = tmp_path / "table.md"
+    only = ["--only", "level", "--only", "zeros"]
+    command = ["register", "check", str(register)]
+    result = CliRunner().invoke(app, [*command, *only, "--markdown", str(page)])
+    selected = table.filter(pl.col("key").str.contains(r"^(level|zeros)\."))
+    assert result.exit_code == int(not passed(selected))
+    assert "zeros.20-64" in result.stdout
+    assert "paper." not in result.stdout
+    n_targets = (
+        table["key"].str.contains(r"^(level|zeros)\.(all|women|men|ratio|20)").sum()
+        - table["key"].str.contains(r"^zeros\.(women|men)").sum()
     )
-    assert run.exit_code == int(
-        not passed(table.filter(pl.col("key").str.contains(r"^(level|zeros)\.")))
-    )
-    assert "zeros.20-64" in run.stdout
-    assert "paper." not in run.stdout
-    assert (tmp_path / "t.md").read_text().count("\n") == 2 + table["key"].str.contains(
-        r"^(level|zeros)\.(all|women|men|ratio|20)"
-    ).sum() - table["key"].str.contains(r"^zeros\.(women|men)").sum()
-    answer = CliRunner().invoke(
-        app, ["register", "check", str(register), "--only", "paper", "--sample", "paper", "--json"]
-    )
-    assert {row["key"] for row in json.loads(answer.stdout)["targets"]} >= {
-        "paper.zeros",
-        "paper.years",
-    }
+    assert page.read_text().count("\n") == 2 + n_targets
+    answer = CliRunner().invoke(app, [*command, "--only", "paper", "--sample", "paper", "--json"])
+    keys = {row["key"] for row in json.loads(answer.stdout)["targets"]}
+    assert keys >= {"paper.zeros", "paper.years"}
     assert answer.exit_code == 0
 
 
-def test_what_cannot_be_checked_is_refused_with_a_reason(tmp_path, register):
+def test_a_check_that_is_impossible_is_refused_with_a_reason(
+    tmp_path: Path, register: Path
+) -> None:
     with pytest.raises(InputError, match="cannot be checked"):
         check_register(tmp_path)
-    write_register(
-        tmp_path,
-        [{"person_id": "1", "birth_year": 1985, "sex": "female", "earnings": 1.0, "year": 2021}],
-    )
+    row: Row = {"person_id": "1", "birth_year": 1985, "sex": "female", "earnings": 1.0}
+    write_register(tmp_path, [{**row, "year": 2021}])
     with pytest.raises(InputError, match="too small"):
         check_register(tmp_path)
     with pytest.raises(UsageError, match="No target begins with nonsense"):
         check_register(register, only=("nonsense",))
 
 
-def test_text_and_markdown_hold_every_aimed_row(table):
-    aimed = table.filter(IS_TARGET)
+def test_text_and_markdown_contain_every_target(table: pl.DataFrame) -> None:
     text, page = format_text(table), format_markdown(table)
-    assert all(key in text and f"`{key}`" in page for key in aimed["key"])
+    for key in table.filter(IS_TARGET)["key"]:
+        assert key in text
+        assert f"`{key}`" in page
 
 
-def test_the_report_is_one_page_that_needs_nothing_else(table, register, tmp_path):
+def test_the_report_is_one_page_that_needs_nothing_else(
+    table: pl.DataFrame, register: Path, tmp_path: Path
+) -> None:
     page = tmp_path / "report.html"
     write_report(table, page, provenance(register))
     text = page.read_text(encoding="utf-8")
@@ -468,18 +373,9 @@ def test_the_report_is_one_page_that_needs_nothing_else(table, register, tmp_pat
     assert "saga-register-4-4000" in text
 
 
-def test_a_report_on_a_part_draws_what_it_has(register, tmp_path):
-    answer = CliRunner().invoke(
-        app,
-        [
-            "register",
-            "check",
-            str(register),
-            "--only",
-            "gap44",
-            "--report",
-            str(tmp_path / "r.html"),
-        ],
-    )
+def test_a_report_on_a_part_plots_what_was_measured(register: Path, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    command = ["register", "check", str(register), "--only", "gap44", "--report", str(page)]
+    answer = CliRunner().invoke(app, command)
     assert answer.exit_code in (0, 1)
-    assert (tmp_path / "r.html").read_text(encoding="utf-8").count("<svg ") >= 5
+    assert page.read_text(encoding="utf-8").count("<svg ") >= 5
