@@ -123,7 +123,10 @@ def check(
     )
 
     table = check_register(
-        register, only=only or (), paper=sample == "paper", descriptive=as_json or report is not None
+        register,
+        only=only or (),
+        paper=sample == "paper",
+        descriptive=as_json or report is not None,
     )
     if markdown is not None:
         markdown.write_text(format_markdown(table), encoding="utf-8")

@@ -20,7 +20,7 @@ def panel_of(rows: list[Row]) -> pl.DataFrame:
     ]
     return (
         frame.with_columns(*defaults)
-        .cast(schema.polars_schema())
+        .cast(pl.Schema(schema.polars_schema()))
         .select(schema.NAMES)
         .sort("person_id", "year")
     )
