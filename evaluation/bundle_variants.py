@@ -9,10 +9,10 @@ import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from evaluation.placebos import PLACEBOS
-from evaluation.scoring.comparison import TOLD, VARIANT
+from evaluation.scoring.comparison import HINDSIGHT, VARIANT
 from saga.errors import Problem, UsageError
 
-RESERVED = (*PLACEBOS, TOLD.removeprefix(VARIANT))
+RESERVED = (*PLACEBOS, HINDSIGHT.removeprefix(VARIANT))
 COLUMNS = ("name", "table", "label", "note", "bundle")
 
 

@@ -1,10 +1,9 @@
-"""How many calibration persons do intervals need: the layer fitted on fewer of them, again and again, and judged on the test persons."""
+"""How many calibration persons do intervals need: coverage by the number of calibration persons."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -21,8 +20,9 @@ from saga.paths import Paths
 from saga.requests import Draws
 from saga.scores import covered
 
+SIZES_VERSION = 1  # raise it when the table's numbers may change (see `evaluation.cache`)
 SIZES = (1_000, 5_000, 14_107)  # the paper's
-HORIZON, LEVEL, REPEATS = 10, 0.9, 100
+HORIZON, COVERAGE_90, REPEATS = 10, 0.9, 100
 GROUPS = ("all", "quintile=1")
 COLUMNS = {
     "size": pl.Int64(),
@@ -35,86 +35,103 @@ COLUMNS = {
 }
 
 
-def calibration_size(
+def coverage_by_size(
     forecaster: Forecaster,
     panel: Panel,
     sample: Sample,
-    grouping: Grouping,
     *,
-    paths: int,
+    n_paths: int,
     seed: int,
     sizes: Sequence[int] = SIZES,
     repeats: int = REPEATS,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> pl.DataFrame:
-    """Coverage of 90 % sets 10 years ahead in-time by the number of calibration persons: rows of COLUMNS.
+    """Coverage of 90 % sets 10 years ahead in-time by the number of calibration persons.
 
-    Each repeat draws `size` of the calibration persons with an outcome without replacement: a person who occurs twice is no second
-    observation. `value` and `sd` are over repeats, on the same n test persons. A size beyond those `available` gives no value; all that
-    are available are added as a size of their own.
+    Each repeat draws `size` of the calibration persons with an outcome, without replacement,
+    because a person drawn twice is not a second observation. `value` and `sd` are over repeats, on
+    the same n test persons. A size above the number `available` gives no value; that number is
+    added as a size of its own.
+
+    Args:
+        forecaster: the bundle; its raw paths are calibrated anew.
+        panel: the panel with the calibration persons.
+        sample: the test persons, and the training persons that fix quintile cut-offs.
+        n_paths: paths per person.
+        seed: of origins, paths and repeats.
+        sizes: numbers of calibration persons.
+        repeats: random choices of them for each size.
+        progress: is called with (step, done, total).
+
+    Returns:
+        Rows of COLUMNS.
     """
-    known = cut(panel.only(persons_of(panel, "calibration")), sample.until)
-    fitting, truth = _answers(forecaster, known, sample, grouping, paths, seed)
-    tested, judged = _answers(
-        forecaster, cut(sample.test, sample.until), sample, grouping, paths, seed
-    )
-    member = {"all": np.ones(len(tested), dtype=bool)}
-    member |= {f"quintile={q}": tested.groups["quintile"] == q for q in "15" if tested.groups}
-    rows: list[dict[str, Any]] = []
-    available = len(fitting)
+    until = sample.until
+    calibration = cut(panel.only(persons_of(panel, "calibration")), until)
+    fit_paths, fit_outcomes = _simulate(forecaster, sample, calibration, n_paths, seed)
+    test = cut(sample.test, until)
+    test_paths, test_outcomes = _simulate(forecaster, sample, test, n_paths, seed)
+    members = {"all": np.ones(len(test_paths), dtype=bool)}
+    if test_paths.groups:
+        members |= {f"quintile={q}": test_paths.groups["quintile"] == q for q in "15"}
+    rows = []
+    available = len(fit_paths)
     for size in sorted({*sizes, available}):
         shares: dict[str, list[float]] = {group: [] for group in GROUPS}
-        possible = 0 < size <= available
-        for repeat in range((repeats if size < available else 1) if possible else 0):
-            drawn = np.sort(
-                np.random.default_rng([seed, size, repeat]).permutation(available)[:size]
-            )
+        n_repeats = 0 if not 0 < size <= available else repeats if size < available else 1
+        for repeat in range(n_repeats):
+            order = np.random.default_rng([seed, size, repeat]).permutation(available)
+            chosen_rows = np.sort(order[:size])
             calibrator = fit_calibration(
-                fitting.take(drawn), truth[drawn], seed=seed + repeat, levels=(LEVEL,)
+                fit_paths.take(chosen_rows),
+                fit_outcomes[chosen_rows],
+                seed=seed + repeat,
+                levels=(COVERAGE_90,),
             )
-            found = calibrator.intervals(calibrator.recalibrate(tested), (LEVEL,))
+            intervals = calibrator.intervals(calibrator.recalibrate(test_paths), (COVERAGE_90,))
             inside = covered(
-                judged, found.lower[..., 0], found.upper[..., 0], found.includes_zero[..., 0]
+                test_outcomes,
+                intervals.lower[..., 0],
+                intervals.upper[..., 0],
+                intervals.includes_zero[..., 0],
             )[:, 0]
-            for group in GROUPS:
-                judged_here = inside[member[group]] if group in member else np.empty(0)
-                if np.isfinite(judged_here).any():  # so few persons may give no interval at all
-                    shares[group].append(float(np.nanmean(judged_here)))
+            for group, member in members.items():
+                # Very few calibration persons may give no interval at all.
+                if group in shares and np.isfinite(inside[member]).any():
+                    shares[group].append(float(np.nanmean(inside[member])))
             if progress:
                 progress(f"calibration on {size:,} persons", repeat + 1, repeats)
         for group, values in shares.items():
-            n = int(member[group].sum()) if group in member else 0
-            sd = float(np.std(values, ddof=1)) if len(values) > 1 else None
-            value = float(np.mean(values)) if values else None
             rows.append(
                 {
                     "size": size,
                     "group": group,
-                    "value": value,
-                    "sd": sd,
+                    "value": float(np.mean(values)) if values else None,
+                    "sd": float(np.std(values, ddof=1)) if len(values) > 1 else None,
                     "repeats": len(values),
-                    "n": n,
+                    "n": int(members[group].sum()) if group in members else 0,
                     "available": available,
                 }
             )
     return pl.DataFrame(rows, schema=COLUMNS)
 
 
-def _answers(
-    forecaster: Forecaster, known: Panel, sample: Sample, grouping: Grouping, paths: int, seed: int
+def _simulate(
+    forecaster: Forecaster, sample: Sample, panel: Panel, n_paths: int, seed: int
 ) -> tuple[Paths, NDArray[np.float64]]:
-    """Paths (n, 1, M) at the one horizon, as if it were the first, of everybody with an outcome (n, 1) there."""
-    origins = sample.draw(known)
-    outcomes = realised_earnings(known, origins, [HORIZON], end=sample.until)
-    there = np.isfinite(outcomes[:, 0])
-    some = Origins(origins.person_id[there], origins.year[there])
-    past = history(known, some)
+    """Raw paths (n, 1, M) and outcomes (n, 1) at the one horizon, in the shape of horizon 1."""
+    origins = sample.draw(panel)
+    outcomes = realised_earnings(panel, origins, [HORIZON], end=sample.until)
+    observed = np.isfinite(outcomes[:, 0])
+    origins = Origins(origins.person_id[observed], origins.year[observed])
+    past = history(panel, origins)
     blocks = []
-    for block in forecaster.blocks(past, Draws(paths, seed), to_horizon=HORIZON, recalibrate=False):
-        at = np.ascontiguousarray(block.earnings[:, [HORIZON - 1]])
-        blocks.append(
-            replace(block, earnings=at, groups={}, origin_year=block.origin_year + HORIZON - 1)
-        )
-    joined = Paths.joined(blocks)
-    labels = grouping.labels(past, some) if len(grouping.cuts) else {}
-    return replace(joined, groups=labels), outcomes[there]
+    for block in forecaster.blocks(
+        past, Draws(n_paths, seed), to_horizon=HORIZON, recalibrate=False
+    ):
+        earnings = np.ascontiguousarray(block.earnings[:, [HORIZON - 1]])
+        year = block.origin_year + HORIZON - 1
+        blocks.append(replace(block, earnings=earnings, groups={}, origin_year=year))
+    grouping = Grouping.fit(sample.training)
+    labels = grouping.labels(past, origins) if len(grouping.cuts) else {}
+    return replace(Paths.joined(blocks), groups=labels), outcomes[observed]

@@ -1,391 +1,319 @@
-"""The contest: the bundle's forecaster and the baselines on the same persons, origins and outcomes.
+"""The contest: the bundle and the baselines forecast the same persons from the same origins.
 
-Un-averaged scores first, one file a contestant and setting, kept by content; then the tables of means. An interrupted contest goes on
-where it was, and another baseline costs its own run only. Nothing holds the paths of more than a few hundred persons.
+Un-averaged scores come first, one stored file per contestant and setting, then the tables of means.
+An interrupted contest continues, and a further baseline costs its own run only. Paths of a few
+hundred persons are in memory at once.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from evaluation.baselines import BASELINES
 from evaluation.bundle_variants import read_variants
-from evaluation.cache import code_digest, file_name, keep
-from evaluation.calibration_size import calibration_size
-from evaluation.contestants import Clairvoyant, Contestant, Entrant, Fitted, Model
-from evaluation.lifetime_scores import TRUTH, Question, lifetime_table
-from evaluation.placebos import PLACEBOS, Placebo, Static
-from evaluation.protocol import Baseline, Estimated, Keyed
+from evaluation.cache import file_name, store
+from evaluation.calibration_size import SIZES_VERSION, coverage_by_size
+from evaluation.contestants import (
+    BaselineContestant,
+    Blocks,
+    BundleContestant,
+    Contestant,
+    LazyContestant,
+)
+from evaluation.lifetime_scores import TRUTH, LifetimeTask, lifetime_table
+from evaluation.placebos import PLACEBOS, PLACEBOS_VERSION, StaticPlacebo, YearsPlacebo
+from evaluation.protocol import Baseline, HasEstimates, HasSettings
 from evaluation.report.pages import write_pages
-from evaluation.scoring.comparison import TOLD, VARIANT, comparisons
+from evaluation.scoring.comparison import HINDSIGHT, VARIANT, compare_models
 from evaluation.scoring.evaluation_settings import Sample, SampleName, Setting, SplitName
 from evaluation.scoring.gap import BOUND
 from evaluation.scoring.metrics import metrics_table
-from evaluation.scoring.sample_sets import Sets
-from evaluation.scoring.score_frame import SCHEMA, score_frame
-from evaluation.scoring.subgroups import subgroups
+from evaluation.scoring.score_frame import SCHEMA, SCORES_VERSION, score_block
+from evaluation.scoring.subgroups import assign_subgroups
+from evaluation.selection import Notice, select_baselines, select_clairvoyant, select_tables
 from saga.conformal.calibrator import ALL
 from saga.data.groups import Grouping
 from saga.data.panel import Panel
 from saga.data.split import persons_of
-from saga.errors import Problem, UsageError
+from saga.errors import UsageError
+from saga.files.atomic import digest_json
 from saga.files.tables import read_provenance, write_table
 from saga.forecaster import Forecaster
-from saga.paths import Paths
-from saga.register.oracle import Oracle, is_full
-from saga.requests import MAX_HORIZON, RolloutName
+from saga.requests import Draws, RolloutName, check_horizons
 
-__all__ = [
-    "Clairvoyant",
-    "Contest",
-    "Contestant",
-    "Entrant",
-    "Fitted",
-    "Model",
-    "chosen",
-    "clairvoyant",
-    "evaluate",
-    "score_frame",
-]
-
-Array = NDArray[Any]
 Progress = Callable[[str, int, int], None]
-Notice = Callable[[str], None]
 HORIZONS = (1, 5, 10, 20)
-GROUPINGS = (
-    "sex",
-    "education_level",
-    "quintile",
-    "age",
-    "origin",
-)  # those that scores are averaged over
+GROUPINGS = ("sex", "education_level", "quintile", "age", "origin")  # scores have means by these
 PATHS = 200
-TABLES = ("lifetimes", "placebos", "hindsight", "calibration-size")  # what costs paths of its own
 FILES = ("metrics", "comparisons", "cost", "lifetimes", "estimates", "variants", "calibration_size")
-SCORING = (
-    "evaluation.scoring.score_frame",
-    "evaluation.scoring.sample_sets",
-    "saga.scores",
-)  # the code that a kept score comes from
+
+
+@dataclass(frozen=True)
+class ContestOptions:
+    """What every contestant has to forecast.
+
+    Args:
+        horizons: years after the origin.
+        n_paths: paths per person, at least 2.
+        seed: of origins, fits and paths.
+        sample: "all", or "paper" (see `evaluation.scoring.evaluation_settings`).
+        split: "person", or "cohort" (see there).
+        n_persons: at most so many test persons, a keyed choice; None: all.
+        until: last year that fitting may use; None: the panel's last.
+        cache: directory of stored scores (a row per person) and fits; None: `scores` in the
+            output directory, without fits.
+
+    Raises:
+        UsageError: if a horizon, the number of paths or the seed is out of range.
+    """
+
+    horizons: Sequence[int] = HORIZONS
+    n_paths: int = PATHS
+    seed: int = 0
+    sample: SampleName = "all"
+    split: SplitName = "person"
+    n_persons: int | None = None
+    until: int | None = None
+    cache: Path | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "horizons", check_horizons(self.horizons))
+        Draws(self.n_paths, self.seed)
+
+
+@dataclass(frozen=True)
+class EvaluationOptions:
+    """Who takes part beside the bundle, and what is written.
+
+    Args:
+        baselines: names from `evaluation.baselines.BASELINES` and "clairvoyant", or "all" alone:
+            every baseline that can run here.
+        tables: further tables (`evaluation.selection.TABLES`), or "all" alone.
+        variants: a file of further bundles (`read_variants`), rows beside the model's.
+        futures: a register directory with `future/draw=k`, for the forward setting.
+        register: directory of the generated register that the panel was read from, for the
+            clairvoyant.
+        rollout: how the bundle simulates; None: as it was calibrated.
+        workers: number of processes.
+    """
+
+    baselines: Sequence[str] = ("carry", "groupq")
+    tables: Sequence[str] = ()
+    variants: Path | None = None
+    futures: Path | None = None
+    register: Path | None = None
+    rollout: RolloutName | None = None
+    workers: int = 1
 
 
 def evaluate(
     bundle: Path,
     panel: Panel,
     out: Path,
+    contest_options: ContestOptions,
+    options: EvaluationOptions,
     *,
-    baselines: Sequence[str] = ("carry", "groupq"),
-    horizons: Sequence[int] = HORIZONS,
-    paths: int = PATHS,
-    seed: int = 0,
-    persons: int | None = None,
-    workers: int = 1,
     progress: Progress | None = None,
     notice: Notice | None = None,
-    futures: Path | None = None,
-    register: Path | None = None,
-    cache: Path | None = None,
-    sample: SampleName = "all",
-    split: SplitName = "person",
-    tables: Sequence[str] = (),
-    variants: Path | None = None,
-    rollout: RolloutName | None = None,
 ) -> pl.DataFrame:
-    """Scores the bundle and the baselines on the panel's test persons; returns the metrics table and writes it to `out`.
+    """Scores the bundle and the baselines on the test persons and writes the tables to `out`.
 
-    Writes `metrics.parquet`, `comparisons.parquet`, `cost.parquet`, `tables.md` and `tables.html`, and what more is asked for by `tables`
-    (of TABLES, or "all" that can be had): `lifetimes.parquet` (from drawn futures), placebos and hindsight as rows of the metrics,
-    `calibration_size.parquet`. `variants` is a file of further bundles (see `read_variants`), rows beside the model's. `rollout` is how
-    the bundle carries its paths (None: as it was calibrated).
+    The setting `in-time` has one drawn origin per test person, by the rule of calibration, and
+    outcomes up to the bundle's last training year. The setting `forward` has origins in that year,
+    and outcomes in later years of the panel, or in every drawn macro future of `options.futures` if
+    there are no later years. Baselines are fitted on the training persons' years up to it.
 
-    Settings: `in-time` (one drawn origin a test person, by the rule that calibration uses, outcomes up to the year that the bundle was
-    trained until), and `forward`: origins in that year, outcomes in the panel's later years where there are any, else in every macro
-    future of `futures` (a register directory with `future/draw=k`) where that is given. Baselines are fitted on the training persons'
-    years up to it; the baseline `clairvoyant` needs none, but the directory of the generated register that the panel was read from
-    (`register`), and is part of "all" where that is of the process full. Of "all", baselines whose library is not installed are left out
-    with a notice. `persons` limits the test persons (a keyed choice), `sample` and `split` follow `evaluation.scoring.evaluation_settings`, `workers` is the
-    number of processes. Un-averaged scores, which have a row a person, are kept in `cache` (`out/scores`).
-    Columns of the table: `evaluation.scoring.metrics.COLUMNS`. `progress(step, done, total)` is called as work goes on.
+    Args:
+        bundle: directory of the bundle.
+        panel: the panel with the test persons.
+        out: directory of the tables, see `Contest.run`.
+        contest_options: what is forecast; `until` is taken from the bundle.
+        options: who takes part and which tables are made.
+        progress: is called with (step, done, total).
+        notice: receives messages about what is left out.
 
-    Raises UsageError for an unknown baseline or horizon or a baseline that lacks its library, InputError when the panel has no test
-    person with an origin, or when the clairvoyant's register is not the one that this code makes.
+    Returns:
+        The metrics table, columns `evaluation.scoring.metrics.COLUMNS`.
+
+    Raises:
+        UsageError: if a name is unknown, or a baseline lacks its library.
+        InputError: if no test person has an origin, or if the clairvoyant's register was not
+            generated by this code.
     """
-    forecaster = Forecaster.load(bundle, workers=workers, rollout=rollout)
+    forecaster = Forecaster.load(bundle, workers=options.workers, rollout=options.rollout)
     until = forecaster.bundle.config.get("until")
-    contest = Contest(
-        panel,
-        horizons,
-        paths=paths,
-        seed=seed,
-        persons=persons,
-        progress=progress,
-        sample=sample,
-        split=split,
-        until=until,
-        cache=cache,
-    )
-    seen = forecaster.bundle.metrics.get("calibration", {}).get("until")
+    contest = Contest(panel, replace(contest_options, until=until), progress=progress)
+    sample = contest.sample
+    calibrated_until = forecaster.bundle.metrics.get("calibration", {}).get("until")
     if (
         notice
-        and contest.sample.until < contest.sample.end
-        and (seen is None or seen > contest.sample.until)
+        and sample.until < sample.end
+        and (calibrated_until is None or calibrated_until > sample.until)
     ):
         notice(
-            f"The bundle's intervals may have seen outcomes after {until}: calibrate it with --until {until}."
+            f"The bundle may be calibrated with outcomes after {until}: "
+            f"calibrate it with --until {until}."
         )
-    # The clairvoyant comes first: a register that cannot be lived again is found out before hours of work.
-    entrants = [*clairvoyant(baselines, register, workers), contest.bundle(forecaster)]
-    entrants += [
-        contest.baseline(each)
-        for each in chosen([name for name in baselines if name != BOUND], notice)
-    ]
-    wanted = _wanted(
-        tables,
-        drawn=futures is not None and contest.sample.until == contest.sample.end,
-        notice=notice,
-    )
-    beside: dict[str, pl.DataFrame] = {}
-    if "placebos" in wanted:
-        entrants += contest.placebos(forecaster)
-    if "hindsight" in wanted:
-        entrants += contest.hindsight(forecaster)
-    if variants is not None:
-        beside["variants"] = read_variants(variants)
-        rows = beside["variants"].select("name", "bundle").iter_rows()
-        entrants += [
-            contest.bundle(Forecaster.load(path, workers=workers), VARIANT + name)
-            for name, path in rows
+    # The clairvoyant comes first: its register is checked before hours of work.
+    contestants = select_clairvoyant(options.baselines, options.register, options.workers)
+    contestants.append(contest.bundle(forecaster))
+    names = [name for name in options.baselines if name != BOUND]
+    contestants += [contest.baseline(baseline) for baseline in select_baselines(names, notice)]
+    has_futures = options.futures is not None and sample.until == sample.end
+    tables = select_tables(options.tables, has_futures=has_futures, notice=notice)
+    further: dict[str, pl.DataFrame] = {}
+    if "placebos" in tables:
+        contestants += contest.placebos(forecaster)
+    if "hindsight" in tables:
+        contestants += contest.hindsight(forecaster)
+    if options.variants is not None:
+        further["variants"] = read_variants(options.variants)
+        contestants += [
+            contest.bundle(Forecaster.load(path, workers=options.workers), VARIANT + name)
+            for name, path in further["variants"].select("name", "bundle").iter_rows()
         ]
-    if "calibration-size" in wanted:
-        beside["calibration_size"] = contest.calibration_size(forecaster, out)
-    cells = forecaster.calibrator.cells.items() if sample == "all" and split == "person" else ()
-    calibrated_on = {horizon: cell.n for (horizon, group), cell in cells if group == ALL}
+    if "calibration-size" in tables:
+        further["calibration_size"] = contest.calibration_size(forecaster, out)
+    exchangeable = contest_options.sample == "all" and contest_options.split == "person"
+    cells = forecaster.calibrator.cells.items() if exchangeable else ()
     return contest.run(
-        entrants,
+        contestants,
         out,
-        futures=futures,
-        lifetimes="lifetimes" in wanted,
-        beside=beside,
-        calibrated_on=calibrated_on,
+        futures=options.futures,
+        lifetimes="lifetimes" in tables,
+        further_tables=further,
+        calibrated_on={horizon: cell.n for (horizon, group), cell in cells if group == ALL},
         provenance=forecaster.provenance(),
     )
 
 
-def _wanted(tables: Sequence[str], *, drawn: bool, notice: Notice | None) -> set[str]:
-    """The tables asked for. Raises UsageError for an unknown one, or lifetimes where no futures are `drawn`."""
-    everything = list(tables) == ["all"]
-    unknown = sorted(set(tables) - {*TABLES, "accuracy"}) if not everything else []
-    if unknown:
-        fix = f"Choose from accuracy (always there), {', '.join(TABLES)}, or all."
-        raise UsageError(
-            "A table is not known", [Problem("tables", f"{unknown[0]} is not a table", fix)]
-        )
-    wanted = set(TABLES if everything else tables)
-    if "lifetimes" in wanted and not drawn:
-        message = "lifetimes need futures drawn after the last year that the bundle knows"
-        if not everything:
-            fix = "Generate the register with --future-to and --future-draws."
-            raise UsageError(
-                "There are no lives to compare with", [Problem("tables", message, fix)]
-            )
-        wanted.remove("lifetimes")
-        if notice:
-            notice(f"Left out: {message}.")
-    return wanted
-
-
-def chosen(names: Sequence[str], notice: Notice | None = None) -> list[Baseline]:
-    """Unfitted baselines by name; "all" alone gives every one whose library is installed, with a notice of the others.
-
-    Raises UsageError for a name that is not known, or whose library is not installed.
-    """
-    everyone = list(names) == ["all"]
-    wanted = list(BASELINES) if everyone else list(dict.fromkeys(names))
-    unknown = [name for name in wanted if name not in BASELINES]
-    if unknown:
-        fix = "Choose from " + ", ".join([*BASELINES, BOUND]) + ", or all."
-        raise UsageError(
-            "A baseline is not known", [Problem("baseline", f"{unknown[0]} is not a baseline", fix)]
-        )
-    made = []
-    for name in wanted:
-        try:
-            made.append(BASELINES[name]())
-        except ModuleNotFoundError as error:
-            if not everyone:
-                problem = Problem(
-                    "baseline",
-                    f"{name} lacks a library: {error}",
-                    "Install it, or leave the baseline out.",
-                )
-                raise UsageError("A baseline cannot run", [problem]) from error
-            if notice:
-                notice(f"{name} is left out: {error}")
-    return made
-
-
-def clairvoyant(names: Sequence[str], register: Path | None, workers: int = 1) -> list[Contestant]:
-    """The clairvoyant of `register`, where it is named, or "all" are wanted and the register is of the process full; else nobody.
-
-    Raises UsageError where it is named without a register, InputError where the register is not one of this code's.
-    """
-    if BOUND in names and register is None:
-        problem = Problem(
-            "baseline",
-            "the clairvoyant knows generated registers only",
-            "Give the register's directory as the panel.",
-        )
-        raise UsageError("There is nothing to be clairvoyant about", [problem])
-    known = register is not None and (
-        BOUND in names or (list(names) == ["all"] and is_full(register))
-    )
-    if not known or not register:
-        return []
-    oracle = Oracle.open(register, workers=workers)
-    key = code_digest("saga.register.oracle", ("saga",)) + (register / "register.json").read_text(
-        encoding="utf-8"
-    )
-    return [Entrant(BOUND, key, lambda: Clairvoyant(oracle))]
-
-
 @dataclass(frozen=True)
-class Found:
-    """Files of un-averaged scores and of lives by model, and tables of estimates."""
+class _Results:
+    """Files of un-averaged scores and, by model, of lifetimes; tables of estimates."""
 
-    scores: list[Path]
-    lives: dict[str, Path]
-    estimates: list[pl.DataFrame]
+    scores: list[Path] = field(default_factory=list)
+    lifetimes: dict[str, Path] = field(default_factory=dict)
+    estimates: list[pl.DataFrame] = field(default_factory=list)
 
 
 class Contest:
-    """One panel's test persons, their origins and outcomes; `run` questions contestants and averages their scores.
-
-    `sample`, `split` and `until` as in `evaluation.scoring.evaluation_settings.Sample`; `cache` is where scores are kept (by default `scores` in the output).
-    """
+    """One panel's test persons, their origins and outcomes; `run` scores contestants on them."""
 
     def __init__(
-        self,
-        panel: Panel,
-        horizons: Sequence[int] = HORIZONS,
-        *,
-        paths: int = PATHS,
-        seed: int = 0,
-        persons: int | None = None,
-        progress: Progress | None = None,
-        sample: SampleName = "all",
-        split: SplitName = "person",
-        until: int | None = None,
-        cache: Path | None = None,
+        self, panel: Panel, options: ContestOptions, *, progress: Progress | None = None
     ) -> None:
-        self.panel, self.seed, self.progress, self.cache = panel, seed, progress, cache
-        self.horizons = sorted(set(horizons))
-        if not self.horizons or not 1 <= self.horizons[0] <= self.horizons[-1] <= MAX_HORIZON:
-            fix = f"Give horizons between 1 and {MAX_HORIZON}."
-            raise UsageError(
-                "A horizon is out of range",
-                [Problem("horizon", "Horizons are years after the origin", fix)],
-            )
-        if paths < 2:
-            raise UsageError(
-                "At least 2 paths are needed",
-                [Problem("paths", "a sample of one has no spread", "Use 200 or more.")],
-            )
-        self.paths = paths
+        self.panel, self.options, self.progress = panel, options, progress
+        self.horizons, self.seed = list(options.horizons), options.seed
         self.sample = Sample.of(
-            panel, seed=seed, persons=persons, sample=sample, split=split, until=until
+            panel,
+            seed=options.seed,
+            persons=options.n_persons,
+            sample=options.sample,
+            split=options.split,
+            until=options.until,
         )
         self.test = self.sample.test
-        if split == "cohort":
+        if options.split == "cohort":
             self.sample.check_observable(self.horizons)
         self.grouping = Grouping.fit(self.sample.training)
         self.provenance = {
             "panel": panel.meta.panel_id,
-            "paths": paths,
-            "seed": seed,
-            "sample": sample,
-            "split": split,
+            "paths": options.n_paths,
+            "seed": options.seed,
+            "sample": options.sample,
+            "split": options.split,
             "until": self.sample.until,
         }
 
-    def bundle(self, forecaster: Forecaster, name: str = "saga") -> Entrant:
-        """The bundle as an entrant."""
-        key = (
-            forecaster.bundle.digest
-            + forecaster.rollout
-            + code_digest("saga.forecaster", ("saga",))
+    def bundle(self, forecaster: Forecaster, name: str = "saga") -> LazyContestant:
+        """The bundle as a contestant."""
+        return LazyContestant(
+            name, _bundle_key(forecaster), lambda: BundleContestant(forecaster, name)
         )
-        return Entrant(name, key, lambda: Model(forecaster, name))
 
-    def baseline(self, unfitted: Baseline, training: Panel | None = None) -> Entrant:
-        """A baseline as an entrant, to be fitted on the training persons (or on poorer records of theirs) when it is needed."""
-        name, module = unfitted.name, type(unfitted).__module__
-        known = self.sample.training if training is None else training
-        key = code_digest(module, ("evaluation.baselines", "training", "saga"))
-        key += self._fitted_on if training is None else training.digest
-        if isinstance(unfitted, Keyed):
-            key += unfitted.key()
+    def baseline(self, unfitted: Baseline, training: Panel | None = None) -> LazyContestant:
+        """A baseline as a contestant.
 
-        def make() -> Contestant:
-            self._tell(f"fit {name}", 0, 1)
-            return Fitted(unfitted.fit(known, seed=self.seed))
+        It is fitted on the training persons, or on the panel `training` if one is given (the same
+        persons with poorer records).
+        """
+        name, kind = unfitted.name, type(unfitted)
+        key = digest_json(
+            [
+                f"{kind.__module__}.{kind.__qualname__}",
+                unfitted.version,
+                self._training_digest if training is None else training.digest,
+                unfitted.settings_key() if isinstance(unfitted, HasSettings) else None,
+            ]
+        )
+        panel = self.sample.training if training is None else training
 
-        return Entrant(name, key, make, self.cache / f"fits-{self.seed}" if self.cache else None)
+        def fit() -> Contestant:
+            self._report(f"fit {name}", 0, 1)
+            return BaselineContestant(unfitted.fit(panel, seed=self.seed))
 
-    def placebos(self, forecaster: Forecaster) -> list[Entrant]:
-        """The bundle shown less than it should see, as entrants (`evaluation.placebos`)."""
-        key = self.bundle(forecaster).key + code_digest("evaluation.placebos", ())
+        cache = self.options.cache
+        return LazyContestant(name, key, fit, cache / f"fits-{self.seed}" if cache else None)
 
-        def make(kind: str) -> Callable[[], Contestant]:
-            return lambda: (
-                Static(forecaster, self.horizons) if kind == "static" else Placebo(forecaster, kind)
-            )
+    def placebos(self, forecaster: Forecaster) -> list[LazyContestant]:
+        """The bundle with less of the record than it should see (`evaluation.placebos`)."""
+        key = digest_json([_bundle_key(forecaster), PLACEBOS_VERSION])
 
-        return [Entrant(VARIANT + kind, key, make(kind)) for kind in PLACEBOS]
+        def build(kind: str) -> Contestant:
+            if kind == "static":
+                return StaticPlacebo(forecaster, self.horizons)
+            return YearsPlacebo(forecaster, kind)
 
-    def hindsight(self, forecaster: Forecaster) -> list[Entrant]:
-        """The bundle told the economy that came, in-time, as baselines know it from outcomes of these years; nobody where it knows none."""
+        return [LazyContestant(VARIANT + kind, key, partial(build, kind)) for kind in PLACEBOS]
+
+    def hindsight(self, forecaster: Forecaster) -> list[LazyContestant]:
+        """The bundle conditioned on realised macro, in-time only.
+
+        Baselines know realised macro from outcomes of these years. Empty if the bundle has no macro
+        model.
+        """
         economy = forecaster.realised_macro(self.panel, self.sample.until)
         if economy is None:
             return []
-        key = self.bundle(forecaster).key + repr(economy)
-        return [Entrant(TOLD, key, lambda: Model(forecaster, TOLD, economy), only="in-time")]
+        key = digest_json([_bundle_key(forecaster), repr(economy)])
+        return [
+            LazyContestant(
+                HINDSIGHT,
+                key,
+                lambda: BundleContestant(forecaster, HINDSIGHT, economy),
+                only_setting="in-time",
+            )
+        ]
 
     def calibration_size(self, forecaster: Forecaster, out: Path) -> pl.DataFrame:
-        """The table of `evaluation.calibration_size`, kept like scores."""
+        """The table of `evaluation.calibration_size`, stored as scores are."""
         calibration = self.panel.only(persons_of(self.panel, "calibration")).digest
-        code = [
-            code_digest("evaluation.calibration_size", ()),
-            code_digest("calibration.fit.split_conformal", ("calibration", "saga")),
-        ]
-        parts = {
+        inputs = {
             **self.provenance,
-            "bundle": self.bundle(forecaster).key,
-            "code": code,
+            "bundle": _bundle_key(forecaster),
+            "version": SIZES_VERSION,
             "panels": [calibration, self.test.digest],
         }
-        path = (self.cache or out / "scores") / file_name("saga", "calibration-size", parts)
+        path = self._folder(out) / file_name("saga", "calibration-size", inputs)
         if not path.is_file():
             path.parent.mkdir(parents=True, exist_ok=True)
-            made = calibration_size(
+            table = coverage_by_size(
                 forecaster,
                 self.panel,
                 self.sample,
-                self.grouping,
-                paths=self.paths,
+                n_paths=self.options.n_paths,
                 seed=self.seed,
                 progress=self.progress,
             )
-            write_table(made, path, self.provenance)
+            write_table(table, path, self.provenance)
         return pl.read_parquet(path)
 
     def run(
@@ -395,36 +323,47 @@ class Contest:
         *,
         futures: Path | None = None,
         lifetimes: bool = False,
-        beside: Mapping[str, pl.DataFrame] | None = None,
+        further_tables: Mapping[str, pl.DataFrame] | None = None,
         calibrated_on: Mapping[int, int] | None = None,
         provenance: Mapping[str, Any] | None = None,
     ) -> pl.DataFrame:
-        """Scores every contestant in every setting; returns the table (`evaluation.scoring.metrics.metrics_table`) and writes it and its pages.
+        """Scores every contestant in every setting and writes tables and pages to `out`.
 
-        `out/metrics.parquet`, `out/comparisons.parquet`, `out/cost.parquet` and, with `lifetimes`, `out/lifetimes.parquet` with the
-        provenance, `out/tables.md`, `out/tables.html`. Lifetimes need drawn `futures` after the panel's last year. Tables `beside` these
-        (name -> table) are written and shown with them; those of an earlier run that this one does not make are removed.
-        Scores of an `Entrant` are kept and found again; those of any other contestant are made anew.
+        `metrics.parquet`, `comparisons.parquet`, `cost.parquet`, `tables.md` and `tables.html` are
+        always written. Tables of an earlier run that this run does not make are removed. Scores of
+        a `LazyContestant` with a key are stored and reused.
+
+        Args:
+            contestants: who is scored.
+            out: directory of the tables.
+            futures: a register directory with drawn futures.
+            lifetimes: also write `lifetimes.parquet`; needs drawn futures after the panel's end.
+            further_tables: name -> table, written and shown with the others.
+            calibrated_on: horizon -> calibration persons, for the bands of coverage.
+            provenance: is stored with every table.
+
+        Returns:
+            The metrics table (`evaluation.scoring.metrics.metrics_table`).
         """
         out.mkdir(parents=True, exist_ok=True)
-        folder = self.cache or out / "scores"
         settings = list(self.settings(futures))
         groups = pl.concat([self._groups(setting) for setting in settings])
-        asked = self._question(settings, futures) if lifetimes else None
-        found = self._questioned(contestants, settings, folder, asked)
-        scores = pl.scan_parquet(found.scores)
+        task = self._lifetime_task(settings, futures) if lifetimes else None
+        results = self._score_all(contestants, settings, self._folder(out), task)
+        scores = pl.scan_parquet(results.scores)
+        metrics = metrics_table(
+            scores, groups.drop("year"), self.horizons, calibrated_on=calibrated_on
+        )
         tables = {
-            **(beside or {}),
-            "metrics": metrics_table(
-                scores, groups.drop("year"), self.horizons, calibrated_on=calibrated_on
-            ),
-            "comparisons": comparisons(scores, groups),
-            "cost": cost_table(found.scores),
+            **(further_tables or {}),
+            "metrics": metrics,
+            "comparisons": compare_models(scores, groups),
+            "cost": cost_table(results.scores),
         }
-        if asked:
-            tables["lifetimes"] = lifetime_table(found.lives, asked.reach)
-        if found.estimates:
-            tables["estimates"] = pl.concat(found.estimates)
+        if task:
+            tables["lifetimes"] = lifetime_table(results.lifetimes, task.reach)
+        if results.estimates:
+            tables["estimates"] = pl.concat(results.estimates)
         record = {**(provenance or {}), **self.provenance}
         for name in FILES:
             if name in tables:
@@ -432,164 +371,164 @@ class Contest:
             else:
                 (out / f"{name}.parquet").unlink(missing_ok=True)
         write_pages(out)
-        return tables["metrics"]
+        return metrics
 
     def settings(self, futures: Path | None = None) -> Iterator[Setting]:
-        """The settings of `evaluation.scoring.evaluation_settings.Sample` at the contest's horizons."""
+        """The settings of the sample at the contest's horizons."""
         yield from self.sample.settings(self.horizons, futures)
 
+    def scores(self, contestant: Contestant, setting: Setting, folder: Path) -> Path:
+        """The file in `folder` of one contestant's un-averaged scores in one setting.
+
+        The file is computed unless it is stored already.
+        """
+        lazy = LazyContestant.of(contestant)
+        inputs = {
+            **self.provenance,
+            "version": SCORES_VERSION,
+            "horizons": self.horizons,
+            "setting": setting.digest,
+            "key": lazy.key,
+        }
+        path = folder / file_name(lazy.name, setting.name, inputs)
+        if lazy.key is None:
+            path.unlink(missing_ok=True)
+        n_persons = len(setting.origins)
+        if path.is_file():
+            self._report(f"{setting.name}: {lazy.name} (stored)", n_persons, n_persons)
+        record: dict[str, Any] = {
+            "model": lazy.name,
+            "setting": setting.name,
+            "persons": n_persons,
+            "horizon": self.horizons[-1],
+            "paths": self.options.n_paths,
+        }
+        return store(path, SCHEMA, self._score_tables(lazy, setting, record), lambda: record)
+
     @cached_property
-    def _fitted_on(self) -> str:
+    def _training_digest(self) -> str:
         return self.sample.training.digest
 
+    def _folder(self, out: Path) -> Path:
+        return self.options.cache or out / "scores"
+
     def _groups(self, setting: Setting) -> pl.DataFrame:
-        known = self.grouping.of(setting.past, setting.origins).select("person_id", *GROUPINGS)
-        known = known.join(
-            subgroups(setting.past, setting.origins),
+        groups = self.grouping.of(setting.past, setting.origins).select("person_id", *GROUPINGS)
+        groups = groups.join(
+            assign_subgroups(setting.past, setting.origins),
             on="person_id",
             how="left",
             maintain_order="left",
         )
         years = setting.origins.frame().rename({"origin": "year"})
-        return known.join(years, on="person_id").with_columns(pl.lit(setting.name).alias("setting"))
+        return groups.join(years, on="person_id").with_columns(
+            pl.lit(setting.name).alias("setting")
+        )
 
-    def _question(self, settings: Sequence[Setting], futures: Path | None) -> Question:
+    def _lifetime_task(self, settings: Sequence[Setting], futures: Path | None) -> LifetimeTask:
         if futures is None or self.sample.until < self.sample.end:
             raise UsageError(
-                "Lifetimes need a register with drawn futures after the last year that fitting saw."
+                "Lifetimes need a register with drawn futures after the last year of fitting."
             )
-        return Question(futures, settings[-1], self.paths, self.seed)
+        return LifetimeTask(futures, settings[-1], self.options.n_paths, self.seed)
 
-    def _questioned(
+    def _score_all(
         self,
         contestants: Iterable[Contestant],
         settings: Sequence[Setting],
         folder: Path,
-        asked: Question | None,
-    ) -> Found:
-        """What every contestant answers; one at a time is in memory."""
-        found = Found([], {TRUTH: asked.truth(folder)} if asked else {}, [])
+        task: LifetimeTask | None,
+    ) -> _Results:
+        """Scores of every contestant; one contestant at a time is in memory."""
+        results = _Results()
+        if task:
+            results.lifetimes[TRUTH] = task.store_realised(folder)
         for contestant in contestants:
-            only = contestant.only if isinstance(contestant, Entrant) else None
-            found.scores.extend(
-                self.scores(contestant, setting, folder)
+            lazy = LazyContestant.of(contestant)
+            results.scores.extend(
+                self.scores(lazy, setting, folder)
                 for setting in settings
-                if only in (None, setting.name)
+                if lazy.only_setting in (None, setting.name)
             )
-            if asked and not contestant.name.startswith(VARIANT):
-                self._tell(f"lifetimes: {contestant.name}", 0, 1)
-                found.lives[contestant.name] = asked.answer(contestant, folder)
-            if isinstance(contestant, Entrant):
-                found.estimates.extend(self._estimates(contestant, folder))
-                contestant.close()
-        return found
+            if task and not lazy.name.startswith(VARIANT):
+                self._report(f"lifetimes: {lazy.name}", 0, 1)
+                results.lifetimes[lazy.name] = task.store_simulated(lazy, folder)
+            results.estimates.extend(self._estimates(lazy, folder))
+            lazy.close()
+        return results
 
-    def _estimates(self, entrant: Entrant, folder: Path) -> list[pl.DataFrame]:
-        """The parameters of a baseline that tells them, from this fit or the one that was kept."""
-        path = folder / file_name(
-            entrant.name, "estimates", {"key": entrant.key, "seed": self.seed}
-        )
-        made = entrant.opened
-        if isinstance(made, Fitted) and isinstance(made.baseline, Estimated):
-            told = made.baseline.estimated().select(
-                "parameter", pl.col("value", "se").cast(pl.Float64)
+    def _estimates(self, lazy: LazyContestant, folder: Path) -> list[pl.DataFrame]:
+        """The baseline's estimated parameters, from this fit or a stored one; empty if none."""
+        path = folder / file_name(lazy.name, "estimates", {"key": lazy.key, "seed": self.seed})
+        fitted = lazy.opened
+        if isinstance(fitted, BaselineContestant) and isinstance(fitted.baseline, HasEstimates):
+            estimates = fitted.baseline.estimates().select(
+                pl.lit(lazy.name).alias("model"),
+                "parameter",
+                pl.col("value", "se").cast(pl.Float64),
             )
-            write_table(
-                told.select(pl.lit(entrant.name).alias("model"), pl.all()), path, self.provenance
-            )
+            write_table(estimates, path, self.provenance)
         return [pl.read_parquet(path)] if path.is_file() else []
 
-    def scores(self, contestant: Contestant, setting: Setting, folder: Path) -> Path:
-        """The file in `folder` of one contestant's un-averaged scores in one setting, made unless it is kept."""
-        key = contestant.key if isinstance(contestant, Entrant) else None
-        code = [code_digest(module, ()) for module in SCORING]
-        parts = {
-            **self.provenance,
-            "code": code,
-            "horizons": self.horizons,
-            "question": setting.digest,
-            "key": key,
-        }
-        path = folder / file_name(contestant.name, setting.name, parts)
-        if key is None:
-            path.unlink(missing_ok=True)
-        if path.is_file():
-            self._tell(
-                f"{setting.name}: {contestant.name} (kept)",
-                len(setting.origins),
-                len(setting.origins),
-            )
-        about: dict[str, Any] = {
-            "model": contestant.name,
-            "setting": setting.name,
-            "persons": len(setting.origins),
-        }
-        about |= {"horizon": self.horizons[-1], "paths": self.paths}
-        return keep(path, SCHEMA, self._tables(contestant, setting, about), lambda: about)
-
-    def _tables(
-        self, contestant: Contestant, setting: Setting, about: dict[str, Any]
+    def _score_tables(
+        self, lazy: LazyContestant, setting: Setting, record: dict[str, Any]
     ) -> Iterator[pa.Table]:
-        """Blocks of scores; `about` is told what making the contestant and its answers took, in seconds."""
+        """Scores, a block of persons at a time; adds the seconds of fit and forecast to `record`."""
         columns = np.asarray(self.horizons) - 1
-        answers = contestant.blocks(
+        blocks = lazy.blocks(
             setting.past,
             setting.origins,
             to_horizon=self.horizons[-1],
-            paths=self.paths,
+            n_paths=self.options.n_paths,
             seed=self.seed,
         )
-        about |= {
-            "fit_seconds": contestant.seconds if isinstance(contestant, Entrant) else 0.0,
-            "seconds": 0.0,
-        }
+        record |= {"fit_seconds": lazy.seconds, "seconds": 0.0}
         done = 0
-        for block, sets in timed(answers, about):
-            rows = slice(done, done + len(block))
-            if not np.array_equal(block.person_id, setting.origins.person_id[rows]):
-                raise ValueError(
-                    f"{contestant.name} answered for other persons than it was asked for"
-                )
-            samples, published = block.earnings[:, columns], sets.at(columns)
+        for paths, sets in _timed(blocks, record):
+            rows = slice(done, done + len(paths))
+            if not np.array_equal(paths.person_id, setting.origins.person_id[rows]):
+                raise ValueError(f"{lazy.name} forecast other persons than those of the setting")
+            samples, horizon_sets = paths.earnings[:, columns], sets.at(columns)
             for draw, outcomes in setting.outcomes:
-                frame = score_frame(
+                scores = score_block(
                     samples,
                     outcomes[rows],
-                    published,
-                    block.person_id,
+                    horizon_sets,
+                    paths.person_id,
                     self.horizons,
                     self.panel.meta.floor,
-                )
-                named = (
-                    pl.lit(contestant.name).alias("model"),
+                ).with_columns(
+                    pl.lit(lazy.name).alias("model"),
                     pl.lit(setting.name).alias("setting"),
                     pl.lit(draw, pl.Int32).alias("draw"),
                 )
-                yield frame.with_columns(named).select(SCHEMA.names).to_arrow()
-            done += len(block)
-            self._tell(f"{setting.name}: {contestant.name}", done, len(setting.origins))
+                yield scores.select(SCHEMA.names).to_arrow()
+            done += len(paths)
+            self._report(f"{setting.name}: {lazy.name}", done, len(setting.origins))
 
-    def _tell(self, step: str, done: int, total: int) -> None:
+    def _report(self, step: str, done: int, total: int) -> None:
         if self.progress:
             self.progress(step, done, total)
 
 
-def timed(
-    answers: Iterator[tuple[Paths, Sets]], about: dict[str, Any]
-) -> Iterator[tuple[Paths, Sets]]:
-    """The same blocks; `about["seconds"]` grows by what each took to make."""
+def cost_table(files: Iterable[Path]) -> pl.DataFrame:
+    """Seconds of fit and forecast per (model, setting) from the records of score files."""
+    names = ("model", "setting", "fit_seconds", "seconds", "persons", "horizon", "paths")
+    records = [read_provenance(file) for file in files]
+    table = pl.DataFrame([{name: record[name] for name in names} for record in records])
+    return table.with_columns(ms_person=1000 * pl.col("seconds") / pl.col("persons"))
+
+
+def _bundle_key(forecaster: Forecaster) -> str:
+    return digest_json([forecaster.bundle.digest, forecaster.rollout, BundleContestant.version])
+
+
+def _timed(blocks: Blocks, record: dict[str, Any]) -> Blocks:
+    """The same blocks; `record["seconds"]` grows by the time that each block takes."""
     while True:
         start = time.perf_counter()
-        found = next(answers, None)
-        about["seconds"] += time.perf_counter() - start
-        if found is None:
+        block = next(blocks, None)
+        record["seconds"] += time.perf_counter() - start
+        if block is None:
             return
-        yield found
-
-
-def cost_table(files: Iterable[Path]) -> pl.DataFrame:
-    """What fitting and answering took, from the record that kept files carry: a row a (model, setting), seconds and ms a person."""
-    rows = [read_provenance(file) for file in files]
-    names = ("model", "setting", "fit_seconds", "seconds", "persons", "horizon", "paths")
-    frame = pl.DataFrame([{name: row[name] for name in names} for row in rows])
-    return frame.with_columns(ms_person=1000 * pl.col("seconds") / pl.col("persons"))
+        yield block

@@ -1,4 +1,4 @@
-"""Who takes part in the contest: the bundle, fitted baselines and the clairvoyant, behind one interface."""
+"""Who takes part in the contest: the bundle, fitted baselines, the clairvoyant; one interface."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol, Self
 
 import numpy as np
 import polars as pl
@@ -16,8 +16,7 @@ import torch
 
 from evaluation.protocol import Baseline
 from evaluation.scoring.gap import BOUND
-from evaluation.scoring.metrics import LEVELS
-from evaluation.scoring.sample_sets import Sets, sample_sets
+from evaluation.scoring.sample_sets import PredictionSets, sets_from_samples
 from saga.data.origins import Origins
 from saga.data.panel import Panel
 from saga.files.atomic import commit, digest_json
@@ -25,142 +24,170 @@ from saga.forecaster import Forecaster
 from saga.macro.scenarios import Scenario
 from saga.paths import Paths
 from saga.register.oracle import Oracle
-from saga.requests import Draws
+from saga.requests import COVERAGE, Draws
 
-BLOCK = 256  # persons whose paths are held at once
+BLOCK = 256  # persons whose paths are in memory at once
+Blocks = Iterator[tuple[Paths, PredictionSets]]
 
 
 class Contestant(Protocol):
-    """Anything that forecasts paths and sets for origins, a block of persons at a time, in the order of `origins`."""
+    """Anything that forecasts paths and prediction sets, a block of persons at a time."""
 
     @property
     def name(self) -> str:
-        """The contestant's row in the table."""
+        """The contestant's row in the tables."""
         ...
 
     def blocks(
-        self, past: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int
-    ) -> Iterator[tuple[Paths, Sets]]:
-        """Paths (n, H, M) and sets (n, H, L) at LEVELS for consecutive blocks of persons."""
+        self, past: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int
+    ) -> Blocks:
+        """Paths (n, H, M) and sets (n, H, L) at COVERAGE, blocks in the order of `origins`."""
         ...
 
 
 @dataclass(frozen=True)
-class Model:
-    """The bundle: recalibrated paths, and the intervals that its calibrator publishes. `scenario` is the economy that it is told."""
+class BundleContestant:
+    """The bundle: recalibrated paths and the intervals of its calibrator.
 
+    `scenario` is the macro scenario that it is conditioned on. Raise `version` when the same
+    bundle may forecast other numbers.
+    """
+
+    version: ClassVar[int] = 1
     forecaster: Forecaster
     name: str = "saga"
     scenario: Scenario | None = None
 
     def blocks(
-        self, past: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int
-    ) -> Iterator[tuple[Paths, Sets]]:
-        """Blocks of the forecaster, which sorts persons by id as origins are."""
+        self, past: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int
+    ) -> Blocks:
+        """Blocks of the forecaster, which sorts persons by id as `origins` are sorted."""
         for block in self.forecaster.blocks(
-            past, Draws(paths, seed, self.scenario), to_horizon=to_horizon
+            past, Draws(n_paths, seed, self.scenario), to_horizon=to_horizon
         ):
-            published = self.forecaster.calibrator.intervals(block, LEVELS)
-            yield block, Sets(published.lower, published.upper, published.includes_zero)
+            intervals = self.forecaster.calibrator.intervals(block, COVERAGE)
+            yield (
+                block,
+                PredictionSets(intervals.lower, intervals.upper, intervals.includes_zero),
+            )
 
 
 @dataclass(frozen=True)
-class Fitted:
-    """A fitted baseline: its paths, and sets from those paths."""
+class BaselineContestant:
+    """A fitted baseline: its paths, and the prediction sets that follow from them."""
 
     baseline: Baseline
 
     @property
     def name(self) -> str:
-        """The baseline's row in the table."""
+        """The baseline's row in the tables."""
         return self.baseline.name
 
     def blocks(
-        self, past: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int
-    ) -> Iterator[tuple[Paths, Sets]]:
+        self, past: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int
+    ) -> Blocks:
         """Blocks of at most 256 persons."""
         for start in range(0, len(origins), BLOCK):
-            some = origins.take(slice(start, start + BLOCK))
-            block = self.baseline.simulate(
-                past.only(some.person_id.tolist()),
-                some,
+            in_block = origins.take(slice(start, start + BLOCK))
+            paths = self.baseline.simulate(
+                past.only(in_block.person_id.tolist()),
+                in_block,
                 to_horizon=to_horizon,
-                n_paths=paths,
+                n_paths=n_paths,
                 seed=seed,
             )
-            yield block, sample_sets(block.earnings, LEVELS)
+            yield paths, sets_from_samples(paths.earnings, COVERAGE)
 
 
 @dataclass(frozen=True)
 class Clairvoyant:
-    """The forecaster that knows a generated register's law and hidden states: a bound for the others, not attainable."""
+    """The forecaster that knows a generated register's process and hidden states.
 
+    It is a bound for the others and cannot be attained. Raise `version` when the oracle may give
+    other numbers for the same register.
+    """
+
+    version: ClassVar[int] = 1
     oracle: Oracle
     name: str = BOUND
 
     def blocks(
-        self, past: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int
-    ) -> Iterator[tuple[Paths, Sets]]:
-        """Blocks of the oracle, which sorts persons by id as origins are."""
+        self, past: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int
+    ) -> Blocks:
+        """Blocks of the oracle, which sorts persons by id as `origins` are sorted."""
         for block in self.oracle.blocks(
-            past, origins, to_horizon=to_horizon, paths=paths, seed=seed
+            past, origins, to_horizon=to_horizon, paths=n_paths, seed=seed
         ):
-            yield block, sample_sets(block.earnings, LEVELS)
+            yield block, sets_from_samples(block.earnings, COVERAGE)
 
 
 @dataclass
-class Entrant:
-    """A contestant that is made (loaded, fitted) when it is first questioned, so that one whose scores are kept costs nothing.
+class LazyContestant:
+    """A contestant that is loaded or fitted when its first forecast is needed.
 
-    `key` names all that its answers depend on beside the question; `seconds` is what making it took, 0 before. What is made is kept as a
-    pickle in the folder `fits`, if there is one: a fit of half an hour serves scores and lifetimes, today's and tomorrow's. `only` names
-    the one setting that it is questioned in; None: in all.
+    A contestant whose scores are stored is never built.
+
+    Args:
+        name: its row in the tables.
+        key: identifies everything but the setting that its forecasts depend on; None: unknown, so
+            its scores are computed anew each time.
+        build: loads or fits the contestant.
+        fits: directory where the built contestant is pickled; None: it is not stored.
+        only_setting: the only setting it takes part in; None: all.
+        seconds: what building took; 0 before.
     """
 
     name: str
-    key: str
-    make: Callable[[], Contestant]
+    key: str | None
+    build: Callable[[], Contestant]
     fits: Path | None = None
-    only: str | None = None
+    only_setting: str | None = None
     seconds: float = 0.0
-    _made: Contestant | None = field(default=None, repr=False)
+    _contestant: Contestant | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, contestant: Contestant) -> Self:
+        """`contestant` itself if it is lazy, otherwise wrapped, without a key."""
+        if isinstance(contestant, cls):
+            return contestant
+        return cls(contestant.name, None, lambda: contestant, _contestant=contestant)
 
     def open(self) -> Contestant:
         """The contestant itself."""
-        if self._made is None:
-            self._made, self.seconds = self._kept() if self.fits else self._timed()
-        return self._made
+        if self._contestant is None:
+            self._contestant, self.seconds = self._load() if self.fits else self._timed_build()
+        return self._contestant
 
-    def _timed(self) -> tuple[Contestant, float]:
+    def _timed_build(self) -> tuple[Contestant, float]:
         start = time.perf_counter()
-        return self.make(), time.perf_counter() - start
+        return self.build(), time.perf_counter() - start
 
-    def _kept(self) -> tuple[Contestant, float]:
+    def _load(self) -> tuple[Contestant, float]:
         assert self.fits is not None
-        about = {
+        inputs = {
             "key": self.key,
             "python": sys.version_info[:2],
             "libraries": [f"{m.__name__} {m.__version__}" for m in (np, pl, torch)],
         }
-        file = self.fits / f"{self.name}-{digest_json(about)[:20]}.pickle"
+        file = self.fits / f"{self.name}-{digest_json(inputs)[:20]}.pickle"
         if not file.is_file():
-            made = self._timed()
+            built = self._timed_build()
             self.fits.mkdir(parents=True, exist_ok=True)
-            commit(file, lambda part: part.write_bytes(pickle.dumps(made)))
-        found: tuple[Contestant, float] = pickle.loads(file.read_bytes())
-        return found
+            commit(file, lambda part: part.write_bytes(pickle.dumps(built)))
+        stored: tuple[Contestant, float] = pickle.loads(file.read_bytes())
+        return stored
 
     @property
     def opened(self) -> Contestant | None:
-        """The contestant where it has been made."""
-        return self._made
+        """The contestant if it has been built."""
+        return self._contestant
 
     def close(self) -> None:
-        """Lets go of what was made; it is made anew if it is asked again."""
-        self._made = None
+        """Releases the built contestant; the next forecast builds it again."""
+        self._contestant = None
 
     def blocks(
-        self, past: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int
-    ) -> Iterator[tuple[Paths, Sets]]:
+        self, past: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int
+    ) -> Blocks:
         """Blocks of the contestant."""
-        return self.open().blocks(past, origins, to_horizon=to_horizon, paths=paths, seed=seed)
+        return self.open().blocks(past, origins, to_horizon=to_horizon, n_paths=n_paths, seed=seed)

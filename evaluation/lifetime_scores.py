@@ -1,8 +1,10 @@
-"""Lifetimes in the contest: what simulated lives add up to, and the tax on them, against the lives that the register truly drew.
+"""Lifetimes in the contest: present values of simulated and realised lifetimes, and the tax on them.
 
-Origins are the forward setting's. A life is counted from the year after the origin to age 64, or as many years as the register's futures
-reach. True lives come in the same form as simulated ones, a drawn macro future in the place of a path, and are judged by the same
-functions. Emigrants are nobody's in the futures they leave in: path k leaves out whom draw k (counted round) has lost.
+Origins are those of the forward setting. A lifetime is counted from the year after the origin to
+age 64, or as many years as the register's futures reach. Realised lifetimes have the form of
+simulated ones, with a drawn macro future in the place of a path, and the same functions score both.
+A person who emigrates in a future has no realised lifetime there: statistics over persons leave the
+person out of path k if future k (modulo the number of futures) has no lifetime.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -19,27 +21,27 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from evaluation.cache import code_digest, file_name, keep
-from evaluation.contestants import Contestant, Entrant, Model
-from evaluation.scoring.comparison import two_way
+from evaluation.cache import file_name, store
+from evaluation.contestants import Blocks, BundleContestant, Contestant, LazyContestant
+from evaluation.scoring.comparison import two_way_test
 from evaluation.scoring.evaluation_settings import Setting
 from evaluation.scoring.futures import true_futures
-from evaluation.scoring.sample_sets import sample_sets
+from evaluation.scoring.sample_sets import sets_from_samples
 from saga.conformal.present_value import value_intervals
 from saga.data.origins import Origins
 from saga.lifetime import STATISTICS, Ranked, gini, realised_value
-from saga.paths import Paths
 from saga.requests import RATE, TaxName
 from saga.schema import MAX_AGE, PRICE_YEAR
 from saga.scores import crps
 from saga.tax import POLICIES
 
 Array = NDArray[np.float64]
+LIFETIMES_VERSION = 1  # raise it when stored values or taxes may change (see `evaluation.cache`)
 RATES = (0.0, 0.01, RATE, 0.03)
 RULES: tuple[TaxName, ...] = ("paper", "se-2022")
 TRUTH = "true"
 AGE_BAND = 10
-LEVEL = 0.9
+COVERAGE_90 = 0.9
 VALUES = (*(f"value:{rate:g}" for rate in RATES), *(f"tax:{rule}" for rule in RULES))
 SCHEMA = pa.schema(
     [
@@ -65,8 +67,16 @@ COLUMNS = {
 
 
 @dataclass(frozen=True, eq=False)
-class Lives:
-    """Present values and taxes of n persons: name -> (n, M) real money; `age` (n,) at the origin; 90 % sets of the value at 2 %."""
+class LifetimeValues:
+    """Present values and taxes of n persons.
+
+    Args:
+        person_id: (n,).
+        age: (n,) at the origin.
+        lower: (n,) of the 90 % set of the present value at 2 %.
+        upper: (n,) of that set.
+        values: name of VALUES -> (n, M), real money.
+    """
 
     person_id: NDArray[np.str_]
     age: NDArray[np.int64]
@@ -75,30 +85,25 @@ class Lives:
     values: Mapping[str, Array]
 
     @classmethod
-    def read(cls, file: Path) -> Lives:
-        """What `lives_of` or `true_lives` wrote."""
+    def read(cls, file: Path) -> LifetimeValues:
+        """A file of `LifetimeTask`."""
         frame = pl.read_parquet(file)
         values = {
             name: frame[name].explode().to_numpy().reshape(frame.height, -1).astype(np.float64)
             for name in VALUES
         }
         lower, upper = (frame[name].fill_null(np.nan).to_numpy() for name in ("lower", "upper"))
-        return cls(
-            np.array(frame["person_id"].to_list()),
-            frame["age"].to_numpy().astype(np.int64),
-            lower,
-            upper,
-            values,
-        )
+        person_id = np.array(frame["person_id"].to_list())
+        return cls(person_id, frame["age"].to_numpy().astype(np.int64), lower, upper, values)
 
 
 @dataclass(frozen=True)
-class Question:
-    """Whose lives are asked for: the forward setting's persons, with the register's directory that holds their futures."""
+class LifetimeTask:
+    """The lifetimes to forecast: persons of the forward setting and the register of their futures."""
 
     directory: Path
     setting: Setting
-    paths: int
+    n_paths: int
     seed: int
 
     @cached_property
@@ -113,108 +118,102 @@ class Question:
     @cached_property
     def years(self) -> NDArray[np.int64]:
         """Years that count (n,): to age 64, at most as far as the futures reach."""
-        about = json.loads((self.directory / "register.json").read_text(encoding="utf-8"))
-        return np.asarray(
-            np.minimum(self._to_64, int(about["future_to"]) - self.setting.origins.year)
-        )
+        record = json.loads((self.directory / "register.json").read_text(encoding="utf-8"))
+        reach = int(record["future_to"]) - self.setting.origins.year
+        return np.asarray(np.minimum(self._years_to_64, reach))
 
     @property
     def reach(self) -> str:
-        """How far lives are counted, in words."""
-        whole = np.array_equal(self.years, self._to_64)
-        return (
-            f"to age {MAX_AGE}"
-            if whole
-            else f"to age {MAX_AGE}, at most {int(self.years.max())} years"
-        )
+        """How far lifetimes are counted, in words."""
+        if np.array_equal(self.years, self._years_to_64):
+            return f"to age {MAX_AGE}"
+        return f"to age {MAX_AGE}, at most {int(self.years.max())} years"
 
-    def answer(self, contestant: Contestant, folder: Path) -> Path:
-        """The file of one contestant's lives, made unless it is kept."""
+    def store_simulated(self, contestant: Contestant, folder: Path) -> Path:
+        """The file in `folder` of one contestant's lifetimes, computed unless it is stored."""
+        lazy = LazyContestant.of(contestant)
 
         def tables() -> Iterator[pa.Table]:
-            asked = {"to_horizon": int(self.years.max()), "paths": self.paths, "seed": self.seed}
-            blocks = contestant.blocks(self.setting.past, self.setting.origins, **asked)
-            yield from lives_of(contestant, blocks, self.years, taxed=self._taxed)
+            blocks = lazy.blocks(
+                self.setting.past,
+                self.setting.origins,
+                to_horizon=int(self.years.max()),
+                n_paths=self.n_paths,
+                seed=self.seed,
+            )
+            yield from simulated_lifetimes(lazy.open(), blocks, self.years, taxed=self._taxed)
 
-        key = contestant.key if isinstance(contestant, Entrant) else None
-        path = folder / file_name(
-            contestant.name,
-            "lives",
-            {**self._parts, "key": key, "paths": self.paths, "seed": self.seed},
-        )
-        if key is None:
+        inputs = {**self._inputs, "key": lazy.key, "paths": self.n_paths, "seed": self.seed}
+        path = folder / file_name(lazy.name, "lives", inputs)
+        if lazy.key is None:
             path.unlink(missing_ok=True)
-        return keep(path, SCHEMA, tables(), lambda: {"model": contestant.name})
+        return store(path, SCHEMA, tables(), lambda: {"model": lazy.name})
 
-    def truth(self, folder: Path) -> Path:
-        """The file of the lives that the register drew."""
-        meta = self.setting.past.meta
-        origins = self.setting.origins
-        lives = true_lives(
+    def store_realised(self, folder: Path) -> Path:
+        """The file in `folder` of the lifetimes that the register drew."""
+        tables = realised_lifetimes(
             self.directory,
-            origins,
+            self.setting.origins,
             self.birth_year,
             self.years,
-            price_year=meta.price_year,
+            price_year=self.setting.past.meta.price_year,
             taxed=self._taxed,
         )
-        return keep(
-            folder / file_name(TRUTH, "lives", self._parts), SCHEMA, lives, lambda: {"model": TRUTH}
-        )
+        path = folder / file_name(TRUTH, "lives", self._inputs)
+        return store(path, SCHEMA, tables, lambda: {"model": TRUTH})
 
     @property
-    def _to_64(self) -> NDArray[np.int64]:
+    def _years_to_64(self) -> NDArray[np.int64]:
         return np.asarray(self.birth_year + MAX_AGE - self.setting.origins.year)
 
     @property
     def _taxed(self) -> bool:
-        """Tax rules are in prices of their year: they hold for no other money."""
+        """Tax rules hold for Swedish money in prices of their year only."""
         meta = self.setting.past.meta
         return (meta.currency, meta.price_year) == ("SEK", PRICE_YEAR)
 
     @property
-    def _parts(self) -> dict[str, Any]:
-        code = [
-            code_digest(module, ())
-            for module in ("evaluation.lifetime_scores", "saga.tax", "saga.lifetime")
-        ]
-        return {"question": self.setting.digest, "years": self.years.tolist(), "code": code}
+    def _inputs(self) -> dict[str, Any]:
+        return {
+            "setting": self.setting.digest,
+            "years": self.years.tolist(),
+            "version": LIFETIMES_VERSION,
+        }
 
 
-def lives_of(
-    contestant: Contestant,
-    blocks: Iterator[tuple[Paths, Any]],
-    years: NDArray[np.int64],
-    *,
-    taxed: bool,
+def simulated_lifetimes(
+    contestant: Contestant, blocks: Blocks, years: NDArray[np.int64], *, taxed: bool
 ) -> Iterator[pa.Table]:
-    """Tables of SCHEMA, a block of persons each, from a contestant's paths (n, H, M); `years` (n,) of each person count.
+    """Tables of SCHEMA, one per block of persons, from a contestant's paths (n, H, M).
 
-    The sets are those that the bundle publishes for sums, and follow from the samples for everybody else.
+    The first `years` (n,) of each person count. Sets are those that the bundle publishes for sums;
+    for any other contestant they follow from the samples.
     """
     done = 0
-    model = contestant.open() if isinstance(contestant, Entrant) else contestant
-    for block, _ in blocks:
-        own = years[done : done + len(block)]
-        values = _values(np.moveaxis(block.earnings, 2, 0).astype(np.float64), own, taxed)
+    for paths, _ in blocks:
+        block_years = years[done : done + len(paths)]
+        earnings = np.moveaxis(paths.earnings, 2, 0).astype(np.float64)
+        values = _values(earnings, block_years, taxed)
         present = values[f"value:{RATE:g}"]
-        if isinstance(model, Model) and any(
-            kind == "present_value" for kind, _ in model.forecaster.calibrator.thresholds_of_kind
+        if isinstance(contestant, BundleContestant) and any(
+            kind == "present_value"
+            for kind, _ in contestant.forecaster.calibrator.thresholds_of_kind
         ):
-            found = value_intervals(model.forecaster.calibrator, present, own, [LEVEL], RATE)
-            ends = found.lower[:, 0], found.upper[:, 0]
-        else:
-            sets = sample_sets(present[:, None], [LEVEL])
-            # The hull: a sum's set is one interval, from 0 where lives without earnings belong to it.
-            ends = (
-                np.where(sets.includes_zero[:, 0, 0], 0.0, sets.lower[:, 0, 0]),
-                sets.upper[:, 0, 0],
+            intervals = value_intervals(
+                contestant.forecaster.calibrator, present, block_years, [COVERAGE_90], RATE
             )
-        yield _table(block.person_id, block.origin_year - block.birth_year, own, *ends, values)
-        done += len(block)
+            lower, upper = intervals.lower[:, 0], intervals.upper[:, 0]
+        else:
+            sets = sets_from_samples(present[:, None], [COVERAGE_90])
+            # The hull: the set of a sum is one interval, from 0 if it includes zero.
+            lower = np.where(sets.includes_zero[:, 0, 0], 0.0, sets.lower[:, 0, 0])
+            upper = sets.upper[:, 0, 0]
+        age = paths.origin_year - paths.birth_year
+        yield _table(paths.person_id, age, block_years, lower, upper, values)
+        done += len(paths)
 
 
-def true_lives(
+def realised_lifetimes(
     directory: Path,
     origins: Origins,
     birth_year: NDArray[np.int64],
@@ -223,27 +222,35 @@ def true_lives(
     price_year: int,
     taxed: bool,
 ) -> Iterator[pa.Table]:
-    """One table of SCHEMA: the lives drawn, (n, D) over macro futures; NaN where a year is missing (abroad)."""
+    """One table of SCHEMA: drawn lifetimes (n, D) over macro futures, NaN if a year is abroad."""
     horizons = range(1, int(years.max()) + 1)
     draws = [
         _values(_padded(outcomes, years)[None], years, taxed)
         for _, outcomes in true_futures(directory, origins, horizons, price_year=price_year)
     ]
     values = {name: np.concatenate([draw[name] for draw in draws], axis=1) for name in VALUES}
-    nothing = np.full(len(origins), np.nan)
-    yield _table(origins.person_id, origins.year - birth_year, years, nothing, nothing, values)
+    no_sets = np.full(len(origins), np.nan)
+    yield _table(origins.person_id, origins.year - birth_year, years, no_sets, no_sets, values)
 
 
 def lifetime_table(files: Mapping[str, Path], years: str) -> pl.DataFrame:
-    """Rows of COLUMNS from the kept files of every model and of TRUTH: one a (model, group, statistic, rate).
+    """Statistics of lifetimes from the files of every model and of TRUTH.
 
-    Statistics of the distribution of lives over persons, path by path and averaged over paths: `mean`, `p10`, `p50`, `p90`, `p99`, `gini`,
-    `top_1_share`; of their tax (rule in the name): `tax:*:mean`, `tax:*:rate` (mean of tax over earnings of a life, those without
-    earnings left out), `tax:*:rate_p99`, `tax:*:gini`; and of the forecasts of single lives: `crps` at every rate, `coverage_90`, `bias`
-    (mean forecast over mean truth, less 1). `sd_futures` is the spread between paths or futures; `se` of the last three is clustered by
-    person and future. Groups: `all` and 10-year age bands at the origin. `years` says how far lives are counted.
+    Over persons, path by path, averaged over paths: `mean`, `p10`, `p50`, `p90`, `p99`, `gini`,
+    `top_1_share`; of the tax (rule in the name) `tax:*:mean`, `tax:*:rate` (mean of tax over
+    lifetime earnings, without lifetimes of no earnings), `tax:*:rate_p99`, `tax:*:gini`. Of
+    forecasts of single lifetimes: `crps` at every rate, `coverage_90`, `bias` (mean forecast over
+    mean outcome, less 1). `sd_futures` is the spread between paths or futures; `se` of the last
+    three is clustered by person and future. Groups are `all` and 10-year age bands at the origin.
+
+    Args:
+        files: model -> file.
+        years: how far lifetimes are counted, in words.
+
+    Returns:
+        Rows of COLUMNS, one per (model, group, statistic, rate).
     """
-    truth = Lives.read(files[TRUTH])
+    truth = LifetimeValues.read(files[TRUTH])
     bands = truth.age // AGE_BAND * AGE_BAND
     masks = {"all": np.ones(len(bands), dtype=bool)}
     masks |= {
@@ -251,31 +258,30 @@ def lifetime_table(files: Mapping[str, Path], years: str) -> pl.DataFrame:
     }
     rows: list[dict[str, Any]] = []
     for model, file in files.items():
-        lives = Lives.read(file)
-        if not np.array_equal(lives.person_id, truth.person_id):
-            raise ValueError(f"the lives of {model} are those of other persons")
+        lifetimes = LifetimeValues.read(file)
+        if not np.array_equal(lifetimes.person_id, truth.person_id):
+            raise ValueError(f"the lifetimes of {model} are those of other persons")
         for group, mask in masks.items():
             shared = {"model": model, "group": group, "years": years, "n": int(mask.sum())}
-            rows += [{**shared, **row} for row in _distribution(lives, truth, mask)]
+            rows += [{**shared, **row} for row in _distribution(lifetimes, truth, mask)]
             if model != TRUTH:
-                rows += [{**shared, **row} for row in _scores(lives, truth, mask)]
+                rows += [{**shared, **row} for row in _scores(lifetimes, truth, mask)]
     return pl.DataFrame(rows, schema=COLUMNS)
 
 
 def _values(earnings: Array, years: NDArray[np.int64], taxed: bool) -> dict[str, Array]:
-    """Name -> (n, M): present values at every rate, and of every tax at 2 %, of earnings (M, n, H); NaN taxes where there is no rule."""
-    counted = np.arange(1, earnings.shape[2] + 1) <= years[:, None]
-    kept = np.where(counted, earnings, 0.0)
-    values = {f"value:{rate:g}": realised_value_each(kept, rate) for rate in RATES}
+    """Name of VALUES -> (n, M) from earnings (M, n, H); NaN taxes unless `taxed`."""
+    counted = np.where(np.arange(1, earnings.shape[2] + 1) <= years[:, None], earnings, 0.0)
+    values = {f"value:{rate:g}": _present_values(counted, rate) for rate in RATES}
     for rule in RULES:
-        paid = POLICIES[rule].tax(kept) if taxed else np.full(kept.shape, np.nan)
-        values[f"tax:{rule}"] = realised_value_each(paid, RATE)
+        tax = POLICIES[rule].tax(counted) if taxed else np.full(counted.shape, np.nan)
+        values[f"tax:{rule}"] = _present_values(tax, RATE)
     return values
 
 
-def realised_value_each(earnings: Array, rate: float) -> Array:
-    """Present values (n, M) of earnings (M, n, H)."""
-    return np.stack([realised_value(path, rate=rate) for path in earnings], axis=1)
+def _present_values(amounts: Array, rate: float) -> Array:
+    """Present values (n, M) of amounts (M, n, H)."""
+    return np.stack([realised_value(path, rate=rate) for path in amounts], axis=1)
 
 
 def _padded(outcomes: Array, years: NDArray[np.int64]) -> Array:
@@ -305,37 +311,40 @@ def _table(
     return pa.table(columns).select(SCHEMA.names)
 
 
-def _distribution(lives: Lives, truth: Lives, mask: NDArray[np.bool_]) -> Iterator[dict[str, Any]]:
-    known = ~np.isnan(truth.values[f"value:{RATE:g}"])
-    columns = range(lives.values[f"value:{RATE:g}"].shape[1])
-    present = [mask & known[:, k % known.shape[1]] for k in columns]  # whom path k is about
+def _distribution(
+    lifetimes: LifetimeValues, truth: LifetimeValues, mask: NDArray[np.bool_]
+) -> Iterator[dict[str, Any]]:
+    value_name = f"value:{RATE:g}"
+    value = lifetimes.values[value_name]
+    realised = ~np.isnan(truth.values[value_name])
+    columns = range(value.shape[1])
+    members = [mask & realised[:, k % realised.shape[1]] for k in columns]
 
-    def over_paths(
-        name: str, statistic: Callable[[Array, Array], float], rate: float = RATE
-    ) -> dict[str, Any] | None:
-        tax, value = lives.values[name], lives.values[f"value:{RATE:g}"]
-        each = np.array(
+    def over_paths(name: str, statistic: Callable[[Array, Array], float]) -> dict[str, Any] | None:
+        amounts = lifetimes.values[name]
+        by_path = np.array(
             [
-                statistic(tax[who, k], value[who, k]) if who.any() else np.nan
-                for k, who in zip(columns, present, strict=True)
+                statistic(amounts[member, k], value[member, k]) if member.any() else np.nan
+                for k, member in zip(columns, members, strict=True)
             ]
         )
-        each = each[np.isfinite(each)]
-        if not len(each):
+        by_path = by_path[np.isfinite(by_path)]
+        if not len(by_path):
             return None
-        sd = float(each.std(ddof=1)) if len(each) > 1 else None
-        return {"rate": rate, "value": float(each.mean()), "se": None, "sd_futures": sd}
+        sd = float(by_path.std(ddof=1)) if len(by_path) > 1 else None
+        return {"rate": RATE, "value": float(by_path.mean()), "se": None, "sd_futures": sd}
 
     for statistic, function in STATISTICS.items():
-        if found := over_paths(
-            f"value:{RATE:g}",
-            lambda own, _, f=function: float(f(Ranked.of(np.sort(own)))),  # type: ignore[misc]
-        ):
-            yield {"statistic": statistic, **found}
-    for rule in (each for each in RULES if np.isfinite(lives.values[f"tax:{each}"]).any()):
+        if row := over_paths(value_name, partial(_ranked_statistic, function)):
+            yield {"statistic": statistic, **row}
+    for rule in (rule for rule in RULES if np.isfinite(lifetimes.values[f"tax:{rule}"]).any()):
         for kind, measure in _TAX.items():
-            if found := over_paths(f"tax:{rule}", measure):
-                yield {"statistic": f"tax:{rule}:{kind}", **found}
+            if row := over_paths(f"tax:{rule}", measure):
+                yield {"statistic": f"tax:{rule}:{kind}", **row}
+
+
+def _ranked_statistic(function: Callable[[Ranked], Any], amounts: Array, _: Array) -> float:
+    return float(function(Ranked.of(np.sort(amounts))))
 
 
 def _effective(tax: Array, value: Array) -> Array:
@@ -355,48 +364,40 @@ _TAX: dict[str, Callable[[Array, Array], float]] = {
 }
 
 
-def _scores(lives: Lives, truth: Lives, mask: NDArray[np.bool_]) -> Iterator[dict[str, Any]]:
+def _scores(
+    lifetimes: LifetimeValues, truth: LifetimeValues, mask: NDArray[np.bool_]
+) -> Iterator[dict[str, Any]]:
     for rate in RATES:
-        samples, outcomes = (
-            lives.values[f"value:{rate:g}"][mask],
-            truth.values[f"value:{rate:g}"][mask],
-        )
-        scored = np.stack(
-            [crps(samples[:, None], outcome[:, None])[:, 0] for outcome in outcomes.T], axis=1
-        )
-        if row := _averaged(scored):
+        samples = lifetimes.values[f"value:{rate:g}"][mask]
+        outcomes = truth.values[f"value:{rate:g}"][mask]
+        scores = [crps(samples[:, None], outcome[:, None])[:, 0] for outcome in outcomes.T]
+        if row := _mean_row(np.stack(scores, axis=1)):
             yield {"statistic": "crps", "rate": rate, **row}
     present = truth.values[f"value:{RATE:g}"][mask]
-    lower, upper = lives.lower[mask, None], lives.upper[mask, None]
+    lower, upper = lifetimes.lower[mask, None], lifetimes.upper[mask, None]
     inside = np.where(
         np.isnan(present) | np.isnan(lower), np.nan, (lower <= present) & (present <= upper)
     )
-    if row := _averaged(inside):
+    if row := _mean_row(inside):
         yield {"statistic": "coverage_90", "rate": RATE, **row}
-    known = ~np.isnan(present)
-    level = present[known].mean() if known.any() else np.nan
-    forecast = lives.values[f"value:{RATE:g}"][mask].mean(axis=1)
-    if level > 0 and (row := _averaged(np.where(known, forecast[:, None] / level, np.nan))):
-        error = _averaged(np.where(known, (forecast[:, None] - present) / level, np.nan))
-        yield {
-            "statistic": "bias",
-            "rate": RATE,
-            **row,
-            "value": row["value"] - 1,
-            "se": error and error["se"],
-        }
+    observed = ~np.isnan(present)
+    mean = present[observed].mean() if observed.any() else np.nan
+    forecast = lifetimes.values[f"value:{RATE:g}"][mask].mean(axis=1)
+    if mean > 0 and (row := _mean_row(np.where(observed, forecast[:, None] / mean, np.nan))):
+        error = _mean_row(np.where(observed, (forecast[:, None] - present) / mean, np.nan))
+        row |= {"value": row["value"] - 1, "se": error and error["se"]}
+        yield {"statistic": "bias", "rate": RATE, **row}
 
 
-def _averaged(scores: Array) -> dict[str, Any] | None:
+def _mean_row(scores: Array) -> dict[str, Any] | None:
     """Mean of (n, D) scores with its error clustered by person and future."""
     person, draw = np.nonzero(np.isfinite(scores))
     if not len(person):
         return None
-    found = two_way(scores[person, draw], person, draw)
+    test = two_way_test(scores[person, draw], person, draw)
     means = np.array([scores[np.isfinite(scores[:, k]), k].mean() for k in np.unique(draw)])
-    sd = float(means.std(ddof=1)) if len(means) > 1 else None
     return {
         "value": float(scores[person, draw].mean()),
-        "se": found["se"] if found else None,
-        "sd_futures": sd,
+        "se": test["se"] if test else None,
+        "sd_futures": float(means.std(ddof=1)) if len(means) > 1 else None,
     }

@@ -1,4 +1,4 @@
-"""What a contestant must offer: fit on a panel, then paths for any origin."""
+"""What a baseline must offer: fit on a panel, then simulate paths from any origin."""
 
 from __future__ import annotations
 
@@ -12,47 +12,53 @@ from saga.paths import Paths
 
 
 class Baseline(Protocol):
-    """A forecaster of earnings that the contest can fit and question.
+    """A forecaster of earnings that the contest can fit and score.
 
-    `name` is its row in `metrics.parquet`. A baseline may know everything of the persons it is fitted on; of the persons it
-    forecasts it may use only rows up to the origin, even if `history` holds later ones.
+    A baseline may use every record of the persons it is fitted on. Of the persons it forecasts it
+    may use rows up to the origin only, even if `history` holds later ones. If it needs a library
+    outside the extra `train`, it imports the library when it is constructed; a contest of all
+    baselines then leaves it out.
+
+    Attributes:
+        name: its row in `metrics.parquet`.
+        version: raise it when the same inputs may give other numbers (see `evaluation.cache`).
     """
 
     name: str
-
-    # A baseline whose library is not part of the train extra imports it when it is made, so that a contest of all can do without it.
+    version: int
 
     def fit(self, panel: Panel, *, seed: int) -> Self:
-        """Learns from the persons of `panel` (training persons, all their years) and returns itself.
+        """Learns from the persons of `panel` (training persons, all their years).
 
-        Raises InputError when the panel holds nothing to learn from.
+        Raises InputError if the panel holds nothing to learn from.
         """
         ...
 
     def simulate(
         self, history: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int
     ) -> Paths:
-        """`paths` joint futures over horizons 1..`to_horizon` of each person in `origins`, in that order.
+        """`n_paths` joint futures over horizons 1..`to_horizon` of each person in `origins`.
 
-        Real money of the panel's price year, shape (n, to_horizon, paths), NaN beyond age 64. The numbers of a person depend on
-        (seed, person, origin) alone, not on who else is asked for.
+        Shape (n, to_horizon, n_paths) in the order of `origins`, real money of the panel's price
+        year, NaN beyond age 64. A person's numbers depend on (seed, person, origin) alone, not on
+        the other persons.
         """
         ...
 
 
 @runtime_checkable
-class Estimated(Protocol):
-    """A baseline whose parameters mean something: the contest shows them."""
+class HasEstimates(Protocol):
+    """A baseline with interpretable parameters; the contest shows them."""
 
-    def estimated(self) -> pl.DataFrame:
-        """After `fit`: text `parameter`, numbers `value` and `se` (null where none is known), in the order to be shown."""
+    def estimates(self) -> pl.DataFrame:
+        """After `fit`: columns `parameter` (text), `value` and `se` (null if unknown), in order."""
         ...
 
 
 @runtime_checkable
-class Keyed(Protocol):
-    """A baseline whose fit depends on more than its own code, the persons and the seed: kept scores are those of its key."""
+class HasSettings(Protocol):
+    """A baseline whose fit depends on more than its version, the panel and the seed."""
 
-    def key(self) -> str:
-        """Names the rest: settings, and code outside the package of baselines."""
+    def settings_key(self) -> str:
+        """Identifies these further inputs, such as a training configuration."""
         ...

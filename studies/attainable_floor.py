@@ -38,18 +38,19 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from evaluation.cache import code_digest
-from evaluation.contest import PATHS, Contest, chosen, clairvoyant
-from evaluation.contestants import Entrant, Model
+from evaluation.contest import PATHS, Contest, ContestOptions
+from evaluation.contestants import BundleContestant, LazyContestant
 from evaluation.scoring.comparison import REFEREE, VARIANT
 from evaluation.scoring.evaluation_settings import Setting
 from evaluation.scoring.gap import BOUND
+from evaluation.selection import select_baselines, select_clairvoyant
 from saga.bundle import Bundle
 from saga.data.origins import last_year
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.data.split import persons_of
 from saga.errors import Problem, UsageError
+from saga.files.atomic import digest_json
 from saga.files.markdown import markdown_table
 from saga.files.tables import write_table
 from saga.forecaster import Forecaster, RolloutName
@@ -107,14 +108,16 @@ def subset(panel: Panel, share: float, seed: int) -> Panel:
     return panel.only([person for person in panel.persons() if person not in excluded])
 
 
-def uncalibrated(bundle: Bundle, name: str, rollout: RolloutName, workers: int = 1) -> Entrant:
+def uncalibrated(
+    bundle: Bundle, name: str, rollout: RolloutName, workers: int = 1
+) -> LazyContestant:
     """The bundle as a contestant with raw paths and without intervals.
 
     Raises UsageError if the bundle does not have this rollout.
     """
     forecaster = Forecaster(replace(bundle, calibration=None), workers=workers, rollout=rollout)
-    key = "uncalibrated" + bundle.model_digest + rollout + code_digest("saga.forecaster", ("saga",))
-    return Entrant(name, key, lambda: Model(forecaster, name))
+    key = digest_json(["uncalibrated", bundle.model_digest, rollout, BundleContestant.version])
+    return LazyContestant(name, key, lambda: BundleContestant(forecaster, name))
 
 
 @dataclass(frozen=True)
@@ -442,11 +445,13 @@ def main() -> int:
     folder = args.cache or args.out / "kept"
     contest = Contest(
         read_panel(args.panel),
-        paths=args.paths,
-        seed=args.contest_seed,
-        persons=args.persons,
-        until=bundle.config["until"],
-        cache=folder,
+        ContestOptions(
+            n_paths=args.paths,
+            seed=args.contest_seed,
+            n_persons=args.persons,
+            until=bundle.config["until"],
+            cache=folder,
+        ),
         progress=StepLog(),
     )
     forward = forward_setting(contest, args.panel)
@@ -457,8 +462,8 @@ def main() -> int:
     # The ends of the gap come first, so that a wrong register fails before hours of work.
     forecaster = Forecaster(bundle, workers=args.workers, rollout=args.rollout)
     ends = [
-        *clairvoyant([BOUND], args.panel, args.workers),
-        *map(contest.baseline, chosen([GAP_START])),
+        *select_clairvoyant([BOUND], args.panel, args.workers),
+        *map(contest.baseline, select_baselines([BEGIN])),
         contest.bundle(forecaster),
     ]
     files = {entrant.name: contest.scores(entrant, forward, folder) for entrant in ends}

@@ -28,7 +28,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from calibration.fit.bundle_calibration import calibrate
-from evaluation.cache import code_digest, file_name
+from evaluation.cache import file_name
+from evaluation.contestants import BundleContestant
 from evaluation.scoring.evaluation_settings import Setting
 from saga.bundle import MANIFEST, Bundle
 from saga.data.origins import Origins, history, realised_earnings
@@ -40,7 +41,7 @@ from saga.paths import Paths
 from saga.register.simulation.cohort_simulation import RegisterSettings
 from saga.register.simulation.economy import LAST_HISTORY
 from saga.register.simulation.generation import generate_register
-from saga.register.textbook.exact_forecaster import exact_forecaster
+from saga.register.textbook.exact_forecaster import ExactForecaster, exact_forecaster
 from saga.register.textbook.textbook_register import PROCESSES, Cohort, Process
 from saga.requests import Draws
 from saga.schema import MAX_AGE
@@ -232,10 +233,7 @@ def _error(values: Array) -> float:
     return float(values.std(ddof=1) / np.sqrt(len(values)))
 
 
-SCORING = (
-    "studies.known_truth",
-    "saga.scores",
-)  # the code that a kept score comes from, beside the forecaster's
+SCORES_VERSION = 1  # raise it when a score of this study may change (see `evaluation.cache`)
 
 
 def main() -> int:
@@ -309,7 +307,7 @@ def judged(name: str, args: argparse.Namespace) -> list[tuple[str, pl.DataFrame]
     about = (register / "register.json").read_text(encoding="utf-8")
     keys = {
         "exact": [
-            code_digest("saga.register.textbook.exact_forecaster", ("saga",)),
+            ExactForecaster.version,
             about,
             args.particles,
         ]
@@ -318,7 +316,7 @@ def judged(name: str, args: argparse.Namespace) -> list[tuple[str, pl.DataFrame]
         if kind == "raw" or forecaster.bundle.calibration is not None:
             contestants[kind] = ModelForecasts(forecaster, calibrated=kind == "calibrated")
             keys[kind] = [
-                code_digest("saga.forecaster", ("saga",)),
+                BundleContestant.version,
                 forecaster.bundle.digest,
                 args.rollout,
             ]
@@ -330,7 +328,7 @@ def judged(name: str, args: argparse.Namespace) -> list[tuple[str, pl.DataFrame]
             "question": question,
             "paths": args.paths,
             "seed": args.seed,
-            "code": [code_digest(module, ()) for module in SCORING],
+            "version": SCORES_VERSION,
         }
         found = {}
         for kind, forecasts in contestants.items():

@@ -33,11 +33,20 @@ from numpy.typing import NDArray
 
 from evaluation.baselines.recent_years import Window
 from evaluation.baselines.trees.gbt import BoostedTrees
-from evaluation.contest import PATHS, Contest, chosen
+from evaluation.contest import PATHS, Contest, ContestOptions
 from evaluation.protocol import Baseline
-from evaluation.scoring.comparison import BOTH, PERSON, REFEREE, SURE, TOLD, VARIANT, comparisons
+from evaluation.scoring.comparison import (
+    BOTH,
+    HINDSIGHT,
+    PERSON,
+    REFEREE,
+    SURE,
+    VARIANT,
+    compare_models,
+)
 from evaluation.scoring.evaluation_settings import Setting
 from evaluation.scoring.metrics import metrics_table
+from evaluation.selection import select_baselines
 from saga.data.groups import reduce_to_profile
 from saga.data.origins import MIN_HISTORY, Origins
 from saga.data.panel import Panel
@@ -97,7 +106,9 @@ def score(
         entrant.close()
     for told in contest.hindsight(forecaster):
         files[told.name] = [
-            contest.scores(told, setting, folder) for setting in asked if setting.name == told.only
+            contest.scores(told, setting, folder)
+            for setting in asked
+            if setting.name == told.only_setting
         ]
         told.close()
     return files
@@ -125,15 +136,15 @@ def compare(
     whole = found[WHOLE.name][REFEREE]
     rows = []
     for record, files in found.items():
-        scores = _scan({name: paths for name, paths in files.items() if name != TOLD or paths})
+        scores = _scan({name: paths for name, paths in files.items() if name != HINDSIGHT or paths})
         table = metrics_table(scores, groups.drop("year"), horizons).filter(
             pl.col("metric") == METRIC, pl.col("group") == "all"
         )
-        rivals = {name: paths for name, paths in files.items() if name not in (REFEREE, TOLD)}
+        rivals = {name: paths for name, paths in files.items() if name not in (REFEREE, HINDSIGHT)}
         against = _by_key(_paired(_scan({REFEREE: files[REFEREE], **rivals}), groups))
         told = (
-            _by_key(_paired(_scan({REFEREE: files[TOLD], **rivals}), groups))
-            if files.get(TOLD)
+            _by_key(_paired(_scan({REFEREE: files[HINDSIGHT], **rivals}), groups))
+            if files.get(HINDSIGHT)
             else {}
         )
         before: dict[Any, Any] = {}
@@ -146,7 +157,7 @@ def compare(
         for row in table.iter_rows(named=True):
             key = tuple(row[k] for k in KEYS)
             cost = before.get((row["setting"], row["horizon"]))
-            if row["model"] == TOLD and row["setting"] not in {key[0] for key in told}:
+            if row["model"] == HINDSIGHT and row["setting"] not in {key[0] for key in told}:
                 continue
             won = {
                 **_gain(row, against.get(key)),
@@ -184,7 +195,7 @@ def _scan(files: Files) -> pl.LazyFrame:
 
 
 def _paired(scores: pl.LazyFrame, groups: pl.DataFrame) -> pl.DataFrame:
-    return comparisons(scores, groups).filter(
+    return compare_models(scores, groups).filter(
         pl.col("metric") == METRIC, pl.col("group") == "all", pl.col("test").is_in([PERSON, BOTH])
     )
 
@@ -236,9 +247,9 @@ def as_markdown(table: pl.DataFrame, labels: Mapping[str, str]) -> str:
         models = [
             name
             for name in some["model"].unique(maintain_order=True)
-            if name not in (REFEREE, TOLD)
+            if name not in (REFEREE, HINDSIGHT)
         ]
-        told = TOLD in some["model"]
+        told = HINDSIGHT in some["model"]
         head = [
             "record",
             "h",
@@ -267,7 +278,7 @@ def as_markdown(table: pl.DataFrame, labels: Mapping[str, str]) -> str:
                 _value(mine),
                 _share(mine, "loss"),
             ]
-            cells += [_value(own[TOLD])] if told else []
+            cells += [_value(own[HINDSIGHT])] if told else []
             for m in models:
                 cells += [_value(own[m]), _share(own[m], "gain") + _sureness(own[m])]
                 cells += [_share(own[m], "told_gain") + _sureness(own[m], "told_")] if told else []
@@ -397,8 +408,8 @@ class TreesOnPasts(BoostedTrees):
         super().__init__(**settings)
         self._years = years
 
-    def key(self) -> str:
-        """Which years are hidden: `evaluation.protocol.Keyed`."""
+    def settings_key(self) -> str:
+        """Which years are hidden: `evaluation.protocol.HasSettings`."""
         return getattr(self._years, "__qualname__", repr(self._years))
 
     def _examples(self, panel: Panel, held: set[str], seed: int) -> Any:
@@ -455,15 +466,17 @@ def main() -> int:
     args = parser.parse_args()
     forecaster = Forecaster.load(args.bundle, workers=args.workers)
     baselines = args.baselines.split(",")
-    chosen(baselines)  # an unknown name is found out before the panel is read
+    select_baselines(baselines)  # an unknown name is found out before the panel is read
     folder = args.cache or args.out / "kept"
     contest = Contest(
         read_panel(args.register),
-        paths=args.paths,
-        seed=args.seed,
-        persons=args.persons,
-        until=forecaster.bundle.config.get("until"),
-        cache=folder,
+        ContestOptions(
+            n_paths=args.paths,
+            seed=args.seed,
+            n_persons=args.persons,
+            until=forecaster.bundle.config.get("until"),
+            cache=folder,
+        ),
         progress=StepLog(),
     )
     futures = args.register if any(args.register.glob("future/draw=*")) else None
@@ -472,7 +485,7 @@ def main() -> int:
     for reduction in REDUCTIONS:
         say(f"{reduction.label}:")
         found[reduction.name] = score(
-            contest, reduction, settings, forecaster, chosen(baselines), folder
+            contest, reduction, settings, forecaster, select_baselines(baselines), folder
         )
     table = compare(found, settings, contest.horizons)
     about = {

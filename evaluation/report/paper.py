@@ -12,7 +12,7 @@ import polars as pl
 from evaluation.lifetime_scores import RATES, RULES, TRUTH
 from evaluation.placebos import PLACEBOS
 from evaluation.report.result_tables import Cell, Table, heading, ordered, published
-from evaluation.scoring.comparison import REFEREE, TOLD, VARIANT, YEAR, verdicts
+from evaluation.scoring.comparison import HINDSIGHT, REFEREE, VARIANT, YEAR, verdict_lines
 from evaluation.scoring.gap import BOUND, REFERENCES
 from saga.files.tables import read_provenance
 from saga.requests import RATE
@@ -118,7 +118,7 @@ def _compared(results: Results) -> list[Table]:
         return []
     theirs = published()["diebold_mariano"]
     rows = table.filter(pl.col("metric") == "crps_log", pl.col("group") == "all")
-    lines = verdicts(table)
+    lines = verdict_lines(table)
     tables = []
     for (setting, test), some in rows.group_by("setting", "test", maintain_order=True):
         cells = []
@@ -360,11 +360,11 @@ def _hindsight(results: Results) -> list[Table]:
             for name, r in found.items()
             if not name.startswith(VARIANT) and name not in (REFEREE, BOUND)
         ]
-        if TOLD in found and REFEREE in found and rivals:
+        if HINDSIGHT in found and REFEREE in found and rivals:
             best = min(rivals, key=lambda r: float(r["value"]))
             three = [
                 Cell(f"{r['value']:.4f} ± {r['se']:.4f}")
-                for r in (found[REFEREE], found[TOLD], best)
+                for r in (found[REFEREE], found[HINDSIGHT], best)
             ]
             rows.append(
                 [Cell(str(horizon)), Cell(f"{found[REFEREE]['n']:,}"), *three, Cell(best["model"])]

@@ -13,11 +13,12 @@ import polars as pl
 from jinja2 import Environment, PackageLoader, select_autoescape
 
 from evaluation.scoring.comparison import REFEREE, VARIANT
-from evaluation.scoring.gap import BOUND, GAP, reference
-from evaluation.scoring.metrics import LEVELS, SCORES
+from evaluation.scoring.gap import BOUND, GAP, select_reference
+from evaluation.scoring.metrics import SCORES
+from saga.requests import COVERAGE
 
 MONEY = ("crps_sek", "interval_90", "width_90")
-COVERAGE = tuple(f"coverage_{round(100 * level)}" for level in LEVELS)
+COVERAGE_METRICS = tuple(f"coverage_{round(100 * nominal)}" for nominal in COVERAGE)
 MEANING = {
     "in-time": "Origins and outcomes inside the panel's years, one drawn origin a test person; ± is the standard error, clustered "
     "by person. Long horizons rest on few origin years.",
@@ -161,7 +162,7 @@ def _coverage(
     setting: str, found: Mapping[Any, Any], horizons: Sequence[int], models: Sequence[str]
 ) -> Table:
     rows = []
-    for metric in COVERAGE:
+    for metric in COVERAGE_METRICS:
         figure = next(
             (
                 f["value"]
@@ -225,7 +226,7 @@ def _by_group(
 def _gap(
     setting: str, found: Mapping[Any, Any], horizons: Sequence[int], models: Sequence[str]
 ) -> Table:
-    begin = reference(set(models))
+    begin = select_reference(set(models))
     judged = [model for model in models if model not in (begin, BOUND)]
     measured = [h for h in horizons if any((GAP, h, "all", model) in found for model in judged)]
     rows = [[Cell(str(h)), *_row(GAP, h, "all", found, judged, se=True)] for h in measured]

@@ -1,14 +1,17 @@
-"""Is the model better than the others, and how sure is that: paired differences of scores on the same persons and outcomes.
+"""Paired differences of scores between the model and the others, with tests.
 
-Three tests, named in the column `test`, each two-sided:
+Three two-sided tests, named in the column `test`:
 
-- `person` (in-time, and forward on observed years): differences clustered by person, t with C - 1 degrees of freedom.
-- `person and future` (forward on drawn futures): the same persons live in every drawn macro future, so differences are dependent along
-  both; variances are added as Cameron, Gelbach and Miller (2011, eq. 2.8) do, and t has degrees of freedom of the smaller number of
-  clusters less one, the futures as a rule.
-- `year` (in-time): Diebold and Mariano (1995) over origin years. Sums of the differences by origin year, as in Driscoll and Kraay (1998),
-  so that what persons of one year share is counted; Newey-West weights over h - 1 lags, since errors h years ahead overlap; the
-  correction of Harvey, Leybourne and Newbold (1997) and t with T - 1 degrees of freedom. It is not given with fewer than 2 h years.
+- `person` (in-time, and forward on observed years): differences clustered by person, t with C - 1
+  degrees of freedom.
+- `person and future` (forward on drawn futures): the same persons occur in every drawn macro
+  future, so differences are dependent in both dimensions. Variances are added as in Cameron,
+  Gelbach and Miller (2011, eq. 2.8); t has as many degrees of freedom as the smaller number of
+  clusters less one, usually the futures.
+- `year` (in-time): Diebold and Mariano (1995) over origin years. Differences are summed by origin
+  year, as in Driscoll and Kraay (1998), so that what persons of one year share counts; Newey-West
+  weights over h - 1 lags, because errors h years ahead overlap; the correction of Harvey, Leybourne
+  and Newbold (1997) and t with T - 1 degrees of freedom. It needs at least 2 h years.
 """
 
 from __future__ import annotations
@@ -25,12 +28,10 @@ from evaluation.scoring.gap import BOUND
 
 Array = NDArray[np.float64]
 Codes = NDArray[np.int64]
-REFEREE = "saga"  # whom all others are compared with
-VARIANT = (
-    "saga:"  # how names of the model's own variants begin: they are rows of tables, not rivals
-)
-TOLD = f"{VARIANT}told"  # the bundle told the economy that came
-OF_GROUPS = ("crps_log",)  # of groups the headline alone
+REFEREE = "saga"  # all others are compared with it
+VARIANT = "saga:"  # names of the model's variants begin with it; they are not competitors
+HINDSIGHT = f"{VARIANT}told"  # the bundle conditioned on realised macro
+GROUP_METRICS = ("crps_log",)  # groups are compared in these alone
 COMPARED = ("crps_log", "crps_sek", "mae_log", "pinball_log", "brier_zero", "logscore")
 PERSON, BOTH, YEAR = "person", "person and future", "year"
 SURE = 0.01
@@ -53,14 +54,21 @@ SCHEMA = {
 }
 
 
-def comparisons(scores: pl.LazyFrame, groups: pl.DataFrame) -> pl.DataFrame:
-    """Every model against the referee, rows of SCHEMA: one a (model, setting, metric, horizon, group, test).
+def compare_models(scores: pl.LazyFrame, groups: pl.DataFrame) -> pl.DataFrame:
+    """Every model against the referee, one row per (model, setting, metric, horizon, group, test).
 
-    `scores` and `groups` as in `evaluation.scoring.metrics.metrics_table`, `groups` also with the origin `year`. `difference` is the model's mean
-    score less that of the referee on the same persons and outcomes: above 0 the referee is better; `relative` is the share of the
-    model's score that it is. `p_holm` is adjusted for the horizons of one model, setting, metric, group and test (Holm 1979). `n` counts
-    persons, `clusters` what `df` is made of. Groups are compared in CRPS of log earnings
-    alone. Empty without the referee. In `difference` a score missing on either side does not count.
+    `difference` is the model's mean score less the referee's on the same persons and outcomes:
+    above 0 the referee is better. A score missing on either side does not count. `relative` is the
+    difference as a share of the model's score. `p_holm` is adjusted for the horizons of one model,
+    setting, metric, group and test (Holm 1979). `n` counts persons, `clusters` those of `df`.
+    Groups are compared in CRPS of log earnings alone. The table is empty without the referee.
+
+    Args:
+        scores: as in `evaluation.scoring.metrics.metrics_table`.
+        groups: as there, and the origin `year`.
+
+    Returns:
+        Columns of SCHEMA.
     """
     models = scores.select("model").unique().collect()["model"].sort().to_list()
     names = [name for name in groups.columns if name not in ("setting", "person_id", "year")]
@@ -75,7 +83,7 @@ def comparisons(scores: pl.LazyFrame, groups: pl.DataFrame) -> pl.DataFrame:
     keys = ["model", "setting", "metric", "group", "test"]
     adjusted = (
         pl.col("p")
-        .map_batches(lambda p: pl.Series(holm(p.to_numpy())), return_dtype=pl.Float64)
+        .map_batches(lambda p: pl.Series(adjust_holm(p.to_numpy())), return_dtype=pl.Float64)
         .over(keys)
     )
     return (
@@ -89,74 +97,77 @@ def _against(
     scores: pl.LazyFrame, groups: pl.DataFrame, names: list[str], model: str, setting: str
 ) -> list[dict[str, Any]]:
     keys = ["draw", "person_id", "horizon"]
-    own = scores.filter(pl.col("setting") == setting).select("model", *keys, *COMPARED)
-    mine, theirs = (own.filter(pl.col("model") == name).drop("model") for name in (REFEREE, model))
+    of_setting = scores.filter(pl.col("setting") == setting).select("model", *keys, *COMPARED)
+    referee, other = (
+        of_setting.filter(pl.col("model") == name).drop("model") for name in (REFEREE, model)
+    )
     paired = (
-        theirs.join(
-            mine, on=keys, how="inner", suffix=":saga", nulls_equal=True, maintain_order="left"
+        other.join(
+            referee, on=keys, how="inner", suffix=":saga", nulls_equal=True, maintain_order="left"
         )
         .join(groups.lazy(), on="person_id", maintain_order="left")
         .collect()
     )
     rows = []
-    for (horizon,), some in paired.group_by("horizon", maintain_order=True):
-        forward = some["draw"].null_count() == 0
-        person = some["person_id"].cast(pl.Categorical).to_physical().to_numpy().astype(np.int64)
+    for (horizon,), pairs in paired.group_by("horizon", maintain_order=True):
+        forward = pairs["draw"].null_count() == 0
+        person = pairs["person_id"].cast(pl.Categorical).to_physical().to_numpy().astype(np.int64)
         draw, year = (
-            some[name].fill_null(0).to_numpy().astype(np.int64) for name in ("draw", "year")
+            pairs[name].fill_null(0).to_numpy().astype(np.int64) for name in ("draw", "year")
         )
-        masks = [("all", np.ones(some.height, dtype=bool))]
+        masks = [("all", np.ones(pairs.height, dtype=bool))]
         for name in names:
-            labels = some[name].unique().drop_nulls().sort().to_list()
+            labels = pairs[name].unique().drop_nulls().sort().to_list()
             masks += [
-                (f"{name}={label}", (some[name] == label).fill_null(False).to_numpy())
+                (f"{name}={label}", (pairs[name] == label).fill_null(False).to_numpy())
                 for label in labels
             ]
         for metric in COMPARED:
-            theirs_, mine_ = (
-                some[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
+            model_score, referee_score = (
+                pairs[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
                 for name in (metric, f"{metric}:saga")
             )
-            scored = np.isfinite(theirs_) & np.isfinite(mine_)
-            for group, mask in masks if metric in OF_GROUPS else masks[:1]:
+            scored = np.isfinite(model_score) & np.isfinite(referee_score)
+            for group, mask in masks if metric in GROUP_METRICS else masks[:1]:
                 at = scored & mask
                 if at.sum() < 2:
                     continue
-                d, level = theirs_[at] - mine_[at], float(theirs_[at].mean())
-                tests = (
-                    {BOTH: two_way(d, person[at], draw[at])}
-                    if forward
-                    else {PERSON: clustered(d, person[at])}
-                )
-                if not forward and len(np.unique(year[at])) >= 2:
-                    tests[YEAR] = diebold_mariano(d, year[at], int(horizon))
+                d, mean = model_score[at] - referee_score[at], float(model_score[at].mean())
+                if forward:
+                    tests = {BOTH: two_way_test(d, person[at], draw[at])}
+                else:
+                    tests = {PERSON: clustered_test(d, person[at])}
+                    if len(np.unique(year[at])) >= 2:
+                        tests[YEAR] = diebold_mariano_test(d, year[at], int(horizon))
                 shared = {
                     "model": model,
                     "setting": setting,
                     "metric": metric,
                     "horizon": horizon,
                     "group": group,
+                    "n": len(np.unique(person[at])),
+                    "relative": float(d.mean()) / mean
+                    if mean > 0 and metric != "logscore"
+                    else None,
                 }
-                shared["n"] = len(np.unique(person[at]))
-                relative = float(d.mean()) / level if level > 0 and metric != "logscore" else None
-                rows += [
-                    {**shared, "test": name, "relative": relative, **found}
-                    for name, found in tests.items()
-                    if found
-                ]
+                rows += [{**shared, "test": name, **test} for name, test in tests.items() if test]
     return rows
 
 
-def clustered(d: Array, cluster: Codes) -> dict[str, Any] | None:
-    """Mean of `d` (n,), its standard error clustered by `cluster` (n,) with the C / (C - 1) correction, t and p. None with one cluster."""
+def clustered_test(d: Array, cluster: Codes) -> dict[str, Any] | None:
+    """Mean of `d` (n,), its standard error clustered by `cluster` (n,), t and p.
+
+    The variance has the C / (C - 1) correction. None with one cluster.
+    """
     clusters, variance = _cluster_variance(d - d.mean(), cluster)
     return _tested(float(d.mean()), variance, clusters) if clusters > 1 else None
 
 
-def two_way(d: Array, first: Codes, second: Codes) -> dict[str, Any] | None:
-    """The same clustered along two dimensions: variance by the one, plus by the other, less by both (Cameron, Gelbach and Miller 2011).
+def two_way_test(d: Array, first: Codes, second: Codes) -> dict[str, Any] | None:
+    """As `clustered_test`, clustered in two dimensions (Cameron, Gelbach and Miller 2011).
 
-    Where that is not above each of the two, the larger of them stands. None with one cluster in either.
+    The variance by the first, plus by the second, less by both; at least the larger of the first
+    two. None with one cluster in either dimension.
     """
     e = d - d.mean()
     (c1, v1), (c2, v2) = _cluster_variance(e, first), _cluster_variance(e, second)
@@ -166,11 +177,12 @@ def two_way(d: Array, first: Codes, second: Codes) -> dict[str, Any] | None:
     return _tested(float(d.mean()), max(v1 + v2 - v12, v1, v2), min(c1, c2))
 
 
-def diebold_mariano(d: Array, year: Codes, horizon: int) -> dict[str, Any] | None:
-    """The test of equal scores over T consecutive origin years (years without anybody count as years without difference from the mean).
+def diebold_mariano_test(d: Array, year: Codes, horizon: int) -> dict[str, Any] | None:
+    """The test of equal scores over T consecutive origin years.
 
-    `d` (n,) differences of forecasts `horizon` years ahead from the origin `year` (n,). None where T < 2 `horizon`: then the errors of
-    nearly all years overlap, and the long-run variance cannot be told.
+    `d` (n,) are differences of forecasts `horizon` years ahead from the origin `year` (n,). A year
+    without persons counts as a year without deviation from the mean. None if T < 2 `horizon`: the
+    errors of nearly all years then overlap, and the long-run variance cannot be estimated.
     """
     years = int(year.max() - year.min()) + 1
     if years < max(2 * horizon, 2):
@@ -184,8 +196,11 @@ def diebold_mariano(d: Array, year: Codes, horizon: int) -> dict[str, Any] | Non
     return _tested(float(d.mean()), variance / len(d) ** 2 / correction, years)
 
 
-def holm(p: Array) -> Array:
-    """p-values (m,) adjusted for the number of tests (Holm 1979): the k-th smallest times m - k + 1, not below those before; NaN stays."""
+def adjust_holm(p: Array) -> Array:
+    """p-values (m,) adjusted for the number of tests (Holm 1979); NaN stays.
+
+    The k-th smallest is multiplied by m - k + 1 and is not below those before.
+    """
     adjusted = np.full(len(p), np.nan)
     order = [i for i in np.argsort(p, kind="stable") if np.isfinite(p[i])]
     if order:
@@ -194,39 +209,40 @@ def holm(p: Array) -> Array:
     return adjusted
 
 
-def verdicts(table: pl.DataFrame, *, metric: str = "crps_log") -> list[str]:
-    """One plain line a setting and test: against whom the referee is better at every horizon with p < .01 after Holm, and where not."""
+def verdict_lines(table: pl.DataFrame, *, metric: str = "crps_log") -> list[str]:
+    """A line per setting and test: which models the referee beats at every horizon.
+
+    "Beats" means a lower mean score with p < .01 after Holm.
+    """
     rows = table.filter(
         pl.col("metric") == metric, pl.col("group") == "all", pl.col("model") != BOUND
     )
     rows = rows.filter(~pl.col("model").str.starts_with(VARIANT))
     lines = []
-    for (setting, test), some in rows.group_by("setting", "test", maintain_order=True):
-        horizons = some["horizon"].unique().sort().to_list()
-        won, not_won = [], []
-        for (model,), own in some.sort("horizon").group_by("model", maintain_order=True):
-            short = [
+    for (setting, test), tested in rows.group_by("setting", "test", maintain_order=True):
+        horizons = tested["horizon"].unique().sort().to_list()
+        beaten, not_beaten = [], []
+        for (model,), results in tested.sort("horizon").group_by("model", maintain_order=True):
+            unclear = [
                 h
-                for h, d, p in own.select("horizon", "difference", "p_holm").iter_rows()
+                for h, d, p in results.select("horizon", "difference", "p_holm").iter_rows()
                 if not (d > 0 and p < SURE)
             ]
-            if short:
-                not_won.append(f"{model} (h = {_listed(short)})")
+            if unclear:
+                not_beaten.append(f"{model} (h = {_join(unclear)})")
             else:
-                won.append(str(model))
-        line = f"{setting}, test by {test}, h = {_listed(horizons)}: "
-        if won and not not_won:
-            line += (
-                f"{REFEREE} is best at every horizon with p < .01 (Holm): against {_listed(won)}."
-            )
+                beaten.append(str(model))
+        line = f"{setting}, test by {test}, h = {_join(horizons)}: {REFEREE} is "
+        if beaten and not not_beaten:
+            line += f"best at every horizon with p < .01 (Holm): against {_join(beaten)}."
         else:
-            line += f"{REFEREE} is not better at every horizon with p < .01 (Holm) than {_listed(not_won)}"
-            line += f"; it is than {_listed(won)}." if won else "."
+            line += f"not better at every horizon with p < .01 (Holm) than {_join(not_beaten)}"
+            line += f"; it is better than {_join(beaten)}." if beaten else "."
         lines.append(line)
     return lines
 
 
-def _listed(items: Iterable[Any]) -> str:
+def _join(items: Iterable[Any]) -> str:
     return ", ".join(str(item) for item in items)
 
 

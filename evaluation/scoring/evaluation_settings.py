@@ -1,4 +1,4 @@
-"""Who is judged, from which origins, and what came true: the settings and samples of the protocol."""
+"""Test persons, their origins and outcomes: the settings and samples of the protocol."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ WINDOW, POSITIVE, END_AGES, GAP = 10, 5, (26, 54), 2  # the paper's conditioning
 
 @dataclass(frozen=True)
 class Setting:
-    """Persons, their pasts, and what came true: (n, H) once (`draw` None), or once a drawn macro future."""
+    """Persons, their histories and outcomes (n, H): one set (`draw` None) or one per drawn future."""
 
     name: str
     past: Panel
@@ -52,7 +52,7 @@ class Setting:
 
     @cached_property
     def digest(self) -> str:
-        """Names the question: pasts, origins and outcomes."""
+        """Identifies histories, origins and outcomes."""
         parts = hashlib.sha256(self.past.digest.encode())
         parts.update(
             " ".join(self.origins.person_id.tolist()).encode() + self.origins.year.tobytes()
@@ -64,10 +64,11 @@ class Setting:
 
 @dataclass(frozen=True)
 class Sample:
-    """The panel's judged persons: `test` and `training` persons' records, `until` the year that fitting may see, `end` the panel's last.
+    """Records of the panel's `test` and `training` persons.
 
-    In-time everything lies in or before `until`. Forward the origin is that year, and outcomes are the panel's later years where it has
-    any, else those of drawn futures.
+    `until` is the last year that fitting may use, `end` the panel's last year. In-time, origins and
+    outcomes lie in or before `until`. Forward, the origin is that year, and outcomes are of the
+    panel's later years if there are any, otherwise of drawn futures.
     """
 
     test: Panel
@@ -88,10 +89,19 @@ class Sample:
         split: SplitName = "person",
         until: int | None = None,
     ) -> Sample:
-        """Test persons of the split (at most `persons`, a keyed choice) and its training persons, whose years end at `until`.
+        """Test persons of the split and its training persons, whose years end at `until`.
 
-        `split` "cohort" keeps of each part the paper's birth years; persons stay on their side of the person split, so that nobody whom
-        a bundle was trained on is judged. Raises InputError when nobody is left.
+        Args:
+            panel: all persons.
+            seed: of the origins.
+            persons: at most so many test persons, a keyed choice.
+            sample: "all", or "paper": origins of `paper_years` only.
+            split: "person", or "cohort": of each part of the person split only the paper's birth
+                years, so no training person of a bundle is tested.
+            until: last year that fitting may use.
+
+        Raises:
+            InputError: if there is no test person.
         """
         end = last_year(panel)
         tested = _part(panel, "test", split)
@@ -104,7 +114,7 @@ class Sample:
                 "no person of the panel is in the test part",
                 "Give a panel with more persons.",
             )
-            raise InputError("There is nobody to be judged on", [problem])
+            raise InputError("There are no test persons", [problem])
         stop = end if until is None else min(until, end)
         training = cut(panel.only(_part(panel, "train", split)), stop)
         return cls(panel.only(tested), training, stop, end, seed, sample)
@@ -112,16 +122,15 @@ class Sample:
     def settings(self, horizons: Sequence[int], futures: Path | None = None) -> Iterator[Setting]:
         """`in-time`, and `forward` where there is something later: years of the panel after `until`, or drawn `futures`.
 
-        A setting without any origin is refused with InputError, horizons that nobody's record reaches under the cohort split with
-        UsageError (see `check_observable`).
+        Raises InputError if a setting has no origin.
         """
         known = cut(self.test, self.until)
-        drawn = self.draw(known)
+        origins = self.draw(known)
         yield self._setting(
             "in-time",
             known,
-            drawn,
-            [(None, realised_earnings(known, drawn, list(horizons), end=self.until))],
+            origins,
+            [(None, realised_earnings(known, origins, list(horizons), end=self.until))],
         )
         if self.until < self.end:
             last = self.at(known, self.until)
@@ -141,7 +150,7 @@ class Sample:
             )
 
     def draw(self, known: Panel) -> Origins:
-        """One origin a person by the calibration's rule: its horizons, not those of a table, decide the draw."""
+        """One origin per person by the rule of calibration, whatever the horizons of the tables."""
         return draw_origins(
             known,
             max_horizon=MAX_HORIZON,
@@ -151,29 +160,32 @@ class Sample:
         )
 
     def at(self, known: Panel, year: int) -> Origins:
-        """Everybody eligible in `year`."""
-        found = origins_at(known, year)
+        """All persons that are eligible in `year`."""
+        origins = origins_at(known, year)
         among = self._eligible(known)
         if among is None:
-            return found
+            return origins
         ids = set(among.filter(pl.col("year") == year)["person_id"])
-        return found.take(
-            np.array([person in ids for person in found.person_id.tolist()], dtype=bool)
+        return origins.take(
+            np.array([person in ids for person in origins.person_id.tolist()], dtype=bool)
         )
 
     def check_observable(self, horizons: Sequence[int]) -> None:
-        """Raises UsageError naming the horizons at which nobody's outcome lies in the panel: their cells could only be made up."""
+        """Raises UsageError if the panel holds no outcome at one of the horizons."""
         known = cut(self.test, self.until)
         eligible = self._eligible(known)
         first = (eligible_origins(known) if eligible is None else eligible)["year"].min()
         reach = self.until - int(first) if first is not None else 0  # type: ignore[arg-type]
         beyond = [h for h in horizons if h > reach]
         if beyond:
-            message = f"no outcome exists {', '.join(map(str, beyond))} years ahead: these cohorts' records reach {reach}"
-            problem = Problem(
-                "not-observed", message, f"Ask for horizons up to {reach}, or use --split person."
+            message = (
+                f"no outcome exists {', '.join(map(str, beyond))} years ahead: "
+                f"the records of these cohorts reach {reach} years"
             )
-            raise UsageError("Cells that cannot be observed", [problem])
+            fix = f"Give horizons up to {reach}, or use --split person."
+            raise UsageError(
+                "A horizon cannot be observed", [Problem("not-observed", message, fix)]
+            )
 
     def _eligible(self, known: Panel) -> pl.DataFrame | None:
         return paper_years(known) if self.sample == "paper" else None
@@ -186,7 +198,10 @@ class Sample:
         outcomes: Sequence[tuple[int | None, Array]],
     ) -> Setting:
         if not len(origins):
-            fix = "Test persons need 3 years of known earnings and an age of 20 to 60 at the origin (--sample paper: more)."
+            fix = (
+                "Test persons need 3 years of known earnings and an age of 20 to 60 at the origin "
+                "(more with --sample paper)."
+            )
             raise InputError(
                 f"The {name} setting has no origin",
                 [Problem("no-origins", "no test person is eligible", fix)],
@@ -195,18 +210,19 @@ class Sample:
 
 
 def paper_years(panel: Panel) -> pl.DataFrame:
-    """Person-years that may end the paper's window: columns `person_id`, `year`.
+    """Person-years that may end the paper's window of ten years: columns `person_id`, `year`.
 
-    Ages 26 to 54; of the ten years up to this one the first has known earnings, of any three in a row one has, and five are positive.
+    Ages 26 to 54. In the window the first year has known earnings, at least one of any three
+    consecutive years has, and at least five years are positive.
     """
     known = panel.frame.filter(pl.col("earnings").is_not_null()).select(
         "person_id", "birth_year", "year", "earnings"
     )
-    here, before = pl.col("year"), pl.col("year").shift(1).over("person_id")
+    year, previous = pl.col("year"), pl.col("year").shift(1).over("person_id")
     # The first year of the latest stretch without a gap of more than GAP years.
     start = (
-        pl.when((here - before).fill_null(GAP + 2) > GAP + 1)
-        .then(here)
+        pl.when((year - previous).fill_null(GAP + 2) > GAP + 1)
+        .then(year)
         .forward_fill()
         .over("person_id")
     )
@@ -215,21 +231,21 @@ def paper_years(panel: Panel) -> pl.DataFrame:
     pairs = (
         rows.drop("earnings")
         .join(earlier, on="person_id")
-        .filter((here - pl.col("other")).is_between(0, WINDOW - 1))
+        .filter((year - pl.col("other")).is_between(0, WINDOW - 1))
     )
     windows = pairs.group_by("person_id", "year").agg(
         pl.col("start").first(),
-        age=(here - pl.col("birth_year")).first(),
+        age=(year - pl.col("birth_year")).first(),
         first=pl.col("other").min(),
         positive=(pl.col("earnings") > 0).sum(),
     )
-    kept = windows.filter(
-        pl.col("start") <= here - WINDOW + 1,
-        pl.col("first") == here - WINDOW + 1,
+    ends = windows.filter(
+        pl.col("start") <= year - WINDOW + 1,
+        pl.col("first") == year - WINDOW + 1,
         pl.col("positive") >= POSITIVE,
         pl.col("age").is_between(*END_AGES),
     )
-    return kept.select("person_id", "year").sort("person_id", "year")
+    return ends.select("person_id", "year").sort("person_id", "year")
 
 
 def _part(panel: Panel, part: Part, split: SplitName) -> list[str]:

@@ -1,4 +1,4 @@
-"""The register's true futures: what became of the same people in each drawn macro future."""
+"""The register's true futures: outcomes of the same persons in each drawn macro future."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from saga.errors import InputError, Problem
 
 
 def true_economies(directory: Path) -> dict[int, pl.DataFrame]:
-    """The economy of each drawn future in `directory/future/macro.parquet`, by draw, a row a year in order."""
+    """Macro series of each drawn future (`directory/future/macro.parquet`), by draw, by year."""
     years = pl.read_parquet(directory / "future" / "macro.parquet").sort("draw", "year")
     return {int(draw): part for (draw,), part in years.group_by(["draw"], maintain_order=True)}
 
@@ -23,25 +23,28 @@ def true_economies(directory: Path) -> dict[int, pl.DataFrame]:
 def true_futures(
     directory: Path, origins: Origins, horizons: Sequence[int], *, price_year: int
 ) -> Iterator[tuple[int, NDArray[np.float64]]]:
-    """(draw, outcomes (n, H), real money) for each `directory/future/draw=k` of a generated register, in the order of k.
+    """(draw, outcomes (n, H) in real money) for each `directory/future/draw=k`, in the order of k.
 
-    A future has one row a person and year to age 64: earnings 0 after a death, null abroad. Outcomes are NaN where there is no row or
-    no value. Only the persons of `origins` are held. Raises InputError when there is no future, or when it is in the prices of
-    another year than `price_year`.
+    A future has one row per person and year to age 64: earnings 0 after a death, null abroad.
+    Outcomes are NaN without a row or a value. Only the persons of `origins` are read. Raises
+    InputError if there is no future, or if it is in prices of another year than `price_year`.
     """
     draws = sorted(
         (int(path.name.removeprefix("draw=")), path) for path in directory.glob("future/draw=*")
     )
     if not draws:
-        fix = "Generate the register with --future-to and --future-draws, or leave the forward setting out."
+        fix = (
+            "Generate the register with --future-to and --future-draws, "
+            "or leave the forward setting out."
+        )
         raise InputError(
             "The register has no futures",
             [Problem("no-futures", f"no future/draw=k in {directory.name}", fix)],
         )
-    about = directory / "register.json"
+    record = directory / "register.json"
     prices = (
-        json.loads(about.read_text(encoding="utf-8")).get("future_prices")
-        if about.exists()
+        json.loads(record.read_text(encoding="utf-8")).get("future_prices")
+        if record.exists()
         else None
     )
     if prices is not None and prices != price_year:
@@ -52,7 +55,7 @@ def true_futures(
         )
         raise InputError("Futures and panel cannot be compared", [problem])
     ahead = np.asarray(list(horizons))
-    wanted = pl.DataFrame(
+    person_years = pl.DataFrame(
         {
             "row": np.repeat(np.arange(len(origins)), len(ahead)),
             "year": (origins.year[:, None] + ahead).ravel(),
@@ -65,10 +68,12 @@ def true_futures(
             "person_id", "year", "earnings"
         )
         rows = files.join(persons, on="person_id", how="semi").collect()
-        found = wanted.join(rows, on=["person_id", "year"], how="left", maintain_order="left")
+        outcomes = person_years.join(
+            rows, on=["person_id", "year"], how="left", maintain_order="left"
+        )
         yield (
             draw,
-            found["earnings"]
+            outcomes["earnings"]
             .cast(pl.Float64)
             .fill_null(np.nan)
             .to_numpy()

@@ -1,4 +1,4 @@
-"""The share of the gap between a reference and the clairvoyant that a model closes, in CRPS of log earnings."""
+"""The share of the gap in CRPS between a reference and the clairvoyant that a model closes."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ GAP = "gap_closed"
 REFERENCES = ("gkos", "groupq", "carry")  # the first of them that takes part is the reference
 
 
-def reference(models: set[str]) -> str | None:
-    """The model that the gap is measured from, or None where there is no gap to measure."""
+def select_reference(models: set[str]) -> str | None:
+    """The model that the gap is measured from; None if the clairvoyant or every reference is absent."""
     return next((name for name in REFERENCES if name in models), None) if BOUND in models else None
 
 
-def gap_closed(rows: pl.LazyFrame, unit: str) -> pl.DataFrame:
-    """1 - (CRPS of the model - CRPS of the clairvoyant) / (CRPS of the reference - CRPS of the clairvoyant), by horizon and group.
+def measure_gap_closed(rows: pl.LazyFrame, unit: str) -> pl.DataFrame:
+    """1 - (CRPS - bound) / (CRPS of the reference - bound), by horizon and group.
 
-    `rows`: model, setting, horizon, group, crps_log and `unit`, the column that names independent units (in-time the person, forward
-    the macro future). A model's row: value, its standard error (ratio of means over paired units, linearised; Cochran 1977, ch. 6), n
-    units and, forward, sd_futures. No rows without a reference and the clairvoyant, or where the clairvoyant is no better.
+    The bound is the clairvoyant's CRPS; all are of log earnings. `rows`: model, setting, horizon,
+    group, crps_log and `unit`, the column of independent units (in-time the person, forward the
+    macro future). The result has per model the value, its standard error (ratio of means over
+    paired units, linearised; Cochran 1977, ch. 6), n units and, forward, sd_futures. It is empty
+    without a reference and the clairvoyant, or if the clairvoyant is not better.
     """
     keys = ["setting", "horizon", "group", unit]
     means = (
@@ -27,24 +29,24 @@ def gap_closed(rows: pl.LazyFrame, unit: str) -> pl.DataFrame:
         .agg(pl.col("crps_log").cast(pl.Float64).mean(), pl.len().alias("n"))
         .collect()
     )
-    begin = reference(set(means["model"])) or BOUND
+    begin = select_reference(set(means["model"])) or BOUND
 
     def of(model: str, column: str) -> pl.DataFrame:
         return means.filter(pl.col("model") == model).select(
             *keys, pl.col("crps_log").alias(column)
         )
 
-    judged = means.filter(~pl.col("model").is_in([BOUND, begin]))
-    paired = judged.join(of(begin, "begin"), on=keys, maintain_order="left").join(
+    models = means.filter(~pl.col("model").is_in([BOUND, begin]))
+    paired = models.join(of(begin, "begin"), on=keys, maintain_order="left").join(
         of(BOUND, "end"), on=keys, maintain_order="left"
     )
-    won, gap, units = (
+    reduction, gap, units = (
         pl.col("begin") - pl.col("crps_log"),
         pl.col("begin") - pl.col("end"),
         pl.len().cast(pl.Float64),
     )
-    value = won.sum() / gap.sum()
-    spread = ((won - value * gap) ** 2).sum()
+    value = reduction.sum() / gap.sum()
+    spread = ((reduction - value * gap) ** 2).sum()
     se = pl.when(units > 1).then((spread * units / (units - 1)).sqrt() / gap.sum())
     forward = unit == "draw"
     table = paired.group_by("model", *keys[:-1], maintain_order=True).agg(

@@ -1,4 +1,4 @@
-"""From un-averaged scores to `metrics.parquet`: means by horizon and group, with standard errors that respect the clusters."""
+"""From un-averaged scores to `metrics.parquet`: means by horizon and group, clustered errors."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 import polars as pl
 
 from calibration.diagnostics.sampling_bands import coverage_band
-from evaluation.scoring.gap import GAP, gap_closed
+from evaluation.scoring.gap import GAP, measure_gap_closed
 from saga.requests import COVERAGE
 
-LEVELS = COVERAGE
 SCORES = (
     "crps_log",
     "crps_sek",
@@ -22,7 +21,7 @@ SCORES = (
     "interval_90",
     "width_90",
 )
-METRICS = (*SCORES, *(f"coverage_{round(100 * level)}" for level in LEVELS))
+METRICS = (*SCORES, *(f"coverage_{round(100 * nominal)}" for nominal in COVERAGE))
 COLUMNS = {
     "model": pl.String(),
     "setting": pl.String(),
@@ -46,19 +45,29 @@ def metrics_table(
     *,
     calibrated_on: Mapping[int, int] | None = None,
 ) -> pl.DataFrame:
-    """The metrics table: columns of COLUMNS, one row a (model, setting, metric, horizon, group).
+    """The metrics table, one row per (model, setting, metric, horizon, group).
 
-    `scores`: model, setting, draw (null in-time, the macro future's number forward), person_id, horizon and one column a metric (null: no
-    score; `rmse_log` and its group mean are of squared errors). `groups`: setting, person_id and one text column a grouping. `n` counts
-    persons with a score (forward: on average over futures). In-time `se` is clustered by person; forward it is the standard error of the
-    mean over the drawn macro futures and `sd_futures` the spread between them, what a single future should be expected to show.
-    Coverage in-time has a band: where the observed share falls with probability 95 % if the sets hold their level. It counts the
-    calibration persons (`calibrated_on`: horizon -> persons) for `saga` over all persons, otherwise the test persons alone.
-    Where a reference and the clairvoyant take part, `gap_closed` says how far a model comes from the one to the other
-    (`evaluation.scoring.gap`). A horizon without any outcome gives rows for the group `all` with n = 0 and no value.
+    `n` counts persons with a score (forward: on average over futures). In-time `se` is clustered by
+    person. Forward it is the standard error of the mean over drawn macro futures, and `sd_futures`
+    is the spread between them, the deviation to expect of a single future. Coverage in-time has a
+    band: the observed share lies in it with probability 95 % if the sets have their nominal
+    coverage. The band counts the calibration persons for `saga` over all persons, otherwise the
+    test persons alone. `gap_closed` is that of `evaluation.scoring.gap`. A horizon without any
+    outcome gives rows for the group `all` with n = 0 and no value.
+
+    Args:
+        scores: model, setting, draw (null in-time, else the macro future's number), person_id,
+            horizon and one column per metric (null: no score; `rmse_log` is of squared errors).
+        groups: setting, person_id and one text column per grouping.
+        horizons: the horizons of the contest.
+        calibrated_on: horizon -> number of calibration persons.
+
+    Returns:
+        Columns of COLUMNS.
     """
     names = [name for name in groups.columns if name not in ("setting", "person_id")]
-    # Sums depend on the order of their terms in the last digit: rows keep theirs, so the same scores give the same bytes.
+    # The last digit of a sum depends on the order of its terms: rows keep their order, so that the
+    # same scores give the same bytes.
     joined = scores.join(
         groups.lazy(), on=["setting", "person_id"], how="left", maintain_order="left"
     )
@@ -74,8 +83,8 @@ def metrics_table(
         tables += [
             _in_time(in_time),
             _forward(forward),
-            gap_closed(in_time, "person_id"),
-            gap_closed(forward, "draw"),
+            measure_gap_closed(in_time, "person_id"),
+            measure_gap_closed(forward, "draw"),
         ]
     table = _root(pl.concat(tables))
     table = _with_bands(pl.concat([table, _absent(scores, table, horizons)]), calibrated_on or {})
@@ -87,7 +96,7 @@ def metrics_table(
 
 
 def _in_time(rows: pl.LazyFrame) -> pl.DataFrame:
-    """Mean, standard error by clusters of persons (sandwich with the C / (C - 1) correction) and n."""
+    """Mean, standard error clustered by person (sandwich, C / (C - 1) correction) and n."""
     sums = [pl.col(metric).sum().alias(f"{metric}:s") for metric in METRICS] + [
         pl.col(metric).count().alias(f"{metric}:n") for metric in METRICS
     ]
@@ -113,7 +122,7 @@ def _in_time(rows: pl.LazyFrame) -> pl.DataFrame:
 
 
 def _forward(rows: pl.LazyFrame) -> pl.DataFrame:
-    """Mean over macro futures of the mean over persons, its standard error, the spread, and n persons on average."""
+    """Mean over futures of the mean over persons, its error, the spread, and mean n."""
     keys = (*BY, "group")
     means = [pl.col(metric).mean() for metric in METRICS] + [
         pl.col(metric).count().alias(f"{metric}:n") for metric in METRICS
@@ -170,8 +179,8 @@ def _root(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def _absent(scores: pl.LazyFrame, table: pl.DataFrame, horizons: Sequence[int]) -> pl.DataFrame:
-    """Rows with n = 0 for what was asked but never observed."""
-    asked = (
+    """Rows with n = 0 for horizons without any outcome."""
+    expected = (
         scores.select("model", "setting")
         .unique()
         .collect()
@@ -179,11 +188,12 @@ def _absent(scores: pl.LazyFrame, table: pl.DataFrame, horizons: Sequence[int]) 
         .join(pl.DataFrame({"metric": list(METRICS)}), how="cross")
         .with_columns(pl.lit("all").alias("group"))
     )
-    missing = asked.join(table, on=["model", "setting", "horizon", "metric", "group"], how="anti")
-    nothing = {"value": pl.Float64, "se": pl.Float64, "n": pl.Int64, "sd_futures": pl.Float64}
+    missing = expected.join(
+        table, on=["model", "setting", "horizon", "metric", "group"], how="anti"
+    )
+    empty = {"value": pl.Float64, "se": pl.Float64, "n": pl.Int64, "sd_futures": pl.Float64}
     return missing.with_columns(
-        pl.lit(0 if name == "n" else None, dtype=dtype).alias(name)
-        for name, dtype in nothing.items()
+        pl.lit(0 if name == "n" else None, dtype=dtype).alias(name) for name, dtype in empty.items()
     ).select(table.columns)
 
 

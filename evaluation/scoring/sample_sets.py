@@ -1,4 +1,4 @@
-"""Prediction sets, (n, H, L): as a calibrator publishes them, or as they follow from samples alone."""
+"""Prediction sets (n, H, L): those of a calibrator, or those that follow from samples alone."""
 
 from __future__ import annotations
 
@@ -13,29 +13,31 @@ Array = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
-class Sets:
-    """{0} where `includes_zero`, and [lower, upper] of positive amounts, real SEK; arrays (n, H, L), one level on the last axis.
+class PredictionSets:
+    """The union of {0}, if `includes_zero`, and the interval [lower, upper] of positive amounts.
 
-    Both ends are 0 where the set is {0} alone, NaN where no interval is given.
+    Arrays (n, H, L), real money, coverage on the last axis. Both ends are 0 if the set is {0}
+    alone, and NaN if there is no interval.
     """
 
     lower: Array
     upper: Array
     includes_zero: Array
 
-    def at(self, horizons: Array) -> Sets:
-        """The sets of some horizons (indices on the second axis)."""
-        return Sets(
+    def at(self, horizons: Array) -> PredictionSets:
+        """The sets at `horizons`, indices on the second axis."""
+        return PredictionSets(
             self.lower[:, horizons], self.upper[:, horizons], self.includes_zero[:, horizons]
         )
 
 
-def sample_sets(samples: Array, levels: Sequence[float]) -> Sets:
-    """Sets that hold each level exactly if outcome and samples (n, H, M) are exchangeable, zeros included.
+def sets_from_samples(samples: Array, coverage: Sequence[float]) -> PredictionSets:
+    """Sets with exactly this coverage if outcome and samples (n, H, M) are exchangeable.
 
-    Zero enters where the level cannot be reached without it (its share exceeds 1 - level); the positive part is central and holds
-    the rest of the level, with the order statistics at (m + 1) q of the m positive samples, the rank that makes the coverage
-    right on average (the extremes where m is too small). A share of zeros above the level gives {0}.
+    The set includes zero if the coverage cannot be reached without it, that is if the share of
+    zeros exceeds 1 - coverage. The positive part is central and covers the rest. Its ends are the
+    order statistics at (m + 1) q of the m positive samples, the rank with the right coverage on
+    average, or the extremes if m is too small. A share of zeros above the coverage gives {0}.
     """
     ordered = np.sort(samples.astype(np.float64), axis=-1)
     missing = np.isnan(ordered[..., -1])
@@ -46,10 +48,10 @@ def sample_sets(samples: Array, levels: Sequence[float]) -> Sets:
     lower: list[Array] = []
     upper: list[Array] = []
     included: list[Array] = []
-    for level in levels:
-        needs = share > 1 - level
-        inside = np.where(needs, level - share, level) / np.maximum(1 - share, 1 / count)
-        only_zero = share >= level
+    for nominal in coverage:
+        needs_zero = share > 1 - nominal
+        inside = np.where(needs_zero, nominal - share, nominal) / np.maximum(1 - share, 1 / count)
+        only_zero = share >= nominal
         for ends, q in ((lower, (1 - inside) / 2), (upper, (1 + inside) / 2)):
             rank = np.clip(q * (positive + 1) - 1, 0, np.maximum(positive - 1, 0)) + np.minimum(
                 zeros, count - 1
@@ -61,5 +63,5 @@ def sample_sets(samples: Array, levels: Sequence[float]) -> Sets:
             )[..., 0]
             end = np.where(only_zero, 0.0, low + (rank - below) * (high - low))
             ends.append(np.where(missing, np.nan, end))
-        included.append(needs & ~missing)
-    return Sets(np.stack(lower, -1), np.stack(upper, -1), np.stack(included, -1))
+        included.append(needs_zero & ~missing)
+    return PredictionSets(np.stack(lower, -1), np.stack(upper, -1), np.stack(included, -1))

@@ -1,4 +1,4 @@
-"""Un-averaged scores of one block of persons: what the contest keeps of every forecast."""
+"""Un-averaged scores of one block of persons; the contest stores them for every forecast."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from evaluation.scoring.metrics import LEVELS, METRICS
-from evaluation.scoring.sample_sets import Sets
+from evaluation.scoring.metrics import METRICS
+from evaluation.scoring.sample_sets import PredictionSets
+from saga.requests import COVERAGE
 from saga.scores import covered, interval_score, sample_scores
 
 Array = NDArray[Any]
+SCORES_VERSION = 1  # raise it when a score or a prediction set may change (see `evaluation.cache`)
 SCHEMA = pa.schema(
     [
         ("model", pa.string()),
@@ -27,18 +29,29 @@ SCHEMA = pa.schema(
 )
 
 
-def score_frame(
+def score_block(
     samples: Array,
     outcomes: Array,
-    sets: Sets,
+    sets: PredictionSets,
     person_id: NDArray[np.str_],
     horizons: Sequence[int],
     floor: float | None,
 ) -> pl.DataFrame:
-    """Un-averaged scores, one row a person and horizon with an outcome: `person_id`, `horizon` and a Float32 column a metric.
+    """Un-averaged scores, one row per person and horizon with an outcome.
 
-    `samples` (n, H, M), `outcomes` (n, H), sets (n, H, L) at LEVELS. Where no interval is given its metrics are null. Interval metrics are
-    in money, those named `_log` in log of max(earnings, floor).
+    Metrics of intervals are in money and null if there is no interval; metrics named `_log` are of
+    log max(earnings, floor).
+
+    Args:
+        samples: (n, H, M), real money.
+        outcomes: (n, H), NaN if unknown.
+        sets: (n, H, L) at COVERAGE.
+        person_id: (n,).
+        horizons: the H horizons.
+        floor: see above; None: logs of positive earnings.
+
+    Returns:
+        Columns `person_id`, `horizon` and one Float32 column per metric.
     """
     person, column = np.nonzero(np.isfinite(outcomes) & np.isfinite(samples[:, :, 0]))
     y = outcomes[person, column]
@@ -49,15 +62,17 @@ def score_frame(
         ).items()
     }
     lower, upper, zero = (
-        part[person, column] for part in (sets.lower, sets.upper, sets.includes_zero)
+        ends[person, column] for ends in (sets.lower, sets.upper, sets.includes_zero)
     )
     inside = covered(y[:, None], lower, upper, zero)
-    ninety = LEVELS.index(0.9)
+    ninety = COVERAGE.index(0.9)
     scores["interval_90"] = interval_score(
         y, lower[:, ninety], upper[:, ninety], 0.9, zero[:, ninety]
     )
     scores["width_90"] = upper[:, ninety] - lower[:, ninety]
-    scores |= {f"coverage_{round(100 * level)}": inside[:, i] for i, level in enumerate(LEVELS)}
+    scores |= {
+        f"coverage_{round(100 * nominal)}": inside[:, i] for i, nominal in enumerate(COVERAGE)
+    }
     frame = pl.DataFrame({name: scores[name] for name in METRICS}).with_columns(
         pl.all().fill_nan(None).cast(pl.Float32)
     )

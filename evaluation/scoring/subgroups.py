@@ -1,7 +1,7 @@
-"""The paper's subgroups, as far as a register shows them: employers, places and cohorts, known at the origin.
+"""The paper's subgroups that a register shows at the origin: employers, places and cohorts.
 
-A register of persons names no employer, so changes are counted from the number of employers a year: each beyond the first is one.
-Places are counties: what lies inside a county, town or country, is not known.
+A register of persons does not identify employers. Each employer in a year beyond the first counts
+as one change. Places are counties; whether a person lives in a town is unknown.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ PLACES = {"01": "stockholm", "12": "skane", "14": "vastra_gotaland"}
 COHORT = (1965, 1979)
 
 
-def subgroups(panel: Panel, origins: Origins) -> pl.DataFrame:
-    """`person_id` and a text column for each of SUBGROUPS, null where unknown; sorted by person.
+def assign_subgroups(panel: Panel, origins: Origins) -> pl.DataFrame:
+    """`person_id` and a text column for each of SUBGROUPS, null if unknown; sorted by person.
 
-    `employers`: "stable" (no change in the last ten years, at least three of them known), "1-3" or "4+" changes; `place`: by the last
-    known county; `cohort`: "1965-79" or "other".
+    `employers`: "stable" (no change in the last ten years, of which at least three are known),
+    "1-3" or "4+" changes. `place`: by the last known county. `cohort`: "1965-79" or "other".
     """
     rows = (
         history(panel, origins)
@@ -30,18 +30,22 @@ def subgroups(panel: Panel, origins: Origins) -> pl.DataFrame:
         .sort("person_id", "year")
     )
     counted = pl.col("employers").filter(pl.col("year") > pl.col("origin") - WINDOW).drop_nulls()
-    known = rows.group_by("person_id", maintain_order=True).agg(
+    persons = rows.group_by("person_id", maintain_order=True).agg(
         changes=(counted.cast(pl.Int32) - 1).clip(lower_bound=0).sum(),
         years=counted.len(),
         county=pl.col("county").drop_nulls().last(),
         birth_year=pl.col("birth_year").first(),
     )
-    many, some = pl.col("changes") >= MANY, pl.col("changes") > 0
+    many, any_change = pl.col("changes") >= MANY, pl.col("changes") > 0
     kind = (
-        pl.when(many).then(pl.lit("4+")).when(some).then(pl.lit("1-3")).otherwise(pl.lit("stable"))
+        pl.when(many)
+        .then(pl.lit("4+"))
+        .when(any_change)
+        .then(pl.lit("1-3"))
+        .otherwise(pl.lit("stable"))
     )
     born = pl.col("birth_year").is_between(*COHORT)
-    return known.select(
+    return persons.select(
         "person_id",
         employers=pl.when(pl.col("years") >= 3).then(kind),
         place=pl.when(pl.col("county").is_not_null()).then(

@@ -85,37 +85,42 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Score a bundle and the baselines on the persons that neither training nor calibration has seen."""
-    from evaluation.contest import evaluate as contest
-    from evaluation.scoring.comparison import verdicts
+    from evaluation.contest import ContestOptions, EvaluationOptions, evaluate
+    from evaluation.scoring.comparison import verdict_lines
 
     chosen = tuple(name.strip() for name in baselines.split(","))
-    ahead, draws = check_horizons(parse_horizons(horizons)), Draws(paths, seed)
+    contest_options = ContestOptions(
+        horizons=parse_horizons(horizons),
+        n_paths=paths,
+        seed=seed,
+        sample=sample,
+        split=split,
+        n_persons=persons,
+        cache=cache,
+    )
+    evaluation_options = EvaluationOptions(
+        baselines=chosen,
+        tables=[name.strip() for name in tables.split(",")],
+        variants=variants,
+        futures=panel if (panel / "future").is_dir() else None,
+        register=panel if (panel / "register.json").is_file() else None,
+        rollout=rollout,
+        workers=threads or os.cpu_count() or 1,
+    )
     people = read_people(panel, mapping, prices, on_error, rejected)
     with console.progress("Scoring", quiet=as_json) as progress:
-        metrics = contest(
+        metrics = evaluate(
             bundle,
             people,
             out,
-            baselines=chosen,
-            horizons=ahead,
-            paths=draws.n_paths,
-            seed=draws.seed,
-            persons=persons,
-            workers=threads or os.cpu_count() or 1,
+            contest_options,
+            evaluation_options,
             progress=None
             if progress is None
             else lambda step, done, total: progress(done, total, step),
-            futures=panel if (panel / "future").is_dir() else None,
-            register=panel if (panel / "register.json").is_file() else None,
             notice=console.note,
-            tables=[name.strip() for name in tables.split(",")],
-            variants=variants,
-            sample=sample,
-            split=split,
-            cache=cache,
-            rollout=rollout,
         )
-    lines = verdicts(pl.read_parquet(out / "comparisons.parquet"))
+    lines = verdict_lines(pl.read_parquet(out / "comparisons.parquet"))
     if not as_json:
         _show_metrics(metrics)
     console.result(

@@ -9,13 +9,13 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from evaluation.scoring.metrics import LEVELS
-from evaluation.scoring.sample_sets import Sets, sample_sets
+from evaluation.scoring.sample_sets import PredictionSets, sets_from_samples
 from saga.data.origins import Origins
 from saga.data.panel import Panel, PanelMeta
 from saga.data.split import assign_parts
 from saga.keyed_random import uniform_rows
 from saga.paths import Paths
+from saga.requests import COVERAGE
 
 YEARS = np.arange(1995, 2023)
 
@@ -102,27 +102,27 @@ def panel_from() -> Callable[..., Panel]:
 class Walker:
     """A contestant that knows the random walk and sees histories only; `spread` 1 is exact, anything else wrong on purpose.
 
-    Counts in `asked` how often it is questioned, and is interrupted after `until` blocks.
+    Counts in `calls` how often it forecasts, and is interrupted after `until` blocks.
     """
 
     def __init__(self, name: str, spread: float = 1.0, until: int | None = None) -> None:
-        self.name, self.spread, self.until, self.asked = name, spread, until, 0
+        self.name, self.spread, self.until, self.calls = name, spread, until, 0
 
     def blocks(
-        self, past: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int
-    ) -> Iterator[tuple[Paths, Sets]]:
-        self.asked += 1
+        self, past: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int
+    ) -> Iterator[tuple[Paths, PredictionSets]]:
+        self.calls += 1
         last = past.frame.group_by("person_id", maintain_order=True).last()
         for count, start in enumerate(range(0, len(origins), 20)):
             if count == self.until:
                 raise KeyboardInterrupt
             some, rows = origins.take(slice(start, start + 20)), last.slice(start, 20)
             shocks = stats.norm.ppf(
-                uniform_rows(to_horizon * paths, some.person_id.tolist(), self.name, seed)
+                uniform_rows(to_horizon * n_paths, some.person_id.tolist(), self.name, seed)
             )
             growth = (
                 (0.01 + 0.15 * self.spread * shocks)
-                .reshape(len(some), to_horizon, paths)
+                .reshape(len(some), to_horizon, n_paths)
                 .cumsum(axis=1)
             )
             earnings = (rows["earnings"].to_numpy()[:, None, None] * np.exp(growth)).astype(
@@ -130,7 +130,7 @@ class Walker:
             )
             made = Paths(some.person_id, rows["birth_year"].to_numpy(), some.year, earnings)
             made.earnings[~made.within_age] = np.nan
-            yield made, sample_sets(made.earnings, LEVELS)
+            yield made, sets_from_samples(made.earnings, COVERAGE)
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""What is kept is found again by its content, and an interruption leaves nothing half done."""
+"""Stored results are reused by content and declared version; an interruption leaves no half files."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Any
 import polars as pl
 import pytest
 
-from evaluation import contest as contest_module
+from evaluation import selection
 from evaluation.baselines import CarryForward
-from evaluation.cache import code_digest
-from evaluation.contest import Contest, Entrant
-from evaluation.contestants import Contestant
+from evaluation.contest import Contest, ContestOptions
+from evaluation.contestants import Contestant, LazyContestant
+from evaluation.scoring.score_frame import SCORES_VERSION
+from evaluation.selection import select_baselines
 from saga.data.panel import Panel
 from saga.errors import UsageError
 
@@ -24,8 +25,21 @@ FILES = ("metrics.parquet", "comparisons.parquet", "cost.parquet", "tables.md")
 Walker = Callable[..., Any]
 
 
-def _entrant(walker: Any, key: str = "1") -> Entrant:
-    return Entrant(walker.name, key, lambda: walker)
+def _count_fits(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A list that grows by "fit" with every fit of `CarryForward`."""
+    fits: list[str] = []
+    fit = CarryForward.fit
+
+    def counted(self: CarryForward, panel: Panel, *, seed: int) -> CarryForward:
+        fits.append("fit")
+        return fit(self, panel, seed=seed)
+
+    monkeypatch.setattr(CarryForward, "fit", counted)
+    return fits
+
+
+def _lazy(walker: Any, key: str = "1") -> LazyContestant:
+    return LazyContestant(walker.name, key, lambda: walker)
 
 
 def _run(
@@ -33,21 +47,23 @@ def _run(
     out: Path,
     *walkers: Any,
     key: str = "1",
-    paths: int = 10,
+    n_paths: int = 10,
     cache: Path | None = None,
 ) -> pl.DataFrame:
-    contestants: list[Contestant] = [_entrant(walker, key) for walker in walkers]
-    return Contest(panel, horizons=(1, 5), paths=paths, cache=cache).run(contestants, out)
+    contestants: list[Contestant] = [_lazy(walker, key) for walker in walkers]
+    return Contest(panel, ContestOptions(horizons=(1, 5), n_paths=n_paths, cache=cache)).run(
+        contestants, out
+    )
 
 
-def test_a_second_run_asks_nobody_and_gives_the_same_files(
+def test_a_second_run_computes_nothing_and_writes_the_same_files(
     random_walk: Make, walker: Walker, tmp_path: Path
 ) -> None:
     panel, walkers = random_walk(600), (walker("saga"), walker("rival"))
     _run(panel, tmp_path, *walkers)
     first = {name: (tmp_path / name).read_bytes() for name in FILES}
     _run(panel, tmp_path, *walkers)
-    assert [each.asked for each in walkers] == [1, 1]
+    assert [contestant.calls for contestant in walkers] == [1, 1]
     assert {name: (tmp_path / name).read_bytes() for name in FILES} == first
 
 
@@ -57,99 +73,116 @@ def test_another_contestant_costs_its_own_run_only(
     panel, old, new = random_walk(600), walker("saga"), walker("new")
     _run(panel, tmp_path, old)
     table = _run(panel, tmp_path, old, new)
-    assert (old.asked, new.asked) == (1, 1)
+    assert (old.calls, new.calls) == (1, 1)
     assert set(table["model"]) == {"saga", "new"}
 
 
-def test_a_baseline_is_fitted_once_for_another_question_too(
+def test_a_fitted_baseline_is_stored_and_reused_with_other_options(
     random_walk: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    panel, fits = random_walk(600), list[str]()
-    fit = CarryForward.fit
-    monkeypatch.setattr(
-        CarryForward,
-        "fit",
-        lambda self, *args, **options: fits.append("fit") or fit(self, *args, **options),
-    )
+    panel, fits = random_walk(600), _count_fits(monkeypatch)
 
-    def asked(paths: int, cache: Path | None) -> pl.DataFrame:
-        contest = Contest(panel, horizons=(1, 5), paths=paths, cache=cache)
-        return contest.run(
-            [contest.baseline(CarryForward())], tmp_path / f"{paths}-{cache is None}"
-        )
+    def run(n_paths: int, cache: Path | None) -> pl.DataFrame:
+        contest = Contest(panel, ContestOptions(horizons=(1, 5), n_paths=n_paths, cache=cache))
+        out = tmp_path / f"{n_paths}-{cache is None}"
+        return contest.run([contest.baseline(CarryForward())], out)
 
-    kept = [asked(paths, tmp_path / "cache") for paths in (10, 12)]
+    tables = [run(n_paths, tmp_path / "cache") for n_paths in (10, 12)]
     assert fits == ["fit"]
-    assert kept[1].equals(asked(12, None))  # a fit that was kept answers as a new one does
+    assert tables[1].equals(run(12, None))  # a stored fit forecasts as a new one does
     cost = pl.read_parquet(tmp_path / "12-False" / "cost.parquet")["fit_seconds"]
-    assert (cost > 0).all()  # and tells what it took
+    assert (cost > 0).all()  # the seconds of the fit are stored with it
 
 
-def test_an_interrupted_run_goes_on_to_the_same_tables(
+def test_an_interrupted_run_continues_to_the_same_tables(
     random_walk: Make, walker: Walker, tmp_path: Path
 ) -> None:
     panel, first = random_walk(600), walker("saga")
     with pytest.raises(KeyboardInterrupt):
         _run(panel, tmp_path / "broken", first, walker("rival", until=2))
-    assert [path.name.split("-")[0] for path in (tmp_path / "broken" / "scores").iterdir()] == [
-        "saga"
-    ]  # and nothing half written
+    stored = [path.name.split("-")[0] for path in (tmp_path / "broken" / "scores").iterdir()]
+    assert stored == ["saga"]  # and no incomplete file
     again = _run(panel, tmp_path / "broken", first, walker("rival"))
-    assert first.asked == 1
+    assert first.calls == 1
     assert again.equals(_run(panel, tmp_path / "whole", walker("saga"), walker("rival")))
     compared = [
-        pl.read_parquet(tmp_path / place / "comparisons.parquet") for place in ("broken", "whole")
+        pl.read_parquet(tmp_path / folder / "comparisons.parquet") for folder in ("broken", "whole")
     ]
     assert compared[0].equals(compared[1])
 
 
-def test_another_key_question_panel_or_number_of_paths_is_asked_anew(
+def test_another_key_panel_or_number_of_paths_is_computed_anew(
     random_walk: Make, walker: Walker, tmp_path: Path
 ) -> None:
-    cache, one = tmp_path / "cache", walker("saga")
-    for asked, (panel, key, paths) in enumerate(
-        [
-            (random_walk(400), "1", 10),
-            (random_walk(400), "2", 10),
-            (random_walk(400), "2", 12),
-            (random_walk(400, seed=1), "2", 12),
-        ]
-    ):
-        _run(panel, tmp_path / str(asked), one, key=key, paths=paths, cache=cache)
-        assert one.asked == asked + 1
+    cache, contestant = tmp_path / "cache", walker("saga")
+    runs = [
+        (random_walk(400), "1", 10),
+        (random_walk(400), "2", 10),
+        (random_walk(400), "2", 12),
+        (random_walk(400, seed=1), "2", 12),
+    ]
+    for number, (panel, key, n_paths) in enumerate(runs):
+        _run(panel, tmp_path / str(number), contestant, key=key, n_paths=n_paths, cache=cache)
+        assert contestant.calls == number + 1
 
 
-def test_a_baseline_is_fitted_only_where_its_scores_are_not_kept(
-    random_walk: Make, tmp_path: Path
+def test_a_baseline_is_fitted_only_if_its_scores_are_not_stored(
+    random_walk: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fits = []
-
-    class Watched(CarryForward):
-        def fit(self, panel: Panel, *, seed: int) -> Watched:
-            fits.append(panel)
-            super().fit(panel, seed=seed)
-            return self
-
+    fits = _count_fits(monkeypatch)
     for _ in range(2):
-        contest = Contest(random_walk(600), horizons=(1,), paths=10)
-        contest.run([contest.baseline(Watched())], tmp_path)
-    assert len(fits) == 1
+        contest = Contest(random_walk(600), ContestOptions(horizons=(1,), n_paths=10))
+        contest.run([contest.baseline(CarryForward())], tmp_path)
+    assert fits == ["fit"]
 
 
-def test_code_is_named_with_all_that_it_imports() -> None:
-    alone, whole = (
-        code_digest("evaluation.baselines.naive.groupq", ()),
-        code_digest("evaluation.baselines.naive.groupq", ("evaluation.baselines",)),
-    )
-    assert alone != whole
-    assert code_digest("evaluation.baselines.naive.carry", ("evaluation.baselines",)) != whole
+def test_a_raised_version_or_another_panel_is_computed_anew_and_nothing_else(
+    random_walk: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fits = _count_fits(monkeypatch)
+
+    def run(seed: int = 0) -> int:
+        options = ContestOptions(horizons=(1,), n_paths=10, cache=tmp_path / "cache")
+        contest = Contest(random_walk(400, seed=seed), options)
+        contest.run([contest.baseline(CarryForward())], tmp_path / "out")
+        return len(fits)
+
+    assert [run(), run()] == [1, 1]
+    monkeypatch.setattr(CarryForward, "version", CarryForward.version + 1)
+    assert [run(), run()] == [2, 2]
+    assert run(seed=1) == 3
 
 
-def test_a_panels_name_changes_with_any_value(random_walk: Make) -> None:
+def test_a_raised_version_of_the_scores_scores_anew_with_the_stored_fit(
+    random_walk: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fits = _count_fits(monkeypatch)
+    options = ContestOptions(horizons=(1,), n_paths=10, cache=tmp_path)
+
+    def score() -> str:
+        contest = Contest(random_walk(400), options)
+        (setting,) = contest.settings()
+        return contest.scores(contest.baseline(CarryForward()), setting, tmp_path).name
+
+    first = score()
+    assert score() == first
+    monkeypatch.setattr("evaluation.contest.SCORES_VERSION", SCORES_VERSION + 1)
+    assert score() != first
+    assert fits == ["fit"]
+
+
+def test_every_baseline_declares_a_version() -> None:
+    for baseline in select_baselines(["all"], lambda _: None):
+        assert type(baseline).version >= 1, baseline.name
+
+
+def test_a_panels_digest_changes_with_any_value(random_walk: Make) -> None:
     panel = random_walk(50)
-    cell = pl.when(pl.int_range(pl.len()) == 7).then(pl.col("earnings") + 1).otherwise("earnings")
+    changed = (
+        pl.when(pl.int_range(pl.len()) == 7).then(pl.col("earnings") + 1).otherwise("earnings")
+    )
     assert panel.digest == random_walk(50).digest
-    assert panel.digest != panel.with_frame(panel.frame.with_columns(earnings=cell)).digest
+    assert panel.digest != panel.with_frame(panel.frame.with_columns(earnings=changed)).digest
 
 
 def test_a_baseline_without_its_library_is_left_out_of_all_and_refused_by_name(
@@ -158,11 +191,13 @@ def test_a_baseline_without_its_library_is_left_out_of_all_and_refused_by_name(
     def lacking() -> CarryForward:
         raise ModuleNotFoundError("No module named 'gluonts'", name="gluonts")
 
-    monkeypatch.setattr(contest_module, "BASELINES", {"carry": CarryForward, "deepar": lacking})
+    monkeypatch.setattr(selection, "BASELINES", {"carry": CarryForward, "deepar": lacking})
     notices: list[str] = []
-    assert [baseline.name for baseline in contest_module.chosen(["all"], notices.append)] == [
+    assert [baseline.name for baseline in selection.select_baselines(["all"], notices.append)] == [
         "carry"
     ]
     assert notices == ["deepar is left out: No module named 'gluonts'"]
-    with pytest.raises(UsageError, match=r"deepar lacks a library: No module named 'gluonts'"):
-        contest_module.chosen(["deepar"])
+    with pytest.raises(
+        UsageError, match=r"deepar needs a library that is not installed: No module named 'gluonts'"
+    ):
+        selection.select_baselines(["deepar"])

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evaluation.calibration_size import calibration_size
+from evaluation.calibration_size import coverage_by_size
 from evaluation.scoring.evaluation_settings import Sample
-from saga.data.groups import Grouping, last_record_origins
+from saga.data.groups import last_record_origins
 from saga.data.panel import Panel
 from saga.paths import Paths
+from saga.requests import Draws
 
 
 class TooNarrow:
@@ -22,10 +23,14 @@ class TooNarrow:
         self.walker = walker("narrow", spread=0.5)
 
     def blocks(
-        self, past: Panel, *, to_horizon: int, paths: int, seed: int, calibrated: bool
+        self, past: Panel, draws: Draws, *, to_horizon: int, recalibrate: bool
     ) -> Iterator[Paths]:
         for block, _ in self.walker.blocks(
-            past, last_record_origins(past), to_horizon=to_horizon, paths=paths, seed=seed
+            past,
+            last_record_origins(past),
+            to_horizon=to_horizon,
+            n_paths=draws.n_paths,
+            seed=draws.seed,
         ):
             yield block
 
@@ -36,13 +41,11 @@ def test_coverage_holds_at_every_size_and_spreads_as_the_number_of_persons_says(
     panel = random_walk(14_000)
     sample = Sample.of(panel, seed=0)
     forecaster: Any = TooNarrow(walker)
-    grouping = Grouping.fit(sample.training)
-    table = calibration_size(
+    table = coverage_by_size(
         forecaster,
         panel,
         sample,
-        grouping,
-        paths=40,
+        n_paths=40,
         seed=0,
         sizes=(40, 230, 480, 10_000),
         repeats=15,

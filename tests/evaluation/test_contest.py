@@ -14,15 +14,19 @@ import scoringrules as sr
 from scipy import stats
 
 from evaluation.baselines import CarryForward
-from evaluation.contest import Contest, Fitted, chosen, score_frame
-from evaluation.scoring.metrics import LEVELS, METRICS
-from evaluation.scoring.sample_sets import Sets, sample_sets
+from evaluation.contest import Contest, ContestOptions
+from evaluation.contestants import BaselineContestant
+from evaluation.scoring.metrics import METRICS
+from evaluation.scoring.sample_sets import PredictionSets, sets_from_samples
+from evaluation.scoring.score_frame import score_block
+from evaluation.selection import select_baselines
 from saga.data.origins import Origins
 from saga.data.panel import Panel
 from saga.errors import InputError, UsageError
 from saga.files.tables import read_provenance
 from saga.keyed_random import uniform_rows
 from saga.paths import Paths
+from saga.requests import COVERAGE
 
 Make = Callable[..., Panel]
 
@@ -36,17 +40,17 @@ class Walker:
     block: int = 100
 
     def blocks(
-        self, past: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int
-    ) -> Iterator[tuple[Paths, Sets]]:
+        self, past: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int
+    ) -> Iterator[tuple[Paths, PredictionSets]]:
         last = past.frame.group_by("person_id", maintain_order=True).last()
         assert last["person_id"].to_list() == origins.person_id.tolist()
         level, born = np.log(last["earnings"].to_numpy()), last["birth_year"].to_numpy()
         for start in range(0, len(origins), self.block):
             some = origins.take(slice(start, start + self.block))
             shocks = stats.norm.ppf(
-                uniform_rows(to_horizon * paths, some.person_id.tolist(), self.name, seed)
+                uniform_rows(to_horizon * n_paths, some.person_id.tolist(), self.name, seed)
             )
-            growth = 0.01 + 0.15 * self.spread * shocks.reshape(len(some), to_horizon, paths)
+            growth = 0.01 + 0.15 * self.spread * shocks.reshape(len(some), to_horizon, n_paths)
             log = level[start : start + self.block, None, None] + growth.cumsum(axis=1)
             made = Paths(
                 some.person_id,
@@ -55,13 +59,13 @@ class Walker:
                 np.exp(log).astype(np.float32),
             )
             made.earnings[~made.within_age] = np.nan
-            yield made, sample_sets(made.earnings, LEVELS)
+            yield made, sets_from_samples(made.earnings, COVERAGE)
 
 
 @pytest.fixture(scope="module")
 def table(random_walk: Make, tmp_path_factory: pytest.TempPathFactory) -> pl.DataFrame:
     out = tmp_path_factory.mktemp("contest")
-    contest = Contest(random_walk(6000), horizons=(1, 5), paths=100)
+    contest = Contest(random_walk(6000), ContestOptions(horizons=(1, 5), n_paths=100))
     return contest.run(
         [Walker("exact"), Walker("overconfident", spread=0.6), Walker("vague", spread=1.7)], out
     )
@@ -125,7 +129,7 @@ def test_groups_partition_the_persons_and_average_to_all(table: pl.DataFrame) ->
 def test_the_table_has_the_agreed_columns_and_metrics_and_its_provenance(
     random_walk: Make, tmp_path: Path
 ) -> None:
-    made = Contest(random_walk(300), horizons=(1,), paths=10).run(
+    made = Contest(random_walk(300), ContestOptions(horizons=(1,), n_paths=10)).run(
         [Walker("exact")], tmp_path, provenance={"bundle": "abc"}
     )
     assert made.columns[:8] == [
@@ -155,7 +159,9 @@ def test_the_table_has_the_agreed_columns_and_metrics_and_its_provenance(
 def test_unaveraged_scores_are_kept_and_average_to_the_table(
     random_walk: Make, tmp_path: Path
 ) -> None:
-    made = Contest(random_walk(300), horizons=(1, 5), paths=10).run([Walker("exact")], tmp_path)
+    made = Contest(random_walk(300), ContestOptions(horizons=(1, 5), n_paths=10)).run(
+        [Walker("exact")], tmp_path
+    )
     scores = pl.read_parquet(tmp_path / "scores/*.parquet").filter(pl.col("horizon") == 5)
     assert _at(made, "exact", "crps_sek", 5)["value"] == pytest.approx(
         scores["crps_sek"].cast(pl.Float64).mean()
@@ -170,8 +176,8 @@ def test_scores_equal_scoringrules_and_hand_formulas() -> None:
     n, m, floor = 40, 60, 24_150.0
     samples = np.where(rng.random((n, 2, m)) < 0.2, 0.0, rng.lognormal(12, 1, (n, 2, m)))
     outcomes = np.where(rng.random((n, 2)) < 0.2, 0.0, rng.lognormal(12, 1, (n, 2)))
-    sets = sample_sets(samples, LEVELS)
-    frame = score_frame(
+    sets = sets_from_samples(samples, COVERAGE)
+    frame = score_block(
         samples, outcomes, sets, np.array([f"{i:02d}" for i in range(n)]), [1, 5], floor
     ).sort("person_id", "horizon")
     x, y = np.log(np.maximum(samples, floor)), np.log(np.maximum(outcomes, floor))
@@ -203,8 +209,10 @@ def test_scores_equal_scoringrules_and_hand_formulas() -> None:
 
 def test_where_the_outcome_or_the_interval_is_missing_nothing_is_scored() -> None:
     samples = np.full((2, 1, 5), 2.0)
-    none = Sets(*(np.full((2, 1, 4), np.nan) for _ in range(2)), np.zeros((2, 1, 4), dtype=bool))
-    frame = score_frame(samples, np.array([[np.nan], [3.0]]), none, np.array(["a", "b"]), [1], None)
+    none = PredictionSets(
+        *(np.full((2, 1, 4), np.nan) for _ in range(2)), np.zeros((2, 1, 4), dtype=bool)
+    )
+    frame = score_block(samples, np.array([[np.nan], [3.0]]), none, np.array(["a", "b"]), [1], None)
     assert frame["person_id"].to_list() == ["b"]
     assert frame["coverage_90"].null_count() == 1
     assert frame["crps_log"].null_count() == 0
@@ -213,7 +221,9 @@ def test_where_the_outcome_or_the_interval_is_missing_nothing_is_scored() -> Non
 def test_a_horizon_without_outcomes_is_reported_as_empty(random_walk: Make, tmp_path: Path) -> None:
     panel = random_walk(300)
     short = panel.with_frame(panel.frame.filter(pl.col("year") >= 2010))
-    made = Contest(short, horizons=(1, 20), paths=10).run([Walker("exact")], tmp_path)
+    made = Contest(short, ContestOptions(horizons=(1, 20), n_paths=10)).run(
+        [Walker("exact")], tmp_path
+    )
     assert _at(made, "exact", "crps_log", 20)["n"] == 0
     assert _at(made, "exact", "crps_log", 20)["value"] is None
     assert "no outcome" in (tmp_path / "tables.md").read_text()
@@ -233,7 +243,7 @@ def test_the_forward_setting_scores_every_true_future(random_walk: Make, tmp_pat
         )
         (tmp_path / f"future/draw={draw}/birth_year=all").mkdir(parents=True)
         rows.write_parquet(tmp_path / f"future/draw={draw}/birth_year=all/part-0.parquet")
-    made = Contest(panel, horizons=(1,), paths=50).run(
+    made = Contest(panel, ContestOptions(horizons=(1,), n_paths=50)).run(
         [Walker("exact")], tmp_path / "out", futures=tmp_path
     )
     row = _at(made, "exact", "coverage_90", 1, setting="forward")
@@ -252,7 +262,7 @@ def test_the_forward_setting_scores_every_true_future(random_walk: Make, tmp_pat
 
 
 def test_futures_in_other_prices_or_absent_are_refused(random_walk: Make, tmp_path: Path) -> None:
-    contest = Contest(random_walk(300), horizons=(1,), paths=10)
+    contest = Contest(random_walk(300), ContestOptions(horizons=(1,), n_paths=10))
     with pytest.raises(InputError, match="no futures"):
         contest.run([Walker("exact")], tmp_path / "out", futures=tmp_path)
     (tmp_path / "future/draw=0").mkdir(parents=True)
@@ -266,14 +276,16 @@ def test_paths_of_only_one_block_of_persons_are_alive(random_walk: Make, tmp_pat
     most = 0
 
     class Watched(Walker):
-        def blocks(self, *args: object, **options: object) -> Iterator[tuple[Paths, Sets]]:
+        def blocks(
+            self, *args: object, **options: object
+        ) -> Iterator[tuple[Paths, PredictionSets]]:
             nonlocal most
             for block, sets in super().blocks(*args, **options):  # type: ignore[arg-type]
                 alive.append(weakref.ref(block.earnings))
                 most = max(most, sum(ref() is not None for ref in alive))
                 yield block, sets
 
-    Contest(random_walk(1500), horizons=(1, 5), paths=10).run(
+    Contest(random_walk(1500), ContestOptions(horizons=(1, 5), n_paths=10)).run(
         [Watched("exact", block=10)], tmp_path
     )
     assert len(alive) > 10
@@ -285,9 +297,14 @@ def test_a_baseline_enters_by_blocks_like_the_model(
 ) -> None:
     panel = random_walk(4000)
     steps: list[tuple[str, int, int]] = []
-    contest = Contest(panel, horizons=(1, 5), paths=50, progress=lambda *step: steps.append(step))
+    contest = Contest(
+        panel,
+        ContestOptions(horizons=(1, 5), n_paths=50),
+        progress=lambda *step: steps.append(step),
+    )
     made = contest.run(
-        [Fitted(CarryForward().fit(part(panel, "train"), seed=0)), Walker("exact")], tmp_path
+        [BaselineContestant(CarryForward().fit(part(panel, "train"), seed=0)), Walker("exact")],
+        tmp_path,
     )
     assert steps[-1][1] == steps[-1][2]
     for horizon in (1, 5):
@@ -298,21 +315,24 @@ def test_a_baseline_enters_by_blocks_like_the_model(
 def test_answers_for_other_persons_are_refused(random_walk: Make, tmp_path: Path) -> None:
     class Confused(Walker):
         def blocks(
-            self, past: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int
-        ) -> Iterator[tuple[Paths, Sets]]:
+            self, past: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int
+        ) -> Iterator[tuple[Paths, PredictionSets]]:
             for block, sets in super().blocks(
-                past, origins, to_horizon=to_horizon, paths=paths, seed=seed
+                past, origins, to_horizon=to_horizon, n_paths=n_paths, seed=seed
             ):
                 yield block.take(slice(None, None, -1)), sets
 
     with pytest.raises(ValueError, match="other persons"):
-        Contest(random_walk(300), horizons=(1,), paths=10).run([Confused("confused")], tmp_path)
+        Contest(random_walk(300), ContestOptions(horizons=(1,), n_paths=10)).run(
+            [Confused("confused")], tmp_path
+        )
 
 
 def test_persons_limits_the_test_persons_by_a_keyed_choice(random_walk: Make) -> None:
     panel = random_walk(600)
     few, again = (
-        Contest(panel, horizons=(1,), paths=10, persons=20).test.persons() for _ in range(2)
+        Contest(panel, ContestOptions(horizons=(1,), n_paths=10, n_persons=20)).test.persons()
+        for _ in range(2)
     )
     assert few == again
     assert len(few) == 20
@@ -320,12 +340,12 @@ def test_persons_limits_the_test_persons_by_a_keyed_choice(random_walk: Make) ->
 
 def test_wrong_names_and_horizons_are_refused(random_walk: Make) -> None:
     with pytest.raises(UsageError, match="baseline"):
-        chosen(["carry", "crystal-ball"])
-    assert [baseline.name for baseline in chosen(["groupq", "carry", "groupq"])] == [
+        select_baselines(["carry", "crystal-ball"])
+    assert [baseline.name for baseline in select_baselines(["groupq", "carry", "groupq"])] == [
         "groupq",
         "carry",
     ]
-    assert {"carry", "groupq"} <= {baseline.name for baseline in chosen(["all"])}
+    assert {"carry", "groupq"} <= {baseline.name for baseline in select_baselines(["all"])}
     for horizons in ((0,), (31,), ()):
-        with pytest.raises(UsageError, match="horizon"):
-            Contest(random_walk(50), horizons=horizons, paths=10)
+        with pytest.raises(UsageError, match="Horizons"):
+            Contest(random_walk(50), ContestOptions(horizons=horizons, n_paths=10))

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from evaluation.contest import evaluate
+from evaluation.contest import ContestOptions, EvaluationOptions, evaluate
 from evaluation.scoring.futures import true_futures
 from saga.data.origins import history, origins_at
 from saga.data.panel import Panel
@@ -26,13 +26,13 @@ def test_the_model_and_the_baselines_meet_in_both_settings(
         tiny_bundle,
         register_panel,
         tmp_path,
-        baselines=("carry", "groupq", "clairvoyant"),
-        tables=("all",),
-        horizons=(1, 5),
-        paths=50,
-        persons=60,
-        futures=register_dir,
-        register=register_dir,
+        ContestOptions(horizons=(1, 5), n_paths=50, n_persons=60),
+        EvaluationOptions(
+            baselines=("carry", "groupq", "clairvoyant"),
+            tables=("all",),
+            futures=register_dir,
+            register=register_dir,
+        ),
         progress=lambda *step: steps.append(step),
     )
     whole = table.filter(pl.col("group") == "all", pl.col("metric") == "crps_log")

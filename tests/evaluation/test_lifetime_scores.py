@@ -12,15 +12,22 @@ import pytest
 import scoringrules as sr
 
 from evaluation.contestants import Contestant
-from evaluation.lifetime_scores import COLUMNS, RATES, TRUTH, Lives, Question, lifetime_table
+from evaluation.lifetime_scores import (
+    COLUMNS,
+    RATES,
+    TRUTH,
+    LifetimeTask,
+    LifetimeValues,
+    lifetime_table,
+)
 from evaluation.scoring.evaluation_settings import Setting
-from evaluation.scoring.metrics import LEVELS
-from evaluation.scoring.sample_sets import Sets, sample_sets
+from evaluation.scoring.sample_sets import PredictionSets, sets_from_samples
 from saga.data.origins import Origins
 from saga.data.panel import Panel, PanelMeta
 from saga.errors import UsageError
 from saga.lifetime import gini, top_share
 from saga.paths import Paths
+from saga.requests import COVERAGE
 from saga.tax import Sweden2022
 
 N, DRAWS, PATHS, ORIGIN = 60, 8, 40, 2020
@@ -43,23 +50,25 @@ class Known:
     def __init__(self, name: str, level: np.ndarray, born: np.ndarray, factor: float = 1.0) -> None:
         self.name, self.level, self.born, self.factor = name, level, born, factor
 
-    def paths(self, origins: Origins, to_horizon: int, paths: int) -> Paths:
+    def paths(self, origins: Origins, to_horizon: int, n_paths: int) -> Paths:
         earnings = self.factor * _lives(
-            np.random.default_rng(5), self.level, self.born, to_horizon, paths
+            np.random.default_rng(5), self.level, self.born, to_horizon, n_paths
         )
         return Paths(origins.person_id, self.born, origins.year, earnings.astype(np.float32))
 
     def blocks(
-        self, past: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int
-    ) -> Iterator[tuple[Paths, Sets]]:
-        whole = self.paths(origins, to_horizon, paths)
+        self, past: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int
+    ) -> Iterator[tuple[Paths, PredictionSets]]:
+        whole = self.paths(origins, to_horizon, n_paths)
         for start in range(0, len(origins), 25):
             block = whole.take(slice(start, start + 25))
-            yield block, sample_sets(block.earnings, LEVELS)
+            yield block, sets_from_samples(block.earnings, COVERAGE)
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> tuple[Question, np.ndarray, Known, Known]:
+def world(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[LifetimeTask, np.ndarray, Known, Known]:
     """A register whose futures reach 2050, its true lives (n, 30, D), and a right and a wrong forecaster of them."""
     directory = tmp_path_factory.mktemp("register")
     rng = np.random.default_rng(0)
@@ -84,25 +93,25 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> tuple[Question, np.ndarra
     setting = Setting(
         "forward", panel, Origins(np.array(IDS), np.full(N, ORIGIN)), [(0, truth[:, :1, 0])]
     )
-    question = Question(directory, setting, PATHS, 0)
+    question = LifetimeTask(directory, setting, PATHS, 0)
     return question, truth, Known("right", level, born), Known("wrong", level, born, factor=1.4)
 
 
 @pytest.fixture(scope="module")
 def answers(
-    world: tuple[Question, np.ndarray, Known, Known], tmp_path_factory: pytest.TempPathFactory
+    world: tuple[LifetimeTask, np.ndarray, Known, Known], tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Path]:
     question, _, *models = world
     folder = tmp_path_factory.mktemp("kept")
     contestants: list[Contestant] = list(models)
-    return {TRUTH: question.truth(folder)} | {
-        model.name: question.answer(model, folder) for model in contestants
+    return {TRUTH: question.store_realised(folder)} | {
+        model.name: question.store_simulated(model, folder) for model in contestants
     }
 
 
 @pytest.fixture(scope="module")
 def table(
-    world: tuple[Question, np.ndarray, Known, Known], answers: dict[str, Path]
+    world: tuple[LifetimeTask, np.ndarray, Known, Known], answers: dict[str, Path]
 ) -> pl.DataFrame:
     return lifetime_table(answers, world[0].reach)
 
@@ -122,10 +131,10 @@ def _value(earnings: np.ndarray, rate: float) -> np.ndarray:
 
 
 def test_true_lives_are_the_sums_of_the_futures_on_disk(
-    world: tuple[Question, np.ndarray, Known, Known], answers: dict[str, Path]
+    world: tuple[LifetimeTask, np.ndarray, Known, Known], answers: dict[str, Path]
 ) -> None:
     question, truth, *_ = world
-    lives = Lives.read(answers[TRUTH])
+    lives = LifetimeValues.read(answers[TRUTH])
     counted = np.where((np.arange(1, 31) <= question.years[:, None])[:, :, None], truth, 0.0)
     for rate in RATES:
         assert lives.values[f"value:{rate:g}"] == pytest.approx(
@@ -147,7 +156,7 @@ def test_true_lives_are_the_sums_of_the_futures_on_disk(
 def test_the_distribution_is_that_of_each_future_averaged(
     table: pl.DataFrame, answers: dict[str, Path]
 ) -> None:
-    lives = Lives.read(answers[TRUTH])
+    lives = LifetimeValues.read(answers[TRUTH])
     values, taxes = lives.values["value:0.02"], lives.values["tax:se-2022"]
     columns = [
         (values[~np.isnan(values[:, k]), k], taxes[~np.isnan(values[:, k]), k])
@@ -172,7 +181,7 @@ def test_the_distribution_is_that_of_each_future_averaged(
 def test_the_score_of_a_life_equals_scoringrules_and_leaves_out_whom_a_future_lost(
     table: pl.DataFrame, answers: dict[str, Path]
 ) -> None:
-    truth, right = Lives.read(answers[TRUTH]), Lives.read(answers["right"])
+    truth, right = LifetimeValues.read(answers[TRUTH]), LifetimeValues.read(answers["right"])
     for rate in RATES:
         y, x = truth.values[f"value:{rate:g}"], right.values[f"value:{rate:g}"]
         scores = np.stack(
@@ -185,7 +194,7 @@ def test_the_score_of_a_life_equals_scoringrules_and_leaves_out_whom_a_future_lo
 
 def test_the_right_forecaster_covers_and_the_wrong_one_is_exposed(table: pl.DataFrame) -> None:
     right, wrong = (_at(table, model, "coverage_90") for model in ("right", "wrong"))
-    # Lives of one person differ between futures by luck alone: N x DRAWS outcomes, all independent.
+    # LifetimeValues of one person differ between futures by luck alone: N x DRAWS outcomes, all independent.
     assert right["value"] == pytest.approx(0.9, abs=4 * np.sqrt(0.09 / (N * DRAWS)))
     assert wrong["value"] < 0.6
     assert _at(table, "wrong", "crps")["value"] > 1.5 * _at(table, "right", "crps")["value"]
@@ -195,7 +204,7 @@ def test_the_right_forecaster_covers_and_the_wrong_one_is_exposed(table: pl.Data
 
 
 def test_age_bands_partition_the_persons_and_the_reach_is_said(
-    table: pl.DataFrame, world: tuple[Question, np.ndarray, Known, Known]
+    table: pl.DataFrame, world: tuple[LifetimeTask, np.ndarray, Known, Known]
 ) -> None:
     assert table.schema == pl.Schema(COLUMNS)
     counts = table.filter(model=TRUTH, statistic="mean", group="all")["n"].to_list()
@@ -205,29 +214,29 @@ def test_age_bands_partition_the_persons_and_the_reach_is_said(
 
 
 def test_other_money_is_not_taxed_by_swedish_rules(
-    world: tuple[Question, np.ndarray, Known, Known], tmp_path: Path
+    world: tuple[LifetimeTask, np.ndarray, Known, Known], tmp_path: Path
 ) -> None:
     question = world[0]
     past = Panel.of(question.setting.past.frame, PanelMeta("dollars", currency="USD"))
-    foreign = Question(
+    foreign = LifetimeTask(
         question.directory, Setting("forward", past, question.setting.origins, []), PATHS, 0
     )
-    made = lifetime_table({TRUTH: foreign.truth(tmp_path)}, foreign.reach)
+    made = lifetime_table({TRUTH: foreign.store_realised(tmp_path)}, foreign.reach)
     assert "mean" in made["statistic"].to_list()
     assert not any(name.startswith("tax") for name in made["statistic"])
 
 
 def test_lives_without_futures_are_refused(tmp_path: Path) -> None:
-    from evaluation.contest import _wanted
+    from evaluation.selection import select_tables
 
-    with pytest.raises(UsageError, match="no lives"):
-        _wanted(["lifetimes"], drawn=False, notice=None)
+    with pytest.raises(UsageError, match="no lifetimes"):
+        select_tables(["lifetimes"], has_futures=False, notice=None)
     notices: list[str] = []
-    assert _wanted(["all"], drawn=False, notice=notices.append) == {
+    assert select_tables(["all"], has_futures=False, notice=notices.append) == {
         "placebos",
         "hindsight",
         "calibration-size",
     }
     assert "lifetimes" in notices[0]
     with pytest.raises(UsageError, match="not a table"):
-        _wanted(["horoscope"], drawn=True, notice=None)
+        select_tables(["horoscope"], has_futures=True, notice=None)

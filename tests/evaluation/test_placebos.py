@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from evaluation.bundle_variants import COLUMNS, read_variants
-from evaluation.placebos import WHEN, donors_of, kinds, permuted, recent
+from evaluation.placebos import IDENTITY, draw_donors, last_years, number_kinds, permute_years
 from evaluation.scoring.evaluation_settings import Sample
 from saga.data.origins import Origins
 from saga.data.panel import Panel
@@ -21,8 +21,8 @@ Make = Callable[..., Panel]
 
 def test_permuted_records_hold_the_same_values_in_another_order(random_walk: Make) -> None:
     panel = random_walk(40)
-    shuffled = permuted(panel, 0)
-    assert shuffled.frame.select(WHEN).equals(panel.frame.select(WHEN))
+    shuffled = permute_years(panel, 0)
+    assert shuffled.frame.select(IDENTITY).equals(panel.frame.select(IDENTITY))
     own, new = (
         p.frame.group_by("person_id").agg(pl.col("earnings").sort()).sort("person_id")
         for p in (panel, shuffled)
@@ -30,17 +30,17 @@ def test_permuted_records_hold_the_same_values_in_another_order(random_walk: Mak
     assert own.equals(new)
     moved = (panel.frame["earnings"] != shuffled.frame["earnings"]).mean()
     assert moved > 0.9
-    assert permuted(panel, 0).frame.equals(shuffled.frame)
-    assert not permuted(panel, 1).frame.equals(shuffled.frame)
+    assert permute_years(panel, 0).frame.equals(shuffled.frame)
+    assert not permute_years(panel, 1).frame.equals(shuffled.frame)
     some = panel.persons()[:5]
-    assert permuted(panel.only(some), 0).frame.equals(
+    assert permute_years(panel.only(some), 0).frame.equals(
         shuffled.only(some).frame
     )  # a person's order depends on nobody else
 
 
 def test_a_short_window_keeps_five_years(random_walk: Make) -> None:
     (setting,) = Sample.of(random_walk(300), seed=0).settings([1])
-    shown = recent(setting.past, setting.origins).frame.join(
+    shown = last_years(setting.past, setting.origins).frame.join(
         setting.origins.frame(), on="person_id"
     )
     assert (shown["year"] > shown["origin"] - 5).all()
@@ -50,8 +50,8 @@ def test_a_short_window_keeps_five_years(random_walk: Make) -> None:
 
 def test_donors_are_of_the_same_kind_and_every_one_of_them_serves(grouped: Make) -> None:
     (setting,) = Sample.of(grouped(3000), seed=0).settings([1])
-    kind = kinds(setting.past, setting.origins)
-    donors = donors_of(kind, setting.origins.person_id, 400, 0)
+    kind = number_kinds(setting.past, setting.origins)
+    donors = draw_donors(kind, setting.origins.person_id, 400, 0)
     assert (kind[donors] == kind[:, None]).all()
     first = np.flatnonzero(kind == kind[0])
     counts = np.bincount(donors[first].ravel(), minlength=len(kind))[first]
@@ -70,7 +70,7 @@ def test_donors_are_of_the_same_kind_and_every_one_of_them_serves(grouped: Make)
 def test_small_kinds_are_joined_by_age(grouped: Make) -> None:
     (setting,) = Sample.of(grouped(800), seed=0).settings([1])
     few = Origins(setting.origins.person_id[:30], setting.origins.year[:30])
-    kind = kinds(setting.past.only(few.person_id.tolist()), few)
+    kind = number_kinds(setting.past.only(few.person_id.tolist()), few)
     born = (
         setting.past.frame.group_by("person_id", maintain_order=True)
         .first()["birth_year"]

@@ -14,9 +14,9 @@ import pytest
 from scipy import stats
 
 from evaluation.baselines.naive.groupq import GroupQuantiles
-from evaluation.contest import Contest
+from evaluation.contest import Contest, ContestOptions
 from evaluation.scoring.comparison import REFEREE
-from evaluation.scoring.gap import BOUND, gap_closed
+from evaluation.scoring.gap import BOUND, measure_gap_closed
 from evaluation.scoring.score_frame import SCHEMA
 from saga.bundle import Bundle
 from saga.data.panel import Panel
@@ -170,7 +170,7 @@ def test_means_and_shares_are_those_of_the_contest(files: dict[str, Path]) -> No
         )
         assert result.of(model)[0] == pytest.approx(averages["crps_log"].to_numpy())
     closed = (
-        gap_closed(rows.with_columns(pl.lit("all").alias("group")), "draw")
+        measure_gap_closed(rows.with_columns(pl.lit("all").alias("group")), "draw")
         .filter(model=REFEREE)
         .sort("horizon")
     )
@@ -277,7 +277,7 @@ def test_subsets_are_nested_and_leave_out_training_persons_only(register_panel: 
 
 def test_an_uncalibrated_contestant_simulates_raw_paths(register_panel: Panel) -> None:
     bundle = Bundle.load(ROOT / "bundles" / "small")
-    contest = Contest(register_panel, paths=20, persons=10, until=2022)
+    contest = Contest(register_panel, ContestOptions(n_paths=20, n_persons=10, until=2022))
     asked = next(contest.settings())
     entrant = uncalibrated(bundle, "saga:1", "light")
     assert entrant.key != contest.bundle(Forecaster(bundle)).key

@@ -13,7 +13,7 @@ import pytest
 from evaluation.baselines import CarryForward
 from evaluation.baselines.recent_years import Window
 from evaluation.baselines.trees.gbt import BoostedTrees
-from evaluation.contest import Contest
+from evaluation.contest import Contest, ContestOptions
 from evaluation.scoring.evaluation_settings import Setting
 from saga.data.groups import last_record_origins
 from saga.data.origins import Origins, draw_origins, eligible_origins, history, realised_earnings
@@ -236,7 +236,7 @@ def scored(contest: Contest, entrant: Any, setting: Setting, folder: Path) -> pl
 def test_forecasters_that_do_not_read_the_hidden_part_score_the_same_to_the_last_bit(
     random_walk: Make, walker: Callable[..., Any], tmp_path: Path
 ) -> None:
-    contest = Contest(random_walk(600), horizons=(1, 5), paths=20)
+    contest = Contest(random_walk(600), ContestOptions(horizons=(1, 5), n_paths=20))
     (whole,) = contest.settings()
     carry = contest.baseline(
         CarryForward()
@@ -264,7 +264,7 @@ def test_forecasters_that_do_not_read_the_hidden_part_score_the_same_to_the_last
 
 def test_the_whole_record_is_the_question_that_the_contest_asks(random_walk: Make) -> None:
     """So that scores kept by `saga evaluate --cache` serve, and only those."""
-    contest = Contest(random_walk(300), horizons=(1,), paths=10)
+    contest = Contest(random_walk(300), ContestOptions(horizons=(1,), n_paths=10))
     (whole,) = contest.settings()
     assert WHOLE.setting(whole).digest == whole.digest
     assert BY_NAME["last-3"].setting(whole).digest != whole.digest

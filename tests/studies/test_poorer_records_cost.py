@@ -12,8 +12,8 @@ import polars as pl
 import pytest
 
 import studies.poorer_records as script_module
-from evaluation.contest import Contest
-from evaluation.scoring.comparison import TOLD, clustered
+from evaluation.contest import Contest, ContestOptions
+from evaluation.scoring.comparison import HINDSIGHT, clustered_test
 from saga.data.origins import Origins
 from saga.data.panel import Panel
 from saga.files.tables import read_provenance
@@ -52,7 +52,7 @@ def files(
             )
 
     folder = tmp_path_factory.mktemp("scores")
-    contest = Contest(random_walk(4000), horizons=(1, 5), paths=40)
+    contest = Contest(random_walk(4000), ContestOptions(horizons=(1, 5), n_paths=40))
     found: dict[str, dict[str, list[Path]]] = {}
     for reduction in (WHOLE, POOR):
         asked = [reduction.setting(s) for s in contest.settings()]
@@ -95,7 +95,7 @@ def test_losses_and_gains_are_ratios_of_mean_scores_on_the_same_persons(
     own, other = _row(table, "poor", "saga", 5), _row(table, "poor", "vague", 5)
     assert (own["crps"], own["n"]) == (pytest.approx(mine.mean()), len(mine))
     assert own["loss"] == pytest.approx(mine.mean() / whole.mean() - 1)
-    paired = clustered(mine - whole, np.arange(len(mine)))
+    paired = clustered_test(mine - whole, np.arange(len(mine)))
     assert paired is not None
     assert own["loss_se"] == pytest.approx(paired["se"] / whole.mean())
     assert own["loss"] > 3 * own["loss_se"]
@@ -131,7 +131,7 @@ def test_in_time_the_judgement_is_of_the_bundle_told_the_economy(
 ) -> None:
     """The vague forecaster knows as much as the best one here plays to be told: against `best` as the bundle told, nobody else stands."""
     found, contest = files
-    told = {record: {**models, TOLD: models["best"]} for record, models in found.items()}
+    told = {record: {**models, HINDSIGHT: models["best"]} for record, models in found.items()}
     table = compare(told, list(contest.settings()), contest.horizons)
     row, same = _row(table, "poor", "vague", 5), _row(table, "poor", "same", 5)
     assert row["told_gain"] > row["gain"]
@@ -186,7 +186,7 @@ def test_the_command_asks_the_bundle_and_baselines_from_every_record(
         for h in (1, 5, 10, 20)
         for m in models
     }
-    cells |= {(r.name, "in-time", h, TOLD) for r in REDUCTIONS for h in (1, 5, 10, 20)}
+    cells |= {(r.name, "in-time", h, HINDSIGHT) for r in REDUCTIONS for h in (1, 5, 10, 20)}
     assert set(table.select("record", "setting", "horizon", "model").iter_rows()) == cells
     assert table["crps"].is_finite().all()
     assert table.group_by("setting", "horizon").agg(pl.col("n").n_unique())[
@@ -207,7 +207,9 @@ def test_the_command_asks_the_bundle_and_baselines_from_every_record(
 
     # A second run finds every score, and another contest's scores of the whole record serve.
     before = {file: file.stat().st_mtime_ns for file in (out / "kept").glob("*.parquet")}
-    contest = Contest(register_panel, paths=20, persons=60, until=2022, cache=out / "kept")
+    contest = Contest(
+        register_panel, ContestOptions(n_paths=20, n_persons=60, until=2022, cache=out / "kept")
+    )
     score(
         contest,
         WHOLE,

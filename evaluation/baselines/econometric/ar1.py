@@ -45,6 +45,7 @@ class AutoRegression(Hurdled[Belief]):
     """
 
     name = "ar1"
+    version = 1  # raise it when its numbers may change (see `evaluation.cache`)
     estimate: GmmEstimate
     components: Components
 

@@ -254,6 +254,7 @@ class GkosPaper(GkosBaseline):
     """
 
     name = "gkos-paper"
+    version = 1  # raise it when its numbers may change (see `evaluation.cache`)
 
     def _estimate(self, lives: Lives, rows: pl.DataFrame, seed: int) -> None:
         earnings = lives.earnings
@@ -314,6 +315,7 @@ class Gkos(GkosBaseline):
     """
 
     name = "gkos"
+    version = 1  # raise it when its numbers may change (see `evaluation.cache`)
 
     def _estimate(self, lives: Lives, rows: pl.DataFrame, seed: int) -> None:
         last_age = len(AGES) - 1 - np.argmax(np.isfinite(lives.earnings[:, ::-1]), axis=1) + FIRST

@@ -19,6 +19,7 @@ class CarryForward(Borrowing):
     """
 
     name = "carry"
+    version = 1  # raise it when its numbers may change (see `evaluation.cache`)
 
     def base(self, states: States) -> NDArray[Any]:
         """The last earnings, at least the floor; the year's median earnings for people at zero."""

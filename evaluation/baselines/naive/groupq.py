@@ -19,6 +19,7 @@ class GroupQuantiles(Borrowing):
     """
 
     name = "groupq"
+    version = 1  # raise it when its numbers may change (see `evaluation.cache`)
 
     def base(self, states: States) -> NDArray[Any]:
         """The median earnings of the origin year."""

@@ -52,6 +52,7 @@ class DeepAR:
     """
 
     name = "deepar"
+    version = 1  # raise it when its numbers may change (see `evaluation.cache`)
 
     def __init__(
         self,

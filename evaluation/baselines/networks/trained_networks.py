@@ -12,7 +12,6 @@ from typing import Self
 
 import numpy as np
 
-from evaluation.cache import code_digest
 from saga.data.origins import Origins, history
 from saga.data.panel import Panel
 from saga.data.split import SHARES
@@ -29,15 +28,16 @@ from training.train_config import TrainConfig, load_config
 class Network:
     """A network of a training configuration, whose budget it keeps (`training/configs`)."""
 
+    # Raise it when its numbers may change, by code in `training` or `saga` too (`evaluation.cache`).
+    version = 1
+
     def __init__(self, name: str, config: str | TrainConfig) -> None:
         self.name = name
         self.config = config if isinstance(config, TrainConfig) else load_config(config)
 
-    def key(self) -> str:
-        """Names what a fit depends on beside the persons and the seed."""
-        return digest_json(self.config.as_dict()) + code_digest(
-            "training.fit", ("saga", "training")
-        )
+    def settings_key(self) -> str:
+        """The digest of the training configuration."""
+        return digest_json(self.config.as_dict())
 
     def fit(self, panel: Panel, *, seed: int) -> Self:
         """Trains on the persons of `panel`, and stops on a keyed part of them, in the split's proportion. Raises InputError for too few."""

@@ -46,6 +46,7 @@ class BoostedTrees:
     """
 
     name = "gbt"
+    version = 1  # raise it when its numbers may change (see `evaluation.cache`)
 
     def __init__(
         self,

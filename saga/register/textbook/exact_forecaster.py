@@ -53,6 +53,8 @@ class ExactForecaster:
     Any record does: skipped years, null cells, none at all. `name` is the row in the metrics table.
     """
 
+    version = 1  # raise it when its numbers may change: stored scores carry it
+
     def __init__(self, filter_: Filter, name: str = "exact") -> None:
         self.filter, self.name = filter_, name
 

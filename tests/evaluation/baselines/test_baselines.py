@@ -13,7 +13,7 @@ from evaluation.baselines import BASELINES, LSTM, CarryForward, FeedForward, Gro
 from evaluation.baselines.naive.donors import DonorPool
 from evaluation.baselines.trees.gbt import BoostedTrees
 from evaluation.protocol import Baseline
-from evaluation.scoring.sample_sets import sample_sets
+from evaluation.scoring.sample_sets import sets_from_samples
 from saga.data.origins import Origins, draw_origins, eligible_origins, history, realised_earnings
 from saga.data.panel import Panel, PanelMeta
 from saga.errors import InputError
@@ -79,7 +79,7 @@ def test_carry_is_calibrated_and_nearly_sharp_where_growth_is_independent(
     for column, h in enumerate(HORIZONS):
         y, x = outcomes[:, column], samples[:, column]
         seen = np.isfinite(y)
-        sets = sample_sets(x[seen, None], (0.9,))
+        sets = sets_from_samples(x[seen, None], (0.9,))
         share = covered(
             y[seen, None], sets.lower[..., 0], sets.upper[..., 0], sets.includes_zero[..., 0]
         ).mean()
@@ -99,7 +99,7 @@ def test_group_quantiles_are_calibrated_in_every_group_that_makes_the_outcomes(
     samples = baseline.simulate(
         history(test, origins), origins, to_horizon=5, n_paths=200, seed=0
     ).earnings[:, [0, 4]]
-    sets = sample_sets(samples, (0.9,))
+    sets = sets_from_samples(samples, (0.9,))
     inside = covered(outcomes, sets.lower[..., 0], sets.upper[..., 0], sets.includes_zero[..., 0])
     last = history(test, origins).frame.group_by("person_id", maintain_order=True).last()
     for (sex, level), rows in last.with_row_index().group_by("sex", "education_level"):

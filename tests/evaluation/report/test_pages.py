@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from evaluation.contest import Contest
+from evaluation.contest import Contest, ContestOptions
 from evaluation.lifetime_scores import COLUMNS as LIFETIME_COLUMNS
 from evaluation.report.pages import all_tables, write_pages
 from evaluation.report.paper import Results, paper_tables
@@ -31,7 +31,7 @@ def judged(
         walker("groupq", spread=2.5),
         walker("saga:permuted", spread=1.5),
     ]
-    Contest(random_walk(6000), horizons=(1, 10), paths=60).run(contestants, out)
+    Contest(random_walk(6000), ContestOptions(horizons=(1, 10), n_paths=60)).run(contestants, out)
     return out
 
 
@@ -58,7 +58,7 @@ def test_a_forecaster_that_is_too_wide_is_exposed_by_the_tables(judged: Path) ->
 def test_a_wrong_model_is_exposed_where_it_is_the_one_that_is_judged(
     random_walk: Make, walker: Callable[..., Any], tmp_path: Path
 ) -> None:
-    Contest(random_walk(4000), horizons=(10,), paths=60).run(
+    Contest(random_walk(4000), ContestOptions(horizons=(10,), n_paths=60)).run(
         [walker("saga", spread=0.6), walker("groupq")], tmp_path
     )
     tables = all_tables(Results.read(tmp_path))

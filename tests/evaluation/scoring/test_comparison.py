@@ -13,12 +13,12 @@ from evaluation.scoring.comparison import (
     PERSON,
     SCHEMA,
     YEAR,
-    clustered,
-    comparisons,
-    diebold_mariano,
-    holm,
-    two_way,
-    verdicts,
+    adjust_holm,
+    clustered_test,
+    compare_models,
+    diebold_mariano_test,
+    two_way_test,
+    verdict_lines,
 )
 from evaluation.scoring.gap import BOUND
 
@@ -34,7 +34,7 @@ def _inside(rejected: np.ndarray, size: float, *, above: float = 0.0) -> bool:
 def test_one_difference_a_person_gives_the_paired_t_test() -> None:
     rng = np.random.default_rng(0)
     a, b = rng.gamma(2, 1, 80), rng.gamma(2, 1, 80)
-    found, oracle = clustered(a - b, np.arange(80)), stats.ttest_rel(a, b)
+    found, oracle = clustered_test(a - b, np.arange(80)), stats.ttest_rel(a, b)
     assert found is not None
     assert (found["t"], found["p"], found["df"]) == pytest.approx(
         (oracle.statistic, oracle.pvalue, oracle.df)
@@ -44,7 +44,7 @@ def test_one_difference_a_person_gives_the_paired_t_test() -> None:
 def test_clusters_of_equal_size_give_the_t_test_of_their_means() -> None:
     d = np.random.default_rng(1).normal(0.2, 1, (12, 5))
     found, oracle = (
-        clustered(d.ravel(), np.repeat(np.arange(12), 5)),
+        clustered_test(d.ravel(), np.repeat(np.arange(12), 5)),
         stats.ttest_1samp(d.mean(axis=1), 0),
     )
     assert found is not None
@@ -72,7 +72,7 @@ def test_two_way_errors_equal_the_formula_written_out() -> None:
             * abs(count)
             / (abs(count) - 1)
         )
-    found = two_way(d.ravel(), person, future)
+    found = two_way_test(d.ravel(), person, future)
     assert found is not None
     assert found["se"] == pytest.approx(np.sqrt(total))
     assert found["df"] == c - 1
@@ -87,7 +87,7 @@ def test_few_futures_keep_the_size_and_counting_futures_alone_or_rows_would_not(
         d = (
             rng.normal(0, 0.6, (n, 1)) + rng.normal(0, 0.2, (1, c)) + rng.normal(0, 1, (n, c))
         ).ravel()
-        found, alone = two_way(d, person, future), clustered(d, future)
+        found, alone = two_way_test(d, person, future), clustered_test(d, future)
         assert found is not None
         assert alone is not None
         both.append(found["p"] < 0.05)
@@ -106,7 +106,7 @@ def test_futures_that_move_everybody_alike_are_few_clusters_and_a_normal_law_wou
     person, future = np.indices((n, c)).reshape(2, -1)
     t = []
     for _ in range(RUNS):
-        found = two_way(
+        found = two_way_test(
             (rng.normal(0, 1, (1, c)) + rng.normal(0, 0.05, (n, c))).ravel(), person, future
         )
         assert found is not None
@@ -127,7 +127,7 @@ def _textbook(series: np.ndarray, horizon: int) -> float:
 @pytest.mark.parametrize("horizon", [1, 3, 10])
 def test_diebold_mariano_equals_the_textbook_for_one_difference_a_year(horizon: int) -> None:
     series = np.random.default_rng(5).normal(0.3, 1, 25).cumsum() / 5
-    found = diebold_mariano(series, np.arange(1995, 2020), horizon)
+    found = diebold_mariano_test(series, np.arange(1995, 2020), horizon)
     assert found is not None
     assert found["t"] == pytest.approx(_textbook(series, horizon))
     assert found["p"] == pytest.approx(2 * stats.t.sf(abs(found["t"]), 24))
@@ -135,15 +135,15 @@ def test_diebold_mariano_equals_the_textbook_for_one_difference_a_year(horizon: 
 
 def test_one_year_ahead_diebold_mariano_is_the_t_test_of_yearly_means() -> None:
     d = np.random.default_rng(6).normal(0.1, 1, (20, 7))
-    found = diebold_mariano(d.ravel(), np.repeat(np.arange(20), 7), 1)
+    found = diebold_mariano_test(d.ravel(), np.repeat(np.arange(20), 7), 1)
     assert found is not None
     assert found["t"] == pytest.approx(stats.ttest_1samp(d.mean(axis=1), 0).statistic)
 
 
 def test_too_few_years_give_no_test_rather_than_a_wrong_one() -> None:
     d = np.random.default_rng(7).normal(size=19)
-    assert diebold_mariano(d, np.arange(19), 10) is None
-    assert diebold_mariano(d, np.arange(19), 9) is not None
+    assert diebold_mariano_test(d, np.arange(19), 10) is None
+    assert diebold_mariano_test(d, np.arange(19), 9) is not None
 
 
 @pytest.mark.parametrize("horizon", [1, 5])
@@ -154,7 +154,10 @@ def test_diebold_mariano_has_its_size_where_years_share_shocks(horizon: int) -> 
     by_year, by_person = [], []
     for _ in range(RUNS):
         d = rng.normal(0, 0.5, years)[year] + rng.normal(0, 1, years * each)
-        found, persons = diebold_mariano(d, year, horizon), clustered(d, np.arange(len(d)))
+        found, persons = (
+            diebold_mariano_test(d, year, horizon),
+            clustered_test(d, np.arange(len(d))),
+        )
         assert found is not None
         assert persons is not None
         by_year.append(found["p"] < 0.05)
@@ -173,12 +176,12 @@ def test_where_the_errors_of_overlapping_years_are_one_moving_average_it_rejects
     horizon, years = 5, 26
     shocks = rng.normal(size=(RUNS, years + horizon - 1))
     series = sum(shocks[:, k : k + years] for k in range(horizon))
-    found = [diebold_mariano(run, np.arange(years), horizon) for run in np.asarray(series)]
+    found = [diebold_mariano_test(run, np.arange(years), horizon) for run in np.asarray(series)]
     assert 0.10 < np.mean([each is not None and each["p"] < 0.05 for each in found]) < 0.20
 
 
 def test_holm_adjusts_by_hand_and_rejects_what_the_step_down_procedure_rejects() -> None:
-    assert holm(np.array([0.01, 0.04, 0.03, 0.2])) == pytest.approx([0.04, 0.09, 0.09, 0.2])
+    assert adjust_holm(np.array([0.01, 0.04, 0.03, 0.2])) == pytest.approx([0.04, 0.09, 0.09, 0.2])
     rng = np.random.default_rng(9)
     for _ in range(50):
         p = rng.random(7) ** 3
@@ -190,8 +193,8 @@ def test_holm_adjusts_by_hand_and_rejects_what_the_step_down_procedure_rejects()
                 if p[i] > level / (len(p) - step):
                     break
                 rejected.add(int(i))
-            assert set(np.flatnonzero(holm(p) <= level).tolist()) == rejected
-    with_hole = holm(np.array([0.01, np.nan, 0.04]))
+            assert set(np.flatnonzero(adjust_holm(p) <= level).tolist()) == rejected
+    with_hole = adjust_holm(np.array([0.01, np.nan, 0.04]))
     assert with_hole[[0, 2]] == pytest.approx([0.02, 0.04])
     assert np.isnan(with_hole[1])
 
@@ -237,7 +240,7 @@ def _scores(gap: float, persons: int = 400) -> tuple[pl.DataFrame, pl.DataFrame]
 def test_the_table_pairs_the_same_persons_and_outcomes() -> None:
     scores, groups = _scores(0.05)
     shuffled = scores.sample(fraction=1, shuffle=True, seed=1)
-    table = comparisons(shuffled.lazy(), groups)
+    table = compare_models(shuffled.lazy(), groups)
     assert table.schema == pl.Schema(SCHEMA)
     assert set(table["model"]) == {"rival", BOUND}
     assert set(table.select("setting", "test").iter_rows()) == {
@@ -263,7 +266,7 @@ def test_the_table_pairs_the_same_persons_and_outcomes() -> None:
     pair = table.filter(
         model="rival", setting="in-time", group="all", metric="crps_log", test=PERSON
     )
-    assert pair["p_holm"].to_list() == pytest.approx(holm(pair["p"].to_numpy()).tolist())
+    assert pair["p_holm"].to_list() == pytest.approx(adjust_holm(pair["p"].to_numpy()).tolist())
 
 
 def test_a_score_that_is_missing_on_one_side_does_not_count() -> None:
@@ -273,19 +276,19 @@ def test_a_score_that_is_missing_on_one_side_does_not_count() -> None:
         .then(None)
         .otherwise("crps_log")
     )
-    table = comparisons(holed.lazy(), groups).filter(
+    table = compare_models(holed.lazy(), groups).filter(
         model="rival", metric="crps_log", group="all", test=PERSON
     )
     assert table["n"].to_list() == [300, 300]
 
 
 def test_the_verdict_is_plain_and_leaves_the_bound_out() -> None:
-    better = verdicts(comparisons(_scores(0.05)[0].lazy(), _scores(0.05)[1]))
+    better = verdict_lines(compare_models(_scores(0.05)[0].lazy(), _scores(0.05)[1]))
     assert len(better) == 3
     assert all(
         "best at every horizon with p < .01" in line and "against rival." in line for line in better
     )
-    same = verdicts(comparisons(_scores(0.0)[0].lazy(), _scores(0.0)[1]))
+    same = verdict_lines(compare_models(_scores(0.0)[0].lazy(), _scores(0.0)[1]))
     assert all(
         "not better at every horizon" in line and "rival (h = 1, 5)" in line for line in same
     )
@@ -294,4 +297,4 @@ def test_the_verdict_is_plain_and_leaves_the_bound_out() -> None:
 
 def test_without_the_model_there_is_nothing_to_compare() -> None:
     scores, groups = _scores(0.05)
-    assert comparisons(scores.filter(pl.col("model") != "saga").lazy(), groups).is_empty()
+    assert compare_models(scores.filter(pl.col("model") != "saga").lazy(), groups).is_empty()

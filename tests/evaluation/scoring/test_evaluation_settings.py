@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from evaluation.scoring.evaluation_settings import COHORTS, Sample, paper_years
-from evaluation.scoring.subgroups import subgroups
+from evaluation.scoring.subgroups import assign_subgroups
 from saga.data.origins import Origins
 from saga.data.panel import Panel, PanelMeta
 from saga.errors import InputError, UsageError
@@ -129,7 +129,7 @@ def test_subgroups_are_known_at_the_origin() -> None:
     ) -> tuple[str | None, ...]:
         n = len(years)
         panel = _one(years, [1.0] * n, birth_year, employers=employers, county=[county] * n)
-        found = subgroups(panel, Origins(np.array(["a"]), np.array([2010])))
+        found = assign_subgroups(panel, Origins(np.array(["a"]), np.array([2010])))
         return found.row(0)[1:]
 
     assert of([1] * 12) == ("stable", "stockholm", "1965-79")

@@ -9,10 +9,10 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from evaluation.contest import clairvoyant
 from evaluation.report.result_tables import build_tables, to_markdown
-from evaluation.scoring.gap import BOUND, gap_closed
+from evaluation.scoring.gap import BOUND, measure_gap_closed
 from evaluation.scoring.metrics import COLUMNS
+from evaluation.selection import select_clairvoyant
 from saga.errors import InputError, UsageError
 
 RUNS = 400
@@ -46,7 +46,7 @@ def _scores(unit: str, units: int) -> pl.DataFrame:
 
 @pytest.mark.parametrize(("unit", "units"), [("person_id", 200), ("draw", 20)])
 def test_the_share_is_right_and_its_errors_cover(unit: str, units: int) -> None:
-    table = gap_closed(_scores(unit, units).lazy(), unit)
+    table = measure_gap_closed(_scores(unit, units).lazy(), unit)
     assert table["model"].unique().to_list() == ["saga"]
     value, se = table["value"].to_numpy(), table["se"].to_numpy()
     assert value.mean() == pytest.approx(TRUE, abs=4 * value.std() / np.sqrt(RUNS))
@@ -61,21 +61,21 @@ def test_the_bound_closes_all_of_it_and_the_reference_nothing() -> None:
         rows.filter(model=name).with_columns(model=pl.lit(f"like {name}"))
         for name in ("groupq", BOUND)
     ]
-    table = gap_closed(pl.concat([rows, *twins]).lazy(), "person_id")
+    table = measure_gap_closed(pl.concat([rows, *twins]).lazy(), "person_id")
     assert table.filter(model="like groupq")["value"].to_numpy() == pytest.approx(0)
     assert table.filter(model=f"like {BOUND}")["value"].to_numpy() == pytest.approx(1)
 
 
 @pytest.mark.parametrize("absent", [BOUND, "groupq"])
 def test_without_both_ends_there_is_no_gap(absent: str) -> None:
-    assert gap_closed(
+    assert measure_gap_closed(
         _scores("person_id", 20).filter(pl.col("model") != absent).lazy(), "person_id"
     ).is_empty()
 
 
 def test_where_the_bound_is_no_better_there_is_no_share() -> None:
     names = {"groupq": BOUND, BOUND: "groupq", "saga": "saga"}
-    assert gap_closed(
+    assert measure_gap_closed(
         _scores("person_id", 50).with_columns(pl.col("model").replace(names)).lazy(), "person_id"
     ).is_empty()
 
@@ -98,12 +98,12 @@ def test_pages_call_the_clairvoyant_a_bound_and_never_the_best() -> None:
 def test_the_clairvoyant_takes_part_where_the_register_is_known(
     register_dir: Path, tmp_path: Path
 ) -> None:
-    assert [model.name for model in clairvoyant(["all"], register_dir)] == [BOUND]
-    assert [model.name for model in clairvoyant(["carry", BOUND], register_dir)] == [BOUND]
-    assert clairvoyant(["carry"], register_dir) == []
-    assert clairvoyant(["all"], None) == []
-    assert clairvoyant(["all"], tmp_path) == []
+    assert [model.name for model in select_clairvoyant(["all"], register_dir)] == [BOUND]
+    assert [model.name for model in select_clairvoyant(["carry", BOUND], register_dir)] == [BOUND]
+    assert select_clairvoyant(["carry"], register_dir) == []
+    assert select_clairvoyant(["all"], None) == []
+    assert select_clairvoyant(["all"], tmp_path) == []
     with pytest.raises(UsageError, match="generated registers"):
-        clairvoyant([BOUND], None)
+        select_clairvoyant([BOUND], None)
     with pytest.raises(InputError, match="no full register"):
-        clairvoyant([BOUND], tmp_path)
+        select_clairvoyant([BOUND], tmp_path)

@@ -1,11 +1,11 @@
-"""Sets from samples hold their level, zeros or not."""
+"""PredictionSets from samples hold their level, zeros or not."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from evaluation.scoring.sample_sets import sample_sets
+from evaluation.scoring.sample_sets import sets_from_samples
 from saga.scores import covered
 
 
@@ -15,7 +15,7 @@ def test_sets_hold_every_level_when_outcome_and_samples_are_exchangeable(zero: f
     n, m = 20_000, 200
     draws = np.where(rng.random((n, 1, m + 1)) < zero, 0.0, rng.lognormal(12, 0.7, (n, 1, m + 1)))
     levels = (0.5, 0.8, 0.9)
-    sets = sample_sets(draws[..., :m], levels)
+    sets = sets_from_samples(draws[..., :m], levels)
     inside = covered(draws[..., m:], sets.lower, sets.upper, sets.includes_zero)[:, 0].mean(axis=0)
     for level, share in zip(levels, inside, strict=True):
         if zero > level:  # only {0} is left, which holds more than the level
@@ -27,7 +27,7 @@ def test_sets_hold_every_level_when_outcome_and_samples_are_exchangeable(zero: f
 
 def test_sets_are_nested_over_levels_up_to_the_entry_of_zero() -> None:
     rng = np.random.default_rng(1)
-    sets = sample_sets(rng.lognormal(12, 0.7, (50, 3, 100)), (0.5, 0.8, 0.95))
+    sets = sets_from_samples(rng.lognormal(12, 0.7, (50, 3, 100)), (0.5, 0.8, 0.95))
     assert (np.diff(sets.lower, axis=-1) <= 0).all()
     assert (np.diff(sets.upper, axis=-1) >= 0).all()
     assert not sets.includes_zero.any()
@@ -35,6 +35,6 @@ def test_sets_are_nested_over_levels_up_to_the_entry_of_zero() -> None:
 
 def test_where_samples_are_missing_there_is_no_set() -> None:
     samples = np.full((1, 1, 10), np.nan)
-    sets = sample_sets(samples, (0.9,))
+    sets = sets_from_samples(samples, (0.9,))
     assert np.isnan(sets.lower).all()
     assert not sets.includes_zero.any()

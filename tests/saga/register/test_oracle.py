@@ -13,7 +13,8 @@ import pytest
 from scipy import stats
 
 from evaluation.baselines import CarryForward, GroupQuantiles
-from evaluation.contest import Clairvoyant, Contest, Fitted
+from evaluation.contest import Contest, ContestOptions
+from evaluation.contestants import BaselineContestant, Clairvoyant
 from evaluation.scoring.gap import BOUND, GAP
 from saga.data.origins import Origins, origins_at, realised_earnings
 from saga.data.panel import Panel
@@ -299,9 +300,12 @@ def test_in_the_contest_nobody_comes_near_the_clairvoyant(world, tmp_path):
     seer, panel = world
     training = panel.only(persons_of(panel, "train"))
     baselines = [
-        Fitted(baseline.fit(training, seed=0)) for baseline in (CarryForward(), GroupQuantiles())
+        BaselineContestant(baseline.fit(training, seed=0))
+        for baseline in (CarryForward(), GroupQuantiles())
     ]
-    table = Contest(panel, horizons=(1, 5), paths=40).run([Clairvoyant(seer), *baselines], tmp_path)
+    table = Contest(panel, ContestOptions(horizons=(1, 5), n_paths=40)).run(
+        [Clairvoyant(seer), *baselines], tmp_path
+    )
     whole = table.filter(pl.col("group") == "all")
     for metric in ("crps_log", "crps_sek", "pinball_log"):
         for horizon in (1, 5):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from evaluation.baselines import LSTM, FeedForward
-from evaluation.protocol import Keyed
+from evaluation.protocol import HasSettings
 from saga.data.origins import Origins
 from saga.data.panel import Panel
 from saga.errors import InputError
@@ -42,8 +42,11 @@ def test_an_eighth_of_the_persons_stops_the_training_and_nobody_is_left_out(
 
 def test_a_kept_score_is_that_of_its_configuration() -> None:
     lstm = LSTM()
-    assert isinstance(lstm, Keyed)
-    assert lstm.key() == LSTM("lstm").key()
-    assert lstm.key() != LSTM(replace(load_config("lstm"), max_steps=10, validate_every=10)).key()
+    assert isinstance(lstm, HasSettings)
+    assert lstm.settings_key() == LSTM("lstm").settings_key()
+    assert (
+        lstm.settings_key()
+        != LSTM(replace(load_config("lstm"), max_steps=10, validate_every=10)).settings_key()
+    )
     assert (lstm.name, FeedForward().name) == ("lstm", "ff")
     assert FeedForward().config.model.backbone == "feedforward"

@@ -9,7 +9,8 @@ import pytest
 from scipy.special import expit
 from scipy.stats import kstest
 
-from evaluation.contest import Contest, Fitted
+from evaluation.contest import Contest, ContestOptions
+from evaluation.contestants import BaselineContestant
 from evaluation.protocol import Baseline
 from saga import scores
 from saga.data.origins import Origins, realised_earnings
@@ -405,9 +406,11 @@ def test_the_contest_questions_an_exact_forecaster_as_any_baseline(tmp_path):
             persons=300, seed=2, first_year=2010, future_to=2027, future_draws=2, process=GAUSSIAN
         ),
     )
-    contest = Contest(read_panel(tmp_path / "register"), (1, 5), paths=20, seed=0)
+    contest = Contest(
+        read_panel(tmp_path / "register"), ContestOptions(horizons=(1, 5), n_paths=20, seed=0)
+    )
     exact: Baseline = exact_forecaster(tmp_path / "register")
-    table = contest.run([Fitted(exact)], tmp_path, futures=tmp_path / "register")
+    table = contest.run([BaselineContestant(exact)], tmp_path, futures=tmp_path / "register")
     everybody = table.filter(pl.col("group") == "all", pl.col("metric") == "crps_log")
     assert set(everybody["setting"]) == {"in-time", "forward"}
     assert everybody["value"].is_between(0.05, 0.6).all()
