@@ -463,7 +463,7 @@ def main() -> int:
     forecaster = Forecaster(bundle, workers=args.workers, rollout=args.rollout)
     ends = [
         *select_clairvoyant([BOUND], args.panel, args.workers),
-        *map(contest.baseline, select_baselines([REFERENCE])),
+        *map(contest.baseline, select_baselines([GAP_START])),
         contest.bundle(forecaster),
     ]
     files = {entrant.name: contest.scores(entrant, forward, folder) for entrant in ends}
