@@ -79,6 +79,7 @@ def lifetime_table(
     Columns: person_id, origin_year, to_age, rate, mean, one q.. a quantile; lower_, upper_ and
     guarantee_ for each coverage; tax_mean and net_mean, null if there is no `mean_tax` (n,).
     """
+    paths.require_recalibrated()
     quantiles = np.quantile(values, request.quantiles, axis=1)
     table: dict[str, Column] = {
         "person_id": paths.person_id,

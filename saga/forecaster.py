@@ -276,7 +276,7 @@ class Forecaster:
                     origin[rows],
                     earnings,
                     {name: values[rows] for name, values in group_labels.items()},
-                    rollout.scenario is not None,
+                    conditioned=rollout.scenario is not None,
                 )
                 yield self.calibrator.recalibrate(block) if recalibrate else block
 
@@ -445,7 +445,7 @@ class Forecaster:
 
     def _promising(self, paths: Paths) -> Calibrator:
         """The calibrator; its guarantees are weaker for paths conditioned on a scenario."""
-        return replace(self.calibrator, extrapolated=True) if paths.told else self.calibrator
+        return replace(self.calibrator, extrapolated=True) if paths.conditioned else self.calibrator
 
     def _value_intervals(
         self, paths: Paths, values: NDArray[np.float64], panel: Panel, request: LifetimeRequest

@@ -40,17 +40,17 @@ def counted_years(
     needed = to_age - (paths.origin_year - paths.birth_year)
     if years is not None:
         needed = np.minimum(needed, years)
-    if len(paths) and needed.max() > paths.horizons:
+    if len(paths) and needed.max() > paths.n_horizons:
         worst = int(needed.argmax())
         place = Problem(
             "paths-too-short",
-            f"paths reach {paths.horizons} years, the present value needs {int(needed.max())}",
+            f"paths reach {paths.n_horizons} years, the present value needs {int(needed.max())}",
             "Simulate further, or lower to_age.",
             person_id=str(paths.person_id[worst]),
-            count=int((needed > paths.horizons).sum()),
+            count=int((needed > paths.n_horizons).sum()),
         )
         raise UsageError("the paths end before to_age", [place])
-    counted = np.arange(1, paths.horizons + 1) <= needed[:, None]
+    counted = np.arange(1, paths.n_horizons + 1) <= needed[:, None]
     return counted if from_age is None else counted & (age >= from_age)
 
 
@@ -76,9 +76,11 @@ def present_value(
             [Problem("rate", "a discount rate must be above -1", "Use 0.02 for 2 %.")],
         )
     counted = counted_years(paths, to_age=to_age, from_age=from_age, years=years)
-    discount = (1 + rate) ** -np.arange(1.0, paths.horizons + 1)
-    total = np.zeros((len(paths), paths.count))
-    for h in range(paths.horizons):  # in order, so that a person's sum does not depend on the batch
+    discount = (1 + rate) ** -np.arange(1.0, paths.n_horizons + 1)
+    total = np.zeros((len(paths), paths.n_paths))
+    for h in range(
+        paths.n_horizons
+    ):  # in order, so that a person's sum does not depend on the batch
         total += np.where(
             counted[:, h, None], paths.earnings[:, h].astype(np.float64) * discount[h], 0.0
         )

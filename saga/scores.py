@@ -188,7 +188,7 @@ def pit_uniforms(paths: Paths) -> Array:
         (str(person), int(year))
         for person, year in zip(paths.person_id, paths.origin_year, strict=True)
     ]
-    return uniform_rows(paths.horizons, ids, "pit")
+    return uniform_rows(paths.n_horizons, ids, "pit")
 
 
 def sample_scores(

@@ -19,7 +19,7 @@ from saga.cli.options import parse_horizons
 from saga.data.origins import history
 from saga.data.reading import read_panel
 from saga.forecaster import Forecaster
-from saga.requests import PATHS, Draws, ForecastRequest
+from saga.requests import PATHS, Draws, ForecastRequest, check_horizons
 from studies.harness import code_commit, command_line, study_parser
 
 Array = NDArray[np.float64]
@@ -33,7 +33,7 @@ def main() -> None:
     parser.add_argument("register", type=Path)
     parser.add_argument("--horizons", default="1,5,10,20")
     args = parser.parse_args()
-    horizons = parse_horizons(args.horizons)
+    horizons = check_horizons(parse_horizons(args.horizons))
     forecaster, panel = Forecaster.load(args.bundle), read_panel(args.register)
     sample = Sample.of(
         panel, seed=args.seed, persons=args.persons, until=forecaster.bundle.config["until"]

@@ -73,7 +73,7 @@ class Together:
         for kind, scores_of in judges:
             scores = scores_of(calibrator, paths, outcomes)[:, :, None]
             own = [
-                calibrator.nested_thresholds(kind, years, paths.count)
+                calibrator.nested_thresholds(kind, years, paths.n_paths)
                 for years in range(1, outcomes.shape[1] + 1)
             ]
             q = np.stack(
@@ -118,6 +118,7 @@ def judge(
 
     Persons without an outcome or with no path that far (age 64) are left out.
     """
+    paths.require_recalibrated()
     h = horizon - 1
     row = np.flatnonzero(~np.isnan(outcomes) & ~np.isnan(paths.earnings[:, h]).any(axis=1))
     samples, y = paths.earnings[row, h].astype(np.float64), outcomes[row]

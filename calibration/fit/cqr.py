@@ -68,8 +68,9 @@ def fit_cqr(paths: Paths, outcomes: Array, levels: Sequence[float]) -> pl.DataFr
 
     Each is an average over 10 neighbouring persons, never one person's score; null where n is too small.
     """
+    paths.require_raw()
     rows = []
-    for h in range(paths.horizons):
+    for h in range(paths.n_horizons):
         samples, y = paths.earnings[:, h], outcomes[:, h]
         known = ~np.isnan(y) & ~np.isnan(samples).any(axis=1)
         if not known.any():
@@ -99,7 +100,7 @@ def cqr_intervals(table: pl.DataFrame, paths: Paths, level: float) -> tuple[Arra
     )
     lower, upper = np.full((2, *paths.earnings.shape[:2]), np.nan)
     for horizon, q in kept.select("horizon", "value").iter_rows():
-        if horizon <= paths.horizons:
+        if horizon <= paths.n_horizons:
             low, high = quantile_limits(paths.earnings[:, horizon - 1], level)
             lower[:, horizon - 1] = np.maximum(low - q, 0)
             upper[:, horizon - 1] = np.maximum(high + q, 0)

@@ -28,10 +28,10 @@ def fit_drift(calibrator: Calibrator, paths: Paths, outcomes: Array, *, seed: in
     a year is one draw.
     """
     b = np.flatnonzero(~halves(paths.person_id, seed))
-    known_by = paths.origin_year[b, None] + np.arange(1, paths.horizons + 1)
+    known_by = paths.origin_year[b, None] + np.arange(1, paths.n_horizons + 1)
     excess = _excess(calibrator, paths, outcomes, b)
     rows = []
-    for h in range(paths.horizons):
+    for h in range(paths.n_horizons):
         for j, level in enumerate(calibrator.coverage):
             found = [
                 deviation(excess[:, h, j], known_by[:, h], paths.origin_year[b], int(year), level)
@@ -65,12 +65,12 @@ def _excess(
     calibrator: Calibrator, paths: Paths, outcomes: Array, rows: NDArray[np.int64]
 ) -> Array:
     """Score less the threshold served, (rows, H, L)."""
-    result = np.full((len(rows), paths.horizons, len(calibrator.coverage)), np.nan)
+    result = np.full((len(rows), paths.n_horizons, len(calibrator.coverage)), np.nan)
     for start in range(0, len(rows), BLOCK):
         some = rows[start : start + BLOCK]
         mapped = calibrator.recalibrate(paths.take(some))
         scores = year_scores(calibrator, mapped, outcomes[some])
-        for h in range(paths.horizons):
+        for h in range(paths.n_horizons):
             result[start : start + len(some), h] = (
                 scores[:, h, None] - calibrator.person_thresholds(mapped, h + 1).q
             )

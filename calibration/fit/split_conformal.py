@@ -154,7 +154,7 @@ def fit_calibration(
     cells: dict[tuple[int, str], Cell] = {}
     shifts: dict[tuple[int, float], dict[str, float]] = {}
     so_far = Calibrator(cells, scale, shifts=shifts)
-    for h in range(paths.horizons):
+    for h in range(paths.n_horizons):
         known = ~np.isnan(outcomes[:, h]) & ~np.isnan(paths.earnings[:, h]).any(axis=1)
         if not known.any():
             continue
@@ -222,7 +222,7 @@ def scale_of(outcomes: Array) -> float:
 
 def path_counts(paths: Paths) -> list[int]:
     """The numbers of paths that thresholds are fitted for: those of COUNTS below M, and M."""
-    return [*(count for count in COUNTS if count < paths.count), paths.count]
+    return [*(count for count in COUNTS if count < paths.n_paths), paths.n_paths]
 
 
 def published(
@@ -281,11 +281,11 @@ def _rows_of(came: Paths, paths: Paths, in_a: NDArray[np.bool_]) -> Rows:
                 count=int(missing.sum()),
             )
         )
-    if came.horizons != paths.horizons:
+    if came.n_horizons != paths.n_horizons:
         problems.append(
             Problem(
                 "came-horizons",
-                f"They are of {came.horizons} horizons, paths of {paths.horizons}",
+                f"They are of {came.n_horizons} horizons, paths of {paths.n_horizons}",
                 fix,
             )
         )
@@ -295,6 +295,7 @@ def _rows_of(came: Paths, paths: Paths, in_a: NDArray[np.bool_]) -> Rows:
 
 
 def _check(paths: Paths, outcomes: Array, levels: Sequence[float]) -> None:
+    paths.require_raw()
     if outcomes.shape != paths.earnings.shape[:2]:
         expected = Problem(
             "outcome-shape",

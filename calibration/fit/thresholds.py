@@ -39,6 +39,7 @@ def fit_limits(
     weights: Array | None = None,
 ) -> Calibrator:
     """The calibrator of `fit_calibration` with thresholds of every kind of limit, from the same raw paths, outcomes, seed and weights."""
+    paths.require_raw()
     in_a = halves(paths.person_id, seed)
     calibrator = replace(
         calibrator, band_scales=_stretches(calibrator, paths.take(in_a), outcomes[in_a])
@@ -77,8 +78,8 @@ def _scores(
             ("band", band_scores(calibrator, mapped, outcomes[some])),
             ("present_value", value_scores(calibrator, mapped, outcomes[some])),
         ):
-            own |= {(kind, h + 1): columns[:, h] for h in range(paths.horizons)}
-        for h in range(paths.horizons):
+            own |= {(kind, h + 1): columns[:, h] for h in range(paths.n_horizons)}
+        for h in range(paths.n_horizons):
             own |= {
                 (kind, h + 1): values
                 for kind, values in limit_scores(
@@ -102,10 +103,10 @@ def _stretches(
             )
             for start in range(0, len(paths), BLOCK)
         ]
-        or [np.empty((0, paths.horizons))]
+        or [np.empty((0, paths.n_horizons))]
     )
     found = {}
-    for h in range(paths.horizons):
+    for h in range(paths.n_horizons):
         inside = np.minimum(scores[~np.isnan(scores[:, h]), h], 1.0)
         if len(inside) >= MIN_MAP:
             found[h + 1] = _increasing(*fit_map(inside))

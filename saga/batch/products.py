@@ -151,7 +151,7 @@ def table_of(paths: Paths, courses: LifeCourses | None = None) -> pl.DataFrame:
     is none.
     """
     person, path, horizon = np.nonzero(
-        np.broadcast_to(paths.within_age[:, None, :], (len(paths), paths.count, paths.horizons))
+        np.broadcast_to(paths.within_age[:, None, :], (len(paths), paths.n_paths, paths.n_horizons))
     )
     earnings = paths.earnings[person, horizon, path]
     simulated = np.isfinite(earnings)

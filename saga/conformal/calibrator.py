@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
@@ -248,7 +248,7 @@ class Calibrator:
         for groups, rows in self.candidate_cells(paths):
             highest, members = np.full(len(rows), -np.inf), members_of(paths.groups, rows)
             for j, level in enumerate(self.coverage):
-                own, promise, place = self._threshold(horizon, level, paths.count, groups)
+                own, promise, place = self._threshold(horizon, level, paths.n_paths, groups)
                 if own is None or place is None:
                     continue
                 shift = self.shift(members, place[0], level) if is_shifted(place[1]) else 0.0
@@ -318,21 +318,22 @@ class Calibrator:
 
         Deterministic and, bit for bit, independent of the other persons of the call.
         """
+        paths.require_raw()
         if not any(cell.mapped for cell in self.cells.values()):
-            return paths
-        total = np.zeros((len(paths), paths.count))
-        for h in range(paths.horizons):
+            return replace(paths, recalibrated=True)
+        total = np.zeros((len(paths), paths.n_paths))
+        for h in range(paths.n_horizons):
             total += np.nan_to_num(paths.earnings[:, h])
         by_total = np.argsort(total, axis=1, kind="stable")
         result = paths.earnings.copy()
-        for h in range(paths.horizons):
+        for h in range(paths.n_horizons):
             values = np.take_along_axis(paths.earnings[:, h], by_total, axis=1)
             order = np.argsort(values, axis=1, kind="stable")
             mapped = self.map_samples(paths, h + 1, np.take_along_axis(values, order, axis=1))
             np.put_along_axis(
                 result[:, h], np.take_along_axis(by_total, order, axis=1), mapped, axis=1
             )
-        return paths.with_earnings(result)
+        return replace(paths, earnings=result, recalibrated=True)
 
     def map_samples(
         self, paths: Paths, horizon: int, ordered: NDArray[np.float32]
@@ -350,12 +351,13 @@ class Calibrator:
 
         Raises UsageError for a level that no threshold was fitted for. Without calibration every guarantee is "none".
         """
+        paths.require_recalibrated()
         columns = self.coverage_columns(levels)
-        shape = (len(paths), paths.horizons, len(levels))
+        shape = (len(paths), paths.n_horizons, len(levels))
         lower, upper = np.full(shape, np.nan), np.full(shape, np.nan)
         zero, guarantee = np.zeros(shape, dtype=np.bool_), np.full(shape, "none", dtype="<U13")
         cell = np.full(shape[:2], "", dtype=object)
-        for h in range(paths.horizons if self.coverage else 0):
+        for h in range(paths.n_horizons if self.coverage else 0):
             served = self.person_thresholds(paths, h + 1)
             alive = np.flatnonzero(
                 ~np.isnan(paths.earnings[:, h]).any(axis=1) & ~np.isnan(served.atom_width)

@@ -76,6 +76,7 @@ def limit_scores(
     calibrator: Calibrator, paths: Paths, horizon: int, outcomes: Array
 ) -> dict[str, Array]:
     """Scores of the outcomes (n,) of recalibrated paths at a horizon, by kind of limit; NaN where the kind does not apply."""
+    paths.require_recalibrated()
     ordered, scale = np.sort(paths.earnings[:, horizon - 1], axis=1), calibrator.scale
     known = ~np.isnan(outcomes) & ~np.isnan(ordered).any(axis=1)
     scores = {kind: np.full(len(paths), np.nan) for kind in ("at_least", "at_most", "positive")}
@@ -91,16 +92,17 @@ def limit_scores(
 
 def one_sided_limits(calibrator: Calibrator, paths: Paths, levels: Sequence[float]) -> Limits:
     """Limits of recalibrated `paths` at each of `levels`. Raises UsageError for a level that no threshold was fitted for."""
+    paths.require_recalibrated()
     columns = calibrator.coverage_columns(levels)
-    shape = (len(paths), paths.horizons, len(levels))
+    shape = (len(paths), paths.n_horizons, len(levels))
     least, most, low, high = np.full((4, *shape), np.nan)
     guarantee, given_positive = np.full((2, *shape), "none", dtype="<U13")
-    for h in range(paths.horizons if calibrator.coverage else 0):
+    for h in range(paths.n_horizons if calibrator.coverage else 0):
         alive = np.flatnonzero(~np.isnan(paths.earnings[:, h]).any(axis=1))
         ordered = np.sort(paths.earnings[alive, h], axis=1)
-        above, promises = calibrator.nested_thresholds("at_least", h + 1, paths.count)
-        below, _ = calibrator.nested_thresholds("at_most", h + 1, paths.count)
-        inside, promises_positive = calibrator.nested_thresholds("positive", h + 1, paths.count)
+        above, promises = calibrator.nested_thresholds("at_least", h + 1, paths.n_paths)
+        below, _ = calibrator.nested_thresholds("at_most", h + 1, paths.n_paths)
+        inside, promises_positive = calibrator.nested_thresholds("positive", h + 1, paths.n_paths)
         family = grow(ordered, calibrator.scale).positive()
         for index, j in enumerate(columns):
             if j is None:

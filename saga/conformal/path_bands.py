@@ -41,6 +41,7 @@ def _band_scale_at(calibrator: Calibrator, horizon: int) -> tuple[Array, Array]:
 
 def year_scores(calibrator: Calibrator, paths: Paths, outcomes: Array) -> Array:
     """Score of each outcome (n, H) in the sets of its own year, for recalibrated paths; NaN without outcome or sets."""
+    paths.require_recalibrated()
     scores = np.full(outcomes.shape, np.nan)
     for h in range(outcomes.shape[1]):
         rows, family = _family(calibrator, paths, h)
@@ -65,15 +66,16 @@ def band_intervals(
 
     A person's guarantee is that of the number of years that are theirs. Raises UsageError for a level that no threshold was fitted for.
     """
+    paths.require_recalibrated()
     columns = calibrator.coverage_columns(levels)
-    years = min(years, paths.horizons)
+    years = min(years, paths.n_horizons)
     shape = (len(paths), years, len(levels))
     lower, upper = np.full((2, *shape), np.nan)
     zero, guarantee = np.zeros(shape, dtype=np.bool_), np.full(shape, "none", dtype="<U13")
     cell = np.full(shape[:2], "")
     left = (~np.isnan(paths.earnings[:, :years]).any(axis=2)).sum(axis=1)
     for own in np.unique(left[left > 0]).tolist() if calibrator.coverage else []:
-        q, promises = calibrator.nested_thresholds("band", own, paths.count)
+        q, promises = calibrator.nested_thresholds("band", own, paths.n_paths)
         people = np.flatnonzero(left == own)
         some = paths.take(people)
         for h in range(own):

@@ -54,8 +54,9 @@ def value_scores(calibrator: Calibrator, paths: Paths, outcomes: Array) -> Array
 
     NaN unless all K outcomes are known.
     """
+    paths.require_recalibrated()
     scores = np.full(outcomes.shape, np.nan)
-    total, truth = np.zeros((len(paths), paths.count)), np.zeros(len(paths))
+    total, truth = np.zeros((len(paths), paths.n_paths)), np.zeros(len(paths))
     for h in range(outcomes.shape[1]):
         discount = (1 + RATE) ** -(h + 1.0)
         total += paths.earnings[:, h].astype(np.float64) * discount

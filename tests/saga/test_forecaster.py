@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from saga.bundle import Bundle
+from saga.conformal.calibrator import Calibrator
 from saga.data.origins import history, origins_at
 from saga.data.panel import Panel, PanelMeta
 from saga.data.reading import read_panel
@@ -347,7 +348,7 @@ def test_present_values_are_the_discounted_sums_of_the_forecast_paths(
 ) -> None:
     lives = forecaster.lifetime(people, LifetimeRequest(rate=0.02, tax="se-2022"), Draws(30, 2))
     paths = forecaster.simulate(people, Draws(30, 2), to_horizon=None)
-    weights = 1.02 ** -np.arange(1.0, paths.horizons + 1)
+    weights = 1.02 ** -np.arange(1.0, paths.n_horizons + 1)
     expected = np.nansum(paths.earnings.astype(float) * weights[None, :, None], axis=1)
     np.testing.assert_allclose(lives.values, expected, rtol=1e-6)
     assert (lives.table["net_mean"] < lives.table["mean"]).all()
@@ -371,3 +372,23 @@ def test_path_marginals_equal_the_forecast_table(
 def test_ages_out_of_range_are_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         LifetimeRequest(**bad)
+
+
+def test_paths_are_recalibrated_unless_raw_ones_are_wanted(
+    forecaster: Forecaster, people: Panel
+) -> None:
+    for calibrator in (forecaster.calibrator, Calibrator.identity()):
+        other = forecaster.with_calibrator(calibrator)
+        assert other.simulate(people, Draws(4), to_horizon=1).recalibrated
+        assert not other.simulate(people, Draws(4), to_horizon=1, recalibrate=False).recalibrated
+
+
+def test_another_calibrator_makes_another_forecaster_and_leaves_the_first_as_it_is(
+    forecaster: Forecaster, people: Panel, table: pl.DataFrame
+) -> None:
+    bare = forecaster.with_calibrator(Calibrator.identity())
+    assert bare.network is forecaster.network
+    raw = bare.forecast(people, draws=Draws(PATHS, 3))
+    assert set(raw["guarantee_90"]) == {"none"}
+    assert not raw.equals(table)
+    assert forecaster.forecast(people, draws=Draws(PATHS, 3)).equals(table)

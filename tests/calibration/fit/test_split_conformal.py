@@ -194,7 +194,8 @@ def test_a_threshold_fitted_with_many_paths_fails_for_few(world, fitted):
 
 def test_fewer_paths_than_any_fitted_number_give_no_interval(world, fitted):
     assert fitted.counts == (25, 50, 60)
-    assert (fitted.intervals(world(3, 56, count=24)[0], LEVELS).guarantee == "none").all()
+    paths = fitted.recalibrate(world(3, 56, count=24)[0])
+    assert (fitted.intervals(paths, LEVELS).guarantee == "none").all()
 
 
 def test_broken_calibrators_fail_the_same_check(fitted, judged):
@@ -203,9 +204,8 @@ def test_broken_calibrators_fail_the_same_check(fitted, judged):
         key: replace(cell, thresholds={(60, c): c for c in LEVELS}, knots=np.empty(0))
         for key, cell in fitted.cells.items()
     }
-    no_calibration = (
-        Calibrator(unfitted, scale=fitted.scale).intervals(raw, LEVELS).covered(outcomes)
-    )
+    unmapped = Calibrator(unfitted, scale=fitted.scale)
+    no_calibration = unmapped.intervals(unmapped.recalibrate(raw), LEVELS).covered(outcomes)
     half_open = covered(
         outcomes[..., None],
         intervals.lower,
@@ -230,7 +230,7 @@ def test_a_threshold_without_the_plus_one_or_outside_the_sample_is_not_published
         assert cell.thresholds[60, 0.95] is None
         assert cell.thresholds[60, 0.5] is not None
         assert small.cell_threshold(horizon, 0.95, 60) == (None, "none", None)
-    intervals = small.intervals(paths, LEVELS)
+    intervals = small.intervals(small.recalibrate(paths), LEVELS)
     assert np.isnan(intervals.lower[..., -1]).all()
     assert np.isnan(intervals.upper[..., -1]).all()
     assert (intervals.guarantee[..., -1] == "none").all()
@@ -287,7 +287,7 @@ def test_recalibrated_probabilities_are_uniform_and_raw_ones_are_not(fitted, jud
         assert uniformity_pvalue(before[:, h], cell.map_n) < P
         assert uniformity_pvalue(calibrate_probability(before[:, h], cell), cell.map_n) > P
         # Samples know probabilities up to one of M + 1 steps.
-        assert uniformity_pvalue(after[:, h], cell.map_n, slack=1 / (raw.count + 1)) > P
+        assert uniformity_pvalue(after[:, h], cell.map_n, slack=1 / (raw.n_paths + 1)) > P
 
 
 def test_an_unrandomised_atom_fails_the_uniformity_check(fitted, judged):
@@ -332,7 +332,7 @@ def test_no_single_persons_value_is_in_the_table(world):
 
 def test_marginals_of_mapped_paths_are_the_recalibrated_distribution(fitted, judged):
     raw, recalibrated, _, _ = judged
-    m = raw.count
+    m = raw.n_paths
     for h in range(2):
         cell = fitted.cells[h + 1, "all"]
         before, after = np.sort(raw.earnings[:500, h]), np.sort(recalibrated.earnings[:500, h])
@@ -360,7 +360,9 @@ def test_the_identity_map_leaves_paths_unchanged_bit_by_bit(world):
             paths
         )
         assert np.array_equal(same.earnings, paths.earnings)
-        assert Calibrator.identity().recalibrate(paths) is paths
+        unchanged = Calibrator.identity().recalibrate(paths)
+        assert unchanged.earnings is paths.earnings
+        assert unchanged.recalibrated
 
 
 def test_paths_keep_their_ranks_and_zeros_go_by_total_earnings(fitted, world):
@@ -426,7 +428,7 @@ def test_horizons_without_outcomes_are_extrapolated_and_thin_ones_give_none(worl
 
 def test_without_calibration_every_interval_is_none(world):
     paths, _ = world(3, 13)
-    sets = Calibrator.identity().intervals(paths, (0.9, 0.123))
+    sets = Calibrator.identity().intervals(Calibrator.identity().recalibrate(paths), (0.9, 0.123))
     assert (sets.guarantee == "none").all()
     assert np.isnan(sets.lower).all()
 
@@ -452,7 +454,7 @@ def test_every_guarantee_has_its_sentence():
 
 def test_a_coverage_that_was_not_calibrated_is_refused_with_the_ones_that_were(fitted, world):
     with pytest.raises(UsageError, match=r"0\.5, 0\.8, 0\.9, 0\.95"):
-        fitted.intervals(world(2, 15)[0], (0.85,))
+        fitted.intervals(fitted.recalibrate(world(2, 15)[0]), (0.85,))
 
 
 # --- form ---

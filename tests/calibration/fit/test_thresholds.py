@@ -131,7 +131,7 @@ def test_an_outcome_is_in_the_band_exactly_if_its_score_is_at_most_the_threshold
     scores = band_scores(fitted, few, y)
     for years in (1, 3):
         inside = band_intervals(fitted, few, years, (0.9,)).covered(y[:, :years]).all(axis=1)[:, 0]
-        q = fitted.nested_thresholds("band", years, few.count)[0][NINETY]
+        q = fitted.nested_thresholds("band", years, few.n_paths)[0][NINETY]
         clear = np.abs(scores[:, years - 1] - q) > 1e-9
         assert np.array_equal(inside[clear] == 1, (scores[:, years - 1] <= q)[clear])
 
@@ -174,7 +174,8 @@ def test_the_theorem_needs_no_number_of_paths(judged):
         )
         plain = Calibrator.identity()
         scores, new = (
-            value_scores(plain, p, y)[:, YEARS - 1] for p, y in ((paths, outcomes), (fresh, truth))
+            value_scores(plain, plain.recalibrate(p), y)[:, YEARS - 1]
+            for p, y in ((paths, outcomes), (fresh, truth))
         )
         k = rank_needed(len(scores), 0.9)
         hits = int((new <= np.sort(scores)[k - 1]).sum())

@@ -155,7 +155,7 @@ def test_a_course_does_not_depend_on_the_company(
 ) -> None:
     person = people.persons()[alone]
     (own,) = forecaster.life_courses(people.only([person]), Draws(PATHS))
-    width = own.paths.horizons
+    width = own.paths.n_horizons
     for name in COLUMNS:
         np.testing.assert_array_equal(
             own.numbers[name][0], courses.numbers[name][alone, :width], err_msg=name
@@ -173,7 +173,7 @@ def test_an_earlier_end_cuts_and_changes_nothing(
     age = short.paths.years - short.paths.birth_year[:, None]
     assert age[within.any(2)].max() == 50
     for name in COLUMNS:
-        whole = courses.numbers[name][rows][:, : short.paths.horizons]
+        whole = courses.numbers[name][rows][:, : short.paths.n_horizons]
         np.testing.assert_array_equal(short.numbers[name][within], whole[within], err_msg=name)
 
 

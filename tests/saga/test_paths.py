@@ -1,0 +1,110 @@
+"""Paths know whether they are raw or recalibrated; what needs the other kind refuses them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from calibration.diagnostics.person_results import judge
+from calibration.fit.cqr import fit_cqr
+from calibration.fit.split_conformal import fit_calibration
+from calibration.fit.thresholds import fit_limits
+from saga.conformal.calibrator import Calibrator
+from saga.conformal.one_sided import limit_scores, one_sided_limits
+from saga.conformal.path_bands import band_intervals, band_scores, year_scores
+from saga.conformal.present_value import ValueIntervals, value_scores
+from saga.errors import UsageError
+from saga.forecast_tables import forecast_table, lifetime_table
+from saga.paths import Paths
+from saga.requests import ForecastRequest, LifetimeRequest
+
+N, YEARS, M = 12, 3, 30
+COVERAGE = (0.8, 0.9)
+
+
+@pytest.fixture(scope="module")
+def raw() -> Paths:
+    earnings = np.random.default_rng(0).lognormal(12, 0.5, (N, YEARS, M)).astype(np.float32)
+    ids = np.array([f"p{i:02d}" for i in range(N)])
+    return Paths(ids, np.full(N, 1980), np.full(N, 2020), earnings)
+
+
+@pytest.fixture(scope="module")
+def outcomes(raw: Paths) -> NDArray[np.float64]:
+    return raw.earnings[:, :, 0].astype(np.float64)
+
+
+IDENTITY = Calibrator.identity()
+Use = Callable[[Paths, NDArray[np.float64]], object]
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda paths, _: IDENTITY.intervals(paths, COVERAGE),
+        lambda paths, _: one_sided_limits(IDENTITY, paths, COVERAGE),
+        lambda paths, _: band_intervals(IDENTITY, paths, YEARS, COVERAGE),
+        lambda paths, y: limit_scores(IDENTITY, paths, 1, y[:, 0]),
+        lambda paths, y: year_scores(IDENTITY, paths, y),
+        lambda paths, y: band_scores(IDENTITY, paths, y),
+        lambda paths, y: value_scores(IDENTITY, paths, y),
+        lambda paths, _: forecast_table(paths, IDENTITY, ForecastRequest(horizons=(1,))),
+        lambda paths, _: lifetime_table(
+            paths,
+            paths.earnings[:, 0].astype(np.float64),
+            ValueIntervals.none(N, 1),
+            None,
+            LifetimeRequest(),
+        ),
+        lambda paths, y: judge(
+            paths,
+            IDENTITY.intervals(replace(paths, recalibrated=True), COVERAGE),
+            y[:, 0],
+            1,
+            thresholds=np.array([12.0]),
+            floor=None,
+            low_pay=0.0,
+        ),
+    ],
+)
+def test_raw_paths_are_refused_where_recalibrated_ones_are_needed(
+    raw: Paths, outcomes: NDArray[np.float64], use: Use
+) -> None:
+    with pytest.raises(UsageError, match="are raw"):
+        use(raw, outcomes)
+    use(IDENTITY.recalibrate(raw), outcomes)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda paths, _: IDENTITY.recalibrate(paths),
+        lambda paths, y: fit_calibration(paths, y, seed=0),
+        lambda paths, y: fit_limits(IDENTITY, paths, y, seed=0),
+        lambda paths, y: fit_cqr(paths, y, COVERAGE),
+    ],
+)
+def test_recalibrated_paths_are_refused_where_raw_ones_are_needed(
+    raw: Paths, outcomes: NDArray[np.float64], use: Use
+) -> None:
+    with pytest.raises(UsageError, match="already recalibrated"):
+        use(IDENTITY.recalibrate(raw), outcomes)
+    use(raw, outcomes)
+
+
+def test_subsets_joins_and_other_earnings_keep_what_the_paths_are(raw: Paths) -> None:
+    done = replace(IDENTITY.recalibrate(raw), conditioned=True)
+    kept = [done.take(slice(0, 3)), done.with_earnings(2 * done.earnings), Paths.joined([done])]
+    assert all(paths.recalibrated and paths.conditioned for paths in kept)
+    assert not raw.take(np.arange(3)).recalibrated
+    with pytest.raises(ValueError, match="cannot be joined"):
+        Paths.joined([raw, done])
+
+
+def test_paths_whose_shapes_disagree_are_refused(raw: Paths) -> None:
+    with pytest.raises(ValueError, match="need birth and origin years"):
+        replace(raw, birth_year=raw.birth_year[1:])
