@@ -193,7 +193,7 @@ def test_a_threshold_fitted_with_many_paths_fails_for_few(world, fitted):
 
 
 def test_fewer_paths_than_any_fitted_number_give_no_interval(world, fitted):
-    assert fitted.counts == (25, 50, 60)
+    assert fitted.path_counts == (25, 50, 60)
     paths = fitted.recalibrate(world(3, 56, count=24)[0])
     assert (fitted.intervals(paths, LEVELS).guarantee == "none").all()
 
