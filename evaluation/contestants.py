@@ -116,7 +116,7 @@ class Clairvoyant:
     ) -> Blocks:
         """Blocks of the oracle, which sorts persons by id as `origins` are sorted."""
         for block in self.oracle.blocks(
-            past, origins, to_horizon=to_horizon, paths=n_paths, seed=seed
+            past, origins, to_horizon=to_horizon, n_paths=n_paths, seed=seed
         ):
             yield block, sets_from_samples(block.earnings, COVERAGE)
 

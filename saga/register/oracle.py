@@ -1,8 +1,12 @@
-"""The clairvoyant: forecasts of the full register by one who knows its law of motion and everybody's hidden state. A bound, not a target.
+"""The clairvoyant: forecasts of the full register from its true process and hidden states.
 
-A chunk of a register is a function of (seed, birth year, chunk number, parameters), so the state at any origin is had by living the
-chunk again from `register.json`; the rows that this gives must be those of the panel. From the state, lives are lived on with random
-numbers that are nobody's: up to the panel's end in the economy as it was, after it in drawn economies of the same law.
+It is a bound for other forecasters, not a target that they can reach.
+
+A chunk of a register is a function of (seed, birth year, chunk number, parameters). The state at an
+origin is therefore obtained by simulating the chunk again from `register.json`. The rows of this
+simulation must equal those of the panel. From the state, the years after the origin are simulated
+with random numbers that the register does not use: up to the end of the panel under realised macro,
+after it under macro futures drawn from the register's process.
 """
 
 from __future__ import annotations
@@ -38,269 +42,316 @@ from saga.register.simulation.parameters import Parameters
 from saga.register.simulation.population import cohort_sizes
 from saga.schema import MAX_AGE
 
-SPARE = 3  # lives drawn for each path, so that one of them is resident nearly always
-ROWS = 50_000  # lives held at once
-DRAWS = (
-    1 << 31
-)  # macro draws of the clairvoyant are numbered from here on: no register has as many futures
-COHORT = MAX_PERSONS + 1  # a person's number is the birth year and a running number
+CANDIDATES = 3  # simulations per path: in each year at least one of them is nearly always resident
+BLOCK_ROWS = 50_000  # simulations held in memory at once
+FIRST_DRAW = 1 << 31  # number of the first macro draw; no register has as many futures
+COHORT = MAX_PERSONS + 1  # a person's number is birth year * COHORT + serial number
+TOLERANCE = 1e-6  # relative difference of earnings between panel and simulation
+STREAM_TAG = 0x666F72  # separates the clairvoyant's random streams from those of the register
+REALISED, DRAWN = 0, 1  # keys of the streams under realised macro and under drawn macro futures
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """The persons asked for in one chunk of the register: running numbers and origin years (n,), ascending, and their known rows."""
+    """The selected persons of one chunk of the register.
+
+    Attributes:
+        birth_year: Birth year of the cohort.
+        number: Number of the chunk in its cohort.
+        serial: Serial numbers of the persons in the cohort, ascending (n,).
+        origin: Their origin years (n,).
+        panel_rows: Their rows of the panel: `person_id`, `year`, real `earnings`.
+    """
 
     birth_year: int
     number: int
     serial: Ints
     origin: Ints
-    known: pl.DataFrame
+    panel_rows: pl.DataFrame
 
 
 @dataclass(frozen=True)
 class Oracle:
-    """The clairvoyant forecaster of one generated register; `about` is the content of its `register.json`."""
+    """The clairvoyant forecaster of one generated register.
 
-    run: RegisterSettings
-    about: dict[str, Any]
+    Attributes:
+        settings: Definition of the register.
+        metadata: Content of its `register.json`.
+        workers: Number of processes.
+    """
+
+    settings: RegisterSettings
+    metadata: dict[str, Any]
     workers: int = 1
 
     @classmethod
     def open(cls, directory: Path, *, workers: int = 1) -> Self:
-        """The clairvoyant of the register in `directory`; `workers` is the number of processes.
+        """The clairvoyant of the register in `directory`.
 
-        Raises InputError where there is no register of the process `full`, or where this code has other parameters than made it.
+        Raises InputError if there is no register of the process `full`, or if it was generated
+        with parameters that this version does not have.
         """
-        about = _about(directory)
-        if about.get("process") != "full":
+        metadata = _read_metadata(directory)
+        if metadata.get("process") != "full":
             fix = "Give the directory that `saga register generate` wrote, with the process full."
             raise InputError(
-                "There is nothing to be clairvoyant about",
+                "The clairvoyant needs a register of the process full",
                 [Problem("no-register", f"no full register in {directory}", fix)],
             )
+        reason = "its parameters are not those of this code"
         try:
-            parameters = TypeAdapter(Parameters).validate_python(about["parameters"])
+            parameters = TypeAdapter(Parameters).validate_python(metadata["parameters"])
         except ValidationError:
-            raise _other_code(about, "its parameters are not those of this code") from None
-        if json.loads(json.dumps(asdict(parameters))) != about["parameters"]:
-            raise _other_code(about, "its parameters are not those of this code")
-        first, last = about["years"]
+            raise _mismatch(metadata, reason) from None
+        if json.loads(json.dumps(asdict(parameters))) != metadata["parameters"]:
+            raise _mismatch(metadata, reason)
+        first_year, last_year = metadata["years"]
         settings = RegisterSettings(
-            persons=about["persons"],
-            seed=about["seed"],
-            first_year=first,
-            last_year=last,
+            persons=metadata["persons"],
+            seed=metadata["seed"],
+            first_year=first_year,
+            last_year=last_year,
             parameters=parameters,
         )
-        return cls(settings, about, workers)
+        return cls(settings, metadata, workers)
 
     def blocks(
-        self, past: Panel, origins: Origins, *, to_horizon: int, paths: int, seed: int
+        self, past: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int
     ) -> Iterator[Paths]:
-        """`paths` futures of everybody in `origins`, a block a chunk of the register, persons in the order of their ids.
+        """Futures of all persons of `origins`, one block per chunk of the register.
 
-        `past` holds their rows in real money, against which the lives are checked. Origins before the panel's last year see the economy
-        and the closing employers as they were, and nothing (NaN) after that year; origins in the last year see drawn ones, path k of
-        everybody the k-th. Earnings are 0 after death; at each horizon they are those of somebody resident then (or dead), which is
-        what can be scored. The numbers of a person depend on `seed`, `paths` and on who else of the chunk is asked for, not on the order.
+        Persons are in the order of their ids. Origins before the last year of the panel have
+        realised macro and the realised closings of employers, and NaN after that year. Origins in
+        the last year have drawn macro futures; path k of every person has the k-th. Earnings are 0
+        after death. At each horizon they are conditioned on being resident (or dead) then, as the
+        outcomes that are scored. The numbers of a person depend on `seed`, `n_paths` and the other
+        selected persons of the chunk, not on the order of persons.
 
-        Raises InputError where a row of `past` is not what the register's law gives.
+        Args:
+            past: Rows of the persons in real money, which the simulation must reproduce.
+            origins: Persons and their origin years.
+            to_horizon: Last horizon.
+            n_paths: Futures per person.
+            seed: Seed of the futures.
+
+        Raises:
+            InputError: If the simulation does not reproduce a row of `past`.
         """
         chunks = self.chunks(past, origins)
-        draw = partial(self._block, to_horizon=to_horizon, paths=paths, seed=seed)
+        simulate = partial(self._block, to_horizon=to_horizon, n_paths=n_paths, seed=seed)
         if self.workers == 1:
-            yield from map(draw, chunks)
+            yield from map(simulate, chunks)
             return
+        # Only the parent process handles an interrupt.
         pool = ProcessPoolExecutor(
             self.workers,
             mp_context=get_context("spawn"),
-            initializer=_leave_interrupts_to_the_parent,
+            initializer=signal.signal,
+            initargs=(signal.SIGINT, signal.SIG_IGN),
         )
         try:
-            yield from pool.map(draw, chunks)
+            yield from pool.map(simulate, chunks)
         finally:
             pool.shutdown(cancel_futures=True)
 
     def chunks(self, past: Panel, origins: Origins) -> Iterator[Chunk]:
-        """The persons of `origins` by chunk of the register, in the order of their ids; raises InputError for ids that it does not give."""
+        """The persons of `origins` by chunk of the register, in the order of their ids.
+
+        Raises InputError for ids that the register cannot have.
+        """
         try:
             number = origins.person_id.astype(np.int64)
         except ValueError:
-            raise _other_code(self.about, "it has no such persons as the panel") from None
+            raise _mismatch(self.metadata, "it has no such persons as the panel") from None
         order = np.lexsort((origins.year, number))
         birth_year, serial = np.divmod(number[order], COHORT)
         year = origins.year[order].astype(np.int64)
         chunks, member = np.unique(
             np.stack([birth_year, serial // CHUNK], axis=1), axis=0, return_inverse=True
         )
-        for i, (born, part) in enumerate(chunks.tolist()):
+        for i, (born, chunk) in enumerate(chunks.tolist()):
             rows = member.ravel() == i
-            known = past.only(origins.person_id[order][rows].tolist()).frame.select(
-                "person_id", "year", "earnings"
-            )
-            yield Chunk(born, part, serial[rows], year[rows], known)
+            persons = past.only(origins.person_id[order][rows].tolist())
+            panel_rows = persons.frame.select("person_id", "year", "earnings")
+            yield Chunk(born, chunk, serial[rows], year[rows], panel_rows)
 
     def states(self, chunk: Chunk) -> dict[int, LifeState]:
-        """Origin year -> the state at its end of the persons with that origin, in the chunk's order.
+        """Origin year -> the state at its end of the persons with that origin.
 
-        Raises InputError where the rows on the way are not the known ones.
+        Raises InputError if the simulated rows differ from those of the panel.
         """
-        run, wanted, states = self.run, set(chunk.origin.tolist()), dict[int, LifeState]()
+        settings, origin_years = self.settings, set(chunk.origin.tolist())
+        states: dict[int, LifeState] = {}
+        index = chunk.serial - chunk.number * CHUNK
 
-        def keep(year: int, life: LifeState) -> None:
-            if year in wanted:
-                states[year] = life.take(chunk.serial[chunk.origin == year] - chunk.number * CHUNK)
+        def save(year: int, state: LifeState) -> None:
+            if year in origin_years:
+                states[year] = state.take(index[chunk.origin == year])
 
-        size = cohort_sizes(
-            self.about["persons"], run.first_year, run.last_year, run.parameters.population
-        ).get(chunk.birth_year, 0)
-        persons = min(CHUNK, size - chunk.number * CHUNK)
-        if persons <= chunk.serial[-1] - chunk.number * CHUNK:
-            raise _other_code(self.about, "it has no such persons as the panel")
-        _, lived = simulate_chunk(run, chunk.birth_year, chunk.number, persons, keep)
-        self._compare(lived, chunk.known)
-        if states.keys() != wanted or not all(
-            (life.presence == RESIDENT).all() for life in states.values()
-        ):
-            raise _other_code(self.about, "persons have no row in the year of their origin")
+        sizes = cohort_sizes(
+            settings.persons,
+            settings.first_year,
+            settings.last_year,
+            settings.parameters.population,
+        )
+        n_persons = min(CHUNK, sizes.get(chunk.birth_year, 0) - chunk.number * CHUNK)
+        if n_persons <= index[-1]:
+            raise _mismatch(self.metadata, "it has no such persons as the panel")
+        _, rows = simulate_chunk(settings, chunk.birth_year, chunk.number, n_persons, save)
+        self._check_rows(rows, chunk.panel_rows)
+        resident = all((state.presence == RESIDENT).all() for state in states.values())
+        if states.keys() != origin_years or not resident:
+            raise _mismatch(self.metadata, "persons have no row in the year of their origin")
         return states
 
-    def _compare(self, lived: pl.DataFrame, known: pl.DataFrame) -> None:
-        """Refuses a panel with rows that the register's law does not give."""
-        economy = self.run.world().economy
+    def _check_rows(self, simulated: pl.DataFrame, panel_rows: pl.DataFrame) -> None:
+        years = self.settings.world().economy.years
         prices = pl.DataFrame(
-            {"year": list(economy.years), "prices": [y.prices for y in economy.years.values()]},
+            {"year": list(years), "prices": [macro.prices for macro in years.values()]},
             schema_overrides={"year": pl.Int32},
         )
-        again = lived.join(prices, on="year").select(
-            "person_id", "year", again=pl.col("earnings") / pl.col("prices"), there=pl.lit(True)
+        real = simulated.join(prices, on="year").select(
+            "person_id",
+            "year",
+            simulated=pl.col("earnings") / pl.col("prices"),
+            is_simulated=pl.lit(True),
         )
-        rows = known.join(again, on=["person_id", "year"], how="left", maintain_order="left")
-        gap = (pl.col("earnings") - pl.col("again")).abs() > 1e-6 * pl.col("again").abs()
-        other = rows.filter(
-            pl.col("there").is_null()
-            | (pl.col("earnings").is_null() != pl.col("again").is_null())
-            | gap
+        rows = panel_rows.join(real, on=["person_id", "year"], how="left", maintain_order="left")
+        panel, simulation = pl.col("earnings"), pl.col("simulated")
+        different = rows.filter(
+            pl.col("is_simulated").is_null()
+            | (panel.is_null() != simulation.is_null())
+            | ((panel - simulation).abs() > TOLERANCE * simulation.abs())
         )
-        if other.height:
-            person, year = other.select("person_id", "year").row(0)
-            raise _other_code(self.about, "it has other earnings", person, year, other.height)
+        if different.height:
+            person, year = different.select("person_id", "year").row(0)
+            raise _mismatch(self.metadata, "it has other earnings", person, year, different.height)
 
-    def _block(self, chunk: Chunk, *, to_horizon: int, paths: int, seed: int) -> Paths:
-        run, states = self.run, self.states(chunk)
-        earnings = np.full((len(chunk.serial), to_horizon, paths), np.nan, np.float32)
-        for origin, life in states.items():
-            rows = chunk.origin == origin
-            oldest = min(origin + to_horizon, life.birth_year + MAX_AGE)
-            if origin == run.last_year:
-                years = range(origin + 1, oldest + 1)
-                worlds = _worlds(replace(run, future_to=run.last_year + to_horizon), paths, seed)
-                drawn = drawn_futures(run, life, chunk.number, years, worlds, seed)
+    def _block(self, chunk: Chunk, *, to_horizon: int, n_paths: int, seed: int) -> Paths:
+        settings, last_year = self.settings, self.settings.last_year
+        earnings = np.full((len(chunk.serial), to_horizon, n_paths), np.nan, np.float32)
+        for origin, state in self.states(chunk).items():
+            end = min(origin + to_horizon, state.birth_year + MAX_AGE)
+            if origin == last_year:
+                years = range(origin + 1, end + 1)
+                with_futures = replace(settings, future_to=last_year + to_horizon)
+                worlds = drawn_worlds(with_futures, n_paths, seed)
+                futures = drawn_futures(settings, state, chunk.number, years, worlds, seed)
             else:
-                years = range(origin + 1, min(oldest, run.last_year) + 1)
-                drawn = realised_futures(run, life, chunk.number, years, paths, seed)
-            earnings[rows, : len(years)] = drawn
+                years = range(origin + 1, min(end, last_year) + 1)
+                futures = realised_futures(settings, state, chunk.number, years, n_paths, seed)
+            earnings[chunk.origin == origin, : len(years)] = futures
         person = chunk.birth_year * COHORT + chunk.serial
-        return Paths(
-            person.astype(np.str_), np.full(len(person), chunk.birth_year), chunk.origin, earnings
-        )
+        birth_year = np.full(len(person), chunk.birth_year)
+        return Paths(person.astype(np.str_), birth_year, chunk.origin, earnings)
 
 
 def is_full(directory: Path) -> bool:
     """Whether `directory` holds a generated register of the process full."""
-    return _about(directory).get("process") == "full"
+    return _read_metadata(directory).get("process") == "full"
 
 
 def realised_futures(
-    run: RegisterSettings, life: LifeState, chunk: int, years: range, paths: int, seed: int
+    settings: RegisterSettings,
+    state: LifeState,
+    chunk: int,
+    years: range,
+    n_paths: int,
+    seed: int,
 ) -> Floats:
-    """Real earnings (n, years, paths) of `life` lived on in the economy as it was."""
-    rng = _stream(run, seed, 0, life.birth_year, chunk, years.start)
-    out = np.empty((len(life), len(years), paths))
-    size = max(1, ROWS // (paths * SPARE))
-    for start in range(0, len(life), size):
-        some = np.arange(start, min(start + size, len(life)))
-        lived = given_residence(run, life.take(np.repeat(some, paths)), years, run.world(), rng)
-        out[some] = lived.reshape(len(some), paths, len(years)).transpose(0, 2, 1)
-    return out
+    """Real earnings (n, years, n_paths) after `state` under realised macro."""
+    rng = _random_stream(settings, seed, REALISED, state.birth_year, chunk, years.start)
+    futures = np.empty((len(state), len(years), n_paths))
+    size = max(1, BLOCK_ROWS // (n_paths * CANDIDATES))
+    for start in range(0, len(state), size):
+        rows = np.arange(start, min(start + size, len(state)))
+        repeated = state.take(np.repeat(rows, n_paths))
+        earnings = simulate_residents(settings, repeated, years, settings.world(), rng)
+        by_person = earnings.reshape(len(rows), n_paths, len(years))
+        futures[rows] = by_person.transpose(0, 2, 1)
+    return futures
 
 
 def drawn_futures(
-    run: RegisterSettings,
-    life: LifeState,
+    settings: RegisterSettings,
+    state: LifeState,
     chunk: int,
     years: range,
     worlds: Sequence[World],
     seed: int,
 ) -> Floats:
-    """Real earnings (n, years, worlds) of `life` lived on in drawn economies, path k of everybody in the k-th."""
-    out = np.empty((len(life), len(years), len(worlds)))
+    """Real earnings (n, years, worlds) after `state`; path k of every person has the k-th world."""
+    futures = np.empty((len(state), len(years), len(worlds)))
     for k, world in enumerate(worlds):
-        rng = _stream(run, seed, 1, life.birth_year, chunk, k)
-        out[:, :, k] = given_residence(run, life, years, world, rng)
-    return out
+        rng = _random_stream(settings, seed, DRAWN, state.birth_year, chunk, k)
+        futures[:, :, k] = simulate_residents(settings, state, years, world, rng)
+    return futures
 
 
-def given_residence(
-    run: RegisterSettings, life: LifeState, years: range, world: World, rng: np.random.Generator
+@lru_cache(maxsize=1)
+def drawn_worlds(settings: RegisterSettings, n_paths: int, seed: int) -> tuple[World, ...]:
+    """The macro futures of the clairvoyant, one per path."""
+    return tuple(settings.world(FIRST_DRAW * (1 + seed) + k) for k in range(n_paths))
+
+
+def simulate_residents(
+    settings: RegisterSettings,
+    state: LifeState,
+    years: range,
+    world: World,
+    rng: np.random.Generator,
 ) -> Floats:
-    """Real earnings (n, years) of `life` (left untouched) lived on in `world`, each year's given that the person is resident then, or dead.
+    """Real earnings (n, years) after `state`, conditioned on residence or death in each year.
 
-    Lives are drawn until each year has one that is not abroad in it; the first such life gives the year's earnings. A path that goes
-    abroad is so made of two lives, each with the law of residents in its years.
+    Each person is simulated several times, until no year is abroad in all simulations. A year is
+    taken from the first simulation that is not abroad in it. A path that goes abroad thus combines
+    two simulations, each with the distribution of residents in its years. `state` is not changed.
     """
-    out = np.full((len(life), len(years)), np.nan)
-    missing = np.arange(len(life))
-    while len(missing) and len(years):
-        lives = simulate_years(run, life.take(np.repeat(missing, SPARE)), years, world, rng)
-        drawn = np.where(lives.dead, 0.0, lives.earnings).reshape(len(missing), SPARE, len(years))
-        for spare in range(SPARE):
-            out[missing] = np.where(np.isnan(out[missing]), drawn[:, spare], out[missing])
-        missing = np.flatnonzero(np.isnan(out).any(axis=1))
-    return out
+    earnings = np.full((len(state), len(years)), np.nan)
+    incomplete = np.arange(len(state))
+    while len(incomplete) and len(years):
+        repeated = state.take(np.repeat(incomplete, CANDIDATES))
+        ledger = simulate_years(settings, repeated, years, world, rng)
+        candidates = np.where(ledger.dead, 0.0, ledger.earnings)
+        candidates = candidates.reshape(len(incomplete), CANDIDATES, len(years))
+        for k in range(CANDIDATES):
+            missing = np.isnan(earnings[incomplete])
+            earnings[incomplete] = np.where(missing, candidates[:, k], earnings[incomplete])
+        incomplete = np.flatnonzero(np.isnan(earnings).any(axis=1))
+    return earnings
 
 
-def _about(directory: Path) -> dict[str, Any]:
+def _read_metadata(directory: Path) -> dict[str, Any]:
     file = directory / "register.json"
     return dict(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else {}
 
 
-@lru_cache(maxsize=1)
-def _worlds(run: RegisterSettings, paths: int, seed: int) -> tuple[World, ...]:
-    return tuple(run.world(DRAWS * (1 + seed) + k) for k in range(paths))
+def _random_stream(settings: RegisterSettings, seed: int, *key: int) -> np.random.Generator:
+    sequence = np.random.SeedSequence((settings.seed, STREAM_TAG, seed, *key))
+    return np.random.Generator(np.random.Philox(sequence))
 
 
-def _stream(run: RegisterSettings, seed: int, *key: int) -> np.random.Generator:
-    """The clairvoyant's own random stream of a chunk: none of the register's, which have another tag."""
-    return np.random.Generator(
-        np.random.Philox(np.random.SeedSequence((run.seed, 0x666F72, seed, *key)))
-    )
-
-
-def _leave_interrupts_to_the_parent() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def _other_code(
-    about: dict[str, Any],
-    why: str,
+def _mismatch(
+    metadata: dict[str, Any],
+    reason: str,
     person: str | None = None,
     year: int | None = None,
     count: int = 1,
 ) -> InputError:
-    made = ", ".join(f"{name} {version}" for name, version in about.get("versions", {}).items())
-    first, last = about["years"]
+    versions = ", ".join(f"{name} {v}" for name, v in metadata.get("versions", {}).items())
+    first_year, last_year = metadata["years"]
     fix = (
-        f"It was made with {made or 'unknown versions'}. Make it anew with this code: `saga register generate --persons {about['persons']} "
-        f"--seed {about['seed']} --years {first}-{last} --out DIR`, or leave the clairvoyant out."
+        f"It was generated with {versions or 'unknown versions'}. Generate it again with this "
+        f"code: `saga register generate --persons {metadata['persons']} "
+        f"--seed {metadata['seed']} --years {first_year}-{last_year} --out DIR`, or leave the "
+        "clairvoyant out."
     )
     problem = Problem(
         "other-register",
-        f"{about['register_id']} and this panel or code do not agree: {why}",
+        f"{metadata['register_id']} and this panel or code do not agree: {reason}",
         fix,
-        None,
-        person,
-        year,
-        count,
+        person_id=person,
+        year=year,
+        count=count,
     )
-    return InputError("The register's lives cannot be lived again", [problem])
+    return InputError("The register cannot be simulated again", [problem])
