@@ -22,6 +22,7 @@ from pydantic import (
 
 from api.example import example_persons
 from saga import requests
+from saga.conformal.quantile_intervals import Method
 from saga.schema import COLUMNS, MAX_AGE, MAX_CONTEXT, MIN_AGE, Column
 
 _STRICT = ConfigDict(extra="forbid")
@@ -473,6 +474,7 @@ class ModelCard(BaseModel):
 
     bundle: str
     calibration: str | None
+    method: Method | None
     code_version: str
     seed: int
     command: str

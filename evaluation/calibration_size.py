@@ -86,7 +86,7 @@ def coverage_by_size(
                 fit_paths.take(chosen_rows),
                 fit_outcomes[chosen_rows],
                 seed=seed + repeat,
-                levels=(COVERAGE_90,),
+                coverage=(COVERAGE_90,),
             )
             intervals = calibrator.intervals(calibrator.recalibrate(test_paths), (COVERAGE_90,))
             inside = covered(

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from saga.bundle import Bundle
-from saga.conformal.calibrator import Calibrator
+from saga.conformal.calibrator import Calibrator, calibration_method
 from saga.conformal.present_value import ValueIntervals, value_intervals
 from saga.data.eligibility import find_ineligible
 from saga.data.groups import last_record_origins
@@ -141,6 +141,7 @@ class Forecaster:
         return {
             "bundle": self.bundle.digest,
             "calibration": self.bundle.calibration_digest,
+            "calibration_method": calibration_method(self.bundle.calibration),
             "code_version": self.bundle.code_version,
             "seed": draws.seed,
             "paths": draws.n_paths,
@@ -452,7 +453,7 @@ class Forecaster:
     ) -> ValueIntervals:
         """Intervals of present values (n, M): of the future, then with the observed past added."""
         age, from_age = paths.origin_year - paths.birth_year, request.from_age
-        if self.bundle.calibration is None:
+        if not self.calibrator.has_sets:
             return ValueIntervals.none(len(paths), len(request.coverage))
         if not any(kind == "present_value" for kind, _ in self.calibrator.thresholds_of_kind) or (
             from_age is not None and (age < from_age).any()

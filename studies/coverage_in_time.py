@@ -27,13 +27,12 @@ from itertools import combinations, pairwise
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from calibration.diagnostics.sampling_bands import coverage_band
-from calibration.fit.cqr import cqr_intervals, fit_cqr
-from calibration.fit.split_conformal import DEFAULT_ATOM_WIDTH, LEVELS, fit_calibration, halves
-from calibration.fit.thresholds import fit_limits
+from calibration.fit.cqr import fit_cqr
+from calibration.fit.split_conformal import DEFAULT_ATOM_WIDTH, fit_calibration, in_map_fold
+from calibration.fit.thresholds import fit_thresholds
 from evaluation.scoring.futures import true_futures
 from saga.conformal.calibrator import ALL, Calibrator
 from saga.conformal.path_bands import band_intervals
@@ -59,7 +58,7 @@ from saga.macro.scenarios import Scenario
 from saga.paths import Paths
 from saga.register.simulation.cohort_simulation import RegisterSettings
 from saga.register.simulation.generation import generate_register
-from saga.requests import RATE, Draws
+from saga.requests import COVERAGE, RATE, Draws
 
 Array = NDArray[np.float64]
 Held = bool | None  # None: not measured
@@ -74,12 +73,12 @@ CHANCES = (
     0.95,
 )  # of zero earnings, as forecast: cuts of the table of what is not promised
 SIMULTANEOUS = 0.99
-NINETY = LEVELS.index(0.9)
+NINETY = COVERAGE.index(0.9)
 
 
 @dataclass(frozen=True)
 class Bound:
-    """Largest deviation, in points, that is promised with so many persons on each side (calibration persons: both halves)."""
+    """Largest deviation, in points, that is promised with so many persons on each side (calibration persons: both folds)."""
 
     points: float
     persons: int
@@ -203,26 +202,25 @@ def blocks(side: Side) -> Iterator[tuple[Paths, Array]]:
         yield side.paths.take(rows), side.outcomes[rows]
 
 
-def judge(calibrator: Calibrator, cqr: pl.DataFrame, side: Side) -> dict[str, Array]:
+def judge(calibrator: Calibrator, cqr: Calibrator, side: Side) -> dict[str, Array]:
     """Hits (1, 0, NaN): "sets" (n, H, L), "band" and "value" (n, L), "cqr" and "uncalibrated" (n, H) at 90 %. "chance" (n, H) of zero."""
     parts: list[dict[str, Array]] = []
     for raw, y in blocks(side):
         paths = calibrator.recalibrate(raw)
         complete = ~np.isnan(y).any(axis=1)
-        together = band_intervals(calibrator, paths, YEARS, LEVELS).covered(y).min(axis=1)
+        together = band_intervals(calibrator, paths, YEARS, COVERAGE).covered(y).min(axis=1)
         truth = realised_value(y, rate=RATE)
         values = present_value(paths, rate=RATE, years=YEARS)
-        whole = np.full((len(y), len(LEVELS)), np.nan)
+        whole = np.full((len(y), len(COVERAGE)), np.nan)
         found = value_intervals(
-            calibrator, values[complete], np.full(int(complete.sum()), YEARS), LEVELS, RATE
+            calibrator, values[complete], np.full(int(complete.sum()), YEARS), COVERAGE, RATE
         )
         whole[complete] = (found.lower <= truth[complete, None]) & (
             truth[complete, None] <= found.upper
         )
         whole[complete] = np.where(np.isnan(found.lower), np.nan, whole[complete])
         together[~complete] = np.nan
-        lower, upper = cqr_intervals(cqr, raw, 0.9)
-        inside = np.where(np.isnan(y) | np.isnan(lower), np.nan, (lower <= y) & (y <= upper))
+        inside = cqr.intervals(cqr.recalibrate(raw), (0.9,)).covered(y)[..., 0]
         own_mass = np.full(y.shape, np.nan)
         for h in range(YEARS):
             known = np.flatnonzero(~np.isnan(y[:, h]))
@@ -230,7 +228,7 @@ def judge(calibrator: Calibrator, cqr: pl.DataFrame, side: Side) -> dict[str, Ar
                 DEFAULT_ATOM_WIDTH
             )
             own_mass[known, h] = family.score(y[known, h]) <= 0.9
-        sets = calibrator.intervals(paths, LEVELS).covered(y)
+        sets = calibrator.intervals(paths, COVERAGE).covered(y)
         chance = (paths.earnings == 0).mean(axis=2)
         parts.append(
             {
@@ -283,7 +281,7 @@ def report(
     hits: dict[str, Array], calibration: Side, test: Side, seed: int
 ) -> tuple[list[Held], bool]:
     """Print the tables; of each cell of what is promised whether it holds, and whether the broken calibrator was found out."""
-    half_b = ~halves(calibration.paths.person_id, seed)
+    half_b = ~in_map_fold(calibration.paths.person_id, seed)
     known = {h: half_b & ~np.isnan(calibration.outcomes[:, h - 1]) for h in HORIZONS}
     print(
         "| product | h or K | level | test persons | half B | covered % | simultaneous 99 % band | verdict |\n|"
@@ -291,7 +289,7 @@ def report(
     )
     promised: list[Held] = []
     for h in HORIZONS:
-        for j, level in enumerate(LEVELS):
+        for j, level in enumerate(COVERAGE):
             bound = EVERYBODY if level == 0.9 else None
             line, held = row(
                 "sets, all",
@@ -299,7 +297,7 @@ def report(
                 level,
                 hits["sets"][:, h - 1, j],
                 int(known[h].sum()),
-                len(HORIZONS) * len(LEVELS),
+                len(HORIZONS) * len(COVERAGE),
                 bound,
             )
             promised.append(held)
@@ -307,14 +305,14 @@ def report(
     all_known = half_b & ~np.isnan(calibration.outcomes).any(axis=1)
     for name, bound in (("value", VALUE), ("band", BAND)):
         title = {"value": "present value of K years", "band": "band of K years"}[name]
-        for j, level in enumerate(LEVELS):
+        for j, level in enumerate(COVERAGE):
             line, held = row(
                 title,
                 YEARS,
                 level,
                 hits[name][:, j],
                 int(all_known.sum()),
-                2 * len(LEVELS),
+                2 * len(COVERAGE),
                 bound if level == 0.9 else None,
             )
             promised.append(held)
@@ -342,17 +340,17 @@ def report(
             cells += [
                 (f"{one}, {two}", h, j, own, int((known[h] & theirs).sum()))
                 for h in HORIZONS
-                for j in range(len(LEVELS))
+                for j in range(len(COVERAGE))
             ]
     for name, h, j, own, n in cells:
         values = hits["sets"][own, h - 1, j]
-        held = row(name, h, LEVELS[j], values, n, len(cells), None)[1]
+        held = row(name, h, COVERAGE[j], values, n, len(cells), None)[1]
         if held is None:
             unmeasured += 1
             continue
         outside += not held
-        off = abs(float(np.nanmean(values)) - LEVELS[j])
-        worst = max(worst, (off, f"{name}, h={h}, {100 * LEVELS[j]:g} %"))
+        off = abs(float(np.nanmean(values)) - COVERAGE[j])
+        worst = max(worst, (off, f"{name}, h={h}, {100 * COVERAGE[j]:g} %"))
     print(
         f"\nPairs of groups of 1,000 and more test persons, all levels and horizons: {outside} of {len(cells)} cells out of the band,"
     )
@@ -404,10 +402,10 @@ def report_given(hits: dict[str, Array], outcomes: Array) -> None:
     """Print coverage given the outcome, and given the chance of zero that was forecast: of neither is anything promised."""
     print(
         "\n| not promised: given | h | test persons | "
-        + " | ".join(f"{100 * level:g} %" for level in LEVELS)
+        + " | ".join(f"{100 * level:g} %" for level in COVERAGE)
         + " |"
     )
-    print("|" + "---|" * (3 + len(LEVELS)))
+    print("|" + "---|" * (3 + len(COVERAGE)))
     for h in HORIZONS:
         y, band = outcomes[:, h - 1], np.digitize(hits["chance"][:, h - 1], CHANCES)
         masks = {"zero earnings": y == 0, "positive earnings": y > 0}
@@ -544,7 +542,9 @@ def main() -> int:
         )
         simulated = time.perf_counter() - start
         learners = sorted(
-            calibration.paths.person_id[halves(calibration.paths.person_id, given.seed)].tolist()
+            calibration.paths.person_id[
+                in_map_fold(calibration.paths.person_id, given.seed)
+            ].tolist()
         )
         told = replace(job, economy=forecaster.realised_macro(panel, end))
         came = None
@@ -554,10 +554,10 @@ def main() -> int:
             ).paths
         learnt = time.perf_counter() - start - simulated
         fitted = fit_calibration(
-            calibration.paths, calibration.outcomes, seed=given.seed, came=came
+            calibration.paths, calibration.outcomes, seed=given.seed, realised=came
         )
-        fitted = fit_limits(fitted, calibration.paths, calibration.outcomes, seed=given.seed)
-        hits = judge(fitted, fit_cqr(calibration.paths, calibration.outcomes, LEVELS), test)
+        fitted = fit_thresholds(fitted, calibration.paths, calibration.outcomes, seed=given.seed)
+        hits = judge(fitted, fit_cqr(calibration.paths, calibration.outcomes), test)
         persons = len(calibration.paths) + len(test.paths)
         each, rest = 1_000 * simulated / persons, time.perf_counter() - start - simulated - learnt
         print(

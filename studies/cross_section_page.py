@@ -10,9 +10,9 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from calibration.diagnostics.plots import draw
 from saga.files.atomic import commit
 from saga.files.html import render_page
+from saga.files.plot_theme import draw_svg
 from studies.cross_section import BY_NAME
 
 _MODEL, _TRUTH, _COLUMNS = "#0b5cad", "#1c2430", 3
@@ -25,7 +25,7 @@ def write_page(
     text = "Model (line, band) and truth (dots, bars) by years ahead, a panel a statistic; the tables below say the same."
     values = {
         "judged": judged.to_dicts(),
-        "picture": draw(_chart(table), text),
+        "picture": draw_svg(_chart(table), text),
         "rows": table.to_dicts(),
         "meaning": BY_NAME,
     }

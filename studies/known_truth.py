@@ -27,7 +27,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from calibration.fit.bundle_calibration import calibrate
+from calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
 from evaluation.cache import file_name
 from evaluation.contestants import BundleContestant
 from evaluation.scoring.evaluation_settings import Setting
@@ -364,9 +364,8 @@ def bundles(folder: Path, panel: Panel, args: argparse.Namespace) -> dict[str, P
         not (calibrated / MANIFEST).is_file()
         or Bundle.load(calibrated).model_digest != raw.model_digest
     ):
-        calibrate(
-            out, panel, out=calibrated, seed=args.seed, workers=args.workers, rollout=args.rollout
-        )
+        chosen = CalibrationOptions(seed=args.seed, rollout=args.rollout)
+        calibrate_bundle(out, panel, chosen, out=calibrated, workers=args.workers)
     return {"raw": out, "calibrated": calibrated}
 
 

@@ -47,7 +47,7 @@ def register_panel(register_dir: Path) -> Panel:
 @pytest.fixture(scope="session")
 def tiny_bundle(tmp_path_factory: pytest.TempPathFactory, register_panel: Panel) -> Path:
     """A bundle of configuration `tiny`, trained and calibrated on the small register."""
-    from calibration.fit.bundle_calibration import calibrate
+    from calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
     from training.fit import train
 
     out = tmp_path_factory.mktemp("bundle") / "tiny"
@@ -59,7 +59,7 @@ def tiny_bundle(tmp_path_factory: pytest.TempPathFactory, register_panel: Panel)
         progress=False,
         command="saga train --config tiny",
     )
-    calibrate(out, register_panel, seed=7, paths=50)
+    calibrate_bundle(out, register_panel, CalibrationOptions(seed=7, n_paths=50))
     return out
 
 

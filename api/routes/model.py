@@ -10,6 +10,7 @@ from api.messages import ModelCard, Variables
 from api.openapi import json_response, problems
 from api.service import CurrentService
 from saga.bundle import describe_schema
+from saga.conformal.calibrator import calibration_method
 
 router = APIRouter(prefix="/v1", tags=["model"])
 
@@ -27,6 +28,7 @@ async def model(service: CurrentService) -> Response:
     content: dict[str, Any] = {
         "bundle": bundle.digest,
         "calibration": bundle.calibration_digest,
+        "method": calibration_method(bundle.calibration),
         "code_version": bundle.code_version,
         "seed": bundle.manifest["seed"],
         "command": bundle.manifest["command"],

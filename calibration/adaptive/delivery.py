@@ -53,14 +53,14 @@ def apply_delivery(
     without thresholds, InputError where the panel has no calibration persons, LedgerError.
     """
     split = Forecaster.load(bundle, workers=workers)
-    if not split.calibrator.coverage:
+    if not split.calibrator.has_sets:
         raise UsageError(
             "The bundle gives no intervals",
             [
                 Problem(
                     "uncalibrated",
                     "It has no thresholds to move",
-                    "Run `saga calibrate` without --append",
+                    "Run `saga calibrate --method sets`",
                 )
             ],
         )

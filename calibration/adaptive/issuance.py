@@ -72,11 +72,11 @@ def check_recordable(forecaster: Forecaster, scenario: ScenarioSource) -> None:
             "A scenario cannot be recorded",
             [Problem("record-scenario", "It is about another world", fix, "record")],
         )
-    if not forecaster.calibrator.coverage:
-        fix = "Calibrate the bundle with `saga calibrate`, or do not record"
+    if not forecaster.calibrator.has_sets:
+        fix = "Calibrate the bundle with `saga calibrate --method sets`, or do not record"
         raise UsageError(
             "Nothing is promised",
-            [Problem("record-uncalibrated", "The bundle gives no intervals", fix, "record")],
+            [Problem("record-uncalibrated", "The bundle has no nested sets", fix, "record")],
         )
 
 

@@ -70,7 +70,7 @@ class Together:
             ("band", band_scores),
             ("present_value", value_scores),
         )
-        for kind, scores_of in judges:
+        for kind, scores_of in judges if calibrator.has_sets else ():
             scores = scores_of(calibrator, paths, outcomes)[:, :, None]
             own = [
                 calibrator.nested_thresholds(kind, years, paths.n_paths)

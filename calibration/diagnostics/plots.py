@@ -5,16 +5,14 @@ Colour is never alone: a status has a shape too. Grey bands are where a forecast
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from html import escape
 from typing import Any
 
 import altair as alt
 import polars as pl
-import vl_convert
 
-INK, GREY, BAND, LINE = "#1c2430", "#57606a", "#c9d1da", "#0b5cad"
+from saga.files.plot_theme import BAND, GREY, INK, LINE
+
 STATUS = {
     "holds": ("#1a7f37", "circle"),
     "unclear": (GREY, "square"),
@@ -22,39 +20,7 @@ STATUS = {
     "fails": ("#b42318", "cross"),
 }
 PERCENT = "%"
-_FONT = "Arial, 'Liberation Sans', 'DejaVu Sans', sans-serif"
 _WIDE = 640  # what all panels of a chart share
-
-
-def draw(chart: Any, alt_text: str) -> str:
-    """A chart as inline SVG with `alt_text`: scales with the page, holds no address."""
-    spec = (
-        chart.configure(font=_FONT, aria=False, background="white")
-        .configure_axis(
-            labelColor=INK,
-            titleColor=INK,
-            gridColor="#e8ecf0",
-            domainColor=GREY,
-            tickColor=GREY,
-            labelFontSize=11,
-            titleFontSize=11,
-        )
-        .configure_axisY(
-            titlePadding=14
-        )  # room for labels in a wider font than they were measured with
-        .configure_header(
-            labelColor=INK,
-            labelFontSize=12,
-            labelFontWeight="bold",
-        )
-        .configure_view(stroke="#d8dde5")
-        .configure_legend(labelColor=INK, labelFontSize=11, titleFontSize=11)
-        .to_dict()
-    )
-    svg: str = vl_convert.vegalite_to_svg(spec)
-    width, height = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg).groups()  # type: ignore[union-attr]
-    head = f'<svg role="img" aria-label="{escape(alt_text, quote=True)}" viewBox="0 0 {width} {height}" style="max-width:{width}px">'
-    return head + svg[svg.index(">") + 1 :]
 
 
 def coverage(table: pl.DataFrame, levels: Sequence[float]) -> Any:

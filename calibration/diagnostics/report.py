@@ -20,9 +20,11 @@ from calibration.diagnostics.diagnosis import Diagnostics
 from calibration.diagnostics.verdicts import QUESTIONS
 from saga.bundle import Bundle, current_version
 from saga.conformal.calibrator import ALL, MIN_CELL_PERSONS, REASONS
+from saga.conformal.quantile_intervals import METHODS
 from saga.errors import Problem, UsageError
 from saga.files.atomic import commit
 from saga.files.html import render_page
+from saga.files.plot_theme import draw_svg
 from saga.schema import MAX_AGE
 
 SUFFIXES = (".html", ".htm")
@@ -85,6 +87,7 @@ SEVERAL = {
 PROVENANCE = {
     "bundle": "Bundle that was judged (sha256)",
     "calibration": "Its calibration (sha256)",
+    "calibration_method": "Method of its calibration",
     "code_version": "Written by version",
     "panel": "Panel",
     "trained_on": "Trained on panel",
@@ -186,7 +189,10 @@ def render(diagnostics: Diagnostics, *, bundle: str | None = None) -> str:
             "pictures": _pictures(d, horizons, levels, headline, labels, unit),
             "downloads": [download(name, table) for name, table in d.tables.items()],
             "record": record,
-            "provenance": {PROVENANCE.get(name, name): text for name, text in record.items()},
+            "provenance": {
+                PROVENANCE.get(name, name): METHODS.get(text, text)  # type: ignore[call-overload]
+                for name, text in record.items()
+            },
             "holder": bundle if bundle != record.get("bundle") else None,
             "version": current_version(),
             "unit": unit,
@@ -402,7 +408,7 @@ def _pictures(
         "drift": (dated, plots.drift, "Share inside the ranges by year of the outcome."),
     }
     return {
-        name: plots.draw(chart(table), f"{text} {described}")
+        name: draw_svg(chart(table), f"{text} {described}")
         for name, (table, chart, text) in plans.items()
         if table.height
     }

@@ -3,66 +3,167 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
+from numpy.typing import NDArray
 
-from calibration.fit.covariate_shift import BY, Target, cells_of
-from calibration.fit.cqr import fit_cqr
+from calibration.fit.covariate_shift import BY, Support, Target, labels_of
 from calibration.fit.drift import fit_drift
 from calibration.fit.group_shifts import with_profile
-from calibration.fit.split_conformal import LEVELS, MIN_MAP, fit_calibration, halves
-from calibration.fit.thresholds import fit_limits
+from calibration.fit.split_conformal import MIN_MAP, fit_calibration, in_map_fold
+from calibration.fit.thresholds import fit_thresholds
 from saga.bundle import Bundle, check_replaceable, replace_parts
+from saga.conformal.calibrator import Calibrator
+from saga.conformal.quantile_intervals import Method
 from saga.data.groups import Grouping, reduce_to_profile
-from saga.data.origins import cut, draw_origins, history, last_year, realised_earnings
+from saga.data.origins import Origins, cut, draw_origins, history, last_year, realised_earnings
 from saga.data.panel import Panel
 from saga.data.split import persons_of
 from saga.errors import InputError, Problem, UsageError
 from saga.forecaster import Forecaster, Progress
+from saga.macro.scenarios import Scenario
 from saga.paths import Paths
-from saga.requests import MAX_HORIZON, Draws, RolloutName
+from saga.requests import COVERAGE, MAX_HORIZON, Draws, RolloutName
 
-POORER = ("survey", "earnings")  # profiles of records that a full one can be shown as
+POORER = ("survey", "earnings")  # profiles of records that a full record can be reduced to
 
 
-def calibrate(
+@dataclass(frozen=True)
+class CalibrationOptions:
+    """What to fit, and from which draws.
+
+    Attributes:
+        method: "sets": maps, nested sets, limits, bands, sums. "cqr": the paper's intervals alone.
+        n_paths: Paths per person.
+        seed: Key of origins, folds and paths.
+        map_persons: Persons of the map fold that a map needs; with fewer the raw forecast is used.
+        rollout: How paths are simulated, now and in forecasts by default. None: as before.
+        profiles: Also fit cells for records that hold what a survey shows, or earnings alone.
+        until: Cut the panel at this year, for a bundle to be judged on later years.
+        target_by: Groups that describe a target population, the most important first.
+    """
+
+    method: Method = "sets"
+    n_paths: int = 200
+    seed: int = 0
+    map_persons: int = MIN_MAP
+    rollout: RolloutName | None = None
+    profiles: bool = False
+    until: int | None = None
+    target_by: tuple[str, ...] = BY
+
+
+def calibrate_bundle(
     bundle: str | Path,
     panel: Panel,
+    options: CalibrationOptions | None = None,
     *,
     out: str | Path | None = None,
-    seed: int = 0,
-    paths: int = 200,
-    workers: int = 1,
-    map_persons: int = MIN_MAP,
-    profiles: bool = False,
-    rollout: RolloutName | None = None,
-    until: int | None = None,
     target: Panel | None = None,
-    target_by: Sequence[str] = BY,
+    workers: int = 1,
     command: str = "saga calibrate",
     progress: Progress | None = None,
 ) -> Bundle:
-    """Fit the conformal layer on the panel's calibration persons (one keyed origin each) and write it into the bundle.
+    """Fit the conformal layer on the panel's calibration persons and write it into the bundle.
 
-    Maps are learnt on forecasts that are told the economy of the panel's years, thresholds on forecasts that are told nothing of it.
+    Maps are fitted on forecasts conditioned on the realised macro series of the panel's years,
+    thresholds on forecasts that are not. Persons are split by a hash of panel and person, so no
+    training person takes part if the panel has the `panel_id` that the bundle was trained with.
 
-    The split is a hash of panel and person, so nobody the model was trained on takes part if the panel goes by the `panel_id` it was
-    trained under. `workers` is the number of processes. With `profiles` the same persons are forecast
-    again from what a survey, and from what earnings alone, would show of them, and such records get cells of their own. `rollout`: how
-    paths are carried, now and in forecasts by default; None: as before, exactly at first. With `target`
-    thresholds are those of that panel's persons, who may be in other groups (`target_by`) in other shares. `until` cuts the panel at that
-    year, for a bundle that shall be judged on later ones. The bundle is replaced as a whole, or written to `out`. Raises InputError when
-    nobody is left, BundleError where `out` is not a place for a bundle, UsageError for a target in other money or an unknown grouping.
+    Args:
+        bundle: Directory of the trained bundle.
+        panel: Records with outcomes. Each calibration person has one keyed origin.
+        options: What to fit; None for the defaults.
+        out: Where the bundle is written. None: it is replaced as a whole.
+        target: A panel of another population, for whose groups thresholds are weighted.
+        workers: Number of processes.
+        command: The line that the manifest records.
+        progress: Called with persons done and all persons.
+
+    Raises:
+        InputError: If the panel has no calibration persons.
+        BundleError: If `out` cannot take a bundle.
+        UsageError: If the target is in other money or `target_by` names an unknown grouping, or
+            an option belongs to the other method.
     """
-    forecaster = Forecaster.load(bundle, workers=workers, rollout=rollout)
-    if until is not None:
-        panel = cut(panel, until)
-    place = bundle if out is None else out
-    check_replaceable(place)
+    options = options or CalibrationOptions()
+    _check_method(options, target)
+    forecaster = Forecaster.load(bundle, workers=workers, rollout=options.rollout)
+    if options.until is not None:
+        panel = cut(panel, options.until)
+    destination = bundle if out is None else out
+    check_replaceable(destination)
+    sample = _draw_sample(panel, options.seed)
+    simulation = _Simulation(
+        forecaster, forecaster.realised_macro(panel, sample.end), options, progress
+    )
+    summary: dict[str, Any] = {
+        "method": options.method,
+        "persons": int((~np.isnan(sample.outcomes)).any(1).sum()),
+        "paths": options.n_paths,
+        "seed": options.seed,
+        "levels": list(COVERAGE),
+        "rollout": forecaster.rollout,
+        "until": sample.end,
+        "panel_id": panel.meta.panel_id,
+    }
+    if options.method == "cqr":
+        from calibration.fit.cqr import fit_cqr  # imports MAPIE and scikit-learn
+
+        calibrator = fit_cqr(simulation.simulate(sample.records), sample.outcomes)
+    else:
+        weights = None
+        if target is not None:
+            weights, summary["target"] = _target_weights(sample, panel, target, options)
+        calibrator = _fit_sets(sample, simulation, weights, options)
+    return replace_parts(
+        forecaster.bundle,
+        destination,
+        calibration=calibrator.to_table(),
+        metrics={**forecaster.bundle.metrics, "calibration": summary},
+        command=command,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Sample:
+    """The calibration persons: records up to the origin, outcomes (n, H), how they are grouped."""
+
+    records: Panel
+    origins: Origins
+    outcomes: NDArray[np.float64]
+    grouping: Grouping
+    groups: dict[str, NDArray[np.str_]]
+    end: int
+
+
+@dataclass(frozen=True, eq=False)
+class _Simulation:
+    """Raw paths of calibration persons, free or conditioned on the realised macro series."""
+
+    forecaster: Forecaster
+    realised_macro: Scenario | None
+    options: CalibrationOptions
+    progress: Progress | None
+
+    def simulate(self, records: Panel, scenario: Scenario | None = None) -> Paths:
+        draws = Draws(self.options.n_paths, self.options.seed, scenario)
+        return self.forecaster.simulate(records, draws, recalibrate=False, progress=self.progress)
+
+    def simulate_both(self, records: Panel) -> tuple[Paths, Paths | None]:
+        """Paths of everybody, and conditioned paths of the map fold (None without macro series)."""
+        paths = self.simulate(records)
+        map_fold = paths.person_id[in_map_fold(paths.person_id, self.options.seed)].tolist()
+        if self.realised_macro is None or not map_fold:
+            return paths, None
+        return paths, self.simulate(records.only(map_fold), self.realised_macro)
+
+
+def _draw_sample(panel: Panel, seed: int) -> _Sample:
+    """One keyed origin for each calibration person; InputError if there is no such person."""
     chosen = persons_of(panel, "calibration")
     if not chosen:
         fix = "Give a panel with some hundreds of persons."
@@ -73,82 +174,87 @@ def calibrate(
     people, grouping = panel.only(chosen), Grouping.fit(panel.only(persons_of(panel, "train")))
     end = last_year(panel)
     origins = draw_origins(people, max_horizon=MAX_HORIZON, seed=seed, end=end)
-    known = history(people, origins)
-    economy = forecaster.realised_macro(panel, end)
-
-    def drawn(records: Panel) -> tuple[Paths, Paths | None]:
-        """Raw paths of everybody, and those of half A under the economy that came."""
-        draws = Draws(paths, seed)
-        made = forecaster.simulate(records, draws, recalibrate=False, progress=progress)
-        learners = made.person_id[halves(made.person_id, seed)].tolist()
-        told = economy is not None and learners
-        return made, forecaster.simulate(
-            records.only(learners),
-            replace(draws, scenario=economy),
-            recalibrate=False,
-            progress=progress,
-        ) if told else None
-
-    simulated, came = drawn(known)
-    simulated = replace(
-        simulated, groups=grouping.labels(known, origins) if len(grouping.cuts) else {}
-    )
+    records = history(people, origins)
     outcomes = realised_earnings(people, origins, range(1, MAX_HORIZON + 1), end=end)
-    weights, extra = None, list[pl.DataFrame]()
-    if target is not None:
-        _same_money(target, panel)
-        wanted = Target.of(target, grouping, target_by)
-        weights, about = wanted.weights(
-            cells_of(known, grouping, origins, target_by),
+    groups = grouping.labels(records, origins) if len(grouping.cuts) else {}
+    return _Sample(records, origins, outcomes, grouping, groups, end)
+
+
+def _fit_sets(
+    sample: _Sample,
+    simulation: _Simulation,
+    weights: NDArray[np.float64] | None,
+    options: CalibrationOptions,
+) -> Calibrator:
+    """Maps, sets, limits, bands, sums, the cells of poorer records, and the drift term."""
+    seed, outcomes = options.seed, sample.outcomes
+
+    def fit(paths: Paths, conditioned: Paths | None) -> Calibrator:
+        return fit_calibration(
+            paths,
             outcomes,
-            halves(simulated.person_id, seed),
+            seed=seed,
+            map_persons=options.map_persons,
+            weights=weights,
+            realised=conditioned,
         )
-        extra.append(about)
-    fitting: dict[str, Any] = {"seed": seed, "map_persons": map_persons, "weights": weights}
-    calibrator = fit_calibration(simulated, outcomes, came=came, **fitting)
-    calibrator = fit_limits(calibrator, simulated, outcomes, seed=seed, weights=weights)
-    for profile in POORER if profiles else ():
-        shown, came = drawn(reduce_to_profile(known, profile))
-        poorer = fit_calibration(replace(shown, groups={}), outcomes, came=came, **fitting)
-        calibrator = with_profile(calibrator, poorer, profile)
-    # The published method beside ours, so that anyone can compare: conformalised quantile regression in levels.
-    extra += [
-        fit_cqr(simulated, outcomes, LEVELS),
-        fit_drift(calibrator, simulated, outcomes, seed=seed),
-    ]
-    calibrator = replace(
-        calibrator, grouping=grouping if len(grouping.cuts) else None, extra=pl.concat(extra)
-    )
-    used = int((~np.isnan(outcomes)).any(1).sum())
-    summary: dict[str, Any] = {
-        "persons": used,
-        "paths": paths,
-        "seed": seed,
-        "levels": list(LEVELS),
-        "rollout": forecaster.rollout,
-        "until": end,
-        "panel_id": panel.meta.panel_id,
-    }
-    if target is not None:
-        summary["target"] = {
-            "panel_id": target.meta.panel_id,
-            "by": list(target_by),
-            "persons": len(wanted.left),
-        }
-    return replace_parts(
-        forecaster.bundle,
-        place,
-        calibration=calibrator.to_table(),
-        metrics={**forecaster.bundle.metrics, "calibration": summary},
-        command=command,
+
+    paths, conditioned = simulation.simulate_both(sample.records)
+    paths = replace(paths, groups=sample.groups)
+    calibrator = fit(paths, conditioned)
+    calibrator = fit_thresholds(calibrator, paths, outcomes, seed=seed, weights=weights)
+    for profile in POORER if options.profiles else ():
+        poorer = simulation.simulate_both(reduce_to_profile(sample.records, profile))
+        calibrator = with_profile(calibrator, fit(*poorer), profile)
+    return replace(
+        calibrator,
+        grouping=sample.grouping if len(sample.grouping.cuts) else None,
+        drift=fit_drift(calibrator, paths, outcomes, seed=seed),
     )
 
 
-def _same_money(target: Panel, panel: Panel) -> None:
-    money = [(own.meta.currency, own.meta.price_year) for own in (target, panel)]
-    if money[0] != money[1]:
+def _target_weights(
+    sample: _Sample, panel: Panel, target: Panel, options: CalibrationOptions
+) -> tuple[NDArray[np.float64], dict[str, Any]]:
+    """Weights (n, H) of the calibration persons, and what the bundle says about the target."""
+    monies = [(each.meta.currency, each.meta.price_year) for each in (target, panel)]
+    if monies[0] != monies[1]:
         fix = "Read the target with the mapping of the panel"
         raise UsageError(
             "Target and panel are in other money",
             [Problem("target-money", "Groups by earnings cannot be compared", fix)],
         )
+    population = Target.of(target, sample.grouping, options.target_by)
+    labels = labels_of(sample.records, sample.grouping, sample.origins, options.target_by)
+    person_id = sample.origins.person_id
+    weights, supports = population.weights(
+        labels, sample.outcomes, in_map_fold(person_id, options.seed)
+    )
+    return weights, {
+        "panel_id": population.panel_id,
+        "by": list(population.by),
+        "persons": len(population.years_left),
+        **_describe_support(supports),
+    }
+
+
+def _describe_support(supports: Sequence[Support]) -> dict[str, dict[str, float]]:
+    """By horizon the number of weighted cells, and the share of target persons in none of them."""
+    return {
+        "cells": {str(support.horizon): len(support.weights) for support in supports},
+        "unsupported": {
+            str(support.horizon): round(support.unsupported, 4) for support in supports
+        },
+    }
+
+
+def _check_method(options: CalibrationOptions, target: Panel | None) -> None:
+    """Raise UsageError if an option of the nested sets is given with another method."""
+    if options.method == "sets":
+        return
+    given = {"--profiles": options.profiles, "--target": target is not None}
+    for name in (name for name, is_given in given.items() if is_given):
+        problem = Problem(
+            "calibration-method", f"{name} is an option of nested sets", "Leave it out"
+        )
+        raise UsageError(f"Method {options.method} has one threshold for everybody", [problem])

@@ -1,23 +1,23 @@
-"""Thresholds for a population that differs from the calibration persons: weights, and how many persons they leave.
+"""Weights that make thresholds those of a population unlike the calibration persons.
 
-Covariate shift (Tibshirani, Foygel Barber, Candes and Ramdas 2019): where the target population differs in what is known at the origin,
-and in nothing else given that, scores weighted by w(x) = dP_target / dP_calibration are as good as scores of the target. What is known is
-a cell of groups, so w is a ratio of shares: those of the target panel over those of half A. Half B, whose scores are weighted, takes no
-part in the weights.
+Covariate shift (Tibshirani, Foygel Barber, Candes and Ramdas 2019): if the target population
+differs in what is known at the origin, and outcomes given that do not differ, scores weighted by
+w(x) = dP_target / dP_calibration are as good as scores of the target. What is known is a cell of
+groups, so w is a ratio of shares: those of the target panel over those of the map fold. The
+threshold fold, whose scores are weighted, takes no part in the weights.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from calibration.fit.split_conformal import NEIGHBOURS
-from saga.conformal.calibrator import ALL, SCHEMA
 from saga.data.groups import GROUPINGS, Grouping, Labels, last_record_origins
 from saga.data.origins import Origins
 from saga.data.panel import Panel
@@ -25,138 +25,162 @@ from saga.errors import InputError, Problem, UsageError
 from saga.schema import MAX_AGE
 
 Array = NDArray[np.float64]
-Cells = NDArray[np.object_]
+CellNames = NDArray[np.object_]
 BY = ("age", "sex", "education_level")
 COHORT, DECADE = "cohort", 10  # born within the same ten years
-FEWEST = 20  # persons of half A that a cell needs; smaller ones are joined
+FEWEST = 20  # persons of the map fold that a cell needs; smaller ones are joined
 REST = "others"
+
+
+@dataclass(frozen=True)
+class Support:
+    """The cells of groups that carry weights at one horizon.
+
+    `weights`: cell -> w. `persons`: cell -> its persons in the map fold. `unsupported`: the share
+    of the target persons in none of these cells, about whom nothing is guaranteed.
+    """
+
+    horizon: int
+    weights: Mapping[str, float]
+    persons: Mapping[str, int]
+    unsupported: float
 
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """The persons of a target panel: their labels, a column (m,) for each name of `by`, and the years (m,) they have until age 64."""
+    """The persons of a target panel.
+
+    `labels`: a column (m,) for each grouping in `by`. `years_left`: years (m,) until age 64.
+    """
 
     labels: Labels
-    left: NDArray[np.int64]
+    years_left: NDArray[np.int64]
     by: tuple[str, ...]
     panel_id: str
 
     @classmethod
     def of(cls, panel: Panel, grouping: Grouping, by: Sequence[str] = BY) -> Self:
-        """Everybody of `panel` who is below 64 in the last year on record: whom forecasts will be asked for. Raises UsageError for a
-        grouping that does not exist, InputError where nobody is left."""
+        """The persons of `panel` below 64 in their last year on record, whom forecasts are for.
+
+        Raises:
+            UsageError: If a grouping in `by` does not exist.
+            InputError: If everybody is 64 or older.
+        """
         unknown = [name for name in by if name not in (*GROUPINGS, COHORT)]
         if unknown or not by:
             fix = f"Use some of {', '.join((*GROUPINGS, COHORT))}"
-            name = unknown[0] if unknown else None
-            raise UsageError(
-                "The target cannot be described",
-                [Problem("target-groups", "No such grouping", fix, name)],
+            problem = Problem(
+                "target-groups", "No such grouping", fix, unknown[0] if unknown else None
             )
+            raise UsageError("The target cannot be described", [problem])
         origins = last_record_origins(panel)
-        left = MAX_AGE - (origins.year - _born(panel, origins))
-        ahead = left > 0
+        years_left = MAX_AGE - (origins.year - _birth_years(panel, origins))
+        ahead = years_left > 0
         if not ahead.any():
-            fix = "Give a panel of persons of working age"
-            raise InputError(
-                "The target panel has nobody to forecast",
-                [Problem("empty", "Everybody is 64 or older", fix)],
+            problem = Problem(
+                "empty", "Everybody is 64 or older", "Give a panel of persons of working age"
             )
-        labels = cells_of(panel, grouping, origins, by)
+            raise InputError("The target panel has nobody to forecast", [problem])
+        labels = labels_of(panel, grouping, origins, by)
         return cls(
             {name: values[ahead] for name, values in labels.items()},
-            left[ahead],
+            years_left[ahead],
             tuple(by),
             panel.meta.panel_id,
         )
 
     def weights(
-        self, labels: Labels, outcomes: Array, in_a: NDArray[np.bool_]
-    ) -> tuple[Array, pl.DataFrame]:
-        """Weights (n, H) of calibration persons with these `labels`, half A or not and `outcomes` (n, H), and rows of the calibration
-        table that say what they are: kind "weight" by horizon and cell, `n` persons of half A; kind "unsupported", the share of the target
-        persons whom no cell holds, `n` all target persons at that horizon.
+        self, labels: Labels, outcomes: Array, in_map: NDArray[np.bool_]
+    ) -> tuple[Array, list[Support]]:
+        """Weights (n, H) of the calibration persons, and the cells behind them by horizon.
 
-        At each horizon the target is whoever has so many years until age 64. A cell needs 20 persons of half A, and 10 or none of the
-        target; smaller ones are joined with those that share all but the last label, and so on. Persons without outcome, and those in a
-        cell that stays too small, have weight 0.
+        At each horizon the target persons are those with so many years until age 64. A cell needs
+        20 persons of the map fold, and 10 or none of the target. Smaller ones are joined with those
+        that share all but the last label, and so on. Persons without outcome, and those in a cell
+        that stays too small, have weight 0.
+
+        Args:
+            labels: Groups of the calibration persons, (n,) each.
+            outcomes: Their outcomes (n, H), NaN if unknown.
+            in_map: Whether they are in the map fold (n,).
         """
-        weights, rows = np.zeros(outcomes.shape), list[tuple[Any, ...]]()
+        weights, supports = np.zeros(outcomes.shape), list[Support]()
         for h in range(outcomes.shape[1]):
-            known, here = ~np.isnan(outcomes[:, h]), self.left > h
-            a = in_a[known]
-            if not a.any() or not here.any():
+            known, ahead = ~np.isnan(outcomes[:, h]), self.years_left > h
+            fold = in_map[known]
+            if not fold.any() or not ahead.any():
                 continue
-            own, theirs = (
-                [side[name][mask] for name in self.by]
-                for side, mask in ((labels, known), (self.labels, here))
+            cells, target_cells = join_cells(
+                [labels[name][known] for name in self.by],
+                [self.labels[name][ahead] for name in self.by],
+                fold,
             )
-            cells, their_cells = joined(own, theirs, a)
-            mine, wanted = _counts(cells[a]), _counts(their_cells)
-            held = {
+            persons, target_persons = _counts(cells[fold]), _counts(target_cells)
+            supported = {
                 cell: n
-                for cell, n in mine.items()
-                if n >= FEWEST and wanted.get(cell, 0) >= NEIGHBOURS
+                for cell, n in persons.items()
+                if n >= FEWEST and target_persons.get(cell, 0) >= NEIGHBOURS
             }
             ratio = {
-                cell: (wanted[cell] / len(their_cells)) / (n / int(a.sum()))
-                for cell, n in held.items()
+                cell: (target_persons[cell] / len(target_cells)) / (n / int(fold.sum()))
+                for cell, n in supported.items()
             }
             weights[known, h] = [ratio.get(cell, 0.0) for cell in cells]
-            lost = 1 - sum(wanted[cell] for cell in held) / len(their_cells)
-            rows += [
-                ("weight", h + 1, cell, None, None, ratio[cell], n, "A")
-                for cell, n in sorted(held.items())
-            ]
-            rows.append(("unsupported", h + 1, ALL, None, None, lost, len(their_cells), None))
-        return weights, pl.DataFrame(rows, schema=SCHEMA, orient="row")
+            unsupported = 1 - sum(target_persons[cell] for cell in supported) / len(target_cells)
+            supports.append(Support(h + 1, ratio, supported, unsupported))
+        return weights, supports
 
 
-def cells_of(
+def labels_of(
     panel: Panel, grouping: Grouping, origins: Origins, by: Sequence[str]
 ) -> dict[str, NDArray[np.str_]]:
-    """The labels of each origin's person (n,) in the groupings `by`, the cohort among them."""
-    found = grouping.labels(panel, origins)
-    decade = _born(panel, origins) // DECADE * DECADE
-    found[COHORT] = np.char.add(
+    """The labels (n,) of each origin's person in the groupings `by`, the cohort among them."""
+    labels = grouping.labels(panel, origins)
+    decade = _birth_years(panel, origins) // DECADE * DECADE
+    labels[COHORT] = np.char.add(
         np.char.add(decade.astype(str), "-"), (decade + DECADE - 1).astype(str)
     )
-    return {name: found[name] for name in by}
+    return {name: labels[name] for name in by}
 
 
-def joined(
-    own: Sequence[NDArray[np.str_]], theirs: Sequence[NDArray[np.str_]], in_a: NDArray[np.bool_]
-) -> tuple[Cells, Cells]:
-    """The cell of each calibration person and of each target person, as text; small ones joined (see `Target.weights`)."""
+def join_cells(
+    labels: Sequence[NDArray[np.str_]],
+    target_labels: Sequence[NDArray[np.str_]],
+    in_map: NDArray[np.bool_],
+) -> tuple[CellNames, CellNames]:
+    """The cell of each calibration person and of each target person, small cells joined.
+
+    See `Target.weights` for the rule.
+    """
     sides = [
-        np.array(list(zip(*columns, strict=True)), dtype=object).reshape(-1, len(own))
-        for columns in (own, theirs)
+        np.array(list(zip(*columns, strict=True)), dtype=object).reshape(-1, len(labels))
+        for columns in (labels, target_labels)
     ]
     cells = [np.array(["/".join(row) for row in side], dtype=object) for side in sides]
-    for kept in range(len(own) - 1, -1, -1):
-        mine, wanted = _counts(cells[0][in_a]), _counts(cells[1])
-        for side, named in zip(sides, cells, strict=True):
-            few = np.array(
+    for n_labels in range(len(labels) - 1, -1, -1):
+        persons, target_persons = _counts(cells[0][in_map]), _counts(cells[1])
+        for side, names in zip(sides, cells, strict=True):
+            small = np.array(
                 [
-                    mine.get(cell, 0) < FEWEST or 0 < wanted.get(cell, 0) < NEIGHBOURS
-                    for cell in named
+                    persons.get(cell, 0) < FEWEST or 0 < target_persons.get(cell, 0) < NEIGHBOURS
+                    for cell in names
                 ],
                 dtype=np.bool_,
             )
-            named[few] = ["/".join((*row[:kept], REST)) for row in side[few]]
+            names[small] = ["/".join((*row[:n_labels], REST)) for row in side[small]]
     return cells[0], cells[1]
 
 
-def _counts(cells: Cells) -> dict[str, int]:
+def _counts(cells: CellNames) -> dict[str, int]:
     names, counts = np.unique(cells.astype(np.str_), return_counts=True)
     return dict(zip(names.tolist(), counts.tolist(), strict=True))
 
 
-def _born(panel: Panel, origins: Origins) -> NDArray[np.int64]:
-    born = panel.frame.group_by("person_id").agg(pl.col("birth_year").first())
+def _birth_years(panel: Panel, origins: Origins) -> NDArray[np.int64]:
+    births = panel.frame.group_by("person_id").agg(pl.col("birth_year").first())
     return (
         origins.frame()
-        .join(born, on="person_id", how="left", maintain_order="left")["birth_year"]
+        .join(births, on="person_id", how="left", maintain_order="left")["birth_year"]
         .to_numpy()
         .astype(np.int64)
     )

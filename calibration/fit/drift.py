@@ -1,77 +1,90 @@
-"""How far coverage has moved in the past between the year when thresholds were fixed and the outcome: the drift term, estimated.
+"""The drift term: how far coverage moved in the past between calibration and outcome.
 
-Deployment, replayed on half B: for every year c, thresholds are moved to what outcomes known by c ask for, and judged on the persons whose
-origin is c, h years later. What the deviations show beyond sampling error is drift. It covers the kind of change that the panel has seen.
+Deployment is replayed on the threshold fold. For every origin year, thresholds are set by the
+outcomes known by then and judged on the forecasts made in that year. The deviations beyond sampling
+error are drift. They cover the kind of change that the panel has seen.
 """
 
 from __future__ import annotations
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
-from calibration.fit.split_conformal import NEIGHBOURS, conformal_quantile, halves
-from saga.conformal.calibrator import ALL, SCHEMA, Calibrator
+from calibration.fit.split_conformal import NEIGHBOURS, conformal_quantile, in_map_fold
+from saga.conformal.calibrator import Calibrator
 from saga.conformal.path_bands import year_scores
 from saga.paths import Paths
 
 Array = NDArray[np.float64]
 FEWEST_BEFORE, FEWEST_AFTER, FEWEST_YEARS = 300, 30, 5
-BLOCK = 2_000
+BLOCK = 2_000  # persons whose paths are mapped at once
 
 
-def fit_drift(calibrator: Calibrator, paths: Paths, outcomes: Array, *, seed: int) -> pl.DataFrame:
-    """Rows of the calibration table, kind "drift": per horizon and level the root mean square of the deviation over origin years.
+def fit_drift(
+    calibrator: Calibrator, paths: Paths, outcomes: Array, *, seed: int
+) -> dict[tuple[int, float], tuple[float, int]]:
+    """(Horizon, coverage) -> root mean square deviation of coverage, and the number of years.
 
-    `paths` (n, H, M) raw, `outcomes` (n, H). Sampling variance is taken off, at least 0 remains; `n` counts origin years. A year
-    needs 300 persons whose outcome was known by then and 30 with their origin in it, a horizon 5 such years. Standard errors are large:
-    a year is one draw.
+    Sampling variance is taken off, and at least 0 remains. A year needs 300 persons whose outcome
+    was known by then and 30 with their origin in it, a horizon needs 5 such years. Standard errors
+    are large: a year is one draw. `paths` (n, H, M) are raw, `outcomes` (n, H).
     """
-    b = np.flatnonzero(~halves(paths.person_id, seed))
-    known_by = paths.origin_year[b, None] + np.arange(1, paths.n_horizons + 1)
-    excess = _excess(calibrator, paths, outcomes, b)
-    rows = []
+    rows = np.flatnonzero(~in_map_fold(paths.person_id, seed))
+    origin = paths.origin_year[rows]
+    known_by = origin[:, None] + np.arange(1, paths.n_horizons + 1)
+    excess = _excess_scores(calibrator, paths, outcomes, rows)
+    drift = {}
     for h in range(paths.n_horizons):
-        for j, level in enumerate(calibrator.coverage):
-            found = [
-                deviation(excess[:, h, j], known_by[:, h], paths.origin_year[b], int(year), level)
-                for year in np.unique(paths.origin_year[b])
+        for j, share in enumerate(calibrator.coverage):
+            years = [
+                deviation(excess[:, h, j], known_by[:, h], origin, int(year), share)
+                for year in np.unique(origin)
             ]
-            kept = np.array([pair for pair in found if pair is not None])
-            if len(kept) >= FEWEST_YEARS:
-                moved = float(np.sqrt(max((kept[:, 0] ** 2 - kept[:, 1]).mean(), 0.0)))
-                rows.append(("drift", h + 1, ALL, level, None, moved, len(kept), "B"))
-    return pl.DataFrame(rows, schema=SCHEMA, orient="row")
+            pairs = np.array([pair for pair in years if pair is not None])
+            if len(pairs) >= FEWEST_YEARS:
+                square = max((pairs[:, 0] ** 2 - pairs[:, 1]).mean(), 0.0)
+                drift[h + 1, share] = float(np.sqrt(square)), len(pairs)
+    return drift
 
 
 def deviation(
-    excess: Array, known_by: NDArray[np.int64], origin: NDArray[np.int64], year: int, level: float
+    excess: Array,
+    known_by: NDArray[np.int64],
+    origin: NDArray[np.int64],
+    year: int,
+    coverage: float,
 ) -> tuple[float, float] | None:
-    """Deviation of coverage from `level` for origins in `year` under thresholds from outcomes known by then, and its sampling variance.
+    """Deviation from `coverage` of forecasts made in `year`, and its sampling variance.
 
-    `excess` (n,): score less the threshold served, NaN without outcome. None where either side has too few persons.
+    Args:
+        excess: Score less threshold (n,), NaN without outcome.
+        known_by: Year of the outcome (n,).
+        origin: Origin year (n,).
+        year: Thresholds are set by outcomes known in this year, and judged on its forecasts.
+        coverage: Share to cover.
+
+    Returns:
+        None if there are too few persons before or after.
     """
     known = ~np.isnan(excess)
     before, after = excess[known & (known_by <= year)], excess[known & (origin == year)]
     if len(before) < FEWEST_BEFORE or len(after) < FEWEST_AFTER:
         return None
-    threshold = conformal_quantile(before, level, neighbours=NEIGHBOURS)
-    return float((after <= threshold).mean()) - level, level * (1 - level) * (
-        1 / len(after) + 1 / len(before)
-    )
+    threshold = conformal_quantile(before, coverage, neighbours=NEIGHBOURS)
+    variance = coverage * (1 - coverage) * (1 / len(after) + 1 / len(before))
+    return float((after <= threshold).mean()) - coverage, variance
 
 
-def _excess(
+def _excess_scores(
     calibrator: Calibrator, paths: Paths, outcomes: Array, rows: NDArray[np.int64]
 ) -> Array:
     """Score less the threshold served, (rows, H, L)."""
-    result = np.full((len(rows), paths.n_horizons, len(calibrator.coverage)), np.nan)
+    excess = np.full((len(rows), paths.n_horizons, len(calibrator.coverage)), np.nan)
     for start in range(0, len(rows), BLOCK):
-        some = rows[start : start + BLOCK]
-        mapped = calibrator.recalibrate(paths.take(some))
-        scores = year_scores(calibrator, mapped, outcomes[some])
+        block_rows = rows[start : start + BLOCK]
+        mapped = calibrator.recalibrate(paths.take(block_rows))
+        scores = year_scores(calibrator, mapped, outcomes[block_rows])
         for h in range(paths.n_horizons):
-            result[start : start + len(some), h] = (
-                scores[:, h, None] - calibrator.person_thresholds(mapped, h + 1).q
-            )
-    return result
+            served = calibrator.person_thresholds(mapped, h + 1).q
+            excess[start : start + len(block_rows), h] = scores[:, h, None] - served
+    return excess

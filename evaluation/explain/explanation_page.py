@@ -10,10 +10,10 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from calibration.diagnostics.plots import draw
 from evaluation.explain.attribution import FIGURES, Explanation
 from saga.files.atomic import commit, commit_json
 from saga.files.html import render_page
+from saga.files.plot_theme import draw_svg
 
 SUFFIXES = (".html", ".json")
 LAGS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9)
@@ -42,7 +42,7 @@ def _page(found: Explanation, attention: pl.DataFrame, provenance: Mapping[str, 
     values = {
         "e": found,
         "figure": FIGURES[found.figure],
-        "picture": draw(
+        "picture": draw_svg(
             _chart(found.table),
             "Attributions by feature, and by year of the record; the table below says the same.",
         ),

@@ -7,12 +7,12 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from calibration.diagnostics.plots import BAND, INK, LINE, draw
 from evaluation.lifetime_scores import TRUTH
 from evaluation.report.paper import CUTS, Results
 from evaluation.report.result_tables import ordered
 from evaluation.scoring.comparison import REFEREE, VARIANT, YEAR
 from evaluation.scoring.gap import BOUND
+from saga.files.plot_theme import BAND, INK, LINE, draw_svg
 from saga.requests import RATE
 
 _GREYS = "#8a94a3"
@@ -49,7 +49,7 @@ def drawn(results: Results) -> list[tuple[str, str]]:
             "Percentiles of present values by model",
         ),
     ]
-    return [(title, draw(chart, text)) for title, chart, text in made if chart is not None]
+    return [(title, draw_svg(chart, text)) for title, chart, text in made if chart is not None]
 
 
 def accuracy(metrics: pl.DataFrame) -> Any:

@@ -25,6 +25,7 @@ from saga.cli.arguments import (
     Threads,
 )
 from saga.cli.inputs import command_line, read_people
+from saga.conformal.quantile_intervals import Method
 from saga.errors import UsageError
 from saga.requests import Draws, check_seed
 
@@ -40,6 +41,7 @@ _OF_APPEND = (
 )  # options of `calibrate --append` alone
 _OF_FIT = (
     "out",
+    "method",
     "map_persons",
     "rollout",
     "profiles",
@@ -142,6 +144,13 @@ def calibrate(
     out: Annotated[
         Path | None, typer.Option(help="Bundle to write.", show_default="BUNDLE itself")
     ] = None,
+    method: Annotated[
+        Method,
+        typer.Option(
+            help="sets: nested sets from recalibrated forecasts. cqr: the paper's method, "
+            "conformalised quantile regression with one threshold per horizon.",
+        ),
+    ] = "sets",
     paths: PathsOption = 200,
     seed: Seed = 0,
     map_persons: Annotated[
@@ -207,7 +216,7 @@ def calibrate(
     as_json: Json = False,
 ) -> None:
     """Fit the intervals of a bundle on a panel's calibration persons; with --append follow what comes true instead."""
-    from calibration.fit.bundle_calibration import calibrate as fit
+    from calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
     from saga.forecaster import Forecaster
 
     _refuse_foreign(ctx, append)
@@ -228,19 +237,22 @@ def calibrate(
         return
     others = None if target is None else read_people(target, mapping, prices, on_error, None)
     with console.progress("Calibrating", quiet=as_json) as progress:
-        made = fit(
+        made = calibrate_bundle(
             bundle,
             people,
+            CalibrationOptions(
+                method=method,
+                n_paths=draws.n_paths,
+                seed=draws.seed,
+                map_persons=map_persons,
+                rollout=rollout,
+                profiles=profiles,
+                until=until,
+                target_by=tuple(name.strip() for name in target_by.split(",")),
+            ),
             out=out,
-            paths=draws.n_paths,
-            seed=draws.seed,
-            workers=threads or os.cpu_count() or 1,
-            map_persons=map_persons,
-            until=until,
-            profiles=profiles,
-            rollout=rollout,
             target=others,
-            target_by=tuple(name.strip() for name in target_by.split(",")),
+            workers=threads or os.cpu_count() or 1,
             command=command_line(ctx),
             progress=progress,
         )
@@ -250,6 +262,7 @@ def calibrate(
         "bundle": made.digest,
         "reach": {f"{level:g}": years for level, years in reach.items()},
         "calibration": made.calibration_digest,
+        "method": method,
         "parents": made.manifest["parents"],
         "split": split,
     }
@@ -267,6 +280,7 @@ def calibrate(
 def inspect(directory: BundleArgument, as_json: Json = False) -> None:
     """Show what a bundle is and where it comes from."""
     from saga.bundle import Bundle
+    from saga.conformal.calibrator import calibration_method
 
     opened = Bundle.load(directory)
     facts = {
@@ -274,6 +288,7 @@ def inspect(directory: BundleArgument, as_json: Json = False) -> None:
         "digest": opened.digest,
         "model": opened.model_digest,
         "calibration": opened.calibration_digest,
+        "method": calibration_method(opened.calibration),
         "parameters": opened.parameters,
         "weights": {name: list(tensor.shape) for name, tensor in opened.weights.items()},
         **{
@@ -291,6 +306,7 @@ def inspect(directory: BundleArgument, as_json: Json = False) -> None:
             "digest",
             "model",
             "calibration",
+            "method",
             "parameters",
             "code_version",
             "seed",

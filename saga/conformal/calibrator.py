@@ -19,6 +19,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from saga.conformal.prediction_sets import grow
+from saga.conformal.quantile_intervals import Method, quantile_intervals
 from saga.conformal.recalibration import Cell, map_ordered
 from saga.data.groups import Grouping, Labels, pair_groupings
 from saga.errors import BundleError, Problem, UsageError
@@ -128,18 +129,20 @@ class Calibrator:
     thresholds of one-sided limits, intervals given positive earnings, bands of K years and present values of K years, by kind and horizon
     (or K). `stretches`: horizon -> knots and values that put scores of all horizons on one scale, for bands. `grouping`: how persons are
     grouped, None where the calibration knows no groups. `elsewhere`: the paths are not drawn as those of the calibration were (another
-    rollout, a scenario), and nothing beyond "extrapolated" is promised. `extra` holds rows of the calibration table that others own (the
-    CQR baseline); they are kept through `to_table` and `from_table`.
+    rollout, a scenario), and nothing beyond "extrapolated" is promised. `drift`: (horizon, coverage) -> root mean square deviation of
+    coverage over past origin years, and the number of those years. `method`: under "cqr" the thresholds are SEK to add to both quantiles
+    (`saga.conformal.quantile_intervals`), the cells are those of everybody, and there is nothing else.
     """
 
     cells: Mapping[tuple[int, str], Cell]
     scale: float = 1.0
-    extra: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=SCHEMA))
     shifts: Mapping[tuple[int, float], Mapping[str, float]] = field(default_factory=dict)
     thresholds_of_kind: Mapping[tuple[str, int], KindThresholds] = field(default_factory=dict)
     band_scales: Mapping[int, tuple[Array, Array]] = field(default_factory=dict)
     grouping: Grouping | None = None
     extrapolated: bool = False
+    drift: Mapping[tuple[int, float], tuple[float, int]] = field(default_factory=dict)
+    method: Method = "sets"
 
     @classmethod
     def identity(cls) -> Calibrator:
@@ -159,6 +162,11 @@ class Calibrator:
         return tuple(
             sorted({count for cell in self.cells.values() for count, _ in cell.thresholds})
         )
+
+    @property
+    def has_sets(self) -> bool:
+        """Whether there are thresholds of nested sets, which ledgers, path bands and present values need."""
+        return self.method == "sets" and bool(self.coverage)
 
     @property
     def furthest_horizons(self) -> dict[float, int]:
@@ -241,7 +249,17 @@ class Calibrator:
         ]
 
     def person_thresholds(self, paths: Paths, horizon: int) -> PersonThresholds:
-        """What everybody of `paths` is served at `horizon`: threshold of the cell plus the shifts of the person's groups, made nested."""
+        """What everybody of `paths` is served at `horizon`: threshold of the cell plus the shifts of the person's groups, made nested.
+
+        Raises UsageError for a calibration without nested sets.
+        """
+        if self.method != "sets":
+            problem = Problem(
+                "calibration-method",
+                f"its method is {self.method}",
+                "Calibrate the bundle with `saga calibrate --method sets`.",
+            )
+            raise UsageError("The bundle's calibration has no nested sets", [problem])
         n, count = len(paths), len(self.coverage)
         q, guarantee = np.full((n, count), np.nan), np.full((n, count), "none", dtype="<U13")
         cell, width = np.full(n, "", dtype=object), np.full(n, np.nan)
@@ -353,6 +371,8 @@ class Calibrator:
         """
         paths.require_recalibrated()
         columns = self.coverage_columns(levels)
+        if self.method == "cqr":
+            return self._quantile_intervals(paths, levels)
         shape = (len(paths), paths.n_horizons, len(levels))
         lower, upper = np.full(shape, np.nan), np.full(shape, np.nan)
         zero, guarantee = np.zeros(shape, dtype=np.bool_), np.full(shape, "none", dtype="<U13")
@@ -376,13 +396,33 @@ class Calibrator:
                 guarantee[alive, h, index] = served.guarantee[alive, column]
         return Intervals(tuple(levels), lower, upper, zero, guarantee, cell.astype(np.str_))
 
+    def _quantile_intervals(self, paths: Paths, levels: Sequence[float]) -> Intervals:
+        fitted = self.fitted_path_count(paths.n_paths)
+        lower, upper = np.full((2, len(paths), paths.n_horizons, len(levels)), np.nan)
+        for h in range(paths.n_horizons):
+            cell = self.cells.get((h + 1, ALL))
+            alive = np.flatnonzero(~np.isnan(paths.earnings[:, h]).any(axis=1))
+            if cell is None or fitted is None or not len(alive):
+                continue
+            q = np.array([cell.thresholds[fitted, level] for level in self.coverage], np.float64)
+            ends = quantile_intervals(paths.earnings[alive, h], q, self.coverage)
+            for index, level in enumerate(levels):
+                j = self.coverage.index(level)
+                if not np.isnan(q[j]):
+                    lower[alive, h, index], upper[alive, h, index] = (end[:, j] for end in ends)
+        given = ~np.isnan(lower)
+        guarantee = np.where(given, self._guarantee(True), "none").astype("<U13")
+        cells = np.where(given.any(axis=2), ALL, "").astype(np.str_)
+        return Intervals(tuple(levels), lower, upper, given & (lower <= 0), guarantee, cells)
+
     def to_table(self) -> pl.DataFrame:
         """The `calibration.parquet` of the bundle: averages over persons only, no single person's value.
 
-        Kinds: "scale" (value); "cut" (quintile cut-offs, see `saga.data.groups`); "map" (R at `knot` is `value`); "atom_width" (value);
+        With method "cqr" there is one kind, "cqr": q at `level` for quantiles of `knot` paths, from `n` persons. Otherwise the
+        kinds: "scale" (value); "cut" (quintile cut-offs, see `saga.data.groups`); "map" (R at `knot` is `value`); "atom_width" (value);
         "threshold" (q at `level` for sets from `knot` paths, null where too few persons); "shift" (what `group` adds at `level`);
-        "stretch" (score `knot` at a horizon counts as `value` in bands); the kinds of THRESHOLD_KINDS (q, as in "threshold"); and what `extra`
-        holds. `n` counts persons of the half named in `split`.
+        "stretch" (score `knot` at a horizon counts as `value` in bands); the kinds of THRESHOLD_KINDS (q, as in "threshold"); "drift"
+        (deviation of coverage at `level`, `n` origin years). `n` counts persons of the half named in `split`.
         """
         rows: list[
             tuple[
@@ -396,6 +436,13 @@ class Calibrator:
                 str | None,
             ]
         ] = []
+        if self.method == "cqr":
+            rows += [
+                ("cqr", horizon, group, level, m, cell.thresholds[m, level], cell.n, "AB")
+                for (horizon, group), cell in sorted(self.cells.items())
+                for m, level in sorted(cell.thresholds)
+            ]
+            return pl.DataFrame(rows, schema=SCHEMA, orient="row")
         if self.cells:
             rows.append(("scale", None, ALL, None, None, self.scale, None, None))
         if self.grouping is not None:
@@ -427,23 +474,28 @@ class Calibrator:
                 (kind, horizon, ALL, level, m, cuts.thresholds[m, level], cuts.n, "B")
                 for m, level in sorted(cuts.thresholds)
             ]
-        return pl.concat([pl.DataFrame(rows, schema=SCHEMA, orient="row"), self.extra])
+        rows += [
+            ("drift", horizon, ALL, level, None, deviation, n_years, "B")
+            for (horizon, level), (deviation, n_years) in sorted(self.drift.items())
+        ]
+        return pl.DataFrame(rows, schema=SCHEMA, orient="row")
 
     @classmethod
     def from_table(cls, table: pl.DataFrame) -> Calibrator:
-        """The calibrator that `to_table` wrote. Raises BundleError when the table has other columns or lacks a part."""
+        """The calibrator that `to_table` wrote. Raises BundleError when the table has other columns or lacks a part.
+
+        Earlier versions wrote kinds that nothing reads ("weight", "unsupported", and "cqr" beside the sets): they are skipped.
+        """
         if dict(table.schema) != SCHEMA:
             raise BundleError(
                 "the calibration table does not have its columns",
                 [Problem("calibration-form", f"expected {list(SCHEMA)}", "Calibrate again.")],
             )
-        own = table["kind"].is_in(
-            ["scale", "cut", "map", "atom_width", "threshold", "shift", "stretch", *THRESHOLD_KINDS]
-        )
-        extra, rows = table.filter(~own), table.filter(own)
-        scale = rows.filter(pl.col("kind") == "scale")["value"]
+        if calibration_method(table) == "cqr":
+            return cls(_cqr_cells(table), method="cqr")
+        scale = table.filter(pl.col("kind") == "scale")["value"]
         cells: dict[tuple[int, str], Cell] = {}
-        in_cells = rows.filter(pl.col("kind").is_in(["map", "atom_width", "threshold"]))
+        in_cells = table.filter(pl.col("kind").is_in(["map", "atom_width", "threshold"]))
         for (horizon, group), part in in_cells.group_by("horizon", "group", maintain_order=True):
             kinds = {str(kind): sub for (kind,), sub in part.group_by("kind", maintain_order=True)}
             if "atom_width" not in kinds or "threshold" not in kinds or not len(scale):
@@ -467,32 +519,37 @@ class Calibrator:
                 int(kinds["threshold"]["n"][0]),
             )
         if not cells:
-            return cls({}, extra=extra)
+            return cls({})
         shifts: dict[tuple[int, float], dict[str, float]] = {}
         for horizon, level, group, value in (
-            _of(rows, "shift").select("horizon", "level", "group", "value").iter_rows()
+            _of(table, "shift").select("horizon", "level", "group", "value").iter_rows()
         ):
             shifts.setdefault((horizon, level), {})[group] = value
         limits = {
             (str(kind), int(str(horizon))): KindThresholds(
                 _by_count_and_level(part), int(part["n"][0])
             )
-            for (kind, horizon), part in rows.filter(
+            for (kind, horizon), part in table.filter(
                 pl.col("kind").is_in(THRESHOLD_KINDS)
             ).group_by("kind", "horizon", maintain_order=True)
         }
         stretches = {
             int(str(horizon)): (part["knot"].to_numpy(), part["value"].to_numpy())
-            for (horizon,), part in _of(rows, "stretch").group_by("horizon", maintain_order=True)
+            for (horizon,), part in _of(table, "stretch").group_by("horizon", maintain_order=True)
         }
         return cls(
             cells,
             float(scale[0]),
-            extra,
             shifts,
             limits,
             stretches,
-            Grouping.from_rows(_of(rows, "cut")),
+            Grouping.from_rows(_of(table, "cut")),
+            drift={
+                (horizon, level): (deviation, n_years)
+                for horizon, level, deviation, n_years in _of(table, "drift")
+                .select("horizon", "level", "value", "n")
+                .iter_rows()
+            },
         )
 
     @cached_property
@@ -503,6 +560,16 @@ class Calibrator:
             for row in self.to_table().iter_rows()
         )
         return hashlib.sha256(text.encode()).hexdigest()
+
+
+def calibration_method(table: pl.DataFrame | None) -> Method | None:
+    """The method of a calibration table, None without one.
+
+    A table of nested sets written by an earlier version may hold "cqr" rows too.
+    """
+    if table is None:
+        return None
+    return "cqr" if set(table["kind"]) == {"cqr"} else "sets"
 
 
 def members_of(groups: Labels, rows: NDArray[np.int64]) -> Members:
@@ -518,3 +585,12 @@ def _of(rows: pl.DataFrame, kind: str) -> pl.DataFrame:
 
 def _by_count_and_level(rows: pl.DataFrame) -> dict[tuple[int, float], float | None]:
     return {(int(m), level): q for m, level, q in rows.select("knot", "level", "value").iter_rows()}
+
+
+def _cqr_cells(rows: pl.DataFrame) -> dict[tuple[int, str], Cell]:
+    return {
+        (int(str(horizon)), str(group)): Cell(
+            np.empty(0), np.empty(0), 0, np.nan, _by_count_and_level(part), int(part["n"][0])
+        )
+        for (horizon, group), part in rows.group_by("horizon", "group", maintain_order=True)
+    }

@@ -97,7 +97,7 @@ def one_sided_limits(calibrator: Calibrator, paths: Paths, levels: Sequence[floa
     shape = (len(paths), paths.n_horizons, len(levels))
     least, most, low, high = np.full((4, *shape), np.nan)
     guarantee, given_positive = np.full((2, *shape), "none", dtype="<U13")
-    for h in range(paths.n_horizons if calibrator.coverage else 0):
+    for h in range(paths.n_horizons if calibrator.has_sets else 0):
         alive = np.flatnonzero(~np.isnan(paths.earnings[:, h]).any(axis=1))
         ordered = np.sort(paths.earnings[alive, h], axis=1)
         above, promises = calibrator.nested_thresholds("at_least", h + 1, paths.n_paths)

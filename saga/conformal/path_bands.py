@@ -74,7 +74,7 @@ def band_intervals(
     zero, guarantee = np.zeros(shape, dtype=np.bool_), np.full(shape, "none", dtype="<U13")
     cell = np.full(shape[:2], "")
     left = (~np.isnan(paths.earnings[:, :years]).any(axis=2)).sum(axis=1)
-    for own in np.unique(left[left > 0]).tolist() if calibrator.coverage else []:
+    for own in np.unique(left[left > 0]).tolist() if calibrator.has_sets else []:
         q, promises = calibrator.nested_thresholds("band", own, paths.n_paths)
         people = np.flatnonzero(left == own)
         some = paths.take(people)

@@ -21,8 +21,8 @@ from calibration.diagnostics.adaptive_table import with_state
 from calibration.diagnostics.diagnosis import SCHEMAS, Diagnostics, summarise
 from calibration.diagnostics.person_results import Together, judge, thresholds_for
 from calibration.diagnostics.report import render
-from calibration.fit.split_conformal import LEVELS, fit_calibration
-from calibration.fit.thresholds import fit_limits
+from calibration.fit.split_conformal import fit_calibration
+from calibration.fit.thresholds import fit_thresholds
 from saga.bundle import Bundle
 from saga.cli import app
 from saga.conformal.calibrator import Calibrator
@@ -31,7 +31,7 @@ from saga.conformal.present_value import value_intervals
 from saga.data.panel import FLOOR
 from saga.lifetime import present_value, realised_value
 from saga.paths import Paths
-from saga.requests import RATE
+from saga.requests import COVERAGE, RATE
 
 World = Callable[..., tuple[Paths, np.ndarray[Any, Any]]]
 
@@ -39,7 +39,9 @@ World = Callable[..., tuple[Paths, np.ndarray[Any, Any]]]
 @pytest.fixture(scope="module")
 def judged(world: World) -> tuple[Calibrator, Paths, np.ndarray[Any, Any]]:
     calibration, truth = world(1_200, 21, wrong=False)
-    calibrator = fit_limits(fit_calibration(calibration, truth, seed=0), calibration, truth, seed=0)
+    calibrator = fit_thresholds(
+        fit_calibration(calibration, truth, seed=0), calibration, truth, seed=0
+    )
     paths, outcomes = world(900, 22, wrong=False)
     return calibrator, calibrator.recalibrate(paths), outcomes
 
@@ -72,10 +74,10 @@ def test_what_holds_together_is_what_the_published_bands_and_sums_hold(
 ) -> None:
     calibrator, paths, outcomes = judged
     found = Together.of(calibrator, paths, outcomes)
-    published = band_intervals(calibrator, paths, 2, LEVELS).covered(outcomes).min(axis=1)
+    published = band_intervals(calibrator, paths, 2, COVERAGE).covered(outcomes).min(axis=1)
     assert np.array_equal(found.inside["band"][:, 1], published)
     values = present_value(paths, years=2, to_age=34)
-    sums = value_intervals(calibrator, values, np.full(len(values), 2), LEVELS, RATE)
+    sums = value_intervals(calibrator, values, np.full(len(values), 2), COVERAGE, RATE)
     truth = realised_value(outcomes, rate=RATE, years=2)[:, None]
     assert np.array_equal(
         found.inside["present_value"][:, 1], (sums.lower <= truth) & (truth <= sums.upper)

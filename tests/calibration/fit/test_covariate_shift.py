@@ -15,16 +15,15 @@ from numpy.typing import NDArray
 from scipy import stats
 from typer.testing import CliRunner
 
-from calibration.fit.covariate_shift import REST, Target, cells_of, joined
+from calibration.fit.covariate_shift import REST, Target, join_cells, labels_of
 from calibration.fit.split_conformal import (
-    LEVELS,
     conformal_quantile,
-    effective,
+    effective_persons,
     fit_calibration,
-    halves,
+    in_map_fold,
     rank_needed,
 )
-from calibration.fit.thresholds import fit_limits
+from calibration.fit.thresholds import fit_thresholds
 from saga.bundle import Bundle
 from saga.cli import app
 from saga.conformal.calibrator import ALL, Calibrator
@@ -34,10 +33,11 @@ from saga.data.panel import Panel
 from saga.data.split import persons_of
 from saga.errors import UsageError
 from saga.paths import Paths
+from saga.requests import COVERAGE
 
 Array = NDArray[np.float64]
 P = 1e-6
-NINETY = LEVELS.index(0.9)
+NINETY = COVERAGE.index(0.9)
 SHARE = {
     "calibration": 0.15,
     "target": 0.75,
@@ -64,10 +64,10 @@ def shifted() -> tuple[Calibrator, Calibrator, Calibrator, Paths, Array, int]:
     paths, outcomes, group = draw(4_000, 1, SHARE["calibration"])
     _, _, theirs = draw(4_000, 2, SHARE["target"])
     target = Target({"sex": theirs}, np.full(len(theirs), 40), ("sex",), "target")
-    weights, _ = target.weights({"sex": group}, outcomes, halves(paths.person_id, 0))
+    weights, _ = target.weights({"sex": group}, outcomes, in_map_fold(paths.person_id, 0))
 
     def fit(weights: Array | None) -> Calibrator:
-        return fit_limits(
+        return fit_thresholds(
             fit_calibration(paths, outcomes, seed=0, weights=weights),
             paths,
             outcomes,
@@ -88,7 +88,7 @@ def shifted() -> tuple[Calibrator, Calibrator, Calibrator, Paths, Array, int]:
 
 
 def plausible(hits: Array, n: int, level: float) -> bool:
-    """Whether so many hits come from a threshold that is the k-th of n order statistics, n the effective number, or one a little above."""
+    """Whether so many hits come from a threshold that is the k-th of n order statistics, n the effective_persons number, or one a little above."""
     k = rank_needed(n, level)
     low, high = (
         stats.betabinom(len(hits), k, n + 1 - k),
@@ -101,10 +101,10 @@ def test_weighted_sets_hold_in_the_target_and_unweighted_ones_do_not(
     shifted: tuple[Calibrator, Calibrator, Calibrator, Paths, Array, int],
 ) -> None:
     plain, weighted, wrong, paths, truth, n = shifted
-    for level in LEVELS:
-        j = LEVELS.index(level)
+    for level in COVERAGE:
+        j = COVERAGE.index(level)
         covered = {
-            name: calibrator.intervals(paths, LEVELS).covered(truth)[:, 0, j]
+            name: calibrator.intervals(paths, COVERAGE).covered(truth)[:, 0, j]
             for name, calibrator in (("plain", plain), ("weighted", weighted), ("wrong", wrong))
         }
         assert plausible(covered["weighted"], n, level), (level, covered["weighted"].mean())
@@ -127,9 +127,9 @@ def test_bands_and_sums_are_those_of_the_target_too(
     total = realised_value(truth, rate=RATE)
     for calibrator, good in ((weighted, True), (plain, False)):
         together = (
-            band_intervals(calibrator, paths, 2, LEVELS).covered(truth)[:, :, NINETY].min(axis=1)
+            band_intervals(calibrator, paths, 2, COVERAGE).covered(truth)[:, :, NINETY].min(axis=1)
         )
-        sums = value_intervals(calibrator, values, np.full(len(values), 2), LEVELS, RATE)
+        sums = value_intervals(calibrator, values, np.full(len(values), 2), COVERAGE, RATE)
         inside = (sums.lower[:, NINETY] <= total) & (total <= sums.upper[:, NINETY])
         assert plausible(together, n, 0.9) == good
         assert plausible(inside.astype(float), n, 0.9) == good
@@ -139,8 +139,8 @@ def test_weights_of_one_give_the_unweighted_calibration_to_the_last_bit() -> Non
     paths, outcomes, group = draw(1_200, 5, 0.3)
     outcomes[::7, 1] = np.nan
     ones = np.ones_like(outcomes)
-    plain = fit_limits(fit_calibration(paths, outcomes, seed=0), paths, outcomes, seed=0)
-    same = fit_limits(
+    plain = fit_thresholds(fit_calibration(paths, outcomes, seed=0), paths, outcomes, seed=0)
+    same = fit_thresholds(
         fit_calibration(paths, outcomes, seed=0, weights=ones),
         paths,
         outcomes,
@@ -149,7 +149,7 @@ def test_weights_of_one_give_the_unweighted_calibration_to_the_last_bit() -> Non
     )
     assert same.digest == plain.digest
     # A target that is composed as half A is has weights of one, and so the same thresholds.
-    in_a = halves(paths.person_id, 0)
+    in_a = in_map_fold(paths.person_id, 0)
     both = outcomes[~np.isnan(outcomes).any(axis=1)]
     a, known = group[in_a], ~np.isnan(outcomes[in_a]).any(axis=1)
     target = Target({"sex": a[known]}, np.full(int(known.sum()), 40), ("sex",), "same")
@@ -171,7 +171,7 @@ def test_whole_weights_are_persons_counted_so_often(
     scores, times = (np.array(column, dtype=np.float64) for column in zip(*drawn, strict=True))
     repeated = np.repeat(scores, times.astype(int))
     weighted = conformal_quantile(scores, level, weights=times)
-    enough = int(effective(times) + 1e-9)
+    enough = int(effective_persons(times) + 1e-9)
     if rank_needed(enough, level) <= enough:
         assert weighted == conformal_quantile(repeated, level)
     else:
@@ -214,10 +214,10 @@ def test_few_persons_in_effect_give_no_interval_however_many_there_are() -> None
     scores = np.linspace(0, 1, 5_000)
     assert np.isfinite(conformal_quantile(scores, 0.9, weights=np.ones(5_000), neighbours=10))
     heavy = np.where(np.arange(5_000) % 500 == 0, 1.0, 1e-4)
-    assert effective(heavy) < 20
+    assert effective_persons(heavy) < 20
     assert conformal_quantile(scores, 0.9, weights=heavy, heaviest=1.0, neighbours=10) == np.inf
-    assert effective(np.full(7, 3.0)) == pytest.approx(7)
-    assert effective(np.zeros(3)) == 0
+    assert effective_persons(np.full(7, 3.0)) == pytest.approx(7)
+    assert effective_persons(np.zeros(3)) == 0
 
 
 def test_a_cell_of_its_own_needs_a_thousand_persons_in_effect() -> None:
@@ -247,7 +247,7 @@ def test_small_cells_are_joined_and_nobody_is_lost_or_counted_alone() -> None:
         rng.choice(list("abe"), 300, p=[0.5, 0.49, 0.01]),
     ]
     in_a = rng.random(400) < 0.5
-    cells, wanted = joined(own, theirs, in_a)
+    cells, wanted = join_cells(own, theirs, in_a)
     assert len(cells) == 400
     assert any(REST in cell for cell in cells)
     names, counts = np.unique(cells[in_a].astype(str), return_counts=True)
@@ -255,26 +255,25 @@ def test_small_cells_are_joined_and_nobody_is_lost_or_counted_alone() -> None:
     _, counts = np.unique(wanted.astype(str), return_counts=True)
     target = Target(dict(zip("xyz", theirs, strict=True)), np.full(300, 9), tuple("xyz"), "t")
     outcomes = np.ones((400, 1))
-    weights, rows = target.weights(dict(zip("xyz", own, strict=True)), outcomes, in_a)
-    unsupported = rows.filter(kind="unsupported")["value"][0]
-    assert weights[in_a].mean() == pytest.approx(1 - unsupported), (
-        "weights are shares of the target over shares of half A"
+    weights, (support,) = target.weights(dict(zip("xyz", own, strict=True)), outcomes, in_a)
+    assert weights[in_a].mean() == pytest.approx(1 - support.unsupported), (
+        "weights are shares of the target over shares of the map fold"
     )
-    assert rows.filter(kind="weight")["n"].min() >= 20  # type: ignore[operator]
+    assert min(support.persons.values()) >= 20
 
 
 def test_a_target_is_told_by_groups_known_at_the_origin(register_panel: Panel) -> None:
     grouping = Grouping.fit(register_panel.only(persons_of(register_panel, "train")))
     people = register_panel.only(persons_of(register_panel, "calibration"))
     origins = draw_origins(people, max_horizon=5, seed=0)
-    found = cells_of(history(people, origins), grouping, origins, ("cohort", "sex"))
+    found = labels_of(history(people, origins), grouping, origins, ("cohort", "sex"))
     born = dict(people.frame.select("person_id", "birth_year").unique().iter_rows())
     assert [label[:3] for label in found["cohort"]] == [str(born[p])[:3] for p in origins.person_id]
     target = Target.of(register_panel, grouping)
     ages = last_record_origins(register_panel).year - np.array(
         [born_in(register_panel)[p] for p in last_record_origins(register_panel).person_id]
     )
-    assert len(target.left) == (ages < 64).sum()
+    assert len(target.years_left) == (ages < 64).sum()
     with pytest.raises(UsageError, match="cannot be described"):
         Target.of(register_panel, grouping, ("wealth",))
 
@@ -316,8 +315,7 @@ def test_the_command_weights_for_another_panel_and_says_so(
     assert (about["by"], about["persons"]) == (["sex"], young["person_id"].n_unique())
     table = made.calibration
     assert table is not None
-    weights = table.filter(pl.col("kind") == "weight", pl.col("horizon") == 1)
-    assert weights["group"].to_list() == ["female"]
+    assert (about["cells"]["1"], about["unsupported"]["1"]) == (1, 0)
     assert Calibrator.from_table(table).to_table().equals(table)
     served = table.filter(pl.col("kind") == "threshold", pl.col("horizon") == 1)["n"].max()
     plain = Bundle.load(tiny_bundle).calibration

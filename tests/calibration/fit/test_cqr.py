@@ -1,66 +1,314 @@
-"""The paper's interval, through MAPIE: the published baseline, and where it fails."""
+"""Method "cqr", the paper's intervals: MAPIE is the oracle, theory the judge, numpy serves them."""
 
+from __future__ import annotations
+
+import json
 import math
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
+from mapie.regression import ConformalizedQuantileRegressor
+from numpy.typing import NDArray
+from scipy import stats
+from typer.testing import CliRunner
 
-from calibration.fit.cqr import cqr_intervals, cqr_threshold, fit_cqr, quantile_limits
-from calibration.fit.split_conformal import conformal_quantile, fit_calibration
+from calibration.adaptive.issuance import check_recordable
+from calibration.diagnostics.diagnosis import diagnose
+from calibration.diagnostics.report import render
+from calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
+from calibration.fit.cqr import _Column, cqr_threshold, fit_cqr
+from calibration.fit.split_conformal import NEIGHBOURS, conformal_quantile, rank_needed
+from saga.bundle import Bundle
+from saga.cli import app
 from saga.conformal.calibrator import Calibrator
+from saga.conformal.quantile_intervals import central_quantiles, quantile_intervals
+from saga.data.panel import Panel
+from saga.errors import UsageError
+from saga.files.tables import read_provenance
+from saga.forecaster import Forecaster
+from saga.paths import Paths
+from saga.requests import COVERAGE, Draws, ForecastRequest, LifetimeRequest
+
+Array = NDArray[np.float64]
+World = Callable[..., tuple[Paths, Array]]
+P = 1e-6
 
 
-def test_mapies_threshold_is_our_order_statistic_of_the_larger_miss(world):
+def conformity_scores(samples: NDArray[np.float32], outcomes: Array, coverage: float) -> Array:
+    lower, upper = central_quantiles(samples, coverage)
+    return np.maximum(lower - outcomes, outcomes - upper)
+
+
+def continuous_world(world: World, n: int, seed: int) -> tuple[Paths, Array]:
+    """The world without its atom at zero, for which the theory of CQR has no ties."""
+    paths, outcomes = world(n, seed)
+    rng = np.random.default_rng(seed)
+    earnings = paths.earnings + rng.lognormal(10, 1, paths.earnings.shape).astype(np.float32)
+    return paths.with_earnings(earnings), outcomes + rng.lognormal(10, 1, outcomes.shape)
+
+
+# --- thresholds ---
+
+
+@pytest.mark.parametrize("coverage", COVERAGE)
+def test_mapies_threshold_is_the_order_statistic_of_the_larger_miss(
+    world: World, coverage: float
+) -> None:
     paths, outcomes = world(400, 21)
-    for level in (0.5, 0.8, 0.9, 0.95):
-        lower, upper = quantile_limits(paths.earnings[:, 0], level)
-        own = conformal_quantile(np.maximum(lower - outcomes[:, 0], outcomes[:, 0] - upper), level)
-        assert cqr_threshold(lower, upper, outcomes[:, 0], level) == pytest.approx(
-            own, rel=1e-12, abs=1e-9
-        )
+    samples, y = paths.earnings[:, 0], outcomes[:, 0]
+    expected = conformal_quantile(conformity_scores(samples, y, coverage), coverage)
+    threshold = cqr_threshold(*central_quantiles(samples, coverage), y, coverage, neighbours=1)
+    assert threshold == pytest.approx(expected, rel=1e-12, abs=1e-9)
 
 
-def test_too_few_persons_give_no_threshold(world):
-    paths, outcomes = world(8, 22)
-    assert cqr_threshold(*quantile_limits(paths.earnings[:, 0], 0.9), outcomes[:, 0], 0.9) == np.inf
-    assert fit_cqr(paths, outcomes, (0.9,))["value"].null_count() == 2
-
-
-def test_no_number_of_persons_is_too_small_to_calibrate(world):
+def test_every_number_of_persons_gives_a_threshold_or_none(world: World) -> None:
     # Horizons near the end of a short panel may be known for one, nine or ten persons only.
     for n in range(1, 45):
         paths, outcomes = world(n, 26)
-        for level in (0.5, 0.8, 0.9, 0.95):
-            q = cqr_threshold(*quantile_limits(paths.earnings[:, 0], level), outcomes[:, 0], level)
-            assert math.isfinite(q) == (n * min(level, 1 - level) > 1)
+        for coverage in COVERAGE:
+            ends = central_quantiles(paths.earnings[:, 0], coverage)
+            q = cqr_threshold(*ends, outcomes[:, 0], coverage, neighbours=1)
+            assert math.isfinite(q) == (n * min(coverage, 1 - coverage) > 1)
 
 
-def test_intervals_are_cut_at_zero_and_over_cover_where_there_is_an_atom(world):
-    # Without misfit: the closed interval holds zero for nearly everybody, so that 80 % becomes far more.
-    paths, outcomes = world(3_000, 23, wrong=False)
-    fresh, fresh_outcomes = world(3_000, 24, wrong=False)
-    table = fit_cqr(paths, outcomes, (0.8,))
-    lower, upper = cqr_intervals(table, fresh, 0.8)
-    assert (lower >= 0).all()
-    coverage = ((lower <= fresh_outcomes) & (fresh_outcomes <= upper)).mean(axis=0)
+def test_a_stored_threshold_is_the_average_of_ten_order_statistics(world: World) -> None:
+    paths, outcomes = world(400, 27)
+    cell = fit_cqr(paths, outcomes, (0.9,)).cells[1, "all"]
+    for count in (25, 50, 60):
+        scores = conformity_scores(paths.earnings[:, 0, :count], outcomes[:, 0], 0.9)
+        k = math.ceil(401 * 0.9 - 1e-9)
+        expected = np.sort(scores)[k - 1 : k + 9].mean()
+        assert cell.thresholds[count, 0.9] == pytest.approx(expected, rel=1e-12)
+
+
+# --- served intervals ---
+
+
+def test_intervals_are_those_of_mapie_with_the_same_threshold(world: World) -> None:
+    paths, outcomes = continuous_world(world, 500, 28)
+    fresh, _ = continuous_world(world, 300, 29)
+    for coverage in COVERAGE:
+        calibration, new = (
+            np.column_stack([*ends, sum(ends) / 2])
+            for ends in (central_quantiles(p.earnings[:, 0], coverage) for p in (paths, fresh))
+        )
+        columns = [_Column(j).fit(calibration) for j in range(3)]
+        model = ConformalizedQuantileRegressor(columns, confidence_level=coverage, prefit=True)
+        model.conformalize(calibration, outcomes[:, 0])
+        expected = model.predict_interval(new, symmetric_correction=True)[1][..., 0]
+        q = conformal_quantile(
+            conformity_scores(paths.earnings[:, 0], outcomes[:, 0], coverage), coverage
+        )
+        lower, upper = quantile_intervals(fresh.earnings[:, 0], np.array([q]), (coverage,))
+        np.testing.assert_allclose(lower[:, 0], np.maximum(expected[:, 0], 0), rtol=1e-9)
+        np.testing.assert_allclose(upper[:, 0], expected[:, 1], rtol=1e-9)
+
+
+def plausible(hits: int, trials: int, n: int, coverage: float) -> bool:
+    """Whether `hits` fits a threshold between the k-th and the (k + 9)-th of n scores."""
+    k = rank_needed(n, coverage)
+    low, high = (stats.betabinom(trials, r, n + 1 - r) for r in (k, k + NEIGHBOURS - 1))
+    return bool(low.ppf(P / 16) <= hits <= high.isf(P / 16))
+
+
+def test_coverage_of_fresh_persons_follows_the_theory_and_raw_quantiles_do_not(
+    world: World,
+) -> None:
+    fitted, trials = 5_000, 12_000
+    calibrator = fit_cqr(*continuous_world(world, fitted, 31))
+    fresh, outcomes = continuous_world(world, trials, 32)
+    hits = (
+        calibrator.intervals(calibrator.recalibrate(fresh), COVERAGE).covered(outcomes).sum(axis=0)
+    )
+    raw = quantile_intervals(fresh.earnings[:, 0], np.zeros(len(COVERAGE)), COVERAGE)
+    inside = ((raw[0] <= outcomes[:, :1]) & (outcomes[:, :1] <= raw[1])).sum(axis=0)
+    for j, coverage in enumerate(COVERAGE):
+        assert all(plausible(int(hits[h, j]), trials, fitted, coverage) for h in range(2))
+        assert not plausible(int(inside[j]), trials, fitted, coverage), "the broken variant"
+
+
+def test_intervals_start_at_zero_and_cover_too_much_if_there_is_an_atom(world: World) -> None:
+    # The forecasts are right: the closed interval holds zero for nearly everybody, so that 80 %
+    # becomes far more.
+    calibrator = fit_cqr(*world(3_000, 23, wrong=False), (0.8,))
+    fresh, outcomes = world(3_000, 24, wrong=False)
+    intervals = calibrator.intervals(calibrator.recalibrate(fresh), (0.8,))
+    assert (intervals.lower >= 0).all()
+    assert ((intervals.lower == 0) == intervals.includes_zero).all()
+    coverage = intervals.covered(outcomes)[..., 0].mean(axis=0)
     assert (coverage > 0.8 + 5 * (0.16 / 3_000) ** 0.5 * 2**0.5).all()
 
 
-def test_thresholds_live_in_the_calibration_table(world):
-    paths, outcomes = world(600, 25)
-    fitted = fit_calibration(paths, outcomes, seed=0)
-    both = Calibrator(fitted.cells, fitted.scale, extra=fit_cqr(paths, outcomes, (0.9,)))
-    again = Calibrator.from_table(both.to_table())
-    assert again.digest == both.digest != fitted.digest
-    assert again.coverage == fitted.coverage
-    assert again.extra.filter(pl.col("kind") == "cqr").height == 2
+def test_intervals_are_nested_and_never_cross() -> None:
+    samples = np.random.default_rng(0).lognormal(12, 0.5, (50, 60))
+    for q in ([5e4, -3e4, 2e4], [-1e6, -1e6, -1e6], [1e6, 0.0, -1e6]):
+        lower, upper = quantile_intervals(samples, np.array(q), (0.5, 0.8, 0.9))
+        assert (lower <= upper).all()
+        assert (np.diff(lower, axis=1) <= 0).all()
+        assert (np.diff(upper, axis=1) >= 0).all()
 
 
-def test_a_stored_threshold_is_the_average_of_ten_persons_at_and_above_the_order_statistic(world):
-    paths, outcomes = world(400, 27)
-    stored = fit_cqr(paths, outcomes, (0.9,)).filter(pl.col("horizon") == 1)["value"][0]
-    lower, upper = quantile_limits(paths.earnings[:, 0], 0.9)
-    misses = np.sort(np.maximum(lower - outcomes[:, 0], outcomes[:, 0] - upper))
-    k = math.ceil(401 * 0.9 - 1e-9)
-    assert stored == pytest.approx(misses[k - 1 : k + 9].mean(), rel=1e-12)
+def test_small_horizons_give_no_interval_and_neither_do_longer_ones(world: World) -> None:
+    paths, outcomes = world(600, 33, horizons=4)
+    outcomes[30:, 1] = np.nan  # enough for 50 %, too few for 90 %
+    outcomes[:, 3] = np.nan
+    calibrator = fit_cqr(paths, outcomes, (0.5, 0.9))
+    guarantee = calibrator.intervals(calibrator.recalibrate(paths), (0.5, 0.9)).guarantee[0]
+    assert guarantee[:, 0].tolist() == ["assumption", "assumption", "assumption", "none"]
+    assert guarantee[:, 1].tolist() == ["assumption", "none", "none", "none"]
+    assert calibrator.furthest_horizons == {0.5: 3, 0.9: 1}
+    fewer = paths.with_earnings(paths.earnings[:, :, :24])
+    assert (calibrator.intervals(calibrator.recalibrate(fewer), (0.5,)).guarantee == "none").all()
+
+
+def test_nobody_above_64_has_an_interval(world: World) -> None:
+    paths, outcomes = world(300, 34)
+    calibrator = fit_cqr(paths, outcomes)
+    earnings = paths.earnings.copy()
+    earnings[1, 1] = np.nan
+    intervals = calibrator.intervals(calibrator.recalibrate(paths.with_earnings(earnings)), (0.9,))
+    assert intervals.guarantee[:3, :, 0].tolist() == [
+        ["assumption", "assumption"],
+        ["assumption", "none"],
+        ["assumption", "assumption"],
+    ]
+    assert intervals.cell[1].tolist() == ["all", ""]
+
+
+# --- the table ---
+
+
+def test_the_table_gives_back_the_same_calibrator(world: World, tmp_path: Path) -> None:
+    paths, outcomes = continuous_world(world, 600, 25)
+    fitted = fit_cqr(paths, outcomes)
+    fitted.to_table().write_parquet(tmp_path / "calibration.parquet")
+    table = pl.read_parquet(tmp_path / "calibration.parquet")
+    loaded = Calibrator.from_table(table)
+    assert (loaded.method, loaded.digest) == ("cqr", fitted.digest)
+    assert (loaded.coverage, loaded.path_counts) == (COVERAGE, (25, 50, 60))
+    mapped = fitted.recalibrate(paths)
+    assert np.array_equal(
+        loaded.intervals(mapped, COVERAGE).upper, fitted.intervals(mapped, COVERAGE).upper
+    )
+    scores = conformity_scores(paths.earnings[:, 0], outcomes[:, 0], 0.9)
+    assert not np.isin(table["value"].to_numpy(), scores).any(), "no person's score is published"
+
+
+def test_a_calibration_without_nested_sets_says_so(world: World) -> None:
+    paths, outcomes = world(300, 35)
+    calibrator = fit_cqr(paths, outcomes)
+    mapped = calibrator.recalibrate(paths)
+    assert mapped.earnings is paths.earnings
+    with pytest.raises(UsageError, match="no nested sets"):
+        calibrator.person_thresholds(mapped, 1)
+
+
+# --- from the command line to the forecast ---
+
+
+@pytest.fixture(scope="module")
+def young(register_panel: Panel) -> Panel:
+    persons = register_panel.frame.filter(pl.col("birth_year").is_between(1985, 1995))
+    return register_panel.only(sorted(set(persons["person_id"]))[:40])
+
+
+@pytest.fixture(scope="module")
+def cqr_bundle(
+    tiny_bundle: Path, register_panel: Panel, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """The tiny bundle calibrated by `saga calibrate --method cqr`."""
+    folder = tmp_path_factory.mktemp("cqr")
+    register_panel.frame.write_parquet(folder / "panel.parquet")
+    arguments = ["calibrate", str(tiny_bundle), "--panel", str(folder / "panel.parquet")]
+    options = ["--method", "cqr", "--paths", "50", "--threads", "1", "--prices", "2022", "--json"]
+    out = ["--out", str(folder / "bundle")]
+    result = CliRunner().invoke(app, [*arguments, *options, *out])
+    assert result.exit_code == 0, result.stderr
+    facts = json.loads(result.stdout)
+    assert facts["method"] == "cqr"
+    assert facts["reach"]["0.9"] > 1
+    return folder / "bundle"
+
+
+def test_forecasts_publish_the_intervals_and_name_the_method(
+    cqr_bundle: Path, young: Panel, tmp_path: Path
+) -> None:
+    bundle = Bundle.load(cqr_bundle)
+    assert bundle.calibration is not None
+    assert set(bundle.calibration["kind"]) == {"cqr"}
+    assert bundle.metrics["calibration"]["method"] == "cqr"
+    young.frame.write_parquet(tmp_path / "people.parquet")
+    arguments = ["forecast", str(tmp_path / "people.parquet"), "--bundle", str(cqr_bundle)]
+    options = ["--paths", "50", "--horizons", "1,2", "--prices", "2022", "--limits", "--bands", "2"]
+    out = ["--threads", "1", "--out", str(tmp_path / "f.parquet")]
+    result = CliRunner().invoke(app, [*arguments, *options, *out])
+    assert result.exit_code == 0, result.stderr
+    table = pl.read_parquet(tmp_path / "f.parquet")
+    assert read_provenance(tmp_path / "f.parquet")["calibration_method"] == "cqr"
+
+    forecaster = Forecaster.load(cqr_bundle)
+    assert forecaster.calibrator.method == "cqr"
+    forecast = forecaster.forecast(
+        young, ForecastRequest(horizons=(1, 2), limits=True, bands=2), Draws(50)
+    )
+    assert table.equals(forecast)
+    q = forecaster.calibrator.cells[1, "all"].thresholds[50, 0.9]
+    assert q is not None
+    first = table.filter(pl.col("horizon") == 1)
+    wide = first.select(
+        lower=(pl.col("q05") - q).clip(lower_bound=0), upper=(pl.col("q95") + q).clip(0)
+    )
+    # Quantiles are the raw forecast's; an interval also contains those of lower coverage.
+    assert (first["lower_90"] <= wide["lower"] + 1e-6).all()
+    assert (first["upper_90"] >= wide["upper"] - 1e-6).all()
+    assert set(table["guarantee_90"]) == {"assumption"}
+    assert (table["includes_zero_90"] == (table["lower_90"] == 0)).all()
+    assert set(table["guarantee_limits_90"]) == set(table["guarantee_band_90"]) == {"none"}
+
+
+def test_present_values_and_ledgers_are_not_offered(cqr_bundle: Path, young: Panel) -> None:
+    forecaster = Forecaster.load(cqr_bundle)
+    table = forecaster.lifetime(young, LifetimeRequest(), Draws(30)).table
+    assert set(table["guarantee_90"]) == {"none"}
+    assert table["lower_90"].null_count() == len(table)
+    with pytest.raises(UsageError, match="Nothing is promised"):
+        check_recordable(forecaster, None)
+
+
+def test_the_report_compares_the_method_on_test_persons(
+    cqr_bundle: Path, register_panel: Panel
+) -> None:
+    found = diagnose(Forecaster.load(cqr_bundle), register_panel, horizons=(1, 2), draws=Draws(50))
+    shares = found["coverage"].filter(grouping="all", level=0.9)
+    assert shares["inside"].is_not_null().all()
+    assert found["widths"].filter(grouping="all", level=0.9)["width"].is_not_null().all()
+    assert found["promise"]["persons_threshold"].min() > 100  # type: ignore[operator]
+    assert found["together"].is_empty()
+    assert "conformalised quantile regression" in render(found)
+
+
+def test_options_of_nested_sets_are_refused(
+    tiny_bundle: Path, register_panel: Panel, tmp_path: Path
+) -> None:
+    for target, profiles in ((register_panel, False), (None, True)):
+        options = CalibrationOptions(method="cqr", profiles=profiles)
+        with pytest.raises(UsageError, match="one threshold for everybody"):
+            calibrate_bundle(
+                tiny_bundle, register_panel, options, out=tmp_path / "out", target=target
+            )
+
+
+def test_only_method_cqr_imports_mapie(tiny_bundle: Path, cqr_bundle: Path) -> None:
+    code = """
+import sys
+import calibration.fit.bundle_calibration, calibration.diagnostics.report
+from saga.forecaster import Forecaster
+assert Forecaster.load(sys.argv[1]).calibrator.method == "cqr"
+assert not {"mapie", "sklearn"} & set(sys.modules), "numpy alone serves intervals"
+"""
+    subprocess.run([sys.executable, "-c", code, str(cqr_bundle)], check=True)

@@ -10,10 +10,11 @@ from sklearn.dummy import DummyRegressor
 from sklearn.linear_model import QuantileRegressor
 
 from calibration.fit.group_shifts import design, fit_shifts, group_quantile, with_profile
-from calibration.fit.split_conformal import LEVELS, NEIGHBOURS, fit_calibration, rank_needed
+from calibration.fit.split_conformal import NEIGHBOURS, fit_calibration, rank_needed
 from saga.conformal.calibrator import Calibrator
 from saga.data import groups as known_groups
 from saga.paths import Paths
+from saga.requests import COVERAGE
 
 P = 1e-6
 
@@ -86,7 +87,7 @@ def test_thresholds_are_those_of_conditional_conformal_prediction_up_to_a_person
     )
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", COVERAGE)
 def test_each_groups_share_below_its_threshold_is_the_level_up_to_d_persons(level):
     scores, labels = overlapping(3_000, 1)
     _, indicators = design(labels)
@@ -198,26 +199,26 @@ def fresh():
 
 def worst(calibrator: Calibrator, paths: Paths, outcomes, name: str) -> float:
     """Largest deviation from a level in a group, in standard errors of test and calibration persons together."""
-    hits = calibrator.intervals(calibrator.recalibrate(paths), LEVELS).covered(outcomes)[:, 0]
+    hits = calibrator.intervals(calibrator.recalibrate(paths), COVERAGE).covered(outcomes)[:, 0]
     size = calibrator.cells[1, "all"].n
     largest = 0.0
     for label in np.unique(paths.groups[name]):
         own = paths.groups[name] == label
-        for j, level in enumerate(LEVELS):
+        for j, level in enumerate(COVERAGE):
             error = (level * (1 - level) * (1 / own.sum() + 2 / (size * own.mean()))) ** 0.5
             largest = max(largest, abs(float(hits[own, j].mean()) - level) / error)
     return largest
 
 
-def test_cells_of_quintiles_follow_the_law_of_coverage(grouped, fresh):
+def test_labels_of_quintiles_follow_the_law_of_coverage(grouped, fresh):
     paths, outcomes = fresh
     mapped = grouped.recalibrate(paths)
-    intervals = grouped.intervals(mapped, LEVELS)
+    intervals = grouped.intervals(mapped, COVERAGE)
     assert set(intervals.cell.ravel()) == {f"quintile={q}" for q in range(1, 6)}
     hits = intervals.covered(outcomes)[:, 0]
     for label in "12345":
         own, n = paths.groups["quintile"] == label, grouped.cells[1, f"quintile={label}"].n
-        for j, level in enumerate(LEVELS):
+        for j, level in enumerate(COVERAGE):
             k = rank_needed(n, level)
             low, high = (
                 stats.betabinom(int(own.sum()), r, n + 1 - r) for r in (k, k + NEIGHBOURS - 1)
@@ -240,19 +241,19 @@ def test_overlapping_groups_are_covered_and_without_their_effects_are_not(groupe
 def test_groups_reach_the_persons_forecast_and_an_unknown_group_falls_back(grouped, fresh):
     paths, _ = fresh
     few = paths.take(slice(0, 40))
-    whole = grouped.intervals(grouped.recalibrate(few), LEVELS)
+    whole = grouped.intervals(grouped.recalibrate(few), COVERAGE)
     for row in (0, 7, 39):
         alone = few.take([row])
-        own = grouped.intervals(grouped.recalibrate(alone), LEVELS)
+        own = grouped.intervals(grouped.recalibrate(alone), COVERAGE)
         assert np.array_equal(own.upper[0], whole.upper[row])
     lost = replace(few, groups={name: np.full(40, "unknown") for name in few.groups})
     nobody = replace(few, groups={})
     for somebody in (lost, nobody):
-        sets = grouped.intervals(grouped.recalibrate(somebody), LEVELS)
+        sets = grouped.intervals(grouped.recalibrate(somebody), COVERAGE)
         assert set(sets.cell.ravel()) == {"all"}
         assert (sets.guarantee == "assumption").all()
     assert np.array_equal(
-        *(grouped.intervals(grouped.recalibrate(p), LEVELS).upper for p in (lost, nobody))
+        *(grouped.intervals(grouped.recalibrate(p), COVERAGE).upper for p in (lost, nobody))
     )
 
 
@@ -287,10 +288,10 @@ def test_poorer_records_are_served_by_their_own_cells(grouped, fresh):
     poorer = fit_calibration(replace(vague.take(half), groups={}), outcomes[half], seed=0)
     served = with_profile(grouped, poorer, "earnings")
     some, y = known.take(~half), outcomes[~half]
-    intervals = served.intervals(served.recalibrate(some), LEVELS)
+    intervals = served.intervals(served.recalibrate(some), COVERAGE)
     assert set(intervals.cell.ravel()) == {"profile=earnings"}
     hits, n = intervals.covered(y)[:, 0].sum(axis=0), poorer.cells[1, "all"].n
-    for j, level in enumerate(LEVELS):
+    for j, level in enumerate(COVERAGE):
         k = rank_needed(n, level)
         low, high = (stats.betabinom(len(y), r, n + 1 - r) for r in (k, k + NEIGHBOURS - 1))
         assert low.ppf(P) <= hits[j] <= high.isf(P)
@@ -313,12 +314,12 @@ def test_a_panel_of_several_kinds_of_record_covers_each_kind():
 
     fitted = fit_calibration(*mixed(20_000, 21), seed=0)
     paths, outcomes = mixed(25_000, 22)
-    intervals = fitted.intervals(fitted.recalibrate(paths), LEVELS)
+    intervals = fitted.intervals(fitted.recalibrate(paths), COVERAGE)
     assert set(intervals.cell.ravel()) == {"profile=earnings", "profile=survey"}
     hits = intervals.covered(outcomes)[:, 0]
     for kind in ("earnings", "survey"):
         own, n = paths.groups["profile"] == kind, fitted.cells[1, f"profile={kind}"].n
-        for j, level in enumerate(LEVELS):
+        for j, level in enumerate(COVERAGE):
             k = rank_needed(n, level)
             low, high = (
                 stats.betabinom(int(own.sum()), r, n + 1 - r) for r in (k, k + NEIGHBOURS - 1)

@@ -14,13 +14,12 @@ from sklearn.base import BaseEstimator, RegressorMixin
 
 from calibration.fit.split_conformal import (
     ATOM_WIDTHS,
-    LEVELS,
     NEIGHBOURS,
     YEARS_OF_PAY,
     conformal_quantile,
     fit_calibration,
     fit_map,
-    halves,
+    in_map_fold,
     rank_needed,
     scale_of,
 )
@@ -32,6 +31,7 @@ from saga.conformal.calibrator import (
 from saga.conformal.prediction_sets import grow
 from saga.conformal.recalibration import Cell, calibrate_probability, map_ordered
 from saga.errors import BundleError, UsageError
+from saga.requests import COVERAGE
 from saga.scores import covered, pit, pit_uniforms
 
 P = 1e-6
@@ -49,7 +49,7 @@ def judged(world, fitted):
     """Fresh persons: raw paths, recalibrated paths, outcomes, intervals."""
     paths, outcomes = world(FRESH, 2)
     recalibrated = fitted.recalibrate(paths)
-    return paths, recalibrated, outcomes, fitted.intervals(recalibrated, LEVELS)
+    return paths, recalibrated, outcomes, fitted.intervals(recalibrated, COVERAGE)
 
 
 def identity_cell(thresholds=None, n=0) -> Cell:
@@ -73,10 +73,10 @@ def test_thresholds_equal_mapie_at_all_levels():
     scores = np.random.default_rng(0).random(357)
     features = np.zeros((357, 1))
     model = SplitConformalRegressor(
-        Zero().fit(features), confidence_level=list(LEVELS), prefit=True
+        Zero().fit(features), confidence_level=list(COVERAGE), prefit=True
     ).conformalize(features, scores)
     upper = model.predict_interval(features[:1])[1][0, 1]
-    assert upper.tolist() == [conformal_quantile(scores, level) for level in LEVELS]
+    assert upper.tolist() == [conformal_quantile(scores, level) for level in COVERAGE]
 
 
 @pytest.mark.parametrize("level", [0.5, 0.8, 0.9, 0.95, 0.99])
@@ -118,7 +118,7 @@ def test_a_threshold_without_the_plus_one_fails_the_beta_law():
 def test_mean_coverage_lies_between_the_level_and_one_over_n_plus_1_above_plus_rounding():
     n, repeats = 299, 4_000
     scores = np.random.default_rng(4).random((repeats, n))
-    for level in LEVELS[:3]:
+    for level in COVERAGE[:3]:
         for neighbours in (1, NEIGHBOURS):
             coverage = np.array(
                 [conformal_quantile(row, level, neighbours=neighbours) for row in scores]
@@ -154,7 +154,7 @@ def hits_hold(hits, fitted, outcomes) -> bool:
             int(hits[:, h, index].sum()), len(outcomes), fitted.cells[h + 1, "all"].n, level, cells
         )
         for h in range(horizons)
-        for index, level in enumerate(LEVELS)
+        for index, level in enumerate(COVERAGE)
     )
 
 
@@ -169,10 +169,12 @@ def test_sets_from_other_numbers_of_paths_hold_their_level_too(world, fitted):
     for count, exact in ((25, True), (40, False), (50, True), (60, True), (150, False)):
         paths, outcomes = world(FRESH, 30 + count, horizons=1, count=count)
         hits = (
-            fitted.intervals(fitted.recalibrate(paths), LEVELS).covered(outcomes)[:, 0].sum(axis=0)
+            fitted.intervals(fitted.recalibrate(paths), COVERAGE)
+            .covered(outcomes)[:, 0]
+            .sum(axis=0)
         )
         n = fitted.cells[1, "all"].n
-        for total, level in zip(hits, LEVELS, strict=True):
+        for total, level in zip(hits, COVERAGE, strict=True):
             if exact:
                 assert in_coverage_law(int(total), FRESH, n, level, 4 * 5)
             else:
@@ -183,29 +185,29 @@ def test_sets_from_other_numbers_of_paths_hold_their_level_too(world, fitted):
 def test_a_threshold_fitted_with_many_paths_fails_for_few(world, fitted):
     paths, outcomes = world(FRESH, 55, horizons=2, count=25)
     swapped = {
-        key: replace(c, thresholds={(25, level): c.thresholds[60, level] for level in LEVELS})
+        key: replace(c, thresholds={(25, level): c.thresholds[60, level] for level in COVERAGE})
         for key, c in fitted.cells.items()
     }
     broken = Calibrator(swapped, scale=fitted.scale)
     assert not hits_hold(
-        broken.intervals(broken.recalibrate(paths), LEVELS).covered(outcomes), fitted, outcomes
+        broken.intervals(broken.recalibrate(paths), COVERAGE).covered(outcomes), fitted, outcomes
     )
 
 
 def test_fewer_paths_than_any_fitted_number_give_no_interval(world, fitted):
     assert fitted.path_counts == (25, 50, 60)
     paths = fitted.recalibrate(world(3, 56, count=24)[0])
-    assert (fitted.intervals(paths, LEVELS).guarantee == "none").all()
+    assert (fitted.intervals(paths, COVERAGE).guarantee == "none").all()
 
 
 def test_broken_calibrators_fail_the_same_check(fitted, judged):
     raw, recalibrated, outcomes, intervals = judged
     unfitted = {
-        key: replace(cell, thresholds={(60, c): c for c in LEVELS}, knots=np.empty(0))
+        key: replace(cell, thresholds={(60, c): c for c in COVERAGE}, knots=np.empty(0))
         for key, cell in fitted.cells.items()
     }
     unmapped = Calibrator(unfitted, scale=fitted.scale)
-    no_calibration = unmapped.intervals(unmapped.recalibrate(raw), LEVELS).covered(outcomes)
+    no_calibration = unmapped.intervals(unmapped.recalibrate(raw), COVERAGE).covered(outcomes)
     half_open = covered(
         outcomes[..., None],
         intervals.lower,
@@ -213,7 +215,7 @@ def test_broken_calibrators_fail_the_same_check(fitted, judged):
         np.zeros_like(intervals.includes_zero),
     )
     # Equal-tailed closed intervals of a PIT whose atom is not randomised: zero is inside too often.
-    levels = np.array(LEVELS)
+    levels = np.array(COVERAGE)
     low, high = (
         np.quantile(recalibrated.earnings, q, axis=2).transpose(1, 2, 0)
         for q in ((1 - levels) / 2, (1 + levels) / 2)
@@ -230,7 +232,7 @@ def test_a_threshold_without_the_plus_one_or_outside_the_sample_is_not_published
         assert cell.thresholds[60, 0.95] is None
         assert cell.thresholds[60, 0.5] is not None
         assert small.cell_threshold(horizon, 0.95, 60) == (None, "none", None)
-    intervals = small.intervals(small.recalibrate(paths), LEVELS)
+    intervals = small.intervals(small.recalibrate(paths), COVERAGE)
     assert np.isnan(intervals.lower[..., -1]).all()
     assert np.isnan(intervals.upper[..., -1]).all()
     assert (intervals.guarantee[..., -1] == "none").all()
@@ -384,12 +386,12 @@ def test_a_persons_numbers_are_bitwise_the_same_alone_in_a_batch_and_in_another_
 ):
     paths, _ = world(64, 11, count=37)
     together = fitted.recalibrate(paths)
-    sets = fitted.intervals(together, LEVELS)
+    sets = fitted.intervals(together, COVERAGE)
     backwards = fitted.recalibrate(paths.take(slice(None, None, -1)))
     assert np.array_equal(backwards.earnings[::-1], together.earnings)
     for row in (0, 17, 63):
         alone = fitted.recalibrate(paths.take([row]))
-        own = fitted.intervals(alone, LEVELS)
+        own = fitted.intervals(alone, COVERAGE)
         assert np.array_equal(alone.earnings[0], together.earnings[row])
         assert np.array_equal(own.lower[0], sets.lower[row])
         assert np.array_equal(own.upper[0], sets.upper[row])
@@ -467,7 +469,7 @@ def test_the_table_gives_back_the_same_calibrator(fitted, judged, tmp_path):
     assert again.digest == fitted.digest
     raw, recalibrated, _, intervals = judged
     assert np.array_equal(again.recalibrate(raw).earnings, recalibrated.earnings)
-    assert np.array_equal(again.intervals(recalibrated, LEVELS).upper, intervals.upper)
+    assert np.array_equal(again.intervals(recalibrated, COVERAGE).upper, intervals.upper)
     other = replace(fitted, scale=fitted.scale + 1)
     assert other.digest != fitted.digest
     assert Calibrator.from_table(Calibrator.identity().to_table()).coverage == ()
@@ -502,7 +504,7 @@ def test_the_same_seed_fits_the_same_and_persons_may_come_in_any_order(world):
     other = fit_calibration(paths.take(shuffled), outcomes[shuffled], seed=3)
     assert one.digest == other.digest
     assert one.digest != fit_calibration(paths, outcomes, seed=4).digest
-    share = halves(paths.person_id, 3).mean()
+    share = in_map_fold(paths.person_id, 3).mean()
     assert abs(share - 0.5) < 5 * 0.5 / 600**0.5
 
 
@@ -513,4 +515,4 @@ def test_a_person_twice_wrong_shapes_and_a_coverage_of_one_are_refused(world):
     with pytest.raises(UsageError, match="disagree"):
         fit_calibration(paths, outcomes[:, :1], seed=0)
     with pytest.raises(UsageError, match="coverage"):
-        fit_calibration(paths, outcomes, seed=0, levels=(1.0,))
+        fit_calibration(paths, outcomes, seed=0, coverage=(1.0,))

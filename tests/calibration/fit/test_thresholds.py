@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from calibration.fit.split_conformal import LEVELS, NEIGHBOURS, fit_calibration, halves, rank_needed
-from calibration.fit.thresholds import fit_limits
+from calibration.fit.split_conformal import NEIGHBOURS, fit_calibration, in_map_fold, rank_needed
+from calibration.fit.thresholds import fit_thresholds
 from saga.conformal.calibrator import THRESHOLD_KINDS, Calibrator
 from saga.conformal.one_sided import forecast_probability, forecast_quantile, one_sided_limits
 from saga.conformal.path_bands import band_intervals, band_scores, from_band_scale, to_band_scale
@@ -17,11 +17,11 @@ from saga.conformal.prediction_sets import grow
 from saga.conformal.present_value import ValueIntervals, value_intervals, value_scores
 from saga.lifetime import present_value, realised_value
 from saga.paths import Paths
-from saga.requests import RATE
+from saga.requests import COVERAGE, RATE
 
 P = 1e-6
 YEARS = 4
-NINETY = LEVELS.index(0.9)
+NINETY = COVERAGE.index(0.9)
 
 
 def draw_lives(n: int, seed: int, count: int = 60, rho: float = 0.9):
@@ -48,7 +48,7 @@ def draw_lives(n: int, seed: int, count: int = 60, rho: float = 0.9):
 @pytest.fixture(scope="module")
 def fitted():
     paths, outcomes = draw_lives(4_000, 1)
-    return fit_limits(fit_calibration(paths, outcomes, seed=0), paths, outcomes, seed=0)
+    return fit_thresholds(fit_calibration(paths, outcomes, seed=0), paths, outcomes, seed=0)
 
 
 @pytest.fixture(scope="module")
@@ -68,9 +68,9 @@ def holds(hits: int, trials: int, n: int, level: float, cells: int = 60) -> bool
 
 def test_earnings_lie_above_and_below_their_limits_as_promised(fitted, judged):
     paths, outcomes = judged
-    found = one_sided_limits(fitted, paths, LEVELS)
+    found = one_sided_limits(fitted, paths, COVERAGE)
     for h in range(YEARS):
-        for j, level in enumerate(LEVELS):
+        for j, level in enumerate(COVERAGE):
             y = outcomes[:, h]
             assert holds(
                 int((y >= found.at_least[:, h, j]).sum()),
@@ -87,14 +87,14 @@ def test_earnings_lie_above_and_below_their_limits_as_promised(fitted, judged):
     assert (np.diff(found.at_least, axis=2) <= 0).all()
     assert (np.diff(found.at_most, axis=2) >= 0).all()
     # One limit at half the miss is not one at the whole of it: the check tells the interval from the limit.
-    sets = fitted.intervals(paths, LEVELS)
+    sets = fitted.intervals(paths, COVERAGE)
     wrong = int((outcomes[:, 0] <= sets.upper[:, 0, 0]).sum())
-    assert not holds(wrong, len(outcomes), fitted.thresholds_of_kind["at_most", 1].n, LEVELS[0])
+    assert not holds(wrong, len(outcomes), fitted.thresholds_of_kind["at_most", 1].n, COVERAGE[0])
 
 
 def test_earnings_of_those_who_earn_lie_in_their_interval(fitted, judged):
     paths, outcomes = judged
-    found = one_sided_limits(fitted, paths, LEVELS)
+    found = one_sided_limits(fitted, paths, COVERAGE)
     for h in range(YEARS):
         earned = outcomes[:, h] > 0
         y = outcomes[earned, h, None]
@@ -103,7 +103,7 @@ def test_earnings_of_those_who_earn_lie_in_their_interval(fitted, judged):
         ).sum(axis=0)
         n = fitted.thresholds_of_kind["positive", h + 1].n
         assert all(
-            holds(int(hits[j]), int(earned.sum()), n, level) for j, level in enumerate(LEVELS)
+            holds(int(hits[j]), int(earned.sum()), n, level) for j, level in enumerate(COVERAGE)
         )
     # Over everybody, zeros included, it holds less: the condition is part of the promise.
     y = outcomes[:, 0, None]
@@ -114,14 +114,14 @@ def test_earnings_of_those_who_earn_lie_in_their_interval(fitted, judged):
 @pytest.mark.parametrize("years", [1, 2, YEARS])
 def test_bands_hold_whole_paths_and_yearly_sets_do_not(fitted, judged, years):
     paths, outcomes = judged
-    found = band_intervals(fitted, paths, years, LEVELS)
+    found = band_intervals(fitted, paths, years, COVERAGE)
     hits = found.covered(outcomes[:, :years]).all(axis=1).sum(axis=0)
     n = fitted.thresholds_of_kind["band", years].n
-    assert all(holds(int(hits[j]), len(outcomes), n, level) for j, level in enumerate(LEVELS))
+    assert all(holds(int(hits[j]), len(outcomes), n, level) for j, level in enumerate(COVERAGE))
     assert (found.guarantee == "assumption").all()
-    yearly = fitted.intervals(paths, LEVELS).covered(outcomes)[:, :years].all(axis=1).sum(axis=0)
+    yearly = fitted.intervals(paths, COVERAGE).covered(outcomes)[:, :years].all(axis=1).sum(axis=0)
     assert all(
-        holds(int(yearly[j]), len(outcomes), n, level) for j, level in enumerate(LEVELS)
+        holds(int(yearly[j]), len(outcomes), n, level) for j, level in enumerate(COVERAGE)
     ) == (years == 1)
 
 
@@ -152,17 +152,17 @@ def test_present_values_are_covered_although_the_sampler_knows_no_persistence(
     short = replace(paths, earnings=paths.earnings[:, :years])
     values = present_value(short, to_age=30 + years, rate=RATE)
     truth = realised_value(outcomes, rate=RATE, years=years)
-    found = value_intervals(fitted, values, np.full(len(values), years), LEVELS, RATE)
+    found = value_intervals(fitted, values, np.full(len(values), years), COVERAGE, RATE)
     hits = ((found.lower <= truth[:, None]) & (truth[:, None] <= found.upper)).sum(axis=0)
     n = fitted.thresholds_of_kind["present_value", years].n
-    assert all(holds(int(hits[j]), len(truth), n, level) for j, level in enumerate(LEVELS))
+    assert all(holds(int(hits[j]), len(truth), n, level) for j, level in enumerate(COVERAGE))
     assert (found.guarantee == "assumption").all()
     assert (np.diff(found.lower, axis=1) <= 0).all()
     assert (np.diff(found.upper, axis=1) >= 0).all()
-    central = ValueIntervals.central(values, LEVELS)
+    central = ValueIntervals.central(values, COVERAGE)
     raw = ((central.lower <= truth[:, None]) & (truth[:, None] <= central.upper)).sum(axis=0)
     if years > 1:
-        assert not all(holds(int(raw[j]), len(truth), n, level) for j, level in enumerate(LEVELS))
+        assert not all(holds(int(raw[j]), len(truth), n, level) for j, level in enumerate(COVERAGE))
 
 
 def test_the_theorem_needs_no_number_of_paths(judged):
@@ -193,8 +193,8 @@ def test_the_value_of_more_years_than_observed_and_of_another_rate_is_extrapolat
 
 def test_only_half_b_decides_thresholds_of_limits():
     paths, outcomes = draw_lives(600, 7)
-    fitted = fit_limits(fit_calibration(paths, outcomes, seed=0), paths, outcomes, seed=0)
-    n = int((~halves(paths.person_id, 0)).sum())
+    fitted = fit_thresholds(fit_calibration(paths, outcomes, seed=0), paths, outcomes, seed=0)
+    n = int((~in_map_fold(paths.person_id, 0)).sum())
     assert {
         cuts.n for (kind, _), cuts in fitted.thresholds_of_kind.items() if kind != "positive"
     } == {n}

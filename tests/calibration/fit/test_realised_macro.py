@@ -9,18 +9,19 @@ from scipy import stats
 import calibration.fit.bundle_calibration as command
 from calibration.diagnostics.diagnosis import summarise
 from calibration.diagnostics.person_results import judge, thresholds_for
-from calibration.fit.split_conformal import LEVELS, NEIGHBOURS, fit_calibration, halves, rank_needed
+from calibration.fit.split_conformal import NEIGHBOURS, fit_calibration, in_map_fold, rank_needed
 from saga.data.split import persons_of
 from saga.errors import UsageError
 from saga.forecaster import Forecaster
 from saga.paths import Paths
+from saga.requests import COVERAGE
 
 P = 1e-6
 SURPRISE, SPREAD = (
     0.25,
     0.2,
 )  # of the economy that came, and of those that are drawn, in log earnings
-NINETY = LEVELS.index(0.9)
+NINETY = COVERAGE.index(0.9)
 
 
 def economy(n: int, seed: int, count: int = 80):
@@ -48,7 +49,7 @@ def raised(calibrator, paths: Paths) -> float:
 def test_the_luck_of_one_economy_is_not_added_to_every_future():
     paths, came, outcomes = economy(2_000, 1)
     told, untold = (
-        fit_calibration(paths, outcomes, seed=0, came=came),
+        fit_calibration(paths, outcomes, seed=0, realised=came),
         fit_calibration(paths, outcomes, seed=0),
     )
     fresh = economy(1_000, 2)[0]
@@ -60,10 +61,10 @@ def test_the_luck_of_one_economy_is_not_added_to_every_future():
 @pytest.mark.parametrize("informed", [True, False])
 def test_sets_hold_in_the_years_that_came_whatever_the_maps_were_told(informed):
     paths, came, outcomes = economy(3_000, 3)
-    calibrator = fit_calibration(paths, outcomes, seed=0, came=came if informed else None)
+    calibrator = fit_calibration(paths, outcomes, seed=0, realised=came if informed else None)
     fresh, _, truth = economy(6_000, 4)
     hits = int(
-        calibrator.intervals(calibrator.recalibrate(fresh), LEVELS)
+        calibrator.intervals(calibrator.recalibrate(fresh), COVERAGE)
         .covered(truth)[:, 0, NINETY]
         .sum()
     )
@@ -75,30 +76,33 @@ def test_sets_hold_in_the_years_that_came_whatever_the_maps_were_told(informed):
 
 def test_paths_that_were_told_come_in_any_order_and_only_half_a_is_asked_for():
     paths, came, outcomes = economy(600, 5)
-    learners = np.flatnonzero(halves(paths.person_id, 0))
-    one = fit_calibration(paths, outcomes, seed=0, came=came)
+    learners = np.flatnonzero(in_map_fold(paths.person_id, 0))
+    one = fit_calibration(paths, outcomes, seed=0, realised=came)
     assert (
-        fit_calibration(paths, outcomes, seed=0, came=came.take(learners[::-1])).digest
+        fit_calibration(paths, outcomes, seed=0, realised=came.take(learners[::-1])).digest
         == one.digest
     )
-    with pytest.raises(UsageError, match="not those of half A"):
-        fit_calibration(paths, outcomes, seed=0, came=came.take(learners[1:]))
-    with pytest.raises(UsageError, match="not those of half A"):
+    with pytest.raises(UsageError, match="not those of the map fold"):
+        fit_calibration(paths, outcomes, seed=0, realised=came.take(learners[1:]))
+    with pytest.raises(UsageError, match="not those of the map fold"):
         fit_calibration(
-            paths, outcomes, seed=0, came=replace(came, earnings=came.earnings.repeat(2, axis=1))
+            paths,
+            outcomes,
+            seed=0,
+            realised=replace(came, earnings=came.earnings.repeat(2, axis=1)),
         )
 
 
 def test_the_report_tells_the_economys_part_from_the_models():
     """Right about people, surprised by the economy: no red light where people are judged, and the surprise is shown."""
     paths, came, outcomes = economy(2_000, 6)
-    calibrator = fit_calibration(paths, outcomes, seed=0, came=came)
+    calibrator = fit_calibration(paths, outcomes, seed=0, realised=came)
     fresh, told, truth = economy(2_000, 7)
     thresholds = thresholds_for(truth[:, 0], 1.0)
 
     def judged(of: Paths):
         mapped = calibrator.recalibrate(of)
-        sets = calibrator.intervals(mapped, LEVELS)
+        sets = calibrator.intervals(mapped, COVERAGE)
         return {
             1: judge(
                 mapped, sets, truth[:, 0], 1, thresholds=thresholds, floor=1.0, low_pay=150_000.0
@@ -135,18 +139,21 @@ def test_calibrate_tells_half_a_and_nobody_else(tiny_bundle, register_panel, tmp
         command,
         "fit_calibration",
         lambda paths, outcomes, **options: (
-            given.append(options["came"]) or fit(paths, outcomes, **options)
+            given.append(options["realised"]) or fit(paths, outcomes, **options)
         ),
     )
     spared = set(persons_of(register_panel, "calibration")[60:])
     few = register_panel.only(
         [person for person in register_panel.persons() if person not in spared]
     )
-    command.calibrate(tiny_bundle, few, out=tmp_path / "bundle", paths=25, profiles=True)
+    options = command.CalibrationOptions(n_paths=25, profiles=True)
+    command.calibrate_bundle(tiny_bundle, few, options, out=tmp_path / "bundle")
     everybody, untold = asked[0]
     assert untold is None
     learners = [
-        person for person, own in zip(everybody, halves(np.array(everybody), 0), strict=True) if own
+        person
+        for person, own in zip(everybody, in_map_fold(np.array(everybody), 0), strict=True)
+        if own
     ]
     assert [len(persons) for persons, _ in asked] == [
         len(everybody),

@@ -1,0 +1,46 @@
+"""The look of every picture: colours, fonts, and an Altair chart as inline SVG."""
+
+from __future__ import annotations
+
+import re
+from html import escape
+from typing import Any
+
+import vl_convert
+
+INK, GREY, BAND, LINE = "#1c2430", "#57606a", "#c9d1da", "#0b5cad"
+_FONT = "Arial, 'Liberation Sans', 'DejaVu Sans', sans-serif"
+
+
+def draw_svg(chart: Any, alt_text: str) -> str:
+    """The chart as inline SVG text that scales with the page and holds no address.
+
+    `alt_text` is what a screen reader says instead of the picture.
+    """
+    spec = (
+        chart.configure(font=_FONT, aria=False, background="white")
+        .configure_axis(
+            labelColor=INK,
+            titleColor=INK,
+            gridColor="#e8ecf0",
+            domainColor=GREY,
+            tickColor=GREY,
+            labelFontSize=11,
+            titleFontSize=11,
+        )
+        .configure_axisY(titlePadding=14)  # labels may come out wider than they were measured
+        .configure_header(labelColor=INK, labelFontSize=12, labelFontWeight="bold")
+        .configure_view(stroke="#d8dde5")
+        .configure_legend(labelColor=INK, labelFontSize=11, titleFontSize=11)
+        .to_dict()
+    )
+    svg: str = vl_convert.vegalite_to_svg(spec)
+    size = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
+    if size is None:
+        raise ValueError("the SVG of a chart has no viewBox")
+    width, height = size.groups()
+    head = (
+        f'<svg role="img" aria-label="{escape(alt_text, quote=True)}" '
+        f'viewBox="0 0 {width} {height}" style="max-width:{width}px">'
+    )
+    return head + svg[svg.index(">") + 1 :]
