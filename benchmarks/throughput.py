@@ -61,7 +61,7 @@ class Clock(Callback):
 
 def by_lightning(panel: Panel, settings: TrainConfig) -> float:
     """Person-years a second as `saga train` trains, but for validation."""
-    data, network, _ = prepare(panel, settings, 1)
+    data, network, *_ = prepare(panel, settings, 1)
     with tempfile.TemporaryDirectory() as folder:
         best = ModelCheckpoint(dirpath=folder, monitor="validation", save_last=False)
         trainer = lightning_trainer(
@@ -76,7 +76,7 @@ def by_lightning(panel: Panel, settings: TrainConfig) -> float:
 
 def by_hand(panel: Panel, settings: TrainConfig, bf16: bool) -> float:
     """Person-years a second of a loop with nothing but the mathematics."""
-    data, network, _ = prepare(panel, settings, 1)
+    data, network, *_ = prepare(panel, settings, 1)
     module = ForecastModule(network, settings)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     module.to(device).train()

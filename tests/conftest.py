@@ -68,7 +68,8 @@ def living_bundle(
     tmp_path_factory: pytest.TempPathFactory, tiny_bundle: Path, register_panel: Panel
 ) -> Path:
     """The tiny bundle with a law of circumstances, learnt on the small register."""
-    from training.states.state_fit import StateFitOptions, fit_state_network
+    from training.states.state_fit import fit_state_network
+    from training.states.state_module import StateFitOptions
 
     out = tmp_path_factory.mktemp("living") / "tiny"
     fit_state_network(

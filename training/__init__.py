@@ -1,1 +1,1 @@
-"""Training: data module, thin Lightning module, fit."""
+"""Training: configurations, data, Lightning module and fit of the forecast network."""

@@ -1,4 +1,4 @@
-"""Batches for training: the person split, the masking that makes the model robust, one dictionary of tensors a batch."""
+"""Batches for training: persons in random order, their masked records and targets as tensors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from saga.features.sequences import Sequences, pad
 from training.masking import Masking, hide_inputs, make_targets, thin_years
 
 Batch = dict[str, Tensor]
-_BUCKETS = 40  # batches that are sorted by length together, so that a batch pads little
+_BUCKETS = 40  # batches that are sorted by length together, so that a batch needs little padding
+_VALIDATION_EPOCH = 2**31 - 1  # number of the validation batches' epoch in their random seed
+_VALIDATION_PERSONS = 256  # in a validation batch
 
 
 def make_batch(
@@ -28,39 +30,47 @@ def make_batch(
     masking: Masking,
     rng: np.random.Generator,
 ) -> Batch:
-    """Persons -> inputs (masked) and targets (not masked), tensors of shape (n_person, n_token, ...).
+    """Masked inputs and complete targets of persons, tensors of shape (n_person, n_token, ...).
 
-    `whole` counts the person-years before any is dropped: what a batch's loss is divided by (`ForecastModule`).
+    `person_years` counts the person-years before any is dropped; `ForecastModule` divides the
+    batch's loss by it.
     """
     end = int(sequences.year.max())
     tokens, dead_year = thin_years(
         pad(sequences, persons), sequences.dead_year[persons], end, masking, rng
     )
-    asked = make_targets(tokens, dead_year, calendar)
-    seen, origin = hide_inputs(tokens, end, masking, rng)
-    arrays = {
-        "state": seen.state.astype(np.int64),
-        "z": seen.z,
-        "other": seen.other,
-        "codes": seen.codes,
-        "age": seen.age,
-        "gap": asked.gap,
-        "macro": asked.macro,
-        "next_state": asked.state.astype(np.int64),
-        "next_z": asked.z,
-        "next_dead": asked.dead,
-        "origin": origin,
-        "whole": sequences.lengths[persons].sum(),
-    }
+    targets = make_targets(tokens, dead_year, calendar)
+    visible, origin = hide_inputs(tokens, end, masking, rng)
+    return as_tensors(
+        {
+            "state": visible.state.astype(np.int64),
+            "z": visible.z,
+            "other": visible.other,
+            "codes": visible.codes,
+            "age": visible.age,
+            "gap": targets.gap,
+            "macro": targets.macro,
+            "next_state": targets.state.astype(np.int64),
+            "next_z": targets.z,
+            "next_dead": targets.dead,
+            "origin": origin,
+            "person_years": sequences.lengths[persons].sum(),
+        }
+    )
+
+
+def as_tensors(arrays: dict[str, NDArray[Any]]) -> Batch:
+    """The arrays as tensors."""
     return {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
 
 
 @dataclass
 class Batches(Dataset[Batch]):
-    """An epoch of batches, each a function of (seed, epoch, index) alone, so that a resumed run sees what the first would have seen.
+    """The batches of an epoch; each depends on (seed, epoch, index) alone, so runs can be resumed.
 
-    Batches hold equally many person-years, and `batch_persons` persons on average. Were they equally many persons of similar length
-    instead, with a mean loss each, a person-year would count the more the shorter its record; and records are short because people die.
+    Batches hold equally many person-years, and `batch_persons` persons on average. With equally
+    many persons of similar length and a mean loss for each batch, person-years of short records
+    would have more weight, and records are short because persons die.
     """
 
     sequences: Sequences
@@ -75,7 +85,7 @@ class Batches(Dataset[Batch]):
         return max(1, len(self.persons) // self.batch_persons)
 
     def plan(self) -> list[NDArray[np.int64]]:
-        """This epoch's persons, shuffled, grouped by similar length into batches of equally many person-years."""
+        """The persons of each batch: shuffled, and grouped by similar length."""
         rng = np.random.default_rng([self.seed, 1, self.epoch])
         order = rng.permutation(self.persons)
         length = self.sequences.lengths
@@ -83,8 +93,8 @@ class Batches(Dataset[Batch]):
         plan: list[NDArray[np.int64]] = []
         for chunk in np.array_split(order, max(1, len(order) // (size * _BUCKETS))):
             chunk = chunk[np.argsort(length[chunk], kind="stable")]
-            passed, parts = length[chunk].cumsum(), max(1, len(chunk) // size)
-            cuts = np.searchsorted(passed, passed[-1] * np.arange(1, parts) / parts)
+            cumulated, parts = length[chunk].cumsum(), max(1, len(chunk) // size)
+            cuts = np.searchsorted(cumulated, cumulated[-1] * np.arange(1, parts) / parts)
             plan += [batch for batch in np.split(chunk, cuts) if len(batch)]
         rng.shuffle(plan)
         return plan
@@ -99,32 +109,35 @@ class Batches(Dataset[Batch]):
 
 
 class ResumableLoader(DataLoader[Batch]):
-    """Gives an epoch's batches in order; `state_dict` counts those given, so that a checkpoint within an epoch goes on with the next."""
+    """Yields an epoch's batches in order, and resumes within an epoch.
 
-    given = 0
+    `state_dict` counts the batches already yielded.
+    """
+
+    position = 0
 
     def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]
         return self._rest(super().__iter__())
 
     def _rest(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        before = self.given
+        start = self.position
         for number, batch in enumerate(batches):
-            if number >= before:
-                self.given = number + 1
+            if number >= start:
+                self.position = number + 1
                 yield batch
-        self.given = 0
+        self.position = 0
 
     def state_dict(self) -> dict[str, int]:
-        """How many batches of the epoch were given; stored in the checkpoint by Lightning."""
-        return {"given": self.given}
+        """How many batches of the epoch were yielded; Lightning stores it in the checkpoint."""
+        return {"position": self.position}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Go on behind the batches that were given."""
-        self.given = state["given"]
+        """Continue after the batches that were yielded before."""
+        self.position = state["position"]
 
 
 class PanelData(pl.LightningDataModule):
-    """Training and validation persons of one encoded panel; the split was made by person before (saga.data.split)."""
+    """Training and validation persons, already split by person (`saga.data.split`)."""
 
     def __init__(
         self,
@@ -144,22 +157,15 @@ class PanelData(pl.LightningDataModule):
     def train_dataloader(self) -> DataLoader[Batch]:
         """Reloaded each epoch, so that each epoch draws its own masks."""
         epoch = self.trainer.current_epoch if self.trainer else 0
-        persons = np.arange(len(self.train))
-        batches = Batches(
-            self.train, persons, self.calendar, self.masking, self.batch_persons, self.seed, epoch
-        )
+        batches = self._batches(self.train, self.batch_persons, epoch)
         return ResumableLoader(batches, batch_size=None, shuffle=False)
 
     def val_dataloader(self) -> DataLoader[Batch]:
         """Always the same masks, so that validations can be compared."""
-        persons = np.arange(len(self.validation))
-        batches = Batches(
-            self.validation,
-            persons,
-            self.calendar,
-            self.masking,
-            min(256, len(persons)),
-            self.seed,
-            epoch=2**31 - 1,
-        )
+        size = min(_VALIDATION_PERSONS, len(self.validation))
+        batches = self._batches(self.validation, size, _VALIDATION_EPOCH)
         return DataLoader(batches, batch_size=None, shuffle=False)
+
+    def _batches(self, sequences: Sequences, size: int, epoch: int) -> Batches:
+        persons = np.arange(len(sequences))
+        return Batches(sequences, persons, self.calendar, self.masking, size, self.seed, epoch)

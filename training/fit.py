@@ -1,21 +1,20 @@
-"""`saga train`: panel -> trained bundle. Person split, transforms, Lightning fit with checkpoints, bundle."""
+"""`saga train`: fit a network on a panel, and write it as a bundle.
+
+Persons are split, transforms fitted on training persons, the network fitted by Lightning with
+checkpoints.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import logging
-import shutil
-import signal
 import sys
-import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import polars as pl
 import pytorch_lightning as lightning
 import torch
 from pytorch_lightning.callbacks import (
@@ -23,7 +22,6 @@ from pytorch_lightning.callbacks import (
     EarlyStopping,
     ModelCheckpoint,
     Timer,
-    TQDMProgressBar,
     WeightAveraging,
 )
 from pytorch_lightning.loggers import CSVLogger, Logger, TensorBoardLogger
@@ -39,20 +37,19 @@ from saga.errors import InputError, Problem, UsageError
 from saga.features.calendar import Calendar
 from saga.features.sequences import encode
 from saga.features.transforms import Transforms
-from saga.files.atomic import commit_json, read_json
 from saga.keyed_random import uniform_each
 from saga.macro.history import MacroHistory, sweden, sweden_as_published
 from saga.macro.process import MacroProcess
 from saga.model import Saga
 from saga.simulation.matmul import has_matrix_units
 from training.data import PanelData
+from training.harness import RunFolder, fit_module, progress_bars, seed_run
 from training.module import ForecastModule
 from training.train_config import TrainConfig, load_config
 
 _AVERAGED = 1_000  # steps that the weights are averaged over at most
-RUN = "run.json"  # what a run was started with, beside its checkpoints
 _WIDE = 128  # width from which bfloat16 is faster on a CPU with matrix units
-_KINDS = {
+_BACKBONES = {
     "decoder": "A decoder-only transformer",
     "lstm": "An LSTM",
     "feedforward": "A feed-forward network on the last ten records,",
@@ -61,7 +58,7 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class TrainReport:
-    """What a training run did; goes into the bundle's metrics and model card."""
+    """Size, effort and result of a training run, for the bundle's metrics and model card."""
 
     parameters: int
     persons: dict[str, int]
@@ -69,6 +66,18 @@ class TrainReport:
     steps: int
     seconds: float
     validation_nll: float
+
+
+class Preparation(NamedTuple):
+    """What is fixed before the fit: batches, the network, and parts of the bundle.
+
+    `macro` is the content of macro.json.
+    """
+
+    data: PanelData
+    network: Saga
+    transforms: Transforms
+    macro: dict[str, Any]
 
 
 def train(
@@ -84,93 +93,85 @@ def train(
     progress: bool = True,
     validation: Sequence[str] | None = None,
 ) -> Bundle:
-    """Train on the panel's training persons, stop on its validation persons, write the bundle `out`.
+    """Train a network on the panel and write it as the bundle `out`.
 
-    `validation` names the persons to stop on instead; everybody else then trains.
+    Checkpoints and logs are kept in `<out>.run/`; the checkpoints are removed when the bundle is
+    written. With several `devices` Lightning starts this program once more for each. The first
+    process writes all files; the others leave (SystemExit) after the fit.
 
-    `until` cuts everything that is fitted (persons' records, scalers, macro process) at that year, for forward evaluation. Checkpoints
-    and logs are kept in `<out>.run/`; `resume` continues from its last checkpoint, with the batches that the run would have seen. The
-    checkpoints go when the bundle is written.
+    Args:
+        panel: persons to train on.
+        out: the bundle.
+        config: a configuration, its built-in name or its file.
+        seed: seed of the initial weights, the batches and the masks.
+        resume: whether to continue from the last checkpoint, with the same batches as without
+            the interruption.
+        devices: number of devices; a step sees `batch_persons` persons on each.
+        until: last year that anything fitted may use (records, transforms, macro process), for
+            forward evaluation.
+        command: the command line, for the model card.
+        progress: whether to show progress.
+        validation: persons on whom training is stopped; all others are training persons. By
+            default the panel's validation persons, and only its training persons train.
 
-    With several `devices` Lightning starts this program once more for each, and a step sees `batch_persons` persons on each. Files are the
-    first process's affair; the others leave (SystemExit) when the fit is over.
-
-    Raises UsageError where there is nothing to resume or the run was started otherwise, InputError for a panel that is too small,
-    BundleError where `out` is not a place for a bundle, KeyboardInterrupt when stopped.
+    Raises:
+        UsageError: there is nothing to resume, or the run was started with other settings.
+        InputError: the panel is too small.
+        BundleError: no bundle can be written to `out`.
+        KeyboardInterrupt: the run was stopped.
     """
     settings = config if isinstance(config, TrainConfig) else load_config(config)
     check_replaceable(out)
     if until is not None:
         panel = cut(panel, until)
-    run = out.with_name(out.name + ".run")
-    last = run / "last.ckpt"
-    if resume and not last.is_file():
-        raise UsageError(f"Nothing to resume: {last} does not exist. Start without --resume.")
-    asked: dict[str, Any] = {
-        "config": settings.as_dict(),
-        "seed": seed,
-        "until": until,
-        "panel": panel.digest,
-    }
-    asked |= {
-        "macro": panel.meta.macro,
-        "validation": None if validation is None else sorted(validation),
-    }
+    run = RunFolder(
+        out.with_name(out.name + ".run"),
+        {
+            "config": settings.as_dict(),
+            "seed": seed,
+            "until": until,
+            "panel": panel.digest,
+            "macro": panel.meta.macro,
+            "validation": None if validation is None else sorted(validation),
+        },
+    )
     if resume:
-        started_with = read_json(run / RUN) or asked
-        if other := sorted(name for name in asked if started_with.get(name) != asked[name]):
-            raise UsageError(
-                f"The run in {run} was started with another {', '.join(other)}. Give the same, or start without --resume."
-            )
-    if getattr(rank_zero_only, "rank", 0) == 0:
-        if run.exists() and not resume:
-            shutil.rmtree(run)
-        run.mkdir(parents=True, exist_ok=True)
-        commit_json(run / RUN, asked)
+        _check_resumable(run)
+    elif getattr(rank_zero_only, "rank", 0) == 0:
+        run.begin()
 
-    logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
-    lightning.seed_everything(seed, verbose=False)
-    data, network, parts = prepare(panel, settings, seed, validation)
+    seed_run(seed)
+    prepared = prepare(panel, settings, seed, validation)
+    data, network = prepared.data, prepared.network
     module = ForecastModule(network, settings)
     best = ModelCheckpoint(
-        dirpath=run,
+        dirpath=run.path,
         filename="best",
         monitor="validation",
         save_last=True,
         enable_version_counter=False,
     )
-    clock = Timer()  # kept in checkpoints: a run gone on with took as long as all its parts
+    clock = Timer()  # stored in checkpoints, so a resumed run reports the time of all its parts
     trainer = lightning_trainer(
-        settings, run, [best, clock], devices, progress, len(data.train) // settings.batch_persons
+        settings,
+        run.path,
+        [best, clock],
+        devices,
+        progress,
+        len(data.train) // settings.batch_persons,
     )
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*does not have many workers.*")
-        warnings.filterwarnings("ignore", message=".*LeafSpec.*")
-        warnings.filterwarnings(
-            "ignore", message=".*exists and is not empty.*"
-        )  # our own logs, or a run that is resumed
-        # Our own checkpoint, written by this run: it holds the optimiser's state beside tensors.
-        try:
-            trainer.fit(
-                module,
-                data,
-                ckpt_path=str(last) if resume else None,
-                weights_only=False if resume else None,
-            )
-        except SystemExit:  # so Lightning answers Ctrl-C, deaf to a second one
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-            raise KeyboardInterrupt from None
+    fit_module(trainer, module, data, run.checkpoint if resume else None)
     if not trainer.is_global_zero:
         sys.exit()
-    chosen = torch.load(best.best_model_path, map_location="cpu", weights_only=False)
-    module.load_state_dict(chosen["state_dict"])
+    checkpoint = torch.load(best.best_model_path, map_location="cpu", weights_only=False)
+    module.load_state_dict(checkpoint["state_dict"])
     report = TrainReport(
         parameters=network.parameters_count,
         persons={"train": len(data.train), "validation": len(data.validation)},
         person_years=len(data.train.year),
         steps=trainer.global_step,
         seconds=round(clock.time_elapsed(), 1),
-        validation_nll=round(chosen["validation_nll"], 6),
+        validation_nll=round(checkpoint["validation_nll"], 6),
     )
     write_bundle(
         out,
@@ -179,49 +180,62 @@ def train(
             "training": settings.as_dict(),
             "until": until or last_year(panel),
         },
-        transforms=parts["transforms"].as_dict(),
-        macro=parts["macro"],
+        transforms=prepared.transforms.as_dict(),
+        macro=prepared.macro,
         split={
             "panel_id": panel.meta.panel_id,
             "scheme": "person" if validation is None else "given",
             "shares": [round(100 * share) for share in SHARES.values()],
         },
         weights={k: v.detach().contiguous() for k, v in network.state_dict().items()},
-        metrics={"training": report.__dict__},
+        metrics={"training": asdict(report)},
         card=model_card(report, settings, panel, command, network),
         seed=seed,
         command=command,
         code_version=current_version(),
     )
-    for checkpoint in run.glob("*.ckpt"):
-        checkpoint.unlink()
+    for file in run.path.glob("*.ckpt"):
+        file.unlink()
     return Bundle.load(out)
+
+
+def _check_resumable(run: RunFolder) -> None:
+    if not run.checkpoint.is_file():
+        raise UsageError(
+            f"Nothing to resume: {run.checkpoint} does not exist. Start without --resume."
+        )
+    if other := run.differing_settings():
+        raise UsageError(
+            f"The run in {run.path} was started with another {', '.join(other)}. "
+            "Give the same, or start without --resume."
+        )
 
 
 def prepare(
     panel: Panel, settings: TrainConfig, seed: int, validation: Sequence[str] | None = None
-) -> tuple[PanelData, Saga, dict[str, Any]]:
-    """Split, fit transforms on training persons, encode, build: the batches, the network, and the bundle's transforms and macro."""
+) -> Preparation:
+    """Split the persons, fit the transforms on training persons, encode, and build the network.
+
+    `validation` names the validation persons, see `train`. Raises InputError if there are no
+    training or no validation persons.
+    """
     if validation is None:
         training, validating = persons_of(panel, "train"), persons_of(panel, "validation")
     else:
-        held = set(validation)
-        training, validating = (
-            [person for person in panel.persons() if person not in held],
-            sorted(held),
-        )
+        held_out = set(validation)
+        validating = sorted(held_out)
+        training = [person for person in panel.persons() if person not in held_out]
     if not training or not validating:
-        fix = "Give a panel with some hundreds of persons."
-        raise InputError(
-            "The panel is too small to train on.",
-            [Problem("too-few-persons", "No training or no validation persons", fix)],
+        problem = Problem(
+            "too-few-persons",
+            "No training or no validation persons",
+            "Give a panel with some hundreds of persons.",
         )
-    history, macro = None, {"series": None}
-    if panel.meta.macro == "sweden":
-        history, macro = _economy(last_year(panel))
+        raise InputError("The panel is too small to train on.", [problem])
+    history, macro = _macro_of(panel)
     calendar = Calendar(history)
     trained = panel.only(training)
-    # A keyed choice: ids may be sorted by birth year.
+    # The choice is keyed because ids may be sorted by birth year.
     order = np.argsort(uniform_each(validating, "validation", panel.meta.panel_id))
     judging = sorted(validating[i] for i in order[: settings.validation_persons])
     transforms = Transforms.fit(trained, calendar, settings.model.bins, settings.without)
@@ -233,45 +247,53 @@ def prepare(
         seed=seed,
         masking=settings.masking,
     )
-    network = Saga(settings.model, transforms)
-    return data, network, {"transforms": transforms, "macro": macro}
+    return Preparation(data, Saga(settings.model, transforms), transforms, macro)
 
 
-def _economy(until: int) -> tuple[MacroHistory, dict[str, Any]]:
-    """The Swedish economy as known at the end of `until`, and its process for macro.json. UsageError where it is too short."""
+def _macro_of(panel: Panel) -> tuple[MacroHistory | None, dict[str, Any]]:
+    """The panel's macro history as known in its last year, and the content of macro.json."""
+    if panel.meta.macro != "sweden":
+        return None, {"series": None}
+    until = last_year(panel)
     history = sweden().until(until)
-    # The law of unemployment's movement is that of the published series, which forecasts it better (docs/decisions).
-    process = MacroProcess.fit(history, law=sweden_as_published().until(until))
+    # The published series forecasts the movement of unemployment better (docs/decisions).
+    process = MacroProcess.fit(history, dynamics=sweden_as_published().until(until))
     return history, {"series": "sweden", **process.as_dict()}
 
 
 def lightning_trainer(
     settings: TrainConfig,
     run: Path,
-    keeping: Sequence[Callback],
+    further_callbacks: Sequence[Callback],
     devices: int,
     progress: bool,
     epoch_steps: int,
 ) -> lightning.Trainer:
-    """The Lightning trainer of `train`: `keeping` are further callbacks, `run` has the logs, an epoch has `epoch_steps` batches."""
+    """The Lightning trainer of `train`.
+
+    Args:
+        settings: the configuration.
+        run: folder of the logs.
+        further_callbacks: callbacks beside weight averaging, early stopping and progress.
+        devices: number of devices.
+        progress: whether to show progress.
+        epoch_steps: batches of an epoch.
+    """
     gpu = torch.cuda.is_available()
     precision: Any = settings.precision
     if precision == "auto":
-        # Without matrix units rounding costs more than it saves, and so it does with them where products are small.
+        # bfloat16 is slower on a CPU without matrix units, and with small products.
         faster = gpu or (has_matrix_units() and settings.model.width >= _WIDE)
         precision = "bf16-mixed" if faster else "32-true"
     loggers: list[Logger] = [CSVLogger(str(run), name="", version="log")]
-    with contextlib.suppress(
-        ModuleNotFoundError
-    ):  # tensorboard is a convenience, the CSV log is always there
+    with contextlib.suppress(ModuleNotFoundError):  # tensorboard is optional
         loggers.append(TensorBoardLogger(str(run), name="", version="tensorboard"))
     callbacks: list[Callback] = [
-        WeightAveraging(avg_fn=_recent),
-        *keeping,
+        WeightAveraging(avg_fn=_average_recent),
+        *further_callbacks,
         EarlyStopping("validation", patience=settings.patience),
+        *progress_bars(progress),
     ]
-    if progress:
-        callbacks.append(TQDMProgressBar(refresh_rate=20))
     return lightning.Trainer(
         accelerator="gpu" if gpu else "cpu",
         devices=devices,
@@ -290,10 +312,12 @@ def lightning_trainer(
     )
 
 
-def _recent(average: Tensor, current: Tensor, steps: Tensor | int) -> Tensor:
-    """Running average of the weights over the last tenth of the steps so far, at most some thousand.
+def _average_recent(average: Tensor, current: Tensor, steps: Tensor | int) -> Tensor:
+    """Running average of the weights over the last tenth of the steps, at most `_AVERAGED`.
 
-    A rollout adds the error of a year's level up over all years. Single weights are off by what the last fifty batches happened to hold."""
+    The latest weights carry the noise of the last fifty batches, and a rollout sums their bias
+    over all years.
+    """
     return average + (current - average) * max(1 / _AVERAGED, 10 / (10 + int(steps)))
 
 
@@ -301,17 +325,14 @@ def model_card(
     report: TrainReport, settings: TrainConfig, panel: Panel, command: str, network: Saga
 ) -> str:
     """The bundle's README.md."""
-    first, last = (
-        int(y)
-        for y in panel.frame.select(
-            pl.col("year").min().alias("a"), pl.col("year").max().alias("b")
-        ).row(0)
-    )
+    years, backbone = panel.frame["year"].to_numpy(), _BACKBONES[settings.model.backbone]
     return f"""# SAGA bundle `{settings.name}`
 
-{_KINDS[settings.model.backbone]} over yearly records, {report.parameters:,} parameters. Trained on {report.persons["train"]:,} persons
-({report.person_years:,} person-years, {first}-{last}) of the panel `{panel.meta.panel_id}`; money in {panel.meta.currency} of
-{panel.meta.price_year}. {report.steps:,} steps, {report.seconds:,.0f} s; validation log score {report.validation_nll:.4f} nats a year.
+{backbone} over yearly records, {report.parameters:,} parameters. Trained on
+{report.persons["train"]:,} persons ({report.person_years:,} person-years, {years.min()}-{years.max()})
+of the panel `{panel.meta.panel_id}`; money in {panel.meta.currency} of {panel.meta.price_year}.
+{report.steps:,} steps, {report.seconds:,.0f} s; validation log score {report.validation_nll:.4f}
+nats a year.
 
 Command: `{command or "saga train"}`
 
@@ -321,24 +342,25 @@ Model:
 {json.dumps(settings.model.as_dict(), indent=1)}
 ```
 
-{_heads(network)}
+{_head_diversity_text(network)}
 
-What the forecasts promise, and what not, stands in `calibration.parquet` and in the `guarantee` of every interval. Persons on
-whom the bundle was neither trained, tuned nor calibrated are those with split `test` (see `split.json`).
+What the forecasts guarantee is stated in `calibration.parquet` and in the `guarantee` of every
+interval. Persons with split `test` (see `split.json`) were used neither to train nor to tune nor to
+calibrate the bundle.
 """
 
 
-def _heads(network: Saga) -> str:
-    """The model card's paragraph on how different the heads of attention are."""
+def _head_diversity_text(network: Saga) -> str:
+    """The model card's paragraph on how different the attention heads are."""
     try:
         index = head_diversity(network).pivot("part", index="layer", values="index").drop_nulls()
     except UsageError:
-        return "It has no heads of attention."
+        return "It has no attention heads."
     if index.is_empty():
-        return "It has one head of attention a layer."
+        return "It has one attention head a layer."
     layers = ", ".join(
         f"{row['queries']:.2f} and {row['outputs']:.2f}" for row in index.iter_rows(named=True)
     )
     chance = 1 - network.config.head_size / network.config.width
-    return f"""Diversity of the heads of attention, by layer, in what they ask and in what they write: {layers} (0: all heads use one
-subspace, 1: orthogonal ones, {chance:.2f}: random ones)."""
+    return f"""Diversity of the attention heads, by layer, of queries and outputs: {layers}
+(0: all heads use one subspace, 1: orthogonal heads, {chance:.2f}: random heads)."""

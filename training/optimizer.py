@@ -1,9 +1,12 @@
-"""Muon: momentum whose matrix is replaced by the nearest orthogonal one (Jordan et al. 2024), for the matrices inside a network.
+"""Muon (Jordan et al. 2024): momentum replaced by the nearest orthogonal matrix.
 
-Every direction of a weight matrix then moves at the same rate, where Adam moves few directions much. Embeddings, outputs, biases and
-norms are left to AdamW (Loshchilov and Hutter 2019), as its authors advise. torch's own Muon orthogonalises in bfloat16, which a CPU
-without bfloat16 units computes ten times slower than float32, and is no single optimiser for both kinds, as automatic optimisation
-needs; hence this one.
+It is used for the matrices inside a network, where every direction of a weight matrix then moves at
+the same rate. Embeddings, outputs, biases and norms use AdamW (Loshchilov and Hutter 2019), as the
+authors of Muon advise.
+
+torch has its own Muon. It orthogonalises in bfloat16, which is ten times slower than float32 on a
+CPU without bfloat16 units, and it does not combine both kinds of update in one optimiser, which
+automatic optimisation needs.
 """
 
 from __future__ import annotations
@@ -14,17 +17,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# The odd quintic whose iteration drives every singular value into about [0.7, 1.2] (Jordan et al. 2024).
+# Odd quintic; its iteration moves every singular value into about [0.7, 1.2] (Jordan et al. 2024).
 _A, _B, _C = 3.4445, -4.7750, 2.0315
 _ITERATIONS = 5
-# Size of an AdamW step in root mean square, so that one learning rate serves both (Liu et al. 2025).
+# Root mean square of an AdamW step: with it, one learning rate fits both (Liu et al. 2025).
 _ADAM_RMS = 0.2
 _MOMENTUM = 0.95
 _BETAS, _EPSILON = (0.9, 0.98), 1e-8
 
 
 class Muon(torch.optim.Optimizer):
-    """Muon for `matrices`, AdamW for `rest`; decoupled weight decay on everything of two and more dimensions."""
+    """Muon for `matrices`, AdamW for `rest`.
+
+    Tensors of two and more dimensions have decoupled weight decay.
+    """
 
     def __init__(
         self,
@@ -48,7 +54,7 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """One step; parameters without gradient stay."""
+        """One step; parameters without a gradient do not change."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -67,7 +73,7 @@ class Muon(torch.optim.Optimizer):
             state["momentum"] = torch.zeros_like(weight)
         mean = state["momentum"].lerp_(gradient, 1 - _MOMENTUM)
         ahead = gradient.lerp(mean, _MOMENTUM)  # Nesterov
-        weight.add_(orthogonal(ahead), alpha=-lr * _ADAM_RMS * max(weight.shape) ** 0.5)
+        weight.add_(orthogonalise(ahead), alpha=-lr * _ADAM_RMS * max(weight.shape) ** 0.5)
 
     def _adam_step(self, weight: Tensor, gradient: Tensor, lr: float) -> None:
         state = self.state[weight]
@@ -85,8 +91,11 @@ class Muon(torch.optim.Optimizer):
         weight.addcdiv_(mean, scale, value=-lr / (1 - _BETAS[0] ** step))
 
 
-def orthogonal(matrix: Tensor) -> Tensor:
-    """U V' of the matrix U S V' (r, c), nearly: singular values between about 0.7 and 1.2, by five Newton-Schulz iterations."""
+def orthogonalise(matrix: Tensor) -> Tensor:
+    """Approximately U V' of the matrix U S V', shape (r, c), by five Newton-Schulz iterations.
+
+    The singular values of the result lie between about 0.7 and 1.2.
+    """
     tall = matrix.shape[0] > matrix.shape[1]
     x = matrix.T if tall else matrix
     x = x / (x.norm() + 1e-7)

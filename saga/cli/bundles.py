@@ -117,7 +117,8 @@ def circumstances(
     as_json: Json = False,
 ) -> None:
     """Learn what else happens along paths of earnings (work, place, family, exits); stopped, the same command goes on."""
-    from training.states.state_fit import StateFitOptions, fit_state_network
+    from training.states.state_fit import fit_state_network
+    from training.states.state_module import StateFitOptions
 
     people = read_people(panel, mapping, prices, on_error, rejected)
     made = fit_state_network(

@@ -40,19 +40,19 @@ class MacroProcess:
         cls,
         history: MacroHistory,
         *,
-        law: MacroHistory | None = None,
+        dynamics: MacroHistory | None = None,
         ridge: float = 1.0,
         max_radius: float = 0.95,
     ) -> MacroProcess:
         """Estimate from at least ten years of `law`, by default `history`: the series by whose movement later years are drawn, where
         that is not the one that people answer to."""
-        law = law or history
-        if len(law.values) < 10:
+        dynamics = dynamics or history
+        if len(dynamics.values) < 10:
             raise UsageError(
-                f"A macro process needs at least 10 years of history, got {len(law.values)}. Use a later cut-off, "
+                f"A macro process needs at least 10 years of history, got {len(dynamics.values)}. Use a later cut-off, "
                 "or leave the economy out of the panel (macro: none)."
             )
-        x = _state(law.values)
+        x = _state(dynamics.values)
         mean, scale = x.mean(0), x.std(0)
         z = (x - mean) / scale
         past, now = z[:-1], z[1:]

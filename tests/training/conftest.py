@@ -1,4 +1,4 @@
-"""What tests of training share."""
+"""Fixtures of the training tests."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ import torch
 
 @pytest.fixture(autouse=True)
 def one_thread() -> None:
-    """The same sums in the same order, whatever the machine."""
+    """One thread sums in the same order on every machine."""
     torch.set_num_threads(1)

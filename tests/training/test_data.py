@@ -1,4 +1,4 @@
-"""Batches: what a step weighs. Records are short because people die, so weights must not depend on length."""
+"""Batches: every person-year has the same weight, although records of persons who die are short."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ CALENDAR = Calendar(sweden())
 
 @pytest.fixture(scope="module")
 def mortal() -> Sequences:
-    """People with one and the same hazard of death in every year, seen for 30 years at most."""
+    """Persons with the same hazard of death in every year, observed for 30 years at most."""
     rng = np.random.default_rng(0)
-    seen = np.minimum(rng.geometric(HAZARD, PERSONS), YEARS)
-    rows = int(seen.sum())
+    observed = np.minimum(rng.geometric(HAZARD, PERSONS), YEARS)
+    rows = int(observed.sum())
     return Sequences(
         person_id=np.arange(PERSONS).astype(np.str_),
         birth_year=np.full(PERSONS, 1965),
-        dead_year=np.where(seen < YEARS, 1990 + seen, 0),
-        offsets=np.append(0, seen.cumsum()),
-        year=np.concatenate([np.arange(1990, 1990 + n) for n in seen]),
+        dead_year=np.where(observed < YEARS, 1990 + observed, 0),
+        offsets=np.append(0, observed.cumsum()),
+        year=np.concatenate([np.arange(1990, 1990 + n) for n in observed]),
         state=np.full(rows, 2, np.int8),
         z=np.zeros(rows, np.float32),
         other=np.full((rows, 14), np.nan, np.float32),
@@ -35,33 +35,35 @@ def mortal() -> Sequences:
     )
 
 
-def batches(people: Sequences, kind: type[Batches] = Batches) -> list[Batch]:
-    epoch = kind(people, np.arange(PERSONS), CALENDAR, Masking(), 64, seed=1)
+def batches(persons: Sequences, kind: type[Batches] = Batches) -> list[Batch]:
+    epoch = kind(persons, np.arange(PERSONS), CALENDAR, Masking(), 64, seed=1)
     return [epoch[i] for i in range(len(epoch))]
 
 
 def hazard(epoch: list[Batch], divided_by: str) -> tuple[float, float]:
-    """The constant hazard that minimises the epoch's loss, and its standard error with equal weights."""
+    """The constant hazard that minimises the epoch's loss, and its standard error."""
     deaths = years = 0.0
     for batch in epoch:
-        asked = (batch["gap"] == 1) & (batch["next_dead"] | (batch["next_state"] > 0))
-        weight = 1 / float(batch["whole"] if divided_by == "whole" else (batch["gap"] > 0).sum())
-        deaths += weight * float((batch["next_dead"] & asked).sum())
-        years += weight * float(asked.sum())
+        eligible = (batch["gap"] == 1) & (batch["next_dead"] | (batch["next_state"] > 0))
+        targets = (batch["gap"] > 0).sum()
+        weight = 1 / float(batch["person_years"] if divided_by == "person_years" else targets)
+        deaths += weight * float((batch["next_dead"] & eligible).sum())
+        years += weight * float(eligible.sum())
     count = sum(int((batch["gap"] == 1).sum()) for batch in epoch)
     return deaths / years, (HAZARD / count) ** 0.5
 
 
-def test_the_hazard_that_training_learns_is_the_people_s(mortal: Sequences) -> None:
+def test_training_learns_the_true_hazard(mortal: Sequences) -> None:
     epoch = batches(mortal)
-    learnt, error = hazard(epoch, "whole")
-    assert learnt == pytest.approx(HAZARD, abs=4 * error)
-    # A mean over what is asked gives batches of the dead, whose thinned records ask less, too much weight.
-    wrong, _ = hazard(epoch, "asked")
+    estimate, error = hazard(epoch, "person_years")
+    assert estimate == pytest.approx(HAZARD, abs=4 * error)
+    # A mean over targets gives too much weight to batches with many deaths: they have fewer
+    # targets after thinning.
+    wrong, _ = hazard(epoch, "targets")
     assert wrong > HAZARD + 4 * error
 
 
-def test_batches_of_equally_many_persons_of_one_length_teach_too_high_a_hazard(
+def test_batches_of_equally_many_persons_bias_the_hazard_upwards(
     mortal: Sequences,
 ) -> None:
     class Equal(Batches):
@@ -69,12 +71,12 @@ def test_batches_of_equally_many_persons_of_one_length_teach_too_high_a_hazard(
             order = np.argsort(self.sequences.lengths, kind="stable")
             return np.array_split(order, len(self))
 
-    for divided_by in ("whole", "asked"):
+    for divided_by in ("person_years", "targets"):
         wrong, error = hazard(batches(mortal, Equal), divided_by)
         assert wrong > 1.5 * HAZARD > HAZARD + 8 * error
 
 
-def test_batches_hold_equally_many_person_years_and_every_person_once(mortal: Sequences) -> None:
+def test_batches_hold_equally_many_person_years_and_each_person_once(mortal: Sequences) -> None:
     plan = Batches(mortal, np.arange(PERSONS), CALENDAR, Masking(), 64, seed=1).plan()
     assert sorted(np.concatenate(plan).tolist()) == list(range(PERSONS))
     years = np.array([mortal.lengths[batch].sum() for batch in plan])

@@ -1,4 +1,4 @@
-"""Training: what is fitted on whom, the same numbers for the same seed, and a run that is stopped and resumed is the run that was not."""
+"""Training: who is fitted on, reproducible weights, and runs that are resumed after a stop."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def assert_same(a: Bundle, b: Bundle) -> None:
 
 @pytest.fixture(scope="module")
 def whole(panel: Panel, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    """A run that nobody stopped."""
+    """A run without interruption."""
     torch.set_num_threads(1)
     return train(
         panel, tmp_path_factory.mktemp("whole") / "b", config=CONFIG, seed=3, progress=False
@@ -87,19 +87,19 @@ def whole(panel: Panel, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
 
 def stop_before(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C at the beginning of a step."""
-    honest = ForecastModule.training_step
+    unpatched = ForecastModule.training_step
 
     def stopped(self: ForecastModule, batch: dict[str, torch.Tensor], index: int) -> torch.Tensor:
         if self.global_step == step:
             raise KeyboardInterrupt
-        return honest(self, batch, index)
+        return unpatched(self, batch, index)
 
     monkeypatch.setattr(ForecastModule, "training_step", stopped)
 
 
 # Stopped in the first epoch; in the second; with the last checkpoint right at the end of an epoch.
 @pytest.mark.parametrize(("step", "every"), [(8, 5), (22, 5), (15, EPOCH)])
-def test_a_run_that_is_stopped_and_resumed_ends_with_the_weights_of_one_that_was_not(
+def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(
     panel: Panel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int, every: int
 ) -> None:
     config = replace(CONFIG, validate_every=every)
@@ -139,7 +139,7 @@ def test_a_run_that_is_stopped_and_resumed_ends_with_the_weights_of_one_that_was
 
 
 def test_two_devices_make_one_bundle(panel: Panel, tmp_path: Path) -> None:
-    """Each device is a process that runs the whole program: one of them owns the files and reports."""
+    """Each device runs the whole program in a process; one process writes files and reports."""
     panel.frame.write_parquet(tmp_path / "panel.parquet")
     (tmp_path / "toy.yaml").write_text(
         "model: {width: 8, layers: 1, heads: 1, bins: 8, head_width: 8}\n"
@@ -179,7 +179,7 @@ def test_two_devices_make_one_bundle(panel: Panel, tmp_path: Path) -> None:
     assert report["bundle"] == bundle.digest
     assert report["steps"] == 4
     settings = load_config(tmp_path / "toy.yaml")
-    data, network, _ = prepare(
+    data, network, *_ = prepare(
         read_panel(tmp_path / "panel.parquet", prices=2022), settings, seed=0
     )
     network.load_state_dict(bundle.weights)
@@ -193,14 +193,12 @@ def test_two_devices_make_one_bundle(panel: Panel, tmp_path: Path) -> None:
     assert bundle.metrics["training"]["validation_nll"] == pytest.approx(expected, abs=1e-4)
 
 
-def test_there_must_be_something_to_resume(panel: Panel, tmp_path: Path) -> None:
+def test_resuming_without_a_checkpoint_is_refused(panel: Panel, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="Start without --resume"):
         train(panel, tmp_path / "b", config=CONFIG, resume=True, progress=False)
 
 
-def test_the_same_seed_gives_the_same_weights_and_another_seed_others(
-    panel: Panel, whole: Bundle, tmp_path: Path
-) -> None:
+def test_the_seed_determines_the_weights(panel: Panel, whole: Bundle, tmp_path: Path) -> None:
     assert_same(whole, train(panel, tmp_path / "same", config=CONFIG, seed=3, progress=False))
     other = train(panel, tmp_path / "other", config=CONFIG, seed=4, progress=False)
     assert any(
@@ -219,7 +217,7 @@ def test_training_lowers_the_validation_score_and_logs_it(whole: Bundle) -> None
     assert not list(whole.path.with_name("b.run").glob("*.ckpt"))
 
 
-def test_training_stops_early_where_nothing_improves(panel: Panel, tmp_path: Path) -> None:
+def test_training_stops_early_without_improvement(panel: Panel, tmp_path: Path) -> None:
     still = replace(CONFIG, learning_rate=0.0, weight_decay=0.0, patience=2)
     assert (
         train(panel, tmp_path / "b", config=still, progress=False).metrics["training"]["steps"]
@@ -227,20 +225,20 @@ def test_training_stops_early_where_nothing_improves(panel: Panel, tmp_path: Pat
     )
 
 
-def test_nobody_is_on_two_sides(panel: Panel) -> None:
-    data, _, _ = prepare(panel, CONFIG, seed=0)
+def test_training_and_validation_persons_are_disjoint_parts_of_the_split(panel: Panel) -> None:
+    data = prepare(panel, CONFIG, seed=0).data
     for sequences, part in ((data.train, "train"), (data.validation, "validation")):
         assert set(assign_parts("toy", sequences.person_id)) == {part}
     assert len(data.train) // CONFIG.batch_persons == EPOCH
 
 
-def test_calibration_and_test_persons_do_not_touch_a_bit_of_the_bundle(
+def test_calibration_and_test_persons_do_not_change_the_bundle(
     panel: Panel, whole: Bundle, tmp_path: Path
 ) -> None:
     ids = np.array(panel.persons())
-    held = ids[np.isin(assign_parts("toy", ids), ["calibration", "test"])].tolist()
+    reserved = ids[np.isin(assign_parts("toy", ids), ["calibration", "test"])].tolist()
     doubled = (
-        pl.when(pl.col("person_id").is_in(held))
+        pl.when(pl.col("person_id").is_in(reserved))
         .then(pl.col("earnings") * 2)
         .otherwise("earnings")
         .alias("earnings")
@@ -273,35 +271,35 @@ def test_until_cuts_records_exits_and_macro(panel: Panel, tmp_path: Path) -> Non
         cut(panel, 1999)
 
 
-def test_a_batch_is_a_function_of_seed_epoch_and_index(panel: Panel) -> None:
-    data, _, _ = prepare(panel, CONFIG, seed=0)
+def test_a_batch_depends_on_seed_epoch_and_index_alone(panel: Panel) -> None:
+    data = prepare(panel, CONFIG, seed=0).data
 
     def batches(seed: int = 1, epoch: int = 2) -> Batches:
         return Batches(
             data.train, np.arange(len(data.train)), Calendar(sweden()), Masking(), 16, seed, epoch
         )
 
-    in_order = [batches()[i] for i in range(EPOCH)]
+    by_order = [batches()[i] for i in range(EPOCH)]
     alone = batches()[7]
     assert all(
-        torch.equal(alone[name].nan_to_num(), in_order[7][name].nan_to_num()) for name in alone
+        torch.equal(alone[name].nan_to_num(), by_order[7][name].nan_to_num()) for name in alone
     )
-    for other in (batches(seed=2)[7], batches(epoch=3)[7], in_order[6]):
+    for other in (batches(seed=2)[7], batches(epoch=3)[7], by_order[6]):
         assert any(
             alone[name].shape != other[name].shape or not torch.equal(alone[name], other[name])
             for name in ("z", "gap")
         )
 
 
-def test_an_epoch_sees_every_person_once(panel: Panel) -> None:
-    data, _, _ = prepare(panel, CONFIG, seed=0)
+def test_an_epoch_contains_every_person_once(panel: Panel) -> None:
+    data = prepare(panel, CONFIG, seed=0).data
     plan = Batches(
         data.train, np.arange(len(data.train)), Calendar(sweden()), Masking(), 16, 1, 0
     ).plan()
     assert sorted(np.concatenate(plan).tolist()) == list(range(len(data.train)))
 
 
-def test_configurations_refuse_what_they_do_not_know(tmp_path: Path) -> None:
+def test_invalid_configurations_are_refused(tmp_path: Path) -> None:
     for name in (*BUILT_IN, *ABLATIONS):
         assert load_config(name).name == name
     refused = {
@@ -337,7 +335,7 @@ def test_configurations_refuse_what_they_do_not_know(tmp_path: Path) -> None:
         load_config("huge")
 
 
-def test_a_configuration_extends_another_and_none_extends_itself(tmp_path: Path) -> None:
+def test_a_configuration_extends_another_but_not_itself(tmp_path: Path) -> None:
     mine, loop = tmp_path / "mine.yaml", tmp_path / "loop.yaml"
     mine.write_text(
         "{extends: tiny, model: {head: mixture}, masking: {cells: 0}, max_steps: 400, without: [county]}"
@@ -356,14 +354,13 @@ def test_a_configuration_extends_another_and_none_extends_itself(tmp_path: Path)
         load_config(loop)
 
 
-def test_the_other_backbones_are_as_large_as_the_shipped_model_without_its_light_cell(
+def test_other_backbones_have_as_many_parameters_as_the_shipped_decoder(
     panel: Panel,
 ) -> None:
     def parameters(name: str) -> int:
         settings = load_config(name)
-        return prepare(panel, replace(settings, model=replace(settings.model, light=0)), seed=0)[
-            1
-        ].parameters_count
+        without_light = replace(settings, model=replace(settings.model, light=0))
+        return prepare(panel, without_light, seed=0).network.parameters_count
 
     sizes = {name: parameters(name) for name in ("small", "lstm", "feedforward")}
     assert all(round(100 * abs(size / sizes["small"] - 1), 1) <= 1 for size in sizes.values()), (
@@ -373,7 +370,7 @@ def test_the_other_backbones_are_as_large_as_the_shipped_model_without_its_light
     assert replace(lstm, name="small", model=small.model) == small
 
 
-def test_the_configuration_of_the_papers_size_trains_and_its_bundle_forecasts(
+def test_the_configuration_of_the_papers_size_trains_and_forecasts(
     panel: Panel, tmp_path: Path
 ) -> None:
     base = load_config("base")
@@ -385,12 +382,12 @@ def test_the_configuration_of_the_papers_size_trains_and_its_bundle_forecasts(
     assert bundle.config["model"] == base.model.as_dict()
     assert bundle.metrics["training"]["steps"] == 2
     torch.manual_seed(3)
-    start = prepare(panel, settings, seed=3)[1]
+    start = prepare(panel, settings, seed=3).network
     assert bundle.metrics["training"]["parameters"] == start.parameters_count
-    for name, begun in start.named_parameters():
-        moved = (bundle.weights[name] - begun.detach()).norm()
+    for name, initial in start.named_parameters():
+        moved = (bundle.weights[name] - initial.detach()).norm()
         assert 0 < moved, name
-        assert begun.ndim < 2 or moved < begun.detach().norm() / 2, (
+        assert initial.ndim < 2 or moved < initial.detach().norm() / 2, (
             name
         )  # two steps from where it began, not another network
     forecaster = Forecaster(
@@ -406,23 +403,21 @@ def test_the_configuration_of_the_papers_size_trains_and_its_bundle_forecasts(
     )
 
 
-def test_masking_of_a_configuration_reaches_the_batches(panel: Panel, tmp_path: Path) -> None:
+def test_the_masking_of_a_configuration_reaches_the_batches(panel: Panel, tmp_path: Path) -> None:
     file = tmp_path / "c.yaml"
     file.write_text("masking: {drop_years: 1, late_start: 0}")
     config = load_config(file)
     assert config.masking == Masking(drop_years=1.0, late_start=0.0)
-    data, _, _ = prepare(panel, replace(CONFIG, masking=config.masking), seed=0)
+    data = prepare(panel, replace(CONFIG, masking=config.masking), seed=0).data
     assert data.masking == config.masking
 
 
-def test_a_panel_that_is_too_small_is_refused(panel: Panel, tmp_path: Path) -> None:
+def test_a_too_small_panel_is_refused(panel: Panel, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="too small"):
         train(panel.only(panel.persons()[:3]), tmp_path / "b", config=CONFIG, progress=False)
 
 
-def test_a_place_where_the_bundle_cannot_go_is_refused_before_training(
-    panel: Panel, tmp_path: Path
-) -> None:
+def test_an_unusable_output_is_refused_before_training(panel: Panel, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("x")
     with pytest.raises(BundleError, match="not a bundle"):

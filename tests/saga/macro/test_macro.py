@@ -67,7 +67,7 @@ def test_unemployment_is_comparable_over_the_definitions_and_moves_by_the_law_of
         published.values[worst, 0] < 1.15 * published.values[recent, 0]
     )  # nearly the same rate, of two definitions
     assert comparable.values[worst, 0] > 1.7 * comparable.values[recent, 0]
-    process = MacroProcess.fit(comparable, law=published)
+    process = MacroProcess.fit(comparable, dynamics=published)
     alone = MacroProcess.fit(published)
     np.testing.assert_array_equal(process.transition, alone.transition)
     assert process.unemployment(1994) == pytest.approx(comparable.values[4, 0], rel=1e-12)
@@ -80,7 +80,7 @@ def test_the_published_series_forecasts_unemployment_better_five_years_ahead() -
     def missed_by(series: MacroHistory) -> float:
         errors = []
         for year in range(2002, 2018):
-            process = MacroProcess.fit(sweden().until(year), law=series.until(year))
+            process = MacroProcess.fit(sweden().until(year), dynamics=series.until(year))
             ahead = process.draw(0, 200, year, year + 5)[:, -1, 0].mean()
             errors.append(ahead - sweden().values[year + 5 - 1990, 0])
         return float(np.sqrt(np.mean(np.square(errors))))

@@ -1,4 +1,4 @@
-"""The law of circumstances: learnt from questions that are asked once, as a path would ask them; known laws are found again."""
+"""The state network: its training data look like a rollout, and planted dynamics are recovered."""
 
 from __future__ import annotations
 
@@ -14,51 +14,51 @@ from saga.bundle import Bundle
 from saga.data.panel import Panel
 from saga.data.split import persons_of
 from saga.errors import UsageError
+from saga.features.sequences import Sequences
 from saga.forecaster import Forecaster
 from saga.requests import Draws
 from saga.schema import MAX_AGE
 from saga.states.life_courses import ZeroRuns
-from training.states.state_fit import (
-    CircumstancesModule,
-    Lives,
-    StateFitOptions,
-    fit_state_network,
-    make_batch,
-)
+from training.states.state_data import StateRecords, make_state_batch
+from training.states.state_fit import fit_state_network
+from training.states.state_module import StateFitOptions, StateModule
 
-LEAVING, RETURNING = 0.30, 0.10  # planted: a year's chance to move from county 01 to 03, and back
-RICH = 250_000.0  # planted: who earns more works in industry 62, who earns less in 47
+# Planted: yearly probabilities to move from county 01 to 03, and back.
+LEAVING, RETURNING = 0.30, 0.10
+RICH = 250_000.0  # SEK; planted: persons above it work in industry 62, persons below in 47
 
 
 @pytest.fixture(scope="module")
-def lives(tiny_bundle: Path, register_panel: Panel) -> Lives:
-    return Lives.of(register_panel, Forecaster.load(tiny_bundle))
+def records(tiny_bundle: Path, register_panel: Panel) -> StateRecords:
+    return StateRecords.from_panel(register_panel, Forecaster.load(tiny_bundle))
 
 
-def test_every_year_is_asked_about_once(lives: Lives, register_panel: Panel) -> None:
-    batch = make_batch(lives, np.arange(len(lives.sequences)), 2022, np.random.default_rng(0))
+def test_every_target_year_occurs_once(records: StateRecords, register_panel: Panel) -> None:
+    batch = make_state_batch(
+        records, np.arange(len(records.sequences)), 2022, np.random.default_rng(0)
+    )
     frame = register_panel.frame.sort("person_id", "year")
     following = frame.select((pl.col("year").diff().over("person_id") == 1).sum()).item()
     end = int(frame["year"].max())
     exits = frame.group_by("person_id").agg(
         pl.col("exit_year", "exit_reason").last(), pl.col("year").max()
     )
-    seen = exits.filter(pl.col("exit_year") == pl.col("year") + 1, pl.col("exit_year") <= end)
-    died, left = (
-        seen.filter(pl.col("exit_reason") == reason).height for reason in ("dead", "emigrated")
+    observed = exits.filter(pl.col("exit_year") == pl.col("year") + 1, pl.col("exit_year") <= end)
+    died, emigrated = (
+        observed.filter(pl.col("exit_reason") == reason).height for reason in ("dead", "emigrated")
     )
     assert died
-    assert left
-    assert len(batch["person"]) == following + died + left
+    assert emigrated
+    assert len(batch["person"]) == following + died + emigrated
     assert int((batch["dies"] == 1).sum()) == died
-    assert int(batch["leaves"].sum()) == left
-    assert bool(batch["last"][batch["dies"] == 1].all()), "a death is always allowed by the path"
-    assert int((batch["happened"] >= 0).any(1).sum()) == following
+    assert int(batch["emigrates"].sum()) == emigrated
+    assert bool(batch["last"][batch["dies"] == 1].all()), "the path allows every death"
+    assert int((batch["next_codes"] >= 0).any(1).sum()) == following
 
 
-def test_training_sees_of_a_path_what_a_rollout_sees(lives: Lives) -> None:
-    """An oracle for what lies ahead: the path of each person, the dead's with zeros to its end, counted as rollouts count."""
-    sequences, end = lives.sequences, lives.end
+def test_runs_of_zeros_in_training_agree_with_those_in_a_rollout(records: StateRecords) -> None:
+    """Oracle: each person's path, with zeros to its end after a death, counted as rollouts count."""
+    sequences, end = records.sequences, records.end
     whole = np.flatnonzero(
         [
             np.all(np.diff(sequences.year[a:b]) == 1) and (sequences.state[a:b] > 0).all()
@@ -69,8 +69,8 @@ def test_training_sees_of_a_path_what_a_rollout_sees(lives: Lives) -> None:
     chosen = np.concatenate([whole[:60], dead[:20]])
     batch = {
         name: value.numpy()
-        for name, value in make_batch(
-            lives, chosen, 2022, np.random.default_rng(1), shortened=0.0
+        for name, value in make_state_batch(
+            records, chosen, 2022, np.random.default_rng(1), shortened=0.0
         ).items()
     }
     assert len(dead)
@@ -80,22 +80,21 @@ def test_training_sees_of_a_path_what_a_rollout_sees(lives: Lives) -> None:
         zero = (sequences.state[rows] == 1).tolist()
         zero += [True] * (min(end, born + MAX_AGE) - int(sequences.year[rows][-1]) if died else 0)
         ahead = ZeroRuns.of_paths(np.array(zero)[:, None])
-        mine = batch["person"] == i
-        at = batch["age"][mine] + 16 + born - int(sequences.year[rows][0])
+        of_person = batch["person"] == i
+        at = batch["age"][of_person] + 16 + born - int(sequences.year[rows][0])
         for name in ("zeros", "left", "last"):
             np.testing.assert_array_equal(
-                batch[name][mine], getattr(ahead, name)[at, 0], err_msg=name
+                batch[name][of_person], getattr(ahead, name)[at, 0], err_msg=name
             )
 
 
-def _bounds(sequences: object) -> list[tuple[int, int]]:
-    offsets = sequences.offsets.tolist()  # type: ignore[attr-defined]
-    return list(itertools.pairwise(offsets))
+def _bounds(sequences: Sequences) -> list[tuple[int, int]]:
+    return list(itertools.pairwise(sequences.offsets.tolist()))
 
 
 @pytest.fixture(scope="module")
 def planted(register_panel: Panel) -> Panel:
-    """The register with a county that moves by a known law, and an industry that follows from earnings."""
+    """The register with known moves between counties, and an industry that follows from earnings."""
     frame = register_panel.frame.sort("person_id", "year")
     rng = np.random.default_rng(3)
     first = (frame["person_id"] != frame["person_id"].shift(1)).fill_null(True).to_numpy()
@@ -119,46 +118,47 @@ def planted(register_panel: Panel) -> Panel:
     return Panel(planted.select(register_panel.frame.columns), register_panel.meta)
 
 
-def test_a_planted_law_is_found_again(tiny_bundle: Path, planted: Panel, tmp_path: Path) -> None:
-    made = fit_state_network(
+def test_planted_dynamics_are_recovered(tiny_bundle: Path, planted: Panel, tmp_path: Path) -> None:
+    bundle = fit_state_network(
         tiny_bundle,
         planted,
-        out=tmp_path / "made",
+        out=tmp_path / "fitted",
         options=StateFitOptions(width=32, steps=500),
         seed=1,
         progress=False,
     )
-    forecaster = Forecaster(made)
+    forecaster = Forecaster(bundle)
     test = planted.only(persons_of(planted, "test"))
     last = test.frame.group_by("person_id").agg(
         pl.col("year").max(), pl.col("exit_year").first(), born=pl.col("birth_year").first()
     )
-    able = last.filter(
+    eligible = last.filter(
         pl.col("exit_year").is_null(), pl.col("born").is_between(1962, 2000), pl.col("year") == 2022
     )["person_id"]
-    people = test.only(able.sort().to_list()[:60])
+    people = test.only(eligible.sort().to_list()[:60])
     (block,) = forecaster.life_courses(people, Draws(40))
-    codes = made.transforms["codes"]["county"]
+    codes = bundle.transforms["codes"]["county"]
     county, industry = block.numbers["county"], block.numbers["industry"]
-    here = (county[:, 1:] > 0) & (county[:, :-1] > 0)
+    resident = (county[:, 1:] > 0) & (county[:, :-1] > 0)
     first, other = codes.index("01") + 1, codes.index("03") + 1
-    before, after = county[:, :-1][here], county[:, 1:][here]
-    # Learnt from about 10,000 years in each county: a standard error of .005; five of them, and the fit is not perfect.
+    before, after = county[:, :-1][resident], county[:, 1:][resident]
+    # Fitted on about 10,000 years in each county, a standard error of .005. The tolerance is
+    # larger because the fit is not perfect.
     assert (after[before == first] == other).mean() == pytest.approx(LEAVING, abs=0.035)
     assert (after[before == other] == first).mean() == pytest.approx(RETURNING, abs=0.035)
     working = (block.paths.earnings > 0) & (industry > 0)
     rich = block.paths.earnings[working] > RICH
-    codes = made.transforms["codes"]["industry"]
-    told = np.where(rich, codes.index("62") + 1, codes.index("47") + 1)
-    assert (industry[working] == told).mean() > 0.9, (
-        "the industry goes with the earnings of the same path and year"
+    codes = bundle.transforms["codes"]["industry"]
+    expected = np.where(rich, codes.index("62") + 1, codes.index("47") + 1)
+    assert (industry[working] == expected).mean() > 0.9, (
+        "the industry follows the earnings of the same path and year"
     )
 
 
-def test_what_no_record_tells_is_never_drawn(
+def test_columns_and_exits_without_observations_are_never_simulated(
     tiny_bundle: Path, register_panel: Panel, tmp_path: Path
 ) -> None:
-    gone = (
+    removed = (
         "county",
         "unemployment_benefit",
         "parental_benefit",
@@ -168,7 +168,7 @@ def test_what_no_record_tells_is_never_drawn(
     )
     exits = ("exit_year", "exit_reason")
     frame = register_panel.frame.with_columns(
-        pl.lit(None, register_panel.frame.schema[name]).alias(name) for name in (*gone, *exits)
+        pl.lit(None, register_panel.frame.schema[name]).alias(name) for name in (*removed, *exits)
     )
     poor = Panel(frame, register_panel.meta)
     options = StateFitOptions(width=8, steps=20, batch_persons=64)
@@ -176,11 +176,13 @@ def test_what_no_record_tells_is_never_drawn(
         fit_state_network(tiny_bundle, poor, out=tmp_path / "poor", options=options, progress=False)
     )
     last = frame.group_by("person_id").agg(pl.col("year").max(), born=pl.col("birth_year").first())
-    able = last.filter(pl.col("year") == 2022, pl.col("born") > 1962)["person_id"].sort().to_list()
-    (block,) = forecaster.life_courses(poor.only(able[:20]), Draws(40))
+    eligible = (
+        last.filter(pl.col("year") == 2022, pl.col("born") > 1962)["person_id"].sort().to_list()
+    )
+    (block,) = forecaster.life_courses(poor.only(eligible[:20]), Draws(40))
     assert block.numbers["marital_status"].any()
     assert not block.numbers["county"].any()
-    assert not block.numbers["state"].any(), "no state, and nobody dies or leaves"
+    assert not block.numbers["state"].any(), "no employment state, no death and no emigration"
 
 
 def test_another_panel_or_other_money_is_refused(
@@ -193,39 +195,43 @@ def test_another_panel_or_other_money_is_refused(
     ):
         panel = Panel(register_panel.frame, replace(meta, **other))
         with pytest.raises(UsageError, match=words):
-            fit_state_network(tiny_bundle, panel, out=tmp_path / "made", progress=False)
+            fit_state_network(tiny_bundle, panel, out=tmp_path / "fitted", progress=False)
 
 
-def test_a_stopped_run_goes_on_to_the_same_law(
+def test_a_stopped_run_resumes_to_the_same_weights(
     tiny_bundle: Path, register_panel: Panel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options, out = StateFitOptions(width=8, steps=220, batch_persons=16), tmp_path / "stopped"
     straight = fit_state_network(
         tiny_bundle, register_panel, out=tmp_path / "straight", options=options, progress=False
     )
-    step, count = CircumstancesModule.training_step, [0]
+    step, count = StateModule.training_step, [0]
 
-    def interrupted(self: CircumstancesModule, batch: object, index: int) -> object:
+    def interrupted(self: StateModule, batch: object, index: int) -> object:
         count[0] += 1
         if count[0] == 150:
             raise KeyboardInterrupt
         return step(self, batch, index)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(CircumstancesModule, "training_step", interrupted)
+    monkeypatch.setattr(StateModule, "training_step", interrupted)
     with pytest.raises(KeyboardInterrupt):
         fit_state_network(tiny_bundle, register_panel, out=out, options=options, progress=False)
     assert not out.exists()
     assert (out.with_name("stopped.circumstances.run") / "last.ckpt").is_file()
-    made = fit_state_network(tiny_bundle, register_panel, out=out, options=options, progress=False)
-    assert count[0] < 150 + 220, "it began anew"
-    assert made.circumstances is not None
+    resumed = fit_state_network(
+        tiny_bundle, register_panel, out=out, options=options, progress=False
+    )
+    assert count[0] < 150 + 220, "it started again from the beginning"
+    assert resumed.circumstances is not None
     assert straight.circumstances is not None
     for name, tensor in straight.circumstances.items():
-        assert tensor.equal(made.circumstances[name]), name
+        assert tensor.equal(resumed.circumstances[name]), name
     assert not out.with_name("stopped.circumstances.run").exists()
 
 
-def test_the_model_and_its_calibration_stay(tiny_bundle: Path, living_bundle: Path) -> None:
+def test_the_forecast_network_and_its_calibration_do_not_change(
+    tiny_bundle: Path, living_bundle: Path
+) -> None:
     before, after = Bundle.load(tiny_bundle), Bundle.load(living_bundle)
     assert after.model_digest == before.model_digest
     assert after.calibration_digest == before.calibration_digest

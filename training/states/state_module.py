@@ -1,0 +1,118 @@
+"""The Lightning module of the state network; the forecast network stays as it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytorch_lightning as lightning
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from saga.model import Saga
+from saga.states.codes import COLUMNS
+from saga.states.state_network import StateInputs, StateNetwork
+from training.data import Batch
+from training.harness import half_cosine, schedule_rate
+from training.states.state_data import StateRecords, make_state_batch
+
+_WARMUP_STEPS = 100
+
+
+@dataclass(frozen=True)
+class StateFitOptions:
+    """How the state network is fitted: AdamW (Loshchilov and Hutter 2019), falling cosine rate."""
+
+    width: int = 128
+    steps: int = 4_000
+    batch_persons: int = 256
+    learning_rate: float = 2e-3
+    weight_decay: float = 0.01
+
+
+@dataclass(frozen=True)
+class RecordReader:
+    """The forecast network, which is not trained.
+
+    As a plain object it is no part of the module, its checkpoints and its optimiser.
+    """
+
+    network: Saga
+
+    @torch.no_grad()
+    def read(self, batch: Batch) -> StateInputs:
+        """The inputs of the state network for the target years of a batch."""
+        net, age = self.network, batch["token_age"]
+        record = (batch[f"token_{name}"] for name in ("state", "z", "other", "codes"))
+        hidden, _ = net.hidden(net.tokens(*record, age), age)
+        earnings = {
+            name: net.tokens.encode_earnings(batch[f"{name}_state"], batch[f"{name}_z"])
+            for name in ("before", "now", "after")
+        }
+        rest = {name: batch[name] for name in StateInputs._fields if name in batch}
+        rest["origin"] = hidden[batch["person"], batch["origin"]]
+        return StateInputs(**earnings, **rest)
+
+
+class StateModule(lightning.LightningModule):
+    """Maximum likelihood of exits and of the seven state columns."""
+
+    def __init__(self, states: StateNetwork, network: Saga, options: StateFitOptions) -> None:
+        super().__init__()
+        self.states, self.options = states, options
+        self.reader = RecordReader(network)
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        """Mean negative log-likelihood a year: of emigration, death and each column."""
+        inputs = self.reader.read(batch)
+        leave, die, reads = self.states.exits(inputs)
+        count = max(1, len(leave))
+
+        def mean_loss(logits: Tensor, outcome: Tensor) -> Tensor:
+            return F.cross_entropy(logits, outcome, ignore_index=-1, reduction="sum") / count
+
+        mortal = torch.where(inputs.last, batch["dies"], -1)
+        losses = {"leaving": mean_loss(leave, batch["emigrates"]), "dying": mean_loss(die, mortal)}
+
+        def observe(column: int, logits: Tensor) -> Tensor:
+            outcome = batch["next_codes"][:, column]
+            losses[COLUMNS[column]] = mean_loss(logits, outcome)
+            return outcome.clamp(min=0)
+
+        self.states.columns(reads, inputs.codes, observe)
+        return losses
+
+    @torch.no_grad()
+    def mean_losses(self, records: StateRecords, until: int) -> dict[str, float]:
+        """Mean losses a year over all persons, each year seen from one random origin."""
+        self.eval()
+        sums, n_years = dict[str, float](), 0
+        rng, n_persons = np.random.default_rng(0), len(records.sequences)
+        for start in range(0, n_persons, self.options.batch_persons):
+            persons = np.arange(start, min(start + self.options.batch_persons, n_persons))
+            batch = make_state_batch(records, persons, until, rng)
+            count = len(batch["person"])
+            for name, value in self.losses(batch).items():
+                sums[name] = sums.get(name, 0.0) + float(value) * count
+            n_years += count
+        return {name: round(value / n_years, 6) for name, value in sums.items()}
+
+    def training_step(self, batch: Batch, _index: int) -> Tensor:
+        """One step's loss."""
+        total = torch.stack(list(self.losses(batch).values())).sum()
+        self.log("nll", total, prog_bar=True, batch_size=1)
+        return total
+
+    def configure_optimizers(self) -> Any:
+        """AdamW; warm-up over 100 steps, and a cosine to zero."""
+        options = self.options
+        optimizer = torch.optim.AdamW(
+            self.states.parameters(), lr=options.learning_rate, weight_decay=options.weight_decay
+        )
+
+        def rate(step: int) -> float:
+            return min(1.0, (step + 1) / _WARMUP_STEPS) * half_cosine(step / options.steps)
+
+        return schedule_rate(optimizer, rate)
