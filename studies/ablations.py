@@ -1,9 +1,12 @@
-"""Trains the ablations (`training/configs/ablations.yaml`), each at the same small budget, for rows of the contest.
+"""What does each part of the network add? Trains the ablations at the same small budget.
 
-    python -m studies.ablations --panel build/register --out build/ablations [--only full no-family] [--until 2012] [--seed 1]
-    saga evaluate bundles/small --panel build/register --variants build/ablations/variants.yaml --out build/evaluation
+    python -m studies.ablations --panel build/register --out build/ablations
+        [--only full no-family] [--until 2012] [--seed 1]
+    saga evaluate bundles/small --panel build/register \\
+        --variants build/ablations/variants.yaml --out build/evaluation
 
-Bundles stay under --out: the same command goes on where it stopped. `variants.yaml` names those that are there, with what each cost.
+The list is `training/configs/ablations.yaml`. Bundles stay under --out: the same command resumes.
+`variants.yaml` names the trained bundles with the cost of each, for rows of the contest.
 """
 
 from __future__ import annotations
@@ -20,13 +23,13 @@ from saga.bundle import MANIFEST, Bundle
 from saga.data.reading import read_panel
 from saga.files.atomic import commit
 from studies.harness import command_line
-from studies.trained_bundle import found_or_trained
+from studies.trained_bundle import train_or_load
 from training.train_config import load_config
 
 
 def main() -> int:
-    """Trains what is not there and writes the list."""
-    rows = listed()
+    """Train what is missing and write the list of variants."""
+    rows = listed_ablations()
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -44,22 +47,22 @@ def main() -> int:
     args = parser.parse_args()
     panel, command = read_panel(args.panel, mapping=args.mapping), command_line(__file__)
     for name in args.only:
-        settings = load_config(f"ablations/{name}")
-        bundle = found_or_trained(
-            panel, args.out / name, settings, seed=args.seed, until=args.until, command=command
+        config = load_config(f"ablations/{name}")
+        bundle = train_or_load(
+            panel, args.out / name, config, seed=args.seed, until=args.until, command=command
         )
-        print(f"{name}: {cost(bundle)}", flush=True)
-    there = [
-        variant(row, args.out / row["name"])
+        print(f"{name}: {training_cost(bundle)}", flush=True)
+    variants = [
+        variant_row(row, args.out / row["name"])
         for row in rows
         if (args.out / row["name"] / MANIFEST).is_file()
     ]
-    text = yaml.safe_dump(there, sort_keys=False, allow_unicode=True, width=140)
+    text = yaml.safe_dump(variants, sort_keys=False, allow_unicode=True, width=140)
     commit(args.out / "variants.yaml", lambda path: path.write_text(text, encoding="utf-8"))
     return 0
 
 
-def listed() -> list[dict[str, str]]:
+def listed_ablations() -> list[dict[str, str]]:
     """The ablations: `name` and `label`."""
     rows: list[dict[str, str]] = yaml.safe_load(
         (files("training") / "configs" / "ablations.yaml").read_text(encoding="utf-8")
@@ -67,21 +70,24 @@ def listed() -> list[dict[str, str]]:
     return rows
 
 
-def variant(row: dict[str, str], out: Path) -> dict[str, Any]:
+def variant_row(row: dict[str, str], out: Path) -> dict[str, Any]:
     """A row for `evaluation.bundle_variants`."""
     return {
         "name": row["name"],
         "table": "Ablations",
         "label": row["label"],
-        "note": cost(Bundle.load(out)),
+        "note": training_cost(Bundle.load(out)),
         "bundle": out.name,
     }
 
 
-def cost(bundle: Bundle) -> str:
-    """What a bundle's training took, from its own record."""
-    told = bundle.metrics["training"]
-    return f"{told['parameters']:,} parameters, {told['steps']:,} steps, {told['seconds']:,.0f} s"
+def training_cost(bundle: Bundle) -> str:
+    """Parameters, steps and seconds of a bundle's training, from its own record."""
+    training = bundle.metrics["training"]
+    return (
+        f"{training['parameters']:,} parameters, {training['steps']:,} steps, "
+        f"{training['seconds']:,.0f} s"
+    )
 
 
 if __name__ == "__main__":

@@ -53,10 +53,11 @@ from saga.errors import Problem, UsageError
 from saga.files.atomic import digest_json
 from saga.files.markdown import markdown_table
 from saga.files.tables import write_table
-from saga.forecaster import Forecaster, RolloutName
+from saga.forecaster import Forecaster
 from saga.keyed_random import uniform_each
+from saga.requests import RolloutName
 from studies.harness import StepLog, code_commit, command_line, publish_page, say, study_parser
-from studies.trained_bundle import found_or_trained
+from studies.trained_bundle import train_or_load
 from training.train_config import TrainConfig, load_config
 
 Array = NDArray[np.float64]
@@ -566,7 +567,7 @@ def train_network(panel: Panel, name: str, config: TrainConfig, args: argparse.N
     """The bundle of this configuration: trained now, or by an earlier run."""
     out = args.out / f"{name}-{config.max_steps}-{args.seed}"
     say(f"{out.name}: train, or load")
-    return found_or_trained(panel, out, config, seed=args.seed, command=command_line(__file__))
+    return train_or_load(panel, out, config, seed=args.seed, command=command_line(__file__))
 
 
 def without_early_stop(config: TrainConfig) -> TrainConfig:

@@ -1,8 +1,10 @@
-"""Where a bundle's decoder looks: mean attention by lag and years ahead, and by layer and head, over a sample of a panel.
+"""Which years does a bundle's decoder look at?
 
-    python -m studies.attention_patterns --panel DIR [--bundle bundles/small] [--persons 300] [--paths 4] [--seed 0] [--report FILE]
+    python -m studies.attention_patterns --panel DIR [--bundle bundles/small] [--persons 300]
+        [--paths 4] [--seed 0] [--report FILE]
 
-Persons are those of the test part where the panel is the one the bundle was trained on, with their whole records; a keyed choice.
+Mean attention by lag and years ahead, and by layer and head, over a keyed sample of persons with
+their whole records. Test persons only, if the bundle was trained on this panel.
 """
 
 from __future__ import annotations
@@ -13,79 +15,60 @@ import polars as pl
 
 from saga.attention import attention_by_lag, head_diversity
 from saga.data.reading import read_panel
+from saga.files.markdown import markdown_table
 from saga.forecaster import Forecaster
 from studies.cross_section import followed
-from studies.harness import command_line, study_parser
+from studies.harness import page_head, publish_page, study_parser
 
 HORIZONS, LAGS = (1, 5, 10, 20), 10
 
 
 def main() -> None:
-    """Prints three tables: by lag and horizon, by layer and head for the next year, diversity of heads."""
+    """Print three tables: by lag and horizon, by layer and head, diversity of heads."""
     parser = study_parser(__doc__, n_persons=300, n_paths=4)
     parser.add_argument("--panel", type=Path, required=True)
     args = parser.parse_args()
     forecaster = Forecaster.load(args.bundle, rollout="exact")
-    who = followed(
+    persons = followed(
         read_panel(args.panel), trained_on=forecaster.bundle.split["panel_id"], persons=args.persons
     )
     table = attention_by_lag(
-        forecaster, who.past, horizons=HORIZONS, paths=args.paths, seed=args.seed
+        forecaster, persons.past, horizons=HORIZONS, paths=args.paths, seed=args.seed
     )
-    lines = [
-        "# Where the decoder looks",
-        "",
-        f"`{command_line(__file__)}`",
-        f"Bundle {forecaster.bundle.digest[:12]}, {len(who.origins):,} persons. Shares of attention in %.",
-        "",
-        *by_lag(
-            table.group_by("horizon", "lag").agg(pl.col("weight").mean()), "horizon", "years ahead"
+    by_horizon = table.group_by("horizon", "lag").agg(pl.col("weight").mean())
+    next_year = table.filter(horizon=1)
+    by_head = next_year.with_columns(pl.format("{}, {}", "layer", "head").alias("layer, head"))
+    diversity = [
+        [str(row["layer"]), row["part"], f"{row['index']:.3f}"]
+        for row in head_diversity(forecaster.network).drop_nulls().iter_rows(named=True)
+    ]
+    parts = [
+        page_head(
+            "Attention of the decoder",
+            __file__,
+            bundle=forecaster.bundle.digest[:12],
+            persons=len(persons.origins),
         ),
-        "",
+        "Shares of attention in %.",
+        lag_table(by_horizon, "horizon", "years ahead"),
         "The next year, by layer and head:",
-        "",
-        *by_lag(
-            table.filter(horizon=1).with_columns(
-                pl.format("{}, {}", "layer", "head").alias("which")
-            ),
-            "which",
-            "layer, head",
-        ),
-        "",
-        "Diversity of heads (0: one subspace, 1: orthogonal ones):",
-        "",
-        *diversity(head_diversity(forecaster.network)),
+        lag_table(by_head, "layer, head", "layer, head"),
+        "Diversity of heads (0: the same subspace, 1: orthogonal subspaces):",
+        markdown_table(["layer", "part", "index"], diversity),
     ]
-    text = "\n".join(lines) + "\n"
-    print(text)
-    if args.report:
-        args.report.write_text(text, encoding="utf-8")
+    publish_page("\n\n".join(parts), args.report)
 
 
-def by_lag(table: pl.DataFrame, key: str, name: str) -> list[str]:
-    """Lines of a table with a column a lag of the record, earlier lags and drawn years together."""
-    lines = [
-        f"| {name} | {' | '.join(map(str, range(LAGS)))} | earlier | drawn years |",
-        "|---|" + "---|" * (LAGS + 2),
-    ]
+def lag_table(table: pl.DataFrame, key: str, heading: str) -> str:
+    """Attention with one column a lag; earlier lags and simulated years are summed."""
+    rows = []
     for (value,), part in table.sort(key, "lag").group_by([key], maintain_order=True):
         weight = dict(part.select("lag", "weight").iter_rows())
         shares = [weight.get(lag, 0.0) for lag in range(LAGS)]
-        shares += [
-            sum(w for lag, w in weight.items() if lag >= LAGS),
-            sum(w for lag, w in weight.items() if lag < 0),
-        ]
-        lines.append(f"| {value} | {' | '.join(f'{100 * share:.1f}' for share in shares)} |")
-    return lines
-
-
-def diversity(table: pl.DataFrame) -> list[str]:
-    """Lines of the table of head diversity."""
-    rows = [
-        f"| {row['layer']} | {row['part']} | {row['index']:.3f} |"
-        for row in table.drop_nulls().iter_rows(named=True)
-    ]
-    return ["| layer | part | index |", "|---|---|---|", *rows]
+        shares.append(sum(w for lag, w in weight.items() if lag >= LAGS))
+        shares.append(sum(w for lag, w in weight.items() if lag < 0))
+        rows.append([str(value), *(f"{100 * share:.1f}" for share in shares)])
+    return markdown_table([heading, *map(str, range(LAGS)), "earlier", "simulated years"], rows)
 
 
 if __name__ == "__main__":

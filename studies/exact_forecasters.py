@@ -1,9 +1,11 @@
-"""The exact forecasters of the textbook processes: does the particle filter move with its particles, are both calibrated, at what cost.
+"""Are the exact forecasters of the textbook processes exact, and what do they cost?
 
     python -m studies.exact_forecasters [PERSONS] [SEED]
 
-Persons with records from age 25 to 44, forecast to 64. CRPS of log earnings, 200 paths; changes are against the largest number of
-particles, under common random numbers, with their standard error over persons.
+Does the particle filter change with its number of particles? Are both forecasters calibrated?
+Persons have records from age 25 to 44 and are forecast to 64. CRPS is of log earnings with 200
+paths; changes are relative to the largest number of particles, under common random numbers, with
+their standard error over persons.
 """
 
 from __future__ import annotations
@@ -30,16 +32,18 @@ BORN, AGE = 1950, 44
 
 
 def main(persons: int, seed: int) -> None:
-    """Prints the three tables."""
+    """Print the three tables."""
     gkos, gaussian = replace(GkosProcess(), last_age=64), replace(GaussianProcess(), last_age=64)
     print(f"{persons} persons, seed {seed}, origin at {AGE}, h = {HORIZONS}")
-    cost(gaussian, gkos, seed)
-    particles(gkos, persons, seed)
-    calibration(gaussian, gkos, persons, seed)
+    print_cost(gaussian, gkos, seed)
+    print_particles(gkos, persons, seed)
+    print_calibration(gaussian, gkos, persons, seed)
 
 
-def calibration(gaussian: GaussianProcess, gkos: GkosProcess, persons: int, seed: int) -> None:
-    """PIT of forecasters that know the process, and of two that have a parameter wrong."""
+def print_calibration(
+    gaussian: GaussianProcess, gkos: GkosProcess, persons: int, seed: int
+) -> None:
+    """PIT of forecasters with the true parameters, and of two with one wrong parameter."""
     print("\nPIT: p-values of Kolmogorov's test, by horizon")
     rows: list[tuple[str, Process, KalmanFilter | GkosFilter]] = [
         ("gaussian", gaussian, KalmanFilter(gaussian)),
@@ -68,8 +72,8 @@ def calibration(gaussian: GaussianProcess, gkos: GkosProcess, persons: int, seed
         )
 
 
-def cost(gaussian: GaussianProcess, gkos: GkosProcess, seed: int) -> None:
-    """CPU time of a forecast; tables that a filter makes once are made before."""
+def print_cost(gaussian: GaussianProcess, gkos: GkosProcess, seed: int) -> None:
+    """CPU time of a forecast, without the tables that a filter makes once."""
     print(f"\nCPU milliseconds a person: 25 years of history, {PATHS} paths to h = 20")
     rows: list[tuple[str, Process, KalmanFilter | GkosFilter]] = [
         ("gaussian", gaussian, KalmanFilter(gaussian))
@@ -86,40 +90,41 @@ def cost(gaussian: GaussianProcess, gkos: GkosProcess, seed: int) -> None:
         print(f"{name:30s}{10 * (time.process_time() - start):10.1f}", flush=True)
 
 
-def particles(process: GkosProcess, persons: int, seed: int) -> None:
+def print_particles(process: GkosProcess, persons: int, seed: int) -> None:
     """CRPS and posterior means by number of particles."""
     panel, origins = sample(process, persons, seed)
     outcomes = realised_earnings(panel, origins, range(1, HORIZONS[-1] + 1))
     earnings = records(panel, origins, process)[2]
     columns = np.array(HORIZONS) - 1
-    scored, means = {}, {}
+    crps, means = {}, {}
     for n in PARTICLES:
         filter_ = GkosFilter(process, n)
         paths = ExactForecaster(filter_).simulate(
             panel, origins, to_horizon=HORIZONS[-1], n_paths=PATHS, seed=seed
         )
-        scored[n] = crps_log(paths.earnings, outcomes)[:, columns]
-        laws = [filter_.posterior(record, AGE) for record in earnings[:50]]
+        crps[n] = crps_log(paths.earnings, outcomes)[:, columns]
+        posteriors = [filter_.posterior(record, AGE) for record in earnings[:50]]
         means[n] = np.array(
-            [[*(law.effects @ law.weight), law.weight @ law.density @ law.z] for law in laws]
+            [[*(p.effects @ p.weight), p.weight @ p.density @ p.z] for p in posteriors]
         )
-    best = PARTICLES[-1]
+    largest = PARTICLES[-1]
     print(
-        "\nparticles  CRPS, change (standard error) by horizon; largest change of a person's posterior mean of alpha, beta, z"
+        "\nparticles  CRPS, change (standard error) by horizon; "
+        "largest change of a person's posterior mean of alpha, beta, z"
     )
     for n in PARTICLES:
-        change = scored[n] - scored[best]
+        change = crps[n] - crps[largest]
         error = change.std(axis=0) / np.sqrt(persons)
         cells = "  ".join(
             f"{c:.4f} {d:+.4f} ({e:.4f})"
-            for c, d, e in zip(scored[n].mean(axis=0), change.mean(axis=0), error, strict=True)
+            for c, d, e in zip(crps[n].mean(axis=0), change.mean(axis=0), error, strict=True)
         )
-        moved = np.abs(means[n] - means[best]).max(axis=0)
+        moved = np.abs(means[n] - means[largest]).max(axis=0)
         print(f"{n:9d}  {cells}   {moved[0]:.5f} {moved[1]:.5f} {moved[2]:.5f}")
 
 
 def sample(process: Process, persons: int, seed: int, age: int = AGE) -> tuple[Panel, Origins]:
-    """Complete lives of one cohort, and an origin at `age` for everybody."""
+    """Complete records of one cohort, and an origin at `age` for everybody."""
     rng = np.random.default_rng(seed)
     rows = Cohort.found(process, BORN, np.arange(persons), rng).live(BORN + process.last_age, rng)
     ids = rows["person_id"].unique().sort().to_list()

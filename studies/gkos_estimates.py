@@ -1,9 +1,10 @@
-"""The GKOS process estimated on a panel's training persons, beside the published parameters; and its forecasts of validation persons.
+"""How do estimates of the GKOS process compare with the published parameters?
 
     python -m studies.gkos_estimates PANEL [--seed S] [--persons N]
 
-Estimates with their standard errors, what the fit cost, and CRPS of log earnings (200 paths) of `gkos`, `gkos-paper`, `carry` and `groupq`
-for N validation persons (0: none), with the standard error of the difference from `groupq`. Test persons are not looked at.
+Prints estimates with standard errors, the cost of the fit, and CRPS of log earnings (200 paths) of
+`gkos`, `gkos-paper`, `carry` and `groupq` for N validation persons (0: none), with the standard
+error of the difference from `groupq`. Test persons are not used.
 """
 
 from __future__ import annotations
@@ -30,27 +31,27 @@ HORIZONS, PATHS = (1, 5, 10, 20), 200
 
 
 def main(source: Path, seed: int, persons: int) -> None:
-    """Prints both tables."""
+    """Print both tables."""
     panel = read_panel(source)
     training = panel.only(persons_of(panel, "train"))
     print(f"{panel.meta.panel_id}: {len(training.persons()):,} training persons, seed {seed}")
-    paper, best = GkosPaper(), Gkos()
-    for baseline in (paper, best):
+    published_form, robust_form = GkosPaper(), Gkos()
+    for baseline in (published_form, robust_form):
         start = time.process_time()
         baseline.fit(training, seed=seed)
         print(f"{baseline.name}: fitted in {time.process_time() - start:.0f} CPU seconds")
     columns = {
-        f"{baseline.name}, {people}": fit
-        for baseline in (paper, best)
-        for people, fit in baseline.estimates.items()
+        f"{baseline.name}, {group}": fit
+        for baseline in (published_form, robust_form)
+        for group, fit in baseline.estimates.items()
     }
-    estimates(columns)
+    print_estimates(columns)
     if persons:
-        forecasts(panel, training, [paper, best], persons, seed)
+        print_forecasts(panel, training, [published_form, robust_form], persons, seed)
 
 
-def estimates(columns: dict[str, Fit]) -> None:
-    """Parameters by row and process; a dash where a process does not estimate one."""
+def print_estimates(columns: dict[str, Fit]) -> None:
+    """Parameters by row and process; a dash if a process does not estimate the parameter."""
     print(f"\n{'parameter':12s}{'published':>10s}" + "".join(f"{name:>30s}" for name in columns))
     for name in {**GROWTH, **SHOCKS, **IDLENESS}:
         cells = [
@@ -70,20 +71,20 @@ def estimates(columns: dict[str, Fit]) -> None:
     )
 
 
-def forecasts(
+def print_forecasts(
     panel: Panel, training: Panel, fitted: list[GkosPaper | Gkos], persons: int, seed: int
 ) -> None:
     """CRPS by horizon, and its difference from group quantiles."""
     validation = persons_of(panel, "validation")
     order = np.argsort(uniform_each(validation, "gkos-bench", panel.meta.panel_id))
-    own = panel.only(sorted(validation[i] for i in order[:persons]))
-    origins = draw_origins(own, max_horizon=30, seed=seed, end=last_year(panel))
-    past, outcomes = (
-        history(own, origins),
-        realised_earnings(own, origins, list(HORIZONS), end=last_year(panel)),
-    )
+    sample = panel.only(sorted(validation[i] for i in order[:persons]))
+    end = last_year(panel)
+    origins = draw_origins(sample, max_horizon=30, seed=seed, end=end)
+    past = history(sample, origins)
+    outcomes = realised_earnings(sample, origins, list(HORIZONS), end=end)
     print(
-        f"\nCRPS of log earnings, {len(origins)} validation persons, h = {HORIZONS}; difference from groupq (standard error)"
+        f"\nCRPS of log earnings, {len(origins)} validation persons, h = {HORIZONS}; "
+        "difference from groupq (standard error)"
     )
     reference = None
     for baseline in (
@@ -92,15 +93,14 @@ def forecasts(
         *fitted,
     ):
         start = time.process_time()
-        drawn = baseline.simulate(
-            past, origins, to_horizon=HORIZONS[-1], n_paths=PATHS, seed=seed
-        ).earnings[:, np.array(HORIZONS) - 1]
+        paths = baseline.simulate(past, origins, to_horizon=HORIZONS[-1], n_paths=PATHS, seed=seed)
         cost = 1000 * (time.process_time() - start) / len(origins)
-        scored = crps_log(drawn, outcomes, panel.meta.floor)
-        reference = scored if reference is None else reference
-        change = scored - reference
+        earnings = paths.earnings[:, np.array(HORIZONS) - 1]
+        crps = crps_log(earnings, outcomes, panel.meta.floor)
+        reference = crps if reference is None else reference
+        change = crps - reference
         error = np.nanstd(change, axis=0) / np.sqrt(np.isfinite(change).sum(axis=0))
-        cells = zip(np.nanmean(scored, axis=0), np.nanmean(change, axis=0), error, strict=True)
+        cells = zip(np.nanmean(crps, axis=0), np.nanmean(change, axis=0), error, strict=True)
         row = "".join(f"  {value:.4f} {d:+.4f} ({e:.4f})" for value, d, e in cells)
         print(f"{baseline.name:12s}{row}  {cost:5.1f} ms a person", flush=True)
 

@@ -47,7 +47,7 @@ from saga.requests import Draws
 from saga.schema import MAX_AGE
 from saga.scores import crps_log, log_earnings, pit, pit_uniforms
 from studies.harness import code_commit, command_line
-from studies.trained_bundle import found_or_trained
+from studies.trained_bundle import train_or_load
 from training.train_config import TrainConfig, load_config
 
 Array = NDArray[np.float64]
@@ -358,7 +358,7 @@ def bundles(folder: Path, panel: Panel, args: argparse.Namespace) -> dict[str, P
     if args.steps:
         settings = shortened(settings, args.steps)
     out = folder / f"{settings.name}-{settings.max_steps}-{args.macro}"
-    raw = found_or_trained(panel, out, settings, seed=args.seed, command=command_line(__file__))
+    raw = train_or_load(panel, out, settings, seed=args.seed, command=command_line(__file__))
     calibrated = out.with_name(f"{out.name}-calibrated-{args.rollout}")
     if (
         not (calibrated / MANIFEST).is_file()

@@ -1,4 +1,4 @@
-"""A trained bundle for a program that is run again: the one that is there where it is the one that is asked for, else a new one."""
+"""A trained bundle for a study that may be run again."""
 
 from __future__ import annotations
 
@@ -16,57 +16,65 @@ from training.fit import train
 from training.train_config import TrainConfig
 
 
-def found_or_trained(
+def train_or_load(
     panel: Panel,
     out: Path,
-    settings: TrainConfig,
+    config: TrainConfig,
     *,
     seed: int,
     until: int | None = None,
     command: str = "",
 ) -> Bundle:
-    """The bundle at `out`, trained where none is there or one of another configuration, seed, last year, economy, panel or persons.
+    """The bundle at `out` if it is the requested one; otherwise a newly trained bundle.
 
-    A training that was stopped goes on where it was started with the same, and begins afresh where not. Arguments and errors of `train`.
+    A bundle is the requested one if configuration, seed, last year, economy, panel and persons
+    agree. An interrupted training is resumed if it was started with the same, and else restarted.
+    Arguments and errors are those of `training.fit.train`.
     """
     if (out / MANIFEST).is_file():
-        found = Bundle.load(out)
-        if _trained_with(found) == _asked(panel, settings, seed, until):
-            return found
-    begin = partial(
+        bundle = Bundle.load(out)
+        if _training_of(bundle) == _requested_training(panel, config, seed, until):
+            return bundle
+    start = partial(
         train,
         panel,
         out,
-        config=settings,
+        config=config,
         seed=seed,
         until=until,
         command=command,
         progress=sys.stderr.isatty(),
     )
-    with suppress(UsageError):  # there is nothing to go on with, or it was started otherwise
-        return begin(resume=True)
-    return begin(resume=False)
+    with suppress(UsageError):  # there is no checkpoint, or it belongs to another training
+        return start(resume=True)
+    return start(resume=False)
 
 
-def _asked(panel: Panel, settings: TrainConfig, seed: int, until: int | None) -> tuple[object, ...]:
-    known = panel if until is None else cut(panel, until)
-    persons = persons_of(known, "train")  # a panel's subsets go by its name
-    about = (
+def _requested_training(
+    panel: Panel, config: TrainConfig, seed: int, until: int | None
+) -> tuple[object, ...]:
+    past = panel if until is None else cut(panel, until)
+    persons = persons_of(past, "train")  # subsets of a panel have the panel's name
+    return (
+        config.as_dict(),
+        seed,
+        until or last_year(panel),
         panel.meta.panel_id,
         panel.meta.macro is not None,
         len(persons),
-        len(known.only(persons)),
+        len(past.only(persons)),
     )
-    return (settings.as_dict(), seed, until or last_year(panel), *about)
 
 
-def _trained_with(bundle: Bundle) -> tuple[object, ...]:
-    """What `_asked` would be for this bundle."""
-    told = bundle.metrics["training"]
-    about = (
+def _training_of(bundle: Bundle) -> tuple[object, ...]:
+    """What `_requested_training` would return for this bundle."""
+    training = bundle.metrics["training"]
+    return (
+        bundle.config["training"],
+        bundle.manifest["seed"],
+        bundle.config["until"],
         bundle.split["panel_id"],
         bundle.macro["series"] is not None,
-        told["persons"]["train"],
-        told["person_years"],
+        training["persons"]["train"],
+        training["person_years"],
     )
-    return (bundle.config["training"], bundle.manifest["seed"], bundle.config["until"], *about)

@@ -12,7 +12,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-import studies.ablations as ablations_script
 from evaluation.bundle_variants import read_variants
 from saga.bundle import Bundle
 from saga.data.origins import last_year
@@ -22,6 +21,7 @@ from saga.features.transforms import CALENDAR, HIDEABLE, OTHER
 from saga.forecaster import Forecaster
 from saga.requests import Draws
 from saga.schema import CATEGORICAL
+from studies import ablations
 from training.fit import train
 from training.train_config import ABLATIONS, TrainConfig, load_config
 
@@ -79,8 +79,8 @@ def test_every_ablation_trains_and_forecasts(
     assert forecaster.network.parameters_count == bundle.metrics["training"]["parameters"]
 
 
-def test_the_list_names_every_ablation_and_the_paper_knows_them() -> None:
-    rows = ablations_script.listed()
+def test_the_list_names_every_ablation_of_the_paper() -> None:
+    rows = ablations.listed_ablations()
     assert sorted(f"ablations/{row['name']}" for row in rows) == sorted(ABLATIONS)
     published = json.loads((ROOT / "evaluation" / "report" / "published.json").read_text())[
         "crps_log_10"
@@ -97,9 +97,7 @@ def test_the_list_names_every_ablation_and_the_paper_knows_them() -> None:
         )
 
 
-def test_what_is_left_out_is_left_out_of_forecasts_too(
-    panel: Panel, some: Panel, tmp_path: Path
-) -> None:
+def test_hidden_columns_are_hidden_in_forecasts(panel: Panel, some: Panel, tmp_path: Path) -> None:
     """A bundle without them gives bitwise the same paths whatever the hidden columns say; one with them does not."""
     hidden = ("occupation", "spouse_earnings")
     forged = some.with_frame(
@@ -126,7 +124,9 @@ def test_what_is_left_out_is_left_out_of_forecasts_too(
     assert same == {(): False, hidden: True}
 
 
-def test_without_the_calendar_the_economy_moves_levels_alone(panel: Panel, tmp_path: Path) -> None:
+def test_the_economy_only_moves_the_wage_level_if_the_calendar_is_hidden(
+    panel: Panel, tmp_path: Path
+) -> None:
     """Boom or slump after 2015: whoever is positive is so in both, and a path's earnings move by the same factor for everybody."""
     until = panel.frame.filter(pl.col("year") <= 2015)
     there = pl.col("year").is_in([2005, 2010, 2015]).sum().over("person_id") == 3
@@ -167,7 +167,7 @@ def test_without_the_calendar_the_economy_moves_levels_alone(panel: Panel, tmp_p
     assert same == {(): False, (CALENDAR,): True}
 
 
-def test_everything_but_earnings_can_be_left_out(panel: Panel, some: Panel, tmp_path: Path) -> None:
+def test_all_columns_but_earnings_can_be_hidden(panel: Panel, some: Panel, tmp_path: Path) -> None:
     blind = short("tiny", without=HIDEABLE)
     bundle = train(panel, tmp_path / "b", config=blind, seed=1, progress=False)
     bare = some.with_frame(
@@ -183,13 +183,13 @@ def test_everything_but_earnings_can_be_left_out(panel: Panel, some: Panel, tmp_
     np.testing.assert_array_equal(*drawn)
 
 
-def test_the_benchmark_trains_once_and_writes_the_rows_that_the_contest_reads(
+def test_the_study_trains_once_and_writes_rows_for_the_contest(
     panel: Panel,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    module = ablations_script
+    module = ablations
     monkeypatch.setattr(module, "read_panel", lambda *_, **__: panel)
     monkeypatch.setattr(module, "load_config", short)
     monkeypatch.setattr(
@@ -216,7 +216,7 @@ def test_the_benchmark_trains_once_and_writes_the_rows_that_the_contest_reads(
     assert "steps" in capsys.readouterr().out
 
 
-def test_a_head_of_another_kind_is_trained_by_its_own_loss(panel: Panel, tmp_path: Path) -> None:
+def test_another_head_is_trained_by_its_own_loss(panel: Panel, tmp_path: Path) -> None:
     bundle = train(
         panel, tmp_path / "b", config=short("ablations/quantile-head"), seed=1, progress=False
     )

@@ -17,7 +17,7 @@ from saga.bundle import Bundle
 from saga.data.panel import Panel, PanelMeta
 from saga.data.split import persons_of
 from saga.model import ModelConfig
-from studies.trained_bundle import found_or_trained
+from studies.trained_bundle import train_or_load
 from training.fit import train
 from training.module import ForecastModule
 from training.train_config import TrainConfig
@@ -53,22 +53,20 @@ def panel() -> Panel:
 @pytest.fixture(scope="module")
 def bundle(panel: Panel, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     """Trained at once, and until 2012."""
-    return found_or_trained(
+    return train_or_load(
         panel, tmp_path_factory.mktemp("found") / "b", CONFIG, seed=SEED, until=2012
     )
 
 
-def test_the_same_settings_find_the_bundle(
+def test_the_same_configuration_loads_the_bundle(
     panel: Panel, bundle: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
         studies.trained_bundle, "train", lambda *_, **__: pytest.fail("trained again")
     )
-    assert (
-        found_or_trained(panel, bundle.path, CONFIG, seed=SEED, until=2012).digest == bundle.digest
-    )
+    assert train_or_load(panel, bundle.path, CONFIG, seed=SEED, until=2012).digest == bundle.digest
     until_then = panel.with_frame(panel.frame.filter(pl.col("year") <= 2012))
-    assert found_or_trained(until_then, bundle.path, CONFIG, seed=SEED).digest == bundle.digest
+    assert train_or_load(until_then, bundle.path, CONFIG, seed=SEED).digest == bundle.digest
 
 
 def _without_one(panel: Panel) -> Panel:
@@ -84,51 +82,55 @@ def _without_a_row(panel: Panel) -> Panel:
 
 
 @pytest.mark.parametrize(
-    ("asked", "change"),
+    ("changed", "change"),
     [
         ({"until": None}, None),
         ({"until": 2011}, None),
         ({"seed": SEED + 1}, None),
-        ({"settings": replace(CONFIG, learning_rate=1e-3)}, None),
-        ({"settings": replace(CONFIG, model=replace(CONFIG.model, bins=9))}, None),
+        ({"config": replace(CONFIG, learning_rate=1e-3)}, None),
+        ({"config": replace(CONFIG, model=replace(CONFIG.model, bins=9))}, None),
         ({}, _without_one),
         ({}, _without_a_row),
         ({}, lambda panel: replace(panel, meta=replace(panel.meta, panel_id="other"))),
         ({}, lambda panel: replace(panel, meta=replace(panel.meta, macro=None))),
     ],
 )
-def test_whatever_differs_is_trained_anew(
+def test_a_changed_request_is_trained_again(
     panel: Panel,
     bundle: Bundle,
     monkeypatch: pytest.MonkeyPatch,
-    asked: dict[str, Any],
+    changed: dict[str, Any],
     change: Callable[[Panel], Panel] | None,
 ) -> None:
-    told: list[dict[str, Any]] = []
-    monkeypatch.setattr(studies.trained_bundle, "train", lambda *_, **options: told.append(options))
-    options = {"settings": CONFIG, "seed": SEED, "until": 2012, **asked}
-    found_or_trained(change(panel) if change else panel, bundle.path, **options)
+    calls: list[dict[str, Any]] = []
+    monkeypatch.setattr(
+        studies.trained_bundle, "train", lambda *_, **options: calls.append(options)
+    )
+    options = {"config": CONFIG, "seed": SEED, "until": 2012, **changed}
+    train_or_load(change(panel) if change else panel, bundle.path, **options)
     assert {
-        "settings": told[0]["config"],
-        "seed": told[0]["seed"],
-        "until": told[0]["until"],
+        "config": calls[0]["config"],
+        "seed": calls[0]["seed"],
+        "until": calls[0]["until"],
     } == options
 
 
 @pytest.mark.parametrize("same", [True, False])
-def test_a_stopped_run_goes_on_with_the_same_settings_and_begins_afresh_with_others(
+def test_an_interrupted_run_resumes_only_with_the_same_configuration(
     panel: Panel, bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, same: bool
 ) -> None:
     steps: list[int] = []
-    honest = ForecastModule.training_step
+    original_step = ForecastModule.training_step
 
-    def counted(self: ForecastModule, batch: dict[str, torch.Tensor], index: int) -> torch.Tensor:
+    def counting_step(
+        self: ForecastModule, batch: dict[str, torch.Tensor], index: int
+    ) -> torch.Tensor:
         steps.append(self.global_step)
         if len(steps) == 5:
             raise KeyboardInterrupt
-        return honest(self, batch, index)
+        return original_step(self, batch, index)
 
-    monkeypatch.setattr(ForecastModule, "training_step", counted)
+    monkeypatch.setattr(ForecastModule, "training_step", counting_step)
     with pytest.raises(KeyboardInterrupt):
         train(
             panel,
@@ -138,7 +140,9 @@ def test_a_stopped_run_goes_on_with_the_same_settings_and_begins_afresh_with_oth
             until=2012,
             progress=False,
         )
-    made = found_or_trained(panel, tmp_path / "b", CONFIG, seed=SEED, until=2012)
+    bundle_again = train_or_load(panel, tmp_path / "b", CONFIG, seed=SEED, until=2012)
     assert steps[5:] == (list(range(4, 6)) if same else list(range(6)))
-    assert made.config == bundle.config
-    assert all(torch.equal(tensor, bundle.weights[name]) for name, tensor in made.weights.items())
+    assert bundle_again.config == bundle.config
+    assert all(
+        torch.equal(tensor, bundle.weights[name]) for name, tensor in bundle_again.weights.items()
+    )
