@@ -32,6 +32,7 @@ from evaluation.lifetime_scores import TRUTH, LifetimeTask, lifetime_table
 from evaluation.placebos import PLACEBOS, PLACEBOS_VERSION, StaticPlacebo, YearsPlacebo
 from evaluation.protocol import Baseline, HasEstimates, HasSettings
 from evaluation.report.pages import write_pages
+from evaluation.report.paper import Results
 from evaluation.scoring.comparison import HINDSIGHT, VARIANT, compare_models
 from evaluation.scoring.evaluation_settings import Sample, SampleName, Setting, SplitName
 from evaluation.scoring.gap import BOUND
@@ -196,7 +197,7 @@ def evaluate(
 
 
 @dataclass(frozen=True)
-class _Results:
+class _ContestFiles:
     """Files of un-averaged scores and, by model, of lifetimes; tables of estimates."""
 
     scores: list[Path] = field(default_factory=list)
@@ -370,7 +371,7 @@ class Contest:
                 write_table(tables[name], out / f"{name}.parquet", record)
             else:
                 (out / f"{name}.parquet").unlink(missing_ok=True)
-        write_pages(out)
+        write_pages(Results.read(out), out)
         return metrics
 
     def settings(self, futures: Path | None = None) -> Iterator[Setting]:
@@ -438,9 +439,9 @@ class Contest:
         settings: Sequence[Setting],
         folder: Path,
         task: LifetimeTask | None,
-    ) -> _Results:
+    ) -> _ContestFiles:
         """Scores of every contestant; one contestant at a time is in memory."""
-        results = _Results()
+        results = _ContestFiles()
         if task:
             results.lifetimes[TRUTH] = task.store_realised(folder)
         for contestant in contestants:

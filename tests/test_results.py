@@ -1,4 +1,4 @@
-"""The figures in the docs are what the committed metrics and the code say."""
+"""Figures in the docs agree with the committed tables and the code."""
 
 from __future__ import annotations
 
@@ -29,10 +29,20 @@ def test_results_and_readme_are_what_the_metrics_give() -> None:
 
 
 def test_the_results_are_of_the_shipped_model_and_calibration() -> None:
-    judged = read_provenance(ROOT / "docs/results/metrics.parquet")["register"]
+    scored = read_provenance(ROOT / "docs/results/metrics.parquet")["register"]
     shipped = Bundle.load(ROOT / "bundles/small")
-    assert judged["calibration"] == shipped.calibration_digest
-    assert judged["bundle"] in (shipped.digest, *shipped.manifest["parents"])
+    assert scored["calibration"] == shipped.calibration_digest
+    assert scored["bundle"] in (shipped.digest, *shipped.manifest["parents"])
+
+
+def test_every_table_can_be_written_as_a_page(tmp_path: Path) -> None:
+    script = ROOT / "docs/results/write.py"
+    subprocess.run([sys.executable, script, "--tables", tmp_path], cwd=ROOT, check=True)
+    text = (tmp_path / "register/tables.md").read_text(encoding="utf-8")
+    for title in ("Accuracy, forward", "Subgroups", "Tax on lifetimes, rule paper", "Cost"):
+        assert f"## {title}\n" in text
+    for panel in ("register", "nlsy79", "nlsy79-1998"):
+        assert "<svg" in (tmp_path / panel / "tables.html").read_text(encoding="utf-8")
 
 
 def test_the_page_of_parameters_is_what_the_code_says() -> None:
@@ -45,14 +55,14 @@ def test_the_page_of_parameters_is_what_the_code_says() -> None:
     assert done.returncode == 0, done.stderr or "run: python docs/parameters/write.py"
 
 
-class Desk:
-    """The program on committed tables of its own (`folder`), and contests to take."""
+class Workspace:
+    """The program with committed tables in its own `folder`, and contests to take."""
 
     def __init__(self, folder: Path, run: Callable[..., int]) -> None:
         self.folder, self.run = folder, run
 
     def contest(self, bundle: str, *models: str, variants: tuple[str, ...] = ()) -> str:
-        """What `saga evaluate` of a bundle writes, as far as it matters: a row a model, its value the bundle's."""
+        """Writes what `saga evaluate` of a bundle would: one row per model, its value the bundle."""
         out = self.folder / bundle
         names = ["saga", *models, *(f"saga:{name}" for name in variants)]
         rows = pl.DataFrame({"model": names}).with_columns(
@@ -69,67 +79,70 @@ class Desk:
         return str(out)
 
     def rows(self) -> list[tuple[str, str]]:
-        """Model and the bundle whose contest its row is of."""
+        """Each model and the bundle of the contest that its row comes from."""
         return sorted(
             pl.read_parquet(self.folder / "metrics.parquet").select("model", "value").iter_rows()
         )
 
-    def kept(self) -> Any:
+    def kept_record(self) -> Any:
+        """Staying baselines and their bundles, from the provenance."""
         return read_provenance(self.folder / "metrics.parquet")["register"].get("kept")
 
 
 @pytest.fixture
-def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
     spec = spec_from_file_location("docs_results_write", ROOT / "docs/results/write.py")
     assert spec is not None
     assert spec.loader is not None
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
-    for name, place in {
+    for name, path in {
         "HERE": tmp_path,
         "RESULTS": tmp_path / "results.md",
         "README": tmp_path / "README.md",
     }.items():
-        monkeypatch.setattr(module, name, place)
+        monkeypatch.setattr(module, name, path)
 
     def run(*arguments: str) -> int:
         monkeypatch.setattr(sys, "argv", ["write.py", *arguments])
         status: int = module.main()
         return status
 
-    return Desk(tmp_path, run)
+    return Workspace(tmp_path, run)
 
 
-def test_rows_that_stay_are_of_the_contest_that_judged_them_however_often_they_stay(
-    desk: Desk,
+def test_staying_rows_keep_the_bundle_of_their_contest(
+    workspace: Workspace,
 ) -> None:
-    desk.run("--take", "register", desk.contest("B1", "abb", "gbt"))
-    desk.run("--take", "register", desk.contest("B2", "gbt"), "abb")
-    desk.run("--take", "register", desk.contest("B3"), "abb", "gbt")
-    assert desk.rows() == [("abb", "B1"), ("gbt", "B2"), ("saga", "B3")]
-    assert desk.kept() == {"abb": "B1", "gbt": "B2"}
+    workspace.run("--take", "register", workspace.contest("B1", "abb", "gbt"))
+    workspace.run("--take", "register", workspace.contest("B2", "gbt"), "abb")
+    workspace.run("--take", "register", workspace.contest("B3"), "abb", "gbt")
+    assert workspace.rows() == [("abb", "B1"), ("gbt", "B2"), ("saga", "B3")]
+    assert workspace.kept_record() == {"abb": "B1", "gbt": "B2"}
 
 
-def test_variants_stay_where_there_are_no_new_ones_and_nothing_else_that_was_made_of_the_bundle_before(
-    desk: Desk,
+def test_only_variants_of_a_file_stay_and_only_without_new_ones(
+    workspace: Workspace,
 ) -> None:
-    desk.run(
-        "--take", "register", desk.contest("B1", "saga:told", "saga:static", variants=("small",))
+    workspace.run(
+        "--take",
+        "register",
+        workspace.contest("B1", "saga:told", "saga:static", variants=("small",)),
     )
-    desk.run("--take", "register", desk.contest("B2"))
-    assert desk.rows() == [("saga", "B2"), ("saga:small", "B1")]
-    desk.run("--take", "register", desk.contest("B3", variants=("large",)))
-    assert desk.rows() == [("saga", "B3"), ("saga:large", "B3")]
+    workspace.run("--take", "register", workspace.contest("B2"))
+    assert workspace.rows() == [("saga", "B2"), ("saga:small", "B1")]
+    workspace.run("--take", "register", workspace.contest("B3", variants=("large",)))
+    assert workspace.rows() == [("saga", "B3"), ("saga:large", "B3")]
 
 
-def test_a_baseline_that_stays_says_nothing_of_the_variant_of_its_name(desk: Desk) -> None:
-    desk.run("--take", "register", desk.contest("B1", "lstm"))
-    desk.run("--take", "register", desk.contest("B2", variants=("lstm",)), "lstm")
-    assert "kept" not in read_provenance(desk.folder / "variants.parquet")["register"]
+def test_a_staying_baseline_is_not_the_variant_of_the_same_name(workspace: Workspace) -> None:
+    workspace.run("--take", "register", workspace.contest("B1", "lstm"))
+    workspace.run("--take", "register", workspace.contest("B2", variants=("lstm",)), "lstm")
+    assert "kept" not in read_provenance(workspace.folder / "variants.parquet")["register"]
 
 
 @pytest.mark.parametrize(
-    ("panel", "stays", "says"),
+    ("panel", "staying", "message"),
     [
         ("register", ["gbt"], "twice"),
         ("register", ["abbb"], "Those that could: abb."),
@@ -137,17 +150,21 @@ def test_a_baseline_that_stays_says_nothing_of_the_variant_of_its_name(desk: Des
         ("registre", [], "The panels are register"),
     ],
 )
-def test_results_that_cannot_be_taken_leave_the_committed_ones_as_they_are(
-    desk: Desk, capsys: pytest.CaptureFixture[str], panel: str, stays: list[str], says: str
+def test_refused_results_leave_the_committed_ones_unchanged(
+    workspace: Workspace,
+    capsys: pytest.CaptureFixture[str],
+    panel: str,
+    staying: list[str],
+    message: str,
 ) -> None:
-    desk.run("--take", "register", desk.contest("B1", "abb", "gbt", "saga:told"))
-    before = (desk.folder / "metrics.parquet").read_bytes()
-    out = desk.contest("B2", "gbt")
+    workspace.run("--take", "register", workspace.contest("B1", "abb", "gbt", "saga:told"))
+    before = (workspace.folder / "metrics.parquet").read_bytes()
+    out = workspace.contest("B2", "gbt")
     with pytest.raises(SystemExit) as ended:
-        desk.run("--take", panel, out, *stays)
+        workspace.run("--take", panel, out, *staying)
     assert ended.value.code == 2
-    assert says in capsys.readouterr().err
-    assert (desk.folder / "metrics.parquet").read_bytes() == before
+    assert message in capsys.readouterr().err
+    assert (workspace.folder / "metrics.parquet").read_bytes() == before
 
 
 @pytest.mark.parametrize(
@@ -160,10 +177,12 @@ def test_results_that_cannot_be_taken_leave_the_committed_ones_as_they_are(
         ["--take", "register", "B0"],
     ],
 )
-def test_a_mistyped_command_line_is_an_error(desk: Desk, arguments: list[str]) -> None:
-    desk.run("--take", "register", desk.contest("B1"))
-    before = {file: file.read_bytes() for file in desk.folder.rglob("*") if file.is_file()}
+def test_a_mistyped_command_line_is_an_error(workspace: Workspace, arguments: list[str]) -> None:
+    workspace.run("--take", "register", workspace.contest("B1"))
+    before = {file: file.read_bytes() for file in workspace.folder.rglob("*") if file.is_file()}
     with pytest.raises(SystemExit) as ended:
-        desk.run(*arguments)
+        workspace.run(*arguments)
     assert ended.value.code == 2
-    assert {file: file.read_bytes() for file in desk.folder.rglob("*") if file.is_file()} == before
+    assert {
+        file: file.read_bytes() for file in workspace.folder.rglob("*") if file.is_file()
+    } == before

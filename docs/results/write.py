@@ -1,346 +1,438 @@
-"""Writes docs/results.md and the results of README.md from the tables committed beside this file. No figure is typed by hand.
+"""Writes docs/results.md and the results block of README.md from the tables beside this file.
 
-Without an option the pages are written; the options check them, or take results: see --help.
+No figure is typed by hand. Without an option the pages are written; for the options see --help.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from evaluation.contest import FILES
-from evaluation.report.pages import all_tables
-from evaluation.report.paper import Results
-from evaluation.report.result_tables import to_markdown
-from evaluation.scoring.comparison import VARIANT
+from evaluation.report.pages import write_pages
+from evaluation.report.paper import Results, paper_tables
+from evaluation.report.result_tables import (
+    Table,
+    TableCell,
+    format_band,
+    heading,
+    order_models,
+    outside_band,
+    to_markdown,
+)
+from evaluation.scoring.comparison import REFEREE, VARIANT, verdict_lines
+from evaluation.scoring.gap import BOUND
 from evaluation.scoring.metrics import METRICS
 from saga.errors import UsageError
+from saga.files.markdown import markdown_table
 from saga.files.tables import read_provenance, write_table
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 RESULTS, README = ROOT / "docs/results.md", ROOT / "README.md"
 START, END = "<!-- results: written by docs/results/write.py -->", "<!-- end of results -->"
-SHOWN = ("saga", "carry", "groupq", "abb", "gbt")  # in the README
-KEPT = "kept"  # in a provenance: baselines whose rows were judged beside another bundle, and which
-OF_GROUPS = (
-    "crps_log",
-    *(name for name in METRICS if name.startswith("coverage_")),
-)  # what is committed of groups, of all else everything
-PANELS = {
+README_HORIZONS = (1, 10, 20)
+# Tables of the page beside accuracy and coverage: the columns shown, the rows shown (None: all).
+FURTHER: dict[str, tuple[str, tuple[str, ...] | None]] = {
+    "What knowing realised macro is worth, in-time": (".*", None),
+    "Equal data": ("variant|times|trained", None),
+    "Ablations": ("variant|times|trained", None),
+    "Placebos": ("variant|times", None),
+    "Lifetime earnings": (
+        ".*",
+        ("mean", "median", "Gini", "CRPS", "coverage"),
+    ),
+}
+KEPT = "kept"  # in a provenance: baseline -> the bundle beside which its rows were scored
+# Of groups these metrics are committed, of all persons every metric.
+GROUP_METRICS = ("crps_log", *(name for name in METRICS if name.startswith("coverage_")))
+PANELS = {  # name: title, short title, commands
     "register": (
         "Synthetic register, a seed not used in training",
+        "simulated",
         """pip install "gluonts[torch]"  # for deepar, which is left out without it
 saga register generate --persons 60000 --seed 2 --future-to 2062 --future-draws 20 --out fresh
 saga register generate --persons 100000 --seed 1 --out other
 python -m studies.ablations --panel other --out variants
 saga train --panel fresh --config small --seed 1 --out variants/same
 saga calibrate variants/same --panel fresh --rollout light
-echo '- {name: same, table: Equal data, label: small on equal data, note: 12 000 steps, bundle: same}' >> variants/variants.yaml
-saga evaluate bundles/small --panel fresh --baselines all --tables all --variants variants/variants.yaml --out evaluation""",
+cat >> variants/variants.yaml <<END
+- {name: same, table: Equal data, label: small on equal data, note: 12 000 steps, bundle: same}
+END
+saga evaluate bundles/small --panel fresh --baselines all --tables all \\
+    --variants variants/variants.yaml --out evaluation""",
     ),
     "nlsy79": (
-        "NLSY79, hourly wages of real people, persons held out",
+        "NLSY79, hourly wages of real persons, persons held out",
+        "real (NLSY79), other persons",
         """saga train --panel nlsy79_wages.parquet --mapping nlsy79 --config examples/nlsy79.yaml --seed 1 --out nlsy79
 saga calibrate nlsy79 --panel nlsy79_wages.parquet --mapping nlsy79 --map-persons 500
 saga evaluate nlsy79 --panel nlsy79_wages.parquet --mapping nlsy79 --horizons 1,2,10,20 \\
     --baselines carry,groupq,ar1,abb,gbt --out evaluation""",
     ),
     "nlsy79-1998": (
-        "NLSY79, persons and the last twenty years held out",
+        "NLSY79, hourly wages of real persons, persons and the last twenty years held out",
+        "real (NLSY79), other persons and later years",
         """saga train --panel nlsy79_wages.parquet --mapping nlsy79 --config examples/nlsy79.yaml --seed 1 --until 1998 --out nlsy79-1998
-saga calibrate nlsy79-1998 --panel nlsy79_wages.parquet --mapping nlsy79 --map-persons 500 --until 1998
+saga calibrate nlsy79-1998 --panel nlsy79_wages.parquet --mapping nlsy79 --map-persons 500 \\
+    --until 1998
 saga evaluate nlsy79-1998 --panel nlsy79_wages.parquet --mapping nlsy79 --horizons 2,10,20 \\
     --baselines carry,groupq,ar1,abb,gbt --out evaluation""",
     ),
 }
 
 
-def take(panel: str, out: Path, stay: Sequence[str] = ()) -> None:
-    """Makes the tables in `out` the committed results of `panel`: one file a table, a column `panel`, the provenance by panel.
+def take(panel: str, out: Path, staying: Sequence[str] = ()) -> None:
+    """Makes the tables in `out` the committed results of `panel`.
 
-    Baselines named in `stay` keep their rows, and so do all variants (but not what a contest makes of the bundle itself, `saga:told` and
-    the placebos) where `out` has none: they were judged on the same persons, beside the bundle that the provenance then names. Raises
-    UsageError, before anything is written, for an unknown panel, an `out` without results, and a baseline that cannot stay: it has rows in
-    `out`, or none before.
+    There is one file per table, with a column `panel` and the provenance by panel. Baselines named
+    in `staying` keep their committed rows; the provenance then names the bundle beside which these
+    were scored. So do all variants of a file if `out` has none, but not what a contest makes of the
+    bundle itself (`saga:told` and the placebos).
+
+    Raises UsageError, before anything is written, if the panel is unknown, if `out` has no results,
+    or if a baseline cannot stay because `out` has rows of it or there are none to stay.
     """
-    judged = set(_found(panel, out, "metrics")["model"])
-    before = _records("metrics").get(panel, {})
-    rivals = {
-        name for name in _rows("metrics", panel, "model") if not name.startswith(VARIANT)
-    } - judged
-    for name in stay:
-        if name in judged:
+    scored = set(_read_output(panel, out, "metrics")["model"])
+    former_record = _records("metrics").get(panel, {})
+    baselines = {
+        name for name in _names("metrics", panel, "model") if not name.startswith(VARIANT)
+    } - scored
+    for name in staying:
+        if name in scored:
             raise UsageError(
-                f"{out} has rows of {name}: with those of before they would stand there twice. Leave {name} out of KEPT."
+                f"{out} has rows of {name}: with the committed ones they would be there twice. "
+                f"Leave {name} out of KEPT."
             )
-        if name not in rivals:
-            names = ", ".join(sorted(rivals)) or "none"
+        if name not in baselines:
+            names = ", ".join(sorted(baselines)) or "none"
             raise UsageError(
-                f"The results of {panel} have no baseline {name} whose rows could stay. Those that could: {names}."
+                f"The results of {panel} have no baseline {name} whose rows could stay. "
+                f"Those that could: {names}."
             )
-    origins = {name: before.get(KEPT, {}).get(name, before.get("bundle")) for name in stay}
-    variants = (out / "variants.parquet").is_file()
-    staying = [
-        *stay,
-        *([] if variants else [f"{VARIANT}{name}" for name in _rows("variants", panel, "name")]),
-    ]
+    kept = {
+        name: former_record.get(KEPT, {}).get(name, former_record.get("bundle")) for name in staying
+    }
+    has_variants = (out / "variants.parquet").is_file()
+    models = list(staying)
+    if not has_variants:
+        models += [f"{VARIANT}{name}" for name in _names("variants", panel, "name")]
     for name in FILES:
-        kept, source = HERE / f"{name}.parquet", out / f"{name}.parquet"
-        if name == "variants" and not variants:
+        file, source = HERE / f"{name}.parquet", out / f"{name}.parquet"
+        if name == "variants" and not has_variants:
             continue
-        former = pl.read_parquet(kept) if kept.is_file() else None
+        former = pl.read_parquet(file) if file.is_file() else None
         records = {other: record for other, record in _records(name).items() if other != panel}
         table = None if former is None else former.filter(pl.col("panel") != panel)
         if source.is_file():
             records[panel] = read_provenance(source)
-            new = _committed(name, pl.read_parquet(source)).select(
-                pl.lit(panel).alias("panel"), pl.all()
-            )
+            new = _committed_rows(name, panel, source)
             if former is not None and "model" in former.columns:
-                records[panel] |= {KEPT: origins} if stay else {}
-                new = pl.concat(
-                    [new, former.filter(pl.col("panel") == panel, pl.col("model").is_in(staying))]
-                )
+                records[panel] |= {KEPT: kept} if staying else {}
+                stays = pl.col("model").is_in(models)
+                new = pl.concat([new, former.filter(pl.col("panel") == panel, stays)])
             table = (
                 new if table is None else pl.concat([table, new]).sort("panel", maintain_order=True)
             )
         if table is not None and not table.is_empty():
-            write_table(table, kept, records)
+            write_table(table, file, records)
         else:
-            kept.unlink(missing_ok=True)
+            file.unlink(missing_ok=True)
 
 
 def take_variants(panel: str, out: Path) -> None:
-    """Replaces the rows of the variants in `out`, in every table; others stay, and beside which bundle they were judged is kept.
+    """Replaces the rows of the variants in `out`, in every table; other rows stay.
 
-    Raises UsageError, before anything is written, for an unknown panel and an `out` without variants.
+    The provenance says beside which bundle the staying variants were scored. Raises UsageError,
+    before anything is written, if the panel is unknown or `out` has no variants.
     """
-    theirs = _found(panel, out, "variants")["name"].to_list()
+    variants = _read_output(panel, out, "variants")["name"].to_list()
     for name in FILES:
-        kept, source = HERE / f"{name}.parquet", out / f"{name}.parquet"
-        if not kept.is_file() or not source.is_file():
+        file, source = HERE / f"{name}.parquet", out / f"{name}.parquet"
+        if not file.is_file() or not source.is_file():
             continue
-        table, records, new = (
-            pl.read_parquet(kept),
-            read_provenance(kept),
-            _committed(name, pl.read_parquet(source)),
-        )
+        table, records = pl.read_parquet(file), read_provenance(file)
+        of_panel = pl.col("panel") == panel
         if name == "variants":
-            column, names = "name", theirs
-            before = records.get(panel, {})
-            staying = table.filter(pl.col("panel") == panel, ~pl.col("name").is_in(theirs))[
-                "name"
-            ].to_list()
-            earlier = before.get(KEPT, {})
+            column, names = "name", variants
+            former = records.get(panel, {})
+            staying = table.filter(of_panel, ~pl.col("name").is_in(variants))["name"].to_list()
+            kept = former.get(KEPT, {})
             records[panel] = read_provenance(source) | {
-                KEPT: {one: earlier.get(one, before.get("bundle")) for one in staying}
+                KEPT: {variant: kept.get(variant, former.get("bundle")) for variant in staying}
             }
         elif "model" in table.columns:
-            column, names = "model", [f"{VARIANT}{one}" for one in theirs]
+            column, names = "model", [f"{VARIANT}{variant}" for variant in variants]
         else:
             continue
-        new = new.filter(pl.col(column).is_in(names)).select(pl.lit(panel).alias("panel"), pl.all())
-        rest = table.filter((pl.col("panel") != panel) | ~pl.col(column).is_in(names))
-        write_table(pl.concat([rest, new]).sort("panel", maintain_order=True), kept, records)
+        new = _committed_rows(name, panel, source).filter(pl.col(column).is_in(names))
+        rest = table.filter(~of_panel | ~pl.col(column).is_in(names))
+        write_table(pl.concat([rest, new]).sort("panel", maintain_order=True), file, records)
 
 
-def _found(panel: str, out: Path, name: str) -> pl.DataFrame:
-    """A table of the contest in `out`. Raises UsageError where there is none, or no such panel."""
+def _read_output(panel: str, out: Path, name: str) -> pl.DataFrame:
+    """A table of the contest in `out`; UsageError if it or the panel does not exist."""
     if panel not in PANELS:
         raise UsageError(f"There is no panel {panel}. The panels are {', '.join(PANELS)}.")
     if not (out / f"{name}.parquet").is_file():
         raise UsageError(
-            f"{out} has no {name}.parquet. Give the directory that `saga evaluate --out` wrote its {name} to."
+            f"{out} has no {name}.parquet. Give the directory that `saga evaluate --out` wrote its "
+            f"{name} to."
         )
     return pl.read_parquet(out / f"{name}.parquet")
 
 
 def _records(name: str) -> dict[str, Any]:
-    """Panel -> provenance of its rows in the committed table; none where there is no table."""
+    """Panel -> provenance of its rows in the committed table; empty without the table."""
     file = HERE / f"{name}.parquet"
     return read_provenance(file) if file.is_file() else {}
 
 
-def _rows(name: str, panel: str, column: str) -> list[str]:
-    """The names of a panel's rows in the committed table, each once."""
+def _names(name: str, panel: str, column: str) -> list[str]:
+    """The distinct values of a column in a panel's rows of the committed table."""
     file = HERE / f"{name}.parquet"
-    return (
-        pl.read_parquet(file)
-        .filter(pl.col("panel") == panel)[column]
-        .unique(maintain_order=True)
-        .to_list()
-        if file.is_file()
-        else []
-    )
+    if not file.is_file():
+        return []
+    rows = pl.read_parquet(file).filter(pl.col("panel") == panel)
+    return rows[column].unique(maintain_order=True).to_list()
 
 
-def _committed(name: str, table: pl.DataFrame) -> pl.DataFrame:
-    """The rows that are committed: of groups only the scores that pages show."""
+def _committed_rows(name: str, panel: str, source: Path) -> pl.DataFrame:
+    """The rows of an output table that are committed, with the column `panel`."""
+    table = pl.read_parquet(source)
     if name == "metrics":
-        return table.filter((pl.col("group") == "all") | pl.col("metric").is_in(OF_GROUPS))
-    return table.drop("bundle") if name == "variants" else table
+        table = table.filter((pl.col("group") == "all") | pl.col("metric").is_in(GROUP_METRICS))
+    if name == "variants":
+        table = table.drop("bundle")
+    return table.select(pl.lit(panel).alias("panel"), pl.all())
 
 
-def results(panel: str) -> Results:
+def committed_results(panel: str) -> Results:
     """The committed results of a panel."""
-    found = {
-        name: pl.read_parquet(file)
-        for name in FILES
-        if (file := HERE / f"{name}.parquet").is_file()
-    }
-    own = {
-        name: table.filter(pl.col("panel") == panel).drop("panel") for name, table in found.items()
-    }
-    return Results(
-        provenance=read_provenance(HERE / "metrics.parquet")[panel],
-        **{k: v for k, v in own.items() if v.height},
-    )
+    tables = {}
+    for name in FILES:
+        file = HERE / f"{name}.parquet"
+        if file.is_file():
+            rows = pl.read_parquet(file).filter(pl.col("panel") == panel).drop("panel")
+            tables |= {name: rows} if rows.height else {}
+    return Results(provenance=_records("metrics")[panel], **tables)
 
 
 def results_page() -> str:
-    """docs/results.md."""
+    """The text of docs/results.md."""
     parts = [
         "# Results\n",
-        "Written by `python docs/results/write.py` from the tables in `docs/results/`; the commands make those tables. Columns marked "
-        "published are the paper's own figures on the Swedish LISA register: another population, not a comparison on equal terms.\n",
+        "This page is written by `python docs/results/write.py` from the tables in `docs/results/`. "
+        "Every table of the contest, with all scores, groups, tests, estimates and the paper's own "
+        "figures, is written by `python docs/results/write.py --tables DIR` as HTML and Markdown.\n",
+        "The score is the CRPS of log earnings: lower is better, and the best of a row is bold. "
+        "Coverage is the share of outcomes (%) inside the 90 % sets; ! marks a share outside the "
+        "band where 95 % of calibrated forecasters fall. *In-time* means origins and outcomes inside "
+        "the panel's years, *forward* means outcomes after the last year used. The clairvoyant knows "
+        "the register's process and hidden states: a bound that cannot be attained. What the other "
+        "names mean: [the contest](how-to/contest.md).\n",
     ]
-    for panel, (title, command) in PANELS.items():
-        found = results(panel)
-        origin = ", ".join(
+    for panel, (title, _, commands) in PANELS.items():
+        results = committed_results(panel)
+        provenance = ", ".join(
             f"{key} `{value}`"
-            for key, value in found.provenance.items()
+            for key, value in results.provenance.items()
             if not isinstance(value, (dict, list))
         )
-        pages = [table for table in all_tables(found) if " by group, " not in table.title]
+        verdicts = [] if results.comparisons is None else verdict_lines(results.comparisons)
         parts += [
             f"# {title}\n",
-            f"```console\n{command}\n```\n",
-            f"{origin}.{kept_from(found.provenance)}{variants_of(panel)}\n",
-            to_markdown(pages),
+            "\n".join(f"- {line}" for line in verdicts) + "\n",
+            to_markdown([*_headline_tables(results), *_further_tables(results)]),
+            f"Provenance: {provenance}.{_kept_note(results)}{_variants_note(panel)}\n",
+            f"```console\n{commands}\n```\n",
         ]
     return "\n".join(parts)
 
 
-def kept_from(provenance: Mapping[str, Any]) -> str:
-    """A sentence where rows of baselines are those of a contest before."""
-    sentences = [
-        f" The rows of {name} are those of the contest of bundle `{bundle[:12]}`, on the same persons; differences are to that one."
-        for name, bundle in provenance.get(KEPT, {}).items()
+def _by_key(results: Results) -> dict[tuple[str, int, str, str], dict[str, Any]]:
+    """Rows of all persons with an outcome by (setting, horizon, metric, model)."""
+    rows = results.metrics.filter(pl.col("group") == "all", pl.col("n") > 0)
+    rows = rows.sort(pl.col("setting") != "in-time", "horizon", maintain_order=True)
+    return {
+        (row["setting"], row["horizon"], row["metric"], row["model"]): row
+        for row in rows.iter_rows(named=True)
+    }
+
+
+def _headline_tables(results: Results) -> list[Table]:
+    """CRPS and coverage of every model by setting and horizon."""
+    by_key = _by_key(results)
+    models = order_models({model for *_, model in by_key})
+    crps_rows, coverage_rows = [], []
+    for setting, horizon in dict.fromkeys(key[:2] for key in by_key):
+        crps = [by_key[setting, horizon, "crps_log", model]["value"] for model in models]
+        lowest = min(value for value, model in zip(crps, models, strict=True) if model != BOUND)
+        n = by_key[setting, horizon, "crps_log", REFEREE]["n"]
+        first = [TableCell(setting), TableCell(str(horizon))]
+        cells = [TableCell(f"{value:.3f}", best=value == lowest) for value in crps]
+        crps_rows.append([*first, TableCell(f"{n:,}"), *cells])
+        coverage = [by_key[setting, horizon, "coverage_90", model] for model in models]
+        cells = [
+            TableCell(f"{100 * row['value']:.1f}", alarm=outside_band(row)) for row in coverage
+        ]
+        coverage_rows.append([*first, *cells, TableCell(format_band(coverage[0]))])
+    heads = [heading(model) for model in models]
+    return [
+        Table("CRPS of log earnings", "", ["setting", "years ahead", "persons", *heads], crps_rows),
+        Table(
+            "Coverage of 90 % sets (%)",
+            "",
+            ["setting", "years ahead", *heads, f"band of {REFEREE}"],
+            coverage_rows,
+        ),
     ]
-    return "".join(sentences)
 
 
-def variants_of(panel: str) -> str:
-    """A sentence where variants were judged beside another bundle than the rest."""
-    found = _records("variants").get(panel, {})
-    if not found:
-        return ""
-    names = _rows("variants", panel, "name")
-    judged = results(panel).provenance["bundle"]
-    beside = {name: found.get(KEPT, {}).get(name, found["bundle"]) for name in names}
-    others = {name: bundle for name, bundle in beside.items() if bundle != judged}
+def _further_tables(results: Results) -> list[Table]:
+    """The tables of FURTHER without their published columns."""
+    tables = {table.title: table for table in paper_tables(results)}
+    shown = []
+    for title, (columns, names) in FURTHER.items():
+        if title not in tables:
+            continue
+        table = tables[title]
+        at = [
+            i
+            for i, head in enumerate(table.head)
+            if re.match(columns, head) and not table.rows[0][i].published
+        ]
+        rows = [
+            [row[i] for i in at]
+            for row in table.rows
+            if names is None or row[0].text.startswith(names)
+        ]
+        shown.append(Table(title, table.note, [table.head[i] for i in at], rows))
+    return shown
+
+
+def _kept_note(results: Results) -> str:
+    """Sentences about rows of baselines that were scored beside an earlier bundle."""
+    return "".join(
+        f" The rows of {name} are those of the contest of bundle `{bundle[:12]}`, on the same "
+        "persons; differences are to that one."
+        for name, bundle in results.provenance.get(KEPT, {}).items()
+    )
+
+
+def _variants_note(panel: str) -> str:
+    """A sentence about variants that were scored beside another bundle than the rest."""
+    record = _records("variants").get(panel, {})
+    names = _names("variants", panel, "name")
+    shipped = _records("metrics")[panel]["bundle"]
+    beside = {name: record.get(KEPT, {}).get(name, record["bundle"]) for name in names}
+    others = {name: bundle for name, bundle in beside.items() if bundle != shipped}
     if not others:
         return ""
-    who = (
-        "The variants"
-        if len(others) == len(names)
-        else f"The variants but {', '.join(sorted(set(names) - set(others)))}"
-    )
+    same = ", ".join(sorted(set(names) - set(others)))
+    subject = f"The variants except {same}" if same else "The variants"
     bundles = ", ".join(f"`{bundle[:12]}`" for bundle in sorted(set(others.values())))
-    return f" {who} were judged beside the bundle {bundles} and are to be compared with each other."
+    return f" {subject} were scored beside the bundle {bundles} and are to be compared with each other."
 
 
-def summary(panel: str) -> str:
-    """A short table for the README: CRPS of log earnings and coverage of the 90 % sets, by setting and horizon."""
-    whole = results(panel).metrics.filter((pl.col("group") == "all") & (pl.col("n") > 0))
-    found = {
-        (r["setting"], r["metric"], r["horizon"], r["model"]): r
-        for r in whole.iter_rows(named=True)
-    }
-    shown = [name for name in SHOWN if any(model == name for *_, model in found)]
-    lines = ["| setting | h | persons | " + " | ".join(shown) + " | coverage 90 %: saga | band |"]
-    lines.append("|" + "---|" * (len(shown) + 5))
-    for setting, horizon in sorted(
-        {(k[0], k[2]) for k in found}, key=lambda k: (k[0] != "in-time", k[1])
-    ):
-        crps = [found[setting, "crps_log", horizon, model]["value"] for model in shown]
-        marked = [f"**{value:.3f}**" if value == min(crps) else f"{value:.3f}" for value in crps]
-        cover = found[setting, "coverage_90", horizon, "saga"]
-        band = (
-            ""
-            if cover["band_lower"] is None
-            else f"{100 * cover['band_lower']:.1f}-{100 * cover['band_upper']:.1f}"
-        )
-        row = [
-            setting,
-            str(horizon),
-            f"{cover['n']:,}",
-            *marked,
-            f"{100 * cover['value']:.1f}",
-            band,
-        ]
-        lines.append("| " + " | ".join(row) + " |")
-    return "\n".join(lines)
+def readme_table() -> str:
+    """The table of the README: SAGA beside the best other method, and its coverage."""
+    rows = []
+    for panel, (_, label, _) in PANELS.items():
+        by_key = _by_key(committed_results(panel))
+        settings = list(dict.fromkeys(setting for setting, *_ in by_key))
+        # A panel with later years is for the forward setting; the other panels show the others.
+        if "forward" in settings and panel != "register":
+            settings = ["forward"]
+        for setting, horizon in dict.fromkeys(key[:2] for key in by_key):
+            if setting not in settings or horizon not in README_HORIZONS:
+                continue
+            crps = {
+                model: row["value"]
+                for (*key, metric, model), row in by_key.items()
+                if key == [setting, horizon] and metric == "crps_log"
+            }
+            others = [name for name in order_models(crps) if name not in (REFEREE, BOUND)]
+            best = min(others, key=lambda name: crps[name])
+            coverage = by_key[setting, horizon, "coverage_90", REFEREE]
+            texts = [f"{crps[REFEREE]:.3f}", f"{crps[best]:.3f}"]
+            bold = 0 if crps[REFEREE] <= crps[best] else 1
+            texts[bold] = f"**{texts[bold]}**"
+            rows.append(
+                [
+                    label,
+                    setting,
+                    str(horizon),
+                    f"{coverage['n']:,}",
+                    texts[0],
+                    f"{texts[1]} ({best})",
+                    f"{100 * coverage['value']:.1f}",
+                ]
+            )
+    head = [
+        *("persons", "setting", "years ahead", "number of persons", "error of SAGA"),
+        "error of the best other method",
+        "outcomes inside the 90 % sets (%)",
+    ]
+    return markdown_table(head, rows)
 
 
 def readme() -> str:
-    """README.md with its results block written anew."""
+    """README.md with a new results block."""
     text = README.read_text(encoding="utf-8")
-    block = "\n\n".join(f"{title}:\n\n{summary(panel)}" for panel, (title, _) in PANELS.items())
-    return re.sub(
-        f"{re.escape(START)}.*{re.escape(END)}",
-        f"{START}\n\n{block}\n\n{END}",
-        text,
-        flags=re.DOTALL,
-    )
+    block = f"{START}\n\n{readme_table()}\n\n{END}"
+    return re.sub(f"{re.escape(START)}.*{re.escape(END)}", block, text, flags=re.DOTALL)
 
 
 def main() -> int:
-    """Write the pages, compare them, or take results."""
+    """Writes the pages, compares them, or takes results."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     option = parser.add_mutually_exclusive_group().add_argument
     option(
         "--check",
         action="store_true",
-        help="exit 1 where a page differs from what would be written",
+        help="exit 1 if a page differs from what would be written",
     )
+    option("--tables", metavar="DIR", type=Path, help="write every table as a page, DIR/PANEL")
     option(
         "--take",
         nargs="+",
         metavar=("PANEL OUT", "KEPT"),
-        help="take what `saga evaluate --out OUT` wrote as the results of PANEL; rows of baselines KEPT, which OUT must not have, stay, "
-        "and rows of variants where OUT has none",
+        help="take what `saga evaluate --out OUT` wrote as the results of PANEL; rows of baselines "
+        "KEPT, which OUT must not have, stay, and rows of variants if OUT has none",
     )
     option(
         "--take-variants",
         nargs=2,
         metavar=("PANEL", "OUT"),
-        help="the rows of its variants alone, beside the results that are there",
+        help="take the rows of the variants alone, beside the committed results",
     )
-    given = parser.parse_args()
+    args = parser.parse_args()
     try:
-        if given.take:
-            if len(given.take) < 2:
-                parser.error(
-                    "--take needs a panel and the directory of its contest: --take PANEL OUT"
-                )
-            panel, out, *stay = given.take
-            take(panel, Path(out), stay)
+        if args.take:
+            if len(args.take) < 2:
+                parser.error("--take needs a panel and the directory of its contest: PANEL OUT")
+            panel, out, *staying = args.take
+            take(panel, Path(out), staying)
             return 0
-        if given.take_variants:
-            panel, out = given.take_variants
+        if args.take_variants:
+            panel, out = args.take_variants
             take_variants(panel, Path(out))
             return 0
     except UsageError as error:
         parser.error(str(error))
+    if args.tables:
+        for panel in PANELS:
+            (args.tables / panel).mkdir(parents=True, exist_ok=True)
+            write_pages(committed_results(panel), args.tables / panel)
+        return 0
     pages = {RESULTS: results_page(), README: readme()}
-    if given.check:
+    if args.check:
         return int(any(path.read_text(encoding="utf-8") != text for path, text in pages.items()))
     for path, text in pages.items():
         path.write_text(text, encoding="utf-8")

@@ -1,4 +1,7 @@
-"""The pictures of an evaluation: results in, SVG text out, in the house style of the calibration report. Nothing is computed here."""
+"""The charts of an evaluation as SVG text, in the theme of the calibration report.
+
+Nothing is computed here.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import polars as pl
 
 from evaluation.lifetime_scores import TRUTH
 from evaluation.report.paper import CUTS, Results
-from evaluation.report.result_tables import ordered
+from evaluation.report.result_tables import order_models
 from evaluation.scoring.comparison import REFEREE, VARIANT, YEAR
 from evaluation.scoring.gap import BOUND
 from saga.files.plot_theme import BAND, INK, LINE, draw_svg
@@ -29,32 +32,36 @@ _SHAPES = (
 )
 
 
-def drawn(results: Results) -> list[tuple[str, str]]:
-    """Titles and SVG texts of every picture that the results allow."""
-    made = [
-        ("CRPS of log earnings", accuracy(results.metrics), "CRPS by years ahead, a line a model"),
+def draw_charts(results: Results) -> list[tuple[str, str]]:
+    """Titles and SVG texts of every chart that the results allow."""
+    charts = [
+        (
+            "CRPS of log earnings",
+            accuracy_chart(results.metrics),
+            "CRPS by years ahead, one line per model",
+        ),
         (
             "Coverage of 90 % sets by group",
-            coverage(results.metrics),
+            coverage_chart(results.metrics),
             "Share inside by group with its band",
         ),
         (
-            "How far others are behind",
-            differences(results.comparisons),
+            "Differences from saga",
+            differences_chart(results.comparisons),
             "Difference in CRPS with 95 % intervals",
         ),
         (
             "Lifetime earnings, simulated and true",
-            lifetimes(results.lifetimes),
+            lifetimes_chart(results.lifetimes),
             "Percentiles of present values by model",
         ),
     ]
-    return [(title, draw_svg(chart, text)) for title, chart, text in made if chart is not None]
+    return [(title, draw_svg(chart, text)) for title, chart, text in charts if chart is not None]
 
 
-def accuracy(metrics: pl.DataFrame) -> Any:
-    """CRPS by horizon, one panel a setting, a line a model."""
-    models = ordered(metrics["model"].unique().to_list())
+def accuracy_chart(metrics: pl.DataFrame) -> Any:
+    """CRPS by horizon, one panel per setting, one line per model; None without rows."""
+    models = order_models(metrics["model"].unique().to_list())
     rows = metrics.filter(
         pl.col("metric") == "crps_log",
         pl.col("group") == "all",
@@ -85,8 +92,8 @@ def accuracy(metrics: pl.DataFrame) -> Any:
     return alt.layer(lines, points).properties(width=270, height=230).facet(column=_setting())
 
 
-def coverage(metrics: pl.DataFrame) -> Any:
-    """Share inside the referee's 90 % sets in-time by group, one panel a horizon."""
+def coverage_chart(metrics: pl.DataFrame) -> Any:
+    """Share inside the referee's 90 % sets in-time by group, one panel per horizon."""
     rows = metrics.filter(
         pl.col("metric") == "coverage_90",
         pl.col("setting") == "in-time",
@@ -114,8 +121,8 @@ def coverage(metrics: pl.DataFrame) -> Any:
     return layers.facet(column=alt.Column("panel:N", sort=panels, title=None), spacing=8)
 
 
-def differences(comparisons: pl.DataFrame | None) -> Any:
-    """CRPS of every other model less the referee's, with 95 % intervals, one panel a setting."""
+def differences_chart(comparisons: pl.DataFrame | None) -> Any:
+    """CRPS of every other model less the referee's, 95 % intervals, one panel per setting."""
     if comparisons is None or comparisons.is_empty():
         return None
     rows = comparisons.filter(
@@ -148,20 +155,20 @@ def differences(comparisons: pl.DataFrame | None) -> Any:
     )
 
 
-def lifetimes(table: pl.DataFrame | None) -> Any:
-    """P10, median, mean and P90 of lifetime earnings, a row a model, the true lives first."""
+def lifetimes_chart(table: pl.DataFrame | None) -> Any:
+    """P10, median, mean and P90 of lifetime earnings, a row per model, realised ones first."""
     if table is None:
         return None
-    wanted = ["p10", "p50", "mean", "p90"]
+    statistics = ["p10", "p50", "mean", "p90"]
     rows = table.filter(
-        pl.col("group") == "all", pl.col("rate") == RATE, pl.col("statistic").is_in(wanted)
+        pl.col("group") == "all", pl.col("rate") == RATE, pl.col("statistic").is_in(statistics)
     )
-    models = [TRUTH, *ordered([m for m in rows["model"].unique().to_list() if m != TRUTH])]
+    models = [TRUTH, *order_models([m for m in rows["model"].unique().to_list() if m != TRUTH])]
     rows = rows.with_columns(million=pl.col("value") / 1e6)
     names = alt.Shape(
         "statistic:N",
-        sort=wanted,
-        scale=alt.Scale(domain=wanted, range=["stroke", "circle", "diamond", "stroke"]),
+        sort=statistics,
+        scale=alt.Scale(domain=statistics, range=["stroke", "circle", "diamond", "stroke"]),
         title=None,
     )
     base = alt.Chart(rows).encode(

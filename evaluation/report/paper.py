@@ -1,4 +1,7 @@
-"""The paper's tables for our register, its published figures beside: results in, tables out. Only shares of means are computed here."""
+"""The paper's tables for our register, beside its published figures.
+
+Results come in, tables go out; only shares of means are computed here.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,15 @@ import polars as pl
 
 from evaluation.lifetime_scores import RATES, RULES, TRUTH
 from evaluation.placebos import PLACEBOS
-from evaluation.report.result_tables import Cell, Table, heading, ordered, published
-from evaluation.scoring.comparison import HINDSIGHT, REFEREE, VARIANT, YEAR, verdict_lines
+from evaluation.report.result_tables import (
+    Table,
+    TableCell,
+    heading,
+    order_models,
+    outside_band,
+    published,
+)
+from evaluation.scoring.comparison import HINDSIGHT, REFEREE, SURE, VARIANT, YEAR, verdict_lines
 from evaluation.scoring.gap import BOUND, REFERENCES
 from saga.files.tables import read_provenance
 from saga.requests import RATE
@@ -40,7 +50,7 @@ CUTS = {
     "place=skane": "Skåne (Malmö)",
     "place=other": "other counties",
 }
-ROBUST = {
+ROBUSTNESS = {
     "all": "headline",
     "cohort=1965-79": "cohorts 1965-79",
     "sex=male": "men only",
@@ -54,7 +64,7 @@ STATISTICS = {
     "p99": "P99 (million)",
     "gini": "Gini",
     "top_1_share": "top 1 % share (%)",
-    "crps": "CRPS of single lives (million)",
+    "crps": "CRPS of single lifetimes (million)",
     "coverage_90": "coverage of 90 % sets (%)",
     "bias": "mean against true (%)",
 }
@@ -68,7 +78,7 @@ TAXES = {
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """What an evaluation left in its directory; None where a table was not asked for."""
+    """The tables of one evaluation; None if a table was not made."""
 
     metrics: pl.DataFrame
     provenance: Mapping[str, Any]
@@ -83,28 +93,26 @@ class Results:
     def read(cls, folder: Path) -> Self:
         """The Parquet files of `folder`."""
         names = ("comparisons", "lifetimes", "calibration_size", "variants", "estimates", "cost")
-        found = {
+        tables = {
             name: pl.read_parquet(file)
             for name in names
             if (file := folder / f"{name}.parquet").is_file()
         }
         metrics = folder / "metrics.parquet"
-        return cls(pl.read_parquet(metrics), read_provenance(metrics), **found)
+        return cls(pl.read_parquet(metrics), read_provenance(metrics), **tables)
 
 
 def paper_tables(results: Results) -> list[Table]:
-    """Every table that the results hold, without those of `evaluation.report.result_tables.build_tables`."""
+    """Every table of the results except those of `build_tables`."""
     tables = [
-        *_compared(results),
+        *_differences(results),
         *_hindsight(results),
         *_coverage_by_group(results),
         *_subgroups(results),
         *_robustness(results),
-    ]
-    tables += [
         *_variants(results),
-        *_lifetime(results),
-        *_tax(results),
+        *_lifetime_earnings(results),
+        *_lifetime_tax(results),
         *_calibration_size(results),
         *_estimates(results),
         *_cost(results),
@@ -112,63 +120,56 @@ def paper_tables(results: Results) -> list[Table]:
     return [table for table in tables if table.rows]
 
 
-def _compared(results: Results) -> list[Table]:
+def _differences(results: Results) -> list[Table]:
     table = results.comparisons
     if table is None or table.is_empty():
         return []
-    theirs = published()["diebold_mariano"]
+    figures = published()["diebold_mariano"]
     rows = table.filter(pl.col("metric") == "crps_log", pl.col("group") == "all")
     lines = verdict_lines(table)
     tables = []
-    for (setting, test), some in rows.group_by("setting", "test", maintain_order=True):
-        cells = []
-        for row in some.sort("model", "horizon").iter_rows(named=True):
-            figure = theirs.get(row["model"], {}).get(str(row["horizon"])) if test == YEAR else None
-            sure = (
-                row["p_holm"] is not None
-                and row["p_holm"] < 0.01
-                and row["difference"] > 0
-                and row["model"] != BOUND
-            )
-            cells.append(
-                [
-                    Cell(heading(row["model"])),
-                    Cell(str(row["horizon"])),
-                    Cell(f"{row['difference']:.4f} ± {row['se']:.4f}", best=sure),
-                    Cell(_percent(row["relative"])),
-                    Cell("" if row["t"] is None else f"{row['t']:.1f}"),
-                    Cell(str(row["df"])),
-                    Cell(_p(row["p"])),
-                    Cell(_p(row["p_holm"])),
-                    Cell("" if figure is None else f"{figure:.1f}", published=True),
-                ]
-            )
+    for (setting, test), tested in rows.group_by("setting", "test", maintain_order=True):
+        of_test = figures if test == YEAR else {}
+        cells = [
+            [
+                TableCell(heading(row["model"])),
+                TableCell(str(row["horizon"])),
+                TableCell(f"{row['difference']:.4f} ± {row['se']:.4f}", best=_is_sure(row)),
+                TableCell(_percent(row["relative"])),
+                TableCell("" if row["t"] is None else f"{row['t']:.1f}"),
+                TableCell(str(row["df"])),
+                TableCell(_p_value(row["p"])),
+                TableCell(_p_value(row["p_holm"])),
+                _figure(of_test.get(row["model"], {}).get(str(row["horizon"])), ".1f"),
+            ]
+            for row in tested.sort("model", "horizon").iter_rows(named=True)
+        ]
         verdict = " ".join(line for line in lines if line.startswith(f"{setting}, test by {test},"))
-        note = f"{verdict} CRPS of log earnings of the other model less that of {REFEREE}: above 0 {REFEREE} is better (bold: p < .01, Holm). "
-        note += _TESTS[str(test)]
+        note = (
+            f"{verdict} CRPS of log earnings of the other model less that of {REFEREE}: above 0 "
+            f"{REFEREE} is better (bold: p < .01, Holm). {_TESTS[str(test)]}"
+        )
         head = [
-            "model",
-            "h",
-            "difference",
-            "cut (%)",
-            "t",
-            "df",
-            "p",
-            "p (Holm over h)",
+            *("model", "h", "difference", "cut (%)", "t", "df", "p", "p (Holm over h)"),
             f"t ({LABEL})",
         ]
-        tables.append(
-            Table(f"Differences from {REFEREE}, {setting}, test by {test}", note, head, cells)
-        )
+        title = f"Differences from {REFEREE}, {setting}, test by {test}"
+        tables.append(Table(title, note, head, cells))
     return tables
+
+
+def _is_sure(row: Mapping[str, Any]) -> bool:
+    """Whether the referee beats the model of a comparison, which is not the bound."""
+    p = row["p_holm"]
+    return p is not None and p < SURE and row["difference"] > 0 and row["model"] != BOUND
 
 
 _TESTS = {
     "person": "Errors are clustered by person.",
-    "person and future": "Errors are clustered by person and by macro future (Cameron, Gelbach and Miller 2011), t with as many degrees "
-    "of freedom as futures less one.",
-    "year": "Diebold-Mariano over origin years: Newey-West with h - 1 lags, Harvey-Leybourne-Newbold correction; not given with fewer than "
-    "2 h years.",
+    "person and future": "Errors are clustered by person and by macro future (Cameron, Gelbach and "
+    "Miller 2011); t has as many degrees of freedom as futures less one.",
+    "year": "Diebold-Mariano over origin years: Newey-West with h - 1 lags, correction of Harvey, "
+    "Leybourne and Newbold; not given with fewer than 2 h years.",
 }
 
 
@@ -176,120 +177,104 @@ def _coverage_by_group(results: Results) -> list[Table]:
     table = results.metrics.filter(
         pl.col("model") == REFEREE, pl.col("setting") == "in-time", pl.col("n") > 0
     )
-    horizon = _horizon(table)
-    found = {
-        (r["group"], r["metric"]): r for r in table.filter(horizon=horizon).iter_rows(named=True)
+    horizon = _nearest_horizon(table)
+    by_group = {
+        (row["group"], row["metric"]): row
+        for row in table.filter(horizon=horizon).iter_rows(named=True)
     }
-    theirs = {
+    figures = {
         (f["group"], f["metric"]): f["value"]
         for f in published()["figures"]
         if f["horizon"] is None
     }
-    metrics = sorted({metric for _, metric in theirs})
+    metrics = sorted({metric for _, metric in figures})
     rows = []
     for group, words in CUTS.items():
-        if (group, metrics[0]) in found:
-            cells = [Cell(words), Cell(f"{found[group, metrics[0]]['n']:,}")]
-            for metric in metrics:
-                row, figure = found.get((group, metric)), theirs.get((group, metric))
-                if (
-                    row is None or row["se"] is None
-                ):  # too few calibration persons for an interval, or one person
-                    cells.append(Cell(""))
-                else:
-                    outside = (
-                        row["band_lower"] is not None
-                        and not row["band_lower"] <= row["value"] <= row["band_upper"]
-                    )
-                    cells.append(
-                        Cell(f"{100 * row['value']:.1f} ± {100 * row['se']:.1f}", alarm=outside)
-                    )
-                cells.append(Cell(_percent(figure), published=True))
-            rows.append(cells)
-    head = [
-        "group",
-        "n",
-        *(
-            text
-            for metric in metrics
-            for text in (f"{metric[-2:]} %", f"{metric[-2:]} % ({LABEL})")
-        ),
-    ]
-    note = f"Share (%) inside {REFEREE}'s sets, {horizon} years ahead, in-time; ! marks a share outside its own band."
-    return [Table("Coverage by group and level", note, head, rows)]
+        if (group, metrics[0]) not in by_group:
+            continue
+        cells = [TableCell(words), TableCell(f"{by_group[group, metrics[0]]['n']:,}")]
+        for metric in metrics:
+            row = by_group.get((group, metric))
+            if row is None or row["se"] is None:  # too few calibration persons, or one test person
+                cells.append(TableCell(""))
+            else:
+                share = f"{100 * row['value']:.1f} ± {100 * row['se']:.1f}"
+                cells.append(TableCell(share, alarm=outside_band(row)))
+            cells.append(_percent_figure(figures.get((group, metric))))
+        rows.append(cells)
+    head = ["group", "n"]
+    for metric in metrics:
+        head += [f"{metric[-2:]} %", f"{metric[-2:]} % ({LABEL})"]
+    note = (
+        f"Share (%) inside {REFEREE}'s sets, {horizon} years ahead, in-time; ! marks a share "
+        "outside its own band."
+    )
+    return [Table("Coverage by group", note, head, rows)]
 
 
 def _subgroups(results: Results) -> list[Table]:
-    begin, rows = _cuts(results, CUTS)
-    note = f"Cut in CRPS of log earnings of {REFEREE} against {begin}, {HORIZON} years ahead, in the same groups of persons."
-    note += " Employers are counted by the year, places are counties."
-    return [Table("Subgroups", note, *rows)] if begin else []
+    begin, head, rows = _cuts(results, CUTS)
+    note = (
+        f"Cut in CRPS of log earnings of {REFEREE} against {begin}, {HORIZON} years ahead, in the "
+        "same groups of persons. Employers are counted by year, places are counties."
+    )
+    return [Table("Subgroups", note, head, rows)] if begin else []
 
 
 def _robustness(results: Results) -> list[Table]:
-    begin, (head, rows) = _cuts(results, ROBUST)
+    begin, head, rows = _cuts(results, ROBUSTNESS)
     if not begin:
         return []
-    theirs = published()["cut"]
     if results.lifetimes is not None:
         crps = results.lifetimes.filter(statistic="crps", group="all")
         for rate in RATES:
-            at = dict(crps.filter(rate=rate).select("model", "value").iter_rows())
-            if begin in at and REFEREE in at:
-                cells = [Cell("") for _ in head[1:-1]]
-                cells[-1] = Cell(f"{100 * (1 - at[REFEREE] / at[begin]):.1f}")
-                figure = theirs.get(f"rate={rate:g}")
-                rows.append(
-                    [
-                        Cell(f"present value at {100 * rate:g} % (lifetimes)"),
-                        *cells,
-                        Cell(_percent(figure), published=True),
-                    ]
-                )
-    note = f"Cut in CRPS (%) of {REFEREE} against {begin}, {HORIZON} years ahead; of present values where the row says so."
+            value = dict(crps.filter(rate=rate).select("model", "value").iter_rows())
+            if begin in value and REFEREE in value:
+                cells = [TableCell("") for _ in head[1:-1]]
+                cells[-1] = TableCell(_percent(1 - value[REFEREE] / value[begin]))
+                name = TableCell(f"present value at {100 * rate:g} % (lifetimes)")
+                figure = _percent_figure(published()["cut"].get(f"rate={rate:g}"))
+                rows.append([name, *cells, figure])
+    note = (
+        f"Cut in CRPS (%) of {REFEREE} against {begin}, {HORIZON} years ahead; of present values "
+        "if the row says so."
+    )
     return [Table("Robustness", note, head, rows)]
 
 
 def _cuts(
     results: Results, groups: Mapping[str, str]
-) -> tuple[str | None, tuple[list[str], list[list[Cell]]]]:
-    """The reference's name, and head and rows of the cuts in each setting."""
+) -> tuple[str | None, list[str], list[list[TableCell]]]:
+    """The reference's name (None: no table), and head and rows of the cuts in each setting."""
     table = results.comparisons
     if table is None or table.is_empty():
-        return None, ([], [])
+        return None, [], []
     begin = next((name for name in REFERENCES if name in table["model"].unique()), None)
-    if begin is None:
-        return None, ([], [])
-    some = table.filter(
+    compared = table.filter(
         pl.col("model") == begin,
         pl.col("metric") == "crps_log",
         pl.col("horizon") == HORIZON,
         pl.col("test") != YEAR,
     )
-    found = {(r["setting"], r["group"]): r for r in some.iter_rows(named=True)}
-    settings = some["setting"].unique().sort(descending=True).to_list()
-    theirs = published()["cut"]
+    by_group = {(row["setting"], row["group"]): row for row in compared.iter_rows(named=True)}
+    settings = compared["setting"].unique().sort(descending=True).to_list()
     rows = []
     for group, words in groups.items():
-        cells = [Cell(words)]
+        cells = [TableCell(words)]
         for setting in settings:
-            row = found.get((setting, group))
-            cells.append(Cell("" if row is None else f"{row['n']:,}"))
-            cells.append(
-                Cell("" if row is None else f"{_percent(row['relative'])} (p {_p(row['p'])})")
-            )
+            row = by_group.get((setting, group))
+            cut = f"{_percent(row['relative'])} (p {_p_value(row['p'])})" if row else ""
+            cells += [TableCell(f"{row['n']:,}" if row else ""), TableCell(cut)]
         if any(cell.text for cell in cells[1:]):
-            rows.append([*cells, Cell(_percent(theirs.get(group)), published=True)])
-    head = [
-        "group",
-        *(text for s in settings for text in (f"n, {s}", f"cut (%), {s}")),
-        f"against gkos ({LABEL})",
-    ]
-    return begin if rows else None, (head, rows)
+            rows.append([*cells, _percent_figure(published()["cut"].get(group))])
+    head = ["group"]
+    for setting in settings:
+        head += [f"n, {setting}", f"cut (%), {setting}"]
+    return begin if rows else None, [*head, f"against gkos ({LABEL})"], rows
 
 
 def _variants(results: Results) -> list[Table]:
-    """Placebos, and the rows of a file of variants (ablations, robustness with training), each beside the whole model."""
+    """Placebos and the variants of a file (ablations, robustness), beside the whole model."""
     listed = [
         {"name": name, "table": "Placebos", "label": label, "note": "no training"}
         for name, label in PLACEBOS.items()
@@ -297,191 +282,203 @@ def _variants(results: Results) -> list[Table]:
     if results.variants is not None:
         listed += results.variants.to_dicts()
     metrics = results.metrics.filter(metric="crps_log", group="all", horizon=HORIZON)
-    found = {
-        (r["setting"], r["model"]): r for r in metrics.filter(pl.col("n") > 0).iter_rows(named=True)
+    by_model = {
+        (row["setting"], row["model"]): row
+        for row in metrics.filter(pl.col("n") > 0).iter_rows(named=True)
     }
-    settings = sorted({setting for setting, _ in found}, reverse=True)
+    settings = sorted({setting for setting, _ in by_model}, reverse=True)
     begin = next(
-        (name for name in REFERENCES if any((setting, name) in found for setting in settings)), None
+        (name for name in REFERENCES if any((setting, name) in by_model for setting in settings)),
+        None,
     )
-    theirs, ratios, cuts = (
-        published()["crps_log_10"],
-        published()["crps_ratio_10"],
-        published()["cut"],
-    )
-    tables: dict[str, list[list[Cell]]] = {}
-    for row in listed:
-        name = VARIANT + row["name"]
-        if not any((setting, name) in found for setting in settings):
+    crps_figures, ratio_figures = published()["crps_log_10"], published()["crps_ratio_10"]
+    tables: dict[str, list[list[TableCell]]] = {}
+    for variant in listed:
+        model = VARIANT + variant["name"]
+        if not any((setting, model) in by_model for setting in settings):
             continue
-        cells = [Cell(row["label"])]
+        cells = [TableCell(variant["label"])]
         for setting in settings:
-            own, full, other = (found.get((setting, each)) for each in (name, REFEREE, begin))
-            cells.append(Cell(f"{own['value']:.4f} ± {own['se']:.4f}" if own else ""))
-            cells.append(Cell(f"{own['value'] / full['value']:.3f}" if own and full else ""))
-            cells.append(Cell(_percent(1 - own["value"] / other["value"]) if own and other else ""))
-        figure, cut = theirs.get(row["name"]), cuts.get(row["name"])
-        ratio = ratios.get(row["name"], figure / theirs["full"] if figure else None)
-        told_by_the_paper = (
-            figure and f"{figure:.3f}",
-            ratio and f"{ratio:.3f}",
-            cut and _percent(cut),
-        )
-        cells += [Cell(text or "", published=True) for text in told_by_the_paper]
-        tables.setdefault(row["table"], []).append([*cells, Cell(row["note"])])
-    head = [
-        "variant",
-        *(
-            text
-            for s in settings
-            for text in (f"CRPS, {s}", f"times {REFEREE}, {s}", f"cut against {begin} (%), {s}")
-        ),
-    ]
+            row, full, reference = (
+                by_model.get((setting, name)) for name in (model, REFEREE, begin or "")
+            )
+            cells += [
+                TableCell(f"{row['value']:.4f} ± {row['se']:.4f}" if row else ""),
+                TableCell(f"{row['value'] / full['value']:.3f}" if row and full else ""),
+                TableCell(
+                    _percent(1 - row["value"] / reference["value"]) if row and reference else ""
+                ),
+            ]
+        crps = crps_figures.get(variant["name"])
+        ratio = ratio_figures.get(variant["name"], crps / crps_figures["full"] if crps else None)
+        cells += [
+            _figure(crps, ".3f"),
+            _figure(ratio, ".3f"),
+            _percent_figure(published()["cut"].get(variant["name"])),
+            TableCell(variant["note"]),
+        ]
+        tables.setdefault(variant["table"], []).append(cells)
+    head = ["variant"]
+    for setting in settings:
+        head += [
+            f"CRPS, {setting}",
+            f"times {REFEREE}, {setting}",
+            f"cut against {begin} (%), {setting}",
+        ]
     head += [
         f"CRPS ({LABEL})",
         f"times the full model ({LABEL})",
         f"cut against gkos (%) ({LABEL})",
         "trained",
     ]
-    note = f"CRPS of log earnings {HORIZON} years ahead, as a multiple of {REFEREE}'s and against {begin}'s on the same persons."
+    note = (
+        f"CRPS of log earnings {HORIZON} years ahead, as a multiple of {REFEREE}'s and against "
+        f"{begin}'s on the same persons."
+    )
     return [Table(title, note, head, rows) for title, rows in tables.items()]
 
 
 def _hindsight(results: Results) -> list[Table]:
-    """What knowing the economy is worth in-time, beside the best baseline, which has learnt it from outcomes of the same years."""
+    """The bundle conditioned on realised macro, in-time, beside the best baseline."""
     rows = []
-    whole = results.metrics.filter(metric="crps_log", group="all", setting="in-time").filter(
-        pl.col("n") > 0
+    crps = results.metrics.filter(
+        pl.col("n") > 0, metric="crps_log", group="all", setting="in-time"
     )
-    for (horizon,), part in whole.group_by("horizon", maintain_order=True):
-        found = {r["model"]: r for r in part.iter_rows(named=True)}
-        rivals = [
-            r
-            for name, r in found.items()
+    for (horizon,), part in crps.group_by("horizon", maintain_order=True):
+        by_model = {row["model"]: row for row in part.iter_rows(named=True)}
+        baselines = [
+            row
+            for name, row in by_model.items()
             if not name.startswith(VARIANT) and name not in (REFEREE, BOUND)
         ]
-        if HINDSIGHT in found and REFEREE in found and rivals:
-            best = min(rivals, key=lambda r: float(r["value"]))
-            three = [
-                Cell(f"{r['value']:.4f} ± {r['se']:.4f}")
-                for r in (found[REFEREE], found[HINDSIGHT], best)
-            ]
+        if HINDSIGHT in by_model and REFEREE in by_model and baselines:
+            best = min(baselines, key=lambda row: float(row["value"]))
             rows.append(
-                [Cell(str(horizon)), Cell(f"{found[REFEREE]['n']:,}"), *three, Cell(best["model"])]
+                [
+                    TableCell(str(horizon)),
+                    TableCell(f"{by_model[REFEREE]['n']:,}"),
+                    *(
+                        TableCell(f"{row['value']:.4f} ± {row['se']:.4f}")
+                        for row in (by_model[REFEREE], by_model[HINDSIGHT], best)
+                    ),
+                    TableCell(best["model"]),
+                ]
             )
     head = [
         "h",
         "persons",
         REFEREE,
-        f"{REFEREE}, told the economy that came",
+        f"{REFEREE}, conditioned on realised macro",
         "best baseline",
-        "which",
+        "its name",
     ]
     note = (
-        "CRPS of log earnings. Baselines are fitted on outcomes of the very years that they are asked about, so they know what the economy "
-        f"did; {REFEREE} does not, unless it is told (hindsight: no forecast can be)."
+        "CRPS of log earnings. Baselines are fitted on outcomes of the years that they forecast, "
+        f"so they know realised macro; {REFEREE} does not, unless it is conditioned on it. That is "
+        "hindsight and no forecast."
     )
-    return [Table("What knowing the economy is worth, in-time", note, head, rows)] if rows else []
+    return [Table("What knowing realised macro is worth, in-time", note, head, rows)]
 
 
-def _lifetime(results: Results) -> list[Table]:
-    return _lives(results, "Lifetime earnings", STATISTICS, "", published()["lifetime"], _LIFE)
+def _lifetime_earnings(results: Results) -> list[Table]:
+    note = (
+        "Published: discounted to age 20 and with the observed past, so amounts are not comparable. "
+        "true: the lifetimes that the register drew."
+    )
+    return _lifetimes(results, "Lifetime earnings", STATISTICS, "", published()["lifetime"], note)
 
 
-_LIFE = "Published: discounted to age 20, the observed past included, so levels are not comparable. true: the lives the register drew."
-
-
-def _tax(results: Results) -> list[Table]:
+def _lifetime_tax(results: Results) -> list[Table]:
     tables = []
     for rule in RULES:
-        theirs = published()["tax"] if rule == "paper" else {}
-        tables += _lives(
+        tables += _lifetimes(
             results,
             f"Tax on lifetimes, rule {rule}",
             TAXES,
             f"tax:{rule}:",
-            theirs,
+            published()["tax"] if rule == "paper" else {},
             "Tax of every year at 2 %.",
         )
     return tables
 
 
-def _lives(
+def _lifetimes(
     results: Results,
     title: str,
-    names: Mapping[str, str],
+    statistics: Mapping[str, str],
     prefix: str,
-    theirs: Mapping[str, Any],
+    figures: Mapping[str, Any],
     note: str,
 ) -> list[Table]:
     if results.lifetimes is None:
         return []
     table = results.lifetimes.filter(pl.col("rate") == RATE, pl.col("group") == "all")
-    models = [TRUTH, *ordered([m for m in table["model"].unique().to_list() if m != TRUTH])]
-    found = {(r["model"], r["statistic"]): r for r in table.iter_rows(named=True)}
+    models = [TRUTH, *order_models([m for m in table["model"].unique().to_list() if m != TRUTH])]
+    by_model = {(row["model"], row["statistic"]): row for row in table.iter_rows(named=True)}
     rows = []
-    for name, words in names.items():
-        own = [found.get((model, prefix + name)) for model in models]
-        if any(own):
-            cells = [
-                Cell(_life(name, row["value"], row["se"] or row["sd_futures"]) if row else "")
-                for row in own
-            ]
+    for name, words in statistics.items():
+        values = [by_model.get((model, prefix + name)) for model in models]
+        if any(values):
             rows.append(
                 [
-                    Cell(words),
-                    *cells,
-                    *(Cell(_life(name, theirs[m].get(name)), published=True) for m in theirs),
+                    TableCell(words),
+                    *(
+                        TableCell(
+                            _amount(name, row["value"], row["se"] or row["sd_futures"])
+                            if row
+                            else ""
+                        )
+                        for row in values
+                    ),
+                    *(
+                        TableCell(_amount(name, figure.get(name)), published=True)
+                        for figure in figures.values()
+                    ),
                 ]
             )
-    head = ["", *(heading(model) for model in models), *(f"{model} ({LABEL})" for model in theirs)]
+    head = ["", *map(heading, models), *(f"{model} ({LABEL})" for model in figures)]
     reach, n = table["years"][0], table["n"][0]
-    said = f"Present values at {100 * RATE:g} % of the years after the origin, {reach}; {n:,} persons of the forward setting. ± is the "
-    said += "spread between macro futures (paths for models); of CRPS, coverage and bias the error clustered by person and future. "
-    return [Table(title, said + note, head, rows)]
+    meaning = (
+        f"Present values at {100 * RATE:g} % of the years after the origin, {reach}; {n:,} persons "
+        "of the forward setting. ± is the spread between macro futures (paths for models); of "
+        "CRPS, coverage and bias the error clustered by person and future. "
+    )
+    return [Table(title, meaning + note, head, rows)]
 
 
-def _life(name: str, value: float | None, spread: float | None = None) -> str:
+def _amount(statistic: str, value: float | None, spread: float | None = None) -> str:
+    """A lifetime statistic as text: millions, per cent or a Gini coefficient."""
     if value is None:
         return ""
-    scale, digits = (
-        (1e-6, 3) if name in ("mean", "p10", "p50", "p90", "p99", "crps") else (100.0, 1)
-    )
-    scale, digits = (1.0, 3) if name == "gini" else (scale, digits)
-    return f"{scale * value:.{digits}f}" + (
-        "" if spread is None else f" ± {scale * spread:.{digits}f}"
-    )
+    scale, digits = (100.0, 1)
+    if statistic in ("mean", "p10", "p50", "p90", "p99", "crps"):
+        scale, digits = (1e-6, 3)
+    elif statistic == "gini":
+        scale, digits = (1.0, 3)
+    error = "" if spread is None else f" ± {scale * spread:.{digits}f}"
+    return f"{scale * value:.{digits}f}{error}"
 
 
 def _calibration_size(results: Results) -> list[Table]:
     if results.calibration_size is None:
         return []
-    theirs = published()["calibration_size"]
+    figures = published()["calibration_size"]
     rows = []
-    for (size,), some in results.calibration_size.group_by("size", maintain_order=True):
-        repeats, available = some["repeats"][0], some["available"][0]
-        said = (
-            str(repeats)
-            if repeats
-            else "no interval"
-            if size <= available
-            else f"only {available:,} there"
-        )
-        cells = [Cell(f"{size:,}"), Cell(said)]
+    for (size,), of_size in results.calibration_size.group_by("size", maintain_order=True):
+        repeats, available = of_size["repeats"][0], of_size["available"][0]
+        no_value = "no interval" if size <= available else f"only {available:,} persons"
+        cells = [TableCell(f"{size:,}"), TableCell(str(repeats) if repeats else no_value)]
         for group in ("all", "quintile=1"):
-            row = some.filter(group=group).to_dicts()
-            value = row[0] if row else {"value": None, "sd": None}
-            spread = f" ± {100 * value['sd']:.1f}" if value["sd"] is not None else ""
-            figure = theirs.get(str(size), {}).get(group)
-            cells.append(
-                Cell("" if value["value"] is None else f"{100 * value['value']:.1f}{spread}")
+            rows_of_group = of_size.filter(group=group)
+            value, sd = (
+                rows_of_group[name].item() if rows_of_group.height else None
+                for name in ("value", "sd")
             )
-            cells.append(
-                Cell(
-                    "" if figure is None else f"{100 * figure[0]:.1f} ± {100 * figure[1]:.1f}",
-                    published=True,
-                )
-            )
+            figure = figures.get(str(size), {}).get(group)
+            cells += [
+                TableCell(_share(value, sd)),
+                TableCell(_share(*figure) if figure else "", published=True),
+            ]
         rows.append(cells)
     head = [
         "calibration persons",
@@ -491,77 +488,62 @@ def _calibration_size(results: Results) -> list[Table]:
         "lowest fifth",
         f"lowest fifth ({LABEL})",
     ]
-    note = f"Coverage (%) of 90 % sets {HORIZON} years ahead, in-time, by the number of calibration persons with an outcome there; ± is the "
-    return [
-        Table(
-            "Calibration size",
-            note + "spread over random choices of them, on the same test persons.",
-            head,
-            rows,
-        )
-    ]
+    note = (
+        f"Coverage (%) of 90 % sets {HORIZON} years ahead, in-time, by the number of calibration "
+        "persons with an outcome then; ± is the spread over random choices of them, on the same "
+        "test persons."
+    )
+    return [Table("Calibration size", note, head, rows)]
 
 
 def _estimates(results: Results) -> list[Table]:
     if results.estimates is None:
         return []
     tables = []
-    for (model,), some in results.estimates.group_by("model", maintain_order=True):
+    for (model,), of_model in results.estimates.group_by("model", maintain_order=True):
         rows = [
             [
-                Cell(row["parameter"]),
-                Cell(f"{row['value']:.4g}"),
-                Cell("" if row["se"] is None else f"{row['se']:.2g}"),
+                TableCell(row["parameter"]),
+                TableCell(f"{row['value']:.4g}"),
+                TableCell("" if row["se"] is None else f"{row['se']:.2g}"),
             ]
-            for row in some.iter_rows(named=True)
+            for row in of_model.iter_rows(named=True)
         ]
-        tables.append(
-            Table(
-                f"Estimates of {model}",
-                "Fitted on the training persons.",
-                ["parameter", "estimate", "se"],
-                rows,
-            )
-        )
+        head, note = ["parameter", "estimate", "se"], "Fitted on the training persons."
+        tables.append(Table(f"Estimates of {model}", note, head, rows))
     return tables
 
 
 def _cost(results: Results) -> list[Table]:
     if results.cost is None:
         return []
-    theirs = published()["ms_person"]
-    rows = []
-    for row in results.cost.sort("setting", "model", descending=[True, False]).iter_rows(
-        named=True
-    ):
-        figure = theirs.get(row["model"]) if row["setting"] == "in-time" else None
-        cells = [
-            Cell(row["setting"]),
-            Cell(heading(row["model"])),
-            Cell(f"{row['fit_seconds']:.1f}"),
-            Cell(f"{row['ms_person']:.2f}"),
+    costs = results.cost.sort("setting", "model", descending=[True, False])
+    rows = [
+        [
+            TableCell(row["setting"]),
+            TableCell(heading(row["model"])),
+            TableCell(f"{row['fit_seconds']:.1f}"),
+            TableCell(f"{row['ms_person']:.2f}"),
+            TableCell(f"{row['persons']:,}"),
+            TableCell(str(row["paths"])),
+            TableCell(str(row["horizon"])),
+            _figure(
+                published()["ms_person"].get(row["model"]) if row["setting"] == "in-time" else None,
+                ".1f",
+            ),
         ]
-        cells += [Cell(f"{row['persons']:,}"), Cell(str(row["paths"])), Cell(str(row["horizon"]))]
-        rows.append([*cells, Cell("" if figure is None else f"{figure:.1f}", published=True)])
+        for row in costs.iter_rows(named=True)
+    ]
     head = [
-        "setting",
-        "model",
-        "fit (s)",
-        "ms a person",
-        "persons",
-        "paths",
-        "years",
+        *("setting", "model", "fit (s)", "ms per person", "persons", "paths", "years"),
         f"ms, 500 paths x 20 years on an A100 ({LABEL})",
     ]
-    return [
-        Table(
-            "Cost", "Wall time as measured in this run, whatever else the machine did.", head, rows
-        )
-    ]
+    note = "Wall time as measured in this run; other work of the machine is included."
+    return [Table("Cost", note, head, rows)]
 
 
-def _horizon(table: pl.DataFrame) -> int:
-    """The paper's horizon, or the nearest that was asked for."""
+def _nearest_horizon(table: pl.DataFrame) -> int:
+    """The horizon of the table that is nearest to the paper's."""
     horizons: Sequence[int] = table["horizon"].unique().to_list() or [HORIZON]
     return min(horizons, key=lambda h: (abs(h - HORIZON), h))
 
@@ -570,5 +552,18 @@ def _percent(share: float | None) -> str:
     return "" if share is None else f"{100 * share:.1f}"
 
 
-def _p(p: float | None) -> str:
+def _share(value: float | None, spread: float | None) -> str:
+    return _percent(value) + ("" if spread is None else f" ± {100 * spread:.1f}")
+
+
+def _p_value(p: float | None) -> str:
     return "" if p is None else "<.0001" if p < 1e-4 else f"{p:.4f}".removeprefix("0")
+
+
+def _figure(value: float | None, form: str) -> TableCell:
+    """A published figure."""
+    return TableCell("" if value is None else format(value, form), published=True)
+
+
+def _percent_figure(share: float | None) -> TableCell:
+    return TableCell(_percent(share), published=True)

@@ -1,37 +1,51 @@
-"""The metrics table as tables to read, and tables as Markdown or one self-contained HTML page. Nothing is computed here."""
+"""Metrics as tables to read, and tables as Markdown or one self-contained HTML page.
+
+Nothing is computed here.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import polars as pl
-from jinja2 import Environment, PackageLoader, select_autoescape
 
 from evaluation.scoring.comparison import REFEREE, VARIANT
 from evaluation.scoring.gap import BOUND, GAP, select_reference
 from evaluation.scoring.metrics import SCORES
+from saga.files.html import render_page
+from saga.files.markdown import markdown_table
 from saga.requests import COVERAGE
 
 MONEY = ("crps_sek", "interval_90", "width_90")
 COVERAGE_METRICS = tuple(f"coverage_{round(100 * nominal)}" for nominal in COVERAGE)
 MEANING = {
-    "in-time": "Origins and outcomes inside the panel's years, one drawn origin a test person; ± is the standard error, clustered "
-    "by person. Long horizons rest on few origin years.",
-    "forward": "Origins in the panel's last year, outcomes in the register's drawn macro futures; ± is the standard error of the mean over "
-    "futures. A single future may lie further off: `sd_futures` in the metrics table.",
-    "forward, observed": "Origins in the last year that fitting saw, outcomes in the panel's later years; ± is the standard error, "
-    "clustered by person. It is one macro future: another would have given other figures.",
+    "in-time": "Origins and outcomes lie inside the panel's years, one drawn origin per test "
+    "person; ± is the standard error, clustered by person. Long horizons rest on few origin years.",
+    "forward": "Origins lie in the panel's last year, outcomes in the register's drawn macro "
+    "futures; ± is the standard error of the mean over futures. A single future may deviate more: "
+    "see `sd_futures` in the metrics table.",
+    "forward, observed": "Origins lie in the last year that fitting used, outcomes in the panel's "
+    "later years; ± is the standard error, clustered by person. This is one macro future; another "
+    "would give other figures.",
 }
+Row = Mapping[str, Any]  # a row of the metrics table
 
 
 @dataclass(frozen=True)
-class Cell:
-    """What stands in one place of a table. `best`: the lowest of our models in its row; `alarm`: outside its sampling band."""
+class TableCell:
+    """A text in a table.
+
+    Args:
+        text: what is shown.
+        best: whether it is the lowest of our models in its row.
+        alarm: whether it lies outside its sampling band.
+        published: whether it is a figure of the paper.
+    """
 
     text: str
     best: bool = False
@@ -41,250 +55,269 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """A title, a note, the heads of the columns and rows of cells."""
+    """A title, a note, the column headings and rows of table cells."""
 
     title: str
     note: str
     head: Sequence[str]
-    rows: Sequence[Sequence[Cell]] = field(default_factory=list)
+    rows: Sequence[Sequence[TableCell]] = field(default_factory=list)
 
 
 @cache
 def published() -> dict[str, Any]:
-    """The paper's figures with label, source and note: `evaluation/published.json`."""
+    """The paper's figures with label, source and note: `evaluation/report/published.json`."""
     text = (Path(__file__).parent / "published.json").read_text(encoding="utf-8")
     return dict(json.loads(text))
 
 
+def published_source() -> str:
+    """A sentence that says where the published figures come from."""
+    return f"Figures {published()['label']}: {published()['source']}. {published()['note']}"
+
+
+@dataclass(frozen=True)
+class _Metrics:
+    """The metrics of one setting by (metric, horizon, group, model)."""
+
+    setting: str
+    models: Sequence[str]
+    rows: Mapping[tuple[str, int, str, str], Row]
+    horizons: Sequence[int]
+    groups: Sequence[str]
+
+    @classmethod
+    def of(cls, metrics: pl.DataFrame, setting: str, models: Sequence[str]) -> _Metrics:
+        """The rows of `setting`."""
+        frame = metrics.filter(pl.col("setting") == setting)
+        return cls(
+            setting,
+            models,
+            {
+                (row["metric"], row["horizon"], row["group"], row["model"]): row
+                for row in frame.iter_rows(named=True)
+            },
+            frame["horizon"].unique().sort().to_list(),
+            [g for g in frame["group"].unique(maintain_order=True).to_list() if g != "all"],
+        )
+
+    def cells(self, metric: str, horizon: int, group: str = "all") -> list[TableCell]:
+        """A cell per model; the best of our models is marked, and coverage outside its band."""
+        rows = [self.rows.get((metric, horizon, group, model)) for model in self.models]
+        values = [
+            row["value"]
+            for row in rows
+            if row and row["value"] is not None and row["model"] != BOUND
+        ]
+        lowest = min(values) if values and metric in SCORES and metric != "width_90" else None
+        return [self._cell(metric, horizon, group, row, lowest) for row in rows]
+
+    def _cell(
+        self, metric: str, horizon: int, group: str, row: Row | None, lowest: float | None
+    ) -> TableCell:
+        if row is None:
+            return TableCell("")
+        if row["value"] is None:
+            crps = self.rows.get(("crps_log", horizon, group, row["model"]), {})
+            return TableCell("no interval" if crps.get("n") else "no outcome")
+        error = f" ± {format_value(metric, row['se'])}" if row["se"] is not None else ""
+        return TableCell(
+            format_value(metric, row["value"]) + error,
+            best=row["value"] == lowest,
+            alarm=outside_band(row),
+        )
+
+
 def build_tables(metrics: pl.DataFrame) -> list[Table]:
-    """Accuracy, coverage and group tables of every setting in a metrics table (columns of `evaluation.scoring.metrics.COLUMNS`)."""
-    models = ordered(metrics["model"].unique().to_list())
+    """Accuracy, coverage, gap and group tables of every setting of a metrics table."""
+    models = order_models(metrics["model"].unique().to_list())
     tables = []
     for setting in metrics["setting"].unique().sort(descending=True).to_list():
-        rows = metrics.filter(pl.col("setting") == setting)
-        found = {
-            (r["metric"], r["horizon"], r["group"], r["model"]): r
-            for r in rows.iter_rows(named=True)
-        }
-        horizons = rows["horizon"].unique().sort().to_list()
-        groups = [g for g in rows["group"].unique(maintain_order=True).to_list() if g != "all"]
-        tables.append(_accuracy(setting, found, horizons, models))
-        tables.append(_coverage(setting, found, horizons, models))
-        tables.append(_gap(setting, found, horizons, models))
-        for metric, name in (
-            ("crps_log", "CRPS of log earnings"),
-            ("coverage_90", "Coverage of 90 % sets"),
-        ):
-            tables.append(
-                _by_group(f"{name} by group, {setting}", metric, found, horizons, groups, models)
-            )
+        of_setting = _Metrics.of(metrics, setting, models)
+        tables += [
+            _accuracy(of_setting),
+            _coverage(of_setting),
+            _gap(of_setting),
+            _by_group("CRPS of log earnings", "crps_log", of_setting),
+            _by_group("Coverage of 90 % sets", "coverage_90", of_setting),
+        ]
     return [table for table in tables if table.rows]
 
 
 def to_markdown(tables: Iterable[Table]) -> str:
-    """GitHub tables; the best of a row is bold, coverage outside its band is marked with !."""
-    parts = []
-    for table in tables:
-        lines = [_line(table.head), _line(["---"] * len(table.head))]
-        lines += [_line(_marked(cell) for cell in row) for row in table.rows]
-        parts.append(f"## {table.title}\n\n{table.note}\n\n" + "\n".join(lines) + "\n")
-    return "\n".join(parts)
+    """GitHub tables; the best of a row is bold, coverage outside its band has a !."""
+    return "\n".join(
+        f"## {table.title}\n\n"
+        + (f"{table.note}\n\n" if table.note else "")
+        + markdown_table(table.head, [[_marked(cell) for cell in row] for row in table.rows])
+        + "\n"
+        for table in tables
+    )
 
 
 def to_html(
     tables: Iterable[Table], provenance: Mapping[str, Any], charts: Sequence[tuple[str, str]] = ()
 ) -> str:
-    """One page without any outside resource; `charts` are titles with SVG text, shown first."""
-    environment = Environment(
-        loader=PackageLoader("evaluation.report", "."),
-        autoescape=select_autoescape(),
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    template = environment.get_template("tables.html")
-    return template.render(
-        tables=list(tables), charts=charts, provenance=provenance, published=published()
-    )
+    """One page without outside resources; `charts` are titles with SVG text, shown first."""
+    values = {
+        "tables": list(tables),
+        "charts": charts,
+        "provenance": provenance,
+        "source": published_source(),
+    }
+    return render_page("evaluation.report", "tables.html", values)
 
 
-def ordered(names: Iterable[str]) -> list[str]:
-    """Models as columns stand: saga first, the bound last, its variants nowhere."""
+def order_models(names: Iterable[str]) -> list[str]:
+    """Models in the order of columns: saga first, the bound last, without saga's variants."""
     return sorted(
-        (n for n in names if not n.startswith(VARIANT)),
+        (name for name in names if not name.startswith(VARIANT)),
         key=lambda name: (name != REFEREE, name == BOUND, name),
     )
 
 
 def heading(name: str) -> str:
-    """A model's name as the head of a column."""
+    """A model's name as a column heading."""
     return f"{name} (bound)" if name == BOUND else name
 
 
-def _accuracy(
-    setting: str, found: Mapping[Any, Any], horizons: Sequence[int], models: Sequence[str]
-) -> Table:
-    shown = (*SCORES, "coverage_90")
-    figures = {
-        (f["metric"], f["horizon"], f["model"]): f["value"]
-        for f in published()["figures"]
-        if f["group"] == "all" and f["metric"] in shown and f["horizon"] in horizons
-    }
-    theirs = list(dict.fromkeys(model for _, _, model in figures))
-    rows = []
-    for metric in shown:
-        for h in horizons:
-            ours = _row(metric, h, "all", found, models, se=True)
-            cells = [
-                Cell(_text(metric, figures.get((metric, h, model))), published=True)
-                for model in theirs
-            ]
-            count = max(
-                (found[metric, h, "all", m]["n"] for m in models if (metric, h, "all", m) in found),
-                default=0,
-            )
-            rows.append([Cell(metric), Cell(str(h)), Cell(f"{count:,}"), *ours, *cells])
-    head = [
-        "metric",
-        "h",
-        "n",
-        *_heads(models),
-        *(f"{model} ({published()['label']})" for model in theirs),
-    ]
-    observed = setting == "forward" and all(row["sd_futures"] is None for row in found.values())
-    note = MEANING.get("forward, observed" if observed else setting, "")
-    note += " Lower is better except for coverage. Money is real, in the panel's currency."
-    if BOUND in models:
-        note += f" {BOUND} knows the register's law and everybody's hidden state, which no record contains: a bound, not attainable."
-    return Table(f"Accuracy, {setting}", note, head, rows)
+def outside_band(row: Row) -> bool:
+    """Whether a row of the metrics table has a sampling band and its value lies outside."""
+    lower, upper = row["band_lower"], row["band_upper"]
+    return lower is not None and not lower <= row["value"] <= upper
 
 
-def _coverage(
-    setting: str, found: Mapping[Any, Any], horizons: Sequence[int], models: Sequence[str]
-) -> Table:
-    rows = []
-    for metric in COVERAGE_METRICS:
-        figure = next(
-            (
-                f["value"]
-                for f in published()["figures"]
-                if f["metric"] == metric and f["group"] == "all" and not f["horizon"]
-            ),
-            None,
-        )
-        for h in horizons:
-            band = found.get((metric, h, "all", "saga" if "saga" in models else models[0]), {})
-            limits = (
-                f"{100 * band['band_lower']:.1f}-{100 * band['band_upper']:.1f}"
-                if band.get("band_lower") is not None
-                else ""
-            )
-            ours = _row(metric, h, "all", found, models, se=True)
-            rows.append(
-                [
-                    Cell(metric),
-                    Cell(str(h)),
-                    *ours,
-                    Cell(limits),
-                    Cell(_text(metric, figure), published=True),
-                ]
-            )
-    note = (
-        "Share of outcomes (%) inside sets of the stated level. The band is where 95 % of calibrated forecasters of this many persons "
-        "fall; ! marks a share outside its own band."
-    )
-    if setting == "in-time":
-        note += " Guarantee of saga's sets here: finite-sample (persons drawn as the calibration persons were, in the same years)."
-    head = [
-        "metric",
-        "h",
-        *_heads(models),
-        f"band ({'saga' if 'saga' in models else models[0]})",
-        f"saga ({published()['label']})",
-    ]
-    return Table(f"Coverage, {setting}", note, head, rows)
-
-
-def _by_group(
-    title: str,
-    metric: str,
-    found: Mapping[Any, Any],
-    horizons: Sequence[int],
-    groups: Sequence[str],
-    models: Sequence[str],
-) -> Table:
-    rows = []
-    for group in groups:
-        for h in horizons:
-            if any((metric, h, group, model) in found for model in models):
-                rows.append(
-                    [Cell(group), Cell(str(h)), *_row(metric, h, group, found, models, se=True)]
-                )
-    return Table(title, "Groups are known at the origin; quintiles rank mean earnings of the last 5 years by age and period.",
-                 ["group", "h", *_heads(models)], rows)  # fmt: skip
-
-
-def _gap(
-    setting: str, found: Mapping[Any, Any], horizons: Sequence[int], models: Sequence[str]
-) -> Table:
-    begin = select_reference(set(models))
-    judged = [model for model in models if model not in (begin, BOUND)]
-    measured = [h for h in horizons if any((GAP, h, "all", model) in found for model in judged)]
-    rows = [[Cell(str(h)), *_row(GAP, h, "all", found, judged, se=True)] for h in measured]
-    note = f"In CRPS of log earnings: 0 is as good as {begin}, 100 as good as {BOUND}, which nobody can be; ± is the standard error."
-    return Table(f"Share of the gap closed (%), {setting}", note, ["h", *judged], rows)
-
-
-def _row(
-    metric: str,
-    horizon: int,
-    group: str,
-    found: Mapping[Any, Any],
-    models: Sequence[str],
-    *,
-    se: bool,
-) -> list[Cell]:
-    entries = [found.get((metric, horizon, group, model)) for model in models]
-    values = [e["value"] for e in entries if e and e["value"] is not None and e["model"] != BOUND]
-    lowest = min(values) if values and metric in SCORES and metric != "width_90" else None
-    cells = []
-    for entry in entries:
-        if not entry or entry["value"] is None:
-            scored = entry and (found.get(("crps_log", horizon, group, entry["model"])) or {}).get(
-                "n"
-            )
-            cells.append(Cell("" if not entry else "no interval" if scored else "no outcome"))
-            continue
-        error = f" ± {_text(metric, entry['se'])}" if se and entry["se"] is not None else ""
-        outside = (
-            entry["band_lower"] is not None
-            and not entry["band_lower"] <= entry["value"] <= entry["band_upper"]
-        )
-        cells.append(
-            Cell(
-                _text(metric, entry["value"]) + error, best=entry["value"] == lowest, alarm=outside
-            )
-        )
-    return cells
-
-
-def _heads(models: Sequence[str]) -> list[str]:
-    return [heading(model) for model in models]
-
-
-def _text(metric: str, value: float | None) -> str:
+def format_value(metric: str, value: float | None) -> str:
+    """A value of a metric as text; empty if there is none."""
     if value is None:
         return ""
     if metric in MONEY:
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-    return (
-        f"{100 * value:.1f}" if metric.startswith("coverage_") or metric == GAP else f"{value:.4f}"
+    if metric.startswith("coverage_") or metric == GAP:
+        return f"{100 * value:.1f}"
+    return f"{value:.4f}"
+
+
+def format_band(row: Row) -> str:
+    """The sampling band of a row in per cent; empty if there is none."""
+    if row.get("band_lower") is None:
+        return ""
+    return f"{100 * row['band_lower']:.1f}-{100 * row['band_upper']:.1f}"
+
+
+def _accuracy(metrics: _Metrics) -> Table:
+    shown = (*SCORES, "coverage_90")
+    figures = {
+        (f["metric"], f["horizon"], f["model"]): f["value"]
+        for f in published()["figures"]
+        if f["group"] == "all" and f["metric"] in shown and f["horizon"] in metrics.horizons
+    }
+    published_models = list(dict.fromkeys(model for _, _, model in figures))
+    rows = []
+    for metric in shown:
+        for h in metrics.horizons:
+            counts = [
+                metrics.rows[metric, h, "all", model]["n"]
+                for model in metrics.models
+                if (metric, h, "all", model) in metrics.rows
+            ]
+            rows.append(
+                [
+                    TableCell(metric),
+                    TableCell(str(h)),
+                    TableCell(f"{max(counts, default=0):,}"),
+                    *metrics.cells(metric, h),
+                    *(
+                        TableCell(format_value(metric, figures.get((metric, h, m))), published=True)
+                        for m in published_models
+                    ),
+                ]
+            )
+    label = published()["label"]
+    head = [
+        *("metric", "h", "n"),
+        *map(heading, metrics.models),
+        *(f"{model} ({label})" for model in published_models),
+    ]
+    observed = metrics.setting == "forward" and all(
+        row["sd_futures"] is None for row in metrics.rows.values()
     )
+    note = MEANING.get("forward, observed" if observed else metrics.setting, "")
+    note += " Lower is better except for coverage. Money is real, in the panel's currency."
+    if BOUND in metrics.models:
+        note += (
+            f" {BOUND} knows the register's process and the hidden state of every person, which no "
+            "record contains: it is a bound that cannot be attained."
+        )
+    return Table(f"Accuracy, {metrics.setting}", note, head, rows)
 
 
-def _marked(cell: Cell) -> str:
+def _coverage(metrics: _Metrics) -> Table:
+    figures = {
+        f["metric"]: f["value"]
+        for f in reversed(published()["figures"])
+        if f["group"] == "all" and not f["horizon"]
+    }
+    banded = REFEREE if REFEREE in metrics.models else metrics.models[0]
+    rows = [
+        [
+            TableCell(metric),
+            TableCell(str(h)),
+            *metrics.cells(metric, h),
+            TableCell(format_band(metrics.rows.get((metric, h, "all", banded), {}))),
+            TableCell(format_value(metric, figures.get(metric)), published=True),
+        ]
+        for metric in COVERAGE_METRICS
+        for h in metrics.horizons
+    ]
+    note = (
+        "Share of outcomes (%) inside sets of the stated coverage. 95 % of calibrated forecasters "
+        "of this many persons fall into the band; ! marks a share outside its own band."
+    )
+    if metrics.setting == "in-time":
+        note += (
+            f" The guarantee of {REFEREE}'s sets is finite-sample here: persons are drawn as the "
+            "calibration persons were, in the same years."
+        )
+    head = [
+        *("metric", "h"),
+        *map(heading, metrics.models),
+        f"band ({banded})",
+        f"{REFEREE} ({published()['label']})",
+    ]
+    return Table(f"Coverage, {metrics.setting}", note, head, rows)
+
+
+def _by_group(name: str, metric: str, metrics: _Metrics) -> Table:
+    rows = [
+        [TableCell(group), TableCell(str(h)), *metrics.cells(metric, h, group)]
+        for group in metrics.groups
+        for h in metrics.horizons
+        if any((metric, h, group, model) in metrics.rows for model in metrics.models)
+    ]
+    note = (
+        "Groups are known at the origin; quintiles rank mean earnings of the last 5 years by age "
+        "and period."
+    )
+    head = ["group", "h", *map(heading, metrics.models)]
+    return Table(f"{name} by group, {metrics.setting}", note, head, rows)
+
+
+def _gap(metrics: _Metrics) -> Table:
+    begin = select_reference(set(metrics.models))
+    models = [model for model in metrics.models if model not in (begin, BOUND)]
+    of_models = replace(metrics, models=models)
+    rows = [
+        [TableCell(str(h)), *of_models.cells(GAP, h)]
+        for h in metrics.horizons
+        if any((GAP, h, "all", model) in metrics.rows for model in models)
+    ]
+    note = (
+        f"In CRPS of log earnings: 0 is as good as {begin}, 100 as good as {BOUND}, which cannot "
+        "be attained; ± is the standard error."
+    )
+    return Table(f"Share of the gap closed (%), {metrics.setting}", note, ["h", *models], rows)
+
+
+def _marked(cell: TableCell) -> str:
     text = f"**{cell.text}**" if cell.best else cell.text
     return f"{text} !" if cell.alarm else text
-
-
-def _line(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(cells) + " |"

@@ -54,7 +54,7 @@ def test_the_model_and_the_baselines_meet_in_both_settings(
         line.startswith("| 5 |")
         for line in (tmp_path / "tables.md")
         .read_text()
-        .split("What knowing the economy")[1]
+        .split("What knowing realised macro")[1]
         .splitlines()
     )
     assert whole["value"].is_finite().all()

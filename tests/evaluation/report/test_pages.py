@@ -62,7 +62,7 @@ def test_a_wrong_model_is_exposed_where_it_is_the_one_that_is_judged(
         [walker("saga", spread=0.6), walker("groupq")], tmp_path
     )
     tables = all_tables(Results.read(tmp_path))
-    groups = _table(tables, "Coverage by group and level")
+    groups = _table(tables, "Coverage by group")
     assert all(
         cell.alarm for cell in groups.rows[0] if "±" in cell.text
     )  # everybody, at every level
@@ -180,7 +180,7 @@ def test_the_page_has_its_pictures_and_needs_nothing_from_outside(judged: Path) 
 
 def test_pages_are_a_function_of_the_files(judged: Path) -> None:
     before = (judged / "tables.md").read_bytes()
-    write_pages(judged)
+    write_pages(Results.read(judged), judged)
     assert (judged / "tables.md").read_bytes() == before
 
 
