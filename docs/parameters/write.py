@@ -1,71 +1,143 @@
-"""Writes docs/register-parameters.md from saga/register/simulation/parameters.py: every parameter, its value and the note beside it.
+"""Writes docs/register-parameters.md: every parameter of the register, its value, note and mark.
 
-Usage: python docs/parameters/write.py [--check]     --check: exit 1 where the page differs from what would be written
+Usage: python docs/parameters/write.py [--check]
+--check writes nothing and exits with 1 if the page differs from what would be written.
 """
 
 from __future__ import annotations
 
-import ast
+import csv
+import inspect
+import re
 import sys
 import tokenize
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass, fields
 from io import StringIO
 from pathlib import Path
 
+from saga.register.simulation.parameters import Parameters
+
 ROOT = Path(__file__).resolve().parents[2]
-SOURCE, PAGE = ROOT / "saga/register/simulation/parameters.py", ROOT / "docs/register-parameters.md"
+PAGE, TABLES = ROOT / "docs/register-parameters.md", ROOT / "saga/register/simulation/tables"
+MARK = re.compile(r"\[(V|M|C|assumed)\b")
 HEAD = """# Parameters of the register
 
-Written by `python docs/parameters/write.py` from `saga/register/simulation/parameters.py`. Marks: V read in a public source, M from the literature by
-memory, C set so that simulated moments come near published ones (`studies/register_tuning.py`); a note in italics is about the
-parameters below it. How they enter: [the register](register.md).
+Written by `python docs/parameters/write.py` from `parameters.py`, the `*_parameters.py` and the
+tables in `saga/register/simulation/`. Marks:
+
+- V: read in a public source
+- M: from the literature by memory
+- C: set so that simulated moments come near published ones (`studies/register_tuning.py`)
+- assumed: no source; the note says what the value does
+
+A note in italics is about the parameters below it that have no mark of their own. The section is
+that of `register.json`. A list of pairs is a curve: values from an age or year on, or points
+joined by straight lines. How the parameters enter: [the register](register.md).
 """
 
 
-def page() -> str:
-    text = SOURCE.read_text()
-    notes = {
-        t.start[0]: t.string.lstrip("# ")
-        for t in tokenize.generate_tokens(StringIO(text).readline)
-        if t.type == tokenize.COMMENT
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter with its own note and the number of its group of parameters."""
+
+    name: str
+    value: str
+    note: str
+    group: int
+
+
+def read_sections() -> Iterator[tuple[str, type]]:
+    """Section of `register.json` and each dataclass that defines parameters of it."""
+    for section in fields(Parameters):
+        for part in reversed(type(getattr(Parameters(), section.name)).__mro__):
+            if inspect.get_annotations(part):
+                yield section.name, part
+
+
+def read_parameters(part: type) -> tuple[list[Parameter], dict[int, str]]:
+    """The parameters that a dataclass defines itself, and the note above each group of them.
+
+    A group ends at a blank line and at the next comment on lines of its own.
+    """
+    lines = inspect.getsource(part).splitlines()
+    comments = {
+        token.start[0]: token.string.lstrip("# ")
+        for token in tokenize.generate_tokens(StringIO("\n".join(lines)).readline)
+        if token.type == tokenize.COMMENT and token.string != "# fmt: skip"
     }
-    lines = text.splitlines()
+    notes: dict[str, str] = {}
+    groups: dict[str, int] = {}
+    group_notes: dict[int, str] = {}
+    group, name = 0, ""
+    for number, line in enumerate(lines, 1):
+        if field := re.match(r"    (\w+): .*=", line):
+            name = field[1]
+            notes[name], groups[name] = comments.get(number, ""), group
+        elif line.lstrip().startswith("#"):
+            group += groups.get(name) == group or group == 0
+            group_notes[group] = f"{group_notes.get(group, '')} {comments[number]}".strip()
+        elif not line.strip():
+            group += 1
+        elif number in comments and name:  # beside the last line of a long value
+            notes[name] = comments[number]
+    values = {name: repr(getattr(part, name)) for name in notes}
+    return [Parameter(n, values[n], notes[n], groups[n]) for n in notes], group_notes
+
+
+def marks(parameter: Parameter, group_notes: dict[int, str]) -> str:
+    """Marks of the parameter's own note, or else those of its group."""
+    letters = MARK.findall(parameter.note) or MARK.findall(group_notes.get(parameter.group, ""))
+    return ", ".join(dict.fromkeys(letters))
+
+
+def table_rows(part: type) -> Iterator[str]:
+    """Rows of the page; a note about a single parameter stands beside it."""
+    parameters, group_notes = read_parameters(part)
+    unmarked = Counter(p.group for p in parameters if not MARK.search(p.note))
+    shown: set[int] = set()
+    for parameter in parameters:
+        note, group = parameter.note, parameter.group
+        if not note and unmarked[group] == 1 and group in group_notes and group not in shown:
+            note = group_notes[group]
+        elif group in group_notes and group not in shown:
+            yield f"|  |  |  | *{group_notes[group]}* |"
+        shown.add(group)
+        mark = marks(parameter, group_notes)
+        note = re.sub(rf" *\[({mark})\]", "", note)
+        yield f"| `{parameter.name}` | {parameter.value} | {mark} | {note} |"
+
+
+def page() -> str:
     parts = [HEAD]
-    for node in ast.parse(text).body:
-        if isinstance(node, ast.ClassDef) and node.name != "Parameters":
-            rows = "\n".join(
-                f"| {name} | {value} | {note.replace('|', '/')} |"
-                for name, value, note in fields(node, notes, lines)
-            )
-            parts.append(
-                f"## {ast.get_docstring(node)}\n\n| parameter | value | note |\n|---|---|---|\n{rows}\n"
-            )
-    return "\n".join(parts)
-
-
-def fields(
-    node: ast.ClassDef, notes: dict[int, str], lines: list[str]
-) -> Iterator[tuple[str, str, str]]:
-    """Name, value and note of each field, in order; a block of comment above a field comes before it as a row of its own."""
-    for item in node.body:
-        if (
-            not isinstance(item, ast.AnnAssign)
-            or not isinstance(item.target, ast.Name)
-            or item.value is None
-        ):
-            continue
-        above = []
-        line = item.lineno - 1
-        while line in notes and lines[line - 1].lstrip().startswith("#"):
-            above.append(notes[line])
-            line -= 1
-        if above:
-            yield "", "", f"*{' '.join(reversed(above))}*"
-        yield (
-            f"`{item.target.id}`",
-            ast.unparse(item.value),
-            notes.get(item.end_lineno or item.lineno, ""),
+    for section, part in read_sections():
+        parts.append(
+            f"## {(inspect.getdoc(part) or '').splitlines()[0]}\n\nSection `{section}`, "
+            f"`{part.__name__}`.\n\n| parameter | value | mark | note |\n|---|---|---|---|\n"
+            + "\n".join(table_rows(part))
+            + "\n"
         )
+    return "\n".join([*parts, tables()])
+
+
+def tables() -> str:
+    """The tables beside the parameters: columns, rows and marks."""
+    rows = []
+    for path in sorted(TABLES.glob("*.csv")):
+        with path.open(encoding="utf-8") as file:
+            cells = list(csv.DictReader(file))
+        columns = ", ".join(f"`{name}`" for name in cells[0] if name not in ("mark", "source"))
+        by_mark = Counter(row["mark"] for row in cells).items()
+        shares = ", ".join(f"{mark} {count}" for mark, count in by_mark)
+        sources = "; ".join(dict.fromkeys(row["source"] for row in cells))
+        rows.append(f"| `{path.name}` | {columns} | {len(cells)} | {shares} | {sources} |")
+    return (
+        "## Tables\n\nEach row names its source and mark.\n\n"
+        "| table | columns | rows | marks | sources |\n|---|---|---|---|---|\n"
+        + "\n".join(rows)
+        + "\n"
+    )
 
 
 def main() -> int:

@@ -1,7 +1,7 @@
-"""What follows from states and rules: sickness, parental and unemployment benefit, pensions, housing, study aid, capital income.
+"""Benefits, pensions and capital income of a year.
 
-Rules in outline (rates, ceilings in price base amounts by period, from memory [M]); all amounts nominal SEK a year. A benefit
-exists only where its cause does.
+The rules are outlines (rates, and ceilings in price base amounts by period, from memory [M]). All
+amounts are nominal SEK a year. A benefit exists only if its cause does.
 """
 
 from __future__ import annotations
@@ -10,20 +10,26 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from saga.register.simulation.careers import WEEKS, Activity
+from saga.register.simulation.careers import Activity
+from saga.register.simulation.cohort_year import CohortYear
+from saga.register.simulation.curves import by_sex, interpolate, step_value
 from saga.register.simulation.earnings import ROUND
-from saga.register.simulation.economy import LAST_HISTORY, MacroYear
-from saga.register.simulation.family import Births, partnered
+from saga.register.simulation.economy import LAST_HISTORY
 from saga.register.simulation.life_state import (
     DISABLED,
+    EU,
     OUTSIDE,
     RETIRED,
     STUDENT,
+    WEEKS,
+    WIDOWED,
     Bools,
     Floats,
     LifeState,
 )
-from saga.register.simulation.parameters import BenefitParameters
+
+DAYS_A_YEAR, WORKDAYS_A_YEAR, WORKDAYS_A_WEEK = 365.0, 260.0, 5.0
+ALLOWANCE_CHILDREN = 3  # children that count for the housing supplement
 
 
 @dataclass
@@ -40,68 +46,47 @@ class Benefits:
     capital: Floats
 
 
-def entitle(
-    life: LifeState,
-    macro: MacroYear,
-    age: int,
-    activity: Activity,
-    births: Births,
-    earnings: Floats,
-    partner: Floats,
-    rng: np.random.Generator,
-    p: BenefitParameters,
+def compute_benefits(
+    life: LifeState, year: CohortYear, activity: Activity, earnings: Floats, partner: Floats
 ) -> Benefits:
-    """All benefits of the year; wealth and mortgage move on in place. `partner` is the partner's earnings in SEK."""
-    n = len(life)
-    u = rng.random((5, n))
-    here = life.resident
-    usual = (
-        macro.wages * np.exp(np.where(life.pay > 0, life.pay, 12.0)) * life.hours
-    )  # pay of a full year in the usual job
-    working = (activity.was != OUTSIDE) & (activity.was != STUDENT) & (life.experience > 0.8)
-    sickness = _sickness(macro, activity, usual)
-    parental = _parental(macro, activity, usual, working)
-    unemployment = _unemployment(life, macro, activity, usual)
-    degree = np.where(life.state == DISABLED, 1.0, life.disability)
-    floor, ceiling = (
-        p.disability_guarantee * macro.base_amount,
-        p.disability_rate * 7.5 * macro.base_amount,
-    )
-    disability = degree * np.where(
-        life.experience > 1.0, np.clip(p.disability_rate * usual, floor, ceiling), floor
-    )
-    pension = _pension(life, macro, age, usual, u[0], p)
+    """All benefits of the year; updates wealth and mortgage in place.
+
+    `partner` is the partner's earnings in SEK.
+    """
+    p, base_amount = year.parameters.benefits, year.macro.base_amount
+    u = year.rng.random((5, len(life)))
+    log_pay = np.where(life.pay > 0, life.pay, p.usual_pay_unknown)
+    usual = year.macro.wages * np.exp(log_pay) * life.hours  # pay of a full year in the usual job
     sickness, parental, unemployment, disability, pension = (
-        p.generosity * amount for amount in (sickness, parental, unemployment, disability, pension)
+        p.generosity * amount
+        for amount in (
+            _sickness(year, activity, usual),
+            _parental(life, year, activity, usual),
+            _unemployment(life, year, activity, usual),
+            _disability(life, year, usual),
+            _pension(life, year, usual, u[0]),
+        )
     )
-    own = earnings + sickness + parental + unemployment + disability + pension
-    housing = p.generosity * _housing(
-        life, macro, age, own + np.where(partnered(life), partner, 0.0), u[1]
-    )
-    study = p.generosity * np.where(
-        life.state == STUDENT, (0.55 if age >= 20 else 0.22) * macro.base_amount, 0.0
-    )
+    income = earnings + sickness + parental + unemployment + disability + pension
+    household = income + np.where(life.partnered, partner, 0.0)
+    housing = p.generosity * _housing(life, year, household, u[1])
+    study_aid = step_value(p.study_aid, year.age) * base_amount
+    study = p.generosity * np.where(life.state == STUDENT, study_aid, 0.0)
     child = (
         p.generosity
-        * np.where(life.female, 0.27, 0.05)
-        * macro.base_amount
-        * life.children_at_home(macro.year)
+        * by_sex(p.child_allowance, life.female)
+        * base_amount
+        * life.children_at_home(year.year)
     )
-    poor = (
-        (own + np.where(partnered(life), partner, 0.0) < 1.6 * macro.base_amount)
-        & (age >= 20)
-        & (life.state != STUDENT)
-    )
-    assistance = p.generosity * np.where(
-        poor & (u[2] < np.where(life.region > 2, 0.6, 0.3)),
-        (0.4 + 1.2 * u[3]) * macro.base_amount,
-        0.0,
-    )
-    capital = _capital(life, macro, age, earnings, rng)
+    assistance = p.generosity * _assistance(life, year, household, u[2], u[3])
+    capital = _capital(life, year, earnings)
     total = sickness + parental + unemployment + disability + housing + study + child + assistance
+    resident = life.resident
 
     def rounded(amount: Floats) -> Floats:
-        return np.asarray(np.where(here, np.round(amount / ROUND) * ROUND, 0.0), dtype=np.float64)
+        return np.asarray(
+            np.where(resident, np.round(amount / ROUND) * ROUND, 0.0), dtype=np.float64
+        )
 
     return Benefits(
         sickness=rounded(sickness),
@@ -115,105 +100,135 @@ def entitle(
     )
 
 
-def _sickness(macro: MacroYear, activity: Activity, usual: Floats) -> Floats:
-    """From the third week (the employer pays the first two since 1992)."""
-    rate = 0.9 if macro.year < 1993 else 0.8
-    ceiling = (7.5 if macro.year < 2018 else 8.0 if macro.year < 2022 else 10.0) * macro.base_amount
-    return (
-        rate
-        * np.minimum(usual, ceiling)
-        * np.maximum(activity.sick - (2.0 if macro.year > 1991 else 0.2), 0.0)
-        / WEEKS
-    )
+def _sickness(year: CohortYear, activity: Activity, usual: Floats) -> Floats:
+    """Paid after the weeks that the employer pays."""
+    p, t = year.parameters.benefits, year.year
+    ceiling = step_value(p.sickness_ceiling, t) * year.macro.base_amount
+    weeks = np.maximum(activity.sick - step_value(p.sickness_waiting, t), 0.0)
+    return step_value(p.sickness_rate, t) * np.minimum(usual, ceiling) * weeks / WEEKS
 
 
-def _parental(macro: MacroYear, activity: Activity, usual: Floats, working: Bools) -> Floats:
-    """Income-related for those who worked, else the flat amount; not all days of a leave are drawn."""
-    rate = 0.9 if macro.year < 1995 else 0.75 if macro.year < 1998 else 0.78
-    ceiling = (7.5 if macro.year < 2007 else 10.0) * macro.base_amount
-    flat = 365.0 * (
-        60.0
-        if macro.year < 2002
-        else 180.0
-        if macro.year < 2013
-        else 250.0 * max(1.0, macro.prices)
-    )
-    return (
-        np.where(working, np.maximum(rate * np.minimum(usual, ceiling), flat), flat)
-        * 0.8
-        * activity.leave
-        / WEEKS
-    )
+def _parental(life: LifeState, year: CohortYear, activity: Activity, usual: Floats) -> Floats:
+    """Related to pay for those who worked, else the flat amount; some days are not drawn."""
+    p, t, before = year.parameters.benefits, year.year, activity.state_before
+    rate = step_value(p.parental_rate, t)
+    ceiling = step_value(p.parental_ceiling, t) * year.macro.base_amount
+    flat = DAYS_A_YEAR * (step_value(p.parental_flat, t) * max(1.0, year.macro.prices))
+    worked = life.experience > p.parental_experience
+    entitled = (before != OUTSIDE) & (before != STUDENT) & worked
+    related = np.maximum(rate * np.minimum(usual, ceiling), flat)
+    return np.where(entitled, related, flat) * p.parental_drawn * activity.leave / WEEKS
 
 
-def _unemployment(life: LifeState, macro: MacroYear, activity: Activity, usual: Floats) -> Floats:
-    """Insurance for members with work behind them: 80 % of pay at first, less after a year; the basic amount for others with work
-    behind them; nothing after very long unemployment."""
-    daily = np.interp(
-        macro.year,
-        (1990, 1997, 2001, 2002, 2014, 2015, 2019, 2020),
-        (495, 580, 580, 680, 680, 910, 910, 1200),
+def _unemployment(life: LifeState, year: CohortYear, activity: Activity, usual: Floats) -> Floats:
+    """Insurance for members, the basic amount for others; both need earlier work.
+
+    Members get a share of their pay, less after a year. Nothing is paid after long unemployment.
+    """
+    p = year.parameters.benefits
+    daily = interpolate(p.unemployment_ceiling, year.year)
+    daily *= max(year.macro.prices, 1.0) if year.year > LAST_HISTORY else 1.0
+    later = np.where(life.duration > 1, p.unemployment_later, 1.0)
+    rate = step_value(p.unemployment_rate, year.year) * later
+    full = np.minimum(rate * usual / WORKDAYS_A_YEAR, daily)
+    entitled = (
+        (life.experience > p.unemployment_experience)
+        & (life.duration < p.unemployment_longest)
+        & (activity.state_before != STUDENT)
     )
-    daily *= max(macro.prices, 1.0) if macro.year > LAST_HISTORY else 1.0
-    rate = (0.9 if macro.year < 1993 else 0.8) * np.where(life.duration > 1, 0.75, 1.0)
-    full = np.minimum(rate * usual / 260.0, daily)
-    entitled = (life.experience > 0.7) & (life.duration < 5) & (activity.was != STUDENT)
-    paid = (
-        np.where(life.insured, full, 0.22 * daily)
-        * 5.0
-        * np.maximum(activity.unemployed - 1.0, 0.0)
-    )
+    weeks = np.maximum(activity.unemployed - p.unemployment_waiting, 0.0)
+    paid = np.where(life.insured, full, p.unemployment_basic * daily) * WORKDAYS_A_WEEK * weeks
     return np.where(entitled, paid, 0.0)
 
 
-def _pension(
-    life: LifeState, macro: MacroYear, age: int, usual: Floats, u: Floats, p: BenefitParameters
-) -> Floats:
-    """Early occupational and old-age pensions of the retired; some at work past 60 draw one too; widows' pensions."""
+def _disability(life: LifeState, year: CohortYear, usual: Floats) -> Floats:
+    p, base_amount = year.parameters.benefits, year.macro.base_amount
+    degree = np.where(life.state == DISABLED, 1.0, life.disability)
+    floor = p.disability_guarantee * base_amount
+    ceiling = p.disability_rate * p.disability_ceiling * base_amount
+    related = np.clip(p.disability_rate * usual, floor, ceiling)
+    return degree * np.where(life.experience > p.disability_experience, related, floor)
+
+
+def _pension(life: LifeState, year: CohortYear, usual: Floats, u: Floats) -> Floats:
+    """Pensions of the retired, of some at work after 60, and of widows."""
+    p, base_amount = year.parameters.benefits, year.macro.base_amount
     retired = np.where(
         life.state == RETIRED,
-        np.minimum(p.pension_rate * usual, p.pension_ceiling * macro.base_amount),
+        np.minimum(p.pension_rate * usual, p.pension_ceiling * base_amount),
         0.0,
     )
-    draws = (age > 60) & (life.state != RETIRED) & (u < 0.04 * (age - 60))
-    widow = (life.marital == 4) & life.female & (life.birth_year < 1945) & (age > 35)
+    years = year.age - p.work_pension_age
+    at_work = (years > 0) & (life.state != RETIRED) & (u < p.work_pension_share * years)
+    widow = (
+        (life.marital == WIDOWED)
+        & life.female
+        & (life.birth_year < p.widow_born_before)
+        & (year.age > p.widow_age)
+    )
     return (
-        retired + np.where(draws, 0.25 * usual, 0.0) + np.where(widow, 0.9 * macro.base_amount, 0.0)
+        retired
+        + np.where(at_work, p.work_pension_rate * usual, 0.0)
+        + np.where(widow, p.widow_pension * base_amount, 0.0)
     )
 
 
-def _housing(life: LifeState, macro: MacroYear, age: int, household: Floats, u: Floats) -> Floats:
-    """Means-tested: families with children, people under 29 and the disabled; falls by a fifth of income above the free amount."""
-    children = life.children_at_home(macro.year)
-    eligible = (children > 0) | ((age < 29) & (age > 18)) | (life.state == DISABLED)
-    rate = 0.25 + 0.17 * np.minimum(children, 3) + 0.45 * (life.state == DISABLED)
-    amount = rate * macro.base_amount - 0.2 * np.maximum(household - 2.6 * macro.base_amount, 0.0)
-    applies = u < np.where(life.state == DISABLED, 0.6, np.where(children > 0, 0.65, 0.2))
-    return np.where(eligible & applies & (amount > 0.03 * macro.base_amount), amount, 0.0)
-
-
-def _capital(
-    life: LifeState, macro: MacroYear, age: int, earnings: Floats, rng: np.random.Generator
+def _assistance(
+    life: LifeState, year: CohortYear, household: Floats, u: Floats, v: Floats
 ) -> Floats:
-    """Return on wealth, rare heavy-tailed gains, less mortgage interest. Wealth is saved from pay and kept in wage-level units."""
+    p, base_amount = year.parameters.benefits, year.macro.base_amount
+    poor: Bools = (
+        (household < p.assistance_income * base_amount)
+        & (year.age >= p.assistance_age)
+        & (life.state != STUDENT)
+    )
+    use = np.where(life.region > EU, p.assistance_use[1], p.assistance_use[0])
+    amount = (p.assistance_least + p.assistance_range * v) * base_amount
+    return np.where(poor & (u < use), amount, 0.0)
+
+
+def _housing(life: LifeState, year: CohortYear, household: Floats, u: Floats) -> Floats:
+    """Means-tested: for families with children, the young and the disabled."""
+    p, base_amount = year.parameters.benefits, year.macro.base_amount
+    children = life.children_at_home(year.year)
+    disabled = life.state == DISABLED
+    young = p.housing_ages[0] <= year.age <= p.housing_ages[1]
+    rate = (
+        p.housing_base
+        + p.housing_by_child * np.minimum(children, ALLOWANCE_CHILDREN)
+        + p.housing_disabled * disabled
+    )
+    excess = np.maximum(household - p.housing_free_income * base_amount, 0.0)
+    amount = rate * base_amount - p.housing_taper * excess
+    use_disabled, use_children, use_others = p.housing_use
+    use = np.where(disabled, use_disabled, np.where(children > 0, use_children, use_others))
+    eligible = (children > 0) | young | disabled
+    paid = eligible & (u < use) & (amount > p.housing_least * base_amount)
+    return np.where(paid, amount, 0.0)
+
+
+def _capital(life: LifeState, year: CohortYear, earnings: Floats) -> Floats:
+    """Return on wealth and rare heavy-tailed gains, less mortgage interest.
+
+    Wealth is saved from earnings. Wealth and mortgage grow with the wage level.
+    """
+    p, macro, rng = year.parameters.benefits, year.macro, year.rng
     u, e = rng.random((2, len(life))), rng.standard_normal(len(life))
     relative = earnings / macro.wages
+    by_slope = np.exp(p.saving_by_slope * life.slope / p.saving_slope_sd)
     life.wealth = np.maximum(
-        life.wealth * np.exp(0.01 + 0.12 * e)
-        + 0.035 * relative * np.exp(0.5 * life.slope / 0.0055),
+        life.wealth * np.exp(p.wealth_growth + p.wealth_sd * e) + p.saving * relative * by_slope,
         0.0,
     )
+    purchase = np.where(life.partnered, p.house_purchase[1], p.house_purchase[0])
     buys = (
         (life.mortgage <= 0)
-        & (u[0] < np.where(partnered(life), 0.13, 0.035))
-        & (relative > 120_000)
-        & (24 < age < 50)
+        & (u[0] < purchase)
+        & (relative > p.house_earnings)
+        & (p.house_ages[0] <= year.age <= p.house_ages[1])
     )
-    life.mortgage = np.where(buys, 1.8 * relative, life.mortgage * 0.965)
-    life.mortgage = np.where(life.mortgage < 30_000, 0.0, life.mortgage)
-    gain = np.where(
-        u[1] < 0.055,
-        0.12 * life.wealth * np.minimum((1.0 - rng.random(len(life))) ** -0.6, 40.0),
-        0.0,
-    )
-    return macro.wages * (0.022 * life.wealth + gain - macro.interest * life.mortgage)
+    life.mortgage = np.where(buys, p.mortgage_size * relative, life.mortgage * p.mortgage_remaining)
+    life.mortgage = np.where(life.mortgage < p.mortgage_least, 0.0, life.mortgage)
+    tail = np.minimum((1.0 - rng.random(len(life))) ** -p.gain_tail, p.gain_largest)
+    gain = np.where(u[1] < p.gain_share, p.gain_size * life.wealth * tail, 0.0)
+    return macro.wages * (p.wealth_return * life.wealth + gain - macro.interest * life.mortgage)

@@ -13,25 +13,23 @@ from functools import lru_cache
 import numpy as np
 import polars as pl
 
-from saga.register.simulation.benefits import entitle
-from saga.register.simulation.careers import work_year
-from saga.register.simulation.earnings import earn
+from saga.register.simulation.benefits import compute_benefits
+from saga.register.simulation.careers import simulate_work
+from saga.register.simulation.cohort_year import CohortYear
+from saga.register.simulation.earnings import ROUND, compute_earnings
 from saga.register.simulation.economy import FIRST_HISTORY, LAST_HISTORY, Economy, build_economy
-from saga.register.simulation.education import advance
-from saga.register.simulation.family import family_year, partner_earnings
+from saga.register.simulation.education import simulate_education
+from saga.register.simulation.family import partner_earnings, simulate_family
 from saga.register.simulation.labour_market import Employers
 from saga.register.simulation.life_state import Bools, LifeState
 from saga.register.simulation.parameters import Parameters
-from saga.register.simulation.population import create_cohort, migrate_and_die
+from saga.register.simulation.population import create_cohort, simulate_population
 from saga.register.simulation.records import FutureLedger, FutureRecords, Ledger, YearResult
-from saga.register.simulation.self_employment import own_account_year
+from saga.register.simulation.self_employment import simulate_firms
 from saga.register.textbook.textbook_register import Process
 from saga.schema import MAX_AGE, MIN_AGE
 
 CHUNK = 10_000  # persons simulated at once: about 100 MB
-CLOSING_SHARE = (
-    0.25  # yearly share of employers that shed most jobs, relative to the rate of job loss
-)
 STREAM_TAG = 0x6C6966  # separates the streams of persons from those of the economy and employers
 
 
@@ -86,53 +84,43 @@ class World:
 
 @lru_cache(maxsize=8)
 def _world(settings: RegisterSettings, draw: int | None) -> World:
-    p, seed = settings.parameters.economy, settings.seed
+    seed, p = settings.seed, settings.parameters
     first = settings.first_year - (MAX_AGE - MIN_AGE)
     last = settings.last_year if draw is None else settings.future_end
-    economy = build_economy(first, last, p, seed=seed, draw=draw)
-    employers = Employers.draw(seed)
+    economy = build_economy(first, last, p.economy, seed=seed, draw=draw)
+    employers = Employers.draw(seed, p.labour_market)
     closings = {
-        year: employers.draw_closings(seed, draw, year, CLOSING_SHARE * economy[year].job_loss)
+        year: employers.draw_closings(seed, draw, year, economy[year].job_loss)
         for year in range(first if draw is None else settings.last_year + 1, last + 1)
     }
     return World(economy, employers, closings)
 
 
 def simulate_year(
-    life: LifeState,
-    year: int,
-    world: World,
-    rng: np.random.Generator,
-    first_year: int,
-    p: Parameters,
+    settings: RegisterSettings, life: LifeState, year: int, world: World, rng: np.random.Generator
 ) -> YearResult:
     """Simulates one calendar year of a chunk and updates `life` in place.
 
     The panel, the futures and the oracle share this function.
     """
-    age = year - life.birth_year
     macro = world.economy[year]
-    started = migrate_and_die(life, year, age, first_year, rng, p.population)
-    births = family_year(life, macro, age, rng, p.population)
-    entrants = advance(life, year, age, rng, p.education)
-    activity = work_year(
-        life,
-        macro,
-        age,
-        started,
-        entrants,
-        births,
-        world.employers,
-        world.closings[year],
-        rng,
-        p.careers,
+    cohort_year = CohortYear(
+        age=year - life.birth_year,
+        first_year=settings.first_year,
+        macro=macro,
+        employers=world.employers,
+        closing=world.closings[year],
+        rng=rng,
+        parameters=settings.parameters,
     )
-    own = own_account_year(life, activity, age, rng, p.self_employment)
-    earnings = earn(life, macro, age, activity, births, own, world.employers, rng, p.careers)
-    partner = (
-        np.round(partner_earnings(life, year, age, p.careers.base) * macro.wages / 100.0) * 100.0
-    )
-    benefits = entitle(life, macro, age, activity, births, earnings, partner, rng, p.benefits)
+    absent = simulate_population(life, cohort_year)
+    births = simulate_family(life, cohort_year)
+    entrants = simulate_education(life, cohort_year)
+    activity = simulate_work(life, cohort_year, absent, entrants, births)
+    firms = simulate_firms(life, cohort_year, activity)
+    earnings = compute_earnings(life, cohort_year, activity, births, firms)
+    partner = np.round(partner_earnings(life, cohort_year) * macro.wages / ROUND) * ROUND
+    benefits = compute_benefits(life, cohort_year, activity, earnings, partner)
     return YearResult(macro, activity, earnings, partner, benefits)
 
 
@@ -160,7 +148,7 @@ def simulate_chunk(
     record_rng = random_stream(settings.seed, 1, birth_year, chunk)
     ledger = Ledger(life, panel_years, record_rng, p, world.employers)
     for year in range(birth_year + MIN_AGE, min(settings.last_year, birth_year + MAX_AGE) + 1):
-        result = simulate_year(life, year, world, rng, settings.first_year, p)
+        result = simulate_year(settings, life, year, world, rng)
         if year >= settings.first_year:
             ledger.write(life, result)
         if visit is not None:
@@ -198,7 +186,7 @@ def simulate_years(
     """
     ledger = FutureLedger(life, years)
     for year in years:
-        result = simulate_year(life, year, world, rng, settings.first_year, settings.parameters)
+        result = simulate_year(settings, life, year, world, rng)
         ledger.write(life, result)
         if records is not None:
             records.write(life, result)

@@ -1,142 +1,148 @@
-"""What work pays: experience and schooling, lasting traits, shocks, scars, care, the employer, and the Pareto top."""
+"""Pay: experience and schooling, lasting traits, shocks, scars, care, employer, Pareto top."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from saga.register.simulation.careers import WEEKS, Activity
-from saga.register.simulation.economy import LAST_HISTORY, MacroYear
+from saga.register.simulation.careers import Activity
+from saga.register.simulation.cohort_year import CohortYear
+from saga.register.simulation.curves import step_value
+from saga.register.simulation.economy import LAST_HISTORY
+from saga.register.simulation.education import UPPER_SECONDARY
 from saga.register.simulation.family import Births
 from saga.register.simulation.labour_market import (
     COUNTY_PREMIUM,
     INDUSTRY_PREMIUM,
     OCCUPATION_PREMIUM,
-    Employers,
 )
-from saga.register.simulation.life_state import EMPLOYED, Floats, LifeState
-from saga.register.simulation.parameters import CareerParameters
+from saga.register.simulation.life_state import EMPLOYED, WEEKS, Floats, LifeState
+from saga.schema import MIN_AGE
 
-ROUND = 100.0  # the register keeps hundreds of SEK
+ROUND = 100.0  # the register holds hundreds of SEK
 
 
-def earn(
-    life: LifeState,
-    macro: MacroYear,
-    age: int,
-    activity: Activity,
-    births: Births,
-    own: Floats,
-    employers: Employers,
-    rng: np.random.Generator,
-    p: CareerParameters,
+def compute_earnings(
+    life: LifeState, year: CohortYear, activity: Activity, births: Births, firms: Floats
 ) -> Floats:
-    """Labour earnings of the year in nominal SEK (n,), and the state of pay for the next year (in place); `own`: log yield of own firms."""
-    _shock(life, macro, age, activity, rng, p)
-    _scar_and_care(life, activity, births, p)
+    """Labour earnings of the year in nominal SEK (n,); updates the state of pay in place.
+
+    `firms` is the log yield of own firms.
+    """
+    p, rng = year.parameters.careers, year.rng
+    _draw_shock(life, year, activity)
+    _update_scar_and_care(life, year, activity, births)
     life.experience += activity.worked / WEEKS
-    life.pay = full_time_pay(life, macro.year, employers, p)
+    life.pay = full_time_pay(life, year)
     u, e = rng.random(len(life)), rng.standard_normal(len(life))
     loud = u < p.loud_share
     transitory = np.where(loud, p.loud_sd * e - 0.5 * p.loud_sd**2, p.quiet_sd * e)
-    # Casual jobs pay a quarter less an hour.
-    casual = np.where(activity.odd, 0.75 * p.casual_hours, 1.0)
-    hours = np.where(
-        activity.odd, 1.0, life.hours * (1.0 - life.disability * (life.state == EMPLOYED))
-    )
-    earnings = (
-        macro.wages * np.exp(life.pay + own + transitory) * casual * hours * activity.worked / WEEKS
-    )
+    casual = np.where(activity.casual, p.casual_pay * p.casual_hours, 1.0)
+    working = 1.0 - life.disability * (life.state == EMPLOYED)
+    hours = np.where(activity.casual, 1.0, life.hours * working)
+    full_year = year.macro.wages * np.exp(life.pay + firms + transitory)
+    earnings = full_year * casual * hours * activity.worked / WEEKS
     return np.asarray(np.round(earnings / ROUND) * ROUND * life.resident, dtype=np.float64)
 
 
-def full_time_pay(life: LifeState, year: int, employers: Employers, p: CareerParameters) -> Floats:
-    """Log full-time yearly pay relative to the wage level (n,), the bottom held up by pay floors, the top stretched into a Pareto tail."""
-    x = life.experience
-    gain = np.asarray(p.experience_gain)[life.level]
-    profile = gain * (1.0 - np.exp(-x / p.experience_years)) - p.late_decline * np.maximum(
-        x - 28.0, 0.0
-    )
-    stay = np.maximum(year - life.entry, 0)
-    origin = np.asarray(p.region_gap)[life.region] * np.where(
-        life.entry > life.birth_year + 16, 1.0 + 0.6 * np.exp(-stay / p.region_assimilation), 0.5
-    )
-    women = np.where(life.female, 0.5, -0.5) * (
-        p.women - p.women_trend * (2010 - min(year, LAST_HISTORY))
-    )
-    premium = np.asarray(p.education_premium)[life.level] - p.tertiary_rise * np.clip(
-        (2001 - year) / 9.0, 0.0, 1.0
-    ) * (life.level > 1)
-    has_job = life.occupation >= 0
-    job = np.where(
-        has_job,
-        p.job_premia
-        * (
-            OCCUPATION_PREMIUM[life.occupation]
-            + INDUSTRY_PREMIUM[life.industry]
-            + employers.effect[life.employer]
-        ),
-        -0.15,
-    )
+def full_time_pay(life: LifeState, year: CohortYear) -> Floats:
+    """Log full-time yearly pay relative to the wage level (n,).
+
+    Pay floors compress the bottom; the top is stretched into a Pareto tail.
+    """
+    p = year.parameters.careers
     deviation = (
-        premium
-        + profile
-        + women
-        + origin
-        + job
+        _education_premium(life, year)
+        + _experience_profile(life, year)
+        + _women(life, year)
+        + _origin(life, year)
+        + _job_premium(life, year)
         + p.job_premia * COUNTY_PREMIUM[life.county]
         + np.where(life.female, p.ability_sd[1], p.ability_sd[0]) * life.ability
-        + life.slope * (x - 10.0)
+        + life.slope * (life.experience - p.slope_reference)
         + life.shock
         - life.scar
         - life.care
-        - p.experience_gain[1]
+        - p.experience_gain[UPPER_SECONDARY]
     )
     bottom = (1.0 - p.floor_slope) * np.maximum(p.floor_start - deviation, 0.0)
     top = p.top_stretch * np.maximum(deviation - p.top_start, 0.0) ** 2
     return np.asarray(p.base + deviation + bottom + top, dtype=np.float64)
 
 
-def _shock(
-    life: LifeState,
-    macro: MacroYear,
-    age: int,
-    activity: Activity,
-    rng: np.random.Generator,
-    p: CareerParameters,
-) -> None:
-    """The persistent shock: mostly small, at times large, more often for the young and the low paid, downward in recessions
-    and from the top."""
+def _education_premium(life: LifeState, year: CohortYear) -> Floats:
+    p = year.parameters.careers
+    before = np.clip((p.tertiary_rise_to - year.year) / p.tertiary_rise_years, 0.0, 1.0)
+    tertiary = life.level > UPPER_SECONDARY
+    premium = np.asarray(p.education_premium)[life.level]
+    return np.asarray(premium - p.tertiary_rise * before * tertiary)
+
+
+def _experience_profile(life: LifeState, year: CohortYear) -> Floats:
+    p, x = year.parameters.careers, life.experience
+    gain = np.asarray(p.experience_gain)[life.level]
+    decline = p.late_decline * np.maximum(x - p.late_decline_from, 0.0)
+    return gain * (1.0 - np.exp(-x / p.experience_years)) - decline
+
+
+def _women(life: LifeState, year: CohortYear) -> Floats:
+    p = year.parameters.careers
+    gap = p.women - p.women_trend * (p.women_reference_year - min(year.year, LAST_HISTORY))
+    return np.where(life.female, 0.5, -0.5) * gap
+
+
+def _origin(life: LifeState, year: CohortYear) -> Floats:
+    p = year.parameters.careers
+    stay = np.maximum(year.year - life.entry, 0)
+    entry_gap = 1.0 + p.region_entry_gap * np.exp(-stay / p.region_assimilation)
+    factor = np.where(life.entry > life.birth_year + MIN_AGE, entry_gap, p.region_raised)
+    return np.asarray(p.region_gap)[life.region] * factor
+
+
+def _job_premium(life: LifeState, year: CohortYear) -> Floats:
+    p = year.parameters.careers
+    premium = p.job_premia * (
+        OCCUPATION_PREMIUM[life.occupation]
+        + INDUSTRY_PREMIUM[life.industry]
+        + year.employers.effect[life.employer]
+    )
+    return np.where(life.occupation >= 0, premium, p.pay_without_job)
+
+
+def _draw_shock(life: LifeState, year: CohortYear, activity: Activity) -> None:
+    """The persistent shock: mostly small, at times large.
+
+    Large shocks are more frequent for the young, the low paid, in a new job and in a downturn;
+    they are downward in recessions and from the top.
+    """
+    p, rng, rise = year.parameters.careers, year.rng, year.macro.rise
     u, e = rng.random(len(life)), rng.standard_normal(len(life))
-    rank = np.clip(life.pay - p.base - 0.1, -0.6, 1.2) * (life.pay > 0)
-    # Of the young, of the low paid, in a new job and in a downturn more pay changes are large.
+    rank = np.clip(life.pay - p.base - p.rank_centre, *p.rank_bounds) * (life.pay > 0)
     usual = (
         p.large_shock_share
-        * (1.5 if age < 30 else 1.0)
-        * (1.0 + p.large_shock_rise * max(macro.rise, 0.0))
+        * step_value(p.large_shock_by_age, year.age)
+        * (1.0 + p.large_shock_rise * max(rise, 0.0))
     )
-    share = usual * np.exp(-0.7 * np.minimum(rank, 0.3)) * np.where(activity.hired, 1.8, 1.0)
+    by_rank = np.exp(-p.large_shock_by_rank * np.minimum(rank, p.large_shock_rank_ceiling))
+    share = usual * by_rank * np.where(activity.hired, p.large_shock_hired, 1.0)
+    lowest, highest = p.large_shock_cycle_bounds
     mean = (
         p.large_shock_mean
-        + p.large_shock_cycle * min(max(macro.rise, -0.012), 0.03)
-        - 0.12 * np.maximum(rank, 0.0)
-        - 0.002 * (age - 40)
+        + p.large_shock_cycle * min(max(rise, lowest), highest)
+        - p.large_shock_mean_by_rank * np.maximum(rank, 0.0)
+        - p.large_shock_mean_by_age * (year.age - p.large_shock_mean_age)
     )
-    large = u < share
-    life.shock = p.persistence * life.shock + np.where(
-        large, mean + p.large_shock_sd * e, p.small_shock_sd * e
-    )
+    innovation = np.where(u < share, mean + p.large_shock_sd * e, p.small_shock_sd * e)
+    life.shock = p.persistence * life.shock + innovation
 
 
-def _scar_and_care(
-    life: LifeState, activity: Activity, births: Births, p: CareerParameters
+def _update_scar_and_care(
+    life: LifeState, year: CohortYear, activity: Activity, births: Births
 ) -> None:
-    """Skills fade without work and recover with it; a mother's pay falls with a birth and recovers slowly."""
-    idle = activity.unemployed / WEEKS
-    life.scar = np.minimum(
-        p.scar_fade * life.scar + p.scar_per_year * np.maximum(idle - 0.1, 0.0), 0.5
-    )
+    """Skills fade without work and recover with it; a birth lowers the mother's pay."""
+    p = year.parameters.careers
+    idle = np.maximum(activity.unemployed / WEEKS - p.scar_idle_from, 0.0)
+    life.scar = np.minimum(p.scar_fade * life.scar + p.scar_per_year * idle, p.scar_ceiling)
     mothers = births.new & life.female
     first = mothers & (life.births[:, 1] == 0)
-    life.care = p.care_fade * life.care + np.where(
-        first, p.care_first, np.where(mothers, p.care_later, 0.0)
-    )
+    loss = np.where(first, p.care_first, np.where(mothers, p.care_later, 0.0))
+    life.care = p.care_fade * life.care + loss

@@ -1,40 +1,52 @@
-"""The Swedish economy around the lives: 1990-2022 as it was, before it a constant past, after it drawn futures.
+"""The Swedish economy: a constant past, the realised years 1990-2022, and drawn futures.
 
-Rates are fractions a year. The history is the same in every seed. A future is a draw of a Markov-switching process, each
-innovation named by (seed, draw, year), so a longer future begins like a shorter one.
+Rates are fractions a year. The history is the same for every seed. A future is a draw of a
+Markov-switching process. Each innovation is named by (seed, draw, year), so the first years of a
+future do not depend on its length.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
 from saga.data.prices import CPI_SWEDEN
+from saga.data.yearly_series import read_shipped_series
 from saga.macro.history import programmes, sweden_as_published
 from saga.register.simulation.parameters import EconomyParameters
 
 FIRST_HISTORY, LAST_HISTORY = 1990, 2022
+MACRO_TAG = 0x6D6163  # separates these random streams from others
 
-# Price base amounts, SEK: Statistics Sweden. The macro series are those of `saga.macro.process` and `saga.data.prices`, which name their sources.
-BASE_AMOUNT: dict[int, int] = {
-    1990: 29_700, 1991: 32_200, 1992: 33_700, 1993: 34_400, 1994: 35_200, 1995: 35_700, 1996: 36_200, 1997: 36_300, 1998: 36_400,
-    1999: 36_400, 2000: 36_600, 2001: 36_900, 2002: 37_900, 2003: 38_600, 2004: 39_300, 2005: 39_400, 2006: 39_700, 2007: 40_300,
-    2008: 41_000, 2009: 42_800, 2010: 42_400, 2011: 42_800, 2012: 44_000, 2013: 44_500, 2014: 44_400, 2015: 44_500, 2016: 44_300,
-    2017: 44_800, 2018: 45_500, 2019: 46_500, 2020: 47_300, 2021: 47_600, 2022: 48_300,
-}  # fmt: skip
-CPI: dict[int, float] = {
-    year: CPI_SWEDEN[year] / CPI_SWEDEN[LAST_HISTORY] for year in BASE_AMOUNT
-}  # 2022 = 1
+# Price base amounts, SEK.
+BASE_AMOUNT: Mapping[int, float] = read_shipped_series("base_amounts_sweden")[
+    "price_base_amount"
+].values
+# Consumer price index, 2022 = 1.
+CPI: dict[int, float] = {year: CPI_SWEDEN[year] / CPI_SWEDEN[LAST_HISTORY] for year in BASE_AMOUNT}
+
+MacroRates = tuple[float, float, float]  # unemployment, real wage growth, inflation
 
 
 @dataclass(frozen=True)
 class MacroYear:
     """One year of the economy.
 
-    `prices` is the CPI (2022 = 1), `wages` the nominal wage level (2022 = 1): prices times the cumulated real wage growth. `rise` is the
-    change of joblessness (unemployment and programmes), `job_loss` and `job_finding` the yearly flows between work and unemployment.
+    Args:
+        year: calendar year.
+        unemployment: as published, fraction of the labour force.
+        rise: change of joblessness (unemployment and programmes) since the year before.
+        growth: growth of real wages.
+        inflation: growth of consumer prices.
+        prices: consumer price index, 2022 = 1.
+        wages: nominal wage level, 2022 = 1.
+        base_amount: price base amount, SEK.
+        interest: nominal interest rate.
+        job_loss: share of the employed who lose their job.
+        job_finding: share of the unemployed who find one.
     """
 
     year: int
@@ -51,7 +63,7 @@ class MacroYear:
 
 
 class Economy:
-    """The macro years that a run needs: the past, the history and, with `draw`, a drawn future."""
+    """The years that a register needs: the past, the history and, with `draw`, a drawn future."""
 
     def __init__(self, years: dict[int, MacroYear], draw: int | None = None) -> None:
         self.years = years
@@ -59,11 +71,6 @@ class Economy:
 
     def __getitem__(self, year: int) -> MacroYear:
         return self.years[year]
-
-    @property
-    def last_year(self) -> int:
-        """Last year that is known or drawn."""
-        return max(self.years)
 
     def to_frame(self, first: int, last: int) -> pl.DataFrame:
         """Columns year, unemployment, real_wage_growth, inflation (fractions), one row a year."""
@@ -81,92 +88,98 @@ class Economy:
 def build_economy(
     first_year: int, last_year: int, p: EconomyParameters, *, seed: int = 0, draw: int | None = None
 ) -> Economy:
-    """The economy of `first_year`..`last_year`; years after 2022 need a `draw` and depend on (seed, draw, year) alone."""
-    series = dict.fromkeys(
-        range(first_year - 1, FIRST_HISTORY), (p.past_unemployment, p.past_growth, p.past_inflation)
-    )
-    known = sweden_as_published()
-    series |= {
-        known.first_year + t: (float(u), float(g), float(i))
-        for t, (u, g, i) in enumerate(known.values)
-    }
-    if last_year > LAST_HISTORY:
-        if draw is None:
-            raise ValueError(f"years after {LAST_HISTORY} are drawn: name the draw")
-        series |= _future(
-            last_year, p, seed, draw, series[LAST_HISTORY - 1][0], series[LAST_HISTORY]
-        )
-    prices, wages = _levels(series)
+    """The economy from `first_year` to `last_year`.
+
+    Years after 2022 depend on (seed, draw, year) alone.
+
+    Raises:
+        ValueError: if there are years after 2022 and no `draw`.
+    """
+    rates = _rates(first_year, last_year, p, seed, draw)
+    prices, wages = _price_and_wage_index(rates)
     years: dict[int, MacroYear] = {}
-    interest = p.past_inflation + 0.03
+    interest = p.past_inflation + p.past_real_interest
     for year in range(first_year, last_year + 1):
-        unemployment, growth, inflation = series[year]
-        jobless = (series[y][0] + programmes(y) for y in (year - 1, year))
-        before, now = (
-            p.unemployment_mean + p.felt * (share - p.unemployment_mean) for share in jobless
+        unemployment, growth, inflation = rates[year]
+        before, joblessness = (
+            p.unemployment_mean + p.felt * (rates[y][0] + programmes(y) - p.unemployment_mean)
+            for y in (year - 1, year)
         )
-        loss, finding = labour_flows(before, now, p)
-        interest = 0.75 * interest + 0.25 * (
-            max(inflation, 0.0) + 0.012
-        )  # nominal rates follow inflation with a lag
-        base = BASE_AMOUNT.get(year, BASE_AMOUNT[LAST_HISTORY] * prices[year])
+        job_loss, job_finding = labour_flows(before, joblessness, p)
+        # Nominal rates follow inflation with a lag.
+        interest = p.interest_persistence * interest + (1.0 - p.interest_persistence) * (
+            max(inflation, 0.0) + p.real_interest
+        )
         years[year] = MacroYear(
-            year,
-            unemployment,
-            now - before,
-            growth,
-            inflation,
-            prices[year],
-            wages[year],
-            base,
-            interest,
-            loss,
-            finding,
+            year=year,
+            unemployment=unemployment,
+            rise=joblessness - before,
+            growth=growth,
+            inflation=inflation,
+            prices=prices[year],
+            wages=wages[year],
+            base_amount=BASE_AMOUNT.get(year, BASE_AMOUNT[LAST_HISTORY] * prices[year]),
+            interest=interest,
+            job_loss=job_loss,
+            job_finding=job_finding,
         )
     return Economy(years, draw)
 
 
-def labour_flows(before: float, now: float, p: EconomyParameters) -> tuple[float, float]:
-    """Job loss and job finding (shares a year) that carry unemployment from `before` to `now`.
+def labour_flows(before: float, after: float, p: EconomyParameters) -> tuple[float, float]:
+    """Job loss and job finding (shares a year) that carry unemployment from `before` to `after`.
 
-    Finding falls with unemployment; loss solves the stock-flow identity u' = u (1 - f) + (1 - u) s (Shimer 2012).
+    Finding falls with unemployment; loss solves the stock-flow identity u' = u (1 - f) + (1 - u) s
+    (Shimer 2012).
     """
-    finding = min(max(p.finding_at_two - p.finding_slope * (now - 0.02), p.finding_floor), 0.85)
-    loss = (now - before * (1.0 - finding)) / (1.0 - before)
+    finding = min(
+        max(p.finding_at_two - p.finding_slope * (after - p.finding_reference), p.finding_floor),
+        p.finding_ceiling,
+    )
+    loss = (after - before * (1.0 - finding)) / (1.0 - before)
     return max(loss * p.loss_scale, p.loss_floor), finding
 
 
-def _levels(
-    series: dict[int, tuple[float, float, float]],
+def _rates(
+    first_year: int, last_year: int, p: EconomyParameters, seed: int, draw: int | None
+) -> dict[int, MacroRates]:
+    past = (p.past_unemployment, p.past_growth, p.past_inflation)
+    rates: dict[int, MacroRates] = dict.fromkeys(range(first_year - 1, FIRST_HISTORY), past)
+    history = sweden_as_published()
+    for t, (unemployment, growth, inflation) in enumerate(history.values):
+        rates[history.first_year + t] = (float(unemployment), float(growth), float(inflation))
+    if last_year > LAST_HISTORY:
+        if draw is None:
+            raise ValueError(f"years after {LAST_HISTORY} are drawn: name the draw")
+        rates |= _draw_future(last_year, p, (seed, MACRO_TAG, draw), rates)
+    return rates
+
+
+def _price_and_wage_index(
+    rates: dict[int, MacroRates],
 ) -> tuple[dict[int, float], dict[int, float]]:
-    """CPI and nominal wage level, both 1 in 2022, from the growth rates (the CPI of the history is its own series)."""
+    """Consumer prices and nominal wages, both 1 in 2022; the history has published prices."""
     prices = dict(CPI)
     real = {LAST_HISTORY: 1.0}
-    for year in range(LAST_HISTORY, min(series), -1):
-        real[year - 1] = real[year] / (1.0 + series[year][1])
-        prices.setdefault(year - 1, prices[year] / (1.0 + series[year][2]))
-    for year in range(LAST_HISTORY + 1, max(series) + 1):
-        real[year] = real[year - 1] * (1.0 + series[year][1])
-        prices[year] = prices[year - 1] * (1.0 + series[year][2])
-    return prices, {year: prices[year] * real[year] for year in series}
+    for year in range(LAST_HISTORY, min(rates), -1):
+        real[year - 1] = real[year] / (1.0 + rates[year][1])
+        prices.setdefault(year - 1, prices[year] / (1.0 + rates[year][2]))
+    for year in range(LAST_HISTORY + 1, max(rates) + 1):
+        real[year] = real[year - 1] * (1.0 + rates[year][1])
+        prices[year] = prices[year - 1] * (1.0 + rates[year][2])
+    return prices, {year: prices[year] * real[year] for year in rates}
 
 
-def _future(
-    last_year: int,
-    p: EconomyParameters,
-    seed: int,
-    draw: int,
-    before: float,
-    start: tuple[float, float, float],
-) -> dict[int, tuple[float, float, float]]:
-    """Markov-switching law of motion after the history: year -> (unemployment, real wage growth, inflation)."""
-    out: dict[int, tuple[float, float, float]] = {}
-    (u, _, inflation), recession = start, False
-    change = u - before
+def _draw_future(
+    last_year: int, p: EconomyParameters, key: tuple[int, ...], history: dict[int, MacroRates]
+) -> dict[int, MacroRates]:
+    """Draws the years after the history from the Markov-switching process."""
+    rates: dict[int, MacroRates] = {}
+    u, _, inflation = history[LAST_HISTORY]
+    change = u - history[LAST_HISTORY - 1][0]
+    recession = False
     for year in range(LAST_HISTORY + 1, last_year + 1):
-        rng = np.random.Generator(
-            np.random.Philox(np.random.SeedSequence((seed, 0x6D6163, draw, year)))
-        )
+        rng = np.random.Generator(np.random.Philox(np.random.SeedSequence((*key, year))))
         switch = rng.random()
         e = rng.standard_normal(3)
         recession = switch >= p.recession_end if recession else switch < p.recession_start
@@ -176,7 +189,7 @@ def _future(
             + p.recession_rise * recession
             + p.unemployment_sd * e[0]
         )
-        change = max(u + change, 0.025) - u
+        change = max(u + change, p.unemployment_floor) - u
         u += change
         inflation = (
             p.inflation_mean
@@ -190,5 +203,5 @@ def _future(
             + p.growth_on_inflation * (inflation - p.inflation_mean)
             + p.growth_sd * e[2]
         )
-        out[year] = (float(u), float(growth), float(inflation))
-    return out
+        rates[year] = (float(u), float(growth), float(inflation))
+    return rates

@@ -1,10 +1,12 @@
-"""Who studies what and when: plans by cohort, sex and ability; upper secondary school, tertiary study, adult education."""
+"""Education: plans by cohort, sex and ability; upper secondary, tertiary and adult study."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from saga.register.simulation.labour_market import field_cdf, pick
+from saga.register.simulation.cohort_year import CohortYear
+from saga.register.simulation.curves import step_value
+from saga.register.simulation.labour_market import draw_index, field_cdf
 from saga.register.simulation.life_state import (
     EMPLOYED,
     OUTSIDE,
@@ -16,12 +18,20 @@ from saga.register.simulation.life_state import (
     LifeState,
 )
 from saga.register.simulation.parameters import EducationParameters
+from saga.schema import MIN_AGE
 
 COMPULSORY, UPPER_SECONDARY, SHORT_TERTIARY, LONG_TERTIARY = range(4)
+GENERAL = 0  # general field of education
+NORMAL_LOGIT = 1.702  # scale at which the logistic is close to the normal distribution
 
 
-def shares(birth_year: int, female: bool, p: EducationParameters) -> tuple[float, float, float]:
-    """Cumulative final attainment of a cohort: shares with compulsory, at most upper secondary, at most short tertiary."""
+def attainment_shares(
+    birth_year: int, female: bool, p: EducationParameters
+) -> tuple[float, float, float]:
+    """Final attainment of a cohort, cumulative.
+
+    The shares with compulsory school, at most upper secondary school, at most short tertiary.
+    """
     curves = (
         (p.compulsory_women, p.short_women, p.long_women)
         if female
@@ -31,88 +41,100 @@ def shares(birth_year: int, female: bool, p: EducationParameters) -> tuple[float
     return compulsory, 1.0 - short - long, 1.0 - long
 
 
-def plan(
+def draw_plans(
     birth_year: int,
     female: Bools,
     ability: Floats,
     rng: np.random.Generator,
     p: EducationParameters,
 ) -> tuple[Ints, Ints, Ints]:
-    """Final level, field and the age at which tertiary study starts. `ability` is standard normal."""
+    """Final level, final field, and the age at which tertiary study starts (n,) each.
+
+    `ability` is standard normal.
+    """
     n = len(female)
-    rank = p.ability_correlation * ability + np.sqrt(
-        1.0 - p.ability_correlation**2
-    ) * rng.standard_normal(n)
-    # Rank among one's own sex, in the cohort's shares (normal scores; 1.702 makes the logistic close to the normal CDF).
-    u = 1.0 / (1.0 + np.exp(-1.702 * rank))
-    cuts = np.array([shares(birth_year, sex, p) for sex in (False, True)])[female.astype(np.int64)]
-    level = (u[:, None] > cuts).sum(axis=1)
+    noise = rng.standard_normal(n)
+    rank = p.ability_correlation * ability + np.sqrt(1.0 - p.ability_correlation**2) * noise
+    # Rank among persons of the same sex, compared with the shares of the cohort.
+    u = 1.0 / (1.0 + np.exp(-NORMAL_LOGIT * rank))
+    cuts = np.array([attainment_shares(birth_year, sex, p) for sex in (False, True)])
+    level = (u[:, None] > cuts[female.astype(np.int64)]).sum(axis=1)
     draw = rng.random((2, n))
-    field = pick(field_cdf()[level, female.astype(np.int64)], draw[0])
-    start = 19 + np.floor(p.tertiary_start_spread * -np.log1p(-draw[1])).astype(np.int64)
-    return level, field, np.minimum(start, 38)
+    field = draw_index(field_cdf()[level, female.astype(np.int64)], draw[0])
+    delay = np.floor(p.tertiary_start_spread * -np.log1p(-draw[1])).astype(np.int64)
+    return level, field, np.minimum(p.tertiary_first_age + delay, p.tertiary_last_start)
 
 
-def advance(
-    life: LifeState, year: int, age: int, rng: np.random.Generator, p: EducationParameters
-) -> Bools:
-    """One year of school. Returns who left school during the year and now looks for work (n,)."""
-    u = rng.random((3, len(life)))
-    here = life.resident
-    _enrol(life, year, age, here, u, p)
-    studying = here & (life.state == STUDENT)
+def simulate_education(life: LifeState, year: CohortYear) -> Bools:
+    """One year of education; returns who left school and now looks for work (n,)."""
+    u = year.rng.random((3, len(life)))
+    resident = life.resident
+    _enrol(life, year, resident, u)
+    studying = resident & (life.state == STUDENT)
     life.study_left[studying] -= 1
     done = studying & (life.study_left <= 0)
     life.level[done] = np.maximum(life.level[done], life.study_goal[done])
-    named = done & (life.level > COMPULSORY)
-    life.field[named] = np.where(
-        life.level[named] == UPPER_SECONDARY, _school_field(life, named), life.plan_field[named]
+    with_field = done & (life.level > COMPULSORY)
+    life.field[with_field] = np.where(
+        life.level[with_field] == UPPER_SECONDARY,
+        _upper_secondary_field(life, with_field),
+        life.plan_field[with_field],
     )
     return np.asarray(done)
 
 
-def _school_field(life: LifeState, who: Bools) -> Ints:
-    """Upper secondary field: general (0) for those who go on to tertiary study, else the planned one."""
-    return np.where(life.plan_level[who] > UPPER_SECONDARY, 0, life.plan_field[who])
+def _upper_secondary_field(life: LifeState, rows: Bools) -> Ints:
+    """General for those who plan tertiary study, else the planned field."""
+    return np.where(life.plan_level[rows] > UPPER_SECONDARY, GENERAL, life.plan_field[rows])
 
 
-def _enrol(
-    life: LifeState, year: int, age: int, here: Bools, u: Floats, p: EducationParameters
+def _enrol(life: LifeState, year: CohortYear, resident: Bools, u: Floats) -> None:
+    """Starts studies: upper secondary at 16, tertiary at the planned age, adult education."""
+    if year.age == MIN_AGE:
+        _enrol_upper_secondary(life, resident, u[0], year.parameters.education)
+    else:
+        _enrol_older(life, year, resident, u)
+
+
+def _enrol_upper_secondary(
+    life: LifeState, resident: Bools, u: Floats, p: EducationParameters
 ) -> None:
-    """Start studies: upper secondary at 16, tertiary at the planned age, adults back to school."""
-    if age == 16:
-        _begin(life, here & (life.plan_level >= UPPER_SECONDARY), UPPER_SECONDARY, 3)
-        # Most of the young without upper secondary school try it and leave (after 1970 nearly all start).
-        tries = (
-            here
-            & (life.plan_level == COMPULSORY)
-            & (u[0] < np.clip((life.birth_year - 1950) / 30, 0.1, 0.95))
-        )
-        _begin(life, tries, COMPULSORY, 3)
-        rest = here & (life.state != STUDENT)
-        life.state[rest], life.duration[rest] = UNEMPLOYED, 0
-        return
-    free = here & ((life.state == EMPLOYED) | (life.state == UNEMPLOYED) | (life.state == OUTSIDE))
+    years = p.upper_secondary_years
+    _begin(life, resident & (life.plan_level >= UPPER_SECONDARY), UPPER_SECONDARY, years)
+    # Most of those who never finish upper secondary school try it and leave.
+    share = np.clip((life.birth_year - p.dropout_first) / p.dropout_years, *p.dropout_bounds)
+    _begin(life, resident & (life.plan_level == COMPULSORY) & (u < share), COMPULSORY, years)
+    others = resident & (life.state != STUDENT)
+    life.state[others], life.duration[others] = UNEMPLOYED, 0
+
+
+def _enrol_older(life: LifeState, year: CohortYear, resident: Bools, u: Floats) -> None:
+    p, age = year.parameters.education, year.age
+    free = resident & (
+        (life.state == EMPLOYED) | (life.state == UNEMPLOYED) | (life.state == OUTSIDE)
+    )
     tertiary = (
         free
         & (life.level < life.plan_level)
         & (life.plan_level > UPPER_SECONDARY)
         & (age >= life.study_age)
-        & (age < 45)
+        & (age < p.tertiary_before)
+        & (u[1] < p.tertiary_enrolment)
     )
-    tertiary &= u[1] < 0.6
-    _begin(life, tertiary & (life.plan_level == SHORT_TERTIARY), SHORT_TERTIARY, 3)
-    _begin(life, tertiary & (life.plan_level == LONG_TERTIARY), LONG_TERTIARY, 5)
-    if 20 < age <= 45:
-        rate = p.adult_return * (2.0 if 1997 <= year <= 2002 else 1.0)
-        pull = np.where(life.state == EMPLOYED, 0.5, 2.2) * np.where(age < 31, 1.4, 0.7)
+    for level, years in zip((SHORT_TERTIARY, LONG_TERTIARY), p.tertiary_years, strict=True):
+        _begin(life, tertiary & (life.plan_level == level), level, years)
+    if p.adult_ages[0] <= age <= p.adult_ages[1]:
+        rate = p.adult_return * step_value(p.knowledge_lift, year.year)
+        pull = np.where(
+            life.state == EMPLOYED, p.adult_by_work[1], p.adult_by_work[0]
+        ) * step_value(p.adult_by_age, age)
         back = free & (life.state != STUDENT) & (u[2] < rate * pull)
         goal = np.where(life.level == COMPULSORY, UPPER_SECONDARY, life.level)
         life.study_goal[back] = goal[back]
         _begin(life, back, None, 1)
 
 
-def _begin(life: LifeState, who: Bools, goal: int | None, years: int) -> None:
-    life.state[who], life.duration[who], life.study_left[who] = STUDENT, 0, years
+def _begin(life: LifeState, rows: Bools, goal: int | None, years: int) -> None:
+    life.state[rows], life.duration[rows], life.study_left[rows] = STUDENT, 0, years
     if goal is not None:
-        life.study_goal[who] = goal
+        life.study_goal[rows] = goal

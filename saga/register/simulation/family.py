@@ -1,4 +1,4 @@
-"""Partners and children: union formation, marriage, separation, widowhood, births, and the parental leave that a birth brings."""
+"""Families: unions, marriage, separation, widowhood, births and the parental leave they bring."""
 
 from __future__ import annotations
 
@@ -6,184 +6,176 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from saga.register.simulation.economy import MacroYear
+from saga.register.simulation.cohort_year import CohortYear
+from saga.register.simulation.curves import by_sex, interpolate, step_value, step_values
+from saga.register.simulation.education import UPPER_SECONDARY
 from saga.register.simulation.life_state import (
     COHABITING,
     DIVORCED,
+    EUROPE_OTHER,
     GONE,
     MARRIED,
     MAX_BIRTHS,
     SINGLE,
+    WEEKS,
     WIDOWED,
     Bools,
     Floats,
     LifeState,
 )
-from saga.register.simulation.parameters import PopulationParameters
 
 
 @dataclass(frozen=True)
 class Births:
-    """What the year brought: who had a child (n,) and the weeks of parental leave that fall in this year (n,)."""
+    """Births of a year: who had a child (n,), and the weeks of parental leave in the year (n,)."""
 
     new: Bools
     leave: Floats
 
 
-def partnered(life: LifeState) -> Bools:
-    """Lives with a spouse or cohabitant."""
-    return np.asarray((life.marital == MARRIED) | (life.marital == COHABITING))
-
-
-def family_year(
-    life: LifeState, macro: MacroYear, age: int, rng: np.random.Generator, p: PopulationParameters
-) -> Births:
-    """One year of family life for all who are alive."""
-    u = rng.random((4, len(life)))
+def simulate_family(life: LifeState, year: CohortYear) -> Births:
+    """One year of family life of all who are alive."""
+    u = year.rng.random((4, len(life)))
     alive = life.presence != GONE
-    _unions(life, macro.year, age, alive, u[0], u[1], rng, p)
-    births = _births(life, macro.year, age, alive, u[2], rng, p)
-    _partner_year(life, macro, age, rng)
+    if year.age >= year.parameters.population.union_first_age:
+        _change_unions(life, year, alive, u[0], u[1])
+    births = _give_birth(life, year, alive, u[2])
+    _simulate_partner(life, year)
     return births
 
 
-def _unions(
-    life: LifeState,
-    year: int,
-    age: int,
-    alive: Bools,
-    u: Floats,
-    v: Floats,
-    rng: np.random.Generator,
-    p: PopulationParameters,
-) -> None:
-    if age < 18:
-        return
-    together = partnered(life)
-    # Men form unions two years later, all did so earlier before 1990; those with work find partners more easily.
-    older = age - np.where(life.female, 24.0, 26.0) + np.interp(year, (1970, 1990), (3.0, 0.0))
-    first = p.partner_peak * np.exp(-0.5 * (older / np.where(older < 0, 4.0, 9.0)) ** 2) + 0.015 * (
-        age < 50
-    )
-    enter = np.where(
-        life.marital == SINGLE, first, p.repartnering * np.exp(-0.05 * max(age - 40, 0))
-    )
-    forms = alive & ~together & (u < enter * np.exp(0.10 * life.ability + 0.15 * life.attachment))
-    marries = (
-        alive
-        & (life.marital == COHABITING)
-        & (v < np.where(life.births[:, 0] > 0, p.marriage_with_children, p.marriage))
-    )
-    part = np.where(
+def _change_unions(life: LifeState, year: CohortYear, alive: Bools, u: Floats, v: Floats) -> None:
+    p, age = year.parameters.population, year.age
+    together = life.partnered
+    has_child = life.births[:, 0] > 0
+    forms = alive & ~together & (u < _union_rate(life, year))
+    marriage = np.where(has_child, p.marriage_with_children, p.marriage)
+    marries = alive & (life.marital == COHABITING) & (v < marriage)
+    separation = np.where(
         life.marital == MARRIED, p.separation_married, p.separation_cohabiting
-    ) * np.exp(-0.03 * max(age - 35, 0))
-    splits = alive & together & (u < part)
-    dies = (
-        alive
-        & together
-        & ~splits
-        & (u > 1.0 - np.exp(-9.3 + 0.095 * (age - 20)) * np.where(life.female, 1.8, 0.8))
-    )
+    ) * np.exp(-p.separation_fall * max(age - p.separation_age, 0))
+    splits = alive & together & (u < separation)
+    partner_death = np.exp(
+        p.partner_death_level + p.partner_death_slope * (age - p.partner_death_age)
+    ) * by_sex(p.partner_death_by_sex, life.female)
+    widowed = alive & together & ~splits & (u > 1.0 - partner_death)
     life.marital[splits & (life.marital == COHABITING)] = SINGLE
     life.marital[splits & (life.marital == MARRIED)] = DIVORCED
-    life.marital[dies] = np.where(life.marital[dies] == MARRIED, WIDOWED, SINGLE)
-    life.marital[marries & ~splits & ~dies] = MARRIED
+    life.marital[widowed] = np.where(life.marital[widowed] == MARRIED, WIDOWED, SINGLE)
+    life.marital[marries & ~splits & ~widowed] = MARRIED
     life.marital[forms] = COHABITING
     # After a separation most children are registered with the mother.
-    leaves = splits & (v < np.where(life.female, 0.22, 0.62))
-    life.custody[leaves] = False
-    who = np.flatnonzero(forms)
-    if len(who):
-        shared = p.assortative * (life.ability[who] + 0.5 * (life.plan_level[who] - 1))
-        life.partner_level[who] = 0.19 * (
-            shared + np.sqrt(1 - p.assortative**2) * rng.standard_normal(len(who))
-        )
-        life.partner_shock[who] = 0.15 * rng.standard_normal(len(who))
-        life.partner_works[who] = rng.random(len(who)) < 0.82
+    life.custody[splits & (v < by_sex(p.children_leave, life.female))] = False
+    _draw_partners(life, year, forms)
 
 
-def birth_rate(life: LifeState, year: int, age: int, p: PopulationParameters) -> Floats:
-    """Birth hazard by parity, years since the last birth, education, sex and union (n,)."""
+def _union_rate(life: LifeState, year: CohortYear) -> Floats:
+    p, age = year.parameters.population, year.age
+    # Men form unions later than women; both did so earlier before 1990.
+    after_peak = (
+        age - by_sex(p.union_peak_age, life.female) + interpolate(p.union_earlier, year.year)
+    )
+    width = np.where(after_peak < 0, p.union_width[0], p.union_width[1])
+    first = p.partner_peak * np.exp(-0.5 * (after_peak / width) ** 2) + p.union_late * (
+        age < p.union_late_before
+    )
+    later = p.repartnering * np.exp(-p.repartnering_fall * max(age - p.repartnering_age, 0))
+    rate = np.where(life.marital == SINGLE, first, later)
+    return rate * np.exp(p.union_ability * life.ability + p.union_attachment * life.attachment)
+
+
+def _draw_partners(life: LifeState, year: CohortYear, forms: Bools) -> None:
+    p, rng = year.parameters.population, year.rng
+    rows = np.flatnonzero(forms)
+    if not len(rows):
+        return
+    education = p.assortative_education * (life.plan_level[rows] - UPPER_SECONDARY)
+    shared = p.assortative * (life.ability[rows] + education)
+    life.partner_level[rows] = p.partner_level_sd * (
+        shared + np.sqrt(1 - p.assortative**2) * rng.standard_normal(len(rows))
+    )
+    life.partner_shock[rows] = p.partner_start_sd * rng.standard_normal(len(rows))
+    life.partner_works[rows] = rng.random(len(rows)) < p.partner_works_at_start
+
+
+def birth_rate(life: LifeState, year: CohortYear) -> Floats:
+    """Birth rate by parity, years since the last birth, education, sex and union (n,)."""
+    p, age = year.parameters.population, year.age
     peak = (
-        np.interp(year, (1970, 1990, 2020), p.first_birth_age)
+        np.interp(year.year, p.first_birth_years, p.first_birth_age)
         + np.asarray(p.by_education)[life.plan_level]
     )
     peak = peak + np.where(life.female, 0.0, p.father_lag)
-    width = np.where(age < peak, 0.8, 1.15) * p.first_birth_sd
+    width = np.where(age < peak, p.first_birth_width[0], p.first_birth_width[1]) * p.first_birth_sd
     first = p.first_birth_peak * np.exp(-0.5 * ((age - peak) / width) ** 2)
     parity = life.parity()
-    since = np.clip(life.youngest_age(year), 0, len(p.second_birth) - 1)
+    since = np.clip(life.youngest_age(year.year), 0, len(p.second_birth) - 1)
     second = np.asarray(p.second_birth)[since]
     scale = np.array([0.0, 1.0, p.third_scale, p.third_scale * p.fourth_scale, 0.0])[parity]
-    limit = np.clip((np.where(life.female, 44.0, 52.0) - age) / 8.0, 0.0, 1.0)
+    remaining = (by_sex(p.birth_end_age, life.female) - age) / p.birth_end_years
+    limit = np.clip(remaining, 0.0, 1.0)
     rate = np.where(parity == 0, first, second * scale) * limit * life.wants_children
-    return rate * np.where(partnered(life), 1.65, 0.12) * np.where(life.region > 3, 1.15, 1.0)
+    union = np.where(life.partnered, p.birth_in_union[1], p.birth_in_union[0])
+    return rate * union * np.where(life.region > EUROPE_OTHER, p.birth_foreign, 1.0)
 
 
-def _births(
-    life: LifeState,
-    year: int,
-    age: int,
-    alive: Bools,
-    u: Floats,
-    rng: np.random.Generator,
-    p: PopulationParameters,
-) -> Births:
-    """Births and leave: mothers about a year, fathers a few weeks in 1990 and a quarter of the leave in 2020 (days paid, [M])."""
-    n = len(life)
+def _give_birth(life: LifeState, year: CohortYear, alive: Bools, u: Floats) -> Births:
+    """Births and leave.
+
+    Mothers take about a year. Fathers took a few weeks in 1990 and a quarter of the leave in 2020
+    (days paid, [M]).
+    """
+    p, rng, n = year.parameters.population, year.rng, len(life)
     life.leave *= life.custody  # leave ends when the child lives elsewhere
-    leave = np.minimum(life.leave, 52.0)
+    leave = np.minimum(life.leave, WEEKS)
     life.leave -= leave
-    new = np.zeros(n, bool)
-    if 17 < age < 53:
-        parity = life.parity()
-        new = alive & (parity < MAX_BIRTHS) & (u < birth_rate(life, year, age, p))
-    who = np.flatnonzero(new)
-    if len(who):
-        life.births[who, parity[who]] = year
-        life.custody[who] = True
-        left = 52.0 * rng.random(len(who))  # weeks of the year after the birth
-        father = np.interp(year, (1990, 2005, 2022), p.father_leave) * rng.exponential(
-            size=len(who)
+    new, parity = np.zeros(n, bool), life.parity()
+    if p.birth_ages[0] <= year.age <= p.birth_ages[1]:
+        new = alive & (parity < MAX_BIRTHS) & (u < birth_rate(life, year))
+    rows = np.flatnonzero(new)
+    if len(rows):
+        life.births[rows, parity[rows]] = year.year
+        life.custody[rows] = True
+        weeks_left = WEEKS * rng.random(len(rows))  # of the year, after the birth
+        father = np.interp(year.year, p.leave_years, p.father_leave) * rng.exponential(
+            size=len(rows)
         )
-        mother = np.interp(year, (1990, 2005, 2022), p.mother_leave) * np.clip(
-            1.0 + 0.25 * rng.standard_normal(len(who)), 0.3, 1.9
+        mother = np.interp(year.year, p.leave_years, p.mother_leave) * np.clip(
+            1.0 + p.mother_leave_sd * rng.standard_normal(len(rows)), *p.mother_leave_bounds
         )
-        total = np.where(life.female[who], mother, np.minimum(father, 40.0))
-        now = np.where(
-            life.female[who],
-            np.minimum(total, left),
-            np.minimum(np.minimum(2.0, left) + 0.2 * total, total),
-        )
-        leave[who] = np.minimum(leave[who] + now, 52.0)
-        life.leave[who] += total - now
+        female = life.female[rows]
+        total = np.where(female, mother, np.minimum(father, p.father_leave_longest))
+        father_first = np.minimum(p.father_first_weeks, weeks_left) + p.father_first_share * total
+        this_year = np.where(female, np.minimum(total, weeks_left), np.minimum(father_first, total))
+        leave[rows] = np.minimum(leave[rows] + this_year, WEEKS)
+        life.leave[rows] += total - this_year
     return Births(new, leave)
 
 
-def _partner_year(life: LifeState, macro: MacroYear, age: int, rng: np.random.Generator) -> None:
-    """The partner's own persistent shock and employment; job loss and finding follow the economy."""
-    u, e = rng.random(len(life)), rng.standard_normal(len(life))
-    life.partner_shock = 0.95 * life.partner_shock + 0.09 * e
-    stop = 0.9 * macro.job_loss + (0.03 if age < 57 else 0.10)
-    start = 0.45 * macro.job_finding * (1.0 if age < 55 else 0.5)
+def _simulate_partner(life: LifeState, year: CohortYear) -> None:
+    """The partner's shock and employment; job loss and finding follow the economy."""
+    p, macro = year.parameters.population, year.macro
+    u, e = year.rng.random(len(life)), year.rng.standard_normal(len(life))
+    life.partner_shock = p.partner_persistence * life.partner_shock + p.partner_shock_sd * e
+    stop = p.partner_loss * macro.job_loss + step_value(p.partner_exit_by_age, year.age)
+    start = p.partner_finding * macro.job_finding * step_value(p.partner_finding_by_age, year.age)
     life.partner_works = np.where(life.partner_works, u > stop, u < start)
 
 
-def partner_earnings(life: LifeState, year: int, age: int, base: float) -> Floats:
-    """The partner's labour earnings relative to the wage level (n,): 0 without a partner or when he or she does not work."""
-    youngest = life.youngest_age(year)
+def partner_earnings(life: LifeState, year: CohortYear) -> Floats:
+    """The partner's labour earnings relative to the wage level (n,); 0 if there are none."""
+    p, base = year.parameters.population, year.parameters.careers.base
     wife = ~life.female
-    young = np.where(
-        youngest == 0, 0.45, np.where(youngest <= 2, 0.62, np.where(youngest < 12, 0.84, 1.0))
-    )
+    by_child = step_values(p.wife_by_child_age, life.youngest_age(year.year))
+    years = max(year.age - p.partner_first_age, 0)
     log = (
         base
-        - 0.02
+        - p.partner_shift
         + life.partner_level
         + life.partner_shock
-        + 0.28 * (1 - np.exp(-max(age - 19, 0) / 9.0))
-        - 0.24 * wife
+        + p.partner_experience_gain * (1 - np.exp(-years / p.partner_experience_years))
+        - p.wife_gap * wife
     )
     return np.where(
-        partnered(life) & life.partner_works, np.exp(log) * np.where(wife, young, 1.0), 0.0
+        life.partnered & life.partner_works, np.exp(log) * np.where(wife, by_child, 1.0), 0.0
     )

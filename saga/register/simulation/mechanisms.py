@@ -1,7 +1,7 @@
-"""Switches: each mechanism of the register, and the parameters with which it has no effect.
+"""Mechanisms of the register, and the parameter values with which each has no effect.
 
-A mechanism is switched off by neutral parameter values, not by a branch in the code, so that `register.json` alone says which world
-was simulated. Used to show that each mechanism is needed (see `saga register check`) and by those who want to study one of them.
+A mechanism is switched off by neutral parameter values, not by a branch in the code, so
+`register.json` describes the simulated register completely.
 """
 
 from __future__ import annotations
@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from math import hypot, sqrt
-from typing import Any
 
 from saga.errors import UsageError
-from saga.register.simulation.parameters import CareerParameters, Parameters
+from saga.register.simulation.career_parameters import CareerParameters
+from saga.register.simulation.parameters import Parameters
 
-Neutral = dict[str, dict[str, Any]]  # section of Parameters -> field -> value
+# Section of Parameters -> field -> value.
+Neutral = dict[str, dict[str, float | tuple[float, ...]]]
 
-FIXED: dict[str, Neutral] = {
+NEUTRAL_VALUES: dict[str, Neutral] = {
     "business_cycle": {"economy": {"felt": 0.0}},
     "unequal_cycle": {"careers": {"cycle_by_industry": 0.0, "cycle_foreign": 0.0}},
     "unequal_risk": {
@@ -84,25 +85,34 @@ FIXED: dict[str, Neutral] = {
         }
     },
 }
-MECHANISMS: tuple[str, ...] = tuple(sorted([*FIXED, "heavy_tails"]))
+MECHANISMS: tuple[str, ...] = tuple(sorted([*NEUTRAL_VALUES, "heavy_tails"]))
 
 
 def switch_off(parameters: Parameters, mechanisms: Iterable[str]) -> Parameters:
-    """The parameters with each of the named `mechanisms` switched off; raises UsageError for a name that does not exist."""
+    """The parameters with each of the named `mechanisms` switched off.
+
+    Raises:
+        UsageError: if there is no mechanism of a name.
+    """
     for name in mechanisms:
         if name not in MECHANISMS:
             raise UsageError(
                 f"There is no mechanism {name!r}; the mechanisms are {', '.join(MECHANISMS)}"
             )
-        neutral = _gaussian(parameters.careers) if name == "heavy_tails" else FIXED[name]
+        neutral = (
+            _normal_shocks(parameters.careers) if name == "heavy_tails" else NEUTRAL_VALUES[name]
+        )
         for section, values in neutral.items():
             changed = replace(getattr(parameters, section), **values)
             parameters = replace(parameters, **{section: changed})
     return parameters
 
 
-def _gaussian(p: CareerParameters) -> Neutral:
-    """Persistent and transitory shocks of the same variance, but normal: no large shocks, no skewness, no dependence on rank or cycle."""
+def _normal_shocks(p: CareerParameters) -> Neutral:
+    """Normal shocks of the same variance.
+
+    There are no large shocks, and so no skewness and no dependence on rank or cycle.
+    """
     small = sqrt(
         (1 - p.large_shock_share) * p.small_shock_sd**2
         + p.large_shock_share * (p.large_shock_sd**2 + p.large_shock_mean**2)

@@ -1,4 +1,4 @@
-"""From lives to register rows: nominal amounts, codes, what the register cannot see, and the cells that it lost."""
+"""Rows of the register: nominal amounts, codes, and table cells that are missing."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import polars as pl
 
 from saga import schema
 from saga.register.simulation.benefits import Benefits
-from saga.register.simulation.careers import WEEKS, Activity
+from saga.register.simulation.careers import Activity
+from saga.register.simulation.curves import step_values
+from saga.register.simulation.earnings import ROUND
 from saga.register.simulation.economy import MacroYear
 from saga.register.simulation.education import COMPULSORY, LONG_TERTIARY, SHORT_TERTIARY
-from saga.register.simulation.family import partnered
 from saga.register.simulation.labour_market import (
+    EDUCATION_FIELDS,
     INDUSTRY_CODES,
     INDUSTRY_PREMIUM,
     OCCUPATION_CODES,
@@ -25,6 +27,8 @@ from saga.register.simulation.life_state import (
     EMPLOYED,
     GONE,
     SINGLE,
+    SWEDEN,
+    WEEKS,
     Bools,
     Floats,
     Ints,
@@ -33,14 +37,19 @@ from saga.register.simulation.life_state import (
 )
 from saga.register.simulation.parameters import Parameters
 
+CHILDREN = ("0", "1", "2", "3")  # 3 stands for 3 or more
+YOUNGEST_CHILD_AGES = ((0, 1.0), (1, 2.0), (7, 3.0), (13, 4.0))  # from age, code of the group
+UNKNOWN_FIELD = 9
+EMPLOYMENT_RATE_DIGITS = 3
+
 _LABELS: dict[str, tuple[str, ...]] = {
     "occupation": OCCUPATION_CODES,
     "industry": INDUSTRY_CODES,
     "county": schema.COUNTIES,
     "education_level": schema.EDUCATION_LEVELS,
-    "education_field": tuple("0123456789"),
+    "education_field": tuple(EDUCATION_FIELDS),
     "marital_status": schema.MARITAL_STATUSES,
-    "children": tuple("0123"),
+    "children": CHILDREN,
     "youngest_child": schema.YOUNGEST_CHILD,
 }
 
@@ -65,7 +74,10 @@ class YearResult:
 
 
 class Ledger:
-    """The rows of one chunk of persons, filled year by year: a number (NaN: missing) or a code (-1: missing) a cell, (n, years)."""
+    """The rows of one chunk of persons, filled year by year.
+
+    A table cell is a number (NaN if missing) or a code (-1 if missing); arrays are (n, years).
+    """
 
     def __init__(
         self,
@@ -88,166 +100,154 @@ class Ledger:
         self.school_unknown, self.school_understated = rng.random((2, len(life)))
 
     def write(self, life: LifeState, result: YearResult) -> None:
-        """Enter the year of everybody who is resident on 31 December."""
-        macro, activity = result.macro, result.activity
-        earnings, partner, benefits = result.earnings, result.partner, result.benefits
-        t = macro.year - self.years.start
+        """Enters the year of all who are resident on 31 December."""
+        year = result.macro.year
+        t = year - self.years.start
         self.present[:, t] = life.resident
-        job = (life.state == EMPLOYED) | ((activity.worked > 0) & ~activity.odd)
-        job &= life.employer >= 0
-        self._money(t, life, macro, earnings, partner, benefits)
-        self._work(t, life, macro, activity, job, earnings)
-        self._codes(t, life, macro.year, job)
-        self._lose(t, life, macro.year)
+        activity = result.activity
+        has_job = (life.state == EMPLOYED) | ((activity.worked > 0) & ~activity.casual)
+        has_job &= life.employer >= 0
+        work = self._work(life, result, has_job)
+        for name, numbers in (self._amounts(life, result) | work).items():
+            self.numbers[name][:, t] = numbers
+        for name, codes in self._codes(life, year, has_job).items():
+            self.codes[name][:, t] = codes
+        self._remove_cells(t, year)
 
     def to_frame(self, life: LifeState) -> pl.DataFrame:
-        """The rows in the canonical columns, sorted by person and year; exit labels as known at the panel's end."""
+        """The rows in the canonical columns, sorted by person and year.
+
+        Exit labels are those known at the end of the panel.
+        """
         return self._rows(life, self.present.ravel())
 
-    def _rows(self, life: LifeState, keep: Bools) -> pl.DataFrame:
-        """The cells (n x years) at `keep` in the canonical columns."""
-        count = len(self.years)
-        who = np.repeat(np.arange(len(life)), count)[keep]
+    def _rows(self, life: LifeState, selected: Bools) -> pl.DataFrame:
+        """The `selected` (n x years) rows in the canonical columns."""
+        person = np.repeat(np.arange(len(life)), len(self.years))[selected]
+        year = np.tile(np.array(self.years, np.int32), len(life))[selected]
+        entry = np.maximum(life.entry, self.first_year).astype(np.int32)
         columns: dict[str, pl.Series] = {
-            "person_id": person_ids(life).gather(who),
-            "year": pl.Series(np.tile(np.array(self.years, np.int32), len(life))[keep]),
-            "birth_year": pl.Series(np.full(len(who), life.birth_year, np.int32)),
-            "sex": pl.Series(["male", "female"]).gather(life.female.astype(np.int64)[who]),
-            "birth_region": pl.Series(schema.BIRTH_REGIONS).gather(life.region[who]),
-            "entry_year": pl.Series(np.maximum(life.entry, self.first_year).astype(np.int32)[who]),
-            "exit_year": nullable_years(life.exit_year).gather(who),
-            "exit_reason": exit_reasons(life).gather(who),
+            "person_id": person_ids(life).gather(person),
+            "year": pl.Series(year),
+            "birth_year": pl.Series(np.full(len(person), life.birth_year, np.int32)),
+            "sex": pl.Series(["male", "female"]).gather(life.female.astype(np.int64)[person]),
+            "birth_region": pl.Series(schema.BIRTH_REGIONS).gather(life.region[person]),
+            "entry_year": pl.Series(entry[person]),
+            "exit_year": nullable_years(life.exit_year).gather(person),
+            "exit_reason": exit_reasons(life).gather(person),
         }
         for name, values in self.numbers.items():
-            columns[name] = pl.Series(values.ravel()[keep]).fill_nan(None)
+            columns[name] = pl.Series(values.ravel()[selected]).fill_nan(None)
         for name, codes in self.codes.items():
             labels = pl.Series([*_LABELS[name], None], dtype=pl.String)
-            flat = codes.ravel()[keep].astype(np.int64)
+            flat = codes.ravel()[selected].astype(np.int64)
             columns[name] = labels.gather(np.where(flat < 0, len(_LABELS[name]), flat))
         return pl.DataFrame({name: columns[name].alias(name) for name in schema.NAMES})
 
-    def _money(
-        self,
-        t: int,
-        life: LifeState,
-        macro: MacroYear,
-        earnings: Floats,
-        partner: Floats,
-        benefits: Benefits,
-    ) -> None:
-        put = self.numbers
-        put["earnings"][:, t] = earnings
-        put["capital_income"][:, t] = (
-            benefits.capital if macro.year >= self.p.capital_from else np.nan
-        )
-        put["transfers"][:, t] = benefits.transfers
-        put["sickness_benefit"][:, t] = benefits.sickness
-        put["parental_benefit"][:, t] = benefits.parental
-        put["unemployment_benefit"][:, t] = benefits.unemployment
-        put["disability_pension"][:, t] = benefits.disability
-        put["pension_income"][:, t] = benefits.pension
-        put["housing_supplement"][:, t] = benefits.housing
-        put["spouse_earnings"][:, t] = np.where(
-            self._seen_partner(life, macro.year), partner, np.nan
-        )
+    def _amounts(self, life: LifeState, result: YearResult) -> dict[str, Floats]:
+        year, benefits = result.macro.year, result.benefits
+        missing = np.full(len(life), np.nan)
+        return {
+            "earnings": result.earnings,
+            "capital_income": benefits.capital if year >= self.p.capital_from else missing,
+            "transfers": benefits.transfers,
+            "sickness_benefit": benefits.sickness,
+            "parental_benefit": benefits.parental,
+            "unemployment_benefit": benefits.unemployment,
+            "disability_pension": benefits.disability,
+            "pension_income": benefits.pension,
+            "housing_supplement": benefits.housing,
+            "spouse_earnings": np.where(self._recorded_partner(life, year), result.partner, np.nan),
+        }
 
-    def _work(
-        self,
-        t: int,
-        life: LifeState,
-        macro: MacroYear,
-        activity: Activity,
-        job: Bools,
-        earnings: Floats,
-    ) -> None:
-        employers = self.employers
-        put = self.numbers
-        put["employment_rate"][:, t] = np.round(np.clip(activity.worked / WEEKS, 0.0, 1.0), 3)
-        full = (life.hours * (1.0 - life.disability) > 0.95) & ~activity.odd
-        put["full_time"][:, t] = np.where((activity.worked > 0) & ~life.own, full, np.nan)
-        put["employers"][:, t] = np.where(earnings > 0, np.maximum(activity.employers, 1), 0)
-        place = np.maximum(life.employer, 0)
+    def _work(self, life: LifeState, result: YearResult, has_job: Bools) -> dict[str, Floats]:
+        p, activity, employers = self.p, result.activity, self.employers
+        full = (life.hours * (1.0 - life.disability) > p.full_time_from) & ~activity.casual
+        index = np.maximum(life.employer, 0)
         noise = self.rng.standard_normal((2, len(life)))
-        mean = (
-            employers.effect[place]
-            + employers.mix[place]
+        log_pay = self.base_pay + (
+            employers.effect[index]
+            + employers.mix[index]
             + INDUSTRY_PREMIUM[life.industry]
-            + 0.04 * noise[0]
+            + p.colleague_noise * noise[0]
         )
-        # Colleagues work part of the year and part time: mean earnings are below full-time pay.
-        paid = np.round(0.80 * macro.wages * np.exp(self.base_pay + mean) / 100.0) * 100.0
-        put["employer_mean_earnings"][:, t] = np.where(job & ~life.own, paid, np.nan)
-        size = np.where(
-            life.own,
-            1.0,
-            np.maximum(np.round(employers.size[place] * np.exp(0.06 * noise[1])), 1.0),
-        )
-        put["employer_size"][:, t] = np.where(job, size, np.nan)
+        mean = p.colleague_earnings * result.macro.wages * np.exp(log_pay)
+        size = np.round(employers.size[index] * np.exp(p.employer_size_noise * noise[1]))
+        size = np.where(life.own, 1.0, np.maximum(size, 1.0))
+        worked, employee = activity.worked, ~life.own
+        return {
+            "employment_rate": np.round(np.clip(worked / WEEKS, 0.0, 1.0), EMPLOYMENT_RATE_DIGITS),
+            "full_time": np.where((worked > 0) & employee, full, np.nan),
+            "employers": np.where(result.earnings > 0, np.maximum(activity.employers, 1), 0),
+            "employer_mean_earnings": np.where(
+                has_job & employee, np.round(mean / ROUND) * ROUND, np.nan
+            ),
+            "employer_size": np.where(has_job, size, np.nan),
+        }
 
-    def _codes(self, t: int, life: LifeState, year: int, job: Bools) -> None:
-        put = self.codes
-        put["occupation"][:, t] = np.where(
-            job & (year >= self.p.occupation_from), life.occupation, -1
-        )
-        put["industry"][:, t] = np.where(job, life.industry, -1)
-        put["county"][:, t] = life.county
-        unknown = np.where(
-            life.region > 0, (year - life.entry < 4) & (life.entry > life.birth_year + 18), True
-        )
-        missing = np.where(
-            life.region > 0, self.p.education_missing_new, self.p.education_missing_native
-        )
-        hidden = unknown & (self.school_unknown < missing)
-        old = (
-            (year < self.p.education_break)
-            & (life.level == LONG_TERTIARY)
-            & (self.school_understated < self.p.education_understated)
-        )
-        put["education_level"][:, t] = np.where(
-            hidden, -1, np.where(old, SHORT_TERTIARY, life.level)
-        )
-        put["education_field"][:, t] = np.where(
-            hidden | ((life.level > COMPULSORY) & (life.field == 9)), -1, life.field
-        )
-        seen = self._seen_partner(life, year)
-        put["marital_status"][:, t] = np.where(
-            (life.marital == COHABITING) & ~seen, SINGLE, life.marital
-        )
+    def _codes(self, life: LifeState, year: int, has_job: Bools) -> dict[str, Ints]:
+        p = self.p
+        level, field = self._education(life, year)
+        cohabiting_unseen = (life.marital == COHABITING) & ~self._recorded_partner(life, year)
         children = life.children_at_home(year)
-        put["children"][:, t] = np.minimum(children, 3)
-        age = life.youngest_age(year)
-        bucket = np.where(age < 1, 1, np.where(age < 7, 2, np.where(age < 13, 3, 4)))
-        put["youngest_child"][:, t] = np.where(children > 0, bucket, 0)
+        group = step_values(YOUNGEST_CHILD_AGES, life.youngest_age(year)).astype(np.int64)
+        return {
+            "occupation": np.where(has_job & (year >= p.occupation_from), life.occupation, -1),
+            "industry": np.where(has_job, life.industry, -1),
+            "county": life.county,
+            "education_level": level,
+            "education_field": field,
+            "marital_status": np.where(cohabiting_unseen, SINGLE, life.marital),
+            "children": np.minimum(children, len(CHILDREN) - 1),
+            "youngest_child": np.where(children > 0, group, 0),
+        }
 
-    def _seen_partner(self, life: LifeState, year: int) -> Bools:
-        """Cohabitants without common children are seen only from the dwelling register on."""
+    def _education(self, life: LifeState, year: int) -> tuple[Ints, Ints]:
+        """Level and field as recorded: unknown for some, understated before the new register."""
+        p, foreign = self.p, life.region > SWEDEN
+        newcomer = (year - life.entry < p.education_new_years) & (
+            life.entry > life.birth_year + p.education_new_age
+        )
+        missing = np.where(foreign, p.education_missing_new, p.education_missing_native)
+        hidden = np.where(foreign, newcomer, True) & (self.school_unknown < missing)
+        understated = (
+            (year < p.education_break)
+            & (life.level == LONG_TERTIARY)
+            & (self.school_understated < p.education_understated)
+        )
+        level = np.where(hidden, -1, np.where(understated, SHORT_TERTIARY, life.level))
+        no_field = (life.level > COMPULSORY) & (life.field == UNKNOWN_FIELD)
+        return level, np.where(hidden | no_field, -1, life.field)
+
+    def _recorded_partner(self, life: LifeState, year: int) -> Bools:
+        """Partners in the register: cohabitants without common children only from 2011 on."""
         unseen = (
             (life.marital == COHABITING)
             & (life.births[:, 0] == 0)
             & (year < self.p.cohabitants_from)
         )
-        return np.asarray(partnered(life) & ~unseen)
+        return np.asarray(life.partnered & ~unseen)
 
-    def _lose(self, t: int, life: LifeState, year: int) -> None:
-        """Cells that never came: statements not delivered, workplaces not found, the last year's late deliveries."""
-        u = self.rng.random((5, len(life)))
-        last = year == self.years[-1]
-        number, code = self.numbers, self.codes
-        number["earnings"][u[0] < self.p.earnings_missing, t] = np.nan
-        place = u[1] < self.p.workplace_missing + self.p.late_last_year * last
-        number["employer_size"][place, t] = number["employer_mean_earnings"][place, t] = np.nan
-        code["industry"][u[1] < self.p.workplace_missing, t] = -1
-        hours = u[2] < self.p.hours_missing
+    def _remove_cells(self, t: int, year: int) -> None:
+        """Removes statements and workplaces that were not delivered, or late in the last year."""
+        p, number, code = self.p, self.numbers, self.codes
+        u = self.rng.random((5, len(self.present)))
+        late = p.late_last_year if year == self.years[-1] else 0.0
+        number["earnings"][u[0] < p.earnings_missing, t] = np.nan
+        workplace = u[1] < p.workplace_missing + late
+        number["employer_size"][workplace, t] = np.nan
+        number["employer_mean_earnings"][workplace, t] = np.nan
+        code["industry"][u[1] < p.workplace_missing, t] = -1
+        hours = u[2] < p.hours_missing
         number["employment_rate"][hours, t] = number["full_time"][hours, t] = np.nan
-        # Occupations come from samples among small employers: half of the missing cells are theirs.
-        small = np.where(number["employer_size"][:, t] < 20, 2.0, 0.85)
-        code["occupation"][u[3] < self.p.occupation_missing * small, t] = -1
-        if last:
-            number["capital_income"][u[4] < self.p.late_last_year, t] = np.nan
+        size = np.nan_to_num(number["employer_size"][:, t], nan=np.inf)
+        factor = step_values(p.occupation_missing_by_size, size)
+        code["occupation"][u[3] < p.occupation_missing * factor, t] = -1
+        number["capital_income"][u[4] < late, t] = np.nan
 
 
 class FutureLedger:
-    """The true later earnings of one chunk under one macro draw, in real SEK of the price year."""
+    """The true later earnings of one chunk under one macro draw, in SEK of the price year."""
 
     COLUMNS = ("person_id", "year", "birth_year", "earnings", "exit_year", "exit_reason")
 
@@ -257,34 +257,33 @@ class FutureLedger:
         self.dead = np.zeros((len(life), len(years)), bool)
 
     def write(self, life: LifeState, result: YearResult) -> None:
-        """Enter one year: real earnings of residents, 0 for the dead, nothing (NaN) abroad."""
-        macro, earnings = result.macro, result.earnings
-        t = macro.year - self.years.start
-        self.earnings[:, t] = np.where(life.resident, earnings / macro.prices, np.nan)
+        """Enters one year: real earnings of residents, 0 for the dead, NaN abroad."""
+        t = result.macro.year - self.years.start
+        real = result.earnings / result.macro.prices
+        self.earnings[:, t] = np.where(life.resident, real, np.nan)
         self.dead[:, t] = (life.presence == GONE) & (life.exit_reason == DEAD)
 
     def to_frame(self, life: LifeState) -> pl.DataFrame:
-        """One row a person and year, to age 64: earnings 0 from the year of death on and null abroad."""
-        count = len(self.years)
-        who = np.repeat(np.arange(len(life)), count)
-        values = np.where(self.dead, 0.0, self.earnings).ravel()
+        """One row a person and year up to age 64: 0 from the year of death on, null abroad."""
+        person = np.repeat(np.arange(len(life)), len(self.years))
+        earnings = np.where(self.dead, 0.0, self.earnings).ravel()
         return pl.DataFrame(
             {
-                "person_id": person_ids(life).gather(who),
+                "person_id": person_ids(life).gather(person),
                 "year": np.tile(np.array(self.years, np.int32), len(life)),
-                "birth_year": np.full(len(who), life.birth_year, np.int32),
-                "earnings": pl.Series(values).fill_nan(None),
-                "exit_year": nullable_years(life.exit_year).gather(who),
-                "exit_reason": exit_reasons(life).gather(who),
+                "birth_year": np.full(len(person), life.birth_year, np.int32),
+                "earnings": pl.Series(earnings).fill_nan(None),
+                "exit_year": nullable_years(life.exit_year).gather(person),
+                "exit_reason": exit_reasons(life).gather(person),
             }
         )
 
 
 class FutureRecords(Ledger):
-    """What the register would come to hold of the years of a `FutureLedger`, but for its columns: money in real SEK of the price year.
+    """The other columns of a `FutureLedger`, as the register would record them.
 
-    Codes and lost cells are as in the panel, except that no cell is late in the last year: futures end where they were told to, at no
-    delivery of the register. `first_year` is the panel's, `school_unknown` (n,) its uniforms of schooling that it does not know.
+    Amounts are in SEK of the price year. Codes and missing cells are as in the panel, but no cell
+    is late in the last year: a future ends in a year that no delivery of the register sets.
     """
 
     def __init__(
@@ -298,27 +297,36 @@ class FutureRecords(Ledger):
         first_year: int,
         school_unknown: Floats,
     ) -> None:
+        """Prepares empty records.
+
+        Args:
+            life: state at the end of the panel.
+            years: years of the future.
+            rng: random numbers of the records.
+            p: all parameters.
+            employers: all employers.
+            first_year: first year of the panel.
+            school_unknown: the panel's uniforms of unknown schooling (n,), so that schooling
+                unknown in the panel stays unknown.
+        """
         super().__init__(life, years, rng, p, employers)
         self.p = replace(p.records, late_last_year=0.0)
         self.first_year = first_year
-        self.school_unknown = (
-            school_unknown  # schooling unknown in the panel does not become known on its last day
-        )
+        self.school_unknown = school_unknown
 
     def write(self, life: LifeState, result: YearResult) -> None:
-        """Enter the year in real money; nothing of those who are dead or abroad."""
+        """Enters the year in real money; nothing for those who are dead or abroad."""
         super().write(life, result)
-        macro = result.macro
-        t = macro.year - self.years.start
+        t = result.macro.year - self.years.start
         for name, numbers in self.numbers.items():
             numbers[~life.resident, t] = np.nan
             if name in schema.MONEY:
-                numbers[:, t] /= macro.prices
+                numbers[:, t] /= result.macro.prices
         for codes in self.codes.values():
             codes[~life.resident, t] = -1
 
     def to_frame(self, life: LifeState) -> pl.DataFrame:
-        """The columns that `FutureLedger.frame` has not, beside its rows; sex, region of birth and entry year stand in all of them."""
+        """The columns that `FutureLedger.to_frame` does not have, in the same rows."""
         return self._rows(life, np.ones(self.present.size, bool)).drop(FutureLedger.COLUMNS)
 
 
@@ -329,5 +337,5 @@ def nullable_years(years: Ints) -> pl.Series:
 
 
 def exit_reasons(life: LifeState) -> pl.Series:
-    """dead, emigrated or null, one a person."""
+    """The reasons dead and emigrated, null if there is none; one a person."""
     return pl.Series([None, "dead", "emigrated"], dtype=pl.String).gather(life.exit_reason)

@@ -12,8 +12,9 @@ from saga.data.reading import read_panel
 from saga.errors import UsageError
 from saga.register import RegisterSettings, generate_register
 from saga.register.simulation.cohort_simulation import simulate_future
-from saga.register.simulation.parameters import Parameters, PopulationParameters
+from saga.register.simulation.parameters import Parameters
 from saga.register.simulation.population import cohort_sizes
+from saga.register.simulation.population_parameters import PopulationParameters
 from saga.register.textbook.gaussian_ar1 import GaussianProcess
 from tests.saga.register.latent_states import read_state
 

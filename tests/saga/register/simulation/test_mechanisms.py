@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from saga.cli import app
 from saga.errors import UsageError
 from saga.register import RegisterSettings, generate_register
-from saga.register.simulation.mechanisms import FIXED, MECHANISMS, switch_off
+from saga.register.simulation.mechanisms import MECHANISMS, NEUTRAL_VALUES, switch_off
 from saga.register.simulation.parameters import Parameters
 from saga.register.textbook.gaussian_ar1 import GaussianProcess
 from saga.register.validation.register_check import check_register
@@ -64,8 +64,8 @@ def test_a_switch_changes_the_parameters_and_switching_twice_is_switching_once(m
 
 
 def test_mechanisms_can_be_switched_off_together_in_any_order():
-    everything = switch_off(Parameters(), FIXED)
-    assert everything == switch_off(Parameters(), reversed(FIXED))
+    everything = switch_off(Parameters(), NEUTRAL_VALUES)
+    assert everything == switch_off(Parameters(), reversed(NEUTRAL_VALUES))
     assert everything.economy.felt == everything.benefits.generosity == 0.0
 
 

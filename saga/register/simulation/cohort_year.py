@@ -1,0 +1,40 @@
+"""What all persons of a cohort share in one calendar year."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from saga.register.simulation.economy import MacroYear
+from saga.register.simulation.labour_market import Employers
+from saga.register.simulation.life_state import Bools
+from saga.register.simulation.parameters import Parameters
+
+
+@dataclass(frozen=True)
+class CohortYear:
+    """One calendar year of one birth cohort.
+
+    Args:
+        age: age of the cohort at the end of the year.
+        first_year: first year of the panel; nobody dies or emigrates before it ends.
+        macro: the economy of the year.
+        employers: all employers.
+        closing: which employers shed most of their jobs this year.
+        rng: random numbers of the chunk.
+        parameters: all parameters of the register.
+    """
+
+    age: int
+    first_year: int
+    macro: MacroYear
+    employers: Employers
+    closing: Bools
+    rng: np.random.Generator
+    parameters: Parameters
+
+    @property
+    def year(self) -> int:
+        """The calendar year."""
+        return self.macro.year

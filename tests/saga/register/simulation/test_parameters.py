@@ -1,0 +1,106 @@
+"""Every number of the simulation is a parameter or a table with a note and a mark."""
+
+from __future__ import annotations
+
+import ast
+import csv
+import json
+import runpy
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import TypeAdapter
+
+from saga import schema
+from saga.register.simulation import curves, labour_market
+from saga.register.simulation.parameters import Parameters
+from saga.register.simulation.population import REGION_SHARES
+from saga.register.simulation.reference_tables import read_columns
+
+ROOT = Path(__file__).resolve().parents[4]
+SIMULATION = ROOT / "saga/register/simulation"
+MODULES = sorted(SIMULATION.glob("*.py"))
+FLOATS = (0.0, 0.5, 1.0, 2.0)
+LARGEST_INTEGER = 9  # larger integers are ages, years or sizes: parameters or named constants
+
+
+def unnamed_numbers(source: str) -> Iterator[tuple[int, float]]:
+    """Line and value of each number inside a function that should have a name."""
+    for function in ast.walk(ast.parse(source)):
+        if isinstance(function, ast.FunctionDef | ast.Lambda):
+            for node in ast.walk(function):
+                if isinstance(node, ast.Constant) and not isinstance(node.value, bool):
+                    value = node.value
+                    if isinstance(value, float) and value not in FLOATS:
+                        yield node.lineno, value
+                    if isinstance(value, int) and value > LARGEST_INTEGER:
+                        yield node.lineno, value
+
+
+@pytest.fixture(scope="module")
+def page_script() -> dict[str, Any]:
+    """The names of the script that writes the page of parameters."""
+    return runpy.run_path(str(ROOT / "docs/parameters/write.py"))
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda path: path.stem)
+def test_functions_hold_no_unnamed_numbers(module: Path) -> None:
+    assert list(unnamed_numbers(module.read_text(encoding="utf-8"))) == []
+
+
+def test_an_unnamed_number_is_detected() -> None:
+    numbers = unnamed_numbers("def f(x):\n    return 0.7 * x if x < 25 else -0.3\n")
+    assert {value for _, value in numbers} == {0.3, 0.7, 25}
+    assert list(unnamed_numbers("RATE = 0.7\ndef f(x):\n    return RATE * x + 0.5\n")) == []
+
+
+def test_every_parameter_has_a_mark(page_script: dict[str, Any]) -> None:
+    listed: dict[str, list[str]] = {}
+    for section, part in page_script["read_sections"]():
+        parameters, group_notes = page_script["read_parameters"](part)
+        for parameter in parameters:
+            listed.setdefault(section, []).append(parameter.name)
+            assert page_script["marks"](parameter, group_notes), f"{part.__name__}.{parameter.name}"
+    assert listed == {name: list(values) for name, values in asdict(Parameters()).items()}
+
+
+def test_parameters_can_be_read_back_from_json() -> None:
+    values = json.loads(json.dumps(asdict(Parameters())))
+    again = TypeAdapter(Parameters).validate_python(values)
+    assert again == Parameters()
+    assert json.loads(json.dumps(asdict(again))) == values
+
+
+@pytest.mark.parametrize(
+    "table", sorted((SIMULATION / "tables").glob("*.csv")), ids=lambda p: p.stem
+)
+def test_every_row_of_a_table_has_a_mark_and_a_source(table: Path) -> None:
+    with table.open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert rows
+    assert {row["mark"] for row in rows} <= {"V", "M", "C", "assumed"}
+    assert all(row["source"] for row in rows)
+
+
+def test_tables_fit_the_codes_of_the_panel() -> None:
+    assert tuple(read_columns("counties")["county"]) == schema.COUNTIES
+    assert labour_market.COUNTY_SHARE.sum() == pytest.approx(1.0)
+    assert labour_market.field_cdf().shape == (4, 2, 10)
+    np.testing.assert_allclose(labour_market.field_cdf()[:, :, -1], 1.0)
+    assert REGION_SHARES.shape[1] == len(schema.BIRTH_REGIONS)
+    np.testing.assert_allclose(REGION_SHARES.sum(axis=1), 1.0, atol=0.02)
+
+
+def test_curves() -> None:
+    steps = ((0, 1.0), (25, 2.0), (30, 3.0))
+    values = [curves.step_value(steps, age) for age in (-1, 0, 24, 25, 29, 30, 90)]
+    assert values == [1.0, 1.0, 1.0, 2.0, 2.0, 3.0, 3.0]
+    np.testing.assert_array_equal(curves.step_values(steps, np.array([24, 25])), [1.0, 2.0])
+    assert curves.interpolate(((1990, 0.0), (2000, 1.0)), 1995) == 0.5
+    assert curves.interpolate(((1990, 0.0), (2000, 1.0)), 2010) == 1.0
+    female = np.array([False, True])
+    np.testing.assert_array_equal(curves.by_sex((1.0, 2.0), female), [1.0, 2.0])
