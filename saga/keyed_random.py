@@ -7,7 +7,7 @@ Philox counter-based stream (Salmon et al. 2011), so the first n numbers do not 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,6 +67,20 @@ def uniform_each(ids: Iterable[Identity], *key: Part) -> NDArray[np.float64]:
         hashed.update(_encode_identity(identity))
         digests.append(hashed.digest())
     return _unit(np.frombuffer(b"".join(digests), "<u8"))
+
+
+def sample_rows(ids: Sequence[Identity], count: int | None, *key: Part) -> NDArray[np.int64]:
+    """Ascending positions of `count` of the ids (None: all), the same ones whoever else is there.
+
+    These are the ids with the lowest numbers of `uniform_each`.
+    """
+    order = np.argsort(uniform_each(ids, *key), kind="stable")
+    return np.sort(order[:count])
+
+
+def sample_persons(persons: Sequence[str], count: int | None, *key: Part) -> list[str]:
+    """`count` of the persons (None: all) by `sample_rows`, sorted."""
+    return sorted(persons[i] for i in sample_rows(persons, count, *key))
 
 
 def _encode_identity(identity: Identity) -> bytes:

@@ -22,7 +22,7 @@ from saga.data.origins import Origins, history, last_year, origins_at
 from saga.data.panel import FLOOR, Panel
 from saga.data.split import unseen_persons
 from saga.errors import InputError, Problem
-from saga.keyed_random import uniform_each
+from saga.keyed_random import sample_rows
 from saga.schema import MAX_AGE
 
 Array = NDArray[np.float64]
@@ -92,9 +92,8 @@ def followed(panel: Panel, *, trained_on: str | None, persons: int | None = None
             "There is nobody to follow",
             [Problem("no-origins", "no person is eligible in the panel's last year", fix)],
         )
-    if persons is not None and persons < len(origins):
-        u = uniform_each(origins.person_id.tolist(), "cross-section", panel.meta.panel_id)
-        origins = origins.take(np.sort(np.argsort(u)[:persons]))
+    ids = origins.person_id.tolist()
+    origins = origins.take(sample_rows(ids, persons, "cross-section", panel.meta.panel_id))
     past = history(panel.only(origins.person_id.tolist()), origins)
     last = past.frame.filter(pl.col("year") == last_year(panel)).select(
         "birth_year", "sex", "earnings"

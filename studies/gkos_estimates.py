@@ -23,7 +23,7 @@ from saga.data.origins import draw_origins, history, last_year, realised_earning
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.data.split import persons_of
-from saga.keyed_random import uniform_each
+from saga.keyed_random import sample_persons
 from saga.register.textbook.gkos_process import GkosProcess
 from saga.scores import crps_log
 
@@ -76,8 +76,7 @@ def print_forecasts(
 ) -> None:
     """CRPS by horizon, and its difference from group quantiles."""
     validation = persons_of(panel, "validation")
-    order = np.argsort(uniform_each(validation, "gkos-bench", panel.meta.panel_id))
-    sample = panel.only(sorted(validation[i] for i in order[:persons]))
+    sample = panel.only(sample_persons(validation, persons, "gkos-bench", panel.meta.panel_id))
     end = last_year(panel)
     origins = draw_origins(sample, max_horizon=30, seed=seed, end=end)
     past = history(sample, origins)

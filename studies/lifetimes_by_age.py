@@ -25,7 +25,7 @@ from saga.data.reading import read_panel
 from saga.data.split import unseen_persons
 from saga.files.markdown import markdown_table
 from saga.forecaster import Forecaster
-from saga.keyed_random import uniform_each
+from saga.keyed_random import sample_persons
 from saga.lifetime import present_value, realised_value
 from saga.requests import MAX_HORIZON, RATE, Draws
 from saga.schema import MAX_AGE
@@ -66,8 +66,7 @@ def main() -> None:
 def keyed_choice(panel: Panel, n_persons: int | None) -> Panel:
     """A keyed choice of persons of the panel; None: everybody."""
     ids = panel.persons()
-    order = np.argsort(uniform_each(ids, "last-years", panel.meta.panel_id))
-    return panel.only(sorted(ids[i] for i in order[:n_persons]))
+    return panel.only(sample_persons(ids, n_persons, "last-years", panel.meta.panel_id))
 
 
 def origins_at_age(panel: Panel, age: int) -> Origins:

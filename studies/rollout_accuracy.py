@@ -31,7 +31,7 @@ from saga.features.sequences import (
     pad,
 )
 from saga.forecaster import Forecaster
-from saga.keyed_random import uniform_each
+from saga.keyed_random import sample_persons
 from saga.lifetime import realised_value
 from saga.requests import RATE, Draws
 from saga.scores import crps_log
@@ -124,10 +124,7 @@ def main() -> None:
         }
     panel = read_panel(given.register)
     ids = persons_of(panel, given.part)
-    chosen = sorted(
-        ids[i] for i in np.argsort(uniform_each(ids, "rollout-scores", given.seed))[: given.persons]
-    )
-    people = panel.only(chosen)
+    people = panel.only(sample_persons(ids, given.persons, "rollout-scores", given.seed))
     origins = draw_origins(people, max_horizon=HORIZONS[-1], seed=given.seed, end=last_year(panel))
     known = history(people, origins)
     outcomes = realised_earnings(people, origins, range(1, HORIZONS[-1] + 1), end=last_year(panel))

@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pytorch_lightning as lightning
 import torch
 from pytorch_lightning.callbacks import (
@@ -37,7 +36,7 @@ from saga.errors import InputError, Problem, UsageError
 from saga.features.calendar import Calendar
 from saga.features.sequences import encode
 from saga.features.transforms import Transforms
-from saga.keyed_random import uniform_each
+from saga.keyed_random import sample_persons
 from saga.macro.history import MacroHistory, sweden, sweden_as_published
 from saga.macro.process import MacroProcess
 from saga.model import Saga
@@ -236,8 +235,9 @@ def prepare(
     calendar = Calendar(history)
     trained = panel.only(training)
     # The choice is keyed because ids may be sorted by birth year.
-    order = np.argsort(uniform_each(validating, "validation", panel.meta.panel_id))
-    judging = sorted(validating[i] for i in order[: settings.validation_persons])
+    judging = sample_persons(
+        validating, settings.validation_persons, "validation", panel.meta.panel_id
+    )
     transforms = Transforms.fit(trained, calendar, settings.model.bins, settings.without)
     data = PanelData(
         encode(trained, transforms, calendar),

@@ -16,7 +16,7 @@ from saga.data.panel import Panel
 from saga.data.split import persons_of
 from saga.errors import InputError, Problem, UsageError
 from saga.forecaster import Forecaster, Progress
-from saga.keyed_random import uniform_each
+from saga.keyed_random import sample_rows
 from saga.requests import MAX_HORIZON, Draws
 
 PERSONS = 2_000  # promised something each year; a year counts in full from 300 a cell on
@@ -100,10 +100,8 @@ def apply_delivery(
 def _chosen(people: Panel, year: int, persons: int) -> Origins:
     """The same persons year after year, as far as they have a record; it does not matter who else joins the panel later."""
     origins = origins_at(people, year)
-    place = uniform_each(
-        (str(person) for person in origins.person_id), "append", people.meta.panel_id
-    )
-    return origins.take(np.sort(np.argsort(place, kind="stable")[:persons]))
+    ids = origins.person_id.tolist()
+    return origins.take(sample_rows(ids, persons, "append", people.meta.panel_id))
 
 
 def _settle(store: Ledger, panel: Panel, until: int) -> SettlementReport:

@@ -25,7 +25,7 @@ from saga.data.panel import Panel
 from saga.data.split import persons_of
 from saga.errors import BundleError, InputError, Problem
 from saga.forecaster import Forecaster, Progress
-from saga.keyed_random import uniform_each
+from saga.keyed_random import sample_persons
 from saga.macro.scenarios import Scenario
 from saga.requests import COVERAGE, MAX_HORIZON, Draws
 
@@ -216,9 +216,7 @@ def diagnose(
     """
     end, floor = last_year(panel), panel.meta.floor
     tested = persons_of(panel, "test")
-    if persons is not None and persons < len(tested):
-        order = np.argsort(uniform_each(tested, "contest", panel.meta.panel_id))
-        tested = sorted(tested[i] for i in order[:persons])
+    tested = sample_persons(tested, persons, "contest", panel.meta.panel_id)
     people = panel.only(tested)
     origins = (
         draw_origins(people, max_horizon=MAX_HORIZON, seed=draws.seed, end=end)

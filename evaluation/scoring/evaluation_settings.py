@@ -27,7 +27,7 @@ from saga.data.origins import (
 from saga.data.panel import Panel
 from saga.data.split import Part, persons_of
 from saga.errors import InputError, Problem, UsageError
-from saga.keyed_random import uniform_each
+from saga.keyed_random import sample_persons
 from saga.requests import MAX_HORIZON
 
 Array = NDArray[Any]
@@ -105,9 +105,7 @@ class Sample:
         """
         end = last_year(panel)
         tested = _part(panel, "test", split)
-        if persons is not None and persons < len(tested):
-            order = np.argsort(uniform_each(tested, "contest", panel.meta.panel_id))
-            tested = sorted(tested[i] for i in order[:persons])
+        tested = sample_persons(tested, persons, "contest", panel.meta.panel_id)
         if not tested:
             problem = Problem(
                 "no-test-persons",

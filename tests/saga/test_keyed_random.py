@@ -7,7 +7,14 @@ from scipy import stats
 
 from saga.data.panel import Panel, PanelMeta
 from saga.data.split import SHARES, assign_parts, persons_of, unseen_persons
-from saga.keyed_random import encode, uniform_each, uniform_rows, uniforms
+from saga.keyed_random import (
+    encode,
+    sample_persons,
+    sample_rows,
+    uniform_each,
+    uniform_rows,
+    uniforms,
+)
 
 
 def test_the_first_numbers_do_not_depend_on_how_many_are_drawn():
@@ -103,3 +110,17 @@ def test_strangers_are_the_test_persons_of_the_panel_trained_on_and_everybody_of
 
 def test_leading_zeros_make_another_person():
     assert uniform_each(["007"], "x") != uniform_each(["7"], "x")
+
+
+def test_a_sample_of_persons_is_keyed_sorted_and_stays_when_others_join() -> None:
+    ids = [f"{i:03d}" for i in range(300)]
+    few, more = (sample_persons(ids, count, "x", 1) for count in (20, 50))
+    assert few == sorted(few)
+    assert set(few) < set(more)
+    assert sample_persons(ids[::-1], 20, "x", 1) == few
+    assert sample_persons(ids, 20, "x", 2) != few
+    assert [ids[i] for i in sample_rows(ids, 20, "x", 1)] == few
+    lowest = np.argsort(uniform_each(ids, "x", 1))[:20]
+    assert few == sorted(ids[i] for i in lowest)
+    assert sample_persons(ids, None, "x") == sample_persons(ids, 400, "x") == ids
+    assert sample_persons([], 5, "x") == []

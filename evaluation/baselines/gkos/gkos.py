@@ -40,7 +40,7 @@ from evaluation.baselines.origin_states import (
 from saga.data.origins import Origins
 from saga.data.panel import Panel
 from saga.errors import InputError, Problem
-from saga.keyed_random import uniform_each, uniform_rows
+from saga.keyed_random import sample_rows, uniform_rows
 from saga.paths import Paths
 from saga.register.textbook.exact_forecaster import ExactForecaster
 from saga.register.textbook.gaussian_ar1 import THOUSAND_DOLLARS
@@ -118,9 +118,7 @@ class Lives:
 
     def some(self, count: int, seed: int) -> Array:
         """Indices of at most `count` persons, a keyed choice."""
-        return np.sort(
-            np.argsort(uniform_each(self.person_id.tolist(), "gkos", seed), kind="stable")[:count]
-        )
+        return sample_rows(self.person_id.tolist(), count, "gkos", seed)
 
 
 @dataclass(frozen=True, eq=False)
