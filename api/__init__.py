@@ -1,1 +1,1 @@
-"""The REST service: forecasts and lifetimes over HTTP, by the same `Forecaster` as the command line."""
+"""The REST service: forecasts and lifetimes over HTTP, from the same forecaster as the CLI."""

@@ -1,4 +1,7 @@
-"""The ASGI application: `create_app(settings)` builds it, its lifespan loads the bundle; importing does nothing."""
+"""The ASGI application: `create_app(settings)` builds it, and its lifespan loads the bundle.
+
+Importing this module has no effect.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,11 @@ from asgi_correlation_id import CorrelationIdMiddleware
 from fastapi import Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi_offline import FastAPIOffline
-from pydantic.json_schema import models_json_schema
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api import problems
 from api.logs import error_location
-from api.messages import ForecastRequest, LifetimeRequest, OutcomesRequest
+from api.openapi import body_components
 from api.routes import calibration, forecasts, health, lifetimes, model, outcomes
 from api.security import check_exposure, read_keys, require_key
 from api.service import Service
@@ -27,9 +29,11 @@ from saga.bundle import current_version
 from saga.forecaster import Forecaster
 
 _DESCRIPTION = (
-    "Earnings one to thirty years ahead and over a lifetime, as distributions whose intervals say what they promise. "
-    "Money is in the currency and prices that the provenance names. Errors are RFC 9457 problems and repeat no value of a request."
+    "Earnings one to thirty years ahead and over a lifetime, as distributions whose intervals "
+    "state their guarantee. Money is in the currency and prices that the provenance names. Errors "
+    "are RFC 9457 problems and repeat no value of a request."
 )
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
 def create_app(
@@ -40,7 +44,8 @@ def create_app(
 ) -> FastAPI:
     """The service as an ASGI application; `announce` is called once it is ready to forecast.
 
-    Raises UsageError where the settings would expose the service without keys, or the key file is not valid.
+    Raises UsageError if the settings would expose the service without keys, or the key file is not
+    valid.
     """
     settings = settings or Settings.of()
     check_exposure(settings.host, settings.keys)
@@ -48,9 +53,8 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        loading = asyncio.create_task(
-            service.start(announce)
-        )  # not awaited: /livez answers while the bundle loads
+        # Not awaited here: /livez answers while the bundle loads.
+        loading = asyncio.create_task(service.start(announce))
         yield
         await loading
 
@@ -66,15 +70,8 @@ def create_app(
     app.state.keyring = read_keys(settings.keys)
     problems.install(app)
     app.include_router(health.open_router)
-    for router in (
-        forecasts.router,
-        lifetimes.router,
-        outcomes.router,
-        model.router,
-        calibration.router,
-        health.router,
-    ):
-        app.include_router(router, dependencies=[Depends(require_key)])
+    for routes in (forecasts, lifetimes, outcomes, model, calibration, health):
+        app.include_router(routes.router, dependencies=[Depends(require_key)])
     app.add_middleware(RequestMonitor, service=service)
     app.add_middleware(CorrelationIdMiddleware)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
@@ -82,39 +79,36 @@ def create_app(
 
 
 def _openapi(app: FastAPI) -> dict[str, Any]:
-    """FastAPI's schema plus the request models: the endpoints read their bodies themselves, in several formats."""
+    """FastAPI's schema, with the components of the request bodies added."""
     if app.openapi_schema is None:
         schema = get_openapi(
             title=app.title, version=app.version, description=app.description, routes=app.routes
         )
-        _, definitions = models_json_schema(
-            [
-                (ForecastRequest, "validation"),
-                (LifetimeRequest, "validation"),
-                (OutcomesRequest, "validation"),
-                (problems.ProblemDocument, "serialization"),
-            ],
-            ref_template="#/components/schemas/{model}",
-        )
-        schema.setdefault("components", {}).setdefault("schemas", {}).update(definitions["$defs"])
+        components = schema.setdefault("components", {}).setdefault("schemas", {})
+        components.update(body_components())
         app.openapi_schema = schema
     return app.openapi_schema
 
 
 class RequestMonitor:
-    """Counts and logs each call by route, and turns an unexpected error into a problem before anyone prints its message."""
+    """Middleware that counts and logs each call by route.
+
+    It also answers an unexpected error with a problem document, before the server prints the
+    message of the error.
+    """
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self._app, self._service = app, service
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one call."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         status = 0
-        began = time.perf_counter()
+        start = time.perf_counter()
 
-        async def note_status(message: Message) -> None:
+        async def send_and_note_status(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -126,21 +120,20 @@ class RequestMonitor:
             await send(message)
 
         try:
-            await self._app(scope, receive, note_status)
+            await self._app(scope, receive, send_and_note_status)
         except Exception as error:
             self._service.log.error("internal_error", **error_location(error))
-            if status:  # the answer has begun; only the connection can say that it failed
+            if status:  # the answer has begun, so only a broken connection can report the failure
                 raise ConnectionError("the answer broke off") from None
-            await problems.internal_error()(scope, receive, note_status)
+            await problems.internal_error()(scope, receive, send_and_note_status)
         finally:
-            seconds = time.perf_counter() - began
-            # The template, not the path: a path can hold anything.
-            route = getattr(scope.get("route"), "path", "unmatched")
-            method = scope["method"] if scope["method"] in _METHODS else "other"
-            self._service.metrics.answered(method, route, status, seconds)
-            self._service.log.info(
-                "answered", method=method, route=route, status=status, seconds=round(seconds, 4)
-            )
+            self._count(scope, status, time.perf_counter() - start)
 
-
-_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+    def _count(self, scope: Scope, status: int, seconds: float) -> None:
+        # The template of the route, because a path can contain anything.
+        route = getattr(scope.get("route"), "path", "unmatched")
+        method = scope["method"] if scope["method"] in _METHODS else "other"
+        self._service.metrics.count_answered(method, route, status, seconds)
+        self._service.log.info(
+            "answered", method=method, route=route, status=status, seconds=round(seconds, 4)
+        )

@@ -1,4 +1,4 @@
-"""What one call may cost, and how many calls may wait: the service says no early instead of slowing down for all."""
+"""Limits of one call and of the queue: a call that is too large is refused early."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TypeVar
 import anyio.to_thread
 from fastapi import Request
 
-from api.problems import HTTPProblem
+from api.problems import ProblemError
 from saga.errors import BudgetError, Problem
 
 Result = TypeVar("Result")
@@ -19,41 +19,45 @@ Result = TypeVar("Result")
 _BATCH = "`saga score` does any number of persons in batch"
 
 
-def check_persons(persons: int, allowed: int) -> None:
-    """At most `allowed` persons in a call: raises BudgetError with the number. Cheap, so it runs before anything else."""
-    if persons > allowed:
-        message = f"{persons} persons in one call, {allowed} are allowed"
-        raise BudgetError(
-            "Too many persons for one call",
-            [Problem("max-persons", message, f"Send at most {allowed} persons a call; {_BATCH}")],
-        )
+def check_persons(n_persons: int, max_persons: int) -> None:
+    """Raise BudgetError for more than `max_persons` persons; cheap, so it runs first."""
+    if n_persons > max_persons:
+        message = f"{n_persons} persons in one call, {max_persons} are allowed"
+        fix = f"Send at most {max_persons} persons a call; {_BATCH}"
+        raise BudgetError("Too many persons for one call", [Problem("max-persons", message, fix)])
 
 
-def check_work(persons: int, paths: int, years: int, allowed: int) -> int:
-    """The simulated path-years of a call: `persons` x `paths` x `years` (the longest of them), at most `allowed`.
+def check_work(n_persons: int, n_paths: int, n_years: int, max_work: int) -> int:
+    """The simulated path-years of a call: persons x paths x the most years of a person.
 
-    Raises BudgetError that says how many persons fit at these options.
+    Raises BudgetError for more than `max_work`; it says how many persons fit.
     """
-    work = persons * paths * years
-    if work > allowed:
-        fit = allowed // (paths * years)
+    work = n_persons * n_paths * n_years
+    if work > max_work:
+        n_fitting = max_work // (n_paths * n_years)
         message = (
-            f"{persons} persons x {paths} paths x {years} years = {work}, {allowed} are allowed"
+            f"{n_persons} persons x {n_paths} paths x {n_years} years = {work},"
+            f" {max_work} are allowed"
         )
-        few = (
-            f"Send at most {fit} persons a call at these options"
-            if fit
+        fix = (
+            f"Send at most {n_fitting} persons a call at these options"
+            if n_fitting
             else "Ask for fewer paths or years"
         )
         raise BudgetError(
-            "Too much simulation for one call", [Problem("max-work", message, f"{few}; {_BATCH}")]
+            "Too much simulation for one call", [Problem("max-work", message, f"{fix}; {_BATCH}")]
         )
     return work
 
 
 async def read_body(request: Request, *, max_bytes: int, seconds: float) -> bytes:
-    """The request body: 413 as soon as it is larger than `max_bytes`, 408 if it takes longer than `seconds` to arrive."""
-    too_large = HTTPProblem(
+    """The request body.
+
+    Raises:
+        ProblemError: 413 as soon as it is larger than `max_bytes`, 408 if it takes longer than
+            `seconds` to arrive.
+    """
+    too_large = ProblemError(
         413,
         "body-size",
         "The request body is too large",
@@ -77,44 +81,47 @@ async def read_body(request: Request, *, max_bytes: int, seconds: float) -> byte
                 if len(body) > max_bytes:
                     raise too_large
     except TimeoutError:
-        fix = Problem(
-            "body-seconds",
-            f"The body must arrive within {seconds:g} seconds",
-            "Send it faster, or send less",
-        )
-        raise HTTPProblem(
+        message = f"The body must arrive within {seconds:g} seconds"
+        raise ProblemError(
             408,
             "body-slow",
             "The request body did not arrive in time",
-            [fix],
+            [Problem("body-seconds", message, "Send it faster, or send less")],
             headers={"Connection": "close"},
         ) from None
     return bytes(body)
 
 
 class ComputeSlot:
-    """One forecast at a time, in a thread beside the event loop; a bounded number of calls wait in order of arrival.
+    """Runs one forecast at a time in a thread; a bounded number of calls wait in order of arrival.
 
-    Two forecasts at once would each take twice as long on the same cores, so a queue serves everyone sooner.
+    Two forecasts at once would each take twice as long on the same cores, so a queue serves all
+    calls sooner. Work is measured in path-years.
+
+    Args:
+        max_waiting: Calls that may wait; more are refused.
+        max_seconds: Longest wait.
+        max_work: Largest work of one call.
     """
 
-    def __init__(self, *, queue: int, seconds: float, most: int) -> None:
+    def __init__(self, *, max_waiting: int, max_seconds: float, max_work: int) -> None:
         self._lock = asyncio.Lock()
-        self._queue, self._seconds = queue, seconds
-        # Seconds for a path-year: until a call is timed, the largest allowed is taken to last as long as one may wait.
-        self._pace = seconds / most
-        self._line = 0  # path-years of the calls that compute or wait
+        self._max_waiting, self._max_seconds = max_waiting, max_seconds
+        # Until a call is timed, the largest allowed one is assumed to last `max_seconds`.
+        self._seconds_per_unit = max_seconds / max_work
+        self._pending_work = 0  # of the calls that compute or wait
         self.waiting = 0
 
     async def run(self, request: Request, work: Callable[[], Result], *, size: int) -> Result:
-        """Run `work` of `size` path-years in the slot.
+        """Run `work` of `size` path-years.
 
-        Raises HTTPProblem 503 where the queue is full or the wait too long, with the seconds that the calls in line will take as
-        Retry-After, and 499 where the client has gone before its turn came (nobody reads that answer).
+        Raises:
+            ProblemError: 503 if the queue is full or the wait too long, with the seconds that the
+                calls before it take as Retry-After; 499 if the client has closed the connection.
         """
-        if self._lock.locked() and self.waiting >= self._queue:
-            raise self._busy("The queue is full", self._line)
-        self._line += size
+        if self._lock.locked() and self.waiting >= self._max_waiting:
+            raise self._busy("The queue is full", self._pending_work)
+        self._pending_work += size
         try:
             await self._wait(size)
             try:
@@ -122,35 +129,35 @@ class ComputeSlot:
             finally:
                 self._lock.release()
         finally:
-            self._line -= size
+            self._pending_work -= size
 
     async def _wait(self, size: int) -> None:
         self.waiting += 1
         try:
-            async with asyncio.timeout(self._seconds):
+            async with asyncio.timeout(self._max_seconds):
                 await self._lock.acquire()
         except TimeoutError:
-            raise self._busy("The wait was too long", self._line - size) from None
+            raise self._busy("The wait was too long", self._pending_work - size) from None
         finally:
             self.waiting -= 1
 
     async def _compute(self, request: Request, work: Callable[[], Result], size: int) -> Result:
         if await request.is_disconnected():
-            raise HTTPProblem(
+            raise ProblemError(
                 499, "client-gone", "The client closed the connection while it waited"
             )
-        began = time.perf_counter()
-        # Not abandoned on cancellation: the thread keeps computing, so the slot stays taken until it is done.
+        start = time.perf_counter()
+        # A cancelled call keeps its thread and its slot until the work is done.
         result = await anyio.to_thread.run_sync(work)
-        took = time.perf_counter() - began
-        if took > 1:  # a shorter call is mostly overhead, which says nothing about a large one
-            self._pace += 0.5 * (took / size - self._pace)
+        seconds = time.perf_counter() - start
+        if seconds > 1:  # a shorter call is mostly overhead and says nothing about a large one
+            self._seconds_per_unit += 0.5 * (seconds / size - self._seconds_per_unit)
         return result
 
-    def _busy(self, message: str, line: int) -> HTTPProblem:
-        seconds = max(1, math.ceil(self._pace * line))
+    def _busy(self, message: str, pending_work: int) -> ProblemError:
+        seconds = max(1, math.ceil(self._seconds_per_unit * pending_work))
         fix = f"Try again in {seconds} second{'s' if seconds > 1 else ''}; {_BATCH}"
-        return HTTPProblem(
+        return ProblemError(
             503,
             "busy",
             "The service is busy",

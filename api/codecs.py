@@ -1,6 +1,7 @@
-"""Request bodies in (JSON, Parquet, Arrow), forecast tables out (JSON, Parquet, Arrow).
+"""Decode request bodies and encode answers: JSON, Parquet and Arrow.
 
-Whatever the format, the persons become one frame in the columns of a panel, which `read_panel` checks like a file.
+In every format the persons become one frame with the columns of a panel, which `read_panel` checks
+as it checks a file.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from typing import Any, Generic, TypeVar
 import polars as pl
 import pyarrow.ipc
 from pydantic import BaseModel, ValidationError
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
 from api.budget import check_persons
-from api.messages import MAX_YEARS, Options
-from api.problems import HTTPProblem, shape_problems
+from api.problems import ProblemError, shape_problems
+from api.request_models import MAX_YEARS, DrawOptions
 from saga.errors import InputError, Problem
 from saga.files.tables import KEY
 from saga.schema import BY_NAME, STATIC, polars_schema
@@ -30,19 +31,19 @@ ARROW_STREAM, ARROW_FILE = (
     "application/vnd.apache.arrow.file",
 )
 TABLES = (PARQUET, ARROW_STREAM, ARROW_FILE)
-_ENTRIES = 100  # more entries than this has no person, year or request
-_LISTS = ("horizons", "coverage", "quantiles")
+_MAX_ENTRIES = 100  # no person, year or request has more entries than this
+_LIST_OPTIONS = ("horizons", "coverage", "quantiles")
 
-Chosen = TypeVar("Chosen", bound=Options)
-Shape = TypeVar("Shape", bound=BaseModel)
+OptionsT = TypeVar("OptionsT", bound=DrawOptions)
+ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
 @dataclass(frozen=True)
-class Call(Generic[Chosen]):
-    """What a request asks for: the person-years as they were sent, and the options."""
+class Call(Generic[OptionsT]):
+    """A decoded body: the person-years as they were sent, and the options."""
 
     frame: pl.DataFrame
-    options: Chosen
+    options: OptionsT
 
 
 def media_type(header: str | None) -> str:
@@ -50,89 +51,92 @@ def media_type(header: str | None) -> str:
     return (header or "").partition(";")[0].strip().lower()
 
 
-def parse_json(body: bytes, model: type[Chosen], max_persons: int) -> Call[Chosen]:
-    """A JSON body as a call. Raises HTTPProblem 422 for what is not JSON or has a wrong shape, BudgetError for too many persons."""
+def parse_json(body: bytes, model: type[OptionsT], max_persons: int) -> Call[OptionsT]:
+    """Decode a JSON body, whose `model` has the entry `persons`.
+
+    Raises:
+        ProblemError: 422 if the body is not JSON or has a wrong shape.
+        BudgetError: There are too many persons.
+        InputError: A person appears twice or contradicts itself.
+    """
+    content = decode_json(body)
+    check_persons(len(_list_entry(content, "persons")), max_persons)
+    _check_entry_counts(content)
+    options = validate(model, content)
+    persons = options.model_dump(include={"persons"}, exclude_unset=True)["persons"]
+    return Call(_person_years(persons), options)
+
+
+def decode_json(body: bytes) -> Any:
+    """The content of a JSON body. Raises ProblemError 422 if it is not JSON."""
     try:
-        content = from_json(body)
+        return from_json(body)
     except ValueError as error:
-        place = re.search(r"at (line \d+ column \d+)$", str(error))
+        position = re.search(r"at (line \d+ column \d+)$", str(error))
         problem = Problem(
             "json",
-            f"The JSON breaks off {'at ' + place[1] if place else 'somewhere'}",
+            f"The JSON is broken at {position[1]}" if position else "The body is not JSON",
             "Send one JSON object in UTF-8",
         )
-        raise HTTPProblem(422, "json", "The request body is not valid JSON", [problem]) from None
-    check_persons(len(_items(content, "persons")), max_persons)
-    _check_entries(content)
-    request = shaped(model, content)
-    return Call(
-        _person_years(request.model_dump(include={"persons"}, exclude_unset=True)["persons"]),
-        request,
-    )
+        raise ProblemError(422, "json", "The request body is not valid JSON", [problem]) from None
 
 
-def _check_entries(content: Any) -> None:
-    """Objects with absurdly many entries are refused unread: each unknown entry would become an error of its own."""
-    persons = [p for p in _items(content, "persons") if isinstance(p, dict)]
-    rows = [r for p in persons for r in _items(p, "history") if isinstance(r, dict)]
-    if any(
-        len(entry) > _ENTRIES for entry in (content, *persons, *rows) if isinstance(entry, dict)
-    ):
+def _check_entry_counts(content: Any) -> None:
+    """Refuse objects with very many entries before validation makes an error of each entry."""
+    persons = [p for p in _list_entry(content, "persons") if isinstance(p, dict)]
+    rows = [row for p in persons for row in _list_entry(p, "history") if isinstance(row, dict)]
+    objects = [entry for entry in (content, *persons, *rows) if isinstance(entry, dict)]
+    if any(len(entry) > _MAX_ENTRIES for entry in objects):
         problem = Problem(
             "entries",
-            f"An object has more than {_ENTRIES} entries",
+            f"An object has more than {_MAX_ENTRIES} entries",
             "GET /v1/variables lists the columns",
         )
-        raise HTTPProblem(422, "request", "The request has the wrong shape", [problem])
+        raise ProblemError(422, "request", "The request has the wrong shape", [problem])
 
 
-def _items(container: Any, name: str) -> list[Any]:
-    found = container.get(name) if isinstance(container, dict) else None
-    return found if isinstance(found, list) else []
+def _list_entry(container: Any, name: str) -> list[Any]:
+    entry = container.get(name) if isinstance(container, dict) else None
+    return entry if isinstance(entry, list) else []
 
 
-def shaped(model: type[Shape], content: Any) -> Shape:
-    """What a client sent as a `model`. Raises HTTPProblem 422 for a wrong shape."""
+def validate(model: type[ModelT], content: Any) -> ModelT:
+    """The content of a request as a `model`. Raises ProblemError 422 for a wrong shape."""
     try:
         return model.model_validate(content)
     except ValidationError as error:
-        found = [dict(entry) for entry in error.errors(include_url=False, include_input=False)]
-        problems = shape_problems(found, content, tuple(model.model_fields))
-        raise HTTPProblem(422, "request", "The request has the wrong shape", problems) from None
+        errors = [dict(entry) for entry in error.errors(include_url=False, include_input=False)]
+        problems = shape_problems(errors, content, tuple(model.model_fields))
+        raise ProblemError(422, "request", "The request has the wrong shape", problems) from None
 
 
 def _person_years(persons: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
-    """Persons with nested histories as one row a person-year; what a person holds is repeated in each of the rows."""
+    """One row a person-year; what stands beside the history is repeated in each row."""
     problems: list[Problem] = []
     rows: list[dict[str, Any]] = []
     seen: set[str] = set()
     for person in persons:
         person_id = person["person_id"].strip()
         if person_id in seen:
+            fix = "Send all years in one history"
             problems.append(
-                Problem(
-                    "person-twice",
-                    "The person appears twice",
-                    "Send all years in one history",
-                    person_id=person_id,
-                )
+                Problem("person-twice", "The person appears twice", fix, person_id=person_id)
             )
         seen.add(person_id)
         fixed = {name: value for name, value in person.items() if name != "history"}
         for row in person["history"]:
-            for name in STATIC:
-                if name in fixed and row.get(name, fixed[name]) != fixed[name]:
-                    fix = "Give it once, beside person_id"
-                    problems.append(
-                        Problem(
-                            "static",
-                            "The year says otherwise than the person",
-                            fix,
-                            name,
-                            person_id,
-                            row.get("year"),
-                        )
-                    )
+            problems += [
+                Problem(
+                    "static",
+                    "The year contradicts the person",
+                    "Give it once, beside person_id",
+                    name,
+                    person_id,
+                    row.get("year"),
+                )
+                for name in STATIC
+                if name in fixed and row.get(name, fixed[name]) != fixed[name]
+            ]
             rows.append({**fixed, **row})
     if problems:
         raise InputError("The persons contradict themselves", problems)
@@ -142,16 +146,23 @@ def _person_years(persons: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
 
 
 def parse_table(
-    body: bytes, kind: str, query: Sequence[tuple[str, str]], model: type[Chosen], max_persons: int
-) -> Call[Chosen]:
-    """A Parquet or Arrow body with the columns of a panel, options in the query. Raises like `parse_json`."""
-    options = shaped(model, from_query(query))
+    body: bytes,
+    kind: str,
+    query: Sequence[tuple[str, str]],
+    model: type[OptionsT],
+    max_persons: int,
+) -> Call[OptionsT]:
+    """Decode a Parquet or Arrow body with the columns of a panel; options are in the query.
+
+    Raises as `parse_json`.
+    """
+    options = validate(model, read_query(query))
     frame = read_table(io.BytesIO(body), kind, max_persons * MAX_YEARS + 1)
     unknown = [name for name in frame.columns if name not in BY_NAME]
     if unknown:
         fix = "Remove it or correct its name; GET /v1/variables lists the columns"
         raise InputError(
-            "The table has columns that are not known",
+            "The table has unknown columns",
             [Problem("extra_forbidden", "Not a column of a panel", fix, c) for c in unknown],
         )
     check_persons(-(-frame.height // MAX_YEARS), max_persons)
@@ -160,39 +171,40 @@ def parse_table(
     return Call(frame, options)
 
 
-def read_table(body: io.BytesIO, kind: str, rows: int) -> pl.DataFrame:
-    """The first `rows` rows of a Parquet or Arrow body. Raises HTTPProblem 422 where it is none."""
-    read = {PARQUET: pl.read_parquet, ARROW_STREAM: pl.read_ipc_stream, ARROW_FILE: pl.read_ipc}[
-        kind
-    ]
+def read_table(body: io.BytesIO, kind: str, max_rows: int) -> pl.DataFrame:
+    """The first rows of a Parquet or Arrow body. Raises ProblemError 422 if it is unreadable."""
+    readers = {
+        PARQUET: pl.read_parquet,
+        ARROW_STREAM: pl.read_ipc_stream,
+        ARROW_FILE: pl.read_ipc,
+    }
     try:
-        frame: pl.DataFrame = read(body, n_rows=rows)
+        frame: pl.DataFrame = readers[kind](body, n_rows=max_rows)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError):
         problem = Problem(
             "table", "The bytes are not a table of this type", f"Send a file that is {kind}"
         )
-        raise HTTPProblem(422, "table", "The request body cannot be read", [problem]) from None
+        raise ProblemError(422, "table", "The request body cannot be read", [problem]) from None
     return frame
 
 
-def from_query(query: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    """Query parameters as the JSON they stand for: numbers as numbers, lists separated by commas.
+def read_query(query: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """Query parameters as JSON values: numbers as numbers, lists separated by commas.
 
-    Raises HTTPProblem 422 for a parameter given twice: which value is meant is not guessed.
+    Raises ProblemError 422 for a parameter that is given twice; no value is chosen.
     """
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for name, text in query:
-        if name in found:
-            raise HTTPProblem(
+        if name in options:
+            raise ProblemError(
                 422,
                 "request",
                 "A query parameter appears twice",
                 [Problem("query-twice", "Given twice", "Give it once", name)],
             )
-        found[name] = (
-            [_scalar(part) for part in text.split(",")] if name in _LISTS else _scalar(text)
-        )
-    return found
+        is_list = name in _LIST_OPTIONS
+        options[name] = [_scalar(part) for part in text.split(",")] if is_list else _scalar(text)
+    return options
 
 
 def _scalar(text: str) -> int | float | str:
@@ -204,15 +216,20 @@ def _scalar(text: str) -> int | float | str:
     return text
 
 
+def encode_json(content: Mapping[str, Any]) -> bytes:
+    """JSON with every float in its shortest exact form; NaN and infinity are null."""
+    return to_json(content, inf_nan_mode="null")
+
+
 def encode_table(table: pl.DataFrame, kind: str, provenance: Mapping[str, Any]) -> bytes:
-    """A forecast table as Parquet or Arrow bytes; the provenance is JSON in its metadata, as in files."""
+    """A table as Parquet or Arrow bytes; the provenance is JSON in its metadata, as in files."""
     metadata = {KEY: json.dumps(provenance, sort_keys=True)}
     buffer = io.BytesIO()
     if kind == PARQUET:
         table.write_parquet(buffer, metadata=metadata)
         return buffer.getvalue()
     arrow = table.to_arrow().replace_schema_metadata(metadata)
-    opened = pyarrow.ipc.new_stream if kind == ARROW_STREAM else pyarrow.ipc.new_file
-    with opened(buffer, arrow.schema) as writer:
+    open_writer = pyarrow.ipc.new_stream if kind == ARROW_STREAM else pyarrow.ipc.new_file
+    with open_writer(buffer, arrow.schema) as writer:
         writer.write_table(arrow)
     return buffer.getvalue()

@@ -1,4 +1,4 @@
-"""One made-up person: the example of the schema, of the warm-up and of the curl that `saga serve` prints."""
+"""One invented person: the example of the schema, the warm-up and the curl of `saga serve`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from typing import Any
 
 
 def example_persons(scale: float = 1.0) -> list[Any]:
-    """A woman born in 1985 with five observed years and a gap; earnings are `scale` x SEK, rounded to three digits."""
+    """A woman born in 1985 with five observed years and a gap.
+
+    Earnings are `scale` x SEK, rounded to three digits.
+    """
     earnings = {2017: 286_000.0, 2018: 297_500.0, 2019: 312_000.0, 2021: 241_000.0, 2022: 334_000.0}
     history = [
         {"year": year, "earnings": float(f"{scale * amount:.3g}")}
@@ -17,7 +20,7 @@ def example_persons(scale: float = 1.0) -> list[Any]:
 
 
 def curl(url: str, *, keyed: bool, scale: float = 1.0) -> str:
-    """A command line that asks the running service for a forecast; with keys, `$SAGA_KEY` stands for one."""
+    """A curl command that requests a forecast; with keys it reads one from `$SAGA_KEY`."""
     body = json.dumps(
         {"persons": example_persons(scale), "horizons": [1, 5, 10]}, separators=(",", ":")
     )

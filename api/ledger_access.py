@@ -1,4 +1,4 @@
-"""The service's part in the adaptive layer: forecasts under the thresholds in force, and promises into the ledger."""
+"""The service's access to the ledger: forecasts under the thresholds in force, and their record."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ class LedgerAccess:
         return cls(open_ledger(url, key), forecaster)
 
     def current(self) -> AdaptedForecaster:
-        """The present state, read from the database only where it has changed. Raises LedgerError."""
+        """The forecaster under the present state. Raises LedgerError.
+
+        The state is read from the database only if its version has changed.
+        """
         bundle = self._split.bundle.digest
         with self._lock:
             if self.ledger.version(bundle) not in (None, self._current.state.version):
@@ -47,7 +50,10 @@ class LedgerAccess:
         *,
         record: bool,
     ) -> tuple[pl.DataFrame, RecordCounts | None]:
-        """The forecast table; with `record` its promises go into the ledger. Raises UsageError as `issue`."""
+        """The forecast table; with `record` its intervals are entered in the ledger.
+
+        Raises UsageError as `forecast_and_record`.
+        """
         if not record:
             return adapted.forecaster.forecast(panel, request, draws), None
         return forecast_and_record(adapted, panel, self.ledger, request, draws)

@@ -1,9 +1,9 @@
-"""Structured logs, one JSON line an event: numbers and names of the service, never a value of a request."""
+"""Structured logs, one JSON line an event: numbers and names of the service, no request values."""
 
 from __future__ import annotations
 
 import traceback
-from typing import Any, TextIO
+from typing import TextIO
 
 import structlog
 from asgi_correlation_id import correlation_id
@@ -11,7 +11,7 @@ from structlog.typing import EventDict, FilteringBoundLogger, WrappedLogger
 
 
 def make_logger(stream: TextIO) -> FilteringBoundLogger:
-    """A logger that writes JSON lines with time, level and the correlation id of the call to `stream`."""
+    """A logger of JSON lines with time, log level and the correlation id of the call."""
     logger: FilteringBoundLogger = structlog.wrap_logger(
         structlog.WriteLogger(stream),
         processors=[
@@ -31,10 +31,10 @@ def _add_request_id(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
     return event
 
 
-def error_location(error: BaseException) -> dict[str, Any]:
-    """What a log may say of an unexpected error: its class and the lines it passed, not its message.
+def error_location(error: BaseException) -> dict[str, str | list[str]]:
+    """The class of an unexpected error and the lines it passed, for the log.
 
-    The message of somebody else's exception can quote the value that caused it.
+    Its message is left out: a message of a library can quote the value that caused it.
     """
     frames = traceback.extract_tb(error.__traceback__)[-6:]
     return {

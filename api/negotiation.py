@@ -1,37 +1,66 @@
-"""What endpoints that take a body share: which bodies are read at all; a panel from any format, a table or a JSON document back."""
+"""Formats of calls: decode a JSON, Parquet or Arrow body, and answer in the accepted format."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 import anyio.to_thread
 import polars as pl
 from fastapi import Request, Response
 
 from api import budget
-from api.codecs import JSON, TABLES, Call, encode_table, media_type, parse_json, parse_table
-from api.messages import Options
-from api.openapi import json_response
-from api.problems import HTTPProblem
-from api.service import RequestPanel, Service, read_request_panel
+from api.codecs import (
+    JSON,
+    TABLES,
+    encode_json,
+    encode_table,
+    media_type,
+    parse_json,
+    parse_table,
+)
+from api.problems import ProblemError
+from api.request_models import DrawOptions
+from api.request_panel import RequestPanel, read_request_panel
+from api.service import Service
+from saga.conformal.calibrator import ALL
 from saga.errors import Problem
 from saga.forecast_tables import percent_label
-from saga.requests import ForecastRequest, LifetimeRequest
+from saga.requests import Draws, ForecastRequest, LifetimeRequest
 
-Chosen = TypeVar("Chosen", bound=Options)
-Asked = TypeVar("Asked", ForecastRequest, LifetimeRequest)
+OptionsT = TypeVar("OptionsT", bound=DrawOptions)
+RequestT = TypeVar("RequestT", ForecastRequest, LifetimeRequest)
+
+TableRow = Mapping[str, Any]
+Explain = Callable[[str, str], str]  # (guarantee, cell) -> what stands behind the interval
 
 
-def admit(request: Request) -> tuple[str, list[tuple[str, str]]]:
-    """The media type of a body that is going to be read, and the query, which is empty beside JSON.
+@dataclass(frozen=True)
+class ComputeCall(Generic[OptionsT, RequestT]):
+    """A decoded call: the options as they were sent, what to compute, how, and for whom."""
 
-    Raises HTTPProblem 415 for another type or a compressed body, 422 for a query beside JSON: nothing that a client says is ignored.
+    options: OptionsT
+    request: RequestT
+    draws: Draws
+    people: RequestPanel
+
+    @property
+    def n_persons(self) -> int:
+        """Number of persons of the call."""
+        return len(self.people.person_ids)
+
+
+def check_body_type(request: Request) -> tuple[str, list[tuple[str, str]]]:
+    """The media type of the body, and the query parameters. Nothing that a client sends is ignored.
+
+    Raises:
+        ProblemError: 415 for another type or a compressed body, 422 for a query beside JSON.
     """
     kind = media_type(request.headers.get("content-type"))
     if kind not in (JSON, *TABLES):
         fix = f"Set Content-Type to {', '.join((JSON, *TABLES))}"
-        raise HTTPProblem(
+        raise ProblemError(
             415,
             "media-type",
             "The type of the body is not known",
@@ -41,89 +70,94 @@ def admit(request: Request) -> tuple[str, list[tuple[str, str]]]:
         problem = Problem(
             "content-encoding",
             "The body is compressed",
-            "Send it as it is, or as Parquet, which compresses within",
+            "Send it uncompressed, or as Parquet, which is compressed itself",
         )
-        raise HTTPProblem(415, "encoding", "Compressed bodies are not read", [problem])
+        raise ProblemError(415, "encoding", "Compressed bodies are not read", [problem])
     query = request.query_params.multi_items()
     if kind == JSON and query:
         problem = Problem(
             "query", "A JSON call has no query parameters", "Put the options into the body"
         )
-        raise HTTPProblem(422, "request", "The request has the wrong shape", [problem])
+        raise ProblemError(422, "request", "The request has the wrong shape", [problem])
     return kind, query
 
 
-async def receive(
+async def read_call(
     request: Request,
     service: Service,
-    in_body: type[Chosen],
-    in_query: type[Chosen],
-    *,
-    to_request: Callable[[Chosen], Asked],
-) -> tuple[Chosen, Asked, RequestPanel]:
-    """The options, the typed request and the people of a call. `in_body` models a JSON body, `in_query` the options beside a Parquet
-    or Arrow body; `to_request` checks the options before the panel is built."""
-    kind, query = admit(request)
+    body_model: type[OptionsT],
+    query_model: type[OptionsT],
+    to_request: Callable[[OptionsT], RequestT],
+) -> ComputeCall[OptionsT, RequestT]:
+    """Read and decode a call.
+
+    Args:
+        request: The HTTP request.
+        service: Its settings limit the body; its bundle decides on prices.
+        body_model: Model of a JSON body.
+        query_model: Model of the query parameters beside a Parquet or Arrow body.
+        to_request: Makes the typed request, before the panel is read.
+    """
+    kind, query = check_body_type(request)
     forecaster, settings = service.forecaster, service.settings
     body = await budget.read_body(
         request, max_bytes=settings.max_body_bytes, seconds=settings.body_seconds
     )
 
-    def prepare() -> tuple[Chosen, Asked, RequestPanel]:
-        most = settings.max_persons
-        call: Call[Chosen] = (
-            parse_json(body, in_body, most)
-            if kind == JSON
-            else parse_table(body, kind, query, in_query, most)
-        )
-        return call.options, to_request(call.options), read_request_panel(forecaster, call)
+    def decode() -> ComputeCall[OptionsT, RequestT]:
+        if kind == JSON:
+            call = parse_json(body, body_model, settings.max_persons)
+        else:
+            call = parse_table(body, kind, query, query_model, settings.max_persons)
+        options, typed = call.options, to_request(call.options)
+        people = read_request_panel(forecaster.transforms, call.frame, options.prices)
+        return ComputeCall(options, typed, options.draws(), people)
 
-    return await anyio.to_thread.run_sync(prepare)
+    return await anyio.to_thread.run_sync(decode)
 
 
-async def answer(
+async def respond(
     request: Request,
     table: pl.DataFrame,
     provenance: Mapping[str, Any],
-    nested: Callable[[], Mapping[str, Any]],
+    to_json: Callable[[], Mapping[str, Any]],
 ) -> Response:
-    """The table as Parquet or Arrow where `Accept` asks for one, else `nested()` as JSON beside the provenance."""
+    """Answer with the table as Parquet or Arrow if `Accept` is one of these types, else with JSON.
+
+    `to_json` builds the JSON entries beside the provenance.
+    """
     accepted = media_type(request.headers.get("accept"))
     if accepted in TABLES:
-        return Response(
-            await anyio.to_thread.run_sync(encode_table, table, accepted, provenance),
-            media_type=accepted,
-        )
+        content = await anyio.to_thread.run_sync(encode_table, table, accepted, provenance)
+        return Response(content, media_type=accepted)
     return await anyio.to_thread.run_sync(
-        lambda: json_response({"provenance": provenance, **nested()})
+        lambda: json_response({"provenance": provenance, **to_json()})
     )
 
 
-def quantiles(row: Mapping[str, Any], levels: Sequence[float]) -> dict[str, Any]:
-    """The q.. columns of a row by level: {"0.05": ...}."""
-    return {f"{level:g}": row[f"q{percent_label(level)}"] for level in levels}
+def json_response(content: Mapping[str, Any]) -> Response:
+    """An answer in JSON; see `encode_json`."""
+    return Response(encode_json(content), media_type=JSON)
 
 
-def interval(
-    row: Mapping[str, Any], level: float, reason: Callable[..., str], kind: str = ""
+def quantiles_json(row: TableRow, quantiles: Sequence[float]) -> dict[str, Any]:
+    """The quantile columns of a row, by quantile: {"0.05": ...}."""
+    return {f"{quantile:g}": row[f"q{percent_label(quantile)}"] for quantile in quantiles}
+
+
+def interval_json(
+    row: TableRow, coverage: float, explain: Explain, prefix: str = ""
 ) -> dict[str, Any]:
-    """The interval columns of a row at one coverage, of another `kind` where its prefix is given ("band_"); `reason` explains its
-    guarantee."""
-    name = percent_label(level)
-    guarantee = row[f"guarantee_{kind}{name}"]
-    ends = {
-        "coverage": level,
-        "lower": row[f"{kind}lower_{name}"],
-        "upper": row[f"{kind}upper_{name}"],
+    """The interval columns of a row at one coverage; `prefix` is "band_" for path bands."""
+    name = percent_label(coverage)
+    guarantee = row[f"guarantee_{prefix}{name}"]
+    interval = {
+        "coverage": coverage,
+        "lower": row[f"{prefix}lower_{name}"],
+        "upper": row[f"{prefix}upper_{name}"],
     }
-    # A lifetime's table has no such column: a sum of years is not published as {0} and an interval.
-    has_zero = f"{kind}includes_zero_{name}"
-    zero = (
-        {"includes_zero": row[has_zero] if guarantee != "none" else None} if has_zero in row else {}
-    )
-    return {
-        **ends,
-        **zero,
-        "guarantee": guarantee,
-        "reason": reason(guarantee, *([row["cell"]] if "cell" in row and not kind else [])),
-    }
+    zero_column = f"{prefix}includes_zero_{name}"
+    if zero_column in row:  # intervals of present values have no such column
+        interval["includes_zero"] = row[zero_column] if guarantee != "none" else None
+    cell = row["cell"] if "cell" in row and not prefix else ALL
+    return interval | {"guarantee": guarantee, "reason": explain(guarantee, cell)}

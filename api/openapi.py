@@ -1,55 +1,65 @@
-"""The documented errors of an endpoint, the answer in JSON, and the body it takes, as OpenAPI."""
+"""The parts of the OpenAPI schema that FastAPI cannot derive: request bodies, tables, errors."""
 
 from __future__ import annotations
 
 from http import HTTPStatus
 from typing import Any
 
-from fastapi import Response
-from pydantic_core import to_json
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
 
 from api.codecs import JSON, TABLES
-from api.problems import MEDIA_TYPE, HTTPProblem
-from saga.errors import Problem
+from api.problems import MEDIA_TYPE, ProblemDocument
+from api.request_models import ForecastBody, LifetimeBody, OutcomesBody
 
-_SCHEMA = {"$ref": "#/components/schemas/ProblemDocument"}
+_REF = "#/components/schemas/{model}"
+_BODIES: dict[str, type[BaseModel]] = {
+    "ForecastRequest": ForecastBody,
+    "LifetimeRequest": LifetimeBody,
+    "OutcomesRequest": OutcomesBody,
+}
 
 
-def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """OpenAPI `responses` for these statuses: each is a problem document."""
+    schema = {"$ref": _REF.format(model=ProblemDocument.__name__)}
     return {
         status: {
             "description": HTTPStatus(status).phrase,
-            "content": {MEDIA_TYPE: {"schema": _SCHEMA}},
+            "content": {MEDIA_TYPE: {"schema": schema}},
         }
         for status in statuses
     }
 
 
-def computing() -> dict[int | str, dict[str, Any]]:
-    """OpenAPI `responses` of an endpoint that computes: a table beside the JSON of its model, and the errors it may give."""
-    tables = {kind: {"schema": {"type": "string", "contentMediaType": kind}} for kind in TABLES}
-    return problems(401, 408, 413, 415, 422, 503) | {200: {"content": tables}}
+def compute_responses() -> dict[int | str, dict[str, Any]]:
+    """OpenAPI `responses` of an endpoint that computes: tables beside its JSON, and its errors."""
+    return problem_responses(401, 408, 413, 415, 422, 503) | {200: {"content": _table_content()}}
 
 
-def request_body(model: str) -> dict[str, Any]:
-    """OpenAPI `requestBody`: JSON of the named component, or Parquet or Arrow with the columns of a panel."""
-    content: dict[str, Any] = {JSON: {"schema": {"$ref": f"#/components/schemas/{model}"}}}
-    content |= {kind: {"schema": {"type": "string", "contentMediaType": kind}} for kind in TABLES}
+def request_body(component: str) -> dict[str, Any]:
+    """OpenAPI `requestBody`: JSON of a component of `body_components`, or a table."""
+    content = {JSON: {"schema": {"$ref": _REF.format(model=component)}}} | _table_content()
     return {"requestBody": {"required": True, "content": content}}
 
 
-def no_ledger_problem() -> HTTPProblem:
-    """The answer of what needs a ledger, where the service keeps none."""
-    fix = "Start the service with SAGA_DATABASE, for example sqlite:///ledger.sqlite"
-    return HTTPProblem(
-        404,
-        "no-ledger",
-        "This service keeps no ledger",
-        [Problem("no-ledger", "No database is configured", fix)],
+def body_components() -> dict[str, Any]:
+    """JSON schemas of the request bodies and of the problem document, by component name.
+
+    Endpoints read their bodies themselves, in several formats, so FastAPI does not know them.
+    """
+    _, schema = models_json_schema(
+        [
+            *((body, "validation") for body in _BODIES.values()),
+            (ProblemDocument, "serialization"),
+        ],
+        ref_template=_REF,
     )
+    components: dict[str, Any] = schema["$defs"]
+    for name, body in _BODIES.items():
+        components[name] = components.pop(body.__name__)
+    return components
 
 
-def json_response(content: Any) -> Response:
-    """JSON with every float in its shortest exact form; what is not a number is null."""
-    return Response(to_json(content, inf_nan_mode="null"), media_type=JSON)
+def _table_content() -> dict[str, Any]:
+    return {kind: {"schema": {"type": "string", "contentMediaType": kind}} for kind in TABLES}

@@ -1,7 +1,8 @@
-"""Every error as an RFC 9457 problem document that names the place and the fix, and holds no value of the request.
+"""Errors as RFC 9457 problem documents: the position and the fix, and no value of the request.
 
-Nothing here reads `input`, `msg` or `str()` of somebody else's exception: those may carry a cell of a person. The only
-things repeated from a request are the places: person_id, year and column name, each cut to the length of a name.
+This module never reads `input`, `msg` or `str()` of a library's exception, because they may contain
+a value of a person. From a request only positions are repeated: person_id, year and column name,
+each cut to the length of a name.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from saga.errors import BudgetError, BundleError, InputError, Problem, SagaError
 
 MEDIA_TYPE = "application/problem+json"
 MAX_PROBLEMS = 50
-_PLACE = 64  # characters; a longer name is no person_id or column that anyone wrote on purpose
+_MAX_NAME = 64  # characters of a person_id or column that an answer repeats
 
 
 class SetupError(SagaError):
-    """The service cannot use what it was given to work with (HTTP 503)."""
+    """The service cannot use its bundle, ledger or key file (HTTP 503)."""
 
-    title = "The service is not set up rightly"
+    title = "The service is not set up correctly"
 
 
 _STATUS: dict[type[SagaError], tuple[int, str]] = {
@@ -40,15 +41,12 @@ _STATUS: dict[type[SagaError], tuple[int, str]] = {
     LedgerError: (503, "ledger"),
     SetupError: (503, "setup"),
 }
-_BRANCHES = (
-    "<word>",
-    "<year>",
-    "<rows>",
-)  # parts of a pydantic location that no request contains: the unions of `api.messages`
-# pydantic's error type -> what is wrong and how to mend it; bounds come from our own schema, never from the input
+# Parts of a pydantic location that are not in the request: the unions of `api.request_models`.
+_UNION_TAGS = ("<word>", "<year>", "<rows>")
+# pydantic's error type -> message and fix; bounds come from our schema, never from the input.
 _RULES: dict[str, tuple[str, str]] = {
     "missing": ("A required entry is missing", "Add it"),
-    "extra_forbidden": ("This entry is not known here", "Remove it or correct its name; {known}"),
+    "extra_forbidden": ("This entry is not known here", "Remove it or correct its name; {allowed}"),
     "float_type": ("This must be a number", "Send a JSON number"),
     "int_type": ("This must be a whole number", "Send a JSON number without decimals"),
     "bool_type": ("This must be true or false", "Send a JSON true or false"),
@@ -72,11 +70,15 @@ _RULES: dict[str, tuple[str, str]] = {
 
 
 class ProblemEntry(Problem):
-    """One broken rule: where it was broken first, how often, and the fix."""
+    """One broken rule: its first position, how often it was broken, and the fix."""
 
 
 class ProblemDocument(BaseModel):
-    """RFC 9457 problem details. `problems` says what, where and how to mend it; no value of the request is repeated."""
+    """RFC 9457 problem details.
+
+    `problems` says what is wrong, where, and how to correct it. No value of the request is
+    repeated.
+    """
 
     type: str = Field(examples=["urn:saga:problem:input"])
     title: str
@@ -86,8 +88,8 @@ class ProblemDocument(BaseModel):
     problems: list[ProblemEntry] = []
 
 
-class HTTPProblem(Exception):
-    """An error of the HTTP layer itself (401, 404, 408, 413, 415, 503 ...), already in the terms of a problem document."""
+class ProblemError(Exception):
+    """An error of the HTTP layer itself, such as 401, 404, 408, 413, 415 or 503."""
 
     def __init__(
         self,
@@ -111,8 +113,11 @@ def problem_response(
     problems: Sequence[Problem] = (),
     headers: Mapping[str, str] | None = None,
 ) -> JSONResponse:
-    """The problem document as a response, its entries as `shown`; without a `detail` they are that, in words."""
-    entries = shown(problems)
+    """The problem document as a response, its entries as in `visible_problems`.
+
+    Without a `detail` the entries in words are the detail.
+    """
+    entries = visible_problems(problems)
     body = {
         "type": f"urn:saga:problem:{slug}",
         "title": title,
@@ -124,41 +129,44 @@ def problem_response(
     return JSONResponse(body, status, headers=dict(headers or {}), media_type=MEDIA_TYPE)
 
 
-def shown(problems: Sequence[Problem]) -> list[Problem]:
-    """The first `MAX_PROBLEMS`, as an answer may show them: of a request nothing but places, and of each no more than a name."""
+def visible_problems(problems: Sequence[Problem]) -> list[Problem]:
+    """The first `MAX_PROBLEMS`, with names cut to the length that an answer may repeat."""
     return [
         replace(p, column=_short(p.column), person_id=_short(p.person_id))
         for p in problems[:MAX_PROBLEMS]
     ]
 
 
-def _short(place: str | None) -> str | None:
-    if place is None:
+def _short(name: str | None) -> str | None:
+    if name is None:
         return None
-    if not place.isprintable():
+    if not name.isprintable():
         return "(unprintable name)"
-    return place if len(place) <= _PLACE else place[: _PLACE - 1] + "…"
+    return name if len(name) <= _MAX_NAME else name[: _MAX_NAME - 1] + "…"
 
 
 def problem_for(error: SagaError) -> JSONResponse:
-    """The response for an error that SAGA raised on purpose: 422 input or usage, 413 budget, 503 bundle, ledger or setup."""
+    """The response for an error that SAGA raised: status and type follow from its class."""
     status, slug = next(
-        (found for kind, found in _STATUS.items() if isinstance(error, kind)), (422, "saga")
+        (entry for kind, entry in _STATUS.items() if isinstance(error, kind)), (422, "saga")
     )
     headers = {"Retry-After": "60"} if status == 503 else {}
     return problem_response(status, slug, error.title, error.args[0], error.problems, headers)
 
 
-def unready(error: SagaError) -> SagaError:
-    """What a client may know of an error in what the service itself was given: its kind. The words, which may hold paths, are the log's."""
+def startup_error(error: SagaError) -> SagaError:
+    """The error that clients see if the service cannot start: only its kind.
+
+    The message may contain paths of the server, so it is only in the log.
+    """
     kind = next(
         (kind for kind in (BundleError, LedgerError) if isinstance(error, kind)), SetupError
     )
-    return kind("The service cannot work as it is set up; its log says what is wrong")
+    return kind("The service cannot work with its present setup; its log says what is wrong")
 
 
 def internal_error() -> JSONResponse:
-    """The response for an error nobody expected; the log line of the same `instance` says where it happened."""
+    """The response for an unexpected error; the log line of the same `instance` has its place."""
     return problem_response(
         500,
         "internal",
@@ -170,14 +178,15 @@ def internal_error() -> JSONResponse:
 def shape_problems(
     errors: Sequence[Mapping[str, Any]], body: Any, options: Sequence[str] = ()
 ) -> list[Problem]:
-    """pydantic's errors as problems: same rule at the same column counted once, with the first person and year.
+    """Make one problem for each rule and column of pydantic's errors, with its first position.
 
-    `body` is the parsed request; only person_id and year are read from it, to name the place. `options` are the entries it may have.
+    `body` is the parsed request; only person_id and year are read from it. `options` are the
+    entries that it may have.
     """
     first: dict[tuple[str, str], Problem] = {}
     counts: dict[tuple[str, str], int] = {}
     for error in errors:
-        location = [part for part in error["loc"] if part not in _BRANCHES]
+        location = [part for part in error["loc"] if part not in _UNION_TAGS]
         column = ".".join(part for part in location if isinstance(part, str)) or None
         for prefix in ("persons.history.", "persons.", "outcomes."):
             column = column.removeprefix(prefix) if column else column
@@ -189,10 +198,10 @@ def shape_problems(
             )
             if error["type"] == "float_type" and location[:1] == ["persons"]:
                 fix += ", or null for unknown"
-            person_id, year = _place(location, body)
-            words = _Bounds(error.get("ctx", {}), known=_known(location, options))
+            person_id, year = _person_and_year(location, body)
+            bounds = _Bounds(error.get("ctx", {}), allowed=_allowed_entries(location, options))
             first[key] = Problem(
-                error["type"], message, fix.format_map(words), column, person_id, year
+                error["type"], message, fix.format_map(bounds), column, person_id, year
             )
     return [
         Problem(p.rule, p.message, p.fix, p.column, p.person_id, p.year, counts[key])
@@ -205,7 +214,7 @@ class _Bounds(dict[str, Any]):
         return "what the schema under /docs allows"
 
 
-def _known(location: Sequence[str | int], options: Sequence[str]) -> str:
+def _allowed_entries(location: Sequence[str | int], options: Sequence[str]) -> str:
     if len(location) == 1 and options:
         return f"known are {', '.join(options)}"
     return (
@@ -215,8 +224,8 @@ def _known(location: Sequence[str | int], options: Sequence[str]) -> str:
     )
 
 
-def _place(location: Sequence[str | int], body: Any) -> tuple[str | None, int | None]:
-    """The person_id and year at a location such as `persons, 3, history, 2, earnings` or `outcomes, 3, earnings`."""
+def _person_and_year(location: Sequence[str | int], body: Any) -> tuple[str | None, int | None]:
+    """The person_id and year at a location such as `persons, 3, history, 2, earnings`."""
     person = (
         _at(_at(body, location[0]), location[1])
         if len(location) > 1 and location[0] in ("persons", "outcomes")
@@ -228,12 +237,9 @@ def _place(location: Sequence[str | int], body: Any) -> tuple[str | None, int | 
         else person
     )
     person_id, year = _at(person, "person_id"), _at(row, "year")
-    named = (
-        str(person_id)
-        if isinstance(person_id, (str, int)) and not isinstance(person_id, bool)
-        else None
-    )
-    return named or None, year if isinstance(year, int) and 1000 <= year <= 9999 else None
+    is_id = isinstance(person_id, (str, int)) and not isinstance(person_id, bool)
+    is_year = isinstance(year, int) and 1000 <= year <= 9999
+    return (str(person_id) or None) if is_id else None, year if is_year else None
 
 
 def _at(container: Any, key: Any) -> Any:
@@ -247,7 +253,7 @@ async def _on_saga_error(_: Request, error: SagaError) -> JSONResponse:
     return problem_for(error)
 
 
-async def _on_http_problem(_: Request, error: HTTPProblem) -> JSONResponse:
+async def _on_http_problem(_: Request, error: ProblemError) -> JSONResponse:
     return problem_response(
         error.status, error.slug, error.title, None, error.problems, error.headers
     )
@@ -269,9 +275,8 @@ async def _on_http_exception(_: Request, error: HTTPException) -> JSONResponse:
 
 
 async def _on_validation_error(_: Request, error: RequestValidationError) -> JSONResponse:
-    errors = [
-        {**entry, "loc": entry["loc"][1:]} for entry in error.errors()
-    ]  # without "body", "query" and the like
+    # A location starts with "body", "query" or the like.
+    errors = [{**entry, "loc": entry["loc"][1:]} for entry in error.errors()]
     return problem_response(
         422,
         "request",
@@ -281,9 +286,20 @@ async def _on_validation_error(_: Request, error: RequestValidationError) -> JSO
     )
 
 
+def no_ledger_problem() -> ProblemError:
+    """The error of calls that need a ledger, for a service without one."""
+    fix = "Start the service with SAGA_DATABASE, for example sqlite:///ledger.sqlite"
+    return ProblemError(
+        404,
+        "no-ledger",
+        "This service keeps no ledger",
+        [Problem("no-ledger", "No database is configured", fix)],
+    )
+
+
 def install(app: FastAPI) -> None:
-    """Register the handlers, so that no error leaves the service in another format."""
+    """Register the handlers: every error becomes a problem document."""
     app.exception_handler(SagaError)(_on_saga_error)
-    app.exception_handler(HTTPProblem)(_on_http_problem)
+    app.exception_handler(ProblemError)(_on_http_problem)
     app.exception_handler(HTTPException)(_on_http_exception)
     app.exception_handler(RequestValidationError)(_on_validation_error)

@@ -1,7 +1,7 @@
-"""Bearer keys: made once, kept as hashes in a file, compared in constant time.
+"""Bearer keys: stored as hashes in a file, compared in constant time.
 
-A key is 256 random bits, so one round of SHA-256 is enough: there is no dictionary to try. Without a key file the
-service answers everyone who can reach it, which is why it then listens on loopback only.
+A key is 256 random bits, so one round of SHA-256 is enough: a dictionary of likely keys does not
+exist. Without a key file the service answers every caller, so it then listens on loopback only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from api.problems import HTTPProblem
+from api.problems import ProblemError
 from saga.errors import Problem, UsageError
 
 _LINE = re.compile(r"^(?P<name>[A-Za-z0-9._-]{1,64})\s+sha256:(?P<digest>[0-9a-f]{64})$")
@@ -31,9 +31,9 @@ def _digest(key: str) -> str:
 
 
 def new_key(name: str) -> tuple[str, str]:
-    """Make a key for `name`: the key itself (show it once, it is not kept) and the line for the key file.
+    """Make a key: the key itself, which is stored nowhere, and its line for the key file.
 
-    Raises UsageError where the name is not 1 to 64 letters, digits, dots, dashes or underscores.
+    Raises UsageError unless the name is 1 to 64 letters, digits, dots, dashes or underscores.
     """
     if not _NAME.match(name):
         fix = "Use 1 to 64 letters, digits, dots, dashes or underscores"
@@ -52,19 +52,23 @@ class Keyring:
     digests: Mapping[str, str]
 
     def holder(self, key: str) -> str | None:
-        """Who holds this key, or None. Looks at every entry, so time tells nothing about which one matched."""
+        """The holder of this key, or None.
+
+        Every entry is compared, so the time does not reveal which one matched.
+        """
         digest = _digest(key)
-        found = None
-        for name, known in self.digests.items():
-            if hmac.compare_digest(digest, known):
-                found = name
-        return found
+        holder = None
+        for name, stored_digest in self.digests.items():
+            if hmac.compare_digest(digest, stored_digest):
+                holder = name
+        return holder
 
 
 def read_keys(path: Path | None) -> Keyring | None:
-    """The keys of a file, None for no file. Blank lines and lines that start with # are skipped.
+    """The keys of a file; None without a file. Blank lines and lines that start with # are skipped.
 
-    Raises UsageError naming the line (never its text) where the file cannot be read, has no key or a line is malformed.
+    Raises UsageError if the file cannot be read, has no key or a malformed line. The error names
+    the line and never repeats its text.
     """
     if path is None:
         return None
@@ -83,30 +87,23 @@ def read_keys(path: Path | None) -> Keyring | None:
             continue
         match = _LINE.match(text)
         if match is None:
-            problems.append(
-                Problem(
-                    "key-line",
-                    f"Line {number} is not `NAME sha256:HEX`",
-                    "Make one with `saga keys new NAME`",
-                )
-            )
+            message = f"Line {number} is not `NAME sha256:HEX`"
+            problems.append(Problem("key-line", message, "Make one with `saga keys new NAME`"))
         elif match["name"] in digests:
-            problems.append(
-                Problem("key-twice", f"Line {number} repeats a name", "Give each key its own name")
-            )
+            message = f"Line {number} repeats a name"
+            problems.append(Problem("key-twice", message, "Give each key its own name"))
         else:
             digests[match["name"]] = match["digest"]
     if not digests and not problems:
-        problems.append(
-            Problem("key-none", "The file holds no key", "Make one with `saga keys new NAME`")
-        )
+        fix = "Make one with `saga keys new NAME`"
+        problems.append(Problem("key-none", "The file holds no key", fix))
     if problems:
         raise UsageError("The key file is not valid", problems)
     return Keyring(digests)
 
 
 def is_loopback(host: str) -> bool:
-    """True where only this machine can reach the address."""
+    """Whether only this machine can reach the address."""
     if host == "localhost":
         return True
     try:
@@ -116,9 +113,12 @@ def is_loopback(host: str) -> bool:
 
 
 def check_exposure(host: str, keys: Path | None) -> None:
-    """Refuse to listen beyond this machine without keys: raises UsageError that says how to mend it."""
+    """Raise UsageError for an address that other machines can reach, unless there are keys."""
     if keys is None and not is_loopback(host):
-        fix = "Make a key with `saga keys new NAME`, write its line to a file and pass it with --keys, or listen on 127.0.0.1"
+        fix = (
+            "Make a key with `saga keys new NAME`, write its line to a file and pass it with"
+            " --keys, or listen on 127.0.0.1"
+        )
         raise UsageError(
             "The service does not listen beyond this machine without keys",
             [Problem("keys-required", "The address can be reached from other machines", fix)],
@@ -132,19 +132,22 @@ _bearer = HTTPBearer(
 
 
 def require_key(
-    request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+    request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 ) -> None:
-    """Dependency of every endpoint with data: 401 unless the call carries a known key, or the service has no keys."""
+    """Dependency of endpoints with data: 401 unless the call has a known key.
+
+    A service without keys accepts every call.
+    """
     keyring: Keyring | None = request.app.state.keyring
     if keyring is None:
         return
-    if given is None:
+    if credentials is None:
         raise _unauthorised(
             'Bearer realm="saga"',
             "The call carries no key",
             "Send the header `Authorization: Bearer KEY`",
         )
-    if keyring.holder(given.credentials) is None:
+    if keyring.holder(credentials.credentials) is None:
         raise _unauthorised(
             'Bearer realm="saga", error="invalid_token"',
             "The key is not known",
@@ -152,8 +155,8 @@ def require_key(
         )
 
 
-def _unauthorised(challenge: str, message: str, fix: str) -> HTTPProblem:
-    return HTTPProblem(
+def _unauthorised(challenge: str, message: str, fix: str) -> ProblemError:
+    return ProblemError(
         401,
         "unauthorised",
         "A key is needed",

@@ -1,4 +1,4 @@
-"""`saga serve`: one process that listens, loads the bundle and says how to ask it for a forecast."""
+"""`saga serve`: one process that listens, loads the bundle and prints how to ask for a forecast."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import uvicorn
 
@@ -21,7 +20,7 @@ from saga.forecaster import Forecaster
 from saga.requests import Precision, RolloutName
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     sys.stdout.write(text)
     sys.stdout.flush()
 
@@ -35,15 +34,19 @@ def serve(
     threads: int | None = None,
     rollout: RolloutName | None = None,
     precision: Precision | None = None,
-    say: Callable[[str], Any] = _say,
+    say: Callable[[str], object] = _print,
 ) -> None:
-    """Serve until interrupted. What is None comes from the environment (`SAGA_...`) or the defaults of `Settings`.
+    """Serve until interrupted; once a first forecast has run, `say` the URL and a curl command.
 
-    Prints the URL and a ready-made curl through `say` once a first forecast has run. Raises UsageError where the port is taken, the
-    key file is not valid, the address needs keys or the ledger cannot be used, BundleError where the bundle cannot be trusted, LedgerError
-    where the ledger's database does not answer.
+    Arguments that are None come from the environment (`SAGA_...`) or the defaults of `Settings`.
+
+    Raises:
+        UsageError: The port is taken, the key file is not valid, the address needs keys or the
+            ledger cannot be used.
+        BundleError: The bundle cannot be trusted.
+        LedgerError: The ledger's database does not answer.
     """
-    given = {
+    options: dict[str, object] = {
         "bundle": bundle,
         "host": host,
         "port": port,
@@ -52,7 +55,7 @@ def serve(
         "rollout": rollout,
         "precision": precision,
     }
-    settings = Settings.of(**{name: value for name, value in given.items() if value is not None})
+    settings = Settings.of(**{name: value for name, value in options.items() if value is not None})
 
     def announce(forecaster: Forecaster) -> None:
         command = curl(url, keyed=settings.keys is not None, scale=example_scale(forecaster))
@@ -60,13 +63,14 @@ def serve(
 
     app = create_app(settings, announce=announce)
     with open_socket(settings.host, settings.port) as listener:
-        # What is unusable from the start is said here; where another server runs the app, /readyz answers 503 and the log says why.
+        # An unusable bundle or ledger stops the command here. Under another server the service
+        # starts, /readyz answers 503 and the log says why.
         Bundle.load(settings.bundle)
         if settings.database is not None:
             open_ledger(settings.database.get_secret_value(), settings.database_key).close()
         name = f"[{settings.host}]" if ":" in settings.host else settings.host
         url = f"http://{name}:{listener.getsockname()[1]}"
-        # uvicorn's own log would print the query of each call and the message of an exception; ours prints neither.
+        # uvicorn's log would print queries and the messages of exceptions; ours prints neither.
         config = uvicorn.Config(
             app,
             log_level="warning",
@@ -78,7 +82,10 @@ def serve(
 
 
 def open_socket(host: str, port: int) -> socket.socket:
-    """A listening socket, bound before anything is loaded so that a taken port is said at once."""
+    """A bound socket; it is opened before the bundle is loaded, so a taken port fails at once.
+
+    Raises UsageError if the address cannot be bound.
+    """
     listener = None
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(

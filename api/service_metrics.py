@@ -1,4 +1,4 @@
-"""What `GET /metrics` shows (Prometheus text format): calls, seconds, persons and paths; labels are routes, never data."""
+"""The Prometheus metrics of `GET /metrics`; labels are routes, never data of a request."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 
 
 class Metrics:
-    """The service's own registry: two services in one process do not add up."""
+    """The metrics of one service in a registry of its own, so that two services do not add up."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -36,16 +36,16 @@ class Metrics:
             "saga_ready", "1 once the bundle is verified and warmed up", registry=self.registry
         )
 
-    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
+    def count_answered(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count one answered call."""
         self._requests.labels(method, route, str(status)).inc()
         self._seconds.labels(route).observe(seconds)
 
-    def computed(self, product: str, persons: int, work: int) -> None:
+    def count_computed(self, product: str, n_persons: int, work: int) -> None:
         """Count one finished forecast or lifetime call."""
-        self._persons.labels(product).inc(persons)
+        self._persons.labels(product).inc(n_persons)
         self._work.labels(product).inc(work)
 
     def text(self) -> bytes:
-        """The exposition in Prometheus' text format."""
+        """The metrics in Prometheus' text format."""
         return generate_latest(self.registry)

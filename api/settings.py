@@ -1,9 +1,9 @@
-"""What a deployment may set, by argument or by environment variable with the prefix `SAGA_`."""
+"""Settings of a deployment, by argument or by environment variable with the prefix `SAGA_`."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -14,7 +14,7 @@ from saga.requests import Precision, RolloutName
 
 
 class Settings(BaseSettings):
-    """Settings of one service process; `SAGA_BUNDLE=/data/bundle` and so on override the defaults."""
+    """Settings of one service process; `SAGA_BUNDLE=/data/bundle` and so on set them."""
 
     model_config = SettingsConfigDict(env_prefix="SAGA_", extra="forbid")
 
@@ -35,9 +35,9 @@ class Settings(BaseSettings):
     ] = None
     rollout: Annotated[
         RolloutName | None,
-        Field(description="How paths are carried; default: as the bundle was calibrated"),
+        Field(description="How paths are simulated; default: as the bundle was calibrated"),
     ] = None
-    precision: Annotated[Precision, Field(description="Of the paths' arithmetic")] = "float32"
+    precision: Annotated[Precision, Field(description="Arithmetic of the paths")] = "float32"
     max_persons: Annotated[int, Field(ge=1, description="Most persons in one call")] = 1_000
     max_work: Annotated[
         int, Field(ge=1, description="Most persons x paths x years in one call")
@@ -52,13 +52,15 @@ class Settings(BaseSettings):
     database: Annotated[
         SecretStr | None,
         Field(
-            description="Database of the ledger: sqlite:///FILE or postgresql://...; none: no ledger"
+            description="Database of the ledger: sqlite:///FILE or postgresql://...; "
+            "none: no ledger"
         ),
     ] = None
     database_key: Annotated[
         Path | None,
         Field(
-            description="File of the ledger's secret; default for SQLite: FILE.key, made if need be"
+            description="File of the ledger's secret key; default for SQLite: FILE.key, which is "
+            "made if it is missing"
         ),
     ] = None
     queue_seconds: Annotated[
@@ -66,19 +68,23 @@ class Settings(BaseSettings):
     ] = 30.0
 
     @classmethod
-    def of(cls, **given: Any) -> Self:
-        """These settings, the rest from the environment. Raises UsageError naming a setting that is out of range or unknown."""
+    def of(cls, **values: object) -> Self:
+        """These values, and the rest from the environment.
+
+        Raises UsageError that names a setting that is unknown or out of range.
+        """
         try:
-            return cls(**given)
+            return cls(**values)  # type: ignore[arg-type]  # pydantic checks the types
         except ValidationError as error:
-            found = [
-                (entry["msg"], str(entry["loc"][0]))
-                for entry in error.errors(include_url=False, include_input=False)
-            ]
-            problems = [
-                Problem(
-                    "setting", why, f"Correct the option or the variable SAGA_{name.upper()}", name
-                )
-                for why, name in found
-            ]
-            raise UsageError("A setting of the service is not valid", problems) from None
+            raise UsageError(
+                "A setting of the service is not valid",
+                [
+                    _setting_problem(entry["msg"], str(entry["loc"][0]))
+                    for entry in error.errors(include_url=False, include_input=False)
+                ],
+            ) from None
+
+
+def _setting_problem(message: str, name: str) -> Problem:
+    fix = f"Correct the option or the variable SAGA_{name.upper()}"
+    return Problem("setting", message, fix, name)

@@ -1,56 +1,107 @@
-"""`GET /v1/calibration/report`: the calibration report that the bundle carries, for people to read."""
+"""`GET /v1/calibration` and `/v1/calibration/report`: thresholds as JSON, a report as a page."""
 
 from __future__ import annotations
 
-from threading import Lock
-
 import anyio.to_thread
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
 from fastapi.responses import HTMLResponse
 
 from api.ledger_access import LedgerAccess
-from api.openapi import problems
-from api.problems import HTTPProblem
-from api.service import CurrentService
+from api.negotiation import json_response
+from api.openapi import problem_responses
+from api.problems import ProblemError
+from api.response_models import CalibrationTables
+from api.service import CurrentService, Service
+from calibration.adaptive.adaptive_state import EXPERTS
 from calibration.diagnostics.adaptive_table import with_state
-from calibration.diagnostics.report import render, stored_diagnostics
-from saga.bundle import Bundle
+from calibration.diagnostics.report import stored_diagnostics
 from saga.errors import UsageError
 
 router = APIRouter(prefix="/v1", tags=["calibration"])
 
-_drawing = Lock()
-_drawn: dict[
-    tuple[str, str], str
-] = {}  # bundle and state of the ledger -> their page: drawing takes seconds and gives the same bytes
+_MIN_PERSONS = 10  # settled intervals below which a cell is not shown
+
+
+@router.get(
+    "/calibration",
+    name="calibration",
+    summary="The thresholds in force",
+    response_model=CalibrationTables,
+    responses=problem_responses(401, 503),
+)
+async def get_thresholds(service: CurrentService) -> Response:
+    """The thresholds of the split layer by horizon, group, coverage and number of paths.
+
+    If the service has a ledger, also what outcomes add to them.
+    """
+    bundle, ledger_access = service.forecaster.bundle, service.ledger_access
+    cells = [
+        {
+            "horizon": h,
+            "group": group,
+            "coverage": coverage,
+            "paths": n_paths,
+            "threshold": q,
+            "persons": cell.n,
+        }
+        for (h, group), cell in sorted(service.forecaster.calibrator.cells.items())
+        for (n_paths, coverage), q in sorted(cell.thresholds.items())
+    ]
+    adaptive = None
+    if ledger_access is not None:
+        adaptive = await anyio.to_thread.run_sync(_adaptive_json, ledger_access, bundle.digest)
+    return json_response(
+        {
+            "bundle": bundle.digest,
+            "calibration": bundle.calibration_digest,
+            "cells": cells,
+            "adaptive": adaptive,
+        }
+    )
 
 
 @router.get(
     "/calibration/report",
+    name="report",
     summary="Can the forecasts be trusted: a page for people",
     response_class=HTMLResponse,
-    responses=problems(401, 404, 503),
+    responses=problem_responses(401, 404, 503),
 )
-async def report(service: CurrentService) -> HTMLResponse:
-    """The report of the diagnostics in the bundle, one self-contained page, with the state of the ledger where the service keeps one; 404
-    where the bundle holds none (`saga report --store`)."""
-    return HTMLResponse(
-        await anyio.to_thread.run_sync(_page, service.forecaster.bundle, service.ledger_access)
-    )
+async def get_report(service: CurrentService) -> HTMLResponse:
+    """The calibration report of the bundle's diagnostics, one self-contained page.
+
+    If the service has a ledger, the page shows its state. 404 if the bundle has no diagnostics
+    (`saga report --store` adds them).
+    """
+    return HTMLResponse(await anyio.to_thread.run_sync(_report_page, service))
 
 
-def _page(bundle: Bundle, ledger_access: LedgerAccess | None) -> str:
+def _adaptive_json(ledger_access: LedgerAccess, bundle: str) -> dict[str, object]:
+    adapted = ledger_access.current()
+    cells = [
+        {
+            "horizon": h,
+            "group": group,
+            "coverage": coverage,
+            "offset": cell.offset,
+            "persons": cell.persons,
+            "missed": cell.missed,
+            "through": cell.last_year,
+            "experts": dict(zip(EXPERTS, cell.experts, strict=True)),
+        }
+        for (group, h, coverage), cell in sorted(adapted.state.cells.items())
+        if cell.persons >= _MIN_PERSONS
+    ]
+    return adapted.identity() | ledger_access.ledger.counts(bundle) | {"cells": cells}
+
+
+def _report_page(service: Service) -> str:
+    bundle, ledger_access = service.forecaster.bundle, service.ledger_access
     try:
-        found = stored_diagnostics(bundle)
+        diagnostics = stored_diagnostics(bundle)
     except UsageError as error:
-        raise HTTPProblem(404, "no-diagnostics", error.args[0], error.problems) from None
+        raise ProblemError(404, "no-diagnostics", error.args[0], error.problems) from None
     if ledger_access is not None:
-        found = with_state(
-            found, ledger_access.current().state, ledger_access.ledger.counts(bundle.digest)
-        )
-    key = bundle.digest, str(sorted(found.provenance.items()))
-    with _drawing:
-        if key not in _drawn:
-            _drawn.clear()
-            _drawn[key] = render(found, bundle=bundle.digest)
-        return _drawn[key]
+        state, counts = ledger_access.current().state, ledger_access.ledger.counts(bundle.digest)
+        diagnostics = with_state(diagnostics, state, counts)
+    return service.report_page(diagnostics)

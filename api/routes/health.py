@@ -1,4 +1,4 @@
-"""Is it alive, is it ready, how much has it done; and the way from `/` to the documentation."""
+"""Health, metrics, and the redirection from `/` to the documentation."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse, PlainTextResponse, RedirectResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from api.openapi import problems
+from api.openapi import problem_responses
 from api.service import CurrentService
 
 open_router = APIRouter(tags=["health"])
@@ -15,22 +15,26 @@ router = APIRouter(tags=["health"])
 
 @open_router.get("/livez", summary="The process answers")
 async def livez() -> JSONResponse:
-    """200 as long as the process answers; says nothing about the bundle."""
+    """200 as long as the process answers; it does not depend on the bundle."""
     return JSONResponse({"status": "alive"})
 
 
 @open_router.get(
-    "/readyz", summary="The bundle is verified and has forecast once", responses=problems(503)
+    "/readyz",
+    summary="The bundle is verified and has forecast once",
+    responses=problem_responses(503),
 )
 async def readyz(service: CurrentService) -> JSONResponse:
-    """200 once every file of the bundle matched its hash, a first forecast ran and the ledger, if any, is open; 503 before, and for good
-    where one of them fails."""
+    """200 once the bundle is verified, a first forecast is computed and the ledger is open.
+
+    503 before that, and for ever if one of these fails.
+    """
     return JSONResponse({"status": "ready", "bundle": service.forecaster.bundle.digest})
 
 
 @open_router.get("/", include_in_schema=False)
-async def root() -> RedirectResponse:
-    """To the documentation."""
+async def redirect_to_docs() -> RedirectResponse:
+    """Redirect to the documentation."""
     return RedirectResponse("/docs")
 
 
@@ -38,7 +42,7 @@ async def root() -> RedirectResponse:
     "/metrics",
     summary="Counters for Prometheus",
     response_class=PlainTextResponse,
-    responses=problems(401),
+    responses=problem_responses(401),
 )
 async def metrics(service: CurrentService) -> Response:
     """Prometheus text format: calls, seconds, persons, simulated path-years."""

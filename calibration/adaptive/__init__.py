@@ -1,1 +1,1 @@
-"""Yearly outcomes move the thresholds: ledger, adaptive state, deliveries."""
+"""Yearly outcomes move the thresholds: adaptive state, ledger, issued intervals, deliveries."""

@@ -177,7 +177,7 @@ def adapt(calibrator: Calibrator, state: AdaptiveState) -> Calibrator:
 
 
 class StateUpdater:
-    """Computes the states of one group, horizons 1 to `max_horizon`, from one year after another."""
+    """Computes the states of one group, horizons 1 to `max_horizon`, year by year."""
 
     def __init__(self, coverage: Sequence[float], max_horizon: int = MAX_HORIZON) -> None:
         self._coverage = tuple(coverage)

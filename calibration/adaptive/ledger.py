@@ -331,7 +331,7 @@ class Ledger:
             )
 
     def first_outcome_year(self) -> int | None:
-        """The first year that a recorded interval of any bundle is about; None without intervals."""
+        """The first year that a recorded interval is about, of any bundle; None without any."""
         with self._reading() as connection:
             return connection.scalar(
                 select(func.min(IssuedIntervalRow.origin_year + IssuedIntervalRow.horizon))

@@ -12,8 +12,8 @@ import pytest
 
 from api.budget import ComputeSlot, check_work, read_body
 from api.codecs import parse_json
-from api.messages import ForecastRequest
-from api.problems import HTTPProblem
+from api.problems import ProblemError
+from api.request_models import ForecastBody
 from saga.errors import BudgetError
 
 
@@ -56,7 +56,7 @@ def test_ten_thousand_persons_are_refused_before_they_are_looked_at() -> None:
     body = json.dumps({"persons": [{"person_id": i} for i in range(10_000)]}).encode()
     began = time.perf_counter()
     with pytest.raises(BudgetError, match=r"10000 persons.*1000 are allowed.*saga score"):
-        parse_json(body, ForecastRequest, 1_000)
+        parse_json(body, ForecastBody, 1_000)
     assert time.perf_counter() - began < 1
 
 
@@ -67,13 +67,13 @@ def test_a_body_is_read_whole() -> None:
 
 @pytest.mark.parametrize("client", [Client((b"ab", b"cde")), Client(length=5)])
 def test_a_body_too_large_is_refused_whether_declared_or_not(client: Client) -> None:
-    with pytest.raises(HTTPProblem) as caught:
+    with pytest.raises(ProblemError) as caught:
         asyncio.run(read_body(client, max_bytes=4, seconds=1))  # type: ignore[arg-type]
     assert caught.value.status == 413
 
 
 def test_a_body_that_trickles_is_refused() -> None:
-    with pytest.raises(HTTPProblem) as caught:
+    with pytest.raises(ProblemError) as caught:
         asyncio.run(read_body(Client((b"a",) * 50, pause=0.01), max_bytes=100, seconds=0.05))  # type: ignore[arg-type]
     assert caught.value.status == 408
 
@@ -94,7 +94,7 @@ def test_one_call_computes_at_a_time_in_order_of_arrival_and_the_queue_is_bounde
         return name
 
     async def crowd() -> list[int | BaseException]:
-        slot = ComputeSlot(queue=3, seconds=5, most=10)
+        slot = ComputeSlot(max_waiting=3, max_seconds=5, max_work=10)
         calls = [slot.run(Client(), lambda i=i: work(i), size=1) for i in range(6)]  # type: ignore[arg-type,misc]
         return await asyncio.gather(*calls, return_exceptions=True)
 
@@ -103,7 +103,7 @@ def test_one_call_computes_at_a_time_in_order_of_arrival_and_the_queue_is_bounde
     assert order == [0, 1, 2, 3]
     assert most == 1
     for refused in results[4:]:
-        assert isinstance(refused, HTTPProblem)
+        assert isinstance(refused, ProblemError)
         assert refused.status == 503
         assert int(refused.headers["Retry-After"]) >= 1
 
@@ -118,7 +118,7 @@ def test_who_is_refused_is_told_how_long_the_line_is(
     monkeypatch.setattr("api.budget.time", SimpleNamespace(perf_counter=lambda: next(clock)))
 
     async def crowd() -> list[object]:
-        slot = ComputeSlot(queue=8, seconds=30, most=7_800)
+        slot = ComputeSlot(max_waiting=8, max_seconds=30, max_work=7_800)
         for _ in range(before):
             await slot.run(Client(), bool, size=390 if each > 1 else 1)  # type: ignore[arg-type]
         held = threading.Event()
@@ -126,7 +126,7 @@ def test_who_is_refused_is_told_how_long_the_line_is(
         asyncio.get_running_loop().call_later(0.1, held.set)
         return list(await asyncio.gather(*calls, return_exceptions=True))
 
-    refused = [answer for answer in asyncio.run(crowd()) if isinstance(answer, HTTPProblem)]
+    refused = [answer for answer in asyncio.run(crowd()) if isinstance(answer, ProblemError)]
     assert len(refused) == 3
     assert [int(answer.headers["Retry-After"]) for answer in refused] == [
         pytest.approx(told, rel=0.05)
@@ -136,7 +136,7 @@ def test_who_is_refused_is_told_how_long_the_line_is(
 
 def test_a_call_that_waited_too_long_gets_503_and_leaves_the_queue() -> None:
     async def crowd() -> tuple[list[object], int]:
-        slot = ComputeSlot(queue=3, seconds=0.05, most=10)
+        slot = ComputeSlot(max_waiting=3, max_seconds=0.05, max_work=10)
         results = await asyncio.gather(
             *(slot.run(Client(), lambda: time.sleep(0.3), size=1) for _ in range(2)),
             return_exceptions=True,
@@ -145,7 +145,7 @@ def test_a_call_that_waited_too_long_gets_503_and_leaves_the_queue() -> None:
 
     (first, second), waiting = asyncio.run(crowd())
     assert first is None
-    assert isinstance(second, HTTPProblem)
+    assert isinstance(second, ProblemError)
     assert (second.status, second.headers["Retry-After"]) == (503, "1")
     assert "in 1 second;" in second.problems[0].fix
     assert waiting == 0
@@ -153,15 +153,15 @@ def test_a_call_that_waited_too_long_gets_503_and_leaves_the_queue() -> None:
 
 def test_nothing_is_computed_for_a_client_that_has_gone() -> None:
     done: list[int] = []
-    slot = ComputeSlot(queue=1, seconds=1, most=10)
-    with pytest.raises(HTTPProblem):
+    slot = ComputeSlot(max_waiting=1, max_seconds=1, max_work=10)
+    with pytest.raises(ProblemError):
         asyncio.run(slot.run(Client(gone=True), lambda: done.append(1), size=1))  # type: ignore[arg-type]
     assert done == []
 
 
 def test_a_failure_frees_the_slot() -> None:
     async def twice() -> int:
-        slot = ComputeSlot(queue=1, seconds=1, most=10)
+        slot = ComputeSlot(max_waiting=1, max_seconds=1, max_work=10)
         with pytest.raises(ZeroDivisionError):
             await slot.run(Client(), lambda: 1 // 0, size=1)  # type: ignore[arg-type]
         return await slot.run(Client(), lambda: 7, size=1)  # type: ignore[arg-type]

@@ -17,8 +17,8 @@ from api.codecs import (
     parse_json,
     parse_table,
 )
-from api.messages import ForecastOptions, ForecastRequest, LifetimeOptions
-from api.problems import HTTPProblem
+from api.problems import ProblemError
+from api.request_models import ForecastBody, ForecastOptions, LifetimeOptions
 from saga.errors import BudgetError, InputError
 from saga.macro.scenarios import SCENARIOS
 from saga.schema import NAMES
@@ -27,8 +27,8 @@ from saga.tax import POLICIES
 Person = Callable[..., dict[str, Any]]
 
 
-def _json(*persons: dict[str, Any], **options: Any) -> Call[ForecastRequest]:
-    return parse_json(json.dumps({"persons": persons, **options}).encode(), ForecastRequest, 100)
+def _json(*persons: dict[str, Any], **options: Any) -> Call[ForecastBody]:
+    return parse_json(json.dumps({"persons": persons, **options}).encode(), ForecastBody, 100)
 
 
 def _bytes(frame: pl.DataFrame, kind: str) -> bytes:
@@ -43,18 +43,18 @@ def _bytes(frame: pl.DataFrame, kind: str) -> bytes:
 
 
 def test_a_year_may_hold_every_column_of_the_panel() -> None:
-    schema = ForecastRequest.model_json_schema()
+    schema = ForecastBody.model_json_schema()
     assert set(schema["$defs"]["HistoryRow"]["properties"]) == set(NAMES)
 
 
 def test_the_words_of_a_request_are_those_of_the_library() -> None:
-    scenario = ForecastRequest.model_json_schema()["properties"]["scenario"]
+    scenario = ForecastBody.model_json_schema()["properties"]["scenario"]
     assert str(SCENARIOS).strip("()") in str(scenario)
     assert set(get_args(LifetimeOptions.model_fields["tax"].annotation)) == set(POLICIES)
 
 
 def test_a_scenario_is_never_a_file_of_the_server(person: Person) -> None:
-    with pytest.raises(HTTPProblem) as caught:
+    with pytest.raises(ProblemError) as caught:
         _json(person(), scenario="/etc/passwd")
     assert [problem.column for problem in caught.value.problems] == ["scenario"]
 
@@ -109,7 +109,7 @@ def test_whole_numbers_are_read_however_a_client_writes_them(person: Person) -> 
 
 @pytest.mark.parametrize("value", ["1", True, [1], {"a": 1}])
 def test_text_and_truth_are_not_numbers(person: Person, value: object) -> None:
-    with pytest.raises(HTTPProblem) as caught:
+    with pytest.raises(ProblemError) as caught:
         _json(person(history=[{"year": 2020, "earnings": value}]))
     assert (
         caught.value.problems[0].person_id,
@@ -125,14 +125,14 @@ def test_a_flood_of_wrong_entries_does_not_become_a_flood_of_errors(
     flood = {f"x{i}": 1 for i in range(100_000)}
     one = person(**(flood if place == "person" else {}))
     one["history"][0] |= flood if place == "year" else {}
-    with pytest.raises(HTTPProblem) as caught:
+    with pytest.raises(ProblemError) as caught:
         _json(one, **(flood if place == "request" else {}))
     assert [problem.rule for problem in caught.value.problems] == ["entries"]
 
 
 def test_shape_is_judged_up_to_the_first_person_of_a_wrong_one(person: Person) -> None:
     wrong = [{"year": 2020, "earnings": "x"}] * 3
-    with pytest.raises(HTTPProblem) as caught:
+    with pytest.raises(ProblemError) as caught:
         _json(person("A"), *(person(str(i), history=wrong) for i in range(50)))
     assert [(problem.person_id, problem.count) for problem in caught.value.problems] == [("0", 3)]
 
@@ -163,7 +163,7 @@ def test_a_table_is_read_like_the_same_persons_in_json(person: Person, kind: str
 @pytest.mark.parametrize("cut", [0, 10, 300])
 def test_a_broken_table_is_a_problem(person: Person, kind: str, cut: int) -> None:
     body = _bytes(_json(person()).frame, kind)[:cut]
-    with pytest.raises(HTTPProblem) as caught:
+    with pytest.raises(ProblemError) as caught:
         parse_table(body, kind, [], ForecastOptions, 100)
     assert caught.value.status == 422
 
@@ -193,7 +193,7 @@ def test_a_column_that_no_panel_has_is_named() -> None:
     [[("horizons", "0")], [("horizons", "x")], [("path", "5")], [("seed", "1"), ("seed", "2")]],
 )
 def test_bad_query_options_are_problems(query: list[tuple[str, str]]) -> None:
-    with pytest.raises(HTTPProblem) as caught:
+    with pytest.raises(ProblemError) as caught:
         parse_table(b"", PARQUET, query, ForecastOptions, 10)
     assert caught.value.problems[0].column == query[0][0]
 

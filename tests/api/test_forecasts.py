@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 from api.codecs import ARROW_FILE, ARROW_STREAM, PARQUET
-from api.messages import ForecastResponse, LifetimeResponse
+from api.response_models import ForecastResponse, LifetimeResponse
 from saga import requests
 from saga.data.reading import read_panel
 from saga.files.tables import KEY

@@ -10,15 +10,15 @@ import pytest
 
 from api.app import create_app
 from api.codecs import PARQUET, parse_json, parse_table
-from api.messages import ForecastOptions, ForecastRequest
 from api.problems import (
-    HTTPProblem,
     ProblemDocument,
     ProblemEntry,
+    ProblemError,
     problem_for,
     shape_problems,
-    shown,
+    visible_problems,
 )
+from api.request_models import ForecastBody, ForecastOptions
 from api.settings import Settings
 from saga.errors import BudgetError, BundleError, InputError, Problem, UsageError
 
@@ -49,8 +49,8 @@ def test_a_problem_of_shape_names_person_year_and_column_and_counts() -> None:
             }
         ]
     }
-    with pytest.raises(HTTPProblem) as caught:
-        parse_json(json.dumps(body).encode(), ForecastRequest, 10)
+    with pytest.raises(ProblemError) as caught:
+        parse_json(json.dumps(body).encode(), ForecastBody, 10)
     (problem,) = caught.value.problems
     assert (problem.person_id, problem.year, problem.column, problem.count) == (
         "0017",
@@ -89,8 +89,8 @@ def test_advice_is_about_what_was_sent(
     change: dict[str, object], column: str, rule: str, fix: str
 ) -> None:
     sound = {"persons": [{"person_id": "A", "history": [{"year": 2022}]}]}
-    with pytest.raises(HTTPProblem) as caught:
-        parse_json(json.dumps({**sound, **change}).encode(), ForecastRequest, 10)
+    with pytest.raises(ProblemError) as caught:
+        parse_json(json.dumps({**sound, **change}).encode(), ForecastBody, 10)
     (problem,) = caught.value.problems
     assert (problem.column, problem.rule, problem.person_id or "A") == (column, rule, "A")
     assert fix in problem.fix
@@ -98,7 +98,7 @@ def test_advice_is_about_what_was_sent(
 
 
 def test_a_query_is_told_which_options_there_are() -> None:
-    with pytest.raises(HTTPProblem, match="shape") as caught:
+    with pytest.raises(ProblemError, match="shape") as caught:
         parse_table(b"", PARQUET, [("horizon", "1")], ForecastOptions, 10)
     (problem,) = caught.value.problems
     assert ", horizons, " in problem.fix
@@ -125,11 +125,13 @@ def test_a_problem_of_an_unknown_type_does_not_repeat_its_message() -> None:
 
 def test_a_name_too_long_or_unprintable_is_not_a_place() -> None:
     for name, place in (("S" * 100, "S" * 63 + "…"), ("a\nb", "(unprintable name)")):
-        (problem,) = shown(shape_problems([{"type": "extra_forbidden", "loc": (name,)}], None))
+        (problem,) = visible_problems(
+            shape_problems([{"type": "extra_forbidden", "loc": (name,)}], None)
+        )
         assert problem.column == place
 
 
-@pytest.mark.parametrize("kind", [InputError, HTTPProblem])
+@pytest.mark.parametrize("kind", [InputError, ProblemError])
 def test_whoever_raises_an_error_its_places_are_cut(tmp_path: Path, kind: type[Exception]) -> None:
     name = "S" * 100_000
     found = [Problem("rule", "Wrong", "Mend it", name, name, 2001)] * 60
@@ -140,7 +142,7 @@ def test_whoever_raises_an_error_its_places_are_cut(tmp_path: Path, kind: type[E
         raise (
             InputError("It is so", found)
             if kind is InputError
-            else HTTPProblem(422, "request", "It is so", found)
+            else ProblemError(422, "request", "It is so", found)
         )
 
     answer = _ask(app, "GET", "/wrong")
@@ -169,8 +171,8 @@ def test_whoever_raises_an_error_its_places_are_cut(tmp_path: Path, kind: type[E
     ],
 )
 def test_what_is_not_a_request_is_refused_without_repeating_it(body: bytes) -> None:
-    with pytest.raises(HTTPProblem) as caught:
-        parse_json(body, ForecastRequest, 10)
+    with pytest.raises(ProblemError) as caught:
+        parse_json(body, ForecastBody, 10)
     assert caught.value.status == 422
     assert "SENTINEL" not in repr([problem.as_dict() for problem in caught.value.problems])
 

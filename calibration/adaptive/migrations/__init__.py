@@ -1,1 +1,1 @@
-"""How the ledger's database comes to its present form (Alembic)."""
+"""Migrations of the ledger's database (Alembic)."""

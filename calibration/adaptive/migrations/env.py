@@ -1,4 +1,4 @@
-"""Alembic's entry point: runs the steps on the connection that `calibration.adaptive.database` hands over, in its transaction."""
+"""Alembic entry point: runs the revisions on a connection of `calibration.adaptive.database`."""
 
 from __future__ import annotations
 

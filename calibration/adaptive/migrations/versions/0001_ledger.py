@@ -1,4 +1,4 @@
-"""The ledger: bundles, promises, outcomes, the log of what was settled, tallies and state."""
+"""The ledger: bundles, issued intervals, outcomes, the log of settlements, counts and state."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from alembic import op
 revision = "0001"
 down_revision = None
 
-_NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")  # SQLite counts up integers only
+# SQLite increments INTEGER keys only.
+_NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
 def upgrade() -> None:
@@ -77,15 +78,18 @@ def upgrade() -> None:
     final = "the log is append-only"
     if op.get_bind().dialect.name == "postgresql":
         op.execute(
-            f"CREATE FUNCTION event_final() RETURNS trigger AS $$ BEGIN RAISE EXCEPTION '{final}'; END $$ LANGUAGE plpgsql"
+            "CREATE FUNCTION event_final() RETURNS trigger AS $$ "
+            f"BEGIN RAISE EXCEPTION '{final}'; END $$ LANGUAGE plpgsql"
         )
         op.execute(
-            "CREATE TRIGGER event_final BEFORE UPDATE OR DELETE ON event FOR EACH ROW EXECUTE FUNCTION event_final()"
+            "CREATE TRIGGER event_final BEFORE UPDATE OR DELETE ON event "
+            "FOR EACH ROW EXECUTE FUNCTION event_final()"
         )
     else:
         for change in ("UPDATE", "DELETE"):
             op.execute(
-                f"CREATE TRIGGER event_{change} BEFORE {change} ON event BEGIN SELECT RAISE(ABORT, '{final}'); END"
+                f"CREATE TRIGGER event_{change} BEFORE {change} ON event "
+                f"BEGIN SELECT RAISE(ABORT, '{final}'); END"
             )
 
 

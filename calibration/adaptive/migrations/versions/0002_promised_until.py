@@ -1,4 +1,7 @@
-"""Streams know the last origin year that deliveries have finished: before, it was taken for that of the last promise, whoever made it."""
+"""Streams store the last origin year that deliveries have finished.
+
+Before, it was taken to be the origin year of the last issued interval.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,11 @@ down_revision = "0001"
 
 
 def upgrade() -> None:
-    """Add the column; a ledger of before keeps what it went by."""
+    """Add the column, with the value that was used before."""
     op.add_column("stream", sa.Column("promised_until", sa.Integer))
     op.execute(
-        "UPDATE stream SET promised_until = (SELECT MAX(origin_year) FROM promise WHERE promise.stream_id = stream.id)"
+        "UPDATE stream SET promised_until = "
+        "(SELECT MAX(origin_year) FROM promise WHERE promise.stream_id = stream.id)"
     )
 
 

@@ -1,1 +1,1 @@
-"""One step a file, in order."""
+"""The revisions, one a file, in order."""

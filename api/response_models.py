@@ -1,0 +1,244 @@
+"""The JSON answers of the service, as models for the schema at `/docs`.
+
+Routes answer with JSON that they build from the rows of a table, not with instances of these
+models: for thousands of horizons the instances would take longer than the forecast. The tests
+validate the answers against these models.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field
+
+from saga.conformal.quantile_intervals import Method
+
+Money = Annotated[
+    float | None,
+    Field(description="Real, in prices of the price year; null if there is no answer"),
+]
+
+
+class AdaptiveVersion(BaseModel):
+    """Which adaptive state.
+
+    `version` counts the deliveries that changed it; `through` is the last year with an outcome.
+    """
+
+    version: int
+    through: int | None
+    digest: str | None
+
+
+class OutcomesResponse(BaseModel):
+    """What became of the outcomes.
+
+    `new` outcomes settled as many issued intervals as `promises` says. `conflicting` ones
+    contradict a known outcome and change nothing; `problems` names the first 50 of them. No
+    interval was recorded for `unmatched` ones, and nothing of them is stored.
+    """
+
+    new: int
+    duplicate: int
+    conflicting: int
+    unmatched: int
+    promises: int
+    problems: list[dict[str, Any]]
+    adaptive: AdaptiveVersion
+
+
+class SplitCell(BaseModel):
+    """Threshold of the split layer for sets that are grown from `paths` paths.
+
+    The sets hold outcomes up to this conformity score. Null if there are too few persons.
+    """
+
+    horizon: int
+    group: str
+    coverage: float
+    paths: int
+    threshold: float | None
+    persons: int
+
+
+class AdaptiveCell(BaseModel):
+    """What outcomes add to the threshold: `missed` of the settled intervals of `persons` persons.
+
+    Cells with fewer than 10 persons are left out.
+    """
+
+    horizon: int
+    group: str
+    coverage: float
+    offset: float
+    persons: int
+    missed: int
+    through: int
+    experts: dict[str, float]
+
+
+class AdaptiveTable(AdaptiveVersion):
+    """The adaptive state, and how many issued intervals are settled or wait for their outcome."""
+
+    settled: int
+    waiting: int
+    cells: list[AdaptiveCell]
+
+
+class CalibrationTables(BaseModel):
+    """The thresholds in force: of the split layer and, with a ledger, of the adaptive layer."""
+
+    bundle: str
+    calibration: str | None
+    cells: list[SplitCell]
+    adaptive: AdaptiveTable | None
+
+
+class Interval(BaseModel):
+    """A published set: `[lower, upper]`, with zero if `includes_zero`; null if there is none."""
+
+    coverage: float
+    lower: Money
+    upper: Money
+    includes_zero: bool | None
+    guarantee: Literal["assumption", "extrapolated", "none"]
+    reason: str
+
+
+class Horizon(BaseModel):
+    """One future year of a person: `p_zero` is the probability of exactly zero earnings."""
+
+    h: int
+    year: int
+    mean: Money
+    p_zero: float | None
+    quantiles: dict[str, Money]
+    intervals: list[Interval]
+    bands: list[Interval] | None = Field(
+        None,
+        description="With `bands` = K: sets that hold the outcomes of years 1 to K together; "
+        "null in later years",
+    )
+
+
+class PersonForecast(BaseModel):
+    """The forecast of a person, in the order of the request; no horizons beyond age 64."""
+
+    person_id: str
+    origin_year: int
+    horizons: list[Horizon]
+
+
+class ForecastResponse(BaseModel):
+    """Forecasts, and what they were computed from."""
+
+    provenance: dict[str, Any]
+    forecasts: list[PersonForecast]
+
+
+class LifetimeInterval(BaseModel):
+    """An interval of a present value."""
+
+    coverage: float
+    lower: Money
+    upper: Money
+    guarantee: Literal["assumption", "extrapolated", "none"]
+    reason: str
+
+
+class Histogram(BaseModel):
+    """Shares of the paths between consecutive `edges` (one more edge than shares)."""
+
+    edges: list[float]
+    shares: list[float]
+
+
+class PresentValue(BaseModel):
+    """A present value over the paths; `mc_error` is the Monte-Carlo error of the mean."""
+
+    mean: Money
+    mc_error: float | None
+    quantiles: dict[str, Money]
+    intervals: list[LifetimeInterval]
+    histogram: Histogram
+
+
+class Tax(BaseModel):
+    """Mean present value of the tax, and of the earnings after tax."""
+
+    rule: str
+    tax_mean: Money
+    net_mean: Money
+
+
+class PersonLifetime(BaseModel):
+    """A person's lifetime, in the order of the request."""
+
+    person_id: str
+    origin_year: int
+    to_age: int
+    from_age: int | None
+    rate: float
+    present_value: PresentValue
+    tax: Tax | None
+
+
+class Statistic(BaseModel):
+    """`value` across persons, averaged over futures, and its spread `sd` over futures.
+
+    `pooled` is the statistic of all persons and all futures together.
+    """
+
+    value: float | None
+    sd: float | None
+    mc_error: float | None
+    pooled: float | None
+    pooled_mc_error: float | None
+
+
+class Population(BaseModel):
+    """Present values across the persons of the call."""
+
+    persons: int
+    mean: Statistic
+    p10: Statistic
+    p50: Statistic
+    p90: Statistic
+    p99: Statistic
+    gini: Statistic
+    top_1_share: Statistic
+
+
+class LifetimeResponse(BaseModel):
+    """Lifetimes, and what they were computed from."""
+
+    provenance: dict[str, Any]
+    lifetimes: list[PersonLifetime]
+    population: Population
+
+
+class ModelCard(BaseModel):
+    """The bundle that forecasts; `coverage` lists its calibrated coverages, if any."""
+
+    bundle: str
+    calibration: str | None
+    method: Method | None
+    code_version: str
+    seed: int
+    command: str
+    parameters: int
+    currency: str
+    price_year: int
+    coverage: list[float]
+    config: dict[str, Any]
+    metrics: dict[str, Any]
+    card: str
+
+
+class Variables(BaseModel):
+    """The column table: the columns that a panel may have."""
+
+    columns: list[dict[str, Any]]
+    ages: list[int]
+    max_context: int
+    price_year: int
