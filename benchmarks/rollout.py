@@ -30,9 +30,9 @@ from saga.features.sequences import POSITIVE, ZERO, Sequences, encode, pad
 from saga.forecaster import Forecaster
 from saga.keyed_random import uniforms
 from saga.requests import Draws
-from saga.simulation.matmul import Precision, has_bfloat16, product, wide
-from saga.simulation.pool import worker_pool
-from saga.simulation.rollout import Rollout
+from saga.simulation.matmul import Precision, has_bfloat16, has_wide_vectors, product
+from saga.simulation.pool import simulation_pool
+from saga.simulation.rollout import Rollout, RolloutOptions
 
 PATHS, YEARS = 500, 20
 PUBLISHED = 43.0  # milliseconds a person on one A100, arXiv 2605.19014
@@ -70,7 +70,7 @@ def best(work: Callable[[], object], repeats: int = REPEATS) -> float:
 def simulated(rollout: Rollout, sequences: Sequences, workers: int) -> float:
     """Milliseconds a person with so many processes, which are started before the clock is."""
     steps = np.full(len(sequences), YEARS)
-    with worker_pool(rollout, sequences, steps, threads=1, processes=workers) as draw:
+    with simulation_pool(rollout, sequences, steps, threads=1, processes=workers) as draw:
         seconds = best(lambda: [None for _ in draw(np.arange(len(sequences)))])
     return 1_000 * seconds / len(sequences)
 
@@ -88,7 +88,7 @@ def naive(rollout: Rollout, sequences: Sequences, index: int) -> float:
     parts |= {name: parts[name].long() for name in ("state", "codes")}
     for year in range(YEARS):
         hidden, _ = net.hidden(net.tokens(**parts), parts["age"])
-        macro = futures.macro[year, :PATHS]
+        macro = futures.features[year, :PATHS]
         u = torch.from_numpy(
             uniforms(PATHS, "path", 1, str(sequences.person_id[index]), year).astype(np.float32)
         )
@@ -113,7 +113,7 @@ def flops(rollout: Rollout, sequences: Sequences) -> float:
                 2 * math.prod(x) * weight[0]
             )
         }
-        if wide()
+        if has_wide_vectors()
         else {}
     )
     with FlopCounterMode(display=False, custom_mapping=known) as counter:
@@ -191,10 +191,7 @@ def main() -> None:
                 forecaster.network,
                 forecaster.calendar,
                 forecaster.process,
-                n_paths=PATHS,
-                seed=1,
-                light=kind == "light",
-                precision=precision,
+                RolloutOptions(PATHS, 1, light=kind == "light", precision=precision),
             )
             milliseconds = simulated(rollout, sequences, given.workers)
             drawn.setdefault(kind, rollout)

@@ -8,14 +8,12 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self, get_args
 
 import numpy as np
 import polars as pl
-import torch
 from numpy.typing import NDArray
 
 from saga.bundle import Bundle
@@ -44,8 +42,8 @@ from saga.requests import (
     TaxName,
 )
 from saga.schema import MAX_AGE
-from saga.simulation.pool import worker_pool
-from saga.simulation.rollout import Rollout
+from saga.simulation.pool import simulation_pool
+from saga.simulation.rollout import Rollout, RolloutOptions
 from saga.states.codes import code_labels, code_numbers
 from saga.states.life_courses import LifeCourses, LifeCourseSimulator
 from saga.states.state_network import StateNetwork
@@ -261,7 +259,7 @@ class Forecaster:
         grouping = self.calibrator.grouping
         group_labels = grouping.labels(panel, last_record_origins(panel)) if grouping else {}
         processes = self.workers if n >= _MANY else 1
-        with worker_pool(
+        with simulation_pool(
             rollout, sequences, steps, threads=self.threads, processes=processes
         ) as draw:
             for start in range(0, n, _BLOCK):
@@ -277,7 +275,7 @@ class Forecaster:
                     origin[rows],
                     earnings,
                     {name: values[rows] for name, values in group_labels.items()},
-                    conditioned=rollout.scenario is not None,
+                    conditioned=rollout.options.scenario is not None,
                 )
                 yield self.calibrator.recalibrate(block) if recalibrate else block
 
@@ -286,12 +284,14 @@ class Forecaster:
             self.network,
             self.calendar,
             self.process,
-            n_paths=draws.n_paths,
-            seed=draws.seed,
-            scenario=self.scenario(draws.scenario),
-            rhythm=self.transforms.rhythm,
-            light=self.rollout == "light",
-            precision=self.precision,
+            RolloutOptions(
+                n_paths=draws.n_paths,
+                seed=draws.seed,
+                scenario=self.scenario(draws.scenario),
+                rhythm=self.transforms.rhythm,
+                light=self.rollout == "light",
+                precision=self.precision,
+            ),
         )
 
     def simulate(
@@ -330,56 +330,24 @@ class Forecaster:
         Raises:
             UsageError: If the bundle has no state network.
         """
-        learnt = self.bundle.state_weights()
+        weights = self.bundle.state_weights()
         self.check(panel, to_age)
-        codes = code_labels(self.transforms)
-        law = StateNetwork.from_weights(learnt, tuple(len(each) + 1 for each in codes.values()))
-        sequences = encode(panel, self.transforms, self.calendar)
-        own = code_numbers(panel.frame, self.transforms)
-        courses = LifeCourseSimulator(
-            law,
+        labels = code_labels(self.transforms)
+        sizes = tuple(len(codes) + 1 for codes in labels.values())
+        simulator = LifeCourseSimulator(
+            StateNetwork.from_weights(weights, sizes),
             self.network,
-            sequences,
-            own,
-            codes,
+            encode(panel, self.transforms, self.calendar),
+            code_numbers(panel.frame, self.transforms),
+            labels,
             n_paths=draws.n_paths,
             seed=draws.seed,
-            until=int(self.bundle.config["until"]),
+            last_training_year=int(self.bundle.config["until"]),
         )
-        futures, done = self._rollout(draws).macro_futures, 0
-
-        def drawn(
-            persons: NDArray[np.int64], origins: NDArray[np.int64], earnings: NDArray[np.float32]
-        ) -> NDArray[np.int16]:
-            lived = [money[np.isfinite(money[:, 0])] for money in earnings]
-            wages = [
-                futures(int(year)).wage[: len(money), : draws.n_paths].numpy()
-                for year, money in zip(origins, lived, strict=True)
-            ]
-            out = np.zeros((*earnings.shape, len(codes)), np.int16)
-            for i, found in enumerate(courses.simulate(persons, lived, wages)):
-                out[i, : len(found)] = found
-            return out
-
-        with ThreadPoolExecutor(
-            self.threads, initializer=torch.set_num_threads, initargs=(1,)
-        ) as team:
-            for block in self.blocks(panel, draws, to_horizon=None, progress=progress):
-                groups = np.array_split(
-                    np.arange(len(block)), max(self.threads, -(-len(block) // courses.group_size))
-                )
-                groups = [rows for rows in groups if len(rows)]
-                parts = team.map(
-                    lambda rows, b=block, d=done: drawn(
-                        d + rows, b.origin_year[rows], b.earnings[rows]
-                    ),
-                    groups,
-                )
-                together = np.concatenate(list(parts))
-                done += len(block)
-                yield LifeCourses(
-                    block, {name: together[..., j] for j, name in enumerate(codes)}, codes
-                ).until(to_age)
+        macro_futures = self._rollout(draws).macro_futures
+        blocks = self.blocks(panel, draws, to_horizon=None, progress=progress)
+        for block in simulator.simulate_blocks(blocks, macro_futures, self.threads):
+            yield block.until(to_age)
 
     def forecast(
         self,

@@ -33,7 +33,7 @@ def main() -> None:
         read_panel(args.panel), trained_on=forecaster.bundle.split["panel_id"], persons=args.persons
     )
     table = attention_by_lag(
-        forecaster, persons.past, horizons=HORIZONS, paths=args.paths, seed=args.seed
+        forecaster, persons.past, horizons=HORIZONS, n_paths=args.paths, seed=args.seed
     )
     by_horizon = table.group_by("horizon", "lag").agg(pl.col("weight").mean())
     next_year = table.filter(horizon=1)

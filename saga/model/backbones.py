@@ -1,7 +1,8 @@
-"""Backbones: what mixes a person's years inside the residual stream. Tokens go in, states that the head can read come out.
+"""Backbones: the part of the network that combines a person's years.
 
-All take tokens (n, t, d) at ages (n, t), records at the front and padding behind, and give the stream (n, t, d), causal, with what later
-years of the same persons need (`Cache`; `saga.simulation.steppers` goes on from it).
+Every backbone takes tokens (n, t, d) at ages (n, t), with padding at the end of each record, and
+returns the residual stream (n, t, d). It is causal. It also returns what later years of the same
+persons need (`Cache`), from which `saga.simulation.steppers` continues.
 """
 
 from __future__ import annotations
@@ -10,17 +11,17 @@ from torch import Tensor, nn
 
 from saga.model.config import ModelConfig
 from saga.model.decoder import Block, causal_mask, rotation
-from saga.model.variants.feedforward import Window
-from saga.model.variants.lstm import Recurrent
+from saga.model.variants.feedforward import FeedForwardBackbone
+from saga.model.variants.lstm import LSTMBackbone
 
 Cache = list[tuple[Tensor, ...]]
 
 
 class Decoder(nn.ModuleList):
-    """Attention: the decoder's blocks (`saga.model.decoder`). Its cache is each layer's keys and values (n, t, size).
+    """Attention: the decoder's blocks; the cache is each layer's keys and values (n, t, size).
 
-    Nobody looks further back than `span` years, the most that training showed: how to weigh what is older was never learnt, and a path
-    that is carried on from a long record would weigh it by chance.
+    A token sees at most `span` years back, the longest distance in training. The weight of older
+    years was never learnt, so a path simulated from a long record would give them a random weight.
     """
 
     def __init__(self, config: ModelConfig, span: int) -> None:
@@ -33,11 +34,8 @@ class Decoder(nn.ModuleList):
         return [block for block in self if isinstance(block, Block)]
 
     def forward(self, token: Tensor, age: Tensor) -> tuple[Tensor, Cache]:
-        """See above."""
-        cos, sin = (r.to(token) for r in rotation(age, self.head_size))
-        mask = causal_mask(age, None if self.training else self.span).to(
-            token.dtype
-        )  # no record in training is longer
+        """Residual stream (n, t, d) and cache."""
+        cos, sin, mask = self._positions(token, age)
         x = token
         cache: Cache = []
         for block in self.stack:
@@ -45,12 +43,27 @@ class Decoder(nn.ModuleList):
             cache.append((k, v))
         return x, cache
 
-    def ends(self) -> list[nn.Linear]:
-        """The maps that end residual branches."""
+    def attention(self, token: Tensor, age: Tensor) -> list[Tensor]:
+        """Each layer's attention weights (n, heads, t, t); each row i, of token i, sums to 1."""
+        cos, sin, mask = self._positions(token, age)
+        x, layers = token, []
+        for block in self.stack:
+            weights, _, _ = block.attention(x, cos, sin, mask)
+            layers.append(weights.transpose(1, 2).contiguous())
+            x, _, _ = block(x, cos, sin, mask)
+        return layers
+
+    def _positions(self, token: Tensor, age: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Cosines and sines of the rotations, and the mask; no training record exceeds the span."""
+        cos, sin = (r.to(token) for r in rotation(age, self.head_size))
+        return cos, sin, causal_mask(age, None if self.training else self.span).to(token.dtype)
+
+    def residual_outputs(self) -> list[nn.Linear]:
+        """The linear maps that end residual branches."""
         return [layer for block in self.stack for layer in (block.out, block.down)]
 
-    def matrices(self) -> list[Tensor]:
-        """Weights of the maps between hidden states."""
+    def inner_matrices(self) -> list[Tensor]:
+        """Weights of the linear maps between hidden states."""
         return [
             layer.weight
             for block in self.stack
@@ -58,12 +71,15 @@ class Decoder(nn.ModuleList):
         ]
 
 
-Backbone = Decoder | Recurrent | Window
+Backbone = Decoder | LSTMBackbone | FeedForwardBackbone
 
 
-def backbone(config: ModelConfig, span: int) -> Backbone:
-    """The backbone that `config` names, for records of up to `span` years between first and last."""
+def build_backbone(config: ModelConfig, span: int) -> Backbone:
+    """The backbone that `config` names, for records of up to `span` years from first to last."""
     if config.backbone == "decoder":
         return Decoder(config, span)
-    kinds: dict[str, type[Recurrent | Window]] = {"lstm": Recurrent, "feedforward": Window}
+    kinds: dict[str, type[LSTMBackbone | FeedForwardBackbone]] = {
+        "lstm": LSTMBackbone,
+        "feedforward": FeedForwardBackbone,
+    }
     return kinds[config.backbone](config)

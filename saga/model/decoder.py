@@ -1,6 +1,7 @@
-"""Causal decoder blocks: pre-norm, multi-query attention (Shazeer 2019) with rotary positions on age, squared-ReLU MLP (So et al. 2021).
+"""Causal decoder blocks with multi-query attention and rotary positions on age.
 
-Positions are ages, not indices: a gap of three years looks like three years.
+Blocks are pre-norm, with one key-value head (Shazeer 2019) and a squared-ReLU MLP (So et al. 2021).
+Positions are ages, not indices: a gap of three years counts as three years.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ from saga.model.config import ModelConfig
 
 
 def rotation(age: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """Cosines and sines (..., size / 2) of the rotary angles of an age (Su et al. 2021); periods from 6 to 600 years."""
+    """Cosines and sines (..., size / 2) of the rotary angles of an age (Su et al. 2021).
+
+    The periods run from 6 to 600 years.
+    """
     index = torch.arange(size // 2, dtype=torch.float64) / max(1, size // 2 - 1)
     angle = age[..., None].to(torch.float64) / (100.0**index)
-    return torch.cos(angle).to(torch.get_default_dtype()), torch.sin(angle).to(
-        torch.get_default_dtype()
-    )
+    dtype = torch.get_default_dtype()
+    return torch.cos(angle).to(dtype), torch.sin(angle).to(dtype)
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -41,51 +44,85 @@ class Block(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
 
     def project(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """(..., d) -> rotated queries (..., heads, size), rotated key (..., size), value (..., size)."""
+        """Rotated queries (..., heads, size) and key (..., size), and value, of x (..., d)."""
         qk, v = self.qkv(self.norm_attention(x)).split(
             [(self.heads + 1) * self.size, self.size], -1
         )
-        qk = rotate(
-            qk.unflatten(-1, (self.heads + 1, self.size)), cos.unsqueeze(-2), sin.unsqueeze(-2)
-        )
+        qk = qk.unflatten(-1, (self.heads + 1, self.size))
+        qk = rotate(qk, cos.unsqueeze(-2), sin.unsqueeze(-2))
         return qk[..., :-1, :], qk[..., -1, :], v
+
+    def attention(
+        self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Attention weights (n, t, heads, t) of x (n, t, d), with keys and values (n, t, size).
+
+        `mask` (t, t) or (n, t, t) is 0 or -inf and is added to the scores. Padding stands at the
+        end of a record, so the causal mask hides it from every valid token.
+        """
+        n, t, _ = x.shape
+        q, k, v = self.project(x, cos, sin)
+        # Heads are folded into the rows: at this size faster on CPU than a fused kernel.
+        scores = torch.bmm(q.reshape(n, t * self.heads, self.size), k.transpose(1, 2))
+        scores = (scores * self.size**-0.5).view(n, t, self.heads, t)
+        return (scores + mask.unsqueeze(-2)).softmax(-1), k, v
 
     def finish(self, x: Tensor, attended: Tensor) -> Tensor:
         """Residual stream after attention's output (..., heads * size) and the MLP."""
         x = x + self.dropout(self.out(attended))
-        deeper: Tensor = x + self.dropout(self.down(squared_relu(self.up(self.norm_mlp(x)))))
-        return deeper
+        stream: Tensor = x + self.dropout(self.down(squared_relu(self.up(self.norm_mlp(x)))))
+        return stream
 
     def forward(
         self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """(n, t, d) -> (n, t, d), and the keys and values (n, t, size) for a cache. `mask` (t, t) or (n, t, t) is 0 or -inf, added to the
-        scores.
-
-        Written as two matrix products, with the heads folded into the rows: on CPU this is faster at this size than a fused kernel, and the
-        rollout does the same arithmetic. Padding stands at the end, so the causal mask hides it from every valid token.
-        """
+        """Residual stream (n, t, d), and the keys and values (n, t, size) for a cache."""
         n, t, _ = x.shape
-        q, k, v = self.project(x, cos, sin)
-        scores = (
-            torch.bmm(q.reshape(n, t * self.heads, self.size), k.transpose(1, 2)) * self.size**-0.5
-        )
-        weights = (scores.view(n, t, self.heads, t) + mask.unsqueeze(-2)).softmax(-1)
-        attended = torch.bmm(weights.view(n, t * self.heads, t), v).view(
-            n, t, self.heads * self.size
-        )
-        return self.finish(x, attended), k, v
+        weights, k, v = self.attention(x, cos, sin, mask)
+        attended = torch.bmm(weights.view(n, t * self.heads, t), v)
+        return self.finish(x, attended.view(n, t, self.heads * self.size)), k, v
+
+
+def attend_with_cache(
+    query: Tensor,
+    record: tuple[Tensor, Tensor],
+    path: tuple[Tensor, Tensor],
+    out: Tensor,
+) -> None:
+    """Attention of m paths to the record that they share and to their own simulated years.
+
+    Args:
+        query: Scaled and rotated queries (m, heads, size).
+        record: Keys (size, t) and values (t, size) of the record.
+        path: Keys and values (s, m, size) of each path's own years.
+        out: Receives the attention's output (m, heads, size).
+    """
+    m, heads, size = query.shape
+    (record_keys, record_values), (path_keys, path_values) = record, path
+    lengths = [len(record_values), len(path_values)]
+    to_record = (query.reshape(m * heads, size) @ record_keys).view(m, heads, lengths[0])
+    to_path = torch.bmm(query, path_keys.permute(1, 2, 0))
+    weights = torch.cat([to_record, to_path], -1).softmax(-1)
+    to_record, to_path = torch.split(weights, lengths, -1)
+    shared = (to_record.reshape(m * heads, lengths[0]) @ record_values).view(m, heads, size)
+    torch.baddbmm(shared, to_path, path_values.transpose(0, 1), out=out)
 
 
 def squared_relu(x: Tensor) -> Tensor:
-    """relu(x)^2, as a product: on CPU a power costs four times as much. Overwrites x."""
-    kept = F.relu(x, inplace=True)  # of a linear map, whose gradient does not need its own result
-    return kept * kept
+    """relu(x)^2; overwrites x, which must be the result of a linear map.
+
+    A product, because a power costs four times as much on CPU. The gradient of a linear map does
+    not need its own result, so overwriting it is safe.
+    """
+    positive = F.relu(x, inplace=True)
+    return positive * positive
 
 
 def causal_mask(age: Tensor, span: int | None = None) -> Tensor:
-    """0 where a row may see a column, -inf where the column is later, or more than `span` years earlier: (t, t), or (n, t, t) where a
-    record at ages (n, t) is longer than that."""
+    """0 if a row may see a column, -inf if the column is later or over `span` years earlier.
+
+    Shape (t, t), or (n, t, t) if a record at ages (n, t) is longer than `span`.
+    """
     t = age.shape[1]
     causal = torch.full((t, t), float("-inf"), device=age.device).triu(1)
     if span is None or not bool((age.amax(1) - age[:, 0] > span).any()):

@@ -1,11 +1,12 @@
-"""The light rollout's recurrent cell: one encoding by the decoder, then a residual map with memory carries a path on.
+"""The recurrent cell of the light rollout: a residual map with memory, one step a year.
 
-    s' = LN(a * s + D relu(U s + gates)^2),    a = sigmoid(decay), one number a unit
+    s' = LN(a * s + D relu(U s + gates)^2),    a = sigmoid(decay), one number per unit
 
-The decoder's state at the origin sets the cell's first state and a bias inside its hidden layer at every step, so what the record says
-is not forgotten along the path. The same head reads the cell. A step costs no attention and no transcendental function, and its price
-does not grow with the path. On the register a gated recurrent unit (Cho et al. 2014) of the same width lost more and cost more
-(docs/method/model.md).
+The decoder encodes the record once. Its state at the origin sets the cell's first state and a bias
+inside the cell's hidden layer at every step, so the record is not forgotten along the path. The
+model's head reads the cell. A step costs no attention and no transcendental function, and its cost
+does not grow with the length of the path. On the register, a gated recurrent unit (Cho et al. 2014)
+of the same width was less accurate and slower (docs/method/model.md).
 """
 
 from __future__ import annotations
@@ -21,26 +22,29 @@ from saga.model.decoder import squared_relu
 from saga.model.tokens import AGES
 from saga.schema import MIN_AGE
 
-_WIDER = 2  # units of the hidden layer a unit of the state
-_LONGEST_MEMORY = (
-    4.0  # decay of the slowest unit at the start of training: half a state is left after 38 steps
-)
+_HIDDEN_RATIO = 2  # units of the hidden layer per unit of the state
+# Decay of the slowest unit at the start of training: half of a state remains after 38 steps.
+_SLOWEST_DECAY = 4.0
 
 
-class Origin(NamedTuple):
-    """What the cell keeps of a record: its first state (..., s), the bias of its gates (..., 2 s) and of what the head reads (..., d)."""
+class RecordSummary(NamedTuple):
+    """What the cell receives from a record.
+
+    `state` (..., s) is the first state, `gates` (..., 2 s) the bias of the hidden layer and
+    `hidden` (..., d) the bias of what the head reads.
+    """
 
     state: Tensor
     gates: Tensor
     hidden: Tensor
 
 
-class Light(nn.Module):
-    """Cell of s = `config.light` units between the decoder's state at the origin and the head, both of width d."""
+class FastCell(nn.Module):
+    """Cell of s = `config.light` units between the decoder's state at the origin and the head."""
 
     def __init__(self, config: ModelConfig, earnings_size: int) -> None:
         super().__init__()
-        d, s, inner = config.width, config.light, _WIDER * config.light
+        d, s, inner = config.width, config.light, _HIDDEN_RATIO * config.light
         self.first = nn.Linear(d, s)
         self.bias = nn.Linear(d, inner)
         self.skip = nn.Linear(d, d, bias=False)
@@ -49,27 +53,30 @@ class Light(nn.Module):
         self.gap = nn.Embedding(MAX_GAP + 1, inner)
         self.up = nn.Linear(s, inner)
         self.down = nn.Linear(inner, s)
-        self.decay = nn.Parameter(torch.linspace(0.0, _LONGEST_MEMORY, s))
+        self.decay = nn.Parameter(torch.linspace(0.0, _SLOWEST_DECAY, s))
         self.norm = nn.LayerNorm(s)
         self.out = nn.Linear(s, d)
 
-    def begin(self, hidden: Tensor) -> Origin:
-        """The decoder's state at the origin (..., d) -> what the cell keeps of it."""
-        return Origin(self.first(hidden), self.bias(hidden), self.skip(hidden))
+    def summarise(self, hidden: Tensor) -> RecordSummary:
+        """What the cell receives from the decoder's state at the origin (..., d)."""
+        return RecordSummary(self.first(hidden), self.bias(hidden), self.skip(hidden))
 
-    def gates(self, earnings: Tensor, age: Tensor, since: Tensor) -> Tensor:
-        """What a year tells the cell, (..., 2 s): described earnings (..., e), age, years since the record before."""
-        when = self.age((age - MIN_AGE).clamp(0, AGES - 1)) + self.gap(since.clamp(0, MAX_GAP))
-        told: Tensor = self.earnings(earnings) + when
-        return told
+    def gates(self, earnings: Tensor, age: Tensor, gap: Tensor) -> Tensor:
+        """Input of a year to the hidden layer, (..., 2 s).
+
+        From encoded earnings (..., e), the age and the years since the record before.
+        """
+        position = self.age((age - MIN_AGE).clamp(0, AGES - 1)) + self.gap(gap.clamp(0, MAX_GAP))
+        gates: Tensor = self.earnings(earnings) + position
+        return gates
 
     def step(self, state: Tensor, gates: Tensor) -> Tensor:
-        """State (..., s) and what the year tells (..., 2 s) -> next state (..., s)."""
-        fresh = self.down(squared_relu(self.up(state) + gates))
-        following: Tensor = self.norm(torch.addcmul(fresh, state, torch.sigmoid(self.decay)))
+        """Next state (..., s) from the state and a year's gates (..., 2 s)."""
+        update = self.down(squared_relu(self.up(state) + gates))
+        following: Tensor = self.norm(torch.addcmul(update, state, torch.sigmoid(self.decay)))
         return following
 
-    def hidden(self, state: Tensor, origin: Origin) -> Tensor:
-        """What the head reads, (..., d); the first persons of `origin` where the state has fewer."""
-        read: Tensor = self.out(state) + origin.hidden[: len(state)]
-        return read
+    def hidden(self, state: Tensor, summary: RecordSummary) -> Tensor:
+        """What the head reads, (..., d); `state` may have fewer persons than `summary`."""
+        hidden: Tensor = self.out(state) + summary.hidden[: len(state)]
+        return hidden

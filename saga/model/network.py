@@ -8,53 +8,53 @@ import torch
 from torch import Tensor, nn
 
 from saga.errors import UsageError
+from saga.features.sequences import Tokens
 from saga.features.transforms import AGE, CALENDAR, MISSINGNESS, Transforms
-from saga.model.backbones import Cache, Decoder, backbone
+from saga.model.backbones import Cache, Decoder, build_backbone
 from saga.model.config import ModelConfig
 from saga.model.decoder import Block
-from saga.model.fast_cell import Light
-from saga.model.heads.binned import Binned
+from saga.model.fast_cell import FastCell
+from saga.model.heads.binned import BinnedHead
 from saga.model.heads.head import Head, Predictive
-from saga.model.tokens import Tokens
-from saga.model.variants.mixture_head import Mixture
-from saga.model.variants.quantile_head import Quantiles
+from saga.model.tokens import TokenEmbedding
+from saga.model.variants.mixture_head import MixtureHead
+from saga.model.variants.quantile_head import QuantileHead
 
 
 class Saga(nn.Module):
-    """Decoder-only transformer over person-year tokens (the paper's architecture, with the changes named in docs/method/model.md), or
-    another backbone in the decoder's place (`ModelConfig.backbone`)."""
+    """Decoder-only transformer over person-year tokens.
+
+    The architecture is the paper's, with the changes listed in docs/method/model.md.
+    `ModelConfig.backbone` may replace the decoder by another backbone.
+    """
 
     def __init__(self, config: ModelConfig, transforms: Transforms) -> None:
         super().__init__()
         self.config = config
         knots = torch.tensor(transforms.knots, dtype=torch.float32)
-        self.tokens = Tokens(
+        self.tokens = TokenEmbedding(
             config.width, transforms.vocabulary, knots, transforms.centre, transforms.scale
         )
         self.tokens.missingness = MISSINGNESS not in transforms.without
-        self.blocks = backbone(config, transforms.span)
+        self.blocks = build_backbone(config, transforms.span)
         self.norm = nn.LayerNorm(config.width)
-        # The long skip carries the query, the last known record, past the depth to the head.
+        # The long skip carries the last record past the backbone to the head.
         self.skip = nn.Linear(config.width, config.width, bias=False)
         self.head = build_head(config, transforms)
-        self.light = Light(config, self.tokens.earnings_size) if config.light else None
+        self.light = FastCell(config, self.tokens.earnings_size) if config.light else None
         self.apply(_initialise)
-        for (
-            layer
-        ) in self.blocks.ends():  # residual branches shrink with depth (Radford et al. 2019)
+        for layer in self.blocks.residual_outputs():  # scaled by depth (Radford et al. 2019)
             layer.weight.data.mul_((2 * config.layers) ** -0.5)
-        readers = {
+        inputs = {
             CALENDAR: [self.head.macro.weight],
             AGE: [part.age.weight for part in (self.tokens, self.light) if part is not None],
         }
-        for weight in (weight for name in transforms.without for weight in readers.get(name, [])):
-            weight.requires_grad_(
-                False
-            ).zero_()  # for good: whoever multiplies by it, here or in a rollout, learns nothing
+        for weight in (weight for name in transforms.without for weight in inputs.get(name, [])):
+            weight.requires_grad_(False).zero_()  # an input that is left out has no effect
 
     @property
     def decoder(self) -> Decoder:
-        """The backbone, where it is the decoder. UsageError for a network of another one, which has no attention."""
+        """The backbone if it is the decoder; raises UsageError for another backbone."""
         if not isinstance(self.blocks, Decoder):
             raise UsageError(
                 f"This model has no attention: its backbone is {self.config.backbone}."
@@ -63,27 +63,37 @@ class Saga(nn.Module):
 
     @property
     def stack(self) -> list[Block]:
-        """The decoder's blocks, first to last. UsageError as for `decoder`."""
+        """The decoder's blocks, first to last; raises UsageError for another backbone."""
         return self.decoder.stack
 
     @property
     def parameters_count(self) -> int:
-        """Trainable parameters, counted."""
+        """Number of trainable parameters."""
         return sum(p.numel() for p in self.parameters() if p.requires_grad)
 
     def inner_matrices(self) -> list[Tensor]:
-        """Weights of the linear maps between hidden states: not those of inputs, outputs and embeddings."""
+        """Weights of the maps between hidden states, without inputs, outputs and embeddings."""
         inner: list[Tensor] = [layer.weight for layer in (self.skip, self.head.up, self.head.down)]
-        inner += self.blocks.matrices()
-        if (light := self.light) is not None:
-            inner += [
-                layer.weight
-                for layer in (light.first, light.bias, light.skip, light.up, light.down, light.out)
-            ]
+        inner += self.blocks.inner_matrices()
+        if (cell := self.light) is not None:
+            layers = (cell.first, cell.bias, cell.skip, cell.up, cell.down, cell.out)
+            inner += [layer.weight for layer in layers]
         return inner
 
+    def embed(self, records: Tokens) -> Tensor:
+        """Embedding (n, t, d) of a padded batch of records."""
+        columns = (
+            torch.from_numpy(records.state).long(),
+            torch.from_numpy(records.z),
+            torch.from_numpy(records.other),
+            torch.from_numpy(records.codes),
+            torch.from_numpy(records.age),
+        )
+        embedding: Tensor = self.tokens(*columns)
+        return embedding
+
     def hidden(self, token: Tensor, age: Tensor) -> tuple[Tensor, Cache]:
-        """Tokens (n, t, d) and ages (n, t) -> hidden states (n, t, d) and the backbone's cache (the decoder's: keys and values)."""
+        """Hidden states (n, t, d) of tokens (n, t, d) at ages (n, t), and the backbone's cache."""
         x, cache = self.blocks(token, age)
         return self.norm(x) + self.skip(token), cache
 
@@ -97,7 +107,17 @@ class Saga(nn.Module):
         gap: Tensor,
         macro: Tensor,
     ) -> Predictive:
-        """Predictive distribution after every token, for the year `gap` years on with macro covariates `macro`."""
+        """Predictive distributions after every token, for the year `gap` years later.
+
+        Args:
+            state: Earnings states (n, t).
+            z: Relative log earnings (n, t).
+            other: Standardised values (n, t, 14), NaN if missing.
+            codes: Code numbers (n, t, 10).
+            age: Ages (n, t).
+            gap: Years from each token to its target year (n, t).
+            macro: Macro covariates of the target year (n, t, 4).
+        """
         hidden, _ = self.hidden(self.tokens(state, z, other, codes, age), age)
         predictive: Predictive = self.head(hidden, gap, macro)
         return predictive
@@ -105,28 +125,29 @@ class Saga(nn.Module):
     def fast_hidden(
         self, hidden: Tensor, origin: Tensor, state: Tensor, z: Tensor, age: Tensor
     ) -> Tensor:
-        """What the head reads after every token where the light cell carries on from the token `origin` (n,), (n, t, d).
+        """Hidden states (n, t, d) if the fast cell continues from token `origin` (n,).
 
-        `hidden` (n, t, d) of the decoder. It stands unchanged up to the origin; of later years the cell sees earnings and age.
+        Up to the origin they are those of the decoder, `hidden` (n, t, d). Of later years the cell
+        sees earnings and age.
         """
         if self.light is None:
             raise UsageError("This model has no light rollout: it was trained with `light: 0`.")
         n, t = state.shape
-        start = self.light.begin(hidden[torch.arange(n), origin][:, None])
-        since = age.diff(dim=1, prepend=age[:, :1])
-        gates = self.light.gates(self.tokens.encode_earnings(state, z), age, since) + start.gates
+        summary = self.light.summarise(hidden[torch.arange(n), origin][:, None])
+        gap = age.diff(dim=1, prepend=age[:, :1])
+        gates = self.light.gates(self.tokens.encode_earnings(state, z), age, gap) + summary.gates
         after = torch.arange(t, device=age.device) > origin[:, None]
-        carried, states = start.state[:, 0], []
-        for later, told in zip(after.unbind(1), gates.unbind(1), strict=True):
-            carried = torch.where(later[:, None], self.light.step(carried, told), carried)
-            states.append(carried)
-        return torch.where(
-            after[..., None], self.light.hidden(torch.stack(states, 1), start), hidden
-        )
+        cell_state, states = summary.state[:, 0], []
+        for is_after, year_gates in zip(after.unbind(1), gates.unbind(1), strict=True):
+            following = self.light.step(cell_state, year_gates)
+            cell_state = torch.where(is_after[:, None], following, cell_state)
+            states.append(cell_state)
+        fast = self.light.hidden(torch.stack(states, 1), summary)
+        return torch.where(after[..., None], fast, hidden)
 
 
 def _initialise(module: nn.Module) -> None:
-    """Unit-variance fan-in initialisation; the output layers start near zero, so that training starts from the marginal distribution."""
+    """Unit variance per fan-in; outputs near zero, so training starts at the marginal."""
     if isinstance(module, nn.Linear):
         nn.init.normal_(module.weight, std=module.in_features**-0.5)
         if module.bias is not None:
@@ -141,8 +162,8 @@ def _initialise(module: nn.Module) -> None:
 def build_head(config: ModelConfig, transforms: Transforms) -> Head[Any]:
     """The head that `config` names."""
     kinds: dict[str, type[Head[Any]]] = {
-        "binned": Binned,
-        "mixture": Mixture,
-        "quantiles": Quantiles,
+        "binned": BinnedHead,
+        "mixture": MixtureHead,
+        "quantiles": QuantileHead,
     }
     return kinds[config.head](config, transforms)

@@ -1,6 +1,8 @@
-"""Person-year -> token: typed subvectors (earnings, continuous, categorical, missingness, age), each projected and summed.
+"""Embedding of a person-year: typed subvectors, each projected to the model width and summed.
 
-The sum of projections equals one projection of the concatenated subvectors; kept apart, a rollout recomputes only what changes.
+The subvectors are earnings, continuous columns, categorical columns, missingness and age. The sum
+of projections equals one projection of the concatenated subvectors; because they are separate, a
+rollout recomputes only what changes.
 """
 
 from __future__ import annotations
@@ -18,12 +20,16 @@ AGES = MAX_AGE - MIN_AGE + 1
 _EARNINGS_KNOTS = 40
 
 
-class Tokens(nn.Module):
-    """Token embedding. Earnings enter three ways: the standardised level, its state, and a piecewise linear encoding on the
-    head's own knots (Gorishniy et al. 2022, eq. 1), which lets a small network copy a level precisely."""
+class TokenEmbedding(nn.Module):
+    """Token embedding.
+
+    Earnings enter in three ways: their state, the standardised log amount, and a piecewise linear
+    encoding on the head's own knots (Gorishniy et al. 2022, eq. 1). The last lets a small network
+    copy an amount precisely. Without `missingness` flags, a missing value looks like an average.
+    """
 
     knots: Tensor
-    missingness = True  # whether flags say which values of the other columns are missing; without them, missing looks like average
+    missingness = True
 
     def __init__(
         self, width: int, vocabulary: tuple[int, ...], knots: Tensor, centre: float, scale: float
@@ -47,41 +53,47 @@ class Tokens(nn.Module):
         return 3 + 1 + len(self.knots) - 1
 
     def encode_earnings(self, state: Tensor, z: Tensor) -> Tensor:
-        """(...,) state and relative log earnings -> (..., earnings_size): three flags, the standardised level, the piecewise code."""
+        """Encode earnings states and relative log earnings (...,) as (..., earnings_size).
+
+        Three flags, the standardised log amount and the piecewise linear code.
+        """
         positive = (state == POSITIVE).to(z.dtype)
         low, high = self.knots[:-1], self.knots[1:]
         piecewise = ((z[..., None] - low) / (high - low)).clamp(0, 1) * positive[..., None]
-        level = ((z - self.centre) / self.scale).clamp(-6, 6) * positive
-        flags = [(state == UNKNOWN).to(z.dtype), (state == ZERO).to(z.dtype), positive, level]
-        return torch.cat([torch.stack(flags, -1), piecewise], -1)
+        standardised = ((z - self.centre) / self.scale).clamp(-6, 6) * positive
+        unknown, zero = (state == UNKNOWN).to(z.dtype), (state == ZERO).to(z.dtype)
+        return torch.cat([torch.stack([unknown, zero, positive, standardised], -1), piecewise], -1)
 
     def embed_earnings(self, state: Tensor, z: Tensor) -> Tensor:
-        """(...,) state and relative log earnings -> (..., width)."""
-        out: Tensor = self.earnings(self.encode_earnings(state, z))
-        return out
+        """Embed earnings states and relative log earnings (...,) as (..., width)."""
+        embedding: Tensor = self.earnings(self.encode_earnings(state, z))
+        return embedding
 
     def embed_other(self, other: Tensor) -> Tensor:
-        """(..., 14) standardised values, NaN where missing -> (..., width); values and missingness are separate inputs."""
+        """Embed standardised values (..., 14), NaN if missing, as (..., width).
+
+        Values and missingness are separate inputs.
+        """
         missing = torch.isnan(other) & self.missingness
-        out: Tensor = self.other(torch.cat([torch.nan_to_num(other), missing.to(other.dtype)], -1))
-        return out
+        inputs = torch.cat([torch.nan_to_num(other), missing.to(other.dtype)], -1)
+        embedding: Tensor = self.other(inputs)
+        return embedding
 
     def embed_codes(self, codes: Tensor) -> Tensor:
-        """(..., 10) code numbers -> (..., width)."""
-        out: Tensor = self.category(
-            torch.cat([table(codes[..., j]) for j, table in enumerate(self.codes)], -1)
-        )
-        return out
+        """Embed code numbers (..., 10) as (..., width)."""
+        columns = [table(codes[..., j]) for j, table in enumerate(self.codes)]
+        embedding: Tensor = self.category(torch.cat(columns, -1))
+        return embedding
 
     def embed_age(self, age: Tensor) -> Tensor:
-        """(...,) ages -> (..., width)."""
-        out: Tensor = self.age((age - MIN_AGE).clamp(0, AGES - 1))
-        return out
+        """Embed ages (...,) as (..., width)."""
+        embedding: Tensor = self.age((age - MIN_AGE).clamp(0, AGES - 1))
+        return embedding
 
     def forward(
         self, state: Tensor, z: Tensor, other: Tensor, codes: Tensor, age: Tensor
     ) -> Tensor:
-        """All of a token's subvectors -> (n_person, n_token, width)."""
+        """Sum of the embeddings of all subvectors, (n_person, n_token, width)."""
         return (
             self.embed_earnings(state, z)
             + self.embed_other(other)

@@ -1,7 +1,8 @@
-"""Who draws the paths of many persons: threads of this process, or processes of their own.
+"""Pools that simulate many persons: threads of this process, or worker processes.
 
-A few persons are one unit of work with one thread inside each matrix product, so sums keep their order and the numbers are the same
-whoever draws them. Threads start at once but share Python's interpreter lock; processes start in seconds and use every core.
+A few persons are one unit of work, with one thread inside each matrix product. Sums then keep their
+order, so the numbers do not depend on the pool. Threads start at once but share Python's
+interpreter lock; processes take seconds to start and use every core.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import chain
 from multiprocessing import get_context
-from typing import Any
 
 import numpy as np
 import torch
@@ -23,52 +23,63 @@ from saga.features.sequences import Sequences
 from saga.simulation.rollout import Rollout
 from saga.simulation.worker_process import end_with_parent
 
-Draw = Callable[[NDArray[np.int64]], Iterator[NDArray[np.float32]]]
+Simulate = Callable[[NDArray[np.int64]], Iterator[NDArray[np.float32]]]
 
 
 @contextmanager
-def worker_pool(
+def simulation_pool(
     rollout: Rollout,
     sequences: Sequences,
     steps: NDArray[np.int64],
     *,
     threads: int,
     processes: int,
-) -> Iterator[Draw]:
-    """A function from person indices to their earnings (steps, paths), in order; drawn by `processes`, or by `threads` if that is 1."""
-    team: Executor
-    if processes > 1:
-        job = (rollout.settings, sequences)
-        team = ProcessPoolExecutor(
-            processes, mp_context=get_context("spawn"), initializer=_start, initargs=job
-        )
-    else:
-        team = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
+) -> Iterator[Simulate]:
+    """A function from person indices to their earnings (steps, n_paths), in order.
 
-    def draw(persons: NDArray[np.int64]) -> Iterator[NDArray[np.float32]]:
-        groups = np.array_split(
-            persons,
-            max(threads if processes == 1 else processes, -(-len(persons) // rollout.group_size)),
+    It uses `processes` worker processes, or `threads` threads if `processes` is 1.
+    """
+    executor: Executor
+    if processes > 1:
+        executor = ProcessPoolExecutor(
+            processes,
+            mp_context=get_context("spawn"),
+            initializer=_start_worker,
+            initargs=(rollout, sequences),
         )
-        groups = [group for group in groups if len(group)]
-        asked = [steps[group] for group in groups]
-        found = (
-            team.map(_draw, groups, asked)
-            if processes > 1
-            else team.map(partial(rollout.simulate, sequences), groups, asked)
-        )
-        return chain.from_iterable(found)
+        run = _simulate_in_worker
+    else:
+        executor = thread_pool(threads)
+        run = partial(rollout.simulate, sequences)
+    workers = threads if processes == 1 else processes
+
+    def simulate(persons: NDArray[np.int64]) -> Iterator[NDArray[np.float32]]:
+        groups = split_persons(persons, workers, rollout.group_size)
+        return chain.from_iterable(executor.map(run, groups, [steps[group] for group in groups]))
 
     with single_threaded():
         try:
-            yield draw
-        finally:  # whoever is interrupted need not wait for persons not yet begun
-            team.shutdown(cancel_futures=True)
+            yield simulate
+        finally:  # after an interrupt, do not wait for persons who are not yet started
+            executor.shutdown(cancel_futures=True)
+
+
+def thread_pool(threads: int) -> ThreadPoolExecutor:
+    """A pool of threads, each with one thread inside matrix products."""
+    return ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
+
+
+def split_persons(
+    persons: NDArray[np.int64], workers: int, group_size: int
+) -> list[NDArray[np.int64]]:
+    """Persons in groups of at most `group_size`, and at least one group per worker if possible."""
+    groups = np.array_split(persons, max(workers, -(-len(persons) // group_size)))
+    return [group for group in groups if len(group)]
 
 
 @contextmanager
 def single_threaded() -> Iterator[None]:
-    """One thread inside each matrix product."""
+    """Use one thread inside each matrix product."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -80,14 +91,16 @@ def single_threaded() -> Iterator[None]:
 _job: tuple[Rollout, Sequences]
 
 
-def _start(settings: dict[str, Any], sequences: Sequences) -> None:
+def _start_worker(rollout: Rollout, sequences: Sequences) -> None:
     global _job
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the parent's to handle
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles an interrupt
     end_with_parent()
     torch.set_num_threads(1)
-    _job = Rollout(**settings), sequences
+    _job = rollout, sequences
 
 
-def _draw(persons: NDArray[np.int64], steps: NDArray[np.int64]) -> list[NDArray[np.float32]]:
+def _simulate_in_worker(
+    persons: NDArray[np.int64], steps: NDArray[np.int64]
+) -> list[NDArray[np.float32]]:
     rollout, sequences = _job
     return rollout.simulate(sequences, persons, steps)

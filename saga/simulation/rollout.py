@@ -1,15 +1,20 @@
-"""Monte-Carlo paths: the record is encoded once, then every path is carried from year to year (`saga.simulation.steppers`).
+"""Monte-Carlo paths: encode the record once, then advance every path year by year.
 
-The numbers of a person are a function of the weights, that person's record, the seed and the number of paths alone, bitwise the same
-whatever the batch, the order, the engine or the worker (on one machine and precision). Randomness is keyed by (seed, person, year).
-Persons are computed together only where this machine's matrix products give a row the same bits whatever the other rows are, which
-is tried out first (`rows_stand_alone`). Records are padded to one length for all, so that no shape depends on the company; and paths to
-whole vectors, since what is left over at the end of an array is computed by other instructions, with other last bits.
+A person's numbers are a function of the weights, the person's record, the seed and the number of
+paths alone. They are bitwise the same in any batch, order, engine or worker (on one machine and
+precision). Three things make this so:
+
+- Random numbers are keyed by (seed, person, year).
+- Persons are computed together only if matrix products on this machine give a row the same bits
+  whatever the other rows are, which `rows_are_independent` tests.
+- Shapes do not depend on the other persons: records are padded to one length for all, and paths are
+  filled up to whole vectors, because the remainder of an array is computed by other instructions,
+  with other last bits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -38,189 +43,218 @@ from saga.model import Saga
 from saga.requests import Precision
 from saga.schema import MAX_AGE, MIN_AGE
 from saga.simulation.matmul import Affine, at_precision, product
-from saga.simulation.steppers import Records, walks
+from saga.simulation.steppers import Records, choose_stepper
 
 MAX_STEPS = MAX_AGE - MIN_AGE
-GROUP_ROWS = 4_096  # paths carried together: of 500 each, eight persons
-VECTOR = 32  # numbers that elementwise loops take at once: two registers of 512 bits
-_LARGEST_KEPT = 31 * 2**20  # bytes; below the 32 MiB from which on glibc never keeps any
+GROUP_ROWS = 4_096  # paths advanced together: eight persons with 500 paths each
+VECTOR = 32  # numbers per iteration of elementwise loops: two registers of 512 bits
+_REUSED_BYTES = 31 * 2**20  # below the 32 MiB from which glibc never reuses memory
+
+
+@dataclass(frozen=True)
+class RolloutOptions:
+    """Options of a rollout.
+
+    Args:
+        n_paths: Number of paths per person.
+        seed: Seed of the keyed random numbers.
+        scenario: Macro scenario; None draws all macro series.
+        rhythm: Years per step, equal to the distance between records in training.
+        light: Advance paths by the fast cell instead of the backbone.
+        precision: Precision of products over paths (`saga.simulation.matmul`).
+    """
+
+    n_paths: int
+    seed: int
+    scenario: Scenario | None = None
+    rhythm: int = 1
+    light: bool = False
+    precision: Precision = "float32"
 
 
 @dataclass(frozen=True, eq=False)
-class Futures:
-    """The macro futures that all persons with one origin year share: path k is the same world for everybody.
+class MacroFutures:
+    """The macro futures of one origin year: path k is the same future for all persons.
 
-    `macro` (n_step, n_carried, 4) are each year's covariates, `wage` (n_step, n_carried) the log wage index; the paths first,
-    then the last one again (`Rollout.carried`).
+    `features` (n_step, n_column, 4) are each year's covariates and `wage` (n_step, n_column) the
+    log wage index. Columns are the paths, filled up by the last one (`fill_vectors`).
     """
 
-    macro: Tensor
+    features: Tensor
     wage: Tensor
 
 
 class Rollout:
-    """Draws paths from a network. One instance serves one (seed, number of paths, scenario)."""
+    """Simulates paths from a network, for one set of options."""
 
     def __init__(
         self,
         network: Saga,
         calendar: Calendar,
         process: MacroProcess | None,
-        *,
-        n_paths: int,
-        seed: int,
-        scenario: Scenario | None = None,
-        rhythm: int = 1,
-        light: bool = False,
-        precision: Precision = "float32",
+        options: RolloutOptions,
     ) -> None:
-        """`light`: carry paths by the recurrent cell instead of the backbone (`saga.simulation.steppers`).
-
-        `precision`: of the products that carry and read paths (`saga.simulation.matmul`).
-        `rhythm`: years a step, as far apart as the records that the network learnt from: 1, but for a panel of every second year.
-        """
         self.network, self.calendar, self.process = network, calendar, process
-        self.n_paths, self.seed, self.scenario, self.rhythm = n_paths, seed, scenario, rhythm
-        self.carried = whole_vectors(n_paths)
-        # What another process needs to draw the same numbers.
-        self.settings: dict[str, Any] = {
-            "network": network,
-            "calendar": calendar,
-            "process": process,
-            "n_paths": n_paths,
-        }
-        self.settings |= {
-            "seed": seed,
-            "scenario": scenario,
-            "rhythm": rhythm,
-            "light": light,
-            "precision": precision,
-        }
+        self.options, self.columns = options, fill_vectors(options.n_paths)
         with torch.inference_mode():
-            self.walks = walks(network, light=light, precision=precision)
-            self.head = at_precision(network.head, precision)
-        self.macro_futures = lru_cache(maxsize=64)(self._futures)
-        # Once such a block is given back, glibc keeps the memory of smaller ones, which every year would else ask the system for.
-        torch.empty(_LARGEST_KEPT, dtype=torch.uint8)
-
-    def _futures(self, origin: int) -> Futures:
-        shape = (self.n_paths, MAX_STEPS)
-        if self.process is None:
-            features, wage = np.zeros((*shape, 4)), np.zeros(shape)
-        else:
-            values = self.process.draw(
-                self.seed, self.n_paths, origin, origin + MAX_STEPS, self.scenario
+            self.start_stepper, self.step_modules = choose_stepper(
+                network, light=options.light, precision=options.precision
             )
-            features = macro_features(values, self.process.unemployment(origin, self.scenario))
-            wage = self.calendar.wage_index(np.array([origin]))[0] + log_wage_index(values[..., 1])
-        return Futures(
+            self.head = at_precision(network.head, options.precision)
+        self.macro_futures = lru_cache(maxsize=64)(self._macro_futures)
+        # After a block of this size is freed, glibc reuses the memory of smaller blocks.
+        # Otherwise every simulated year would request it from the system again.
+        torch.empty(_REUSED_BYTES, dtype=torch.uint8)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the inputs alone: a worker process builds the rest itself."""
+        return Rollout, (self.network, self.calendar, self.process, self.options)
+
+    def _macro_futures(self, origin: int) -> MacroFutures:
+        features, wage = draw_macro_futures(
+            self.calendar, self.process, self.options, origin, MAX_STEPS
+        )
+        return MacroFutures(
             torch.from_numpy(
-                features[self.carried].transpose(1, 0, 2).astype(np.float32, order="C")
+                features[self.columns].transpose(1, 0, 2).astype(np.float32, order="C")
             ),
-            torch.from_numpy(wage[self.carried].T.astype(np.float32, order="C")),
+            torch.from_numpy(wage[self.columns].T.astype(np.float32, order="C")),
         )
 
     @property
     def group_size(self) -> int:
-        """Persons that are best drawn together: more amortise what a year costs whatever its size, fewer stay in the processor's cache."""
-        rows = len(self.carried)
-        return (
-            max(1, GROUP_ROWS // rows)
-            if rows_stand_alone((self.network, self.head, *self.walks.maps), rows)
-            else 1
-        )
+        """Number of persons that are best simulated together.
 
-    def simulate_person(self, sequences: Sequences, index: int, steps: int) -> NDArray[np.float32]:
-        """One person's paths, shape (steps, paths); see `people`."""
-        return self.simulate(sequences, np.array([index]), np.array([steps]))[0]
+        More persons share the fixed cost of a year; fewer fit into the processor's cache.
+        """
+        modules = (self.network, self.head, *self.step_modules)
+        return group_size(modules, len(self.columns))
+
+    def simulate_person(self, sequences: Sequences, person: int, steps: int) -> NDArray[np.float32]:
+        """Earnings of one person, shape (steps, n_paths); see `simulate`."""
+        return self.simulate(sequences, np.array([person]), np.array([steps]))[0]
 
     @torch.inference_mode()
     def simulate(
         self, sequences: Sequences, persons: NDArray[np.int64], steps: NDArray[np.int64]
     ) -> list[NDArray[np.float32]]:
-        """Earnings of the years after each person's last record, in real money, shapes (steps of the person, paths), in order.
+        """Real earnings after each person's last record, shapes (steps of the person, n_paths).
 
-        Zero from death on. A last record may be at most 64 - steps years of age.
+        Earnings are zero from death on. The age at a last record may be at most 64 - steps.
+
+        Args:
+            sequences: Records of the panel.
+            persons: Indices of persons (n,).
+            steps: Years to simulate for each person (n,).
         """
-        order = np.argsort(
-            -steps, kind="stable"
-        )  # who has most years comes first, so that those on their way are always the first n
-        chosen, asked = persons[order], steps[order]
-        net, head, m = self.network, self.head, len(self.carried)
-        history = pad(sequences, chosen, MAX_STEPS + 1)
-        lengths = sequences.lengths[chosen]
-        everybody, last = np.arange(len(chosen)), lengths - 1
-        origin, age = history.year[everybody, last], torch.from_numpy(history.age[everybody, last])
-        futures = [self.macro_futures(int(year)) for year in origin]
-        worlds = (
-            futures if len(set(origin.tolist())) > 1 else futures[:1]
-        )  # told once where all live in the same
-        arrays = (
-            history.state.astype(np.int64),
-            history.z,
-            history.other,
-            history.codes,
-            history.age,
-        )
-        token = net.tokens(*(torch.from_numpy(array) for array in arrays))
-        codes = [history.codes[i, :n] for i, n in enumerate(lengths)]
+        order = np.argsort(-steps, kind="stable")  # the persons who continue are the first ones
+        persons, steps = persons[order], steps[order]
+        rhythm, years = self.options.rhythm, int(steps[0])
+        padded, lengths = pad(sequences, persons, MAX_STEPS + 1), sequences.lengths[persons]
+        rows, last = np.arange(len(persons)), lengths - 1
+        origin, age = padded.year[rows, last], torch.from_numpy(padded.age[rows, last])
+        codes = [padded.codes[i, :n] for i, n in enumerate(lengths)]
         records = Records(
-            token,
-            torch.from_numpy(history.age),
+            self.network.embed(padded),
+            torch.from_numpy(padded.age),
             lengths.tolist(),
-            lambda: [self._unsimulated(own) for own in codes],
+            lambda: [self._embed_unsimulated(person_codes) for person_codes in codes],
         )
-        walk = self.walks.walk(records, m, -(-int(asked[0]) // self.rhythm), self.rhythm)
-        x = walk.hidden.expand(
-            -1, m, -1
-        )  # all paths, though they are alike: products of few rows may be summed otherwise
-        alive = torch.ones(len(chosen), m, dtype=torch.bool)
-        out = [torch.empty(int(own), self.n_paths) for own in asked]
-        names = sequences.person_id[chosen].tolist()
-        for start in range(0, int(asked[0]), self.rhythm):
-            end, n = start + self.rhythm, int((asked > start).sum())
-            keys = zip(names[:n], (origin[:n] + end).tolist(), strict=True)
-            drawn = [uniforms(self.n_paths, "path", self.seed, *key)[self.carried] for key in keys]
-            u = torch.from_numpy(np.stack(drawn).astype(np.float32))
-            # Years between two steps are asked of the same state with the same uniform: a path keeps its rank within a step.
-            for year in range(start, min(end, int(asked[0]))):
-                macro, wage = (
-                    torch.stack(parts)
-                    for parts in zip(
-                        *((own.macro[year], own.wage[year]) for own in worlds[:n]), strict=True
-                    )
-                )
-                predictive = head(x[:n], torch.tensor([year - start + 1]), macro)
-                dead, positive, z = head.sample(predictive, u)
+        futures = [self.macro_futures(int(year)) for year in origin]
+        if len(set(origin.tolist())) == 1:
+            futures = futures[:1]
+        stepper = self.start_stepper(records, len(self.columns), -(-years // rhythm), rhythm)
+        # Expanded to all paths, although equal: products of few rows may sum in another order.
+        x = stepper.hidden.expand(-1, len(self.columns), -1)
+        alive = torch.ones(len(persons), len(self.columns), dtype=torch.bool)
+        earnings = [torch.empty(int(n), self.options.n_paths) for n in steps]
+        for start in range(0, years, rhythm):
+            end, n = start + rhythm, int((steps > start).sum())
+            u = self._uniforms(sequences.person_id[persons[:n]], origin[:n] + end)
+            # Years within a step share a state and a random number: a path keeps its rank.
+            for year in range(start, min(end, years)):
+                macro, wage = _stack_year(futures[:n], year)
+                distribution = self.head(x[:n], torch.tensor([year - start + 1]), macro)
+                dead, positive, z = self.head.sample(distribution, u)
                 positive = positive & alive[:n]
-                earnings = torch.where(positive, torch.exp(z + wage), 0.0)
-                for i in range(int((asked > year).sum())):
-                    out[i][year] = earnings[i, : self.n_paths]
+                simulated = torch.where(positive, torch.exp(z + wage), 0.0)
+                for i in range(int((steps > year).sum())):
+                    earnings[i][year] = simulated[i, : self.options.n_paths]
             alive = alive[:n] & ~dead
-            going = int((asked > end).sum())
-            if going:
+            n_next = int((steps > end).sum())
+            if n_next:
                 state = torch.where(positive, POSITIVE, ZERO)
-                x = walk.step(state[:going], (z * positive)[:going], age[:going] + end)
-        return [out[place].numpy() for place in np.argsort(order)]
+                x = stepper.step(state[:n_next], (z * positive)[:n_next], age[:n_next] + end)
+        return [earnings[i].numpy() for i in np.argsort(order)]
 
-    def _unsimulated(self, codes: NDArray[np.int64]) -> Tensor:
-        """The part of a future token that no rollout simulates: masked, but for what never changes, or lasts, in the record's codes
-        (n_token, 10)."""
+    def _uniforms(self, person_ids: NDArray[np.str_], years: NDArray[np.int64]) -> Tensor:
+        """Random numbers (n, n_column) of persons in years (n,)."""
+        keys = zip(person_ids.tolist(), years.tolist(), strict=True)
+        n_paths, seed = self.options.n_paths, self.options.seed
+        u = np.stack([uniforms(n_paths, "path", seed, *key)[self.columns] for key in keys])
+        return torch.from_numpy(u.astype(np.float32))
+
+    def _embed_unsimulated(self, codes: NDArray[np.int64]) -> Tensor:
+        """The part (1, d) of future tokens that is not simulated, after codes (n_token, 10)."""
         tokens = self.network.tokens
         other = torch.full((1, tokens.other.in_features // 2), float("nan"))
-        fixed = np.where(
-            LASTING_CATEGORIES, last_known(codes)[-1], np.where(STATIC_CATEGORIES, codes[-1], 0)
+        return tokens.embed_other(other) + tokens.embed_codes(
+            torch.from_numpy(future_codes(codes)[None])
         )
-        return tokens.embed_other(other) + tokens.embed_codes(torch.from_numpy(fixed[None]))
 
 
-def whole_vectors(paths: int) -> NDArray[np.int64]:
-    """Paths as they are carried: filled to whole vectors by the last one once more, or often."""
-    return np.minimum(np.arange(-(-paths // VECTOR) * VECTOR), paths - 1)
+def _stack_year(futures: Sequence[MacroFutures], year: int) -> tuple[Tensor, Tensor]:
+    """Covariates (n, n_column, 4) and log wage index (n, n_column) of a year."""
+    return (
+        torch.stack([future.features[year] for future in futures]),
+        torch.stack([future.wage[year] for future in futures]),
+    )
 
 
-def rows_stand_alone(modules: Iterable[torch.nn.Module], paths: int) -> bool:
-    """Whether products with matrices of the modules' shapes give each person's rows the same bits alone and among others."""
+def draw_macro_futures(
+    calendar: Calendar,
+    process: MacroProcess | None,
+    options: RolloutOptions,
+    origin: int,
+    n_years: int,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Macro covariates (n_paths, n_years, 4) and log wage index (n_paths, n_years) after `origin`.
+
+    All zero without a macro process.
+    """
+    shape = (options.n_paths, n_years)
+    if process is None or not n_years:
+        return np.zeros((*shape, 4)), np.zeros(shape)
+    series = process.draw(options.seed, options.n_paths, origin, origin + n_years, options.scenario)
+    features = macro_features(series, process.unemployment(origin, options.scenario))
+    wage = calendar.wage_index(np.array([origin]))[0] + log_wage_index(series[..., 1])
+    return features, wage
+
+
+def future_codes(codes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Code numbers (10,) of future tokens after a record's codes (n_token, 10).
+
+    Columns that never change, or that last once known, keep the record's code; others are missing.
+    """
+    static = np.where(STATIC_CATEGORIES, codes[-1], 0)
+    return np.where(LASTING_CATEGORIES, last_known(codes)[-1], static)
+
+
+def fill_vectors(n_paths: int) -> NDArray[np.int64]:
+    """Indices of the paths, filled up to whole vectors by repeating the last path."""
+    return np.minimum(np.arange(-(-n_paths // VECTOR) * VECTOR), n_paths - 1)
+
+
+def group_size(modules: Iterable[torch.nn.Module], rows: int) -> int:
+    """Number of persons with `rows` paths each to compute together: 1 if rows depend on others."""
+    return max(1, GROUP_ROWS // rows) if rows_are_independent(modules, rows) else 1
+
+
+def rows_are_independent(modules: Iterable[torch.nn.Module], n_paths: int) -> bool:
+    """Whether matrix products give a person's rows the same bits alone and among other persons.
+
+    Tested on this machine with the matrix shapes of the modules.
+    """
     layers = [layer for module in modules for layer in module.modules()]
     maps = {
         (*layer.weight.shape, layer.bias is not None, layer.weight.dtype, isinstance(layer, Affine))
@@ -231,29 +265,27 @@ def rows_stand_alone(modules: Iterable[torch.nn.Module], paths: int) -> bool:
     maps |= {
         (4 * layer.hidden_size, layer.input_size, True, torch.float32, False) for layer in lstm
     }
-    persons = max(
-        2, GROUP_ROWS // paths
-    )  # as many as a group has: large products may run by other kernels
+    n_persons = max(2, GROUP_ROWS // n_paths)  # as in a group: large products use other kernels
     return all(
-        _stands_alone(persons, rows, *one)
-        for rows in (paths, MAX_STEPS + 1)
-        for one in sorted(maps, key=str)
+        _product_rows_are_independent(n_persons, rows, *shape)
+        for rows in (n_paths, MAX_STEPS + 1)
+        for shape in sorted(maps, key=str)
     )
 
 
 @lru_cache(maxsize=1024)
-def _stands_alone(
-    persons: int, rows: int, out: int, size: int, shifted: bool, dtype: torch.dtype, affine: bool
+def _product_rows_are_independent(
+    n_persons: int, rows: int, out: int, size: int, bias: bool, dtype: torch.dtype, affine: bool
 ) -> bool:
-    draw = torch.Generator().manual_seed(0)
-    x, weight, bias = (
-        torch.randn(shape, generator=draw).to(dtype)
-        for shape in ((persons, rows, size), (out, size), (out,))
+    generator = torch.Generator().manual_seed(0)
+    x, weight, shift = (
+        torch.randn(shape, generator=generator).to(dtype)
+        for shape in ((n_persons, rows, size), (out, size), (out,))
     )
     multiply = product if affine else F.linear
     with torch.inference_mode():
-        shared = multiply(x, weight, bias if shifted else None)
+        together = multiply(x, weight, shift if bias else None)
         return all(
-            torch.equal(shared[i], multiply(x[i], weight, bias if shifted else None))
-            for i in range(persons)
+            torch.equal(together[i], multiply(x[i], weight, shift if bias else None))
+            for i in range(n_persons)
         )

@@ -1,20 +1,23 @@
-"""How paths are carried from year to year: exactly, by the decoder with its cache (or by another backbone with its state), or lightly, by
-the recurrent cell.
+"""Steppers: advance simulated paths by one year, from the state that a backbone keeps of the past.
 
-A walk is a group of persons with m paths each. Each year it is told what every path earned, and answers with what the head reads next.
-Persons leave the group from its end when their years are over. Linear maps that always follow one another are multiplied out once a
-network, so that a year costs few passes over memory; the arithmetic is that of `saga.model` up to rounding. Every matrix product has the
-paths of one person, or of several, as its rows, so a person's numbers are the same in any group (`saga.simulation.rollout`).
+A stepper holds a group of persons with m paths each. Every year it receives what each path earned
+and returns what the head reads next. There are three: the decoder with its key-value cache, the
+fast cell with its recurrent state, and other backbones with their state (LSTM state, or window of
+records). Persons leave the group from its end when they have no more years to simulate.
 
-Records are encoded in the network's own type, float32; attention and residual streams are of that type too. At another precision are the
-products of paths, and what lies between the two products of a hidden layer. Backbones other than the decoder stay in float32; the head
-that reads them does not.
+Linear maps that always follow one another are multiplied once per network, so a year needs few
+passes over memory; up to rounding the arithmetic is that of `saga.model`. The rows of every matrix
+product are the paths of one or several persons, so a person's numbers are the same in any group
+(`saga.simulation.rollout`). Records, attention and residual streams are float32. The chosen
+precision applies to products over paths, and between the two products of a hidden layer. Backbones
+other than the decoder stay in float32; the head that reads them does not.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple, Protocol
 
 import torch
@@ -22,238 +25,215 @@ from torch import Tensor, nn
 
 from saga.errors import UsageError
 from saga.model import Saga
-from saga.model.backbones import Cache, Decoder
-from saga.model.decoder import Block, rotate, rotation
-from saga.model.fast_cell import Origin
+from saga.model.backbones import Decoder
+from saga.model.decoder import Block, attend_with_cache, rotate, rotation
+from saga.model.fast_cell import RecordSummary
 from saga.requests import Precision
 from saga.schema import MAX_AGE, MIN_AGE
 from saga.simulation.matmul import Affine, at_precision
 
 
 class Records(NamedTuple):
-    """Records of n persons: tokens (n, t, d) at ages (n, t), of which `lengths` are not padding. `later()` is what is known of every
-    later token of each person (1, d), for walks that make tokens."""
+    """Records of n persons before simulation.
+
+    `token` (n, t, d) at ages `age` (n, t), of which the first `lengths` are not padding.
+    `constant()` gives, per person, the part of future tokens that does not change, (1, d).
+    """
 
     token: Tensor
     age: Tensor
     lengths: Sequence[int]
-    later: Callable[[], Sequence[Tensor]]
+    constant: Callable[[], Sequence[Tensor]]
 
 
-class Walk(Protocol):
-    """Some persons' paths on their way. `hidden` (n, 1, d) is what the head reads at the end of the records."""
+class Stepper(Protocol):
+    """Paths of some persons. `hidden` (n, 1, d) is what the head reads after the records."""
 
     hidden: Tensor
 
     def step(self, state: Tensor, z: Tensor, age: Tensor) -> Tensor:
-        """The year at `age` (n,): earnings state and relative log earnings (n, m) -> (n, m, d) for the head.
+        """Hidden states (n, m, d) after a year at `age` (n,).
 
-        `n` may be smaller than in the year before: the first n persons go on.
+        Earnings states and relative log earnings are (n, m). `n` may be smaller than in the year
+        before: the first n persons continue.
         """
         ...
 
 
-class Walks(Protocol):
-    """Walks of one network. `maps` are the modules, or maps, beside the network's own that multiply paths."""
-
-    @property
-    def maps(self) -> Sequence[nn.Module]: ...
-
-    def walk(self, records: Records, paths: int, steps: int, rhythm: int) -> Walk:
-        """A walk of `steps` steps, `rhythm` years each, from the ends of the records."""
-        ...
+# From records, paths per person, steps and years per step to a stepper.
+StartStepper = Callable[[Records, int, int, int], Stepper]
 
 
-def walks(network: Saga, *, light: bool, precision: Precision = "float32") -> Walks:
-    """How paths of the network are carried: lightly, or as its backbone does. UsageError where it has no light rollout."""
+def choose_stepper(
+    network: Saga, *, light: bool, precision: Precision = "float32"
+) -> tuple[StartStepper, list[nn.Module]]:
+    """How to start steppers of a network, and the modules, beside its own, that multiply paths.
+
+    `light` chooses the fast cell. Raises UsageError if the network was trained without it.
+    """
     if light:
-        return Light(network, precision)
-    return Exact(network, precision) if isinstance(network.blocks, Decoder) else Carried(network)
+        cell_maps = CellMaps(network, precision)
+        return partial(CellStepper, cell_maps), cell_maps.modules
+    if isinstance(network.blocks, Decoder):
+        decoder_maps = DecoderMaps(network, precision)
+        return partial(DecoderStepper, decoder_maps), decoder_maps.modules
+    return partial(RecurrentStepper, network), []
 
 
-class Exact:
-    """The decoder. Every path attends to the record, which all of a person's paths share, and to its own years."""
+class DecoderMaps:
+    """The decoder's linear maps, multiplied out at a precision."""
 
     def __init__(self, network: Saga, precision: Precision) -> None:
         self.network, self.span, tokens = network, network.decoder.span, network.tokens
-        # A token enters the first block and, by the long skip, the head: both at once.
+        # A token enters the first block and, by the long skip, the head: one map for both.
         self.both = torch.cat([torch.eye(network.config.width), network.skip.weight]).T.contiguous()
-        self.year = Affine((tokens.earnings.weight.T @ self.both).T, None, precision)
+        self.earnings = Affine((tokens.earnings.weight.T @ self.both).T, None, precision)
         self.age = tokens.age.weight @ self.both
         self.stack = [at_precision(block, precision) for block in network.stack]
-        self.projections = [_at_ages(block, precision) for block in network.stack]
-        self.maps: list[nn.Module] = [
-            self.year,
-            *self.stack,
-            *(at_ages[0] for at_ages in self.projections),
-        ]
-
-    def walk(self, records: Records, paths: int, steps: int, rhythm: int) -> Walk:
-        """See `Walks`."""
-        hidden, cache = self.network.hidden(records.token, records.age)
-        return _ExactWalk(self, _at_the_ends(hidden, records), cache, records, paths, steps, rhythm)
+        self.projections = [_projections_by_age(block, precision) for block in network.stack]
+        first_projections = [by_age[0] for by_age in self.projections]
+        self.modules: list[nn.Module] = [self.earnings, *self.stack, *first_projections]
 
 
-def _at_the_ends(hidden: Tensor, records: Records) -> Tensor:
-    return torch.stack([own[n - 1 : n] for own, n in zip(hidden, records.lengths, strict=True)])
+class DecoderStepper:
+    """Each path attends to the record, which a person's paths share, and to its own years."""
 
-
-class _ExactWalk:
     def __init__(
-        self,
-        exact: Exact,
-        hidden: Tensor,
-        cache: Cache,
-        records: Records,
-        paths: int,
-        steps: int,
-        rhythm: int,
+        self, maps: DecoderMaps, records: Records, n_paths: int, steps: int, rhythm: int
     ) -> None:
-        self.exact, self.hidden, self.rhythm, lengths = exact, hidden, rhythm, records.lengths
-        self.ages = [own[:n].tolist() for own, n in zip(records.age, lengths, strict=True)]
-        # One by one: few rows may be summed otherwise than one row.
-        self.constant = torch.cat([own @ exact.both for own in records.later()])
-        self.records = [
+        self.maps, self.rhythm, lengths = maps, rhythm, records.lengths
+        hidden, cache = maps.network.hidden(records.token, records.age)
+        self.hidden = _at_origin(hidden, records)
+        self.ages = [age[:n].tolist() for age, n in zip(records.age, lengths, strict=True)]
+        # One by one: a product of few rows may sum in another order than a product of one row.
+        self.constant = torch.cat([constant @ maps.both for constant in records.constant()])
+        self.record_cache = [
             [(k[:n].T.contiguous(), v[:n]) for k, v, n in zip(keys, values, lengths, strict=True)]
             for keys, values in cache
         ]
-        # A person's years first: strides, and with them every rounding, do not depend on how many years are asked for.
-        shape = (len(cache), len(lengths), max(1, steps - 1), paths, exact.network.config.head_size)
+        # Years before paths: strides, and so rounding, do not depend on the number of years.
+        size = maps.network.config.head_size
+        shape = (len(cache), len(lengths), max(1, steps - 1), n_paths, size)
         self.keys, self.values = hidden.new_empty(shape), hidden.new_empty(shape)
-        self.walked = 0
+        self.steps_done = 0
 
     def step(self, state: Tensor, z: Tensor, age: Tensor) -> Tensor:
-        exact, net, at = self.exact, self.exact.network, (age - MIN_AGE).tolist()
+        """See `Stepper.step`."""
+        maps, net, age_index = self.maps, self.maps.network, (age - MIN_AGE).tolist()
         n = len(z)
-        year = exact.year(net.tokens.encode_earnings(state, z)).to(self.constant)
-        x, skip = year.add_((exact.age[at] + self.constant[:n])[:, None]).chunk(2, -1)
-        # The first of a record's years, and of the path's own, that attention still reaches.
-        first = [
-            bisect_left(own, now - exact.span)
-            for own, now in zip(self.ages, age.tolist(), strict=False)
+        token = maps.earnings(net.tokens.encode_earnings(state, z)).to(self.constant)
+        token = token.add_((maps.age[age_index] + self.constant[:n])[:, None])
+        x, skip = token.chunk(2, -1)
+        # The first years, of the record and of the path, that are within the span.
+        first_in_record = [
+            bisect_left(ages, current - maps.span)
+            for ages, current in zip(self.ages, age.tolist(), strict=False)
         ]
-        since = max(0, self.walked - exact.span // self.rhythm)
+        first_in_path = max(0, self.steps_done - maps.span // self.rhythm)
         for layer, (block, projections) in enumerate(
-            zip(exact.stack, exact.projections, strict=True)
+            zip(maps.stack, maps.projections, strict=True)
         ):
             normed, attended = block.norm_attention(x), torch.empty_like(x)
             for i in range(n):
-                self._attend(
-                    layer, i, projections[at[i]](normed[i]).to(x), first[i], since, out=attended[i]
-                )
+                projected = projections[age_index[i]](normed[i]).to(x)
+                self._attend(layer, i, projected, first_in_record[i], first_in_path, attended[i])
             x = block.finish(x, attended)
-        self.walked += 1
+        self.steps_done += 1
         hidden: Tensor = net.norm(x) + skip
         return hidden
 
     def _attend(
-        self, layer: int, i: int, projected: Tensor, first: int, since: int, *, out: Tensor
+        self,
+        layer: int,
+        person: int,
+        projected: Tensor,
+        first_in_record: int,
+        first_in_path: int,
+        out: Tensor,
     ) -> None:
-        """One person's paths look at the record from token `first` on, and at their own years from `since` on: (m, d) into `out`."""
-        m, t, heads, size = (
-            len(projected),
-            self.walked,
-            self.exact.network.config.heads,
-            self.exact.network.config.head_size,
+        """Store a year's keys and values, and write attention's output (m, d) into `out`."""
+        config, t = self.maps.network.config, self.steps_done
+        heads, size = config.heads, config.head_size
+        keys, values = self.keys[layer, person], self.values[layer, person]
+        record_keys, record_values = self.record_cache[layer][person]
+        query, keys[t], values[t] = torch.split(projected, [heads * size, size, size], -1)
+        attend_with_cache(
+            query.reshape(-1, heads, size),
+            (record_keys[:, first_in_record:], record_values[first_in_record:]),
+            (keys[first_in_path : t + 1], values[first_in_path : t + 1]),
+            out.view(-1, heads, size),
         )
-        keys, values, (past_keys, past_values) = (
-            self.keys[layer, i],
-            self.values[layer, i],
-            self.records[layer][i],
-        )
-        q, keys[t], values[t] = torch.split(projected, [heads * size, size, size], -1)
-        past_keys, past_values, own_keys, own_values = (
-            past_keys[:, first:],
-            past_values[first:],
-            keys[since : t + 1],
-            values[since : t + 1],
-        )
-        both = [len(past_values), len(own_values)]
-        past = (q.reshape(m * heads, size) @ past_keys).view(m, heads, both[0])
-        own = torch.bmm(q.view(m, heads, size), own_keys.permute(1, 2, 0))
-        past, own = torch.split(torch.cat([past, own], -1).softmax(-1), both, -1)
-        shared = (past.reshape(m * heads, both[0]) @ past_values).view(m, heads, size)
-        torch.baddbmm(shared, own, own_values.transpose(0, 1), out=out.view(m, heads, size))
 
 
-def _at_ages(block: Block, precision: Precision) -> list[Affine]:
-    """Maps to scaled queries, key and value at each age 16-64; rotation multiplied out."""
+def _projections_by_age(block: Block, precision: Precision) -> list[Affine]:
+    """Maps to scaled queries, key and value at each age 16-64, with the rotation multiplied in."""
     size, out = block.size, block.qkv.out_features
     cos, sin = rotation(torch.arange(MIN_AGE, MAX_AGE + 1), size)
-    maps = torch.cat([block.qkv.weight, block.qkv.bias[:, None]], 1)
-    turned, value = torch.split(maps, [out - size, size])
-    turned = rotate(
-        turned.view(-1, size, maps.shape[1]).transpose(1, 2), cos[:, None, None], sin[:, None, None]
-    ).transpose(2, 3)
-    turned[:, :-1] *= size**-0.5
-    at_ages = torch.cat([turned.flatten(1, 2), value.expand(len(cos), -1, -1)], 1)
-    return [Affine(both[:, :-1], both[:, -1], precision) for both in at_ages]
+    weights = torch.cat([block.qkv.weight, block.qkv.bias[:, None]], 1)
+    qk, value = torch.split(weights, [out - size, size])
+    qk = qk.view(-1, size, weights.shape[1]).transpose(1, 2)
+    rotated = rotate(qk, cos[:, None, None], sin[:, None, None]).transpose(2, 3)
+    rotated[:, :-1] *= size**-0.5
+    by_age = torch.cat([rotated.flatten(1, 2), value.expand(len(cos), -1, -1)], 1)
+    return [Affine(matrix[:, :-1], matrix[:, -1], precision) for matrix in by_age]
 
 
-class Light:
-    """The recurrent cell: what the record says is summed up once, at the origin."""
+class CellMaps:
+    """The fast cell's linear maps at a precision."""
 
     def __init__(self, network: Saga, precision: Precision) -> None:
-        """UsageError for a network that was trained without the cell."""
         if network.light is None:
             raise UsageError(
-                "This bundle has no light rollout. Use --rollout exact, or train with a configuration that has `light`."
+                "This bundle has no light rollout. Use --rollout exact, "
+                "or train with a configuration that has `light`."
             )
         cell = self.cell = network.light
         self.network, self.tokens = network, network.tokens
-        # The year and the state enter the cell's hidden layer by one product.
+        # Earnings and state enter the cell's hidden layer by one product.
         self.inner = Affine(torch.cat([cell.earnings.weight, cell.up.weight], 1), None, precision)
         self.down, self.out = (
             Affine(layer.weight, layer.bias, precision) for layer in (cell.down, cell.out)
         )
-        self.maps: list[nn.Module] = [self.inner, self.down, self.out]
+        self.modules: list[nn.Module] = [self.inner, self.down, self.out]
         self.decay = torch.sigmoid(cell.decay)
 
-    def walk(self, records: Records, paths: int, steps: int, rhythm: int) -> Walk:
-        """See `Walks`."""
-        hidden, _ = self.network.hidden(records.token, records.age)
-        return _LightWalk(self, _at_the_ends(hidden, records), paths, rhythm)
 
+class CellStepper:
+    """The fast cell: the record is summarised once, at the origin."""
 
-class _LightWalk:
-    def __init__(self, light: Light, hidden: Tensor, paths: int, rhythm: int) -> None:
-        self.light, self.hidden = light, hidden
-        begun = [
-            light.cell.begin(own) for own in hidden[:, None]
-        ]  # one by one: few rows may be summed otherwise than one row
-        self.origin = Origin(*(torch.cat(parts) for parts in zip(*begun, strict=True)))
-        self.gates = self.origin.gates + light.cell.gap.weight[rhythm] + light.cell.up.bias
-        self.state = self.origin.state.expand(-1, paths, -1)
+    def __init__(
+        self, maps: CellMaps, records: Records, n_paths: int, _steps: int, rhythm: int
+    ) -> None:
+        hidden, _ = maps.network.hidden(records.token, records.age)
+        self.maps, self.hidden, cell = maps, _at_origin(hidden, records), maps.cell
+        # One by one: a product of few rows may sum in another order than a product of one row.
+        summaries = [cell.summarise(person) for person in self.hidden[:, None]]
+        self.summary = RecordSummary(*(torch.cat(parts) for parts in zip(*summaries, strict=True)))
+        self.gates = self.summary.gates + cell.gap.weight[rhythm] + cell.up.bias
+        self.state = self.summary.state.expand(-1, n_paths, -1)
 
     def step(self, state: Tensor, z: Tensor, age: Tensor) -> Tensor:
-        light, cell, n = self.light, self.light.cell, len(z)
-        inner = light.inner(torch.cat([light.tokens.encode_earnings(state, z), self.state[:n]], -1))
+        """See `Stepper.step`."""
+        maps, cell, n = self.maps, self.maps.cell, len(z)
+        earnings = maps.tokens.encode_earnings(state, z)
+        inner = maps.inner(torch.cat([earnings, self.state[:n]], -1))
         inner.add_(self.gates[:n] + cell.age.weight[age - MIN_AGE, None]).relu_()
-        fresh = light.down(inner.mul_(inner)).to(self.state)
-        self.state = cell.norm(fresh.addcmul_(self.state[:n], light.decay))
-        read: Tensor = light.out(self.state).to(fresh)
-        return read.add_(self.origin.hidden[:n])
+        update = maps.down(inner.mul_(inner)).to(self.state)
+        self.state = cell.norm(update.addcmul_(self.state[:n], maps.decay))
+        hidden: Tensor = maps.out(self.state).to(update)
+        return hidden.add_(self.summary.hidden[:n])
 
 
-class Carried:
-    """A backbone that goes on from a state of fixed size: the LSTM, or the window of the last records."""
+class RecurrentStepper:
+    """A backbone with a state of fixed size: the LSTM, or the window of the last records."""
 
-    def __init__(self, network: Saga) -> None:
-        self.network, self.maps = network, list[nn.Module]()
-
-    def walk(self, records: Records, paths: int, steps: int, rhythm: int) -> Walk:
-        """See `Walks`."""
-        return _CarriedWalk(self.network, records, paths)
-
-
-class _CarriedWalk:
-    def __init__(self, network: Saga, records: Records, paths: int) -> None:
+    def __init__(
+        self, network: Saga, records: Records, n_paths: int, _steps: int, _rhythm: int
+    ) -> None:
         if isinstance(network.blocks, Decoder):
-            raise UsageError(
-                "A decoder has no state of fixed size. Carry its paths exactly, or lightly."
-            )
+            raise UsageError("The decoder has no state of fixed size. Use another stepper.")
         self.network, self.blocks = network, network.blocks
-        # One by one, unpadded: the state is that after the last token, and its bits depend on nobody else's record.
+        # One by one, unpadded: the state follows the last token and depends on no other person.
         encoded = [
             network.hidden(token[None, :n], age[None, :n])
             for token, age, n in zip(records.token, records.age, records.lengths, strict=True)
@@ -262,19 +242,23 @@ class _CarriedWalk:
         layers = zip(*(cache for _, cache in encoded), strict=True)
         joined = [[torch.cat(parts) for parts in zip(*layer, strict=True)] for layer in layers]
         self.state = [
-            tuple(part[:, None].repeat(1, paths, 1) for part in layer) for layer in joined
+            tuple(part[:, None].repeat(1, n_paths, 1) for part in layer) for layer in joined
         ]
-        self.constant = torch.cat(list(records.later()))[:, None]
+        self.constant = torch.cat(list(records.constant()))[:, None]
 
     def step(self, state: Tensor, z: Tensor, age: Tensor) -> Tensor:
+        """See `Stepper.step`."""
         net, n = self.network, len(z)
-        token = (
-            net.tokens.embed_earnings(state, z)
-            + net.tokens.embed_age(age[:, None])
-            + self.constant[:n]
-        )
-        x, self.state = self.blocks.step(
-            token, [tuple(part[:n] for part in layer) for layer in self.state]
-        )
+        year = net.tokens.embed_earnings(state, z) + net.tokens.embed_age(age[:, None])
+        token = year + self.constant[:n]
+        previous = [tuple(part[:n] for part in layer) for layer in self.state]
+        x, self.state = self.blocks.step(token, previous)
         hidden: Tensor = net.norm(x) + net.skip(token)
         return hidden
+
+
+def _at_origin(hidden: Tensor, records: Records) -> Tensor:
+    """Hidden states (n, 1, d) at the last tokens."""
+    return torch.stack(
+        [person[n - 1 : n] for person, n in zip(hidden, records.lengths, strict=True)]
+    )

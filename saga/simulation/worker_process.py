@@ -1,4 +1,4 @@
-"""What every worker process of ours does: end with the process that started it."""
+"""Worker processes end with the process that started them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ from multiprocessing.process import BaseProcess
 
 
 def end_with_parent() -> None:
-    """Watch the parent from a thread and end with it: a parent that is killed cannot say so, and its workers would wait for ever."""
+    """End this process when its parent ends.
+
+    A parent that is killed cannot tell its workers, which would otherwise wait forever. A thread
+    watches the parent.
+    """
     parent = multiprocessing.parent_process()
     if parent is not None:
-        threading.Thread(target=_follow, args=(parent,), daemon=True).start()
+        threading.Thread(target=_exit_after, args=(parent,), daemon=True).start()
 
 
-def _follow(parent: BaseProcess) -> None:
+def _exit_after(parent: BaseProcess) -> None:
     parent.join()
     os._exit(1)

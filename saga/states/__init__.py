@@ -1,1 +1,1 @@
-"""What else a year is made of: work, place, family and exits along a path."""
+"""States along a path: work, place, family and exits, simulated given earnings."""

@@ -1,7 +1,8 @@
-"""Circumstances: what else a person's years are made of beside earnings, and what is known of it at the end of a year.
+"""Codes of the states simulated along with earnings, and what is known of them at a year's end.
 
-Seven columns are simulated along with earnings (`saga.states.state_network`): the state, which is the main source of income of the year,
-workplace and occupation, county, and the family; besides that people die and emigrate.
+Seven columns are simulated (`saga.states.state_network`): the state of the year (its main source of
+income), industry and occupation, county, and three on the family. Death and emigration are
+simulated too.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from saga import schema
 from saga.features.transforms import Transforms
 
-# The state that each source of income stands for; the largest sum of the year decides, of equal ones the first.
+# State -> source of income. The largest sum of the year decides; of equal sums, the first one.
 SOURCES = {
     "employed": "earnings",
     "unemployed": "unemployment_benefit",
@@ -25,7 +26,7 @@ SOURCES = {
     "disabled": "disability_pension",
     "retired": "pension_income",
 }
-STATES = (*SOURCES, "other")  # other: no income of these kinds, as students have
+STATES = (*SOURCES, "other")  # other: no income from these sources, for example students
 DEAD, ABROAD = "dead", "abroad"
 STATE, INDUSTRY, OCCUPATION = 0, 1, 2
 COLUMNS = (
@@ -37,30 +38,30 @@ COLUMNS = (
     "children",
     "youngest_child",
 )
-CATEGORIES = COLUMNS[1:]  # columns of the panel; the state is read off sums of money
-MAX_SPELL = 10  # years in a circumstance that are told apart
+CATEGORIES = COLUMNS[1:]  # columns of the panel; the state follows from sums of money
+MAX_SPELL = 10  # longer durations, in years, are not distinguished
 
 Codes = NDArray[np.int64]
 
 
 def state_of(frame: pl.DataFrame) -> pl.Series:
-    """The state of each row, one of STATES; null where one of the sums is unknown, which may be the largest."""
+    """The state of each row, one of STATES; null if a sum is missing, as it may be the largest."""
     sums = list(SOURCES.values())
-    most = pl.max_horizontal(sums)
-    known = pl.all_horizontal(pl.col(name).is_not_null() for name in sums)
-    state = pl.when(~known).then(None).when(most <= 0).then(pl.lit("other"))
+    largest = pl.max_horizontal(sums)
+    complete = pl.all_horizontal(pl.col(name).is_not_null() for name in sums)
+    state = pl.when(~complete).then(None).when(largest <= 0).then(pl.lit("other"))
     for name, column in SOURCES.items():
-        state = state.when(pl.col(column) == most).then(pl.lit(name))
+        state = state.when(pl.col(column) == largest).then(pl.lit(name))
     return frame.select(state.otherwise(None).cast(pl.Enum(STATES)).alias("state"))["state"]
 
 
 def code_labels(transforms: Transforms) -> dict[str, tuple[str, ...]]:
-    """The codes that each column can take, in the order of their numbers, which begin at 1."""
+    """The codes of each column in the order of their numbers, which start at 1."""
     return {"state": STATES, **{name: transforms.codes[name] for name in CATEGORIES}}
 
 
 def code_numbers(frame: pl.DataFrame, transforms: Transforms) -> NDArray[np.int16]:
-    """(n_row, 7) numbers of the codes of a panel's rows; 0 where unknown, or where there is no workplace."""
+    """Code numbers (n_row, 7) of a panel's rows; 0 if missing, or if there is no workplace."""
     codes = transforms.categorical(frame)
     state = state_of(frame).to_physical().cast(pl.Int16).fill_null(-1).to_numpy() + 1
     return np.column_stack(
@@ -70,10 +71,11 @@ def code_numbers(frame: pl.DataFrame, transforms: Transforms) -> NDArray[np.int1
 
 @dataclass(eq=False)
 class Spells:
-    """What is known of n persons at the end of a year.
+    """The current spells of n persons at the end of a year.
 
-    `codes` (n, 7): numbers last known, 0 for none; `workplace` (n,): whether the last record names one; `since` (n, 8): the year in which
-    each code became what it is, and last whether there is a workplace.
+    `codes` (n, 7) are the numbers last known, 0 if none; `workplace` (n,) says whether the last
+    record has a workplace; `since` (n, 8) is the first year of each code's spell, and of the spell
+    with or without a workplace.
     """
 
     codes: Codes
@@ -91,18 +93,20 @@ class Spells:
         )
 
     def after(self, year: NDArray[np.integer[Any]], codes: NDArray[np.integer[Any]]) -> Spells:
-        """At the end of a `year` (n,) that shows `codes` (n, 7)."""
-        told, works = codes > 0, codes[:, INDUSTRY] > 0
-        fresh = np.column_stack([told & (codes != self.codes), works != self.workplace])
+        """At the end of `year` (n,), whose record has `codes` (n, 7)."""
+        observed, works = codes > 0, codes[:, INDUSTRY] > 0
+        begins = np.column_stack([observed & (codes != self.codes), works != self.workplace])
         return Spells(
-            np.where(told, codes, self.codes), works, np.where(fresh, year[:, None], self.since)
+            np.where(observed, codes, self.codes),
+            works,
+            np.where(begins, year[:, None], self.since),
         )
 
-    def years(self, year: NDArray[np.integer[Any]]) -> Codes:
-        """(n, 8) whole years from `since` to `year` (n,), MAX_SPELL at most."""
-        lasted: Codes = np.clip(year[:, None] - self.since, 0, MAX_SPELL)
-        return lasted
+    def durations(self, year: NDArray[np.integer[Any]]) -> Codes:
+        """Whole years (n, 8) from `since` to `year` (n,), at most MAX_SPELL."""
+        durations: Codes = np.clip(year[:, None] - self.since, 0, MAX_SPELL)
+        return durations
 
     def take(self, rows: Any) -> Spells:
-        """Of some persons."""
+        """The spells of some persons: an index, mask or slice."""
         return Spells(self.codes[rows], self.workplace[rows], self.since[rows])

@@ -1,69 +1,73 @@
-"""Life courses: circumstances drawn along paths of earnings (`saga.states.state_network`).
+"""Life courses: states simulated along paths of earnings (`saga.states.state_network`).
 
-As with paths, a person's courses are a function of the weights, that person's record and paths, and the seed alone: randomness is keyed
-by (seed, person, year), and persons are drawn together only where that changes no bit (`saga.simulation.rollout`).
+As with paths, a person's life courses are a function of the weights, the person's record and paths,
+and the seed alone. Random numbers are keyed by (seed, person, year), and persons are computed
+together only if that changes no bit (`saga.simulation.rollout`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from saga.features.sequences import POSITIVE, UNKNOWN, ZERO, Sequences, pad
 from saga.keyed_random import uniforms
 from saga.model import Saga
 from saga.paths import Paths
 from saga.schema import MIN_AGE
-from saga.simulation.rollout import GROUP_ROWS, MAX_STEPS, rows_stand_alone, whole_vectors
+from saga.simulation.pool import split_persons, thread_pool
+from saga.simulation.rollout import MAX_STEPS, MacroFutures, fill_vectors, group_size
 from saga.states.codes import ABROAD, COLUMNS, DEAD, INDUSTRY, STATE, STATES, Spells
-from saga.states.state_network import MAX_LOOKAHEAD, Choose, StateInputs, StateNetwork
+from saga.states.state_network import MAX_LOOKAHEAD, ChooseCodes, StateInputs, StateNetwork
 
-DEAD_STATE, ABROAD_STATE = (
-    len(STATES) + 1,
-    len(STATES) + 2,
-)  # numbers of the state beyond those that a record shows
-_DRAWS = 2 + len(COLUMNS)  # numbers that a year takes: emigration, death, each column
+# Numbers of the state after those that a record can show.
+DEAD_STATE, ABROAD_STATE = len(STATES) + 1, len(STATES) + 2
+_UNIFORMS = 2 + len(COLUMNS)  # random numbers of a year: emigration, death, each column
 
 
 @dataclass(frozen=True)
 class ZeroRuns:
-    """What a path of earnings says about each of its years, arrays (H, M).
+    """What a path of earnings shows ahead of each of its years, arrays (H, M).
 
-    `zeros`: years of zeros that begin with it, MAX_LOOKAHEAD + 1 at most; `left`: years that follow, MAX_LOOKAHEAD at most, and 0 where the year is
-    not zero; `last`: whether that year and all that follow are zero.
+    `zero_years` is the length of the run of zeros that starts with the year, at most MAX_LOOKAHEAD
+    + 1. `years_left` counts the path's years after it, at most MAX_LOOKAHEAD, and is 0 if the year
+    is not zero. `zero_to_end` says whether this and all later years are zero.
     """
 
-    zeros: NDArray[np.int64]
-    left: NDArray[np.int64]
-    last: NDArray[np.bool_]
+    zero_years: NDArray[np.int64]
+    years_left: NDArray[np.int64]
+    zero_to_end: NDArray[np.bool_]
 
     @classmethod
     def of_paths(cls, zero: NDArray[np.bool_]) -> ZeroRuns:
-        """Of paths that are `zero` (H, M)."""
+        """Runs of paths whose years are `zero` (H, M)."""
         steps = len(zero)
         run = np.zeros((steps + 1, *zero.shape[1:]), np.int64)
         for t in reversed(range(steps)):
             run[t] = np.where(zero[t], run[t + 1] + 1, 0)
-        return cls.from_counts(run[:-1], np.broadcast_to(np.arange(steps)[::-1, None], zero.shape))
+        years_left = np.broadcast_to(np.arange(steps)[::-1, None], zero.shape)
+        return cls.from_counts(run[:-1], years_left)
 
     @classmethod
-    def from_counts(cls, run: NDArray[np.int64], left: NDArray[np.int64]) -> ZeroRuns:
-        """Of zeros in a row, and of years that follow, both counted to the end (H, M)."""
-        told = np.where(run > 0, np.minimum(left, MAX_LOOKAHEAD), 0)
-        return cls(np.minimum(run, MAX_LOOKAHEAD + 1), told, run > left)
+    def from_counts(cls, run: NDArray[np.int64], years_left: NDArray[np.int64]) -> ZeroRuns:
+        """From run lengths and years left, both counted to the end of the path (H, M)."""
+        limited = np.where(run > 0, np.minimum(years_left, MAX_LOOKAHEAD), 0)
+        return cls(np.minimum(run, MAX_LOOKAHEAD + 1), limited, run > years_left)
 
 
 @dataclass(frozen=True, eq=False)
 class LifeCourses:
-    """Paths of earnings and the circumstances of their years.
+    """Paths of earnings and the states of their years.
 
-    `numbers`: column -> (n, H, M) numbers of its codes, which `codes` names from 1 on; 0: none, or not in the register. The state of the
-    dead is DEAD_STATE, of those abroad ABROAD_STATE, each for good. Earnings of those abroad are what they would be here: paths are
-    conditional on residence.
+    `numbers` maps each column to its code numbers (n, H, M), which `codes` names from 1 on; 0 means
+    none, or not in the register. The state of the dead is DEAD_STATE and that of persons abroad is
+    ABROAD_STATE; both last to the end. Earnings of persons abroad are those that they would have in
+    the country, because paths are conditional on residence.
     """
 
     paths: Paths
@@ -71,28 +75,28 @@ class LifeCourses:
     codes: Mapping[str, tuple[str, ...]]
 
     def until(self, age: int) -> LifeCourses:
-        """Without the years beyond an age; those of persons who are older by then than others become NaN and 0."""
+        """The years up to an age; where persons differ in age, later years are NaN and 0."""
         within = self.paths.years - self.paths.birth_year[:, None] <= age
         width = max(1, int(within.sum(1).max()))
-        kept = within[:, :width, None]
-        earnings = np.where(kept, self.paths.earnings[:, :width], np.nan).astype(np.float32)
+        within = within[:, :width, None]
+        earnings = np.where(within, self.paths.earnings[:, :width], np.nan).astype(np.float32)
         numbers = {
-            name: np.where(kept, values[:, :width], 0).astype(np.int16)
+            name: np.where(within, values[:, :width], 0).astype(np.int16)
             for name, values in self.numbers.items()
         }
         return LifeCourses(self.paths.with_earnings(earnings), numbers, self.codes)
 
     def labels(self, name: str) -> tuple[str, ...]:
-        """The codes of a column from number 1 on, those of who is not in the register counted."""
+        """The codes of a column from number 1 on, with those of the dead and persons abroad."""
         return (*self.codes[name], DEAD, ABROAD) if name == "state" else self.codes[name]
 
 
 class LifeCourseSimulator:
-    """Draws courses for persons of one panel, under one seed and for one number of paths."""
+    """Simulates life courses for persons of one panel, with one seed and number of paths."""
 
     def __init__(
         self,
-        law: StateNetwork,
+        state_network: StateNetwork,
         network: Saga,
         sequences: Sequences,
         codes: NDArray[np.int16],
@@ -100,27 +104,70 @@ class LifeCourseSimulator:
         *,
         n_paths: int,
         seed: int,
-        until: int,
+        last_training_year: int,
     ) -> None:
-        """`codes` (n_row, 7) of the sequences' rows (`saga.states.codes.numbers`), named by `labels`; `until`: the last year that the law
-        was learnt from."""
-        self.law, self.network, self.sequences, self.codes = law, network, sequences, codes
-        self.well_paid = (sequences.state == POSITIVE) & (
-            sequences.z >= network.tokens.centre
-        )  # rows with earnings above the average
-        # By definition there is a youngest child where there are children; a law that is learnt may err once in ten thousand.
+        """Prepare the simulation.
+
+        Args:
+            state_network: Network of the states.
+            network: Network of earnings, which encodes the records.
+            sequences: Records of the panel.
+            codes: Code numbers (n_row, 7) of the records (`saga.states.codes.code_numbers`).
+            labels: Codes of each column (`saga.states.codes.code_labels`).
+            n_paths: Number of paths per person.
+            seed: Seed of the keyed random numbers.
+            last_training_year: Last year from which the state network was trained.
+        """
+        self.state_network, self.network, self.sequences = state_network, network, sequences
+        self.codes, self.labels = codes, labels
+        # Rows with earnings above the average.
+        self.well_paid = (sequences.state == POSITIVE) & (sequences.z >= network.tokens.centre)
+        # By definition there is a youngest child if there are children. A network may err once in
+        # ten thousand cases, so the rule is applied to its draws.
         family = (("children", "0"), ("youngest_child", "none"))
         self.childless = [
             labels[name].index(code) + 1 if code in labels[name] else 0 for name, code in family
         ]
-        self.n_paths, self.seed, self.until = n_paths, seed, until
-        self.carried = whole_vectors(n_paths)
+        self.n_paths, self.seed, self.last_training_year = n_paths, seed, last_training_year
+        self.columns = fill_vectors(n_paths)
 
     @property
     def group_size(self) -> int:
-        """Persons that are best drawn together, as in `Rollout.group`."""
-        rows = len(self.carried)
-        return max(1, GROUP_ROWS // rows) if rows_stand_alone((self.law, self.network), rows) else 1
+        """Number of persons that are best computed together, as in `Rollout.group_size`."""
+        return group_size((self.state_network, self.network), len(self.columns))
+
+    def simulate_blocks(
+        self,
+        blocks: Iterable[Paths],
+        macro_futures: Callable[[int], MacroFutures],
+        threads: int,
+    ) -> Iterator[LifeCourses]:
+        """Life courses along blocks of paths to age 64, of the sequences' persons in order.
+
+        `macro_futures` gives the macro futures of an origin year that the paths were drawn with.
+        """
+
+        def simulate_rows(block: Paths, first: int, rows: NDArray[np.int64]) -> NDArray[np.int16]:
+            earnings = [path[np.isfinite(path[:, 0])] for path in block.earnings[rows]]
+            wages = [
+                macro_futures(int(year)).wage[: len(path), : self.n_paths].numpy()
+                for year, path in zip(block.origin_year[rows], earnings, strict=True)
+            ]
+            numbers = np.zeros((len(rows), *block.earnings.shape[1:], len(COLUMNS)), np.int16)
+            for i, person in enumerate(self.simulate(first + rows, earnings, wages)):
+                numbers[i, : len(person)] = person
+            return numbers
+
+        first = 0
+        with thread_pool(threads) as executor:
+            for block in blocks:
+                groups = split_persons(np.arange(len(block)), threads, self.group_size)
+                blocks_of_group, firsts = [block] * len(groups), [first] * len(groups)
+                parts = executor.map(simulate_rows, blocks_of_group, firsts, groups)
+                numbers = np.concatenate(list(parts))
+                first += len(block)
+                by_column = {name: numbers[..., j] for j, name in enumerate(self.labels)}
+                yield LifeCourses(block, by_column, self.labels)
 
     @torch.inference_mode()
     def simulate(
@@ -129,145 +176,152 @@ class LifeCourseSimulator:
         earnings: Sequence[NDArray[np.float32]],
         wages: Sequence[NDArray[np.float32]],
     ) -> list[NDArray[np.int16]]:
-        """Numbers of the columns, (H, M, 7) a person, along `earnings` (H, M) that go to age 64; `wages` (H, M) are log wage indices.
+        """Code numbers (H, M, 7) of each person; see `LifeCourses` for their meaning.
 
-        0: none, or not in the register; the state of the dead and of those abroad is DEAD_STATE and ABROAD_STATE for good.
+        Args:
+            persons: Indices of persons (n,).
+            earnings: Each person's paths (H, M), to age 64.
+            wages: The log wage indices (H, M) of their macro futures.
         """
-        order = np.argsort(
-            [-len(each) for each in earnings], kind="stable"
-        )  # those on their way are always the first
-        chosen, steps = persons[order], np.array([len(earnings[i]) for i in order])
-        n, m, columns = len(chosen), len(self.carried), len(COLUMNS)
-        last = self.sequences.offsets[chosen + 1] - 1
-        origin, age = (
-            self.sequences.year[last],
-            self.sequences.year[last] - self.sequences.birth_year[chosen],
+        # Longest paths first: the persons who continue are always the first ones.
+        order = np.argsort([-len(path) for path in earnings], kind="stable")
+        persons, steps = persons[order], np.array([len(earnings[i]) for i in order])
+        n, m = len(persons), len(self.columns)
+        last = self.sequences.offsets[persons + 1] - 1
+        origin = self.sequences.year[last]
+        age = origin - self.sequences.birth_year[persons]
+        hidden = self._hidden_at_origin(persons).repeat_interleave(m, 0)
+        state, z, runs = self._encode_paths(
+            [earnings[i] for i in order], [wages[i] for i in order], last
         )
-        hidden = self._origins(chosen).repeat_interleave(m, 0)
-        state, z, ahead = self._along([earnings[i] for i in order], [wages[i] for i in order], last)
-        standing = self._standing(chosen).take(np.repeat(np.arange(n), m))
-        out = [np.zeros((own, self.n_paths, columns), np.int16) for own in steps]
-        gone = np.zeros(n * m, np.int16)
-        names = self.sequences.person_id[chosen].tolist()
+        spells = self._spells_at_origin(persons).take(np.repeat(np.arange(n), m))
+        numbers = [
+            np.zeros((own_steps, self.n_paths, len(COLUMNS)), np.int16) for own_steps in steps
+        ]
+        exited = np.zeros(n * m, np.int16)
         for t in range(int(steps[0])):
-            going = int((steps > t).sum())
-            rows = slice(0, going * m)
-            year = np.repeat(origin[:going] + 1 + t, m)
-            standing = standing.take(rows)
-            keys = zip(names[:going], (origin[:going] + 1 + t).tolist(), strict=True)
-            drawn_u = [
-                uniforms(self.n_paths * _DRAWS, "course", self.seed, *key).reshape(
-                    self.n_paths, _DRAWS
-                )
-                for key in keys
-            ]
-            u = torch.from_numpy(np.concatenate([each[self.carried] for each in drawn_u]))
-            described = self.network.tokens.encode_earnings(
+            n_going = int((steps > t).sum())
+            rows = slice(0, n_going * m)
+            year = np.repeat(origin[:n_going] + 1 + t, m)
+            spells = spells.take(rows)
+            u = self._uniforms(
+                self.sequences.person_id[persons[:n_going]], origin[:n_going] + 1 + t
+            )
+            before, now, after = self.network.tokens.encode_earnings(
                 state[t : t + 3, rows], z[t : t + 3, rows]
             )
-            given = StateInputs(
+            period = np.minimum(0.0, (year - self.last_training_year) / 10)
+            inputs = StateInputs(
                 origin=hidden[rows],
-                before=described[0],
-                now=described[1],
-                after=described[2],
-                zeros=torch.from_numpy(ahead.zeros[t, rows]),
-                left=torch.from_numpy(ahead.left[t, rows]),
-                last=torch.from_numpy(ahead.last[t, rows]),
-                age=torch.from_numpy(np.repeat(age[:going] + 1 + t - MIN_AGE, m)),
-                period=torch.from_numpy(
-                    np.minimum(0.0, (year - self.until) / 10).astype(np.float32)
-                ),
-                codes=torch.from_numpy(standing.codes),
-                workplace=torch.from_numpy(standing.workplace),
-                years=torch.from_numpy(standing.years(year - 1)),
+                before=before,
+                now=now,
+                after=after,
+                zero_years=torch.from_numpy(runs.zero_years[t, rows]),
+                years_left=torch.from_numpy(runs.years_left[t, rows]),
+                zero_to_end=torch.from_numpy(runs.zero_to_end[t, rows]),
+                age=torch.from_numpy(np.repeat(age[:n_going] + 1 + t - MIN_AGE, m)),
+                period=torch.from_numpy(period.astype(np.float32)),
+                codes=torch.from_numpy(spells.codes),
+                workplace=torch.from_numpy(spells.workplace),
+                durations=torch.from_numpy(spells.durations(year - 1)),
             )
-            leave, die, reads = self.law.exits(given)
-            left, died = (
+            leave, die, features = self.state_network.exits(inputs)
+            leaves, dies = (
                 (u[:, k] < logits.softmax(-1)[:, 1]).numpy()
                 for k, logits in enumerate((leave, die))
             )
-            leaving = np.where(left, ABROAD_STATE, np.where(died, DEAD_STATE, 0))
-            gone = np.where(gone[rows] > 0, gone[rows], leaving).astype(np.int16)
-            codes = self.law.columns(reads, given.codes, self._inverting(u[:, 2:])).numpy()
-            shown = np.where(gone[:, None] > 0, 0, codes)
-            shown[:, STATE] = np.where(gone > 0, gone, codes[:, STATE])
-            for i, own in enumerate(shown.reshape(going, m, columns)):
-                out[i][t] = own[: self.n_paths]
-            standing = standing.after(year, codes)
-        return [out[place] for place in np.argsort(order)]
+            exits = np.where(leaves, ABROAD_STATE, np.where(dies, DEAD_STATE, 0))
+            exited = np.where(exited[rows] > 0, exited[rows], exits).astype(np.int16)
+            choose = self._choose_by_inversion(u[:, 2:])
+            codes = self.state_network.columns(features, inputs.codes, choose).numpy()
+            shown = np.where(exited[:, None] > 0, 0, codes)
+            shown[:, STATE] = np.where(exited > 0, exited, codes[:, STATE])
+            for i, person_numbers in enumerate(shown.reshape(n_going, m, len(COLUMNS))):
+                numbers[i][t] = person_numbers[: self.n_paths]
+            spells = spells.after(year, codes)
+        return [numbers[i] for i in np.argsort(order)]
 
-    def _along(
+    def _uniforms(self, person_ids: NDArray[np.str_], years: NDArray[np.int64]) -> Tensor:
+        """Random numbers (rows, 2 + 7) of persons in years (n,)."""
+        by_person = [
+            uniforms(self.n_paths * _UNIFORMS, "course", self.seed, *key).reshape(-1, _UNIFORMS)
+            for key in zip(person_ids.tolist(), years.tolist(), strict=True)
+        ]
+        return torch.from_numpy(np.concatenate([u[self.columns] for u in by_person]))
+
+    def _encode_paths(
         self,
         earnings: Sequence[NDArray[np.float32]],
         wages: Sequence[NDArray[np.float32]],
         last: NDArray[np.int64],
-    ) -> tuple[torch.Tensor, torch.Tensor, ZeroRuns]:
-        """Earnings as a token shows them, state and relative log (longest + 2, rows): the last record's, the path's, unknown behind its
-        end; and what lies ahead in each year of the paths (longest, rows)."""
-        n, m, longest = len(earnings), len(self.carried), len(earnings[0])
+    ) -> tuple[Tensor, Tensor, ZeroRuns]:
+        """Earnings states and relative log earnings (longest + 2, rows), and runs (longest, rows).
+
+        The first entry is the last record, then the path, then unknown after its end.
+        """
+        n, m, longest = len(earnings), len(self.columns), len(earnings[0])
         state, z = np.full((longest + 2, n, m), UNKNOWN), np.zeros((longest + 2, n, m), np.float32)
         state[0], z[0] = self.sequences.state[last][:, None], self.sequences.z[last][:, None]
-        zeros, left = np.zeros((2, longest, n, m), np.int64)
-        only = np.zeros((longest, n, m), np.bool_)
-        for i, (money, wage) in enumerate(zip(earnings, wages, strict=True)):
-            own, positive = slice(0, len(money)), money[:, self.carried] > 0
-            state[1:][own, i] = np.where(positive, POSITIVE, ZERO)
-            logs = np.log(np.where(positive, money[:, self.carried], 1.0)) - wage[:, self.carried]
-            z[1:][own, i] = np.where(positive, logs, 0.0)
-            ahead = ZeroRuns.of_paths(~positive)
-            zeros[own, i], left[own, i], only[own, i] = ahead.zeros, ahead.left, ahead.last
-        rows = n * m
-        lies_ahead = ZeroRuns(
-            zeros.reshape(longest, rows), left.reshape(longest, rows), only.reshape(longest, rows)
+        zero_years, years_left = np.zeros((2, longest, n, m), np.int64)
+        zero_to_end = np.zeros((longest, n, m), np.bool_)
+        for i, (path, wage) in enumerate(zip(earnings, wages, strict=True)):
+            years, path = slice(0, len(path)), path[:, self.columns]
+            positive = path > 0
+            state[1:][years, i] = np.where(positive, POSITIVE, ZERO)
+            logs = np.log(np.where(positive, path, 1.0)) - wage[:, self.columns]
+            z[1:][years, i] = np.where(positive, logs, 0.0)
+            runs = ZeroRuns.of_paths(~positive)
+            zero_years[years, i], years_left[years, i] = runs.zero_years, runs.years_left
+            zero_to_end[years, i] = runs.zero_to_end
+        runs = ZeroRuns(
+            zero_years.reshape(longest, -1),
+            years_left.reshape(longest, -1),
+            zero_to_end.reshape(longest, -1),
         )
         return (
-            torch.from_numpy(state.reshape(-1, rows)),
-            torch.from_numpy(z.reshape(-1, rows)),
-            lies_ahead,
+            torch.from_numpy(state.reshape(-1, n * m)),
+            torch.from_numpy(z.reshape(-1, n * m)),
+            runs,
         )
 
-    def _standing(self, persons: NDArray[np.int64]) -> Spells:
-        """What is known of each person at the origin."""
+    def _spells_at_origin(self, persons: NDArray[np.int64]) -> Spells:
         start, length = self.sequences.offsets[persons], self.sequences.lengths[persons]
-        standing = Spells.unknown(len(persons), self.sequences.year[start])
+        spells = Spells.unknown(len(persons), self.sequences.year[start])
         for t in range(int(length.max())):
-            row = start + np.minimum(t, length - 1)  # the last record once more changes nothing
-            standing = standing.after(self.sequences.year[row], self.codes[row].astype(np.int64))
-        # What was never told is not known to have been so for long, as in training. No workplace is told by silence, but not where
-        # somebody has earned as people with one do.
-        untold = standing.codes == 0
-        earned = np.array(
+            row = start + np.minimum(t, length - 1)  # repeating the last record changes nothing
+            spells = spells.after(self.sequences.year[row], self.codes[row].astype(np.int64))
+        # A code that was never observed has no known duration, as in training. For a workplace, a
+        # missing code means none, unless the person has earned as much as persons with one.
+        unobserved = spells.codes == 0
+        unobserved[:, INDUSTRY] &= np.array(
             [self.well_paid[a : a + n].any() for a, n in zip(start, length, strict=True)]
         )
-        untold[:, INDUSTRY] &= earned
-        untold = np.column_stack([untold, untold[:, INDUSTRY]])
-        last = self.sequences.year[start + length - 1]
-        return Spells(
-            standing.codes, standing.workplace, np.where(untold, last[:, None], standing.since)
-        )
+        unobserved = np.column_stack([unobserved, unobserved[:, INDUSTRY]])
+        origin = self.sequences.year[start + length - 1]
+        since = np.where(unobserved, origin[:, None], spells.since)
+        return Spells(spells.codes, spells.workplace, since)
 
-    def _origins(self, persons: NDArray[np.int64]) -> torch.Tensor:
-        """The decoder's state at each person's last record, (n, d)."""
-        tokens = pad(self.sequences, persons, MAX_STEPS + 1)
-        arrays = (tokens.state.astype(np.int64), tokens.z, tokens.other, tokens.codes, tokens.age)
-        token = self.network.tokens(*(torch.from_numpy(array) for array in arrays))
-        hidden, _ = self.network.hidden(token, torch.from_numpy(tokens.age))
-        return hidden[
-            torch.arange(len(persons)), torch.from_numpy(self.sequences.lengths[persons] - 1)
-        ]
+    def _hidden_at_origin(self, persons: NDArray[np.int64]) -> Tensor:
+        """The decoder's state (n, d) at each person's last record."""
+        records = pad(self.sequences, persons, MAX_STEPS + 1)
+        age = torch.from_numpy(records.age)
+        hidden, _ = self.network.hidden(self.network.embed(records), age)
+        last = torch.from_numpy(self.sequences.lengths[persons] - 1)
+        return hidden[torch.arange(len(persons)), last]
 
-    def _inverting(self, u: torch.Tensor) -> Choose:
-        """Chooses the numbers of column after column by inversion of `u` (rows, 7)."""
-        alone: list[torch.Tensor] = []
+    def _choose_by_inversion(self, u: Tensor) -> ChooseCodes:
+        """Choose the codes of one column after the other by inverting the CDF at u (rows, 7)."""
+        without_children: list[Tensor] = []
 
-        def choose(j: int, logits: torch.Tensor) -> torch.Tensor:
-            if COLUMNS[j] == "youngest_child" and alone:
+        def choose(j: int, logits: Tensor) -> Tensor:
+            if COLUMNS[j] == "youngest_child" and without_children:
                 none = torch.arange(logits.shape[1]) == self.childless[1]
-                logits = logits.masked_fill(alone[0][:, None] != none, float("-inf"))
+                impossible = without_children[0][:, None] != none
+                logits = logits.masked_fill(impossible, float("-inf"))
             cumulative = logits.softmax(-1).cumsum(-1, dtype=torch.float64)
             number = (cumulative < u[:, j, None]).sum(-1).clamp(max=logits.shape[1] - 1)
             if COLUMNS[j] == "children" and all(self.childless):
-                alone.append(number == self.childless[0])
+                without_children.append(number == self.childless[0])
             return number
 
         return choose

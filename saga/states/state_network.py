@@ -1,12 +1,14 @@
-"""The law of circumstances along a path of earnings.
+"""The state network: states along a path of earnings.
 
-A future is drawn in two parts, p(earnings path | record) p(circumstances | earnings path, record): first the path, by the network
-itself, then year by year what else happened, given the whole path. That is the joint law, by the chain rule, and it leaves the law of
-earnings as it is. A year is drawn as: emigration; death, which only zeros to the end of the path allow; then the columns one after the
-other, each given those before it (Bengio and Bengio 2000).
+A future is drawn in two parts, p(earnings path | record) p(states | earnings path, record): first
+the path, by the earnings network, then the states, year by year, given the whole path. By the chain
+rule this is the joint distribution, and it leaves the distribution of earnings unchanged. The order
+within a year is emigration; death, which is possible only if all later earnings of the path are
+zero; then the columns, each given those before it (Bengio and Bengio 2000).
 
-Each answer reads the decoder's state at the origin, the path's earnings of the year, the year before and the year after, how
-many zeros follow, age, and the circumstances at the end of the year before with their age.
+Each output depends on the decoder's state at the origin; on the path's earnings of the year, the
+year before and the year after; on the number of zero years ahead; on age; and on the states at the
+end of the year before, with their durations.
 """
 
 from __future__ import annotations
@@ -22,37 +24,52 @@ from saga.model.decoder import squared_relu
 from saga.model.tokens import AGES
 from saga.states.codes import INDUSTRY, MAX_SPELL, OCCUPATION
 
-MAX_LOOKAHEAD = 15  # years of the path that are looked ahead for earnings that are not zero
+MAX_LOOKAHEAD = 15  # years of the path in which the next positive earnings are looked for
 _NEVER = float("-inf")
 
 
 class StateInputs(NamedTuple):
-    """What is known of n path-years before their circumstances are drawn.
+    """Inputs of n path-years, before their states are drawn.
 
-    `origin` (n, d): the decoder's state at the origin; `before`, `now`, `after` (n, e): described earnings; `zeros`, `left`,
-    `last` (n,): what lies ahead (`saga.states.life_courses.ZeroRuns`); `age` (n,): years above 16; `period` (n,): decades since the last year learnt
-    from, at most 0; `codes` (n, 7), `workplace` (n,), `years` (n, 8): the standing at the end of the year before.
+    Attributes:
+        origin: The decoder's state at the origin (n, d).
+        before: Encoded earnings of the year before (n, e).
+        now: Encoded earnings of the year (n, e).
+        after: Encoded earnings of the year after (n, e).
+        zero_years: See `saga.states.life_courses.ZeroRuns` (n,).
+        years_left: See `ZeroRuns` (n,).
+        zero_to_end: See `ZeroRuns` (n,).
+        age: Years above 16 (n,).
+        period: Decades since the last training year, at most 0 (n,).
+        codes: Codes at the end of the year before (n, 7).
+        workplace: Whether there was a workplace (n,).
+        durations: Years in the current spells (n, 8).
     """
 
     origin: Tensor
     before: Tensor
     now: Tensor
     after: Tensor
-    zeros: Tensor
-    left: Tensor
-    last: Tensor
+    zero_years: Tensor
+    years_left: Tensor
+    zero_to_end: Tensor
     age: Tensor
     period: Tensor
     codes: Tensor
     workplace: Tensor
-    years: Tensor
+    durations: Tensor
 
 
-Choose = Callable[[int, Tensor], Tensor]
+ChooseCodes = Callable[[int, Tensor], Tensor]  # column and logits (n, size) -> code numbers (n,)
 
 
 class StateNetwork(nn.Module):
-    """Heads for circumstances: of `sizes` codes each, 0 counted, beside a network of width `d`."""
+    """Heads for exits and for columns of `sizes` codes each, 0 included.
+
+    `d` is the width of the earnings network. The names of the attributes are those of the weights
+    in circumstances.safetensors. `told` is 0 for a column that no training record shows; such a
+    column is never drawn.
+    """
 
     starts: Tensor
     told: Tensor
@@ -62,21 +79,19 @@ class StateNetwork(nn.Module):
     ) -> None:
         super().__init__()
         self.sizes, self.share, columns = sizes, width // 2, len(sizes)
-        self.register_buffer(
-            "told", torch.ones(columns)
-        )  # 0: a column that nobody learnt from showed, and that is never drawn
+        self.register_buffer("told", torch.ones(columns))
         self.origin = nn.Linear(d, width)
         self.before = nn.Linear(earnings_size, width, bias=False)
         self.now = nn.Linear(2 * earnings_size, width, bias=False)
         self.period = nn.Linear(2, width, bias=False)
-        # One table for all that is a number: age, the codes, how long each has been so. One sum a row, not sixteen.
+        # One table for all integers (age, codes, durations): one sum per row, not sixteen.
         rows = [AGES, *sizes, *[2 * (MAX_SPELL + 1)] * (columns + 1)]
         self.numbers = nn.EmbeddingBag(sum(rows), width, mode="sum")
-        self.register_buffer(
-            "starts", torch.from_numpy(np.cumsum([0, *rows[:-1]])), persistent=False
-        )
+        starts = torch.from_numpy(np.cumsum([0, *rows[:-1]]))
+        self.register_buffer("starts", starts, persistent=False)
         self.ahead = nn.Embedding(2 * (MAX_LOOKAHEAD + 2) * (MAX_LOOKAHEAD + 1), width)
-        # Going or not has two logits: products that give one number a row round it by the company (`saga.simulation.rollout.rows_stand_alone`).
+        # Two logits each: the rounding of a product with one output column depends on the other
+        # rows (`saga.simulation.rollout.rows_are_independent`).
         self.leave, self.die = nn.Linear(width, 2), nn.Linear(width, 2)
         self.inner = nn.Linear(width, width)
         self.read = nn.Linear(width, columns * self.share)
@@ -91,46 +106,58 @@ class StateNetwork(nn.Module):
 
     @classmethod
     def from_weights(cls, weights: Mapping[str, Tensor], sizes: tuple[int, ...]) -> StateNetwork:
-        """With the weights of a bundle, whose shapes say the widths."""
+        """The network with a bundle's weights, whose shapes give the widths."""
         width, d = weights["origin.weight"].shape
-        made = cls(d, weights["before.weight"].shape[1], sizes, width)
-        made.load_state_dict(dict(weights))
-        return made.eval()
+        network = cls(d, weights["before.weight"].shape[1], sizes, width)
+        network.load_state_dict(dict(weights))
+        return network.eval()
 
-    def exits(self, year: StateInputs) -> tuple[Tensor, Tensor, Tensor]:
-        """Logits (n, 2) of staying or emigrating, given what is known of the year before; of living or dying, where the path goes on for
-        sure living; and what the columns read (n, 7 width / 2)."""
-        # How long one has been so may count otherwise with a workplace than without: the flag is the parity of the row.
-        lasted = 2 * year.years + year.workplace[:, None]
-        told = self.numbers(torch.cat([year.age[:, None], year.codes, lasted], 1) + self.starts)
-        period = self.period(torch.stack([year.period, year.period.exp()], -1))
-        x = self.origin(year.origin) + self.before(year.before) + told + period
+    def exits(self, inputs: StateInputs) -> tuple[Tensor, Tensor, Tensor]:
+        """Logits of exits, and the features of the columns.
+
+        Returns the logits (n, 2) of staying or emigrating, given the year before; the logits (n, 2)
+        of surviving or dying, where a path with positive earnings ahead survives; and the features
+        (n, 7 width / 2).
+        """
+        # A duration may matter differently with and without a workplace: the row's parity is it.
+        durations = 2 * inputs.durations + inputs.workplace[:, None]
+        integers = torch.cat([inputs.age[:, None], inputs.codes, durations], 1) + self.starts
+        period = self.period(torch.stack([inputs.period, inputs.period.exp()], -1))
+        x = (
+            self.origin(inputs.origin)
+            + self.before(inputs.before)
+            + self.numbers(integers)
+            + period
+        )
         leave = self.leave(squared_relu(x.clone()))
-        ahead = (2 * year.zeros + year.last) * (MAX_LOOKAHEAD + 1) + year.left
-        h = squared_relu(x + self.now(torch.cat([year.now, year.after], -1)) + self.ahead(ahead))
+        run = 2 * inputs.zero_years + inputs.zero_to_end
+        ahead = self.ahead(run * (MAX_LOOKAHEAD + 1) + inputs.years_left)
+        h = squared_relu(x + self.now(torch.cat([inputs.now, inputs.after], -1)) + ahead)
         h = h + squared_relu(self.inner(h))
         alive, dying = self.die(h).unbind(-1)
-        die = torch.stack([alive, torch.where(year.last, dying, _NEVER)], -1)
+        die = torch.stack([alive, torch.where(inputs.zero_to_end, dying, _NEVER)], -1)
         return leave, die, self.read(h)
 
-    def columns(self, reads: Tensor, before: Tensor, choose: Choose) -> Tensor:
-        """Numbers (n, 7) of the columns, in order: `choose(j, logits)` says those of column j, (n,), from its logits (n, size); 0 where no
-        record that was learnt from told the column.
+    def columns(self, features: Tensor, before: Tensor, choose: ChooseCodes) -> Tensor:
+        """Code numbers (n, 7) of the columns, in order; 0 for a column absent from training.
 
-        `before` (n, 7) are the codes last known. To stay with one has a logit of its own.
+        Args:
+            features: The features of `exits`.
+            before: Codes last known (n, 7); keeping a code has a logit of its own.
+            choose: Chooses the codes of a column from its logits.
         """
-        chosen: list[Tensor] = []
+        numbers: list[Tensor] = []
         for j in range(len(self.sizes)):
-            read, reads = reads[:, : self.share], reads[:, self.share :]
-            answer: Tensor = self.out[j](torch.relu(read))
-            stay = answer[:, -1:]
-            logits = answer[:, :-1].scatter_add(1, before[:, j, None], stay)
-            if j != INDUSTRY:  # only a workplace can be none
+            column, features = features[:, : self.share], features[:, self.share :]
+            output: Tensor = self.out[j](torch.relu(column))
+            stay = output[:, -1:]
+            logits = output[:, :-1].scatter_add(1, before[:, j, None], stay)
+            if j != INDUSTRY:  # only a workplace may be absent
                 logits = torch.cat([torch.full_like(stay, _NEVER), logits[:, 1:]], 1)
             number = choose(j, logits) if self.told[j] else torch.zeros_like(before[:, j])
-            if j == OCCUPATION:  # nobody has one without a workplace
-                number = torch.where(chosen[INDUSTRY] > 0, number, 0)
-            chosen.append(number)
+            if j == OCCUPATION:  # no occupation without a workplace
+                number = torch.where(numbers[INDUSTRY] > 0, number, 0)
+            numbers.append(number)
             if j < len(self.drawn):
-                reads = reads + self.drawn[j](number)
-        return torch.stack(chosen, 1)
+                features = features + self.drawn[j](number)
+        return torch.stack(numbers, 1)

@@ -126,14 +126,14 @@ def make_state_batch(
             "now_z": z[i, at],
             "after_state": np.where(left > 0, state[i, at + 1], UNKNOWN).astype(np.int64),
             "after_z": np.where(left > 0, z[i, at + 1], 0.0).astype(np.float32),
-            "zeros": ahead.zeros,
-            "left": ahead.left,
-            "last": ahead.last,
+            "zero_years": ahead.zero_years,
+            "years_left": ahead.years_left,
+            "zero_to_end": ahead.zero_to_end,
             "age": np.minimum(year - born[i], MAX_AGE) - MIN_AGE,
             "period": np.minimum(0.0, (year - until) / 10).astype(np.float32),
             "codes": np.where(hidden, 0, last_codes[i, p]),
             "workplace": workplace[i, p] & ~hidden[:, INDUSTRY],
-            "years": np.where(hidden_years, 0, years[i, p]),
+            "durations": np.where(hidden_years, 0, years[i, p]),
             "emigrates": emigrates.astype(np.int64),
             "dies": np.where(emigrates, -1, dies),
             "next_codes": np.where(leaves[:, None], -1, next_codes),
@@ -147,7 +147,7 @@ def _spells_by_year(tokens: Tokens, codes: NDArray[np.int64]) -> tuple[NDArray[A
     for column in range(codes.shape[1]):
         year = tokens.year[:, column]
         spells = spells.after(year, codes[:, column])
-        columns.append((spells.codes, spells.workplace, spells.years(year)))
+        columns.append((spells.codes, spells.workplace, spells.durations(year)))
     return tuple(np.stack(part, 1) for part in zip(*columns, strict=True))
 
 

@@ -73,7 +73,7 @@ class StateModule(lightning.LightningModule):
         def mean_loss(logits: Tensor, outcome: Tensor) -> Tensor:
             return F.cross_entropy(logits, outcome, ignore_index=-1, reduction="sum") / count
 
-        mortal = torch.where(inputs.last, batch["dies"], -1)
+        mortal = torch.where(inputs.zero_to_end, batch["dies"], -1)
         losses = {"leaving": mean_loss(leave, batch["emigrates"]), "dying": mean_loss(die, mortal)}
 
         def observe(column: int, logits: Tensor) -> Tensor:

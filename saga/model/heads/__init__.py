@@ -1,1 +1,1 @@
-"""Heads: the full predictive distribution of earnings at the next observed year, and the hazard of death before it."""
+"""Heads: the predictive distribution of earnings in a year, and the hazard of death before it."""

@@ -1,1 +1,1 @@
-"""Backbones and heads that only the ablation needs."""
+"""Backbones and heads that only the ablation study uses."""

@@ -1,8 +1,10 @@
-"""A feed-forward network on the flattened window of the last ten records, the paper's simplest network, in the decoder's place.
+"""A feed-forward backbone on the last ten records, the simplest network of the paper.
 
-    x = token + M [LN token_{t-9}, ..., LN token_t],    then `layers` times x <- x + W_2 relu(W_1 LN x)^2
+    x = token + M [LN token_{t-9}, ..., LN token_t]
+    x <- x + W_2 relu(W_1 LN x)^2,    `layers` times
 
-A token is a linear map of its record, so M sees the flattened records. Where there are fewer, a learned vector stands in.
+A token is a linear map of its record, so M sees the flattened records. A learnt vector replaces
+records that are missing at the start.
 """
 
 from __future__ import annotations
@@ -18,8 +20,8 @@ from saga.model.decoder import squared_relu
 RECORDS = 10
 
 
-class Window(nn.Module):
-    """The map of the window, then `config.layers` residual MLPs."""
+class FeedForwardBackbone(nn.Module):
+    """A linear map of the last ten records, then `config.layers` residual MLPs."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -32,40 +34,38 @@ class Window(nn.Module):
         self.downs = nn.ModuleList(nn.Linear(inner, d) for _ in range(config.layers))
         self.dropout = nn.Dropout(config.dropout)
 
-    def forward(self, token: Tensor, age: Tensor) -> tuple[Tensor, list[tuple[Tensor, ...]]]:
-        """(n, t, d) -> (n, t, d), and the flattened window (n, 10 d) of the last token: of records that are not padded, what `step` goes on
-        from. Ages reach it by the tokens alone."""
+    def forward(self, token: Tensor, _age: Tensor) -> tuple[Tensor, list[tuple[Tensor, ...]]]:
+        """Residual stream (n, t, d), and the flattened window (n, 10 d) at the last token.
+
+        `step` continues from the window, which must be of unpadded records. Ages reach the backbone
+        only through the tokens.
+        """
         n, _, d = token.shape
-        before = self.absent.expand(n, RECORDS - 1, d)
-        window = (
-            torch.cat([before, self.norm(token)], 1)
-            .unfold(1, RECORDS, 1)
-            .transpose(2, 3)
-            .flatten(2)
-        )
-        return self._read(token, window), [(window[:, -1],)]
+        absent = self.absent.expand(n, RECORDS - 1, d)
+        records = torch.cat([absent, self.norm(token)], 1)
+        window = records.unfold(1, RECORDS, 1).transpose(2, 3).flatten(2)
+        return self._stream(token, window), [(window[:, -1],)]
 
     def step(
         self, token: Tensor, state: Sequence[tuple[Tensor, ...]]
     ) -> tuple[Tensor, list[tuple[Tensor, ...]]]:
-        """The next token (..., d) and the window before it (..., 10 d) -> the stream (..., d) and the window that ends with it."""
-        ((before,),) = state
-        window = torch.cat([before[..., token.shape[-1] :], self.norm(token)], -1)
-        return self._read(token, window), [(window,)]
+        """One more token (..., d) after the window (..., 10 d): stream and new window."""
+        ((previous,),) = state
+        window = torch.cat([previous[..., token.shape[-1] :], self.norm(token)], -1)
+        return self._stream(token, window), [(window,)]
 
-    def _read(self, token: Tensor, window: Tensor) -> Tensor:
-        """The stream (..., d) of the window (..., 10 d) that ends with the token."""
+    def _stream(self, token: Tensor, window: Tensor) -> Tensor:
         x: Tensor = token + self.dropout(self.mix(window))
         for norm, up, down in zip(self.norms, self.ups, self.downs, strict=True):
             x = x + self.dropout(down(squared_relu(up(norm(x)))))
         return x
 
-    def ends(self) -> list[nn.Linear]:
-        """The maps that end residual branches."""
+    def residual_outputs(self) -> list[nn.Linear]:
+        """The linear maps that end residual branches."""
         return [self.mix, *(layer for layer in self.downs if isinstance(layer, nn.Linear))]
 
-    def matrices(self) -> list[Tensor]:
-        """Weights of the maps between hidden states."""
+    def inner_matrices(self) -> list[Tensor]:
+        """Weights of the linear maps between hidden states."""
         return [
             layer.weight
             for layer in (self.mix, *self.ups, *self.downs)

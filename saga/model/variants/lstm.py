@@ -1,6 +1,7 @@
-"""An LSTM (Hochreiter and Schmidhuber 1997) in the decoder's place: pre-norm layers with residuals, x <- x + LSTM(LN x).
+"""An LSTM backbone (Hochreiter and Schmidhuber 1997) instead of the decoder.
 
-Everything else is the model's own: tokens, long skip, head, training. So a comparison tells what attention brings.
+Layers are pre-norm with residuals: x <- x + LSTM(LN x). Tokens, long skip, head and training are
+those of the decoder model, so a comparison shows what attention contributes.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from saga.model.config import ModelConfig
 
 
-class Recurrent(nn.Module):
+class LSTMBackbone(nn.Module):
     """`config.layers` LSTM layers of `config.width` units."""
 
     def __init__(self, config: ModelConfig) -> None:
@@ -23,59 +24,65 @@ class Recurrent(nn.Module):
         self.norms = nn.ModuleList(nn.LayerNorm(d) for _ in range(config.layers))
         self.cells = nn.ModuleList(nn.LSTM(d, d, batch_first=True) for _ in range(config.layers))
         self.dropout = nn.Dropout(config.dropout)
-        for cell in self.layers:
-            parameter(cell, "bias_ih_l0").data[d : 2 * d] = (
-                1.0  # begins by remembering (Jozefowicz, Zaremba and Sutskever 2015)
-            )
+        for layer in self.layers:
+            # The forget gate starts open (Jozefowicz, Zaremba and Sutskever 2015).
+            lstm_parameter(layer, "bias_ih_l0").data[d : 2 * d] = 1.0
 
     @property
     def layers(self) -> list[nn.LSTM]:
         """The LSTM layers, first to last."""
-        return [cell for cell in self.cells if isinstance(cell, nn.LSTM)]
+        return [layer for layer in self.cells if isinstance(layer, nn.LSTM)]
 
-    def forward(self, token: Tensor, age: Tensor) -> tuple[Tensor, list[tuple[Tensor, ...]]]:
-        """(n, t, d) -> (n, t, d), and each layer's output and memory cell (n, d) after the last token: of records that are not padded,
-        what `step` goes on from. Ages reach it by the tokens alone."""
+    def forward(self, token: Tensor, _age: Tensor) -> tuple[Tensor, list[tuple[Tensor, ...]]]:
+        """Residual stream (n, t, d), and each layer's output and memory (n, d) at the last token.
+
+        `step` continues from these states, which must be of unpadded records. Ages reach the
+        backbone only through the tokens.
+        """
         x = token
-        ends: list[tuple[Tensor, ...]] = []
-        for norm, cell in zip(self.norms, self.layers, strict=True):
-            out, (h, c) = cell(norm(x))
+        states: list[tuple[Tensor, ...]] = []
+        for norm, layer in zip(self.norms, self.layers, strict=True):
+            out, (h, c) = layer(norm(x))
             x = x + self.dropout(out)
-            ends.append((h[0], c[0]))
-        return x, ends
+            states.append((h[0], c[0]))
+        return x, states
 
     def step(
         self, token: Tensor, state: Sequence[tuple[Tensor, ...]]
     ) -> tuple[Tensor, list[tuple[Tensor, ...]]]:
-        """The next token (..., d) and each layer's output and memory cell before it -> the stream (..., d) and those after it."""
+        """One more token (..., d) after each layer's output and memory: stream and new state."""
         x = token
-        following: list[tuple[Tensor, ...]] = []
-        for norm, cell, (h, c) in zip(self.norms, self.layers, state, strict=True):
-            told = F.linear(norm(x), parameter(cell, "weight_ih_l0"), parameter(cell, "bias_ih_l0"))
-            told = told + F.linear(
-                h, parameter(cell, "weight_hh_l0"), parameter(cell, "bias_hh_l0")
+        states: list[tuple[Tensor, ...]] = []
+        for norm, layer, (h, c) in zip(self.norms, self.layers, state, strict=True):
+            from_input, from_state = (
+                F.linear(
+                    vector,
+                    lstm_parameter(layer, f"weight_{part}_l0"),
+                    lstm_parameter(layer, f"bias_{part}_l0"),
+                )
+                for vector, part in ((norm(x), "ih"), (h, "hh"))
             )
-            take, keep, fresh, give = told.chunk(4, -1)
-            c = torch.sigmoid(keep) * c + torch.sigmoid(take) * torch.tanh(fresh)
-            h = torch.sigmoid(give) * torch.tanh(c)
+            input_gate, forget_gate, candidate, output_gate = (from_input + from_state).chunk(4, -1)
+            c = torch.sigmoid(forget_gate) * c + torch.sigmoid(input_gate) * torch.tanh(candidate)
+            h = torch.sigmoid(output_gate) * torch.tanh(c)
             x = x + h
-            following.append((h, c))
-        return x, following
+            states.append((h, c))
+        return x, states
 
-    def ends(self) -> list[nn.Linear]:
-        """No linear map ends a residual branch."""
+    def residual_outputs(self) -> list[nn.Linear]:
+        """Empty: no linear map ends a residual branch."""
         return []
 
-    def matrices(self) -> list[Tensor]:
+    def inner_matrices(self) -> list[Tensor]:
         """Weights of the maps between hidden states."""
         return [
-            parameter(cell, name)
-            for cell in self.layers
+            lstm_parameter(layer, name)
+            for layer in self.layers
             for name in ("weight_ih_l0", "weight_hh_l0")
         ]
 
 
-def parameter(cell: nn.LSTM, name: str) -> Tensor:
-    """A parameter of an LSTM layer; torch makes their names when it runs, so types do not know them."""
-    found: Tensor = cell.get_parameter(name)
-    return found
+def lstm_parameter(layer: nn.LSTM, name: str) -> Tensor:
+    """A parameter of an LSTM layer; torch creates these attributes at run time, without types."""
+    parameter: Tensor = layer.get_parameter(name)
+    return parameter

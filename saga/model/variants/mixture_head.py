@@ -1,8 +1,9 @@
-"""A mixture of normals: an atom at zero and, for positive earnings, five normals of log earnings, as GKOS describe their shocks
-(Guvenen, Karahan, Ozkan and Song 2021), with weights, means and spreads that depend on the record (Bishop 1994).
+"""A mixture of normals: an atom at zero and five normals of log earnings.
 
-Draws invert the mixture's own CDF instead of choosing a component first: earnings then rise with the uniform number, so that a path keeps
-its rank wherever one number answers two questions.
+GKOS describe their shocks by such mixtures (Guvenen, Karahan, Ozkan and Song 2021). Weights, means
+and standard deviations depend on the record (Bishop 1994). Draws invert the mixture's own CDF
+instead of first choosing a component. Earnings then increase with the uniform number, so a path
+keeps its rank if one number serves two requests.
 """
 
 from __future__ import annotations
@@ -16,26 +17,30 @@ from torch import Tensor, nn
 from saga.features.sequences import ZERO
 from saga.features.transforms import Transforms
 from saga.model.config import ModelConfig
-from saga.model.heads.head import Head, zero_or_positive
+from saga.model.heads.head import Head, split_zero
 
 COMPONENTS = 5
-_NARROWEST = 0.01  # least spread, in logs: no component shrinks onto one person
+_MIN_DEVIATION = 0.01  # in logs: no component shrinks onto one person
 _LOG_ROOT_2PI = 0.9189385332046727
-_HALVINGS = 30  # of a bracket some logs wide: below the resolution of float32
+_BISECTIONS = 30  # of a bracket some logs wide: below the resolution of float32
 
 
-class Normals(NamedTuple):
-    """`zero` (...,) logit of no earnings; `weight` (..., 5) logits, `mean` and `spread` (..., 5) of z; `death` (...,) logit."""
+class NormalMixture(NamedTuple):
+    """Parameters of predictive distributions, leading shape (...,).
+
+    `zero` (...,) is the logit of zero earnings; `weight` (..., 5) are logits of the components,
+    `mean` and `deviation` (..., 5) are of z; `death` (...,) is the logit of death.
+    """
 
     zero: Tensor
     weight: Tensor
     mean: Tensor
-    spread: Tensor
+    deviation: Tensor
     death: Tensor
 
 
-class Mixture(Head[Normals]):
-    """Five normals, which start spread over the training persons' earnings."""
+class MixtureHead(Head[NormalMixture]):
+    """Five normals, which start spread over the earnings of the training persons."""
 
     start: Tensor
 
@@ -47,41 +52,46 @@ class Mixture(Head[Normals]):
         self.shape = nn.Linear(config.width, 3 * COMPONENTS + 2)
 
     def outputs(self) -> list[nn.Linear]:
-        """All parameters of the law."""
+        """The map to all parameters of the distribution."""
         return [self.shape]
 
-    def forward(self, hidden: Tensor, gap: Tensor, macro: Tensor) -> Normals:
+    def forward(self, hidden: Tensor, gap: Tensor, macro: Tensor) -> NormalMixture:
         """See `Head.forward`."""
-        out = self.shape(self.read(hidden, gap, macro)).float()
-        weight, mean, spread, others = out.split([COMPONENTS, COMPONENTS, COMPONENTS, 2], -1)
+        out = self.shape(self.features(hidden, gap, macro)).float()
+        weight, mean, deviation, others = out.split([COMPONENTS, COMPONENTS, COMPONENTS, 2], -1)
         zero, death = others.unbind(-1)
         if not self.has_zeros:
             zero = torch.full_like(zero, float("-inf"))
-        return Normals(
+        return NormalMixture(
             zero,
             weight,
             self.start + self.scale * mean,
-            _NARROWEST + self.scale * F.softplus(spread),
-            self.hazard(death),
+            _MIN_DEVIATION + self.scale * F.softplus(deviation),
+            self.death_logit(death),
         )
 
-    def density(self, law: Normals, state: Tensor, z: Tensor) -> Tensor:
-        """See `Head.density`."""
-        away = (z[..., None] - law.mean) / law.spread
-        normal = -0.5 * away * away - law.spread.log() - _LOG_ROOT_2PI
-        inside = F.logsigmoid(-law.zero) + (law.weight.log_softmax(-1) + normal).logsumexp(-1)
-        return torch.where(state == ZERO, F.logsigmoid(law.zero), inside)
+    def log_density(self, distribution: NormalMixture, state: Tensor, z: Tensor) -> Tensor:
+        """See `Head.log_density`."""
+        x = (z[..., None] - distribution.mean) / distribution.deviation
+        normal = -0.5 * x * x - distribution.deviation.log() - _LOG_ROOT_2PI
+        mixture = (distribution.weight.log_softmax(-1) + normal).logsumexp(-1)
+        positive = F.logsigmoid(-distribution.zero) + mixture
+        return torch.where(state == ZERO, F.logsigmoid(distribution.zero), positive)
 
-    def draw(self, law: Normals, v: Tensor) -> tuple[Tensor, Tensor]:
-        """See `Head.draw`. The mixture's quantile lies between the least and the greatest of its components' and is found by bisection."""
-        positive, share = zero_or_positive(law.zero, v)
-        weight = law.weight.softmax(-1)
-        own = law.mean + law.spread * torch.special.ndtri(share)[..., None]
-        low, high = own.amin(-1), own.amax(-1)
-        for _ in range(_HALVINGS):
+    def draw(self, distribution: NormalMixture, v: Tensor) -> tuple[Tensor, Tensor]:
+        """See `Head.draw`.
+
+        The quantile of the mixture lies between the smallest and the largest quantile of its
+        components; bisection finds it.
+        """
+        positive, share = split_zero(distribution.zero, v)
+        weight = distribution.weight.softmax(-1)
+        mean, deviation = distribution.mean, distribution.deviation
+        quantiles = mean + deviation * torch.special.ndtri(share)[..., None]
+        low, high = quantiles.amin(-1), quantiles.amax(-1)
+        for _ in range(_BISECTIONS):
             middle = (low + high) / 2
-            below = (weight * torch.special.ndtr((middle[..., None] - law.mean) / law.spread)).sum(
-                -1
-            ) < share
+            cdf = (weight * torch.special.ndtr((middle[..., None] - mean) / deviation)).sum(-1)
+            below = cdf < share
             low, high = torch.where(below, middle, low), torch.where(below, high, middle)
         return positive, (low + high) / 2

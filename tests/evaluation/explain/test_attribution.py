@@ -199,7 +199,7 @@ def test_files_hold_the_explanation_and_the_log_nothing_of_it(
     person = some.persons()[0]
     with caplog.at_level(logging.DEBUG):
         found = explain(forecaster, some, person)
-        looks = attention_by_lag(forecaster, some.only([person]), horizons=(1, 5), paths=4)
+        looks = attention_by_lag(forecaster, some.only([person]), horizons=(1, 5), n_paths=4)
         for suffix in ("html", "json"):
             write_explanation(
                 found,

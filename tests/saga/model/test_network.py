@@ -1,4 +1,4 @@
-"""The network: causality, gaps, padding, whatever mixes the years; every head is a probability distribution and draws from it."""
+"""The network: causality, gaps and padding for every backbone; every head is a distribution."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from saga.features.sequences import N_OTHER, POSITIVE, UNKNOWN, ZERO
 from saga.features.transforms import OTHER, Transforms
 from saga.model import ModelConfig, Saga, backbones
 from saga.model.config import BackboneName, HeadName
-from saga.model.heads.binned import Binned, Bins
-from saga.model.heads.head import MIN_TAIL
+from saga.model.heads.binned import BinnedDistribution, BinnedHead
+from saga.model.heads.head import MIN_TAIL_RATE
 from saga.model.network import build_head
 from saga.model.variants.feedforward import RECORDS
-from saga.model.variants.mixture_head import Mixture
-from saga.model.variants.quantile_head import LEVELS, Quantiles
+from saga.model.variants.mixture_head import MixtureHead
+from saga.model.variants.quantile_head import HEAD_QUANTILES, QuantileHead
 from saga.schema import CATEGORICAL
 
 CONFIG = ModelConfig(width=32, layers=2, heads=2, bins=24, head_width=32)
@@ -33,10 +33,10 @@ def transforms(
     codes = dict.fromkeys(CATEGORICAL, ("a", "b"))
     flat = dict.fromkeys(OTHER, 0.0)
     ones = dict.fromkeys(OTHER, 1.0)
-    made = Transforms(
+    result = Transforms(
         np.linspace(10, 14, 25), 12.0, 0.6, flat, ones, codes, "SEK", 2022, 24_150.0, zeros, death
     )
-    return replace(made, without=without)
+    return replace(result, without=without)
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def decoder() -> Saga:
 
 
 @pytest.fixture(scope="module", params=get_args(BackboneName))
-def net(request: pytest.FixtureRequest) -> Saga:
+def network(request: pytest.FixtureRequest) -> Saga:
     torch.manual_seed(0)
     return Saga(replace(CONFIG, backbone=request.param), transforms()).eval()
 
@@ -71,19 +71,19 @@ def change_after(batch: dict[str, Tensor], t: int) -> dict[str, Tensor]:
     return {k: torch.cat([v[:, :t], other[k][:, t:]], 1) for k, v in batch.items()}
 
 
-def leak(net: Saga) -> float:
+def leak(network: Saga) -> float:
     """Largest change of a prediction at tokens 0..4 when everything from token 5 on changes."""
     batch = inputs(3, 10)
     with torch.no_grad():
-        a, b = net(**batch).logits, net(**change_after(batch, 5)).logits
+        a, b = network(**batch).logits, network(**change_after(batch, 5)).logits
     return float((a[:, :5] - b[:, :5]).abs().max())
 
 
-def test_a_prediction_does_not_see_later_years(net: Saga) -> None:
-    assert leak(net) < 1e-6
+def test_a_prediction_does_not_see_later_years(network: Saga) -> None:
+    assert leak(network) < 1e-6
 
 
-def test_a_broken_mask_is_caught(decoder: Saga, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_mask_is_detected(decoder: Saga, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         backbones, "causal_mask", lambda age, span=None: torch.zeros(age.shape[1], age.shape[1])
     )
@@ -92,61 +92,63 @@ def test_a_broken_mask_is_caught(decoder: Saga, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("layers", [1, 2])
 def test_attention_looks_back_no_further_than_the_span(layers: int) -> None:
-    """What is older reaches a prediction only through the years between, so with one layer not at all."""
+    """Older years reach a prediction only through later years, so with one layer not at all."""
     torch.manual_seed(0)
-    short, far = (
+    short, long = (
         Saga(replace(CONFIG, layers=layers), replace(transforms(), span=span)).eval()
         for span in (5, 48)
     )
-    far.load_state_dict(short.state_dict())
+    long.load_state_dict(short.state_dict())
     batch, steps = inputs(3, 10), torch.arange(20, 30)
     batch["age"] = steps.expand(3, -1)
     older = {k: torch.cat([inputs(3, 10, seed=9)[k][:, :4], v[:, 4:]], 1) for k, v in batch.items()}
     older["age"] = batch["age"]
     with torch.no_grad():
-        seen = {
-            net: float((net(**batch).logits[:, 9] - net(**older).logits[:, 9]).abs().max())
-            for net in (short, far)
+        change = {
+            network: float(
+                (network(**batch).logits[:, 9] - network(**older).logits[:, 9]).abs().max()
+            )
+            for network in (short, long)
         }
-        torch.testing.assert_close(
-            short(**batch).logits[:, :6], far(**batch).logits[:, :6]
-        )  # as long as nothing is older
-    assert seen[far] > 1e-3
-    assert (seen[short] < 1e-6) == (layers == 1)
+        within_span = [network(**batch).logits[:, :6] for network in (short, long)]
+        torch.testing.assert_close(*within_span)
+    assert change[long] > 1e-3
+    assert (change[short] < 1e-6) == (layers == 1)
 
 
-def test_padding_and_batch_do_not_change_a_person(net: Saga) -> None:
+def test_padding_and_batch_do_not_change_a_person(network: Saga) -> None:
     batch = inputs(4, 10)
     with torch.no_grad():
-        together = net(**batch).logits[2, :6]
-        alone = net(**{k: v[2:3, :6] for k, v in batch.items()}).logits[0]
+        together = network(**batch).logits[2, :6]
+        alone = network(**{k: v[2:3, :6] for k, v in batch.items()}).logits[0]
     torch.testing.assert_close(together, alone, atol=1e-5, rtol=1e-5)
 
 
-def test_positions_are_ages_so_a_gap_matters(net: Saga) -> None:
+def test_positions_are_ages_so_a_gap_changes_a_prediction(network: Saga) -> None:
     batch = inputs(1, 6)
     moved = {**batch, "age": batch["age"] + torch.tensor([0, 0, 0, 2, 2, 2])}
     with torch.no_grad():
-        assert (net(**batch).logits[:, 5] - net(**moved).logits[:, 5]).abs().max() > 1e-4
+        change = network(**batch).logits[:, 5] - network(**moved).logits[:, 5]
+    assert change.abs().max() > 1e-4
 
 
-def test_the_window_forgets_what_is_older_than_ten_records() -> None:
+def test_the_feed_forward_backbone_sees_only_ten_records() -> None:
     torch.manual_seed(0)
     window, lstm = (
         Saga(replace(CONFIG, backbone=name), transforms()).eval()
         for name in ("feedforward", "lstm")
     )
     batch = inputs(2, RECORDS + 3)
-    old = {
+    changed = {
         k: torch.cat([inputs(2, RECORDS + 3, seed=7)[k][:, :3], v[:, 3:]], 1)
         for k, v in batch.items()
     }
     with torch.no_grad():
         torch.testing.assert_close(
-            window(**batch).logits[:, -1], window(**old).logits[:, -1], rtol=0, atol=0
+            window(**batch).logits[:, -1], window(**changed).logits[:, -1], rtol=0, atol=0
         )
-        assert (window(**batch).logits[:, -2] - window(**old).logits[:, -2]).abs().max() > 1e-4
-        assert (lstm(**batch).logits[:, -1] - lstm(**old).logits[:, -1]).abs().max() > 1e-6
+        assert (window(**batch).logits[:, -2] - window(**changed).logits[:, -2]).abs().max() > 1e-4
+        assert (lstm(**batch).logits[:, -1] - lstm(**changed).logits[:, -1]).abs().max() > 1e-6
 
 
 def test_only_a_decoder_has_attention_and_a_light_rollout(decoder: Saga) -> None:
@@ -160,9 +162,11 @@ def test_only_a_decoder_has_attention_and_a_light_rollout(decoder: Saga) -> None
 
 
 @pytest.mark.parametrize("part", ["calendar", "age", "missingness"])
-def test_a_part_that_is_left_out_changes_nothing_and_learns_nothing(part: str) -> None:
+def test_an_input_that_is_left_out_has_no_effect_and_no_gradient(part: str) -> None:
     torch.manual_seed(0)
-    blind, seeing = (Saga(replace(CONFIG, light=8), transforms(without=w)) for w in ((part,), ()))
+    without, complete = (
+        Saga(replace(CONFIG, light=8), transforms(without=names)) for names in ((part,), ())
+    )
     batch = inputs(3, 6)
     changed = dict(batch)
     if part == "calendar":
@@ -172,63 +176,63 @@ def test_a_part_that_is_left_out_changes_nothing_and_learns_nothing(part: str) -
     else:
         batch["other"][:, :, 3] = float("nan")
         changed["other"] = torch.nan_to_num(batch["other"])
-    for net, same in ((blind, True), (seeing, False)):
+    for network, same in ((without, True), (complete, False)):
         with torch.no_grad():
-            close = torch.allclose(net(**batch).logits, net(**changed).logits, rtol=1e-4, atol=1e-5)
-        assert close == same
-    blind(**batch).logits.square().sum().backward()
-    masked = {"calendar": blind.head.macro.weight, "age": blind.tokens.age.weight}.get(part)
+            before, after = network(**batch).logits, network(**changed).logits
+        assert torch.allclose(before, after, rtol=1e-4, atol=1e-5) == same
+    without(**batch).logits.square().sum().backward()
+    masked = {"calendar": without.head.macro.weight, "age": without.tokens.age.weight}.get(part)
     assert masked is None or (masked.grad is None and not masked.any())
-    assert (blind.parameters_count < seeing.parameters_count) == (masked is not None)
+    assert (without.parameters_count < complete.parameters_count) == (masked is not None)
 
 
 @pytest.fixture(scope="module", params=get_args(HeadName))
-def one(request: pytest.FixtureRequest) -> tuple[Any, Any]:
-    """A head and one law of it, far from where training starts."""
+def head_and_distribution(request: pytest.FixtureRequest) -> tuple[Any, Any]:
+    """A head and one of its distributions, far from the start of training."""
     torch.manual_seed(2)
-    made = build_head(replace(CONFIG, head=request.param), transforms())
-    for layer in made.outputs():
+    head = build_head(replace(CONFIG, head=request.param), transforms())
+    for layer in head.outputs():
         torch.nn.init.normal_(layer.weight, std=0.15)
         torch.nn.init.normal_(layer.bias, std=0.5)
     with torch.no_grad():
-        law = made(torch.randn(1, CONFIG.width), torch.tensor([1]), torch.randn(1, 4))
-    return made, law._replace(death=torch.tensor([-3.0]))
+        distribution = head(torch.randn(1, CONFIG.width), torch.tensor([1]), torch.randn(1, 4))
+    return head, distribution._replace(death=torch.tensor([-3.0]))
 
 
-def repeated(law: Any, n: int) -> Any:
-    return type(law)(*(part.expand(n, *part.shape[1:]) for part in law))
+def repeated(distribution: Any, n: int) -> Any:
+    return type(distribution)(*(part.expand(n, *part.shape[1:]) for part in distribution))
 
 
-def nll(made: Any, law: Any, state: int, z: Tensor) -> Tensor:
-    alive = torch.zeros(len(z), dtype=torch.bool)
-    out: Tensor = made.nll(repeated(law, len(z)), torch.full((len(z),), state), z, alive)[
-        0
-    ].double()
-    return out
+def nll(head: Any, distribution: Any, state: int, z: Tensor) -> Tensor:
+    dead = torch.zeros(len(z), dtype=torch.bool)
+    states = torch.full((len(z),), state)
+    earnings: Tensor = head.nll(repeated(distribution, len(z)), states, z, dead)[0]
+    return earnings.double()
 
 
-def test_the_density_integrates_to_one(one: tuple[Any, Any]) -> None:
+def test_the_density_integrates_to_one(head_and_distribution: tuple[Any, Any]) -> None:
     z = torch.linspace(-25, 45, 700_001)
-    positive, zero = (-nll(*one, POSITIVE, z)).exp(), (-nll(*one, ZERO, z[:1])).exp()
+    positive = (-nll(*head_and_distribution, POSITIVE, z)).exp()
+    zero = (-nll(*head_and_distribution, ZERO, z[:1])).exp()
     total = torch.trapezoid(positive, z.double()) + zero
     assert 0.001 < float(zero) < 0.999
-    assert float(total) == pytest.approx(
-        1, abs=2e-3
-    )  # the step at each knot costs the trapezium rule about one grid cell
+    # The step at each knot costs the trapezium rule about one grid interval.
+    assert float(total) == pytest.approx(1, abs=2e-3)
 
 
-def test_draws_follow_the_density(one: tuple[Any, Any]) -> None:
-    made, law = one
+def test_draws_follow_the_density(head_and_distribution: tuple[Any, Any]) -> None:
+    head, distribution = head_and_distribution
     n = 40_000
     u = torch.rand(n, generator=torch.Generator().manual_seed(3))
     with torch.no_grad():
-        dead, positive, z = made.sample(repeated(law, n), u)
+        dead, positive, z = head.sample(repeated(distribution, n), u)
         fine = torch.linspace(-25, 45, 700_001)
-        density = (-nll(made, law, POSITIVE, fine)).exp()
-    hazard, zero = float(torch.sigmoid(law.death)), float((-nll(made, law, ZERO, fine[:1])).exp())
+        density = (-nll(head, distribution, POSITIVE, fine)).exp()
+    hazard = float(torch.sigmoid(distribution.death))
+    zero = float((-nll(head, distribution, ZERO, fine[:1])).exp())
     expected = np.array([hazard, (1 - hazard) * zero])
-    found = np.array([float(dead.double().mean()), float((~dead & ~positive).double().mean())])
-    assert (np.abs(found - expected) < 5 * np.sqrt(expected / n)).all()
+    shares = np.array([float(dead.double().mean()), float((~dead & ~positive).double().mean())])
+    assert (np.abs(shares - expected) < 5 * np.sqrt(expected / n)).all()
     cdf = torch.cumulative_trapezoid(density, fine.double()) / (1 - zero)
     uniform = np.interp(z[positive].double().numpy(), fine[1:].numpy(), cdf.numpy())
     assert stats.kstest(uniform, "uniform").pvalue > 1e-4
@@ -236,15 +240,15 @@ def test_draws_follow_the_density(one: tuple[Any, Any]) -> None:
     assert stats.kstest(wrong, "uniform").pvalue < 1e-6
 
 
-def test_draws_rise_with_the_uniform_number_and_stay_finite_at_its_ends(
-    one: tuple[Any, Any],
+def test_draws_increase_with_the_uniform_number_and_are_finite_at_its_ends(
+    head_and_distribution: tuple[Any, Any],
 ) -> None:
-    made, law = one
+    head, distribution = head_and_distribution
     u = torch.cat(
         [torch.zeros(1), torch.linspace(1e-4, 1 - 1e-4, 2_000), torch.tensor([1 - 2**-24, 1.0])]
     )
     with torch.no_grad():
-        dead, positive, z = made.sample(repeated(law, len(u)), u)
+        dead, positive, z = head.sample(repeated(distribution, len(u)), u)
     order = torch.where(dead, -2e9, torch.where(positive, z, -1e9))
     assert (order.diff() >= -1e-5).all()
     assert torch.isfinite(z[positive]).all()
@@ -254,58 +258,61 @@ def test_draws_rise_with_the_uniform_number_and_stay_finite_at_its_ends(
 def test_an_upper_tail_has_a_mean(decoder: Saga) -> None:
     batch = inputs(5, 8)
     with torch.no_grad():
-        assert float(decoder(**batch).upper.min()) >= MIN_TAIL
-    made = build_head(replace(CONFIG, head="quantiles"), transforms())
-    wide = made(torch.zeros(1, CONFIG.width), torch.tensor([1]), torch.zeros(1, 4))
+        assert float(decoder(**batch).upper.min()) >= MIN_TAIL_RATE
+    head = build_head(replace(CONFIG, head="quantiles"), transforms())
+    wide = head(torch.zeros(1, CONFIG.width), torch.tensor([1]), torch.zeros(1, 4))
     wide = wide._replace(knots=torch.tensor([[1.0, 2, 3, 4, 5, 6, 12]]))
     z = torch.tensor([13.0, 14.0])
-    assert float(nll(made, wide, POSITIVE, z).diff().detach()) == pytest.approx(MIN_TAIL, rel=1e-5)
+    rate = float(nll(head, wide, POSITIVE, z).diff().detach())
+    assert rate == pytest.approx(MIN_TAIL_RATE, rel=1e-5)
 
 
 @pytest.mark.parametrize("name", get_args(HeadName))
-def test_without_zeros_and_deaths_in_training_neither_is_forecast(name: str) -> None:
-    net = Saga(replace(CONFIG, head=name), transforms(zeros=False, death=False)).eval()
+def test_zeros_and_deaths_absent_from_training_are_not_forecast(name: str) -> None:
+    network = Saga(replace(CONFIG, head=name), transforms(zeros=False, death=False)).eval()
     with torch.no_grad():
-        p = net(**inputs(2, 5))
-    dead, positive, _ = net.head.sample(p, torch.full((2, 5), 1e-7))
+        distribution = network(**inputs(2, 5))
+    dead, positive, _ = network.head.sample(distribution, torch.full((2, 5), 1e-7))
     assert not dead.any()
     assert positive.all()
 
 
 @pytest.mark.parametrize("name", get_args(HeadName))
-def test_training_starts_near_the_marginal_distribution_and_scores_the_known_alone(
+def test_training_starts_near_the_marginal_and_scores_only_observed_outcomes(
     name: str,
 ) -> None:
     torch.manual_seed(0)
-    net = Saga(replace(CONFIG, head=name), transforms())
+    network = Saga(replace(CONFIG, head=name), transforms())
     batch = inputs(20, 6)
-    law = net(**batch)
-    nobody = torch.zeros(20, 6, dtype=torch.bool)
-    unknown = net.head.loss(law, torch.full((20, 6), UNKNOWN), torch.zeros(20, 6), nobody)
+    distribution = network(**batch)
+    dead = torch.zeros(20, 6, dtype=torch.bool)
+    unknown = network.head.loss(
+        distribution, torch.full((20, 6), UNKNOWN), torch.zeros(20, 6), dead
+    )
     assert not any(part.any() for part in unknown)
     with torch.no_grad():
-        _, positive, z = net.head.sample(
-            law, torch.rand(20, 6, generator=torch.Generator().manual_seed(1))
-        )
+        u = torch.rand(20, 6, generator=torch.Generator().manual_seed(1))
+        _, positive, z = network.head.sample(distribution, u)
     assert 10 < float(z[positive].median()) < 14
-    net.head.loss(law, torch.full((20, 6), POSITIVE), batch["z"] + 12.0, nobody)[
-        0
-    ].mean().backward()
-    assert all(torch.isfinite(p.grad).all() for p in net.head.parameters() if p.grad is not None)
+    states = torch.full((20, 6), POSITIVE)
+    earnings, _ = network.head.loss(distribution, states, batch["z"] + 12.0, dead)
+    earnings.mean().backward()
+    gradients = [p.grad for p in network.head.parameters() if p.grad is not None]
+    assert all(torch.isfinite(gradient).all() for gradient in gradients)
 
 
-def test_quantiles_do_not_cross_and_the_pinball_loss_finds_those_of_the_data() -> None:
-    """A thousand outcomes of one law: gradient descent on the loss must end at their sample quantiles."""
+def test_quantiles_do_not_cross_and_the_pinball_loss_estimates_them() -> None:
+    """Gradient descent on the loss of 1,000 equal draws must end at their sample quantiles."""
     torch.manual_seed(0)
-    made = build_head(replace(CONFIG, head="quantiles"), transforms())
-    assert isinstance(made, Quantiles)
+    head = build_head(replace(CONFIG, head="quantiles"), transforms())
+    assert isinstance(head, QuantileHead)
     z = 11.5 + 0.8 * torch.randn(1_000)
     free = torch.nn.Parameter(torch.zeros(1, 7))
     adam = torch.optim.Adam([free], lr=0.02)
 
-    def law() -> Any:
+    def distribution() -> Any:
         height = torch.nn.functional.pad(
-            (made.step * torch.nn.functional.softplus(free[:, 1:])).cumsum(-1), (1, 0)
+            (head.step * torch.nn.functional.softplus(free[:, 1:])).cumsum(-1), (1, 0)
         )
         knots = 12.0 + 0.6 * free[:, :1] + height - height[:, 3:4]
         return type(start)(
@@ -313,99 +320,87 @@ def test_quantiles_do_not_cross_and_the_pinball_loss_finds_those_of_the_data() -
         )
 
     with torch.no_grad():
-        start = made(torch.zeros(1, CONFIG.width), torch.tensor([1]), torch.zeros(1, 4))
+        start = head(torch.zeros(1, CONFIG.width), torch.tensor([1]), torch.zeros(1, 4))
     for _ in range(400):
         adam.zero_grad()
-        made.loss(law(), torch.full((1_000,), POSITIVE), z, torch.zeros(1_000, dtype=torch.bool))[
-            0
-        ].mean().backward()
+        dead = torch.zeros(1_000, dtype=torch.bool)
+        loss, _ = head.loss(distribution(), torch.full((1_000,), POSITIVE), z, dead)
+        loss.mean().backward()
         adam.step()
-    found = law().knots[0].detach()
-    assert (found.diff() > 0).all()
-    # Between neighbours of the sample quantile: a thousandth of the sample is 0.03 logs wide at the outermost level.
-    torch.testing.assert_close(found, torch.quantile(z, torch.tensor(LEVELS)), rtol=0, atol=0.04)
+    knots = distribution().knots[0].detach()
+    assert (knots.diff() > 0).all()
+    # Up to a neighbour of the sample quantile: at the outermost ones, neighbours are 0.03 logs apart.
+    expected = torch.quantile(z, torch.tensor(HEAD_QUANTILES))
+    torch.testing.assert_close(knots, expected, rtol=0, atol=0.04)
 
 
 def test_the_mixture_of_one_normal_is_that_normal() -> None:
-    made = build_head(replace(CONFIG, head="mixture"), transforms())
-    assert isinstance(made, Mixture)
+    head = build_head(replace(CONFIG, head="mixture"), transforms())
+    assert isinstance(head, MixtureHead)
     with torch.no_grad():
-        law = made(torch.zeros(1, CONFIG.width), torch.tensor([1]), torch.zeros(1, 4))
-    law = law._replace(zero=torch.tensor([-40.0]), weight=torch.tensor([[0.0, *[-50.0] * 4]]))
+        mixture = head(torch.zeros(1, CONFIG.width), torch.tensor([1]), torch.zeros(1, 4))
+    mixture = mixture._replace(
+        zero=torch.tensor([-40.0]), weight=torch.tensor([[0.0, *[-50.0] * 4]])
+    )
     u = torch.linspace(0.001, 0.999, 999)
-    _, _, z = made.sample(repeated(law._replace(death=torch.tensor([-100.0])), 999), u)
-    expected = stats.norm.ppf(u.numpy(), float(law.mean[0, 0]), float(law.spread[0, 0]))
+    _, _, z = head.sample(repeated(mixture._replace(death=torch.tensor([-100.0])), 999), u)
+    mean, deviation = float(mixture.mean[0, 0]), float(mixture.deviation[0, 0])
+    expected = stats.norm.ppf(u.numpy(), mean, deviation)
     np.testing.assert_allclose(z.numpy(), expected, atol=2e-4)
 
 
-def test_every_bin_gets_its_share_of_draws(decoder: Saga) -> None:
-    assert isinstance(decoder.head, Binned)
+def test_each_bin_receives_its_share_of_draws(decoder: Saga) -> None:
+    assert isinstance(decoder.head, BinnedHead)
     g = torch.Generator().manual_seed(1)
     knots = decoder.head.knots
-    rates, crest, death = (
-        (torch.tensor([2.0]), torch.tensor([3.0])),
-        torch.tensor([0.5]),
-        torch.tensor([-3.0]),
-    )
-    law = Bins(torch.randn((1, len(knots) + 2), generator=g), *rates, crest, death)
-    _, positive, z = decoder.head.sample(repeated(law, 40_000), torch.rand(40_000, generator=g))
-    counts = torch.histogram(
-        z[positive], torch.cat([torch.tensor([-1e3]), knots, torch.tensor([1e3])])
-    ).hist
-    cells = law.logits.softmax(-1)[0, 1:]
-    assert (
-        stats.chisquare(
-            counts.numpy(),
-            (cells / cells.sum() * counts.sum()).numpy().astype(float),
-            sum_check=False,
-        ).pvalue
-        > 1e-6
-    )
+    parameters = [torch.tensor([value]) for value in (2.0, 3.0, 0.5, -3.0)]
+    logits = torch.randn((1, len(knots) + 2), generator=g)
+    distribution = repeated(BinnedDistribution(logits, *parameters), 40_000)
+    _, positive, z = decoder.head.sample(distribution, torch.rand(40_000, generator=g))
+    edges = torch.cat([torch.tensor([-1e3]), knots, torch.tensor([1e3])])
+    counts = torch.histogram(z[positive], edges).hist
+    p = logits.softmax(-1)[0, 1:]
+    expected = (p / p.sum() * counts.sum()).numpy().astype(float)
+    assert stats.chisquare(counts.numpy(), expected, sum_check=False).pvalue > 1e-6
     assert z[positive].max() > knots[-1]
 
 
-@pytest.mark.parametrize("crest", [-4.0, 0.0, 2.0])
-def test_the_upper_tail_is_a_logistic_law_cut_off_at_the_last_knot(
-    decoder: Saga, crest: float
+@pytest.mark.parametrize("peak", [-4.0, 0.0, 2.0])
+def test_the_upper_tail_is_a_logistic_truncated_at_the_last_knot(
+    decoder: Saga, peak: float
 ) -> None:
-    assert isinstance(decoder.head, Binned)
+    assert isinstance(decoder.head, BinnedHead)
     last, rate = float(decoder.head.knots[-1]), 5.0
     logits = torch.full((1, len(decoder.head.knots) + 2), -50.0)
     logits[0, -1] = 50.0
-    law = Bins(
-        logits,
-        torch.tensor([2.0]),
-        torch.tensor([rate]),
-        torch.tensor([crest]),
-        torch.tensor([-100.0]),
-    )
+    parameters = [torch.tensor([value]) for value in (2.0, rate, peak, -100.0)]
+    distribution = BinnedDistribution(logits, *parameters)
     u = torch.linspace(0.001, 0.999, 999, dtype=torch.float64)
-    _, positive, z = decoder.head.sample(repeated(law, len(u)), u.float())
-    known = stats.logistic(loc=last + crest, scale=1 / rate)
-    expected = known.isf((1 - u.numpy()) * known.sf(last))
+    _, positive, z = decoder.head.sample(repeated(distribution, len(u)), u.float())
+    logistic = stats.logistic(loc=last + peak, scale=1 / rate)
+    expected = logistic.isf((1 - u.numpy()) * logistic.sf(last))
     np.testing.assert_allclose(z.numpy(), expected, atol=2e-4)
-    densities = nll(decoder.head, law, POSITIVE, z).neg().exp().numpy()
-    np.testing.assert_allclose(densities, known.pdf(z.numpy()) / known.sf(last), rtol=2e-3)
+    densities = nll(decoder.head, distribution, POSITIVE, z).neg().exp().numpy()
+    np.testing.assert_allclose(densities, logistic.pdf(z.numpy()) / logistic.sf(last), rtol=2e-3)
     assert positive.all()
-    assert float(law.above) == pytest.approx(
-        known.expect(lambda x: x, lb=last) / known.sf(last) - last, rel=1e-3
-    )
+    mean_excess = logistic.expect(lambda x: x, lb=last) / logistic.sf(last) - last
+    assert float(distribution.mean_excess) == pytest.approx(mean_excess, rel=1e-3)
 
 
-def test_the_law_is_linear_in_the_economy(net: Saga) -> None:
-    """Of a history of some thirty years a network could learn each year by heart, were its answer of a freer kind."""
+def test_outputs_are_linear_in_macro_covariates(network: Saga) -> None:
+    """With a history of about thirty years, a nonlinear network could memorise each year."""
     batch = inputs(3, 6)
-    one, two = (inputs(3, 6, seed=seed)["macro"] for seed in (5, 6))
+    first, second = (inputs(3, 6, seed=seed)["macro"] for seed in (5, 6))
     with torch.no_grad():
-        at = [
-            net(**{**batch, "macro": macro}).logits
-            for macro in (torch.zeros_like(one), one, two, one + two)
-        ]
-    torch.testing.assert_close(
-        at[3] - at[0], (at[1] - at[0]) + (at[2] - at[0]), atol=2e-4, rtol=1e-3
-    )
-    assert (at[1] - at[0]).abs().max() > 1e-2
+        base, *logits = (
+            network(**{**batch, "macro": macro}).logits
+            for macro in (torch.zeros_like(first), first, second, first + second)
+        )
+    effects = [change - base for change in logits]
+    torch.testing.assert_close(effects[2], effects[0] + effects[1], atol=2e-4, rtol=1e-3)
+    assert effects[0].abs().max() > 1e-2
 
 
-def test_parameters_are_counted(net: Saga) -> None:
-    assert net.parameters_count == sum(v.numel() for v in net.state_dict().values())
+def test_parameters_are_counted(network: Saga) -> None:
+    counted = sum(v.numel() for v in network.state_dict().values())
+    assert network.parameters_count == counted

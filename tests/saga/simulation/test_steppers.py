@@ -1,7 +1,7 @@
-"""Walks: carried from year to year, a path reads what the plain network reads in its whole sequence anew, without any cache.
+"""Steppers: a path advanced year by year gives the head what the network gives without a cache.
 
-In float64 rounding is some 1e-13, and the weights are large, so that attention is far from uniform: whatever a mask, a position or a
-state gets wrong shows. Records and paths both go on beyond the span.
+In float64 rounding is about 1e-13, and the weights are large, so attention is far from uniform: a
+wrong mask, position or state is visible. Records and paths both exceed the span.
 """
 
 from __future__ import annotations
@@ -18,20 +18,18 @@ from saga.features.sequences import POSITIVE
 from saga.features.transforms import Transforms
 from saga.model import ModelConfig, Saga
 from saga.schema import CATEGORICAL
-from saga.simulation import steppers as walks_module
-from saga.simulation.steppers import Records, _ExactWalk, _LightWalk, walks
+from saga.simulation import steppers
+from saga.simulation.steppers import CellStepper, DecoderStepper, Records, choose_stepper
 
 SPAN, PATHS = 7, 3
-LENGTHS, STEPS = (
-    (14, 9, 3, 1),
-    (12, 12, 8, 2),
-)  # of four persons: tokens of the record, and years that are drawn
+# Of four persons: tokens of the record, and simulated years.
+LENGTHS, STEPS = (14, 9, 3, 1), (12, 12, 8, 2)
 ROUNDING, BROKEN = 1e-9, 1e-2
 KINDS = [("decoder", False), ("decoder", True), ("lstm", False), ("feedforward", False)]
 each_rhythm = pytest.mark.parametrize("rhythm", [1, 2])
 
 
-def network(backbone: str = "decoder") -> Saga:
+def build_network(backbone: str = "decoder") -> Saga:
     codes = dict.fromkeys(CATEGORICAL, ("a", "b"))
     transforms = Transforms(
         np.linspace(10, 14, 25),
@@ -49,134 +47,139 @@ def network(backbone: str = "decoder") -> Saga:
     )
     torch.manual_seed(0)
     light = 16 if backbone == "decoder" else 0
-    net = Saga(
+    network = Saga(
         ModelConfig(
             width=32, layers=3, heads=2, bins=24, head_width=8, light=light, backbone=backbone
         ),
         transforms,
     )
-    for weight in net.parameters():
+    for weight in network.parameters():
         weight.data.mul_(1.5).add_(torch.randn_like(weight), alpha=0.2)
-    return net.double().eval()
+    return network.double().eval()
 
 
 @torch.no_grad()
-def error(net: Saga, rhythm: int, *, light: bool = False) -> float:
-    """Largest difference between what a walk and the plain network give the head, over persons, paths and years."""
-    draw = torch.Generator().manual_seed(1)
+def largest_error(network: Saga, rhythm: int, *, light: bool = False) -> float:
+    """Largest difference between a stepper and the network, over persons, paths and years."""
+    generator = torch.Generator().manual_seed(1)
     n, longest, years = len(LENGTHS), LENGTHS[0] + 2, STEPS[0]  # all records are padded
-    token, later = (
-        torch.randn((n, t, 32), dtype=torch.float64, generator=draw) for t in (longest, 1)
+    token, constant = (
+        torch.randn((n, t, 32), dtype=torch.float64, generator=generator) for t in (longest, 1)
     )
-    age = 16 + torch.randint(1, 3, (n, longest), generator=draw).cumsum(1)
-    state = torch.randint(1, 3, (n, PATHS, years), generator=draw)
-    z = (12 + 0.6 * torch.randn(state.shape, dtype=torch.float64, generator=draw)) * (
-        state == POSITIVE
-    )
-    after = torch.stack([own[t - 1] for own, t in zip(age, LENGTHS, strict=True)])[
-        :, None
-    ] + rhythm * torch.arange(1, years + 1)
+    age = 16 + torch.randint(1, 3, (n, longest), generator=generator).cumsum(1)
+    state = torch.randint(1, 3, (n, PATHS, years), generator=generator)
+    z = 12 + 0.6 * torch.randn(state.shape, dtype=torch.float64, generator=generator)
+    z = z * (state == POSITIVE)
+    origin = torch.stack([ages[t - 1] for ages, t in zip(age, LENGTHS, strict=True)])
+    later = origin[:, None] + rhythm * torch.arange(1, years + 1)
 
     expected = []
-    for i, t in enumerate(LENGTHS):  # alone and unpadded
-        drawn = (
-            net.tokens.embed_earnings(state[i], z[i]) + net.tokens.embed_age(after[i]) + later[i]
+    for i, t in enumerate(LENGTHS):  # one person at a time, without padding
+        simulated = (
+            network.tokens.embed_earnings(state[i], z[i])
+            + network.tokens.embed_age(later[i])
+            + constant[i]
         )
-        tokens = torch.cat([token[i, :t].expand(PATHS, -1, -1), drawn], 1)
-        ages = torch.cat([age[i, :t], after[i]]).expand(PATHS, -1)
-        hidden, _ = net.hidden(tokens, ages)
+        tokens = torch.cat([token[i, :t].expand(PATHS, -1, -1), simulated], 1)
+        ages = torch.cat([age[i, :t], later[i]]).expand(PATHS, -1)
+        hidden, _ = network.hidden(tokens, ages)
         if light:
-            behind = [torch.nn.functional.pad(own, (t, 0)) for own in (state[i], z[i])]
-            hidden = net.fast_hidden(hidden, torch.full((PATHS,), t - 1), *behind, ages)
+            path = [torch.nn.functional.pad(values, (t, 0)) for values in (state[i], z[i])]
+            hidden = network.fast_hidden(hidden, torch.full((PATHS,), t - 1), *path, ages)
         expected.append(hidden[:, t - 1 :])
 
-    carriers = walks(net, light=light, precision="float64")  # type: ignore[arg-type]
-    walk = carriers.walk(
-        Records(token, age, LENGTHS, lambda: list(later)), PATHS, years + 1, rhythm
-    )
-    found = [walk.hidden.expand(-1, PATHS, -1)]
+    start, _ = choose_stepper(network, light=light, precision="float64")  # type: ignore[arg-type]
+    records = Records(token, age, LENGTHS, lambda: list(constant))
+    stepper = start(records, PATHS, years + 1, rhythm)
+    results = [stepper.hidden.expand(-1, PATHS, -1)]
     for year in range(years):
-        going = sum(own > year for own in STEPS)
-        found.append(walk.step(state[:going, :, year], z[:going, :, year], after[:going, year]))
+        n_next = sum(steps > year for steps in STEPS)
+        earnings = state[:n_next, :, year], z[:n_next, :, year]
+        results.append(stepper.step(*earnings, later[:n_next, year]))
     differences = [
-        own - expected[i][:, year]
-        for year, heard in enumerate(found)
-        for i, own in enumerate(heard)
+        person - expected[i][:, year]
+        for year, result in enumerate(results)
+        for i, person in enumerate(result)
     ]
-    return max(float(one.abs().max()) for one in differences)
+    return max(float(difference.abs().max()) for difference in differences)
 
 
 @each_rhythm
 @pytest.mark.parametrize(("backbone", "light"), KINDS)
-def test_a_walk_equals_the_network_without_a_cache(backbone: str, light: bool, rhythm: int) -> None:
-    assert error(network(backbone), rhythm, light=light) < ROUNDING
+def test_a_stepper_equals_the_network_without_a_cache(
+    backbone: str, light: bool, rhythm: int
+) -> None:
+    assert largest_error(build_network(backbone), rhythm, light=light) < ROUNDING
 
 
-# What attention may look at, (first token of the record, first year of the path), as it is and as it must not be.
+# Changes of (first visible token of the record, first visible year of the path), given steps done.
 MASKS: dict[str, Callable[[int, int, int], tuple[int, int]]] = {
-    "the record two years beyond the span": lambda first, since, walked: (max(0, first - 2), since),
-    "the path two years beyond the span": lambda first, since, walked: (first, max(0, since - 2)),
-    "the record's oldest visible year hidden": lambda first, since, walked: (first + 1, since),
-    "the first drawn year forgotten": lambda first, since, walked: (
-        first,
-        max(since, min(1, walked)),
+    "the record two years beyond the span": lambda record, path, steps: (max(0, record - 2), path),
+    "the path two years beyond the span": lambda record, path, steps: (record, max(0, path - 2)),
+    "the record's oldest visible year hidden": lambda record, path, steps: (record + 1, path),
+    "the first simulated year hidden": lambda record, path, steps: (
+        record,
+        max(path, min(1, steps)),
     ),
 }
 
 
 @each_rhythm
 @pytest.mark.parametrize("mask", MASKS)
-def test_a_broken_mask_is_caught(mask: str, rhythm: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = _ExactWalk._attend
+def test_a_broken_mask_is_detected(mask: str, rhythm: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    correct = DecoderStepper._attend
 
     def attend(
-        walk: _ExactWalk,
+        stepper: DecoderStepper,
         layer: int,
-        i: int,
+        person: int,
         projected: Tensor,
-        first: int,
-        since: int,
-        *,
+        first_in_record: int,
+        first_in_path: int,
         out: Tensor,
     ) -> None:
-        honest(walk, layer, i, projected, *MASKS[mask](first, since, walk.walked), out=out)
+        visible = MASKS[mask](first_in_record, first_in_path, stepper.steps_done)
+        correct(stepper, layer, person, projected, *visible, out)
 
-    monkeypatch.setattr(_ExactWalk, "_attend", attend)
-    assert error(network(), rhythm) > BROKEN
+    monkeypatch.setattr(DecoderStepper, "_attend", attend)
+    assert largest_error(build_network(), rhythm) > BROKEN
 
 
 @each_rhythm
-def test_drawn_years_rotated_a_year_late_are_caught(
+def test_simulated_years_rotated_by_a_wrong_age_are_detected(
     rhythm: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = walks_module._at_ages
+    correct = steppers._projections_by_age
     monkeypatch.setattr(
-        walks_module, "_at_ages", lambda *block: (maps := honest(*block))[1:] + maps[-1:]
+        steppers, "_projections_by_age", lambda *block: (maps := correct(*block))[1:] + maps[-1:]
     )
-    assert error(network(), rhythm) > BROKEN
+    assert largest_error(build_network(), rhythm) > BROKEN
 
 
-def late(walk: Any, age: Tensor) -> Tensor:
+def one_year_late(stepper: Any, age: Tensor) -> Tensor:
     return age + 1
 
 
-def forgetful(walk: Any, age: Tensor) -> Tensor:
-    walk.state = walk.origin.state.expand(-1, PATHS, -1)
+def without_memory(stepper: Any, age: Tensor) -> Tensor:
+    stepper.state = stepper.summary.state.expand(-1, PATHS, -1)
     return age
 
 
-def hurried(walk: Any, age: Tensor) -> Tensor:
-    walk.gates = walk.origin.gates + walk.light.cell.gap.weight[0] + walk.light.cell.up.bias
+def wrong_gap(stepper: Any, age: Tensor) -> Tensor:
+    cell = stepper.maps.cell
+    stepper.gates = stepper.summary.gates + cell.gap.weight[0] + cell.up.bias
     return age
 
 
 @each_rhythm
-@pytest.mark.parametrize("mistake", [late, forgetful, hurried])
-def test_a_broken_cell_is_caught(
+@pytest.mark.parametrize("mistake", [one_year_late, without_memory, wrong_gap])
+def test_a_broken_cell_is_detected(
     mistake: Callable[[Any, Tensor], Tensor], rhythm: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = _LightWalk.step
+    correct = CellStepper.step
     monkeypatch.setattr(
-        _LightWalk, "step", lambda walk, state, z, age: honest(walk, state, z, mistake(walk, age))
+        CellStepper,
+        "step",
+        lambda stepper, state, z, age: correct(stepper, state, z, mistake(stepper, age)),
     )
-    assert error(network(), rhythm, light=True) > BROKEN
+    assert largest_error(build_network(), rhythm, light=True) > BROKEN

@@ -1,4 +1,4 @@
-"""Life courses: what is impossible never happens, earnings stay as they are, and a person's course does not depend on the company."""
+"""Life courses: possible, along unchanged earnings, and independent of the other persons."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def test_the_state_is_the_largest_source_of_income() -> None:
         ([0.0, 0, 0, 5, 0, 0], "sick"),
         ([0.0, 0, 0, 5, 6, 0], "disabled"),
         ([50.0, 0, 0, 0, 0, 70], "retired"),
-        ([0.0, 0, 0, 0, None, 0], None),  # what is unknown may be the largest
+        ([0.0, 0, 0, 0, None, 0], None),  # the missing sum may be the largest
         ([0.0, 0, 0, 0, 0, 0], "other"),
-        ([100.0, 100, 0, 0, 0, 0], "employed"),  # of equal ones the first
+        ([100.0, 100, 0, 0, 0, 0], "employed"),  # of equal sums the first
         ([None, 100, 0, 0, 0, 0], None),
         ([100.0, None, None, None, None, None], None),
     ]
@@ -65,22 +65,22 @@ def test_the_state_is_the_largest_source_of_income() -> None:
     assert state_of(frame).to_list() == [state for _, state in rows]
 
 
-def test_standing_keeps_what_was_last_known_and_since_when() -> None:
+def test_spells_keep_the_last_known_codes_and_their_first_years() -> None:
     codes = np.array([[1, 5, 0, 2, 1, 1, 1], [1, 0, 0, 2, 0, 1, 1], [2, 6, 3, 2, 1, 1, 1]])
-    standing = Spells.unknown(1, np.array([2000]))
+    spells = Spells.unknown(1, np.array([2000]))
     for year, row in zip((2000, 2001, 2003), codes, strict=True):
-        standing = standing.after(np.array([year]), row[None])
-    assert standing.codes.tolist() == [[2, 6, 3, 2, 1, 1, 1]]
-    assert standing.workplace.tolist() == [True]
-    assert standing.years(np.array([2003])).tolist() == [[0, 0, 0, 3, 3, 3, 3, 0]]
-    assert standing.years(np.array([2100])).max() == MAX_SPELL
+        spells = spells.after(np.array([year]), row[None])
+    assert spells.codes.tolist() == [[2, 6, 3, 2, 1, 1, 1]]
+    assert spells.workplace.tolist() == [True]
+    assert spells.durations(np.array([2003])).tolist() == [[0, 0, 0, 3, 3, 3, 3, 0]]
+    assert spells.durations(np.array([2100])).max() == MAX_SPELL
 
 
-def test_what_lies_ahead_is_counted_to_the_end_of_the_path() -> None:
-    ahead = ZeroRuns.of_paths(np.array([[5.0, 0, 3, 0, 0]]).T == 0)
-    assert ahead.zeros[:, 0].tolist() == [0, 1, 0, 2, 1]
-    assert ahead.left[:, 0].tolist() == [0, 3, 0, 1, 0]
-    assert ahead.last[:, 0].tolist() == [False, False, False, True, True]
+def test_zero_runs_are_counted_to_the_end_of_the_path() -> None:
+    runs = ZeroRuns.of_paths(np.array([[5.0, 0, 3, 0, 0]]).T == 0)
+    assert runs.zero_years[:, 0].tolist() == [0, 1, 0, 2, 1]
+    assert runs.years_left[:, 0].tolist() == [0, 3, 0, 1, 0]
+    assert runs.zero_to_end[:, 0].tolist() == [False, False, False, True, True]
 
 
 @pytest.fixture(scope="module")
@@ -88,17 +88,17 @@ def people(register_panel: Panel) -> Panel:
     frame = register_panel.only(persons_of(register_panel, "test")).frame
     last = frame.group_by("person_id").agg(
         age=(pl.col("year") - pl.col("birth_year")).max(),
-        gone=pl.col("exit_year").first(),
+        exit=pl.col("exit_year").first(),
         last=pl.col("year").max(),
     )
-    able = (
+    eligible = (
         last.filter(
-            pl.col("age").is_between(20, 62), pl.col("gone").is_null(), pl.col("last") == 2022
+            pl.col("age").is_between(20, 62), pl.col("exit").is_null(), pl.col("last") == 2022
         )["person_id"]
         .sort()
         .to_list()
     )
-    return register_panel.only(able[:: len(able) // 12][:12])  # ids go by birth year
+    return register_panel.only(eligible[:: len(eligible) // 12][:12])  # ids follow birth years
 
 
 @pytest.fixture(scope="module")
@@ -112,57 +112,57 @@ def courses(forecaster: Forecaster, people: Panel) -> LifeCourses:
     return block
 
 
-def test_the_earnings_are_those_of_the_paths(
+def test_earnings_are_those_of_the_paths(
     forecaster: Forecaster, people: Panel, courses: LifeCourses
 ) -> None:
     (block,) = forecaster.blocks(people, Draws(PATHS), to_horizon=None)
     np.testing.assert_array_equal(courses.paths.earnings, block.earnings)
 
 
-def test_what_is_impossible_never_happens(courses: LifeCourses) -> None:
+def test_impossible_states_never_occur(courses: LifeCourses) -> None:
     state, earnings = courses.numbers["state"], courses.paths.earnings
-    lived = np.isfinite(earnings)
-    assert (state[lived] > 0).all()
-    assert (state[~lived] == 0).all()
-    for gone in (DEAD_STATE, ABROAD_STATE):  # for good
-        is_gone = (state == gone) | ~lived
+    simulated = np.isfinite(earnings)
+    assert (state[simulated] > 0).all()
+    assert (state[~simulated] == 0).all()
+    for exit_state in (DEAD_STATE, ABROAD_STATE):  # permanent
+        is_gone = (state == exit_state) | ~simulated
         assert (np.diff(is_gone.astype(int), axis=1) >= 0)[
-            (state == gone).any(1)[:, None].repeat(state.shape[1] - 1, 1)
+            (state == exit_state).any(1)[:, None].repeat(state.shape[1] - 1, 1)
         ].all()
     later = np.cumsum(np.nan_to_num(earnings)[:, ::-1], axis=1)[:, ::-1]
-    assert (later[state == DEAD_STATE] == 0).all(), "the dead earn nothing, then or later"
-    out = state >= DEAD_STATE
+    assert (later[state == DEAD_STATE] == 0).all(), "the dead earn nothing"
+    exited = state >= DEAD_STATE
     for name in CATEGORIES:
-        assert (courses.numbers[name][out] == 0).all(), name
+        assert (courses.numbers[name][exited] == 0).all(), name
         assert courses.numbers[name].max() <= len(courses.codes[name])
-    here = lived & ~out
+    resident = simulated & ~exited
     for name in ("county", "marital_status", "children", "youngest_child"):
-        assert (courses.numbers[name][here] > 0).all(), name
+        assert (courses.numbers[name][resident] > 0).all(), name
     children, youngest = (courses.numbers[name] for name in ("children", "youngest_child"))
     childless = children == courses.codes["children"].index("0") + 1
     assert ((youngest == courses.codes["youngest_child"].index("none") + 1) == childless)[
-        here
-    ].all(), "a youngest child where there are any"
-    nowhere = here & (courses.numbers["industry"] == 0)
-    assert (courses.numbers["occupation"][nowhere] == 0).all(), (
-        "nobody has an occupation without a workplace"
+        resident
+    ].all(), "a youngest child if there are children"
+    without_workplace = resident & (courses.numbers["industry"] == 0)
+    assert (courses.numbers["occupation"][without_workplace] == 0).all(), (
+        "no occupation without a workplace"
     )
 
 
 @pytest.mark.parametrize("alone", [0, 5])
-def test_a_course_does_not_depend_on_the_company(
+def test_a_life_course_does_not_depend_on_other_persons(
     forecaster: Forecaster, people: Panel, courses: LifeCourses, alone: int
 ) -> None:
     person = people.persons()[alone]
-    (own,) = forecaster.life_courses(people.only([person]), Draws(PATHS))
-    width = own.paths.n_horizons
+    (single,) = forecaster.life_courses(people.only([person]), Draws(PATHS))
+    width = single.paths.n_horizons
     for name in COLUMNS:
         np.testing.assert_array_equal(
-            own.numbers[name][0], courses.numbers[name][alone, :width], err_msg=name
+            single.numbers[name][0], courses.numbers[name][alone, :width], err_msg=name
         )
 
 
-def test_an_earlier_end_cuts_and_changes_nothing(
+def test_an_earlier_last_age_changes_no_number(
     forecaster: Forecaster, people: Panel, courses: LifeCourses
 ) -> None:
     born = people.frame.group_by("person_id").agg(pl.col("birth_year").first())
@@ -177,14 +177,14 @@ def test_an_earlier_end_cuts_and_changes_nothing(
         np.testing.assert_array_equal(short.numbers[name][within], whole[within], err_msg=name)
 
 
-def test_other_seeds_give_other_courses(
+def test_other_seeds_give_other_life_courses(
     forecaster: Forecaster, people: Panel, courses: LifeCourses
 ) -> None:
     (other,) = forecaster.life_courses(people, Draws(PATHS, seed=1))
     assert (other.numbers["state"] != courses.numbers["state"]).any()
 
 
-def test_scored_paths_carry_their_circumstances(
+def test_paths_of_the_batch_have_state_columns(
     living_bundle: Path, people: Panel, tmp_path: Path
 ) -> None:
     source = tmp_path / "people.parquet"
@@ -214,44 +214,51 @@ def test_scored_paths_carry_their_circumstances(
         pl.read_parquet(tmp_path / "again" / "*.parquet")
         .sort("person_id", "path", "year")
         .equals(full)
-    ), "whatever parts and workers"
+    ), "for any partitions and workers"
     assert set(full["state"].cast(pl.String).unique()) <= {*STATES, "dead", "abroad"}
     assert full["state"].null_count() == 0
 
 
-def test_what_was_never_told_is_not_known_to_have_been_so_for_long(
+def test_a_code_that_was_never_observed_has_no_known_duration(
     living_bundle: Path, people: Panel
 ) -> None:
     forecaster = Forecaster.load(living_bundle)
-    told = people.frame.with_columns(
-        pl.lit(400_000.0).alias("earnings"), pl.lit("01").alias("county")
+    labels = code_labels(forecaster.transforms)
+    sizes = tuple(len(codes) + 1 for codes in labels.values())
+    frame = people.frame.with_columns(
+        pl.lit(400_000.0).alias("earnings"),
+        pl.lit(None, pl.String).alias("county"),
+        pl.lit(None, pl.String).alias("industry"),
     )
-    poor = people.with_frame(
-        told.with_columns(pl.lit(None, pl.String).alias(name) for name in ("county", "industry"))
-    )
-    poorer = poor.with_frame(poor.frame.with_columns(pl.lit(0.0).alias("earnings")))
-    sequences = {
-        name: encode(panel, forecaster.transforms, forecaster.calendar)
-        for name, panel in (("paid", poor), ("not", poorer))
-    }
-    for name, panel in (("paid", poor), ("not", poorer)):
-        codes = code_numbers(panel.frame, forecaster.transforms)
-        courses = LifeCourseSimulator(
-            StateNetwork.from_weights(forecaster.bundle.state_weights(), tuple(len(c) + 1 for c in code_labels(forecaster.transforms).values())),
-            forecaster.network, sequences[name], codes, code_labels(forecaster.transforms), n_paths=2, seed=0, until=2022,
-        )  # fmt: skip
-        n = len(sequences[name])
-        last = sequences[name].year[sequences[name].offsets[1:] - 1]
-        years = courses._standing(np.arange(n)).years(last)
-        assert (years[:, COLUMNS.index("county")] == 0).all()
-        silent = years[:, [COLUMNS.index("industry"), -1]]
-        assert (
-            (silent == 0).all()
-            if name == "paid"
-            else (silent == np.minimum(MAX_SPELL, sequences[name].lengths[:, None] - 1)).any()
+    without_pay = frame.with_columns(pl.lit(0.0).alias("earnings"))
+    for name, panel in (
+        ("paid", people.with_frame(frame)),
+        ("unpaid", people.with_frame(without_pay)),
+    ):
+        sequences = encode(panel, forecaster.transforms, forecaster.calendar)
+        simulator = LifeCourseSimulator(
+            StateNetwork.from_weights(forecaster.bundle.state_weights(), sizes),
+            forecaster.network,
+            sequences,
+            code_numbers(panel.frame, forecaster.transforms),
+            labels,
+            n_paths=2,
+            seed=0,
+            last_training_year=2022,
         )
+        last = sequences.year[sequences.offsets[1:] - 1]
+        durations = simulator._spells_at_origin(np.arange(len(sequences))).durations(last)
+        assert (durations[:, COLUMNS.index("county")] == 0).all()
+        workplace = durations[:, [COLUMNS.index("industry"), -1]]
+        if name == "paid":
+            assert (workplace == 0).all()
+        else:
+            longest = np.minimum(MAX_SPELL, sequences.lengths[:, None] - 1)
+            assert (workplace == longest).any()
 
 
-def test_a_bundle_without_the_law_says_what_to_do(tiny_bundle: Path, people: Panel) -> None:
+def test_a_bundle_without_a_state_network_raises_an_error_with_the_fix(
+    tiny_bundle: Path, people: Panel
+) -> None:
     with pytest.raises(UsageError, match="saga circumstances BUNDLE"):
         next(Forecaster.load(tiny_bundle).life_courses(people))

@@ -52,7 +52,7 @@ def test_every_target_year_occurs_once(records: StateRecords, register_panel: Pa
     assert len(batch["person"]) == following + died + emigrated
     assert int((batch["dies"] == 1).sum()) == died
     assert int(batch["emigrates"].sum()) == emigrated
-    assert bool(batch["last"][batch["dies"] == 1].all()), "the path allows every death"
+    assert bool(batch["zero_to_end"][batch["dies"] == 1].all()), "the path allows every death"
     assert int((batch["next_codes"] >= 0).any(1).sum()) == following
 
 
@@ -82,7 +82,7 @@ def test_runs_of_zeros_in_training_agree_with_those_in_a_rollout(records: StateR
         ahead = ZeroRuns.of_paths(np.array(zero)[:, None])
         of_person = batch["person"] == i
         at = batch["age"][of_person] + 16 + born - int(sequences.year[rows][0])
-        for name in ("zeros", "left", "last"):
+        for name in ("zero_years", "years_left", "zero_to_end"):
             np.testing.assert_array_equal(
                 batch[name][of_person], getattr(ahead, name)[at, 0], err_msg=name
             )
