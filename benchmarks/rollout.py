@@ -29,8 +29,8 @@ from saga.data.reading import read_panel
 from saga.features.sequences import POSITIVE, ZERO, Sequences, encode, pad
 from saga.forecaster import Forecaster
 from saga.keyed_random import uniforms
-from saga.requests import Draws
-from saga.simulation.matmul import Precision, has_bfloat16, has_wide_vectors, product
+from saga.requests import Draws, Precision
+from saga.simulation.matmul import has_bfloat16, has_wide_vectors, product
 from saga.simulation.pool import simulation_pool
 from saga.simulation.rollout import Rollout, RolloutOptions
 
