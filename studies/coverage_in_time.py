@@ -1,18 +1,22 @@
-"""Coverage in time, with persons and seconds stated: what the calibrator promises, for one year, groups, sums and whole paths.
+"""Do the intervals cover as often as they state? One year, groups, sums and whole paths.
 
-Usage: python -m studies.coverage_in_time [--bundle bundles/small] [--register DIR] [--forward DIR] [--persons N] [--out DIR] [--paths 25]
-[--workers 1] [--rollout exact|light]
+    python -m studies.coverage_in_time [--bundle bundles/small] [--register DIR] [--forward DIR]
+        [--persons N] [--out DIR] [--paths 25] [--workers 1] [--rollout exact|light]
 
-Split conformal prediction holds for any number of paths, so few are drawn; sets from few paths are wider, not less honest. Persons come
-from a generated register; those whom the bundle was trained on take no part. A tenth fixes the cut-offs of groups, the rest is halved into
-calibration and test persons by keyed hash. Where the register (or another one, --forward) has true futures, test persons are also forecast
-from its last year and judged in each future: mean and spread of coverage over futures.
+Split conformal prediction holds for any number of paths, so few are drawn; sets from few paths are
+wider, but they cover as often. Persons come from a generated register. The bundle's training
+persons take no part. A tenth of the persons fixes the cut-offs of groups; a keyed hash divides the
+rest into calibration and test persons. If the register (or another one, --forward) has true
+futures, test persons are also forecast from its last year and compared with each future: mean and
+spread of coverage over futures.
 
-Exits 1 where a promise is missed, or a calibrator known to be broken passes for one that keeps them although there are persons enough to
-tell. What no outcome or no interval measures counts neither as held nor as missed, and the last line says so.
+Exit 1 if a stated coverage is missed, or if a calibrator that is known to be broken passes although
+there are enough persons to see it. A cell without outcomes or without intervals counts neither as
+held nor as missed; the last line says so.
 
-Paths are kept in --out in parts of 10,000 persons: killed, the same command goes on where it stopped. For the bounds of the project's
-promises give a register of 500,000 persons and some hours (seconds a person are printed). Without --register a small one is made.
+Paths are kept in --out in parts of 10,000 persons: after an interruption the same command resumes.
+For the bounds of the project give a register of 500,000 persons and some hours (seconds a person
+are printed). Without --register a small register is generated.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 from pathlib import Path
@@ -39,46 +43,42 @@ from saga.conformal.path_bands import band_intervals
 from saga.conformal.prediction_sets import grow
 from saga.conformal.present_value import value_intervals
 from saga.data.groups import Grouping
-from saga.data.origins import (
-    Origins,
-    draw_origins,
-    history,
-    last_year,
-    origins_at,
-    realised_earnings,
-)
+from saga.data.origins import Origins, draw_origins, last_year, origins_at
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
-from saga.data.split import assign_parts
-from saga.files.atomic import commit, commit_json, read_json
+from saga.files.markdown import markdown_table
 from saga.forecaster import Forecaster
-from saga.keyed_random import uniform_each
 from saga.lifetime import present_value, realised_value
-from saga.macro.scenarios import Scenario
 from saga.paths import Paths
-from saga.register.simulation.cohort_simulation import RegisterSettings
-from saga.register.simulation.generation import generate_register
+from saga.register import RegisterSettings, generate_register
 from saga.requests import COVERAGE, RATE, Draws
+from studies.coverage_paths import (
+    YEARS,
+    Sample,
+    open_folder,
+    persons_by_role,
+    simulate_sample,
+    unseen_and_training,
+)
+from studies.harness import study_parser
 
 Array = NDArray[np.float64]
-Held = bool | None  # None: not measured
-YEARS, HORIZONS = 10, (1, 5, 10)
-PART, BLOCK = 10_000, 4_000
-MAIN = ("quintile", "sex", "education_level")
-CHANCES = (
-    0.05,
-    0.2,
-    0.5,
-    0.8,
-    0.95,
-)  # of zero earnings, as forecast: cuts of the table of what is not promised
+Rows = list[list[str]]
+HORIZONS = (1, 5, 10)
+MAIN_GROUPS = ("quintile", "sex", "education_level")
+P_ZERO_CUTS = (0.05, 0.2, 0.5, 0.8, 0.95)
 SIMULTANEOUS = 0.99
 NINETY = COVERAGE.index(0.9)
+MIN_PAIR_PERSONS = 1_000
+HEADER = (
+    *("product", "h or K", "coverage, %", "test persons", "calibrated on"),
+    *("covered, %", "simultaneous 99 % band", "verdict"),
+)
 
 
 @dataclass(frozen=True)
 class Bound:
-    """Largest deviation, in points, that is promised with so many persons on each side (calibration persons: both folds)."""
+    """The largest deviation, in points, that is allowed with so many persons on each side."""
 
     points: float
     persons: int
@@ -93,514 +93,450 @@ EVERYBODY, GROUP, VALUE, BAND = (
 
 
 @dataclass(frozen=True)
-class Job:
-    """How paths are drawn: their number, the seed, and the economy that they follow (None: drawn)."""
+class Cell:
+    """One line of the table; `holds` is None if the cell was not measured."""
 
-    paths: int
-    seed: int
-    economy: Scenario | None = None
-
-
-@dataclass(frozen=True)
-class Side:
-    """Raw paths of one side's persons with their groups, and what came true."""
-
-    paths: Paths
-    outcomes: Array
+    row: list[str]
+    holds: bool | None
 
 
-def strangers(panel: Panel, trained_as: str | None, seed: int) -> tuple[list[str], list[str]]:
-    """Persons whom the bundle has not seen, in a keyed order, and those it was trained on."""
-    ids = panel.persons()
-    training: list[str] = []
-    if panel.meta.panel_id == trained_as:
-        part = assign_parts(trained_as, ids)
-        training = [p for p, own in zip(ids, part, strict=True) if own == "train"]
-        ids = [p for p, own in zip(ids, part, strict=True) if own in ("calibration", "test")]
-    return [ids[i] for i in np.argsort(uniform_each(ids, "coverage-side", seed))], training
+def covered_by_product(calibrator: Calibrator, cqr: Calibrator, sample: Sample) -> dict[str, Array]:
+    """Whether each product covers the outcome (1, 0; NaN if unknown), and `p_zero`.
 
-
-def sides(
-    panel: Panel, trained_as: str | None, seed: int, persons: int | None
-) -> dict[str, list[str]]:
-    """Persons by role: "cut", "calibration", "test", each in a keyed order."""
-    ids, training = strangers(panel, trained_as, seed)
-    tenth = 0 if training else len(ids) // 10
-    cut, kept = training or ids[:tenth], ids[tenth:]
-    half = min(len(kept) // 2, persons or len(kept))
-    return {"cut": cut, "calibration": kept[:half], "test": kept[-half:]}
-
-
-def simulate(
-    forecaster: Forecaster,
-    panel: Panel,
-    ids: list[str],
-    choose: Callable[[Panel], Origins],
-    grouping: Grouping,
-    folder: Path,
-    job: Job,
-) -> Side:
-    """Paths of one side from the origins that `choose` gives, part by part; parts that exist are read."""
-    end, found = last_year(panel), []
-    folder.mkdir(parents=True, exist_ok=True)
-    for start in range(0, len(ids), PART):
-        file = folder / f"{start:07d}.npz"
-        if not file.exists():
-            people = panel.only(ids[start : start + PART])
-            origins = choose(people)
-            known = history(people, origins)
-            made = forecaster.simulate(
-                known,
-                Draws(job.paths, job.seed, job.economy),
-                to_horizon=YEARS,
-                recalibrate=False,
-            )
-            arrays = {
-                "person_id": made.person_id,
-                "birth_year": made.birth_year,
-                "origin_year": made.origin_year,
-            }
-            arrays |= {
-                "earnings": made.earnings,
-                "outcomes": realised_earnings(people, origins, range(1, YEARS + 1), end=end),
-            }
-            arrays |= {
-                f"group_{name}": labels for name, labels in grouping.labels(known, origins).items()
-            }
-            commit(file, lambda part, arrays=arrays: _save(part, arrays))
-        found.append(dict(np.load(file)))
-    joined = {name: np.concatenate([part[name] for part in found]) for name in found[0]}
-    groups = {
-        name.removeprefix("group_"): labels
-        for name, labels in joined.items()
-        if name.startswith("group_")
-    }
-    names = ("person_id", "birth_year", "origin_year", "earnings")
-    return Side(Paths(*(joined[name] for name in names), groups), joined["outcomes"])
-
-
-def _save(part: Path, arrays: dict[str, NDArray[np.generic]]) -> None:
-    with part.open("wb") as handle:  # given a name, numpy would add a suffix to it
-        np.savez(handle, **arrays)
-
-
-def claim(out: Path, about: dict[str, object]) -> None:
-    """Make `out` the place of this run, or go on with it; stops where the parts there are another run's."""
-    out.mkdir(parents=True, exist_ok=True)
-    earlier = read_json(out / "run.json")
-    if earlier not in (None, about):
-        differ = ", ".join(name for name, value in about.items() if earlier.get(name) != value)
-        sys.exit(
-            f"{out} holds the paths of another run: {differ} differ. Give that run's arguments, or another --out."
-        )
-    commit_json(out / "run.json", about)
-
-
-def blocks(side: Side) -> Iterator[tuple[Paths, Array]]:
-    for start in range(0, len(side.paths), BLOCK):
-        rows = slice(start, start + BLOCK)
-        yield side.paths.take(rows), side.outcomes[rows]
-
-
-def judge(calibrator: Calibrator, cqr: Calibrator, side: Side) -> dict[str, Array]:
-    """Hits (1, 0, NaN): "sets" (n, H, L), "band" and "value" (n, L), "cqr" and "uncalibrated" (n, H) at 90 %. "chance" (n, H) of zero."""
+    "sets" (n, n_horizon, n_coverage); "band" and "value" (n, n_coverage); "cqr" and "uncalibrated"
+    (n, n_horizon) at 90 %; "p_zero" (n, n_horizon).
+    """
     parts: list[dict[str, Array]] = []
-    for raw, y in blocks(side):
+    for _, raw, y in sample.blocks():
         paths = calibrator.recalibrate(raw)
         complete = ~np.isnan(y).any(axis=1)
-        together = band_intervals(calibrator, paths, YEARS, COVERAGE).covered(y).min(axis=1)
-        truth = realised_value(y, rate=RATE)
-        values = present_value(paths, rate=RATE, years=YEARS)
-        whole = np.full((len(y), len(COVERAGE)), np.nan)
-        found = value_intervals(
-            calibrator, values[complete], np.full(int(complete.sum()), YEARS), COVERAGE, RATE
-        )
-        whole[complete] = (found.lower <= truth[complete, None]) & (
-            truth[complete, None] <= found.upper
-        )
-        whole[complete] = np.where(np.isnan(found.lower), np.nan, whole[complete])
-        together[~complete] = np.nan
-        inside = cqr.intervals(cqr.recalibrate(raw), (0.9,)).covered(y)[..., 0]
-        own_mass = np.full(y.shape, np.nan)
-        for h in range(YEARS):
-            known = np.flatnonzero(~np.isnan(y[:, h]))
-            family = grow(np.sort(raw.earnings[known, h], axis=1), calibrator.scale).with_atom(
-                DEFAULT_ATOM_WIDTH
-            )
-            own_mass[known, h] = family.score(y[known, h]) <= 0.9
-        sets = calibrator.intervals(paths, COVERAGE).covered(y)
-        chance = (paths.earnings == 0).mean(axis=2)
+        band = band_intervals(calibrator, paths, YEARS, COVERAGE).covered(y).min(axis=1)
+        band[~complete] = np.nan
         parts.append(
             {
-                "sets": sets,
-                "band": together,
-                "value": whole,
-                "cqr": inside,
-                "uncalibrated": own_mass,
-                "chance": chance,
+                "sets": calibrator.intervals(paths, COVERAGE).covered(y),
+                "band": band,
+                "value": value_covered(calibrator, paths, y),
+                "cqr": cqr.intervals(cqr.recalibrate(raw), (0.9,)).covered(y)[..., 0],
+                "uncalibrated": covered_by_own_mass(calibrator, raw, y),
+                "p_zero": (paths.earnings == 0).mean(axis=2),
             }
         )
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def row(
+def value_covered(
+    calibrator: Calibrator, paths: Paths, outcomes: Array, coverage: Sequence[float] = COVERAGE
+) -> Array:
+    """Whether intervals of the present value cover the realised one, (n, n_coverage)."""
+    complete = ~np.isnan(outcomes).any(axis=1)
+    value = realised_value(outcomes, rate=RATE)[complete, None]
+    simulated = present_value(paths, rate=RATE, years=YEARS)[complete]
+    years = np.full(len(simulated), YEARS)
+    interval = value_intervals(calibrator, simulated, years, coverage, RATE)
+    covered = np.full((len(outcomes), len(coverage)), np.nan)
+    inside = (interval.lower <= value) & (value <= interval.upper)
+    covered[complete] = np.where(np.isnan(interval.lower), np.nan, inside)
+    return covered
+
+
+def covered_by_own_mass(calibrator: Calibrator, raw: Paths, outcomes: Array) -> Array:
+    """The broken calibrator: sets that hold 90 % of a person's own raw paths, (n, n_horizon)."""
+    covered = np.full(outcomes.shape, np.nan)
+    for h in range(YEARS):
+        rows = np.flatnonzero(~np.isnan(outcomes[:, h]))
+        growth = grow(np.sort(raw.earnings[rows, h], axis=1), calibrator.scale)
+        sets = growth.with_atom(DEFAULT_ATOM_WIDTH)
+        covered[rows, h] = sets.score(outcomes[rows, h]) <= 0.9
+    return covered
+
+
+def judge_cell(
     name: str,
     horizon: int,
-    level: float,
-    hits: Array,
+    coverage: float,
+    covered: Array,
+    *,
     calibrated_on: int,
     cells: int,
     bound: Bound | None,
-) -> tuple[str, Held]:
-    """A line of the table, and whether the share lies inside its simultaneous band (of so many `cells`) and inside its bound.
+) -> Cell:
+    """Compare a share with its simultaneous band and its bound.
 
-    Without hits or calibration persons there is nothing to say: None.
+    Args:
+        name: product or group.
+        horizon: years ahead, or number of years together.
+        coverage: stated coverage.
+        covered: 1, 0 or NaN, (n,).
+        calibrated_on: persons behind the threshold.
+        cells: number of cells that share the simultaneous band.
+        bound: allowed deviation, or None.
     """
-    known = hits[~np.isnan(hits)]
-    if not len(known) or not calibrated_on:
-        return (
-            f"| {name} | {horizon} | {100 * level:g} | {len(known):,} | {calibrated_on:,} | | | not measured |",
-            None,
-        )
+    measured = covered[~np.isnan(covered)]
+    row = [name, str(horizon), f"{100 * coverage:g}", f"{len(measured):,}", f"{calibrated_on:,}"]
+    if not len(measured) or not calibrated_on:
+        return Cell([*row, "", "", "not measured"], None)
     low, high = coverage_band(
-        level, len(known), calibrated_on, probability=1 - (1 - SIMULTANEOUS) / cells
+        coverage, len(measured), calibrated_on, probability=1 - (1 - SIMULTANEOUS) / cells
     )
-    share = known.mean()
-    inside = bool(low - 1e-12 <= share <= high + 1e-12)
-    verdict, held = "in band" if inside else "OUT OF BAND", True
-    if bound is not None and min(len(known), 2 * calibrated_on) < bound.persons:
+    share = measured.mean()
+    in_band = bool(low - 1e-12 <= share <= high + 1e-12)
+    verdict, in_bound = "in band" if in_band else "OUT OF BAND", True
+    if bound is not None and min(len(measured), 2 * calibrated_on) < bound.persons:
         verdict += f"; +-{bound.points:g} needs {bound.persons:,}"
     elif bound is not None:
-        held = abs(share - level) <= bound.points / 100
-        verdict += f"; {'within' if held else 'NOT WITHIN'} +-{bound.points:g}"
-    line = f"| {name} | {horizon} | {100 * level:g} | {len(known):,} | {calibrated_on:,} | {100 * share:.2f} ({100 * (share - level):+.2f}) "
-    return line + f"| {100 * low:.2f}-{100 * high:.2f} | {verdict} |", inside and held
+        in_bound = abs(share - coverage) <= bound.points / 100
+        verdict += f"; {'within' if in_bound else 'NOT WITHIN'} +-{bound.points:g}"
+    row += [f"{100 * share:.2f} ({100 * (share - coverage):+.2f})"]
+    row += [f"{100 * low:.2f}-{100 * high:.2f}", verdict]
+    return Cell(row, in_band and in_bound)
 
 
-def report(
-    hits: dict[str, Array], calibration: Side, test: Side, seed: int
-) -> tuple[list[Held], bool]:
-    """Print the tables; of each cell of what is promised whether it holds, and whether the broken calibrator was found out."""
-    half_b = ~in_map_fold(calibration.paths.person_id, seed)
-    known = {h: half_b & ~np.isnan(calibration.outcomes[:, h - 1]) for h in HORIZONS}
-    print(
-        "| product | h or K | level | test persons | half B | covered % | simultaneous 99 % band | verdict |\n|"
-        + "---|" * 8
-    )
-    promised: list[Held] = []
-    for h in HORIZONS:
-        for j, level in enumerate(COVERAGE):
-            bound = EVERYBODY if level == 0.9 else None
-            line, held = row(
+class CoverageTables:
+    """The tables of one calibration: products, groups, pairs of groups, comparisons."""
+
+    def __init__(
+        self, covered: dict[str, Array], calibration: Sample, test: Sample, seed: int
+    ) -> None:
+        self.covered, self.calibration, self.test = covered, calibration, test
+        self.fold = ~in_map_fold(calibration.paths.person_id, seed)
+        self.observed = ~np.isnan(calibration.outcomes)
+
+    def calibrated_on(self, horizon: int, members: NDArray[np.bool_] | None = None) -> int:
+        """Persons of the threshold fold with an outcome at the horizon."""
+        rows = self.fold & self.observed[:, horizon - 1]
+        return int((rows if members is None else rows & members).sum())
+
+    def products(self) -> list[Cell]:
+        """Sets of all persons, present values and bands."""
+        cells = [
+            judge_cell(
                 "sets, all",
                 h,
-                level,
-                hits["sets"][:, h - 1, j],
-                int(known[h].sum()),
-                len(HORIZONS) * len(COVERAGE),
-                bound,
+                coverage,
+                self.covered["sets"][:, h - 1, j],
+                calibrated_on=self.calibrated_on(h),
+                cells=len(HORIZONS) * len(COVERAGE),
+                bound=EVERYBODY if coverage == 0.9 else None,
             )
-            promised.append(held)
-            print(line)
-    all_known = half_b & ~np.isnan(calibration.outcomes).any(axis=1)
-    for name, bound in (("value", VALUE), ("band", BAND)):
-        title = {"value": "present value of K years", "band": "band of K years"}[name]
-        for j, level in enumerate(COVERAGE):
-            line, held = row(
-                title,
-                YEARS,
-                level,
-                hits[name][:, j],
-                int(all_known.sum()),
-                2 * len(COVERAGE),
-                bound if level == 0.9 else None,
-            )
-            promised.append(held)
-            print(line)
-    masks = {
-        f"{g}={label}": (g, label)
-        for g in MAIN
-        for label in np.unique(test.paths.groups[g]).tolist()
-        if label != "unknown"
-    }
-    for name, (g, label) in masks.items():
-        own, theirs = test.paths.groups[g] == label, calibration.paths.groups[g] == label
-        for h in HORIZONS:
-            n = int((known[h] & theirs).sum())
-            line, held = row(
-                name, h, 0.9, hits["sets"][own, h - 1, NINETY], n, len(masks) * len(HORIZONS), GROUP
-            )
-            promised.append(held)
-            print(line)
-    outside, unmeasured, worst, cells = 0, 0, (0.0, ""), []
-    for (one, (g, a)), (two, (k, b)) in combinations(masks.items(), 2):
-        own = (test.paths.groups[g] == a) & (test.paths.groups[k] == b)
-        theirs = (calibration.paths.groups[g] == a) & (calibration.paths.groups[k] == b)
-        if g != k and own.sum() >= 1_000:
+            for h in HORIZONS
+            for j, coverage in enumerate(COVERAGE)
+        ]
+        complete = int((self.fold & self.observed.all(axis=1)).sum())
+        for name, title, bound in (
+            ("value", "present value of K years", VALUE),
+            ("band", "band of K years", BAND),
+        ):
             cells += [
-                (f"{one}, {two}", h, j, own, int((known[h] & theirs).sum()))
-                for h in HORIZONS
-                for j in range(len(COVERAGE))
+                judge_cell(
+                    title,
+                    YEARS,
+                    coverage,
+                    self.covered[name][:, j],
+                    calibrated_on=complete,
+                    cells=2 * len(COVERAGE),
+                    bound=bound if coverage == 0.9 else None,
+                )
+                for j, coverage in enumerate(COVERAGE)
             ]
-    for name, h, j, own, n in cells:
-        values = hits["sets"][own, h - 1, j]
-        held = row(name, h, COVERAGE[j], values, n, len(cells), None)[1]
-        if held is None:
-            unmeasured += 1
-            continue
-        outside += not held
-        off = abs(float(np.nanmean(values)) - COVERAGE[j])
-        worst = max(worst, (off, f"{name}, h={h}, {100 * COVERAGE[j]:g} %"))
-    print(
-        f"\nPairs of groups of 1,000 and more test persons, all levels and horizons: {outside} of {len(cells)} cells out of the band,"
-    )
-    print(
-        f"{unmeasured} not measured; worst {100 * worst[0]:.2f} points ({worst[1] or 'no cell'})."
-    )
-    print("Bands of groups count the group's persons of half B.\n")
-    print(
-        "| for comparison | h | level | test persons | calibrated on | covered % | simultaneous 99 % band | verdict |\n|"
-        + "---|" * 8
-    )
-    found_out = False
-    for name in ("cqr", "uncalibrated"):
-        for h in HORIZONS:
-            n = (
-                int(known[h].sum())
-                if name != "cqr"
-                else int((~np.isnan(calibration.outcomes[:, h - 1])).sum())
+        return cells
+
+    def groups(self) -> list[tuple[str, str]]:
+        """The main groups with their labels, without "unknown"."""
+        return [
+            (group, label)
+            for group in MAIN_GROUPS
+            for label in np.unique(self.test.paths.groups[group]).tolist()
+            if label != "unknown"
+        ]
+
+    def by_group(self) -> list[Cell]:
+        """90 % sets within each main group."""
+        groups = self.groups()
+        return [
+            judge_cell(
+                f"{group}={label}",
+                h,
+                0.9,
+                self.covered["sets"][self.test.paths.groups[group] == label, h - 1, NINETY],
+                calibrated_on=self.calibrated_on(h, self.calibration.paths.groups[group] == label),
+                cells=len(groups) * len(HORIZONS),
+                bound=GROUP,
             )
-            line, held = row(name, h, 0.9, hits[name][:, h - 1], n, len(HORIZONS), EVERYBODY)
-            found_out |= name == "uncalibrated" and held is False
-            print(line)
-    return promised, found_out
+            for group, label in groups
+            for h in HORIZONS
+        ]
+
+    def pairs_line(self) -> str:
+        """How sets cover within pairs of main groups, for all horizons and coverages."""
+        pairs = []
+        for (one, a), (two, b) in combinations(self.groups(), 2):
+            rows, calibration_rows = (
+                (paths.groups[one] == a) & (paths.groups[two] == b)
+                for paths in (self.test.paths, self.calibration.paths)
+            )
+            if one != two and rows.sum() >= MIN_PAIR_PERSONS:
+                pairs += [
+                    (f"{one}={a}, {two}={b}", h, j, rows, self.calibrated_on(h, calibration_rows))
+                    for h in HORIZONS
+                    for j in range(len(COVERAGE))
+                ]
+        outside, unmeasured, worst = 0, 0, (0.0, "no cell")
+        for name, h, j, rows, n in pairs:
+            covered, coverage = self.covered["sets"][rows, h - 1, j], COVERAGE[j]
+            cell = judge_cell(
+                name, h, coverage, covered, calibrated_on=n, cells=len(pairs), bound=None
+            )
+            if cell.holds is None:
+                unmeasured += 1
+                continue
+            outside += not cell.holds
+            deviation = abs(float(np.nanmean(covered)) - coverage)
+            worst = max(worst, (deviation, f"{name}, h={h}, {100 * coverage:g} %"))
+        return (
+            f"Pairs of groups of {MIN_PAIR_PERSONS:,} and more test persons, all coverages and "
+            f"horizons: {outside} of {len(pairs)} cells out of the band, {unmeasured} not "
+            f"measured; worst {100 * worst[0]:.2f} points ({worst[1]}). Bands of groups count the "
+            "group's persons of the threshold fold."
+        )
+
+    def comparisons(self) -> tuple[list[Cell], bool]:
+        """CQR and the broken calibrator, and whether the check detects the broken one."""
+        cells, detected = [], False
+        for name in ("cqr", "uncalibrated"):
+            for h in HORIZONS:
+                n = self.calibrated_on(h)
+                if name == "cqr":  # it has no folds
+                    n = int(self.observed[:, h - 1].sum())
+                cell = judge_cell(
+                    name,
+                    h,
+                    0.9,
+                    self.covered[name][:, h - 1],
+                    calibrated_on=n,
+                    cells=len(HORIZONS),
+                    bound=EVERYBODY,
+                )
+                detected |= name == "uncalibrated" and cell.holds is False
+                cells.append(cell)
+        return cells, detected
 
 
-def conclusion(promised: Sequence[Held], found_out: bool, persons: int) -> tuple[str, int]:
-    """The last line and the exit status, of the cells of what is promised and `persons` on the smaller side."""
-    missed, unmeasured = promised.count(False), promised.count(None)
-    if missed or unmeasured == len(promised):
+def conclusion(holds: Sequence[bool | None], detected: bool, persons: int) -> tuple[str, int]:
+    """The last line and the exit status.
+
+    Args:
+        holds: of each cell whether it holds; None: not measured.
+        detected: whether the broken calibrator was detected.
+        persons: number of persons on the smaller side.
+    """
+    missed, unmeasured = holds.count(False), holds.count(None)
+    if missed or unmeasured == len(holds):
         return (
-            f"NOT as promised: of {len(promised)} cells {missed} missed, {unmeasured} not measured.",
+            f"NOT as stated: of {len(holds)} cells {missed} missed, {unmeasured} not measured.",
             1,
         )
-    if not found_out and persons >= EVERYBODY.persons:
+    if not detected and persons >= EVERYBODY.persons:
         return (
-            "NOT as promised: the broken calibrator is inside its band, too, so that this check sees nothing.",
+            "NOT as stated: the broken calibrator is inside its band too, so this check detects "
+            "nothing.",
             1,
         )
-    if unmeasured or not found_out:
-        blind = "" if found_out else " The broken calibrator is inside its band, too."
+    if unmeasured or not detected:
+        blind = "" if detected else " The broken calibrator is inside its band too."
         return (
-            f"No promise is missed; not measured: {unmeasured} of {len(promised)} cells.{blind} Give more persons to know.",
+            f"No cell is missed; not measured: {unmeasured} of {len(holds)} cells.{blind} Give "
+            "more persons to know.",
             0,
         )
-    return "Every promise is inside its band, and the broken calibrator is not.", 0
+    return "Every cell is inside its band, and the broken calibrator is not.", 0
 
 
-def report_given(hits: dict[str, Array], outcomes: Array) -> None:
-    """Print coverage given the outcome, and given the chance of zero that was forecast: of neither is anything promised."""
-    print(
-        "\n| not promised: given | h | test persons | "
-        + " | ".join(f"{100 * level:g} %" for level in COVERAGE)
-        + " |"
-    )
-    print("|" + "---|" * (3 + len(COVERAGE)))
+def conditional_table(covered: dict[str, Array], outcomes: Array) -> str:
+    """Coverage given the outcome and within bins of `p_zero`; neither is guaranteed."""
+    rows: Rows = []
     for h in HORIZONS:
-        y, band = outcomes[:, h - 1], np.digitize(hits["chance"][:, h - 1], CHANCES)
+        y, bins = outcomes[:, h - 1], np.digitize(covered["p_zero"][:, h - 1], P_ZERO_CUTS)
         masks = {"zero earnings": y == 0, "positive earnings": y > 0}
-        for i, (low, high) in enumerate(pairwise((0.0, *CHANCES, 1.0))):
-            masks[f"chance of zero {100 * low:g} to {100 * high:g} %"] = (band == i) & ~np.isnan(y)
-        for name, own in masks.items():
-            if own.any():
-                known = (column[~np.isnan(column)] for column in hits["sets"][own, h - 1].T)
-                shares = " | ".join(
-                    f"{100 * column.mean():.1f}" if len(column) else "not measured"
-                    for column in known
-                )
-                print(f"| {name} | {h} | {own.sum():,} | {shares} |")
+        for i, (low, high) in enumerate(pairwise((0.0, *P_ZERO_CUTS, 1.0))):
+            masks[f"p_zero {100 * low:g} to {100 * high:g} %"] = (bins == i) & ~np.isnan(y)
+        for name, mask in masks.items():
+            if mask.any():
+                columns = [c[~np.isnan(c)] for c in covered["sets"][mask, h - 1].T]
+                shares = [f"{100 * c.mean():.1f}" if len(c) else "not measured" for c in columns]
+                rows.append([name, str(h), f"{mask.sum():,}", *shares])
+    header = ["not guaranteed: given", "h", "test persons", *(f"{100 * c:g} %" for c in COVERAGE)]
+    return markdown_table(header, rows)
 
 
-def judge_forward(calibrator: Calibrator, side: Side, futures: Array) -> dict[str, Array]:
-    """Coverage at 90 % in each of the `futures` (F, n, H): "sets" (F, H), "sets, quintile=..." (F, H), "band" and "value" (F, 1)."""
-    hits: dict[str, list[Array]] = {"sets": [], "band": [], "value": []}
-    for start in range(0, len(side.paths), BLOCK):
-        rows = slice(start, start + BLOCK)
-        paths, y = calibrator.recalibrate(side.paths.take(rows)), futures[:, rows]
-        sets, together = (
-            calibrator.intervals(paths, [0.9]),
-            band_intervals(calibrator, paths, YEARS, [0.9]),
-        )
-        values = present_value(paths, rate=RATE, years=YEARS)
-        found = value_intervals(calibrator, values, np.full(len(values), YEARS), [0.9], RATE)
-        truth = np.stack(
-            [realised_value(outcomes, rate=RATE) for outcomes in y]
-        )  # unknown where age 64 comes before
-        inside = (found.lower[:, 0] <= truth) & (truth <= found.upper[:, 0])
-        value = np.where(np.isnan(truth) | np.isnan(found.lower[:, 0]), np.nan, inside)
-        hits["sets"].append(np.stack([sets.covered(outcomes)[:, :, 0] for outcomes in y]))
-        hits["band"].append(
-            np.stack([together.covered(outcomes)[:, :, 0].min(axis=1) for outcomes in y])[
-                :, :, None
-            ]
-        )
-        hits["value"].append(value[:, :, None])
-    joined = {name: np.concatenate(parts, axis=1) for name, parts in hits.items()}
-    for label in np.unique(side.paths.groups.get("quintile", np.empty(0, dtype=str))).tolist():
+def forward_coverage(calibrator: Calibrator, sample: Sample, futures: Array) -> dict[str, Array]:
+    """Coverage at 90 % in each of the `futures` (n_future, n, YEARS).
+
+    "sets" and "sets, quintile=..." (n_future, YEARS); "band" and "value" (n_future, 1).
+    """
+    parts: dict[str, list[Array]] = {"sets": [], "band": [], "value": []}
+    for rows, raw, _ in sample.blocks():
+        paths, outcomes = calibrator.recalibrate(raw), futures[:, rows]
+        sets = calibrator.intervals(paths, [0.9])
+        band = band_intervals(calibrator, paths, YEARS, [0.9])
+        parts["sets"].append(np.stack([sets.covered(y)[:, :, 0] for y in outcomes]))
+        bands = [band.covered(y)[:, :, 0].min(axis=1, keepdims=True) for y in outcomes]
+        parts["band"].append(np.stack(bands))
+        values = [value_covered(calibrator, paths, y, (0.9,)) for y in outcomes]
+        parts["value"].append(np.stack(values))
+    covered = {name: np.concatenate(arrays, axis=1) for name, arrays in parts.items()}
+    quintile = sample.paths.groups.get("quintile", np.empty(0, dtype=str))
+    for label in np.unique(quintile).tolist():
         if label != "unknown":
-            joined[f"sets, quintile={label}"] = joined["sets"][
-                :, side.paths.groups["quintile"] == label
-            ]
-    return {name: np.nanmean(own, axis=1) for name, own in joined.items()}
+            covered[f"sets, quintile={label}"] = covered["sets"][:, quintile == label]
+    return {name: np.nanmean(values, axis=1) for name, values in covered.items()}
 
 
-def report_forward(covered: dict[str, Array], persons: int) -> None:
-    """Print mean, spread and range of coverage over the futures."""
-    futures = len(covered["sets"])
-    print(
-        f"\nForward: {persons:,} test persons from the last year on, in each of {futures} drawn macro futures, 90 %.\n"
-    )
-    print("| product | h or K | mean % | SD over futures | lowest | highest |\n|" + "---|" * 6)
+def forward_table(covered: dict[str, Array]) -> str:
+    """Mean, spread and range of coverage over the futures."""
+    titles = {
+        "value": "present value of K years",
+        "band": "band of K years",
+        "sets": "sets, all",
+    }
+    rows: Rows = []
     for name, shares in covered.items():
         for h in HORIZONS if shares.shape[1] > 1 else (YEARS,):
-            own = 100 * shares[:, h - 1 if shares.shape[1] > 1 else 0]
-            spread = f"{own.std(ddof=1):.2f}" if futures > 1 else ""
-            title = {
-                "value": "present value of K years",
-                "band": "band of K years",
-                "sets": "sets, all",
-            }.get(name, name)
-            print(
-                f"| {title} | {h} | {own.mean():.2f} ({own.mean() - 90:+.2f}) | {spread} | {own.min():.2f} | {own.max():.2f} |"
+            c = 100 * shares[:, h - 1 if shares.shape[1] > 1 else 0]
+            spread = f"{c.std(ddof=1):.2f}" if len(c) > 1 else ""
+            mean = f"{c.mean():.2f} ({c.mean() - 90:+.2f})"
+            rows.append(
+                [titles.get(name, name), str(h), mean, spread, f"{c.min():.2f}", f"{c.max():.2f}"]
             )
+    return markdown_table(
+        ["product", "h or K", "mean, %", "SD over futures", "lowest", "highest"], rows
+    )
 
 
 def main() -> int:
     """Simulate, fit, judge, print; the exit status."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--bundle", type=Path, default=Path("bundles/small"))
-    parser.add_argument(
-        "--register",
-        type=Path,
-        help="a generated register; without it one of 2,000 persons with 3 futures is made",
-    )
-    parser.add_argument(
-        "--forward",
-        type=Path,
-        help="a generated register with futures; by default the register itself, if it has any",
-    )
-    parser.add_argument("--persons", type=int, help="at most so many persons on each side")
-    parser.add_argument(
-        "--forward-persons",
-        type=int,
-        default=20_000,
-        help="at most so many persons in the forward part",
-    )
-    parser.add_argument("--out", type=Path, help="where paths are kept, to go on later")
-    parser.add_argument("--paths", type=int, default=25)
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument(
-        "--rollout",
-        choices=["exact", "light"],
-        help="how paths are carried; by default as the bundle is calibrated",
-    )
-    given = parser.parse_args()
+    args = arguments()
     with tempfile.TemporaryDirectory() as scratch:
-        register, out = (
-            given.register or Path(scratch) / "register",
-            given.out or Path(scratch) / "paths",
-        )
-        if given.register is None:
-            generate_register(
-                register,
-                RegisterSettings(persons=2_000, seed=11, future_to=2022 + YEARS, future_draws=3),
+        register = args.register or Path(scratch) / "register"
+        folder = args.out or Path(scratch) / "paths"
+        if args.register is None:
+            settings = RegisterSettings(
+                persons=2_000, seed=11, future_to=2022 + YEARS, future_draws=3
             )
-        start = time.perf_counter()
-        panel, forecaster = (
-            read_panel(register),
-            Forecaster.load(given.bundle, threads=1, workers=given.workers, rollout=given.rollout),
-        )
-        trained_as, job = forecaster.bundle.split.get("panel_id"), Job(given.paths, given.seed)
-        about = {
-            "model": forecaster.bundle.model_digest,
-            "rollout": forecaster.rollout,
-            "panel": panel.meta.panel_id,
-        }
-        claim(out, {**about, "persons": given.persons, "paths": given.paths, "seed": given.seed})
-        roles = sides(panel, trained_as, given.seed, given.persons)
-        grouping, end = Grouping.fit(panel.only(roles["cut"])), last_year(panel)
+            generate_register(register, settings)
+        return judge_register(args, register, folder)
 
-        def drawn(people: Panel) -> Origins:
-            return draw_origins(people, max_horizon=YEARS, seed=given.seed, end=end)
 
-        calibration, test = (
-            simulate(forecaster, panel, roles[side], drawn, grouping, out / side, job)
-            for side in ("calibration", "test")
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = study_parser(__doc__, n_persons=None, n_paths=25)
+    parser.add_argument("--register", type=Path, help="a generated register")
+    parser.add_argument(
+        "--forward", type=Path, help="a register with futures; by default the register itself"
+    )
+    parser.add_argument("--forward-persons", type=int, default=20_000)
+    parser.add_argument("--out", type=Path, help="where paths are kept, to resume later")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--rollout", choices=["exact", "light"])
+    return parser.parse_args()
+
+
+def judge_register(args: argparse.Namespace, register: Path, folder: Path) -> int:
+    """Print all tables of one register; the exit status."""
+    start = time.perf_counter()
+    panel = read_panel(register)
+    forecaster = Forecaster.load(args.bundle, threads=1, workers=args.workers, rollout=args.rollout)
+    about = {
+        "model": forecaster.bundle.model_digest,
+        "rollout": forecaster.rollout,
+        "panel": panel.meta.panel_id,
+        "persons": args.persons,
+        "paths": args.paths,
+        "seed": args.seed,
+    }
+    open_folder(folder, about)
+    trained_on, end = forecaster.bundle.split.get("panel_id"), last_year(panel)
+    persons = persons_by_role(panel, trained_on, args.seed, args.persons)
+    grouping, draws = Grouping.fit(panel.only(persons["cut"])), Draws(args.paths, args.seed)
+
+    def one_origin(part: Panel) -> Origins:
+        return draw_origins(part, max_horizon=YEARS, seed=args.seed, end=end)
+
+    def simulate(role: str, ids: list[str], conditions: Draws) -> Sample:
+        return simulate_sample(
+            forecaster,
+            panel,
+            ids,
+            one_origin,
+            grouping=grouping,
+            folder=folder / role,
+            draws=conditions,
         )
-        simulated = time.perf_counter() - start
-        learners = sorted(
-            calibration.paths.person_id[
-                in_map_fold(calibration.paths.person_id, given.seed)
-            ].tolist()
+
+    calibration = simulate("calibration", persons["calibration"], draws)
+    test = simulate("test", persons["test"], draws)
+    simulated = time.perf_counter()
+    ids = calibration.paths.person_id
+    map_fold = sorted(ids[in_map_fold(ids, args.seed)].tolist())
+    economy = forecaster.realised_macro(panel, end)
+    realised = None
+    if economy is not None and map_fold:
+        conditioned = replace(draws, scenario=economy)
+        realised = simulate("calibration-economy", map_fold, conditioned).paths
+    conditioned_end = time.perf_counter()
+    calibrator = fit_calibration(
+        calibration.paths, calibration.outcomes, seed=args.seed, realised=realised
+    )
+    calibrator = fit_thresholds(calibrator, calibration.paths, calibration.outcomes, seed=args.seed)
+    cqr = fit_cqr(calibration.paths, calibration.outcomes)
+    covered = covered_by_product(calibrator, cqr, test)
+    tables = CoverageTables(covered, calibration, test, args.seed)
+    cells = [*tables.products(), *tables.by_group()]
+    comparisons, detected = tables.comparisons()
+    sizes = (len(calibration.paths), len(test.paths))
+    verdict, status = conclusion([cell.holds for cell in cells], detected, min(sizes))
+    print(
+        f"{args.bundle} on {panel.meta.panel_id}: {sizes[0]:,} calibration and {sizes[1]:,} test "
+        f"persons,\n{args.paths} paths of {YEARS} years ({forecaster.rollout} rollout), seed "
+        f"{args.seed};\n{simulated - start:,.0f} s to read and simulate "
+        f"({1_000 * (simulated - start) / sum(sizes):.1f} ms a person), "
+        f"{conditioned_end - simulated:,.0f} s for the map fold given realised macro,\n"
+        f"{time.perf_counter() - conditioned_end:,.0f} s to fit and judge. Cells of groups: "
+        f"{sum(group != ALL for _, group in calibrator.cells)}.\n"
+    )
+    parts = [
+        markdown_table(HEADER, [cell.row for cell in cells]),
+        tables.pairs_line(),
+        markdown_table(("for comparison", *HEADER[1:]), [cell.row for cell in comparisons]),
+        conditional_table(covered, test.outcomes),
+        verdict,
+    ]
+    print("\n\n".join(parts), flush=True)
+    forward = args.forward or register
+    if (forward / "future").is_dir():
+        if forward != register:
+            panel = read_panel(forward)
+            persons["test"] = unseen_and_training(panel, trained_on, args.seed)[0]
+        followed = panel.only(sorted(persons["test"][: args.forward_persons]))
+        year = last_year(panel)
+        origins = origins_at(followed, year)
+        sample = simulate_sample(
+            forecaster,
+            followed,
+            [str(person) for person in origins.person_id],
+            lambda part: origins_at(part, year),
+            grouping=grouping,
+            folder=folder / f"forward-{panel.meta.panel_id}-{args.forward_persons}",
+            draws=draws,
         )
-        told = replace(job, economy=forecaster.realised_macro(panel, end))
-        came = None
-        if told.economy is not None and learners:
-            came = simulate(
-                forecaster, panel, learners, drawn, grouping, out / "calibration-economy", told
-            ).paths
-        learnt = time.perf_counter() - start - simulated
-        fitted = fit_calibration(
-            calibration.paths, calibration.outcomes, seed=given.seed, realised=came
-        )
-        fitted = fit_thresholds(fitted, calibration.paths, calibration.outcomes, seed=given.seed)
-        hits = judge(fitted, fit_cqr(calibration.paths, calibration.outcomes), test)
-        persons = len(calibration.paths) + len(test.paths)
-        each, rest = 1_000 * simulated / persons, time.perf_counter() - start - simulated - learnt
+        years = range(1, YEARS + 1)
+        drawn_futures = true_futures(forward, origins, years, price_year=panel.meta.price_year)
+        futures = np.stack([outcomes for _, outcomes in drawn_futures])
         print(
-            f"{given.bundle} on {panel.meta.panel_id}: {len(calibration.paths):,} calibration and {len(test.paths):,} test persons,"
+            f"\nForward: {len(origins):,} test persons from the last year, in each of "
+            f"{len(futures)} drawn macro futures, 90 %.\n"
         )
-        print(
-            f"{given.paths} paths of {YEARS} years ({forecaster.rollout} rollout), seed {given.seed};"
-        )
-        print(
-            f"{simulated:,.0f} s to read and simulate ({each:.1f} ms a person), {learnt:,.0f} s more for half A told the economy,"
-        )
-        print(
-            f"{rest:,.0f} s to fit and judge. Cells of groups: {sum(group != ALL for _, group in fitted.cells)}.\n"
-        )
-        promised, found_out = report(hits, calibration, test, given.seed)
-        report_given(hits, test.outcomes)
-        verdict, status = conclusion(
-            promised, found_out, min(len(calibration.paths), len(test.paths))
-        )
-        print(f"\n{verdict}", flush=True)
-        ahead = given.forward or register
-        if (ahead / "future").is_dir():
-            if given.forward is not None and given.forward != register:
-                panel = read_panel(ahead)
-                roles["test"] = strangers(panel, trained_as, given.seed)[0]
-            people = panel.only(sorted(roles["test"][: given.forward_persons]))
-            origins = origins_at(people, last_year(panel))
-            ids = [str(person) for person in origins.person_id]
-            place = out / f"forward-{panel.meta.panel_id}-{given.forward_persons}"
-            side = simulate(
-                forecaster,
-                people,
-                ids,
-                lambda some: origins_at(some, last_year(panel)),
-                grouping,
-                place,
-                job,
-            )
-            drawn_futures = true_futures(
-                ahead, origins, range(1, YEARS + 1), price_year=panel.meta.price_year
-            )
-            futures = np.stack([outcomes for _, outcomes in drawn_futures])
-            report_forward(judge_forward(fitted, side, futures), len(ids))
+        print(forward_table(forward_coverage(calibrator, sample, futures)))
     return status
 
 
