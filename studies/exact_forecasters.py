@@ -19,7 +19,7 @@ from scipy.stats import kstest
 
 from saga.data.origins import Origins, realised_earnings
 from saga.data.panel import Panel, PanelMeta
-from saga.register.textbook.exact_forecaster import ExactForecaster, records
+from saga.register.textbook.exact_forecaster import ExactForecaster, earnings_by_age
 from saga.register.textbook.gaussian_ar1 import GaussianProcess
 from saga.register.textbook.gkos_process import FEW_ZEROS, GkosProcess
 from saga.register.textbook.kalman_filter import KalmanFilter
@@ -94,7 +94,7 @@ def print_particles(process: GkosProcess, persons: int, seed: int) -> None:
     """CRPS and posterior means by number of particles."""
     panel, origins = sample(process, persons, seed)
     outcomes = realised_earnings(panel, origins, range(1, HORIZONS[-1] + 1))
-    earnings = records(panel, origins, process)[2]
+    earnings = earnings_by_age(panel, origins, process)[2]
     columns = np.array(HORIZONS) - 1
     crps, means = {}, {}
     for n in PARTICLES:
@@ -126,7 +126,9 @@ def print_particles(process: GkosProcess, persons: int, seed: int) -> None:
 def sample(process: Process, persons: int, seed: int, age: int = AGE) -> tuple[Panel, Origins]:
     """Complete records of one cohort, and an origin at `age` for everybody."""
     rng = np.random.default_rng(seed)
-    rows = Cohort.found(process, BORN, np.arange(persons), rng).live(BORN + process.last_age, rng)
+    rows = Cohort.at_start(process, BORN, np.arange(persons), rng).simulate(
+        BORN + process.last_age, rng
+    )
     ids = rows["person_id"].unique().sort().to_list()
     return Panel.of(rows, PanelMeta("textbook")), Origins(
         np.array(ids), np.full(persons, BORN + age)

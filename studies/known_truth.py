@@ -41,7 +41,7 @@ from saga.paths import Paths
 from saga.register.simulation.cohort_simulation import RegisterSettings
 from saga.register.simulation.economy import LAST_HISTORY
 from saga.register.simulation.generation import generate_register
-from saga.register.textbook.exact_forecaster import ExactForecaster, exact_forecaster
+from saga.register.textbook.exact_forecaster import ExactForecaster
 from saga.register.textbook.textbook_register import PROCESSES, Cohort, Process
 from saga.requests import Draws
 from saga.schema import MAX_AGE
@@ -111,7 +111,7 @@ def people(
     age = process.first_age - 1 + years
     born = LAST_HISTORY - age
     rng = np.random.default_rng([seed, years])
-    rows = Cohort.found(process, born, _FIRST_SERIAL + np.arange(persons), rng).live(
+    rows = Cohort.at_start(process, born, _FIRST_SERIAL + np.arange(persons), rng).simulate(
         born + process.last_age, rng
     )
     lives = Panel.of(rows, PanelMeta("known-truth", macro=macro))
@@ -302,7 +302,7 @@ def judged(name: str, args: argparse.Namespace) -> list[tuple[str, pl.DataFrame]
     }
     bundle = forecasters["raw"].bundle
     contestants: dict[str, Forecasts] = {
-        "exact": exact_forecaster(register, particles=args.particles)
+        "exact": ExactForecaster.open(register, particles=args.particles)
     }
     about = (register / "register.json").read_text(encoding="utf-8")
     keys = {

@@ -18,7 +18,7 @@ from saga.macro.history import log_wage_index, sweden
 from saga.macro.process import MacroProcess
 from saga.register.simulation.cohort_simulation import RegisterSettings
 from saga.register.simulation.generation import generate_register
-from saga.register.textbook.exact_forecaster import exact_forecaster
+from saga.register.textbook.exact_forecaster import ExactForecaster
 from saga.register.textbook.textbook_register import PROCESSES
 from studies.cross_section import (
     EVERYBODY,
@@ -66,7 +66,7 @@ def who(register: Path) -> Persons:
 @pytest.fixture(scope="module")
 def drawn(register: Path, who: Persons) -> NDArray[np.float32]:
     return (
-        exact_forecaster(register)
+        ExactForecaster.open(register)
         .simulate(who.past, who.origins, to_horizon=YEARS, n_paths=PATHS, seed=1)
         .earnings
     )

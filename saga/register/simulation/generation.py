@@ -28,8 +28,13 @@ from saga.register.simulation.economy import FIRST_HISTORY, LAST_HISTORY
 from saga.register.simulation.life_state import ABROAD, RESIDENT, Bools, LifeState
 from saga.register.simulation.mechanisms import switch_off
 from saga.register.simulation.population import cohort_sizes
-from saga.register.textbook.textbook_register import Cohort, Process, future_rows, panel_rows
-from saga.register.textbook.textbook_register import cohort_sizes as equal_cohorts
+from saga.register.textbook.textbook_register import (
+    Cohort,
+    Process,
+    equal_cohort_sizes,
+    future_rows,
+    panel_rows,
+)
 from saga.schema import MAX_AGE, MIN_AGE, PRICE_YEAR
 
 FORMAT_VERSION = 1
@@ -102,7 +107,7 @@ def _tasks(settings: RegisterSettings) -> Iterator[Task]:
     if settings.process is None:
         sizes = cohort_sizes(settings.persons, first, last, settings.parameters.population)
     else:
-        sizes = equal_cohorts(settings.process, settings.persons, first, last)
+        sizes = equal_cohort_sizes(settings.process, settings.persons, first, last)
     for birth_year, size in sizes.items():
         for chunk, start in enumerate(range(0, size, CHUNK)):
             yield birth_year, chunk, min(CHUNK, size - start)
@@ -179,11 +184,11 @@ def _write_textbook_chunk(
     seed, last_year = settings.seed, settings.last_year
     rng = random_stream(seed, 0, birth_year, chunk)
     serials = np.arange(chunk * CHUNK, chunk * CHUNK + persons)
-    cohort = Cohort.found(process, birth_year, serials, rng)
+    cohort = Cohort.at_start(process, birth_year, serials, rng)
     last_age_year = birth_year + process.last_age
     yearly_rows = []
     for year in range(cohort.year + 1, min(last_year, last_age_year) + 1):
-        yearly_rows.append(cohort.live(year, rng))
+        yearly_rows.append(cohort.simulate(year, rng))
         if year in settings.latent_years and year < last_age_year:
             _write(cohort.latent(), partial / "latent" / f"year={year}", birth_year, chunk)
     rows = pl.concat(yearly_rows).filter(pl.col("year") >= settings.first_year)
@@ -192,7 +197,7 @@ def _write_textbook_chunk(
     if last_year < last_age_year:
         for draw in range(settings.future_draws):
             future_rng = random_stream(seed, 2 + draw, birth_year, chunk)
-            later_rows = cohort.copy().live(settings.future_end, future_rng)
+            later_rows = cohort.copy().simulate(settings.future_end, future_rng)
             _write(future_rows(later_rows), partial / "future" / f"draw={draw}", birth_year, chunk)
     return persons, rows.height
 

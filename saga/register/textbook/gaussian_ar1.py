@@ -1,7 +1,8 @@
-"""The Gaussian textbook process: a fixed effect, an AR(1) and white noise in logs. Nobody earns zero, nobody leaves.
+"""The Gaussian textbook process: a fixed effect, an AR(1) and white noise in logs.
 
-log y = g(t) + alpha + z + eps, t = (age - 24) / 10, g(t) = a0 + a1 t + a2 t^2, z = rho z(-1) + eta; alpha, z at 24, eta and eps are
-independent normals, y is in units of `unit` SEK of 2022.
+log y = g(t) + alpha + z + eps, with t = (age - 24) / 10, g(t) = a0 + a1 t + a2 t^2 and
+z = rho z(-1) + eta. alpha, z at 24, eta and eps are independent normals; y is in units of `unit`
+SEK of 2022. No person has zero earnings, dies or emigrates.
 """
 
 from __future__ import annotations
@@ -16,18 +17,20 @@ from scipy.special import ndtri
 Floats = NDArray[np.float64]
 Ages = NDArray[Any] | int
 
-# SEK of 2022 for a thousand dollars of 2010: 7.20 SEK a dollar on average in 2010 (Riksbank, from memory) times the rise of the
-# consumer price index, 371.91 / 303.46. A constant only moves logs, so it is rounded.
+# SEK of 2022 for a thousand dollars of 2010: 7.20 SEK per dollar on average in 2010 (Riksbank, from
+# memory) times the rise of the consumer price index, 371.91 / 303.46. Rounded, since a constant
+# factor only shifts the logs.
 THOUSAND_DOLLARS = 8_830.0
 
 
 @dataclass(frozen=True)
 class GaussianProcess:
-    """Parameters and law of motion.
+    """Parameters of the process, and its simulation.
 
-    Default: column 2 of the estimates of Guvenen, Karahan, Ozkan and Song (2021), US men, their normal AR(1) with a fixed effect,
-    without its non-employment. `first_age` is the age of the first innovation; before it z is drawn at its starting value. People are
-    in the register from `first_age` to `last_age`; the law itself goes on after it.
+    The default is the normal AR(1) with a fixed effect that Guvenen, Karahan, Ozkan and Song (2021)
+    estimate for US men (column 2), without its non-employment. z has its starting value in the year
+    before `first_age`. Persons are in the register from `first_age` to `last_age`; the process
+    itself continues after `last_age`.
     """
 
     profile: tuple[float, float, float] = (2.569, 0.766, -0.152)
@@ -42,8 +45,8 @@ class GaussianProcess:
 
     name: ClassVar[str] = "gaussian"
     state_names: ClassVar[tuple[str, ...]] = ("alpha", "z")
-    start_numbers: ClassVar[int] = 2
-    step_numbers: ClassVar[int] = 2
+    start_numbers: ClassVar[int] = 2  # uniforms that `start` needs per person
+    step_numbers: ClassVar[int] = 2  # uniforms that `step` needs per person
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> GaussianProcess:
@@ -51,21 +54,23 @@ class GaussianProcess:
         return cls(**{**values, "profile": tuple(values["profile"])})
 
     def mean_log(self, age: Ages) -> Floats:
-        """log of `unit` plus g(t), same shape: the mean of log SEK at that age."""
+        """Log of `unit` plus g(t), same shape: the mean of log SEK at that age."""
         t = (np.asarray(age, np.float64) - 24.0) / 10.0
         return np.asarray(
             np.log(self.unit) + self.profile[0] + self.profile[1] * t + self.profile[2] * t * t
         )
 
     def start(self, u: Floats) -> Floats:
-        """State (alpha, z) in the year before `first_age` from uniforms `u` (2, ...); shape (2, ...)."""
+        """State (alpha, z) in the year before `first_age` from uniforms `u` (2, ...)."""
         normal = ndtri(u)
         return np.stack([self.sd_alpha * normal[0], self.sd_z0 * normal[1]])
 
     def step(self, state: Floats, age: Ages, u: Floats) -> tuple[Floats, Floats]:
-        """State and real earnings (SEK of 2022) at `age`, from the state of the year before and uniforms `u` (2, ...)."""
+        """State and real earnings (SEK of 2022) at `age`.
+
+        They follow from the state of the year before and uniforms `u` (2, ...).
+        """
         normal = ndtri(u)
         alpha, z = state[0], self.rho * state[1] + self.sd_eta * normal[0]
-        return np.stack([alpha, z]), np.exp(
-            self.mean_log(age) + alpha + z + self.sd_eps * normal[1]
-        )
+        log = self.mean_log(age) + alpha + z + self.sd_eps * normal[1]
+        return np.stack([alpha, z]), np.exp(log)

@@ -1,9 +1,11 @@
-"""The benchmark process of Guvenen, Karahan, Ozkan and Song (2021, "GKOS"), its column 6, with no change of its law.
+"""The benchmark process of Guvenen, Karahan, Ozkan and Song (2021, "GKOS"), column 6, unchanged.
 
-log y = g(t) + alpha + beta t + z + eps, t = (age - 24) / 10, g(t) = a0 + a1 t + a2 t^2, z = rho z(-1) + eta; (alpha, beta) are
-correlated normals, z is normal at 24, eta and eps are two-normal mixtures with mean zero. Earnings are (1 - nu) y: nu = 0 with
-probability 1 - p_nu, else min(1, E), E exponential with rate lambda, p_nu = logistic(a + b t + c z + d z t). They are in units of
-`unit` SEK of 2022. A rate near zero makes almost every spell of non-employment a full year of zero earnings.
+log y = g(t) + alpha + beta t + z + eps, with t = (age - 24) / 10, g(t) = a0 + a1 t + a2 t^2 and
+z = rho z(-1) + eta. (alpha, beta) are correlated normals, z is normal at 24, eta and eps are
+mixtures of two normals with mean zero. Earnings are (1 - nu) y, in units of `unit` SEK of 2022.
+nu = 0 with probability 1 - p_nu, else min(1, E) with E exponential of rate lambda;
+p_nu = logistic(a + b t + c z + d z t). With a rate near zero almost every spell of non-employment
+is a full year of zero earnings.
 """
 
 from __future__ import annotations
@@ -22,7 +24,13 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Mixture:
-    """Two normals with mean zero together: the first with probability `p`, mean `mean` and sd `sd[0]`, the second with sd `sd[1]`."""
+    """A mixture of two normals with mean zero.
+
+    Attributes:
+        p: Probability of the first component.
+        mean: Mean of the first component.
+        sd: Standard deviations of both components.
+    """
 
     p: float
     mean: float
@@ -46,7 +54,7 @@ class Mixture:
         )
 
     def draw(self, choose: Floats, u: Floats) -> Floats:
-        """A draw from two uniforms: which component, and where in it."""
+        """A draw from two uniforms: `choose` selects the component, `u` the value in it."""
         first = choose < self.p
         return np.asarray(np.where(first, *self.means) + np.where(first, *self.sd) * ndtri(u))
 
@@ -63,10 +71,12 @@ class Mixture:
 
 @dataclass(frozen=True)
 class GkosProcess:
-    """Parameters and law of motion; the default is the published benchmark at full precision (US men, thousand dollars of 2010).
+    """Parameters of the process, and its simulation.
 
-    `rate` is lambda, above 0; `nonemployment` holds a, b, c, d. `first_age` is the age of the first innovation. People are in the
-    register from `first_age` to `last_age`; the law itself goes on after it.
+    The default is the published benchmark at full precision (US men, thousand dollars of 2010).
+    `rate` is lambda, above 0; `nonemployment` holds a, b, c, d. `first_age` is the age of the first
+    innovation. Persons are in the register from `first_age` to `last_age`; the process itself
+    continues after `last_age`.
     """
 
     profile: tuple[float, float, float] = (2.580861694, 0.811530031, -0.185093302)
@@ -94,8 +104,8 @@ class GkosProcess:
 
     name: ClassVar[str] = "gkos"
     state_names: ClassVar[tuple[str, ...]] = ("alpha", "beta", "z")
-    start_numbers: ClassVar[int] = 3
-    step_numbers: ClassVar[int] = 6
+    start_numbers: ClassVar[int] = 3  # uniforms that `start` needs per person
+    step_numbers: ClassVar[int] = 6  # uniforms that `step` needs per person
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> GkosProcess:
@@ -112,14 +122,14 @@ class GkosProcess:
         return (np.asarray(age, np.float64) - 24.0) / 10.0
 
     def mean_log(self, age: Ages) -> Floats:
-        """log of `unit` plus g(t), same shape."""
+        """Log of `unit` plus g(t), same shape."""
         t = self.time(age)
         return np.asarray(
             np.log(self.unit) + self.profile[0] + self.profile[1] * t + self.profile[2] * t * t
         )
 
     def nonemployment_index(self, age: Ages, z: Floats) -> Floats:
-        """log odds of non-employment, a + b t + c z + d z t."""
+        """Log odds of non-employment, a + b t + c z + d z t."""
         a, b, c, d = self.nonemployment
         t = self.time(age)
         return np.asarray(a + b * t + (c + d * t) * z)
@@ -132,21 +142,23 @@ class GkosProcess:
         )
 
     def start(self, u: Floats) -> Floats:
-        """State (alpha, beta, z) in the year before `first_age` from uniforms `u` (3, ...); shape (3, ...)."""
+        """State (alpha, beta, z) in the year before `first_age` from uniforms `u` (3, ...)."""
         normal = ndtri(u)
         return np.concatenate([self.effects(normal[:2]), self.sd_z0 * normal[2:]])
 
     def step(self, state: Floats, age: Ages, u: Floats) -> tuple[Floats, Floats]:
-        """State and real earnings (SEK of 2022) at `age`, from the state of the year before and uniforms `u` (6, ...)."""
+        """State and real earnings (SEK of 2022) at `age`.
+
+        They follow from the state of the year before and uniforms `u` (6, ...).
+        """
         alpha, beta = state[0], state[1]
         z = self.rho * state[2] + self.eta.draw(u[0], u[1])
-        work = np.exp(
-            self.mean_log(age) + alpha + beta * self.time(age) + z + self.eps.draw(u[2], u[3])
-        )
+        log = self.mean_log(age) + alpha + beta * self.time(age) + z + self.eps.draw(u[2], u[3])
         spell = np.minimum(-np.log(u[5]) / self.rate, 1.0)
         idle = np.where(u[4] < expit(self.nonemployment_index(age, z)), spell, 0.0)
-        return np.stack([alpha, beta, z]), (1.0 - idle) * work
+        return np.stack([alpha, beta, z]), (1.0 - idle) * np.exp(log)
 
 
-# The intercept of non-employment moved so that about one person-year in ten is zero, which is nearer to Sweden than 27 %.
+# With this intercept of non-employment about one person-year in ten has zero earnings, which is
+# closer to Sweden than the published 27 %.
 FEW_ZEROS = replace(GkosProcess(), nonemployment=(-9.63, *GkosProcess().nonemployment[1:]))

@@ -1,4 +1,4 @@
-"""The exact forecaster of the Gaussian process: the Kalman filter over (alpha, z), with any years missing."""
+"""The Kalman filter of the Gaussian process over (alpha, z); any years may be missing."""
 
 from __future__ import annotations
 
@@ -14,8 +14,13 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class GaussianLaw:
-    """A joint normal law of log earnings at horizons 1..H: `mean` (n, H), `covariance` (n, H, H)."""
+class GaussianForecast:
+    """The joint normal distribution of log SEK at horizons 1..H.
+
+    Attributes:
+        mean: Means (n, H).
+        covariance: Covariances (n, H, H).
+    """
 
     mean: Floats
     covariance: Floats
@@ -27,9 +32,12 @@ class GaussianLaw:
 
 
 class KalmanFilter:
-    """Filters records of a Gaussian process (Kalman 1960); the same calls as `saga.register.textbook.particle_filter.GkosFilter`."""
+    """Filters records of a Gaussian process (Kalman 1960).
 
-    draw_numbers = 2
+    It has the methods of `saga.register.textbook.particle_filter.GkosFilter`.
+    """
+
+    draw_numbers = 2  # uniforms per draw of a state
 
     def __init__(self, process: GaussianProcess) -> None:
         self.process = process
@@ -37,37 +45,37 @@ class KalmanFilter:
     def posterior(self, earnings: Floats, age: NDArray[np.int64]) -> tuple[Floats, Floats]:
         """Mean (n, 2) and covariance (n, 2, 2) of (alpha, z) at the origins.
 
-        `earnings` (n, A): positive real SEK at ages `first_age`, `first_age` + 1, ...; NaN where unknown. Those after the
-        origin's `age` (n,) are not used.
+        Args:
+            earnings: Positive real SEK at ages `first_age`, `first_age` + 1, ... (n, A), NaN if
+                unknown. Values after the origin are not used.
+            age: Age at the origin (n,).
         """
         p, n = self.process, len(earnings)
-        mean, covariance = (
-            np.zeros((n, 2)),
-            np.tile(np.diag([p.sd_alpha**2, p.sd_z0**2]), (n, 1, 1)),
-        )
-        move, noise = np.diag([1.0, p.rho]), np.diag([0.0, p.sd_eta**2])
+        mean = np.zeros((n, 2))
+        covariance = np.tile(np.diag([p.sd_alpha**2, p.sd_z0**2]), (n, 1, 1))
+        transition, noise = np.diag([1.0, p.rho]), np.diag([0.0, p.sd_eta**2])
+        unknown = np.full(n, np.nan)
         for a in range(p.first_age, int(age.max(initial=p.first_age - 1)) + 1):
-            now = np.flatnonzero(a <= age)
-            m, c = mean[now] @ move, move @ covariance[now] @ move + noise
-            value = (
-                earnings[now, a - p.first_age]
-                if a - p.first_age < earnings.shape[1]
-                else np.full(len(now), np.nan)
-            )
-            seen = ~np.isnan(value)
-            surprise = np.where(
-                seen, np.log(np.where(seen, value, 1.0)) - p.mean_log(a) - m.sum(axis=1), 0.0
-            )
-            with_all = c.sum(axis=2)  # covariance of the state with alpha + z
-            gain = np.where(
-                seen[:, None], with_all / (with_all.sum(axis=1) + p.sd_eps**2)[:, None], 0.0
-            )
-            mean[now] = m + gain * surprise[:, None]
-            covariance[now] = c - gain[:, :, None] * with_all[:, None, :]
+            rows = np.flatnonzero(a <= age)
+            m = mean[rows] @ transition
+            c = transition @ covariance[rows] @ transition + noise
+            column = a - p.first_age
+            value = (earnings[:, column] if column < earnings.shape[1] else unknown)[rows]
+            observed = ~np.isnan(value)
+            log = np.log(np.where(observed, value, 1.0))
+            surprise = np.where(observed, log - p.mean_log(a) - m.sum(axis=1), 0.0)
+            with_sum = c.sum(axis=2)  # covariance of the state with alpha + z
+            variance = with_sum.sum(axis=1) + p.sd_eps**2
+            gain = np.where(observed[:, None], with_sum / variance[:, None], 0.0)
+            mean[rows] = m + gain * surprise[:, None]
+            covariance[rows] = c - gain[:, :, None] * with_sum[:, None, :]
         return mean, covariance
 
-    def draws(self, earnings: Floats, age: NDArray[np.int64], u: Floats) -> Floats:
-        """States (2, n, M) at the origins from records (n, A), origin ages (n,) and uniforms `u` (n, M, 2)."""
+    def draw_states(self, earnings: Floats, age: NDArray[np.int64], u: Floats) -> Floats:
+        """States (2, n, M) at the origins from records, origin ages and uniforms `u` (n, M, 2).
+
+        `earnings` and `age` are those of `posterior`.
+        """
         mean, covariance = self.posterior(earnings, age)
         alpha_sd = np.sqrt(np.maximum(covariance[:, 0, 0], 1e-300))
         slope = covariance[:, 0, 1] / alpha_sd
@@ -77,25 +85,27 @@ class KalmanFilter:
         z = mean[:, 1, None] + slope[:, None] * normal[..., 0] + rest[:, None] * normal[..., 1]
         return np.stack([alpha, z])
 
-    def forecast(self, earnings: Floats, age: NDArray[np.int64], to_horizon: int) -> GaussianLaw:
-        """The joint law of log SEK at horizons 1..`to_horizon` given the records, in closed form."""
+    def forecast(
+        self, earnings: Floats, age: NDArray[np.int64], to_horizon: int
+    ) -> GaussianForecast:
+        """The joint distribution of log SEK at horizons 1..`to_horizon` given the records.
+
+        `earnings` and `age` are those of `posterior`.
+        """
         p = self.process
         mean, covariance = self.posterior(earnings, age)
         ahead = np.arange(1, to_horizon + 1)
         power = p.rho**ahead
         expected = p.mean_log(age[:, None] + ahead) + mean[:, :1] + mean[:, 1:] * power
-        both = np.minimum.outer(ahead, ahead)
+        nearer = np.minimum.outer(ahead, ahead)
         apart = np.abs(np.subtract.outer(ahead, ahead))
-        # Innovations up to the nearer horizon reach both: sd^2 (1 + rho^2 + ... ) rho^|h - k|.
-        shocks = (
-            p.sd_eta**2
-            * p.rho**apart
-            * np.concatenate([[0.0], np.cumsum(p.rho ** (2 * (ahead - 1)))])[both]
-        )
+        # Innovations up to the nearer horizon affect both: sd^2 (1 + rho^2 + ...) rho^|h - k|.
+        sums = np.concatenate([[0.0], np.cumsum(p.rho ** (2 * (ahead - 1)))])
+        shocks = p.sd_eta**2 * p.rho**apart * sums[nearer]
         part = covariance[:, :, :, None, None]
-        spread = (
+        effects = (
             part[:, 0, 0]
             + part[:, 0, 1] * np.add.outer(power, power)
             + part[:, 1, 1] * np.multiply.outer(power, power)
         )
-        return GaussianLaw(expected, spread + shocks + p.sd_eps**2 * np.eye(to_horizon))
+        return GaussianForecast(expected, effects + shocks + p.sd_eps**2 * np.eye(to_horizon))

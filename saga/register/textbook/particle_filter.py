@@ -1,12 +1,15 @@
-"""The exact forecaster of the GKOS process: a Rao-Blackwellised particle filter that keeps its fixed effects.
+"""The particle filter of the GKOS process: Rao-Blackwellised, with fixed effects as particles.
 
-A particle is a pair (alpha, beta). Given it, the persistent state z is a Markov chain in one dimension, and its law given the record is
-integrated out by the forward recursion on a fine grid; mixture components and spells of non-employment are summed over. A particle's
-weight is its prior times the likelihood of the whole record. Nothing is resampled, so after forty years there are as many distinct fixed
-effects as at the start. The particles are points of a lattice in the two dimensions of the prior (quasi-Monte Carlo).
+A particle is a pair (alpha, beta). Given the pair, the persistent state z is a Markov chain in one
+dimension. Its distribution given the record is computed by the forward recursion on a fine grid;
+mixture components and spells of non-employment are summed over. The weight of a particle is its
+prior times the likelihood of the whole record. Particles are never resampled, so after forty years
+there are as many distinct fixed effects as at the start. They are points of a lattice in the two
+dimensions of the prior (quasi-Monte Carlo).
 
-Why a grid is exact: sums over an equally spaced grid integrate a product of normals of sd s at spacing h with a relative error near
-2 exp(-2 (pi s / h)^2); h is the smallest sd of the process.
+Why a grid is exact: sums over an equally spaced grid integrate a product of normals of standard
+deviation s at spacing h with a relative error near 2 exp(-2 (pi s / h)^2). h is the smallest
+standard deviation of the process.
 """
 
 from __future__ import annotations
@@ -25,23 +28,34 @@ from saga.schema import MAX_AGE
 Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]
 
-RADIUS = (
-    5.0  # of the disc of particles, in prior standard deviations: 4e-6 of the prior lies outside
+# Radius of the disc of particles, in prior standard deviations: 4e-6 of the prior lies outside
+RADIUS = 5.0
+REACH = 5.5  # half width of the grid, in the largest standard deviation of z at any age
+PHASES = 256  # observations are rounded to 1/256 of the spacing: an error of 0.0001 log points
+FINEST = (
+    0.02  # smallest spacing; noise of a smaller standard deviation is filtered as if it had this
 )
-REACH = 5.5  # of the grid, in the largest standard deviation that z ever has
-PHASES = 256  # an observation is placed on the grid to 1/256 of its spacing: an error of 0.0001 log points
-FINEST = 0.02  # no finer grid than this: noise of a smaller sd is filtered as if it had this one
-NEGLIGIBLE = 20.0  # particles whose log weight is this far below the best are dropped: they hold less than 1e-6 of the posterior
-SMALLEST = np.float32(
-    1e-12
-)  # no grid point is ever ruled out, so a record that the process cannot produce leaves a finite weight
+# Particles whose log weight is this far below the best hold less than 1e-6 of the posterior; they
+# are dropped once they are a tenth of the particles.
+NEGLIGIBLE, DROPPED_SHARE = 20.0, 0.1
+# Smallest density of a grid point: a record that the process cannot produce has a finite weight.
+SMALLEST = np.float32(1e-12)
+SUBNORMAL = 1e-15  # smaller densities are set to 0, because subnormal numbers slow products down
+MIN_PARTICLES = 8
+# The centre of the disc lies off the lattice, so that no two points have the same distance from it
+# and any number of particles is possible.
+LATTICE_CENTRE = (0.37, 0.21)
 
 
 @dataclass(frozen=True)
 class GkosPosterior:
-    """The law of (alpha, beta, z) given a record, at its origin.
+    """The distribution of (alpha, beta, z) given a record, at its origin.
 
-    `effects` (2, N): particles; `weight` (N,), sum 1; `z` (K,): the grid; `density` (N, K): the law of z given a particle, rows sum to 1.
+    Attributes:
+        effects: Particles (2, N).
+        weight: Their weights (N,), sum 1.
+        z: The grid (K,).
+        density: Distribution of z given a particle (N, K), rows sum to 1.
     """
 
     effects: Floats
@@ -51,7 +65,7 @@ class GkosPosterior:
 
     @property
     def effective(self) -> float:
-        """The number of equally weighted particles that these are worth."""
+        """Effective number of particles, 1 / sum of squared weights."""
         return float(1.0 / np.square(self.weight).sum())
 
     def draw(self, u: Floats) -> Floats:
@@ -64,85 +78,89 @@ class GkosPosterior:
 class GkosFilter:
     """Filters records of a GKOS process, with published or estimated parameters.
 
-    `particles` is the number of points (alpha, beta), at least 8. The work for a person grows with particles x grid points x years.
+    The time per person grows with particles x grid points x years.
+
+    Args:
+        process: The process.
+        particles: Number of points (alpha, beta), at least 8.
     """
 
-    draw_numbers = 1
+    draw_numbers = 1  # uniforms per draw of a state
 
     def __init__(self, process: GkosProcess, particles: int = 500) -> None:
         smallest = min(*process.eta.sd, *process.eps.sd)
         self.process = process
         self.spacing = max(smallest, FINEST)
-        self.eta, self.eps = (
-            _no_finer(process.eta, self.spacing),
-            _no_finer(process.eps, self.spacing),
-        )
+        self.eta, self.eps = (_no_finer(m, self.spacing) for m in (process.eta, process.eps))
         deviation = np.sqrt(_variances(process).max())
         half = int(np.ceil(REACH * deviation / self.spacing))
         self.z: Floats = self.spacing * np.arange(-half, half + 1, dtype=np.float64)
         kernel = self.spacing * self.eta.density(self.z[None, :] - process.rho * self.z[:, None])
-        self.kernel = np.where(kernel < 1e-15, 0.0, kernel).astype(
-            np.float32
-        )  # subnormal numbers would slow the products down
+        self.kernel = np.where(kernel < SUBNORMAL, 0.0, kernel).astype(np.float32)
         whitened = _lattice(particles)
         self.effects = process.effects(whitened)
         log_prior = -0.5 * np.square(whitened).sum(axis=0)
         self.log_prior = log_prior - logsumexp(log_prior)
 
     def posterior(self, earnings: Floats, age: int) -> GkosPosterior:
-        """What the record says of a person at the origin.
+        """The distribution of a person's state at the origin, given the record.
 
-        `earnings` (A,): real SEK at ages `first_age`, `first_age` + 1, ...; NaN where unknown. Those after `age` are not used.
+        Args:
+            earnings: Real SEK at ages `first_age`, `first_age` + 1, ... (A,), NaN if unknown.
+                Values after the origin are not used.
+            age: Age at the origin.
         """
         first = self.process.first_age
-        known = [
-            a
-            for a in range(first, min(age, first + len(earnings) - 1) + 1)
-            if not np.isnan(earnings[a - first])
-        ]
-        start = known[0] if known else max(age, first - 1)
+        ages = range(first, min(age, first + len(earnings) - 1) + 1)
+        observed_ages = [a for a in ages if not np.isnan(earnings[a - first])]
+        start = observed_ages[0] if observed_ages else max(age, first - 1)
         effects, log_weight = self.effects, self.log_prior.copy()
         density = np.repeat(self.marginals[start - first + 1][None, :], len(log_weight), axis=0)
         for a in range(start, age + 1):
             if a > start:
                 density = density @ self.kernel
-            if a not in known:
+            if a not in observed_ages:
                 continue
             density *= self._likelihood(earnings[a - first], a, effects)
             total = density.sum(axis=1)
             density /= total[:, None]
             np.maximum(density, SMALLEST, out=density)
             log_weight += np.log(total, dtype=np.float64)
-            kept = log_weight > log_weight.max() - NEGLIGIBLE
-            if kept.mean() < 0.9:
-                effects, log_weight, density = effects[:, kept], log_weight[kept], density[kept]
+            likely = log_weight > log_weight.max() - NEGLIGIBLE
+            if likely.mean() < 1.0 - DROPPED_SHARE:
+                effects, log_weight = effects[:, likely], log_weight[likely]
+                density = density[likely]
         return GkosPosterior(effects, np.exp(log_weight - logsumexp(log_weight)), self.z, density)
 
-    def draws(self, earnings: Floats, age: NDArray[np.int64], u: Floats) -> Floats:
-        """States (3, n, M) at the origins from records (n, A), origin ages (n,) and uniforms `u` (n, M, 1)."""
-        drawn = [
-            self.posterior(record, int(at)).draw(v[:, 0])
-            for record, at, v in zip(earnings, age, u, strict=True)
+    def draw_states(self, earnings: Floats, age: NDArray[np.int64], u: Floats) -> Floats:
+        """States (3, n, M) at the origins from records, origin ages and uniforms `u` (n, M, 1).
+
+        A row of `earnings` (n, A) and a value of `age` (n,) are those of `posterior`.
+        """
+        states = [
+            self.posterior(record, int(origin_age)).draw(v[:, 0])
+            for record, origin_age, v in zip(earnings, age, u, strict=True)
         ]
-        return np.stack(drawn, axis=1) if drawn else np.empty((3, 0, u.shape[1]))
+        return np.stack(states, axis=1) if states else np.empty((3, 0, u.shape[1]))
 
     @cached_property
     def marginals(self) -> Singles:
-        """The law of z on the grid with no record, one row an age from `first_age` - 1 on."""
-        law = np.exp(-0.5 * np.square(self.z / max(self.process.sd_z0, self.spacing)))
-        rows = [law / law.sum()]
+        """Distribution of z on the grid without a record, one row per age from `first_age` - 1."""
+        density = np.exp(-0.5 * np.square(self.z / max(self.process.sd_z0, self.spacing)))
+        rows = [density / density.sum()]
         for _ in range(self.process.first_age, MAX_AGE + 1):
-            law = rows[-1] @ self.kernel
-            rows.append(law / law.sum())
+            density = rows[-1] @ self.kernel
+            rows.append(density / density.sum())
         return np.maximum(np.array(rows, np.float32), SMALLEST)
 
     def _likelihood(self, earnings: float, age: int, effects: Floats) -> Singles:
-        """Of one year's earnings at every particle and grid point: (1, K) for zero, else (N, K)."""
+        """Of one year's earnings at each particle and grid point: (1, K) for zero, else (N, K)."""
         index = self.process.nonemployment_index(age, self.z)
-        idle, works = expit(index).astype(np.float32), expit(-index).astype(np.float32)
+        idle, employed = expit(index).astype(np.float32), expit(-index).astype(np.float32)
         if earnings == 0:
-            full_year: Singles = np.maximum(idle * np.float32(np.exp(-self.process.rate)), SMALLEST)
-            return full_year[None, :]
+            full_spell = np.float32(np.exp(-self.process.rate))
+            zero: Singles = np.maximum(idle * full_spell, SMALLEST)
+            return zero[None, :]
         level = (
             np.log(earnings)
             - self.process.mean_log(age)
@@ -150,12 +168,12 @@ class GkosFilter:
             - effects[1] * self.process.time(age)
         )
         points = len(self.z)
-        place = np.rint((level - self.z[0]) / self.spacing * PHASES).astype(np.int64)
-        whole, phase = np.divmod(np.clip(place, -points * PHASES, 2 * points * PHASES), PHASES)
-        at_work, partly = self._tables
-        likelihood: Singles = at_work[phase, 2 * points - whole]
-        likelihood *= works
-        spell = partly[phase, 2 * points - whole]
+        position = np.rint((level - self.z[0]) / self.spacing * PHASES).astype(np.int64)
+        whole, phase = np.divmod(np.clip(position, -points * PHASES, 2 * points * PHASES), PHASES)
+        full_year_density, spell_density = self._tables
+        likelihood: Singles = full_year_density[phase, 2 * points - whole]
+        likelihood *= employed
+        spell = spell_density[phase, 2 * points - whole]
         spell *= idle
         likelihood += spell
         np.maximum(likelihood, SMALLEST, out=likelihood)
@@ -163,28 +181,29 @@ class GkosFilter:
 
     @cached_property
     def _tables(self) -> tuple[Singles, Singles]:
-        """Density of the residual log y - g - alpha - beta t - z at work all year, and with a spell of less than a year.
+        """Densities of the residual log y - g - alpha - beta t - z over the grid.
 
-        Indexed [phase, shift] they give the row over the grid, so a row is copied and no exponential is taken.
+        The first is for work all year, the second for a spell of less than a year. Indexed
+        [phase, shift] they give a row over the grid, so no exponential is computed per person.
         """
         points = len(self.z)
-        residual = self.spacing * (
-            2 * points - np.arange(4 * points)[None, :] + np.arange(PHASES)[:, None] / PHASES
-        )
-        full = self.eps.density(residual)
-        return tuple(
-            sliding_window_view(
-                np.where(table < 1e-15, 0.0, table).astype(np.float32), points, axis=1
-            )
-            for table in (full, _spell_density(residual, self.eps, self.process.rate))
-        )  # type: ignore[return-value]
+        shift = 2 * points - np.arange(4 * points)[None, :]
+        residual = self.spacing * (shift + np.arange(PHASES)[:, None] / PHASES)
+
+        def windows(density: Floats) -> Singles:
+            table = np.where(density < SUBNORMAL, 0.0, density).astype(np.float32)
+            return sliding_window_view(table, points, axis=1)
+
+        spell_density = _spell_density(residual, self.eps, self.process.rate)
+        return windows(self.eps.density(residual)), windows(spell_density)
 
 
 def _spell_density(residual: Floats, eps: Mixture, rate: float) -> Floats:
-    """Density of eps + log(1 - nu) on nu in (0, 1), nu exponential: it integrates to 1 - exp(-rate).
+    """Density of eps + log(1 - nu) on nu in (0, 1), nu exponential.
 
-    With s = -log(1 - nu) the density of s is rate exp(-rate) sum over n of rate^n / n! exp(-(n + 1) s); each term convolved with a normal
-    is an exponentially modified normal.
+    It integrates to 1 - exp(-rate). With s = -log(1 - nu) the density of s is
+    rate exp(-rate) sum over n of rate^n / n! exp(-(n + 1) s). Each term convolved with a normal is
+    an exponentially modified normal.
     """
     density = np.zeros_like(residual)
     for n in range(int(rate + 10 * np.sqrt(rate)) + 4):
@@ -210,12 +229,12 @@ def _variances(process: GkosProcess) -> Floats:
 
 
 def _lattice(particles: int) -> Floats:
-    """The `particles` points (2, N) of a square lattice that are nearest to its centre, spaced so that they fill the disc."""
-    if particles < 8:
-        raise ValueError("a filter needs at least 8 particles")
+    """The `particles` points (2, N) of a square lattice nearest to its centre, filling the disc."""
+    if particles < MIN_PARTICLES:
+        raise ValueError(f"a filter needs at least {MIN_PARTICLES} particles")
     side = int(np.ceil(np.sqrt(particles)))
     line = np.arange(-side, side + 1)
-    # The centre lies off the lattice, so that no two points are at the same distance and any number of particles is possible.
-    points = np.stack(np.meshgrid(line - 0.37, line - 0.21)).reshape(2, -1)
+    x, y = LATTICE_CENTRE
+    points = np.stack(np.meshgrid(line - x, line - y)).reshape(2, -1)
     nearest = np.argsort(np.square(points).sum(axis=0), kind="stable")[:particles]
     return np.asarray(points[:, nearest] * RADIUS * np.sqrt(np.pi / particles))

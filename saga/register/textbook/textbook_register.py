@@ -1,7 +1,8 @@
-"""Registers of a textbook process: persons, rows and futures in the columns of the full register, all else null.
+"""Registers of a textbook process, in the columns of the full register.
 
-Everybody is observed every year from `first_age` to `last_age`; nobody dies, moves or has covariates, and the economy plays no part. The
-cohorts are of equal size. Earnings are kept as they are, not rounded to hundreds, so that the process is the law of the numbers.
+Every person is observed every year from `first_age` to `last_age`. No person dies or emigrates,
+all covariates are null, and macro has no effect. The cohorts are of equal size. Earnings are not
+rounded, so that they follow the process exactly.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from saga.register.textbook.gkos_process import FEW_ZEROS, GkosProcess
 
 Floats = NDArray[np.float64]
 Process = GaussianProcess | GkosProcess
+SERIALS = 10_000_000  # a person's number is birth year * SERIALS + serial number
 PROCESSES: dict[str, Process] = {
     "gaussian": GaussianProcess(),
     "gkos": GkosProcess(),
@@ -26,8 +28,13 @@ PROCESSES: dict[str, Process] = {
 }
 
 
-def cohort_sizes(process: Process, persons: int, first_year: int, last_year: int) -> dict[int, int]:
-    """Persons of each birth cohort with a row in the panel, as equal as can be, summing to `persons`."""
+def equal_cohort_sizes(
+    process: Process, persons: int, first_year: int, last_year: int
+) -> dict[int, int]:
+    """Persons of each birth cohort with a row in the panel, as equal as possible.
+
+    They sum to `persons`.
+    """
     cohorts = range(first_year - process.last_age, last_year - process.first_age + 1)
     edges = np.round(np.linspace(0, persons, len(cohorts) + 1)).astype(int)
     return {b: int(n) for b, n in zip(cohorts, np.diff(edges), strict=True) if n > 0}
@@ -35,7 +42,15 @@ def cohort_sizes(process: Process, persons: int, first_year: int, last_year: int
 
 @dataclass
 class Cohort:
-    """Persons of one birth year: their running numbers (n,) and hidden state (S, n) after `year`, changed in place as they live on."""
+    """Persons of one birth year, simulated in place.
+
+    Attributes:
+        process: The process of their earnings.
+        birth_year: Their birth year.
+        serials: Their serial numbers (n,).
+        state: Hidden state after `year` (S, n).
+        year: Last simulated year.
+    """
 
     process: Process
     birth_year: int
@@ -44,30 +59,32 @@ class Cohort:
     year: int
 
     @classmethod
-    def found(
+    def at_start(
         cls, process: Process, birth_year: int, serials: NDArray[np.int64], rng: np.random.Generator
     ) -> Cohort:
-        """The persons in the year before `first_age`."""
+        """The persons at the end of the year before `first_age`."""
         state = process.start(_open_uniforms(rng, process.start_numbers, len(serials)))
         return cls(process, birth_year, serials, state, birth_year + process.first_age - 1)
 
     def copy(self) -> Cohort:
-        """The same persons with a state of their own."""
+        """A copy that is simulated independently of this one."""
         return Cohort(self.process, self.birth_year, self.serials, self.state.copy(), self.year)
 
-    def live(self, to_year: int, rng: np.random.Generator) -> pl.DataFrame:
-        """The years up to `to_year`, but not beyond `last_age`: `person_id`, `year`, `birth_year`, real `earnings`, sorted."""
+    def simulate(self, to_year: int, rng: np.random.Generator) -> pl.DataFrame:
+        """Simulate the years up to `to_year`, but not beyond `last_age`.
+
+        Returns `person_id`, `year`, `birth_year` and real `earnings`, sorted.
+        """
         years = range(self.year + 1, min(to_year, self.birth_year + self.process.last_age) + 1)
         earnings = np.empty((len(self.serials), len(years)))
         for t, year in enumerate(years):
             u = _open_uniforms(rng, self.process.step_numbers, len(self.serials))
             self.state, earnings[:, t] = self.process.step(self.state, year - self.birth_year, u)
         self.year = max(self.year, years.stop - 1)
+        row = np.repeat(np.arange(len(self.serials)), len(years))
         return pl.DataFrame(
             {
-                "person_id": self._ids().gather(
-                    np.repeat(np.arange(len(self.serials)), len(years))
-                ),
+                "person_id": self._ids().gather(row),
                 "year": np.tile(np.array(years, np.int32), len(self.serials)),
                 "birth_year": pl.Series(np.full(earnings.size, self.birth_year, np.int32)),
                 "earnings": earnings.ravel(),
@@ -75,7 +92,7 @@ class Cohort:
         )
 
     def latent(self) -> pl.DataFrame:
-        """`person_id`, `birth_year` and the hidden state after `year`, one row a person."""
+        """`person_id`, `birth_year` and the hidden state after `year`, one row per person."""
         states = dict(zip(self.process.state_names, self.state, strict=True))
         return pl.DataFrame(
             {
@@ -86,11 +103,11 @@ class Cohort:
         )
 
     def _ids(self) -> pl.Series:
-        return pl.Series("person_id", self.birth_year * 10_000_000 + self.serials).cast(pl.String)
+        return pl.Series("person_id", self.birth_year * SERIALS + self.serials).cast(pl.String)
 
 
 def panel_rows(rows: pl.DataFrame) -> pl.DataFrame:
-    """The rows of `Cohort.live` in all columns of the panel, earnings nominal."""
+    """The rows of `Cohort.simulate` in all columns of the panel, earnings nominal."""
     factors = real_factors(rows["year"].unique(), CPI_SWEDEN, schema.PRICE_YEAR)
     factor = pl.col("year").replace_strict(
         list(factors), list(factors.values()), return_dtype=pl.Float64
@@ -104,7 +121,7 @@ def panel_rows(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def future_rows(rows: pl.DataFrame) -> pl.DataFrame:
-    """The rows of `Cohort.live` in the columns of the full register's futures; nobody leaves."""
+    """The rows of `Cohort.simulate` in the columns of the full register's futures."""
     return rows.with_columns(
         pl.lit(None, pl.Int32).alias("exit_year"), pl.lit(None, pl.String).alias("exit_reason")
     )

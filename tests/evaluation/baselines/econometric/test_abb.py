@@ -26,7 +26,7 @@ from saga.data.panel import Panel, PanelMeta
 from saga.data.reading import read_panel
 from saga.errors import InputError
 from saga.register import RegisterSettings, generate_register
-from saga.register.textbook.exact_forecaster import exact_forecaster
+from saga.register.textbook.exact_forecaster import ExactForecaster
 from saga.register.textbook.gaussian_ar1 import GaussianProcess
 from saga.register.textbook.kalman_filter import KalmanFilter
 from saga.scores import crps_log
@@ -241,7 +241,7 @@ def test_on_a_gaussian_register_it_loses_little_to_the_exact_forecaster(tmp_path
     horizons = [1, 5, 10]
     outcomes = realised_earnings(test, origins, horizons)
     score = {}
-    for name, baseline in (("abb", fitted), ("exact", exact_forecaster(tmp_path / "register"))):
+    for name, baseline in (("abb", fitted), ("exact", ExactForecaster.open(tmp_path / "register"))):
         samples = baseline.simulate(
             history(test, origins), origins, to_horizon=10, n_paths=200, seed=0
         ).earnings

@@ -19,7 +19,7 @@ from saga.data.panel import Panel, PanelMeta
 from saga.data.reading import read_panel
 from saga.errors import InputError
 from saga.register import RegisterSettings, generate_register
-from saga.register.textbook.exact_forecaster import exact_forecaster
+from saga.register.textbook.exact_forecaster import ExactForecaster
 from saga.register.textbook.gaussian_ar1 import GaussianProcess
 from saga.register.textbook.kalman_filter import KalmanFilter
 from saga.scores import crps_log
@@ -171,7 +171,7 @@ def test_on_a_gaussian_register_the_forecast_is_nearly_the_exact_one_and_calibra
     assert abs(fitted.estimate.rho - GaussianProcess().rho) < 4 * fitted.estimate.se
     origins = draw_origins(test, max_horizon=10, seed=0)
     ours, ranks = scored(test, fitted, origins)
-    exact, _ = scored(test, exact_forecaster(folder), origins)
+    exact, _ = scored(test, ExactForecaster.open(folder), origins)
     for column in range(3):
         lost = (ours - exact)[:, column]
         seen = np.isfinite(lost)
