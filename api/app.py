@@ -25,8 +25,8 @@ from api.routes import calibration, forecasts, health, lifetimes, model, outcome
 from api.security import check_exposure, read_keys, require_key
 from api.service import Service
 from api.settings import Settings
-from saga.bundle import current_version
 from saga.forecaster import Forecaster
+from saga.version import current_version
 
 _DESCRIPTION = (
     "Earnings one to thirty years ahead and over a lifetime, as distributions whose intervals "

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from saga.conformal.quantile_intervals import Method
+from saga.requests import CalibrationMethod
 
 Money = Annotated[
     float | None,
@@ -222,7 +222,7 @@ class ModelCard(BaseModel):
 
     bundle: str
     calibration: str | None
-    method: Method | None
+    method: CalibrationMethod | None
     code_version: str
     seed: int
     command: str

@@ -15,7 +15,6 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from saga import schema
 from saga.errors import BundleError, UsageError
 from saga.files.atomic import commit, json_bytes, sync_folder
 from saga.files.tables import check_writable
+from saga.version import current_version
 
 FORMAT = 3  # 1: the years of the record were told their economy. 2: the economy entered before the head's layers
 MANIFEST, WEIGHTS, CALIBRATION, CARD = (
@@ -258,19 +258,15 @@ def default_bundle() -> Path:
     return beside_code if beside_code.is_dir() and not shipped.is_dir() else shipped
 
 
-def current_version() -> str:
-    """Version of the installed distribution; "0+source" where the code runs without one."""
-    try:
-        return metadata.version("saga-forecast")
-    except metadata.PackageNotFoundError:
-        return "0+source"
-
-
 def describe_schema() -> dict[str, Any]:
     """The column table of `saga.schema` as JSON: what `schema.json` holds and `GET /v1/variables` shows."""
     columns = [
-        {field.name: _plain(getattr(column, field.name)) for field in fields(column)} for column in schema.COLUMNS
-    ]  # fmt: skip
+        {
+            field.name.removesuffix("_name"): _plain(getattr(column, field.name))
+            for field in fields(column)
+        }
+        for column in schema.COLUMNS
+    ]
     return {
         "columns": columns,
         "ages": [schema.MIN_AGE, schema.MAX_AGE],
@@ -280,8 +276,6 @@ def describe_schema() -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, pl.DataType):
-        return str(value)
     return list(value) if isinstance(value, tuple) else value
 
 

@@ -17,6 +17,7 @@ from saga.schema import MAX_AGE, MIN_AGE
 if TYPE_CHECKING:
     from saga.macro.scenarios import ScenarioSource
 
+CalibrationMethod = Literal["sets", "cqr"]
 OnError = Literal["fail", "drop"]
 Precision = Literal["float32", "bfloat16"]
 Product = Literal["forecasts", "lifetimes", "paths"]

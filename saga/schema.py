@@ -7,9 +7,10 @@ model, the API's request body, `GET /v1/variables`) reads this table; nothing re
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import polars as pl
+if TYPE_CHECKING:
+    import polars as pl
 
 Kind = Literal["id", "year", "money", "number", "category", "label"]
 
@@ -47,7 +48,7 @@ class Column:
 
     name: str
     kind: Kind
-    dtype: pl.DataType
+    dtype_name: str
     description: str
     unit: str = ""
     codes: tuple[str, ...] = ()
@@ -58,6 +59,14 @@ class Column:
     static: bool = False
     lasting: bool = False
 
+    @property
+    def dtype(self) -> pl.DataType:
+        """The polars type of the column in a validated panel."""
+        import polars  # here, because options are checked against this module without tables
+
+        dtype: pl.DataType = getattr(polars, self.dtype_name)()
+        return dtype
+
 
 def _money(
     name: str, description: str, *, negative: bool = False, required: bool = False
@@ -65,7 +74,7 @@ def _money(
     return Column(
         name,
         "money",
-        pl.Float64(),
+        "Float64",
         description,
         "SEK a year",
         minimum=None if negative else 0.0,
@@ -85,7 +94,7 @@ def _category(
     return Column(
         name,
         "category",
-        pl.String(),
+        "String",
         description,
         "code",
         codes=codes,
@@ -97,12 +106,12 @@ def _category(
 
 COLUMNS: tuple[Column, ...] = (
     Column(
-        "person_id", "id", pl.String(), "Person; leading zeros are kept", required=True, static=True
+        "person_id", "id", "String", "Person; leading zeros are kept", required=True, static=True
     ),
     Column(
         "year",
         "year",
-        pl.Int32(),
+        "Int32",
         "Calendar year of the record",
         "year",
         minimum=1900,
@@ -112,7 +121,7 @@ COLUMNS: tuple[Column, ...] = (
     Column(
         "birth_year",
         "year",
-        pl.Int32(),
+        "Int32",
         "Year of birth",
         "year",
         minimum=1850,
@@ -132,7 +141,7 @@ COLUMNS: tuple[Column, ...] = (
     Column(
         "employment_rate",
         "number",
-        pl.Float64(),
+        "Float64",
         "Weeks worked / 52",
         "share",
         minimum=0.0,
@@ -142,15 +151,13 @@ COLUMNS: tuple[Column, ...] = (
     Column(
         "employer_size",
         "number",
-        pl.Float64(),
+        "Float64",
         "Persons at the main employer",
         "persons",
         minimum=0.0,
     ),
-    Column(
-        "full_time", "number", pl.Float64(), "1 full time, 0 not", "0/1", minimum=0.0, maximum=1.0
-    ),
-    Column("employers", "number", pl.Float64(), "Employers during the year", "count", minimum=0.0),
+    Column("full_time", "number", "Float64", "1 full time, 0 not", "0/1", minimum=0.0, maximum=1.0),
+    Column("employers", "number", "Float64", "Employers during the year", "count", minimum=0.0),
     _money("spouse_earnings", "Labour earnings of the spouse or partner"),
     _category("occupation", "Occupation, SSYK 2012, 3 digits", pattern=r"^\d{3}$"),
     _category("industry", "Industry, SNI 2007, 2 digits", pattern=r"^\d{2}$"),
@@ -175,7 +182,7 @@ COLUMNS: tuple[Column, ...] = (
     Column(
         "entry_year",
         "label",
-        pl.Int32(),
+        "Int32",
         "First year the person could be observed",
         "year",
         static=True,
@@ -183,7 +190,7 @@ COLUMNS: tuple[Column, ...] = (
     Column(
         "exit_year",
         "label",
-        pl.Int32(),
+        "Int32",
         "First year without the person, after death or emigration",
         "year",
         static=True,
@@ -191,7 +198,7 @@ COLUMNS: tuple[Column, ...] = (
     Column(
         "exit_reason",
         "label",
-        pl.String(),
+        "String",
         "Why the person left",
         "code",
         codes=("dead", "emigrated"),

@@ -28,7 +28,7 @@ from pytorch_lightning.utilities import rank_zero_only
 from torch import Tensor
 
 from saga.attention import head_diversity
-from saga.bundle import Bundle, check_replaceable, current_version, write_bundle
+from saga.bundle import Bundle, check_replaceable, write_bundle
 from saga.data.origins import cut, last_year
 from saga.data.panel import Panel
 from saga.data.split import SHARES, persons_of
@@ -41,6 +41,7 @@ from saga.macro.history import MacroHistory, sweden, sweden_as_published
 from saga.macro.process import MacroProcess
 from saga.model import Saga
 from saga.simulation.matmul import has_matrix_units
+from saga.version import current_version
 from training.data import PanelData
 from training.harness import RunFolder, fit_module, progress_bars, seed_run
 from training.module import ForecastModule

@@ -18,7 +18,7 @@ import polars as pl
 from calibration.diagnostics import plots
 from calibration.diagnostics.diagnosis import Diagnostics
 from calibration.diagnostics.verdicts import QUESTIONS
-from saga.bundle import Bundle, current_version
+from saga.bundle import Bundle
 from saga.conformal.calibrator import ALL, MIN_CELL_PERSONS, REASONS
 from saga.conformal.quantile_intervals import METHODS
 from saga.errors import Problem, UsageError
@@ -26,6 +26,7 @@ from saga.files.atomic import commit
 from saga.files.html import render_page
 from saga.files.plot_theme import draw_svg
 from saga.schema import MAX_AGE
+from saga.version import current_version
 
 SUFFIXES = (".html", ".htm")
 HEADLINE = 0.9

@@ -17,7 +17,6 @@ from calibration.fit.split_conformal import MIN_MAP, fit_calibration, in_map_fol
 from calibration.fit.thresholds import fit_thresholds
 from saga.bundle import Bundle, check_replaceable, replace_parts
 from saga.conformal.calibrator import Calibrator
-from saga.conformal.quantile_intervals import Method
 from saga.data.groups import Grouping, reduce_to_profile
 from saga.data.origins import Origins, cut, draw_origins, history, last_year, realised_earnings
 from saga.data.panel import Panel
@@ -26,7 +25,7 @@ from saga.errors import InputError, Problem, UsageError
 from saga.forecaster import Forecaster, Progress
 from saga.macro.scenarios import Scenario
 from saga.paths import Paths
-from saga.requests import COVERAGE, MAX_HORIZON, Draws, RolloutName
+from saga.requests import COVERAGE, MAX_HORIZON, CalibrationMethod, Draws, RolloutName
 
 POORER = ("survey", "earnings")  # profiles of records that a full record can be reduced to
 
@@ -46,7 +45,7 @@ class CalibrationOptions:
         target_by: Groups that describe a target population, the most important first.
     """
 
-    method: Method = "sets"
+    method: CalibrationMethod = "sets"
     n_paths: int = 200
     seed: int = 0
     map_persons: int = MIN_MAP

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from saga.batch.engine import PERSONS_A_PARTITION, Opens, Progress, ScoreReport, run
 from saga.batch.partitions import Intake
-from saga.bundle import Bundle, current_version
+from saga.bundle import Bundle
 from saga.data.files import keep_apart
 from saga.data.panel import Panel
 from saga.files.atomic import digest_file
@@ -33,6 +33,7 @@ from saga.requests import (
 )
 from saga.schema import MAX_AGE
 from saga.states.life_courses import LifeCourses
+from saga.version import current_version
 
 
 def score(

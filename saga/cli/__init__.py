@@ -13,7 +13,14 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from saga.cli import bundles, console, forecasts, judgement, register, service
+from saga.cli import (
+    calibrate_command,
+    console,
+    forecast_command,
+    register_command,
+    report_command,
+    serve_command,
+)
 
 
 class _Guarded(TyperGroup):
@@ -53,27 +60,32 @@ def _group(name: str, about: str, *commands: Callable[..., None]) -> None:
 
 
 for command in (
-    bundles.train,
-    bundles.calibrate,
-    bundles.circumstances,
-    judgement.evaluate,
-    forecasts.forecast,
-    forecasts.lifetime,
-    forecasts.score,
-    service.serve,
-    judgement.report,
-    judgement.explain,
+    calibrate_command.train,
+    calibrate_command.calibrate,
+    calibrate_command.circumstances,
+    report_command.evaluate,
+    forecast_command.forecast,
+    forecast_command.lifetime,
+    forecast_command.score,
+    serve_command.serve,
+    report_command.report,
+    report_command.explain,
 ):
     app.command()(command)
 _group(
     "register",
     "The synthetic register that models are trained on.",
-    register.generate,
-    register.check,
-    register.release,
+    register_command.generate,
+    register_command.check,
+    register_command.release,
 )
-_group("bundle", "Look at a bundle, or check it byte by byte.", bundles.inspect, bundles.verify)
-_group("keys", "Bearer keys of the service.", service.new)
+_group(
+    "bundle",
+    "Look at a bundle, or check it byte by byte.",
+    calibrate_command.inspect,
+    calibrate_command.verify,
+)
+_group("keys", "Bearer keys of the serve_command.", serve_command.new)
 
 
 def main() -> None:
@@ -93,7 +105,7 @@ def root(
 ) -> None:
     """Options of all commands; `debug` is read where errors are reported."""
     if version:
-        from saga.bundle import current_version
+        from saga.version import current_version
 
         typer.echo(current_version())
         raise typer.Exit

@@ -14,9 +14,8 @@ import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-import polars as pl
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.markup import escape
@@ -31,6 +30,9 @@ from rich.progress import (
 from rich.table import Table
 
 from saga.errors import SagaError, UsageError
+
+if TYPE_CHECKING:
+    import polars as pl
 
 INTERRUPTED, INTERNAL = 3, 70
 _EXTRAS = {

@@ -19,11 +19,12 @@ import polars as pl
 from numpy.typing import NDArray
 
 from saga.conformal.prediction_sets import grow
-from saga.conformal.quantile_intervals import Method, quantile_intervals
+from saga.conformal.quantile_intervals import quantile_intervals
 from saga.conformal.recalibration import Cell, map_ordered
 from saga.data.groups import Grouping, Labels, pair_groupings
 from saga.errors import BundleError, Problem, UsageError
 from saga.paths import Paths
+from saga.requests import CalibrationMethod
 from saga.scores import covered
 
 Array = NDArray[np.float64]
@@ -142,7 +143,7 @@ class Calibrator:
     grouping: Grouping | None = None
     extrapolated: bool = False
     drift: Mapping[tuple[int, float], tuple[float, int]] = field(default_factory=dict)
-    method: Method = "sets"
+    method: CalibrationMethod = "sets"
 
     @classmethod
     def identity(cls) -> Calibrator:
@@ -562,7 +563,7 @@ class Calibrator:
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-def calibration_method(table: pl.DataFrame | None) -> Method | None:
+def calibration_method(table: pl.DataFrame | None) -> CalibrationMethod | None:
     """The method of a calibration table, None without one.
 
     A table of nested sets written by an earlier version may hold "cqr" rows too.

@@ -7,13 +7,13 @@ outward by q, an order statistic of max(lower quantile - outcome, outcome - uppe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-Method = Literal["sets", "cqr"]
-METHODS: dict[Method, str] = {
+from saga.requests import CalibrationMethod
+
+METHODS: dict[CalibrationMethod, str] = {
     "sets": "nested prediction sets from recalibrated forecasts, thresholds by group",
     "cqr": "conformalised quantile regression, one threshold per horizon for everybody",
 }

@@ -15,7 +15,6 @@ from typing import Any
 import polars as pl
 
 from saga import schema
-from saga.bundle import current_version
 from saga.data.split import SHARES, assign_parts
 from saga.errors import UsageError
 from saga.files.atomic import digest_file, whole_folder
@@ -27,6 +26,7 @@ from saga.register.validation.register_check import (
     count_verdicts,
     format_markdown,
 )
+from saga.version import current_version
 
 SUMS = "SHA256SUMS"
 _KINDS = {

@@ -15,7 +15,7 @@ import pytorch_lightning as lightning
 import torch
 from pytorch_lightning.callbacks import Callback, ModelCheckpoint, Timer
 
-from saga.bundle import Bundle, check_replaceable, current_version, replace_parts
+from saga.bundle import Bundle, check_replaceable, replace_parts
 from saga.data.origins import cut
 from saga.data.panel import Panel
 from saga.data.split import persons_of
@@ -23,6 +23,7 @@ from saga.errors import UsageError
 from saga.forecaster import Forecaster
 from saga.states.codes import code_labels
 from saga.states.state_network import StateNetwork
+from saga.version import current_version
 from training.data import ResumableLoader
 from training.harness import RunFolder, fit_module, progress_bars, seed_run
 from training.states.state_data import StateBatches, StateRecords

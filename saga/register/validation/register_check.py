@@ -10,7 +10,6 @@ from pathlib import Path
 
 import polars as pl
 
-from saga.bundle import current_version
 from saga.errors import InputError, Problem, UsageError
 from saga.register.validation import (
     earnings_dynamics,
@@ -28,6 +27,7 @@ from saga.register.validation.register_arrays import (
     read_register,
 )
 from saga.register.validation.targets import PAPER_TOPIC, RegisterTarget, read_targets
+from saga.version import current_version
 
 # The measure that yields the keys of a family (their first word).
 MEASURES: dict[str, Callable[[RegisterArrays], KeyedEstimates]] = {

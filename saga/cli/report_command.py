@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from collections import Counter
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-import polars as pl
 import typer
 
 from saga.cli import console
@@ -32,6 +31,9 @@ from saga.cli.inputs import command_line, counted, open_forecaster, read_people
 from saga.cli.options import parse_horizons
 from saga.errors import UsageError
 from saga.requests import Draws, check_horizons, check_seed
+
+if TYPE_CHECKING:
+    import polars as pl
 
 Judged = Annotated[int | None, typer.Option(min=1, help="Judge at most so many test persons.")]
 
@@ -85,6 +87,8 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Score a bundle and the baselines on the persons that neither training nor calibration has seen."""
+    import polars as pl
+
     from evaluation.contest import ContestOptions, EvaluationOptions, evaluate
     from evaluation.scoring.comparison import verdict_lines
 
@@ -283,6 +287,8 @@ def explain(
 
 def _show_metrics(metrics: pl.DataFrame) -> None:
     """Sharpness and honesty at a glance: CRPS and 90 % coverage of everybody, by model and horizon."""
+    import polars as pl
+
     shown = metrics.filter(
         pl.col("group") == "all", pl.col("metric").is_in(["crps_log", "coverage_90"])
     )

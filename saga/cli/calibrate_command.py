@@ -25,9 +25,8 @@ from saga.cli.arguments import (
     Threads,
 )
 from saga.cli.inputs import command_line, read_people
-from saga.conformal.quantile_intervals import Method
 from saga.errors import UsageError
-from saga.requests import Draws, check_seed
+from saga.requests import CalibrationMethod, Draws, check_seed
 
 if TYPE_CHECKING:
     from saga.data.panel import Panel
@@ -146,7 +145,7 @@ def calibrate(
         Path | None, typer.Option(help="Bundle to write.", show_default="BUNDLE itself")
     ] = None,
     method: Annotated[
-        Method,
+        CalibrationMethod,
         typer.Option(
             help="sets: nested sets from recalibrated forecasts. cqr: the paper's method, "
             "conformalised quantile regression with one threshold per horizon.",

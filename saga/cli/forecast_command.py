@@ -8,7 +8,6 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import polars as pl
 import typer
 
 from saga.cli import console
@@ -59,6 +58,8 @@ from saga.requests import (
 from saga.schema import MAX_AGE
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from saga.data.panel import Panel
     from saga.forecaster import Forecaster
 
@@ -100,6 +101,8 @@ def forecast(
     as_json: Json = False,
 ) -> None:
     """Forecast each person's earnings 1 to 30 years ahead, with intervals."""
+    import polars as pl
+
     from saga.conformal.calibrator import reason
     from saga.data.files import keep_apart
     from saga.files.tables import check_out, write_table
