@@ -1,4 +1,4 @@
-"""Errors as part of the interface: what is wrong, where, and how to mend it, never a person's values."""
+"""Errors of the interface: what is wrong, where, and how to fix it, never a person's values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Problem:
-    """One broken rule: the place it was broken first, how often, and the fix. Holds no cell value."""
+    """One broken rule: where it is broken first, how often, and the fix. It holds no cell value."""
 
     rule: str
     message: str
@@ -24,7 +24,7 @@ class Problem:
         return {k: v for k, v in asdict(self).items() if v is not None}
 
     def __str__(self) -> str:
-        place = ", ".join(
+        location = ", ".join(
             f"{name} {value}"
             for name, value in (
                 ("person", self.person_id),
@@ -33,15 +33,15 @@ class Problem:
             )
             if value is not None
         )
-        where = f" ({'first at ' if self.count > 1 else 'at '}{place})" if place else ""
+        first = "first at " if self.count > 1 else "at "
+        where = f" ({first}{location})" if location else ""
         times = f" [{self.count} times]" if self.count > 1 else ""
-        return f"{self.message}{where}{times}. {self.fix}" + (
-            "" if self.fix.endswith((".", "?", "!")) else "."
-        )
+        end = "" if self.fix.endswith((".", "?", "!")) else "."
+        return f"{self.message}{where}{times}. {self.fix}{end}"
 
 
 class SagaError(Exception):
-    """Base of all errors that SAGA raises on purpose. `problems` says what, where and how to mend it."""
+    """Base of all errors that SAGA raises on purpose; `problems` lists what is wrong and where."""
 
     exit_code = 2
     title = "SAGA could not do this"
@@ -56,7 +56,7 @@ class SagaError(Exception):
 
 
 class InputError(SagaError):
-    """The panel, or a request, breaks the input contract (exit code 2, HTTP 422)."""
+    """The panel or a request breaks the rules for input (exit code 2, HTTP 422)."""
 
     title = "The input breaks the panel contract"
 
@@ -68,12 +68,12 @@ class UsageError(SagaError):
 
 
 class BundleError(SagaError):
-    """A bundle is missing a file, was changed, or was written by an incompatible version (exit code 2)."""
+    """A bundle lacks a file, was changed, or has an incompatible version (exit code 2)."""
 
     title = "The bundle cannot be trusted"
 
 
 class BudgetError(SagaError):
-    """The work asked for exceeds what one synchronous call may cost (HTTP 413)."""
+    """The requested work exceeds what one synchronous call may cost (HTTP 413)."""
 
     title = "Too much work for one call"

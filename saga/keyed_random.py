@@ -1,7 +1,8 @@
-"""Keyed randomness: every random number is a function of a name, never of the order in which it was asked for.
+"""Keyed random numbers: each depends on a key alone, not on the order of the draws.
 
-A key is a sequence of ints and strings, for example `("path", seed, person_id, k)`. Its BLAKE2b digest is the key of a
-Philox counter-based stream (Salmon et al. 2011), so the first n numbers do not depend on n, other persons, the batch or the worker.
+A key is a sequence of ints and strings, for example `("path", seed, person_id, k)`. Its BLAKE2b
+digest is the key of a counter-based Philox stream (Salmon et al. 2011). The first n numbers do not
+depend on n, on other persons, on the batch or on the worker.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ Identity = Part | tuple[Part, ...]
 
 
 def encode(*key: Part) -> bytes:
-    """The key as bytes, unambiguously: ("ab", "c"), ("a", "bc"), ("abc",), and 1 and "1", all differ.
+    """The key as bytes; different keys give different bytes.
 
-    Each part is a type letter, its length in bytes and its bytes. Raises TypeError for anything but ints and strings.
+    ("ab", "c"), ("a", "bc") and ("abc",) differ, and so do 1 and "1". Each part is a type letter,
+    its length in bytes and its bytes. Raises TypeError for parts other than ints and strings.
     """
     pieces = []
     for part in key:
@@ -34,31 +36,32 @@ def encode(*key: Part) -> bytes:
 
 
 def _unit(raw: NDArray[np.uint64]) -> NDArray[np.float64]:
-    # The middle of one of 2**52 equal cells: 0 and 1 cannot occur, and every value is exact in float64.
+    # Midpoints of 2**52 equal intervals: 0 and 1 cannot occur, and each is exact in float64.
     return ((raw >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
 
 
-def _stream(n: int, name: bytes) -> NDArray[np.float64]:
-    digest = hashlib.blake2b(name, digest_size=16).digest()
+def _stream(n: int, key: bytes) -> NDArray[np.float64]:
+    digest = hashlib.blake2b(key, digest_size=16).digest()
     return _unit(np.random.Philox(key=np.frombuffer(digest, "<u8")).random_raw(n))
 
 
 def uniforms(n: int, *key: Part) -> NDArray[np.float64]:
-    """The first `n` numbers, shape (n,), strictly inside (0, 1), of the stream that `key` names."""
+    """The first `n` numbers of the key's stream, shape (n,), strictly inside (0, 1)."""
     return _stream(n, encode(*key))
 
 
 def uniform_rows(n: int, ids: Iterable[Identity], *key: Part) -> NDArray[np.float64]:
-    """One stream an id, shape (len(ids), n): row i is `uniforms(n, *key, *ids[i])`."""
+    """One stream for each id, shape (len(ids), n): row i is `uniforms(n, *key, *ids[i])`."""
     prefix = encode(*key)
     rows = [_stream(n, prefix + _encode_identity(identity)) for identity in ids]
     return np.stack(rows) if rows else np.empty((0, n))
 
 
 def uniform_each(ids: Iterable[Identity], *key: Part) -> NDArray[np.float64]:
-    """One number an id, shape (len(ids),), strictly inside (0, 1): a hash, so it costs about a microsecond an id.
+    """One number for each id, shape (len(ids),), strictly inside (0, 1).
 
-    It depends on the key and on that id alone. An id is an int, a string or a tuple of them.
+    It is a hash of the key and the id, and costs about a microsecond. An id is an int, a string or
+    a tuple of them.
     """
     base = hashlib.blake2b(encode(*key), digest_size=8)
     digests = []

@@ -1,7 +1,7 @@
-"""THE column table: every column of a panel, its meaning, type, codes and range.
+"""The table of a panel's columns: meaning, type, codes and range of each.
 
-One row of a panel is a person-year. Everything that needs to know a column (validation, ingest, the tokens of the
-model, the API's request body, `GET /v1/variables`) reads this table; nothing repeats it.
+One row of a panel is a person-year. Validation, reading, the tokens of the model, the API's request
+body and `GET /v1/variables` all read this table.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ PRICE_YEAR = 2022
 class Column:
     """One column of the panel.
 
-    `codes` lists the allowed values of a category; `pattern` (a regular expression) stands in where the
-    classification is too long to list. `static` columns do not change with the year; `lasting` ones seldom do: a rollout goes on with the
-    value last known.
+    `codes` lists the allowed values of a category. `pattern`, a regular expression, replaces it if
+    the classification is too long to list. `static` columns do not change with the year. `lasting`
+    columns seldom change, so a rollout continues with the last known value.
     """
 
     name: str
@@ -210,7 +210,7 @@ BY_NAME: dict[str, Column] = {column.name: column for column in COLUMNS}
 NAMES: tuple[str, ...] = tuple(BY_NAME)
 REQUIRED: tuple[str, ...] = tuple(c.name for c in COLUMNS if c.required)
 MONEY: tuple[str, ...] = tuple(c.name for c in COLUMNS if c.kind == "money")
-# The model's inputs, in the order of the token's subvectors (paper: 15 continuous, 10 categorical features).
+# The model's inputs, in the order of the token's subvectors: 15 continuous, 10 categorical.
 CONTINUOUS: tuple[str, ...] = tuple(c.name for c in COLUMNS if c.kind in ("money", "number"))
 CATEGORICAL: tuple[str, ...] = tuple(c.name for c in COLUMNS if c.kind == "category")
 STATIC: tuple[str, ...] = tuple(c.name for c in COLUMNS if c.static)

@@ -18,7 +18,7 @@ from typing import Any
 import polars as pl
 
 from saga.data.casting import read_column
-from saga.data.files import Location, locate, read
+from saga.data.files import Location, locate_files, read_files
 from saga.data.mapping import SourceMapping, load_mapping
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
@@ -51,7 +51,7 @@ class Intake:
     @cached_property
     def _location(self) -> Location:
         deflator = self._mapped[0].deflator
-        return locate(self.source, aside=Path(deflator.file).name if deflator else None)
+        return locate_files(self.source, price_index=Path(deflator.file).name if deflator else None)
 
     def describe(self) -> dict[str, Any]:
         """The files by content and the rules of reading them, as JSON values."""
@@ -100,9 +100,9 @@ class Intake:
         mapped, where = self._mapped[0], self._location
         for file in where.files:
             one = replace(where, files=(file,))
-            yield read(
+            yield read_files(
                 one,
-                mapped.wanted,
+                mapped.used_columns,
                 mapped.lacking,
                 labels=self.mapping is None,
                 year_in_filename=mapped.year_in_filename,

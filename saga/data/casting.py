@@ -1,8 +1,9 @@
-"""Cells of a source -> cells of the panel: one type a column, one spelling a code, and a note of what cannot be read.
+"""Conversion of source cells to the panel's types and spellings; unreadable cells are reported.
 
-Nothing is guessed: an empty text is unknown, a whole number in a float or a text is a whole number, a code that lost
-its leading zeros gets them back, and every other cell that is not what its column holds is reported. A name with a control
-character within is no text: numpy forgets a NUL at the end, and two persons would answer to one name.
+Nothing is guessed: an empty text is unknown, a whole number in a float or a text is a whole number,
+and a code gets back the leading zeros it lost. Every other cell that does not fit its column is
+reported. A text with a control character does not fit: numpy drops a trailing NUL, so two persons
+would have the same name.
 """
 
 from __future__ import annotations
@@ -13,18 +14,17 @@ import polars as pl
 
 from saga.schema import Column
 
-_EXACT = (
-    2**53
-)  # above, floats do not hold every whole number, so an id would silently become its neighbour
+# Above it floats do not hold every whole number, and an id could silently become another.
+_EXACT = 2**53
 _CONTROL = r"\p{Cc}"
 
 
 def read_column(cells: pl.Series, column: Column) -> tuple[pl.Series, pl.Series]:
-    """The cells in the column's type, shape (n,), and which of them could not be read, (n,) Boolean; those are null."""
+    """The cells in the column's type, and which are unreadable and therefore null; shape (n,)."""
     if isinstance(cells.dtype, pl.Categorical | pl.Enum):
         cells = cells.cast(pl.String)
     if cells.dtype == pl.String and cells.len():
-        cells = _mended(cells, column)
+        cells = _cleaned(cells, column)
     if cells.dtype == pl.Boolean and column.dtype == pl.Float64():
         cells = cells.cast(pl.Float64)
     readable = cells.dtype in (pl.String, pl.Null) or cells.dtype.is_numeric()
@@ -39,26 +39,24 @@ def read_column(cells: pl.Series, column: Column) -> tuple[pl.Series, pl.Series]
     return typed.alias(column.name), typed.is_null() & cells.is_not_null()
 
 
-def _mended(cells: pl.Series, column: Column) -> pl.Series:
-    """Text without blanks around it, empty text as null, and numeric codes with their leading zeros."""
+def _cleaned(cells: pl.Series, column: Column) -> pl.Series:
+    """Text without surrounding blanks, empty text as null, numeric codes with leading zeros."""
     if column.kind not in ("category", "label"):
         trimmed = cells.str.strip_chars()
         empty = trimmed == ""
         return trimmed.set(empty, None) if empty.any() else trimmed
-    # The few distinct codes are mended, not each of millions of cells.
+    # Only the few distinct codes are cleaned, not each of millions of cells.
     distinct = cells.unique()
-    mended = distinct.str.strip_chars()
-    mended = mended.set(mended == "", None)
+    codes = distinct.str.strip_chars()
+    codes = codes.set(codes == "", None)
     if (width := _width(column)) is not None:
-        mended = mended.str.replace(r"^(\d+)\.0+$", "$1")
-        mended = pl.select(
-            pl.when(mended.str.contains(r"^\d+$")).then(mended.str.zfill(width)).otherwise(mended)
+        codes = codes.str.replace(r"^(\d+)\.0+$", "$1")
+        codes = pl.select(
+            pl.when(codes.str.contains(r"^\d+$")).then(codes.str.zfill(width)).otherwise(codes)
         ).to_series()
-    return (
-        cells
-        if mended.equals(distinct, null_equal=True)
-        else cells.replace_strict(distinct, mended, return_dtype=pl.String)
-    )
+    if codes.equals(distinct, null_equal=True):
+        return cells
+    return cells.replace_strict(distinct, codes, return_dtype=pl.String)
 
 
 def _numbers(cells: pl.Series) -> pl.Series:
@@ -66,7 +64,7 @@ def _numbers(cells: pl.Series) -> pl.Series:
 
 
 def _whole(numbers: pl.Series) -> pl.Series:
-    """Whole numbers; null where the number has a fraction or is too large to be exact."""
+    """Whole numbers; null if the number has a fraction or is too large to be exact."""
     whole = (numbers.abs() < _EXACT) & (numbers.floor() == numbers)
     return numbers.set(~whole, None).cast(pl.Int64, strict=False)
 
@@ -75,7 +73,7 @@ def _texts(cells: pl.Series, column: Column) -> pl.Series:
     if cells.dtype.is_float() or cells.dtype.is_decimal():
         cells = _whole(_numbers(cells))
     if cells.dtype == pl.String:
-        if column.codes or column.pattern:  # against which each cell is held later
+        if column.codes or column.pattern:  # validation compares each cell with them
             return cells
         control = cells.str.contains(_CONTROL)
         return cells.set(control, None) if control.any() else cells
@@ -84,7 +82,7 @@ def _texts(cells: pl.Series, column: Column) -> pl.Series:
 
 
 def _width(column: Column) -> int | None:
-    """How many digits the codes of a numeric classification have; None where codes are words."""
+    """Number of digits of the codes of a numeric classification; None if codes are words."""
     if column.codes:
         return len(column.codes[0]) if all(code.isdigit() for code in column.codes) else None
     digits = re.fullmatch(r"\^\\d\{(\d+)\}\$", column.pattern)

@@ -1,4 +1,4 @@
-"""Files of person-years -> one frame in the source's own columns and codes, before any mapping or check."""
+"""Reading of files: one frame in the source's columns and codes, before any mapping or check."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ _YEAR_IN_NAME = re.compile(r"(?<!\d)(?:19|20)\d{2}(?!\d)")
 
 @dataclass(frozen=True)
 class Location:
-    """Where a panel lies: its files, the folder beside which a price index may lie, the register it belongs to, and whether it is one
-    file of several."""
+    """The files of a panel, the folder where a price index may lie, and the register's record.
+
+    `register` is the content of register.json, empty if the panel is from another source.
+    `several` says whether the panel has more files than these.
+    """
 
     files: tuple[Path, ...]
     folder: Path
@@ -33,11 +36,11 @@ def _refuse(path: Path, why: str, fix: str) -> InputError:
     return InputError(f"{path} cannot be read", [Problem("unreadable-file", why, fix)])
 
 
-def locate(source: Path, *, aside: str | None = None) -> Location:
-    """The files of a path: a file, a folder of files (subfolders too), or a generated register (its `panel/`).
+def locate_files(source: Path, *, price_index: str | None = None) -> Location:
+    """The files of a path: one file, a folder with subfolders, or `panel/` of a generated register.
 
-    Passed over in a folder: names that begin with "." or "_", and the price index `aside` that may lie beside the data.
-    Raises `InputError` where nothing readable is found.
+    In a folder, names that begin with "." or "_" and the file `price_index` are skipped. Raises
+    `InputError` if there is no readable file, or if the folder mixes file types.
     """
     register, root = _register_of(source)
     if root is not None and source.absolute() == root and (source / "panel").is_dir():
@@ -55,7 +58,7 @@ def locate(source: Path, *, aside: str | None = None) -> Location:
     files = [
         f
         for f in sorted(source.rglob("*"))
-        if f.suffix.lower() in SUFFIXES and f.is_file() and f.name != aside
+        if f.suffix.lower() in SUFFIXES and f.is_file() and f.name != price_index
     ]
     files = [
         f
@@ -77,30 +80,34 @@ def locate(source: Path, *, aside: str | None = None) -> Location:
 
 
 def keep_apart(source: Path, out: Path, option: str) -> None:
-    """Raise `UsageError` where `out` is `source` or lies in that folder: it would replace the input, or be read as input next time."""
+    """Raise `UsageError` if the output `out` is `source` or lies in that folder.
+
+    The output would replace the input, or be read as input next time.
+    """
     if source.resolve() in (out.resolve(), *out.resolve().parents):
         raise UsageError(
-            f"{option} {out} is the input or lies in its folder, where it would be read as input next time. Choose another place."
+            f"{option} {out} is the input or lies in its folder, where it would be read as input "
+            "next time. Choose another place."
         )
 
 
 def _register_of(source: Path) -> tuple[dict[str, Any], Path | None]:
-    """The `register.json` of the generated register that `source` is, or whose panel or future it lies in."""
-    here = source.absolute()
-    for folder in (here, *here.parents):
+    """The `register.json` of the generated register that contains `source`, and its folder."""
+    path = source.absolute()
+    for folder in (path, *path.parents):
         file = folder / "register.json"
         if file.is_file() and (
-            here == folder or here.relative_to(folder).parts[0] in ("panel", "future")
+            path == folder or path.relative_to(folder).parts[0] in ("panel", "future")
         ):
             try:
-                found = json.loads(file.read_text(encoding="utf-8"))
+                content = json.loads(file.read_text(encoding="utf-8"))
             except (OSError, ValueError):
                 raise _refuse(file, "it is not JSON", "Generate the register again.") from None
-            return (found if isinstance(found, dict) else {}), folder
+            return (content if isinstance(content, dict) else {}), folder
     return {}, None
 
 
-def read(
+def read_files(
     location: Location,
     choose: Callable[[Sequence[str]], Sequence[str]],
     lacking: Callable[[Sequence[str]], Sequence[str]],
@@ -108,13 +115,19 @@ def read(
     labels: bool = True,
     year_in_filename: bool = False,
 ) -> tuple[pl.DataFrame, tuple[str, ...]]:
-    """The person-years of all files, one below the other, and the names of the columns left unread.
+    """The person-years of all files in one frame, and the names of the columns that are not read.
 
-    `choose` picks from a file's columns those to read; `lacking` names the required ones that they cannot give, which no file of several
-    may be without. Lines of a CSV file without any of these cells are no rows. Folder names `key=value` are columns of the files below
-    them, as Hive writes partitions. CSV cells stay text, so that leading zeros survive; `labels` reads the value labels of Stata
-    and SPSS in place of their numbers. `year_in_filename` makes a column `year` from a file name such as
-    LISA2015_Individ. Raises `InputError` where a file is damaged; the message repeats none of its contents.
+    Folder names `key=value` are columns of the files in them, as Hive writes partitions. CSV cells
+    stay text, so leading zeros survive; empty lines are skipped. Raises `InputError` if a file is
+    damaged; the message repeats none of its contents.
+
+    Args:
+        location: the files.
+        choose: the columns to read, given a file's columns.
+        lacking: the required columns that cannot be made from a file's columns. If there are
+            several files, each must have them all.
+        labels: whether to read value labels of Stata and SPSS instead of their numbers.
+        year_in_filename: whether to take `year` from names such as LISA2015_Individ.
     """
     frames: list[pl.LazyFrame] = []
     unread: dict[str, None] = {}
@@ -137,8 +150,8 @@ def read(
         if repeated:
             raise _refuse(file, "the header names a column twice", "Give each column its own name.")
         extra = {key: value for key, value in _partition(file).items() if key not in names}
-        if year_in_filename and "year" not in names and (found := _YEAR_IN_NAME.findall(file.stem)):
-            extra["year"] = found[-1]
+        if year_in_filename and "year" not in names and (years := _YEAR_IN_NAME.findall(file.stem)):
+            extra["year"] = years[-1]
         chosen = choose([*names, *extra])
         unread |= dict.fromkeys(name for name in names if name not in chosen)
         lacks = lacking([*names, *extra])
@@ -149,7 +162,7 @@ def read(
                 f"the files in {location.folder} differ",
                 [Problem("missing-column", why, fix, column=lacks[0])],
             )
-        if file.suffix.lower() == ".csv":  # a blank line is not a row
+        if file.suffix.lower() == ".csv":  # a blank line is no row
             lazy = lazy.filter(
                 ~pl.all_horizontal(pl.col(name).is_null() for name in chosen if name in names)
             )
@@ -161,11 +174,9 @@ def read(
     try:
         parts = pl.collect_all(frames)
     except (OSError, pl.exceptions.PolarsError, RuntimeError, ValueError):
-        where, why = _broken_line(location.files) or (
-            location.files[0] if len(frames) == 1 else location.folder,
-            "the file is damaged",
-        )
-        raise _refuse(where, why, "Export the data again, as UTF-8 where it is CSV.") from None
+        path = location.files[0] if len(frames) == 1 else location.folder
+        damaged, why = _broken_line(location.files) or (path, "the file is damaged")
+        raise _refuse(damaged, why, "Export the data again; CSV files as UTF-8.") from None
     return _stack(parts), tuple(unread)
 
 
@@ -174,7 +185,7 @@ def _partition(file: Path) -> dict[str, str]:
 
 
 def _stack(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """One frame of all parts. A column that is text in one file and a number in another becomes text."""
+    """One frame of all parts; a column that is text in one part and a number in another is text."""
     dtypes: dict[str, set[pl.DataType]] = {}
     for part in parts:
         for name, dtype in part.schema.items():
@@ -213,7 +224,7 @@ def _scan(file: Path, *, labels: bool) -> pl.LazyFrame:
 
 
 def _is_utf16(file: Path) -> bool:
-    """Whether a CSV file begins with the mark of UTF-16, Excel's "Unicode text"."""
+    """Whether a CSV file begins with the byte order mark of UTF-16, as Excel's "Unicode text"."""
     if file.suffix.lower() != ".csv":
         return False
     with file.open("rb") as head:
@@ -221,7 +232,7 @@ def _is_utf16(file: Path) -> bool:
 
 
 def _broken_line(files: Sequence[Path]) -> tuple[Path, str] | None:
-    """The first CSV file that cannot be read as such, and what is wrong with which line."""
+    """The first unreadable CSV file, and which of its lines has which fault."""
     for file in files:
         if file.suffix.lower() != ".csv":
             continue
@@ -241,7 +252,7 @@ def _broken_line(files: Sequence[Path]) -> tuple[Path, str] | None:
 
 
 def _separator(file: Path) -> str:
-    """The separator of a CSV file: of comma, semicolon, tab and bar the one that the header has most."""
+    """The most frequent of comma, semicolon, tab and bar in the header of a CSV file."""
     with file.open(encoding="utf-8", errors="replace") as lines:
         header = lines.readline()
     return max(",;\t|", key=header.count)

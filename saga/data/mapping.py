@@ -1,13 +1,13 @@
-"""Mappings: how another register says what the panel's columns say, as a declarative YAML file.
+"""Mappings from another register's columns and codes to the panel's, as YAML files.
 
-A mapping names things and recodes them; it computes nothing else. Its keys are the fields of `SourceMapping`; an
-unknown key is an error. `lisa` and `nlsy79` are shipped and are found by these names.
+A mapping names columns and recodes them; it computes nothing else. Its keys are the fields of
+`SourceMapping`; an unknown key is an error. The mappings `lisa` and `nlsy79` come with SAGA.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -24,7 +24,7 @@ _RANGE = re.compile(r"(-?\d+(?:\.\d+)?)-(\d+(?:\.\d+)?)")
 
 
 def _key(value: object) -> str:
-    """A YAML scalar as the text that a cell is compared with: true -> "true", 1.0 -> "1"."""
+    """A YAML scalar as text, to compare with cells: true -> "true", 1.0 -> "1"."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float) and value.is_integer():
@@ -36,7 +36,7 @@ def _codes(table: object) -> object:
     if not isinstance(table, dict):
         return table
     return {
-        column: {_key(code): None if ours is None else _key(ours) for code, ours in codes.items()}
+        column: {_key(code): None if new is None else _key(new) for code, new in codes.items()}
         if isinstance(codes, dict)
         else codes
         for column, codes in table.items()
@@ -52,20 +52,20 @@ class _Strict(BaseModel):
 
 
 class Sum(_Strict):
-    """A column that is the sum of several; unknown parts count as absent, and no known part makes it unknown."""
+    """A column that is the sum of several; unknown parts count as 0, it is unknown if all are."""
 
     sum: tuple[str, ...] = Field(min_length=1)
 
 
 class FirstPositive(_Strict):
-    """A category read from counts: the code of the first positive column, `otherwise` where all are zero."""
+    """A category read from counts: the code of the first positive one, `otherwise` if none is."""
 
     first_positive: dict[str, str] = Field(min_length=1)
     otherwise: str
 
 
 class Deflator(_Strict):
-    """A price index file (`year` and one column of levels) and the year whose prices amounts are turned into."""
+    """A price index file (`year` and one column of values), and the year of the resulting prices."""
 
     file: str
     base_year: int
@@ -75,19 +75,26 @@ ColumnSource = str | tuple[str, ...] | Sum | FirstPositive
 
 
 class SourceMapping(_Strict):
-    """How a source says what the panel's columns say.
+    """How the panel's columns are made from a source.
 
-    - `name`: the panel's id where the caller gives none.
-    - `columns`: our column -> its source: a name; a list of names, of which the first known cell counts; a sum; or the
-      first positive of several counts. Names match exactly, or else without regard to case and to blanks around them. Columns that are not
-      listed are taken under their own names.
-    - `digits`: our column -> how many leading characters of the source's code make ours.
-    - `codes`: our column -> {source code or numeric range "lo-hi": our code, or null for unknown}; others stay as they are.
-    - `keep`: source column -> [lowest, highest] believed; cells outside are unknown.
-    - `null_if`: source column -> value that makes the row's earnings unknown.
-    - `currency`, `scale` (amounts are in units of so much currency), `deflator`, `floor` (in currency of the base year;
-      none: zeros do not occur) and `macro` (the series that the years live in; none: masked).
-    - `year_in_filename`: the year stands in the file names, for registers with one table a year.
+    Names of source columns match exactly, or else without regard to case and surrounding blanks.
+
+    Attributes:
+        name: the panel's id if the caller gives none.
+        columns: panel column -> its source: a name; a list of names, of which the first known cell
+            counts; a sum; or the first positive of several counts. A column that is not listed has
+            its own name as source.
+        digits: panel column -> number of leading characters of the source's code that are used.
+        codes: panel column -> {source code or numeric range "lo-hi": panel code, null: unknown};
+            other codes do not change.
+        keep: source column -> [lowest, highest] credible value; cells outside are unknown.
+        null_if: source column -> value that makes the row's earnings unknown.
+        currency: currency of the amounts.
+        scale: unit of the amounts, for example 100 for hundreds of SEK.
+        deflator: the price index of the currency.
+        floor: floor of log scores, in prices of the base year; none: zeros do not occur.
+        macro: name of the macro series of the years; none: masked.
+        year_in_filename: whether the file names hold the year, for one table a year.
     """
 
     name: str | None = None
@@ -109,11 +116,13 @@ class SourceMapping(_Strict):
             strange = [name for name in getattr(self, part) if name not in BY_NAME]
             if strange:
                 raise ValueError(
-                    f"`{part}` names {', '.join(strange)}, which the panel does not have; its columns are {', '.join(BY_NAME)}"
+                    f"`{part}` names {', '.join(strange)}, which the panel does not have; "
+                    f"its columns are {', '.join(BY_NAME)}"
                 )
         if self.currency != "SEK" and not {"floor", "macro"} <= self.model_fields_set:
             raise ValueError(
-                "another currency than SEK needs `floor` (a number in that currency, or none) and `macro: none`"
+                "another currency than SEK needs `floor` (a number in that currency, or none) "
+                "and `macro: none`"
             )
         if (
             self.currency == "SEK"
@@ -128,21 +137,19 @@ class SourceMapping(_Strict):
 
     @property
     def price_year(self) -> int:
-        """The year whose prices the panel's money is in."""
+        """The year in whose prices the panel's money is."""
         return self.deflator.base_year if self.deflator else PRICE_YEAR
 
-    def wanted(self, names: Sequence[str]) -> list[str]:
-        """Of a source's column names those that this mapping reads, in the source's order."""
-        used = {
-            found for source in self._sources().values() for found in _found(_parts(source), names)
-        }
-        used |= {found for name in (*self.keep, *self.null_if) for found in _found((name,), names)}
+    def used_columns(self, names: Sequence[str]) -> list[str]:
+        """The columns that this mapping reads, of a source with columns `names`, in their order."""
+        parts = [*map(_parts, self._sources().values()), tuple(self.keep), tuple(self.null_if)]
+        used = {spelling for part in parts for spelling in _spellings(part, names)}
         return [name for name in names if name in used]
 
     def lacking(self, names: Sequence[str]) -> list[str]:
-        """The required columns that a source with these column names does not give."""
+        """The required panel columns that a source with columns `names` does not have."""
         sources = self._sources()
-        return [name for name in REQUIRED if not _found(_parts(sources[name]), names)]
+        return [name for name in REQUIRED if not _spellings(_parts(sources[name]), names)]
 
     def _sources(self) -> dict[str, ColumnSource]:
         sources = {name: self.columns.get(name, name) for name in BY_NAME}
@@ -151,20 +158,21 @@ class SourceMapping(_Strict):
         return sources
 
     def apply(self, frame: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, int]]:
-        """The frame in our columns and codes, and how many cells became unknown by `keep` and `null_if`.
+        """The frame in panel columns and codes, and the number of cells that became unknown.
 
-        Only columns that the source has are in the result; their types are still the source's. Raises `InputError` where
-        a column of `null_if` is missing, or `digits` meets numbers, which have lost their leading zeros.
+        The counts are by the keys of `keep` and `null_if`. The result has only columns that the
+        source has, in the source's types. Raises `InputError` if a column of `null_if` is missing,
+        or `digits` applies to numbers, which have lost their leading zeros.
         """
         nulled: dict[str, int] = {}
         for name, (low, high) in self.keep.items():
-            for column in _found((name,), frame.columns):
+            for column in _spellings((name,), frame.columns):
                 value = _number(frame, column)
-                believed = (value >= (float("-inf") if low is None else low)) & (
+                credible = (value >= (float("-inf") if low is None else low)) & (
                     value <= (float("inf") if high is None else high)
                 )
                 outside = frame.select(
-                    (value.is_not_null() & ~believed).alias("outside")
+                    (value.is_not_null() & ~credible).alias("outside")
                 ).to_series()
                 nulled[f"keep {name}"] = int(outside.sum())
                 frame = frame.with_columns(pl.when(~outside).then(pl.col(column)).alias(column))
@@ -174,44 +182,46 @@ class SourceMapping(_Strict):
             for name, source in self._sources().items()
             if (expression := self._column(name, source, frame)) is not None
         }
-        ours = frame.select(expression.alias(name) for name, expression in columns.items())
+        result = frame.select(expression.alias(name) for name, expression in columns.items())
         if "earnings" in columns and unknown:
-            ours = ours.with_columns(
+            result = result.with_columns(
                 pl.when(~pl.any_horizontal(unknown)).then(pl.col("earnings")).alias("earnings")
             )
-        return ours, nulled
+        return result, nulled
 
     def _unknown_earnings(self, frame: pl.DataFrame, nulled: dict[str, int]) -> list[pl.Series]:
         unknown = []
         for name, value in self.null_if.items():
-            found = _found((name,), frame.columns)
-            if not found:
-                fix = f"Add the column, or take it out of `null_if` in the mapping if no row's {name} matters."
+            columns = _spellings((name,), frame.columns)
+            if not columns:
+                fix = (
+                    f"Add {name}, or remove it from `null_if` in the mapping if it does not matter."
+                )
                 raise InputError(
                     "the mapping does not fit the source",
                     [Problem("missing-column", f"the column {name} is missing", fix, column=name)],
                 )
-            same = _text(frame, found[0]).str.to_lowercase().is_in([_key(value).lower()])
+            same = _text(columns[0]).str.to_lowercase().is_in([_key(value).lower()])
             flagged = frame.select(same.fill_null(False).alias(name)).to_series()
             nulled[f"null_if {name}"] = int(flagged.sum())
             unknown.append(flagged)
         return unknown
 
     def _column(self, name: str, source: ColumnSource, frame: pl.DataFrame) -> pl.Expr | None:
-        found = _found(_parts(source), frame.columns)
-        if not found:
+        columns = _spellings(_parts(source), frame.columns)
+        if not columns:
             return None
         if isinstance(source, Sum):
-            return self._recoded(name, _sum(frame, found), frame.schema[found[0]])
+            return self._recoded(name, _sum(frame, columns), frame.schema[columns[0]])
         if isinstance(source, FirstPositive):
             return _first_positive(source, frame)
         return pl.coalesce(
             self._recoded(
                 name,
-                _text(frame, column) if self._recodes(name) else pl.col(column),
+                _text(column) if self._recodes(name) else pl.col(column),
                 frame.schema[column],
             )
-            for column in found
+            for column in columns
         )
 
     def _recodes(self, name: str) -> bool:
@@ -224,27 +234,30 @@ class SourceMapping(_Strict):
         number = text.cast(pl.Float64, strict=False)
         digits = self.digits.get(name)
         if digits is not None and dtype.is_numeric():
-            why = f"{name} is read from the first {digits} characters of a code, but the source holds numbers, which have no leading zeros"
+            why = (
+                f"{name} is read from the first {digits} characters of a code, but the source "
+                "holds numbers, which have no leading zeros"
+            )
             raise InputError(
                 "the mapping does not fit the source",
                 [Problem("lost-zeros", why, "Export the code as text.", column=name)],
             )
         result = text.str.slice(0, digits) if digits is not None else text
         exact: dict[str, str | None] = {}
-        for code, ours in self.codes.get(name, {}).items():
+        for code, new in self.codes.get(name, {}).items():
             if span := _RANGE.fullmatch(code):
                 result = (
                     pl.when(number.is_between(float(span[1]), float(span[2])))
-                    .then(pl.lit(ours, dtype=pl.String))
+                    .then(pl.lit(new, dtype=pl.String))
                     .otherwise(result)
                 )
             else:
-                exact[code] = ours
-        # Exact codes win over ranges, so they are applied last, to the source's code.
-        for code, ours in exact.items():
+                exact[code] = new
+        # Exact codes take precedence over ranges, so they are applied last, to the source's code.
+        for code, new in exact.items():
             result = (
                 pl.when(text.eq_missing(pl.lit(code)))
-                .then(pl.lit(ours, dtype=pl.String))
+                .then(pl.lit(new, dtype=pl.String))
                 .otherwise(result)
             )
         return result
@@ -258,13 +271,13 @@ def _parts(source: ColumnSource) -> tuple[str, ...]:
     return tuple(source.first_positive) if isinstance(source, FirstPositive) else source
 
 
-def _found(wanted: Sequence[str], names: Sequence[str]) -> list[str]:
-    """The source's spelling of each wanted column that it has."""
+def _spellings(columns: Sequence[str], names: Sequence[str]) -> list[str]:
+    """The source's spelling (one of `names`) of each of `columns` that it has."""
     lower: dict[str, list[str]] = {}
     for name in names:
         lower.setdefault(name.strip().lower(), []).append(name)
-    found = []
-    for name in wanted:
+    result = []
+    for name in columns:
         spellings = [name] if name in names else lower.get(name.lower(), [])
         if len(spellings) > 1:
             why = f"{name} may be {' or '.join(spellings)}"
@@ -272,19 +285,19 @@ def _found(wanted: Sequence[str], names: Sequence[str]) -> list[str]:
                 "the mapping does not fit the source",
                 [Problem("ambiguous-column", why, "Write the exact spelling in the mapping.")],
             )
-        found += spellings
-    return found
+        result += spellings
+    return result
 
 
-def _text(frame: pl.DataFrame, column: str) -> pl.Expr:
+def _text(column: str) -> pl.Expr:
     return pl.col(column).cast(pl.String).str.strip_chars().str.strip_suffix(".0")
 
 
 def _number(frame: pl.DataFrame, column: str) -> pl.Expr:
-    """The column as numbers; NaN, which validation reports, where a cell is text."""
+    """The column as numbers; text cells become NaN, which validation reports."""
     if frame.schema[column].is_numeric():
         return pl.col(column).cast(pl.Float64)
-    text = _text(frame, column).replace("", None)
+    text = _text(column).replace("", None)
     return pl.when(text.is_not_null()).then(
         text.cast(pl.Float64, strict=False).fill_null(float("nan"))
     )
@@ -301,9 +314,11 @@ def _first_positive(source: FirstPositive, frame: pl.DataFrame) -> pl.Expr:
     counts = {
         column: _number(frame, column)
         for name in source.first_positive
-        for column in _found((name,), frame.columns)
+        for column in _spellings((name,), frame.columns)
     }
-    codes = [code for name, code in source.first_positive.items() if _found((name,), frame.columns)]
+    codes = [
+        code for name, code in source.first_positive.items() if _spellings((name,), frame.columns)
+    ]
     result = pl.when(pl.any_horizontal(count.is_not_null() for count in counts.values())).then(
         pl.lit(source.otherwise)
     )
@@ -325,47 +340,45 @@ def shipped_mappings() -> tuple[str, ...]:
 
 
 def load_mapping(mapping: str | Path) -> tuple[SourceMapping, Path | None]:
-    """A mapping by file or by the name of a shipped one, and the folder it lies in (None: shipped).
+    """A mapping by its file or by the name of a shipped one, and its folder (None: shipped).
 
-    Raises `UsageError` where there is no such mapping or it is not one; the message names the key.
+    Raises `UsageError` if there is no such mapping or it is not valid; the message names the key.
     """
+    folder: Path | None = None
     if str(mapping) in shipped_mappings():
-        text, folder = (
-            resources.files("saga.data")
-            .joinpath("mappings", f"{mapping}.yaml")
-            .read_text(encoding="utf-8"),
-            None,
-        )
+        file = resources.files("saga.data").joinpath("mappings", f"{mapping}.yaml")
+        text = file.read_text(encoding="utf-8")
     else:
         try:
             text, folder = Path(mapping).read_text(encoding="utf-8"), Path(mapping).parent
         except (OSError, UnicodeDecodeError):
-            fix = f"Give a YAML file, or one of the shipped mappings: {', '.join(shipped_mappings())}."
+            names = ", ".join(shipped_mappings())
+            fix = f"Give a YAML file, or one of the shipped mappings: {names}."
             raise UsageError(
                 f"there is no mapping {mapping}",
                 [Problem("mapping", "neither a shipped name nor a readable file", fix)],
             ) from None
     try:
-        content: Mapping[str, Any] | Any = yaml.safe_load(text)
-        found = SourceMapping.model_validate({} if content is None else content)
+        content = yaml.safe_load(text)
+        result = SourceMapping.model_validate({} if content is None else content)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f"line {mark.line + 1}" if mark else "the file"
         raise UsageError(
             f"the mapping {mapping} cannot be used",
-            [Problem("mapping", f"{line} is not YAML", "Mend the syntax.")],
+            [Problem("mapping", f"{line} is not YAML", "Correct the syntax.")],
         ) from None
     except ValidationError as error:
         raise UsageError(
             f"the mapping {mapping} cannot be used",
             [_explain(e) for e in error.errors(include_url=False)],
         ) from None
-    return found, folder
+    return result, folder
 
 
 def _explain(error: Any) -> Problem:
-    # A union reports each alternative under its type's name; the key is what a person wrote.
-    place = ".".join(
+    # A union reports each alternative under its type's name; the user wrote only the key.
+    key = ".".join(
         str(part)
         for part in error["loc"]
         if part not in ("str", "Sum", "FirstPositive", "tuple[str, ...]")
@@ -373,10 +386,8 @@ def _explain(error: Any) -> Problem:
     if error["type"] == "extra_forbidden":
         return Problem(
             "mapping",
-            f"the key `{place}` is not known",
+            f"the key `{key}` is not known",
             f"Use one of {', '.join(SourceMapping.model_fields)}.",
         )
     why = str(error["msg"]).removeprefix("Value error, ")
-    return Problem(
-        "mapping", f"`{place}`: {why}" if place else why, "Mend this key in the mapping."
-    )
+    return Problem("mapping", f"`{key}`: {why}" if key else why, "Correct this key in the mapping.")

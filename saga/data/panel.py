@@ -1,4 +1,4 @@
-"""The panel: validated person-years in canonical columns, and what must be known to read them."""
+"""The panel: validated person-years in canonical columns, and the meaning of its numbers."""
 
 from __future__ import annotations
 
@@ -11,24 +11,29 @@ import polars as pl
 from saga.errors import InputError, Problem
 from saga.schema import PRICE_YEAR, polars_schema
 
-EXIT_LABELS = {
-    "exit_year",
-    "exit_reason",
-}  # without both, death and emigration cannot be told from silence
+# Both are needed to distinguish death and emigration from missing years.
+EXIT_LABELS = {"exit_year", "exit_reason"}
 FLOOR = 24_150.0  # half a price base amount of 2022, in SEK
-_SLICE = 100_000  # rows hashed at a time
+_HASHED_ROWS = 100_000  # in one step
 
 
 @dataclass(frozen=True)
 class PanelMeta:
-    """What a panel's numbers mean.
+    """What a panel's numbers mean, and what happened to its source while it was read.
 
-    `panel_id` names the register and keys the person split. Money is real, in prices of `price_year`, in `currency`.
-    Scores use log(max(earnings, floor)); a `floor` of None says that zeros do not occur, and the plain log is used.
-    `macro` names the macro series that the years live in; None masks them. `present` lists the canonical columns that
-    the source had. The last five are the account of reading: source columns that were not used, rows set aside
-    because the panel does not cover them (rule -> rows), rows dropped because they broke a rule (rule -> rows), and
-    cells that a mapping made unknown (its key -> cells), and the persons of whom no row is left (the first, and how many).
+    Attributes:
+        panel_id: name of the register; it is part of the key of the person split.
+        currency: currency of all money.
+        price_year: year of the prices, in which all money is real.
+        floor: scores use log(max(earnings, floor)); None: zeros do not occur, scores use the log.
+        macro: name of the macro series of the panel's years; None masks them.
+        present: canonical columns that the source has.
+        has_exit: whether deaths and emigrations are observed.
+        ignored: columns of the source that were not used.
+        excluded: rows that the panel does not cover, by rule.
+        dropped: rows that broke a rule, by rule.
+        nulled: cells that a mapping made unknown, by the key of the mapping.
+        lost: persons without any usable row: the first of them, and their number.
     """
 
     panel_id: str
@@ -47,10 +52,10 @@ class PanelMeta:
 
 @dataclass(frozen=True)
 class Panel:
-    """Person-years sorted by (person_id, year) and unique on it, with every column of `schema.polars_schema()`.
+    """Person-years sorted by (person_id, year), one row each, with every column of the schema.
 
-    The columns are in schema order with schema types; a column that the source lacks is all null. `read_panel` is the
-    way to make one from data; the constructor only checks the form, not the contents.
+    The columns have the order and types of `schema.polars_schema()`; a column that the source lacks
+    is null throughout. `read_panel` makes a panel from data; the constructor checks columns only.
     """
 
     frame: pl.DataFrame
@@ -62,27 +67,26 @@ class Panel:
             wrong = [
                 name for name, dtype in expected.items() if self.frame.schema.get(name) != dtype
             ]
-            raise InputError(
-                "the frame does not have the panel's columns",
-                [
-                    Problem(
-                        "panel-form",
-                        f"columns missing, extra, of another type or in another order: {wrong}",
-                        "Use read_panel.",
-                    )
-                ],
+            problem = Problem(
+                "panel-form",
+                f"columns missing, extra, of another type or in another order: {wrong}",
+                "Use read_panel.",
             )
+            raise InputError("the frame does not have the panel's columns", [problem])
 
     def __len__(self) -> int:
         return self.frame.height
 
     @property
     def digest(self) -> str:
-        """sha256 of the rows, in their order, the panel's id and its money (stable for one version of polars)."""
-        digest = hashlib.sha256(
-            f"{pl.__version__} {self.meta.panel_id} {self.meta.currency} {self.meta.price_year}".encode()
-        )
-        for part in self.frame.iter_slices(_SLICE):
+        """sha256 of the rows, their order, the panel's id and its money.
+
+        It is stable for one version of polars.
+        """
+        meta = self.meta
+        names = f"{pl.__version__} {meta.panel_id} {meta.currency} {meta.price_year}"
+        digest = hashlib.sha256(names.encode())
+        for part in self.frame.iter_slices(_HASHED_ROWS):
             digest.update(part.hash_rows(seed=0).to_numpy().tobytes())
         return digest.hexdigest()
 
@@ -91,28 +95,21 @@ class Panel:
         return self.frame["person_id"].unique().sort().to_list()
 
     def with_frame(self, frame: pl.DataFrame) -> Panel:
-        """The same meaning for other rows: `frame` must have the panel's columns and order."""
+        """A panel with the same meta and other rows; `frame` has the panel's columns and order."""
         return replace(self, frame=frame)
 
     def only(self, person_ids: Sequence[str] | pl.Series) -> Panel:
         """The rows of these persons."""
-        wanted = (
-            person_ids
-            if isinstance(person_ids, pl.Series)
-            else pl.Series("person_id", list(person_ids), dtype=pl.String)
-        )
+        if not isinstance(person_ids, pl.Series):
+            person_ids = pl.Series(list(person_ids), dtype=pl.String)
+        persons = person_ids.alias("person_id").unique().to_frame()
         return self.with_frame(
-            self.frame.join(
-                wanted.alias("person_id").unique().to_frame(),
-                on="person_id",
-                how="semi",
-                maintain_order="left",
-            )
+            self.frame.join(persons, on="person_id", how="semi", maintain_order="left")
         )
 
     @classmethod
     def of(cls, frame: pl.DataFrame, meta: PanelMeta) -> Panel:
-        """A panel from canonical columns that are already valid: adds the absent ones as nulls, casts and sorts."""
+        """A panel from valid canonical columns; absent columns become null, rows are sorted."""
         schema = polars_schema()
         present = tuple(name for name in schema if name in frame.columns)
         full = frame.select(
@@ -121,12 +118,16 @@ class Panel:
             else pl.lit(None, dtype=dtype).alias(name)
             for name, dtype in schema.items()
         )
-        known = meta.present or present
-        return cls(in_order(full), replace(meta, present=known, has_exit=EXIT_LABELS <= set(known)))
+        present = meta.present or present
+        has_exit = EXIT_LABELS <= set(present)
+        return cls(sort_rows(full), replace(meta, present=present, has_exit=has_exit))
 
 
-def in_order(frame: pl.DataFrame) -> pl.DataFrame:
-    """Sorted by person and year. Registers mostly come sorted, and seeing that costs a hundredth of sorting again."""
+def sort_rows(frame: pl.DataFrame) -> pl.DataFrame:
+    """Sorted by person and year.
+
+    Registers are mostly sorted; to check this takes a hundredth of the time of sorting.
+    """
     person, year = pl.col("person_id"), pl.col("year")
     later = (person > person.shift(1)) | ((person == person.shift(1)) & (year >= year.shift(1)))
     ordered = frame.height < 2 or frame.select(later.slice(1).fill_null(False).all()).item()

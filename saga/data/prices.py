@@ -1,7 +1,8 @@
-"""Prices: from money of the day to money of one year.
+"""Prices: amounts in prices of their own year become amounts in prices of one year.
 
-An index is a price level per year; amounts of year t become real by the factor index[base] / index[t]. The Swedish
-index is built in; any other country brings a file with a `year` column and one column of index levels.
+A price index has one value a year; amounts of year t are multiplied by index[base] / index[t]. The
+Swedish index comes with SAGA. Other countries give a file with a column `year` and one column of
+index values.
 """
 
 from __future__ import annotations
@@ -19,13 +20,16 @@ CPI_SWEDEN: Mapping[int, float] = read_shipped_series("cpi_sweden")["consumer_pr
 
 
 def read_index(path: Path) -> dict[int, float]:
-    """The price index of a CSV file: column `year` and one column of positive levels, one row a year.
+    """The price index of a CSV file: a column `year` and one column of positive values.
 
-    Raises `InputError` where the file is not that.
+    Raises `InputError` if the file has another form.
     """
 
     def refuse(why: str) -> InputError:
-        fix = "Give a CSV file with a header, a column `year` and one column of index levels, one row a year."
+        fix = (
+            "Give a CSV file with a header, a column `year` and one column of index values, "
+            "one row a year."
+        )
         return InputError(
             f"the price index {path} cannot be used", [Problem("price-index", why, fix)]
         )
@@ -34,41 +38,41 @@ def read_index(path: Path) -> dict[int, float]:
         table = pl.read_csv(path)
     except (OSError, pl.exceptions.PolarsError):
         raise refuse("the file cannot be read as CSV") from None
-    levels = [name for name in table.columns if name != "year"]
-    if len(levels) != 1 or table.width != 2:
+    columns = [name for name in table.columns if name != "year"]
+    if len(columns) != 1 or table.width != 2:
         raise refuse("the columns are not `year` and one index")
-    level = levels[0]
+    index = table[columns[0]]
     if (
         not table["year"].dtype.is_integer()
-        or not table[level].dtype.is_numeric()
+        or not index.dtype.is_numeric()
         or table.null_count().sum_horizontal().item()
     ):
-        raise refuse("a year or an index level is not a number")
-    if (
-        table["year"].is_duplicated().any()
-        or not (table[level].is_finite() & (table[level] > 0)).all()
-    ):
-        raise refuse("a year occurs twice, or a level is not positive")
-    return dict(zip(table["year"].to_list(), table[level].cast(pl.Float64).to_list(), strict=True))
+        raise refuse("a year or an index value is not a number")
+    if table["year"].is_duplicated().any() or not (index.is_finite() & (index > 0)).all():
+        raise refuse("a year occurs twice, or an index value is not positive")
+    return dict(zip(table["year"].to_list(), index.cast(pl.Float64).to_list(), strict=True))
 
 
 def real_factors(
     years: Iterable[int], index: Mapping[int, float], base_year: int
 ) -> dict[int, float]:
-    """The factor that turns money of each year into money of `base_year`: index[base_year] / index[year].
+    """Factors from prices of each year to prices of `base_year`: index[base_year] / index[year].
 
-    Raises `InputError` naming the years that the index does not have.
+    Raises `InputError` with the years that the index lacks.
     """
-    wanted = sorted(set(years))
-    missing = [year for year in (base_year, *wanted) if year not in index]
+    years = sorted(set(years))
+    missing = sorted({year for year in (base_year, *years) if year not in index})
     if missing:
-        span = f"the price index covers {min(index)} to {max(index)} and lacks {', '.join(map(str, sorted(set(missing))[:10]))}"
+        why = (
+            f"the price index covers {min(index)} to {max(index)} and lacks "
+            f"{', '.join(map(str, missing[:10]))}"
+        )
         fix = (
-            f"Convert the amounts to prices of {base_year} and say so by the option prices. "
-            "Where a file is read, a mapping may bring a deflator with these years."
+            f"Convert the amounts to prices of {base_year} and state it by the option prices. "
+            "If a file is read, a mapping may give a deflator with these years."
         )
         problem = Problem(
-            "no-price-index", span, fix, column="year", year=min(missing), count=len(set(missing))
+            "no-price-index", why, fix, column="year", year=missing[0], count=len(missing)
         )
         raise InputError("some years cannot be deflated", [problem])
-    return {year: index[base_year] / index[year] for year in wanted}
+    return {year: index[base_year] / index[year] for year in years}

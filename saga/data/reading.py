@@ -1,4 +1,7 @@
-"""From files to a panel: locate, read, map, check, deflate. Nothing is dropped silently: `PanelMeta` keeps the account."""
+"""From files to a panel: locate, read, map, check, deflate.
+
+Nothing is dropped silently: `PanelMeta` counts what was left out.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,16 @@ from pathlib import Path
 import polars as pl
 
 from saga.data.casting import read_column
-from saga.data.files import keep_apart, locate, read
+from saga.data.files import keep_apart, locate_files, read_files
 from saga.data.mapping import SourceMapping, load_mapping
-from saga.data.panel import Panel, PanelMeta, in_order
+from saga.data.panel import Panel, PanelMeta, sort_rows
 from saga.data.prices import CPI_SWEDEN, read_index, real_factors
-from saga.data.validation import RULES, outside_ages, problems, violations
+from saga.data.validation import (
+    RULES,
+    describe_violations,
+    find_violations,
+    is_outside_ages,
+)
 from saga.errors import InputError, Problem, UsageError
 from saga.requests import OnError
 from saga.schema import BY_NAME, EXIT, MAX_AGE, MIN_AGE, MONEY, NAMES, REQUIRED
@@ -22,7 +30,7 @@ from saga.schema import BY_NAME, EXIT, MAX_AGE, MIN_AGE, MONEY, NAMES, REQUIRED
 
 @dataclass(frozen=True)
 class _Source:
-    """What was read, before any check: cells in the source's own types."""
+    """What was read, before any check: cells in the types of the source."""
 
     frame: pl.DataFrame
     unread: tuple[str, ...]
@@ -40,15 +48,23 @@ def read_panel(
     rejected: Path | None = None,
     panel_id: str | None = None,
 ) -> Panel:
-    """Person-years of a file, a folder, a generated register or a data frame as a validated panel in real money.
+    """Person-years as a validated panel in real money.
 
-    `mapping` is a YAML file or the name of a shipped mapping. `prices` says in which year's prices the amounts are; None:
-    in those of each row's own year. With `on_error="drop"` rows that break a rule are dropped and counted in
-    `meta.dropped`, all rows of a person where the rule concerns the person; `rejected` (.parquet or .csv) receives
-    the broken rows as they came, with a column `broken_rules`. Rows outside ages 16-64 are set aside and
-    counted in `meta.excluded`. `panel_id` falls back to the register's, then the mapping's name, then "panel".
+    Rows outside ages 16-64 are left out and counted in `meta.excluded`.
 
-    Raises `InputError` with a `Problem` for each broken rule, or where nothing is left; `UsageError` for a bad option.
+    Args:
+        source: a file, a folder, a generated register or a data frame.
+        mapping: a YAML file, or the name of a shipped mapping.
+        prices: year of the prices of the amounts; by default each row's own year.
+        on_error: with "drop", rows that break a rule are dropped and counted in `meta.dropped`;
+            if the rule concerns a person, all rows of the person are.
+        rejected: file (.parquet or .csv) for the faulty rows of the source, with a column
+            `broken_rules`.
+        panel_id: the panel's id; by default the register's, else the mapping's name, else "panel".
+
+    Raises:
+        InputError: rules are broken (a `Problem` for each), or no row remains.
+        UsageError: an option is not valid.
     """
     if on_error not in ("fail", "drop"):
         raise UsageError(
@@ -63,41 +79,38 @@ def read_panel(
     if rejected is not None and not isinstance(source, pl.DataFrame):
         keep_apart(Path(source), rejected, "--rejected")
     mapped, mapping_folder = (SourceMapping(), None) if mapping is None else load_mapping(mapping)
-    found = _read(source, mapped, labels=mapping is None)
-    ours, nulled = mapped.apply(found.frame)
-    present = tuple(name for name in NAMES if name in ours.columns)
-    _require_columns(present, found, mapped)
-    typed, unreadable = _typed(ours, present)
+    raw = _read(source, mapped, labels=mapping is None)
+    renamed, nulled = mapped.apply(raw.frame)
+    present = tuple(name for name in NAMES if name in renamed.columns)
+    _require_columns(present, raw, mapped)
+    typed, unreadable = _typed(renamed, present)
     _require_rows(typed, "there is no row")
-    typed = in_order(typed)
-    broken = violations(typed, present, unreadable)
-    kept, broken = _inside_ages(typed, broken)
-    _require_rows(kept, f"all {typed.height} rows are outside ages {MIN_AGE}-{MAX_AGE}")
-    set_aside = typed.height - kept.height
+    typed = sort_rows(typed)
+    broken = find_violations(typed, present, unreadable)
+    covered, broken = _inside_ages(typed, broken)
+    _require_rows(covered, f"all {typed.height} rows are outside ages {MIN_AGE}-{MAX_AGE}")
+    outside_ages = typed.height - covered.height
     if broken.height and rejected is not None:
-        _write_rejected(rejected, found.frame, broken)
-    if broken.height and on_error == "fail":
-        raise InputError("the panel breaks its contract", problems(broken, kept))
-    dropped = _account(broken)
-    valid = (
-        kept.join(broken.select("row").unique(), on="row", how="anti", maintain_order="left")
-        if broken.height
-        else kept
-    )
-    _require_rows(valid, "every row breaks a rule", problems(broken, kept) if broken.height else ())
+        _write_rejected(rejected, raw.frame, broken)
+    problems = describe_violations(broken, covered) if broken.height else []
+    if problems and on_error == "fail":
+        raise InputError("the panel breaks its contract", problems)
+    broken_rows = broken.select("row").unique()
+    valid = covered.join(broken_rows, on="row", how="anti", maintain_order="left")
+    _require_rows(valid, "every row breaks a rule", problems)
 
-    prices = found.prices if prices is None else prices
-    real, price_year = _deflated(valid, present, mapped, prices, [mapping_folder, found.folder])
+    prices = raw.prices if prices is None else prices
+    real, price_year = _deflated(valid, present, mapped, prices, [mapping_folder, raw.folder])
     meta = PanelMeta(
-        panel_id=panel_id or found.register_id or mapped.name or "panel",
+        panel_id=panel_id or raw.register_id or mapped.name or "panel",
         currency=mapped.currency,
         price_year=price_year,
         floor=mapped.floor,
         macro=mapped.macro,
         present=present,
-        ignored=found.unread,
-        excluded={"age-range": set_aside} if set_aside else {},
-        dropped=dropped,
+        ignored=raw.unread,
+        excluded={"age-range": outside_ages} if outside_ages else {},
+        dropped=_dropped_by_rule(broken),
         nulled=nulled,
         lost=_lost(typed, valid),
     )
@@ -106,14 +119,14 @@ def read_panel(
 
 def _read(source: str | Path | pl.DataFrame, mapped: SourceMapping, *, labels: bool) -> _Source:
     if isinstance(source, pl.DataFrame):
-        wanted = mapped.wanted(source.columns)
-        unread = tuple(name for name in source.columns if name not in wanted)
-        return _Source(source.select(wanted), unread, None, None, None)
-    aside = Path(mapped.deflator.file).name if mapped.deflator else None
-    location = locate(Path(source), aside=aside)
-    frame, unread = read(
+        used = mapped.used_columns(source.columns)
+        unread = tuple(name for name in source.columns if name not in used)
+        return _Source(source.select(used), unread, None, None, None)
+    price_index = Path(mapped.deflator.file).name if mapped.deflator else None
+    location = locate_files(Path(source), price_index=price_index)
+    frame, unread = read_files(
         location,
-        mapped.wanted,
+        mapped.used_columns,
         mapped.lacking,
         labels=labels,
         year_in_filename=mapped.year_in_filename,
@@ -128,40 +141,37 @@ def _read(source: str | Path | pl.DataFrame, mapped: SourceMapping, *, labels: b
     )
 
 
-def _require_columns(present: Sequence[str], found: _Source, mapped: SourceMapping) -> None:
+def _require_columns(present: Sequence[str], raw: _Source, mapped: SourceMapping) -> None:
     missing = []
     for name in REQUIRED:
         if name not in present:
-            near = difflib.get_close_matches(name, found.unread, n=1, cutoff=0.6)
+            near = difflib.get_close_matches(name, raw.unread, n=1, cutoff=0.6)
             hint = f" Is it {near[0]}?" if near else ""
-            fix = f"Add it. Where a file is read, a mapping may name it: `columns: {{{name}: ITS_NAME}}`.{hint}"
-            looked = f" (looked for {mapped.columns[name]})" if name in mapped.columns else ""
-            missing.append(
-                Problem(
-                    "missing-column",
-                    f"the required column {name} is missing{looked}",
-                    fix,
-                    column=name,
-                )
+            fix = (
+                "Add it. If a file is read, a mapping may name it: "
+                f"`columns: {{{name}: ITS_NAME}}`.{hint}"
             )
+            looked = f" (looked for {mapped.columns[name]})" if name in mapped.columns else ""
+            why = f"the required column {name} is missing{looked}"
+            missing.append(Problem("missing-column", why, fix, column=name))
     if missing:
         raise InputError("the panel lacks required columns", missing)
 
 
-def _require_rows(frame: pl.DataFrame, why: str, found: Sequence[Problem] = ()) -> None:
+def _require_rows(frame: pl.DataFrame, why: str, problems: Sequence[Problem] = ()) -> None:
     if frame.height == 0:
-        problem = Problem(
-            "no-rows", why, f"Give at least one person-year at ages {MIN_AGE}-{MAX_AGE}."
-        )
-        raise InputError("the panel is empty", [problem, *found])
+        fix = f"Give at least one person-year at ages {MIN_AGE}-{MAX_AGE}."
+        raise InputError("the panel is empty", [Problem("no-rows", why, fix), *problems])
 
 
-def _typed(ours: pl.DataFrame, present: Sequence[str]) -> tuple[pl.DataFrame, dict[str, pl.Series]]:
-    """The frame in the panel's types with source row numbers, and per column the rows that could not be read."""
+def _typed(
+    renamed: pl.DataFrame, present: Sequence[str]
+) -> tuple[pl.DataFrame, dict[str, pl.Series]]:
+    """The frame in the panel's types with source row numbers, and unreadable rows by column."""
     columns, unreadable = [], {}
-    numbers = pl.int_range(ours.height, dtype=pl.UInt32, eager=True).alias("row")
+    numbers = pl.int_range(renamed.height, dtype=pl.UInt32, eager=True).alias("row")
     for name in present:
-        typed, bad = read_column(ours[name], BY_NAME[name])
+        typed, bad = read_column(renamed[name], BY_NAME[name])
         columns.append(typed)
         if bad.any():
             unreadable[name] = numbers.filter(bad)
@@ -169,14 +179,13 @@ def _typed(ours: pl.DataFrame, present: Sequence[str]) -> tuple[pl.DataFrame, di
 
 
 def _inside_ages(typed: pl.DataFrame, broken: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The rows at ages that a panel covers, and what they break.
+    """The rows at ages that a panel covers, and their violations.
 
-    A mistake about a person may lie in the birth year itself, so rows that take part in one are not set aside by age.
+    A rule about persons may be broken by a wrong birth year, so such rows remain at any age.
     """
-    of_person = broken.filter(
-        pl.col("rule").is_in([name for name, rule in RULES.items() if rule.of_person])
-    )["row"]
-    outside = typed.select(outside_ages() & ~pl.col("row").is_in(of_person.implode())).to_series()
+    person_rules = [name for name, rule in RULES.items() if rule.of_person]
+    rows = broken.filter(pl.col("rule").is_in(person_rules))["row"]
+    outside = typed.select(is_outside_ages() & ~pl.col("row").is_in(rows.implode())).to_series()
     if not outside.any():
         return typed, broken
     return typed.filter(~outside), broken.join(
@@ -185,28 +194,29 @@ def _inside_ages(typed: pl.DataFrame, broken: pl.DataFrame) -> tuple[pl.DataFram
 
 
 def _lost(typed: pl.DataFrame, valid: pl.DataFrame) -> Problem | None:
-    """The persons of `typed` without a row in `valid`: they must not vanish in silence."""
+    """The persons of `typed` without a row in `valid`."""
     if typed.height == valid.height:
         return None
-    gone = (
+    lost = (
         typed.select("person_id")
         .drop_nulls()
         .unique()
         .join(valid, on="person_id", how="anti")["person_id"]
         .sort()
     )
-    if not gone.len():
+    if not lost.len():
         return None
-    why = (
-        f"No row of the person is usable: all are outside ages {MIN_AGE}-{MAX_AGE} or break a rule"
-    )
     return Problem(
-        "no-usable-row", why, "Leave the person out.", person_id=gone[0], count=gone.len()
+        "no-usable-row",
+        f"No row of the person is usable: all are outside ages {MIN_AGE}-{MAX_AGE} or break a rule",
+        "Leave the person out.",
+        person_id=lost[0],
+        count=lost.len(),
     )
 
 
-def _account(broken: pl.DataFrame) -> dict[str, int]:
-    """Rule -> rows dropped; a row that broke several counts for the first of them, so that the counts add up."""
+def _dropped_by_rule(broken: pl.DataFrame) -> dict[str, int]:
+    """Rule -> dropped rows; a row that breaks several rules counts for the first of them."""
     order = pl.Enum(list(RULES))
     first = broken.group_by("row").agg(pl.col("rule").cast(order).min())
     counts = first.group_by("rule").len().sort("rule")
@@ -233,21 +243,20 @@ def _deflated(
 ) -> tuple[pl.DataFrame, int]:
     """Money in whole currency units of the panel's price year, and that year.
 
-    A foreign currency without a deflator can only be taken as it is, in the prices that the caller states.
+    A foreign currency without a deflator stays in the prices that the caller states.
     """
     if mapped.currency != "SEK" and mapped.deflator is None:
         if prices is None:
-            problem = Problem(
-                "no-price-index",
-                f"{mapped.currency} has no deflator",
-                "Add `deflator` to the mapping, or state --prices.",
-            )
+            fix = "Add `deflator` to the mapping, or state --prices."
+            problem = Problem("no-price-index", f"{mapped.currency} has no deflator", fix)
             raise InputError("the amounts cannot be deflated", [problem])
         return _scaled(frame, present, pl.lit(mapped.scale)), prices
     base = mapped.price_year
     if prices == base:
         return _scaled(frame, present, pl.lit(mapped.scale)), base
-    index = read_index(_beside(mapped.deflator.file, folders)) if mapped.deflator else CPI_SWEDEN
+    index = (
+        read_index(_index_file(mapped.deflator.file, folders)) if mapped.deflator else CPI_SWEDEN
+    )
     years = frame["year"].unique().to_list() if prices is None else [prices]
     factors = real_factors(years, index, base)
     if prices is not None:
@@ -262,19 +271,15 @@ def _scaled(frame: pl.DataFrame, present: Sequence[str], factor: pl.Expr) -> pl.
     return frame.with_columns(pl.col(name) * factor for name in MONEY if name in present)
 
 
-def _beside(name: str, folders: Sequence[Path | None]) -> Path:
-    """The price index: a path of its own, or beside the mapping, or beside the data."""
-    places = (
-        [Path(name)]
-        if Path(name).is_absolute()
-        else [folder / name for folder in folders if folder is not None]
-    )
-    for place in places:
-        if place.is_file():
-            return place
-    looked = (
-        ", ".join(str(place.parent) for place in places) or "no folder: the data came without one"
-    )
+def _index_file(name: str, folders: Sequence[Path | None]) -> Path:
+    """The price index: an absolute path, or a file beside the mapping or beside the data."""
+    paths = [folder / name for folder in folders if folder is not None]
+    if Path(name).is_absolute():
+        paths = [Path(name)]
+    for path in paths:
+        if path.is_file():
+            return path
+    looked = ", ".join(str(path.parent) for path in paths) or "no folder: the data are not a file"
     problem = Problem(
         "price-index",
         f"the deflator file {name} was not found (looked in {looked})",
@@ -284,11 +289,11 @@ def _beside(name: str, folders: Sequence[Path | None]) -> Path:
 
 
 def _whole_labels(frame: pl.DataFrame, present: Sequence[str]) -> pl.DataFrame:
-    """Entry and exit belong to the person: a label known in one row holds in all rows."""
+    """Entry and exit labels that are known in one row of a person, filled into all rows."""
     partial = [
         name for name in EXIT if name in present and 0 < frame[name].null_count() < frame.height
     ]
     if not partial:
         return frame
-    known = frame.group_by("person_id").agg(pl.col(name).drop_nulls().first() for name in partial)
-    return frame.drop(partial).join(known, on="person_id", how="left", maintain_order="left")
+    labels = frame.group_by("person_id").agg(pl.col(name).drop_nulls().first() for name in partial)
+    return frame.drop(partial).join(labels, on="person_id", how="left", maintain_order="left")

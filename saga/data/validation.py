@@ -1,8 +1,8 @@
-"""The panel's rules: which rows break them, and how to say so.
+"""The panel's rules: which rows break them, and the messages about it.
 
-A rule concerns a cell, a row, or a person (then all rows of the person break it). The rules are dataframely rules,
-generated from the column table; a violation is a triple (row, rule, column), so that counts, first places, dropped
-rows and the file of rejected rows all come from one table.
+A rule concerns a cell, a row or a person; if it concerns a person, all rows of the person break it.
+The rules are dataframely rules, generated from the column table. A violation is a triple (row,
+rule, column); counts, first places, dropped rows and the file of rejected rows come from one table.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ from saga.schema import BY_NAME, MAX_AGE, MIN_AGE, STATIC, Column
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule by name: what is wrong and how to mend it (`{column}` and `{allowed}` are filled in), and whom it concerns."""
+    """What is wrong and how to fix it; `{column}` and `{allowed}` are filled in.
+
+    `of_person` says whether the rule concerns a person.
+    """
 
     message: str
     fix: str
@@ -31,7 +34,8 @@ class Rule:
 RULES: Mapping[str, Rule] = {
     "not-a-number": Rule(
         "{column} holds something that is not a number",
-        "Write numbers with a decimal point and no thousands separator, and leave unknown cells empty.",
+        "Write numbers with a decimal point and no thousands separator, and leave unknown cells "
+        "empty.",
     ),
     "not-a-year": Rule(
         "{column} holds something that is not a whole year",
@@ -51,7 +55,7 @@ RULES: Mapping[str, Rule] = {
     ),
     "unknown-code": Rule(
         "{column} has an unknown code",
-        "Use {allowed}. Where a file is read, a mapping may recode it (`codes`).",
+        "Use {allowed}. If a file is read, a mapping may recode it (`codes`).",
     ),
     "duplicate": Rule("a person has two rows for one year", "Keep one row a person and year."),
     "born-after-record": Rule(
@@ -81,7 +85,7 @@ _Expression = Callable[[pl.Expr], pl.Expr]
 
 
 def _cell_rules(column: Column) -> dict[str, _Expression]:
-    """Rule -> expression that is true where a cell keeps it. Unknown cells keep every one of these."""
+    """Rule -> expression that is true if a cell conforms; unknown cells conform to each rule."""
     rules: dict[str, _Expression] = {}
     if column.dtype == pl.Float64():
         rules["not-finite"] = lambda cell: cell.is_finite()
@@ -91,7 +95,7 @@ def _cell_rules(column: Column) -> dict[str, _Expression]:
             rules["negative"] = lambda cell: cell.is_nan() | (cell >= low)
     elif low is not None or high is not None:
         bottom, top = -float("inf") if low is None else low, float("inf") if high is None else high
-        # What is not finite has its own rule.
+        # Values that are not finite have a rule of their own.
         rules["out-of-range"] = lambda cell: (
             cell.is_between(bottom, top) | ~cell.cast(pl.Float64).is_finite()
         )
@@ -122,7 +126,10 @@ def _same_throughout(name: str) -> pl.Expr:
 
 
 def _row_rules(present: tuple[str, ...]) -> dict[str, pl.Expr]:
-    """Rules over several cells: "rule" or "rule column" -> expression; rows are sorted by person and year."""
+    """Rules over several cells: "rule" or "rule column" -> expression.
+
+    Rows are sorted by person and year.
+    """
     year, person = pl.col("year"), pl.col("person")
     same_as_before = (person == person.shift(1)) & (year == year.shift(1))
     rules = {
@@ -144,13 +151,13 @@ def _row_rules(present: tuple[str, ...]) -> dict[str, pl.Expr]:
             "exit_year"
         ).min().over("person")
     if "exit_reason" in present:
-        known = (
+        has_year = (
             pl.col("exit_year").is_not_null().any().over("person")
             if "exit_year" in present
             else pl.lit(False)
         )
         rules["exit-without-year exit_reason"] = (
-            pl.col("exit_reason").is_null().all().over("person") | known
+            pl.col("exit_reason").is_null().all().over("person") | has_year
         )
     return rules
 
@@ -161,7 +168,7 @@ def _rule(expression: pl.Expr) -> Any:
 
 @cache
 def person_years(present: tuple[str, ...]) -> type[dy.Schema]:
-    """The dataframely schema of a panel that has the columns `present`, with helper columns `row` and `person`."""
+    """The dataframely schema of a panel with the columns `present`, `row` and `person`."""
     types: dict[pl.DataType, Any] = {
         pl.String(): dy.String,
         pl.Int32(): dy.Int32,
@@ -171,22 +178,22 @@ def person_years(present: tuple[str, ...]) -> type[dy.Schema]:
     for name in present:
         column = BY_NAME[name]
         nullable = name not in ("person_id", "year", "birth_year")
-        free = {"allow_inf": True, "allow_nan": True} if column.dtype == pl.Float64() else {}
-        body[name] = types[column.dtype](nullable=nullable, check=_cell_rules(column), **free)
+        infinite = {"allow_inf": True, "allow_nan": True} if column.dtype == pl.Float64() else {}
+        body[name] = types[column.dtype](nullable=nullable, check=_cell_rules(column), **infinite)
     for name, expression in _row_rules(present).items():
         body[name] = _rule(expression)
     return type("PersonYears", (dy.Schema,), body)
 
 
-def violations(
+def find_violations(
     frame: pl.DataFrame, present: tuple[str, ...], unreadable: Mapping[str, pl.Series]
 ) -> pl.DataFrame:
-    """Every broken rule: columns `row` (number of the source row), `rule`, `column` (null: no single one).
+    """Every broken rule: columns `row` (source row), `rule`, `column` (null: no single column).
 
-    `frame` has the columns `row` and `present` in the panel's types, sorted by person and year; `unreadable` gives for a
-    column the numbers of the rows whose cell could not be read.
+    `frame` has the columns `row` and `present` in the panel's types, sorted by person and year.
+    `unreadable` maps a column to the rows whose cell could not be read.
     """
-    found = [
+    parts = [
         pl.DataFrame({"row": rows}, schema={"row": pl.UInt32}).with_columns(
             rule=pl.lit(_unreadable_rule(name)), column=pl.lit(name)
         )
@@ -199,15 +206,15 @@ def violations(
     if failure.counts():
         details = failure.details()
         for key in failure.counts():
-            rule, column = _named(key)
+            rule, column = _parsed_key(key)
             rows = details.lazy().filter(pl.col(key) == "invalid").select("row").collect()
             if rule == "missing-value" and column is not None and column in unreadable:
                 rows = rows.filter(~pl.col("row").is_in(unreadable[column].implode()))
-            found.append(
+            parts.append(
                 rows.with_columns(rule=pl.lit(rule), column=pl.lit(column, dtype=pl.String))
             )
     empty = pl.DataFrame(schema={"row": pl.UInt32, "rule": pl.String, "column": pl.String})
-    return pl.concat([empty, *found]).filter(pl.col("row").is_not_null())
+    return pl.concat([empty, *parts]).filter(pl.col("row").is_not_null())
 
 
 def _unreadable_rule(name: str) -> str:
@@ -217,21 +224,23 @@ def _unreadable_rule(name: str) -> str:
     return "not-a-year" if column.dtype == pl.Int32() else "not-a-number"
 
 
-def _named(key: str) -> tuple[str, str | None]:
-    """Rule and column of a dataframely rule: "sex|check__unknown-code", "year|nullability", "not-constant sex"."""
+def _parsed_key(key: str) -> tuple[str, str | None]:
+    """Rule and column of a dataframely rule's key.
+
+    Examples: "sex|check__unknown-code", "year|nullability", "not-constant sex".
+    """
     if "|" in key:
         column, check = key.split("|")
-        return (
-            "missing-value" if check == "nullability" else check.removeprefix("check__")
-        ), column
+        rule = "missing-value" if check == "nullability" else check.removeprefix("check__")
+        return rule, column
     rule, _, column = key.partition(" ")
     return rule, column or None
 
 
-def problems(broken: pl.DataFrame, frame: pl.DataFrame) -> list[Problem]:
-    """One problem for each broken rule and column, in the order of `RULES`, with its count and first place in the source.
+def describe_violations(broken: pl.DataFrame, frame: pl.DataFrame) -> list[Problem]:
+    """One problem for each broken rule and column: count and first place, in the order of `RULES`.
 
-    A rule of persons counts persons, others count rows.
+    A rule about persons counts persons, others count rows.
     """
     placed = broken.join(frame.select("row", "person_id", "year"), on="row", how="left")
     groups = placed.group_by("rule", "column").agg(
@@ -239,12 +248,12 @@ def problems(broken: pl.DataFrame, frame: pl.DataFrame) -> list[Problem]:
         pl.col("person_id").n_unique().alias("persons"),
         pl.col("person_id", "year").sort_by("row").first(),
     )
-    order = {rule: place for place, rule in enumerate(RULES)}
-    columns = {name: place for place, name in enumerate(BY_NAME)}
-    found = sorted(
+    order = {rule: position for position, rule in enumerate(RULES)}
+    columns = {name: position for position, name in enumerate(BY_NAME)}
+    ordered = sorted(
         groups.iter_rows(named=True), key=lambda g: (order[g["rule"]], columns.get(g["column"], -1))
     )
-    return [_problem(group) for group in found]
+    return [_problem(group) for group in ordered]
 
 
 def _problem(group: Mapping[str, Any]) -> Problem:
@@ -263,7 +272,7 @@ def _problem(group: Mapping[str, Any]) -> Problem:
     )
 
 
-def outside_ages() -> pl.Expr:
-    """True where a row's age is outside the ages that a panel covers; a negative age is not: that is a mistake."""
+def is_outside_ages() -> pl.Expr:
+    """Whether the age of a row is not covered by a panel; a negative age is an error instead."""
     age = pl.col("year") - pl.col("birth_year")
     return (age.is_between(0, MIN_AGE - 1) | (age > MAX_AGE)).fill_null(False)
