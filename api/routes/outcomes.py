@@ -127,7 +127,7 @@ def _with_person_ids(table: pl.DataFrame) -> pl.DataFrame:
     )
     broken = rows.select("row", rule=rule, column=pl.lit("person_id")).filter(person_ids.is_null())
     if broken.height:
-        raise InputError("Some rows are not outcomes", validation.problems(broken, rows))
+        raise InputError("Some rows are not outcomes", validation.describe_violations(broken, rows))
     return rows.drop("row")
 
 
