@@ -1,17 +1,19 @@
-"""A model trained on textbook registers beside the forecaster that knows the process. Exit 1 where a promise is missed.
+"""How much worse is a trained model than the forecaster that knows the true process?
 
-    python -m studies.known_truth --out build/known-truth [--process gaussian gkos] [--config small] [--steps N] [--persons 300000]
-        [--judged 2000] [--paths 500] [--seed 1] [--macro none] [--rollout exact] [--report FILE]
+    python -m studies.known_truth --out build/known-truth [--process gaussian gkos]
+        [--config small] [--steps N] [--persons 300000] [--judged 2000] [--paths 500] [--seed 1]
+        [--macro none] [--rollout exact] [--report FILE]
 
-Registers, bundles and scores stay under --out: the same command goes on where it stopped, and another --config or --steps uses the same
-registers and the same scores of the exact forecaster. The network's own paths are judged, and those of the product, which are calibrated.
-`--bundle DIR` judges a bundle that is there already, trained on --out's register.
-The economy plays no part in these processes; by default the model is told so (`--macro none`).
+A model is trained on a register of a textbook process and compared with the exact forecaster of
+that process: how much CRPS does it lose, and is it biased? The process runs from age 20 to 64
+instead of 25 to 60, so that origins after 3, 10 and 25 years of record all have an outcome 20 years
+ahead. All judged persons are newly simulated. Model and exact forecaster see the same records and
+draw the same number of paths. Both raw and recalibrated paths of the model are judged. The economy
+plays no part in these processes, and by default the model knows no macro series (`--macro none`).
 
-A model against the forecaster that knows a textbook process: how much of its CRPS is the model's own fault, and is it biased.
-
-The process is lived from 20 to 64 instead of 25 to 60, so that origins after 3, 10 and 25 years of record all have an outcome 20 years on.
-Everybody judged is simulated anew: nobody was trained on. Model and exact forecaster see the same records and draw as many paths.
+Registers, bundles and scores stay under --out: the same command resumes, and another --config or
+--steps uses the same registers and the same scores of the exact forecaster. `--bundle DIR` judges
+an existing bundle that was trained on --out's register. Exit 1 if a target is missed.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import argparse
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -36,6 +39,7 @@ from saga.data.origins import Origins, history, realised_earnings
 from saga.data.panel import Panel, PanelMeta
 from saga.data.reading import read_panel
 from saga.files.atomic import commit
+from saga.files.markdown import markdown_table
 from saga.forecaster import Forecaster
 from saga.paths import Paths
 from saga.register.simulation.cohort_simulation import RegisterSettings
@@ -46,26 +50,21 @@ from saga.register.textbook.textbook_register import PROCESSES, Cohort, Process
 from saga.requests import Draws
 from saga.schema import MAX_AGE
 from saga.scores import crps_log, log_earnings, pit, pit_uniforms
-from studies.harness import code_commit, command_line
+from studies.harness import command_line, page_head, publish_page, say, study_parser
 from studies.trained_bundle import train_or_load
 from training.train_config import TrainConfig, load_config
 
 Array = NDArray[np.float64]
 FIRST_AGE, LAST_AGE = 20, MAX_AGE
 HORIZONS, HISTORIES = (1, 5, 10, 20), (3, 10, 25)
-LOSS, BIAS = (
-    0.02,
-    0.02,
-)  # promised: CRPS within 2 % of the exact forecaster's, level within 2 % of its
+MAX_LOSS, MAX_BIAS = 0.02, 0.02  # targets: CRPS and mean level within 2 % of the exact forecaster
 NINETY = 0.9
-_BLOCK = 256  # persons whose paths are held at once
-_FIRST_SERIAL = (
-    9_000_000  # running numbers that no register reaches: the judged are nobody's namesakes
-)
+_BLOCK = 256  # persons whose paths are in memory at once
+_FIRST_SERIAL = 9_000_000  # beyond the serial numbers of any register, so that ids are new
 
 
-class Forecasts(Protocol):
-    """Whatever gives paths for records and their origins; the exact forecasters and every baseline do."""
+class Simulator(Protocol):
+    """A forecaster with paths for records and origins, such as an exact one or a baseline."""
 
     def simulate(
         self, history: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int
@@ -75,158 +74,183 @@ class Forecasts(Protocol):
 
 
 @dataclass(frozen=True)
-class ModelForecasts:
-    """A bundle's paths, raw or calibrated; its origin is the last record, so the history must end at the origin."""
+class BundleSimulator:
+    """A bundle's paths, raw or recalibrated. The history must end at the origins."""
 
     forecaster: Forecaster
-    calibrated: bool = False
+    recalibrate: bool = False
 
     def simulate(
         self, history: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int
     ) -> Paths:
-        """Paths of `Forecaster.simulate`, which sorts persons by id as `people` does."""
+        """Paths of `Forecaster.simulate`, sorted by person id as `new_persons` are."""
         return self.forecaster.simulate(
-            history, Draws(n_paths, seed), to_horizon=to_horizon, recalibrate=self.calibrated
+            history, Draws(n_paths, seed), to_horizon=to_horizon, recalibrate=self.recalibrate
         )
 
 
 @dataclass(frozen=True)
-class People:
-    """Persons with the same length of record: `past` ends at `origins`; `outcomes` (n, H) at HORIZONS, real money."""
+class JudgedPersons:
+    """Persons with records of the same length.
+
+    `past` ends at `origins`; `outcomes` (n_person, n_horizon) are real amounts at HORIZONS.
+    """
 
     past: Panel
     origins: Origins
     outcomes: Array
 
 
-def long_lived(process: str) -> Process:
-    """The textbook process of that name (`saga.register.textbook.textbook_register.PROCESSES`), lived from 20 to 64; its law is unchanged."""
+def extended_process(process: str) -> Process:
+    """The textbook process of this name, from age 20 to 64 instead of 25 to 60."""
     return replace(PROCESSES[process], first_age=FIRST_AGE, last_age=LAST_AGE)
 
 
-def people(
-    process: Process, persons: int, years: int, *, seed: int, macro: str | None = None
-) -> People:
-    """New persons of one cohort with `years` years of record, from the process's first age to the last year of history."""
+def new_persons(
+    process: Process, n_persons: int, years: int, *, seed: int, macro: str | None = None
+) -> JudgedPersons:
+    """New persons of one cohort with `years` years of record up to the last year of history."""
     age = process.first_age - 1 + years
     born = LAST_HISTORY - age
     rng = np.random.default_rng([seed, years])
-    rows = Cohort.at_start(process, born, _FIRST_SERIAL + np.arange(persons), rng).simulate(
+    rows = Cohort.at_start(process, born, _FIRST_SERIAL + np.arange(n_persons), rng).simulate(
         born + process.last_age, rng
     )
-    lives = Panel.of(rows, PanelMeta("known-truth", macro=macro))
-    origins = Origins(np.array(lives.persons()), np.full(persons, LAST_HISTORY))
-    return People(
-        history(lives, origins), origins, realised_earnings(lives, origins, list(HORIZONS))
-    )
+    panel = Panel.of(rows, PanelMeta("known-truth", macro=macro))
+    origins = Origins(np.array(panel.persons()), np.full(n_persons, LAST_HISTORY))
+    outcomes = realised_earnings(panel, origins, list(HORIZONS))
+    return JudgedPersons(history(panel, origins), origins, outcomes)
 
 
-def score(forecasts: Forecasts, who: People, *, paths: int, seed: int) -> pl.DataFrame:
-    """Un-averaged: `person_id`, `horizon`, `crps` (fair, log earnings), `mean` and `sd` of the forecast's logs, `p_zero`, `pit`."""
-    floor, columns = who.past.meta.floor, np.array(HORIZONS) - 1
+def person_scores(
+    simulator: Simulator, persons: JudgedPersons, *, n_paths: int, seed: int
+) -> pl.DataFrame:
+    """Un-averaged scores, one row a person and horizon.
+
+    Columns: `person_id`, `horizon`, `crps` (fair, of log earnings), `mean` and `sd` of the forecast
+    of log earnings, `p_zero`, `pit`.
+    """
+    floor, columns = persons.past.meta.floor, np.array(HORIZONS) - 1
     parts = []
-    for start in range(0, len(who.origins), _BLOCK):
+    for start in range(0, len(persons.origins), _BLOCK):
         rows = slice(start, start + _BLOCK)
-        some, outcomes = who.origins.take(rows), who.outcomes[rows]
-        drawn = forecasts.simulate(
-            who.past.only(some.person_id.tolist()),
-            some,
+        origins, outcomes = persons.origins.take(rows), persons.outcomes[rows]
+        paths = simulator.simulate(
+            persons.past.only(origins.person_id.tolist()),
+            origins,
             to_horizon=HORIZONS[-1],
-            n_paths=paths,
+            n_paths=n_paths,
             seed=seed,
         )
-        if not np.array_equal(drawn.person_id, some.person_id):
-            raise ValueError("paths of other persons than were asked for")
-        sample = drawn.earnings[:, columns]
+        if not np.array_equal(paths.person_id, origins.person_id):
+            raise ValueError("the paths are not those of the requested persons")
+        sample = paths.earnings[:, columns]
         logs = log_earnings(sample, floor)
         values = {
             "crps": crps_log(sample, outcomes, floor),
             "mean": logs.mean(axis=2),
             "sd": logs.std(axis=2),
             "p_zero": (sample == 0).mean(axis=2),
-            "pit": pit(sample, outcomes, pit_uniforms(drawn)[:, columns]),
+            "pit": pit(sample, outcomes, pit_uniforms(paths)[:, columns]),
         }
-        named = {
-            "person_id": np.repeat(some.person_id, len(HORIZONS)).tolist(),
-            "horizon": np.tile(HORIZONS, len(some)),
+        keys = {
+            "person_id": np.repeat(origins.person_id, len(HORIZONS)).tolist(),
+            "horizon": np.tile(HORIZONS, len(origins)),
         }
         parts.append(
-            pl.DataFrame({**named, **{name: array.ravel() for name, array in values.items()}})
+            pl.DataFrame({**keys, **{name: array.ravel() for name, array in values.items()}})
         )
     return pl.concat(parts)
 
 
-def compare(model: pl.DataFrame, exact: pl.DataFrame, paths: int) -> pl.DataFrame:
-    """One row a horizon from the `score` of both, on the same persons with `paths` paths each.
+def compare(model: pl.DataFrame, exact: pl.DataFrame, n_paths: int) -> pl.DataFrame:
+    """One row a horizon from `person_scores` of both, on the same persons.
 
-    `loss` (CRPS of the model over the exact one's, less 1) and `bias` (mean of the forecast's logs less the exact one's) with standard
-    errors over paired persons; `pit_mean` likewise, moved by what the exact forecaster's differs from 1/2 on these persons; `coverage` of
-    the central 90 %, of both; `zero`: the model's mean p_zero less the exact one's; `spread`: the ratio of mean standard deviations;
-    `wander`: the root mean square of the difference of means, Monte-Carlo noise taken out, as a share of the exact standard deviation:
-    what the model misses of what the record tells of the level. `held`: loss at most 2 % and bias within 2 %; `sure`: both by two
-    standard errors, or one missed by two.
+    `loss` is the CRPS of the model over that of the exact forecaster, minus 1. `bias` is the
+    difference of the forecast means of log earnings. Both have standard errors over paired persons.
+    `pit_mean` is corrected by the deviation of the exact forecaster's PIT mean from 1/2 on these
+    persons. `coverage` is that of the central 90 % interval. `zero` is the difference of mean
+    p_zero, `spread` the ratio of mean standard deviations. `scatter` is the root mean square of
+    the difference of means without Monte-Carlo noise, as a share of the exact standard deviation:
+    the information of the record that the model does not use. `reached`: loss at most 2 % and bias
+    within 2 %; `sure`: both by two standard errors, or one missed by two.
     """
     paired = model.join(exact, on=["person_id", "horizon"], suffix="_exact", validate="1:1")
     if paired.height != model.height or paired.height != exact.height:
-        raise ValueError("the two were not scored on the same persons")
+        raise ValueError("model and exact forecaster were not scored on the same persons")
     rows = []
     for (horizon,), part in paired.group_by(["horizon"], maintain_order=True):
-        own = {name: part[name].to_numpy() for name in ("crps", "mean", "sd", "p_zero", "pit")}
-        best = {name: part[f"{name}_exact"].to_numpy() for name in own}
-        loss = own["crps"].mean() / best["crps"].mean() - 1
-        loss_se = _error((own["crps"] - (1 + loss) * best["crps"]) / best["crps"].mean())
-        apart = own["mean"] - best["mean"]
-        noise = (own["sd"] ** 2 + best["sd"] ** 2).mean() / paths
-        bias, bias_se = apart.mean(), _error(apart)
+        model_scores = {
+            name: part[name].to_numpy() for name in ("crps", "mean", "sd", "p_zero", "pit")
+        }
+        exact_scores = {name: part[f"{name}_exact"].to_numpy() for name in model_scores}
+        loss = model_scores["crps"].mean() / exact_scores["crps"].mean() - 1
+        loss_se = _error(
+            (model_scores["crps"] - (1 + loss) * exact_scores["crps"]) / exact_scores["crps"].mean()
+        )
+        difference = model_scores["mean"] - exact_scores["mean"]
+        noise = (model_scores["sd"] ** 2 + exact_scores["sd"] ** 2).mean() / n_paths
+        bias, bias_se = difference.mean(), _error(difference)
         inside = {
             name: np.abs(pits - 0.5) <= NINETY / 2
-            for name, pits in (("own", own["pit"]), ("best", best["pit"]))
+            for name, pits in (("model", model_scores["pit"]), ("exact", exact_scores["pit"]))
         }
-        held = bool(loss <= LOSS and abs(bias) <= BIAS)
+        reached = bool(loss <= MAX_LOSS and abs(bias) <= MAX_BIAS)
         margins = [
-            (LOSS - loss) / max(loss_se, 1e-12),
-            (BIAS - abs(bias)) / max(bias_se, 1e-12),
+            (MAX_LOSS - loss) / max(loss_se, 1e-12),
+            (MAX_BIAS - abs(bias)) / max(bias_se, 1e-12),
         ]  # in standard errors
         rows.append(
             {
                 "horizon": horizon,
                 "n": part.height,
-                "crps_exact": best["crps"].mean(),
+                "crps_exact": exact_scores["crps"].mean(),
                 "loss": loss,
                 "loss_se": loss_se,
                 "bias": bias,
                 "bias_se": bias_se,
-                "pit_mean": 0.5 + (own["pit"] - best["pit"]).mean(),
-                "pit_se": _error(own["pit"] - best["pit"]),
-                "coverage": inside["own"].mean(),
-                "coverage_exact": inside["best"].mean(),
+                "pit_mean": 0.5 + (model_scores["pit"] - exact_scores["pit"]).mean(),
+                "pit_se": _error(model_scores["pit"] - exact_scores["pit"]),
+                "coverage": inside["model"].mean(),
+                "coverage_exact": inside["exact"].mean(),
                 "coverage_se": np.sqrt(NINETY * (1 - NINETY) / part.height),
-                "zero": (own["p_zero"] - best["p_zero"]).mean(),
-                "spread": own["sd"].mean() / best["sd"].mean(),
-                "wander": np.sqrt(max((apart**2).mean() - noise, 0.0) / (best["sd"] ** 2).mean()),
-                "held": held,
-                "sure": bool(min(margins) > 2 if held else min(margins) < -2),
+                "zero": (model_scores["p_zero"] - exact_scores["p_zero"]).mean(),
+                "spread": model_scores["sd"].mean() / exact_scores["sd"].mean(),
+                "scatter": np.sqrt(
+                    max((difference**2).mean() - noise, 0.0) / (exact_scores["sd"] ** 2).mean()
+                ),
+                "reached": reached,
+                "sure": bool(min(margins) > 2 if reached else min(margins) < -2),
             }
         )
     return pl.DataFrame(rows)
 
 
-def as_markdown(table: pl.DataFrame) -> str:
-    """The table of `compare` with a column `history` as a GitHub table; ? marks a verdict within two standard errors of its limit."""
-    head = (
-        "| years of record | h | n | exact CRPS | CRPS lost, % | bias, log | PIT mean | 90 % coverage | exact's | zeros, points "
-        "| spread | wander | promise |"
-    )
-    lines = [head, "|" + "---|" * 13]
-    for r in table.iter_rows(named=True):
-        verdict = ("held" if r["held"] else "MISSED") + ("" if r["sure"] else " ?")
-        lines.append(
-            f"| {r['history']} | {r['horizon']} | {r['n']:,} | {r['crps_exact']:.4f} | {100 * r['loss']:+.2f} ± {100 * r['loss_se']:.2f} "
-            f"| {r['bias']:+.4f} ± {r['bias_se']:.4f} | {r['pit_mean']:.4f} ± {r['pit_se']:.4f} "
-            f"| {100 * r['coverage']:.1f} ± {100 * r['coverage_se']:.1f} | {100 * r['coverage_exact']:.1f} | {100 * r['zero']:+.2f} "
-            f"| {r['spread']:.3f} | {r['wander']:.3f} | {verdict} |"
-        )
-    return "\n".join(lines)
+def to_markdown(table: pl.DataFrame) -> str:
+    """`compare` with a column `history`; ? marks a verdict within two standard errors."""
+    header = [
+        *("years of record", "h", "n", "exact CRPS", "CRPS lost, %", "bias, log", "PIT mean"),
+        *("90 % coverage", "exact's", "zeros, points", "spread", "scatter", "target"),
+    ]
+    rows = [
+        [
+            str(r["history"]),
+            str(r["horizon"]),
+            f"{r['n']:,}",
+            f"{r['crps_exact']:.4f}",
+            f"{100 * r['loss']:+.2f} ± {100 * r['loss_se']:.2f}",
+            f"{r['bias']:+.4f} ± {r['bias_se']:.4f}",
+            f"{r['pit_mean']:.4f} ± {r['pit_se']:.4f}",
+            f"{100 * r['coverage']:.1f} ± {100 * r['coverage_se']:.1f}",
+            f"{100 * r['coverage_exact']:.1f}",
+            f"{100 * r['zero']:+.2f}",
+            f"{r['spread']:.3f}",
+            f"{r['scatter']:.3f}",
+            ("reached" if r["reached"] else "MISSED") + ("" if r["sure"] else " ?"),
+        ]
+        for r in table.iter_rows(named=True)
+    ]
+    return markdown_table(header, rows)
 
 
 def _error(values: Array) -> float:
@@ -237,161 +261,126 @@ SCORES_VERSION = 1  # raise it when a score of this study may change (see `evalu
 
 
 def main() -> int:
-    """Trains, scores and prints a table a process."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    """Train, score and print one table a process."""
+    parser = study_parser(__doc__, n_persons=300_000, n_paths=500)
+    parser.set_defaults(seed=1, bundle=None)
     parser.add_argument("--out", type=Path, default=Path("build/known-truth"))
     parser.add_argument("--process", nargs="+", default=["gaussian", "gkos"])
     parser.add_argument("--config", default="small")
     parser.add_argument("--steps", type=int)
-    parser.add_argument("--persons", type=int, default=300_000)
-    parser.add_argument(
-        "--judged", type=int, default=2_000, help="persons judged, a length of record"
-    )
-    parser.add_argument("--paths", type=int, default=500)
+    parser.add_argument("--judged", type=int, default=2_000, help="judged persons a record length")
     parser.add_argument("--particles", type=int, default=250)
-    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--macro", choices=["none", "sweden"], default="none")
     parser.add_argument("--rollout", choices=["exact", "light"], default="exact")
-    parser.add_argument("--bundle", type=Path)
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--report", type=Path)
     args = parser.parse_args()
     if args.bundle and len(args.process) > 1:
-        parser.error("--bundle knows one process: name it with --process")
-    lines = [
-        "# Against known truth",
-        "",
-        f"`{command_line(__file__)}`",
-        "",
-        f"Commit {code_commit()}.",
-        "",
-    ]
-    held = True
+        parser.error("--bundle is of one process: name it with --process")
+    parts, reached = [page_head("Against known truth", __file__)], True
     for name in args.process:
-        for title, table in judged(name, args):
-            held &= bool(table["held"].all())
-            lines += [f"## {title}", "", as_markdown(table), ""]
-            print("\n".join(lines[-4:]), flush=True)
-    if args.report:
-        args.report.write_text("\n".join(lines), encoding="utf-8")
-    return 0 if held else 1
+        for title, table in judge_process(name, args):
+            reached &= bool(table["reached"].all())
+            parts += [f"## {title}", to_markdown(table)]
+            say("\n\n".join(parts[-2:]))
+    publish_page("\n\n".join(parts), args.report)
+    return 0 if reached else 1
 
 
-def judged(name: str, args: argparse.Namespace) -> list[tuple[str, pl.DataFrame]]:
-    """Tables of one process: the raw model, and the calibrated one where the bundle has a calibration."""
+def judge_process(name: str, args: argparse.Namespace) -> list[tuple[str, pl.DataFrame]]:
+    """Tables of one process: raw paths, and recalibrated ones if the bundle has a calibration."""
     folder = args.out / f"{name}-{args.persons}-{args.seed}"
     register = folder / "register"
-    process = long_lived(name)
+    process = extended_process(name)
     if not register.exists():
-        generate_register(
-            register,
-            RegisterSettings(persons=args.persons, seed=args.seed, process=process),
-            workers=args.workers,
-        )
+        settings = RegisterSettings(persons=args.persons, seed=args.seed, process=process)
+        generate_register(register, settings, workers=args.workers)
     macro = None if args.macro == "none" else args.macro
-    made = (
+    directories = (
         {"raw": args.bundle, "calibrated": args.bundle}
         if args.bundle
-        else bundles(folder, told(register, macro), args)
+        else trained_bundles(folder, read_register(register, macro), args)
     )
     forecasters = {
         kind: Forecaster.load(path, workers=args.workers, rollout=args.rollout)
-        for kind, path in made.items()
+        for kind, path in directories.items()
     }
     bundle = forecasters["raw"].bundle
-    contestants: dict[str, Forecasts] = {
+    simulators: dict[str, Simulator] = {
         "exact": ExactForecaster.open(register, particles=args.particles)
     }
     about = (register / "register.json").read_text(encoding="utf-8")
-    keys = {
-        "exact": [
-            ExactForecaster.version,
-            about,
-            args.particles,
-        ]
-    }
+    keys: dict[str, list[object]] = {"exact": [ExactForecaster.version, about, args.particles]}
     for kind, forecaster in forecasters.items():
         if kind == "raw" or forecaster.bundle.calibration is not None:
-            contestants[kind] = ModelForecasts(forecaster, calibrated=kind == "calibrated")
-            keys[kind] = [
-                BundleContestant.version,
-                forecaster.bundle.digest,
-                args.rollout,
-            ]
-    tables: dict[str, list[pl.DataFrame]] = {kind: [] for kind in contestants if kind != "exact"}
+            simulators[kind] = BundleSimulator(forecaster, recalibrate=kind == "calibrated")
+            keys[kind] = [BundleContestant.version, forecaster.bundle.digest, args.rollout]
+    tables: dict[str, list[pl.DataFrame]] = {kind: [] for kind in simulators if kind != "exact"}
     for years in HISTORIES:
-        who = people(process, args.judged, years, seed=args.seed, macro=macro)
-        question = Setting("known truth", who.past, who.origins, [(None, who.outcomes)]).digest
-        asked = {
-            "question": question,
+        persons = new_persons(process, args.judged, years, seed=args.seed, macro=macro)
+        setting = Setting("known truth", persons.past, persons.origins, [(None, persons.outcomes)])
+        question = {
+            "question": setting.digest,
             "paths": args.paths,
             "seed": args.seed,
             "version": SCORES_VERSION,
         }
-        found = {}
-        for kind, forecasts in contestants.items():
-            file = (
-                folder
-                / "scores"
-                / file_name(
-                    kind, f"{years}-{args.judged}-{args.paths}", {**asked, "key": keys[kind]}
-                )
-            )
-            found[kind] = kept(
-                file, lambda f=forecasts, w=who: score(f, w, paths=args.paths, seed=args.seed)
-            )  # type: ignore[misc]
+        scores = {}
+        for kind, simulator in simulators.items():
+            label = f"{years}-{args.judged}-{args.paths}"
+            file = folder / "scores" / file_name(kind, label, {**question, "key": keys[kind]})
+            compute = partial(person_scores, simulator, persons, n_paths=args.paths, seed=args.seed)
+            scores[kind] = read_or_write(file, compute)
         for kind, rows in tables.items():
-            rows.append(
-                compare(found[kind], found["exact"], args.paths).with_columns(
-                    pl.lit(years).alias("history")
-                )
-            )
-    trained_on = f"{args.rollout} rollout, {bundle.parameters:,} parameters, {bundle.metrics['training']['steps']:,} steps, {args.persons:,} persons"
-    return [(f"{name}, {kind} ({trained_on})", pl.concat(rows)) for kind, rows in tables.items()]
+            table = compare(scores[kind], scores["exact"], args.paths)
+            rows.append(table.with_columns(pl.lit(years).alias("history")))
+    steps = bundle.metrics["training"]["steps"]
+    about = (
+        f"{args.rollout} rollout, {bundle.parameters:,} parameters, {steps:,} steps, "
+        f"{args.persons:,} persons"
+    )
+    return [(f"{name}, {kind} ({about})", pl.concat(rows)) for kind, rows in tables.items()]
 
 
-def bundles(folder: Path, panel: Panel, args: argparse.Namespace) -> dict[str, Path]:
-    """The bundle of these settings, and the same calibrated on the register's calibration persons; what is not there is made."""
-    settings = load_config(args.config)
+def trained_bundles(folder: Path, panel: Panel, args: argparse.Namespace) -> dict[str, Path]:
+    """Directories of the raw bundle and the calibrated one; what is missing is computed."""
+    config = load_config(args.config)
     if args.steps:
-        settings = shortened(settings, args.steps)
-    out = folder / f"{settings.name}-{settings.max_steps}-{args.macro}"
-    raw = train_or_load(panel, out, settings, seed=args.seed, command=command_line(__file__))
+        config = shortened(config, args.steps)
+    out = folder / f"{config.name}-{config.max_steps}-{args.macro}"
+    raw = train_or_load(panel, out, config, seed=args.seed, command=command_line(__file__))
     calibrated = out.with_name(f"{out.name}-calibrated-{args.rollout}")
     if (
         not (calibrated / MANIFEST).is_file()
         or Bundle.load(calibrated).model_digest != raw.model_digest
     ):
-        chosen = CalibrationOptions(seed=args.seed, rollout=args.rollout)
-        calibrate_bundle(out, panel, chosen, out=calibrated, workers=args.workers)
+        options = CalibrationOptions(seed=args.seed, rollout=args.rollout)
+        calibrate_bundle(out, panel, options, out=calibrated, workers=args.workers)
     return {"raw": out, "calibrated": calibrated}
 
 
-def told(register: Path, macro: str | None) -> Panel:
-    """The register, its economy known by this name."""
+def read_register(register: Path, macro: str | None) -> Panel:
+    """The panel of a register, with its macro series under this name."""
     panel = read_panel(register)
     return replace(panel, meta=replace(panel.meta, macro=macro))
 
 
-def shortened(settings: TrainConfig, steps: int) -> TrainConfig:
-    """The same configuration with another budget: warm-up and validations in proportion."""
-    share = steps / settings.max_steps
+def shortened(config: TrainConfig, steps: int) -> TrainConfig:
+    """The configuration with another budget; warm-up and validations in proportion."""
+    share = steps / config.max_steps
     return replace(
-        settings,
+        config,
         max_steps=steps,
-        warmup_steps=round(settings.warmup_steps * min(1.0, share)),
-        validate_every=max(1, min(steps, round(settings.validate_every * min(1.0, share)))),
+        warmup_steps=round(config.warmup_steps * min(1.0, share)),
+        validate_every=max(1, min(steps, round(config.validate_every * min(1.0, share)))),
     )
 
 
-def kept(file: Path, make: Callable[[], pl.DataFrame]) -> pl.DataFrame:
-    """The table in `file`, made where it is not there."""
+def read_or_write(file: Path, compute: Callable[[], pl.DataFrame]) -> pl.DataFrame:
+    """The table in `file`, computed and written if the file does not exist."""
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
-        made = make()
-        commit(file, made.write_parquet)
+        table = compute()
+        commit(file, table.write_parquet)
     return pl.read_parquet(file)
 
 

@@ -1,4 +1,4 @@
-"""Against known truth: the exact forecaster loses nothing to itself, and whoever does not forecast as well is found out."""
+"""The comparison with exact forecasters: zero against itself, errors are detected, it resumes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-import studies.known_truth as script
 import studies.trained_bundle
 from saga.bundle import Bundle
 from saga.data.origins import Origins
@@ -18,14 +17,23 @@ from saga.paths import Paths
 from saga.register.textbook.exact_forecaster import ExactForecaster
 from saga.register.textbook.gaussian_ar1 import GaussianProcess
 from saga.register.textbook.kalman_filter import KalmanFilter
-from studies.known_truth import HISTORIES, HORIZONS, People, compare, long_lived, people, score
+from studies import known_truth
+from studies.known_truth import (
+    HISTORIES,
+    HORIZONS,
+    JudgedPersons,
+    compare,
+    extended_process,
+    new_persons,
+    person_scores,
+)
 
 PATHS, PERSONS = 200, 400
 SCRIPT = Path(__file__).resolve().parents[2] / "studies" / "known_truth.py"
 
 
-class Forgetful(ExactForecaster):
-    """Knows the process and ignores the record."""
+class RecordBlind(ExactForecaster):
+    """Uses the process and ignores the record."""
 
     def simulate(
         self, history: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int
@@ -36,95 +44,101 @@ class Forgetful(ExactForecaster):
         return super().simulate(unknown, origins, to_horizon=to_horizon, n_paths=n_paths, seed=seed)
 
 
-class Rosy(ExactForecaster):
-    """Forecasts 5 % too much."""
+class Biased(ExactForecaster):
+    """Forecasts 5 % above the exact forecaster."""
 
     def simulate(
         self, history: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int
     ) -> Paths:
-        drawn = super().simulate(
+        paths = super().simulate(
             history, origins, to_horizon=to_horizon, n_paths=n_paths, seed=seed
         )
-        return drawn.with_earnings(drawn.earnings * np.float32(np.exp(0.05)))
+        return paths.with_earnings(paths.earnings * np.float32(np.exp(0.05)))
 
 
 @pytest.fixture(scope="module")
 def process() -> GaussianProcess:
-    found = long_lived("gaussian")
-    assert isinstance(found, GaussianProcess)
-    return found
+    long_process = extended_process("gaussian")
+    assert isinstance(long_process, GaussianProcess)
+    return long_process
 
 
 @pytest.fixture(scope="module")
-def judged(process: GaussianProcess) -> People:
-    return people(process, PERSONS, 10, seed=5)
+def judged(process: GaussianProcess) -> JudgedPersons:
+    return new_persons(process, PERSONS, 10, seed=5)
 
 
 @pytest.fixture(scope="module")
-def exact(process: GaussianProcess, judged: People) -> pl.DataFrame:
-    return score(ExactForecaster(KalmanFilter(process)), judged, paths=PATHS, seed=0)
+def exact(process: GaussianProcess, judged: JudgedPersons) -> pl.DataFrame:
+    return person_scores(ExactForecaster(KalmanFilter(process)), judged, n_paths=PATHS, seed=0)
 
 
-def test_every_length_of_record_has_an_outcome_at_every_horizon(process: GaussianProcess) -> None:
+def test_every_record_length_has_outcomes_at_every_horizon(process: GaussianProcess) -> None:
     for years in HISTORIES:
-        who = people(process, 5, years, seed=1)
-        assert np.isfinite(who.outcomes).all()
-        assert who.past.frame.group_by("person_id").len()["len"].unique().to_list() == [years]
-        assert who.past.frame["year"].max() == who.origins.year[0]
+        persons = new_persons(process, 5, years, seed=1)
+        assert np.isfinite(persons.outcomes).all()
+        assert persons.past.frame.group_by("person_id").len()["len"].unique().to_list() == [years]
+        assert persons.past.frame["year"].max() == persons.origins.year[0]
 
 
-def test_the_exact_forecaster_loses_nothing_to_itself(exact: pl.DataFrame) -> None:
+def test_the_exact_forecaster_loses_nothing_against_itself(exact: pl.DataFrame) -> None:
     table = compare(exact, exact, PATHS)
     assert table["horizon"].to_list() == list(HORIZONS)
     assert (table.select("loss", "bias", "zero").to_numpy() == 0).all()
-    assert table["held"].all()
+    assert table["reached"].all()
     assert table["sure"].all()
     assert (table["pit_mean"] == 0.5).all()
     assert (np.abs(table["coverage"] - 0.9) < 4 * table["coverage_se"]).all()
 
 
-def test_other_random_numbers_change_it_by_chance_alone(
-    process: GaussianProcess, judged: People, exact: pl.DataFrame
+def test_other_random_numbers_change_scores_only_by_chance(
+    process: GaussianProcess, judged: JudgedPersons, exact: pl.DataFrame
 ) -> None:
     table = compare(
-        score(ExactForecaster(KalmanFilter(process)), judged, paths=PATHS, seed=1), exact, PATHS
+        person_scores(ExactForecaster(KalmanFilter(process)), judged, n_paths=PATHS, seed=1),
+        exact,
+        PATHS,
     )
     for value, error in (("loss", "loss_se"), ("bias", "bias_se")):
         assert (table[value].abs() < 4 * table[error]).all()
     assert (table["pit_mean"] - 0.5).abs().max() < 4 * table["pit_se"].max()  # type: ignore[operator]
     # Means of 200 paths differ by chance, and that chance is taken out.
-    assert table["wander"].max() < 0.05  # type: ignore[operator]
+    assert table["scatter"].max() < 0.05  # type: ignore[operator]
 
 
-def test_a_forecaster_that_ignores_the_record_is_exposed(
-    process: GaussianProcess, judged: People, exact: pl.DataFrame
+def test_a_forecaster_that_ignores_the_record_misses_the_targets(
+    process: GaussianProcess, judged: JudgedPersons, exact: pl.DataFrame
 ) -> None:
     table = compare(
-        score(Forgetful(KalmanFilter(process)), judged, paths=PATHS, seed=0), exact, PATHS
+        person_scores(RecordBlind(KalmanFilter(process)), judged, n_paths=PATHS, seed=0),
+        exact,
+        PATHS,
     )
-    assert not table["held"].any()
+    assert not table["reached"].any()
     assert table["sure"].all()
     assert (table["loss"] > 0.15).all()
     assert (table["spread"] > 1.05).all()
 
 
-def test_a_bias_of_five_per_cent_is_measured_and_refused(
-    process: GaussianProcess, judged: People, exact: pl.DataFrame
+def test_a_bias_of_five_per_cent_misses_the_target(
+    process: GaussianProcess, judged: JudgedPersons, exact: pl.DataFrame
 ) -> None:
-    table = compare(score(Rosy(KalmanFilter(process)), judged, paths=PATHS, seed=0), exact, PATHS)
+    table = compare(
+        person_scores(Biased(KalmanFilter(process)), judged, n_paths=PATHS, seed=0), exact, PATHS
+    )
     # The same random numbers: the bias is 0.05 but for the floor of the logs.
     assert np.abs(table["bias"].to_numpy() - 0.05).max() < 0.002
-    assert not table["held"].any()
+    assert not table["reached"].any()
     assert table["sure"].all()
     assert (table["pit_mean"] < 0.5).all()
 
 
-def test_only_the_same_persons_are_compared(exact: pl.DataFrame) -> None:
+def test_scores_of_other_persons_are_refused(exact: pl.DataFrame) -> None:
     with pytest.raises(ValueError, match="same persons"):
         compare(exact.head(-4), exact, PATHS)
 
 
-def test_the_command_trains_scores_reports_and_goes_on_where_it_stopped(
+def test_the_command_trains_scores_reports_and_resumes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = tmp_path / "few.yaml"
@@ -143,7 +157,7 @@ def test_the_command_trains_scores_reports_and_goes_on_where_it_stopped(
     ]
     monkeypatch.setattr(sys, "argv", ["known_truth.py", "--out", str(tmp_path), "--process", "gaussian", *budget, "--report",
                                       str(tmp_path / "report.md")])  # fmt: skip
-    assert script.main() == 1, "four steps of training meet no promise"
+    assert known_truth.main() == 1, "four steps of training reach no target"
     page = (tmp_path / "report.md").read_text()
     assert page.count("| MISSED") >= 10
     assert "--steps 4" in page
@@ -154,18 +168,18 @@ def test_the_command_trains_scores_reports_and_goes_on_where_it_stopped(
     with monkeypatch.context() as patched:
         for module, name in (
             (studies.trained_bundle, "train"),
-            (script, "generate_register"),
-            (script, "score"),
+            (known_truth, "generate_register"),
+            (known_truth, "person_scores"),
         ):
             patched.setattr(module, name, never)
-        assert script.main() == 1
+        assert known_truth.main() == 1
         assert (tmp_path / "report.md").read_text() == page
     # An edited configuration is another bundle, raw and calibrated; a raised version of the exact
     # forecaster is another truth.
     folder = tmp_path / "gaussian-400-1"
     config.write_text("{extends: tiny, learning_rate: 0.01}")
     monkeypatch.setattr(ExactForecaster, "version", ExactForecaster.version + 1)
-    assert script.main() == 1
+    assert known_truth.main() == 1
     for name in ("few-4-none", "few-4-none-calibrated-exact"):
         assert Bundle.load(folder / name).config["training"]["learning_rate"] == 0.01
     assert len(list((folder / "scores").iterdir())) == 2 * 3 * len(HISTORIES)
