@@ -1,4 +1,4 @@
-"""The adaptive state as a table of the diagnostics: what outcomes have added to the thresholds, for the page about drift."""
+"""The adaptive state as a table of the diagnostics: how outcomes have moved the thresholds."""
 
 from __future__ import annotations
 
@@ -8,24 +8,25 @@ from typing import Any
 import polars as pl
 
 from calibration.adaptive.adaptive_state import AdaptiveState
-from calibration.diagnostics.diagnosis import MIN_CELL, SCHEMAS, Diagnostics
+from calibration.diagnostics.diagnosis import MIN_CELL, Diagnostics
+from calibration.diagnostics.table_columns import TABLES
 
 
 def with_state(
     diagnostics: Diagnostics, state: AdaptiveState | None, counts: Mapping[str, int]
 ) -> Diagnostics:
-    """The diagnostics with the table "adaptive", one row a group, horizon and level: `size` the offset in force, `n` settled promises,
-    `inside` the share of them that held, `last_year` of an outcome; figures of few promises are null. `counts` are those of the ledger.
+    """The diagnostics with the table "adaptive", one row per group, horizon and coverage.
 
-    The provenance names the state. Without a state, one that nobody has promised under yet, the table is empty.
+    Figures of few issued intervals are null. Without a state the table is empty. `counts` are those
+    of the ledger; the provenance names them and the state.
     """
     least = int(diagnostics.provenance.get("min_cell", MIN_CELL))
     rows: list[dict[str, Any]] = []
-    for (group, horizon, level), cell in sorted(state.cells.items() if state else ()):
+    for (group, horizon, coverage), cell in sorted(state.cells.items() if state else ()):
         row: dict[str, Any] = {
             "horizon": horizon,
             "group": group,
-            "level": level,
+            "level": coverage,
             "last_year": cell.last_year,
             "size": cell.offset,
         }
@@ -37,20 +38,16 @@ def with_state(
         "adaptive_version": state.version if state else 0,
         "adaptive_through": state.through if state else None,
     }
-    facts |= {f"adaptive_{name}": number for name, number in counts.items()}
-    named = [
+    facts |= {f"adaptive_{name}": count for name, count in counts.items()}
+    adaptive_facts = [
         {"name": name, "text": str(value)} for name, value in facts.items() if value is not None
     ]
-    kept = diagnostics["provenance"].filter(~pl.col("name").str.starts_with("adaptive_"))
-    tables = {
-        **diagnostics.tables,
-        "adaptive": pl.DataFrame(rows, schema=SCHEMAS["adaptive"], orient="row"),
-    }
+    other_facts = diagnostics["provenance"].filter(~pl.col("name").str.starts_with("adaptive_"))
+    provenance = pl.DataFrame(adaptive_facts, schema=TABLES["provenance"].schema, orient="row")
     return Diagnostics(
-        tables
-        | {
-            "provenance": pl.concat(
-                [kept, pl.DataFrame(named, schema=SCHEMAS["provenance"], orient="row")]
-            )
+        {
+            **diagnostics.tables,
+            "adaptive": pl.DataFrame(rows, schema=TABLES["adaptive"].schema, orient="row"),
+            "provenance": pl.concat([other_facts, provenance]),
         }
     )

@@ -1,4 +1,4 @@
-"""Averages over persons: tables of widths of intervals, of scores and their parts, and of the forecasts' level."""
+"""Tables of averages over persons: widths of intervals, scores and their parts, mean bias."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from calibration.diagnostics.cases import SHARE, Cases, Rows
-from calibration.diagnostics.person_results import EVENTS, QUANTILES
+from calibration.diagnostics.person_results import EVENTS, QUANTILES, PersonResults
 from calibration.diagnostics.reliability import (
     Decomposition,
     decompose_brier,
@@ -18,141 +18,154 @@ from calibration.diagnostics.reliability import (
     decompose_pinball,
     mincer_zarnowitz,
 )
-from calibration.diagnostics.verdicts import QUESTIONS, Light, middle, rounded, severity, status
+from calibration.diagnostics.verdicts import (
+    QUESTIONS,
+    Verdict,
+    rounded,
+    severity,
+    status,
+    typical_value,
+)
 from saga.forecast_tables import percent_label
 
 Array = NDArray[Any]
 
 
-def widths(cases: Cases) -> Rows:
-    """How wide the intervals are, beside a typical forecast, by group."""
+def tabulate_widths(cases: Cases) -> Rows:
+    """How wide the intervals of each group are, beside a typical forecast."""
     rows: Rows = []
-    for h, case in cases.judged.items():
-        for (grouping, group), rows_of in cases.cells[h].items():
-            part = None if rows_of is None else case.frame[rows_of]
-            for level in cases.levels:
+    for h, results in cases.results.items():
+        for (grouping, group), members in cases.members[h].items():
+            part = None if members is None else results.frame[members]
+            for coverage in cases.coverage:
                 row: dict[str, Any] = {
                     "horizon": h,
                     "grouping": grouping,
                     "group": group,
-                    "level": level,
+                    "level": coverage,
                 }
                 if part is not None:
-                    row |= _width(part, percent_label(level), cases.min_cell)
+                    row |= _describe_widths(part, percent_label(coverage), cases.min_cell)
                 rows.append(row)
     return rows
 
 
-def _width(part: pl.DataFrame, name: str, min_cell: int) -> dict[str, Any]:
-    given = part.filter(pl.col(f"width_{name}").is_not_null())
-    if given.height < min_cell:
+def _describe_widths(part: pl.DataFrame, label: str, min_cell: int) -> dict[str, Any]:
+    served = part.filter(pl.col(f"width_{label}").is_not_null())
+    if served.height < min_cell:
         return {}
     return {
-        "n": given.height,
-        "width": middle(given[f"width_{name}"].to_numpy()),
-        "typical": middle(given["median"].to_numpy()),
-        "with_zero": given[f"with_zero_{name}"].mean(),
-        "without": 1 - given.height / part.height,
+        "n": served.height,
+        "width": typical_value(served[f"width_{label}"].to_numpy()),
+        "typical": typical_value(served["median"].to_numpy()),
+        "with_zero": served[f"with_zero_{label}"].mean(),
+        "without": 1 - served.height / part.height,
     }
 
 
-def scores(cases: Cases) -> Rows:
-    """Proper scores, and the parts of those that fall apart: miscalibration, discrimination, uncertainty."""
+def tabulate_scores(cases: Cases) -> Rows:
+    """Proper scores, and their parts: miscalibration, discrimination, uncertainty."""
     rows: Rows = []
-    for h, case in cases.judged.items():
-        frame, n = case.frame, case.frame.height
-        if n < cases.min_cell:
+    for h, results in cases.results.items():
+        if results.frame.height < cases.min_cell:
             continue
-        y, crps = frame["log_y"].to_numpy(), frame["crps"].to_numpy()
-        parts: dict[str, tuple[Array, Decomposition | None]] = {
-            "crps_log": (
-                crps,
-                decompose_crps(float(crps.mean()), case.below, case.paths, y, case.thresholds),
-            )
-        }
-        for level in QUANTILES:
-            name = percent_label(level)
-            parts[f"pinball_{name}_log"] = (
-                frame[f"pinball_{name}"].to_numpy(),
-                decompose_pinball(frame[f"q_{name}"].to_numpy(), y, level),
-            )
-        for event in EVENTS:
-            drawn, happened = frame[f"{event}_paths"].to_numpy(), frame[event].to_numpy()
-            parts[f"brier_{event}"] = (
-                (drawn / case.paths - happened) ** 2,
-                decompose_brier(drawn, case.paths, happened),
-            )
-        parts["logscore"] = (frame["logscore"].to_numpy(), None)
-        for score, (each, split) in parts.items():
+        for score, (values, parts) in _score(results).items():
+            n = len(values)
             row = {
                 "horizon": h,
                 "score": score,
-                "value": float(each.mean()),
-                "se": float(each.std(ddof=1) / math.sqrt(n)),
+                "value": float(values.mean()),
+                "se": float(values.std(ddof=1) / math.sqrt(n)),
                 "n": n,
             }
-            if split is not None:
+            if parts is not None:
                 row |= {
-                    "value": split.score,
-                    "recalibrated": split.score - split.miscalibration,
-                    "miscalibration": split.miscalibration,
-                    "discrimination": split.discrimination,
-                    "uncertainty": split.uncertainty,
+                    "value": parts.score,
+                    "recalibrated": parts.score - parts.miscalibration,
+                    "miscalibration": parts.miscalibration,
+                    "discrimination": parts.discrimination,
+                    "uncertainty": parts.uncertainty,
                 }
             rows.append(row)
     return rows
 
 
-def level(cases: Cases, untold: Cases) -> tuple[Rows, list[Light]]:
-    """Mean error of log earnings, and intercept and slope of outcome on forecast (Mincer and Zarnowitz, 1969).
+def _score(results: PersonResults) -> dict[str, tuple[Array, Decomposition | None]]:
+    """Name of the score -> the scores of all persons (n,), and their parts."""
+    frame, n_paths = results.frame, results.n_paths
+    y, crps = frame["log_y"].to_numpy(), frame["crps"].to_numpy()
+    crps_parts = decompose_crps(float(crps.mean()), results.below, n_paths, y, results.thresholds)
+    scores: dict[str, tuple[Array, Decomposition | None]] = {"crps_log": (crps, crps_parts)}
+    for quantile in QUANTILES:
+        label = percent_label(quantile)
+        scores[f"pinball_{label}_log"] = (
+            frame[f"pinball_{label}"].to_numpy(),
+            decompose_pinball(frame[f"q_{label}"].to_numpy(), y, quantile),
+        )
+    for event in EVENTS:
+        counts, happened = frame[f"{event}_paths"].to_numpy(), frame[event].to_numpy()
+        scores[f"brier_{event}"] = (
+            (counts / n_paths - happened) ** 2,
+            decompose_brier(counts, n_paths, happened),
+        )
+    return scores | {"logscore": (frame["logscore"].to_numpy(), None)}
 
-    `economy`: how much higher, in logs, the forecasts of `cases` are than those of the same persons in `untold`.
+
+def tabulate_mean_bias(cases: Cases, unconditioned: Cases) -> tuple[Rows, list[Verdict]]:
+    """Mean error of log earnings, and the regression of outcomes on forecasts.
+
+    Mincer and Zarnowitz (1969). The column `economy` says by how much, in logs, the forecasts of
+    `cases` are above those of the same persons in `unconditioned`.
     """
     rows: Rows = []
-    lights: list[Light] = []
+    verdicts: list[Verdict] = []
     # Two figures a horizon: the mean error and the slope.
-    z = float(stats.norm.ppf(1 - SHARE / (2 * len(cases.judged)) / 2))
-    for h, case in cases.judged.items():
-        frame, n = case.frame, case.frame.height
+    z = float(stats.norm.ppf(1 - SHARE / (2 * len(cases.results)) / 2))
+    tolerance = QUESTIONS["level"]
+    for h, results in cases.results.items():
+        frame, n = results.frame, results.frame.height
         forecast, outcome, noise = (
             frame[name].to_numpy() for name in ("mean_log", "log_y", "noise")
         )
-        found = (
+        regression = (
             mincer_zarnowitz(forecast, outcome, noise, cases.mapped_on(h))
             if n >= cases.min_cell
             else None
         )
-        if found is None:
-            lights.append(Light("level", h, "unclear"))
+        if regression is None:
+            verdicts.append(Verdict("level", h, "unclear"))
             continue
-        error, slope = z * found.mean_error_se, z * found.slope_se
-        tolerance = QUESTIONS["level"]
-        by_error = status(found.mean_error, -error, error, n, target=0, tolerance=tolerance)
-        by_slope = status(found.slope, 1 - slope, 1 + slope, n, target=1, tolerance=2 * tolerance)
-        # Of these two figures about the same persons a good one does not answer for one that cannot tell.
-        both = (
-            Light("level", h, by_error, n, found.mean_error),
-            Light("level", h, by_slope, n, found.slope - 1, group="slope", tolerance=2 * tolerance),
+        mean_error, slope = regression.mean_error, regression.slope
+        error_reach, slope_reach = z * regression.mean_error_se, z * regression.slope_se
+        error_status = status(
+            mean_error, -error_reach, error_reach, n, target=0, tolerance=tolerance
         )
-        light = max(both, key=severity)
-        lights.append(light)
-        row = {
-            "horizon": h,
-            "n": n,
-            "mean_error": found.mean_error,
-            "error_lower": -error,
-            "error_upper": error,
-        }
-        row |= {
-            "mean_forecast": rounded(float(frame["mean"].mean())),  # type: ignore[arg-type]
-            "mean_outcome": rounded(float(frame["y"].mean())),  # type: ignore[arg-type]
-        }
-        row |= {
-            "intercept": found.intercept,
-            "slope": found.slope,
-            "slope_lower": 1 - slope,
-            "slope_upper": 1 + slope,
-        }
-        surprise = float((frame["mean_log"] - untold.judged[h].frame["mean_log"]).mean())  # type: ignore[arg-type]
-        rows.append(row | {"economy": surprise, "status": light.status})
-    return rows, lights
+        slope_status = status(
+            slope, 1 - slope_reach, 1 + slope_reach, n, target=1, tolerance=2 * tolerance
+        )
+        # The worse of the two decides, also if it is unclear: they are about the same persons.
+        both = (
+            Verdict("level", h, error_status, n, mean_error),
+            Verdict("level", h, slope_status, n, slope - 1, group="slope", tolerance=2 * tolerance),
+        )
+        verdict = max(both, key=severity)
+        verdicts.append(verdict)
+        before = unconditioned.results[h].frame["mean_log"]
+        rows.append(
+            {
+                "horizon": h,
+                "n": n,
+                "mean_forecast": rounded(float(frame["mean"].mean())),  # type: ignore[arg-type]
+                "mean_outcome": rounded(float(frame["y"].mean())),  # type: ignore[arg-type]
+                "mean_error": mean_error,
+                "error_lower": -error_reach,
+                "error_upper": error_reach,
+                "intercept": regression.intercept,
+                "slope": slope,
+                "slope_lower": 1 - slope_reach,
+                "slope_upper": 1 + slope_reach,
+                "economy": float((frame["mean_log"] - before).mean()),  # type: ignore[arg-type]
+                "status": verdict.status,
+            }
+        )
+    return rows, verdicts

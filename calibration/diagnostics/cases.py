@@ -1,4 +1,4 @@
-"""The judged persons with their groups and the calibrator that served them: what every table of the diagnostics is computed from."""
+"""The judged persons with their groups and their calibrator: the input of every table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from calibration.diagnostics.person_results import Judged
+from calibration.diagnostics.person_results import PersonResults
 from calibration.diagnostics.verdicts import QUESTIONS, publishable
 from saga.conformal.calibrator import ALL, Calibrator
 from saga.keyed_random import uniform_each
@@ -18,19 +18,22 @@ from saga.requests import COVERAGE
 
 Array = NDArray[Any]
 Rows = list[dict[str, Any]]
-Cells = dict[
-    tuple[str, str], Array | None
-]  # (grouping, group) -> rows of its persons; None where too few are in it to be shown
-ALPHA = 0.05  # probability that a forecaster without fault gets any light but green, over the whole report
-SHARE = ALPHA / len(QUESTIONS)  # of it for one question, which shares it among its figures
+# (Grouping, group) -> rows of its persons; None if there are too few to be shown.
+Members = dict[tuple[str, str], Array | None]
+# Probability that a report on a forecaster without fault has any verdict but a good one.
+ALPHA = 0.05
+SHARE = ALPHA / len(QUESTIONS)  # the part of one question, which shares it among its figures
 
 
 @dataclass(frozen=True, eq=False)
 class Cases:
-    """Un-averaged results by horizon, the rows of each group at each horizon, and the fewest persons `min_cell` behind a figure."""
+    """Results of single persons by horizon, and the rows of each group at each horizon.
 
-    judged: Mapping[int, Judged]
-    cells: Mapping[int, Cells]
+    `min_cell`: fewest persons behind a figure. `seed`: key of the simulated sampling bands.
+    """
+
+    results: Mapping[int, PersonResults]
+    members: Mapping[int, Members]
     calibrator: Calibrator
     seed: int
     min_cell: int
@@ -38,37 +41,36 @@ class Cases:
     @classmethod
     def of(
         cls,
-        judged: Mapping[int, Judged],
+        results: Mapping[int, PersonResults],
         groups: pl.DataFrame | None,
         calibrator: Calibrator,
         *,
         seed: int,
         min_cell: int,
     ) -> Self:
-        """`groups` has `person_id` and a text column a grouping."""
-        return cls(
-            judged,
-            {h: _cells(one.frame, groups, min_cell) for h, one in judged.items()},
-            calibrator,
-            seed,
-            min_cell,
-        )
+        """`groups` has `person_id` and a text column for each grouping."""
+        members = {h: _members(part.frame, groups, min_cell) for h, part in results.items()}
+        return cls(results, members, calibrator, seed, min_cell)
 
     @property
-    def levels(self) -> tuple[float, ...]:
-        """Coverage levels of the intervals."""
+    def coverage(self) -> tuple[float, ...]:
+        """Stated coverages of the intervals."""
         return self.calibrator.coverage or COVERAGE
 
+    @property
+    def headline(self) -> float:
+        """The coverage that is shown first: 90 %, or the highest."""
+        return 0.9 if 0.9 in self.coverage else self.coverage[-1]
+
     def calibrated_on(self, horizon: int, grouping: str = ALL, group: str = ALL) -> int | None:
-        """Persons behind the threshold that serves these persons: the luck of their draw is in the band."""
-        own, everybody = (
-            self.calibrator.cells.get((horizon, key)) for key in (f"{grouping}={group}", ALL)
-        )
-        if own is not None and own.n:
-            return own.n
+        """Persons behind the threshold of these persons; the sampling band counts their chance."""
+        cells = self.calibrator.cells
+        group_cell, everybody = (cells.get((horizon, key)) for key in (f"{grouping}={group}", ALL))
+        if group_cell is not None and group_cell.n:
+            return group_cell.n
         if everybody is None or not everybody.n:
             return None
-        rows = self.cells[horizon].get((grouping, group))
+        rows = self.members[horizon].get((grouping, group))
         shifted = any(
             f"{grouping}={group}" in shift
             for (h, _), shift in self.calibrator.shifts.items()
@@ -76,26 +78,26 @@ class Cases:
         )
         if not shifted or rows is None:
             return everybody.n
-        # A shift of its own was fitted on the group's calibration persons: about the same share of all as here.
-        return max(1, round(everybody.n * len(rows) / self.judged[horizon].frame.height))
+        # A shift was fitted on the group's calibration persons: about the same share as here.
+        return max(1, round(everybody.n * len(rows) / self.results[horizon].frame.height))
 
     def mapped_on(self, horizon: int) -> int | None:
-        """Persons behind the recalibration map of a horizon; None where there is none."""
+        """Persons behind the recalibration map of a horizon; None without a map."""
         cell = self.calibrator.map_cell(horizon)
         return cell.map_n if cell else None
 
     def rng(self, *key: str | int) -> np.random.Generator:
-        """The stream of chance that a figure is held against, named by `key`: the same whatever else is computed."""
-        place = uniform_each(["/".join(map(str, key))], "diagnostics", self.seed)[0]
-        return np.random.default_rng(int(place * 2**53))
+        """Random numbers for a figure named by `key`, the same whatever else is computed."""
+        position = uniform_each(["/".join(map(str, key))], "diagnostics", self.seed)[0]
+        return np.random.default_rng(int(position * 2**53))
 
 
-def _cells(frame: pl.DataFrame, groups: pl.DataFrame | None, min_cell: int) -> Cells:
+def _members(frame: pl.DataFrame, groups: pl.DataFrame | None, min_cell: int) -> Members:
     """Everybody first, then every group of every grouping."""
     everybody = np.arange(frame.height)
-    cells: Cells = {(ALL, ALL): everybody if frame.height >= min_cell else None}
+    members: Members = {(ALL, ALL): everybody if frame.height >= min_cell else None}
     if groups is None:
-        return cells
+        return members
     joined = frame.select("person_id").join(
         groups, on="person_id", how="left", maintain_order="left"
     )
@@ -105,12 +107,12 @@ def _cells(frame: pl.DataFrame, groups: pl.DataFrame | None, min_cell: int) -> C
             str(label): int(n)
             for label, n in zip(*np.unique(labels, return_counts=True), strict=True)
         }
-        named = sorted(label for label in counts if label)
-        if len(named) < 2:
+        names = sorted(label for label in counts if label)
+        if len(names) < 2:
             continue  # the same persons as everybody
         shown = publishable(counts, min_cell)
-        cells |= {
+        members |= {
             (grouping, label): np.flatnonzero(labels == label) if label in shown else None
-            for label in named
+            for label in names
         }
-    return cells
+    return members

@@ -1,4 +1,4 @@
-"""Whether intervals hold what they promise: tables of the share of persons inside, by group, over several years, and by period."""
+"""Tables of coverage: by group, over several years together, and by period."""
 
 from __future__ import annotations
 
@@ -8,174 +8,187 @@ import numpy as np
 import polars as pl
 
 from calibration.diagnostics.cases import SHARE, Cases, Rows
-from calibration.diagnostics.person_results import Together
+from calibration.diagnostics.person_results import SeveralYears
 from calibration.diagnostics.sampling_bands import coverage_band
-from calibration.diagnostics.verdicts import QUESTIONS, Light, status, worst
+from calibration.diagnostics.verdicts import QUESTIONS, Verdict, status, worst_verdict
 from saga.conformal.calibrator import ALL
 from saga.forecast_tables import percent_label
 
-PERIOD = (
-    100  # persons that a period of the drift table has at least: years are joined until it does
-)
+PERIOD = 100  # fewest persons of a period: years are joined until there are so many
 
 
-def promise(cases: Cases) -> Rows:
-    """What each horizon rests on: persons behind its map and its threshold, its guarantee, persons judged."""
+def tabulate_guarantees(cases: Cases) -> Rows:
+    """What each horizon rests on: calibration persons, guarantee, drift term, persons judged."""
     rows: Rows = []
-    for h, case in cases.judged.items():
-        own, mapped, n = (
-            cases.calibrator.cells.get((h, ALL)),
-            cases.calibrator.map_cell(h),
-            case.frame.height,
-        )
-        promised = case.frame["guarantee"].mode().sort().to_list()
-        row = {
-            "horizon": h,
-            "persons_map": mapped.map_n if mapped else 0,
-            "persons_threshold": own.n if own else 0,
-        }
+    calibrator = cases.calibrator
+    for h, results in cases.results.items():
+        cell, map_cell = calibrator.cells.get((h, ALL)), calibrator.map_cell(h)
+        guarantees = results.frame["guarantee"].mode().sort().to_list()
+        n = results.frame.height
+        drift_term, _ = calibrator.drift.get((h, cases.headline), (None, 0))
         rows.append(
             {
-                **row,
-                "guarantee": promised[0] if promised else "none",
+                "horizon": h,
+                "persons_map": map_cell.map_n if map_cell else 0,
+                "persons_threshold": cell.n if cell else 0,
+                "guarantee": guarantees[0] if guarantees else "none",
                 "n": n if n >= cases.min_cell else None,
+                "drift_term": drift_term,
             }
         )
     return rows
 
 
-def coverage(cases: Cases) -> tuple[Rows, list[Light]]:
-    """Everybody at all levels is one question, the groups are another: each shares its alarm among its own figures."""
-    everybody = len(cases.judged) * len(cases.levels)
-    grouped = max(1, sum(len(cells) - 1 for cells in cases.cells.values()) * len(cases.levels))
+def tabulate_coverage(cases: Cases) -> tuple[Rows, list[Verdict]]:
+    """Coverage of everybody and of groups.
+
+    Everybody at all coverages is one question, the groups are another. Each question shares its
+    probability of a false alarm among its own figures.
+    """
+    n_everybody = len(cases.results) * len(cases.coverage)
+    n_groups = sum(len(members) - 1 for members in cases.members.values()) * len(cases.coverage)
     rows: Rows = []
-    lights: list[Light] = []
-    for h, case in cases.judged.items():
-        own: list[Light] = []
-        theirs: list[Light] = []
-        for (grouping, group), rows_of in cases.cells[h].items():
-            alarm = SHARE / (everybody if grouping == ALL else grouped)
-            part = None if rows_of is None else case.frame[rows_of]
-            for level in cases.levels:
-                row, light = _covered(cases, part, h, level, alarm, grouping, group)
+    verdicts: list[Verdict] = []
+    for h, results in cases.results.items():
+        of_everybody: list[Verdict] = []
+        of_groups: list[Verdict] = []
+        for (grouping, group), members in cases.members[h].items():
+            alarm = SHARE / (n_everybody if grouping == ALL else max(1, n_groups))
+            part = None if members is None else results.frame[members]
+            for coverage in cases.coverage:
+                row, verdict = _judge_group(cases, part, h, coverage, alarm, (grouping, group))
                 rows.append(row)
-                (own if grouping == ALL else theirs).append(light)
-        lights.append(worst(own))
-        if theirs:
-            lights.append(worst(theirs))
-    return rows, lights
+                (of_everybody if grouping == ALL else of_groups).append(verdict)
+        verdicts.append(worst_verdict(of_everybody))
+        if of_groups:
+            verdicts.append(worst_verdict(of_groups))
+    return rows, verdicts
 
 
-def _covered(
+def _judge_group(
     cases: Cases,
     part: pl.DataFrame | None,
     h: int,
-    level: float,
+    coverage: float,
     alarm: float,
-    grouping: str,
-    group: str,
-) -> tuple[dict[str, Any], Light]:
+    group: tuple[str, str],
+) -> tuple[dict[str, Any], Verdict]:
     row: dict[str, Any] = {
         "horizon": h,
-        "grouping": grouping,
-        "group": group,
-        "level": level,
+        "grouping": group[0],
+        "group": group[1],
+        "level": coverage,
         "status": "unclear",
     }
-    question, who = ("coverage", None) if grouping == ALL else ("groups", f"{grouping}={group}")
-    name = percent_label(level)
-    given = None if part is None else part.filter(pl.col(f"inside_{name}").is_not_null())
-    if given is None or given.height < cases.min_cell:
-        return row, Light(question, h, "unclear", level=level, group=who)
-    inside, under, over = (_share(given[f"{kind}_{name}"]) for kind in ("inside", "under", "over"))
-    row |= _verdict(
-        question, inside, given.height, level, cases.calibrated_on(h, grouping, group), alarm
-    )
-    return row | {"under": under, "over": over}, Light(
-        question, h, row["status"], given.height, inside - level, level, who
-    )
+    question, name = ("coverage", None) if group[0] == ALL else ("groups", "=".join(group))
+    label = percent_label(coverage)
+    served = None if part is None else part.filter(pl.col(f"inside_{label}").is_not_null())
+    if served is None or served.height < cases.min_cell:
+        return row, Verdict(question, h, "unclear", coverage=coverage, group=name)
+    inside, under, over = (_mean(served[f"{kind}_{label}"]) for kind in ("inside", "under", "over"))
+    calibrated_on = cases.calibrated_on(h, *group)
+    row |= _judge_share(question, inside, served.height, coverage, calibrated_on, alarm)
+    verdict = Verdict(question, h, row["status"], served.height, inside - coverage, coverage, name)
+    return row | {"under": under, "over": over}, verdict
 
 
-def together(cases: Cases, found: Together | None) -> tuple[Rows, list[Light]]:
-    """Share of persons whose outcomes of the next K years all lie in their band, and whose present value of K years in its interval."""
-    if found is None:
+def tabulate_several_years(
+    cases: Cases, several_years: SeveralYears | None
+) -> tuple[Rows, list[Verdict]]:
+    """Coverage of path bands of K years, and of present values of K years."""
+    if several_years is None:
         return [], []
-    cells = [(kind, h) for kind in found.inside for h in cases.judged if h > 1]
+    figures = [
+        (kind, years) for kind in several_years.inside for years in cases.results if years > 1
+    ]
+    alarm = SHARE / max(1, len(figures) * len(cases.coverage))
     rows: Rows = []
-    lights: dict[int, list[Light]] = {}
-    for kind, years in cells:
-        for j, level in enumerate(cases.levels):
-            column = found.inside[kind][:, years - 1, j]
+    verdicts: dict[int, list[Verdict]] = {}
+    for kind, years in figures:
+        fitted = cases.calibrator.thresholds_of_kind.get((kind, years))
+        for j, coverage in enumerate(cases.coverage):
+            column = several_years.inside[kind][:, years - 1, j]
             hits = column[~np.isnan(column)]
-            n, cuts = len(hits), cases.calibrator.thresholds_of_kind.get((kind, years))
+            n = len(hits)
             row: dict[str, Any] = {
                 "question": kind,
                 "horizon": years,
-                "level": level,
+                "level": coverage,
                 "status": "unclear",
             }
-            light = Light("together", years, "unclear", level=level, group=kind)
+            verdict = Verdict("together", years, "unclear", coverage=coverage, group=kind)
             if n >= cases.min_cell:
-                alarm, share = SHARE / (len(cells) * len(cases.levels)), float(hits.mean())
-                row |= _verdict("together", share, n, level, cuts.n if cuts else None, alarm)
-                light = Light("together", years, row["status"], n, share - level, level, kind)
+                share, calibrated_on = float(hits.mean()), fitted.n if fitted else None
+                row |= _judge_share("together", share, n, coverage, calibrated_on, alarm)
+                verdict = Verdict(
+                    "together", years, row["status"], n, share - coverage, coverage, kind
+                )
             rows.append(row)
-            lights.setdefault(years, []).append(light)
-    return rows, [worst(own) for own in lights.values()]
+            verdicts.setdefault(years, []).append(verdict)
+    return rows, [worst_verdict(of_years) for of_years in verdicts.values()]
 
 
-def drift(cases: Cases) -> tuple[Rows, list[Light]]:
-    """Coverage of the 90 % (or highest) intervals by the year of the outcome; years are joined until a period has 100 persons."""
-    level = 0.9 if 0.9 in cases.levels else cases.levels[-1]
-    name = percent_label(level)
-    given = {
-        h: case.frame.filter(pl.col(f"inside_{name}").is_not_null())
-        for h, case in cases.judged.items()
+def tabulate_periods(cases: Cases) -> tuple[Rows, list[Verdict]]:
+    """Coverage of the 90 % (or widest) intervals by year of the outcome.
+
+    Years are joined until a period has 100 persons.
+    """
+    coverage = cases.headline
+    inside_column = f"inside_{percent_label(coverage)}"
+    served = {
+        h: results.frame.filter(pl.col(inside_column).is_not_null())
+        for h, results in cases.results.items()
     }
     periods = {
-        h: joined_years(frame["year"], max(PERIOD, cases.min_cell)) for h, frame in given.items()
+        h: join_years(frame["year"], max(PERIOD, cases.min_cell)) for h, frame in served.items()
     }
-    alarm = SHARE / max(1, sum(len(found) for found in periods.values()))
+    alarm = SHARE / max(1, sum(len(of_horizon) for of_horizon in periods.values()))
     rows: Rows = []
-    lights: list[Light] = []
-    for h, frame in given.items():
-        own = [Light("drift", h, "unclear")] if frame.height < cases.min_cell else []
-        for first, last in periods[h] if frame.height >= cases.min_cell else []:
-            inside = frame.filter(pl.col("year").is_between(first, last))[f"inside_{name}"]
-            n, share = len(inside), _share(inside)
+    verdicts: list[Verdict] = []
+    for h, frame in served.items():
+        enough = frame.height >= cases.min_cell
+        of_horizon = [] if enough else [Verdict("drift", h, "unclear")]
+        for first, last in periods[h] if enough else []:
+            inside = frame.filter(pl.col("year").is_between(first, last))[inside_column]
+            n, share = len(inside), _mean(inside)
             row: dict[str, Any] = {"horizon": h, "first_year": first, "last_year": last}
-            row |= _verdict("drift", share, n, level, cases.calibrated_on(h), alarm)
+            row |= _judge_share("drift", share, n, coverage, cases.calibrated_on(h), alarm)
             rows.append(row)
-            when = str(first) if first == last else f"{first}-{last}"
-            own.append(Light("drift", h, row["status"], n, share - level, level, when))
-        lights.append(worst(own))
-    return rows, lights
+            period = str(first) if first == last else f"{first}-{last}"
+            of_horizon.append(
+                Verdict("drift", h, row["status"], n, share - coverage, coverage, period)
+            )
+        verdicts.append(worst_verdict(of_horizon))
+    return rows, verdicts
 
 
-def _share(hits: pl.Series) -> float:
-    return float(hits.cast(pl.Float64).mean())  # type: ignore[arg-type]
+def _mean(flags: pl.Series) -> float:
+    return float(flags.cast(pl.Float64).mean())  # type: ignore[arg-type]
 
 
-def _verdict(
-    question: str, share: float, n: int, level: float, calibrated_on: int | None, alarm: float
+def _judge_share(
+    question: str, share: float, n: int, coverage: float, calibrated_on: int | None, alarm: float
 ) -> dict[str, Any]:
-    """The columns that say whether a share inside of `n` persons is what `level` promises, with probability `alarm` of a false alarm."""
-    lower, upper = coverage_band(level, n, calibrated_on, probability=1 - alarm)
-    found = status(
-        share, lower, upper, n, target=level, tolerance=QUESTIONS[question], too_much_is_mild=True
+    """Columns that judge the share inside of `n` persons, false alarms having probability `alarm`."""
+    lower, upper = coverage_band(coverage, n, calibrated_on, probability=1 - alarm)
+    verdict = status(
+        share, lower, upper, n, target=coverage, tolerance=QUESTIONS[question], mild_above=True
     )
-    return {"n": n, "inside": share, "band_lower": lower, "band_upper": upper, "status": found}
+    return {"n": n, "inside": share, "band_lower": lower, "band_upper": upper, "status": verdict}
 
 
-def joined_years(years: pl.Series, least: int) -> list[tuple[int, int]]:
-    """Consecutive years joined until each period has `least` persons; a rest that is too small joins the period before it."""
+def join_years(years: pl.Series, least: int) -> list[tuple[int, int]]:
+    """Periods of consecutive years with at least `least` persons each.
+
+    Years that remain at the end join the last period.
+    """
     periods: list[tuple[int, int]] = []
-    first, held = None, 0
+    first, n_joined = None, 0
     for year, n in years.alias("year").value_counts().sort("year").iter_rows():
-        first, held = year if first is None else first, held + n
-        if held >= least:
+        first, n_joined = year if first is None else first, n_joined + n
+        if n_joined >= least:
             periods.append((first, year))
-            first, held = None, 0
+            first, n_joined = None, 0
     if first is not None:
         start = periods.pop()[0] if periods else first
         periods.append((start, int(years.max())))  # type: ignore[arg-type]

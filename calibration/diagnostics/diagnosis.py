@@ -1,7 +1,8 @@
-"""How far a bundle can be trusted, as tables: everything that the calibration report shows.
+"""The diagnostics of a bundle: all tables that the calibration report shows.
 
-Test persons are forecast from one drawn origin each, by the rule that calibration uses, and judged by what came true inside the panel's
-years. `held`, `curves` and `averages` compute the tables, all from the same `cases`: averages over at least `min_cell` persons, no single
+Test persons are forecast from one drawn origin each, by the rule that calibration uses, and judged
+by their outcomes in the panel's years. `coverage`, `distributions` and `averages` compute the
+tables from the same `Cases`. Figures are averages over at least `min_cell` persons and no single
 person's value, so they may travel with the bundle.
 """
 
@@ -16,8 +17,14 @@ import polars as pl
 
 from calibration.diagnostics import averages, coverage, distributions
 from calibration.diagnostics.cases import ALPHA, Cases, Rows
-from calibration.diagnostics.person_results import Judged, Together, judge, thresholds_for
-from calibration.diagnostics.verdicts import QUESTIONS, Light, rounded
+from calibration.diagnostics.person_results import (
+    PersonResults,
+    SeveralYears,
+    crps_thresholds,
+    judge_persons,
+)
+from calibration.diagnostics.table_columns import TABLES
+from calibration.diagnostics.verdicts import QUESTIONS, Verdict, rounded
 from saga.conformal.calibrator import Calibrator
 from saga.data.groups import Grouping
 from saga.data.origins import Origins, draw_origins, history, last_year, realised_earnings
@@ -26,134 +33,20 @@ from saga.data.split import persons_of
 from saga.errors import BundleError, InputError, Problem
 from saga.forecaster import Forecaster, Progress
 from saga.keyed_random import sample_persons
-from saga.macro.scenarios import Scenario
 from saga.requests import COVERAGE, MAX_HORIZON, Draws
 
 HORIZONS = (1, 5, 10, 20, 30)
 PATHS = 200
-MIN_CELL = 10  # persons that a published figure rests on
+MIN_CELL = 10  # persons that a published figure needs
 LOW_PAY = 0.6  # of the median of positive earnings
-
-_I, _N, _F, _S, _B = pl.Int32(), pl.Int64(), pl.Float64(), pl.String(), pl.Boolean()
-_BAND: dict[str, pl.DataType] = {"band_lower": _F, "band_upper": _F}
-SCHEMAS: dict[str, dict[str, pl.DataType]] = {
-    "provenance": {"name": _S, "text": _S},
-    "lights": {
-        "question": _S,
-        "horizon": _I,
-        "status": _S,
-        "n": _N,
-        "size": _F,
-        "tolerance": _F,
-        "level": _F,
-        "group": _S,
-    },
-    "promise": {
-        "horizon": _I,
-        "persons_map": _N,
-        "persons_threshold": _N,
-        "guarantee": _S,
-        "n": _N,
-    },
-    "coverage": {
-        "horizon": _I,
-        "grouping": _S,
-        "group": _S,
-        "level": _F,
-        "n": _N,
-        "inside": _F,
-        "under": _F,
-        "over": _F,
-        **_BAND,
-        "status": _S,
-    },
-    "pit": {
-        "horizon": _I,
-        "rank": _F,
-        "n": _N,
-        "share": _F,
-        "share_lower": _F,
-        "share_upper": _F,
-        "ecdf": _F,
-        **_BAND,
-        "outside": _B,
-    },
-    "reliability": {
-        "event": _S,
-        "horizon": _I,
-        "forecast": _F,
-        "observed": _F,
-        "n": _N,
-        **_BAND,
-        "outside": _B,
-    },
-    "widths": {
-        "horizon": _I,
-        "grouping": _S,
-        "group": _S,
-        "level": _F,
-        "n": _N,
-        "width": _F,
-        "typical": _F,
-        "with_zero": _F,
-        "without": _F,
-    },
-    "scores": {
-        **{"horizon": _I, "score": _S, "n": _N, "value": _F, "se": _F, "recalibrated": _F},
-        **{"miscalibration": _F, "discrimination": _F, "uncertainty": _F},
-    },
-    "level": {
-        **{
-            "horizon": _I,
-            "n": _N,
-            "mean_forecast": _F,
-            "mean_outcome": _F,
-            "mean_error": _F,
-            "error_lower": _F,
-            "error_upper": _F,
-        },
-        **{
-            "intercept": _F,
-            "slope": _F,
-            "slope_lower": _F,
-            "slope_upper": _F,
-            "economy": _F,
-            "status": _S,
-        },
-    },
-    "together": {
-        "question": _S,
-        "horizon": _I,
-        "level": _F,
-        "n": _N,
-        "inside": _F,
-        **_BAND,
-        "status": _S,
-    },
-    "adaptive": {
-        "horizon": _I,
-        "group": _S,
-        "level": _F,
-        "n": _N,
-        "inside": _F,
-        "size": _F,
-        "last_year": _I,
-    },
-    "drift": {
-        "horizon": _I,
-        "first_year": _I,
-        "last_year": _I,
-        "n": _N,
-        "inside": _F,
-        **_BAND,
-        "status": _S,
-    },
-}
 
 
 @dataclass(frozen=True, eq=False)
 class Diagnostics:
-    """Tables by name, with the columns of SCHEMAS. Figures of fewer than `min_cell` persons are null, with their number."""
+    """Tables by name, with the columns of TABLES.
+
+    Figures of fewer than `min_cell` persons are null, and so is their number.
+    """
 
     tables: Mapping[str, pl.DataFrame]
 
@@ -162,38 +55,41 @@ class Diagnostics:
 
     @property
     def provenance(self) -> dict[str, str]:
-        """What made these tables, by name."""
+        """How these tables were made, by name of the fact."""
         return dict(self.tables["provenance"].iter_rows())
 
     def to_table(self) -> pl.DataFrame:
-        """All tables as one, a column `table` beside the columns of all: the `diagnostics.parquet` of the bundle."""
-        return pl.concat(
-            [
-                table.select(pl.lit(name).alias("table"), pl.all())
-                for name, table in self.tables.items()
-            ],
-            how="diagonal",
-        )
+        """All tables as one with a column `table`: the `diagnostics.parquet` of the bundle."""
+        named = [
+            table.select(pl.lit(name).alias("table"), pl.all())
+            for name, table in self.tables.items()
+        ]
+        return pl.concat(named, how="diagonal")
 
     @classmethod
     def from_table(cls, stored: pl.DataFrame) -> Self:
-        """The tables that `to_table` wrote. Raises BundleError where a column is missing."""
-        if "economy" not in stored.columns:  # written before forecasts were told the economy
-            stored = stored.with_columns(pl.lit(None, _F).alias("economy"))
-        if missing := {"table", *(name for schema in SCHEMAS.values() for name in schema)} - set(
-            stored.columns
-        ):
+        """The tables that `to_table` wrote. Raises BundleError if a column is missing."""
+        columns = {
+            name: column for table in TABLES.values() for name, column in table.columns.items()
+        }
+        absent = [name for name in columns if name not in stored.columns]
+        missing = [name for name in absent if columns[name].required]
+        if missing or "table" not in stored.columns:
             problem = Problem(
                 "diagnostics-form",
                 f"columns missing: {sorted(missing)}",
                 "Run `saga report --panel DIR --store` again.",
             )
             raise BundleError("the diagnostics table does not have its columns", [problem])
-        parts = {name: stored.filter(pl.col("table") == name) for name in SCHEMAS}
+        stored = stored.with_columns(
+            pl.lit(None, columns[name].dtype).alias(name) for name in absent
+        )
         return cls(
             {
-                name: parts[name].select(pl.col(c).cast(dtype) for c, dtype in schema.items())
-                for name, schema in SCHEMAS.items()
+                name: stored.filter(pl.col("table") == name).select(
+                    pl.col(c).cast(dtype) for c, dtype in table.schema.items()
+                )
+                for name, table in TABLES.items()
             }
         )
 
@@ -208,18 +104,120 @@ def diagnose(
     min_cell: int = MIN_CELL,
     progress: Progress | None = None,
 ) -> Diagnostics:
-    """Forecast the panel's test persons, one keyed origin each, and judge the forecasts by what came true.
+    """Forecast the panel's test persons, one keyed origin each, and judge the forecasts.
 
-    Ranges are judged as they are given, whatever the economy did. Whole distributions, chances and levels are judged as forecast under the
-    economy that came: few years with one economy cannot tell whether its law is right, but many persons whether theirs is. `persons` limits
-    them (a keyed choice). Raises InputError when the panel has no test person with an origin.
+    Intervals are judged as they are issued. Whole distributions, probabilities and mean bias are
+    judged for forecasts conditioned on the realised macro series: a few years cannot show whether
+    the macro process is right, but many persons can show whether the rest is.
+
+    Args:
+        forecaster: The bundle that is judged.
+        panel: Records with outcomes.
+        horizons: Years ahead to judge.
+        draws: Paths and seed.
+        persons: Judge this many of the test persons, chosen by key; None: all.
+        min_cell: Fewest persons behind a figure.
+        progress: Called with persons done and all persons, in each pass.
+
+    Raises:
+        InputError: If the panel has no test person with an origin.
     """
-    end, floor = last_year(panel), panel.meta.floor
+    end = last_year(panel)
+    people, origins = _draw_test_origins(panel, draws.seed, end, persons)
+    records = history(people, origins)
+    outcomes = realised_earnings(people, origins, range(1, max(horizons) + 1), end=end)
+    judging = _Judging(
+        forecaster,
+        records,
+        outcomes,
+        tuple(horizons),
+        panel.meta.floor,
+        low_pay_line(panel),
+        progress,
+    )
+    results, several_years = judging.run(draws)
+    macro = forecaster.realised_macro(panel, end)
+    conditioned = None if macro is None else judging.run(replace(draws, scenario=macro))[0]
+    grouping = forecaster.calibrator.grouping or Grouping.fit(
+        panel.only(persons_of(panel, "train"))
+    )
+    record = {
+        **forecaster.provenance(draws),
+        "panel": panel.meta.panel_id,
+        "trained_on": forecaster.bundle.split.get("panel_id"),
+        "persons": len(origins),
+        "origins": f"{int(origins.year.min())}-{int(origins.year.max())}",
+        "last_year": end,
+        "economy": None
+        if macro is None
+        else f"{min(macro.rows)}-{max(macro.rows)}, given where whole forecasts are judged",
+        "low_pay": judging.low_pay,
+        "floor": judging.floor,
+    }
+    return summarise(
+        results,
+        grouping.of(records, origins),
+        forecaster.calibrator,
+        several_years,
+        conditioned,
+        provenance=record,
+        seed=draws.seed,
+        min_cell=min_cell,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Judging:
+    """What the forecasts of test persons are compared with; `outcomes` (n, H) for every year."""
+
+    forecaster: Forecaster
+    records: Panel
+    outcomes: averages.Array
+    horizons: tuple[int, ...]
+    floor: float | None
+    low_pay: float
+    progress: Progress | None
+
+    def run(self, draws: Draws) -> tuple[dict[int, PersonResults], SeveralYears]:
+        """Results by horizon, and of several years together."""
+        calibrator = self.forecaster.calibrator
+        thresholds = {
+            h: crps_thresholds(self.outcomes[:, h - 1], self.floor) for h in self.horizons
+        }
+        parts: dict[int, list[PersonResults]] = {h: [] for h in self.horizons}
+        several_years: list[SeveralYears] = []
+        n_done = 0
+        for block in self.forecaster.blocks(
+            self.records, draws, to_horizon=max(self.horizons), progress=self.progress
+        ):
+            outcomes = self.outcomes[n_done : n_done + len(block)]
+            intervals = calibrator.intervals(block, calibrator.coverage or COVERAGE)
+            for h in self.horizons:
+                parts[h].append(
+                    judge_persons(
+                        block,
+                        intervals,
+                        outcomes[:, h - 1],
+                        h,
+                        thresholds=thresholds[h],
+                        floor=self.floor,
+                        low_pay=self.low_pay,
+                    )
+                )
+            several_years.append(SeveralYears.of(calibrator, block, outcomes))
+            n_done += len(block)
+        results = {h: PersonResults.join(part) for h, part in parts.items()}
+        return results, SeveralYears.join(several_years)
+
+
+def _draw_test_origins(
+    panel: Panel, seed: int, end: int, n_persons: int | None
+) -> tuple[Panel, Origins]:
     tested = persons_of(panel, "test")
-    tested = sample_persons(tested, persons, "contest", panel.meta.panel_id)
+    tested = sample_persons(tested, n_persons, "contest", panel.meta.panel_id)
     people = panel.only(tested)
     origins = (
-        draw_origins(people, max_horizon=MAX_HORIZON, seed=draws.seed, end=end)
+        draw_origins(people, max_horizon=MAX_HORIZON, seed=seed, end=end)
         if tested
         else Origins(np.empty(0, str), np.empty(0, int))
     )
@@ -230,136 +228,78 @@ def diagnose(
             "Give a panel with persons of 3 years of earnings and an age of 20-60.",
         )
         raise InputError("There is nobody to judge the forecasts on.", [problem])
-    past, years = (
-        history(people, origins),
-        realised_earnings(people, origins, range(1, max(horizons) + 1), end=end),
-    )
-    outcomes = years[:, np.asarray(horizons) - 1]
-    thresholds = [thresholds_for(outcomes[:, i], floor) for i in range(len(horizons))]
-    low_pay = low_pay_line(panel)
-
-    def cases(scenario: Scenario | None, wholes: list[Together] | None = None) -> dict[int, Judged]:
-        parts: list[list[Judged]] = [[] for _ in horizons]
-        done = 0
-        for block in forecaster.blocks(
-            past,
-            replace(draws, scenario=scenario),
-            to_horizon=max(horizons),
-            progress=progress,
-        ):
-            rows = slice(done, done + len(block))
-            sets = forecaster.calibrator.intervals(
-                block, forecaster.calibrator.coverage or COVERAGE
-            )
-            for i, h in enumerate(horizons):
-                parts[i].append(
-                    judge(
-                        block,
-                        sets,
-                        outcomes[rows, i],
-                        h,
-                        thresholds=thresholds[i],
-                        floor=floor,
-                        low_pay=low_pay,
-                    )
-                )
-            if wholes is not None:
-                wholes.append(Together.of(forecaster.calibrator, block, years[rows]))
-            done += len(block)
-        return {h: Judged.join(part) for h, part in zip(horizons, parts, strict=True)}
-
-    wholes: list[Together] = []
-    judged = cases(None, wholes)
-    economy = forecaster.realised_macro(panel, end)
-    told = None if economy is None else cases(economy)
-    grouping = forecaster.calibrator.grouping or Grouping.fit(
-        panel.only(persons_of(panel, "train"))
-    )
-    groups = grouping.of(past, origins)
-    record = {
-        **forecaster.provenance(draws),
-        "panel": panel.meta.panel_id,
-        "trained_on": forecaster.bundle.split.get("panel_id"),
-        "persons": len(origins),
-        "origins": f"{int(origins.year.min())}-{int(origins.year.max())}",
-        "last_year": end,
-        "economy": None
-        if economy is None
-        else f"{min(economy.rows)}-{max(economy.rows)}, told where people are judged",
-        "low_pay": low_pay,
-        "floor": floor,
-    }
-    together = Together.join(wholes)
-    return summarise(
-        judged,
-        groups,
-        forecaster.calibrator,
-        together,
-        told,
-        provenance=record,
-        seed=draws.seed,
-        min_cell=min_cell,
-    )
+    return people, origins
 
 
 def low_pay_line(panel: Panel) -> float:
-    """60 % of the median of all positive earnings in the panel, rounded to two digits: real money a year."""
+    """60 % of the median of all positive earnings in the panel, to two digits: real money a year."""
     median = panel.frame.filter(pl.col("earnings") > 0)["earnings"].median()
     return rounded(LOW_PAY * float(median), 2) if isinstance(median, (int, float)) else 0.0
 
 
 def summarise(
-    judged: Mapping[int, Judged],
+    results: Mapping[int, PersonResults],
     groups: pl.DataFrame | None,
     calibrator: Calibrator,
-    together: Together | None = None,
-    told: Mapping[int, Judged] | None = None,
+    several_years: SeveralYears | None = None,
+    conditioned: Mapping[int, PersonResults] | None = None,
     *,
     provenance: Mapping[str, Any],
     seed: int = 0,
     min_cell: int = MIN_CELL,
 ) -> Diagnostics:
-    """All tables from un-averaged results by horizon, of several years `together`, and of the same persons `told` the economy that came
-    (None: there is none to tell); `groups` has `person_id` and a text column a grouping. The table "adaptive" is empty (see
-    `calibration.diagnostics.adaptive_table`)."""
-    cases = Cases.of(judged, groups, calibrator, seed=seed, min_cell=min_cell)
-    people = (
-        cases if told is None else Cases.of(told, groups, calibrator, seed=seed, min_cell=min_cell)
+    """All tables from results of single persons. The table "adaptive" is empty.
+
+    Args:
+        results: By horizon, for forecasts as they are issued.
+        groups: `person_id` and a text column for each grouping.
+        calibrator: The calibrator that made the intervals.
+        several_years: Results for several years together.
+        conditioned: Results of the same persons, for forecasts conditioned on the realised macro
+            series; None: there are no such series.
+        provenance: Facts for the table "provenance".
+        seed: Key of the simulated sampling bands.
+        min_cell: Fewest persons behind a figure.
+    """
+    cases = Cases.of(results, groups, calibrator, seed=seed, min_cell=min_cell)
+    given_macro = (
+        cases
+        if conditioned is None
+        else Cases.of(conditioned, groups, calibrator, seed=seed, min_cell=min_cell)
     )
     tables: dict[str, Rows] = {
-        "promise": coverage.promise(cases),
-        "widths": averages.widths(cases),
-        "scores": averages.scores(cases),
+        "promise": coverage.tabulate_guarantees(cases),
+        "widths": averages.tabulate_widths(cases),
+        "scores": averages.tabulate_scores(cases),
         "adaptive": [],
     }
-    lights: list[Light] = []
-    for name, (rows, verdicts) in {
-        "coverage": coverage.coverage(cases),
-        "pit": distributions.pit(people),
-        "reliability": distributions.reliability(people),
-        "level": averages.level(people, cases),
-        "together": coverage.together(cases, together),
-        "drift": coverage.drift(cases),
+    verdicts: list[Verdict] = []
+    for name, (rows, verdicts_of_table) in {
+        "coverage": coverage.tabulate_coverage(cases),
+        "pit": distributions.tabulate_pit(given_macro),
+        "reliability": distributions.tabulate_reliability(given_macro),
+        "level": averages.tabulate_mean_bias(given_macro, cases),
+        "together": coverage.tabulate_several_years(cases, several_years),
+        "drift": coverage.tabulate_periods(cases),
     }.items():
         tables[name] = rows
-        lights += verdicts
+        verdicts += verdicts_of_table
     order = {question: i for i, question in enumerate(QUESTIONS)}
     tables["lights"] = [
-        light.row()
-        for light in sorted(lights, key=lambda light: (order[light.question], light.horizon))
+        verdict.row() for verdict in sorted(verdicts, key=lambda v: (order[v.question], v.horizon))
     ]
     record = {
         **provenance,
         "min_cell": min_cell,
         "alpha": ALPHA,
-        "horizons": ",".join(str(h) for h in judged),
+        "horizons": ",".join(str(h) for h in results),
     }
     tables["provenance"] = [
         {"name": name, "text": str(value)} for name, value in record.items() if value is not None
     ]
     return Diagnostics(
         {
-            name: pl.DataFrame(tables[name], schema=schema, orient="row")
-            for name, schema in SCHEMAS.items()
+            name: pl.DataFrame(tables[name], schema=table.schema, orient="row")
+            for name, table in TABLES.items()
         }
     )

@@ -1,6 +1,7 @@
-"""Un-averaged results of test persons, one row a person and horizon: what every table of the diagnostics is made from.
+"""Results of single test persons, one row per person and horizon.
 
-Holds values of single persons: it lives in memory only.
+Every table of the diagnostics is computed from them. They hold values of single persons, so they
+stay in memory.
 """
 
 from __future__ import annotations
@@ -23,63 +24,76 @@ from saga.scores import crps, log_earnings, logscore, pit, pit_uniforms
 
 Array = NDArray[Any]
 QUANTILES = (0.1, 0.5, 0.9)  # whose reliability is reported
-THRESHOLDS = 100  # cells that the integral of the CRPS decomposition is cut into
+THRESHOLDS = 100  # parts of the integral in the CRPS decomposition
 EVENTS = ("zero", "low_pay")
 
 
 @dataclass(frozen=True, eq=False)
-class Judged:
-    """One horizon's persons with an outcome: `frame` of n rows, and `below` (n, T), the paths at or below each of `thresholds` (T,), logs.
+class PersonResults:
+    """The persons with an outcome at one horizon.
 
-    Columns of `frame`: `person_id`, `year` of the outcome, `y` (real money), `log_y`, `pit`, `mean`, `median` (money), `mean_log`, `noise`
-    (variance of `mean_log` from few paths), `crps`, `logscore`, a forecast `q_..` and a loss `pinball_..` for each of QUANTILES (logs); for
-    each of EVENTS whether it happened, in how many paths (`.._paths`) and in how many of every second path (`.._first`); for each level
-    `inside_..`, `under_..`, `over_..` (null without interval), `width_..`, `with_zero_..`; and `guarantee` of the 90 % (or the highest)
-    interval.
+    `below` (n, T): number of paths at or below each of `thresholds` (T,), in logs. `frame` has n
+    rows and these columns:
+
+    - `person_id`; `year` of the outcome; the outcome `y` (real money) and `log_y`; its rank `pit`;
+    - `mean` and `median` of the forecast (real money), `mean_log`, and `noise`, the variance of
+      `mean_log` that comes from few paths;
+    - `crps`, `logscore`, and `q_..`, `pinball_..` for each of QUANTILES (logs);
+    - for each of EVENTS whether it happened, in how many paths (`.._paths`), and in how many of
+      every second path (`.._first`);
+    - for each coverage `inside_..`, `under_..`, `over_..`, `with_zero_..` (null without interval)
+      and `width_..`;
+    - `guarantee` of the 90 % (or the widest) interval.
     """
 
     frame: pl.DataFrame
     below: NDArray[np.uint16]
     thresholds: NDArray[np.float64]
-    paths: int
+    n_paths: int
 
     @classmethod
-    def join(cls, parts: Sequence[Judged]) -> Judged:
+    def join(cls, parts: Sequence[PersonResults]) -> PersonResults:
         """Blocks of the same horizon, thresholds and number of paths as one."""
         first = parts[0]
         return cls(
             pl.concat(part.frame for part in parts),
-            np.concatenate([p.below for p in parts]),
+            np.concatenate([part.below for part in parts]),
             first.thresholds,
-            first.paths,
+            first.n_paths,
         )
 
 
 @dataclass(frozen=True, eq=False)
-class Together:
-    """Whether several years hold together: `inside` by kind of limit ("band", "present_value"), (n, H, L), column K - 1 for the next K
-    years; 1 or 0, NaN where some of the K outcomes is unknown or nothing is promised."""
+class SeveralYears:
+    """Whether intervals for several years together cover the outcomes.
+
+    `inside`: kind of threshold ("band", "present_value") -> (n, H, L), column K - 1 for the next K
+    years. 1 or 0; NaN if an outcome is unknown or there is no guarantee.
+    """
 
     inside: Mapping[ThresholdKind, Array]
 
     @classmethod
     def of(cls, calibrator: Calibrator, paths: Paths, outcomes: Array) -> Self:
-        """Recalibrated `paths` (n, H, M) against `outcomes` (n, H): a band holds exactly if its score is at most the threshold."""
+        """Recalibrated `paths` (n, H, M) against `outcomes` (n, H).
+
+        A band covers an outcome exactly if its score is at most the threshold.
+        """
         inside: dict[ThresholdKind, Array] = {}
-        judges: tuple[tuple[ThresholdKind, Any], ...] = (
+        score_functions: tuple[tuple[ThresholdKind, Any], ...] = (
             ("band", band_scores),
             ("present_value", value_scores),
         )
-        for kind, scores_of in judges if calibrator.has_sets else ():
-            scores = scores_of(calibrator, paths, outcomes)[:, :, None]
-            own = [
+        for kind, score in score_functions if calibrator.has_sets else ():
+            scores = score(calibrator, paths, outcomes)[:, :, None]
+            served = [
                 calibrator.nested_thresholds(kind, years, paths.n_paths)
                 for years in range(1, outcomes.shape[1] + 1)
             ]
             q = np.stack(
                 [
-                    np.where(np.array(promises) == "assumption", limit, np.nan)
-                    for limit, promises in own
+                    np.where(np.array(guarantees) == "assumption", thresholds, np.nan)
+                    for thresholds, guarantees in served
                 ]
             )
             inside[kind] = np.where(np.isnan(scores) | np.isnan(q), np.nan, scores <= q)
@@ -88,35 +102,43 @@ class Together:
     @classmethod
     def join(cls, parts: Sequence[Self]) -> Self:
         """Blocks of persons as one."""
-        return cls(
-            {
-                kind: np.concatenate([part.inside[kind] for part in parts])
-                for kind in parts[0].inside
-            }
-        )
+        kinds = parts[0].inside
+        return cls({kind: np.concatenate([part.inside[kind] for part in parts]) for kind in kinds})
 
 
-def thresholds_for(outcomes: Array, floor: float | None) -> NDArray[np.float64]:
-    """Midpoints of equal cells over the range of the log outcomes (n,); outside it no recalibrated forecast loses anything."""
+def crps_thresholds(outcomes: Array, floor: float | None) -> NDArray[np.float64]:
+    """Midpoints of equal parts of the range of the log outcomes (n,).
+
+    Outside that range no recalibrated forecast loses anything.
+    """
     known = log_earnings(outcomes[~np.isnan(outcomes)], floor)
     low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)
     step = max(high - low, 1e-6) / THRESHOLDS
     return np.asarray(low + step * (np.arange(THRESHOLDS) + 0.5))
 
 
-def judge(
+def judge_persons(
     paths: Paths,
-    sets: Intervals,
+    intervals: Intervals,
     outcomes: Array,
     horizon: int,
     *,
     thresholds: Array,
     floor: float | None,
     low_pay: float,
-) -> Judged:
-    """Scores recalibrated `paths` (n, H, M) and their published `sets` (n, H, L) against `outcomes` (n,) of one horizon.
+) -> PersonResults:
+    """Results of recalibrated paths and their published intervals at one horizon.
 
-    Persons without an outcome or with no path that far (age 64) are left out.
+    Persons without an outcome, or with no path that far (age 64), are left out.
+
+    Args:
+        paths: Recalibrated paths (n, H, M).
+        intervals: Their intervals (n, H, L).
+        outcomes: Earnings that came true (n,) at this horizon, NaN if unknown.
+        horizon: Years ahead.
+        thresholds: Where the CRPS decomposition counts paths, in logs (`crps_thresholds`).
+        floor: Amounts below this count as this amount in logs.
+        low_pay: Earnings below this are low pay.
     """
     paths.require_recalibrated()
     h = horizon - 1
@@ -136,30 +158,28 @@ def judge(
         "crps": crps(logs, log_y),
         "logscore": logscore(samples, y, floor),
     }
-    for level, forecast in zip(QUANTILES, np.quantile(logs, QUANTILES, axis=1), strict=True):
+    for quantile, forecast in zip(QUANTILES, np.quantile(logs, QUANTILES, axis=1), strict=True):
         data |= {
-            f"q_{percent_label(level)}": forecast,
-            f"pinball_{percent_label(level)}": pinball(forecast, log_y, level),
+            f"q_{percent_label(quantile)}": forecast,
+            f"pinball_{percent_label(quantile)}": pinball(forecast, log_y, quantile),
         }
-    for event, happened, drawn in (
+    for event, happened, simulated in (
         ("zero", y == 0, samples == 0),
         ("low_pay", y < low_pay, samples < low_pay),
     ):
         data |= {
             event: happened,
-            f"{event}_paths": drawn.sum(axis=1).astype(np.int64),
-            f"{event}_first": drawn[:, ::2].sum(axis=1),
+            f"{event}_paths": simulated.sum(axis=1).astype(np.int64),
+            f"{event}_first": simulated[:, ::2].sum(axis=1),
         }
-    for i, level in enumerate(sets.coverage):
-        name = percent_label(level)
+    for i, coverage in enumerate(intervals.coverage):
+        name = percent_label(coverage)
         lower, upper, zero = (
-            sets.lower[row, h, i],
-            sets.upper[row, h, i],
-            sets.includes_zero[row, h, i],
+            ends[row, h, i] for ends in (intervals.lower, intervals.upper, intervals.includes_zero)
         )
-        given = ~np.isnan(lower)
+        absent = np.isnan(lower)
         inside = np.where(y == 0, zero, (lower <= y) & (y <= upper) & (y > 0))
-        # An outcome in a gap between {0} and the range lies under the range, as any outcome below it does.
+        # An outcome in the gap between {0} and the interval lies under the interval.
         over = ~inside & (y > upper)
         for kind, flag in (
             ("inside", inside),
@@ -167,16 +187,17 @@ def judge(
             ("over", over),
             ("with_zero", zero),
         ):
-            data[f"{kind}_{name}"] = pl.Series(flag, dtype=pl.Boolean).set(pl.Series(~given), None)
+            data[f"{kind}_{name}"] = pl.Series(flag, dtype=pl.Boolean).set(pl.Series(absent), None)
         data[f"width_{name}"] = upper - lower
-    headline = sets.coverage.index(0.9) if 0.9 in sets.coverage else len(sets.coverage) - 1
-    data["guarantee"] = pl.Series(sets.guarantee[row, h, headline].tolist(), dtype=pl.String)
+    headline = 0.9 if 0.9 in intervals.coverage else intervals.coverage[-1]
+    guarantee = intervals.guarantee[row, h, intervals.coverage.index(headline)]
+    data["guarantee"] = pl.Series(guarantee.tolist(), dtype=pl.String)
     below = (
         (logs[:, :, None] <= thresholds).sum(axis=1).astype(np.uint16)
         if len(row)
         else np.empty((0, len(thresholds)), np.uint16)
     )
-    return Judged(
+    return PersonResults(
         pl.DataFrame(data).with_columns(pl.col("^width_.*$").fill_nan(None)),
         below,
         thresholds,

@@ -1,6 +1,6 @@
-"""The pictures of the calibration report: tables of the diagnostics in, SVG text out. Nothing is computed here.
+"""The charts of the calibration report, drawn from tables of the diagnostics.
 
-Colour is never alone: a status has a shape too. Grey bands are where a forecaster without fault falls by luck.
+Nothing is computed here. A status has a colour and a shape. Grey bands are sampling bands.
 """
 
 from __future__ import annotations
@@ -23,18 +23,21 @@ PERCENT = "%"
 _WIDE = 640  # what all panels of a chart share
 
 
-def coverage(table: pl.DataFrame, levels: Sequence[float]) -> Any:
-    """Share inside by years ahead, one panel a level: table rows of everybody."""
-    rows = table.with_columns(_panel(pl.col("level"), "{} % ranges", 100))
+def coverage_chart(table: pl.DataFrame, coverages: Sequence[float]) -> Any:
+    """Coverage by years ahead, one panel per stated coverage: table rows of everybody."""
+    rows = table.with_columns(_panel(pl.col("level"), "{} % intervals", 100))
     base = alt.Chart(rows).encode(x=_horizon())
     target = _rule(rows, "mean(level):Q")
     return _panels(
-        [_band(base, 16), target, _status(base, "inside")], rows, columns=len(levels), height=170, independent=True
+        [_band(base, 16), target, _status(base, "inside")], rows, columns=len(coverages), height=170, independent=True
     )  # fmt: skip
 
 
-def groups(table: pl.DataFrame, horizons: Sequence[int]) -> Any:
-    """Share inside by group, one panel a horizon: table rows of one level, with a text column `label`."""
+def groups_chart(table: pl.DataFrame, horizons: Sequence[int]) -> Any:
+    """Coverage by group, one panel per horizon.
+
+    `table`: rows of one stated coverage, with a text column `label`.
+    """
     rows = table.with_columns(_panel(pl.col("horizon"), "{} years ahead"))
     labels = table["label"].unique(maintain_order=True).to_list()
     base = alt.Chart(rows).encode(
@@ -60,9 +63,9 @@ def groups(table: pl.DataFrame, horizons: Sequence[int]) -> Any:
     )
 
 
-def misses(table: pl.DataFrame) -> Any:
-    """Shares under and over the range by years ahead: long rows `horizon`, `side`, `share`."""
-    sides = ["under the range", "over the range"]
+def misses_chart(table: pl.DataFrame) -> Any:
+    """Shares below and above the interval by years ahead: long rows `horizon`, `side`, `share`."""
+    sides = ["below the interval", "above the interval"]
     return (
         alt.Chart(table)
         .mark_bar()
@@ -81,7 +84,7 @@ def misses(table: pl.DataFrame) -> Any:
     )
 
 
-def pit_histogram(table: pl.DataFrame) -> Any:
+def pit_histogram_chart(table: pl.DataFrame) -> Any:
     """Share of outcomes by forecast rank, one panel a horizon."""
     rows = table.with_columns(_panel(pl.col("horizon"), "{} years ahead"))
     base = alt.Chart(rows).encode(
@@ -95,8 +98,8 @@ def pit_histogram(table: pl.DataFrame) -> Any:
     return _panels([bars, lower, upper], rows, columns=table["horizon"].n_unique(), height=130)
 
 
-def pit_curve(table: pl.DataFrame) -> Any:
-    """Difference between the share of outcomes up to a rank and the rank itself, with its band, one panel a horizon."""
+def pit_curve_chart(table: pl.DataFrame) -> Any:
+    """Share of outcomes up to a rank less the rank, with its band, one panel per horizon."""
     ends = [pl.col(name) - pl.col("rank") for name in ("ecdf", "band_lower", "band_upper")]
     rows = table.with_columns(_panel(pl.col("horizon"), "{} years ahead"), *ends)
     base = alt.Chart(rows).encode(
@@ -115,14 +118,16 @@ def pit_curve(table: pl.DataFrame) -> Any:
     )
 
 
-def reliability(table: pl.DataFrame) -> Any:
-    """Observed share by forecast probability with its band and the diagonal, one panel a horizon: rows of one event."""
+def reliability_chart(table: pl.DataFrame) -> Any:
+    """Observed share by stated probability with its band, one panel per horizon: one event."""
     rows = table.with_columns(_panel(pl.col("horizon"), "{} years ahead"))
     base = alt.Chart(rows).encode(
-        x=alt.X("forecast:Q", title="Stated chance", axis=alt.Axis(format=PERCENT, tickCount=3))
+        x=alt.X(
+            "forecast:Q", title="Stated probability", axis=alt.Axis(format=PERCENT, tickCount=3)
+        )
     )
     band = base.mark_area(color=BAND).encode(
-        y=_share("band_lower", "Share that came true"), y2="band_upper:Q"
+        y=_share("band_lower", "Share with the event"), y2="band_upper:Q"
     )
     diagonal = base.mark_line(color=INK, strokeDash=[3, 3], strokeWidth=1).encode(y="forecast:Q")
     line = base.mark_line(
@@ -136,8 +141,8 @@ def reliability(table: pl.DataFrame) -> Any:
     )
 
 
-def widths(table: pl.DataFrame, unit: str) -> Any:
-    """Typical width by years ahead, a line a level: rows of everybody."""
+def widths_chart(table: pl.DataFrame, unit: str) -> Any:
+    """Typical width by years ahead, a line per stated coverage: rows of everybody."""
     rows = table.with_columns(_panel(pl.col("level"), "{} %", 100))
     names = rows["panel"].unique(maintain_order=True).to_list()
     shapes = ["circle", "square", "triangle-up", "diamond"]
@@ -153,20 +158,20 @@ def widths(table: pl.DataFrame, unit: str) -> Any:
                 "panel:N",
                 sort=names,
                 scale=alt.Scale(domain=names, range=["#9db7d5", "#5b8cc0", "#0b5cad", "#08306b"]),
-                legend=_legend("Range"),
+                legend=_legend("Interval"),
             ),
             shape=alt.Shape(
                 "panel:N",
                 sort=names,
                 scale=alt.Scale(domain=names, range=shapes),
-                legend=_legend("Range"),
+                legend=_legend("Interval"),
             ),
         )
         .properties(width=_WIDE - 60, height=190)
     )
 
 
-def scores(table: pl.DataFrame) -> Any:
+def scores_chart(table: pl.DataFrame) -> Any:
     """Parts of a score by years ahead: long rows `horizon`, `part`, `value`."""
     parts = ["without a forecast", "with this forecast", "if it were perfectly calibrated"]
     colours = ["#c9d1da", "#0b5cad", "#7f9fc4"]
@@ -185,8 +190,8 @@ def scores(table: pl.DataFrame) -> Any:
     )
 
 
-def level(table: pl.DataFrame) -> Any:
-    """Mean error and slope by years ahead with their bands."""
+def mean_bias_chart(table: pl.DataFrame) -> Any:
+    """Mean bias and slope by years ahead with their bands."""
     base = alt.Chart(table).encode(x=_horizon())
 
     def panel(name: str, lower: str, upper: str, target: float, title: str, form: str) -> Any:
@@ -211,8 +216,8 @@ def level(table: pl.DataFrame) -> Any:
     )
 
 
-def drift(table: pl.DataFrame) -> Any:
-    """Share inside by year of the outcome, one panel a horizon: rows with a text column `period`."""
+def periods_chart(table: pl.DataFrame) -> Any:
+    """Coverage by year of the outcome, one panel per horizon: rows with a text column `period`."""
     rows = table.with_columns(_panel(pl.col("horizon"), "{} years ahead"))
     base = alt.Chart(rows).encode(
         x=alt.X("period:O", title="Year of the outcome", axis=alt.Axis(labelAngle=-60))

@@ -1,7 +1,8 @@
-"""Is a forecast right on average wherever it says the same? Isotonic recalibration, what it would gain, and regression on the forecast.
+"""Reliability: isotonic recalibration and what it would gain, and regression on the forecast.
 
-A score S splits exactly into S = MCB - DSC + UNC (Dimitriadis, Gneiting and Jordan 2021): UNC is the score of the best constant forecast,
-DSC what recalibrated forecasts gain on it, MCB what recalibration would gain. Recalibration is isotonic: pool adjacent violators.
+A score S splits exactly into S = MCB - DSC + UNC (Dimitriadis, Gneiting and Jordan 2021): UNC is
+the score of the best constant forecast, DSC what recalibrated forecasts gain on it, MCB what
+recalibration would gain. Recalibration is isotonic (pool adjacent violators).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from scipy.optimize import isotonic_regression
 from calibration.diagnostics.sampling_bands import map_noise
 
 Array = NDArray[np.float64]
+CLASSES = 12  # of a reliability curve
 
 
 @dataclass(frozen=True)
@@ -33,13 +35,16 @@ class Decomposition:
 
 
 def brier_parts(
-    counts: NDArray[np.integer], paths: int, events: NDArray[np.bool_]
+    counts: NDArray[np.integer], n_paths: int, events: NDArray[np.bool_]
 ) -> tuple[float, float, float]:
-    """Mean Brier scores of the forecast count / paths (n,), of its isotonic recalibration and of the constant, for `events` (n,)."""
+    """Mean Brier scores of the forecast count / n_paths (n,), of its recalibration and constant.
+
+    `events` (n,) says whether the event happened.
+    """
     n = len(events)
-    persons = np.bincount(counts, minlength=paths + 1).astype(np.float64)
-    happened = np.bincount(counts, weights=events, minlength=paths + 1)
-    forecast = np.arange(paths + 1) / paths
+    persons = np.bincount(counts, minlength=n_paths + 1).astype(np.float64)
+    happened = np.bincount(counts, weights=events, minlength=n_paths + 1)
+    forecast = np.arange(n_paths + 1) / n_paths
     used = persons > 0
     share = happened[used] / persons[used]
     fitted = isotonic_regression(share, weights=persons[used]).x
@@ -53,47 +58,60 @@ def brier_parts(
 
 
 def decompose_brier(
-    counts: NDArray[np.integer], paths: int, events: NDArray[np.bool_]
+    counts: NDArray[np.integer], n_paths: int, events: NDArray[np.bool_]
 ) -> Decomposition:
-    """The Brier score of the probability count / paths of an event; every part is at least 0."""
-    return Decomposition.of(*brier_parts(counts, paths, events))
+    """The Brier score of the probability count / n_paths of an event; all parts are at least 0."""
+    return Decomposition.of(*brier_parts(counts, n_paths, events))
 
 
 def decompose_crps(
-    score: float, counts: NDArray[np.integer], paths: int, outcomes: Array, thresholds: Array
+    score: float, counts: NDArray[np.integer], n_paths: int, outcomes: Array, thresholds: Array
 ) -> Decomposition:
-    """A mean CRPS, split by integrating the Brier decompositions of the events y <= t (Gneiting and Ranjan 2011, eq. 4).
+    """A mean CRPS, split by integrating the Brier decompositions of the events y <= t.
 
-    `counts` (n, T) are the paths at or below each of the `thresholds` (T,), equally spaced cell midpoints over the range of `outcomes`
-    (n,): outside it neither the recalibrated nor the constant forecast loses anything. `score` is the fair CRPS, so the miscalibration is
-    free of the noise of few paths and can fall slightly below 0.
+    Gneiting and Ranjan (2011), eq. 4.
+
+    Args:
+        score: The fair CRPS. The miscalibration is then free of the noise of few paths, and can be
+            slightly below 0.
+        counts: Paths at or below each threshold (n, T).
+        n_paths: Number of paths.
+        outcomes: Outcomes (n,).
+        thresholds: Midpoints (T,) of equal parts of the range of the outcomes. Outside it neither
+            the recalibrated nor the constant forecast loses anything.
     """
     step = float(thresholds[1] - thresholds[0])
     parts = np.array(
-        [brier_parts(counts[:, j], paths, outcomes <= t)[1:] for j, t in enumerate(thresholds)]
+        [brier_parts(counts[:, j], n_paths, outcomes <= t)[1:] for j, t in enumerate(thresholds)]
     )
     recalibrated, constant = step * parts.sum(axis=0)
     return Decomposition.of(score, float(recalibrated), float(constant))
 
 
-def decompose_pinball(forecast: Array, outcomes: Array, level: float) -> Decomposition:
-    """Quantile loss of forecasts (n,) at `level`, split by isotonic quantile regression (Jordan, Muehlemann and Ziegel 2022)."""
-    constant = np.quantile(outcomes, level, method="inverted_cdf")
+def decompose_pinball(forecast: Array, outcomes: Array, quantile: float) -> Decomposition:
+    """Quantile loss of forecasts (n,), split by isotonic quantile regression.
+
+    Jordan, Muehlemann and Ziegel (2022).
+    """
+    constant = np.quantile(outcomes, quantile, method="inverted_cdf")
     means = (
-        float(pinball(f, outcomes, level).mean())
-        for f in (forecast, isotonic_quantile(forecast, outcomes, level), constant)
+        float(pinball(f, outcomes, quantile).mean())
+        for f in (forecast, isotonic_quantile(forecast, outcomes, quantile), constant)
     )
     return Decomposition.of(*means)
 
 
-def pinball(forecast: Array | float, outcomes: Array, level: float) -> Array:
+def pinball(forecast: Array | float, outcomes: Array, quantile: float) -> Array:
     """Quantile (pinball) loss, shape (n,)."""
     error = outcomes - forecast
-    return np.asarray(np.maximum(level * error, (level - 1) * error), dtype=np.float64)
+    return np.asarray(np.maximum(quantile * error, (quantile - 1) * error), dtype=np.float64)
 
 
-def isotonic_quantile(forecast: Array, outcomes: Array, level: float) -> Array:
-    """The increasing function of the forecast with the least quantile loss, at each forecast (n,): adjacent violators pooled."""
+def isotonic_quantile(forecast: Array, outcomes: Array, quantile: float) -> Array:
+    """The increasing function of the forecast with the least quantile loss, at each forecast (n,).
+
+    Adjacent violators are pooled.
+    """
     distinct, start = np.unique(np.sort(forecast), return_index=True)
     order = np.argsort(forecast, kind="stable")
     blocks: list[
@@ -101,26 +119,27 @@ def isotonic_quantile(forecast: Array, outcomes: Array, level: float) -> Array:
     ] = []  # sorted outcomes, their quantile, distinct forecasts pooled
     for group in np.split(outcomes[order], start[1:]):
         values, pooled = np.sort(group), 1
-        quantile = _lower_quantile(values, level)
-        while blocks and blocks[-1][1] >= quantile:
+        fit = _lower_quantile(values, quantile)
+        while blocks and blocks[-1][1] >= fit:
             before, _, more = blocks.pop()
             values = np.concatenate([before, values])
-            values.sort(kind="stable")  # two sorted runs: merged, not sorted anew
-            quantile, pooled = _lower_quantile(values, level), pooled + more
-        blocks.append((values, quantile, pooled))
+            values.sort(kind="stable")  # merges two sorted runs
+            fit, pooled = _lower_quantile(values, quantile), pooled + more
+        blocks.append((values, fit, pooled))
     fitted = np.repeat([q for _, q, _ in blocks], [pooled for _, _, pooled in blocks])
     return np.asarray(fitted[np.searchsorted(distinct, forecast)], dtype=np.float64)
 
 
-def _lower_quantile(ordered: Array, level: float) -> float:
-    return float(ordered[max(int(np.ceil(level * len(ordered) - 1e-9)) - 1, 0)])
+def _lower_quantile(ordered: Array, quantile: float) -> float:
+    return float(ordered[max(int(np.ceil(quantile * len(ordered) - 1e-9)) - 1, 0)])
 
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """Reliability in K bins of persons with like forecasts: mean forecast, isotonic observed share, persons, and what chance gives.
+    """Reliability in K classes of persons with similar forecasts.
 
-    `chance` (B, K): curves of a forecaster that is right, for the band.
+    `forecast` (K,): mean forecast. `observed` (K,): isotonic share with the event. `n` (K,):
+    persons. `chance` (B, K): simulated curves of a forecaster without fault, for the band.
     """
 
     forecast: Array
@@ -130,72 +149,84 @@ class Curve:
 
     @property
     def error(self) -> float:
-        """Mean distance between forecast and observed share over persons: how wrong a stated probability typically is."""
+        """Mean distance between forecast and observed share over persons."""
         return float(np.average(np.abs(self.observed - self.forecast), weights=self.n))
 
 
 def reliability_curve(
     counts: NDArray[np.integer],
     first: NDArray[np.integer],
-    paths: int,
+    n_paths: int,
     events: NDArray[np.bool_],
     *,
     least: int,
-    bins: int = 12,
     calibrated_on: int | None = None,
-    replicates: int = 1_999,
+    n_replicates: int = 1_999,
     rng: np.random.Generator,
 ) -> Curve:
-    """Reliability of the probability of an event, from paths: `counts` (n,) of those with it, `first` (n,) of these in every second path.
+    """Reliability of the probability of an event, estimated by the share of paths with the event.
 
-    Persons are sorted into bins by every second path, and the other paths say what to expect there. With one set of paths for both, those
-    that few paths happen to make look extreme would gather in the extreme bins, and a forecaster that is right would look wrong.
-    Chance curves draw each bin's events with the stated probability (Broecker and Smith 2007), after the noise of a calibration map learnt
-    from `calibrated_on` persons, and the noise of the stating paths. Each bin holds at least `least` persons and about 1 / `bins` of all.
+    Persons are sorted into classes by every second path; the other paths state the probability.
+    If the same paths did both, persons whose few paths look extreme by chance would gather in the
+    extreme classes, and a forecaster without fault would look wrong. The simulated curves draw the
+    events of each class with the stated probability (Broecker and Smith 2007), after the noise of
+    the calibration map, and the noise of the paths.
+
+    Args:
+        counts: Paths with the event (n,).
+        first: Those among every second path (n,).
+        n_paths: Number of paths.
+        events: Whether the event happened (n,).
+        least: Fewest persons of a class; each has about 1 / CLASSES of all.
+        calibrated_on: Persons behind the calibration map; None: no map.
+        n_replicates: Simulated curves B.
+        rng: Random numbers of the simulated curves.
     """
-    sorting = -(-paths // 2)
-    starts = _bin_starts(
-        np.bincount(first, minlength=sorting + 1), max(least, -(-len(events) // bins))
+    n_sorting = -(-n_paths // 2)
+    starts = _class_starts(
+        np.bincount(first, minlength=n_sorting + 1), max(least, -(-len(events) // CLASSES))
     )
-    place = np.searchsorted(starts, first, side="right") - 1
-    n = np.bincount(place, minlength=len(starts))
-    forecast = (
-        np.bincount(place, weights=(counts - first) / (paths - sorting), minlength=len(starts)) / n
-    )
-    share = np.bincount(place, weights=events, minlength=len(starts)) / n
-    grid = np.linspace(0, 1, paths + 1)
+    position = np.searchsorted(starts, first, side="right") - 1
+    n = np.bincount(position, minlength=len(starts))
+    stated = (counts - first) / (n_paths - n_sorting)
+    forecast = np.bincount(position, weights=stated, minlength=len(starts)) / n
+    share = np.bincount(position, weights=events, minlength=len(starts)) / n
+    grid = np.linspace(0, 1, n_paths + 1)
     truth = np.array(
         [
             np.interp(forecast, grid, noise)
-            for noise in map_noise(paths, calibrated_on, replicates, rng)
+            for noise in map_noise(n_paths, calibrated_on, n_replicates, rng)
         ]
     )
-    # A calibrated probability is rounded to whole paths, alike for all who have the same number of them.
-    truth = np.clip(truth + rng.uniform(-0.5, 0.5, truth.shape) / paths, 0, 1)
-    spoken = n * (paths - sorting)
-    drawn = rng.binomial(n, truth) / n - (
-        rng.binomial(spoken, forecast, truth.shape) / spoken - forecast
+    # A calibrated probability is rounded to whole paths, alike for all with the same count.
+    truth = np.clip(truth + rng.uniform(-0.5, 0.5, truth.shape) / n_paths, 0, 1)
+    n_stating = n * (n_paths - n_sorting)
+    simulated = rng.binomial(n, truth) / n - (
+        rng.binomial(n_stating, forecast, truth.shape) / n_stating - forecast
     )
-    chance = np.array([isotonic_regression(row, weights=n).x for row in drawn])
+    chance = np.array([isotonic_regression(row, weights=n).x for row in simulated])
     return Curve(forecast, np.asarray(isotonic_regression(share, weights=n).x), n, chance)
 
 
-def _bin_starts(persons: NDArray[np.integer], least: int) -> NDArray[np.int64]:
-    """First count of each bin: a bin is closed once it has `least` persons; too small a rest joins the last one."""
-    starts, held = [0], 0
+def _class_starts(persons: NDArray[np.integer], least: int) -> NDArray[np.int64]:
+    """First count of each class: a class ends once it has `least` persons.
+
+    Persons that remain at the end join the last class.
+    """
+    starts, n_persons = [0], 0
     for count, n in enumerate(persons):
-        if held >= least:
+        if n_persons >= least:
             starts.append(count)
-            held = 0
-        held += int(n)
-    if held < least and len(starts) > 1:
+            n_persons = 0
+        n_persons += int(n)
+    if n_persons < least and len(starts) > 1:
         starts.pop()
     return np.array(starts)
 
 
 @dataclass(frozen=True)
 class Regression:
-    """Outcome = intercept + slope x forecast (Mincer and Zarnowitz 1969), with standard errors of mean error and slope."""
+    """Outcome = intercept + slope x forecast (Mincer and Zarnowitz 1969), with standard errors."""
 
     mean_error: float
     mean_error_se: float
@@ -207,11 +238,18 @@ class Regression:
 def mincer_zarnowitz(
     forecast: Array, outcomes: Array, noise: Array, calibrated_on: int | None = None
 ) -> Regression | None:
-    """Regression of outcomes (n,) on forecast means (n,): a forecaster that is right has mean error 0, intercept 0 and slope 1.
+    """Regression of outcomes on forecast means: without fault mean error 0, intercept 0, slope 1.
 
-    `noise` (n,) is the variance of each forecast mean that comes from few paths; it is taken out of the variance of the forecasts, as in
-    a regression with errors in variables (Fuller 1987, sec. 1.2), else the slope would fall short of 1. Standard errors are robust to
-    unequal variances (White 1980, HC1); that of the mean error counts the calibration persons too. None where forecasts do not differ.
+    None if the forecasts do not differ.
+
+    Args:
+        forecast: Forecast means (n,).
+        outcomes: Outcomes (n,).
+        noise: Variance of each forecast mean that comes from few paths (n,). It is taken out of the
+            variance of the forecasts, as in a regression with errors in variables (Fuller 1987,
+            sec. 1.2); otherwise the slope would be too small.
+        calibrated_on: Calibration persons, whose chance the standard error of the mean error
+            counts. Standard errors are robust to unequal variances (White 1980, HC1).
     """
     n = len(outcomes)
     error = outcomes - forecast
@@ -221,7 +259,7 @@ def mincer_zarnowitz(
         return None
     slope = float(np.mean(centred * outcomes)) / spread
     residual = outcomes - outcomes.mean() - slope * centred
-    # The score of the corrected moment equation: what each person adds to covariance less slope x true variance.
+    # The corrected moment equation: each person's part of covariance less slope x true variance.
     moment = centred * residual + slope * noise
     slope_se = float(np.sqrt(n / (n - 2) * np.mean(moment**2) / n)) / spread
     persons = 1 / n + (1 / calibrated_on if calibrated_on else 0.0)

@@ -1,6 +1,7 @@
-"""The calibration report: the diagnostics as one page that policy analysts read. Draws tables, computes nothing.
+"""The calibration report: the diagnostics as one HTML page for policy analysts.
 
-Self-contained: styles, pictures and the tables to download are in the file, and it asks for nothing from outside.
+It computes nothing. Styles, pictures and the tables to download are in the file, and it loads
+nothing from outside.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import polars as pl
 
 from calibration.diagnostics import plots
 from calibration.diagnostics.diagnosis import Diagnostics
+from calibration.diagnostics.table_columns import TABLES
 from calibration.diagnostics.verdicts import QUESTIONS
 from saga.bundle import Bundle
 from saga.conformal.calibrator import ALL, MIN_CELL_PERSONS, REASONS
@@ -30,22 +32,22 @@ from saga.version import current_version
 
 SUFFIXES = (".html", ".htm")
 HEADLINE = 0.9
-NOTHING = "-"  # what is not known or not shown
+NOT_SHOWN = "-"  # also what is not known
 WORDS = {
     "holds": ("✓", "holds"),
     "unclear": ("?", "cannot tell"),
     "watch": ("!", "watch"),
     "fails": ("✗", "fails"),
 }
-ASKED = {
-    "coverage": "Do the ranges hold what they promise?",
-    "groups": "Do they hold in every group?",
-    "together": "Do they hold for several years together?",
-    "shape": "Is the whole forecast right, not only its ends?",
-    "level": "Is it neither too high nor too low?",
-    "zero": "Is the chance of no earnings right?",
-    "low_pay": "Is the chance of low pay right?",
-    "drift": "Did the ranges hold in every period?",
+QUESTION_TEXTS = {
+    "coverage": "Do the intervals cover as many persons as stated?",
+    "groups": "Do they in every group?",
+    "together": "Do they for several years together?",
+    "shape": "Is the whole distribution right?",
+    "level": "Is the forecast right on average?",
+    "zero": "Is the probability of no earnings right?",
+    "low_pay": "Is the probability of low pay right?",
+    "drift": "Did the intervals cover as stated in every period?",
 }
 GROUPINGS = {
     "quintile": "Past earnings",
@@ -73,17 +75,17 @@ QUINTILES = {
     "5": "highest fifth",
 }
 SCORES = {
-    "crps_log": "Whole forecast (CRPS)",
+    "crps_log": "Whole distribution (CRPS)",
     "pinball_10_log": "10 % quantile (pinball)",
     "pinball_50_log": "Median (pinball)",
     "pinball_90_log": "90 % quantile (pinball)",
-    "brier_zero": "Chance of no earnings (Brier)",
-    "brier_low_pay": "Chance of low pay (Brier)",
+    "brier_zero": "Probability of no earnings (Brier)",
+    "brier_low_pay": "Probability of low pay (Brier)",
     "logscore": "Log score",
 }
 SEVERAL = {
-    "band": "All of the next years inside their ranges",
-    "present_value": "The sum of the next years inside its range",
+    "band": "All of the next years inside the path band",
+    "present_value": "The present value of the next years inside its interval",
 }
 PROVENANCE = {
     "bundle": "Bundle that was judged (sha256)",
@@ -102,16 +104,16 @@ PROVENANCE = {
     "precision": "Arithmetic of the futures",
     "currency": "Money in",
     "price_year": "Prices of",
-    "economy": "Economy of the years judged",
+    "economy": "Realised macro series of the years",
     "low_pay": "Low pay: below",
-    "floor": "Lowest amount that logs tell apart",
+    "floor": "In logs, amounts below this count as this",
     "horizons": "Years ahead",
-    "min_cell": "Fewest persons behind a figure",
+    "min_cell": "Fewest persons per figure",
     "alpha": "Probability of a false alarm",
-    "adaptive_version": "State of the ledger: deliveries of outcomes that changed it",
-    "adaptive_through": "The ledger knows outcomes up to",
-    "adaptive_settled": "Promises that the ledger has judged",
-    "adaptive_waiting": "Promises that wait for their outcome",
+    "adaptive_version": "Version of the ledger's adaptive state",
+    "adaptive_through": "Outcomes in the ledger up to",
+    "adaptive_settled": "Issued intervals compared with their outcome",
+    "adaptive_waiting": "Issued intervals without outcome yet",
 }
 
 
@@ -125,18 +127,26 @@ class Download:
 
 
 def stored_diagnostics(bundle: Bundle) -> Diagnostics:
-    """The diagnostics inside a bundle. Raises UsageError, with the command that makes them, where there are none."""
+    """The diagnostics inside a bundle.
+
+    Raises UsageError, with the command that computes them, if there are none.
+    """
     if bundle.diagnostics is None:
-        fix = "Run `saga report BUNDLE --panel DIR --store --out FILE.html` with a panel that has outcomes."
+        fix = (
+            "Run `saga report BUNDLE --panel DIR --store --out FILE.html` on a panel with outcomes."
+        )
         missing = Problem(
-            "no-diagnostics", "Nobody has judged its forecasts since it was calibrated", fix
+            "no-diagnostics", "Its forecasts were not judged since it was calibrated", fix
         )
         raise UsageError("The bundle holds no diagnostics to report.", [missing])
     return Diagnostics.from_table(bundle.diagnostics)
 
 
 def write_report(diagnostics: Diagnostics, out: str | Path, *, bundle: str | None = None) -> Path:
-    """Write the report to `out`, whole or not at all; `bundle` is the digest of the bundle that holds the diagnostics."""
+    """Write the report to `out`, whole or not at all.
+
+    `bundle`: digest of the bundle that holds the diagnostics.
+    """
     out = Path(out)
     commit(out, lambda part: part.write_text(render(diagnostics, bundle=bundle), encoding="utf-8"))
     return out
@@ -146,11 +156,11 @@ def render(diagnostics: Diagnostics, *, bundle: str | None = None) -> str:
     """The page as HTML. The same tables give the same bytes."""
     d, record = diagnostics, diagnostics.provenance
     horizons = d["lights"]["horizon"].unique().sort().to_list()
-    levels = d["coverage"]["level"].unique().sort().to_list()
-    headline = HEADLINE if HEADLINE in levels else levels[-1]
+    coverages = d["coverage"]["level"].unique().sort().to_list()
+    headline = HEADLINE if HEADLINE in coverages else coverages[-1]
     everybody = pl.col("grouping") == ALL
-    lights = {(row["question"], row["horizon"]): row for row in d["lights"].iter_rows(named=True)}
-    cells = {
+    verdicts = {(row["question"], row["horizon"]): row for row in d["lights"].iter_rows(named=True)}
+    coverage = {
         (row["grouping"], row["group"], row["horizon"]): row
         for row in d["coverage"].filter(level=headline).iter_rows(named=True)
     }
@@ -165,19 +175,19 @@ def render(diagnostics: Diagnostics, *, bundle: str | None = None) -> str:
         "report.html",
         {
             "words": WORDS,
-            "asked": {
-                question: ASKED[question]
+            "questions": {
+                question: QUESTION_TEXTS[question]
                 for question in QUESTIONS
-                if any(q == question for q, _ in lights)
+                if any(q == question for q, _ in verdicts)
             },
             "tolerances": QUESTIONS,
             "horizons": horizons,
-            "levels": levels,
+            "coverages": coverages,
             "headline": headline,
-            "lights": lights,
-            "verdict": _verdict(lights, horizons),
-            "trouble": _trouble(lights, labels),
-            "cells": cells,
+            "verdicts": verdicts,
+            "by_status": _horizons_by_status(verdicts, horizons),
+            "concerns": _list_concerns(verdicts, labels),
+            "coverage": coverage,
             "widths": width,
             "labels": labels,
             "tables": {name: table.to_dicts() for name, table in d.tables.items()},
@@ -186,8 +196,9 @@ def render(diagnostics: Diagnostics, *, bundle: str | None = None) -> str:
             "few": MIN_CELL_PERSONS,
             "scores": SCORES,
             "several": SEVERAL,
-            "followed": _followed(d, headline),
-            "pictures": _pictures(d, horizons, levels, headline, labels, unit),
+            "adaptive": _describe_adaptive_state(d, headline),
+            "columns": TABLES,
+            "pictures": _draw_pictures(d, horizons, coverages, headline, labels, unit),
             "downloads": [download(name, table) for name, table in d.tables.items()],
             "record": record,
             "provenance": {
@@ -217,27 +228,27 @@ def download(name: str, table: pl.DataFrame) -> Download:
 
 def percent(value: float | None, digits: int = 1) -> str:
     """0.898 -> "89.8 %"; a dash for what is not known or not shown."""
-    return NOTHING if value is None else f"{100 * value:.{digits}f} %"
+    return NOT_SHOWN if value is None else f"{100 * value:.{digits}f} %"
 
 
 def gap(value: float | None, digits: int = 1) -> str:
-    """A difference of shares, without its sign: 0.02 -> "2.0 percentage points"."""
-    return NOTHING if value is None else f"{abs(100 * value):.{digits}f} percentage points"
+    """A difference of shares without its sign: 0.02 -> "2.0 percentage points"."""
+    return NOT_SHOWN if value is None else f"{abs(100 * value):.{digits}f} percentage points"
 
 
 def relative(value: float | None) -> str:
     """A difference of logarithms as a share, without its sign: 0.1 -> "10.5 %"."""
-    return NOTHING if value is None else percent(abs(math.expm1(value)))
+    return NOT_SHOWN if value is None else percent(abs(math.expm1(value)))
 
 
 def money(value: float | None) -> str:
     """An amount with thousands separated."""
-    return NOTHING if value is None else f"{value:,.0f}"
+    return NOT_SHOWN if value is None else f"{value:,.0f}"
 
 
 def number(value: float | None, digits: int = 3) -> str:
     """A plain number."""
-    return NOTHING if value is None else f"{value:.{digits}f}"
+    return NOT_SHOWN if value is None else f"{value:.{digits}f}"
 
 
 def count(value: int | None, least: str | int = "") -> str:
@@ -264,28 +275,28 @@ def _group_word(grouping: str, group: str) -> str:
     return PLACES.get(group, group.replace("_", " "))
 
 
-def _verdict(
-    lights: Mapping[tuple[str, int], Mapping[str, Any]], horizons: Sequence[int]
+def _horizons_by_status(
+    verdicts: Mapping[tuple[str, int], Mapping[str, Any]], horizons: Sequence[int]
 ) -> dict[str, list[int]]:
     """Status of the first question -> the horizons that have it."""
-    found: dict[str, list[int]] = {name: [] for name in WORDS}
+    by_status: dict[str, list[int]] = {name: [] for name in WORDS}
     for h in horizons:
-        found[lights["coverage", h]["status"]].append(h)
-    return found
+        by_status[verdicts["coverage", h]["status"]].append(h)
+    return by_status
 
 
-def _trouble(
-    lights: Mapping[tuple[str, int], Mapping[str, Any]], labels: Mapping[tuple[str, str], str]
+def _list_concerns(
+    verdicts: Mapping[tuple[str, int], Mapping[str, Any]], labels: Mapping[tuple[str, str], str]
 ) -> list[dict[str, Any]]:
-    """Lights that are red or amber, red first, with the group in words."""
-    named = {f"{grouping}={group}": label for (grouping, group), label in labels.items()}
-    found = [
-        {**row, "where": named.get(row["group"] or "", row["group"])}
-        for row in lights.values()
+    """Verdicts "fails" and "watch", in this order, with the group in words."""
+    group_labels = {f"{grouping}={group}": label for (grouping, group), label in labels.items()}
+    concerns = [
+        {**row, "where": group_labels.get(row["group"] or "", row["group"])}
+        for row in verdicts.values()
         if row["status"] in ("fails", "watch")
     ]
     return sorted(
-        found,
+        concerns,
         key=lambda row: (
             row["status"] != "fails",
             list(QUESTIONS).index(row["question"]),
@@ -294,8 +305,8 @@ def _trouble(
     )
 
 
-def _followed(d: Diagnostics, headline: float) -> list[dict[str, Any]]:
-    """The adaptive state by horizon: of everybody or, where they have cells of their own, of groups; at the headline level."""
+def _describe_adaptive_state(d: Diagnostics, headline: float) -> list[dict[str, Any]]:
+    """The adaptive state by horizon at the headline coverage, of everybody or of groups."""
     names = {
         f"quintile={quintile}": f"Past earnings: {word}" for quintile, word in QUINTILES.items()
     } | {ALL: "Everyone else"}
@@ -304,16 +315,18 @@ def _followed(d: Diagnostics, headline: float) -> list[dict[str, Any]]:
     return [
         {
             **row,
-            "who": "Everyone" if alone else names.get(row["group"], row["group"].replace("=", " ")),
+            "persons": "Everyone"
+            if alone
+            else names.get(row["group"], row["group"].replace("=", " ")),
         }
         for row in rows
     ]
 
 
-def _pictures(
+def _draw_pictures(
     d: Diagnostics,
     horizons: Sequence[int],
-    levels: Sequence[float],
+    coverages: Sequence[float],
     headline: float,
     labels: Mapping[tuple[str, str], str],
     unit: str,
@@ -330,7 +343,7 @@ def _pictures(
         on=["grouping", "group"],
         maintain_order="left",
     )
-    sides = {"under": "under the range", "over": "over the range"}
+    sides = {"under": "below the interval", "over": "above the interval"}
     missed = main.filter(level=headline).unpivot(
         list(sides), index="horizon", variable_name="side", value_name="share"
     )
@@ -358,55 +371,55 @@ def _pictures(
     plans: dict[str, tuple[pl.DataFrame, Any, str]] = {
         "coverage": (
             main.drop_nulls("inside"),
-            partial(plots.coverage, levels=levels),
-            "Share of outcomes inside the ranges, by years ahead and level.",
+            partial(plots.coverage_chart, coverages=coverages),
+            "Share of outcomes inside the intervals, by years ahead and stated coverage.",
         ),
         "misses": (
             missed.with_columns(pl.col("side").replace(sides)).drop_nulls(),
-            plots.misses,
-            "Shares under and over the range.",
+            plots.misses_chart,
+            "Shares of outcomes below and above the interval.",
         ),
         "groups": (
             by_group.drop_nulls("inside"),
-            partial(plots.groups, horizons=horizons),
-            "Share inside the ranges by group.",
+            partial(plots.groups_chart, horizons=horizons),
+            "Share inside the intervals by group.",
         ),
         "pit_histogram": (
             d["pit"],
-            plots.pit_histogram,
+            plots.pit_histogram_chart,
             "Ranks of outcomes within their forecasts, as bars.",
         ),
         "pit_curve": (
             d["pit"],
-            plots.pit_curve,
+            plots.pit_curve_chart,
             "Ranks of outcomes, as difference from evenly spread ranks.",
         ),
         "zero": (
             d["reliability"].filter(event="zero"),
-            plots.reliability,
-            "Stated chance of no earnings against how often it came true.",
+            plots.reliability_chart,
+            "Stated probability of no earnings against the share without earnings.",
         ),
         "low_pay": (
             d["reliability"].filter(event="low_pay"),
-            plots.reliability,
-            "Stated chance of low pay against how often it came true.",
+            plots.reliability_chart,
+            "Stated probability of low pay against the share with low pay.",
         ),
         "level": (
             d["level"],
-            plots.level,
+            plots.mean_bias_chart,
             "Mean error and slope of outcomes on forecasts, by years ahead.",
         ),
         "widths": (
             d["widths"].filter(everybody).drop_nulls("width"),
-            partial(plots.widths, unit=unit),
+            partial(plots.widths_chart, unit=unit),
             "Typical width by years ahead.",
         ),
         "scores": (
             pl.concat(split),
-            plots.scores,
-            "Error without a forecast, with this one, and with it recalibrated.",
+            plots.scores_chart,
+            "Error without a forecast, with this one, and if it were perfectly calibrated.",
         ),
-        "drift": (dated, plots.drift, "Share inside the ranges by year of the outcome."),
+        "drift": (dated, plots.periods_chart, "Share inside the intervals by year of the outcome."),
     }
     return {
         name: draw_svg(chart(table), f"{text} {described}")

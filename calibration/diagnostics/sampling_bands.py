@@ -1,4 +1,7 @@
-"""Sampling bands: where an honest forecaster's results fall by luck alone, for one figure or for a whole curve at once."""
+"""Sampling bands: where the figures of a forecaster without fault fall by chance.
+
+For one figure, or for a whole curve at once.
+"""
 
 from __future__ import annotations
 
@@ -14,57 +17,68 @@ Array = NDArray[np.float64]
 
 
 def coverage_band(
-    level: float, n: int, calibrated_on: int | None = None, *, probability: float = 0.95
+    coverage: float, n: int, calibrated_on: int | None = None, *, probability: float = 0.95
 ) -> tuple[float, float]:
-    """Central range, of this probability, of the share of n test persons covered at `level`.
+    """Central range of the share of n test persons inside intervals of this coverage.
 
-    With the number m of calibration persons: n x share ~ BetaBinomial(n, k, m + 1 - k), k = ceil((m + 1) level), which counts the luck of
-    the calibration sample too (Vovk 2012), the upper end with the outermost of the order statistics that a threshold averages; without:
-    binomial. Too few calibration persons for a threshold (k > m): everything is covered.
+    With m calibration persons n x share follows BetaBinomial(n, k, m + 1 - k),
+    k = ceil((m + 1) coverage), which counts the chance of the calibration sample too (Vovk 2012).
+    The upper end uses the outermost of the order statistics that a threshold averages. With too few
+    calibration persons for a threshold (k > m) everybody is covered.
+
+    Args:
+        coverage: Stated coverage.
+        n: Test persons.
+        calibrated_on: Calibration persons m; None: the threshold is exact (binomial).
+        probability: Of the range.
     """
     tails = np.array([(1 - probability) / 2, (1 + probability) / 2])
     if calibrated_on is None:
-        ends = stats.binom.ppf(tails, n, level)
+        ends = stats.binom.ppf(tails, n, coverage)
     else:
-        k = rank_needed(calibrated_on, level)
+        k = rank_needed(calibrated_on, coverage)
         if k > calibrated_on:
             return 1.0, 1.0
         outer = np.minimum(np.array([k, k + NEIGHBOURS - 1]), calibrated_on)
-        # The quantiles of scipy's betabinom, which sums the distribution anew for each step of its search.
-        shares = (
+        # The quantiles of scipy's betabinom, which sums the distribution in each step of a search.
+        cdfs = (
             stats.betabinom.pmf(np.arange(n + 1), n, k, calibrated_on + 1 - k).cumsum()
             for k in outer
         )
         ends = np.array(
-            [
-                min(int(np.searchsorted(cdf, tail)), n)
-                for cdf, tail in zip(shares, tails, strict=True)
-            ]
+            [min(int(np.searchsorted(cdf, tail)), n) for cdf, tail in zip(cdfs, tails, strict=True)]
         )
     return float(ends[0] / n), float(ends[1] / n)
 
 
 def map_noise(
-    cells: int, calibrated_on: int | None, replicates: int, rng: np.random.Generator
+    bins: int, calibrated_on: int | None, n_replicates: int, rng: np.random.Generator
 ) -> Array:
-    """True ranks at the calibrated ranks 0, 1 / `cells`, ..., 1 of a map learnt from so many persons, shape (replicates, cells + 1).
+    """True ranks at the calibrated ranks 0, 1 / bins, ..., 1, shape (n_replicates, bins + 1).
 
-    The map is their empirical distribution, so what it calls 1 / `cells` of the probability truly has a Dirichlet share. Without
-    calibration persons the ranks are exact.
+    A map is the empirical distribution of its persons, so each 1 / bins of its probability truly
+    has a Dirichlet share.
+
+    Args:
+        bins: Number of equal parts of the calibrated probability.
+        calibrated_on: Persons behind the map; None: the ranks are exact.
+        n_replicates: Number of simulated maps.
+        rng: Random numbers.
     """
     if calibrated_on is None:
-        return np.tile(np.linspace(0, 1, cells + 1), (replicates, 1))
-    shares = rng.dirichlet(np.full(cells, (calibrated_on + 1) / cells), replicates)
-    ranks = np.concatenate([np.zeros((replicates, 1)), np.cumsum(shares, axis=1)], axis=1)
+        return np.tile(np.linspace(0, 1, bins + 1), (n_replicates, 1))
+    shares = rng.dirichlet(np.full(bins, (calibrated_on + 1) / bins), n_replicates)
+    ranks = np.concatenate([np.zeros((n_replicates, 1)), np.cumsum(shares, axis=1)], axis=1)
     return np.asarray(np.minimum(ranks, 1.0), dtype=np.float64)
 
 
 def simultaneous_band(replicates: Array, probability: float) -> tuple[Array, Array]:
-    """Lower and upper limits (K,) that a curve like the `replicates` (B, K) stays within, at all K places at once.
+    """Limits (K,) that contain a curve like the `replicates` (B, K) at all K points at once.
 
-    Max-type: mean plus and minus c standard deviations, c the ceil((B + 1) probability)-th smallest of the replicates' largest
-    standardised distances, so that a further draw leaves the band with probability at most 1 - `probability` (Dwass 1957) up to the
-    noise in mean and standard deviation. B must exceed probability / (1 - probability).
+    Max-type: mean plus and minus c standard deviations, c the ceil((B + 1) probability)-th smallest
+    of the replicates' largest standardised distances. A further draw leaves the band with
+    probability at most 1 - `probability` (Dwass 1957), up to the noise in mean and standard
+    deviation. Raises ValueError unless B exceeds probability / (1 - probability).
     """
     b = len(replicates)
     k = math.ceil((b + 1) * probability - 1e-9)

@@ -1,4 +1,4 @@
-"""What a figure means: a light by stated rules, and what of it may be shown."""
+"""Verdicts on figures by stated rules, and which figures may be shown."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from calibration.fit.split_conformal import NEIGHBOURS
 
-# Question -> the deviation that is small in practice: shares in probability, "level" in log earnings (its slope: twice that).
+# Question -> the deviation that is small in practice: shares in probability, "level" (mean bias)
+# in log earnings (its slope: twice that).
 QUESTIONS: dict[str, float] = {
     "coverage": 0.02,
     "groups": 0.02,
@@ -22,24 +23,34 @@ QUESTIONS: dict[str, float] = {
     "low_pay": 0.02,
     "drift": 0.02,
 }
-COVERING = ("coverage", "groups", "together")  # the questions about ranges, which may be too wide
+COVERING = ("coverage", "groups", "together")  # the questions about intervals: they may be too wide
 STATUSES = ("holds", "unclear", "watch", "fails")  # from good to bad
-FEWEST = 100  # persons below which nothing is called good
-BLUNT = 5  # a band wider than so many tolerances on each side would let a large fault pass
-LARGE = 2  # a deviation of more tolerances than these is not called good, though chance explains it: a fault would as well
+FEWEST = 100  # persons below which no verdict is good
+BLUNT = 5  # a band wider than this many tolerances on each side would hide a large fault
+LARGE = 2  # tolerances beyond which a deviation is not called good, although chance explains it
 
 
 @dataclass(frozen=True)
-class Light:
-    """The verdict on one question at one horizon: `size` is the deviation found, `level` and `group` where it was worst, `tolerance`
-    what is small there (0: what is small for the question)."""
+class Verdict:
+    """The verdict on one question at one horizon.
+
+    Attributes:
+        question: A key of QUESTIONS.
+        horizon: Years ahead.
+        status: One of STATUSES.
+        n: Persons judged, None if too few to be shown.
+        size: The deviation.
+        coverage: The coverage at which the deviation is largest.
+        group: The group, period or figure at which it is largest.
+        tolerance: What is small; 0: what is small for the question.
+    """
 
     question: str
     horizon: int
     status: str
     n: int | None = None
     size: float | None = None
-    level: float | None = None
+    coverage: float | None = None
     group: str | None = None
     tolerance: float = 0.0
 
@@ -47,60 +58,87 @@ class Light:
         object.__setattr__(self, "tolerance", self.tolerance or QUESTIONS[self.question])
 
     def row(self) -> dict[str, Any]:
-        """As a row of the table of lights."""
-        return dict(vars(self))
+        """A row of the table "lights"."""
+        return {"level" if name == "coverage" else name: x for name, x in vars(self).items()}
 
 
 def status(
-    found: float, lower: float, upper: float, n: int, *, target: float, tolerance: float, too_much_is_mild: bool = False
-) -> str:  # fmt: skip
-    """ "holds" inside the band, "fails" outside it and further from `target` than `tolerance`, "watch" outside it but near.
+    figure: float,
+    lower: float,
+    upper: float,
+    n: int,
+    *,
+    target: float,
+    tolerance: float,
+    mild_above: bool = False,
+) -> str:
+    """ "holds" inside the band, "watch" or "fails" outside, "unclear" if the band says little.
 
-    `too_much_is_mild`: above the band is "watch" at most (ranges that hold more than they promise mislead nobody, they are only wide).
-    "unclear" inside the band where that says little: fewer than 100 persons, a band wider than 5 tolerances on each side, or a deviation
-    of more than 2.
+    Outside the band a figure fails if it is further from `target` than `tolerance`. Inside, it is
+    unclear with fewer than 100 persons, a band wider than 5 tolerances on each side, or a deviation
+    of more than 2 tolerances.
+
+    Args:
+        figure: The figure that is judged.
+        lower: Lower end of its sampling band.
+        upper: Upper end of its sampling band.
+        n: Persons judged.
+        target: What the figure should be.
+        tolerance: The deviation that is small in practice.
+        mild_above: Above the band "watch" is the worst status, because intervals that cover too
+            much are only wide.
     """
-    if not lower <= found <= upper:
-        mild = (too_much_is_mild and found > upper) or abs(found - target) <= tolerance
+    if not lower <= figure <= upper:
+        mild = (mild_above and figure > upper) or abs(figure - target) <= tolerance
         return "watch" if mild else "fails"
-    return _inside((upper - lower) / 2, n, abs(found - target), tolerance)
+    return _status_inside((upper - lower) / 2, n, abs(figure - target), tolerance)
 
 
 def curve_status(outside: bool, reach: float, n: int, *, size: float, tolerance: float) -> str:
-    """The same for a curve: whether any of it is `outside` its band, `size` its typical or largest deviation, `reach` half the band."""
+    """The status of a curve, by the same rules.
+
+    Args:
+        outside: Whether any part of the curve is outside its band.
+        reach: Half the width of the band.
+        n: Persons judged.
+        size: Typical or largest deviation.
+        tolerance: The deviation that is small in practice.
+    """
     if outside:
         return "fails" if size > tolerance else "watch"
-    return _inside(reach, n, size, tolerance)
+    return _status_inside(reach, n, size, tolerance)
 
 
-def _inside(reach: float, n: int, size: float, tolerance: float) -> str:
+def _status_inside(reach: float, n: int, size: float, tolerance: float) -> str:
+    unclear = n < FEWEST or reach > BLUNT * tolerance or size > LARGE * tolerance
+    return "unclear" if unclear else "holds"
+
+
+def worst_verdict(verdicts: Sequence[Verdict]) -> Verdict:
+    """The worst by `severity`; an unclear one only if all are unclear."""
+    return max([v for v in verdicts if v.status != "unclear"] or verdicts, key=severity)
+
+
+def severity(verdict: Verdict) -> tuple[int, bool, float]:
+    """Orders verdicts from good to bad.
+
+    By status, then intervals that cover too little after those that cover too much, then by the
+    deviation in tolerances.
+    """
+    size = verdict.size or 0.0
     return (
-        "unclear"
-        if n < FEWEST or reach > BLUNT * tolerance or size > LARGE * tolerance
-        else "holds"
-    )
-
-
-def worst(lights: Sequence[Light]) -> Light:
-    """The light that decides: the worst by `severity`, one that is unclear only where nothing better is known."""
-    return max([light for light in lights if light.status != "unclear"] or lights, key=severity)
-
-
-def severity(light: Light) -> tuple[int, bool, float]:
-    """Orders lights from good to bad: by status; ranges that hold too few after those that hold too many; by deviation in tolerances."""
-    size = light.size or 0.0
-    return (
-        STATUSES.index(light.status),
-        not (light.question in COVERING and size > 0),
-        abs(size) / light.tolerance,
+        STATUSES.index(verdict.status),
+        not (verdict.question in COVERING and size > 0),
+        abs(size) / verdict.tolerance,
     )
 
 
 def publishable(counts: Mapping[str, int], least: int) -> set[str]:
-    """The groups whose figures may be shown, given persons by group ("" for those in none).
+    """The groups whose figures may be shown, from the number of persons by group ("": no group).
 
-    Groups below `least` are hidden, and then the smallest others until those hidden are none or `least` persons together, so that no
-    figure of a small group follows from the total less the groups shown.
+    Groups below `least` persons are hidden. Then the smallest of the others are hidden until the
+    hidden persons are none or at least `least`, so that no figure of a small group follows from the
+    total less the groups shown.
     """
     shown = {group for group, n in counts.items() if group and n >= least}
     while 0 < sum(n for group, n in counts.items() if group not in shown) < least and shown:
@@ -109,12 +147,12 @@ def publishable(counts: Mapping[str, int], least: int) -> set[str]:
 
 
 def rounded(value: float, digits: int = 3) -> float:
-    """To so many significant digits."""
+    """The value to so many significant digits."""
     return float(f"{value:.{digits}g}")
 
 
-def middle(values: NDArray[Any]) -> float:
-    """The median as the average of the ten (or all) values around it, to three digits: no single person's value."""
+def typical_value(values: NDArray[Any]) -> float:
+    """The average of the ten values around the median, to three digits: nobody's own value."""
     ordered = np.sort(values)
     start = max(0, len(ordered) // 2 - NEIGHBOURS // 2)
     return rounded(float(ordered[start : start + NEIGHBOURS].mean()))

@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from calibration.diagnostics.diagnosis import Diagnostics, summarise
-from calibration.diagnostics.person_results import judge, thresholds_for
+from calibration.diagnostics.person_results import crps_thresholds, judge_persons
 from calibration.fit.split_conformal import fit_calibration
 from saga.data.panel import FLOOR
 from saga.paths import Paths
@@ -55,8 +55,8 @@ def diagnose_world(
     paths = paths if fault is None else fault(paths)
     sets = calibrator.intervals(paths, calibrator.coverage)
     cases = {
-        h: judge(
-            paths, sets, y, h, thresholds=thresholds_for(y, FLOOR), floor=FLOOR, low_pay=150_000.0
+        h: judge_persons(
+            paths, sets, y, h, thresholds=crps_thresholds(y, FLOOR), floor=FLOOR, low_pay=150_000.0
         )
         for h, y in ((1, outcomes[:, 0]), (2, outcomes[:, 1]))
     }

@@ -18,9 +18,10 @@ from api.settings import Settings
 from calibration.adaptive.adaptive_state import AdaptiveState, ExcessCounts, compute_states
 from calibration.adaptive.ledger import open_ledger
 from calibration.diagnostics.adaptive_table import with_state
-from calibration.diagnostics.diagnosis import SCHEMAS, Diagnostics, summarise
-from calibration.diagnostics.person_results import Together, judge, thresholds_for
+from calibration.diagnostics.diagnosis import Diagnostics, summarise
+from calibration.diagnostics.person_results import SeveralYears, crps_thresholds, judge_persons
 from calibration.diagnostics.report import render
+from calibration.diagnostics.table_columns import TABLES
 from calibration.fit.split_conformal import fit_calibration
 from calibration.fit.thresholds import fit_thresholds
 from saga.bundle import Bundle
@@ -49,12 +50,12 @@ def judged(world: World) -> tuple[Calibrator, Paths, np.ndarray[Any, Any]]:
 def diagnosed(calibrator: Calibrator, paths: Paths, outcomes: np.ndarray[Any, Any]) -> Diagnostics:
     sets = calibrator.intervals(paths, calibrator.coverage)
     cases = {
-        h: judge(
+        h: judge_persons(
             paths,
             sets,
             outcomes[:, h - 1],
             h,
-            thresholds=thresholds_for(outcomes[:, h - 1], FLOOR),
+            thresholds=crps_thresholds(outcomes[:, h - 1], FLOOR),
             floor=FLOOR,
             low_pay=1e5,
         )
@@ -64,7 +65,7 @@ def diagnosed(calibrator: Calibrator, paths: Paths, outcomes: np.ndarray[Any, An
         cases,
         None,
         calibrator,
-        Together.of(calibrator, paths, outcomes),
+        SeveralYears.of(calibrator, paths, outcomes),
         provenance={"bundle": "b", "persons": 900},
     )
 
@@ -73,7 +74,7 @@ def test_what_holds_together_is_what_the_published_bands_and_sums_hold(
     judged: tuple[Calibrator, Paths, np.ndarray[Any, Any]],
 ) -> None:
     calibrator, paths, outcomes = judged
-    found = Together.of(calibrator, paths, outcomes)
+    found = SeveralYears.of(calibrator, paths, outcomes)
     published = band_intervals(calibrator, paths, 2, COVERAGE).covered(outcomes).min(axis=1)
     assert np.array_equal(found.inside["band"][:, 1], published)
     values = present_value(paths, years=2, to_age=34)
@@ -98,8 +99,8 @@ def test_several_years_are_green_where_they_hold_and_red_where_they_do_not(
     assert bad["lights"].filter(question="together")["status"].to_list() == ["fails"]
     page = render(bad)
     assert "Several years together" in page
-    assert "Do they hold for several years together?" in page
-    assert "next years inside" in page.split("Where to be careful")[1]
+    assert "Do they for several years together?" in page
+    assert "next years inside the path band" in page.split("Where to be careful")[1]
 
 
 def test_a_bundle_from_before_these_tables_is_still_read(faultless: Diagnostics) -> None:
@@ -113,7 +114,7 @@ def test_a_bundle_from_before_these_tables_is_still_read(faultless: Diagnostics)
     assert "Can these forecasts be trusted?" in render(Diagnostics.from_table(old))
     shipped = Bundle.load(Path("bundles/small"))
     assert shipped.diagnostics is not None
-    assert set(Diagnostics.from_table(shipped.diagnostics).tables) == set(SCHEMAS)
+    assert set(Diagnostics.from_table(shipped.diagnostics).tables) == set(TABLES)
 
 
 def learnt(persons: int, score: float) -> AdaptiveState:
@@ -132,13 +133,16 @@ def test_the_page_about_drift_shows_the_state_and_no_figure_of_few(faultless: Di
     assert (row["n"], row["inside"], row["last_year"]) == (400, 0.0, 2023)
     assert row["size"] > 0
     page = render(shown)
-    assert "It knows outcomes up to 2023 (state 3); 400 promises have been judged, 7 wait" in page
-    assert "wider" in page.split("Change of the 90 % ranges by what came true")[1]
+    assert (
+        "It has outcomes up to 2023 (state 3); 400 issued intervals were compared with their outcome, 7"
+        in page
+    )
+    assert "wider" in page.split("Change of the 90 % intervals by later outcomes")[1]
     few = with_state(faultless, learnt(4, 0.99), {"settled": 4, "waiting": 0})
     assert few["adaptive"].filter(horizon=1, level=0.9)["n"].to_list() == [None]
-    assert "fewer than 10" in render(few).split("Change of the 90 % ranges")[1]
+    assert "fewer than 10" in render(few).split("Change of the 90 % intervals")[1]
     empty = render(with_state(faultless, None, {"settled": 0, "waiting": 0}))
-    assert "has not heard of an outcome yet" in empty
+    assert "It has no outcome yet" in empty
     assert "What later outcomes have changed" not in render(faultless)
     assert (
         with_state(shown, learnt(400, 0.99), {"settled": 400, "waiting": 7}).provenance
@@ -181,7 +185,7 @@ def test_command_and_service_show_the_ledgers_state(
     )
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["provenance"]["adaptive_settled"] == "0"
-    assert "has not heard of an outcome yet" in page.read_text()
+    assert "It has no outcome yet" in page.read_text()
     with start(Settings(bundle=bundle, threads=1, database=SecretStr(url))) as service:
         service.wait_until_ready()
         history = [{"year": year, "earnings": 2e5} for year in (2019, 2020, 2021)]
@@ -193,5 +197,8 @@ def test_command_and_service_show_the_ledgers_state(
         told = [{"person_id": f"P{i}", "year": 2022, "earnings": 9e7} for i in range(12)]
         service.client.post("/v1/outcomes", json={"outcomes": told})
         after = service.client.get("/v1/calibration/report").text
-    assert "has not heard of an outcome yet" in before
-    assert "It knows outcomes up to 2022 (state 1); 12 promises have been judged" in after
+    assert "It has no outcome yet" in before
+    assert (
+        "It has outcomes up to 2022 (state 1); 12 issued intervals were compared with their outcome"
+        in after
+    )

@@ -13,9 +13,9 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from calibration.diagnostics.coverage import joined_years
-from calibration.diagnostics.diagnosis import MIN_CELL, SCHEMAS, Diagnostics
-from calibration.diagnostics.person_results import Judged, judge, thresholds_for
+from calibration.diagnostics.coverage import join_years
+from calibration.diagnostics.diagnosis import MIN_CELL, Diagnostics
+from calibration.diagnostics.person_results import PersonResults, crps_thresholds, judge_persons
 from calibration.diagnostics.reliability import (
     decompose_brier,
     decompose_crps,
@@ -25,14 +25,15 @@ from calibration.diagnostics.reliability import (
     pinball,
 )
 from calibration.diagnostics.sampling_bands import coverage_band, map_noise, simultaneous_band
+from calibration.diagnostics.table_columns import TABLES
 from calibration.diagnostics.verdicts import (
     QUESTIONS,
-    Light,
+    Verdict,
     curve_status,
-    middle,
     publishable,
     status,
-    worst,
+    typical_value,
+    worst_verdict,
 )
 from calibration.fit.split_conformal import fit_calibration
 from saga.data.panel import FLOOR
@@ -210,7 +211,7 @@ def test_coverage_bands_are_quantiles_of_the_beta_binomial_law(
 
 
 def test_status_rules() -> None:
-    rule = {"target": 0.9, "tolerance": 0.02, "n": 1_000, "too_much_is_mild": True}
+    rule = {"target": 0.9, "tolerance": 0.02, "n": 1_000, "mild_above": True}
     assert status(0.9, 0.88, 0.92, **rule) == "holds"  # type: ignore[arg-type]
     assert status(0.885, 0.89, 0.91, **rule) == "watch"  # type: ignore[arg-type]
     assert status(0.87, 0.89, 0.91, **rule) == "fails"  # type: ignore[arg-type]
@@ -227,16 +228,18 @@ def test_status_rules() -> None:
 
 def test_the_light_that_decides_is_the_largest_shortfall_in_tolerances() -> None:
     over, under = (
-        Light("coverage", 1, "watch", 900, 0.05),
-        Light("coverage", 1, "watch", 900, -0.019),
+        Verdict("coverage", 1, "watch", 900, 0.05),
+        Verdict("coverage", 1, "watch", 900, -0.019),
     )
-    assert worst([over, under]) is under, "ranges that hold too many mislead nobody"
-    assert worst([over, under, Light("coverage", 1, "fails", 900, 0.03)]).status == "fails"
+    assert worst_verdict([over, under]) is under, "ranges that hold too many mislead nobody"
+    assert (
+        worst_verdict([over, under, Verdict("coverage", 1, "fails", 900, 0.03)]).status == "fails"
+    )
     error, slope = (
-        Light("level", 1, "watch", 900, 0.045),
-        Light("level", 1, "watch", 900, 0.08, None, "slope", 0.1),
+        Verdict("level", 1, "watch", 900, 0.045),
+        Verdict("level", 1, "watch", 900, 0.08, None, "slope", 0.1),
     )
-    assert worst([slope, error]) is error
+    assert worst_verdict([slope, error]) is error
     assert (error.row()["tolerance"], slope.row()["tolerance"]) == (QUESTIONS["level"], 0.1)
 
 
@@ -280,7 +283,7 @@ def test_tables_travel_as_one_small_file(faultless: Diagnostics, tmp_path: Path)
     stored.write_parquet(buffer, compression="zstd")
     assert buffer.tell() < 300_000
     again = Diagnostics.from_table(pl.read_parquet(io.BytesIO(buffer.getvalue())))
-    assert all(again[name].equals(faultless[name]) for name in SCHEMAS)
+    assert all(again[name].equals(faultless[name]) for name in TABLES)
     with pytest.raises(BundleError, match="columns"):
         Diagnostics.from_table(stored.drop("band_lower"))
 
@@ -291,27 +294,29 @@ def test_the_same_input_gives_the_same_tables(diagnosed: Diagnosed, faultless: D
 
 def test_years_are_joined_until_a_period_has_enough_persons() -> None:
     years = pl.Series([1993] * 150 + [1994] * 40 + [1995] * 70 + [1996] * 120 + [1997] * 5)
-    assert joined_years(years, 100) == [(1993, 1993), (1994, 1995), (1996, 1997)]
-    assert joined_years(years.head(30), 100) == [(1993, 1993)]
+    assert join_years(years, 100) == [(1993, 1993), (1994, 1995), (1996, 1997)]
+    assert join_years(years.head(30), 100) == [(1993, 1993)]
 
 
 def test_a_typical_width_is_no_persons_width() -> None:
-    assert middle(np.array([1.0, 2.0, 1_000.0])) == 334.0
+    assert typical_value(np.array([1.0, 2.0, 1_000.0])) == 334.0
     values = np.arange(101.0)
-    assert middle(values) == pytest.approx(49.5)
+    assert typical_value(values) == pytest.approx(49.5)
 
 
 def test_a_block_in_which_nobody_has_an_outcome_joins_the_others(world: World) -> None:
     paths, outcomes = world(60, 8, wrong=False)
-    sets = fit_calibration(*world(800, 9, wrong=False), seed=1).intervals(paths, (0.9,))
+    calibrator = fit_calibration(*world(800, 9, wrong=False), seed=1)
+    paths = calibrator.recalibrate(paths)
+    sets = calibrator.intervals(paths, (0.9,))
     given = {
-        "thresholds": thresholds_for(outcomes[:, 0], FLOOR),
+        "thresholds": crps_thresholds(outcomes[:, 0], FLOOR),
         "floor": FLOOR,
         "low_pay": 150_000.0,
     }
-    nobody = judge(paths, sets, np.full(60, np.nan), 1, **given)
-    everybody = judge(paths, sets, outcomes[:, 0], 1, **given)
-    assert Judged.join([nobody, everybody]).frame.equals(everybody.frame)
+    nobody = judge_persons(paths, sets, np.full(60, np.nan), 1, **given)
+    everybody = judge_persons(paths, sets, outcomes[:, 0], 1, **given)
+    assert PersonResults.join([nobody, everybody]).frame.equals(everybody.frame)
 
 
 def test_persons_without_outcome_or_interval_are_not_counted(world: World) -> None:
@@ -319,14 +324,15 @@ def test_persons_without_outcome_or_interval_are_not_counted(world: World) -> No
     calibration, truth = world(800, 7, wrong=False)
     calibrator = fit_calibration(calibration, truth, seed=1)
     outcomes[:50, 0] = np.nan
+    paths = calibrator.recalibrate(paths)
     sets = calibrator.intervals(paths, calibrator.coverage)
     sets = replace(sets, lower=np.where(np.arange(200)[:, None, None] < 60, np.nan, sets.lower))
-    case = judge(
+    case = judge_persons(
         paths,
         sets,
         outcomes[:, 0],
         1,
-        thresholds=thresholds_for(outcomes[:, 0], FLOOR),
+        thresholds=crps_thresholds(outcomes[:, 0], FLOOR),
         floor=FLOOR,
         low_pay=150_000.0,
     )

@@ -18,7 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 from api.settings import Settings
-from calibration.diagnostics.diagnosis import SCHEMAS, Diagnostics
+from calibration.diagnostics.diagnosis import Diagnostics
 from calibration.diagnostics.report import (
     SUFFIXES,
     percent,
@@ -26,6 +26,7 @@ from calibration.diagnostics.report import (
     stored_diagnostics,
     write_report,
 )
+from calibration.diagnostics.table_columns import TABLES
 from calibration.diagnostics.verdicts import STATUSES
 from saga.bundle import Bundle, replace_parts
 from saga.cli import app
@@ -111,10 +112,10 @@ def test_pictures_have_words_and_headings_have_order(page: Page) -> None:
 
 
 def test_downloads_are_the_tables(faultless: Diagnostics, page: Page) -> None:
-    assert set(page.links) == {f"{name}.csv" for name in SCHEMAS}
-    for name, schema in SCHEMAS.items():
+    assert set(page.links) == {f"{name}.csv" for name in TABLES}
+    for name, columns in TABLES.items():
         data = base64.b64decode(page.links[f"{name}.csv"].split(",", 1)[1])
-        assert pl.read_csv(io.BytesIO(data), schema=schema).equals(faultless[name]), name
+        assert pl.read_csv(io.BytesIO(data), schema=columns.schema).equals(faultless[name]), name
 
 
 def test_numbers_on_the_page_are_those_of_the_tables(faultless: Diagnostics, page: Page) -> None:
@@ -133,7 +134,7 @@ def test_numbers_on_the_page_are_those_of_the_tables(faultless: Diagnostics, pag
             percent(row["over"]),
         ]
     for name, caption in (
-        ("reliability", "How often it came true"),
+        ("reliability", "How often the event happened"),
         ("drift", "By year of the outcome"),
         ("level", "Forecast and outcome"),
     ):
@@ -154,7 +155,7 @@ def test_numbers_on_the_page_are_those_of_the_tables(faultless: Diagnostics, pag
 def test_a_hidden_group_shows_no_number(page: Page) -> None:
     rows = {
         row[0]: row[1:]
-        for row in page.tables["Share inside the 90 % ranges, by group and years ahead"]
+        for row in page.tables["Share inside the 90 % intervals, by group and years ahead"]
     }
     assert rows["Born in: Europe"] == ["? cannot tell fewer than 10"] * 2
     assert re.fullmatch(r"✓ holds \d\d\.\d % of [\d,]+", rows["Born in: Sweden"][0])
@@ -170,10 +171,12 @@ def test_ranges_from_few_persons_are_named(faultless: Diagnostics) -> None:
         promise = faultless["promise"].with_columns(pl.Series("persons_threshold", persons))
         return " ".join(render(Diagnostics({**faultless.tables, "promise": promise})).split())
 
-    assert "Fewer than 1,000 persons stand behind the ranges 2 years ahead." in page(1_000, 999)
-    assert "Fewer than 1,000 persons stand behind the ranges 1 and 2 years ahead." in page(20, 999)
-    assert "stand behind the ranges" not in page(1_000, 1_001)
-    assert "stand behind the ranges" not in page(1_000, 0)  # which has no ranges
+    assert "Fewer than 1,000 persons stand behind the intervals 2 years ahead." in page(1_000, 999)
+    assert "Fewer than 1,000 persons stand behind the intervals 1 and 2 years ahead." in page(
+        20, 999
+    )
+    assert "stand behind the intervals" not in page(1_000, 1_001)
+    assert "stand behind the intervals" not in page(1_000, 0)  # which has no ranges
 
 
 def test_red_lights_are_told_in_words(diagnosed: Callable[..., Diagnostics]) -> None:
@@ -249,8 +252,10 @@ def test_from_panel_to_bundle_to_page_and_service(
     assert again.exit_code == 0, again.output
     assert plain.read_bytes() == judged.read_bytes()
     page = judged.read_text(encoding="utf-8")
-    assert "these forecasts were told how unemployment and wages went" in " ".join(page.split())
-    assert "Being told the economy made these forecasts" in page
+    assert "these forecasts were given the unemployment and wages of the years" in " ".join(
+        page.split()
+    )
+    assert "With the realised unemployment and wages these forecasts are" in page
     assert stored_diagnostics(stored)["level"]["economy"].abs().max() > 0  # type: ignore[operator]
     persons = stored_diagnostics(stored)["promise"]["n"].to_list()
     assert persons[0] > 100

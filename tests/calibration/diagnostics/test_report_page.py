@@ -87,8 +87,8 @@ def test_a_screen_reader_finds_headings_tables_pictures_and_the_way_past_them(
     assert all(regions)
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.getAttribute('href')") == "#main"
-    # A light is a word, not a colour alone.
-    assert {" ".join(text.split()) for text in page.locator(".light").all_text_contents()} <= {
+    # A verdict is a word, not a colour alone.
+    assert {" ".join(text.split()) for text in page.locator(".verdict").all_text_contents()} <= {
         "✓ holds",
         "? cannot tell",
         "! watch",

@@ -157,7 +157,7 @@ def test_who_differs_from_the_sum_of_two_groups_is_covered_too(monkeypatch):
         3 * np.sqrt(0.9 * 0.1 / (n / 10)) + 0.005
     )  # sampling error of a tenth of all, and the smoothing of the loss
     assert np.abs(share_below(scores, labels, fit_shifts(scores, labels, 0.9)) - 0.9).max() < bound
-    monkeypatch.setattr("calibration.fit.group_shifts.overlapping", lambda labels: labels)
+    monkeypatch.setattr("calibration.fit.group_shifts.pair_groupings", lambda labels: labels)
     assert (
         np.abs(share_below(scores, labels, fit_shifts(scores, labels, 0.9)) - 0.9).max() > 2 * bound
     )

@@ -8,7 +8,7 @@ from scipy import stats
 
 import calibration.fit.bundle_calibration as command
 from calibration.diagnostics.diagnosis import summarise
-from calibration.diagnostics.person_results import judge, thresholds_for
+from calibration.diagnostics.person_results import crps_thresholds, judge_persons
 from calibration.fit.split_conformal import NEIGHBOURS, fit_calibration, in_map_fold, rank_needed
 from saga.data.split import persons_of
 from saga.errors import UsageError
@@ -98,13 +98,13 @@ def test_the_report_tells_the_economys_part_from_the_models():
     paths, came, outcomes = economy(2_000, 6)
     calibrator = fit_calibration(paths, outcomes, seed=0, realised=came)
     fresh, told, truth = economy(2_000, 7)
-    thresholds = thresholds_for(truth[:, 0], 1.0)
+    thresholds = crps_thresholds(truth[:, 0], 1.0)
 
     def judged(of: Paths):
         mapped = calibrator.recalibrate(of)
         sets = calibrator.intervals(mapped, COVERAGE)
         return {
-            1: judge(
+            1: judge_persons(
                 mapped, sets, truth[:, 0], 1, thresholds=thresholds, floor=1.0, low_pay=150_000.0
             )
         }

@@ -1,0 +1,225 @@
+"""The tables of the diagnostics and what each column means, as data.
+
+The names are those of `diagnostics.parquet` and of the CSV files in the report, so they stay.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: its type and its meaning, in words that the report shows."""
+
+    dtype: pl.DataType
+    meaning: str
+    required: bool = True  # False: added later, null in files written before
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table: what one row is about, and its columns by name."""
+
+    meaning: str
+    columns: dict[str, Column]
+
+    @property
+    def schema(self) -> dict[str, pl.DataType]:
+        """Column names and types."""
+        return {name: column.dtype for name, column in self.columns.items()}
+
+
+def _text(meaning: str) -> Column:
+    return Column(pl.String(), meaning)
+
+
+def _whole(meaning: str) -> Column:
+    return Column(pl.Int32(), meaning)
+
+
+def _count(meaning: str) -> Column:
+    return Column(pl.Int64(), meaning)
+
+
+def _number(meaning: str) -> Column:
+    return Column(pl.Float64(), meaning)
+
+
+def _flag(meaning: str) -> Column:
+    return Column(pl.Boolean(), meaning)
+
+
+HORIZON = _whole("years ahead")
+LEVEL = _number("stated coverage of the interval")
+N = _count("persons judged; null if too few to be shown")
+INSIDE = _number("share of these persons whose outcome is inside the interval")
+STATUS = _text("verdict: holds, unclear, watch or fails")
+BAND = {
+    "band_lower": _number("lower end of the sampling band"),
+    "band_upper": _number("upper end of the sampling band"),
+}
+OUTSIDE = _flag("whether the figure lies outside its sampling band")
+TABLES: dict[str, Table] = {
+    "provenance": Table(
+        "A fact about how the tables were made.",
+        {"name": _text("name of the fact"), "text": _text("the fact")},
+    ),
+    "lights": Table(
+        "The verdict on a question at a horizon.",
+        {
+            "question": _text("the question"),
+            "horizon": HORIZON,
+            "status": STATUS,
+            "n": N,
+            "size": _number("the deviation that decides, in shares or log earnings"),
+            "tolerance": _number("the deviation that is small in practice"),
+            "level": _number("stated coverage at which the deviation is largest"),
+            "group": _text("group, period or figure at which the deviation is largest"),
+        },
+    ),
+    "promise": Table(
+        "What the intervals of a horizon rest on.",
+        {
+            "horizon": HORIZON,
+            "persons_map": _count("calibration persons behind the recalibration map"),
+            "persons_threshold": _count("calibration persons behind the threshold"),
+            "guarantee": _text("the usual guarantee: assumption, extrapolated or none"),
+            "n": N,
+            "drift_term": Column(
+                pl.Float64(),
+                "typical deviation of coverage between calibration and outcome in past years",
+                required=False,
+            ),
+        },
+    ),
+    "coverage": Table(
+        "Coverage of a group at a horizon and a stated coverage.",
+        {
+            "horizon": HORIZON,
+            "grouping": _text("how persons are grouped; all: everybody"),
+            "group": _text("the group"),
+            "level": LEVEL,
+            "n": N,
+            "inside": INSIDE,
+            "under": _number("share of these persons with an outcome below the interval"),
+            "over": _number("share of these persons with an outcome above the interval"),
+            **BAND,
+            "status": STATUS,
+        },
+    ),
+    "pit": Table(
+        "A class of ranks of outcomes in their forecasts (PIT) at a horizon.",
+        {
+            "horizon": HORIZON,
+            "rank": _number("upper end of the class, a share of the forecast"),
+            "n": N,
+            "share": _number("share of persons in the class"),
+            "share_lower": _number("lower end of the sampling band of `share`"),
+            "share_upper": _number("upper end of the sampling band of `share`"),
+            "ecdf": _number("share of persons up to this rank"),
+            **BAND,
+            "outside": OUTSIDE,
+        },
+    ),
+    "reliability": Table(
+        "Persons with similar stated probabilities of an event at a horizon.",
+        {
+            "event": _text("zero: no earnings; low_pay: earnings below the line of low pay"),
+            "horizon": HORIZON,
+            "forecast": _number("mean stated probability"),
+            "observed": _number("share with the event, smoothed to rise with the probability"),
+            "n": N,
+            **BAND,
+            "outside": OUTSIDE,
+        },
+    ),
+    "widths": Table(
+        "Typical width of the intervals of a group.",
+        {
+            "horizon": HORIZON,
+            "grouping": _text("how persons are grouped; all: everybody"),
+            "group": _text("the group"),
+            "level": LEVEL,
+            "n": _count("persons with an interval; null if too few to be shown"),
+            "width": _number("typical width of the positive part, real money a year"),
+            "typical": _number("typical median forecast, real money a year"),
+            "with_zero": _number("share of intervals that include no earnings"),
+            "without": _number("share of persons without an interval"),
+        },
+    ),
+    "scores": Table(
+        "A proper score at a horizon and its parts; lower is better.",
+        {
+            "horizon": HORIZON,
+            "score": _text("name of the score"),
+            "n": N,
+            "value": _number("mean score = miscalibration - discrimination + uncertainty"),
+            "se": _number("standard error of the mean"),
+            "recalibrated": _number("the score if the forecasts were perfectly calibrated"),
+            "miscalibration": _number("what perfect calibration would gain"),
+            "discrimination": _number("what the forecasts know about differences"),
+            "uncertainty": _number("score of the best forecast that is the same for everybody"),
+        },
+    ),
+    "level": Table(
+        "Mean bias at a horizon, and the regression of outcomes on forecasts (logs).",
+        {
+            "horizon": HORIZON,
+            "n": N,
+            "mean_forecast": _number("mean of the forecasts, real money a year"),
+            "mean_outcome": _number("mean of the outcomes, real money a year"),
+            "mean_error": _number("mean of log outcome less log forecast"),
+            "error_lower": _number("lower end of the sampling band of `mean_error`"),
+            "error_upper": _number("upper end of the sampling band of `mean_error`"),
+            "intercept": _number("intercept of the regression"),
+            "slope": _number("slope of the regression; 1 is right"),
+            "slope_lower": _number("lower end of the sampling band of `slope`"),
+            "slope_upper": _number("upper end of the sampling band of `slope`"),
+            "economy": Column(
+                pl.Float64(),
+                "log difference of forecasts with and without the realised macro series",
+                required=False,
+            ),
+            "status": STATUS,
+        },
+    ),
+    "together": Table(
+        "Coverage of intervals for the next years together.",
+        {
+            "question": _text("band: all years at once; present_value: their discounted sum"),
+            "horizon": _whole("number of years"),
+            "level": LEVEL,
+            "n": N,
+            "inside": INSIDE,
+            **BAND,
+            "status": STATUS,
+        },
+    ),
+    "adaptive": Table(
+        "What outcomes in the ledger have changed for a group at a horizon.",
+        {
+            "horizon": HORIZON,
+            "group": _text("the cell of the calibration"),
+            "level": LEVEL,
+            "n": _count("issued intervals compared with outcomes; null if too few"),
+            "inside": _number("share of them that held the outcome"),
+            "size": _number("what is added to the threshold, in probability"),
+            "last_year": _whole("last year with an outcome"),
+        },
+    ),
+    "drift": Table(
+        "Coverage by year of the outcome; years are joined until there are enough persons.",
+        {
+            "horizon": HORIZON,
+            "first_year": _whole("first year of the period"),
+            "last_year": _whole("last year of the period"),
+            "n": N,
+            "inside": INSIDE,
+            **BAND,
+            "status": STATUS,
+        },
+    ),
+}
