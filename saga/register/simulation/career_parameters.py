@@ -255,7 +255,7 @@ class PayParameters:
     tertiary_rise_to: int = 2001
     tertiary_rise_years: float = 9.0
 
-    # Gain of experience by level of education, and years over which two thirds of it come [assumed].
+    # Gain of experience by level of education, and years for two thirds of it [assumed].
     experience_gain: tuple[float, ...] = (0.21, 0.25, 0.28, 0.32)
     experience_years: float = 9.0
     late_decline: float = 0.004  # a year of experience beyond `late_decline_from` [assumed]

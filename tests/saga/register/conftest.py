@@ -1,14 +1,13 @@
-"""One panel of full-size cohorts for the whole folder: enough persons a cohort to see mechanisms, few enough cohorts to be quick."""
+"""One simulated panel for the whole folder: few cohorts, with enough persons in each."""
 
-from collections.abc import Callable
+from __future__ import annotations
 
 import polars as pl
 import pytest
 
 from saga.register.simulation.cohort_simulation import RegisterSettings, simulate_chunk
 from saga.register.simulation.parameters import Parameters
-
-Simulate = Callable[..., pl.DataFrame]
+from tests.saga.register.panels import Simulate
 
 
 @pytest.fixture(scope="session")

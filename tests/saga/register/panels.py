@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import polars as pl
 
 from saga import schema
 from saga.register.validation.register_arrays import TAXABLE_TRANSFERS
+
+Simulate = Callable[..., pl.DataFrame]  # the fixture `simulate`
 
 Row = dict[str, object]
 

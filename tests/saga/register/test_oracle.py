@@ -36,7 +36,7 @@ from saga.register.simulation.mechanisms import switch_off
 from saga.register.simulation.parameters import Parameters
 from saga.register.simulation.population import cohort_sizes
 from saga.scores import pit, pit_uniforms
-from tests.saga.register.latent_states import read_state
+from tests.saga.register.register_files import read_state
 
 PERSONS, SEED = 30_000, 5
 COHORTS = (1950, 1960, 1970, 1980, 1985)

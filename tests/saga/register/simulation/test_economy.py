@@ -1,4 +1,6 @@
-"""The economy: the Swedish history in every seed, drawn futures that are named by seed, draw and year, flows that balance."""
+"""The economy: the Swedish history for every seed, drawn futures, and flows that balance."""
+
+from __future__ import annotations
 
 import numpy as np
 import pytest
@@ -11,12 +13,12 @@ from saga.register.simulation.parameters import EconomyParameters
 P = EconomyParameters()
 
 
-def test_the_history_is_the_published_one_whatever_the_seed():
+def test_history_is_the_published_one_for_every_seed() -> None:
     for seed in (0, 1):
         economy = build_economy(1942, 2022, P, seed=seed)
-        known = sweden_as_published()
-        for t, (unemployment, growth, inflation) in enumerate(known.values):
-            year = economy[known.first_year + t]
+        published = sweden_as_published()
+        for t, (unemployment, growth, inflation) in enumerate(published.values):
+            year = economy[published.first_year + t]
             assert (year.unemployment, year.growth, year.inflation) == (
                 unemployment,
                 growth,
@@ -25,7 +27,7 @@ def test_the_history_is_the_published_one_whatever_the_seed():
             assert year.prices == CPI_SWEDEN[year.year] / CPI_SWEDEN[2022]
 
 
-def test_people_lose_jobs_by_the_comparable_rate_not_by_the_published_one():
+def test_job_loss_follows_the_comparable_rate_not_the_published_one() -> None:
     economy = build_economy(1990, 2022, P)
     jobless = sweden().values[:, 0]
     rises = [economy[year].rise for year in range(1991, 2023)]
@@ -35,17 +37,17 @@ def test_people_lose_jobs_by_the_comparable_rate_not_by_the_published_one():
     )  # one definition since then, that of the futures
 
 
-def test_the_wage_level_is_prices_times_cumulated_real_growth():
+def test_wage_level_is_prices_times_cumulated_real_growth() -> None:
     economy = build_economy(1942, 2040, P, seed=3, draw=1)
     for year in range(1991, 2041):
-        now, before = economy[year], economy[year - 1]
-        assert now.wages / now.prices / (before.wages / before.prices) == pytest.approx(
-            1.0 + now.growth
+        after, before = economy[year], economy[year - 1]
+        assert after.wages / after.prices / (before.wages / before.prices) == pytest.approx(
+            1.0 + after.growth
         )
     assert economy[2022].wages == 1.0
 
 
-def test_a_longer_future_begins_like_a_shorter_one_and_draws_differ():
+def test_first_years_of_a_future_do_not_depend_on_its_length_and_draws_differ() -> None:
     short, long = (build_economy(2000, last, P, seed=3, draw=1) for last in (2030, 2060))
     assert all(short[year] == long[year] for year in range(2000, 2031))
     other = build_economy(2000, 2030, P, seed=3, draw=2)
@@ -53,7 +55,7 @@ def test_a_longer_future_begins_like_a_shorter_one_and_draws_differ():
     assert all(other[year] == short[year] for year in range(2000, 2023))
 
 
-def test_futures_stay_in_the_range_of_an_advanced_economy():
+def test_futures_stay_in_the_range_of_an_advanced_economy() -> None:
     draws = [build_economy(2022, 2062, P, seed=7, draw=k).to_frame(2023, 2062) for k in range(60)]
     unemployment, growth, inflation = (
         np.array([d[name].to_numpy() for d in draws])
@@ -68,12 +70,12 @@ def test_futures_stay_in_the_range_of_an_advanced_economy():
     assert np.corrcoef(np.diff(unemployment, axis=1).ravel(), growth[:, 1:].ravel())[0, 1] < -0.1
 
 
-def test_flows_carry_unemployment_from_one_year_to_the_next():
-    for before, now in ((0.056, 0.091), (0.07, 0.07), (0.02, 0.031)):
-        loss, finding = labour_flows(before, now, P)
-        assert before * (1 - finding) + (1 - before) * loss / P.loss_scale == pytest.approx(now)
+def test_flows_carry_unemployment_from_one_year_to_the_next() -> None:
+    for before, after in ((0.056, 0.091), (0.07, 0.07), (0.02, 0.031)):
+        loss, finding = labour_flows(before, after, P)
+        assert before * (1 - finding) + (1 - before) * loss / P.loss_scale == pytest.approx(after)
 
 
-def test_years_after_the_history_need_a_draw():
+def test_years_after_the_history_require_a_draw() -> None:
     with pytest.raises(ValueError, match="name the draw"):
         build_economy(2000, 2030, P)

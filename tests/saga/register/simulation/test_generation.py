@@ -1,9 +1,11 @@
-"""The files: the same bytes from the same seed, futures of the same people, and nothing half written."""
+"""Files of a register: the same bytes from the same seed, and no incomplete register."""
 
-import hashlib
+from __future__ import annotations
+
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -16,21 +18,13 @@ from saga.register.simulation.parameters import Parameters
 from saga.register.simulation.population import cohort_sizes
 from saga.register.simulation.population_parameters import PopulationParameters
 from saga.register.textbook.gaussian_ar1 import GaussianProcess
-from tests.saga.register.latent_states import read_state
+from tests.saga.register.register_files import digests, read_state
 
 PERSONS, SEED = 12, 5
 
 
-def digests(folder: Path) -> dict[str, str]:
-    return {
-        str(p.relative_to(folder)): hashlib.sha256(p.read_bytes()).hexdigest()
-        for p in sorted(folder.rglob("*"))
-        if p.is_file()
-    }
-
-
 @pytest.fixture(scope="module")
-def register(tmp_path_factory) -> Path:
+def register(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A register with two macro futures."""
     out = tmp_path_factory.mktemp("register") / "with-futures"
     generate_register(
@@ -39,7 +33,7 @@ def register(tmp_path_factory) -> Path:
     return out
 
 
-def test_the_bytes_do_not_depend_on_the_number_of_workers(register, tmp_path):
+def test_bytes_do_not_depend_on_the_number_of_workers(register: Path, tmp_path: Path) -> None:
     generate_register(
         tmp_path / "two",
         RegisterSettings(persons=PERSONS, seed=SEED, future_to=2040, future_draws=2),
@@ -48,14 +42,14 @@ def test_the_bytes_do_not_depend_on_the_number_of_workers(register, tmp_path):
     assert digests(tmp_path / "two") == digests(register)
 
 
-def test_the_panel_is_the_same_without_futures_and_another_with_another_seed(register, tmp_path):
+def test_panel_depends_on_the_seed_and_not_on_the_futures(register: Path, tmp_path: Path) -> None:
     for seed in (SEED, SEED + 1):
         generate_register(tmp_path / str(seed), RegisterSettings(persons=PERSONS, seed=seed))
         same = digests(tmp_path / str(seed) / "panel") == digests(register / "panel")
         assert same == (seed == SEED)
 
 
-def test_the_panel_can_be_read_by_its_contract(register):
+def test_panel_can_be_read_by_its_contract(register: Path) -> None:
     panel = read_panel(register)
     rows = json.loads((register / "register.json").read_text())["rows"]
     assert panel.frame.height == rows
@@ -63,7 +57,7 @@ def test_the_panel_can_be_read_by_its_contract(register):
     assert panel.meta.has_exit
 
 
-def test_the_register_describes_itself(register):
+def test_register_json_describes_the_register(register: Path) -> None:
     about = json.loads((register / "register.json").read_text())
     assert about["register_id"] == f"saga-register-{SEED}-{PERSONS}"
     assert (about["prices"], about["future_prices"], about["years"]) == (
@@ -74,7 +68,7 @@ def test_the_register_describes_itself(register):
     assert about["parameters"]["careers"]["base"] == Parameters().careers.base
 
 
-def test_futures_continue_the_same_people_and_differ_between_draws(register):
+def test_futures_are_of_the_same_people_and_differ_between_draws(register: Path) -> None:
     latent = pl.read_parquet(register / "latent/**/*.parquet")
     draws = [
         pl.read_parquet(register / f"future/draw={k}/**/*.parquet", hive_partitioning=False)
@@ -84,23 +78,23 @@ def test_futures_continue_the_same_people_and_differ_between_draws(register):
         assert set(draw["person_id"]) == set(latent["person_id"])
         assert draw.select("person_id", "year").is_duplicated().sum() == 0
         assert draw["year"].min() == 2023
-        assert (draw["year"] - draw["birth_year"]).max() <= 64
+        assert (draw["year"] - draw["birth_year"]).to_numpy().max() <= 64
         after = draw.filter(pl.col("year") >= pl.col("exit_year"))
         assert (after.filter(pl.col("exit_reason") == "dead")["earnings"] == 0).all()
         assert (
             after.filter(pl.col("exit_reason") == "emigrated")["earnings"].null_count()
             == (after["exit_reason"] == "emigrated").sum()
         )
-    assert (draws[0]["earnings"] != draws[1]["earnings"]).mean() > 0.5
+    assert (draws[0]["earnings"] != draws[1]["earnings"]).drop_nulls().to_numpy().mean() > 0.5
     panel = pl.read_parquet(register / "panel/**/*.parquet", hive_partitioning=False)
-    gone = set(panel.filter(pl.col("exit_year").is_not_null())["person_id"])
-    assert not gone & set(latent["person_id"])
+    exited = set(panel.filter(pl.col("exit_year").is_not_null())["person_id"])
+    assert not exited & set(latent["person_id"])
     macro = pl.read_parquet(register / "future/macro.parquet")
     assert macro.columns == ["draw", "year", "unemployment", "real_wage_growth", "inflation"]
     assert macro.height == 2 * (2040 - 2022)
 
 
-def test_the_hidden_state_is_all_that_a_future_needs(register):
+def test_future_can_be_simulated_from_the_hidden_state_alone(register: Path) -> None:
     settings = RegisterSettings(persons=0, seed=SEED, future_to=2040, future_draws=2)
     path = sorted((register / "latent").rglob("*.parquet"))[-1]
     life = read_state(path)
@@ -110,14 +104,14 @@ def test_the_hidden_state_is_all_that_a_future_needs(register):
     assert simulate_future(settings, life, 0, 1).equals(written)
 
 
-def test_cohorts_are_of_equal_size_but_for_immigrants_and_add_up():
+def test_cohorts_differ_only_by_immigrants_and_add_up() -> None:
     sizes = cohort_sizes(100_000, 1990, 2022, PopulationParameters())
     assert sum(sizes.values()) == 100_000
     assert (min(sizes), max(sizes)) == (1926, 2006)
     assert max(sizes.values()) < 2 * min(sizes.values())
 
 
-def test_a_parameter_changes_the_lives(register, tmp_path):
+def test_a_parameter_changes_the_panel(register: Path, tmp_path: Path) -> None:
     other = replace(Parameters(), careers=replace(Parameters().careers, ability_sd=(0.3, 0.3)))
     generate_register(
         tmp_path / "other", RegisterSettings(persons=PERSONS, seed=SEED, parameters=other)
@@ -125,8 +119,8 @@ def test_a_parameter_changes_the_lives(register, tmp_path):
     assert digests(tmp_path / "other" / "panel") != digests(register / "panel")
 
 
-def test_progress_counts_persons_and_a_failure_leaves_nothing(tmp_path):
-    seen = []
+def test_progress_counts_persons_and_a_failure_leaves_no_files(tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
 
     def stop(done: int, total: int) -> None:
         seen.append((done, total))
@@ -159,29 +153,31 @@ def test_progress_counts_persons_and_a_failure_leaves_nothing(tmp_path):
         },
     ],
 )
-def test_arguments_out_of_range_are_refused_before_any_work(tmp_path, wrong):
+def test_settings_out_of_range_are_refused_before_any_work(
+    tmp_path: Path, wrong: dict[str, Any]
+) -> None:
     settings = RegisterSettings(persons=10, seed=0)
     with pytest.raises(UsageError):
         generate_register(tmp_path / "out", replace(settings, **wrong))
     assert not (tmp_path / "out").exists()
 
 
-def test_zero_workers_are_refused_before_any_work(tmp_path):
+def test_zero_workers_are_refused_before_any_work(tmp_path: Path) -> None:
     with pytest.raises(UsageError):
         generate_register(tmp_path / "out", RegisterSettings(persons=10, seed=0), workers=0)
     assert not (tmp_path / "out").exists()
 
 
-def test_a_folder_with_files_is_never_overwritten(tmp_path):
-    (tmp_path / "precious.txt").write_text("keep")
+def test_a_folder_with_files_is_never_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("keep")
     with pytest.raises(UsageError, match="exists already"):
         generate_register(tmp_path, RegisterSettings(persons=10, seed=0))
-    assert (tmp_path / "precious.txt").read_text() == "keep"
+    assert (tmp_path / "notes.txt").read_text() == "keep"
 
 
-def test_the_hidden_state_is_saved_at_the_years_asked_for_and_a_life_can_be_continued_from_it(
-    register, tmp_path
-):
+def test_hidden_state_is_saved_at_the_end_of_the_latent_years(
+    register: Path, tmp_path: Path
+) -> None:
     generate_register(
         tmp_path / "saved", RegisterSettings(persons=PERSONS, seed=SEED, latent_years=(2002, 2012))
     )
@@ -196,19 +192,19 @@ def test_the_hidden_state_is_saved_at_the_years_asked_for_and_a_life_can_be_cont
     state = pl.read_parquet(
         tmp_path / "saved/latent/year=2002/**/*.parquet", hive_partitioning=False
     )
-    there = panel.filter(pl.col("year") == 2002, pl.col("birth_year") > 2002 - 64)["person_id"]
-    assert set(there) <= set(state["person_id"])  # and those abroad for a time
+    residents = panel.filter(pl.col("year") == 2002, pl.col("birth_year") > 2002 - 64)["person_id"]
+    assert set(residents) <= set(state["person_id"])  # the state also has those abroad
 
 
 @pytest.mark.parametrize("years", [(1989,), (2012, 2023)])
-def test_a_hidden_state_outside_the_panel_is_refused(tmp_path, years):
+def test_latent_years_outside_the_panel_are_refused(tmp_path: Path, years: tuple[int, ...]) -> None:
     with pytest.raises(UsageError, match="latent years"):
         generate_register(
             tmp_path / "out", RegisterSettings(persons=PERSONS, seed=SEED, latent_years=years)
         )
 
 
-def test_a_macro_draw_is_the_same_however_many_are_drawn(tmp_path):
+def test_a_macro_draw_does_not_depend_on_the_number_of_draws(tmp_path: Path) -> None:
     for draws in (1, 50):
         generate_register(
             tmp_path / str(draws),

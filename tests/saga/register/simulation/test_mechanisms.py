@@ -1,7 +1,11 @@
-"""Switches: a world without one of its mechanisms misses a published figure that it meets with it."""
+"""Switches: a register without a mechanism misses a published figure that it meets with it."""
+
+from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -14,8 +18,11 @@ from saga.register.simulation.parameters import Parameters
 from saga.register.textbook.gaussian_ar1 import GaussianProcess
 from saga.register.validation.register_check import check_register
 
-# Persons, first and last year of a register just large and long enough -> mechanism -> a figure that needs it.
-NEEDED = {
+Size = tuple[int, int, int]  # persons, first year, last year
+Verdicts = Callable[..., dict[str, str]]
+
+# Size of a register that is just large enough -> mechanism -> a figure that needs it.
+NEEDED: dict[Size, dict[str, str]] = {
     (6_000, 2019, 2020): {
         "benefits": "level.all.p25",
         "heterogeneous_levels": "level.all.decile10",
@@ -27,11 +34,11 @@ NEEDED = {
 
 
 @pytest.fixture(scope="module")
-def verdicts(tmp_path_factory):
-    """Verdicts by key of a register of so many persons and these years, without the given mechanisms."""
+def verdicts(tmp_path_factory: pytest.TempPathFactory) -> Verdicts:
+    """Verdicts by key of a register of a size, without some mechanisms."""
 
     @cache
-    def judged(size, *without):
+    def check(size: Size, *without: str) -> dict[str, str]:
         folder = tmp_path_factory.mktemp("world") / "register"
         persons, first_year, last_year = size
         generate_register(
@@ -43,7 +50,7 @@ def verdicts(tmp_path_factory):
         table = check_register(folder, only=list(NEEDED[size].values()))
         return dict(table.select("key", "verdict").iter_rows())
 
-    return judged
+    return check
 
 
 @pytest.mark.slow
@@ -51,25 +58,27 @@ def verdicts(tmp_path_factory):
     ("size", "mechanism", "key"),
     [(size, *pair) for size, needed in NEEDED.items() for pair in needed.items()],
 )
-def test_without_a_mechanism_a_target_that_held_is_missed(verdicts, size, mechanism, key):
+def test_a_target_that_held_is_missed_without_the_mechanism(
+    verdicts: Verdicts, size: Size, mechanism: str, key: str
+) -> None:
     assert verdicts(size)[key] == "inside"
     assert verdicts(size, mechanism)[key] == "outside"
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_a_switch_changes_the_parameters_and_switching_twice_is_switching_once(mechanism):
+def test_switching_off_changes_the_parameters_once(mechanism: str) -> None:
     p = Parameters()
     assert switch_off(p, [mechanism]) != p
     assert switch_off(p, [mechanism, mechanism]) == switch_off(p, [mechanism])
 
 
-def test_mechanisms_can_be_switched_off_together_in_any_order():
-    everything = switch_off(Parameters(), NEUTRAL_VALUES)
-    assert everything == switch_off(Parameters(), reversed(NEUTRAL_VALUES))
-    assert everything.economy.felt == everything.benefits.generosity == 0.0
+def test_the_order_of_switching_off_does_not_matter() -> None:
+    all_off = switch_off(Parameters(), NEUTRAL_VALUES)
+    assert all_off == switch_off(Parameters(), reversed(NEUTRAL_VALUES))
+    assert all_off.economy.felt == all_off.benefits.generosity == 0.0
 
 
-def test_the_command_switches_off_and_register_json_says_so(tmp_path):
+def test_the_command_switches_off_and_register_json_records_it(tmp_path: Path) -> None:
     off = ["--without", "scars", "--without", "benefits", "--without", "scars"]
     run = CliRunner().invoke(
         app, ["register", "generate", "--persons", "3", "--out", str(tmp_path / "off"), *off]
@@ -93,7 +102,7 @@ def test_the_command_switches_off_and_register_json_says_so(tmp_path):
     )
 
 
-def test_an_unknown_mechanism_is_refused_with_the_list_of_all(tmp_path):
+def test_an_unknown_mechanism_is_refused_and_all_are_listed(tmp_path: Path) -> None:
     run = CliRunner().invoke(
         app,
         [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -28,16 +27,9 @@ from saga.register.textbook.textbook_register import (
     Process,
     equal_cohort_sizes,
 )
+from tests.saga.register.register_files import digests
 
 PERSONS, SEED = 150, 4
-
-
-def digests(folder: Path) -> dict[str, str]:
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
 
 
 def simulated_earnings(process: Process, persons: int, seed: int) -> NDArray[np.float64]:

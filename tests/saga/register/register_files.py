@@ -1,7 +1,8 @@
-"""Hidden states read back from the files of a generated register."""
+"""Files of a generated register: their digests, and hidden states read back from them."""
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import fields
 from pathlib import Path
 
@@ -23,3 +24,12 @@ def read_state(path: Path) -> LifeState:
     return LifeState(
         birth_year=int(frame["birth_year"][0]), births=births.astype(np.int64), **arrays
     )
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """Relative path -> SHA-256 of each file in `folder`."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
