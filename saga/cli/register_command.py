@@ -157,20 +157,22 @@ def release(
     as_json: Json = False,
 ) -> None:
     """Write a register to hand over: panel, person split, computed moments, data sheet, checksums."""
+    from saga.register import RegisterSettings
     from saga.register.release import release_register
 
     first, last = parse_years(years)
+    settings = RegisterSettings(
+        persons=persons,
+        seed=check_seed(seed),
+        first_year=first,
+        last_year=last,
+        future_to=future_to,
+        future_draws=future_draws if future_draws is not None else int(future_to is not None),
+    )
     with console.progress("Simulating", quiet=as_json) as progress:
-        made = release_register(
-            out,
-            persons=persons,
-            seed=check_seed(seed),
-            first_year=first,
-            last_year=last,
-            future_to=future_to,
-            future_draws=future_draws if future_draws is not None else int(future_to is not None),
-            workers=workers,
-            progress=progress,
-        )
-    text = f"Wrote {made['register_id']} to {out}: {made['rows']:,} rows, {made['files']:,} files. {made['verdict']}"
-    console.result(text, {"out": out, **made}, as_json=as_json)
+        written = release_register(out, settings, workers=workers, progress=progress)
+    text = (
+        f"Wrote {written['register_id']} to {out}: {written['rows']:,} rows, "
+        f"{written['files']:,} files. {written['verdict']}"
+    )
+    console.result(text, {"out": out, **written}, as_json=as_json)

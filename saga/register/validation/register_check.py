@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from math import isfinite
 from pathlib import Path
@@ -11,6 +11,7 @@ from pathlib import Path
 import polars as pl
 
 from saga.errors import InputError, Problem, UsageError
+from saga.files.markdown import markdown_table
 from saga.register.validation import (
     earnings_dynamics,
     fertility,
@@ -94,7 +95,10 @@ def check_register(
         raise UsageError(f"No target begins with {', '.join(only)}; their first words are {words}")
     register = read_register(directory)
     if len(register) < MIN_PERSONS:
-        fix = f"Generate at least {MIN_PERSONS:,} persons; the targets are meant for 100,000 and more."
+        fix = (
+            f"Generate at least {MIN_PERSONS:,} persons; the targets are meant for 100,000 and "
+            "more."
+        )
         raise InputError(
             f"{directory} is too small to be checked",
             [Problem("register-too-small", f"it has {len(register)} persons", fix)],
@@ -207,16 +211,6 @@ def format_markdown(table: pl.DataFrame) -> str:
         for row in table.filter(IS_TARGET).iter_rows(named=True)
     )
     return markdown_table(head, rows) + "\n"
-
-
-def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table of text."""
-    rule = "|" + "---|" * len(head)
-    return "\n".join([_markdown_row(head), rule, *map(_markdown_row, rows)])
-
-
-def _markdown_row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 def format_number(value: float | None) -> str:

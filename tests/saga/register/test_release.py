@@ -1,8 +1,11 @@
-"""The release: complete, true to its own panel, the same bytes from the same seed, and checked by the ordinary tool."""
+"""A release is complete, describes its own panel, and has the same bytes for the same seed."""
+
+from __future__ import annotations
 
 import json
 import shutil
 import subprocess
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -13,50 +16,49 @@ from saga.cli import app
 from saga.data.reading import read_panel
 from saga.data.split import persons_of
 from saga.errors import UsageError
+from saga.register import RegisterSettings
 from saga.register import release as release_module
-from saga.register.release import misfits, release_register
+from saga.register.release import describe_misfits, release_register
 from saga.register.validation.register_check import check_register
 
-WANTED = {
-    "persons": 1_000,
-    "seed": 3,
-    "first_year": 2018,
-    "last_year": 2020,
-    "future_to": 2024,
-    "future_draws": 1,
-}
+SETTINGS = RegisterSettings(
+    persons=1_000, seed=3, first_year=2018, last_year=2020, future_to=2024, future_draws=1
+)
 
 
 @pytest.fixture(scope="module")
-def release(tmp_path_factory):
+def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("release") / "data-set"
-    release_register(out, **WANTED, workers=2)
+    release_register(out, SETTINGS, workers=2)
     return out
 
 
-def sums(folder):
-    return dict(
-        reversed(line.split("  ")) for line in (folder / "SHA256SUMS").read_text().splitlines()
-    )
+def checksums(folder: Path) -> dict[str, str]:
+    """File -> checksum."""
+    lines = (folder / "SHA256SUMS").read_text().splitlines()
+    return {name: digest for digest, name in (line.split("  ") for line in lines)}
 
 
-def test_the_command_gives_the_same_bytes_under_another_name_and_with_one_worker(release, tmp_path):
+def test_the_command_writes_the_same_bytes_under_another_name_and_with_one_worker(
+    release: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "another"
-    command = "--persons 1000 --seed 3 --years 2018-2020 --future-to 2024 --json"
-    run = CliRunner().invoke(app, ["register", "release", str(out), *command.split()])
-    assert run.exit_code == 0, run.stderr
+    options = "--persons 1000 --seed 3 --years 2018-2020 --future-to 2024"
+    command = ["register", "release", str(out), *options.split(), "--json"]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.stderr
     assert (out / "SHA256SUMS").read_text() == (release / "SHA256SUMS").read_text()
-    assert json.loads(run.stdout)["files"] == len(sums(out)) + 1
-    assert (
-        "saga register release OUT --persons 1000 --seed 3 --years 2018-2020 --future-to 2024 --future-draws 1"
-        in (out / "README.md").read_text()
-    )
+    assert json.loads(result.stdout)["files"] == len(checksums(out)) + 1
+    full_command = f"saga register release OUT {options} --future-draws 1"
+    assert full_command in (out / "README.md").read_text()
 
 
-def test_the_sums_cover_every_file_and_sha256sum_agrees_until_a_byte_changes(release, tmp_path):
+def test_checksums_cover_every_file_and_sha256sum_detects_a_changed_byte(
+    release: Path, tmp_path: Path
+) -> None:
     copy = shutil.copytree(release, tmp_path / "copy")
     files = {path.relative_to(copy).as_posix() for path in copy.rglob("*") if path.is_file()}
-    assert set(sums(copy)) == files - {"SHA256SUMS"}
+    assert set(checksums(copy)) == files - {"SHA256SUMS"}
     check = ["sha256sum", "-c", "--quiet", "SHA256SUMS"]
     assert subprocess.run(check, cwd=copy, capture_output=True, check=False).returncode == 0
     part = copy / "split" / "test.parquet"
@@ -66,72 +68,77 @@ def test_the_sums_cover_every_file_and_sha256sum_agrees_until_a_byte_changes(rel
     assert "split/test.parquet: FAILED" in broken.stdout
 
 
-def test_the_split_is_that_of_training_and_covers_everybody_once(release):
+def test_the_split_is_that_of_training_and_has_every_person_once(release: Path) -> None:
     panel = read_panel(release)
-    parts = {
+    persons = {
         path.stem: pl.read_parquet(path)["person_id"].to_list()
         for path in (release / "split").iterdir()
     }
-    assert parts == {
-        part: persons_of(panel, part) for part in ("train", "validation", "calibration", "test")
+    assert persons == {
+        "train": persons_of(panel, "train"),
+        "validation": persons_of(panel, "validation"),
+        "calibration": persons_of(panel, "calibration"),
+        "test": persons_of(panel, "test"),
     }
-    assert sum(map(len, parts.values())) == WANTED["persons"]
+    assert sum(map(len, persons.values())) == SETTINGS.persons
 
 
-def test_the_moments_are_those_of_this_register(release):
+def test_the_moments_are_those_of_this_register(release: Path) -> None:
     moments = pl.read_parquet(release / "moments.parquet")
     assert moments.equals(check_register(release, paper=True, descriptive=True))
     page = (release / "moments.md").read_text()
     assert all(f"`{key}`" in page for key in moments.filter("enforced")["key"])
 
 
-def test_the_data_sheet_tells_columns_gaps_and_misfits_as_they_are(release):
+def test_the_data_sheet_states_columns_missing_cells_and_misfits(release: Path) -> None:
     sheet = (release / "README.md").read_text()
     rows = pl.read_parquet(release / "panel/**/*.parquet", hive_partitioning=False)
     lines = {line.split("`")[1]: line for line in sheet.splitlines() if line.startswith("| `")}
     for column in schema.COLUMNS:
-        assert column.description in lines[column.name]
-        assert all(code in lines[column.name] for code in column.codes)
-        assert lines[column.name].endswith(
-            f"| {rows[column.name].null_count() / rows.height:.2%} |"
-        )
+        line = lines[column.name]
+        assert column.description in line
+        assert all(code in line for code in column.codes)
+        assert line.endswith(f"| {rows[column.name].null_count() / rows.height:.2%} |")
     moments = pl.read_parquet(release / "moments.parquet")
-    known = sheet.partition("## Known misfits")[2].partition("## Use and misuse")[0]
+    misfits = sheet.partition("## Known misfits")[2].partition("## Use and misuse")[0]
     missed = moments.filter(pl.col("holds").eq(False), pl.col("source") != "")["key"].to_list()
-    assert [word for word in missed if f"`{word}`" not in known] == []
-    held = moments.filter("holds")["key"]
-    assert not [word for word in held if f"`{word}`" in known]
+    assert [key for key in missed if f"`{key}`" not in misfits] == []
+    assert not [key for key in moments.filter("holds")["key"] if f"`{key}`" in misfits]
     assert f"| person-years | {rows.height:,} |" in sheet
 
 
-def test_a_figure_that_is_missed_is_a_known_misfit(release):
+def test_a_figure_that_is_missed_is_a_known_misfit(release: Path) -> None:
     moments = pl.read_parquet(release / "moments.parquet")
     key = moments.filter(pl.col("verdict") == "inside")["key"][0]
-    this = pl.col("key") == key
+    is_key = pl.col("key") == key
     missed = moments.with_columns(
-        holds=pl.col("holds") & ~this,
-        verdict=pl.when(this).then(pl.lit("outside")).otherwise(pl.col("verdict")),
+        holds=pl.col("holds") & ~is_key,
+        verdict=pl.when(is_key).then(pl.lit("outside")).otherwise(pl.col("verdict")),
     )
-    assert f"`{key}`" not in "\n".join(misfits(moments))
-    assert f"`{key}`" in "\n".join(misfits(missed))
+    assert f"`{key}`" not in describe_misfits(moments)
+    assert f"`{key}`" in describe_misfits(missed)
 
 
-def test_a_failure_at_the_last_step_leaves_nothing_and_the_same_command_starts_anew(
-    tmp_path, monkeypatch
-):
-    def fail(*_, **__):
+def test_a_failure_at_the_last_step_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise RuntimeError("power")
 
     monkeypatch.setattr(release_module, "check_register", fail)
-    monkeypatch.setattr(release_module, "FEWEST", 1)
+    monkeypatch.setattr(release_module, "MIN_PERSONS", 1)
+    settings = RegisterSettings(persons=3, seed=3, first_year=2020, last_year=2020)
     with pytest.raises(RuntimeError, match="power"):
-        release_register(tmp_path / "out", persons=3, seed=3, first_year=2020, last_year=2020)
+        release_register(tmp_path / "out", settings)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_cannot_be_released_is_refused_before_any_work(tmp_path):
+def test_an_impossible_release_is_refused_before_any_work(tmp_path: Path) -> None:
+    too_small = RegisterSettings(persons=999, seed=3, first_year=2020, last_year=2020)
     with pytest.raises(UsageError, match="at least 1,000 persons"):
-        release_register(tmp_path / "out", persons=999, seed=3, first_year=2020, last_year=2020)
+        release_register(tmp_path / "out", too_small)
     (tmp_path / "precious.txt").write_text("keep")
     with pytest.raises(UsageError, match="exists already"):
-        release_register(tmp_path, persons=1_000, seed=3, first_year=2020, last_year=2020)
+        release_register(
+            tmp_path, RegisterSettings(persons=1_000, seed=3, first_year=2020, last_year=2020)
+        )
