@@ -1,4 +1,4 @@
-"""Writes docs/register-parameters.md: every parameter of the register, its value, note and mark.
+"""Writes docs/register-parameters.md: all parameters of the register with note and mark.
 
 Usage: python docs/parameters/write.py [--check]
 --check writes nothing and exits with 1 if the page differs from what would be written.

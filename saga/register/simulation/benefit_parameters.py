@@ -91,7 +91,7 @@ class SupportParameters:
 
 @dataclass(frozen=True)
 class CapitalParameters:
-    """Wealth, mortgages and capital income; wealth is counted in SEK at the wage level of 2022."""
+    """Wealth, mortgages and capital income; SEK at the wage level of 2022."""
 
     wealth_growth: float = 0.01  # log, a year [assumed]
     wealth_sd: float = 0.12  # log, a year [assumed]

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from saga.register.simulation.careers import Activity
 from saga.register.simulation.cohort_year import CohortYear
 from saga.register.simulation.curves import by_sex, interpolate, step_value
 from saga.register.simulation.earnings import ROUND
@@ -27,6 +26,7 @@ from saga.register.simulation.life_state import (
     Floats,
     LifeState,
 )
+from saga.register.simulation.working_time import Activity
 
 DAYS_A_YEAR, WORKDAYS_A_YEAR, WORKDAYS_A_WEEK = 365.0, 260.0, 5.0
 ALLOWANCE_CHILDREN = 3  # children that count for the housing supplement

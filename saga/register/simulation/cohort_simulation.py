@@ -24,7 +24,7 @@ from saga.register.simulation.labour_market import Employers
 from saga.register.simulation.life_state import Bools, LifeState
 from saga.register.simulation.parameters import Parameters
 from saga.register.simulation.population import create_cohort, simulate_population
-from saga.register.simulation.records import FutureLedger, FutureRecords, Ledger, YearResult
+from saga.register.simulation.records import FutureEarnings, FutureRecords, PanelRecords, YearResult
 from saga.register.simulation.self_employment import simulate_firms
 from saga.register.textbook.textbook_register import Process
 from saga.schema import MAX_AGE, MIN_AGE
@@ -146,14 +146,14 @@ def simulate_chunk(
     panel_years = range(settings.first_year, settings.last_year + 1)
     life = create_cohort(birth_year, serials, panel_years, rng, p)
     record_rng = random_stream(settings.seed, 1, birth_year, chunk)
-    ledger = Ledger(life, panel_years, record_rng, p, world.employers)
+    records = PanelRecords(life, panel_years, record_rng, p, world.employers)
     for year in range(birth_year + MIN_AGE, min(settings.last_year, birth_year + MAX_AGE) + 1):
         result = simulate_year(settings, life, year, world, rng)
         if year >= settings.first_year:
-            ledger.write(life, result)
+            records.write(life, result)
         if visit is not None:
             visit(year, life)
-    return life, ledger.to_frame(life)
+    return life, records.to_frame(life)
 
 
 def simulate_future(
@@ -167,8 +167,8 @@ def simulate_future(
     years = range(settings.last_year + 1, min(settings.future_end, life.birth_year + MAX_AGE) + 1)
     records = _future_records(settings, life, years, chunk, draw)
     rng = random_stream(settings.seed, 2 + draw, life.birth_year, chunk)
-    ledger = simulate_years(settings, life, years, settings.world(draw), rng, records)
-    frame = ledger.to_frame(life)
+    earnings = simulate_years(settings, life, years, settings.world(draw), rng, records)
+    frame = earnings.to_frame(life)
     return frame if records is None else frame.hstack(records.to_frame(life))
 
 
@@ -179,18 +179,18 @@ def simulate_years(
     world: World,
     rng: np.random.Generator,
     records: FutureRecords | None = None,
-) -> FutureLedger:
+) -> FutureEarnings:
     """Simulates the years after the state `life`, which is changed in place.
 
     The years are also written to `records`, which uses no random number of `rng`.
     """
-    ledger = FutureLedger(life, years)
+    earnings = FutureEarnings(life, years)
     for year in years:
         result = simulate_year(settings, life, year, world, rng)
-        ledger.write(life, result)
+        earnings.write(life, result)
         if records is not None:
             records.write(life, result)
-    return ledger
+    return earnings
 
 
 def _future_records(

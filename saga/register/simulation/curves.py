@@ -1,4 +1,4 @@
-"""Curves given by a few points: steps that hold from an age or year on, and straight lines."""
+"""Curves given by a few points: steps from an age or year on, and straight lines."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
-"""Pay: experience and schooling, lasting traits, shocks, scars, care, employer, Pareto top."""
+"""Pay: experience, schooling, lasting traits, shocks, scars, care, employer, Pareto top."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from saga.register.simulation.careers import Activity
 from saga.register.simulation.cohort_year import CohortYear
 from saga.register.simulation.curves import step_value
 from saga.register.simulation.economy import LAST_HISTORY
@@ -16,6 +15,7 @@ from saga.register.simulation.labour_market import (
     OCCUPATION_PREMIUM,
 )
 from saga.register.simulation.life_state import EMPLOYED, WEEKS, Floats, LifeState
+from saga.register.simulation.working_time import Activity
 from saga.schema import MIN_AGE
 
 ROUND = 100.0  # the register holds hundreds of SEK

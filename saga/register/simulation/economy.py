@@ -127,7 +127,7 @@ def build_economy(
 
 
 def labour_flows(before: float, after: float, p: EconomyParameters) -> tuple[float, float]:
-    """Job loss and job finding (shares a year) that carry unemployment from `before` to `after`.
+    """Job loss and finding (a year) that carry unemployment from `before` to `after`.
 
     Finding falls with unemployment; loss solves the stock-flow identity u' = u (1 - f) + (1 - u) s
     (Shimer 2012).

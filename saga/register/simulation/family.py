@@ -1,4 +1,4 @@
-"""Families: unions, marriage, separation, widowhood, births and the parental leave they bring."""
+"""Families: unions, marriage, separation, widowhood, births and parental leave."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from saga.register.simulation.life_state import (
 
 @dataclass(frozen=True)
 class Births:
-    """Births of a year: who had a child (n,), and the weeks of parental leave in the year (n,)."""
+    """Births of a year (n,), and weeks of parental leave in the year (n,)."""
 
     new: Bools
     leave: Floats

@@ -203,7 +203,7 @@ def _write_textbook_chunk(
 
 
 def _stays(life: LifeState, year: int) -> Bools:
-    """Whether a person can have rows after `year`: below 65, and resident or abroad for a time."""
+    """Persons who can have rows after `year`: below 65, and not gone for good."""
     return np.asarray(
         np.isin(life.presence, (RESIDENT, ABROAD)) & (year - life.birth_year < MAX_AGE)
     )

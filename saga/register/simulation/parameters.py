@@ -1,5 +1,6 @@
-"""The register's parameters, one dataclass a mechanism, with unit and source beside each value.
+"""The register's parameters, one dataclass a mechanism.
 
+Unit and source stand beside each value.
 A comment above a group of fields holds for all of it, up to the next blank line. Marks:
 
 - [V] read in a public source

@@ -1,4 +1,4 @@
-"""Population: cohorts, immigration, death, emigration, absence abroad, moves between counties."""
+"""Population: cohorts, immigration, death, emigration, moves between counties."""
 
 from __future__ import annotations
 

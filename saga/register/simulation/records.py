@@ -9,7 +9,6 @@ import polars as pl
 
 from saga import schema
 from saga.register.simulation.benefits import Benefits
-from saga.register.simulation.careers import Activity
 from saga.register.simulation.curves import step_values
 from saga.register.simulation.earnings import ROUND
 from saga.register.simulation.economy import MacroYear
@@ -36,6 +35,7 @@ from saga.register.simulation.life_state import (
     person_ids,
 )
 from saga.register.simulation.parameters import Parameters
+from saga.register.simulation.working_time import Activity
 
 CHILDREN = ("0", "1", "2", "3")  # 3 stands for 3 or more
 YOUNGEST_CHILD_AGES = ((0, 1.0), (1, 2.0), (7, 3.0), (13, 4.0))  # from age, code of the group
@@ -73,7 +73,7 @@ class YearResult:
     benefits: Benefits
 
 
-class Ledger:
+class PanelRecords:
     """The rows of one chunk of persons, filled year by year.
 
     A table cell is a number (NaN if missing) or a code (-1 if missing); arrays are (n, years).
@@ -246,7 +246,7 @@ class Ledger:
         number["capital_income"][u[4] < late, t] = np.nan
 
 
-class FutureLedger:
+class FutureEarnings:
     """The true later earnings of one chunk under one macro draw, in SEK of the price year."""
 
     COLUMNS = ("person_id", "year", "birth_year", "earnings", "exit_year", "exit_reason")
@@ -279,8 +279,8 @@ class FutureLedger:
         )
 
 
-class FutureRecords(Ledger):
-    """The other columns of a `FutureLedger`, as the register would record them.
+class FutureRecords(PanelRecords):
+    """The other columns of a `FutureEarnings`, as the register would record them.
 
     Amounts are in SEK of the price year. Codes and missing cells are as in the panel, but no cell
     is late in the last year: a future ends in a year that no delivery of the register sets.
@@ -326,8 +326,8 @@ class FutureRecords(Ledger):
             codes[~life.resident, t] = -1
 
     def to_frame(self, life: LifeState) -> pl.DataFrame:
-        """The columns that `FutureLedger.to_frame` does not have, in the same rows."""
-        return self._rows(life, np.ones(self.present.size, bool)).drop(FutureLedger.COLUMNS)
+        """The columns that `FutureEarnings.to_frame` does not have, in the same rows."""
+        return self._rows(life, np.ones(self.present.size, bool)).drop(FutureEarnings.COLUMNS)
 
 
 def nullable_years(years: Ints) -> pl.Series:

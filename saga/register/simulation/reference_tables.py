@@ -1,4 +1,4 @@
-"""Tables of the register: counties, industries, occupations, fields of education, immigrants.
+"""Tables of the register: counties, industries, occupations, fields, immigrants.
 
 Each row of a CSV file in `tables/` names its source and its mark. M: from the literature by memory.
 """

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from saga.register.simulation.careers import Activity
 from saga.register.simulation.cohort_year import CohortYear
 from saga.register.simulation.curves import by_sex, step_value
 from saga.register.simulation.labour_market import INDUSTRY_OWN_FIRMS
 from saga.register.simulation.life_state import EMPLOYED, Floats, LifeState
+from saga.register.simulation.working_time import Activity
 
 
 def simulate_firms(life: LifeState, year: CohortYear, activity: Activity) -> Floats:

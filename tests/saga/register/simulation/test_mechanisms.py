@@ -1,4 +1,4 @@
-"""Switches: a register without a mechanism misses a published figure that it meets with it."""
+"""Switches: without a mechanism the register misses a published figure."""
 
 from __future__ import annotations
 
