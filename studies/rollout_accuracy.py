@@ -1,19 +1,21 @@
-"""What the light rollout costs in accuracy, against the exact one on the same persons and uniforms; or bfloat16, against float32.
+"""What accuracy does the light rollout cost, compared with the exact one? Or bfloat16?
 
-Usage: python -m studies.rollout_accuracy REGISTER [--bundle bundles/small] [--persons 1000] [--paths 200] [--part test]
-    [--bfloat16 exact|light]
+    python -m studies.rollout_accuracy REGISTER [--bundle bundles/small] [--persons 1000]
+        [--paths 200] [--part test] [--bfloat16 exact|light] [--report FILE]
 
-Persons of one part of a generated register, one drawn origin each. CRPS of log earnings of both kinds of raw paths, their paired
-difference in per cent with its standard error, the same for the present value of 10 years, and nats a year that the cell loses in the log
-score of the years that followed (teacher-forced over the whole path; not for --bfloat16, which compares the precisions of one rollout).
-Exit 1 where the CRPS is more than 1 % worse.
+Persons of one part of a generated register, one drawn origin each, with the same random numbers for
+both. The table gives the CRPS of log earnings of raw paths, the paired difference in per cent with
+its standard error, and the same for the present value of 10 years. Then follows the loss of the
+fast cell in the log score of the observed years, in nats a year (teacher-forced over the whole
+path). --bfloat16 compares the precisions of one rollout instead. Exit 1 if the CRPS is more than
+1 % worse.
 """
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import get_args
 
 import numpy as np
 import torch
@@ -30,12 +32,13 @@ from saga.features.sequences import (
     last_known,
     pad,
 )
+from saga.files.markdown import markdown_table
 from saga.forecaster import Forecaster
 from saga.keyed_random import sample_persons
 from saga.lifetime import realised_value
-from saga.requests import RATE, Draws
+from saga.requests import RATE, Draws, Precision, RolloutName
 from saga.scores import crps_log
-from studies.harness import study_parser
+from studies.harness import page_head, publish_page, study_parser
 from training.masking import make_targets
 
 Array = NDArray[np.float64]
@@ -44,32 +47,35 @@ K = 10
 LIMIT = 1.0  # per cent
 
 
-def paired(usual: Array, other: Array) -> tuple[float, float, float, int]:
-    """Mean of the usual scores, difference in per cent of it, its standard error, and persons."""
-    known = ~np.isnan(usual) & ~np.isnan(other)
-    base, difference = usual[known].mean(), other[known] - usual[known]
+def paired_difference(reference: Array, other: Array) -> tuple[float, float, float, int]:
+    """Mean of the reference, difference in per cent of it, its standard error, persons."""
+    both = ~np.isnan(reference) & ~np.isnan(other)
+    base, difference = reference[both].mean(), other[both] - reference[both]
     return (
         float(base),
         100 * float(difference.mean() / base),
-        100 * float(difference.std() / base / known.sum() ** 0.5),
-        int(known.sum()),
+        100 * float(difference.std() / base / both.sum() ** 0.5),
+        int(both.sum()),
     )
 
 
 @torch.inference_mode()
-def path_loss(
-    forecaster: Forecaster, people: Panel, origins: NDArray[np.int64]
+def log_score_loss(
+    forecaster: Forecaster, panel: Panel, origins: NDArray[np.int64]
 ) -> tuple[float, float, int]:
-    """Nats a year that the cell loses against the decoder over the observed years after the origin, standard error by person, persons."""
-    sequences = encode(people, forecaster.transforms, forecaster.calendar)
-    net, lost = forecaster.network, []
+    """Nats a year that the fast cell loses against the decoder after the origin.
+
+    Returns the loss, its standard error over persons, and the number of persons.
+    """
+    sequences = encode(panel, forecaster.transforms, forecaster.calendar)
+    network, losses = forecaster.network, []
     for start in range(0, len(sequences), 256):
         rows = np.arange(start, min(start + 256, len(sequences)))
         tokens = pad(sequences, rows)
-        asked = make_targets(tokens, sequences.dead_year[rows], forecaster.calendar)
-        place = (tokens.valid & (tokens.year <= origins[rows][:, None])).sum(1) - 1
-        after = np.arange(tokens.valid.shape[1]) > place[:, None]
-        # What a rollout does not simulate is missing after the origin, as in training.
+        targets = make_targets(tokens, sequences.dead_year[rows], forecaster.calendar)
+        position = (tokens.valid & (tokens.year <= origins[rows][:, None])).sum(1) - 1
+        after = np.arange(tokens.valid.shape[1]) > position[:, None]
+        # Features that a rollout does not simulate are missing after the origin, as in training.
         tokens.other[after] = np.nan
         hidden_codes = after[..., None] & ~STATIC_CATEGORIES
         tokens.codes = np.where(hidden_codes, 0, tokens.codes)
@@ -79,25 +85,28 @@ def path_loss(
         state, z, age = (
             torch.from_numpy(x) for x in (tokens.state.astype(np.int64), tokens.z, tokens.age)
         )
-        given = net.tokens(
+        embedded = network.tokens(
             state, z, torch.from_numpy(tokens.other), torch.from_numpy(tokens.codes), age
         )
-        hidden, _ = net.hidden(given, age)
-        light = net.fast_hidden(hidden, torch.from_numpy(place), state, z, age)
-        scored = torch.from_numpy((asked.gap > 0) & after)
+        hidden, _ = network.hidden(embedded, age)
+        fast_hidden = network.fast_hidden(hidden, torch.from_numpy(position), state, z, age)
+        scored = torch.from_numpy((targets.gap > 0) & after)
         outcome = (
-            torch.from_numpy(asked.state.astype(np.int64)),
-            torch.from_numpy(asked.z),
-            torch.from_numpy(asked.dead),
+            torch.from_numpy(targets.state.astype(np.int64)),
+            torch.from_numpy(targets.z),
+            torch.from_numpy(targets.dead),
         )
-        both = []
-        for read in (hidden, light):
-            p = net.head(read, torch.from_numpy(asked.gap), torch.from_numpy(asked.macro))
-            earnings, death = net.head.nll(p, *outcome)
-            both.append(((earnings + death) * scored).sum(1))
+        nats = []
+        for state_vectors in (hidden, fast_hidden):
+            p = network.head(
+                state_vectors, torch.from_numpy(targets.gap), torch.from_numpy(targets.macro)
+            )
+            earnings, death = network.head.nll(p, *outcome)
+            nats.append(((earnings + death) * scored).sum(1))
         years = scored.sum(1)
-        lost.append(torch.stack([both[1] - both[0], years.to(both[0].dtype)], 1)[years > 0])
-    table = torch.cat(lost).double().numpy()
+        difference = torch.stack([nats[1] - nats[0], years.to(nats[0].dtype)], 1)
+        losses.append(difference[years > 0])
+    table = torch.cat(losses).double().numpy()
     mean = table[:, 0].sum() / table[:, 1].sum()
     residual = table[:, 0] - mean * table[:, 1]
     return float(mean), float((residual**2).sum() ** 0.5 / table[:, 1].sum()), len(table)
@@ -112,28 +121,27 @@ def main() -> None:
     parser.add_argument(
         "--bfloat16", choices=("exact", "light"), help="compare the precisions of this rollout"
     )
-    given = parser.parse_args()
-    kinds: dict[str, dict[str, Any]] = {
-        "exact": {"rollout": "exact"},
-        "light": {"rollout": "light"},
+    args = parser.parse_args()
+    kinds: dict[str, tuple[RolloutName, Precision]] = {
+        "exact": ("exact", "float32"),
+        "light": ("light", "float32"),
     }
-    if given.bfloat16:
-        kinds = {
-            precision: {"rollout": given.bfloat16, "precision": precision}
-            for precision in ("float32", "bfloat16")
-        }
-    panel = read_panel(given.register)
-    ids = persons_of(panel, given.part)
-    people = panel.only(sample_persons(ids, given.persons, "rollout-scores", given.seed))
-    origins = draw_origins(people, max_horizon=HORIZONS[-1], seed=given.seed, end=last_year(panel))
-    known = history(people, origins)
-    outcomes = realised_earnings(people, origins, range(1, HORIZONS[-1] + 1), end=last_year(panel))
+    if args.bfloat16:
+        kinds = {p: (args.bfloat16, p) for p in get_args(Precision)}
+    panel = read_panel(args.register)
+    ids = persons_of(panel, args.part)
+    persons = panel.only(sample_persons(ids, args.persons, "rollout-scores", args.seed))
+    origins = draw_origins(persons, max_horizon=HORIZONS[-1], seed=args.seed, end=last_year(panel))
+    past = history(persons, origins)
+    outcomes = realised_earnings(persons, origins, range(1, HORIZONS[-1] + 1), end=last_year(panel))
     scores, values = [], []
-    for kind in kinds.values():
-        forecaster = Forecaster.load(given.bundle, workers=given.workers, **kind)
+    for rollout, precision in kinds.values():
+        forecaster = Forecaster.load(
+            args.bundle, workers=args.workers, rollout=rollout, precision=precision
+        )
         paths = forecaster.simulate(
-            known,
-            Draws(given.paths, given.seed),
+            past,
+            Draws(args.paths, args.seed),
             to_horizon=HORIZONS[-1],
             recalibrate=False,
         )
@@ -142,33 +150,38 @@ def main() -> None:
         discounted = (
             paths.earnings[:, :K].astype(np.float64) * (1 + RATE) ** -np.arange(1.0, K + 1)[:, None]
         ).sum(1)
-        truth = realised_value(outcomes[:, :K], rate=RATE)
-        values.append(crps_log(discounted, truth, panel.meta.floor))
-    print(
-        f"{given.bundle} on {given.part} persons of {panel.meta.panel_id}, {given.paths} paths, seed {given.seed}\n"
+        value = realised_value(outcomes[:, :K], rate=RATE)
+        values.append(crps_log(discounted, value, panel.meta.floor))
+    columns = {
+        f"CRPS log, h = {h}": [part[:, i] for part in scores] for i, h in enumerate(HORIZONS)
+    }
+    pairs[f"CRPS log of the value of {K} years"] = values
+    rows, within = [], True
+    for name, (reference, other) in pairs.items():
+        base, difference, se, n = paired_difference(reference, other)
+        within &= difference <= LIMIT
+        rows.append([name, f"{base:.4f}", f"{difference:+.2f}", f"{se:.2f}", f"{n:,}"])
+    header = ["score", *kinds, "s.e.", "persons"]
+    header[2] += ", difference %"
+    head = page_head(
+        "Accuracy of the rollouts",
+        __file__,
+        bundle=forecaster.bundle.digest[:12],
+        panel=panel.meta.panel_id,
+        seed=args.seed,
     )
-    print("| | {} | {}, difference % | s.e. | persons |\n|".format(*kinds) + "---|" * 5)
-    good = True
-    for i, h in enumerate(HORIZONS):
-        base, difference, se, n = paired(*(own[:, i] for own in scores))
-        good &= difference <= LIMIT
-        print(f"| CRPS log, h = {h} | {base:.4f} | {difference:+.2f} | {se:.2f} | {n:,} |")
-    base, difference, se, n = paired(*values)
-    good &= difference <= LIMIT
-    print(
-        f"| CRPS log of the value of {K} years | {base:.4f} | {difference:+.2f} | {se:.2f} | {n:,} |"
-    )
-    if given.bfloat16:
-        sys.exit(0 if good else 1)
-    order = dict(zip(origins.person_id.tolist(), origins.year.tolist(), strict=True))
-    followed = people.only(list(order))
-    loss, se, n = path_loss(
-        forecaster, followed, np.array([order[person] for person in followed.persons()])
-    )
-    print(
-        f"\nLog score of the observed path: the cell loses {loss:.4f} nats a year (s.e. {se:.4f}, {n:,} persons)."
-    )
-    sys.exit(0 if good else 1)
+    parts = [head, markdown_table(header, rows)]
+    if not args.bfloat16:
+        year_of = dict(zip(origins.person_id.tolist(), origins.year.tolist(), strict=True))
+        followed = persons.only(list(year_of))
+        years = np.array([year_of[person] for person in followed.persons()])
+        loss, se, n = log_score_loss(forecaster, followed, years)
+        parts.append(
+            f"Log score of the observed path: the fast cell loses {loss:.4f} nats a year "
+            f"(s.e. {se:.4f}, {n:,} persons)."
+        )
+    publish_page("\n\n".join(parts), args.report)
+    sys.exit(0 if within else 1)
 
 
 if __name__ == "__main__":
