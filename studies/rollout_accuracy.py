@@ -152,7 +152,7 @@ def main() -> None:
         ).sum(1)
         value = realised_value(outcomes[:, :K], rate=RATE)
         values.append(crps_log(discounted, value, panel.meta.floor))
-    columns = {
+    pairs = {
         f"CRPS log, h = {h}": [part[:, i] for part in scores] for i, h in enumerate(HORIZONS)
     }
     pairs[f"CRPS log of the value of {K} years"] = values
