@@ -152,9 +152,7 @@ def main() -> None:
         ).sum(1)
         value = realised_value(outcomes[:, :K], rate=RATE)
         values.append(crps_log(discounted, value, panel.meta.floor))
-    pairs = {
-        f"CRPS log, h = {h}": [part[:, i] for part in scores] for i, h in enumerate(HORIZONS)
-    }
+    pairs = {f"CRPS log, h = {h}": [part[:, i] for part in scores] for i, h in enumerate(HORIZONS)}
     pairs[f"CRPS log of the value of {K} years"] = values
     rows, within = [], True
     for name, (reference, other) in pairs.items():
