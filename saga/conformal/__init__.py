@@ -1,1 +1,1 @@
-"""The conformal layer, applied: recalibrated paths and prediction intervals. Uses numpy only."""
+"""Conformal prediction: recalibrated paths and prediction intervals. Uses numpy, not torch."""

@@ -1,9 +1,11 @@
-"""The conformal layer, applied: what `calibration` fitted turns simulated paths into calibrated paths and published sets.
+"""The calibrator: recalibrates simulated paths and gives their prediction sets.
 
-Two steps at each horizon, both in probability space. The map R of the person's cell, from persons of half A, replaces the forecast F by
-R(F): every path moves along its own rank (ensemble copula coupling, Schefzik, Thorarinsdottir and Gneiting 2013), so joint paths survive.
-The threshold, from persons of half B, picks from a nested family of sets the one that holds what it promises. See `saga.conformal.prediction_sets` for the
-family. A person's cell is the smallest of theirs that had persons enough; overlapping groups shift the threshold within it.
+`calibration` fits it. Two steps apply at each horizon, both in probability space. First, the map R
+of the person's cell, fitted on the persons of the map fold, replaces the forecast F by R(F). Every
+path keeps its rank (ensemble copula coupling: Schefzik, Thorarinsdottir and Gneiting 2013), so
+paths remain joint. Second, a threshold, fitted on the persons of the threshold fold, chooses from a
+nested family of sets (`saga.conformal.prediction_sets`) the one that has the stated coverage. A
+person's cell is the smallest one with enough persons; overlapping groups shift its threshold.
 """
 
 from __future__ import annotations
@@ -32,11 +34,9 @@ Members = list[tuple[str, list[str], NDArray[np.int64]]]
 Guarantee = Literal["finite-sample", "assumption", "extrapolated", "none"]
 ThresholdKind = Literal["positive", "at_least", "at_most", "band", "present_value"]
 
-ALL = "all"  # the group of everybody
-MONDRIAN = (
-    "profile",
-    "quintile",
-)  # groupings with cells of their own, the first that has one serves
+ALL = "all"  # the group of all persons
+# Groupings with cells of their own; the first one that has a cell for the person is used.
+MONDRIAN = ("profile", "quintile")
 THRESHOLD_KINDS: tuple[ThresholdKind, ...] = (
     "positive",
     "at_least",
@@ -44,14 +44,19 @@ THRESHOLD_KINDS: tuple[ThresholdKind, ...] = (
     "band",
     "present_value",
 )
-MIN_CELL_PERSONS = 1_000  # below this many persons a threshold is noticeably rounded outward: the report says so, and no group has a cell of its own
+# With fewer persons, rounding makes a threshold noticeably larger. The report says so, and no group
+# has a cell of its own.
+MIN_CELL_PERSONS = 1_000
 
 REASONS: dict[str, str] = {
-    "finite-sample": "Holds in finite samples: the persons judged were drawn like the calibration persons, in the same years.",
-    "assumption": "Holds if this person is exchangeable with the calibration persons and their world has not drifted since.",
-    "extrapolated": "Unguaranteed: no outcome was observed this far ahead, or none of paths drawn this way (another rollout, a scenario); "
-    "the nearest threshold serves.",
-    "none": "No interval: no or too few calibration persons, too few paths, or the person is past age 64.",
+    "finite-sample": "Holds in finite samples: these persons were drawn like the calibration "
+    "persons, in the same years.",
+    "assumption": "Holds if this person is exchangeable with the calibration persons and "
+    "conditions have not changed since then.",
+    "extrapolated": "Not guaranteed: no outcome was observed this far ahead, or none for paths "
+    "simulated in this way (another rollout, a scenario). The nearest threshold is used.",
+    "none": "No interval: there are too few calibration persons or too few paths, or the person is "
+    "past age 64.",
 }
 
 SCHEMA: dict[str, pl.DataType] = {
@@ -67,26 +72,27 @@ SCHEMA: dict[str, pl.DataType] = {
 
 
 def is_shifted(cell: str) -> bool:
-    """Whether groups shift the threshold of a cell: not that of a kind of record, which lacks what most groups are told by."""
+    """Whether groups shift the threshold of a cell.
+
+    Not if the cell is a profile: such records lack the columns that define most groups.
+    """
     return not cell.startswith("profile=")
 
 
 def reason(guarantee: str, cell: str = ALL) -> str:
-    """One plain sentence on what stands behind an interval with this `guarantee`, and of which `cell` the persons were."""
-    named = (
-        ""
-        if cell in ("", ALL) or guarantee == "none"
-        else f" Calibrated on persons with {cell.replace('=', ' ')}."
-    )
-    return REASONS[guarantee] + named
+    """What stands behind an interval with this `guarantee`, calibrated on persons of `cell`."""
+    if cell in ("", ALL) or guarantee == "none":
+        return REASONS[guarantee]
+    return f"{REASONS[guarantee]} Calibrated on persons with {cell.replace('=', ' ')}."
 
 
 @dataclass(frozen=True, eq=False)
 class Intervals:
-    """Published sets {0} (where `includes_zero`) and [lower, upper] of positive amounts: arrays (n, H, L), L the levels, real SEK.
+    """Prediction sets: [lower, upper] of positive amounts, and {0} if `includes_zero`.
 
-    `lower` and `upper` are NaN where `guarantee` is "none", and both 0 where the set is {0} alone. `cell` (n, H) names the persons whose
-    outcomes the thresholds rest on: "all", or a group such as "quintile=2"; "" without interval.
+    Arrays (n, H, L) in real SEK, one L per `coverage`. `lower` and `upper` are NaN if `guarantee`
+    is "none", and 0 if the set is {0} alone. `cell` (n, H) names the persons whose outcomes were
+    used: "all", a group such as "quintile=2", or "" without interval.
     """
 
     coverage: tuple[float, ...]
@@ -97,15 +103,17 @@ class Intervals:
     cell: NDArray[np.str_]
 
     def covered(self, outcomes: Array) -> Array:
-        """1 or 0, shape (n, H, L), whether each outcome (n, H) lies in its set; NaN without outcome or interval."""
+        """Whether each outcome (n, H) is in its set, 1 or 0 (n, H, L); NaN if either is missing."""
         return covered(outcomes[:, :, None], self.lower, self.upper, self.includes_zero)
 
 
 @dataclass(frozen=True, eq=False)
 class PersonThresholds:
-    """What each person is served at one horizon: `q` (n, L) at the calibrator's levels, nested over them, NaN where there is none.
+    """Thresholds of persons at one horizon.
 
-    `guarantee` (n, L); `cell` (n,) its name; `atom_width` (n,), see `saga.conformal.prediction_sets`.
+    `q` (n, L) is for the calibrator's coverage and does not decrease with it, NaN without
+    threshold; `guarantee` (n, L); `cell` (n,) is the cell's name; `atom_width` (n,) is explained in
+    `saga.conformal.prediction_sets`.
     """
 
     q: Array
@@ -116,7 +124,11 @@ class PersonThresholds:
 
 @dataclass(frozen=True)
 class KindThresholds:
-    """Thresholds of one kind of limit at one horizon: (number of paths, level) -> q from `n` persons of half B, None where too few."""
+    """Thresholds of one kind at one horizon.
+
+    `thresholds` maps (number of paths, coverage) to q, fitted on `n` persons of the threshold fold;
+    None if they are too few.
+    """
 
     thresholds: Mapping[tuple[int, float], float | None]
     n: int
@@ -124,15 +136,24 @@ class KindThresholds:
 
 @dataclass(frozen=True, eq=False)
 class Calibrator:
-    """All cells, with the scale of the sets (t = log(earnings + scale)).
+    """Cells and thresholds of a calibration.
 
-    `shifts`: (horizon, level) -> what being in a group, such as "sex=female", adds to the threshold of the cells of half B. `limits`: the
-    thresholds of one-sided limits, intervals given positive earnings, bands of K years and present values of K years, by kind and horizon
-    (or K). `stretches`: horizon -> knots and values that put scores of all horizons on one scale, for bands. `grouping`: how persons are
-    grouped, None where the calibration knows no groups. `elsewhere`: the paths are not drawn as those of the calibration were (another
-    rollout, a scenario), and nothing beyond "extrapolated" is promised. `drift`: (horizon, coverage) -> root mean square deviation of
-    coverage over past origin years, and the number of those years. `method`: under "cqr" the thresholds are SEK to add to both quantiles
-    (`saga.conformal.quantile_intervals`), the cells are those of everybody, and there is nothing else.
+    Args:
+        cells: Cell by horizon and group.
+        scale: Scale of the sets, t = log(earnings + scale), SEK.
+        shifts: (horizon, coverage) -> group, such as "sex=female" -> shift of the cell's threshold.
+        thresholds_of_kind: Thresholds of one-sided limits, intervals given positive earnings, path
+            bands and present values, by kind and horizon (or number of years).
+        band_scales: Horizon -> knots and values of the map that makes scores of all horizons
+            comparable, for path bands.
+        grouping: How persons are grouped; None if the calibration has no groups.
+        extrapolated: Whether paths are simulated differently from those of the calibration (another
+            rollout, a scenario). No guarantee is then better than "extrapolated".
+        drift: (horizon, coverage) -> root mean square deviation of coverage over past origin years,
+            and the number of those years.
+        method: With "cqr" thresholds are SEK added to both quantiles
+            (`saga.conformal.quantile_intervals`), cells are those of all persons, and other fields
+            are empty.
     """
 
     cells: Mapping[tuple[int, str], Cell]
@@ -147,51 +168,55 @@ class Calibrator:
 
     @classmethod
     def identity(cls) -> Calibrator:
-        """No calibration: paths stay as they are, and no interval is given."""
+        """No calibration: paths stay as they are, and there are no intervals."""
         return cls({})
 
     @cached_property
     def coverage(self) -> tuple[float, ...]:
-        """Coverage levels that thresholds were fitted for, ascending."""
+        """Coverage for which thresholds were fitted, ascending."""
         return tuple(
-            sorted({level for cell in self.cells.values() for _, level in cell.thresholds})
+            sorted({share for cell in self.cells.values() for _, share in cell.thresholds})
         )
 
     @cached_property
     def path_counts(self) -> tuple[int, ...]:
-        """Numbers of paths that thresholds were fitted for, ascending."""
-        return tuple(
-            sorted({count for cell in self.cells.values() for count, _ in cell.thresholds})
-        )
+        """Numbers of paths for which thresholds were fitted, ascending."""
+        return tuple(sorted({m for cell in self.cells.values() for m, _ in cell.thresholds}))
 
     @property
     def has_sets(self) -> bool:
-        """Whether there are thresholds of nested sets, which ledgers, path bands and present values need."""
+        """Whether there are thresholds of nested sets, as ledgers and path bands need."""
         return self.method == "sets" and bool(self.coverage)
 
     @property
     def furthest_horizons(self) -> dict[float, int]:
-        """Level -> the furthest horizon with an interval for everybody that rests on outcomes; 0: none, too few persons."""
-        own = [
-            (level, h)
+        """Coverage -> furthest horizon with a threshold fitted on all persons; 0 without one."""
+        fitted = [
+            (share, h)
             for (h, group), cell in self.cells.items()
             if group == ALL
-            for (_, level), q in cell.thresholds.items()
+            for (_, share), q in cell.thresholds.items()
             if q is not None
         ]
         return {
-            level: max((h for at, h in own if at == level), default=0) for level in self.coverage
+            coverage: max((h for share, h in fitted if share == coverage), default=0)
+            for coverage in self.coverage
         }
 
-    def fitted_path_count(self, count: int) -> int | None:
-        """The fitted number of paths that serves `count`: the largest not above it.
+    def fitted_path_count(self, n_paths: int) -> int | None:
+        """The fitted number of paths used for `n_paths`: the largest that is not above it.
 
-        Fewer paths make noisier sets, which need a larger q, so that sets hold at least what they promise; below the fewest none does.
+        Fewer paths make noisier sets, which need a larger q. Coverage is therefore at least as
+        stated. With fewer paths than the smallest fitted number there is no threshold: None.
         """
-        return max((fitted for fitted in self.path_counts if fitted <= count), default=None)
+        return max((fitted for fitted in self.path_counts if fitted <= n_paths), default=None)
 
     def map_cell(self, horizon: int, *groups: str) -> Cell | None:
-        """The cell whose map serves a horizon: of the first of `groups` (ALL) that has one, else of the nearest shorter one; or None."""
+        """The cell whose map applies at a horizon, or None.
+
+        It is the cell of the first of `groups` (default ALL) that has a map, at the horizon or else
+        at the nearest shorter one.
+        """
         for h in range(horizon, 0, -1):
             for group in groups or (ALL,):
                 cell = self.cells.get((h, group))
@@ -200,32 +225,34 @@ class Calibrator:
         return None
 
     def cell_threshold(
-        self, horizon: int, level: float, count: int, *groups: str
+        self, horizon: int, coverage: float, n_paths: int, *groups: str
     ) -> tuple[float | None, Guarantee, Cell | None]:
-        """The threshold for sets from `count` paths, what it promises, and the cell that it is from: of the first of `groups` (ALL).
+        """The threshold for sets from `n_paths` paths, its guarantee and its cell.
 
-        Where some cell has seen outcomes, one of those answers; beyond, the longest shorter horizon with a threshold, "extrapolated".
+        The cell is that of the first of `groups` (default ALL) with a threshold. Beyond the
+        horizons with outcomes, the longest shorter horizon is used and the guarantee is
+        "extrapolated".
         """
-        q, promise, place = self._threshold(horizon, level, count, groups or (ALL,))
-        return q, promise, None if place is None else self.cells[place]
+        q, guarantee, key = self._threshold(horizon, coverage, n_paths, groups or (ALL,))
+        return q, guarantee, None if key is None else self.cells[key]
 
     def _threshold(
-        self, horizon: int, level: float, count: int, groups: tuple[str, ...]
+        self, horizon: int, coverage: float, n_paths: int, groups: tuple[str, ...]
     ) -> tuple[float | None, Guarantee, tuple[int, str] | None]:
-        fitted = self.fitted_path_count(count)
+        fitted = self.fitted_path_count(n_paths)
         if fitted is None:
             return None, "none", None
         for h in range(horizon, 0, -1):
-            own = [
+            keys = [
                 (h, group)
                 for group in groups
                 if (h, group) in self.cells and self.cells[h, group].n > 0
             ]
-            for place in own:
-                q = self.cells[place].thresholds.get((fitted, level))
+            for key in keys:
+                q = self.cells[key].thresholds.get((fitted, coverage))
                 if q is not None:
-                    return q, self._guarantee(h == horizon), place
-            if own and h == horizon:
+                    return q, self._guarantee(h == horizon), key
+            if keys and h == horizon:
                 return None, "none", None
         return None, "none", None
 
@@ -233,26 +260,26 @@ class Calibrator:
         return "assumption" if observed and not self.extrapolated else "extrapolated"
 
     def candidate_cells(self, paths: Paths) -> list[tuple[tuple[str, ...], NDArray[np.int64]]]:
-        """Persons (row numbers) by the groups whose cells may serve them, the preferred one first."""
+        """Row numbers of persons by the groups whose cells may apply, the preferred one first."""
         grouped = {group for _, group in self.cells} != {ALL}
         names = [name for name in MONDRIAN if name in paths.groups] if grouped else []
         if not names or not len(paths):
             return [((ALL,), np.arange(len(paths)))]
-        kinds, kind = np.unique(
+        combinations, index = np.unique(
             np.stack([paths.groups[name] for name in names], axis=1), axis=0, return_inverse=True
         )
         return [
             (
                 (*(f"{name}={label}" for name, label in zip(names, labels, strict=True)), ALL),
-                np.flatnonzero(kind.ravel() == i),
+                np.flatnonzero(index.ravel() == i),
             )
-            for i, labels in enumerate(kinds.tolist())
+            for i, labels in enumerate(combinations.tolist())
         ]
 
     def person_thresholds(self, paths: Paths, horizon: int) -> PersonThresholds:
-        """What everybody of `paths` is served at `horizon`: threshold of the cell plus the shifts of the person's groups, made nested.
+        """Each person's threshold at `horizon`: that of the cell plus the shifts of the groups.
 
-        Raises UsageError for a calibration without nested sets.
+        Raises UsageError if the calibration has no nested sets.
         """
         if self.method != "sets":
             problem = Problem(
@@ -261,81 +288,81 @@ class Calibrator:
                 "Calibrate the bundle with `saga calibrate --method sets`.",
             )
             raise UsageError("The bundle's calibration has no nested sets", [problem])
-        n, count = len(paths), len(self.coverage)
-        q, guarantee = np.full((n, count), np.nan), np.full((n, count), "none", dtype="<U13")
-        cell, width = np.full(n, "", dtype=object), np.full(n, np.nan)
+        shape = (len(paths), len(self.coverage))
+        q, guarantee = np.full(shape, np.nan), np.full(shape, "none", dtype="<U13")
+        cell, width = np.full(len(paths), "", dtype=object), np.full(len(paths), np.nan)
         for groups, rows in self.candidate_cells(paths):
             highest, members = np.full(len(rows), -np.inf), members_of(paths.groups, rows)
-            for j, level in enumerate(self.coverage):
-                own, promise, place = self._threshold(horizon, level, paths.n_paths, groups)
-                if own is None or place is None:
+            for j, coverage in enumerate(self.coverage):
+                cell_q, cell_guarantee, key = self._threshold(
+                    horizon, coverage, paths.n_paths, groups
+                )
+                if cell_q is None or key is None:
                     continue
-                shift = self.shift(members, place[0], level) if is_shifted(place[1]) else 0.0
-                highest = np.maximum(highest, own + shift)
-                q[rows, j], guarantee[rows, j] = highest, promise
-                cell[rows], width[rows] = place[1], self.cells[place].atom_width
+                shift = self.shift(members, key[0], coverage) if is_shifted(key[1]) else 0.0
+                highest = np.maximum(highest, cell_q + shift)
+                q[rows, j], guarantee[rows, j] = highest, cell_guarantee
+                cell[rows], width[rows] = key[1], self.cells[key].atom_width
         return PersonThresholds(q, guarantee, cell.astype(np.str_), width)
 
-    def shift(self, members: Members, horizon: int, level: float) -> Array | float:
-        """What the groups of some persons add to the threshold of their cell, one number each; 0 where nothing is known of groups."""
-        effects = self.shifts.get((horizon, level), {})
+    def shift(self, members: Members, horizon: int, coverage: float) -> Array | float:
+        """Sum of the shifts of the groups of some persons, one number each; 0 without shifts."""
+        effects = self.shifts.get((horizon, coverage), {})
         total: Array | float = 0.0
-        for name, labels, which in members if effects else ():
-            total = (
-                total + np.array([effects.get(f"{name}={label}", 0.0) for label in labels])[which]
-            )
+        for name, labels, index in members if effects else ():
+            by_label = np.array([effects.get(f"{name}={label}", 0.0) for label in labels])
+            total = total + by_label[index]
         return total
 
     def nested_thresholds(
-        self, kind: ThresholdKind, horizon: int, count: int
+        self, kind: ThresholdKind, horizon: int, n_paths: int
     ) -> tuple[Array, list[Guarantee]]:
-        """Thresholds (L,) of one kind at a horizon (or number of years) for `count` paths at all `levels`, nested, and their promises.
+        """Thresholds (L,) of one kind for all coverage, not decreasing, and their guarantees.
 
-        Where the horizon has seen too few outcomes there is none; but a present value, which has no other interval, is extrapolated.
+        `horizon` is a number of years for path bands and present values. If a horizon has outcomes,
+        but too few, there is no threshold. A present value is then extrapolated, because there is
+        no other interval for it.
         """
-        q, promises, highest = np.full(len(self.coverage), np.nan), list[Guarantee](), -np.inf
-        fitted = self.fitted_path_count(count)
-        for j, level in enumerate(self.coverage):
-            promise: Guarantee = "none"
+        q, guarantees = np.full(len(self.coverage), np.nan), list[Guarantee]()
+        highest, fitted = -np.inf, self.fitted_path_count(n_paths)
+        for j, coverage in enumerate(self.coverage):
+            guarantee: Guarantee = "none"
             for h in range(horizon, 0, -1):
-                cuts = self.thresholds_of_kind.get((kind, h))
-                own = (
-                    cuts.thresholds.get((fitted, level))
-                    if cuts is not None and fitted is not None
-                    else None
+                at_horizon = self.thresholds_of_kind.get((kind, h))
+                if at_horizon is None:
+                    continue
+                threshold = (
+                    None if fitted is None else at_horizon.thresholds.get((fitted, coverage))
                 )
-                if own is not None:
-                    q[j] = highest = max(highest, own)
-                    promise = self._guarantee(h == horizon)
-                if own is not None or (
-                    cuts is not None and cuts.n > 0 and h == horizon and kind != "present_value"
-                ):
+                if threshold is not None:
+                    q[j] = highest = max(highest, threshold)
+                    guarantee = self._guarantee(h == horizon)
                     break
-            promises.append(promise)
-        return q, promises
+                if at_horizon.n > 0 and h == horizon and kind != "present_value":
+                    break
+            guarantees.append(guarantee)
+        return q, guarantees
 
-    def coverage_columns(self, levels: Sequence[float]) -> list[int | None]:
-        """Where each of `levels` is among the fitted ones; all None without calibration. Raises UsageError for one that was not fitted."""
-        unknown = [level for level in levels if self.coverage and level not in self.coverage]
+    def coverage_columns(self, coverage: Sequence[float]) -> list[int | None]:
+        """Index of each of `coverage` among the fitted ones; all None without calibration.
+
+        Raises UsageError if no threshold was fitted for one of them.
+        """
+        unknown = [share for share in coverage if self.coverage and share not in self.coverage]
         if unknown:
-            fix = "Use one of " + ", ".join(f"{level:g}" for level in self.coverage) + "."
+            fix = "Use one of " + ", ".join(f"{share:g}" for share in self.coverage) + "."
+            problem = f"coverage {unknown[0]:g} was not calibrated"
             raise UsageError(
                 "no threshold for this coverage",
-                [
-                    Problem(
-                        "coverage-level",
-                        f"coverage {unknown[0]:g} was not calibrated",
-                        fix,
-                        "coverage",
-                    )
-                ],
+                [Problem("coverage-level", problem, fix, "coverage")],
             )
-        return [self.coverage.index(level) if self.coverage else None for level in levels]
+        return [self.coverage.index(share) if self.coverage else None for share in coverage]
 
     def recalibrate(self, paths: Paths) -> Paths:
-        """The paths under the recalibrated forecasts, ranks kept; zeros are ranked by the path's total earnings, then by its number.
+        """The paths under the recalibrated forecasts; every path keeps its rank.
 
-        Deterministic and, bit for bit, independent of the other persons of the call.
+        Zeros are ranked by the path's total earnings, then by its number. The result is
+        deterministic and, bit for bit, independent of the other persons.
         """
         paths.require_raw()
         if not any(cell.mapped for cell in self.cells.values()):
@@ -357,7 +384,7 @@ class Calibrator:
     def map_samples(
         self, paths: Paths, horizon: int, ordered: NDArray[np.float32]
     ) -> NDArray[np.float32]:
-        """Sorted samples (n, M) of everybody of `paths` at `horizon` under the maps of their cells, sorted."""
+        """Sorted samples (n, M) at `horizon` after the maps of the persons' cells, sorted."""
         mapped = ordered.copy()
         for groups, rows in self.candidate_cells(paths):
             cell = self.map_cell(horizon, *groups)
@@ -365,83 +392,75 @@ class Calibrator:
                 mapped[rows] = map_ordered(ordered[rows], cell)
         return mapped
 
-    def intervals(self, paths: Paths, levels: Sequence[float]) -> Intervals:
-        """Published sets of recalibrated `paths` at each of `levels`; nested over levels.
+    def intervals(self, paths: Paths, coverage: Sequence[float]) -> Intervals:
+        """Prediction sets of recalibrated `paths` for each of `coverage`, nested.
 
-        Raises UsageError for a level that no threshold was fitted for. Without calibration every guarantee is "none".
+        Raises UsageError if no threshold was fitted for one of them. Without calibration every
+        guarantee is "none".
         """
         paths.require_recalibrated()
-        columns = self.coverage_columns(levels)
+        columns = self.coverage_columns(coverage)
         if self.method == "cqr":
-            return self._quantile_intervals(paths, levels)
-        shape = (len(paths), paths.n_horizons, len(levels))
+            return self._quantile_intervals(paths, coverage)
+        shape = (len(paths), paths.n_horizons, len(coverage))
         lower, upper = np.full(shape, np.nan), np.full(shape, np.nan)
         zero, guarantee = np.zeros(shape, dtype=np.bool_), np.full(shape, "none", dtype="<U13")
         cell = np.full(shape[:2], "", dtype=object)
         for h in range(paths.n_horizons if self.coverage else 0):
-            served = self.person_thresholds(paths, h + 1)
-            alive = np.flatnonzero(
-                ~np.isnan(paths.earnings[:, h]).any(axis=1) & ~np.isnan(served.atom_width)
-            )
-            if not len(alive):
+            thresholds = self.person_thresholds(paths, h + 1)
+            in_range = ~np.isnan(paths.earnings[:, h]).any(axis=1)
+            rows = np.flatnonzero(in_range & ~np.isnan(thresholds.atom_width))
+            if not len(rows):
                 continue
-            family = grow(np.sort(paths.earnings[alive, h], axis=1), self.scale).with_atom(
-                served.atom_width[alive]
-            )
-            cell[alive, h] = served.cell[alive]
+            growth = grow(np.sort(paths.earnings[rows, h], axis=1), self.scale)
+            sets = growth.with_atom(thresholds.atom_width[rows])
+            cell[rows, h] = thresholds.cell[rows]
             for index, column in enumerate(columns):
-                given = ~np.isnan(served.q[alive, column])
-                ends = family.at(served.q[alive, column])
-                for values, end in zip((lower, upper, zero), ends, strict=True):
-                    values[alive[given], h, index] = end[given]
-                guarantee[alive, h, index] = served.guarantee[alive, column]
-        return Intervals(tuple(levels), lower, upper, zero, guarantee, cell.astype(np.str_))
+                q = thresholds.q[rows, column]
+                has_threshold = ~np.isnan(q)
+                for values, end in zip((lower, upper, zero), sets.at(q), strict=True):
+                    values[rows[has_threshold], h, index] = end[has_threshold]
+                guarantee[rows, h, index] = thresholds.guarantee[rows, column]
+        return Intervals(tuple(coverage), lower, upper, zero, guarantee, cell.astype(np.str_))
 
-    def _quantile_intervals(self, paths: Paths, levels: Sequence[float]) -> Intervals:
+    def _quantile_intervals(self, paths: Paths, coverage: Sequence[float]) -> Intervals:
         fitted = self.fitted_path_count(paths.n_paths)
-        lower, upper = np.full((2, len(paths), paths.n_horizons, len(levels)), np.nan)
+        lower, upper = np.full((2, len(paths), paths.n_horizons, len(coverage)), np.nan)
         for h in range(paths.n_horizons):
             cell = self.cells.get((h + 1, ALL))
-            alive = np.flatnonzero(~np.isnan(paths.earnings[:, h]).any(axis=1))
-            if cell is None or fitted is None or not len(alive):
+            rows = np.flatnonzero(~np.isnan(paths.earnings[:, h]).any(axis=1))
+            if cell is None or fitted is None or not len(rows):
                 continue
-            q = np.array([cell.thresholds[fitted, level] for level in self.coverage], np.float64)
-            ends = quantile_intervals(paths.earnings[alive, h], q, self.coverage)
-            for index, level in enumerate(levels):
-                j = self.coverage.index(level)
+            q = np.array([cell.thresholds[fitted, share] for share in self.coverage], np.float64)
+            ends = quantile_intervals(paths.earnings[rows, h], q, self.coverage)
+            for index, share in enumerate(coverage):
+                j = self.coverage.index(share)
                 if not np.isnan(q[j]):
-                    lower[alive, h, index], upper[alive, h, index] = (end[:, j] for end in ends)
-        given = ~np.isnan(lower)
-        guarantee = np.where(given, self._guarantee(True), "none").astype("<U13")
-        cells = np.where(given.any(axis=2), ALL, "").astype(np.str_)
-        return Intervals(tuple(levels), lower, upper, given & (lower <= 0), guarantee, cells)
+                    lower[rows, h, index], upper[rows, h, index] = (end[:, j] for end in ends)
+        has_interval = ~np.isnan(lower)
+        guarantee = np.where(has_interval, self._guarantee(True), "none").astype("<U13")
+        cells = np.where(has_interval.any(axis=2), ALL, "").astype(np.str_)
+        zero = has_interval & (lower <= 0)
+        return Intervals(tuple(coverage), lower, upper, zero, guarantee, cells)
 
     def to_table(self) -> pl.DataFrame:
-        """The `calibration.parquet` of the bundle: averages over persons only, no single person's value.
+        """The bundle's `calibration.parquet`, which has averages over persons only.
 
-        With method "cqr" there is one kind, "cqr": q at `level` for quantiles of `knot` paths, from `n` persons. Otherwise the
-        kinds: "scale" (value); "cut" (quintile cut-offs, see `saga.data.groups`); "map" (R at `knot` is `value`); "atom_width" (value);
-        "threshold" (q at `level` for sets from `knot` paths, null where too few persons); "shift" (what `group` adds at `level`);
-        "stretch" (score `knot` at a horizon counts as `value` in bands); the kinds of THRESHOLD_KINDS (q, as in "threshold"); "drift"
-        (deviation of coverage at `level`, `n` origin years). `n` counts persons of the half named in `split`.
+        With method "cqr" there is one kind, "cqr": q at `level` for quantiles of `knot` paths, from
+        `n` persons. Otherwise the kinds are: "scale" (value); "cut" (limits of quintiles, see
+        `saga.data.groups`); "map" (R at `knot` is `value`); "atom_width" (value); "threshold" (q at
+        coverage `level` for sets from `knot` paths, null if there are too few persons); "shift"
+        (what `group` adds at `level`); "stretch" (a score `knot` at a horizon counts as `value` in
+        path bands); those of THRESHOLD_KINDS (q, as in "threshold"); "drift" (deviation of coverage
+        at `level`, `n` origin years). `split` names the fold of the `n` persons: "A" is the map
+        fold, "B" the threshold fold.
         """
-        rows: list[
-            tuple[
-                str,
-                int | None,
-                str,
-                float | None,
-                float | None,
-                float | None,
-                int | None,
-                str | None,
-            ]
-        ] = []
+        rows: list[_Row] = []
         if self.method == "cqr":
             rows += [
-                ("cqr", horizon, group, level, m, cell.thresholds[m, level], cell.n, "AB")
+                ("cqr", horizon, group, share, m, cell.thresholds[m, share], cell.n, "AB")
                 for (horizon, group), cell in sorted(self.cells.items())
-                for m, level in sorted(cell.thresholds)
+                for m, share in sorted(cell.thresholds)
             ]
             return pl.DataFrame(rows, schema=SCHEMA, orient="row")
         if self.cells:
@@ -457,12 +476,12 @@ class Calibrator:
                 ("atom_width", horizon, group, None, None, cell.atom_width, cell.map_n, "A")
             )
             rows += [
-                ("threshold", horizon, group, level, m, cell.thresholds[m, level], cell.n, "B")
-                for m, level in sorted(cell.thresholds)
+                ("threshold", horizon, group, share, m, cell.thresholds[m, share], cell.n, "B")
+                for m, share in sorted(cell.thresholds)
             ]
-        for (horizon, level), effects in sorted(self.shifts.items()):
+        for (horizon, share), effects in sorted(self.shifts.items()):
             rows += [
-                ("shift", horizon, group, level, None, value, None, "A")
+                ("shift", horizon, group, share, None, value, None, "A")
                 for group, value in sorted(effects.items())
             ]
         for horizon, (knots, values) in sorted(self.band_scales.items()):
@@ -470,22 +489,24 @@ class Calibrator:
                 ("stretch", horizon, ALL, None, k, v, None, "A")
                 for k, v in zip(knots, values, strict=True)
             ]
-        for (kind, horizon), cuts in sorted(self.thresholds_of_kind.items()):
+        for (kind, horizon), fitted in sorted(self.thresholds_of_kind.items()):
             rows += [
-                (kind, horizon, ALL, level, m, cuts.thresholds[m, level], cuts.n, "B")
-                for m, level in sorted(cuts.thresholds)
+                (kind, horizon, ALL, share, m, fitted.thresholds[m, share], fitted.n, "B")
+                for m, share in sorted(fitted.thresholds)
             ]
         rows += [
-            ("drift", horizon, ALL, level, None, deviation, n_years, "B")
-            for (horizon, level), (deviation, n_years) in sorted(self.drift.items())
+            ("drift", horizon, ALL, share, None, deviation, n_years, "B")
+            for (horizon, share), (deviation, n_years) in sorted(self.drift.items())
         ]
         return pl.DataFrame(rows, schema=SCHEMA, orient="row")
 
     @classmethod
     def from_table(cls, table: pl.DataFrame) -> Calibrator:
-        """The calibrator that `to_table` wrote. Raises BundleError when the table has other columns or lacks a part.
+        """The calibrator that `to_table` wrote.
 
-        Earlier versions wrote kinds that nothing reads ("weight", "unsupported", and "cqr" beside the sets): they are skipped.
+        Earlier versions wrote kinds that nothing reads ("weight", "unsupported", and "cqr" beside
+        the sets); they are skipped. Raises BundleError if the table has other columns or lacks a
+        part.
         """
         if dict(table.schema) != SCHEMA:
             raise BundleError(
@@ -494,68 +515,39 @@ class Calibrator:
             )
         if calibration_method(table) == "cqr":
             return cls(_cqr_cells(table), method="cqr")
-        scale = table.filter(pl.col("kind") == "scale")["value"]
-        cells: dict[tuple[int, str], Cell] = {}
-        in_cells = table.filter(pl.col("kind").is_in(["map", "atom_width", "threshold"]))
-        for (horizon, group), part in in_cells.group_by("horizon", "group", maintain_order=True):
-            kinds = {str(kind): sub for (kind,), sub in part.group_by("kind", maintain_order=True)}
-            if "atom_width" not in kinds or "threshold" not in kinds or not len(scale):
-                raise BundleError(
-                    "the calibration table is incomplete",
-                    [
-                        Problem(
-                            "calibration-form",
-                            f"horizon {horizon} lacks a part",
-                            "Calibrate again.",
-                        )
-                    ],
-                )
-            knots = kinds.get("map", part.clear())
-            cells[int(str(horizon)), str(group)] = Cell(
-                knots["knot"].to_numpy(),
-                knots["value"].to_numpy(),
-                int(kinds["atom_width"]["n"][0]),
-                float(kinds["atom_width"]["value"][0]),
-                _by_count_and_level(kinds["threshold"]),
-                int(kinds["threshold"]["n"][0]),
-            )
+        cells = _read_cells(table)
         if not cells:
             return cls({})
         shifts: dict[tuple[int, float], dict[str, float]] = {}
-        for horizon, level, group, value in (
-            _of(table, "shift").select("horizon", "level", "group", "value").iter_rows()
+        for horizon, share, group, value in (
+            _of_kind(table, "shift").select("horizon", "level", "group", "value").iter_rows()
         ):
-            shifts.setdefault((horizon, level), {})[group] = value
-        limits = {
-            (str(kind), int(str(horizon))): KindThresholds(
-                _by_count_and_level(part), int(part["n"][0])
-            )
-            for (kind, horizon), part in table.filter(
-                pl.col("kind").is_in(THRESHOLD_KINDS)
-            ).group_by("kind", "horizon", maintain_order=True)
-        }
-        stretches = {
-            int(str(horizon)): (part["knot"].to_numpy(), part["value"].to_numpy())
-            for (horizon,), part in _of(table, "stretch").group_by("horizon", maintain_order=True)
-        }
+            shifts.setdefault((horizon, share), {})[group] = value
+        by_kind = _of_kind(table, *THRESHOLD_KINDS).group_by("kind", "horizon", maintain_order=True)
+        by_horizon = _of_kind(table, "stretch").group_by("horizon", maintain_order=True)
+        drift = _of_kind(table, "drift").select("horizon", "level", "value", "n")
         return cls(
             cells,
-            float(scale[0]),
+            float(_of_kind(table, "scale")["value"][0]),
             shifts,
-            limits,
-            stretches,
-            Grouping.from_rows(_of(table, "cut")),
+            {
+                (str(kind), int(str(horizon))): KindThresholds(_thresholds(part), int(part["n"][0]))
+                for (kind, horizon), part in by_kind
+            },
+            {
+                int(str(horizon)): (part["knot"].to_numpy(), part["value"].to_numpy())
+                for (horizon,), part in by_horizon
+            },
+            Grouping.from_rows(_of_kind(table, "cut")),
             drift={
-                (horizon, level): (deviation, n_years)
-                for horizon, level, deviation, n_years in _of(table, "drift")
-                .select("horizon", "level", "value", "n")
-                .iter_rows()
+                (horizon, share): (deviation, n_years)
+                for horizon, share, deviation, n_years in drift.iter_rows()
             },
         )
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 over the table's exact values: names the calibration in every output's provenance."""
+        """SHA-256 over the table's exact values; every output names it in its provenance."""
         text = "\n".join(
             "\t".join(value.hex() if isinstance(value, float) else str(value) for value in row)
             for row in self.to_table().iter_rows()
@@ -563,10 +555,13 @@ class Calibrator:
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-def calibration_method(table: pl.DataFrame | None) -> CalibrationMethod | None:
-    """The method of a calibration table, None without one.
+_Row = tuple[str, int | None, str, float | None, float | None, float | None, int | None, str | None]
 
-    A table of nested sets written by an earlier version may hold "cqr" rows too.
+
+def calibration_method(table: pl.DataFrame | None) -> CalibrationMethod | None:
+    """The method of a calibration table, None without a table.
+
+    A table of nested sets that an earlier version wrote may have "cqr" rows too.
     """
     if table is None:
         return None
@@ -574,24 +569,51 @@ def calibration_method(table: pl.DataFrame | None) -> CalibrationMethod | None:
 
 
 def members_of(groups: Labels, rows: NDArray[np.int64]) -> Members:
-    """Grouping (pairs among them), its distinct labels among `rows`, and which of them each row has."""
-    own = pair_groupings({name: labels[rows] for name, labels in groups.items()})
-    found = ((name, np.unique(labels, return_inverse=True)) for name, labels in own.items())
-    return [(name, distinct.tolist(), which) for name, (distinct, which) in found]
+    """Groupings and pairs of them, their distinct labels in `rows`, and each row's label index."""
+    labels_by_grouping = pair_groupings({name: labels[rows] for name, labels in groups.items()})
+    members = []
+    for name, labels in labels_by_grouping.items():
+        distinct, index = np.unique(labels, return_inverse=True)
+        members.append((name, distinct.tolist(), index))
+    return members
 
 
-def _of(rows: pl.DataFrame, kind: str) -> pl.DataFrame:
-    return rows.filter(pl.col("kind") == kind)
+def _of_kind(table: pl.DataFrame, *kinds: str) -> pl.DataFrame:
+    return table.filter(pl.col("kind").is_in(kinds))
 
 
-def _by_count_and_level(rows: pl.DataFrame) -> dict[tuple[int, float], float | None]:
-    return {(int(m), level): q for m, level, q in rows.select("knot", "level", "value").iter_rows()}
+def _thresholds(rows: pl.DataFrame) -> dict[tuple[int, float], float | None]:
+    columns = rows.select("knot", "level", "value")
+    return {(int(m), share): q for m, share, q in columns.iter_rows()}
+
+
+def _read_cells(table: pl.DataFrame) -> dict[tuple[int, str], Cell]:
+    cells: dict[tuple[int, str], Cell] = {}
+    in_cells = _of_kind(table, "map", "atom_width", "threshold")
+    has_scale = len(_of_kind(table, "scale")) > 0
+    for (horizon, group), part in in_cells.group_by("horizon", "group", maintain_order=True):
+        kinds = {str(kind): rows for (kind,), rows in part.group_by("kind", maintain_order=True)}
+        if "atom_width" not in kinds or "threshold" not in kinds or not has_scale:
+            problem = Problem(
+                "calibration-form", f"horizon {horizon} lacks a part", "Calibrate again."
+            )
+            raise BundleError("the calibration table is incomplete", [problem])
+        knots = kinds.get("map", part.clear())
+        cells[int(str(horizon)), str(group)] = Cell(
+            knots["knot"].to_numpy(),
+            knots["value"].to_numpy(),
+            int(kinds["atom_width"]["n"][0]),
+            float(kinds["atom_width"]["value"][0]),
+            _thresholds(kinds["threshold"]),
+            int(kinds["threshold"]["n"][0]),
+        )
+    return cells
 
 
 def _cqr_cells(rows: pl.DataFrame) -> dict[tuple[int, str], Cell]:
     return {
         (int(str(horizon)), str(group)): Cell(
-            np.empty(0), np.empty(0), 0, np.nan, _by_count_and_level(part), int(part["n"][0])
+            np.empty(0), np.empty(0), 0, np.nan, _thresholds(part), int(part["n"][0])
         )
         for (horizon, group), part in rows.group_by("horizon", "group", maintain_order=True)
     }

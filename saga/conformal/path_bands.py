@@ -1,7 +1,8 @@
-"""Bands for whole paths: sets for the next K years that hold all K outcomes at once with the chance of the level.
+"""Path bands: sets for the next K years that contain all K outcomes together.
 
-The scores of the years are put on one scale by maps from half A (a monotone map a horizon leaves the sets of that horizon what they are);
-the score of a path is its largest. Its order statistic in half B cuts the sets of all years alike.
+Maps fitted on the map fold put the scores of all years on one scale; a monotone map per horizon
+leaves the sets of that horizon unchanged. The score of a path is its largest score. Its order
+statistic on the threshold fold is the threshold of the sets of all years.
 """
 
 from __future__ import annotations
@@ -19,80 +20,82 @@ Array = NDArray[np.float64]
 
 
 def to_band_scale(calibrator: Calibrator, horizon: int, scores: Array) -> Array:
-    """Scores at a horizon on the scale that all horizons share: probabilities up to 1, distances beyond the samples as they are."""
-    knots, values = _band_scale_at(calibrator, horizon)
+    """Scores at a horizon on the scale of all horizons; distances beyond the samples (> 1) stay."""
+    knots, values = _band_scale(calibrator, horizon)
     return np.where(scores <= 1, np.interp(scores, knots, values), scores)
 
 
 def from_band_scale(calibrator: Calibrator, horizon: int, q: Array) -> Array:
-    """The inverse of `stretch`."""
-    knots, values = _band_scale_at(calibrator, horizon)
+    """The inverse of `to_band_scale`."""
+    knots, values = _band_scale(calibrator, horizon)
     return np.where(q <= 1, np.interp(q, values, knots), q)
 
 
-def _band_scale_at(calibrator: Calibrator, horizon: int) -> tuple[Array, Array]:
-    observed = [h for h in calibrator.band_scales if h <= horizon]
-    return (
-        calibrator.band_scales[max(observed)]
-        if observed
-        else (np.array([0.0, 1.0]), np.array([0.0, 1.0]))
-    )
+def _band_scale(calibrator: Calibrator, horizon: int) -> tuple[Array, Array]:
+    fitted = [h for h in calibrator.band_scales if h <= horizon]
+    if not fitted:
+        return np.array([0.0, 1.0]), np.array([0.0, 1.0])
+    return calibrator.band_scales[max(fitted)]
 
 
 def year_scores(calibrator: Calibrator, paths: Paths, outcomes: Array) -> Array:
-    """Score of each outcome (n, H) in the sets of its own year, for recalibrated paths; NaN without outcome or sets."""
+    """Score of each outcome (n, H) in the sets of its year; NaN without outcome or sets.
+
+    `paths` are recalibrated.
+    """
     paths.require_recalibrated()
     scores = np.full(outcomes.shape, np.nan)
     for h in range(outcomes.shape[1]):
-        rows, family = _family(calibrator, paths, h)
+        rows, sets = _year_sets(calibrator, paths, h)
         if len(rows):
-            scores[rows, h] = family.score(outcomes[rows, h])
+            scores[rows, h] = sets.score(outcomes[rows, h])
     return scores
 
 
 def band_scores(calibrator: Calibrator, paths: Paths, outcomes: Array) -> Array:
-    """Column K - 1 of (n, H): the largest stretched score of the first K years, NaN unless all K outcomes are known."""
+    """Largest score of the first K years, in column K - 1 of (n, H); NaN without an outcome."""
     scores = year_scores(calibrator, paths, outcomes)
-    stretched = np.stack(
-        [to_band_scale(calibrator, h + 1, scores[:, h]) for h in range(scores.shape[1])], axis=1
-    )
-    return np.asarray(np.maximum.accumulate(stretched, axis=1))  # NaN stays NaN
+    columns = [to_band_scale(calibrator, h + 1, scores[:, h]) for h in range(scores.shape[1])]
+    return np.asarray(np.maximum.accumulate(np.stack(columns, axis=1), axis=1))  # NaN stays NaN
 
 
 def band_intervals(
-    calibrator: Calibrator, paths: Paths, years: int, levels: Sequence[float]
+    calibrator: Calibrator, paths: Paths, years: int, coverage: Sequence[float]
 ) -> Intervals:
-    """Sets (n, K, L) of recalibrated `paths` that hold the next K = `years` outcomes together, or those until age 64 if that is sooner.
+    """Sets (n, K, L) of recalibrated `paths` that contain the next K = `years` outcomes together.
 
-    A person's guarantee is that of the number of years that are theirs. Raises UsageError for a level that no threshold was fitted for.
+    For a person who reaches age 64 earlier, K is the number of years until then, and the guarantee
+    is that of so many years. Raises UsageError if no threshold was fitted for one of `coverage`.
     """
     paths.require_recalibrated()
-    columns = calibrator.coverage_columns(levels)
+    columns = calibrator.coverage_columns(coverage)
     years = min(years, paths.n_horizons)
-    shape = (len(paths), years, len(levels))
+    shape = (len(paths), years, len(coverage))
     lower, upper = np.full((2, *shape), np.nan)
     zero, guarantee = np.zeros(shape, dtype=np.bool_), np.full(shape, "none", dtype="<U13")
     cell = np.full(shape[:2], "")
-    left = (~np.isnan(paths.earnings[:, :years]).any(axis=2)).sum(axis=1)
-    for own in np.unique(left[left > 0]).tolist() if calibrator.has_sets else []:
-        q, promises = calibrator.nested_thresholds("band", own, paths.n_paths)
-        people = np.flatnonzero(left == own)
-        some = paths.take(people)
-        for h in range(own):
-            rows, family = _family(calibrator, some, h)
+    years_left = (~np.isnan(paths.earnings[:, :years]).any(axis=2)).sum(axis=1)
+    for n_years in np.unique(years_left[years_left > 0]).tolist() if calibrator.has_sets else []:
+        q, guarantees = calibrator.nested_thresholds("band", n_years, paths.n_paths)
+        persons = np.flatnonzero(years_left == n_years)
+        person_paths = paths.take(persons)
+        for h in range(n_years):
+            rows, sets = _year_sets(calibrator, person_paths, h)
             for index, j in enumerate(columns):
-                if j is None or promises[j] == "none" or not len(rows):
+                if j is None or guarantees[j] == "none" or not len(rows):
                     continue
-                ends = family.at(float(from_band_scale(calibrator, h + 1, q[j])))
+                ends = sets.at(float(from_band_scale(calibrator, h + 1, q[j])))
                 for values, end in zip((lower, upper, zero), ends, strict=True):
-                    values[people[rows], h, index] = end
-                guarantee[people[rows], h, index] = promises[j]
-    return Intervals(tuple(levels), lower, upper, zero, guarantee, cell)
+                    values[persons[rows], h, index] = end
+                guarantee[persons[rows], h, index] = guarantees[j]
+    return Intervals(tuple(coverage), lower, upper, zero, guarantee, cell)
 
 
-def _family(calibrator: Calibrator, paths: Paths, h: int) -> tuple[NDArray[np.int64], NestedSets]:
+def _year_sets(
+    calibrator: Calibrator, paths: Paths, h: int
+) -> tuple[NDArray[np.int64], NestedSets]:
+    """Rows of persons with sets at horizon h + 1, and their sets."""
     width = calibrator.person_thresholds(paths, h + 1).atom_width
     rows = np.flatnonzero(~np.isnan(paths.earnings[:, h]).any(axis=1) & ~np.isnan(width))
-    return rows, grow(np.sort(paths.earnings[rows, h], axis=1), calibrator.scale).with_atom(
-        width[rows]
-    )
+    growth = grow(np.sort(paths.earnings[rows, h], axis=1), calibrator.scale)
+    return rows, growth.with_atom(width[rows])

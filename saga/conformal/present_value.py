@@ -1,4 +1,4 @@
-"""Intervals for a present value over K years, conformalised as a sum: see docs/method/lifetime-guarantee.md."""
+"""Conformal intervals of a present value over K years; see docs/method/lifetime-guarantee.md."""
 
 from __future__ import annotations
 
@@ -14,59 +14,63 @@ from saga.paths import Paths
 from saga.requests import RATE
 
 Array = NDArray[np.float64]
-ATOM_WIDTH = 0.05  # of the value 0, a life without earnings, on the scale of the sets; see `saga.conformal.prediction_sets`
+# Of the value 0, a life without earnings, on the scale of the sets (`prediction_sets`).
+ATOM_WIDTH = 0.05
 
 
 @dataclass(frozen=True, eq=False)
 class ValueIntervals:
-    """`lower`, `upper` (n, L) in SEK, NaN where `guarantee` (n, L) is "none"."""
+    """`lower` and `upper` (n, L) in SEK, NaN if `guarantee` (n, L) is "none"."""
 
     lower: Array
     upper: Array
     guarantee: NDArray[np.str_]
 
     @classmethod
-    def none(cls, persons: int, levels: int) -> ValueIntervals:
-        """No interval for anybody."""
-        unknown = np.full((persons, levels), np.nan)
-        return cls(unknown, unknown, np.full((persons, levels), "none"))
+    def none(cls, n_persons: int, n_coverage: int) -> ValueIntervals:
+        """No intervals."""
+        missing = np.full((n_persons, n_coverage), np.nan)
+        return cls(missing, missing, np.full((n_persons, n_coverage), "none"))
 
     @classmethod
-    def central(cls, values: Array, levels: Sequence[float]) -> ValueIntervals:
-        """The central intervals of simulated values (n, M), which promise nothing: "extrapolated"."""
-        ends = np.quantile(values, [[(1 - c) / 2, (1 + c) / 2] for c in levels], axis=1)
-        return cls(ends[:, 0].T, ends[:, 1].T, np.full((len(values), len(levels)), "extrapolated"))
+    def central(cls, values: Array, coverage: Sequence[float]) -> ValueIntervals:
+        """Central intervals of simulated values (n, M), without guarantee: "extrapolated"."""
+        ends = np.quantile(values, [[(1 - c) / 2, (1 + c) / 2] for c in coverage], axis=1)
+        guarantee = np.full((len(values), len(coverage)), "extrapolated")
+        return cls(ends[:, 0].T, ends[:, 1].T, guarantee)
 
     def moved(self, by: Array, factor: Array) -> ValueIntervals:
-        """The intervals of `factor` x value + `by`, both (n,): what is already known is added, and all discounted to another year."""
+        """The intervals of `factor` x value + `by`, both (n,).
+
+        This adds the observed past and discounts to another year.
+        """
         lower, upper = (end * factor[:, None] + by[:, None] for end in (self.lower, self.upper))
         return ValueIntervals(lower, upper, self.guarantee)
 
 
 def value_sets(values: Array, years: int, scale: float, rate: float) -> NestedSets:
-    """The nested sets grown from simulated present values (n, M) over `years`; the scale is that of so many years."""
+    """Nested sets of simulated present values (n, M) over `years`; the scale grows with years."""
     annuity = float(((1 + rate) ** -np.arange(1.0, years + 1)).sum())
     return grow(np.sort(values, axis=1), scale * annuity).with_atom(ATOM_WIDTH)
 
 
 def value_scores(calibrator: Calibrator, paths: Paths, outcomes: Array) -> Array:
-    """Column K - 1 of (n, H): the score of the realised present value of the first K years among those of recalibrated paths.
+    """Score of the realised present value of the first K years in column K - 1 of (n, H).
 
-    NaN unless all K outcomes are known.
+    `paths` are recalibrated. NaN if one of the K outcomes is missing.
     """
     paths.require_recalibrated()
     scores = np.full(outcomes.shape, np.nan)
-    total, truth = np.zeros((len(paths), paths.n_paths)), np.zeros(len(paths))
+    simulated, realised = np.zeros((len(paths), paths.n_paths)), np.zeros(len(paths))
     for h in range(outcomes.shape[1]):
         discount = (1 + RATE) ** -(h + 1.0)
-        total += paths.earnings[:, h].astype(np.float64) * discount
-        truth += outcomes[:, h] * discount
-        known = np.flatnonzero(~np.isnan(truth) & ~np.isnan(total).any(axis=1))
-        if not len(known):
+        simulated += paths.earnings[:, h].astype(np.float64) * discount
+        realised += outcomes[:, h] * discount
+        rows = np.flatnonzero(~np.isnan(realised) & ~np.isnan(simulated).any(axis=1))
+        if not len(rows):
             break
-        scores[known, h] = value_sets(total[known], h + 1, calibrator.scale, RATE).hull_score(
-            truth[known]
-        )
+        sets = value_sets(simulated[rows], h + 1, calibrator.scale, RATE)
+        scores[rows, h] = sets.hull_score(realised[rows])
     return scores
 
 
@@ -74,23 +78,31 @@ def value_intervals(
     calibrator: Calibrator,
     values: Array,
     years: NDArray[np.int64],
-    levels: Sequence[float],
+    coverage: Sequence[float],
     rate: float,
 ) -> ValueIntervals:
-    """Intervals of the present values of the next `years` (n,) years, simulated as `values` (n, M) at `rate`.
+    """Intervals of simulated present values.
 
-    "assumption" where lives of so many years have been observed at this rate, "extrapolated" beyond: the threshold of the most years
-    observed then serves. Raises UsageError for a level that no threshold was fitted for.
+    The guarantee is "assumption" if outcomes over so many years were observed, at this rate;
+    otherwise "extrapolated", with the threshold of the largest observed number of years. Raises
+    UsageError if no threshold was fitted for one of `coverage`.
+
+    Args:
+        calibrator: The calibrator.
+        values: Simulated present values (n, M).
+        years: Number of years of each value (n,).
+        coverage: Coverage of the intervals.
+        rate: Discount rate of the values.
     """
-    columns = calibrator.coverage_columns(levels)
-    lower, upper = np.full((2, len(values), len(levels)), np.nan)
+    columns = calibrator.coverage_columns(coverage)
+    lower, upper = np.full((2, len(values), len(coverage)), np.nan)
     guarantee = np.full(lower.shape, "none", dtype="<U13")
-    for own in np.unique(years).tolist():
-        q, promises = calibrator.nested_thresholds("present_value", own, values.shape[1])
-        rows = np.flatnonzero(years == own)
-        family = value_sets(values[rows], own, calibrator.scale, rate)
+    for n_years in np.unique(years).tolist():
+        q, guarantees = calibrator.nested_thresholds("present_value", n_years, values.shape[1])
+        rows = np.flatnonzero(years == n_years)
+        sets = value_sets(values[rows], n_years, calibrator.scale, rate)
         for index, j in enumerate(columns):
-            if j is not None and promises[j] != "none":
-                lower[rows, index], upper[rows, index] = family.hull_at(float(q[j]))
-                guarantee[rows, index] = promises[j] if rate == RATE else "extrapolated"
+            if j is not None and guarantees[j] != "none":
+                lower[rows, index], upper[rows, index] = sets.hull_at(float(q[j]))
+                guarantee[rows, index] = guarantees[j] if rate == RATE else "extrapolated"
     return ValueIntervals(lower, upper, guarantee)

@@ -18,7 +18,7 @@ HeadName = Literal["binned", "mixture", "quantiles"]
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class CheckedOptions:
-    """Base of a configuration; an unknown key or a value out of its type or range is a UsageError."""
+    """Base of a configuration; an unknown key or an invalid value is a UsageError."""
 
     kind: ClassVar[str] = ""  # how errors call the options
 

@@ -42,12 +42,12 @@ class Affine(nn.Module):
         self.register_buffer("bias", None if bias is None else bias.detach().to(dtype).contiguous())
 
     def forward(self, x: Tensor) -> Tensor:
-        """x W^T + b."""
+        """The map: x W^T + b."""
         return product(x.to(self.weight.dtype), self.weight, self.bias)
 
 
 def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x (..., in), weight (out, in), bias (out,) of one type -> (..., out)."""
+    """Product (..., out) of x (..., in), weight (out, in) and bias (out,), all of one type."""
     if x.dtype == torch.float32 and has_wide_vectors():
         out: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
         return out

@@ -1,4 +1,4 @@
-"""Attention is a distribution over past and simulated years; the diversity of heads has known values."""
+"""Attention is a distribution over past and simulated years; head diversity has known values."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_mask_that_shows_the_future_is_detected(
     monkeypatch.setattr(
         backbones,
         "causal_mask",
-        lambda age, span=None: torch.zeros(age.shape[1], age.shape[1]),
+        lambda age, _span: torch.zeros(age.shape[1], age.shape[1]),
     )
     with torch.no_grad():
         assert forecaster.network.decoder.attention(token, age)[0].triu(1).abs().max() > 0
@@ -100,7 +100,7 @@ def test_the_weights_are_those_that_the_decoder_applies(
 
 
 def test_continued_records_are_those_of_the_rollout(forecaster: Forecaster, people: Panel) -> None:
-    """After the last token, the head and the rollout's random numbers give the rollout's next year."""
+    """After the last token, the head and the rollout's random numbers give its next year."""
     network, steps, compared = forecaster.network, 4, 0
     paths = forecaster.simulate(people, Draws(PATHS, 3), to_horizon=steps + 1, recalibrate=False)
     for person in range(3):

@@ -96,7 +96,7 @@ class Head(nn.Module, ABC, Generic[Distribution]):
     def loss(
         self, distribution: Distribution, state: Tensor, z: Tensor, dead: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Training loss of earnings and of death, shapes (...,): `nll` unless a head overrides it."""
+        """Training losses (...,) of earnings and of death: `nll` unless a head overrides it."""
         return self.nll(distribution, state, z, dead)
 
     def sample(self, distribution: Distribution, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:

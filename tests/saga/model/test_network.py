@@ -85,7 +85,7 @@ def test_a_prediction_does_not_see_later_years(network: Saga) -> None:
 
 def test_a_broken_mask_is_detected(decoder: Saga, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        backbones, "causal_mask", lambda age, span=None: torch.zeros(age.shape[1], age.shape[1])
+        backbones, "causal_mask", lambda age, _span: torch.zeros(age.shape[1], age.shape[1])
     )
     assert leak(decoder) > 1e-3
 
@@ -158,7 +158,7 @@ def test_only_a_decoder_has_attention_and_a_light_rollout(decoder: Saga) -> None
     with pytest.raises(UsageError, match="light"):
         ModelConfig(backbone="lstm", light=8)
     with pytest.raises(UsageError, match="'binned', 'mixture' or 'quantiles'"):
-        ModelConfig(head="point")
+        ModelConfig(head="point")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("part", ["calendar", "age", "missingness"])
@@ -268,7 +268,7 @@ def test_an_upper_tail_has_a_mean(decoder: Saga) -> None:
 
 
 @pytest.mark.parametrize("name", get_args(HeadName))
-def test_zeros_and_deaths_absent_from_training_are_not_forecast(name: str) -> None:
+def test_zeros_and_deaths_absent_from_training_are_not_forecast(name: HeadName) -> None:
     network = Saga(replace(CONFIG, head=name), transforms(zeros=False, death=False)).eval()
     with torch.no_grad():
         distribution = network(**inputs(2, 5))
@@ -279,7 +279,7 @@ def test_zeros_and_deaths_absent_from_training_are_not_forecast(name: str) -> No
 
 @pytest.mark.parametrize("name", get_args(HeadName))
 def test_training_starts_near_the_marginal_and_scores_only_observed_outcomes(
-    name: str,
+    name: HeadName,
 ) -> None:
     torch.manual_seed(0)
     network = Saga(replace(CONFIG, head=name), transforms())
@@ -296,7 +296,7 @@ def test_training_starts_near_the_marginal_and_scores_only_observed_outcomes(
     assert 10 < float(z[positive].median()) < 14
     states = torch.full((20, 6), POSITIVE)
     earnings, _ = network.head.loss(distribution, states, batch["z"] + 12.0, dead)
-    earnings.mean().backward()
+    earnings.mean().backward()  # type: ignore[no-untyped-call]
     gradients = [p.grad for p in network.head.parameters() if p.grad is not None]
     assert all(torch.isfinite(gradient).all() for gradient in gradients)
 
@@ -325,11 +325,11 @@ def test_quantiles_do_not_cross_and_the_pinball_loss_estimates_them() -> None:
         adam.zero_grad()
         dead = torch.zeros(1_000, dtype=torch.bool)
         loss, _ = head.loss(distribution(), torch.full((1_000,), POSITIVE), z, dead)
-        loss.mean().backward()
+        loss.mean().backward()  # type: ignore[no-untyped-call]
         adam.step()
     knots = distribution().knots[0].detach()
     assert (knots.diff() > 0).all()
-    # Up to a neighbour of the sample quantile: at the outermost ones, neighbours are 0.03 logs apart.
+    # Up to a neighbour of the sample quantile; the outermost neighbours are 0.03 logs apart.
     expected = torch.quantile(z, torch.tensor(HEAD_QUANTILES))
     torch.testing.assert_close(knots, expected, rtol=0, atol=0.04)
 

@@ -1,4 +1,4 @@
-"""Rollouts: equal to the network without a cache, independent of other persons and of later macro."""
+"""Rollouts equal the network without a cache and depend on no other person or later macro."""
 
 from __future__ import annotations
 
@@ -274,7 +274,7 @@ def test_products_whose_rows_depend_on_other_rows_are_detected(
 ) -> None:
     correct = torch.nn.functional.linear
     monkeypatch.setattr(
-        rollout_module.F, "linear", lambda x, w, b: correct(x, w, b) + 1e-7 * x.numel()
+        torch.nn.functional, "linear", lambda x, w, b: correct(x, w, b) + 1e-7 * x.numel()
     )
     rollout_module._product_rows_are_independent.cache_clear()
     assert build_rollout(network).group_size == 1

@@ -17,6 +17,7 @@ from torch import Tensor
 from saga.features.sequences import POSITIVE
 from saga.features.transforms import Transforms
 from saga.model import ModelConfig, Saga
+from saga.model.config import BackboneName
 from saga.schema import CATEGORICAL
 from saga.simulation import steppers
 from saga.simulation.steppers import CellStepper, DecoderStepper, Records, choose_stepper
@@ -25,12 +26,17 @@ SPAN, PATHS = 7, 3
 # Of four persons: tokens of the record, and simulated years.
 LENGTHS, STEPS = (14, 9, 3, 1), (12, 12, 8, 2)
 ROUNDING, BROKEN = 1e-9, 1e-2
-KINDS = [("decoder", False), ("decoder", True), ("lstm", False), ("feedforward", False)]
+KINDS: list[tuple[BackboneName, bool]] = [
+    ("decoder", False),
+    ("decoder", True),
+    ("lstm", False),
+    ("feedforward", False),
+]
 each_rhythm = pytest.mark.parametrize("rhythm", [1, 2])
 
 
-def build_network(backbone: str = "decoder") -> Saga:
-    codes = dict.fromkeys(CATEGORICAL, ("a", "b"))
+def build_network(backbone: BackboneName = "decoder") -> Saga:
+    codes: dict[str, tuple[str, ...]] = dict.fromkeys(CATEGORICAL, ("a", "b"))
     transforms = Transforms(
         np.linspace(10, 14, 25),
         12.0,
@@ -84,8 +90,8 @@ def largest_error(network: Saga, rhythm: int, *, light: bool = False) -> float:
         ages = torch.cat([age[i, :t], later[i]]).expand(PATHS, -1)
         hidden, _ = network.hidden(tokens, ages)
         if light:
-            path = [torch.nn.functional.pad(values, (t, 0)) for values in (state[i], z[i])]
-            hidden = network.fast_hidden(hidden, torch.full((PATHS,), t - 1), *path, ages)
+            states, logs = (torch.nn.functional.pad(x, (t, 0)) for x in (state[i], z[i]))
+            hidden = network.fast_hidden(hidden, torch.full((PATHS,), t - 1), states, logs, ages)
         expected.append(hidden[:, t - 1 :])
 
     start, _ = choose_stepper(network, light=light, precision="float64")  # type: ignore[arg-type]
@@ -107,16 +113,16 @@ def largest_error(network: Saga, rhythm: int, *, light: bool = False) -> float:
 @each_rhythm
 @pytest.mark.parametrize(("backbone", "light"), KINDS)
 def test_a_stepper_equals_the_network_without_a_cache(
-    backbone: str, light: bool, rhythm: int
+    backbone: BackboneName, light: bool, rhythm: int
 ) -> None:
     assert largest_error(build_network(backbone), rhythm, light=light) < ROUNDING
 
 
 # Changes of (first visible token of the record, first visible year of the path), given steps done.
 MASKS: dict[str, Callable[[int, int, int], tuple[int, int]]] = {
-    "the record two years beyond the span": lambda record, path, steps: (max(0, record - 2), path),
-    "the path two years beyond the span": lambda record, path, steps: (record, max(0, path - 2)),
-    "the record's oldest visible year hidden": lambda record, path, steps: (record + 1, path),
+    "the record two years beyond the span": lambda record, path, _: (max(0, record - 2), path),
+    "the path two years beyond the span": lambda record, path, _: (record, max(0, path - 2)),
+    "the record's oldest visible year hidden": lambda record, path, _: (record + 1, path),
     "the first simulated year hidden": lambda record, path, steps: (
         record,
         max(path, min(1, steps)),
@@ -156,7 +162,7 @@ def test_simulated_years_rotated_by_a_wrong_age_are_detected(
     assert largest_error(build_network(), rhythm) > BROKEN
 
 
-def one_year_late(stepper: Any, age: Tensor) -> Tensor:
+def one_year_late(_stepper: Any, age: Tensor) -> Tensor:
     return age + 1
 
 
