@@ -30,7 +30,7 @@ CONFIG = ModelConfig(width=32, layers=2, heads=2, bins=24, head_width=32)
 def transforms(
     *, zeros: bool = True, death: bool = True, without: tuple[str, ...] = ()
 ) -> Transforms:
-    codes = dict.fromkeys(CATEGORICAL, ("a", "b"))
+    codes: dict[str, tuple[str, ...]] = dict.fromkeys(CATEGORICAL, ("a", "b"))
     flat = dict.fromkeys(OTHER, 0.0)
     ones = dict.fromkeys(OTHER, 1.0)
     result = Transforms(
@@ -67,7 +67,8 @@ def inputs(n: int, t: int, seed: int = 0) -> dict[str, Tensor]:
 
 
 def change_after(batch: dict[str, Tensor], t: int) -> dict[str, Tensor]:
-    other = inputs(*batch["state"].shape, seed=99)
+    n, n_tokens = batch["state"].shape
+    other = inputs(n, n_tokens, seed=99)
     return {k: torch.cat([v[:, :t], other[k][:, t:]], 1) for k, v in batch.items()}
 
 
