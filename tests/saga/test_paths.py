@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from calibration.diagnostics.person_results import judge
+from calibration.diagnostics.person_results import judge_persons
 from calibration.fit.cqr import fit_cqr
 from calibration.fit.split_conformal import fit_calibration
-from calibration.fit.thresholds import fit_limits
+from calibration.fit.thresholds import fit_thresholds
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.one_sided import limit_scores, one_sided_limits
 from saga.conformal.path_bands import band_intervals, band_scores, year_scores
@@ -60,7 +60,7 @@ Use = Callable[[Paths, NDArray[np.float64]], object]
             None,
             LifetimeRequest(),
         ),
-        lambda paths, y: judge(
+        lambda paths, y: judge_persons(
             paths,
             IDENTITY.intervals(replace(paths, recalibrated=True), COVERAGE),
             y[:, 0],
@@ -84,7 +84,7 @@ def test_raw_paths_are_refused_where_recalibrated_ones_are_needed(
     [
         lambda paths, _: IDENTITY.recalibrate(paths),
         lambda paths, y: fit_calibration(paths, y, seed=0),
-        lambda paths, y: fit_limits(IDENTITY, paths, y, seed=0),
+        lambda paths, y: fit_thresholds(IDENTITY, paths, y, seed=0),
         lambda paths, y: fit_cqr(paths, y, COVERAGE),
     ],
 )

@@ -133,7 +133,7 @@ def test_effects_average_to_zero_small_groups_have_none_and_order_does_not_matte
 
 def share_below(scores, labels, effects):
     """In each quintile of each sex the share of scores below 0.9's threshold, the quantile of what is left without the effects."""
-    groups = known_groups.overlapping(labels)
+    groups = known_groups.pair_groupings(labels)
     total = sum(
         np.array([effects.get(f"{name}={label}", 0.0) for label in own])
         for name, own in groups.items()
