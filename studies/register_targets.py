@@ -1,6 +1,8 @@
-"""The table of targets on several registers side by side, as printed in docs/register-check.md.
+"""How close several registers come to the table of targets.
 
 python -m studies.register_targets --persons 100000 --seeds 11 12 13 --out docs/register-check.md
+
+Writes a page of headlines and, in a folder beside it, the full table as `targets.csv`.
 """
 
 from __future__ import annotations
@@ -11,8 +13,14 @@ from pathlib import Path
 
 import polars as pl
 
+from saga.files.markdown import markdown_table
 from saga.register import RegisterSettings, check_register, generate_register
-from saga.register.validation.register_check import count_verdicts, format_number, passed
+from saga.register.validation.register_check import format_number, targets
+
+DESCRIPTION = (
+    "key", "topic", "concept", "population", "statistic", "target", "low", "high", "enforced",
+    "mark", "source",
+)  # fmt: skip
 
 
 def main() -> None:
@@ -22,68 +30,121 @@ def main() -> None:
     parser.add_argument("--persons", type=int, default=100_000)
     parser.add_argument("--seeds", type=int, nargs="+", default=[11, 12, 13])
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    tables = {seed: measured(args.persons, seed, args.workers) for seed in args.seeds}
-    text = page(tables, args.persons)
-    print(text)
-    if args.out:
-        args.out.write_text(text + "\n")
+    tables = {seed: check(args.persons, seed, args.workers) for seed in args.seeds}
+    write(join(tables), args.seeds, args.persons, args.out)
 
 
-def measured(persons: int, seed: int, workers: int) -> pl.DataFrame:
+def check(persons: int, seed: int, workers: int) -> pl.DataFrame:
     with tempfile.TemporaryDirectory() as folder:
-        generate_register(
-            Path(folder) / "register", RegisterSettings(persons=persons, seed=seed), workers=workers
+        register = Path(folder) / "register"
+        generate_register(register, RegisterSettings(persons=persons, seed=seed), workers=workers)
+        return check_register(register)
+
+
+def join(tables: dict[int, pl.DataFrame]) -> pl.DataFrame:
+    """One row per target: bands of the first seed, value and `holds` of each seed."""
+    table = next(iter(tables.values())).select(DESCRIPTION)
+    for seed, part in tables.items():
+        values = part.select(
+            "key", pl.col("value").alias(f"value_{seed}"), pl.col("holds").alias(f"holds_{seed}")
         )
-        return check_register(Path(folder) / "register")
+        table = table.join(values, on="key", how="left", maintain_order="left")
+    return table.with_columns(pl.col(pl.Float64).map_elements(round_as_printed, pl.Float64))
 
 
-def page(tables: dict[int, pl.DataFrame], persons: int) -> str:
-    seeds = list(tables)
-    lines = [
-        "# The register held against published figures",
-        "",
-        f"Registers of {persons:,} persons, seeds {', '.join(map(str, seeds))}, none of them used to set a parameter. Written by",
-        f"`python -m studies.register_targets --persons {persons} --seeds {' '.join(map(str, seeds))} --out docs/register-check.md`.",
-        "Band: of the first seed (it holds 3 standard errors of the simulated value). Marks: V read in a public source, D derived from V,",
-        "M from memory. Enforced targets must lie inside; the others are reported, with * where a value lies outside the band.",
-        "",
-        *(
-            f"- seed {seed}: {count_verdicts(table)} {'Passed.' if passed(table) else 'Not passed.'}"
-            for seed, table in tables.items()
-        ),
-    ]
-    first = tables[seeds[0]]
-    for topic in first["topic"].unique(maintain_order=True):
-        lines += [
-            "",
-            f"## {topic}",
-            "",
-            f"| figure | population | target | mark | band | {' | '.join(f'seed {s}' for s in seeds)} | |",
+def round_as_printed(value: float) -> float:
+    return float(format_number(value).replace(",", ""))
+
+
+def write(table: pl.DataFrame, seeds: list[int], persons: int, out: Path) -> None:
+    folder = out.with_suffix("")
+    folder.mkdir(exist_ok=True)
+    table.write_csv(folder / "targets.csv")
+    out.write_text(page(table, seeds, persons, out), encoding="utf-8")
+
+
+def page(table: pl.DataFrame, seeds: list[int], persons: int, out: Path) -> str:
+    seed_list = " ".join(map(str, seeds))
+    command = (
+        f"python -m studies.register_targets --persons {persons} --seeds {seed_list} "
+        f"--out docs/{out.name}"
+    )
+    missed = pl.any_horizontal(pl.col(f"holds_{seed}").eq(False) for seed in seeds)
+    enforced, reported = table.filter("enforced"), table.filter(~pl.col("enforced"))
+    head = (
+        *("seed", "enforced: inside", "outside", "not measured"),
+        *("reported: inside", "outside", "no band or value"),
+    )
+    full_table = f"{out.stem}/targets.csv"
+    return f"""\
+# Registers compared with published figures
+
+Registers of {persons:,} persons with seeds {", ".join(map(str, seeds))}; no parameter was set with
+these seeds. Written by
+
+    {command}
+
+All {table.height} targets are in
+[{full_table}]({full_table}),
+with concept, population, band, source and the value of each seed.
+`saga register check` prints the same table for one register.
+
+- A band is a fixed margin and 3 standard errors of the simulated value; the table has the bands of
+  seed {seeds[0]}.
+- Marks: V read in a public source, D derived from V, M recalled from the literature.
+- Enforced targets (V, D) must lie inside their bands. The others are only reported.
+
+## Verdicts
+
+{markdown_table(head, (verdicts(table, seed) for seed in seeds))}
+
+## Enforced targets outside their band
+
+{missed_table(enforced.filter(missed), seeds)}
+
+## Reported targets outside their band
+
+\\* marks a value outside the band of its own register. The last column and
+[Known misfits](register.md#known-misfits) state the reasons that are known.
+
+{missed_table(reported.filter(missed), seeds)}
+"""
+
+
+def verdicts(table: pl.DataFrame, seed: int) -> tuple[str, ...]:
+    holds = pl.col(f"holds_{seed}")
+    counts = (
+        table.filter(pl.col("enforced") == enforced, condition).height
+        for enforced in (True, False)
+        for condition in (holds.eq(True), holds.eq(False), holds.is_null())
+    )
+    return (str(seed), *map(str, counts))
+
+
+def missed_table(table: pl.DataFrame, seeds: list[int]) -> str:
+    if table.is_empty():
+        return "None."
+    notes = {target.key: target.note for target in targets()}
+    head = ["target", "statistic", "population", "mark", "aim", "band"]
+    rows = (
+        [
+            f"`{row['key']}`",
+            row["statistic"],
+            row["population"],
+            row["mark"],
+            format_number(row["target"]),
+            f"{format_number(row['low'])} to {format_number(row['high'])}",
+            *(
+                format_number(row[f"value_{seed}"]) + "*" * (row[f"holds_{seed}"] is False)
+                for seed in seeds
+            ),
+            notes[row["key"]],
         ]
-        lines += ["|---|---|---|---|---|" + "---|" * len(seeds) + "---|"]
-        lines += [line(row, tables) for row in first.filter(pl.col("topic") == topic).to_dicts()]
-    return "\n".join(lines)
-
-
-def line(row: dict[str, object], tables: dict[int, pl.DataFrame]) -> str:
-    values = []
-    for table in tables.values():
-        found = table.row(by_predicate=pl.col("key") == row["key"], named=True)
-        values.append(format_number(found["value"]) + ("*" if found["holds"] is False else ""))
-    band = f"{format_number(row['low'])} to {format_number(row['high'])}"  # type: ignore[arg-type]
-    about = [
-        f"{row['statistic']}: {row['concept']}",
-        str(row["population"]),
-        format_number(row["target"]),
-        str(row["mark"]),
-        band,
-    ]  # type: ignore[arg-type]
-    cells = [
-        cell.replace("|", "/") for cell in [*about, *values, "enforced" if row["enforced"] else ""]
-    ]
-    return f"| {' | '.join(cells)} |"
+        for row in table.iter_rows(named=True)
+    )
+    return markdown_table([*head, *(f"seed {seed}" for seed in seeds), "note"], rows)
 
 
 if __name__ == "__main__":
