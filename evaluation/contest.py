@@ -414,7 +414,7 @@ class Contest:
         return self.options.cache or out / "scores"
 
     def _groups(self, setting: Setting) -> pl.DataFrame:
-        groups = self.grouping.of(setting.past, setting.origins).select("person_id", *GROUPINGS)
+        groups = self.grouping.assign(setting.past, setting.origins).select("person_id", *GROUPINGS)
         groups = groups.join(
             assign_subgroups(setting.past, setting.origins),
             on="person_id",

@@ -1,4 +1,4 @@
-"""Errors of the interface: what is wrong, where, and how to fix it, never a person's values."""
+"""Errors: what is wrong, where, and how to fix it, never a person's values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Problem:
-    """One broken rule: where it is broken first, how often, and the fix. It holds no cell value."""
+    """One broken rule: first place, count and fix. It holds no cell value."""
 
     rule: str
     message: str
@@ -41,7 +41,7 @@ class Problem:
 
 
 class SagaError(Exception):
-    """Base of all errors that SAGA raises on purpose; `problems` lists what is wrong and where."""
+    """Base of the errors that SAGA raises on purpose; `problems` says what is wrong."""
 
     exit_code = 2
     title = "SAGA could not do this"

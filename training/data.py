@@ -1,4 +1,4 @@
-"""Batches for training: persons in random order, their masked records and targets as tensors."""
+"""Batches for training: masked records of persons and their targets as tensors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def make_batch(
     masking: Masking,
     rng: np.random.Generator,
 ) -> Batch:
-    """Masked inputs and complete targets of persons, tensors of shape (n_person, n_token, ...).
+    """Masked inputs and complete targets, tensors of shape (n_person, n_token, ...).
 
     `person_years` counts the person-years before any is dropped; `ForecastModule` divides the
     batch's loss by it.
@@ -66,9 +66,9 @@ def as_tensors(arrays: dict[str, NDArray[Any]]) -> Batch:
 
 @dataclass
 class Batches(Dataset[Batch]):
-    """The batches of an epoch; each depends on (seed, epoch, index) alone, so runs can be resumed.
+    """The batches of an epoch; each depends on (seed, epoch, index) alone.
 
-    Batches hold equally many person-years, and `batch_persons` persons on average. With equally
+    Therefore runs can be resumed. Batches hold equally many person-years, and `batch_persons` persons on average. With equally
     many persons of similar length and a mean loss for each batch, person-years of short records
     would have more weight, and records are short because persons die.
     """

@@ -214,7 +214,7 @@ def _check_resumable(run: RunFolder) -> None:
 def prepare(
     panel: Panel, settings: TrainConfig, seed: int, validation: Sequence[str] | None = None
 ) -> Preparation:
-    """Split the persons, fit the transforms on training persons, encode, and build the network.
+    """Split the persons, fit transforms on training persons, encode, build the network.
 
     `validation` names the validation persons, see `train`. Raises InputError if there are no
     training or no validation persons.

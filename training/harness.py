@@ -1,4 +1,4 @@
-"""What all training runs share: folders that can be resumed, the quiet fit, learning rates."""
+"""What all training runs share: folders for resuming, the fit, learning rates."""
 
 from __future__ import annotations
 
@@ -90,6 +90,6 @@ def half_cosine(progress: float) -> float:
 
 
 def schedule_rate(optimizer: torch.optim.Optimizer, rate: Callable[[int], float]) -> dict[str, Any]:
-    """Lightning's description of an optimiser whose learning rate is multiplied by `rate(step)`."""
+    """An optimiser for Lightning whose learning rate is multiplied by `rate(step)`."""
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
     return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}

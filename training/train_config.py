@@ -33,7 +33,7 @@ NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 @dataclass(frozen=True)
 class TrainConfig(CheckedOptions):
-    """Shape of the network and how it is fitted; a step sees `batch_persons` persons on average."""
+    """Shape of the network and its fit; a step sees `batch_persons` persons on average."""
 
     kind = "Training"
 

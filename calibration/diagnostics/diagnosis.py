@@ -156,7 +156,7 @@ def diagnose(
     }
     return summarise(
         results,
-        grouping.of(records, origins),
+        grouping.assign(records, origins),
         forecaster.calibrator,
         several_years,
         conditioned,

@@ -1,4 +1,4 @@
-"""Conversion of source cells to the panel's types and spellings; unreadable cells are reported.
+"""Conversion of source cells to the panel's types; unreadable cells are reported.
 
 Nothing is guessed: an empty text is unknown, a whole number in a float or a text is a whole number,
 and a code gets back the leading zeros it lost. Every other cell that does not fit its column is

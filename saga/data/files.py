@@ -1,4 +1,4 @@
-"""Reading of files: one frame in the source's columns and codes, before any mapping or check."""
+"""Reading of files into one frame with the source's columns and codes."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def _refuse(path: Path, why: str, fix: str) -> InputError:
 
 
 def locate_files(source: Path, *, price_index: str | None = None) -> Location:
-    """The files of a path: one file, a folder with subfolders, or `panel/` of a generated register.
+    """The files of a path: one file, a folder, or `panel/` of a generated register.
 
-    In a folder, names that begin with "." or "_" and the file `price_index` are skipped. Raises
+    Subfolders are included. In a folder, names that begin with "." or "_" and the file `price_index` are skipped. Raises
     `InputError` if there is no readable file, or if the folder mixes file types.
     """
     register, root = _register_of(source)
@@ -115,7 +115,7 @@ def read_files(
     labels: bool = True,
     year_in_filename: bool = False,
 ) -> tuple[pl.DataFrame, tuple[str, ...]]:
-    """The person-years of all files in one frame, and the names of the columns that are not read.
+    """The person-years of all files in one frame, and the names of unread columns.
 
     Folder names `key=value` are columns of the files in them, as Hive writes partitions. CSV cells
     stay text, so leading zeros survive; empty lines are skipped. Raises `InputError` if a file is
@@ -185,7 +185,7 @@ def _partition(file: Path) -> dict[str, str]:
 
 
 def _stack(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """One frame of all parts; a column that is text in one part and a number in another is text."""
+    """One frame of all parts; a column of texts and numbers becomes text."""
     dtypes: dict[str, set[pl.DataType]] = {}
     for part in parts:
         for name, dtype in part.schema.items():

@@ -1,6 +1,7 @@
-"""Groups of persons by what is known at the origin: a forecast can be right on average for such a group, never for one of outcomes.
+"""Groups of persons by what is known at the origin.
 
-Cut-offs are fixed on training persons, so that a calibration or test person's group depends on that person's past alone.
+Forecasts can be calibrated within such groups, but not within groups by outcomes. Cut-offs are
+fitted on training persons, so the group of another person depends on that person's past alone.
 """
 
 from __future__ import annotations
@@ -27,24 +28,26 @@ GROUPINGS = (
     "origin",
     "profile",
 )
+# Pairs of groupings whose intersections are groups, too.
 PAIRS = (
     ("quintile", "sex"),
     ("quintile", "education_level"),
     ("sex", "education_level"),
-)  # groups of those who are in both
-UNKNOWN = "unknown"  # the named group of those about whom a grouping knows nothing
-RECENT = 5  # calendar years whose known earnings make the mean that quintiles rank
+)
+UNKNOWN = "unknown"  # group of persons without the information
+RECENT = 5  # calendar years of the mean earnings that quintiles rank
 AGE_BAND = 10
-BAND, PERIOD = 5, 5  # ages and years within which quintiles are cut
+BAND, PERIOD = 5, 5  # ages and years that have cut-offs of their own
 SHARES = (0.2, 0.4, 0.6, 0.8)
 CUTS = ("cut0", "cut1", "cut2", "cut3")
-NEIGHBOURS = 10  # persons whose average stands where one person's value would
-FEWEST = 5 * NEIGHBOURS  # persons that cut-offs of one age band and period need
+NEIGHBOURS = 10  # a cut-off is the mean of so many persons, never one person's value
+FEWEST = 5 * NEIGHBOURS  # least persons for cut-offs of an age band and period
 
 EUROPE = ("nordic", "eu", "europe_other")
 METROPOLITAN = ("01", "12", "14")  # Stockholm, Skane, Vastra Gotaland
 NORTH = ("17", "20", "21", "22", "23", "24", "25")  # NUTS 1 region SE3
-# A record with any of these came from a register's tax and employer files; one with any of the next could come from a survey.
+# A record with one of these columns is from a register's tax and employer files. Else, a record
+# with one of SURVEY_COLUMNS may be from a survey.
 REGISTER_COLUMNS = (
     "transfers",
     "sickness_benefit",
@@ -77,23 +80,24 @@ class Grouping:
 
     @classmethod
     def fit(cls, panel: Panel) -> Self:
-        """Cut-offs within 5-year age bands and 5-year periods from (training) persons, each in one keyed year a band and period.
+        """Fit cut-offs within 5-year age bands and 5-year periods on training persons.
 
-        A cut-off is the average of 10 neighbouring persons. A band in which no period has 50 persons is cut over all periods together,
-        and one with fewer than 50 in all has no quintiles.
+        A person enters a band and period with one random year. A cut-off is the mean of 10
+        neighbouring persons. A band without any period of 50 persons has one cut-off for all
+        periods; a band with fewer than 50 persons has no quintiles.
         """
         years = eligible_origins(panel).with_columns(_band(), _period())
-        cells = years.group_by("person_id", "band", "period", maintain_order=True).agg(
+        by_period = years.group_by("person_id", "band", "period", maintain_order=True).agg(
             pl.col("year")
         )
         ids = list(
-            cells.select(
+            by_period.select(
                 "person_id", pl.col("band").cast(pl.Int64), pl.col("period").cast(pl.Int64)
             ).iter_rows()
         )
-        place = pl.Series(uniform_each(ids, "quintile-year", panel.meta.panel_id))
-        index = (pl.lit(place) * pl.col("year").list.len()).floor().cast(pl.UInt32)
-        chosen = cells.with_columns(at=pl.col("year").list.get(index)).drop("year")
+        u = pl.Series(uniform_each(ids, "quintile-year", panel.meta.panel_id))
+        index = (pl.lit(u) * pl.col("year").list.len()).floor().cast(pl.UInt32)
+        chosen = by_period.with_columns(at=pl.col("year").list.get(index)).drop("year")
         recent = (
             chosen.join(panel.frame.select("person_id", "year", "earnings"), on="person_id")
             .filter(pl.col("year").is_between(pl.col("at") - RECENT + 1, pl.col("at")))
@@ -102,32 +106,32 @@ class Grouping:
             .drop_nulls("recent")
         )
         ordered = pl.col("recent").sort()
-        counts = [
+        columns = [
             *(
                 _around(ordered, share).alias(name)
                 for share, name in zip(SHARES, CUTS, strict=True)
             ),
             pl.len().cast(pl.Int64).alias("n"),
         ]
-        by_period = recent.group_by("band", "period").agg(counts).filter(pl.col("n") >= FEWEST)
-        one_each = (
+        cuts = recent.group_by("band", "period").agg(columns).filter(pl.col("n") >= FEWEST)
+        last_period = (
             recent.sort("person_id", "period")
             .group_by("person_id", "band", maintain_order=True)
             .last()
         )
         pooled = (
-            one_each.group_by("band")
-            .agg(pl.col("period").median().cast(pl.Int32), *counts)
+            last_period.group_by("band")
+            .agg(pl.col("period").median().cast(pl.Int32), *columns)
             .filter(pl.col("n") >= FEWEST)
         )
-        return cls(
-            pl.concat([by_period, pooled.join(by_period, on="band", how="anti")]).sort(
-                "band", "period"
-            )
-        )
+        pooled = pooled.join(cuts, on="band", how="anti")
+        return cls(pl.concat([cuts, pooled]).sort("band", "period"))
 
     def rows(self) -> list[tuple[str, None, str, float, float, float, int, str]]:
-        """The cut-offs as rows of the calibration table: kind "cut", `group` the band, `level` the share below, `knot` the period."""
+        """The cut-offs as rows of the calibration table, of kind "cut".
+
+        `group` is the age band, `level` the share of persons below, `knot` the period.
+        """
         return [
             ("cut", None, f"band={band}", share, float(period), value, n, "train")
             for band, period, *values, n in self.cuts.select(
@@ -138,7 +142,7 @@ class Grouping:
 
     @classmethod
     def from_rows(cls, rows: pl.DataFrame) -> Self | None:
-        """The grouping that `rows` wrote; None where there is none."""
+        """The grouping of rows that `rows` made; None without rows."""
         if rows.is_empty():
             return None
         band = pl.col("group").str.strip_prefix("band=").cast(pl.Int32).alias("band")
@@ -153,13 +157,19 @@ class Grouping:
         )
         return cls(cuts.sort("band", "period"))
 
-    def of(self, panel: Panel, origins: Origins) -> pl.DataFrame:
-        """The groups of each person: `person_id` and a text column for each name of GROUPINGS, null where unknown; sorted by person.
+    def assign(self, panel: Panel, origins: Origins) -> pl.DataFrame:
+        """Groups of each person: `person_id` and a text column for each of GROUPINGS.
 
-        `quintile`: 1 (lowest) to 5 by mean earnings of the last 5 calendar years, among training persons of the same age band and of the
-        nearest period; `age`: 10-year band at the origin; `origin`: "zero" or "positive" last known earnings; `birth_region`: "sweden",
-        "europe", "elsewhere"; `county_type`: "metropolitan", "north", "other"; `profile`: the kind of record, "register", "survey" or
-        "earnings"; `sex`, `education_level`: last known code.
+        Rows are sorted by person; unknown groups are null. The groupings:
+
+        - `quintile`: "1" (lowest) to "5" by mean earnings of the last 5 calendar years, relative to
+          training persons of the same age band and of the nearest period;
+        - `age`: 10-year band at the origin;
+        - `origin`: whether the last known earnings are "zero" or "positive";
+        - `birth_region`: "sweden", "europe" or "elsewhere";
+        - `county_type`: "metropolitan", "north" or "other";
+        - `profile`: kind of record, "register", "survey" or "earnings";
+        - `sex`, `education_level`: last known code.
         """
         rows = _at_origin(panel, origins)
         near = rows.sort("period").join_asof(
@@ -178,20 +188,20 @@ class Grouping:
         )
 
     def labels(self, panel: Panel, origins: Origins) -> dict[str, NDArray[np.str_]]:
-        """Name of grouping -> label of each origin's person (n,), in the order of `origins`, "unknown" where nothing is known."""
-        found = (
+        """Grouping -> label of each person (n,), in the order of `origins`, or "unknown"."""
+        groups = (
             origins.frame()
             .drop("origin")
-            .join(self.of(panel, origins), on="person_id", how="left", maintain_order="left")
+            .join(self.assign(panel, origins), on="person_id", how="left", maintain_order="left")
         )
         return {
-            name: np.array(found[name].fill_null(UNKNOWN).to_list(), dtype=np.str_)
+            name: np.array(groups[name].fill_null(UNKNOWN).to_list(), dtype=np.str_)
             for name in GROUPINGS
         }
 
 
 def pair_groupings(labels: Labels) -> dict[str, NDArray[np.str_]]:
-    """The groupings of `labels` and the PAIRS among them, such as "quintile*sex" with labels such as "1*female"."""
+    """`labels` with the groupings of PAIRS, such as "quintile*sex" with labels "1*female"."""
     pairs = {
         f"{one}*{two}": (labels[one], labels[two])
         for one, two in PAIRS
@@ -207,7 +217,7 @@ def pair_groupings(labels: Labels) -> dict[str, NDArray[np.str_]]:
 
 
 def last_record_origins(panel: Panel) -> Origins:
-    """Everybody with the last year on record as origin: whom a forecast is asked for."""
+    """All persons, each with the year of the last record as origin."""
     last = panel.frame.group_by("person_id", maintain_order=True).agg(pl.col("year").max())
     return Origins(
         np.array(last["person_id"].to_list(), dtype=np.str_),
@@ -216,8 +226,8 @@ def last_record_origins(panel: Panel) -> Origins:
 
 
 def reduce_to_profile(panel: Panel, profile: str) -> Panel:
-    """The panel as a record of a poorer `profile` would show it: other columns unknown. "register" changes nothing."""
-    kept = {
+    """The panel with the columns of a `profile`; other columns become unknown."""
+    visible = {
         "person_id",
         "year",
         "birth_year",
@@ -230,11 +240,11 @@ def reduce_to_profile(panel: Panel, profile: str) -> Panel:
     if profile == "register":
         return panel
     if profile == "survey":
-        kept |= {*SURVEY_COLUMNS, "birth_region"}
+        visible |= {*SURVEY_COLUMNS, "birth_region"}
     hidden = [
         pl.lit(None, dtype=dtype).alias(name)
         for name, dtype in panel.frame.schema.items()
-        if name not in kept
+        if name not in visible
     ]
     return panel.with_frame(panel.frame.with_columns(hidden))
 
@@ -245,10 +255,8 @@ def _at_origin(panel: Panel, origins: Origins) -> pl.DataFrame:
         .frame.join(origins.frame(), on="person_id")
         .sort("person_id", "year")
     )
-    earnings, born = pl.col("earnings"), pl.col("birth_region").drop_nulls().last()
-    county = pl.col("county").drop_nulls().last()
+    earnings = pl.col("earnings")
     decade = (pl.col("year") - pl.col("birth_year")) // AGE_BAND * AGE_BAND
-    known = {"register": _any_known(REGISTER_COLUMNS), "survey": _any_known(SURVEY_COLUMNS)}
     return (
         rows.group_by("person_id", maintain_order=True)
         .agg(
@@ -258,11 +266,11 @@ def _at_origin(panel: Panel, origins: Origins) -> pl.DataFrame:
             earnings.drop_nulls().last().alias("last"),
             pl.col("sex").drop_nulls().last(),
             pl.col("education_level").drop_nulls().last(),
-            born.alias("born"),
-            county.alias("place"),
-            pl.when(known["register"])
+            pl.col("birth_region").drop_nulls().last().alias("born"),
+            pl.col("county").drop_nulls().last(),
+            pl.when(_any_known(REGISTER_COLUMNS))
             .then(pl.lit("register"))
-            .when(known["survey"])
+            .when(_any_known(SURVEY_COLUMNS))
             .then(pl.lit("survey"))
             .otherwise(pl.lit("earnings"))
             .alias("profile"),
@@ -279,7 +287,7 @@ def _at_origin(panel: Panel, origins: Origins) -> pl.DataFrame:
             _kinds(pl.col("born"), {"sweden": ("sweden",), "europe": EUROPE}, "elsewhere").alias(
                 "birth_region"
             ),
-            _kinds(pl.col("place"), {"metropolitan": METROPOLITAN, "north": NORTH}, "other").alias(
+            _kinds(pl.col("county"), {"metropolitan": METROPOLITAN, "north": NORTH}, "other").alias(
                 "county_type"
             ),
         )

@@ -65,7 +65,7 @@ class FirstPositive(_Strict):
 
 
 class Deflator(_Strict):
-    """A price index file (`year` and one column of values), and the year of the resulting prices."""
+    """A price index file, and the year of the resulting prices."""
 
     file: str
     base_year: int

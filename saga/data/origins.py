@@ -1,7 +1,7 @@
-"""Forecast origins, what was known at them, and what came true.
+"""Forecast origins, the records known at them, and realised earnings.
 
-Exchangeability needs one rule for everybody: calibration and test persons draw their origin by the same scheme, one origin a
-person, from a key that holds nothing but the person, the register and the seed.
+Calibration and test persons are exchangeable only if their origins are drawn by the same rule: one
+origin a person, from a key of the person, the register and the seed.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from saga.errors import Problem, UsageError
 from saga.keyed_random import uniform_each
 from saga.schema import MAX_AGE
 
-MIN_HISTORY = 3  # years with known earnings that an origin needs
+MIN_HISTORY = 3  # years with known earnings up to an origin
 AGES = (20, 60)  # at an origin
 
 
 @dataclass(frozen=True, eq=False)
 class Origins:
-    """Persons, each with the last year that a forecast may use: `person_id` (n,) text, `year` (n,) int."""
+    """Persons and the last year that a forecast of each may use; `person_id` and `year`, (n,)."""
 
     person_id: NDArray[np.str_]
     year: NDArray[np.int64]
@@ -33,7 +33,7 @@ class Origins:
         return len(self.person_id)
 
     def take(self, rows: Any) -> Origins:
-        """Some of the origins: an index, mask or slice."""
+        """The origins of `rows`: an index, mask or slice."""
         return Origins(self.person_id[rows], self.year[rows])
 
     def frame(self) -> pl.DataFrame:
@@ -55,9 +55,9 @@ def last_year(panel: Panel) -> int:
 
 
 def eligible_origins(panel: Panel, *, ages: tuple[int, int] = AGES) -> pl.DataFrame:
-    """Every person-year that may be an origin: columns `person_id`, `birth_year`, `year`, sorted.
+    """Person-years that may be origins: `person_id`, `birth_year`, `year`, sorted.
 
-    There is a row in that year, 3 rows with known earnings up to it, and the age lies within `ages`.
+    The person has a row in that year, 3 rows with known earnings up to it, and an age in `ages`.
     """
     rows = panel.frame.select(
         "person_id",
@@ -78,12 +78,20 @@ def draw_origins(
     end: int | None = None,
     among: pl.DataFrame | None = None,
 ) -> Origins:
-    """One keyed origin a person; persons without any are left out.
+    """One random origin for each person with an eligible year (`eligible_origins`).
 
-    First a horizon h is drawn uniformly among those of 1..`max_horizon` that the person's eligible years can reach (year + h is at
-    most `end`, by default the panel's last year, and the age then at most 64), then an origin uniformly among the eligible years
-    that reach h. Drawing the horizon first keeps long horizons from starving. Eligible years: see `eligible_origins`. Give `end` when the
-    panel is a part of a register whose last year may be missing from it; `among` (`person_id`, `year`) admits no other person-years.
+    First a horizon h is drawn uniformly from those of 1..`max_horizon` that an eligible year can
+    reach: year + h is at most `end`, and the age then at most 64. Then an origin is drawn uniformly
+    from the eligible years that reach h. With the horizon drawn first, long horizons are as
+    frequent as short ones.
+
+    Args:
+        panel: the persons.
+        max_horizon: longest horizon.
+        seed: part of the key of each draw.
+        end: last year of outcomes; by default the panel's last year. Give it if the panel is a part
+            of a register and may lack the register's last year.
+        among: person-years (`person_id`, `year`) that may be origins; by default all.
     """
     if max_horizon < 1:
         raise UsageError(
@@ -104,30 +112,30 @@ def draw_origins(
     ids = persons["person_id"].to_list()
     key = ("origin", panel.meta.panel_id, seed)
     persons = persons.with_columns(
-        drawn=1
+        horizon=1
         + (pl.Series(uniform_each(ids, *key, "horizon")) * pl.col("longest"))
         .floor()
         .cast(pl.Int32),
         position=pl.Series(uniform_each(ids, *key, "year")),
     )
-    able = rows.join(persons, on="person_id", maintain_order="left").filter(
-        pl.col("year") + pl.col("drawn") <= pl.col("reach")
+    reaching = rows.join(persons, on="person_id", maintain_order="left").filter(
+        pl.col("year") + pl.col("horizon") <= pl.col("reach")
     )
-    chosen = able.group_by("person_id", maintain_order=True).agg(
+    chosen = reaching.group_by("person_id", maintain_order=True).agg(
         pl.col("year").get((pl.col("position").first() * pl.len()).floor().cast(pl.UInt32))
     )
     return Origins(_text(chosen["person_id"]), chosen["year"].to_numpy().astype(np.int64))
 
 
 def origins_at(panel: Panel, year: int | None = None) -> Origins:
-    """The forward setting: everybody eligible in `year` (by default the panel's last year) has it as origin."""
-    at = last_year(panel) if year is None else year
-    rows = eligible_origins(panel).filter(pl.col("year") == at)
+    """The origin `year`, by default the panel's last, for all persons eligible in it."""
+    origin = last_year(panel) if year is None else year
+    rows = eligible_origins(panel).filter(pl.col("year") == origin)
     return Origins(_text(rows["person_id"]), rows["year"].to_numpy().astype(np.int64))
 
 
 def history(panel: Panel, origins: Origins) -> Panel:
-    """Each person's rows up to the origin, with labels of an exit that lies after it removed: what was known then."""
+    """Each person's rows up to the origin, without the labels of a later exit."""
     rows = panel.frame.join(
         origins.frame(), on="person_id", how="inner", maintain_order="left"
     ).filter(pl.col("year") <= pl.col("origin"))
@@ -135,7 +143,7 @@ def history(panel: Panel, origins: Origins) -> Panel:
 
 
 def cut(panel: Panel, year: int) -> Panel:
-    """The panel as it stood at the end of `year`: later rows and exits removed. UsageError where nothing is left."""
+    """The panel without rows and exits after `year`. Raises UsageError if no row remains."""
     frame = panel.frame.filter(pl.col("year") <= year)
     if frame.is_empty():
         problem = Problem(
@@ -146,7 +154,7 @@ def cut(panel: Panel, year: int) -> Panel:
 
 
 def without_later_exits(rows: pl.DataFrame, year: pl.Expr) -> pl.DataFrame:
-    """The rows with the label of an exit after `year` made unknown, as it was then."""
+    """The rows; labels of exits after `year` are unknown."""
     later = pl.col("exit_year") > year
     return rows.with_columns(
         pl.when(later).then(None).otherwise(pl.col(name)).alias(name)
@@ -157,14 +165,14 @@ def without_later_exits(rows: pl.DataFrame, year: pl.Expr) -> pl.DataFrame:
 def realised_earnings(
     panel: Panel, origins: Origins, horizons: range | list[int], *, end: int | None = None
 ) -> NDArray[np.float64]:
-    """Earnings that came true, shape (n, H), real SEK a year.
+    """Realised earnings, shape (n, H), in the panel's real money a year.
 
-    0 from `exit_year` on after a death; NaN where earnings were not observed, abroad, after `end` (by default the panel's last
-    year) and beyond age 64.
+    They are 0 from `exit_year` on after a death. They are NaN if they were not observed, after
+    emigration, after `end` (by default the panel's last year) and above age 64.
     """
     ahead = np.asarray(list(horizons), dtype=np.int64)
     final = last_year(panel) if end is None else end
-    wanted = pl.DataFrame(
+    targets = pl.DataFrame(
         {
             "row": np.repeat(np.arange(len(origins)), len(ahead)),
             "year": (origins.year[:, None] + ahead).ravel(),
@@ -178,15 +186,15 @@ def realised_earnings(
     persons = panel.frame.group_by("person_id").agg(
         pl.col("birth_year", "exit_year", "exit_reason").first()
     )
-    found = wanted.join(persons, on="person_id", how="left", maintain_order="left").join(
+    outcomes = targets.join(persons, on="person_id", how="left", maintain_order="left").join(
         panel.frame.select("person_id", "year", "earnings"),
         on=["person_id", "year"],
         how="left",
         maintain_order="left",
     )
-    gone = pl.col("year") >= pl.col("exit_year")
-    dead = (gone & (pl.col("exit_reason") == "dead")).fill_null(False)
-    abroad = (gone & (pl.col("exit_reason") == "emigrated")).fill_null(False)
+    after_exit = pl.col("year") >= pl.col("exit_year")
+    dead = (after_exit & (pl.col("exit_reason") == "dead")).fill_null(False)
+    abroad = (after_exit & (pl.col("exit_reason") == "emigrated")).fill_null(False)
     outside = (pl.col("year") > final) | (pl.col("year") - pl.col("birth_year") > MAX_AGE)
     value = (
         pl.when(outside | abroad)
@@ -195,7 +203,9 @@ def realised_earnings(
         .then(0.0)
         .otherwise(pl.col("earnings"))
     )
-    values = found.select(value.cast(pl.Float64).fill_null(float("nan")).alias("y"))["y"].to_numpy()
+    values = outcomes.select(value.cast(pl.Float64).fill_null(float("nan")).alias("y"))[
+        "y"
+    ].to_numpy()
     return values.reshape(len(origins), len(ahead))
 
 

@@ -56,9 +56,9 @@ def read_index(path: Path) -> dict[int, float]:
 def real_factors(
     years: Iterable[int], index: Mapping[int, float], base_year: int
 ) -> dict[int, float]:
-    """Factors from prices of each year to prices of `base_year`: index[base_year] / index[year].
+    """Factors from prices of each year to prices of `base_year`.
 
-    Raises `InputError` with the years that the index lacks.
+    They are index[base_year] / index[year]. Raises `InputError` with the years that the index lacks.
     """
     years = sorted(set(years))
     missing = sorted({year for year in (base_year, *years) if year not in index})

@@ -1,7 +1,7 @@
-"""The person split: who trains the model, who calibrates it and who judges it.
+"""The person split: persons for training, validation, calibration and tests.
 
-A person's part follows from a hash of the register's name and the person's id, so that it never changes when
-persons or years are added, and no person is on two sides, whatever the years.
+The part of a person is a hash of the register's name and the person's id. It does not change when
+persons or years are added, and all years of a person are in one part.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SHARES: dict[Part, float] = {"train": 0.7, "validation": 0.1, "calibration": 0.1
 
 
 def assign_parts(panel_id: str, person_ids: Iterable[str]) -> NDArray[np.str_]:
-    """The part of each person, shape (n,): "train" (70 %), "validation", "calibration" or "test" (10 % each)."""
+    """The part of each person by SHARES, shape (n,)."""
     upper = np.round(np.cumsum(list(SHARES.values())), 12)
     position = uniform_each(map(str, person_ids), "split", panel_id)
     return np.array(list(SHARES))[np.searchsorted(upper, position, side="right")]
@@ -29,13 +29,13 @@ def assign_parts(panel_id: str, person_ids: Iterable[str]) -> NDArray[np.str_]:
 def persons_of(panel: Panel, part: Part) -> list[str]:
     """The panel's persons of one part, sorted."""
     persons = panel.persons()
-    return [
-        person
-        for person, own in zip(persons, assign_parts(panel.meta.panel_id, persons), strict=True)
-        if own == part
-    ]
+    parts = assign_parts(panel.meta.panel_id, persons)
+    return [person for person, assigned in zip(persons, parts, strict=True) if assigned == part]
 
 
 def unseen_persons(panel: Panel, trained_on: str | None) -> Panel:
-    """The persons whom a bundle has not seen: everybody, or the test persons where it was trained on this panel (`trained_on`: its id)."""
+    """The persons that a bundle trained on the panel with id `trained_on` has not used.
+
+    These are the test persons if it is this panel, else all persons.
+    """
     return panel.only(persons_of(panel, "test")) if panel.meta.panel_id == trained_on else panel

@@ -188,9 +188,9 @@ def person_years(present: tuple[str, ...]) -> type[dy.Schema]:
 def find_violations(
     frame: pl.DataFrame, present: tuple[str, ...], unreadable: Mapping[str, pl.Series]
 ) -> pl.DataFrame:
-    """Every broken rule: columns `row` (source row), `rule`, `column` (null: no single column).
+    """Every broken rule: columns `row` (of the source), `rule` and `column`.
 
-    `frame` has the columns `row` and `present` in the panel's types, sorted by person and year.
+    `column` is null if the rule concerns several. `frame` has the columns `row` and `present` in the panel's types, sorted by person and year.
     `unreadable` maps a column to the rows whose cell could not be read.
     """
     parts = [
@@ -238,9 +238,9 @@ def _parsed_key(key: str) -> tuple[str, str | None]:
 
 
 def describe_violations(broken: pl.DataFrame, frame: pl.DataFrame) -> list[Problem]:
-    """One problem for each broken rule and column: count and first place, in the order of `RULES`.
+    """One problem for each broken rule and column, in the order of `RULES`.
 
-    A rule about persons counts persons, others count rows.
+    It has the count and the first place. A rule about persons counts persons, others count rows.
     """
     placed = broken.join(frame.select("row", "person_id", "year"), on="row", how="left")
     groups = placed.group_by("rule", "column").agg(

@@ -1,6 +1,6 @@
-"""Yearly series that come with SAGA: one row a year in a CSV file, with its source and how sure it is.
+"""Yearly series that come with SAGA: CSV files with a source and a mark for each value.
 
-The files lie in `saga/data/tables/`. Their columns are `series`, `year`, `value`, `unit`, `mark`
+The files lie in `saga/data/tables/`, one row a year. Their columns are `series`, `year`, `value`, `unit`, `mark`
 and `source`; a file may hold several series.
 """
 
@@ -23,7 +23,7 @@ MARKS = {
 
 @dataclass(frozen=True)
 class YearlySeries:
-    """One series: year -> value in `unit`, year -> a key of MARKS, year -> source; years ascend."""
+    """One series: values in `unit`, marks (keys of MARKS) and sources by ascending year."""
 
     unit: str
     values: Mapping[int, float]

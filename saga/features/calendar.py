@@ -1,4 +1,4 @@
-"""The calendar as the network sees it: a year enters by its macro series, not by its number."""
+"""Calendar years as network inputs: a year enters by its macro series, not its number."""
 
 from __future__ import annotations
 
@@ -18,44 +18,49 @@ _MACRO_SCALE = np.array([0.02, 0.01, 0.02])
 
 @dataclass(frozen=True)
 class Calendar:
-    """Macro covariates of known years; a year outside the series is masked and adds no wage growth.
+    """Macro covariates of years; a year outside the history is masked and adds no wage growth.
 
-    `wage_index(years)` is the log real wage index, 0 in the last known year.
+    `wage_index(years)` is the log real wage index, 0 in the last year of the history.
     """
 
     history: MacroHistory | None
 
     def covariates(self, years: NDArray[np.integer[Any]]) -> Floats:
-        """(n, 4): see `macro_features`; zeros for a year that is not known."""
+        """Features (n, 4), see `macro_features`; zeros for years outside the history."""
         out = np.zeros((*years.shape, 4))
         if self.history is None:
             return out
         index = years - self.history.first_year
-        known = (index >= 0) & (index < len(self.history.values))
+        observed = (index >= 0) & (index < len(self.history.values))
         values = self.history.values
-        out[known] = macro_features(values, values[0, 0])[index[known]]
+        out[observed] = macro_features(values, values[0, 0])[index[observed]]
         return out
 
     def wage_index(self, years: NDArray[np.integer[Any]]) -> Floats:
         """Log real wage index of each year, shape of `years`."""
         if self.history is None:
             return np.zeros(years.shape)
-        level = log_wage_index(self.history.values[:, 1])
-        index = np.clip(years - self.history.first_year, 0, len(level) - 1)
-        relative: Floats = level[index] - level[-1]
+        log_wages = log_wage_index(self.history.values[:, 1])
+        index = np.clip(years - self.history.first_year, 0, len(log_wages) - 1)
+        relative: Floats = log_wages[index] - log_wages[-1]
         return relative
 
 
 def macro_features(values: Floats, before: float) -> Floats:
-    """What the network is told of an economy: (..., T, 3) fractions of T consecutive years, after a year of unemployment `before` ->
-    (..., T, 4): unemployment, its change in the year, real wage growth, standardised on Swedish scales of after 1990, and a known flag.
+    """Macro inputs of the network for T consecutive years, shape (..., T, 4).
 
-    Work is lost when unemployment rises, not when it is high: 1991 had the rates of a boom. Inflation acts on the economy's own later
-    years (`MacroProcess`), not on people, whose earnings are real."""
+    They are unemployment, its change in the year, real wage growth, each standardised by its mean
+    and spread in Sweden since 1990, and a flag for a known year. The change matters because jobs
+    are lost when unemployment rises, not when it is high. Inflation is no input: it influences
+    later years in `MacroProcess`, and earnings are real.
+
+    Args:
+        values: series of the years, shape (..., T, 3), fractions.
+        before: unemployment in the year before.
+    """
     unemployment = values[..., 0]
     first = np.broadcast_to(before, unemployment[..., :1].shape)
-    told = np.stack(
-        [unemployment, np.diff(unemployment, prepend=first, axis=-1), values[..., 1]], axis=-1
-    )
-    z = (told - _MACRO_CENTRE) / _MACRO_SCALE
+    change = np.diff(unemployment, prepend=first, axis=-1)
+    features = np.stack([unemployment, change, values[..., 1]], axis=-1)
+    z = (features - _MACRO_CENTRE) / _MACRO_SCALE
     return np.concatenate([np.clip(z, -CLIP, CLIP), np.ones((*unemployment.shape, 1))], axis=-1)

@@ -1,7 +1,8 @@
-"""Panel -> sequences of person-year tokens: the sole owner of gaps, padding, missing cells and the cut-off.
+"""Sequences of person-year tokens, made from a panel; gaps, missing cells and padding.
 
-A token is an observed year (a row of the panel). What a row lacks stays missing; a year without a row has no token; a zero is a
-value. The target of a token is the person's next year with known earnings, at most MAX_GAP years on, or death.
+A token is an observed year, a row of the panel. Missing cells stay missing, a year without a row
+has no token, and a zero is a value. The target of a token is the person's next year with known
+earnings, at most MAX_GAP years later, or death (`training.masking`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from saga.features.transforms import OTHER, Transforms
 
 N_OTHER = len(OTHER)
 MAX_GAP = 5
-# Number of the earnings state in a token.
+# Numbers of the earnings state of a token.
 UNKNOWN, ZERO, POSITIVE = 0, 1, 2
 STATIC_CATEGORIES = np.array([schema.BY_NAME[name].static for name in schema.CATEGORICAL])
 LASTING_CATEGORIES = np.array([schema.BY_NAME[name].lasting for name in schema.CATEGORICAL])
@@ -28,10 +29,11 @@ LASTING_CATEGORIES = np.array([schema.BY_NAME[name].lasting for name in schema.C
 
 @dataclass(frozen=True, eq=False)
 class Sequences:
-    """Ragged tokens of n persons: person i owns rows offsets[i]:offsets[i + 1], sorted by year.
+    """Tokens of n persons: person i has rows offsets[i]:offsets[i + 1], sorted by year.
 
-    `z` is log real earnings less the log wage index (0 unless `state` is POSITIVE); `other` (n_row, 14) NaN where missing; `codes`
-    (n_row, 10), 0 where missing; `dead_year` (n,) is 0 when death was not seen.
+    `z` is log real earnings less the log wage index, 0 unless `state` is POSITIVE. `other` (n_row,
+    14) is NaN and `codes` (n_row, 10) is 0 where missing. `dead_year` (n,) is 0 if no death is
+    observed.
     """
 
     person_id: NDArray[np.str_]
@@ -54,7 +56,7 @@ class Sequences:
 
 
 def encode(panel: Panel, transforms: Transforms, calendar: Calendar) -> Sequences:
-    """Turn a panel into sequences; persons keep the panel's order (sorted by id)."""
+    """Sequences of a panel; persons keep the panel's order, sorted by id."""
     frame = panel.frame
     ids, starts = np.unique(frame["person_id"].to_numpy(), return_index=True)
     earnings = frame["earnings"].to_numpy().astype(np.float64)
@@ -82,7 +84,7 @@ def encode(panel: Panel, transforms: Transforms, calendar: Calendar) -> Sequence
 
 @dataclass(eq=False)
 class Tokens:
-    """A padded batch: arrays of shape (n_person, n_token, ...), padding at the end, `valid` false there."""
+    """A padded batch: arrays (n_person, n_token, ...); `valid` is false in the padding."""
 
     valid: NDArray[np.bool_]
     year: NDArray[np.int64]
@@ -96,7 +98,7 @@ class Tokens:
 def pad(
     sequences: Sequences, persons: NDArray[np.integer[Any]], width: int | None = None
 ) -> Tokens:
-    """The tokens of some persons as a padded batch, as wide as the longest record, or `width`."""
+    """The tokens of `persons`, padded at the end to the longest record, or to `width`."""
     start, length = sequences.offsets[persons], sequences.lengths[persons]
     column = np.arange(int(length.max()) if width is None else width)
     valid = column < length[:, None]
@@ -114,6 +116,6 @@ def pad(
 
 
 def last_known(codes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Codes (..., n_token, n_column), each missing one (0) replaced by the last one known before it."""
-    place = np.where(codes > 0, np.arange(codes.shape[-2])[:, None], 0)
-    return np.take_along_axis(codes, np.maximum.accumulate(place, axis=-2), axis=-2)
+    """Codes (..., n_token, n_column), missing ones (0) replaced by the last known code before."""
+    position = np.where(codes > 0, np.arange(codes.shape[-2])[:, None], 0)
+    return np.take_along_axis(codes, np.maximum.accumulate(position, axis=-2), axis=-2)

@@ -197,7 +197,7 @@ def record_rhythm(
 
 
 def _signed_log(name: str, x: NDArray[Any]) -> Floats:
-    """Signed log1p of money in thousands, log1p of counts of persons; shares and flags unchanged."""
+    """Signed log1p of money in thousands or of counts; shares and flags do not change."""
     x = x.astype(np.float64)
     if name not in _LOGGED:
         return x
@@ -209,7 +209,7 @@ def _signed_log(name: str, x: NDArray[Any]) -> Floats:
 def _knots(z: Floats, bins: int) -> Floats:
     """Bin edges between the 0.2 % and 99.8 % quantiles, strictly increasing.
 
-    70 % of the bins follow the distribution, 30 % are spread evenly, so that sparse parts keep detail.
+    70 % of the bins follow the distribution. 30 % are spread evenly for detail in sparse parts.
     """
     quantiles = np.quantile(z, np.linspace(0.002, 0.998, 2_001))
     grid = np.linspace(quantiles[0], quantiles[-1], 20_001)

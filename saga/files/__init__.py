@@ -1,1 +1,1 @@
-"""Files that are written whole or not at all: tables with provenance, HTML pages."""
+"""Files that are written completely or not at all: tables with provenance, HTML pages."""

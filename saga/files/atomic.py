@@ -1,4 +1,7 @@
-"""Files that are either absent or whole, whenever the power fails: temporary file, fsync, rename, fsync of the folder."""
+"""Atomic files: complete or absent, even after a power failure.
+
+A file is written under a temporary name, synced and renamed; then its folder is synced.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +28,10 @@ LOCK = "_lock"
 
 
 def commit(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` make a temporary file beside `path`, then give it the name `path` in one step, replacing what was there.
+    """Let `write` make a temporary file, then rename it to `path` in one step.
 
-    Killed at any moment, `path` is as it was or as it shall be; a leftover temporary file is `sweep`'s to remove.
+    If the process is killed, `path` is either unchanged or complete; `sweep` removes a temporary
+    file that remains.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -43,7 +47,7 @@ def commit(path: Path, write: Callable[[Path], object]) -> None:
 
 @contextmanager
 def whole_folder(out: Path) -> Iterator[Path]:
-    """A new folder to fill: named `out` (absent so far, or empty) when the block ends well, removed otherwise."""
+    """A new folder: renamed to `out` (absent or empty before) on success, removed on failure."""
     out = out.absolute()
     out.parent.mkdir(parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
@@ -64,14 +68,17 @@ def commit_json(path: Path, value: Mapping[str, Any]) -> None:
 
 
 def json_bytes(value: Mapping[str, Any]) -> bytes:
-    """The one way JSON is written, UTF-8: equal values give equal bytes. Raises ValueError or TypeError for what JSON cannot hold."""
+    """JSON in UTF-8; equal values give equal bytes.
+
+    Raises ValueError or TypeError for values that JSON cannot hold.
+    """
     return (
         json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
     ).encode("utf-8")
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """The object in a file that `commit_json` wrote; None where there is no such file, or it holds something else."""
+    """The object in a file of `commit_json`; None if there is no file or it holds no object."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
@@ -80,13 +87,13 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def sweep(folder: Path) -> None:
-    """Remove the temporary files that killed commits left in `folder`."""
+    """Remove temporary files of interrupted commits from `folder`."""
     for leftover in folder.glob(".*.tmp"):
         leftover.unlink(missing_ok=True)
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in `folder` durable (a no-op on Windows, where folders cannot be opened)."""
+    """Make the names in `folder` durable; does nothing on Windows, which cannot open folders."""
     if sys.platform == "win32":
         return
     descriptor = os.open(folder, os.O_RDONLY)
@@ -103,15 +110,15 @@ def digest_file(path: Path) -> str:
 
 
 def digest_json(value: Any) -> str:
-    """sha256 of a JSON value, whatever the order of its keys."""
+    """sha256 of a JSON value; the order of keys does not matter."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
 @contextmanager
 def sole_writer(folder: Path) -> Iterator[None]:
-    """Hold `folder` against other processes; the lock goes with the process, so no crash leaves it behind.
+    """Lock `folder` against other processes; the lock ends with the process.
 
-    Raises `UsageError` when another process writes there.
+    Raises `UsageError` if another process writes to it.
     """
     with (folder / LOCK).open("a+b") as file:
         try:

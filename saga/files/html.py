@@ -1,4 +1,4 @@
-"""Pages to read: one HTML file each, which asks for nothing from outside. `page.html` is what they look like together."""
+"""HTML pages: one file each, without external resources, with the layout `page.html`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ def render_page(
     values: Mapping[str, Any],
     filters: Mapping[str, Callable[..., str]] | None = None,
 ) -> str:
-    """The page of a template of `package`, which extends `page.html`. Text is escaped, and a value that is missing is an error."""
+    """The page of a template of `package`, which extends `page.html`.
+
+    Text is escaped; a missing value is an error.
+    """
     environment = Environment(
         loader=ChoiceLoader([PackageLoader(package, "."), PackageLoader("saga.files", ".")]),
         autoescape=True,
@@ -31,13 +34,14 @@ def render_page(
 
 
 def check_page(out: Path, what: str, suffixes: tuple[str, ...]) -> Path:
-    """The path of a page; asked before minutes of work go into it. Raises UsageError for another suffix, a directory or an unwritable
-    place."""
+    """The path of a page, checked before the work on it starts.
+
+    Raises UsageError for another suffix, a directory or a folder that is not writable.
+    """
     if out.suffix.lower() not in suffixes:
         raise UsageError(f"The {what} {out} must end in {' or '.join(suffixes)}.")
     if out.is_dir():
-        raise UsageError(
-            f"The {what} {out} is a directory. Name a file in it, such as {out / f'{what}{suffixes[0]}'}."
-        )
+        example = out / f"{what}{suffixes[0]}"
+        raise UsageError(f"The {what} {out} is a directory. Name a file in it, such as {example}.")
     check_writable(out)
     return out

@@ -1,6 +1,7 @@
-"""Result tables on disk: whole or not at all, and never without their provenance.
+"""Result tables on disk: complete or absent, and always with their provenance.
 
-Parquet carries the provenance as JSON in its metadata under the key `saga`; a CSV file gets it as `NAME.csv.json` beside it.
+A Parquet file has the provenance as JSON in its metadata under the key `saga`, a CSV file in a file
+`NAME.csv.json` beside it.
 """
 
 from __future__ import annotations
@@ -21,8 +22,11 @@ SUFFIXES = (".parquet", ".csv")
 
 
 def check_out(out: str | Path) -> Path:
-    """The path of an output table; asked before hours of work go into it. Raises `UsageError` for an unwritable place or suffix,
-    or a file there that is no table of ours."""
+    """The path of an output table, checked before the work on it starts.
+
+    Raises `UsageError` if the suffix is unknown, the folder is not writable, or there is a file
+    that SAGA did not write.
+    """
     out = Path(out)
     if out.suffix.lower() not in SUFFIXES:
         raise UsageError(
@@ -30,18 +34,20 @@ def check_out(out: str | Path) -> Path:
         )
     if out.is_dir():
         raise UsageError(
-            f"The output {out} is a directory. Name a file in it, such as {out / 'forecast.parquet'}."
+            f"The output {out} is a directory. Name a file in it, such as "
+            f"{out / 'forecast.parquet'}."
         )
     if out.exists() and not _written_by_saga(out):
         raise UsageError(
-            f"{out} exists and SAGA did not write it, so it is not replaced. Choose another --out, or remove it."
+            f"{out} exists and SAGA did not write it, so it is not replaced. "
+            "Choose another --out, or remove it."
         )
     check_writable(out)
     return out
 
 
 def check_writable(out: Path) -> None:
-    """Make the directory that `out` is to be written to. Raises UsageError where that, or writing there, is not allowed."""
+    """Make the folder of `out`. Raises UsageError if it cannot be made or written to."""
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         writable = os.access(out.parent, os.W_OK)
@@ -49,14 +55,14 @@ def check_writable(out: Path) -> None:
         writable = False
     if not writable:
         raise UsageError(
-            f"The directory {out.parent} is not writable. Choose another place for {out.name}."
+            f"The directory {out.parent} is not writable. Choose another directory for {out.name}."
         )
 
 
 def write_table(frame: pl.DataFrame, out: str | Path, provenance: Mapping[str, Any]) -> Path:
     """Write `frame` with its provenance to `out` (.parquet or .csv) and return the path.
 
-    A file of that name is replaced as a whole; a crash leaves the old file or none, never half of one.
+    An existing file is replaced in one step; after a crash the old file or none remains.
     """
     out = check_out(out)
     record = json.dumps(provenance, sort_keys=True, ensure_ascii=False, default=str)
@@ -65,7 +71,7 @@ def write_table(frame: pl.DataFrame, out: str | Path, provenance: Mapping[str, A
             out, lambda part: frame.write_parquet(part, compression="zstd", metadata={KEY: record})
         )
     else:
-        # The sidecar first: a table without provenance must not exist, provenance without a table does no harm.
+        # The provenance first, so that a table without provenance never exists.
         commit(_sidecar(out), lambda part: part.write_text(record + "\n", encoding="utf-8"))
         commit(out, lambda part: frame.write_csv(part))
     return out
@@ -80,7 +86,7 @@ def _written_by_saga(path: Path) -> bool:
 
 
 def read_provenance(path: str | Path) -> dict[str, Any]:
-    """The provenance that `write_table` stored with the table at `path`. Raises `InputError` where there is none."""
+    """The provenance that `write_table` stored with a table. Raises `InputError` without one."""
     path = Path(path)
     record = None
     if path.suffix.lower() == ".parquet":
@@ -89,7 +95,7 @@ def read_provenance(path: str | Path) -> dict[str, Any]:
         record = _sidecar(path).read_text(encoding="utf-8")
     if record is None:
         raise InputError(
-            f"{path} carries no provenance, so SAGA did not write it or its sidecar file was lost."
+            f"{path} has no provenance: SAGA did not write it, or its .json file was lost."
         )
     provenance: dict[str, Any] = json.loads(record)
     return provenance

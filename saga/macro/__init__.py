@@ -1,1 +1,1 @@
-"""The economy: observed series, a process for the years after them, scenarios."""
+"""Macro series: observed history, a process for later years, scenarios."""

@@ -1,7 +1,7 @@
-"""The observed macro series, and what the definition of unemployment leaves out.
+"""Observed macro series of Sweden, and jobless persons outside the unemployment rate.
 
-A calendar year enters a forecast only by three series (unemployment, real wage growth, inflation; fractions), so that
-years after the panel exist.
+A calendar year enters a forecast only by three series (unemployment, real wage growth, inflation;
+fractions), so forecasts can go beyond the panel's years.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ SERIES = ("unemployment", "real_wage_growth", "inflation")
 
 @dataclass(frozen=True)
 class MacroHistory:
-    """Observed series: `values` of shape (n_year, 3) in the order of SERIES, fractions, for consecutive years from `first_year`."""
+    """Observed series of consecutive years from `first_year`.
+
+    `values` has shape (n_year, 3), in the order of SERIES, in fractions.
+    """
 
     first_year: int
     values: Floats
@@ -32,7 +35,7 @@ class MacroHistory:
         return self.first_year + len(self.values) - 1
 
     def until(self, year: int) -> MacroHistory:
-        """The history known at the end of `year`."""
+        """The history up to the end of `year`."""
         return MacroHistory(self.first_year, self.values[: max(0, year - self.first_year + 1)])
 
 
@@ -45,7 +48,7 @@ def sweden_as_published() -> MacroHistory:
 
 
 def sweden() -> MacroHistory:
-    """Swedish series 1990-2022 as fractions, unemployment by the present definition throughout.
+    """Swedish series 1990-2022 as fractions, unemployment by the present definition.
 
     The definition of 2007 counts persons who are in a labour-market programme and look for work.
     The definition before 2007 leaves out a third of the jobless of the 1990s: by it, 2009 has
@@ -59,7 +62,7 @@ def sweden() -> MacroHistory:
 
 
 def programmes(year: int) -> float:
-    """Jobless persons whom the published unemployment rate left out, a share of the labour force.
+    """Jobless persons outside the published unemployment rate, share of the labour force.
 
     Interpolated between the years of the table. Negative from 2007 on: the present definition also
     counts students who look for work.

@@ -1,7 +1,7 @@
-"""The macro process: futures of the economy after the origin.
+"""The macro process: macro series after the origin.
 
-After the origin no realised macro series is used: futures are drawn from a vector autoregression fitted on history up to
-the cut-off, or follow a scenario.
+No realised series is used after the origin. Futures are drawn from a vector autoregression fitted
+on the history up to the cut-off, or follow a scenario.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class MacroProcess:
-    """First-order vector autoregression of (log unemployment, real wage growth, inflation) with Gaussian innovations.
+    """Vector autoregression of log unemployment, real wage growth and inflation.
 
-    Fitted by ridge regression towards zero on standardised series (33 years identify little more), spectral radius capped below one
-    so that futures are stationary. `history` ends at the cut-off.
+    It has order one and Gaussian innovations. It is fitted by ridge regression towards zero on
+    standardised series, because 33 years identify little more. The spectral radius is capped below
+    one, so futures are stationary. `history` ends at the cut-off.
     """
 
     history: MacroHistory
@@ -44,22 +45,25 @@ class MacroProcess:
         ridge: float = 1.0,
         max_radius: float = 0.95,
     ) -> MacroProcess:
-        """Estimate from at least ten years of `law`, by default `history`: the series by whose movement later years are drawn, where
-        that is not the one that people answer to."""
+        """Estimate from at least ten years of `dynamics`, by default of `history`.
+
+        Later years continue `history` and move like `dynamics`, a series of another definition.
+        Raises UsageError if there are fewer than ten years.
+        """
         dynamics = dynamics or history
         if len(dynamics.values) < 10:
             raise UsageError(
-                f"A macro process needs at least 10 years of history, got {len(dynamics.values)}. Use a later cut-off, "
-                "or leave the economy out of the panel (macro: none)."
+                f"A macro process needs at least 10 years of history, got {len(dynamics.values)}. "
+                "Use a later cut-off, or leave the macro series out of the panel (macro: none)."
             )
         x = _state(dynamics.values)
         mean, scale = x.mean(0), x.std(0)
         z = (x - mean) / scale
-        past, now = z[:-1], z[1:]
-        a = np.linalg.solve(past.T @ past + ridge * np.eye(3), past.T @ now).T
+        past, following = z[:-1], z[1:]
+        a = np.linalg.solve(past.T @ past + ridge * np.eye(3), past.T @ following).T
         radius = float(np.abs(np.linalg.eigvals(a)).max())
         a *= min(1.0, max_radius / radius)
-        residual = now - past @ a.T
+        residual = following - past @ a.T
         covariance = residual.T @ residual / max(1, len(residual) - 4)
         return cls(
             history,
@@ -69,51 +73,52 @@ class MacroProcess:
         )
 
     def draw(
-        self, seed: int, paths: int, from_year: int, to_year: int, scenario: Scenario | None = None
+        self,
+        seed: int,
+        n_paths: int,
+        from_year: int,
+        to_year: int,
+        scenario: Scenario | None = None,
     ) -> Floats:
-        """Macro paths of the years from_year+1 .. to_year, shape (paths, n_year, 3).
+        """Macro paths of the years from_year+1 .. to_year, shape (n_paths, n_year, 3).
 
-        Starts from the state of `from_year`: as observed, or as the scenario gives it, or the long-run mean. Path k draws on the numbers
-        keyed by (seed, k, year), so that it does not depend on how many paths are drawn. Years that the scenario gives are taken from it.
+        They start from the state of `from_year`: observed, of the scenario, or the long-run mean.
+        Path k uses the random numbers keyed by (seed, k, year), so it does not depend on the number
+        of paths. Years in the scenario are taken from it.
         """
         years = range(from_year + 1, to_year + 1)
-        out = np.empty((paths, len(years), 3))
-        x = np.broadcast_to(self._at(from_year, scenario), (paths, 3))
-        given = scenario.rows if scenario else {}
+        out = np.empty((n_paths, len(years), 3))
+        x = np.broadcast_to(self._at(from_year, scenario), (n_paths, 3))
+        fixed = scenario.rows if scenario else {}
         for i, year in enumerate(years):
-            if year in given:
-                x = np.broadcast_to(_state(np.array([given[year]]))[0], (paths, 3))
+            if year in fixed:
+                x = np.broadcast_to(_state(np.array([fixed[year]]))[0], (n_paths, 3))
             else:
-                shock = ndtri(uniforms(3 * paths, "macro", seed, year)).reshape(paths, 3)
+                shock = ndtri(uniforms(3 * n_paths, "macro", seed, year)).reshape(n_paths, 3)
                 x = self.mean + (x - self.mean) @ self.transition.T + shock @ self.innovation.T
             out[:, i] = _series(x)
         return out
 
     def observed(self, until: int) -> Scenario:
-        """The economy as it came, up to `until`: for futures that are to follow it."""
-        known = self.history.until(until)
-        return Scenario(
-            "observed",
-            {
-                known.first_year + i: (row[0], row[1], row[2])
-                for i, row in enumerate(known.values.tolist())
-            },
-        )
+        """The realised macro series up to `until`, as a scenario."""
+        history = self.history.until(until)
+        rows = enumerate(history.values.tolist(), start=history.first_year)
+        return Scenario("observed", {year: (row[0], row[1], row[2]) for year, row in rows})
 
     def unemployment(self, year: int, scenario: Scenario | None = None) -> float:
-        """Unemployment from which futures after `year` start, a fraction."""
+        """Unemployment in `year`, from which later years start, a fraction."""
         return float(_series(self._at(year, scenario)[None])[0, 0])
 
     def _at(self, year: int, scenario: Scenario | None) -> Floats:
-        """The state (3,) of a year from which futures start: observed, else given by the scenario, else the long-run mean."""
+        """State (3,) of a year: observed, else of the scenario, else the long-run mean."""
         index = year - self.history.first_year
         if 0 <= index < len(self.history.values):
-            known = self.history.values[index]
+            values = self.history.values[index]
         elif scenario and year in scenario.rows:
-            known = np.array(scenario.rows[year])
+            values = np.array(scenario.rows[year])
         else:
             return self.mean
-        state: Floats = _state(known[None])[0]
+        state: Floats = _state(values[None])[0]
         return state
 
     def as_dict(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Scenarios: macro values that futures must follow, by name, from a CSV file or from rows."""
+"""Scenarios: fixed macro values of future years, by name, from a CSV file or from rows."""
 
 from __future__ import annotations
 
@@ -14,23 +14,19 @@ from saga.macro.history import SERIES, MacroHistory, sweden
 
 SCENARIOS = ("baseline", "recession-1990s", "high-growth")
 UNEMPLOYMENT_RANGE = (0.005, 0.30)
-_RANGES = (
-    UNEMPLOYMENT_RANGE,
-    (-0.5, 0.5),
-    (-0.5, 0.5),
-)  # of what a scenario may say, in the order of SERIES
+_RANGES = (UNEMPLOYMENT_RANGE, (-0.5, 0.5), (-0.5, 0.5))  # of valid values of SERIES
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """Macro values that futures must follow: year -> (unemployment, real wage growth, inflation), fractions."""
+    """Fixed macro values: year -> (unemployment, real wage growth, inflation), fractions."""
 
     name: str
     rows: Mapping[int, tuple[float, float, float]]
 
     @property
     def digest(self) -> str:
-        """sha256 of the rows: two files of one name are not one scenario."""
+        """sha256 of the rows; it distinguishes two files of the same name."""
         return hashlib.sha256(repr(sorted(self.rows.items())).encode()).hexdigest()
 
 
@@ -39,9 +35,11 @@ ScenarioSource = str | Path | Sequence[Mapping[str, float]] | Scenario | None
 
 
 def scenario_from(source: ScenarioSource, history: MacroHistory) -> Scenario | None:
-    """A scenario from a name of SCENARIOS, a CSV file, or rows, or itself; None and "baseline" mean drawn futures.
+    """A scenario from a name of SCENARIOS, a CSV file, rows, or itself.
 
-    A file or rows give `year,unemployment,real_wage_growth,inflation` as fractions; years not given are drawn.
+    None and "baseline" mean drawn futures. Files and rows hold
+    `year,unemployment,real_wage_growth,inflation` as fractions; other years are drawn. Raises
+    UsageError if a name is unknown, InputError if the rows are not valid.
     """
     if source is None or source == "baseline":
         return None
@@ -84,7 +82,7 @@ def _from_rows(name: str, rows: Sequence[Mapping[str, Any]]) -> Scenario:
             )
             continue
         try:
-            given, values = float(row["year"]), tuple(float(row[c]) for c in SERIES)
+            calendar_year, values = float(row["year"]), tuple(float(row[c]) for c in SERIES)
         except (TypeError, ValueError):
             problems.append(
                 Problem(
@@ -94,7 +92,7 @@ def _from_rows(name: str, rows: Sequence[Mapping[str, Any]]) -> Scenario:
                 )
             )
             continue
-        if not given.is_integer():
+        if not calendar_year.is_integer():
             problems.append(
                 Problem(
                     "scenario",
@@ -103,7 +101,7 @@ def _from_rows(name: str, rows: Sequence[Mapping[str, Any]]) -> Scenario:
                 )
             )
             continue
-        year = int(given)
+        year = int(calendar_year)
         wrong = [
             (c, low, high)
             for c, v, (low, high) in zip(SERIES, values, _RANGES, strict=True)
@@ -140,7 +138,7 @@ def _named(name: str, history: MacroHistory) -> Scenario:
     last = history.values[-1]
     rows: dict[int, tuple[float, float, float]] = {}
     if name == "recession-1990s":
-        # Sweden 1991-97 replayed: the rise of unemployment over its 1990 level is added to today's level.
+        # Sweden 1991-97 again: the rise of unemployment since 1990 is added to its last value.
         past = sweden().values
         for i in range(1, 8):
             rows[start + i] = (

@@ -1,4 +1,4 @@
-"""The shape of the network, and the base of all configurations: options checked by pydantic."""
+"""The shape of the network, and the base class of all configurations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`saga circumstances`: fit the state network along paths of earnings, and add it to a bundle.
+"""`saga circumstances`: fit the state network and add it to a bundle.
 
 The bundle's forecast network summarises the record and is not changed, so its earnings forecasts
 and their calibration stay valid.

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytorch_lightning as lightning
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from saga.model import Saga
 from saga.states.codes import COLUMNS
@@ -23,7 +23,7 @@ _WARMUP_STEPS = 100
 
 @dataclass(frozen=True)
 class StateFitOptions:
-    """How the state network is fitted: AdamW (Loshchilov and Hutter 2019), falling cosine rate."""
+    """How the state network is fitted by AdamW (Loshchilov and Hutter 2019)."""
 
     width: int = 128
     steps: int = 4_000
@@ -71,7 +71,7 @@ class StateModule(lightning.LightningModule):
         count = max(1, len(leave))
 
         def mean_loss(logits: Tensor, outcome: Tensor) -> Tensor:
-            return F.cross_entropy(logits, outcome, ignore_index=-1, reduction="sum") / count
+            return cross_entropy(logits, outcome, ignore_index=-1, reduction="sum") / count
 
         mortal = torch.where(inputs.zero_to_end, batch["dies"], -1)
         losses = {"leaving": mean_loss(leave, batch["emigrates"]), "dying": mean_loss(die, mortal)}

@@ -40,8 +40,8 @@ def test_what_comes_after_the_origin_changes_no_group(
         .with_columns(changed)
         .drop("at")
     )
-    assert grouping.of(register_panel.with_frame(frame), origins).equals(
-        grouping.of(register_panel, origins)
+    assert grouping.assign(register_panel.with_frame(frame), origins).equals(
+        grouping.assign(register_panel, origins)
     )
 
 
@@ -53,7 +53,7 @@ def test_a_quintile_is_a_fifth_of_persons_who_did_not_fix_it(
     )
     year = 2010
     rows = others.frame.filter(pl.col("year") == year, pl.col("earnings").is_not_null())
-    found = grouping.of(
+    found = grouping.assign(
         others,
         Origins(np.array(rows["person_id"].to_list()), rows["year"].to_numpy().astype(np.int64)),
     )
@@ -93,7 +93,7 @@ def test_a_poorer_record_has_its_profile(
     grouping: Grouping, register_panel: Panel, origins: Origins, profile: str
 ) -> None:
     shown = reduce_to_profile(register_panel, profile)
-    assert grouping.of(shown, origins)["profile"].unique().to_list() == [profile]
+    assert grouping.assign(shown, origins)["profile"].unique().to_list() == [profile]
     assert shown.frame["earnings"].equals(register_panel.frame["earnings"])
 
 
@@ -109,6 +109,6 @@ def test_a_cut_off_is_no_single_persons_earnings_and_small_bands_have_none(
     assert (np.diff(cuts.to_numpy(), axis=1) >= 0).all()
     few = Grouping.fit(register_panel.only(register_panel.persons()[:30]))
     assert few.cuts.is_empty()
-    assert few.of(register_panel, last_record_origins(register_panel))[
+    assert few.assign(register_panel, last_record_origins(register_panel))[
         "quintile"
     ].null_count() == len(register_panel.persons())
