@@ -31,6 +31,7 @@ from saga.register.simulation.cohort_simulation import RegisterSettings
 from saga.register.simulation.generation import generate_register
 from training.data import Batch
 from training.fit import lightning_trainer, prepare
+from training.harness import RunOptions
 from training.module import ForecastModule
 from training.train_config import TrainConfig, load_config
 
@@ -65,7 +66,11 @@ def by_lightning(panel: Panel, settings: TrainConfig) -> float:
     with tempfile.TemporaryDirectory() as folder:
         best = ModelCheckpoint(dirpath=folder, monitor="validation", save_last=False)
         trainer = lightning_trainer(
-            settings, Path(folder), [best], 1, False, len(data.train) // settings.batch_persons
+            settings,
+            Path(folder),
+            [best],
+            RunOptions(progress=False),
+            len(data.train) // settings.batch_persons,
         )
         clock = Clock()
         trainer.callbacks.append(clock)  # type: ignore[attr-defined]

@@ -49,6 +49,7 @@ def tiny_bundle(tmp_path_factory: pytest.TempPathFactory, register_panel: Panel)
     """A bundle of configuration `tiny`, trained and calibrated on the small register."""
     from calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
     from training.fit import train
+    from training.harness import RunOptions
 
     out = tmp_path_factory.mktemp("bundle") / "tiny"
     train(
@@ -56,8 +57,7 @@ def tiny_bundle(tmp_path_factory: pytest.TempPathFactory, register_panel: Panel)
         out,
         config="tiny",
         seed=7,
-        progress=False,
-        command="saga train --config tiny",
+        run=RunOptions(command="saga train --config tiny", progress=False),
     )
     calibrate_bundle(out, register_panel, CalibrationOptions(seed=7, n_paths=50))
     return out

@@ -43,7 +43,7 @@ from saga.model import Saga
 from saga.simulation.matmul import has_matrix_units
 from saga.version import current_version
 from training.data import PanelData
-from training.harness import RunFolder, fit_module, progress_bars, seed_run
+from training.harness import RunFolder, RunOptions, fit_module, progress_bars, seed_run
 from training.module import ForecastModule
 from training.train_config import TrainConfig, load_config
 
@@ -86,12 +86,9 @@ def train(
     *,
     config: str | Path | TrainConfig = "small",
     seed: int = 0,
-    resume: bool = False,
-    devices: int = 1,
     until: int | None = None,
-    command: str = "",
-    progress: bool = True,
     validation: Sequence[str] | None = None,
+    run: RunOptions | None = None,
 ) -> Bundle:
     """Train a network on the panel and write it as the bundle `out`.
 
@@ -104,15 +101,11 @@ def train(
         out: the bundle.
         config: a configuration, its built-in name or its file.
         seed: seed of the initial weights, the batches and the masks.
-        resume: whether to continue from the last checkpoint, with the same batches as without
-            the interruption.
-        devices: number of devices; a step sees `batch_persons` persons on each.
         until: last year that anything fitted may use (records, transforms, macro process), for
             forward evaluation.
-        command: the command line, for the model card.
-        progress: whether to show progress.
         validation: persons on whom training is stopped; all others are training persons. By
             default the panel's validation persons, and only its training persons train.
+        run: how the run is started.
 
     Raises:
         UsageError: there is nothing to resume, or the run was started with other settings.
@@ -121,10 +114,11 @@ def train(
         KeyboardInterrupt: the run was stopped.
     """
     settings = config if isinstance(config, TrainConfig) else load_config(config)
+    run = run or RunOptions()
     check_replaceable(out)
     if until is not None:
         panel = cut(panel, until)
-    run = RunFolder(
+    folder = RunFolder(
         out.with_name(out.name + ".run"),
         {
             "config": settings.as_dict(),
@@ -135,32 +129,26 @@ def train(
             "validation": None if validation is None else sorted(validation),
         },
     )
-    if resume:
-        _check_resumable(run)
+    if run.resume:
+        _check_resumable(folder)
     elif getattr(rank_zero_only, "rank", 0) == 0:
-        run.begin()
+        folder.begin()
 
     seed_run(seed)
     prepared = prepare(panel, settings, seed, validation)
     data, network = prepared.data, prepared.network
     module = ForecastModule(network, settings)
     best = ModelCheckpoint(
-        dirpath=run.path,
+        dirpath=folder.path,
         filename="best",
         monitor="validation",
         save_last=True,
         enable_version_counter=False,
     )
     clock = Timer()  # stored in checkpoints, so a resumed run reports the time of all its parts
-    trainer = lightning_trainer(
-        settings,
-        run.path,
-        [best, clock],
-        devices,
-        progress,
-        len(data.train) // settings.batch_persons,
-    )
-    fit_module(trainer, module, data, run.checkpoint if resume else None)
+    epoch_steps = len(data.train) // settings.batch_persons
+    trainer = lightning_trainer(settings, folder.path, [best, clock], run, epoch_steps)
+    fit_module(trainer, module, data, folder.checkpoint if run.resume else None)
     if not trainer.is_global_zero:
         sys.exit()
     checkpoint = torch.load(best.best_model_path, map_location="cpu", weights_only=False)
@@ -189,24 +177,24 @@ def train(
         },
         weights={k: v.detach().contiguous() for k, v in network.state_dict().items()},
         metrics={"training": asdict(report)},
-        card=model_card(report, settings, panel, command, network),
+        card=model_card(report, settings, panel, run.command, network),
         seed=seed,
-        command=command,
+        command=run.command,
         code_version=current_version(),
     )
-    for file in run.path.glob("*.ckpt"):
+    for file in folder.path.glob("*.ckpt"):
         file.unlink()
     return Bundle.load(out)
 
 
-def _check_resumable(run: RunFolder) -> None:
-    if not run.checkpoint.is_file():
+def _check_resumable(folder: RunFolder) -> None:
+    if not folder.checkpoint.is_file():
         raise UsageError(
-            f"Nothing to resume: {run.checkpoint} does not exist. Start without --resume."
+            f"Nothing to resume: {folder.checkpoint} does not exist. Start without --resume."
         )
-    if other := run.differing_settings():
+    if other := folder.differing_settings():
         raise UsageError(
-            f"The run in {run.path} was started with another {', '.join(other)}. "
+            f"The run in {folder.path} was started with another {', '.join(other)}. "
             "Give the same, or start without --resume."
         )
 
@@ -264,20 +252,18 @@ def _macro_of(panel: Panel) -> tuple[MacroHistory | None, dict[str, Any]]:
 
 def lightning_trainer(
     settings: TrainConfig,
-    run: Path,
+    logs: Path,
     further_callbacks: Sequence[Callback],
-    devices: int,
-    progress: bool,
+    run: RunOptions,
     epoch_steps: int,
 ) -> lightning.Trainer:
     """The Lightning trainer of `train`.
 
     Args:
         settings: the configuration.
-        run: folder of the logs.
+        logs: folder of the logs.
         further_callbacks: callbacks beside weight averaging, early stopping and progress.
-        devices: number of devices.
-        progress: whether to show progress.
+        run: how the run is started.
         epoch_steps: batches of an epoch.
     """
     gpu = torch.cuda.is_available()
@@ -286,18 +272,18 @@ def lightning_trainer(
         # bfloat16 is slower on a CPU without matrix units, and with small products.
         faster = gpu or (has_matrix_units() and settings.model.width >= _WIDE)
         precision = "bf16-mixed" if faster else "32-true"
-    loggers: list[Logger] = [CSVLogger(str(run), name="", version="log")]
+    loggers: list[Logger] = [CSVLogger(str(logs), name="", version="log")]
     with contextlib.suppress(ModuleNotFoundError):  # tensorboard is optional
-        loggers.append(TensorBoardLogger(str(run), name="", version="tensorboard"))
+        loggers.append(TensorBoardLogger(str(logs), name="", version="tensorboard"))
     callbacks: list[Callback] = [
         WeightAveraging(avg_fn=_average_recent),
         *further_callbacks,
         EarlyStopping("validation", patience=settings.patience),
-        *progress_bars(progress),
+        *progress_bars(run.progress),
     ]
     return lightning.Trainer(
         accelerator="gpu" if gpu else "cpu",
-        devices=devices,
+        devices=run.devices,
         max_steps=settings.max_steps,
         precision=precision,
         gradient_clip_val=settings.clip,
@@ -306,7 +292,7 @@ def lightning_trainer(
         reload_dataloaders_every_n_epochs=1,
         logger=loggers,
         callbacks=callbacks,
-        enable_progress_bar=progress,
+        enable_progress_bar=run.progress,
         enable_model_summary=False,
         num_sanity_val_steps=0,
         log_every_n_steps=max(1, min(50, epoch_steps)),
@@ -330,8 +316,8 @@ def model_card(
     return f"""# SAGA bundle `{settings.name}`
 
 {backbone} over yearly records, {report.parameters:,} parameters. Trained on
-{report.persons["train"]:,} persons ({report.person_years:,} person-years, {years.min()}-{years.max()})
-of the panel `{panel.meta.panel_id}`; money in {panel.meta.currency} of {panel.meta.price_year}.
+{report.persons["train"]:,} persons ({report.person_years:,} person-years, {years.min()} to
+{years.max()}) of the panel `{panel.meta.panel_id}`; money in {panel.meta.currency} of {panel.meta.price_year}.
 {report.steps:,} steps, {report.seconds:,.0f} s; validation log score {report.validation_nll:.4f}
 nats a year.
 

@@ -27,6 +27,24 @@ _EXPECTED_WARNINGS = (
 
 
 @dataclass(frozen=True)
+class RunOptions:
+    """How a training run is started.
+
+    Attributes:
+        resume: whether to continue from the last checkpoint, with the same batches as without
+            the interruption.
+        devices: number of devices; a step sees `batch_persons` persons on each.
+        command: the command line, for the model card.
+        progress: whether to show progress.
+    """
+
+    resume: bool = False
+    devices: int = 1
+    command: str = ""
+    progress: bool = True
+
+
+@dataclass(frozen=True)
 class RunFolder:
     """Folder of a training run: its checkpoints, and in run.json the settings of its start."""
 

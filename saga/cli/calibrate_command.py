@@ -71,6 +71,7 @@ def train(
 ) -> None:
     """Train a model on a panel's training persons and write it as a bundle."""
     from training.fit import train as fit
+    from training.harness import RunOptions
 
     people = read_people(panel, mapping, prices, on_error, rejected)
     bundle = fit(
@@ -78,11 +79,10 @@ def train(
         out,
         config=config,
         seed=check_seed(seed),
-        resume=resume,
-        devices=devices,
         until=until,
-        command=command_line(ctx),
-        progress=_watched(as_json),
+        run=RunOptions(
+            resume=resume, devices=devices, command=command_line(ctx), progress=_watched(as_json)
+        ),
     )
     report = {
         "out": out,

@@ -39,8 +39,8 @@ def _refuse(path: Path, why: str, fix: str) -> InputError:
 def locate_files(source: Path, *, price_index: str | None = None) -> Location:
     """The files of a path: one file, a folder, or `panel/` of a generated register.
 
-    Subfolders are included. In a folder, names that begin with "." or "_" and the file `price_index` are skipped. Raises
-    `InputError` if there is no readable file, or if the folder mixes file types.
+    Subfolders are included. Names that begin with "." or "_" and the file `price_index` are
+    skipped. Raises `InputError` if there is no readable file, or if the folder mixes file types.
     """
     register, root = _register_of(source)
     if root is not None and source.absolute() == root and (source / "panel").is_dir():

@@ -73,7 +73,8 @@ Labels = Mapping[str, NDArray[np.str_]]
 class Grouping:
     """Quintile cut-offs of mean recent earnings.
 
-    `cuts`: `band` (its first age), `period` (its first year), `cut0` .. `cut3` (real money), `n` persons.
+    `cuts` has the columns `band` (first age), `period` (first year), `cut0` .. `cut3` (real money)
+    and `n` (persons).
     """
 
     cuts: pl.DataFrame

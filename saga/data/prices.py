@@ -58,7 +58,7 @@ def real_factors(
 ) -> dict[int, float]:
     """Factors from prices of each year to prices of `base_year`.
 
-    They are index[base_year] / index[year]. Raises `InputError` with the years that the index lacks.
+    They are index[base_year] / index[year]. Raises `InputError` if the index lacks a year.
     """
     years = sorted(set(years))
     missing = sorted({year for year in (base_year, *years) if year not in index})

@@ -190,8 +190,9 @@ def find_violations(
 ) -> pl.DataFrame:
     """Every broken rule: columns `row` (of the source), `rule` and `column`.
 
-    `column` is null if the rule concerns several. `frame` has the columns `row` and `present` in the panel's types, sorted by person and year.
-    `unreadable` maps a column to the rows whose cell could not be read.
+    `column` is null if the rule concerns several. `frame` has the columns `row` and `present` in
+    the panel's types, sorted by person and year. `unreadable` maps a column to the rows whose cell
+    could not be read.
     """
     parts = [
         pl.DataFrame({"row": rows}, schema={"row": pl.UInt32}).with_columns(

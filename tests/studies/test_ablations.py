@@ -23,6 +23,7 @@ from saga.requests import Draws
 from saga.schema import CATEGORICAL
 from studies import ablations
 from training.fit import train
+from training.harness import RunOptions
 from training.train_config import ABLATIONS, TrainConfig, load_config
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,7 +63,7 @@ def test_every_ablation_trains_and_forecasts(
     panel: Panel, some: Panel, tmp_path: Path, name: str
 ) -> None:
     settings = short(name)
-    bundle = train(panel, tmp_path / "b", config=settings, seed=1, progress=False)
+    bundle = train(panel, tmp_path / "b", config=settings, seed=1, run=RunOptions(progress=False))
     forecaster = Forecaster.load(bundle.path, threads=1)
     drawn = forecaster.simulate(some, Draws(20, 1), to_horizon=YEARS)
     assert drawn.earnings.shape == (5, YEARS, 20)
@@ -113,7 +114,7 @@ def test_hidden_columns_are_hidden_in_forecasts(panel: Panel, some: Panel, tmp_p
             tmp_path / f"b{len(without)}",
             config=short("tiny", without=without),
             seed=1,
-            progress=False,
+            run=RunOptions(progress=False),
         )
         forecaster = Forecaster.load(bundle.path, threads=1)
         drawn = [
@@ -149,7 +150,7 @@ def test_the_economy_only_moves_the_wage_level_if_the_calendar_is_hidden(
             tmp_path / f"b{len(without)}",
             config=short("tiny", without=without),
             seed=1,
-            progress=False,
+            run=RunOptions(progress=False),
         )
         forecaster = Forecaster.load(bundle.path, threads=1)
         boom, slump = (
@@ -169,7 +170,7 @@ def test_the_economy_only_moves_the_wage_level_if_the_calendar_is_hidden(
 
 def test_all_columns_but_earnings_can_be_hidden(panel: Panel, some: Panel, tmp_path: Path) -> None:
     blind = short("tiny", without=HIDEABLE)
-    bundle = train(panel, tmp_path / "b", config=blind, seed=1, progress=False)
+    bundle = train(panel, tmp_path / "b", config=blind, seed=1, run=RunOptions(progress=False))
     bare = some.with_frame(
         some.frame.with_columns(
             pl.lit(None).cast(some.frame[name].dtype).alias(name) for name in (*OTHER, *CATEGORICAL)
@@ -218,7 +219,11 @@ def test_the_study_trains_once_and_writes_rows_for_the_contest(
 
 def test_another_head_is_trained_by_its_own_loss(panel: Panel, tmp_path: Path) -> None:
     bundle = train(
-        panel, tmp_path / "b", config=short("ablations/quantile-head"), seed=1, progress=False
+        panel,
+        tmp_path / "b",
+        config=short("ablations/quantile-head"),
+        seed=1,
+        run=RunOptions(progress=False),
     )
     header = (tmp_path / "b.run" / "log" / "metrics.csv").read_text().splitlines()[0].split(",")
     assert {"validation_pinball", "validation_nll"} <= set(header)

@@ -38,6 +38,7 @@ from studies.attainable_floor import (
     uncalibrated,
 )
 from training.fit import train
+from training.harness import RunOptions
 from training.train_config import load_config
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -303,7 +304,9 @@ def test_the_command_trains_scores_reports_and_resumes(
     wide.write_text(
         "{extends: tiny, model: {width: 48}, max_steps: 4, warmup_steps: 1, validate_every: 2}"
     )
-    bundle = train(register_panel, tmp_path / "bundle", config=config, seed=1, progress=False)
+    bundle = train(
+        register_panel, tmp_path / "bundle", config=config, seed=1, run=RunOptions(progress=False)
+    )
     argv = [
         str(SCRIPT),
         str(register_dir),

@@ -19,6 +19,7 @@ from saga.data.split import persons_of
 from saga.model import ModelConfig
 from studies.trained_bundle import train_or_load
 from training.fit import train
+from training.harness import RunOptions
 from training.module import ForecastModule
 from training.train_config import TrainConfig
 
@@ -138,7 +139,7 @@ def test_an_interrupted_run_resumes_only_with_the_same_configuration(
             config=CONFIG if same else replace(CONFIG, clip=0.5),
             seed=SEED,
             until=2012,
-            progress=False,
+            run=RunOptions(progress=False),
         )
     bundle_again = train_or_load(panel, tmp_path / "b", CONFIG, seed=SEED, until=2012)
     assert steps[5:] == (list(range(4, 6)) if same else list(range(6)))

@@ -29,10 +29,13 @@ from saga.model import ModelConfig
 from saga.requests import Draws, ForecastRequest
 from training.data import Batches
 from training.fit import prepare, train
+from training.harness import RunOptions
 from training.masking import Masking
 from training.module import ForecastModule
 from training.train_config import ABLATIONS, BUILT_IN, TrainConfig, load_config
 
+QUIET = RunOptions(progress=False)
+QUIET_RESUMED = RunOptions(progress=False, resume=True)
 EPOCH = 13  # batches of 16 among the 210 or so training persons
 CONFIG = TrainConfig(
     name="toy",
@@ -80,9 +83,7 @@ def assert_same(a: Bundle, b: Bundle) -> None:
 def whole(panel: Panel, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     """A run without interruption."""
     torch.set_num_threads(1)
-    return train(
-        panel, tmp_path_factory.mktemp("whole") / "b", config=CONFIG, seed=3, progress=False
-    )
+    return train(panel, tmp_path_factory.mktemp("whole") / "b", config=CONFIG, seed=3, run=QUIET)
 
 
 def stop_before(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,33 +104,27 @@ def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(
     panel: Panel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int, every: int
 ) -> None:
     config = replace(CONFIG, validate_every=every)
-    whole = train(panel, tmp_path / "whole", config=config, seed=3, progress=False)
+    whole = train(panel, tmp_path / "whole", config=config, seed=3, run=QUIET)
     out = tmp_path / "resumed"
     with monkeypatch.context() as patched:
         stop_before(step, patched)
         with pytest.raises(KeyboardInterrupt):
-            train(panel, out, config=config, seed=3, progress=False)
+            train(panel, out, config=config, seed=3, run=QUIET)
     assert not out.exists()
     with pytest.raises(UsageError, match="another config, seed"):
-        train(panel, out, config=replace(config, clip=2.0), seed=4, progress=False, resume=True)
+        train(panel, out, config=replace(config, clip=2.0), seed=4, run=QUIET_RESUMED)
     others = panel.with_frame(panel.frame.with_columns(pl.col("earnings") + 1))
     with pytest.raises(UsageError, match="another panel, validation"):
         train(
-            others,
-            out,
-            config=config,
-            seed=3,
-            progress=False,
-            resume=True,
-            validation=others.persons()[:20],
+            others, out, config=config, seed=3, validation=others.persons()[:20], run=QUIET_RESUMED
         )
     unaware = replace(panel, meta=replace(panel.meta, macro=None))
     with pytest.raises(UsageError, match="another macro"):
-        train(unaware, out, config=config, seed=3, progress=False, resume=True)
+        train(unaware, out, config=config, seed=3, run=QUIET_RESUMED)
     before = torch.load(out.with_name("resumed.run") / "last.ckpt", weights_only=False)[
         "callbacks"
     ]["Timer"]["time_elapsed"]["train"]
-    resumed = train(panel, out, config=config, seed=3, progress=False, resume=True)
+    resumed = train(panel, out, config=config, seed=3, run=QUIET_RESUMED)
     assert resumed.metrics["training"]["seconds"] > before  # of all parts of the run
     assert resumed.metrics["training"]["steps"] == CONFIG.max_steps
     assert_same(whole, resumed)
@@ -195,12 +190,12 @@ def test_two_devices_make_one_bundle(panel: Panel, tmp_path: Path) -> None:
 
 def test_resuming_without_a_checkpoint_is_refused(panel: Panel, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="Start without --resume"):
-        train(panel, tmp_path / "b", config=CONFIG, resume=True, progress=False)
+        train(panel, tmp_path / "b", config=CONFIG, run=QUIET_RESUMED)
 
 
 def test_the_seed_determines_the_weights(panel: Panel, whole: Bundle, tmp_path: Path) -> None:
-    assert_same(whole, train(panel, tmp_path / "same", config=CONFIG, seed=3, progress=False))
-    other = train(panel, tmp_path / "other", config=CONFIG, seed=4, progress=False)
+    assert_same(whole, train(panel, tmp_path / "same", config=CONFIG, seed=3, run=QUIET))
+    other = train(panel, tmp_path / "other", config=CONFIG, seed=4, run=QUIET)
     assert any(
         not torch.equal(tensor, other.weights[name]) for name, tensor in whole.weights.items()
     )
@@ -220,7 +215,7 @@ def test_training_lowers_the_validation_score_and_logs_it(whole: Bundle) -> None
 def test_training_stops_early_without_improvement(panel: Panel, tmp_path: Path) -> None:
     still = replace(CONFIG, learning_rate=0.0, weight_decay=0.0, patience=2)
     assert (
-        train(panel, tmp_path / "b", config=still, progress=False).metrics["training"]["steps"]
+        train(panel, tmp_path / "b", config=still, run=QUIET).metrics["training"]["steps"]
         == 3 * CONFIG.validate_every
     )
 
@@ -248,7 +243,7 @@ def test_calibration_and_test_persons_do_not_change_the_bundle(
         tmp_path / "b",
         config=CONFIG,
         seed=3,
-        progress=False,
+        run=QUIET,
     )
     assert_same(whole, other)
     assert whole.transforms == other.transforms
@@ -260,7 +255,7 @@ def test_until_cuts_records_exits_and_macro(panel: Panel, tmp_path: Path) -> Non
     assert known.frame["exit_year"].is_null().all()
     assert cut(panel, 2015).frame["exit_reason"].drop_nulls().unique().to_list() == ["dead"]
     bundle = train(
-        panel, tmp_path / "b", config=replace(CONFIG, max_steps=5), until=2012, progress=False
+        panel, tmp_path / "b", config=replace(CONFIG, max_steps=5), until=2012, run=QUIET
     )
     assert bundle.config["until"] == 2012
     assert MacroProcess.from_dict(bundle.macro).history.last_year == 2012
@@ -377,7 +372,7 @@ def test_the_configuration_of_the_papers_size_trains_and_forecasts(
     settings = replace(
         base, max_steps=2, validate_every=2, warmup_steps=1, batch_persons=16, validation_persons=16
     )
-    train(panel, tmp_path / "b", config=settings, seed=3, progress=False)
+    train(panel, tmp_path / "b", config=settings, seed=3, run=QUIET)
     bundle = Bundle.load(tmp_path / "b")
     assert bundle.config["model"] == base.model.as_dict()
     assert bundle.metrics["training"]["steps"] == 2
@@ -414,12 +409,12 @@ def test_the_masking_of_a_configuration_reaches_the_batches(panel: Panel, tmp_pa
 
 def test_a_too_small_panel_is_refused(panel: Panel, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="too small"):
-        train(panel.only(panel.persons()[:3]), tmp_path / "b", config=CONFIG, progress=False)
+        train(panel.only(panel.persons()[:3]), tmp_path / "b", config=CONFIG, run=QUIET)
 
 
 def test_an_unusable_output_is_refused_before_training(panel: Panel, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("x")
     with pytest.raises(BundleError, match="not a bundle"):
-        train(panel, tmp_path / "mine", config=CONFIG, progress=False)
+        train(panel, tmp_path / "mine", config=CONFIG, run=QUIET)
     assert not (tmp_path / "mine.run").exists()

@@ -22,6 +22,7 @@ from saga.keyed_random import uniform_each
 from saga.paths import Paths
 from saga.requests import Draws
 from training.fit import train
+from training.harness import RunOptions
 from training.train_config import TrainConfig, load_config
 
 
@@ -51,8 +52,8 @@ class Network:
                 Path(folder) / self.name,
                 config=self.config,
                 seed=seed,
-                progress=False,
                 validation=stopping,
+                run=RunOptions(progress=False),
             )
         self.forecaster = Forecaster(bundle)
         return self
