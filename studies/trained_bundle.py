@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from saga.data.panel import Panel
 from saga.data.split import persons_of
 from saga.errors import UsageError
 from training.fit import train
+from training.harness import RunOptions
 from training.train_config import TrainConfig
 
 
@@ -35,19 +37,11 @@ def train_or_load(
         bundle = Bundle.load(out)
         if _training_of(bundle) == _requested_training(panel, config, seed, until):
             return bundle
-    start = partial(
-        train,
-        panel,
-        out,
-        config=config,
-        seed=seed,
-        until=until,
-        command=command,
-        progress=sys.stderr.isatty(),
-    )
+    run = RunOptions(command=command, progress=sys.stderr.isatty())
+    start = partial(train, panel, out, config=config, seed=seed, until=until)
     with suppress(UsageError):  # there is no checkpoint, or it belongs to another training
-        return start(resume=True)
-    return start(resume=False)
+        return start(run=replace(run, resume=True))
+    return start(run=run)
 
 
 def _requested_training(
