@@ -1,7 +1,8 @@
-"""Poorer records: what is hidden has no influence, what is left is untouched, and the question stays the same."""
+"""The cost of poorer records: ratios of mean scores, and verdicts of paired tests."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,330 +11,207 @@ import numpy as np
 import polars as pl
 import pytest
 
-from evaluation.baselines import CarryForward
-from evaluation.baselines.recent_years import Window
-from evaluation.baselines.trees.gbt import BoostedTrees
 from evaluation.contest import Contest, ContestOptions
-from evaluation.scoring.evaluation_settings import Setting
-from saga.data.groups import last_record_origins
-from saga.data.origins import Origins, draw_origins, eligible_origins, history, realised_earnings
-from saga.data.panel import Panel, PanelMeta
+from evaluation.scoring.comparison import HINDSIGHT, clustered_test
+from saga.data.origins import Origins
+from saga.data.panel import Panel
+from saga.files.tables import read_provenance
+from saga.forecaster import Forecaster
+from studies import poorer_records
 from studies.poorer_records import (
-    REDUCTIONS,
-    WHOLE,
-    PastWindow,
-    Reduction,
-    TreesOnPasts,
-    every_second,
-    last_three,
+    BETTER,
+    SCHEMA,
+    UNSURE,
+    WORSE,
+    compare_reductions,
+    list_shortfalls,
+    score_reduction,
+    to_markdown,
 )
+from studies.record_reductions import REDUCTIONS, WHOLE, Reduction, keep_last_three
 
 Make = Callable[..., Panel]
-BY_NAME = {reduction.name: reduction for reduction in REDUCTIONS}
-LABELS = {
-    "person_id",
-    "year",
-    "birth_year",
-    "entry_year",
-    "exit_year",
-    "exit_reason",
-}  # say when a record is, not what it holds
-SURVEY = {
-    *("earnings", "sex", "birth_region", "education_level", "occupation", "industry", "county"),
-    *("marital_status", "children", "employment_rate", "full_time"),
-}
-
-
-def hidden_column(reduction: str, name: str) -> bool:
-    """What each record must not show, said again beside the code."""
-    if name in LABELS:
-        return False
-    shown = {"survey": SURVEY, "earnings": {"earnings", "sex"}}
-    if reduction in shown:
-        return name not in shown[reduction]
-    return reduction == "no-occupation-industry" and name in ("occupation", "industry")
-
-
-def hidden_year(reduction: str, year: int, origin: int, known: list[int]) -> bool:
-    """`known`: the person's years with known earnings up to the origin, ascending."""
-    if reduction == "last-3":
-        return year < known[-3]
-    return reduction == "every-second" and year != origin and (known[-1] - year) % 2 == 1
-
-
-def years_of(setting: Setting) -> dict[str, tuple[int, list[int]]]:
-    """Person -> origin and known years."""
-    known = (
-        setting.past.frame.filter(pl.col("earnings").is_not_null())
-        .group_by("person_id")
-        .agg(pl.col("year").sort())
-    )
-    years = dict(known.iter_rows())
-    return {
-        p: (o, years[p])
-        for p, o in zip(
-            setting.origins.person_id.tolist(), setting.origins.year.tolist(), strict=True
-        )
-    }
-
-
-def hidden_rows(reduction: str, setting: Setting) -> np.ndarray:
-    """Which rows of the whole past the record must not show."""
-    at = years_of(setting)
-    return np.array(
-        [
-            hidden_year(reduction, year, *at[person])
-            for person, year in setting.past.frame.select("person_id", "year").iter_rows()
-        ]
-    )
-
-
-def disturbed(reduction: str, setting: Setting, seed: int) -> Setting:
-    """The same setting whose hidden cells hold something else: columns and hidden years take the values of random other rows."""
-    frame, rows = setting.past.frame, hidden_rows(reduction, setting)
-    other = frame[np.random.default_rng(seed).permutation(frame.height)]
-    mixed = [
-        pl.Series(name, other[name]).zip_with(
-            pl.Series(rows | hidden_column(reduction, name)), frame[name]
-        )
-        for name in frame.columns
-        if name not in LABELS
-    ]
-    return Setting(
-        setting.name,
-        setting.past.with_frame(frame.with_columns(mixed)),
-        setting.origins,
-        setting.outcomes,
-    )
-
-
-def leaks(reduction: Reduction, setting: Setting) -> bool:
-    """Does anything hidden have an influence on what is shown?"""
-    shown = reduction.setting(setting).past.frame
-    return not all(
-        reduction.setting(disturbed(reduction.name, setting, seed)).past.frame.equals(shown)
-        for seed in range(3)
-    )
+SCRIPT = Path(__file__).resolve().parents[2] / "studies" / "poorer_records.py"
+REDUCED = Reduction("poor", "3 years", years=keep_last_three)
 
 
 @pytest.fixture(scope="module")
-def setting(register_panel: Panel) -> Setting:
-    """Drawn origins of persons of a generated register, some of whose earnings are unknown."""
-    panel = register_panel.only(register_panel.persons()[:400])
-    gaps = np.random.default_rng(0).random(panel.frame.height) < 0.1
-    panel = panel.with_frame(
-        panel.frame.with_columns(
-            pl.when(pl.Series(gaps)).then(None).otherwise("earnings").alias("earnings")
-        )
-    )
-    origins = draw_origins(panel, max_horizon=20, seed=0)
-    return Setting(
-        "in-time",
-        history(panel, origins),
-        origins,
-        [(None, realised_earnings(panel, origins, [1, 5]))],
-    )
+def files(
+    random_walk: Make, walker: Any, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[dict[str, dict[str, list[Path]]], Contest]:
+    """The exact forecaster, wide for short records, beside a wide, an equal and the best one."""
 
-
-@pytest.mark.parametrize("reduction", REDUCTIONS, ids=lambda r: r.name)
-def test_a_record_shows_all_that_is_not_hidden_and_nothing_that_is(
-    reduction: Reduction, setting: Setting
-) -> None:
-    whole, shown = setting.past.frame, reduction.setting(setting).past.frame
-    rows = hidden_rows(reduction.name, setting)
-    left = whole.filter(pl.Series(~rows))
-    assert rows.any() == (reduction.years is not None)
-    for name in whole.columns:
-        if hidden_column(reduction.name, name):
-            assert whole[name].null_count() < whole.height, f"nothing to hide in {name}"
-            assert shown[name].null_count() == shown.height, name
-        elif (
-            name != "entry_year" or reduction.years is None
-        ):  # the year before which nothing is known goes with the years
-            assert shown[name].equals(left[name]), name
-
-
-@pytest.mark.parametrize("reduction", REDUCTIONS, ids=lambda r: r.name)
-def test_what_is_hidden_has_no_influence_on_what_is_shown(
-    reduction: Reduction, setting: Setting
-) -> None:
-    assert not leaks(reduction, setting)
-
-
-def test_leaking_reductions_are_noticed(setting: Setting) -> None:
-    def filled(past: Panel, origins: Origins) -> Panel:
-        """Every second year, the years between left as an average of what they hold."""
-        rows = past.frame.with_columns(
-            pl.col("earnings").rolling_mean(2, min_samples=1).over("person_id")
-        )
-        return every_second(past.with_frame(rows), origins)
-
-    def four(past: Panel, origins: Origins) -> Panel:
-        start = (
-            pl.col("year")
-            .filter(pl.col("earnings").is_not_null())
-            .sort()
-            .tail(4)
-            .min()
-            .over("person_id")
-        )
-        return past.with_frame(past.frame.filter(pl.col("year") >= start))
-
-    def renamed(panel: Panel) -> Panel:
-        """Occupation hidden, but told by another column."""
-        kept = pl.col("occupation").str.slice(0, 1).alias("education_field")
-        return BY_NAME["no-occupation-industry"].columns(
-            panel.with_frame(panel.frame.with_columns(kept))
-        )
-
-    leaking = (
-        Reduction("every-second", "", years=filled),
-        Reduction("last-3", "", years=four),
-        Reduction("no-occupation-industry", "", renamed),
-        Reduction("survey", ""),
-        Reduction("earnings", "", BY_NAME["survey"].columns),
-    )
-    assert all(leaks(reduction, setting) for reduction in leaking)
-
-
-@pytest.mark.parametrize("reduction", REDUCTIONS, ids=lambda r: r.name)
-def test_persons_origins_and_outcomes_are_those_of_the_whole_record(
-    reduction: Reduction, setting: Setting
-) -> None:
-    poorer = reduction.setting(setting)
-    assert poorer.origins is setting.origins
-    assert poorer.outcomes is setting.outcomes
-    # A forecast's origin is the last row of a record: everybody's is still there, and something is known of everybody.
-    found = last_record_origins(poorer.past)
-    assert found.person_id.tolist() == setting.origins.person_id.tolist()
-    assert found.year.tolist() == setting.origins.year.tolist()
-    known = poorer.past.frame.group_by("person_id").agg(pl.col("earnings").count())["earnings"]
-    assert known.min() >= (3 if reduction.name == "last-3" else 1)  # type: ignore[operator]
-
-
-@pytest.mark.parametrize("reduction", REDUCTIONS, ids=lambda r: r.name)
-def test_hiding_twice_hides_no_more(reduction: Reduction, setting: Setting) -> None:
-    once = reduction.setting(setting)
-    assert reduction.setting(once).past.frame.equals(once.past.frame)
-
-
-@pytest.mark.parametrize("reduction", REDUCTIONS, ids=lambda r: r.name)
-def test_training_records_lose_the_columns_and_no_outcome(
-    reduction: Reduction, setting: Setting
-) -> None:
-    left = reduction.training(setting.past).frame
-    for name in left.columns:
-        if hidden_column(reduction.name, name):
-            assert left[name].null_count() == left.height
-        else:
-            assert left[name].equals(setting.past.frame[name])
-
-
-def scored(contest: Contest, entrant: Any, setting: Setting, folder: Path) -> pl.DataFrame:
-    return pl.read_parquet(contest.scores(entrant, setting, folder))
-
-
-def test_forecasters_that_do_not_read_the_hidden_part_score_the_same_to_the_last_bit(
-    random_walk: Make, walker: Callable[..., Any], tmp_path: Path
-) -> None:
-    contest = Contest(random_walk(600), ContestOptions(horizons=(1, 5), n_paths=20))
-    (whole,) = contest.settings()
-    carry = contest.baseline(
-        CarryForward()
-    )  # reads the last known year, and whether the one before was zero
-    for reduction in REDUCTIONS:
-        poorer = reduction.setting(whole)
-        for contestant in (walker("exact"), *([] if reduction.name == "every-second" else [carry])):
-            before, after = (scored(contest, contestant, s, tmp_path) for s in (whole, poorer))
-            assert before.equals(after), (reduction.name, contestant.name)
-
-    class Old(walker):  # type: ignore[misc,valid-type]
-        """Goes on from the first year of the record: every hidden year moves it."""
-
+    class Learner(walker):  # type: ignore[misc]
         def blocks(self, past: Panel, origins: Origins, **options: Any) -> Iterator[Any]:
-            first = past.frame.group_by("person_id", maintain_order=True).first()
-            yield from super().blocks(past.with_frame(first), origins, **options)
+            short = past.frame.group_by("person_id").len()["len"].max() == 3
+            yield from walker(self.name, spread=2.5 if short else 1.3).blocks(
+                past, origins, **options
+            )
 
-    # The less old the first year, the better: the walk moves away from it. Scores see what is hidden.
-    values = [
-        scored(contest, Old("old"), r.setting(whole), tmp_path)["crps_log"].mean()
-        for r in (WHOLE, BY_NAME["last-3"])
-    ]
-    assert values[1] < 0.8 * values[0]  # type: ignore[operator]
-
-
-def test_the_whole_record_is_the_question_that_the_contest_asks(random_walk: Make) -> None:
-    """So that scores kept by `saga evaluate --cache` serve, and only those."""
-    contest = Contest(random_walk(300), ContestOptions(horizons=(1,), n_paths=10))
-    (whole,) = contest.settings()
-    assert WHOLE.setting(whole).digest == whole.digest
-    assert BY_NAME["last-3"].setting(whole).digest != whole.digest
-    trees = BoostedTrees()
-    assert WHOLE.baseline(trees) is trees
-    assert (
-        contest.baseline(trees, WHOLE.training(contest.sample.training)).key
-        == contest.baseline(trees).key
-    )
-    keys = {
-        contest.baseline(r.baseline(trees), r.training(contest.sample.training)).key
-        for r in (BY_NAME["last-3"], BY_NAME["every-second"])
-    }
-    assert len(keys | {contest.baseline(trees).key}) == 3
-
-
-@pytest.mark.parametrize("years", [last_three, every_second])
-def test_trees_see_of_each_training_origin_what_the_record_would_show(
-    years: Any, setting: Setting
-) -> None:
-    panel = setting.past
-    window, plain = PastWindow(panel, years), Window(panel)
-    asked = eligible_origins(panel)[::7]  # several a person
-    origins = Origins(
-        np.array(asked["person_id"].to_list(), dtype=np.str_),
-        asked["year"].to_numpy().astype(np.int64),
-    )
-    assert len(np.unique(origins.person_id)) < len(origins)
-    found = window.features(panel, origins)
-    for i in range(0, len(origins), 25):
-        one = origins.take(slice(i, i + 1))
-        assert np.array_equal(
-            found[i : i + 1], plain.features(years(history(panel, one), one), one), equal_nan=True
+    folder = tmp_path_factory.mktemp("scores")
+    contest = Contest(random_walk(4000), ContestOptions(horizons=(1, 5), n_paths=40))
+    scored: dict[str, dict[str, list[Path]]] = {}
+    for reduction in (WHOLE, REDUCED):
+        reduced = [reduction.setting(s) for s in contest.settings()]
+        rivals = (
+            walker("vague", spread=3.5),
+            walker("same", spread=1.3),
+            walker("best"),
+            Learner("saga"),
         )
-    assert not np.array_equal(found, plain.features(panel, origins), equal_nan=True)
-    # Asked from records that are poor already, as the judged ones are, they see the same.
-    past = history(panel, setting.origins)
-    assert np.array_equal(
-        window.features(past, setting.origins),
-        window.features(years(past, setting.origins), setting.origins),
-        equal_nan=True,
-    )
-
-
-def test_trees_fitted_on_poor_pasts_forecast_better_from_poor_pasts() -> None:
-    """log earnings = level + a strong one-year swing of known sign: a last change tells the next, and a two-year change tells nothing."""
-
-    def swinging(n: int, seed: int) -> Panel:
-        rng = np.random.default_rng(seed)
-        noise = rng.normal(0, 0.4, (n, 17))
-        log = 12.5 + rng.normal(0, 0.5, (n, 1)) + noise[:, 1:] - 0.9 * noise[:, :-1]
-        rows = {
-            "person_id": np.repeat([f"{i:05d}" for i in range(n)], 16).tolist(),
-            "year": np.tile(np.arange(2000, 2016), n),
-            "birth_year": np.repeat(rng.integers(1960, 1976, n), 16),
-            "earnings": np.exp(log).ravel(),
+        scored[reduction.name] = {
+            one.name: [contest.scores(one, s, folder) for s in reduced] for one in rivals
         }
-        return Panel.of(pl.DataFrame(rows), PanelMeta("swing", floor=1_000.0))
+    return scored, contest
 
-    quick: dict[str, Any] = {"grid": (1,), "leaves": (6,), "rates": (0.1,), "threads": 1}
-    training, judged = swinging(1500, 0), swinging(1500, 1)
-    origins = draw_origins(judged, max_horizon=5, seed=0)
-    past = every_second(history(judged, origins), origins)
-    outcomes = np.log(realised_earnings(judged, origins, [1])[:, 0])
-    errors = []
-    for baseline in (BoostedTrees(**quick), TreesOnPasts(every_second, **quick)):
-        paths = baseline.fit(training, seed=0).simulate(
-            past, origins, to_horizon=1, n_paths=100, seed=0
+
+@pytest.fixture(scope="module")
+def table(files: tuple[dict[str, dict[str, list[Path]]], Contest]) -> pl.DataFrame:
+    scored, contest = files
+    return compare_reductions(scored, list(contest.settings()), contest.horizons)
+
+
+def _row(table: pl.DataFrame, record: str, model: str, horizon: int) -> dict[str, Any]:
+    return table.filter(record=record, model=model, horizon=horizon).row(0, named=True)
+
+
+def test_losses_and_gains_are_ratios_of_mean_scores(
+    table: pl.DataFrame, files: tuple[dict[str, dict[str, list[Path]]], Contest]
+) -> None:
+    assert dict(table.schema) == SCHEMA
+
+    def scores(record: str, model: str) -> np.ndarray:
+        rows = (
+            pl.read_parquet(files[0][record][model])
+            .filter(pl.col("horizon") == 5)
+            .sort("person_id")
         )
-        errors.append(np.abs(outcomes - np.median(np.log(paths.earnings[:, 0]), axis=1)))
-    gain = errors[0] - errors[1]
-    assert gain.mean() > 3 * gain.std() / np.sqrt(len(gain))
+        return rows["crps_log"].cast(pl.Float64).to_numpy()
+
+    bundle, whole, vague = scores("poor", "saga"), scores("all", "saga"), scores("poor", "vague")
+    own, other = _row(table, "poor", "saga", 5), _row(table, "poor", "vague", 5)
+    assert (own["crps"], own["n"]) == (pytest.approx(bundle.mean()), len(bundle))
+    assert own["loss"] == pytest.approx(bundle.mean() / whole.mean() - 1)
+    paired = clustered_test(bundle - whole, np.arange(len(bundle)))
+    assert paired is not None
+    assert own["loss_se"] == pytest.approx(paired["se"] / whole.mean())
+    assert own["loss"] > 3 * own["loss_se"]
+    assert other["gain"] == pytest.approx(1 - bundle.mean() / vague.mean())
+    assert _row(table, "all", "saga", 5)["loss"] is None
+    assert other["loss"] is None
+
+
+def test_verdicts_distinguish_better_equal_and_worse(table: pl.DataFrame) -> None:
+    for horizon in (1, 5):
+        for record in ("all", "poor"):
+            assert _row(table, record, "vague", horizon)["verdict"] == BETTER
+            assert _row(table, record, "best", horizon)["verdict"] == WORSE
+        assert (
+            _row(table, "all", "same", horizon)["verdict"] != BETTER
+        )  # the same law with other random numbers
+        assert (
+            _row(table, "poor", "same", horizon)["verdict"] == WORSE
+        )  # it does not need the years that are hidden
+    missed = "\n".join(list_shortfalls(table))
+    assert "vague" not in missed
+    assert (
+        "poor, in-time: not surely better than best at h = 1 (not better), h = 5 (not better)"
+        in missed
+    )
+    assert list_shortfalls(table.filter(pl.col("model") == "vague")) == []
+    unsure = table.filter(pl.col("model") == "vague").with_columns(pl.lit(UNSURE).alias("verdict"))
+    assert len(list_shortfalls(unsure)) == 2
+
+
+def test_in_time_the_informed_bundle_is_judged(
+    files: tuple[dict[str, dict[str, list[Path]]], Contest],
+) -> None:
+    """With `best` as the informed bundle, no rival is as good."""
+    scored, contest = files
+    informed = {record: {**models, HINDSIGHT: models["best"]} for record, models in scored.items()}
+    table = compare_reductions(informed, list(contest.settings()), contest.horizons)
+    row, same = _row(table, "poor", "vague", 5), _row(table, "poor", "same", 5)
+    assert row["informed_gain"] > row["gain"]
+    assert same["gain"] < 0 < same["informed_gain"]
+    assert (same["verdict"], row["informed_verdict"]) == (WORSE, BETTER)
+    assert "vague" not in "\n".join(list_shortfalls(table))
+    lines = to_markdown(table, {"all": "everything", "poor": "short"}).splitlines()
+    assert "saga informed" in lines[2]
+    assert len({line.count("|") for line in lines[2:]}) == 1
+
+
+def test_the_page_has_one_row_a_record_and_horizon_and_marks_shortfalls(
+    table: pl.DataFrame,
+) -> None:
+    lines = to_markdown(table, {"all": "everything", "poor": "short"}).splitlines()
+    assert lines[0] == "## in-time"
+    assert [line.split(" | ")[0] for line in lines[4:]] == ["| everything"] * 2 + ["| short"] * 2
+    assert len({line.count("|") for line in lines[2:]}) == 1
+    assert all("**!**" in line for line in lines[4:])  # `best` is not beaten
+    assert f"{_row(table, 'poor', 'saga', 1)['crps']:.4f}" in lines[6]
+
+
+@pytest.mark.slow
+def test_the_command_scores_the_bundle_and_baselines_on_every_record(
+    tiny_bundle: Path,
+    register_dir: Path,
+    register_panel: Panel,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    out, report = tmp_path / "out", tmp_path / "report.md"
+    argv = [
+        str(SCRIPT),
+        str(register_dir),
+        "--out",
+        str(out),
+        "--bundle",
+        str(tiny_bundle),
+        "--baselines",
+        "carry,groupq",
+    ]
+    argv += ["--persons", "60", "--paths", "20", "--report", str(report)]
+    monkeypatch.setattr(sys, "argv", argv)
+    assert poorer_records.main() == 1  # sixty persons are too few to be sure
+    table = pl.read_parquet(out / "missing.parquet")
+    models, settings = {"saga", "carry", "groupq"}, {"in-time", "forward"}
+    cells = {
+        (r.name, s, h, m)
+        for r in REDUCTIONS
+        for s in settings
+        for h in (1, 5, 10, 20)
+        for m in models
+    }
+    cells |= {(r.name, "in-time", h, HINDSIGHT) for r in REDUCTIONS for h in (1, 5, 10, 20)}
+    assert set(table.select("record", "setting", "horizon", "model").iter_rows()) == cells
+    assert table["crps"].is_finite().all()
+    assert table.group_by("setting", "horizon").agg(pl.col("n").n_unique())[
+        "n"
+    ].unique().to_list() == [1]  # the same outcomes for all
+    # groupq reads sex, education and the last years, but not occupation.
+    groupq = {
+        r: table.filter(model="groupq", record=r)["crps"].to_list()
+        for r in ("all", "no-occupation-industry", "earnings")
+    }
+    assert groupq["all"] == groupq["no-occupation-industry"]
+    assert groupq["all"] != groupq["earnings"]
+    assert report.read_text() == (out / "missing.md").read_text()
+    assert (
+        read_provenance(out / "missing.parquet")["bundle"]
+        == Forecaster.load(tiny_bundle).bundle.digest
+    )
+
+    # A second run reuses every score, and another contest reuses those of the whole record.
+    before = {file: file.stat().st_mtime_ns for file in (out / "kept").glob("*.parquet")}
+    contest = Contest(
+        register_panel, ContestOptions(n_paths=20, n_persons=60, until=2022, cache=out / "kept")
+    )
+    score_reduction(
+        contest,
+        WHOLE,
+        list(contest.settings(register_dir)),
+        Forecaster.load(tiny_bundle),
+        [],
+        out / "kept",
+    )
+    assert {file: file.stat().st_mtime_ns for file in (out / "kept").glob("*.parquet")} == before
