@@ -36,7 +36,7 @@ def attention_by_lag(
     n_paths: int = 8,
     seed: int = 0,
 ) -> pl.DataFrame:
-    """Mean attention of the exact rollout when it forecasts each horizon, over persons and paths.
+    """Mean attention of the exact rollout at each horizon, over persons and paths.
 
     Columns `horizon`, `layer`, `head`, `lag`, `weight`. `lag` counts years back from the last
     record (0); simulated years have negative lags. A person without a token at a lag counts as 0

@@ -226,7 +226,7 @@ def replace_parts(
     metrics: Mapping[str, Any] | None = None,
     card: str | None = None,
 ) -> Bundle:
-    """Write `bundle` to `out` (which may be its own path) with another calibration, diagnostics, law of circumstances, metrics or card.
+    """Write `bundle` to `out` (which may be its own path) with another calibration, diagnostics, state network, metrics or card.
 
     What is None stays as it is, but diagnostics of another calibration are left out. The earlier digest joins the parents.
     """

@@ -67,7 +67,7 @@ def tiny_bundle(tmp_path_factory: pytest.TempPathFactory, register_panel: Panel)
 def living_bundle(
     tmp_path_factory: pytest.TempPathFactory, tiny_bundle: Path, register_panel: Panel
 ) -> Path:
-    """The tiny bundle with a law of circumstances, learnt on the small register."""
+    """The tiny bundle with a state network, trained on the small register."""
     from training.states.state_fit import fit_state_network
     from training.states.state_module import StateFitOptions
 

@@ -23,7 +23,7 @@ _UP, _DOWN = "#0b5cad", "#c98b2b"
 def write_explanation(
     found: Explanation, attention: pl.DataFrame, out: Path, provenance: Mapping[str, Any]
 ) -> None:
-    """Writes the explanation, with the attention table of `saga.attention.attention` for the same person, whole or not at all."""
+    """Writes the explanation, with the attention table of `saga.attention.attention_by_lag` for the same person, whole or not at all."""
     if out.suffix.lower() == ".json":
         names = ("person_id", "origin", "year", "figure", "value", "baseline", "residual")
         figures = {name: getattr(found, name) for name in names}

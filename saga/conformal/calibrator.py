@@ -569,7 +569,7 @@ def calibration_method(table: pl.DataFrame | None) -> CalibrationMethod | None:
 
 
 def members_of(groups: Labels, rows: NDArray[np.int64]) -> Members:
-    """Groupings and pairs of them, their distinct labels in `rows`, and each row's label index."""
+    """Groupings and their pairs, the distinct labels in `rows`, and each row's label index."""
     labels_by_grouping = pair_groupings({name: labels[rows] for name, labels in groups.items()})
     members = []
     for name, labels in labels_by_grouping.items():

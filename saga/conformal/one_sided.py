@@ -81,7 +81,7 @@ def _knots(ordered: NDArray[np.float32], scale: float) -> Array:
 def limit_scores(
     calibrator: Calibrator, paths: Paths, horizon: int, outcomes: Array
 ) -> dict[str, Array]:
-    """Scores of the outcomes (n,) at a horizon by kind of limit; NaN if the kind does not apply.
+    """Scores of outcomes (n,) at a horizon by kind of limit; NaN if a kind does not apply.
 
     `paths` are recalibrated.
     """

@@ -20,7 +20,7 @@ Array = NDArray[np.float64]
 
 
 def to_band_scale(calibrator: Calibrator, horizon: int, scores: Array) -> Array:
-    """Scores at a horizon on the scale of all horizons; distances beyond the samples (> 1) stay."""
+    """Scores at a horizon on the common scale; those beyond the samples (> 1) stay."""
     knots, values = _band_scale(calibrator, horizon)
     return np.where(scores <= 1, np.interp(scores, knots, values), scores)
 
@@ -62,7 +62,7 @@ def band_scores(calibrator: Calibrator, paths: Paths, outcomes: Array) -> Array:
 def band_intervals(
     calibrator: Calibrator, paths: Paths, years: int, coverage: Sequence[float]
 ) -> Intervals:
-    """Sets (n, K, L) of recalibrated `paths` that contain the next K = `years` outcomes together.
+    """Sets (n, K, L) of recalibrated `paths` for the next K = `years` outcomes together.
 
     For a person who reaches age 64 earlier, K is the number of years until then, and the guarantee
     is that of so many years. Raises UsageError if no threshold was fitted for one of `coverage`.

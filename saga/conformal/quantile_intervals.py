@@ -30,7 +30,7 @@ def central_quantiles(samples: NDArray[np.floating], coverage: float) -> tuple[A
 def quantile_intervals(
     samples: NDArray[np.floating], q: Array, coverage: Sequence[float]
 ) -> tuple[Array, Array]:
-    """Lower and upper ends (n, L) in SEK of the intervals of samples (n, M), one per `coverage`.
+    """Ends (n, L) in SEK of the intervals of samples (n, M), one for each of `coverage`.
 
     `q` (L,) in SEK is added on both sides. Ends below 0 become 0; ends that a negative q makes
     cross meet in the middle; an interval contains those of lower coverage, so `coverage` ascends.

@@ -72,7 +72,7 @@ def thread_pool(threads: int) -> ThreadPoolExecutor:
 def split_persons(
     persons: NDArray[np.int64], workers: int, group_size: int
 ) -> list[NDArray[np.int64]]:
-    """Persons in groups of at most `group_size`, and at least one group per worker if possible."""
+    """Persons in groups of at most `group_size`, at least one per worker if possible."""
     groups = np.array_split(persons, max(workers, -(-len(persons) // group_size)))
     return [group for group in groups if len(group)]
 

@@ -218,9 +218,9 @@ def draw_macro_futures(
     origin: int,
     n_years: int,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Macro covariates (n_paths, n_years, 4) and log wage index (n_paths, n_years) after `origin`.
+    """Macro covariates and log wage index of the years after `origin`.
 
-    All zero without a macro process.
+    Shapes (n_paths, n_years, 4) and (n_paths, n_years); all zero without a macro process.
     """
     shape = (options.n_paths, n_years)
     if process is None or not n_years:
@@ -246,12 +246,12 @@ def fill_vectors(n_paths: int) -> NDArray[np.int64]:
 
 
 def group_size(modules: Iterable[torch.nn.Module], rows: int) -> int:
-    """Number of persons with `rows` paths each to compute together: 1 if rows depend on others."""
+    """Persons of `rows` paths to compute together; 1 if a product's rows are not independent."""
     return max(1, GROUP_ROWS // rows) if rows_are_independent(modules, rows) else 1
 
 
 def rows_are_independent(modules: Iterable[torch.nn.Module], n_paths: int) -> bool:
-    """Whether matrix products give a person's rows the same bits alone and among other persons.
+    """Whether products give a person's rows the same bits alone and among other persons.
 
     Tested on this machine with the matrix shapes of the modules.
     """

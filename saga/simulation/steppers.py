@@ -67,7 +67,7 @@ StartStepper = Callable[[Records, int, int, int], Stepper]
 def choose_stepper(
     network: Saga, *, light: bool, precision: Precision = "float32"
 ) -> tuple[StartStepper, list[nn.Module]]:
-    """How to start steppers of a network, and the modules, beside its own, that multiply paths.
+    """How to start steppers of a network, and further modules that multiply paths.
 
     `light` chooses the fast cell. Raises UsageError if the network was trained without it.
     """
@@ -166,7 +166,7 @@ class DecoderStepper:
 
 
 def _projections_by_age(block: Block, precision: Precision) -> list[Affine]:
-    """Maps to scaled queries, key and value at each age 16-64, with the rotation multiplied in."""
+    """Maps to scaled queries, key and value at each age 16-64, with the rotation."""
     size, out = block.size, block.qkv.out_features
     cos, sin = rotation(torch.arange(MIN_AGE, MAX_AGE + 1), size)
     weights = torch.cat([block.qkv.weight, block.qkv.bias[:, None]], 1)

@@ -45,7 +45,7 @@ Codes = NDArray[np.int64]
 
 
 def state_of(frame: pl.DataFrame) -> pl.Series:
-    """The state of each row, one of STATES; null if a sum is missing, as it may be the largest."""
+    """The state of each row, one of STATES; null if a sum is missing (it may be largest)."""
     sums = list(SOURCES.values())
     largest = pl.max_horizontal(sums)
     complete = pl.all_horizontal(pl.col(name).is_not_null() for name in sums)

@@ -117,7 +117,7 @@ def teacher_forced(
     rhythm: int = 1,
     education: int | None = None,
 ) -> np.ndarray:
-    """The same paths (years, paths) by teacher forcing, independent of `saga.simulation.rollout`.
+    """Paths (years, paths) by teacher forcing, independent of `saga.simulation.rollout`.
 
     Whole sequences go through the network in one pass, without a cache. `education` is the code in
     simulated years; None: the one last known.
@@ -258,7 +258,7 @@ def test_numbers_do_not_depend_on_order_or_horizon(
 def test_numbers_are_bitwise_the_same_in_any_group(
     networks: dict[str, Saga], sequences: Sequences, kind: str, light: bool, precision: Precision
 ) -> None:
-    """45 paths are no whole vectors, so the end of a person's paths is inside the group's array."""
+    """45 paths do not fill whole vectors, so a person's last ones are inside the array."""
     rollout = build_rollout(networks[kind], 45, light=light, precision=precision)
     assert rollout.group_size > 1
     steps = np.array([12, 3, 17, 1, 7, 12])
