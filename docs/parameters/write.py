@@ -110,6 +110,7 @@ def table_rows(part: type) -> Iterator[str]:
 
 
 def page() -> str:
+    """The whole page."""
     parts = [HEAD]
     for section, part in read_sections():
         parts.append(
@@ -141,6 +142,7 @@ def tables() -> str:
 
 
 def main() -> int:
+    """Writes the page, or checks it."""
     if "--check" in sys.argv[1:]:
         return int(PAGE.read_text() != page())
     PAGE.write_text(page())

@@ -32,7 +32,7 @@ class InsuranceParameters:
     parental_experience: float = 0.8  # years of work that entitle to the rate [assumed]
     parental_drawn: float = 0.8  # of the days of leave that are paid [assumed]
 
-    insured: float = 0.61  # members of an unemployment insurance fund [M]
+    insured: float = 0.61  # members of an unemployment insurance fund [M]; set [C]
     # Unemployment benefit: share of usual pay up to a daily ceiling (SEK) [M].
     unemployment_rate: Steps = ((0, 0.9), (1993, 0.8))
     unemployment_ceiling: Knots = (
@@ -51,7 +51,7 @@ class InsuranceParameters:
 class PensionParameters:
     """Disability, old-age and widows' pensions."""
 
-    # Of usual pay (64 % of an assessed income that lies below it [M]).
+    # Of usual pay (64 % of an assessed income that lies below it [M]); size [C].
     disability_rate: float = 0.42
     disability_ceiling: float = 7.5  # base amounts of usual pay
     disability_guarantee: float = 1.85  # base amounts

@@ -15,8 +15,8 @@ from saga.register.simulation.curves import Knots, Steps
 class JobLossParameters:
     """Loss of a job: the rate of the economy, multiplied by factors of the job and the person."""
 
-    # Multipliers by education; the cycle hits men, the young and the foreign-born more [V,
-    # qualitative]. The sizes are [C] or [assumed].
+    # Multipliers. Job loss hits the less educated, the young and the foreign-born more [V]; the
+    # sizes are [assumed].
     loss_by_education: tuple[float, ...] = (1.45, 1.05, 0.80, 0.62)
     loss_foreign: float = 1.6  # multiplier of those born outside the Nordic countries
     loss_young: float = 1.7  # multiplier below `loss_young_before`
@@ -69,7 +69,7 @@ class JobFindingParameters:
     outside_finding_reference: float = 0.6  # normal job finding of the economy [assumed]
     outside_duration: float = 0.27  # fall of the log rate a year outside [C]
     # Rise of the outside's finding, spread over some years: tax credits for work and tighter
-    # insurance [M].
+    # insurance [M]; size [C].
     activation: float = 0.5
     activation_from: int = 2006
     activation_years: float = 6.0
@@ -176,9 +176,9 @@ class WorkingTimeParameters:
     """Part time and casual work."""
 
     # Part time: share of employees, men and women; more with young children, among the very young
-    # and in care and retail [M].
+    # and in care and retail [M]; set to it [C].
     part_time: tuple[float, float] = (0.11, 0.105)
-    # Relative, a year up to 2010: women's part time fell from over 40 to under 30 % [M].
+    # Relative, a year up to 2010: women's part time fell from over 40 to under 30 % [M]; size [C].
     part_time_fall: float = 0.045
     part_time_year: int = 2010
     part_time_fall_years: int = 25  # years before `part_time_year` over which it fell
@@ -261,8 +261,8 @@ class PayParameters:
     late_decline: float = 0.004  # a year of experience beyond `late_decline_from` [assumed]
     late_decline_from: float = 28.0  # years of experience [assumed]
 
-    # Women in 2010 beyond jobs, experience and care: with these the raw full-time gap is near the
-    # 10 % of 2022 [V]; larger before.
+    # Women in 2010 beyond jobs, experience and care, set [C] so that the raw full-time gap is near
+    # the 10 % of 2022 [V]; larger before.
     women: float = 0.05
     women_trend: float = 0.0042  # a year to 2022
     women_reference_year: int = 2010
@@ -272,7 +272,7 @@ class PayParameters:
     region_assimilation: float = 12.0  # years over which two thirds of the entry gap close [M]
     region_entry_gap: float = 0.6  # extra gap at entry relative to the lasting one [assumed]
     region_raised: float = 0.5  # share of the gap of those who grew up in Sweden [assumed]
-    # Men's earnings are more unequal than women's, most at the top (SCB 2020 [V]).
+    # Men's earnings are more unequal than women's, most at the top (SCB 2020 [V]); sizes [C].
     ability_sd: tuple[float, float] = (0.212, 0.174)
     slope_sd: float = 0.0043  # of yearly growth: heterogeneous profiles (Guvenen 2009) [C]
     slope_correlation: float = 0.35  # of growth with ability [assumed]
@@ -283,12 +283,12 @@ class PayParameters:
 
     # Pareto top: log pay above `top_start` is stretched quadratically. A Gaussian tail so becomes
     # exponential in logs, that is Pareto, with index about 1 / (2 top_stretch sd^2). The mean of
-    # the top 1 % over P90 is 3.34 in 2020 [V].
+    # the top 1 % over P90 is 3.34 in 2020 [V]; set to it [C].
     top_start: float = 0.395
     top_stretch: float = 2.1
     # Pay floors of collective agreements compress the bottom: below `floor_start` a log point of
     # disadvantage costs only `floor_slope`. Full-time P50/P10 is near 1.35 in Sweden, against 1.6
-    # at the top (P90/P50) [M].
+    # at the top (P90/P50) [M]; set to it [C].
     floor_start: float = 0.04
     floor_slope: float = 0.71
     # Persistent shock: rho and a two-normal mixture whose weight and mean depend on age, rank and
@@ -319,7 +319,7 @@ class PayParameters:
     loud_share: float = 0.083
 
     # Scars of job loss: about 10-15 % at first and 5 % after ten years (Jacobson, LaLonde &
-    # Sullivan 1993; Eliason & Storrie 2006 [M]).
+    # Sullivan 1993; Eliason & Storrie 2006 [M]); loss set to it [C].
     scar_loss: float = 0.05
     scar_per_year: float = 0.08
     scar_fade: float = 0.90
@@ -330,7 +330,7 @@ class PayParameters:
     scar_ceiling: float = 0.5  # largest scar, log points [assumed]
 
     # Child penalty: Sweden about 26 % in the long run (Kleven et al. 2019 [M]); through hours, lost
-    # experience and this term of pay.
+    # experience and this term of pay; first loss set to it [C].
     care_first: float = 0.18
     care_later: float = 0.065
     care_fade: float = 0.995

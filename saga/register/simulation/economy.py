@@ -63,11 +63,10 @@ class MacroYear:
 
 
 class Economy:
-    """The years that a register needs: the past, the history and, with `draw`, a drawn future."""
+    """The years that a register needs: the past, the history and perhaps a drawn future."""
 
-    def __init__(self, years: dict[int, MacroYear], draw: int | None = None) -> None:
+    def __init__(self, years: dict[int, MacroYear]) -> None:
         self.years = years
-        self.draw = draw
 
     def __getitem__(self, year: int) -> MacroYear:
         return self.years[year]
@@ -123,7 +122,7 @@ def build_economy(
             job_loss=job_loss,
             job_finding=job_finding,
         )
-    return Economy(years, draw)
+    return Economy(years)
 
 
 def labour_flows(before: float, after: float, p: EconomyParameters) -> tuple[float, float]:

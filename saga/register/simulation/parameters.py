@@ -143,7 +143,7 @@ class SelfEmploymentParameters:
     """Own firms."""
 
     # About a tenth of men at work and a twentieth of women have one; median yield well below an
-    # employee's pay [M].
+    # employee's pay [M]; set to it [C].
     start: tuple[float, float] = (0.0080, 0.0047)  # share of employees a year, men and women
     stop: float = 0.075  # share of firms a year
     level: float = -0.37  # log yield, relative to the pay of a similar employee
