@@ -1,1 +1,1 @@
-"""The conformal layer: fitted on outcomes, moved by later outcomes, and diagnosed."""
+"""The conformal layer: fitting, adaptive updates with later outcomes, diagnostics."""

@@ -1,1 +1,1 @@
-"""How far a bundle can be trusted: tables, verdicts, report."""
+"""Judges a bundle on persons with known outcomes: tables, verdicts, report."""

@@ -169,7 +169,7 @@ def _mean(flags: pl.Series) -> float:
 def _judge_share(
     question: str, share: float, n: int, coverage: float, calibrated_on: int | None, alarm: float
 ) -> dict[str, Any]:
-    """Columns that judge the share inside of `n` persons, false alarms having probability `alarm`."""
+    """Columns that judge a share inside; `alarm` is the probability of a false alarm."""
     lower, upper = coverage_band(coverage, n, calibrated_on, probability=1 - alarm)
     verdict = status(
         share, lower, upper, n, target=coverage, tolerance=QUESTIONS[question], mild_above=True

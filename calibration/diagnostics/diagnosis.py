@@ -232,7 +232,7 @@ def _draw_test_origins(
 
 
 def low_pay_line(panel: Panel) -> float:
-    """60 % of the median of all positive earnings in the panel, to two digits: real money a year."""
+    """60 % of the median positive earnings in the panel, to two digits: real money a year."""
     median = panel.frame.filter(pl.col("earnings") > 0)["earnings"].median()
     return rounded(LOW_PAY * float(median), 2) if isinstance(median, (int, float)) else 0.0
 

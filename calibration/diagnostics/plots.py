@@ -28,9 +28,8 @@ def coverage_chart(table: pl.DataFrame, coverages: Sequence[float]) -> Any:
     rows = table.with_columns(_panel(pl.col("level"), "{} % intervals", 100))
     base = alt.Chart(rows).encode(x=_horizon())
     target = _rule(rows, "mean(level):Q")
-    return _panels(
-        [_band(base, 16), target, _status(base, "inside")], rows, columns=len(coverages), height=170, independent=True
-    )  # fmt: skip
+    layers = [_band(base, 16), target, _status(base, "inside")]
+    return _panels(layers, rows, columns=len(coverages), height=170, independent=True)
 
 
 def groups_chart(table: pl.DataFrame, horizons: Sequence[int]) -> Any:

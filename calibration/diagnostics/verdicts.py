@@ -72,7 +72,7 @@ def status(
     tolerance: float,
     mild_above: bool = False,
 ) -> str:
-    """ "holds" inside the band, "watch" or "fails" outside, "unclear" if the band says little.
+    """Status "holds" inside the band, "watch" or "fails" outside, "unclear" if it says little.
 
     Outside the band a figure fails if it is further from `target` than `tolerance`. Inside, it is
     unclear with fewer than 100 persons, a band wider than 5 tolerances on each side, or a deviation

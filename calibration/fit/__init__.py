@@ -1,1 +1,1 @@
-"""Fitting the conformal layer to paths and outcomes."""
+"""Fits the conformal layer to simulated paths and outcomes."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from mapie.regression import ConformalizedQuantileRegressor
@@ -58,7 +57,7 @@ def fit_cqr(paths: Paths, outcomes: Array, coverage: Sequence[float] = COVERAGE)
 def cqr_threshold(
     lower: Array, upper: Array, outcomes: Array, coverage: float, *, neighbours: int = NEIGHBOURS
 ) -> float:
-    """q in SEK for quantiles `lower`, `upper` (n,) of forecasts and their outcomes (n,).
+    """The threshold q in SEK, from quantiles `lower`, `upper` (n,) and outcomes (n,).
 
     MAPIE's threshold is one person's score; with `neighbours` > 1 it is the average of that score
     and the next ones above. +inf if n is too small, for which MAPIE raises.
@@ -85,10 +84,10 @@ class _Column(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
     def __init__(self, column: int = 0) -> None:
         self.column = column
 
-    def fit(self, X: Array, y: Any = None) -> _Column:  # scikit-learn's names
-        self.n_features_in_ = X.shape[1]
+    def fit(self, features: Array) -> _Column:
+        self.n_features_in_ = features.shape[1]
         self.fitted_ = True
         return self
 
-    def predict(self, X: Array) -> Array:
-        return np.asarray(X)[:, self.column]
+    def predict(self, features: Array) -> Array:
+        return np.asarray(features)[:, self.column]

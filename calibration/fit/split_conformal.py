@@ -39,7 +39,7 @@ MIN_ZEROS = 50  # zero outcomes, and positive ones, that the choice of the atom 
 
 
 def rank_needed(n: int, coverage: float) -> int:
-    """k = ceil((n + 1) coverage), the order statistic of split conformal prediction (Vovk 2012).
+    """The rank k = ceil((n + 1) coverage) of split conformal prediction (Vovk 2012).
 
     Safe against the rounding of binary fractions.
     """

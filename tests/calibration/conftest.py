@@ -1,4 +1,7 @@
-"""A synthetic world for calibration: an atom of 5-45 %, heavy-tailed positive earnings, and a sampler that gets both wrong."""
+"""A synthetic world for calibration.
+
+An atom of 5-45 %, heavy-tailed positive earnings, and a sampler that is wrong about both.
+"""
 
 from collections.abc import Callable
 
@@ -19,7 +22,10 @@ World = Callable[..., tuple[Paths, NDArray[np.float64]]]
 def draw_world(
     n: int, seed: int, *, horizons: int = 2, count: int = 60, wrong: bool = True
 ) -> tuple[Paths, NDArray[np.float64]]:
-    """Paths (n, H, M) and outcomes (n, H) of exchangeable persons; `wrong`: too few zeros, too high, too narrow."""
+    """Paths (n, H, M) and outcomes (n, H) of exchangeable persons.
+
+    `wrong`: the sampler has too few zeros and is too high and too narrow.
+    """
     rng = np.random.default_rng(seed)
     zero, centre, sd = (
         rng.uniform(0.05, 0.45, (n, 1)),
@@ -47,7 +53,7 @@ def world() -> World:
 def diagnose_world(
     seed: int = 3, n: int = 1_500, fault: Callable[[Paths], Paths] | None = None
 ) -> Diagnostics:
-    """Diagnostics of a calibrated forecaster on n persons of that world; `fault` spoils its forecasts after calibration."""
+    """Diagnostics of a calibrated forecaster; `fault` changes its forecasts after calibration."""
     calibration, truth = draw_world(800, 10_000 + seed, wrong=False)
     paths, outcomes = draw_world(n, seed, wrong=False)
     calibrator = fit_calibration(calibration, truth, seed=seed)

@@ -1,4 +1,4 @@
-"""Several years together in the diagnostics, and the adaptive state on the page about drift: figures and their suppression."""
+"""Several years together in the diagnostics, and the adaptive state in the report."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def diagnosed(calibrator: Calibrator, paths: Paths, outcomes: np.ndarray[Any, An
     )
 
 
-def test_what_holds_together_is_what_the_published_bands_and_sums_hold(
+def test_several_years_are_judged_by_the_published_bands_and_sums(
     judged: tuple[Calibrator, Paths, np.ndarray[Any, Any]],
 ) -> None:
     calibrator, paths, outcomes = judged
@@ -85,7 +85,7 @@ def test_what_holds_together_is_what_the_published_bands_and_sums_hold(
     )
 
 
-def test_several_years_are_green_where_they_hold_and_red_where_they_do_not(
+def test_several_years_are_green_if_covered_as_stated_and_red_if_not(
     judged: tuple[Calibrator, Paths, np.ndarray[Any, Any]],
 ) -> None:
     calibrator, paths, outcomes = judged
@@ -127,15 +127,17 @@ def learnt(persons: int, score: float) -> AdaptiveState:
     return AdaptiveState(3, 2023, {("all", h, level): cell for (h, level), cell in cells.items()})
 
 
-def test_the_page_about_drift_shows_the_state_and_no_figure_of_few(faultless: Diagnostics) -> None:
+def test_the_report_shows_the_adaptive_state_and_no_figure_of_few_persons(
+    faultless: Diagnostics,
+) -> None:
     shown = with_state(faultless, learnt(400, 0.99), {"settled": 400, "waiting": 7})
     row = shown["adaptive"].filter(horizon=1, level=0.9).row(0, named=True)
     assert (row["n"], row["inside"], row["last_year"]) == (400, 0.0, 2023)
     assert row["size"] > 0
     page = render(shown)
     assert (
-        "It has outcomes up to 2023 (state 3); 400 issued intervals were compared with their outcome, 7"
-        in page
+        "It has outcomes up to 2023 (state 3); 400 issued intervals were compared with their"
+        " outcome, 7 have no outcome yet" in page
     )
     assert "wider" in page.split("Change of the 90 % intervals by later outcomes")[1]
     few = with_state(faultless, learnt(4, 0.99), {"settled": 4, "waiting": 0})

@@ -1,16 +1,19 @@
-"""Diagnostics against known truth: a forecaster without fault is green as often as promised, and each fault turns its own light red."""
+"""Diagnostics against known truth.
+
+A forecaster without fault is green as often as stated, and each fault has a red verdict of its own.
+"""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
+from numpy.typing import NDArray
 from scipy import stats
 
 from calibration.diagnostics.coverage import join_years
@@ -44,9 +47,10 @@ from saga.scores import crps
 Diagnosed = Callable[..., Diagnostics]
 Fault = Callable[[Paths], Paths]
 World = Callable[..., Any]
+Array = NDArray[np.float64]
 
 
-def lights(found: Diagnostics, question: str) -> set[str]:
+def statuses(found: Diagnostics, question: str) -> set[str]:
     return set(found["lights"].filter(question=question)["status"].to_list())
 
 
@@ -58,7 +62,7 @@ def test_a_forecaster_without_fault_is_green(diagnosed: Diagnosed, faultless: Di
     reports = [faultless, *(diagnosed(seed, 700) for seed in (4, 5))]
     # At most 5 % of reports are not: two of three would happen with probability below 1 %.
     assert sum(alarmed(found) for found in reports) <= 1
-    assert lights(faultless, "coverage") == {"holds"}
+    assert statuses(faultless, "coverage") == {"holds"}
 
 
 @pytest.mark.slow
@@ -96,14 +100,14 @@ def blind_to_zero(paths: Paths) -> Paths:
         (blind_to_zero, {"zero"}, set()),
     ],
 )
-def test_each_fault_turns_its_own_light_red(
+def test_each_fault_has_its_own_red_verdict(
     diagnosed: Diagnosed, fault: Fault, red: set[str], not_red: set[str]
 ) -> None:
     found = diagnosed(fault=fault)
     for question in red:
-        assert lights(found, question) == {"fails"}, question
+        assert statuses(found, question) == {"fails"}, question
     for question in not_red:
-        assert "fails" not in lights(found, question), question
+        assert "fails" not in statuses(found, question), question
 
 
 def test_a_score_is_exactly_the_sum_of_its_parts(faultless: Diagnostics) -> None:
@@ -132,7 +136,8 @@ def test_parts_of_scores_by_hand() -> None:
     below = (samples[:, :, None] <= thresholds).sum(axis=1)
     score = float(crps(samples, y).mean())
     found = decompose_crps(score, below, 50, y, thresholds)
-    # The best constant forecast is the empirical distribution of the outcomes: half their mean absolute difference.
+    # The best constant forecast is the empirical distribution of the outcomes, whose CRPS is half
+    # their mean absolute difference.
     assert found.uncertainty == pytest.approx(np.abs(y[:, None] - y).mean() / 2, rel=1e-3)
     assert found.score == score
     loss = decompose_pinball(centre, y, 0.5)
@@ -175,10 +180,10 @@ def test_regression_without_noise_is_least_squares_and_noise_is_taken_out() -> N
     assert naive.slope < 0.8
 
 
-def test_a_simultaneous_band_holds_its_level() -> None:
+def test_a_simultaneous_band_has_its_probability() -> None:
     rng = np.random.default_rng(4)
 
-    def curves(count: int) -> np.ndarray:  # type: ignore[type-arg]
+    def curves(count: int) -> Array:
         ranks = map_noise(20, 300, count, rng)
         return np.cumsum(rng.multinomial(400, np.diff(ranks, axis=1)), axis=1)[:, :-1] / 400
 
@@ -187,7 +192,7 @@ def test_a_simultaneous_band_holds_its_level() -> None:
         lower, upper = simultaneous_band(curves(399), 0.9)
         fresh = curves(100)
         inside.append(((fresh >= lower) & (fresh <= upper)).all(axis=1).mean())
-    # 40 bands of 399 replicates: each holds 0.9 with sd 0.015 from its replicates, judged on 100 curves with sd 0.03.
+    # 40 bands of 399 replicates: each has 0.9 with sd 0.015, judged on 100 curves with sd 0.03.
     assert np.mean(inside) == pytest.approx(0.9, abs=4 * np.hypot(0.015, 0.03) / np.sqrt(40))
     with pytest.raises(ValueError, match="too few"):
         simultaneous_band(curves(50), 0.999)
@@ -211,27 +216,27 @@ def test_coverage_bands_are_quantiles_of_the_beta_binomial_law(
 
 
 def test_status_rules() -> None:
-    rule = {"target": 0.9, "tolerance": 0.02, "n": 1_000, "mild_above": True}
-    assert status(0.9, 0.88, 0.92, **rule) == "holds"  # type: ignore[arg-type]
-    assert status(0.885, 0.89, 0.91, **rule) == "watch"  # type: ignore[arg-type]
-    assert status(0.87, 0.89, 0.91, **rule) == "fails"  # type: ignore[arg-type]
-    assert status(0.97, 0.89, 0.91, **rule) == "watch"  # type: ignore[arg-type]
-    assert status(0.9, 0.75, 0.99, **rule) == "unclear"  # type: ignore[arg-type]
-    assert status(0.9, 0.88, 0.92, **(rule | {"n": 99})) == "unclear"  # type: ignore[arg-type]
-    assert status(0.861, 0.84, 0.96, **rule) == "holds"  # type: ignore[arg-type]
-    assert status(0.859, 0.84, 0.96, **rule) == "unclear", (
-        "chance explains it; so would a fault of twice what is small"
-    )  # type: ignore[arg-type]
+    def rule(share: float, lower: float, upper: float, n: int = 1_000) -> str:
+        return status(share, lower, upper, n, target=0.9, tolerance=0.02, mild_above=True)
+
+    assert rule(0.9, 0.88, 0.92) == "holds"
+    assert rule(0.885, 0.89, 0.91) == "watch"
+    assert rule(0.87, 0.89, 0.91) == "fails"
+    assert rule(0.97, 0.89, 0.91) == "watch"
+    assert rule(0.9, 0.75, 0.99) == "unclear"
+    assert rule(0.9, 0.88, 0.92, n=99) == "unclear"
+    assert rule(0.861, 0.84, 0.96) == "holds"
+    assert rule(0.859, 0.84, 0.96) == "unclear", "chance explains it, and so would a large fault"
     assert curve_status(False, 0.05, 1_000, size=0.039, tolerance=0.02) == "holds"
     assert curve_status(False, 0.05, 1_000, size=0.041, tolerance=0.02) == "unclear"
 
 
-def test_the_light_that_decides_is_the_largest_shortfall_in_tolerances() -> None:
+def test_the_verdict_that_decides_is_the_largest_shortfall_in_tolerances() -> None:
     over, under = (
         Verdict("coverage", 1, "watch", 900, 0.05),
         Verdict("coverage", 1, "watch", 900, -0.019),
     )
-    assert worst_verdict([over, under]) is under, "ranges that hold too many mislead nobody"
+    assert worst_verdict([over, under]) is under, "intervals that cover too many are only wide"
     assert (
         worst_verdict([over, under, Verdict("coverage", 1, "fails", 900, 0.03)]).status == "fails"
     )
@@ -243,7 +248,7 @@ def test_the_light_that_decides_is_the_largest_shortfall_in_tolerances() -> None
     assert (error.row()["tolerance"], slope.row()["tolerance"]) == (QUESTIONS["level"], 0.1)
 
 
-def test_small_groups_and_what_would_give_them_away_are_hidden() -> None:
+def test_small_groups_and_groups_that_would_reveal_them_are_hidden() -> None:
     assert publishable({"a": 500, "b": 300}, 10) == {"a", "b"}
     assert publishable({"a": 500, "b": 300, "c": 4}, 10) == {"a"}, (
         "b goes too: the total less a and b is c"
@@ -270,14 +275,14 @@ def test_no_figure_rests_on_fewer_persons_than_the_minimum(faultless: Diagnostic
     assert counted >= MIN_CELL
 
 
-def test_few_persons_give_no_figures_and_no_good_light(diagnosed: Diagnosed) -> None:
+def test_few_persons_give_no_figures_and_no_good_verdict(diagnosed: Diagnosed) -> None:
     few = diagnosed(n=9)
     assert set(few["lights"]["status"]) == {"unclear"}
     assert all(few[name].is_empty() for name in ("pit", "reliability", "scores", "level", "drift"))
     assert few["coverage"]["n"].is_null().all()
 
 
-def test_tables_travel_as_one_small_file(faultless: Diagnostics, tmp_path: Path) -> None:
+def test_tables_are_stored_as_one_small_file(faultless: Diagnostics) -> None:
     stored = faultless.to_table()
     buffer = io.BytesIO()
     stored.write_parquet(buffer, compression="zstd")
@@ -309,13 +314,14 @@ def test_a_block_in_which_nobody_has_an_outcome_joins_the_others(world: World) -
     calibrator = fit_calibration(*world(800, 9, wrong=False), seed=1)
     paths = calibrator.recalibrate(paths)
     sets = calibrator.intervals(paths, (0.9,))
-    given = {
-        "thresholds": crps_thresholds(outcomes[:, 0], FLOOR),
-        "floor": FLOOR,
-        "low_pay": 150_000.0,
-    }
-    nobody = judge_persons(paths, sets, np.full(60, np.nan), 1, **given)
-    everybody = judge_persons(paths, sets, outcomes[:, 0], 1, **given)
+
+    def judge(y: Array) -> PersonResults:
+        thresholds = crps_thresholds(outcomes[:, 0], FLOOR)
+        return judge_persons(
+            paths, sets, y, 1, thresholds=thresholds, floor=FLOOR, low_pay=150_000.0
+        )
+
+    nobody, everybody = judge(np.full(60, np.nan)), judge(outcomes[:, 0])
     assert PersonResults.join([nobody, everybody]).frame.equals(everybody.frame)
 
 

@@ -1,4 +1,4 @@
-"""The report shows what the tables hold, needs nothing from outside, and can be read without eyes for colour."""
+"""The report shows the tables, loads nothing from outside, and needs no colour vision."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def page(text: str) -> Page:
     return Page(text)
 
 
-def test_nothing_is_asked_for_from_outside(text: str, page: Page) -> None:
+def test_nothing_is_loaded_from_outside(text: str, page: Page) -> None:
     assert not re.search(r"https?:|//[a-z]|@import|<script|<link|<iframe", text)
     assert "default-src 'none'" in text
     assert all(link.startswith("data:text/csv") for link in page.links.values())
@@ -166,7 +166,7 @@ def test_a_hidden_group_shows_no_number(page: Page) -> None:
     assert widths["Born in: Europe"] == ["-", "-"]
 
 
-def test_ranges_from_few_persons_are_named(faultless: Diagnostics) -> None:
+def test_intervals_from_few_persons_are_named(faultless: Diagnostics) -> None:
     def page(*persons: int) -> str:
         promise = faultless["promise"].with_columns(pl.Series("persons_threshold", persons))
         return " ".join(render(Diagnostics({**faultless.tables, "promise": promise})).split())
@@ -179,7 +179,7 @@ def test_ranges_from_few_persons_are_named(faultless: Diagnostics) -> None:
     assert "stand behind the intervals" not in page(1_000, 0)  # which has no ranges
 
 
-def test_red_lights_are_told_in_words(diagnosed: Callable[..., Diagnostics]) -> None:
+def test_red_verdicts_are_described_in_words(diagnosed: Callable[..., Diagnostics]) -> None:
     def narrow(paths: Any) -> Any:
         return paths.with_earnings((0.4 * paths.earnings).astype("float32"))
 
@@ -195,7 +195,7 @@ def test_a_report_of_few_persons_is_drawn_too(diagnosed: Callable[..., Diagnosti
     assert not Page(text).labels
 
 
-def test_a_place_that_is_no_page_is_refused(tmp_path: Path) -> None:
+def test_an_output_that_is_not_an_html_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"\.html"):
         check_page(tmp_path / "report.pdf", "report", SUFFIXES)
     (tmp_path / "a.html").mkdir()

@@ -1,4 +1,4 @@
-"""The report in a real browser: it asks for nothing, complains of nothing, can be read by a screen reader and prints on pages."""
+"""The report in a real browser: no requests, no errors, screen readers, printing."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ pytestmark = [
 def opened(
     faultless: Diagnostics, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Page, list[str], list[str]]]:
-    """The page as a browser shows it, the addresses that it asked for, and what the browser complained of."""
+    """The page in a browser, the addresses that it requested, and the browser's messages."""
     file = write_report(faultless, tmp_path_factory.mktemp("page") / "report.html", bundle="holder")
     asked: list[str] = []
     complaints: list[str] = []
@@ -47,7 +47,7 @@ def opened(
         browser.close()
 
 
-def test_it_asks_for_nothing_and_the_browser_has_no_complaint(
+def test_the_page_requests_nothing_and_the_browser_reports_no_error(
     opened: tuple[Page, list[str], list[str]],
 ) -> None:
     page, asked, complaints = opened
@@ -73,16 +73,18 @@ def test_a_screen_reader_finds_headings_tables_pictures_and_the_way_past_them(
     tables = page.locator("table")
     assert tables.count() >= 8
     assert tables.evaluate_all(
-        "found => found.every(t => t.caption && t.caption.textContent.trim() && t.querySelector('th[scope]'))"
+        "all => all.every(t => t.caption && t.caption.textContent.trim()"
+        " && t.querySelector('th[scope]'))"
     )
     pictures = page.get_by_role("img")
     assert pictures.count() == page.locator("svg").count() == 11
     assert all(
         len(label or "") > 40
-        for label in pictures.evaluate_all("found => found.map(p => p.getAttribute('aria-label'))")
+        for label in pictures.evaluate_all("all => all.map(p => p.getAttribute('aria-label'))")
     )
     regions = page.locator("section").evaluate_all(
-        "found => found.map(s => document.getElementById(s.getAttribute('aria-labelledby'))?.textContent || '')"
+        "all => all.map(s =>"
+        " document.getElementById(s.getAttribute('aria-labelledby'))?.textContent || '')"
     )
     assert all(regions)
     page.keyboard.press("Tab")
@@ -96,14 +98,14 @@ def test_a_screen_reader_finds_headings_tables_pictures_and_the_way_past_them(
     }
 
 
-def test_nothing_sticks_out_on_a_narrow_screen(opened: tuple[Page, list[str], list[str]]) -> None:
+def test_the_page_fits_a_narrow_screen(opened: tuple[Page, list[str], list[str]]) -> None:
     page = opened[0]
     page.set_viewport_size({"width": 380, "height": 800})
     assert page.evaluate("document.documentElement.scrollWidth") <= 380
     page.set_viewport_size({"width": 1000, "height": 900})
 
 
-def test_it_prints_on_pages_with_pictures_whole_and_what_needs_a_click_left_out(
+def test_it_prints_with_whole_pictures_and_without_parts_that_need_a_click(
     opened: tuple[Page, list[str], list[str]],
 ) -> None:
     page = opened[0]
@@ -120,7 +122,7 @@ def test_it_prints_on_pages_with_pictures_whole_and_what_needs_a_click_left_out(
     assert not re.search(rb"/URI \(https?:", printed)
 
 
-def test_a_table_can_be_taken_along(
+def test_a_table_can_be_downloaded(
     opened: tuple[Page, list[str], list[str]], faultless: Diagnostics, tmp_path: Path
 ) -> None:
     page = opened[0]

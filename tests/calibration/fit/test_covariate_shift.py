@@ -1,4 +1,4 @@
-"""Covariate shift: weighted thresholds hold in the target population, unweighted ones do not, and weights of 1 change nothing."""
+"""Covariate shift: weighted thresholds cover in the target population, unweighted ones do not."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SHARE = {
 
 
 def draw(n: int, seed: int, share: float, count: int = 25) -> tuple[Paths, Array, NDArray[np.str_]]:
-    """Persons in two groups of which the forecasts know nothing; in the one outcomes spread three times as much."""
+    """Persons in two groups that forecasts ignore; in one, outcomes spread three times as much."""
     rng = np.random.default_rng(seed)
     wild = rng.random(n) < share
     outcomes = np.exp(12.3 + np.where(wild, 1.2, 0.4)[:, None] * rng.normal(size=(n, 2)))
@@ -60,7 +60,7 @@ def draw(n: int, seed: int, share: float, count: int = 25) -> tuple[Paths, Array
 
 @pytest.fixture(scope="module")
 def shifted() -> tuple[Calibrator, Calibrator, Calibrator, Paths, Array, int]:
-    """Calibrators without weights, weighted for the target, and weighted the wrong way round; and persons of the target."""
+    """Calibrators without weights, with weights, with inverse weights; persons of the target."""
     paths, outcomes, group = draw(4_000, 1, SHARE["calibration"])
     _, _, theirs = draw(4_000, 2, SHARE["target"])
     target = Target({"sex": theirs}, np.full(len(theirs), 40), ("sex",), "target")
@@ -88,7 +88,7 @@ def shifted() -> tuple[Calibrator, Calibrator, Calibrator, Paths, Array, int]:
 
 
 def plausible(hits: Array, n: int, level: float) -> bool:
-    """Whether so many hits come from a threshold that is the k-th of n order statistics, n the effective_persons number, or one a little above."""
+    """Whether the hits fit a threshold at or a little above the k-th of n effective scores."""
     k = rank_needed(n, level)
     low, high = (
         stats.betabinom(len(hits), k, n + 1 - k),
@@ -112,7 +112,7 @@ def test_weighted_sets_hold_in_the_target_and_unweighted_ones_do_not(
         assert not plausible(covered["wrong"], n, level), (level, covered["wrong"].mean())
 
 
-def test_bands_and_sums_are_those_of_the_target_too(
+def test_bands_and_sums_cover_in_the_target_too(
     shifted: tuple[Calibrator, Calibrator, Calibrator, Paths, Array, int],
 ) -> None:
     from saga.conformal.path_bands import band_intervals
@@ -148,7 +148,7 @@ def test_weights_of_one_give_the_unweighted_calibration_to_the_last_bit() -> Non
         weights=ones,
     )
     assert same.digest == plain.digest
-    # A target that is composed as half A is has weights of one, and so the same thresholds.
+    # A target composed as the map fold has weights of 1, and so the same thresholds.
     in_a = in_map_fold(paths.person_id, 0)
     both = outcomes[~np.isnan(outcomes).any(axis=1)]
     a, known = group[in_a], ~np.isnan(outcomes[in_a]).any(axis=1)
@@ -165,7 +165,7 @@ def test_weights_of_one_give_the_unweighted_calibration_to_the_last_bit() -> Non
     st.sampled_from([0.5, 0.8, 0.9]),
 )
 @settings(max_examples=200, deadline=None)
-def test_whole_weights_are_persons_counted_so_often(
+def test_integer_weights_equal_repeated_persons(
     drawn: list[tuple[float, int]], level: float
 ) -> None:
     scores, times = (np.array(column, dtype=np.float64) for column in zip(*drawn, strict=True))
@@ -178,9 +178,7 @@ def test_whole_weights_are_persons_counted_so_often(
         assert weighted == np.inf
 
 
-def test_the_weighted_quantile_covers_on_average_and_without_the_new_persons_own_weight_it_does_not() -> (
-    None
-):
+def test_the_weighted_quantile_covers_and_without_the_new_persons_weight_it_does_not() -> None:
     rng, level, n, times = np.random.default_rng(4), 0.8, 12, 20_000
     weight = np.array([1.0, 6.0])
     light = rng.random((times, n)) < 0.8
@@ -234,7 +232,7 @@ def test_a_cell_of_its_own_needs_a_thousand_persons_in_effect() -> None:
     assert (1, "quintile=2") in cells
 
 
-def test_small_cells_are_joined_and_nobody_is_lost_or_counted_alone() -> None:
+def test_small_cells_are_joined_and_nobody_is_lost() -> None:
     rng = np.random.default_rng(2)
     own = [
         rng.choice(["20-29", "30-39"], 400),
@@ -262,7 +260,7 @@ def test_small_cells_are_joined_and_nobody_is_lost_or_counted_alone() -> None:
     assert min(support.persons.values()) >= 20
 
 
-def test_a_target_is_told_by_groups_known_at_the_origin(register_panel: Panel) -> None:
+def test_a_target_is_described_by_groups_known_at_the_origin(register_panel: Panel) -> None:
     grouping = Grouping.fit(register_panel.only(persons_of(register_panel, "train")))
     people = register_panel.only(persons_of(register_panel, "calibration"))
     origins = draw_origins(people, max_horizon=5, seed=0)

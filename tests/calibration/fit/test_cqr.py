@@ -303,7 +303,7 @@ def test_options_of_nested_sets_are_refused(
             )
 
 
-def test_only_method_cqr_imports_mapie(tiny_bundle: Path, cqr_bundle: Path) -> None:
+def test_only_fitting_by_cqr_imports_mapie(cqr_bundle: Path) -> None:
     code = """
 import sys
 import calibration.fit.bundle_calibration, calibration.diagnostics.report

@@ -14,7 +14,7 @@ from saga.paths import Paths
 
 
 def draw_years(n: int, seed: int, shock: float) -> tuple[Paths, NDArray[Any]]:
-    """One horizon, origins over 20 years; each year shifts all outcomes by a draw of size `shock`."""
+    """One horizon, origins in 20 years; each year shifts all outcomes by a draw of size `shock`."""
     rng = np.random.default_rng(seed)
     year = rng.integers(2000, 2020, n)
     shift = shock * rng.normal(size=30)[year - 2000]

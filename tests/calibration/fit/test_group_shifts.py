@@ -1,10 +1,14 @@
-"""Groups known at the origin are covered alike: group effects solve their equations, cells are exact, and without them the checks fail."""
+"""Groups known at the origin are covered alike; without group effects and cells the checks fail."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from mapie.conditional_conformal_prediction import ConditionalSplitConformalRegressor
+from numpy.typing import NDArray
 from scipy import stats
 from sklearn.dummy import DummyRegressor
 from sklearn.linear_model import QuantileRegressor
@@ -13,13 +17,15 @@ from calibration.fit.group_shifts import design, fit_shifts, group_quantile, wit
 from calibration.fit.split_conformal import NEIGHBOURS, fit_calibration, rank_needed
 from saga.conformal.calibrator import Calibrator
 from saga.data import groups as known_groups
+from saga.data.groups import Labels
 from saga.paths import Paths
 from saga.requests import COVERAGE
 
+Array = NDArray[np.float64]
 P = 1e-6
 
 
-def overlapping(n: int, seed: int):
+def overlapping(n: int, seed: int) -> tuple[Array, dict[str, NDArray[np.str_]]]:
     """Scores in [0, 1] whose law differs by two overlapping groupings, and the labels."""
     rng = np.random.default_rng(seed)
     labels = {
@@ -34,7 +40,7 @@ def overlapping(n: int, seed: int):
 
 
 @pytest.mark.parametrize("level", [0.5, 0.9])
-def test_effects_equal_linear_programming(level):
+def test_effects_equal_linear_programming(level: float) -> None:
     scores, labels = overlapping(400, 0)
     _, indicators = design(labels, fewest=1)
     features = np.delete(
@@ -51,9 +57,12 @@ def test_effects_equal_linear_programming(level):
     assert np.abs(intercept + features @ effects - oracle.predict(features)).max() < 0.02
 
 
-def test_thresholds_are_those_of_conditional_conformal_prediction_up_to_a_person_a_group():
-    """MAPIE's implementation of Gibbs, Cherian and Candes (2025), which solves a linear program with every new person in it. It says by
-    how much the smoothed effects, fitted once, differ from the exact answer: by a person or so a group."""
+def test_thresholds_are_those_of_conditional_conformal_prediction_up_to_a_person_a_group() -> None:
+    """The oracle is MAPIE's implementation of Gibbs, Cherian and Candes (2025).
+
+    It solves a linear program with every new person in it. The smoothed effects, fitted once,
+    differ from it by about one person in each group.
+    """
     level, n = 0.8, 800
     scores, labels = overlapping(n, 5)
     _, indicators = design(labels, fewest=1)
@@ -88,7 +97,7 @@ def test_thresholds_are_those_of_conditional_conformal_prediction_up_to_a_person
 
 
 @pytest.mark.parametrize("level", COVERAGE)
-def test_each_groups_share_below_its_threshold_is_the_level_up_to_d_persons(level):
+def test_each_groups_share_below_its_threshold_is_the_level_up_to_d_persons(level: float) -> None:
     scores, labels = overlapping(3_000, 1)
     _, indicators = design(labels)
     intercept, effects = group_quantile(scores, indicators, level, bandwidth=1e-4, shrinkage=1e-3)
@@ -102,7 +111,7 @@ def test_each_groups_share_below_its_threshold_is_the_level_up_to_d_persons(leve
     )
 
 
-def test_the_smoothed_equations_hold_exactly_with_shrinkage():
+def test_the_smoothed_equations_hold_exactly_with_shrinkage() -> None:
     scores, labels = overlapping(3_000, 2)
     _, indicators = design(labels)
     intercept, effects = group_quantile(scores, indicators, 0.9, bandwidth=0.02, shrinkage=100.0)
@@ -113,7 +122,7 @@ def test_the_smoothed_equations_hold_exactly_with_shrinkage():
     assert np.abs(missing).max() < 1e-3
 
 
-def test_effects_average_to_zero_small_groups_have_none_and_order_does_not_matter():
+def test_effects_average_to_zero_small_groups_have_none_and_order_does_not_matter() -> None:
     scores, labels = overlapping(2_000, 3)
     labels["region"][:50] = "tiny"
     effects = fit_shifts(scores, labels, 0.9)
@@ -131,8 +140,8 @@ def test_effects_average_to_zero_small_groups_have_none_and_order_does_not_matte
     assert fit_shifts(scores, {"sex": np.full(2_000, "female")}, 0.9) == {}
 
 
-def share_below(scores, labels, effects):
-    """In each quintile of each sex the share of scores below 0.9's threshold, the quantile of what is left without the effects."""
+def share_below(scores: Array, labels: Labels, effects: Mapping[str, float]) -> Array:
+    """Share of scores below the 90 % threshold, by quintile and sex."""
     groups = known_groups.pair_groupings(labels)
     total = sum(
         np.array([effects.get(f"{name}={label}", 0.0) for label in own])
@@ -143,8 +152,10 @@ def share_below(scores, labels, effects):
     return np.array([below[pair == label].mean() for label in np.unique(pair)])
 
 
-def test_who_differs_from_the_sum_of_two_groups_is_covered_too(monkeypatch):
-    """Scores are low in the lowest quintile among men alone: effects of single groups leave its men and women off, to either side."""
+def test_pairs_of_groups_that_differ_from_the_sum_of_both_are_covered_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Scores are low for men in the lowest quintile alone: effects of single groups are wrong."""
     rng = np.random.default_rng(6)
     n = 40_000
     labels = {
@@ -163,8 +174,8 @@ def test_who_differs_from_the_sum_of_two_groups_is_covered_too(monkeypatch):
     )
 
 
-def draw_groups(n: int, seed: int, count: int = 50):
-    """A sampler too narrow for the lowest quintile, too wide for the highest, and too narrow for women."""
+def draw_groups(n: int, seed: int, count: int = 50) -> tuple[Paths, Array]:
+    """A sampler too narrow for the lowest quintile and for women, too wide for the highest."""
     rng = np.random.default_rng(seed)
     quintile, female = rng.integers(1, 6, n), rng.random(n) < 0.5
     zero, centre, sd = 0.25 - 0.04 * quintile, rng.normal(12.3, 0.3, n), 0.5
@@ -187,18 +198,18 @@ def draw_groups(n: int, seed: int, count: int = 50):
 
 
 @pytest.fixture(scope="module")
-def grouped():
+def grouped() -> Calibrator:
     paths, outcomes = draw_groups(13_000, 11)
     return fit_calibration(paths, outcomes, seed=0)
 
 
 @pytest.fixture(scope="module")
-def fresh():
+def fresh() -> tuple[Paths, Array]:
     return draw_groups(25_000, 12)
 
 
-def worst(calibrator: Calibrator, paths: Paths, outcomes, name: str) -> float:
-    """Largest deviation from a level in a group, in standard errors of test and calibration persons together."""
+def worst(calibrator: Calibrator, paths: Paths, outcomes: Array, name: str) -> float:
+    """Largest deviation of coverage in a group, in standard errors of test and calibration."""
     hits = calibrator.intervals(calibrator.recalibrate(paths), COVERAGE).covered(outcomes)[:, 0]
     size = calibrator.cells[1, "all"].n
     largest = 0.0
@@ -210,7 +221,9 @@ def worst(calibrator: Calibrator, paths: Paths, outcomes, name: str) -> float:
     return largest
 
 
-def test_labels_of_quintiles_follow_the_law_of_coverage(grouped, fresh):
+def test_labels_of_quintiles_follow_the_law_of_coverage(
+    grouped: Calibrator, fresh: tuple[Paths, Array]
+) -> None:
     paths, outcomes = fresh
     mapped = grouped.recalibrate(paths)
     intervals = grouped.intervals(mapped, COVERAGE)
@@ -226,7 +239,9 @@ def test_labels_of_quintiles_follow_the_law_of_coverage(grouped, fresh):
             assert low.ppf(P / 40) <= hits[own, j].sum() <= high.isf(P / 40)
 
 
-def test_overlapping_groups_are_covered_and_without_their_effects_are_not(grouped, fresh):
+def test_overlapping_groups_are_covered_and_without_their_effects_are_not(
+    grouped: Calibrator, fresh: tuple[Paths, Array]
+) -> None:
     paths, outcomes = fresh
     assert worst(grouped, paths, outcomes, "sex") < 5
     pooled = replace(
@@ -238,12 +253,14 @@ def test_overlapping_groups_are_covered_and_without_their_effects_are_not(groupe
     assert worst(pooled, paths, outcomes, "quintile") > 6
 
 
-def test_groups_reach_the_persons_forecast_and_an_unknown_group_falls_back(grouped, fresh):
+def test_group_shifts_apply_to_each_person_and_unknown_groups_use_the_cell_of_all(
+    grouped: Calibrator, fresh: tuple[Paths, Array]
+) -> None:
     paths, _ = fresh
     few = paths.take(slice(0, 40))
     whole = grouped.intervals(grouped.recalibrate(few), COVERAGE)
     for row in (0, 7, 39):
-        alone = few.take([row])
+        alone = few.take(np.array([row]))
         own = grouped.intervals(grouped.recalibrate(alone), COVERAGE)
         assert np.array_equal(own.upper[0], whole.upper[row])
     lost = replace(few, groups={name: np.full(40, "unknown") for name in few.groups})
@@ -252,12 +269,15 @@ def test_groups_reach_the_persons_forecast_and_an_unknown_group_falls_back(group
         sets = grouped.intervals(grouped.recalibrate(somebody), COVERAGE)
         assert set(sets.cell.ravel()) == {"all"}
         assert (sets.guarantee == "assumption").all()
-    assert np.array_equal(
-        *(grouped.intervals(grouped.recalibrate(p), COVERAGE).upper for p in (lost, nobody))
+    upper, expected = (
+        grouped.intervals(grouped.recalibrate(p), COVERAGE).upper for p in (lost, nobody)
     )
+    assert np.array_equal(upper, expected)
 
 
-def test_sets_stay_nested_over_levels_although_effects_differ_by_level(grouped, fresh):
+def test_sets_are_nested_over_coverages_although_effects_differ(
+    grouped: Calibrator, fresh: tuple[Paths, Array]
+) -> None:
     paths, _ = fresh
     tilted = {
         key: {group: value * (3 if key[1] < 0.85 else -3) for group, value in effects.items()}
@@ -268,7 +288,7 @@ def test_sets_stay_nested_over_levels_although_effects_differ_by_level(grouped, 
         assert (np.diff(q, axis=1) >= 0).all()
 
 
-def test_the_table_keeps_groups(grouped, fresh):
+def test_the_table_keeps_groups(grouped: Calibrator, fresh: tuple[Paths, Array]) -> None:
     paths, _ = fresh
     again = Calibrator.from_table(grouped.to_table())
     assert again.digest == grouped.digest
@@ -278,11 +298,11 @@ def test_the_table_keeps_groups(grouped, fresh):
     )
 
 
-def test_poorer_records_are_served_by_their_own_cells(grouped, fresh):
+def test_poorer_records_are_served_by_their_own_cells(
+    grouped: Calibrator, fresh: tuple[Paths, Array]
+) -> None:
     paths, outcomes = fresh
-    vague = paths.with_earnings(
-        np.random.default_rng(5).permuted(paths.earnings, axis=0)
-    )  # forecasts that know nothing of the person
+    vague = paths.with_earnings(np.random.default_rng(5).permuted(paths.earnings, axis=0))
     known = replace(vague, groups={**paths.groups, "profile": np.full(len(paths), "earnings")})
     half = np.arange(len(paths)) < 12_000
     poorer = fit_calibration(replace(vague.take(half), groups={}), outcomes[half], seed=0)
@@ -300,10 +320,10 @@ def test_poorer_records_are_served_by_their_own_cells(grouped, fresh):
     )  # full records are served as before
 
 
-def test_a_panel_of_several_kinds_of_record_covers_each_kind():
-    """Most poor records are women's, whose scores the sampler puts too low: thresholds are fitted as they are served."""
+def test_a_panel_of_several_kinds_of_record_covers_each_kind() -> None:
+    """Thresholds are fitted as they are served, with most poor records those of women."""
 
-    def mixed(n: int, seed: int):
+    def mixed(n: int, seed: int) -> tuple[Paths, Array]:
         paths, outcomes = draw_groups(n, seed)
         poor = np.random.default_rng(seed).random(n) < np.where(
             paths.groups["sex"] == "female", 0.8, 0.1

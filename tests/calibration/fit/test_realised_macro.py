@@ -1,179 +1,181 @@
-"""What the economy did once is not learnt as a fault of the model: maps are told of it, sets are not."""
+"""Maps are fitted on forecasts that know the realised macro series; thresholds are not.
+
+Otherwise the luck of a few years would be learnt as a fault of the model.
+"""
+
+from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from scipy import stats
 
-import calibration.fit.bundle_calibration as command
+import calibration.fit.bundle_calibration as bundle_calibration
 from calibration.diagnostics.diagnosis import summarise
-from calibration.diagnostics.person_results import crps_thresholds, judge_persons
+from calibration.diagnostics.person_results import (
+    PersonResults,
+    crps_thresholds,
+    judge_persons,
+)
 from calibration.fit.split_conformal import NEIGHBOURS, fit_calibration, in_map_fold, rank_needed
+from saga.conformal.calibrator import Calibrator
+from saga.data.panel import Panel
 from saga.data.split import persons_of
 from saga.errors import UsageError
 from saga.forecaster import Forecaster
+from saga.macro.scenarios import Scenario, ScenarioSource
 from saga.paths import Paths
-from saga.requests import COVERAGE
+from saga.requests import COVERAGE, Draws
 
+Array = NDArray[np.float64]
 P = 1e-6
-SURPRISE, SPREAD = (
-    0.25,
-    0.2,
-)  # of the economy that came, and of those that are drawn, in log earnings
+# In log earnings: of the realised economy, and of simulated economies around their mean.
+SURPRISE, SPREAD = 0.25, 0.2
 NINETY = COVERAGE.index(0.9)
 
 
-def economy(n: int, seed: int, count: int = 80):
-    """Persons with luck of their own in one economy that went better than its law; a model that is right about both.
+def draw_economy(n: int, seed: int, n_paths: int = 80) -> tuple[Paths, Paths, Array]:
+    """Persons in an economy that did better than expected, and a model without fault.
 
-    Returns paths that follow drawn economies, the same told the one that came, and the outcomes.
+    Returns paths that follow simulated economies, paths of the same persons conditioned on the
+    realised economy, and the outcomes.
     """
     rng = np.random.default_rng(seed)
     centre = rng.normal(12.3, 0.4, (n, 1))
-    drawn = SPREAD * np.random.default_rng(0).normal(
-        size=count
-    )  # path k of every person lives in the same economy
+    # Path k of every person is in the same economy.
+    economies = SPREAD * np.random.default_rng(0).normal(size=n_paths)
     outcomes = np.exp(centre + SURPRISE + 0.3 * rng.normal(size=(n, 1)))
-    luck = centre[..., None] + 0.3 * rng.normal(size=(n, 1, count))
+    logs = centre[..., None] + 0.3 * rng.normal(size=(n, 1, n_paths))
     ids = np.array([f"{seed}-{i}" for i in range(n)])
-    paths = Paths(ids, np.full(n, 1970), np.full(n, 2000), np.exp(luck + drawn).astype(np.float32))
-    return paths, replace(paths, earnings=np.exp(luck + SURPRISE).astype(np.float32)), outcomes
+    earnings = np.exp(logs + economies).astype(np.float32)
+    paths = Paths(ids, np.full(n, 1970), np.full(n, 2000), earnings)
+    return paths, replace(paths, earnings=np.exp(logs + SURPRISE).astype(np.float32)), outcomes
 
 
-def raised(calibrator, paths: Paths) -> float:
+def mean_shift(calibrator: Calibrator, paths: Paths) -> float:
     """By how much the maps raise forecasts, in logs."""
     return float(np.log(calibrator.recalibrate(paths).earnings / paths.earnings).mean())
 
 
-def test_the_luck_of_one_economy_is_not_added_to_every_future():
-    paths, came, outcomes = economy(2_000, 1)
-    told, untold = (
-        fit_calibration(paths, outcomes, seed=0, realised=came),
-        fit_calibration(paths, outcomes, seed=0),
-    )
-    fresh = economy(1_000, 2)[0]
-    # The map's own noise: its ranks are those of 1,000 persons, whose mean outcome is known to .3 / sqrt(1,000).
-    assert abs(raised(told, fresh)) < 5 * 0.3 / 1_000**0.5
-    assert raised(untold, fresh) > 0.8 * SURPRISE
+def test_the_luck_of_one_economy_is_not_added_to_every_future() -> None:
+    paths, realised, outcomes = draw_economy(2_000, 1)
+    informed = fit_calibration(paths, outcomes, seed=0, realised=realised)
+    uninformed = fit_calibration(paths, outcomes, seed=0)
+    fresh = draw_economy(1_000, 2)[0]
+    # The map's noise: its ranks are those of 1,000 persons, whose mean outcome has a standard
+    # error of .3 / sqrt(1,000).
+    assert abs(mean_shift(informed, fresh)) < 5 * 0.3 / 1_000**0.5
+    assert mean_shift(uninformed, fresh) > 0.8 * SURPRISE
 
 
 @pytest.mark.parametrize("informed", [True, False])
-def test_sets_hold_in_the_years_that_came_whatever_the_maps_were_told(informed):
-    paths, came, outcomes = economy(3_000, 3)
-    calibrator = fit_calibration(paths, outcomes, seed=0, realised=came if informed else None)
-    fresh, _, truth = economy(6_000, 4)
-    hits = int(
-        calibrator.intervals(calibrator.recalibrate(fresh), COVERAGE)
-        .covered(truth)[:, 0, NINETY]
-        .sum()
-    )
+def test_sets_cover_in_the_panels_years_with_either_kind_of_map(informed: bool) -> None:
+    paths, realised, outcomes = draw_economy(3_000, 3)
+    calibrator = fit_calibration(paths, outcomes, seed=0, realised=realised if informed else None)
+    fresh, _, fresh_outcomes = draw_economy(6_000, 4)
+    intervals = calibrator.intervals(calibrator.recalibrate(fresh), COVERAGE)
+    hits = int(intervals.covered(fresh_outcomes)[:, 0, NINETY].sum())
     n = calibrator.cells[1, "all"].n
     k = rank_needed(n, 0.9)
     low, high = (stats.betabinom(6_000, r, n + 1 - r) for r in (k, k + NEIGHBOURS - 1))
     assert low.ppf(P / 2) <= hits <= high.isf(P / 2)
 
 
-def test_paths_that_were_told_come_in_any_order_and_only_half_a_is_asked_for():
-    paths, came, outcomes = economy(600, 5)
-    learners = np.flatnonzero(in_map_fold(paths.person_id, 0))
-    one = fit_calibration(paths, outcomes, seed=0, realised=came)
-    assert (
-        fit_calibration(paths, outcomes, seed=0, realised=came.take(learners[::-1])).digest
-        == one.digest
-    )
-    with pytest.raises(UsageError, match="not those of the map fold"):
-        fit_calibration(paths, outcomes, seed=0, realised=came.take(learners[1:]))
-    with pytest.raises(UsageError, match="not those of the map fold"):
-        fit_calibration(
-            paths,
-            outcomes,
-            seed=0,
-            realised=replace(came, earnings=came.earnings.repeat(2, axis=1)),
-        )
+def test_conditioned_paths_may_have_any_order_and_must_contain_the_map_fold() -> None:
+    paths, realised, outcomes = draw_economy(600, 5)
+    map_rows = np.flatnonzero(in_map_fold(paths.person_id, 0))
+    fitted = fit_calibration(paths, outcomes, seed=0, realised=realised)
+    again = fit_calibration(paths, outcomes, seed=0, realised=realised.take(map_rows[::-1]))
+    assert again.digest == fitted.digest
+    twice = replace(realised, earnings=realised.earnings.repeat(2, axis=1))
+    for wrong in (realised.take(map_rows[1:]), twice):
+        with pytest.raises(UsageError, match="not those of the map fold"):
+            fit_calibration(paths, outcomes, seed=0, realised=wrong)
 
 
-def test_the_report_tells_the_economys_part_from_the_models():
-    """Right about people, surprised by the economy: no red light where people are judged, and the surprise is shown."""
-    paths, came, outcomes = economy(2_000, 6)
-    calibrator = fit_calibration(paths, outcomes, seed=0, realised=came)
-    fresh, told, truth = economy(2_000, 7)
-    thresholds = crps_thresholds(truth[:, 0], 1.0)
+def test_the_report_separates_the_economy_from_the_model() -> None:
+    """The model is right about persons: no verdict is red there, and the surprise is shown."""
+    calibration_paths, realised, calibration_outcomes = draw_economy(2_000, 6)
+    calibrator = fit_calibration(calibration_paths, calibration_outcomes, seed=0, realised=realised)
+    free, conditioned, outcomes = draw_economy(2_000, 7)
+    thresholds = crps_thresholds(outcomes[:, 0], 1.0)
 
-    def judged(of: Paths):
-        mapped = calibrator.recalibrate(of)
-        sets = calibrator.intervals(mapped, COVERAGE)
+    def results(paths: Paths) -> dict[int, PersonResults]:
+        mapped = calibrator.recalibrate(paths)
+        intervals = calibrator.intervals(mapped, COVERAGE)
+        limits = {"floor": 1.0, "low_pay": 150_000.0}
         return {
-            1: judge_persons(
-                mapped, sets, truth[:, 0], 1, thresholds=thresholds, floor=1.0, low_pay=150_000.0
-            )
+            1: judge_persons(mapped, intervals, outcomes[:, 0], 1, thresholds=thresholds, **limits)
         }
 
-    def lights(*cases):
-        found = summarise(
-            cases[0], None, calibrator, None, *cases[1:], provenance={"bundle": "b"}, seed=0
+    def verdicts(*of: dict[int, PersonResults]) -> tuple[dict[str, str], dict[str, Any]]:
+        tables = summarise(
+            of[0], None, calibrator, None, *of[1:], provenance={"bundle": "b"}, seed=0
         )
-        return dict(found["lights"].select("question", "status").iter_rows()), found["level"].row(
-            0, named=True
-        )
+        statuses = dict(tables["lights"].select("question", "status").iter_rows())
+        return statuses, tables["level"].row(0, named=True)
 
-    right, level = lights(judged(fresh), judged(told))
-    assert right["coverage"] == right["shape"] == right["level"] == "holds"
-    mean_drawn = SPREAD * np.random.default_rng(0).normal(size=80).mean()
-    assert level["economy"] == pytest.approx(SURPRISE - mean_drawn, abs=0.01)
-    assert lights(judged(fresh))[0]["shape"] == "fails", (
-        "without being told, the economy's luck looks like a fault"
+    statuses, mean_bias = verdicts(results(free), results(conditioned))
+    assert statuses["coverage"] == statuses["shape"] == statuses["level"] == "holds"
+    mean_economy = SPREAD * np.random.default_rng(0).normal(size=80).mean()
+    assert mean_bias["economy"] == pytest.approx(SURPRISE - mean_economy, abs=0.01)
+    assert verdicts(results(free))[0]["shape"] == "fails", (
+        "without the realised economy its luck looks like a fault"
     )
 
 
-def test_calibrate_tells_half_a_and_nobody_else(tiny_bundle, register_panel, tmp_path, monkeypatch):
-    asked, given = [], []
+def test_only_the_map_fold_is_simulated_under_the_realised_economy(
+    tiny_bundle: Path,
+    register_panel: Panel,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: list[tuple[list[str], ScenarioSource]] = []
+    conditioned: list[Paths] = []
     simulate, fit = Forecaster.simulate, fit_calibration
 
-    def spied(self, panel, draws, **options):
-        asked.append((panel.persons(), draws.scenario))
+    def record_simulation(self: Any, panel: Panel, draws: Draws, **options: Any) -> Paths:
+        calls.append((panel.persons(), draws.scenario))
         return simulate(self, panel, draws, **options)
 
-    monkeypatch.setattr(Forecaster, "simulate", spied)
-    monkeypatch.setattr(
-        command,
-        "fit_calibration",
-        lambda paths, outcomes, **options: (
-            given.append(options["realised"]) or fit(paths, outcomes, **options)
-        ),
-    )
-    spared = set(persons_of(register_panel, "calibration")[60:])
+    def record_fit(paths: Paths, outcomes: Array, **options: Any) -> Calibrator:
+        conditioned.append(options["realised"])
+        return fit(paths, outcomes, **options)
+
+    monkeypatch.setattr(Forecaster, "simulate", record_simulation)
+    monkeypatch.setattr(bundle_calibration, "fit_calibration", record_fit)
+    left_out = set(persons_of(register_panel, "calibration")[60:])
     few = register_panel.only(
-        [person for person in register_panel.persons() if person not in spared]
+        [person for person in register_panel.persons() if person not in left_out]
     )
-    options = command.CalibrationOptions(n_paths=25, profiles=True)
-    command.calibrate_bundle(tiny_bundle, few, options, out=tmp_path / "bundle")
-    everybody, untold = asked[0]
-    assert untold is None
-    learners = [
-        person
-        for person, own in zip(everybody, in_map_fold(np.array(everybody), 0), strict=True)
-        if own
-    ]
-    assert [len(persons) for persons, _ in asked] == [
-        len(everybody),
-        len(learners),
-    ] * 3  # full records, survey-like ones, earnings alone
-    assert all(persons == learners and told.name == "observed" for persons, told in asked[1::2])
-    assert all(came.person_id.tolist() == learners for came in given)
+    options = bundle_calibration.CalibrationOptions(n_paths=25, profiles=True)
+    bundle_calibration.calibrate_bundle(tiny_bundle, few, options, out=tmp_path / "bundle")
+    everybody, scenario = calls[0]
+    assert scenario is None
+    in_map = in_map_fold(np.array(everybody), 0)
+    map_fold = [person for person, chosen in zip(everybody, in_map, strict=True) if chosen]
+    # Full records, records as in a survey, records of earnings alone.
+    assert [len(persons) for persons, _ in calls] == [len(everybody), len(map_fold)] * 3
+    for persons, given in calls[1::2]:
+        assert isinstance(given, Scenario)
+        assert (persons, given.name) == (map_fold, "observed")
+    assert len(conditioned) == 3
+    assert all(paths.person_id.tolist() == map_fold for paths in conditioned)
 
 
-def test_there_is_nothing_to_tell_where_panel_bundle_or_years_have_no_economy(
-    tiny_bundle, register_panel
-):
+def test_there_is_no_realised_macro_without_series_in_bundle_panel_and_years(
+    tiny_bundle: Path, register_panel: Panel
+) -> None:
     forecaster = Forecaster.load(tiny_bundle)
-    assert max(forecaster.realised_macro(register_panel, 2015).rows) == 2015
+    scenario = forecaster.realised_macro(register_panel, 2015)
+    assert scenario is not None
+    assert max(scenario.rows) == 2015
     assert forecaster.realised_macro(register_panel, 1980) is None
-    assert (
-        forecaster.realised_macro(
-            replace(register_panel, meta=replace(register_panel.meta, macro=None)), 2015
-        )
-        is None
-    )
+    without = replace(register_panel, meta=replace(register_panel.meta, macro=None))
+    assert forecaster.realised_macro(without, 2015) is None
     forecaster.process = None
     assert forecaster.realised_macro(register_panel, 2015) is None

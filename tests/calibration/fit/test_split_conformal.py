@@ -1,14 +1,20 @@
-"""The conformal layer holds what it promises on exchangeable persons, whatever the sampler, and broken versions of it do not."""
+"""Coverage of the conformal layer on exchangeable persons; broken variants fail."""
+
+from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
-from crepes import ConformalPredictiveSystem
+from crepes import ConformalPredictiveSystem  # type: ignore[import-untyped]
 from mapie.regression import SplitConformalRegressor
+from numpy.typing import NDArray
 from scipy import stats
 from sklearn.base import BaseEstimator, RegressorMixin
 
@@ -26,33 +32,38 @@ from calibration.fit.split_conformal import (
 from saga.conformal.calibrator import (
     SCHEMA,
     Calibrator,
+    Intervals,
     reason,
 )
 from saga.conformal.prediction_sets import grow
 from saga.conformal.recalibration import Cell, calibrate_probability, map_ordered
 from saga.errors import BundleError, UsageError
+from saga.paths import Paths
 from saga.requests import COVERAGE
 from saga.scores import covered, pit, pit_uniforms
 
+Array = NDArray[np.float64]
+World = Callable[..., tuple[Paths, Array]]
+Judged = tuple[Paths, Paths, Array, Intervals]
 P = 1e-6
 FITTED, FRESH = 3_000, 8_000
 
 
 @pytest.fixture(scope="module")
-def fitted(world):
+def fitted(world: World) -> Calibrator:
     paths, outcomes = world(FITTED, 1)
     return fit_calibration(paths, outcomes, seed=0)
 
 
 @pytest.fixture(scope="module")
-def judged(world, fitted):
+def judged(world: World, fitted: Calibrator) -> Judged:
     """Fresh persons: raw paths, recalibrated paths, outcomes, intervals."""
     paths, outcomes = world(FRESH, 2)
     recalibrated = fitted.recalibrate(paths)
     return paths, recalibrated, outcomes, fitted.intervals(recalibrated, COVERAGE)
 
 
-def identity_cell(thresholds=None, n=0) -> Cell:
+def identity_cell(thresholds: Any = None, n: int = 0) -> Cell:
     grid = np.linspace(0, 1, 9)
     return Cell(grid, grid, 500, 0.5, thresholds or {}, n)
 
@@ -60,62 +71,65 @@ def identity_cell(thresholds=None, n=0) -> Cell:
 # --- the order statistic ---
 
 
-class Zero(RegressorMixin, BaseEstimator):
-    def fit(self, X, y=None):
+class Zero(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    def fit(self) -> Zero:
         self.fitted_ = True
         return self
 
-    def predict(self, X):
-        return np.zeros(len(X))
+    def predict(self, features: Array) -> Array:
+        return np.zeros(len(features))
 
 
-def test_thresholds_equal_mapie_at_all_levels():
+def test_thresholds_equal_mapie_at_all_levels() -> None:
     scores = np.random.default_rng(0).random(357)
     features = np.zeros((357, 1))
     model = SplitConformalRegressor(
-        Zero().fit(features), confidence_level=list(COVERAGE), prefit=True
+        Zero().fit(), confidence_level=list(COVERAGE), prefit=True
     ).conformalize(features, scores)
     upper = model.predict_interval(features[:1])[1][0, 1]
     assert upper.tolist() == [conformal_quantile(scores, level) for level in COVERAGE]
 
 
 @pytest.mark.parametrize("level", [0.5, 0.8, 0.9, 0.95, 0.99])
-def test_the_rank_is_the_exact_ceiling(level):
+def test_the_rank_is_the_exact_ceiling(level: float) -> None:
     exact = Fraction(str(level))
     assert [rank_needed(n, level) for n in range(1, 1200)] == [
         math.ceil((n + 1) * exact) for n in range(1, 1200)
     ]
 
 
-def test_too_few_scores_give_an_infinite_threshold_never_the_largest_score():
+def test_too_few_scores_give_an_infinite_threshold_never_the_largest_score() -> None:
     scores = np.arange(1.0, 9.0)
     assert conformal_quantile(scores, 0.9) == math.inf
     assert conformal_quantile(np.arange(1.0, 10.0), 0.9) == 9
     assert conformal_quantile(np.empty(0), 0.5) == math.inf
 
 
-def test_rounding_averages_order_statistics_at_and_above_the_needed_one():
+def test_rounding_averages_order_statistics_at_and_above_the_needed_one() -> None:
     scores = np.random.default_rng(0).permutation(np.arange(1.0, 101.0))
     assert conformal_quantile(scores, 0.8, neighbours=10) == np.arange(81, 91).mean()
     assert conformal_quantile(scores, 0.9, neighbours=10) == np.arange(91, 101).mean()
     assert conformal_quantile(scores, 0.91, neighbours=10) == math.inf
 
 
-def coverage_law_pvalue(quantile, n=100, level=0.9, repeats=2_000) -> float:
+def coverage_law_pvalue(
+    quantile: Callable[[Array], float], n: int = 100, level: float = 0.9, repeats: int = 2_000
+) -> float:
     scores = np.random.default_rng(3).random((repeats, n))
     k = rank_needed(n, level)
-    return stats.kstest([quantile(row) for row in scores], stats.beta(k, n + 1 - k).cdf).pvalue
+    thresholds = [quantile(row) for row in scores]
+    return float(stats.kstest(thresholds, stats.beta(k, n + 1 - k).cdf).pvalue)
 
 
-def test_coverage_given_the_calibration_persons_follows_the_beta_law():
+def test_coverage_given_the_calibration_persons_follows_the_beta_law() -> None:
     assert coverage_law_pvalue(lambda row: conformal_quantile(row, 0.9)) > P
 
 
-def test_a_threshold_without_the_plus_one_fails_the_beta_law():
+def test_a_threshold_without_the_plus_one_fails_the_beta_law() -> None:
     assert coverage_law_pvalue(lambda row: np.sort(row)[math.ceil(0.9 * len(row)) - 1]) < P
 
 
-def test_mean_coverage_lies_between_the_level_and_one_over_n_plus_1_above_plus_rounding():
+def test_mean_coverage_lies_between_the_level_and_one_over_n_plus_1_above_plus_rounding() -> None:
     n, repeats = 299, 4_000
     scores = np.random.default_rng(4).random((repeats, n))
     for level in COVERAGE[:3]:
@@ -135,19 +149,19 @@ def test_mean_coverage_lies_between_the_level_and_one_over_n_plus_1_above_plus_r
 
 
 def in_coverage_law(hits: int, trials: int, n: int, level: float, cells: int) -> bool:
-    """Whether `hits` is plausible when the threshold lies between the k-th and the (k + 9)-th of n order statistics."""
+    """Whether `hits` fits a threshold between the k-th and the (k + 9)-th order statistic."""
     k = rank_needed(n, level)
     top = k + NEIGHBOURS - 1
     tail = P / 2 / cells
-    return (
+    return bool(
         stats.betabinom(trials, k, n + 1 - k).ppf(tail)
         <= hits
         <= stats.betabinom(trials, top, n + 1 - top).isf(tail)
     )
 
 
-def hits_hold(hits, fitted, outcomes) -> bool:
-    """The one check that the calibrator must pass and broken versions must fail; hits (n, H, L)."""
+def hits_hold(hits: Array, fitted: Calibrator, outcomes: Array) -> bool:
+    """The check that the calibrator must pass and broken variants must fail; hits (n, H, L)."""
     horizons, cells = hits.shape[1], hits.shape[1] * hits.shape[2]
     return all(
         in_coverage_law(
@@ -158,13 +172,17 @@ def hits_hold(hits, fitted, outcomes) -> bool:
     )
 
 
-def test_sets_cover_fresh_persons_as_promised_although_the_sampler_is_wrong(fitted, judged):
+def test_sets_cover_fresh_persons_as_stated_although_the_sampler_is_wrong(
+    fitted: Calibrator, judged: Judged
+) -> None:
     _, _, outcomes, intervals = judged
     assert (intervals.guarantee == "assumption").all()
     assert hits_hold(intervals.covered(outcomes), fitted, outcomes)
 
 
-def test_sets_from_other_numbers_of_paths_hold_their_level_too(world, fitted):
+def test_sets_from_other_numbers_of_paths_cover_as_stated_too(
+    world: World, fitted: Calibrator
+) -> None:
     # Between two fitted numbers the threshold of the lower one serves, which can only cover more.
     for count, exact in ((25, True), (40, False), (50, True), (60, True), (150, False)):
         paths, outcomes = world(FRESH, 30 + count, horizons=1, count=count)
@@ -182,7 +200,7 @@ def test_sets_from_other_numbers_of_paths_hold_their_level_too(world, fitted):
                 assert total >= stats.betabinom(FRESH, k, n + 1 - k).ppf(P / 20)
 
 
-def test_a_threshold_fitted_with_many_paths_fails_for_few(world, fitted):
+def test_a_threshold_fitted_with_many_paths_fails_for_few(world: World, fitted: Calibrator) -> None:
     paths, outcomes = world(FRESH, 55, horizons=2, count=25)
     swapped = {
         key: replace(c, thresholds={(25, level): c.thresholds[60, level] for level in COVERAGE})
@@ -194,13 +212,15 @@ def test_a_threshold_fitted_with_many_paths_fails_for_few(world, fitted):
     )
 
 
-def test_fewer_paths_than_any_fitted_number_give_no_interval(world, fitted):
+def test_fewer_paths_than_any_fitted_number_give_no_interval(
+    world: World, fitted: Calibrator
+) -> None:
     assert fitted.path_counts == (25, 50, 60)
     paths = fitted.recalibrate(world(3, 56, count=24)[0])
     assert (fitted.intervals(paths, COVERAGE).guarantee == "none").all()
 
 
-def test_broken_calibrators_fail_the_same_check(fitted, judged):
+def test_broken_calibrators_fail_the_same_check(fitted: Calibrator, judged: Judged) -> None:
     raw, recalibrated, outcomes, intervals = judged
     unfitted = {
         key: replace(cell, thresholds={(60, c): c for c in COVERAGE}, knots=np.empty(0))
@@ -225,7 +245,7 @@ def test_broken_calibrators_fail_the_same_check(fitted, judged):
         assert not hits_hold(broken, fitted, outcomes)
 
 
-def test_a_threshold_without_the_plus_one_or_outside_the_sample_is_not_published(world):
+def test_a_threshold_outside_the_sample_is_not_published(world: World) -> None:
     paths, outcomes = world(60, 5)
     small = fit_calibration(paths, outcomes, seed=0)
     for (horizon, _), cell in small.cells.items():
@@ -239,7 +259,7 @@ def test_a_threshold_without_the_plus_one_or_outside_the_sample_is_not_published
     assert np.isnan(intervals.covered(outcomes)[..., -1]).all()
 
 
-def test_sets_are_nested_over_levels(judged):
+def test_sets_are_nested_over_levels(judged: Judged) -> None:
     _, _, _, sets = judged
     positive = sets.upper[..., :-1] > 0
     assert (sets.lower[..., 1:] <= sets.lower[..., :-1])[positive].all()
@@ -248,9 +268,9 @@ def test_sets_are_nested_over_levels(judged):
     assert (sets.lower[~sets.includes_zero] > 0).all()
 
 
-def test_the_chosen_width_of_the_atom_covers_zeros_and_positive_outcomes_more_alike_than_first_or_last_place(
-    world,
-):
+def test_the_chosen_atom_width_covers_zeros_and_positive_outcomes_most_alike(
+    world: World,
+) -> None:
     paths, outcomes = world(4_000, 18, horizons=1, count=120, wrong=False)
     fresh, fresh_outcomes = world(6_000, 19, horizons=1, count=120, wrong=False)
     fitted = fit_calibration(paths, outcomes, seed=0)
@@ -272,15 +292,17 @@ def test_the_chosen_width_of_the_atom_covers_zeros_and_positive_outcomes_more_al
 # --- the recalibrated distribution ---
 
 
-def uniformity_pvalue(u, n_fit: int, slack: float = 0.0) -> float:
-    """Two-sample Kolmogorov-Smirnov law: the map is an empirical CDF of n_fit persons, judged on len(u) others."""
+def uniformity_pvalue(u: Array, n_fit: int, slack: float = 0.0) -> float:
+    """Two-sample Kolmogorov-Smirnov: the map is an empirical CDF of n_fit other persons."""
     distance = stats.kstest(u, "uniform").statistic
     return float(
         stats.kstwobign.sf(max(distance - slack, 0) * math.sqrt(n_fit * len(u) / (n_fit + len(u))))
     )
 
 
-def test_recalibrated_probabilities_are_uniform_and_raw_ones_are_not(fitted, judged):
+def test_recalibrated_probabilities_are_uniform_and_raw_ones_are_not(
+    fitted: Calibrator, judged: Judged
+) -> None:
     raw, recalibrated, outcomes, _ = judged
     v = pit_uniforms(raw)
     before, after = pit(raw.earnings, outcomes, v), pit(recalibrated.earnings, outcomes, v)
@@ -292,14 +314,16 @@ def test_recalibrated_probabilities_are_uniform_and_raw_ones_are_not(fitted, jud
         assert uniformity_pvalue(after[:, h], cell.map_n, slack=1 / (raw.n_paths + 1)) > P
 
 
-def test_an_unrandomised_atom_fails_the_uniformity_check(fitted, judged):
+def test_an_unrandomised_atom_fails_the_uniformity_check(
+    fitted: Calibrator, judged: Judged
+) -> None:
     raw, _, outcomes, _ = judged
     cell = fitted.cells[1, "all"]
     unrandomised = pit(raw.earnings[:, :1], outcomes[:, :1], np.ones((FRESH, 1)))[:, 0]
     assert uniformity_pvalue(calibrate_probability(unrandomised, cell), cell.map_n) < P
 
 
-def test_the_map_equals_the_predictive_system_of_crepes_up_to_its_blocks():
+def test_the_map_equals_the_predictive_system_of_crepes_up_to_its_blocks() -> None:
     u = np.random.default_rng(7).beta(2, 1.3, 4_000)
     knots, values = fit_map(u)
     cell = Cell(knots, values, len(u), 0.5, {}, 0)
@@ -315,7 +339,7 @@ def test_the_map_equals_the_predictive_system_of_crepes_up_to_its_blocks():
     assert (knots[0], knots[-1], values[0], values[-1]) == (0, 1, 0, 1)
 
 
-def test_no_single_persons_value_is_in_the_table(world):
+def test_no_single_persons_value_is_in_the_table(world: World) -> None:
     paths, outcomes = world(700, 8)
     fitted = fit_calibration(paths, outcomes, seed=0)
     u = pit(paths.earnings, outcomes, pit_uniforms(paths))
@@ -328,11 +352,13 @@ def test_no_single_persons_value_is_in_the_table(world):
     ).any()
     for n in (100, 119, 137, 1000):
         _, values = fit_map(np.random.default_rng(n).random(n))
-        # Values are average ranks: two inner knots with blocks of at least 10 each are at least 10 ranks apart.
+        # Values are average ranks of blocks of at least 10: inner knots are 10 ranks apart.
         assert (np.diff(values[1:-1]) * (n + 1) >= NEIGHBOURS - 1e-9).all()
 
 
-def test_marginals_of_mapped_paths_are_the_recalibrated_distribution(fitted, judged):
+def test_marginals_of_mapped_paths_are_the_recalibrated_distribution(
+    fitted: Calibrator, judged: Judged
+) -> None:
     raw, recalibrated, _, _ = judged
     m = raw.n_paths
     for h in range(2):
@@ -341,7 +367,8 @@ def test_marginals_of_mapped_paths_are_the_recalibrated_distribution(fitted, jud
         zeros = (before == 0).sum(axis=1)
         expected = np.floor((m + 1) * calibrate_probability((zeros + 0.5) / (m + 1), cell) + 1e-9)
         np.testing.assert_array_equal((after == 0).sum(axis=1), np.where(zeros > 0, expected, 0))
-        # At the i-th positive sample the new CDF counts floor((M + 1) R(i / (M + 1))) paths; below it is flat up to its smallest value.
+        # At the i-th positive sample the new CDF counts floor((M + 1) R(i / (M + 1))) paths; below
+        # it is flat up to its smallest value.
         fewest, most = (
             (after[:, None, :] <= before[:, :, None] * blur).sum(axis=2)
             for blur in (1 - 1e-6, 1 + 1e-6)
@@ -355,7 +382,7 @@ def test_marginals_of_mapped_paths_are_the_recalibrated_distribution(fitted, jud
         assert ((fewest <= target) & (target <= most))[interior].all()
 
 
-def test_the_identity_map_leaves_paths_unchanged_bit_by_bit(world):
+def test_the_identity_map_leaves_paths_unchanged_bit_by_bit(world: World) -> None:
     for count in (7, 50, 500):
         paths, _ = world(20, 9, count=count)
         same = Calibrator({(1, "all"): identity_cell(), (2, "all"): identity_cell()}).recalibrate(
@@ -367,7 +394,9 @@ def test_the_identity_map_leaves_paths_unchanged_bit_by_bit(world):
         assert unchanged.recalibrated
 
 
-def test_paths_keep_their_ranks_and_zeros_go_by_total_earnings(fitted, world):
+def test_paths_keep_their_ranks_and_zeros_go_by_total_earnings(
+    fitted: Calibrator, world: World
+) -> None:
     paths, _ = world(200, 10)
     mapped = fitted.recalibrate(paths).earnings
     total = paths.earnings.astype(float).sum(axis=1)
@@ -381,23 +410,23 @@ def test_paths_keep_their_ranks_and_zeros_go_by_total_earnings(fitted, world):
         assert (richest_zero <= poorest_raised).all()
 
 
-def test_a_persons_numbers_are_bitwise_the_same_alone_in_a_batch_and_in_another_order(
-    fitted, world
-):
+def test_numbers_of_a_person_do_not_depend_on_the_batch_or_its_order(
+    fitted: Calibrator, world: World
+) -> None:
     paths, _ = world(64, 11, count=37)
     together = fitted.recalibrate(paths)
     sets = fitted.intervals(together, COVERAGE)
     backwards = fitted.recalibrate(paths.take(slice(None, None, -1)))
     assert np.array_equal(backwards.earnings[::-1], together.earnings)
     for row in (0, 17, 63):
-        alone = fitted.recalibrate(paths.take([row]))
+        alone = fitted.recalibrate(paths.take(np.array([row])))
         own = fitted.intervals(alone, COVERAGE)
         assert np.array_equal(alone.earnings[0], together.earnings[row])
         assert np.array_equal(own.lower[0], sets.lower[row])
         assert np.array_equal(own.upper[0], sets.upper[row])
 
 
-def test_a_sampler_without_zeros_gets_none():
+def test_a_sampler_without_zeros_gets_none() -> None:
     samples = np.sort(np.random.default_rng(1).lognormal(12, 0.5, (5, 40)).astype(np.float32))
     lifted = Cell(np.array([0, 0.5, 1.0]), np.array([0, 0.8, 1.0]), 500, 0.5, {}, 0)
     assert (map_ordered(samples, lifted) > 0).all()
@@ -407,7 +436,7 @@ def test_a_sampler_without_zeros_gets_none():
 # --- guarantees ---
 
 
-def test_horizons_without_outcomes_are_extrapolated_and_thin_ones_give_none(world):
+def test_horizons_without_outcomes_are_extrapolated_and_small_ones_give_none(world: World) -> None:
     paths, outcomes = world(1_200, 12, horizons=4)
     outcomes[:, 3] = np.nan
     outcomes[30:, 2] = np.nan
@@ -428,14 +457,14 @@ def test_horizons_without_outcomes_are_extrapolated_and_thin_ones_give_none(worl
     assert (few.furthest_horizons[0.8], few.furthest_horizons[0.9]) == (2, 0)
 
 
-def test_without_calibration_every_interval_is_none(world):
+def test_without_calibration_every_interval_is_none(world: World) -> None:
     paths, _ = world(3, 13)
     sets = Calibrator.identity().intervals(Calibrator.identity().recalibrate(paths), (0.9, 0.123))
     assert (sets.guarantee == "none").all()
     assert np.isnan(sets.lower).all()
 
 
-def test_beyond_age_64_there_is_no_interval(fitted, world):
+def test_beyond_age_64_there_is_no_interval(fitted: Calibrator, world: World) -> None:
     paths, _ = world(3, 14)
     earnings = paths.earnings.copy()
     earnings[1, 1] = np.nan
@@ -447,14 +476,16 @@ def test_beyond_age_64_there_is_no_interval(fitted, world):
     assert np.array_equal(mapped.earnings[0], fitted.recalibrate(paths).earnings[0])
 
 
-def test_every_guarantee_has_its_sentence():
+def test_every_guarantee_has_its_sentence() -> None:
     assert all(
         reason(word).endswith(".")
         for word in ("finite-sample", "assumption", "extrapolated", "none")
     )
 
 
-def test_a_coverage_that_was_not_calibrated_is_refused_with_the_ones_that_were(fitted, world):
+def test_a_coverage_that_was_not_calibrated_is_refused_and_the_others_listed(
+    fitted: Calibrator, world: World
+) -> None:
     with pytest.raises(UsageError, match=r"0\.5, 0\.8, 0\.9, 0\.95"):
         fitted.intervals(fitted.recalibrate(world(2, 15)[0]), (0.85,))
 
@@ -462,7 +493,9 @@ def test_a_coverage_that_was_not_calibrated_is_refused_with_the_ones_that_were(f
 # --- form ---
 
 
-def test_the_table_gives_back_the_same_calibrator(fitted, judged, tmp_path):
+def test_the_table_gives_back_the_same_calibrator(
+    fitted: Calibrator, judged: Judged, tmp_path: Path
+) -> None:
     table = fitted.to_table()
     table.write_parquet(tmp_path / "calibration.parquet")
     again = Calibrator.from_table(pl.read_parquet(tmp_path / "calibration.parquet"))
@@ -475,7 +508,7 @@ def test_the_table_gives_back_the_same_calibrator(fitted, judged, tmp_path):
     assert Calibrator.from_table(Calibrator.identity().to_table()).coverage == ()
 
 
-def test_the_scale_is_some_years_typical_pay_and_nobodys_own():
+def test_the_scale_is_a_multiple_of_typical_pay_and_describes_no_single_person() -> None:
     pay = np.array(
         [[100_000.0, np.nan, 0.0], [200_000.0, 200_000.0, 200_000.0], [400_000.0, 0.0, 400_000.0]]
         * 4
@@ -489,7 +522,7 @@ def test_the_scale_is_some_years_typical_pay_and_nobodys_own():
     assert scale_of(np.full((10, 1), 312_345.0)) == 940_000  # two digits
 
 
-def test_a_table_of_another_form_is_refused(fitted):
+def test_a_table_of_another_form_is_refused(fitted: Calibrator) -> None:
     with pytest.raises(BundleError, match="columns"):
         Calibrator.from_table(fitted.to_table().drop("n"))
     with pytest.raises(BundleError, match="incomplete"):
@@ -497,7 +530,7 @@ def test_a_table_of_another_form_is_refused(fitted):
     assert dict(fitted.to_table().schema) == SCHEMA
 
 
-def test_the_same_seed_fits_the_same_and_persons_may_come_in_any_order(world):
+def test_the_same_seed_gives_the_same_fit_in_any_order_of_persons(world: World) -> None:
     paths, outcomes = world(600, 16)
     shuffled = np.random.default_rng(0).permutation(600)
     one = fit_calibration(paths, outcomes, seed=3)
@@ -508,10 +541,10 @@ def test_the_same_seed_fits_the_same_and_persons_may_come_in_any_order(world):
     assert abs(share - 0.5) < 5 * 0.5 / 600**0.5
 
 
-def test_a_person_twice_wrong_shapes_and_a_coverage_of_one_are_refused(world):
+def test_a_person_twice_wrong_shapes_and_a_coverage_of_one_are_refused(world: World) -> None:
     paths, outcomes = world(20, 17)
     with pytest.raises(UsageError, match="one origin a person"):
-        fit_calibration(paths.take([0, 1, 0]), outcomes[[0, 1, 0]], seed=0)
+        fit_calibration(paths.take(np.array([0, 1, 0])), outcomes[[0, 1, 0]], seed=0)
     with pytest.raises(UsageError, match="disagree"):
         fit_calibration(paths, outcomes[:, :1], seed=0)
     with pytest.raises(UsageError, match="coverage"):

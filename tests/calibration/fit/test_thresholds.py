@@ -1,4 +1,6 @@
-"""Limits, bands and present values hold what they promise whatever the sampler; what was not conformalised does not."""
+"""Limits, bands and present values cover as stated with any sampler; raw intervals do not."""
+
+from __future__ import annotations
 
 from dataclasses import replace
 
@@ -6,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from scipy import stats
 
 from calibration.fit.split_conformal import NEIGHBOURS, fit_calibration, in_map_fold, rank_needed
@@ -19,17 +22,19 @@ from saga.lifetime import present_value, realised_value
 from saga.paths import Paths
 from saga.requests import COVERAGE, RATE
 
+Array = NDArray[np.float64]
+Judged = tuple[Paths, Array]
 P = 1e-6
 YEARS = 4
 NINETY = COVERAGE.index(0.9)
 
 
-def draw_lives(n: int, seed: int, count: int = 60, rho: float = 0.9):
-    """Outcomes that persist from year to year, and a sampler that believes every year to be a new draw."""
+def draw_lives(n: int, seed: int, count: int = 60, rho: float = 0.9) -> tuple[Paths, Array]:
+    """Outcomes that persist from year to year, and a sampler that draws each year anew."""
     rng = np.random.default_rng(seed)
     centre, zero = rng.normal(12.3, 0.4, n), rng.uniform(0.02, 0.2, n)
 
-    def standing(shape, rho):
+    def standing(shape: tuple[int, int], rho: float) -> Array:
         e = rng.normal(size=shape)
         for h in range(1, shape[1]):
             e[:, h] = rho * e[:, h - 1] + (1 - rho**2) ** 0.5 * e[:, h]
@@ -46,27 +51,29 @@ def draw_lives(n: int, seed: int, count: int = 60, rho: float = 0.9):
 
 
 @pytest.fixture(scope="module")
-def fitted():
+def fitted() -> Calibrator:
     paths, outcomes = draw_lives(4_000, 1)
     return fit_thresholds(fit_calibration(paths, outcomes, seed=0), paths, outcomes, seed=0)
 
 
 @pytest.fixture(scope="module")
-def judged(fitted):
-    """Fresh persons: recalibrated paths, outcomes, and all that is published of them."""
+def judged(fitted: Calibrator) -> Judged:
+    """Fresh persons: recalibrated paths and outcomes."""
     paths, outcomes = draw_lives(8_000, 2)
     return fitted.recalibrate(paths), outcomes
 
 
 def holds(hits: int, trials: int, n: int, level: float, cells: int = 60) -> bool:
-    """Whether `hits` is plausible for a threshold between the k-th and the (k + 9)-th of n order statistics."""
+    """Whether `hits` fits a threshold between the k-th and the (k + 9)-th order statistic."""
     k = rank_needed(n, level)
     tail = P / 2 / cells
     low, high = (stats.betabinom(trials, r, n + 1 - r) for r in (k, k + NEIGHBOURS - 1))
-    return low.ppf(tail) <= hits <= high.isf(tail)
+    return bool(low.ppf(tail) <= hits <= high.isf(tail))
 
 
-def test_earnings_lie_above_and_below_their_limits_as_promised(fitted, judged):
+def test_earnings_lie_above_and_below_their_limits_as_stated(
+    fitted: Calibrator, judged: Judged
+) -> None:
     paths, outcomes = judged
     found = one_sided_limits(fitted, paths, COVERAGE)
     for h in range(YEARS):
@@ -86,13 +93,13 @@ def test_earnings_lie_above_and_below_their_limits_as_promised(fitted, judged):
             )
     assert (np.diff(found.at_least, axis=2) <= 0).all()
     assert (np.diff(found.at_most, axis=2) >= 0).all()
-    # One limit at half the miss is not one at the whole of it: the check tells the interval from the limit.
+    # The upper end of an interval is no one-sided limit: the check distinguishes them.
     sets = fitted.intervals(paths, COVERAGE)
     wrong = int((outcomes[:, 0] <= sets.upper[:, 0, 0]).sum())
     assert not holds(wrong, len(outcomes), fitted.thresholds_of_kind["at_most", 1].n, COVERAGE[0])
 
 
-def test_earnings_of_those_who_earn_lie_in_their_interval(fitted, judged):
+def test_positive_earnings_lie_in_their_interval(fitted: Calibrator, judged: Judged) -> None:
     paths, outcomes = judged
     found = one_sided_limits(fitted, paths, COVERAGE)
     for h in range(YEARS):
@@ -105,14 +112,16 @@ def test_earnings_of_those_who_earn_lie_in_their_interval(fitted, judged):
         assert all(
             holds(int(hits[j]), int(earned.sum()), n, level) for j, level in enumerate(COVERAGE)
         )
-    # Over everybody, zeros included, it holds less: the condition is part of the promise.
+    # With zeros included it covers less: the condition is part of the guarantee.
     y = outcomes[:, 0, None]
     hits = ((found.positive_lower[:, 0] <= y) & (y <= found.positive_upper[:, 0])).sum(axis=0)
     assert not holds(int(hits[NINETY]), len(y), fitted.thresholds_of_kind["positive", 1].n, 0.9)
 
 
 @pytest.mark.parametrize("years", [1, 2, YEARS])
-def test_bands_hold_whole_paths_and_yearly_sets_do_not(fitted, judged, years):
+def test_bands_cover_whole_paths_and_yearly_sets_do_not(
+    fitted: Calibrator, judged: Judged, years: int
+) -> None:
     paths, outcomes = judged
     found = band_intervals(fitted, paths, years, COVERAGE)
     hits = found.covered(outcomes[:, :years]).all(axis=1).sum(axis=0)
@@ -125,18 +134,21 @@ def test_bands_hold_whole_paths_and_yearly_sets_do_not(fitted, judged, years):
     ) == (years == 1)
 
 
-def test_an_outcome_is_in_the_band_exactly_if_its_score_is_at_most_the_threshold(fitted, judged):
+def test_an_outcome_is_in_the_band_exactly_if_its_score_is_at_most_the_threshold(
+    fitted: Calibrator, judged: Judged
+) -> None:
     paths, outcomes = judged
     few, y = paths.take(slice(0, 500)), outcomes[:500]
     scores = band_scores(fitted, few, y)
     for years in (1, 3):
-        inside = band_intervals(fitted, few, years, (0.9,)).covered(y[:, :years]).all(axis=1)[:, 0]
+        covered = band_intervals(fitted, few, years, (0.9,)).covered(y[:, :years])
+        inside = np.asarray(covered.all(axis=1))[:, 0]
         q = fitted.nested_thresholds("band", years, few.n_paths)[0][NINETY]
         clear = np.abs(scores[:, years - 1] - q) > 1e-9
         assert np.array_equal(inside[clear] == 1, (scores[:, years - 1] <= q)[clear])
 
 
-def test_the_common_scale_of_years_has_an_inverse(fitted):
+def test_the_common_scale_of_years_has_an_inverse(fitted: Calibrator) -> None:
     q = np.linspace(0, 1.7, 400)
     for h in range(1, YEARS + 2):
         np.testing.assert_allclose(
@@ -145,9 +157,9 @@ def test_the_common_scale_of_years_has_an_inverse(fitted):
 
 
 @pytest.mark.parametrize("years", [1, 2, YEARS])
-def test_present_values_are_covered_although_the_sampler_knows_no_persistence(
-    fitted, judged, years
-):
+def test_present_values_are_covered_although_the_sampler_has_no_persistence(
+    fitted: Calibrator, judged: Judged, years: int
+) -> None:
     paths, outcomes = judged
     short = replace(paths, earnings=paths.earnings[:, :years])
     values = present_value(short, to_age=30 + years, rate=RATE)
@@ -165,8 +177,8 @@ def test_present_values_are_covered_although_the_sampler_knows_no_persistence(
         assert not all(holds(int(raw[j]), len(truth), n, level) for j, level in enumerate(COVERAGE))
 
 
-def test_the_theorem_needs_no_number_of_paths(judged):
-    # Three paths a person, wrong in every way: the order statistic still holds, since both sides draw alike.
+def test_the_theorem_holds_for_any_number_of_paths() -> None:
+    # Three wrong paths a person: the order statistic holds, because both sides draw alike.
     for count in (3, 10):
         (paths, outcomes), (fresh, truth) = (
             draw_lives(3_000, 5, count=count),
@@ -183,7 +195,9 @@ def test_the_theorem_needs_no_number_of_paths(judged):
         assert law.ppf(P) <= hits <= law.isf(P)
 
 
-def test_the_value_of_more_years_than_observed_and_of_another_rate_is_extrapolated(fitted, judged):
+def test_the_value_of_more_years_than_observed_and_of_another_rate_is_extrapolated(
+    fitted: Calibrator, judged: Judged
+) -> None:
     values = judged[0].earnings[:50, 0].astype(float)
     for years, rate in ((YEARS + 3, RATE), (2, 0.05)):
         found = value_intervals(fitted, values, np.full(50, years), (0.9,), rate)
@@ -191,7 +205,7 @@ def test_the_value_of_more_years_than_observed_and_of_another_rate_is_extrapolat
         assert np.isfinite(found.upper).all()
 
 
-def test_only_half_b_decides_thresholds_of_limits():
+def test_only_the_threshold_fold_decides_thresholds_of_limits() -> None:
     paths, outcomes = draw_lives(600, 7)
     fitted = fit_thresholds(fit_calibration(paths, outcomes, seed=0), paths, outcomes, seed=0)
     n = int((~in_map_fold(paths.person_id, 0)).sum())
@@ -204,7 +218,7 @@ def test_only_half_b_decides_thresholds_of_limits():
     assert again.thresholds_of_kind == fitted.thresholds_of_kind
 
 
-def test_missing_years_are_left_out_of_bands_and_sums(fitted, judged):
+def test_missing_years_are_left_out_of_bands_and_sums(fitted: Calibrator, judged: Judged) -> None:
     paths, outcomes = judged
     few, y = paths.take(slice(0, 6)), outcomes[:6].copy()
     y[2, 1] = np.nan
@@ -216,13 +230,13 @@ def test_missing_years_are_left_out_of_bands_and_sums(fitted, judged):
     found = band_intervals(fitted, few.with_earnings(old), YEARS, (0.9,))
     assert np.isnan(found.lower[3, 2:]).all()
     assert np.array_equal(
-        found.upper[3, :2], band_intervals(fitted, few.take([3]), 2, (0.9,)).upper[0]
+        found.upper[3, :2], band_intervals(fitted, few.take(np.array([3])), 2, (0.9,)).upper[0]
     )
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10_000), st.floats(0, 1.5), st.integers(2, 40))
-def test_hulls_and_limits_agree_with_their_scores(seed, q, count):
+def test_hulls_and_limits_agree_with_their_scores(seed: int, q: float, count: int) -> None:
     rng = np.random.default_rng(seed)
     samples = np.sort(
         np.where(
@@ -249,10 +263,10 @@ def test_hulls_and_limits_agree_with_their_scores(seed, q, count):
 
 
 @pytest.mark.parametrize("scale", [1.0, 24_150.0, 810_000.0, 920_000.0])
-def test_a_limit_at_zero_is_zero_to_the_last_bit_whatever_the_scale(scale):
+def test_a_limit_at_zero_is_zero_to_the_last_bit_whatever_the_scale(scale: float) -> None:
     none, some = (
         np.zeros((1, 50), np.float32),
-        np.sort(np.tile(np.float32([0, 5e4]), (1, 25)), axis=1),
+        np.sort(np.tile(np.array([0, 5e4], np.float32), (1, 25)), axis=1),
     )
     assert (
         forecast_quantile(none, 0.5, scale).tolist()

@@ -1,0 +1,84 @@
+"""Every kind of row that is written to calibration.parquet has a reader, and old tables load."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from calibration.diagnostics.diagnosis import diagnose
+from calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
+from calibration.fit.cqr import fit_cqr
+from calibration.fit.split_conformal import fit_calibration
+from calibration.fit.thresholds import fit_thresholds
+from saga.bundle import Bundle
+from saga.conformal.calibrator import Calibrator
+from saga.data.groups import Grouping
+from saga.data.panel import Panel
+from saga.data.split import persons_of
+from saga.forecaster import Forecaster
+from saga.paths import Paths
+from saga.requests import Draws
+
+World = Callable[..., tuple[Paths, Any]]
+SHIPPED = Path("bundles/small")
+
+
+@pytest.fixture(scope="module")
+def everything(world: World, register_panel: Panel) -> Calibrator:
+    """A calibrator that writes every kind of row of the nested sets."""
+    paths, outcomes = world(3_000, 41)
+    sex = np.random.default_rng(0).choice(["female", "male"], 3_000)
+    paths = replace(paths, groups={"sex": sex})
+    calibrator = fit_thresholds(fit_calibration(paths, outcomes, seed=0), paths, outcomes, seed=0)
+    grouping = Grouping.fit(register_panel.only(persons_of(register_panel, "train")))
+    return replace(calibrator, grouping=grouping, drift={(1, 0.9): (0.012, 7)})
+
+
+def test_each_kind_of_row_changes_what_is_read(everything: Calibrator, world: World) -> None:
+    table = everything.to_table()
+    kinds = set(table["kind"])
+    assert {"scale", "cut", "map", "threshold", "shift", "stretch", "band", "drift"} <= kinds
+    for kind in kinds - {"scale", "atom_width", "threshold"}:  # without these nothing loads
+        without = Calibrator.from_table(table.filter(pl.col("kind") != kind))
+        assert without.digest != everything.digest, f"nothing reads {kind}"
+    assert Calibrator.from_table(table).digest == everything.digest
+    cqr = fit_cqr(*world(300, 42)).to_table()
+    assert set(cqr["kind"]) == {"cqr"}
+    assert Calibrator.from_table(cqr).to_table().equals(cqr)
+
+
+def test_calibrating_writes_only_kinds_that_a_calibrator_writes(
+    tiny_bundle: Path, register_panel: Panel, tmp_path: Path
+) -> None:
+    target = register_panel.only(persons_of(register_panel, "test"))
+    options = CalibrationOptions(n_paths=25, target_by=("sex",))
+    bundle = calibrate_bundle(
+        tiny_bundle, register_panel, options, out=tmp_path / "bundle", target=target
+    )
+    assert bundle.calibration is not None
+    assert Calibrator.from_table(bundle.calibration).to_table().equals(bundle.calibration)
+
+
+def test_the_shipped_table_loads_and_rows_of_retired_kinds_are_skipped() -> None:
+    table = Bundle.load(SHIPPED).calibration
+    assert table is not None
+    assert "cqr" in set(table["kind"])
+    calibrator = Calibrator.from_table(table)
+    assert calibrator.method == "sets"
+    kept = table.filter(pl.col("kind") != "cqr")
+    assert calibrator.to_table().sort(pl.all()).equals(kept.sort(pl.all()))
+    retired = table.head(1).with_columns(kind=pl.lit("weight"))
+    assert Calibrator.from_table(pl.concat([table, retired])).digest == calibrator.digest
+
+
+def test_the_report_shows_the_drift_term(tiny_bundle: Path, register_panel: Panel) -> None:
+    forecaster = Forecaster.load(tiny_bundle)
+    forecaster.calibrator = replace(forecaster.calibrator, drift={(1, 0.9): (0.0123, 7)})
+    found = diagnose(forecaster, register_panel, horizons=(1, 2), draws=Draws(25), persons=60)
+    assert found["promise"]["drift_term"].to_list() == [0.0123, None]
