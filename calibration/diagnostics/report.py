@@ -41,8 +41,8 @@ WORDS = {
 }
 QUESTION_TEXTS = {
     "coverage": "Do the intervals cover as many persons as stated?",
-    "groups": "Do they in every group?",
-    "together": "Do they for several years together?",
+    "groups": "Do they cover as stated in every group?",
+    "together": "Do they cover as stated for several years together?",
     "shape": "Is the whole distribution right?",
     "level": "Is the forecast right on average?",
     "zero": "Is the probability of no earnings right?",

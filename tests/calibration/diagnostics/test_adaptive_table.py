@@ -99,7 +99,7 @@ def test_several_years_are_green_if_covered_as_stated_and_red_if_not(
     assert bad["lights"].filter(question="together")["status"].to_list() == ["fails"]
     page = render(bad)
     assert "Several years together" in page
-    assert "Do they for several years together?" in page
+    assert "Do they cover as stated for several years together?" in page
     assert "next years inside the path band" in page.split("Where to be careful")[1]
 
 
