@@ -43,7 +43,7 @@ def main(source: Path, seed: int, persons: int) -> None:
     columns = {
         f"{baseline.name}, {group}": fit
         for baseline in (published_form, robust_form)
-        for group, fit in baseline.estimates.items()
+        for group, fit in baseline.fits.items()
     }
     print_estimates(columns)
     if persons:

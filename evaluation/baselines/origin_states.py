@@ -1,4 +1,4 @@
-"""What a naive forecaster knows of a person at an origin: age, sex, education, and where the last earnings stood."""
+"""What a naive forecaster uses of a person at an origin: age, sex, education, last earnings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from saga.data.panel import Panel
 from saga.errors import InputError, Problem
 from saga.schema import BY_NAME, MAX_AGE, MIN_AGE
 
-RANKS = 20  # the finest cut of positive earnings among people of the same age and year
+RANKS = 20  # the finest cut of positive earnings among persons of the same age and year
 SMALLEST = 50  # positive earners that a cut within year and age band needs
 CODES = {"sex": BY_NAME["sex"].codes, "education_level": BY_NAME["education_level"].codes}
 Array = NDArray[Any]
@@ -22,10 +22,15 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class States:
-    """States of n persons (or of n persons on M paths: the arrays broadcast).
+    """States of n persons, or of n persons on M paths (the arrays broadcast).
 
-    `year` of the last known earnings, `age` then, `earnings` (real, NaN if none was ever known), `idle`: the known earnings before
-    were zero, `sex` and `education_level`: index of the code plus one, 0 where unknown.
+    Args:
+        year: of the last known earnings.
+        age: in that year.
+        earnings: real, NaN if none is known.
+        idle: whether the known earnings before were zero.
+        sex: index of the code plus one, 0 if unknown.
+        education_level: index of the code plus one, 0 if unknown.
     """
 
     year: Array
@@ -36,18 +41,16 @@ class States:
     education_level: Array
 
     def take(self, rows: Any) -> States:
-        """The states of some persons."""
+        """The states of the persons in `rows`."""
         return States(**{name: values[rows] for name, values in vars(self).items()})
 
 
 def known_states(panel: Panel) -> pl.DataFrame:
-    """One row for every person-year with known earnings: the state of the person if that year were the origin."""
+    """One row per person-year with known earnings: the state if that year were the origin."""
 
     def code(name: str) -> pl.Expr:
         numbers = {value: i + 1 for i, value in enumerate(CODES[name])}
-        filled = (
-            pl.col(name).forward_fill().over("person_id")
-        )  # the last known value: nothing from later years
+        filled = pl.col(name).forward_fill().over("person_id")  # nothing from later years
         return filled.replace_strict(numbers, default=0, return_dtype=pl.Int8).alias(name)
 
     return (
@@ -63,21 +66,21 @@ def known_states(panel: Panel) -> pl.DataFrame:
 
 
 def states_at(history: Panel, origins: Origins) -> tuple[States, Array]:
-    """The last known state of each person at or before the origin, and the birth years, both in the order of `origins`.
+    """The last known state at or before each origin, and the birth years.
 
-    A person without any known earnings has NaN earnings at the origin year. Rows after the origin are not looked at.
-    Raises InputError for a person without a row.
+    Both are in the order of `origins`. A person without known earnings has NaN earnings at the
+    origin year. Rows after the origin are not used. Raises InputError for a person without a row.
     """
-    asked = origins.frame().with_row_index("row")
+    origin_rows = origins.frame().with_row_index("row")
     before = history.with_frame(
-        history.frame.join(asked, on="person_id", how="inner")
+        history.frame.join(origin_rows, on="person_id", how="inner")
         .filter(pl.col("year") <= pl.col("origin"))
         .select(history.frame.columns)
     )
     last = known_states(before).group_by("person_id", maintain_order=True).last()
     births = before.frame.group_by("person_id").agg(pl.col("birth_year").last().alias("born"))
     rows = (
-        asked.join(last, on="person_id", how="left")
+        origin_rows.join(last, on="person_id", how="left")
         .join(births, on="person_id", how="left")
         .sort("row")
     )
@@ -113,10 +116,10 @@ def as_states(rows: pl.DataFrame) -> States:
 
 
 class Reference:
-    """Where earnings stand among people of the same age and year, and what a typical income was in that year.
+    """Ranks of earnings among persons of the same age and year, and medians of years.
 
-    Ranks within year and age keep their meaning when real wages grow; after the last year seen, cuts and levels grow at the
-    average rate within age bands. Positive earnings only.
+    Ranks within year and age keep their meaning if real wages grow. After the last year of the
+    panel, cuts and medians grow at the average rate within age bands. Positive earnings only.
     """
 
     def __init__(self, states: States) -> None:
@@ -128,20 +131,20 @@ class Reference:
         )
         self.first, self.last = int(states.year.min()), int(states.year.max())
         years, bands = self.last - self.first + 1, int(self._band(np.array(MAX_AGE))) + 1
-        levels = np.arange(1, RANKS) / RANKS
-        overall = np.quantile(log, levels) if len(log) else np.zeros(RANKS - 1)
+        quantiles = np.arange(1, RANKS) / RANKS
+        overall = np.quantile(log, quantiles) if len(log) else np.zeros(RANKS - 1)
         self.cuts = np.tile(overall, (years, bands, 1))
         self.median = np.full(years, np.median(log) if len(log) else 0.0)
         medians = np.full((years, bands), np.nan)
         for b in range(bands):
             in_band = band == b
             if in_band.sum() >= SMALLEST:
-                self.cuts[:, b] = np.quantile(log[in_band], levels)
+                self.cuts[:, b] = np.quantile(log[in_band], quantiles)
             for t in range(years):
-                cell = log[in_band & (year == self.first + t)]
-                if len(cell) >= SMALLEST:
-                    self.cuts[t, b] = np.quantile(cell, levels)
-                    medians[t, b] = np.median(cell)
+                logs = log[in_band & (year == self.first + t)]
+                if len(logs) >= SMALLEST:
+                    self.cuts[t, b] = np.quantile(logs, quantiles)
+                    medians[t, b] = np.median(logs)
         for t in range(years):
             of_year = log[year == self.first + t]
             if len(of_year) >= SMALLEST:
@@ -162,18 +165,18 @@ class Reference:
         return np.asarray(np.exp(self.median[t] + ahead))
 
     def rank(self, states: States) -> Array:
-        """0..19: the twentieth of the earners of that age and year in which positive earnings stand (0 for zero or unknown earnings)."""
+        """0..19: the twentieth of earners of that age and year; 0 for zero or unknown earnings."""
         t, ahead = self._year(states.year)
         log = np.log(np.where(states.earnings > 0, states.earnings, np.nan)) - ahead
         band = self._band(states.age)
         rank = np.zeros(log.shape, dtype=np.int64)
-        for cut in range(RANKS - 1):  # a loop over cuts keeps the (n, 19) comparison out of memory
+        for cut in range(RANKS - 1):  # a loop over cuts needs no (n, 19) array
             rank += log > self.cuts[t, band, cut]
         return rank
 
 
 def _slope(medians: Array) -> float:
-    """Average yearly growth of log medians within age bands, from bands seen in at least 5 years; at most 3 % either way."""
+    """Mean yearly growth of log medians within age bands seen in 5 years; at most 3 %."""
     t = np.arange(len(medians))
     slopes = []
     for column in medians.T:

@@ -1,4 +1,4 @@
-"""The last years of a person as one row of numbers, for forecasters that read a table instead of a sequence."""
+"""The last years of a person as one row of numbers, for forecasters that read a table."""
 
 from __future__ import annotations
 
@@ -18,16 +18,22 @@ from saga.schema import CATEGORICAL, CONTINUOUS, MONEY
 Array = NDArray[Any]
 YEARS = 10  # of the window, calendar years up to the origin
 RECENT = 5  # last years over which the other columns are averaged
-SHORTEST = 1 / 52  # of a year: employment from which a year's pay can be told
+SHORTEST = 1 / 52  # years of employment from which a year's pay can be computed
 
 
 class Window:
-    """Features of a person's records up to an origin; what they are is fixed by the persons that the constructor is given.
+    """Features of a person's records up to an origin, defined by a panel of persons.
 
-    Money is relative to the median earnings of its year, so that features mean the same in every year; the calendar year itself and
-    the year of birth are left out, because a forecaster knows the past's relation to later years, not the future's. NaN: unknown.
+    Money is relative to the median earnings of its year, so that features mean the same in every
+    year. The calendar year and the birth year are left out, because a forecaster knows how past
+    years relate to each other, not the future. NaN: unknown.
 
-    `names` (F,) of the features, `categorical`: those that hold codes 0, 1, ... of a classification.
+    Args:
+        panel: the persons whose columns, codes and medians define the features.
+
+    Attributes:
+        names: of the F features.
+        categorical: the features that hold codes 0, 1, ... of a classification.
     """
 
     def __init__(self, panel: Panel) -> None:
@@ -61,32 +67,35 @@ class Window:
         ]
 
     def features(self, history: Panel, origins: Origins) -> NDArray[np.float32]:
-        """(n, F), one row an origin, from that person's rows up to the origin alone.
+        """(n, F) float32, one row per origin, from the person's rows up to the origin alone.
 
         Raises InputError for a person without a row at or before the origin.
         """
-        rows, last, position = place(history, origins, YEARS)
+        rows, last, position = locate_rows(history, origins, YEARS)
         year, age = origins.year, origins.year - rows["birth_year"].to_numpy()[last]
-        known, zeros = self._measure(rows)
+        values_of_rows, running = self._measure(rows)
         columns = {"age": age.astype(np.float64)}
-        earnings, relative = _at(known["earnings"], position), _at(known["relative"], position)
+        earnings, relative = (
+            _at(values_of_rows["earnings"], position),
+            _at(values_of_rows["relative"], position),
+        )
         columns |= {f"level_{lag}": relative[:, lag] for lag in range(YEARS)}
         columns |= {
             f"zero_{lag}": np.where(np.isnan(earnings[:, lag]), np.nan, earnings[:, lag] == 0)
             for lag in range(YEARS)
         }
         columns |= _window_summaries(relative)
-        columns |= self._lifelong(known, zeros, last, year, age)
+        columns |= self._lifelong(running, last, year, age)
         for name in self.others:
             values = rows[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
-            values = values / known["typical"] if name in MONEY else values
+            values = values / values_of_rows["typical"] if name in MONEY else values
             recent = _at(values, position[:, :RECENT])
             columns[name], columns[f"{name}_1"], columns[f"{name}_recent"] = (
                 recent[:, 0],
                 recent[:, 1],
                 _mean(recent),
             )
-        if self.pay:  # what a whole year at work would have brought: trees find a ratio of two columns only step by step
+        if self.pay:  # pay of a full year: trees approximate a ratio of two columns by many steps
             rate = rows["employment_rate"].cast(pl.Float64).fill_null(np.nan).to_numpy()
             worked = _at(np.where(rate >= SHORTEST, rate, np.nan), position[:, :RECENT])
             pay = np.where(earnings[:, :RECENT] > 0, relative[:, :RECENT], np.nan) - np.log(worked)
@@ -103,11 +112,11 @@ class Window:
         return np.stack([columns[name] for name in self.names], axis=1).astype(np.float32)
 
     def level(self, origins: Origins) -> Array:
-        """Log median earnings of the origin years, (n,): what outcomes are measured from."""
+        """Log median earnings (n,) of the origin years, the reference of outcomes."""
         return np.log(self.reference.level(origins.year))
 
     def _measure(self, rows: pl.DataFrame) -> tuple[dict[str, Array], pl.DataFrame]:
-        """What one row says, and what has come together in the person's rows up to it."""
+        """Values of each row, and running sums over the person's rows up to it."""
         earnings = rows["earnings"].fill_null(np.nan).to_numpy()
         typical = self.reference.level(rows["year"].to_numpy())
         relative = np.log(np.maximum(earnings, self.floor) / typical)
@@ -121,7 +130,7 @@ class Window:
             "sum": pl.col("level").fill_null(0.0),
             "squares": (pl.col("level") ** 2).fill_null(0.0),
         }
-        together = seen.select(
+        running = seen.select(
             *(
                 expression.cum_sum().over("person_id").alias(name)
                 for name, expression in so_far.items()
@@ -139,12 +148,12 @@ class Window:
             .alias("last_positive"),
             pl.col("level").cum_max().forward_fill().over("person_id").alias("highest"),
         )
-        return {"earnings": earnings, "typical": typical, "relative": relative}, together
+        return {"earnings": earnings, "typical": typical, "relative": relative}, running
 
     def _lifelong(
-        self, known: dict[str, Array], together: pl.DataFrame, last: Array, year: Array, age: Array
+        self, running: pl.DataFrame, last: Array, year: Array, age: Array
     ) -> dict[str, Array]:
-        so_far = together[last]
+        so_far = running[last]
         value = {
             name: so_far[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
             for name in so_far.columns
@@ -153,8 +162,10 @@ class Window:
             mean = value["sum"] / value["years"]
             variance = np.maximum(value["squares"] / value["years"] - mean**2, 0)
         when = np.where(np.isnan(value["last_year"]), year, value["last_year"]).astype(np.int64)
-        nobody = np.zeros(len(year), dtype=np.int64)
-        state = States(when, age - (year - when), value["last"], nobody, nobody, nobody)
+        unknown_code = np.zeros(len(year), dtype=np.int64)
+        state = States(
+            when, age - (year - when), value["last"], unknown_code, unknown_code, unknown_code
+        )
         rank = np.where(
             value["last"] > 0, self.reference.rank(state), np.where(value["last"] == 0, -1, np.nan)
         )
@@ -194,9 +205,8 @@ SUMMARIES = (*_WINDOW, *_LIFELONG)
 
 def _window_summaries(relative: Array) -> dict[str, Array]:
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", RuntimeWarning
-        )  # of rows without any known year: NaN is what is meant
+        # Rows without any known year are meant to be NaN.
+        warnings.simplefilter("ignore", RuntimeWarning)
         return {
             "window_mean": np.nanmean(relative, axis=1),
             "window_sd": np.nanstd(relative, axis=1),
@@ -215,18 +225,20 @@ def _mean(values: Array) -> Array:
 
 
 def _at(values: Array, position: Array) -> Array:
-    """`values` of the rows at `position`, NaN where that is -1."""
+    """`values` of the rows at `position`, NaN if the position is -1."""
     return np.where(position >= 0, values[np.maximum(position, 0)], np.nan)
 
 
-def place(history: Panel, origins: Origins, years: int) -> tuple[pl.DataFrame, Array, Array]:
-    """The persons' rows, the last row at or before each origin (n,), and the rows of the last years (n, years), latest first, -1 for none.
+def locate_rows(history: Panel, origins: Origins, years: int) -> tuple[pl.DataFrame, Array, Array]:
+    """The rows of the persons, and where the last years of each origin are among them.
 
-    Raises InputError for a person without a row at or before the origin.
+    Returns the rows, the last row at or before each origin (n,), and the rows of the last `years`
+    calendar years (n, years), latest first, -1 if there is none. Raises InputError for a person
+    without a row at or before the origin.
     """
-    asked = origins.frame().with_row_index("row")
+    origin_rows = origins.frame().with_row_index("row")
     rows = history.frame.join(
-        asked.select("person_id").unique(), on="person_id", how="semi", maintain_order="left"
+        origin_rows.select("person_id").unique(), on="person_id", how="semi", maintain_order="left"
     )
     names = rows["person_id"].unique(maintain_order=True)
     number = pl.DataFrame({"person_id": names, "number": np.arange(len(names))})
@@ -236,13 +248,13 @@ def place(history: Panel, origins: Origins, years: int) -> tuple[pl.DataFrame, A
         .to_numpy()
     )
     of_origin = (
-        asked.join(number, on="person_id", how="left", maintain_order="left")["number"]
+        origin_rows.join(number, on="person_id", how="left", maintain_order="left")["number"]
         .fill_null(-1)
         .to_numpy()
     )
     key = of_row * 10_000 + rows["year"].to_numpy()
-    wanted = of_origin * 10_000 + origins.year
-    last = np.searchsorted(key, wanted, side="right") - 1
+    origin_key = of_origin * 10_000 + origins.year
+    last = np.searchsorted(key, origin_key, side="right") - 1
     missing = (
         (of_origin < 0) | (last < 0) | (of_row[last] != of_origin)
         if len(key)
@@ -261,7 +273,7 @@ def place(history: Panel, origins: Origins, years: int) -> tuple[pl.DataFrame, A
             count=int(missing.sum()),
         )
         raise InputError("A person has no record to forecast from", [problem])
-    back = wanted[:, None] - np.arange(years)
+    back = origin_key[:, None] - np.arange(years)
     position = np.searchsorted(key, back)
-    found = key[np.minimum(position, len(key) - 1)] == back
-    return rows, last, np.where(found, position, -1)
+    exists = key[np.minimum(position, len(key) - 1)] == back
+    return rows, last, np.where(exists, position, -1)

@@ -1,4 +1,4 @@
-"""The quantile process of Arellano, Blundell and Bonhomme (2017) as a forecaster: nonlinear persistence of earnings."""
+"""The quantile process of Arellano, Blundell and Bonhomme (2017): nonlinear persistence."""
 
 from __future__ import annotations
 
@@ -10,41 +10,46 @@ from numpy.typing import NDArray
 
 from evaluation.baselines.econometric.histories import UNKNOWN, WORK, Histories
 from evaluation.baselines.econometric.hurdle import Attachment
-from evaluation.baselines.econometric.hurdle_base import Hurdled
+from evaluation.baselines.econometric.hurdle_base import HurdleBaseline
 from evaluation.baselines.econometric.persistence import (
-    CELLS,
     FEATURES,
+    INTERVALS,
+    Distributions,
     Grid,
-    Laws,
     Tables,
     level_features,
 )
-from evaluation.baselines.econometric.quantile_functions import QuantileLaw
+from evaluation.baselines.econometric.quantile_functions import QuantileDistribution
 from saga.errors import InputError, Problem
 from saga.keyed_random import uniforms
 from saga.schema import MAX_AGE, MIN_AGE
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
-PERSONS = 4_000  # training persons at most whose careers the estimation looks at, drawn by key
+PERSONS = 4_000  # careers at most in the estimation, drawn by key
 ITERATIONS = 20  # of the stochastic EM algorithm
 AVERAGED = 8  # the last of them, whose coefficients are averaged
-CHUNK = 1_000  # persons whose filtered densities are held at once
+CHUNK = 1_000  # persons whose filtered densities are in memory at once
 
 
-class QuantileProcess(Hurdled[Floats]):
-    """Residual = eta + eps by the laws of `persistent`; the state of a path is eta, drawn from its exact posterior at the origin.
+class QuantileProcess(HurdleBaseline[Floats]):
+    """Residual = eta + eps by the distributions of `persistence`; the state of a path is eta.
 
-    Estimated by stochastic EM: draw every career's eta given the laws (forward filtering, backward sampling on the grid), fit the laws
-    to the draws by quantile regression, repeat; eps is kept at mean zero at work, which tells it from eta.
+    eta at the origin is drawn from its exact posterior. Estimation is by stochastic EM: draw eta of
+    every career given the distributions (forward filtering, backward sampling on the grid), fit
+    them to the draws by quantile regression, repeat. eps has mean zero at work, which separates it
+    from eta.
     """
 
     name = "abb"
     version = 1  # raise it when its numbers may change (see `evaluation.cache`)
-    laws: Laws
+    distributions: Distributions
 
     def learn(self, past: Histories, *, seed: int) -> None:
-        """Estimates the laws from at most 4,000 persons with two years of work. Raises InputError when there are none."""
+        """Estimates the distributions from at most 4,000 persons with two years of work.
+
+        Raises InputError if there are none.
+        """
         careers = Careers.of(past, seed)
         known = careers.residual[careers.works]
         grid = Grid.around(known)
@@ -53,38 +58,45 @@ class QuantileProcess(Hurdled[Floats]):
         small = max(
             float(np.quantile(np.abs(moved - np.median(moved)), 0.5)) / 0.6745, 0.05 * grid.scale
         )
-        eta = QuantileLaw.normal(FEATURES[0], 0.7 * small)
+        eta = QuantileDistribution.normal(FEATURES[0], 0.7 * small)
         eta.weights[:, 3] = 0.95 * grid.scale  # the feature eta / scale without age
-        laws = Laws(
+        distributions = Distributions(
             grid,
             eta,
-            QuantileLaw.normal(FEATURES[1], 0.5 * small),
-            QuantileLaw.normal(FEATURES[2], grid.scale),
+            QuantileDistribution.normal(FEATURES[1], 0.5 * small),
+            QuantileDistribution.normal(FEATURES[2], grid.scale),
         )
-        kept: list[Laws] = []
+        kept: list[Distributions] = []
         for iteration in range(ITERATIONS):
-            drawn = careers.draw(Tables(laws, careers.ages), seed, iteration)
-            laws = careers.refit(laws, drawn)
-            kept.append(laws)
+            drawn = careers.draw(Tables(distributions, careers.ages), seed, iteration)
+            distributions = careers.refit(distributions, drawn)
+            kept.append(distributions)
         last = kept[-AVERAGED:]
-        self.laws = Laws(
-            grid, *(_mean([getattr(one, law) for one in last]) for law in ("eta", "eps", "start"))
+        self.distributions = Distributions(
+            grid,
+            *(
+                _mean([getattr(one, distribution) for one in last])
+                for distribution in ("eta", "eps", "start")
+            ),
         )
-        self.tables = Tables(self.laws)
+        self.tables = Tables(self.distributions)
 
     def states(self, past: Histories, careers: list[Attachment], u: Floats) -> Floats:
-        """Draws of eta in the last column given the record, (n, M); 0 for people who never worked: they start when they do."""
+        """Draws of eta in the last column given the record, (n, M).
+
+        0 for persons who never worked: they start when they first work.
+        """
         eta = np.zeros(u.shape)
         for person in range(len(past.age)):
             density = self._filtered(past, careers, person)
             if density is not None:
-                eta[person] = _inverse(density, self.laws.grid, u[person])
+                eta[person] = _inverse(density, self.distributions.grid, u[person])
         return eta
 
     def step(
         self, state: Floats, age: Array, status: Array, career: Attachment, u: tuple[Floats, Floats]
     ) -> tuple[Floats, Floats]:
-        """One year of eta and eps; who works for the first time starts."""
+        """One year of eta and eps; a person who works for the first time starts."""
         tables, at = (
             self.tables,
             np.broadcast_to(np.clip(age, MIN_AGE, MAX_AGE) - MIN_AGE, status.shape),
@@ -93,14 +105,15 @@ class QuantileProcess(Hurdled[Floats]):
         eta = tables.next_eta(state, age, status != WORK, u[0])
         begins = (career.worked == 0) & (status == WORK)
         eta = np.where(
-            begins, tables.draw(self.laws.start, tables.start_knots, (at, back), u[0]), eta
+            begins, tables.draw(self.distributions.start, tables.start_knots, (at, back), u[0]), eta
         )
-        return eta + tables.draw(self.laws.eps, tables.eps_knots, (at, back), u[1]), eta
+        return eta + tables.draw(self.distributions.eps, tables.eps_knots, (at, back), u[1]), eta
 
     def _filtered(self, past: Histories, careers: list[Attachment], person: int) -> Floats | None:
-        """P(eta in each cell | record) in the last column; None before the first year of work.
+        """P(eta in each grid interval | record) in the last column; None before the first work.
 
-        Persons one at a time: a product of many rows may round differently with who else is in it.
+        Persons one at a time: a product of many rows may be rounded differently with other persons
+        in it.
         """
         density: Floats | None = None
         for column in range(past.years):
@@ -127,7 +140,7 @@ class QuantileProcess(Hurdled[Floats]):
 
 
 class Careers:
-    """Careers from the first to the last year of work, columns by age from 16: what the estimation looks at."""
+    """Careers from the first to the last year of work, columns by age from 16, for estimation."""
 
     def __init__(self, residual: Floats, idle: Array, back: Array) -> None:
         self.residual, self.idle, self.back = residual, idle, back
@@ -138,13 +151,13 @@ class Careers:
 
     @classmethod
     def of(cls, past: Histories, seed: int) -> Careers:
-        """The careers of persons who worked in two known years, at most 4,000 of them, drawn by key."""
+        """The careers of persons who worked in two known years, at most 4,000, drawn by key."""
         some = np.flatnonzero((past.status == WORK).sum(axis=1) >= 2)
         if not len(some):
             fix = "Give a panel in which persons have earnings in at least two years."
             raise InputError(
                 "The quantile process cannot be estimated",
-                [Problem("no-careers", "nobody worked in two known years", fix)],
+                [Problem("no-careers", "no person worked in two known years", fix)],
             )
         if len(some) > PERSONS:
             some = some[
@@ -159,7 +172,7 @@ class Careers:
         place = past.age[person, column] - MIN_AGE
         residual[person, place] = past.residual[person, column]
         idle[person, place] = past.status[person, column] != WORK
-        # As in Attachment: a year is a return where the last known year before it was without work.
+        # As in Attachment: a year is a return if the last known year before it was without work.
         back, now = np.zeros(shape, dtype=np.bool_), np.zeros(len(some), dtype=np.bool_)
         for age in range(shape[1]):
             back[:, age] = now
@@ -168,7 +181,7 @@ class Careers:
         return cls(residual[kept], idle[kept], back[kept])
 
     def draw(self, tables: Tables, seed: int, iteration: int) -> Floats:
-        """One draw of eta for every person and age between first and last year of work, NaN elsewhere; (n, ages)."""
+        """One draw of eta, (n, ages), between first and last year of work, otherwise NaN."""
         parts = []
         for start in range(0, len(self.residual), CHUNK):
             rows = np.arange(start, min(start + CHUNK, len(self.residual)))
@@ -185,8 +198,8 @@ class Careers:
             self.back[rows].astype(np.int64),
             self.residual[rows],
         )
-        density = np.zeros((residual.shape[1], len(rows), CELLS), dtype=np.float32)
-        now = np.zeros((len(rows), CELLS))
+        density = np.zeros((residual.shape[1], len(rows), INTERVALS), dtype=np.float32)
+        now = np.zeros((len(rows), INTERVALS))
         for a in range(int(first.min()), int(last.max()) + 1):
             inside = (first <= a) & (a <= last)
             for mark in (0, 1):
@@ -199,56 +212,62 @@ class Careers:
             some = np.flatnonzero(inside)
             now[some] /= now[some].sum(axis=1, keepdims=True)
             density[a, some] = now[some]
-        cell = np.full(residual.shape, -1, dtype=np.int64)
+        interval = np.full(residual.shape, -1, dtype=np.int64)
         for a in range(int(last.max()), int(first.min()) - 1, -1):
             some = np.flatnonzero((first <= a) & (a <= last))
             weight = density[a, some].astype(np.float64)
             later = np.flatnonzero(last[some] > a)
             after = some[later]
             if len(after):
-                weight[later] *= tables.moves[a + 1, idle[after, a + 1], :, cell[after, a + 1]]
+                weight[later] *= tables.moves[a + 1, idle[after, a + 1], :, interval[after, a + 1]]
             total = np.cumsum(weight, axis=1)
-            cell[some, a] = np.minimum(
-                (total < u[0, some, a][:, None] * total[:, -1:]).sum(axis=1), CELLS - 1
+            interval[some, a] = np.minimum(
+                (total < u[0, some, a][:, None] * total[:, -1:]).sum(axis=1), INTERVALS - 1
             )
-        edges = tables.laws.grid.edges
+        edges = tables.distributions.grid.edges
         return np.where(
-            cell >= 0, edges[np.maximum(cell, 0)] + u[1] * tables.laws.grid.width, np.nan
+            interval >= 0,
+            edges[np.maximum(interval, 0)] + u[1] * tables.distributions.grid.width,
+            np.nan,
         )
 
-    def refit(self, laws: Laws, eta: Floats) -> Laws:
-        """The laws fitted to drawn eta (n, ages) and what they leave to eps."""
+    def refit(self, distributions: Distributions, eta: Floats) -> Distributions:
+        """The distributions fitted to drawn eta (n, ages) and to the rest, eps."""
         ages = np.broadcast_to(np.arange(eta.shape[1]) + MIN_AGE, eta.shape)
         pairs = ~np.isnan(eta[:, :-1]) & ~np.isnan(eta[:, 1:])
-        features, shift = laws.grid.next_features(
+        features, shift = distributions.grid.next_features(
             eta[:, :-1][pairs], ages[:, 1:][pairs], self.idle[:, 1:][pairs]
         )
-        moved = laws.eta.refit(features, eta[:, 1:][pairs] - shift) if pairs.any() else laws.eta
+        moved = (
+            distributions.eta.refit(features, eta[:, 1:][pairs] - shift)
+            if pairs.any()
+            else distributions.eta
+        )
         works = self.works
-        eps = laws.eps.refit(
+        eps = distributions.eps.refit(
             level_features(ages[works], self.back[works]), (self.residual - eta)[works]
         )
         mean = eps.mean_weights()
         mean[3:] = 0.0  # returns keep their own mean
         eps = replace(eps, weights=eps.weights - mean)
         rows = np.arange(len(eta))
-        start = laws.start.refit(
+        start = distributions.start.refit(
             level_features(ages[rows, self.first], self.back[rows, self.first]),
             eta[rows, self.first],
         )
-        return Laws(laws.grid, moved, eps, start)
+        return Distributions(distributions.grid, moved, eps, start)
 
 
-def _mean(laws: list[QuantileLaw]) -> QuantileLaw:
-    return QuantileLaw(
-        np.mean([law.weights for law in laws], axis=0),
-        float(np.mean([law.below for law in laws])),
-        float(np.mean([law.above for law in laws])),
+def _mean(distributions: list[QuantileDistribution]) -> QuantileDistribution:
+    return QuantileDistribution(
+        np.mean([distribution.weights for distribution in distributions], axis=0),
+        float(np.mean([distribution.below for distribution in distributions])),
+        float(np.mean([distribution.above for distribution in distributions])),
     )
 
 
 def _inverse(density: Floats, grid: Grid, u: Floats) -> Floats:
     total = np.cumsum(density)
-    at = np.minimum(np.searchsorted(total, u * total[-1], side="right"), CELLS - 1)
+    at = np.minimum(np.searchsorted(total, u * total[-1], side="right"), INTERVALS - 1)
     within = (u * total[-1] - (total[at] - density[at])) / np.maximum(density[at], 1e-300)
     return np.asarray(grid.edges[at] + np.clip(within, 0.0, 1.0) * grid.width)

@@ -1,4 +1,4 @@
-"""AR(1) with fixed effects: persistence by system GMM, a person's own level by empirical Bayes, shocks as they came."""
+"""AR(1) with fixed effects: system GMM, empirical Bayes for alpha, empirical shocks."""
 
 from __future__ import annotations
 
@@ -10,38 +10,33 @@ from numpy.typing import NDArray
 from evaluation.baselines.econometric.gmm import GmmEstimate, system_gmm
 from evaluation.baselines.econometric.histories import LOW, UNKNOWN, WORK, ZERO, Histories
 from evaluation.baselines.econometric.hurdle import Attachment, careers
-from evaluation.baselines.econometric.hurdle_base import Hurdled
+from evaluation.baselines.econometric.hurdle_base import HurdleBaseline
 from evaluation.baselines.econometric.variance_components import Belief, Components
 from saga.errors import InputError
 from saga.features.transforms import record_rhythm
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
-PRIME = (
-    25,
-    59,
-)  # ages on which persistence is estimated: careers that have begun and not begun to end
-FIRST_LAGS = (
-    3,
-    4,
-    5,
-    6,
-)  # of the instruments; a transitory part of one year makes the error a moving average, for which 3 is right
-REJECTED = 0.01  # Hansen's p below which a first lag is given up for the next
-LONGEST_RHYTHM = 3  # years between the records of a person that a panel may have as a rule
-QUANTILES = 201  # kept of the shocks of a bin
-SMALLEST = 200  # shocks that a bin needs; smaller ones give way to the next broader kind of bin
+PRIME = (25, 59)  # ages between the beginning and the end of careers: persistence is estimated here
+# First lags of the instruments. A transitory part of one year makes the error a moving average, for
+# which 3 is right.
+FIRST_LAGS = (3, 4, 5, 6)
+REJECTED = 0.01  # below this p of Hansen's test the next first lag is tried
+LONGEST_RHYTHM = 3  # years between a person's records that a panel may have regularly
+QUANTILES = 201  # of the shocks of a bin
+SMALLEST = 200  # shocks that a bin needs; below, the next broader bin is used
 AGES = (18, 20, 23, 26, 30, 40, 50, 55, 59, 62)
 LEVELS = (-1.0, -0.5, -0.2, 0.0, 0.2, 0.5)
 SCALES = (0.15, 0.3, 0.6, 1.0)
 
 
-class AutoRegression(Hurdled[Belief]):
-    """r = alpha + z + eps with z an AR(1), its forecasts by the Kalman filter in innovations form, its shocks empirical.
+class AutoRegression(HurdleBaseline[Belief]):
+    """r = alpha + z + eps with z an AR(1), forecast by the Kalman filter in innovations form.
 
-    The law of next year's residual given a record has a mean and a standard deviation from the filter; the surprise over the
-    standard deviation is drawn from those of training persons of the same age, expected level, recent surprises and years since
-    they came to work. A drawn surprise updates the filter as a real one would, so uncertainty about alpha is in the paths.
+    The filter gives mean and standard deviation of next year's residual given a record. The
+    standardised surprise is drawn from those of training persons of the same age, expected
+    residual, recent surprises and years since they came to work. A drawn surprise updates the
+    filter as a real one would, so the uncertainty about alpha is in the paths.
     """
 
     name = "ar1"
@@ -50,7 +45,12 @@ class AutoRegression(Hurdled[Belief]):
     components: Components
 
     def learn(self, past: Histories, *, seed: int) -> None:
-        """System GMM for rho in the panel's rhythm, variance components by minimum distance, then the surprises of a filter run."""
+        """System GMM for rho in the panel's rhythm, then variance components and surprises.
+
+        Variance components are estimated by minimum distance; the surprises are those of a filter
+        run.
+        """
+        del seed  # nothing is drawn
         person, year = np.nonzero(past.status != UNKNOWN)
         # Instruments at this distance also use earlier years that are closer together.
         end = past.status.shape[1] - 1
@@ -79,7 +79,7 @@ class AutoRegression(Hurdled[Belief]):
         )
 
     def states(self, past: Histories, careers: list[Attachment], u: Floats) -> Belief:
-        """The filter's law in the last column, the same on every path."""
+        """The filter's distribution in the last column, the same on every path."""
         belief = Belief.prior(self.components, (len(past.age),))
         for column in range(past.years):
             belief, level, deviation = self._expect(belief, past.age[:, column], careers[column])
@@ -96,7 +96,7 @@ class AutoRegression(Hurdled[Belief]):
     def step(
         self, state: Belief, age: Array, status: Array, career: Attachment, u: tuple[Floats, Floats]
     ) -> tuple[Floats, Belief]:
-        """One year: expected level plus a drawn surprise, which the filter then takes in where there is work."""
+        """One year: expected residual plus a drawn surprise, which updates the filter at work."""
         belief, level, deviation = self._expect(state, age, career)
         surprise = deviation * self.shocks.draw(_bins(age, level, belief.scale, career), u[0])
         return level + surprise, belief.seen(surprise, status == WORK, deviation)
@@ -109,7 +109,7 @@ class AutoRegression(Hurdled[Belief]):
 
 
 class Shocks:
-    """Standardised surprises by bin, at several levels of detail: 201 quantiles of each, drawn by inversion."""
+    """Standardised surprises by bin at several levels of detail: 201 quantiles, for inversion."""
 
     def __init__(self, bins: list[Array], shocks: Floats) -> None:
         chances = np.linspace(0, 1, QUANTILES)
@@ -131,19 +131,24 @@ class Shocks:
         below = np.minimum(place.astype(np.int64), QUANTILES - 2)
         within = place - below
         drawn = np.zeros(u.shape)
-        wanted = np.ones(u.shape, dtype=np.bool_)
+        open_ = np.ones(u.shape, dtype=np.bool_)
         for key, table, enough in zip(bins, self._tables, self._serves, strict=True):
             inside = np.minimum(key, len(enough) - 1)
-            now = wanted & (key < len(enough)) & enough[inside]
+            now = open_ & (key < len(enough)) & enough[inside]
             k, b = inside[now], below[now]
             drawn[now] = table[k, b] + within[now] * (table[k, b + 1] - table[k, b])
-            wanted &= ~now
+            open_ &= ~now
         return drawn
 
 
 def _bins(age: Array, level: Floats, scale: Floats, career: Attachment) -> list[Array]:
-    """Bin numbers, finest first: kind of year x age x level x recent surprise; without surprise and level; kind of year alone."""
-    # 0 to 2: third year at work in a row or later, second, first after a year without (first of all: 6); 3 to 5: out 1, 2-3, 4+ years.
+    """Bin numbers at five levels of detail, finest first.
+
+    Kind of year x age x expected residual x recent surprise, and then with fewer of them, last one
+    bin for all.
+    """
+    # 0 to 2: third or later year at work in a row, second, first after a year without work (6: never
+    # at work, out; 7: never at work, no year out). 3 to 5: out of work for 1, 2-3, 4+ years.
     kind = np.where(career.tenure >= 3, 0, np.where(career.tenure == 2, 1, 2))
     kind = np.where(
         career.out > 0, np.where(career.out == 1, 3, np.where(career.out < 4, 4, 5)), kind
@@ -164,7 +169,7 @@ def _without_work(status: Array) -> Array:
 
 
 def _steady(past: Histories) -> Floats:
-    """Residuals without the years at either end of a spell of work, which are worked in part."""
+    """Residuals without the first and last year of a spell of work, which are partial years."""
     idle, steady = _without_work(past.status), past.residual.copy()
     steady[:, 1:][idle[:, :-1]] = np.nan
     steady[:, :-1][idle[:, 1:]] = np.nan
@@ -174,22 +179,23 @@ def _steady(past: Histories) -> Floats:
 def _persistence(past: Histories, step: int) -> GmmEstimate:
     """System GMM on the steady years of careers in their prime.
 
-    The first lag is the smallest whose moments Hansen's test lets stand; where it lets none, the one it rejects least.
+    The first lag is the smallest whose moments Hansen's test does not reject; otherwise the one it
+    rejects least.
     """
     steady = _steady(past)
     prime = np.where((past.age >= PRIME[0]) & (past.age <= PRIME[1]), steady, np.nan)
     problem: InputError | None = None
-    found: list[GmmEstimate] = []
-    for residual in (prime, steady):  # all of it where a panel has few people in their prime
+    estimates: list[GmmEstimate] = []
+    for residual in (prime, steady):  # all ages if a panel has few persons in their prime
         for lag in FIRST_LAGS:
             try:
-                found.append(system_gmm(residual, first_lag=lag, step=step))
+                estimates.append(system_gmm(residual, first_lag=lag, step=step))
             except InputError as error:
                 problem = error
                 break
-            if found[-1].p_hansen >= REJECTED:
-                return found[-1]
-        if found:
-            return max(found, key=lambda estimate: estimate.p_hansen)
+            if estimates[-1].p_hansen >= REJECTED:
+                return estimates[-1]
+        if estimates:
+            return max(estimates, key=lambda estimate: estimate.p_hansen)
     assert problem is not None
     raise problem

@@ -2,10 +2,12 @@
 
     r_it = rho r_i,t-1 + c + mu_i + u_it
 
-Moments (Arellano and Bond 1991; Blundell and Bond 1998): in differences E[r_i,t-l (du_it)] = 0 for lags l from `first_lag` on, in levels
-E[dr_i,t-first_lag+1 (mu_i + u_it)] = 0. A first lag of 2 is right for u without serial correlation; a transitory part of r makes u
-a moving average, for which 3 is (`first_lag=3`). Instruments are collapsed (Roodman 2009, one moment a lag), so that their number does
-not grow with the panel. Two-step estimate with the standard error of Windmeijer (2005).
+Moments (Arellano and Bond 1991; Blundell and Bond 1998): in differences E[r_i,t-l (du_it)] = 0 for
+lags l from `first_lag` on, in levels E[dr_i,t-first_lag+1 (mu_i + u_it)] = 0. A first lag of 2 is
+right for u without serial correlation; a transitory part of r makes u a moving average, for which 3
+is right (`first_lag=3`). Instruments are collapsed (Roodman 2009, one moment per lag), so that
+their number does not grow with the panel. Two-step estimate with the standard error of Windmeijer
+(2005).
 """
 
 from __future__ import annotations
@@ -19,12 +21,12 @@ from scipy.stats import chi2
 from saga.errors import InputError, Problem
 
 Floats = NDArray[np.float64]
-CHUNK = 5_000  # persons whose equations are held at once
+CHUNK = 5_000  # persons whose equations are in memory at once
 
 
 @dataclass(frozen=True)
 class GmmEstimate:
-    """`rho` a step with its standard error, the constant, Hansen's J with its p-value, persons with an equation."""
+    """`rho` per step with its standard error, the constant, Hansen's J with p, and persons."""
 
     rho: float
     constant: float
@@ -37,9 +39,9 @@ class GmmEstimate:
 def system_gmm(
     residual: Floats, *, first_lag: int = 3, lags: int = 3, step: int = 1
 ) -> GmmEstimate:
-    """Estimates from `residual` (n, T), NaN where unknown; a lag is `step` columns.
+    """The estimate from `residual` (n, T), NaN if unknown; a lag is `step` columns.
 
-    Raises InputError when no person gives an equation with an instrument.
+    Raises InputError if no person gives an equation with an instrument.
     """
     zx, zy, weight = _moments(residual, first_lag, lags, step)
     used = (zx != 0).any(axis=(1, 2))
@@ -59,7 +61,7 @@ def system_gmm(
         fix = "Give a panel in which earnings change from year to year."
         raise InputError(
             "Persistence cannot be estimated",
-            [Problem("no-variation", "past earnings say nothing of later ones", fix)],
+            [Problem("no-variation", "past earnings do not predict later ones", fix)],
         )
     m1 = np.linalg.inv(bread)
     beta1 = m1 @ total_zx.T @ w1 @ total_zy
@@ -72,9 +74,9 @@ def system_gmm(
 
     g2 = total_zy - total_zx @ beta2
     correction = np.empty((2, 2))
-    for j in range(
-        2
-    ):  # how the two-step estimate moves with the one-step estimate in its weights (Windmeijer 2005, eq. 3.2)
+    # Derivative of the two-step estimate by the one-step estimate in its weights (Windmeijer 2005,
+    # eq. 3.2).
+    for j in range(2):
         turn = zx[:, :, j].T @ g1
         correction[:, j] = v2 @ total_zx.T @ w2 @ (turn + turn.T) @ w2 @ g2
     variance = v2 + correction @ v2 + v2 @ correction.T + correction @ v1 @ correction.T
@@ -89,14 +91,15 @@ def system_gmm(
 def _moments(
     residual: Floats, first_lag: int, lags: int, step: int
 ) -> tuple[Floats, Floats, Floats]:
-    """Each person's Z'X (n, q, 2) and Z'y (n, q), and the one-step weight sum Z'HZ (q, q); q = lags + 2, the constant last."""
+    """Z'X (n, q, 2) and Z'y (n, q) of each person, and the one-step weight sum Z'HZ (q, q).
+
+    q = lags + 2, the constant last.
+    """
     n, q = len(residual), lags + 2
     zx, zy, weight = np.zeros((n, q, 2)), np.zeros((n, q)), np.zeros((q, q))
     for start in range(0, n, CHUNK):
         rows = slice(start, start + CHUNK)
-        for phase in range(
-            step
-        ):  # columns a step apart are one series; a person's series are added up
+        for phase in range(step):  # columns a step apart are one series of the person
             part = _equations(residual[rows, phase::step], first_lag, lags)
             if part is not None:
                 zx[rows] += part[0]
@@ -134,7 +137,8 @@ def _equations(r: Floats, first_lag: int, lags: int) -> tuple[Floats, Floats, Fl
         _sum(z_change, np.nan_to_num(change)[..., None])[..., 0]
         + _sum(z_level, np.nan_to_num(r)[..., None])[..., 0]
     )
-    # H: the covariance of (du, u) for independent u of variance one, without the fixed effect (Roodman 2009, h = 3).
+    # H: the covariance of (du, u) for independent u of variance one, without the fixed effect
+    # (Roodman 2009, h = 3).
     flat = (-1, q)
     d, e = z_change.reshape(flat), z_level.reshape(flat)
     ahead_d, ahead_e = np.zeros_like(z_change), np.zeros_like(z_level)

@@ -1,7 +1,8 @@
-"""Person-years as matrices: who worked when, at which age, and how far log earnings lay from what is usual.
+"""Person-years as matrices: work, age, and the distance of log earnings from the profile.
 
-The econometric baselines split a year's earnings in two: whether there was work (earnings of at least the panel's floor), which
-`hurdle` explains, and the log residual of a year of work, which a process (`ar1`, `abb`) explains.
+The econometric baselines split a year's earnings in two: whether there was work (earnings of at
+least the panel's floor), which `hurdle` explains, and the log residual of a year of work, which a
+process (`ar1`, `abb`) explains.
 """
 
 from __future__ import annotations
@@ -31,10 +32,14 @@ def status_of(earnings: Floats, floor: float) -> NDArray[np.int8]:
 
 @dataclass(frozen=True, eq=False)
 class Histories:
-    """n persons over T consecutive years; columns need not be the same calendar years for everybody.
+    """n persons over T consecutive years; columns may be different calendar years by person.
 
-    `age` (n, T), `status` (n, T) of `status_of`, `residual` (n, T): log earnings less the profile in years of WORK, else NaN.
-    `sex`, `education` (n,): codes of `states.CODES` plus one, as last known, 0 unknown.
+    Args:
+        age: (n, T).
+        status: (n, T), see `status_of`.
+        residual: (n, T), log earnings less the profile in years of WORK, otherwise NaN.
+        sex: (n,), index of the code plus one as last known, 0 unknown.
+        education: (n,), likewise.
     """
 
     age: NDArray[np.int64]
@@ -49,12 +54,15 @@ class Histories:
         return int(self.age.shape[1])
 
     def take(self, rows: Any) -> Histories:
-        """The histories of some persons."""
+        """The histories of the persons in `rows`."""
         return Histories(**{name: values[rows] for name, values in vars(self).items()})
 
 
 def rows_of(panel: Panel) -> tuple[NDArray[np.int64], list[str], States]:
-    """The panel's person-years with known earnings: the person's number (0.. in order of `persons`), the persons, and the states."""
+    """The panel's person-years with known earnings: person numbers, persons and states.
+
+    The number of a person counts from 0 in the order of persons.
+    """
     rows = known_states(panel)
     persons = rows["person_id"].unique(maintain_order=True)
     number = rows["person_id"].replace_strict(
@@ -63,20 +71,18 @@ def rows_of(panel: Panel) -> tuple[NDArray[np.int64], list[str], States]:
     return number.to_numpy(), persons.to_list(), as_states(rows)
 
 
-def histories(
+def align_histories(
     person: NDArray[np.int64], n: int, states: States, profile: Profile, floor: float
 ) -> Histories:
-    """Calendar-aligned histories of n persons: column 0 is the first year of the panel for everybody."""
+    """Histories of n persons by calendar year; column 0 is the first year of the panel."""
     first = int(states.year.min())
     column = states.year - first
     born = np.zeros(n, dtype=np.int64)
     born[person] = states.year - states.age
     sex, education = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
-    sex[person], education[person] = (
-        states.sex,
-        states.education_level,
-    )  # rows are in order of years: the last one stays
-    return _filled(
+    # Rows are in the order of years, so the last known code is written last.
+    sex[person], education[person] = states.sex, states.education_level
+    return _fill_histories(
         person,
         column,
         first + np.arange(int(column.max()) + 1) - born[:, None],
@@ -91,16 +97,17 @@ def histories(
 def histories_at(
     history: Panel, origins: Origins, profile: Profile, floor: float
 ) -> tuple[Histories, States, Array]:
-    """Histories that end with the last known year at or before the origin; with that state and the birth years.
+    """Histories that end with the last known year at or before the origin.
 
-    Rows are in the order of `origins`, the last column is each person's last known year. Persons without any known year have
-    UNKNOWN throughout. Raises InputError for a person without a row.
+    Also that state and the birth years. Rows are in the order of `origins`, the last column is each
+    person's last known year. Persons without any known year have UNKNOWN throughout. Raises
+    InputError for a person without a row.
     """
     last, born = states_at(history, origins)
-    asked = origins.frame().with_row_index("row")
+    origin_rows = origins.frame().with_row_index("row")
     before = (
-        known_states(history.only(asked["person_id"]))
-        .join(asked, on="person_id")
+        known_states(history.only(origin_rows["person_id"]))
+        .join(origin_rows, on="person_id")
         .filter(pl.col("year") <= pl.col("origin"))
     )
     person, states = before["row"].to_numpy().astype(np.int64), as_states(before)
@@ -108,7 +115,7 @@ def histories_at(
     width = int(back.max(initial=0)) + 1
     age = last.age[:, None] - np.arange(width)[::-1]
     return (
-        _filled(
+        _fill_histories(
             person, width - 1 - back, age, states, profile, floor, last.sex, last.education_level
         ),
         last,
@@ -116,7 +123,7 @@ def histories_at(
     )
 
 
-def _filled(
+def _fill_histories(
     person: Array,
     column: Array,
     age: Array,

@@ -1,12 +1,13 @@
-"""The zero hurdle: who will work next year, who has small earnings only, who none, and who dies.
+"""The zero hurdle: work next year, small earnings only, none, or death.
 
-A year is of WORK (earnings of at least the panel's floor), LOW (positive, below it) or ZERO. Three logistic models, each for one of
-two kinds of people (at work or not in the last known year), and the hazard of death:
+A year is of WORK (earnings of at least the panel's floor), LOW (positive, below it) or ZERO. The
+hurdle has three logistic models, each for persons at work and not at work in the last known year,
+and the hazard of death:
 
     P(work next year | at work), P(work next year | not at work), P(zero | no work), P(death next year).
 
-They see age, sex, education, how long the present spell has lasted, how steadily the person worked before, and how high the
-person's earnings stood (residuals from `profile`: a rank given age, sex, education and year).
+Their features are age, sex, education, length of the present spell, how steadily the person worked
+before, and past earnings (residuals from `profile`: a rank given age, sex, education and year).
 """
 
 from __future__ import annotations
@@ -29,20 +30,26 @@ from saga.keyed_random import uniforms
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
-MOST = 200_000  # person-years at most that a logistic model is fitted on, drawn by key
+MOST = 200_000  # person-years at most in a logistic model, drawn by key
 LONG = 20  # spells and careers are counted up to this many years
 STEADY = 0.8  # weight of the past in the share of years at work
 AGES = (20, 25, 30, 40, 50, 55, 58, 60, 62)  # where the effect of age may bend
-AMOUNTS = 401  # quantiles kept of earnings below the floor
+AMOUNTS = 401  # quantiles of earnings below the floor
 
 
 @dataclass(frozen=True, eq=False)
 class Attachment:
-    """A career up to some year, as far as the hurdle looks at it; arrays of one shape, (n,) or (n, M).
+    """What the hurdle uses of a career up to rows_of_year year; arrays of one shape, (n,) or (n, M).
 
-    `out`: years in a row not at work, 0 at work; `tenure`: years in a row at work, both counted to 20; `worked` and `known`: years of work,
-    and known ones, so far; `zero`: the last known year had no earnings; `share`: exponentially weighted share of years at work, 1/2 before
-    any is known; `level`: mean residual of years at work, exponentially weighted after the fifth; `last`: the last one.
+    Args:
+        out: years in a row not at work, 0 at work, at most 20.
+        tenure: years in a row at work, at most 20.
+        worked: years of work so far.
+        known: known years so far.
+        zero: whether the last known year had no earnings.
+        share: exponentially weighted share of years at work, 1/2 before any is known.
+        level: mean residual of years at work, exponentially weighted after the fifth.
+        last: the last residual.
     """
 
     out: Floats
@@ -57,13 +64,11 @@ class Attachment:
     @classmethod
     def none(cls, shape: tuple[int, ...]) -> Attachment:
         """Before the first known year."""
-        nothing = np.zeros(shape)
-        return cls(
-            nothing, nothing, nothing, nothing, nothing, np.full(shape, 0.5), nothing, nothing
-        )
+        zeros = np.zeros(shape)
+        return cls(zeros, zeros, zeros, zeros, zeros, np.full(shape, 0.5), zeros, zeros)
 
     def after(self, status: Array, residual: Floats) -> Attachment:
-        """One year later; an UNKNOWN year changes nothing. `residual` is looked at in years of WORK only."""
+        """One year later; an UNKNOWN year changes zeros. `residual` counts in WORK years only."""
         work, idle = status == WORK, (status == ZERO) | (status == LOW)
         known = work | idle
         worked = self.worked + work
@@ -84,22 +89,22 @@ class Attachment:
         )
 
     def take(self, rows: Any) -> Attachment:
-        """Some of the careers."""
+        """The careers in `rows`."""
         return Attachment(**{name: values[rows] for name, values in vars(self).items()})
 
 
 def careers(past: Histories) -> Iterator[Attachment]:
-    """The attachment before each column of the histories, and after the last one: T + 1 of them."""
-    now = Attachment.none((len(past.age),))
-    yield now
+    """The attachment before each column of the histories and after the last: T + 1 of them."""
+    career = Attachment.none((len(past.age),))
+    yield career
     for column in range(past.years):
-        now = now.after(past.status[:, column], past.residual[:, column])
-        yield now
+        career = career.after(past.status[:, column], past.residual[:, column])
+        yield career
 
 
 @dataclass(frozen=True, eq=False)
 class Chance:
-    """A probability, logistic in features. Where only one outcome was ever seen, its smoothed share."""
+    """A logistic probability. If only one outcome was seen, its smoothed share."""
 
     intercept: float
     weights: Floats
@@ -116,7 +121,11 @@ class Chance:
         return cls(float(model.intercept_[0]), model.coef_[0])
 
     def __call__(self, features: Sequence[Array]) -> Floats:
-        """Probabilities. A sum feature by feature, so that a person's number does not depend on who else is asked for."""
+        """Probabilities (n, M).
+
+        The sum runs feature by feature, so that a person's number does not depend on the other
+        persons.
+        """
         score: Any = self.intercept
         for weight, feature in zip(self.weights, features, strict=True):
             score = score + weight * feature
@@ -154,7 +163,10 @@ def _bent(value: Array, *knots: float) -> list[Array]:
 
 
 def _lasting(count: Floats, *bounds: int) -> list[Array]:
-    """Indicators of spells of 1 .. bounds[0] - 1, bounds[0] .. bounds[1] - 1, ... years; longer ones are the reference."""
+    """Indicators of spells of 1 .. bounds[0] - 1, bounds[0] .. bounds[1] - 1, ... years.
+
+    Longer spells are the reference.
+    """
     edges = (1, *bounds)
     return [((count >= low) & (count < high)) * 1.0 for low, high in pairwise(edges)]
 
@@ -213,7 +225,7 @@ def _idle(age: Array, career: Attachment) -> list[Array]:
 
 @dataclass(frozen=True, eq=False)
 class Hurdle:
-    """The fitted hurdle. `certain`: nobody of the training panel was ever seen without work, so nobody will be."""
+    """The fitted hurdle. `certain`: every known year of the training panel was one of work."""
 
     certain: bool
     work: tuple[Chance, Chance]
@@ -223,27 +235,36 @@ class Hurdle:
 
     @classmethod
     def fit(cls, past: Histories, amounts: Floats, deaths: Array | None, *, seed: int) -> Self:
-        """From calendar-aligned histories, positive amounts below the floor, and (n, T) marks of people who die in the year after.
+        """Fits the hurdle to calendar-aligned histories.
 
-        Raises InputError when years without work occur but nobody is seen in two years running: the chance of a change from
-        one year to the next is then not in the panel.
+        Raises InputError if years without work occur but no person is known in two consecutive
+        years: the panel then does not show the chance of a change from one year to the next.
+
+        Args:
+            past: the histories.
+            amounts: positive amounts below the floor.
+            deaths: (n, T), persons who die in the year after; None: unknown.
+            seed: draws person-years.
         """
         seen = past.status != UNKNOWN
         pairs = seen[:, :-1] & seen[:, 1:]
-        kept = min(1.0, 2 * MOST / max(1, int(seen.sum())))
-        drawn = uniforms(seen.size, "hurdle", seed).reshape(seen.shape) < kept
+        rate = min(1.0, 2 * MOST / max(1, int(seen.sum())))
+        drawn = uniforms(seen.size, "hurdle", seed).reshape(seen.shape) < rate
         table = (
             np.quantile(amounts, np.linspace(0, 1, AMOUNTS)) if len(amounts) else np.zeros(AMOUNTS)
         )
-        death = _hazard(past, deaths, drawn, kept) if deaths is not None and deaths.any() else None
+        death = _hazard(past, deaths, drawn, rate) if deaths is not None and deaths.any() else None
         if not (seen & (past.status != WORK)).any():
-            nobody = Chance(0.0, np.zeros(0))
-            return cls(True, (nobody, nobody), (nobody, nobody), death, table)
+            unused = Chance(0.0, np.zeros(0))
+            return cls(True, (unused, unused), (unused, unused), death, table)
         if not pairs.any():
-            fix = "Give a panel with records in consecutive years, or one whose years without work are unknown (null), not zero."
+            fix = (
+                "Give a panel with records in consecutive years, or one whose years without work are "
+                "unknown (null), not zero."
+            )
             problem = Problem(
                 "no-consecutive-years",
-                "years without work occur, but no person is seen in two years running",
+                "years without work occur, but no person is known in two consecutive years",
                 fix,
             )
             raise InputError("The chance of losing or finding work cannot be learned", [problem])
@@ -251,11 +272,13 @@ class Hurdle:
         after: dict[bool, list[Array]] = {True: [], False: []}
         for t, career in _after_each(past):
             for working in (True, False):
-                some = np.flatnonzero(
+                rows_of_year = np.flatnonzero(
                     pairs[:, t] & drawn[:, t] & ((past.status[:, t] == WORK) == working)
                 )
-                rows[working].append(_rows(past, career, some, past.age[some, t + 1], working))
-                after[working].append(past.status[some, t + 1])
+                rows[working].append(
+                    _rows(past, career, rows_of_year, past.age[rows_of_year, t + 1], working)
+                )
+                after[working].append(past.status[rows_of_year, t + 1])
         work, zero = [], []
         for working in (True, False):
             features, status = np.concatenate(rows[working]), np.concatenate(after[working])
@@ -267,7 +290,7 @@ class Hurdle:
     def chance_of_work(
         self, age: Array, sex: Array, education: Array, career: Attachment
     ) -> Floats:
-        """P(WORK in the year at `age`) given the career before; (n, M), `age`, `sex`, `education` (n, 1)."""
+        """P(WORK in the year at `age`) given the career before; (n, M)."""
         return (
             np.ones(career.out.shape)
             if self.certain
@@ -283,14 +306,17 @@ class Hurdle:
     def draw(
         self, age: Array, sex: Array, education: Array, career: Attachment, u: Sequence[Floats]
     ) -> tuple[Array, Floats]:
-        """Status (n, M) of the year at `age` of the living, and the amount of LOW earnings; from two (n, M) uniforms."""
+        """Status (n, M) of the year at `age` of the living, and the amount of LOW earnings.
+
+        `u` are two (n, M) uniforms.
+        """
         if self.certain:
             return np.full(career.out.shape, WORK, dtype=np.int8), np.zeros(career.out.shape)
         chance = self.chance_of_work(age, sex, education, career)
-        # The second number decides between nothing and little, and what is left of it how little.
-        nothing = self._mixed(self.zero, age, sex, education, career)
-        status = np.where(u[0] < chance, WORK, np.where(u[1] < nothing, ZERO, LOW)).astype(np.int8)
-        place = np.clip((u[1] - nothing) / np.maximum(1 - nothing, 1e-12), 0.0, 1.0) * (AMOUNTS - 1)
+        # The second uniform decides between zero and small earnings, and then the amount.
+        zeros = self._mixed(self.zero, age, sex, education, career)
+        status = np.where(u[0] < chance, WORK, np.where(u[1] < zeros, ZERO, LOW)).astype(np.int8)
+        place = np.clip((u[1] - zeros) / np.maximum(1 - zeros, 1e-12), 0.0, 1.0) * (AMOUNTS - 1)
         below = np.minimum(place.astype(np.int64), AMOUNTS - 2)
         return status, self.amounts[below] + (place - below) * (
             self.amounts[below + 1] - self.amounts[below]
@@ -312,13 +338,17 @@ class Hurdle:
         )
 
 
-def _rows(past: Histories, career: Attachment, some: Array, age: Array, working: bool) -> Floats:
-    person = _person(age, past.sex[some], past.education[some])
-    return np.column_stack([*person, *(_at_work if working else _idle)(age, career.take(some))])
+def _rows(
+    past: Histories, career: Attachment, rows_of_year: Array, age: Array, working: bool
+) -> Floats:
+    person = _person(age, past.sex[rows_of_year], past.education[rows_of_year])
+    return np.column_stack(
+        [*person, *(_at_work if working else _idle)(age, career.take(rows_of_year))]
+    )
 
 
 def _mortality(age: Array, sex: Array, career: Attachment) -> list[Array]:
-    """Age, sex, and whether and how long the person has been out of work: those whose health has failed are there."""
+    """Age, sex, and whether and how long the person is out of work, since bad health ends work."""
     shape = career.out.shape
     years = np.broadcast_to(np.asarray(age, dtype=np.float64), shape)
     woman = np.broadcast_to((sex == 1).astype(np.float64), shape)
@@ -327,18 +357,23 @@ def _mortality(age: Array, sex: Array, career: Attachment) -> list[Array]:
     return [(years - 40) / 10, older, woman, woman * older, idle, long, idle * older]
 
 
-def _hazard(past: Histories, deaths: Array, drawn: Array, kept: float) -> Chance:
-    """The hazard of death from every death and the `drawn` share `kept` of other known person-years."""
+def _hazard(past: Histories, deaths: Array, drawn: Array, rate: float) -> Chance:
+    """The hazard of death from every death and the `drawn` share of other known person-years."""
     rows, died = [], []
     for t, career in _after_each(past):
-        some = np.flatnonzero((past.status[:, t] != UNKNOWN) & (deaths[:, t] | drawn[:, t]))
+        rows_of_year = np.flatnonzero((past.status[:, t] != UNKNOWN) & (deaths[:, t] | drawn[:, t]))
         rows.append(
-            np.column_stack(_mortality(past.age[some, t + 1], past.sex[some], career.take(some)))
+            np.column_stack(
+                _mortality(
+                    past.age[rows_of_year, t + 1], past.sex[rows_of_year], career.take(rows_of_year)
+                )
+            )
         )
-        died.append(deaths[some, t])
+        died.append(deaths[rows_of_year, t])
     sampled = Chance.fit(np.concatenate(rows), np.concatenate(died))
-    # Sampling the living at rate q multiplies the odds of death by 1/q (King and Zeng 2001): only the intercept moves.
-    return Chance(sampled.intercept + float(np.log(kept)), sampled.weights)
+    # Sampling the living at rate q multiplies the odds of death by 1/q (King and Zeng 2001): only
+    # the intercept changes.
+    return Chance(sampled.intercept + float(np.log(rate)), sampled.weights)
 
 
 def _after_each(past: Histories) -> Iterator[tuple[int, Attachment]]:
@@ -351,9 +386,10 @@ def _after_each(past: Histories) -> Iterator[tuple[int, Attachment]]:
 def deaths_next_year(
     panel: Panel, person: NDArray[np.int64], year: NDArray[np.int64], shape: tuple[int, int]
 ) -> NDArray[np.bool_] | None:
-    """(n, T) marks: known in that year, and dead from the next one on. None where the panel has no exits.
+    """(n, T) marks: known in that year, and dead from the next one on. None without exits.
 
-    `person` and `year` number the rows of `known_states(panel)`; column 0 is the first year among them.
+    `person` and `year` number the rows of `known_states(panel)`; column 0 is the first year among
+    them.
     """
     if not panel.meta.has_exit:
         return None

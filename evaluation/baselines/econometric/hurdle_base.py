@@ -1,4 +1,4 @@
-"""The common part of the econometric baselines: a usual level, a hurdle for work, and a process for what is left."""
+"""The common part of the econometric baselines: a profile, a hurdle for work, and a process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from evaluation.baselines.econometric.histories import (
     LOW,
     WORK,
     Histories,
-    histories,
+    align_histories,
     histories_at,
     rows_of,
     status_of,
@@ -29,21 +29,22 @@ Array = NDArray[Any]
 Floats = NDArray[np.float64]
 State = TypeVar("State")
 BLOCK = 256  # persons whose paths are simulated at once
-NUMBERS = 5  # uniforms a year: death, work, what else, and two for the process
+NUMBERS = 5  # uniforms per year: death, work, amount below the floor, two for the process
 
 
-class Hurdled(ABC, Generic[State]):
-    """Paths of earnings = work or not (`Hurdle`) times exp(profile + year effect + residual), the residual from a subclass's process.
+class HurdleBaseline(ABC, Generic[State]):
+    """Earnings = work or not (`Hurdle`) times exp(profile + year effect + residual).
 
-    Year effects are common to all persons on a path. Death is absorbing: earnings 0 from then on. Years between a person's last
-    known year and the origin are simulated like later ones, but nobody dies in them.
+    A subclass gives the process of the residual. Year effects are common to all persons on a path.
+    Death is absorbing: earnings are 0 from then on. Years between a person's last known year and
+    the origin are simulated like later ones, but without deaths.
     """
 
     name: str
 
     @abstractmethod
     def learn(self, past: Histories, *, seed: int) -> None:
-        """Fits the process on calendar-aligned histories. Raises InputError when they hold too little."""
+        """Fits the process on aligned histories. Raises InputError if they hold too little."""
 
     @abstractmethod
     def states(self, past: Histories, careers: list[Attachment], u: Floats) -> State:
@@ -53,16 +54,16 @@ class Hurdled(ABC, Generic[State]):
     def step(
         self, state: State, age: Array, status: Array, career: Attachment, u: tuple[Floats, Floats]
     ) -> tuple[Floats, State]:
-        """Residuals (n, M) of the year at `age` (n, 1), looked at where `status` (n, M) is WORK, and the state in that year.
+        """Residuals (n, M) of the year at `age` (n, 1), and the state in that year.
 
-        `career` (n, M) is that of the year before.
+        Residuals are used if `status` (n, M) is WORK. `career` (n, M) is that of the year before.
         """
 
     def fit(self, panel: Panel, *, seed: int) -> Self:
         """Learns profile, hurdle and process from `panel`.
 
-        Raises InputError when no person has earnings in two years, or when the panel is of a rhythm that hurdle or process cannot
-        be learned from.
+        Raises InputError if no person has earnings in two years, or if hurdle or process cannot be
+        learned from the panel's rhythm.
         """
         self.floor = panel.meta.floor or 0.0
         person, persons, states = rows_of(panel)
@@ -74,7 +75,7 @@ class Hurdled(ABC, Generic[State]):
                 [Problem("no-outcomes", "No person has earnings in two years", fix)],
             )
         self.profile = Profile(states, status == WORK)
-        past = histories(person, len(persons), states, self.profile, self.floor)
+        past = align_histories(person, len(persons), states, self.profile, self.floor)
         deaths = deaths_next_year(panel, person, states.year, past.age.shape)
         self.hurdle = Hurdle.fit(past, states.earnings[status == LOW], deaths, seed=seed)
         self.learn(past, seed=seed)
@@ -83,22 +84,27 @@ class Hurdled(ABC, Generic[State]):
     def simulate(
         self, history: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int
     ) -> Paths:
-        """`n_paths` joint futures a person; shape (n, to_horizon, n_paths). A person without known earnings starts like a newcomer."""
+        """`n_paths` joint futures of each person, shape (n, to_horizon, n_paths).
+
+        A person without known earnings starts like a person who enters the labour market.
+        """
         parts = []
         for start in range(0, len(origins), BLOCK):
-            some = origins.take(slice(start, start + BLOCK))
-            past, last, born = histories_at(history, some, self.profile, self.floor)
-            lag = some.year - last.year
-            earnings = np.empty((len(some), to_horizon, n_paths), dtype=np.float32)
+            in_block = origins.take(slice(start, start + BLOCK))
+            past, last, born = histories_at(history, in_block, self.profile, self.floor)
+            lag = in_block.year - last.year
+            earnings = np.empty((len(in_block), to_horizon, n_paths), dtype=np.float32)
             for late in np.unique(lag):
                 rows = np.flatnonzero(lag == late)
                 ids = list(
-                    zip(some.person_id[rows].tolist(), some.year[rows].tolist(), strict=True)
+                    zip(
+                        in_block.person_id[rows].tolist(), in_block.year[rows].tolist(), strict=True
+                    )
                 )
                 earnings[rows] = self._simulate(
                     past.take(rows), last.year[rows], ids, int(late), to_horizon, n_paths, seed
                 )
-            block = Paths(np.asarray(some.person_id), born, np.asarray(some.year), earnings)
+            block = Paths(np.asarray(in_block.person_id), born, np.asarray(in_block.year), earnings)
             earnings[~block.within_age] = np.nan
             parts.append(block)
         if not parts:
@@ -117,30 +123,30 @@ class Hurdled(ABC, Generic[State]):
         ids: list[tuple[str, int]],
         late: int,
         horizon: int,
-        paths: int,
+        n_paths: int,
         seed: int,
     ) -> NDArray[np.float32]:
         n, steps = len(ids), late + horizon
-        chance = uniform_rows(paths * (1 + NUMBERS * steps), ids, self.name, seed).reshape(
-            n, 1 + NUMBERS * steps, paths
+        chance = uniform_rows(n_paths * (1 + NUMBERS * steps), ids, self.name, seed).reshape(
+            n, 1 + NUMBERS * steps, n_paths
         )
         before = list(careers(past))
         state = self.states(past, before, chance[:, 0])
         career = Attachment(
             **{
-                name: np.repeat(values[:, None], paths, axis=1)
+                name: np.repeat(values[:, None], n_paths, axis=1)
                 for name, values in vars(before[-1]).items()
             }
         )
         sex, education = past.sex[:, None], past.education[:, None]
-        level = np.repeat(self.profile.year_effect(year)[:, None], paths, axis=1)
+        level = np.repeat(self.profile.year_effect(year)[:, None], n_paths, axis=1)
         growth = {
-            int(y): self.profile.drawn(int(y), paths, seed)
+            int(y): self.profile.draw(int(y), n_paths, seed)
             for first in np.unique(year)
             for y in range(first + 1, first + steps + 1)
         }
-        dead = np.zeros((n, paths), dtype=np.bool_)
-        earnings = np.empty((n, horizon, paths), dtype=np.float32)
+        dead = np.zeros((n, n_paths), dtype=np.bool_)
+        earnings = np.empty((n, horizon, n_paths), dtype=np.float32)
         for h in range(1, steps + 1):
             u = chance[:, 1 + NUMBERS * (h - 1) : 1 + NUMBERS * h]
             age = past.age[:, -1:] + h
@@ -151,8 +157,8 @@ class Hurdled(ABC, Generic[State]):
             career = career.after(status, residual)
             level += np.stack([growth[int(y) + h] for y in year])
             if h > late:
-                usual = self.profile.mean_log(age, sex, education) + level
-                work = np.maximum(np.exp(usual + residual), self.floor)
+                mean_log = self.profile.mean_log(age, sex, education) + level
+                work = np.maximum(np.exp(mean_log + residual), self.floor)
                 earnings[:, h - late - 1] = np.where(
                     dead, 0.0, np.where(status == WORK, work, np.where(status == LOW, small, 0.0))
                 )

@@ -1,4 +1,4 @@
-"""What is usual: mean log earnings of workers by age, sex, education and year, and how the years go on."""
+"""The profile: mean log earnings of workers by age, sex, education and year."""
 
 from __future__ import annotations
 
@@ -15,18 +15,21 @@ from saga.schema import MAX_AGE, MIN_AGE
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
 KNOTS = (16, 18, 20, 22, 25, 30, 40, 50, 58, 62, 64)  # closer where careers begin and end
-LONGEST_DRIFT = 0.03  # real growth a year that a short panel may claim, either way
-RIDGE = 0.1  # observations' worth of pull to zero on what tells a group from everybody: empty groups get the common profile
+LONGEST_DRIFT = 0.03  # largest yearly real growth, either way
+RIDGE = 0.1  # weight of shrinkage of groups to the common profile, in observations
 AGES = MAX_AGE - MIN_AGE + 1
 GROUPS = (len(CODES["sex"]) + 1, len(CODES["education_level"]) + 1)
 
 
 class Profile:
-    """log y = m(age) + m_sex(age) + m_education(age) + m_sex,education + year effect + residual, by weighted least squares.
+    """Mean log earnings by weighted least squares, and a random walk of year effects.
 
-    m is a cubic B-spline of age. Year effects after the last year of the panel, and from the origin on in every forecast, are a random
-    walk: the drift is the slope of the panel's year effects on the year (at most 3 % either way), the innovations are their centred
-    yearly changes, drawn with replacement. What the economy did after the origin is not used.
+        log y = m(age) + m_sex(age) + m_education(age) + m_sex,education + year effect + residual
+
+    m is a cubic B-spline of age. Year effects after the last year of the panel, and from the origin
+    on in every forecast, are a random walk. The drift is the slope of the panel's year effects on
+    the year (at most 3 % either way); the innovations are their centred yearly changes, drawn with
+    replacement. Realised macro after the origin is not used.
     """
 
     def __init__(self, states: States, working: Array) -> None:
@@ -35,13 +38,13 @@ class Profile:
         log = np.log(states.earnings[working])
         self.first = int(states.year.min())
         years = int(states.year.max()) - self.first + 1
-        # One row a cell of sex, education, age and year: a million person-years are some ten thousand cells.
+        # One row per combination of sex, education, age and year: far fewer than person-years.
         shape = (*GROUPS, AGES, years)
-        cell = np.ravel_multi_index(
+        combination = np.ravel_multi_index(
             (states.sex[working], states.education_level[working], age, year - self.first), shape
         )
-        count = np.bincount(cell, minlength=int(np.prod(shape)))
-        total = np.bincount(cell, weights=log, minlength=len(count))
+        count = np.bincount(combination, minlength=int(np.prod(shape)))
+        total = np.bincount(combination, weights=log, minlength=len(count))
         filled = np.flatnonzero(count)
         sex, education, at, t = np.unravel_index(filled, shape)
         design = np.column_stack([self._design(sex, education, at), np.eye(years)[t][:, 1:]])
@@ -52,9 +55,8 @@ class Profile:
         split = len(solution) - (years - 1)
         effect = np.concatenate([[0.0], solution[split:]])
         observed = np.bincount(t, weights=weight, minlength=years) > 0
-        self._effect = np.interp(
-            np.arange(years), np.flatnonzero(observed), effect[observed]
-        )  # years without a record lie between
+        # Years without a record are interpolated.
+        self._effect = np.interp(np.arange(years), np.flatnonzero(observed), effect[observed])
         steps = np.diff(self._effect)
         slope = float(np.polyfit(np.arange(years), self._effect, 1)[0]) if years > 2 else 0.0
         self.growth = float(np.clip(slope, -LONGEST_DRIFT, LONGEST_DRIFT))
@@ -74,18 +76,18 @@ class Profile:
     def mean_log(self, age: Array, sex: Array, education: Array) -> Floats:
         """Mean log earnings in years of work without the year effect; the arguments broadcast.
 
-        An age at which nobody was seen at work (a panel of one cohort, forecast further than it has come) is the nearest that somebody was.
+        An age at which nobody was at work in the training panel has the value of the nearest age.
         """
         return np.asarray(self._table[sex, education, np.clip(age, *self._ages) - MIN_AGE])
 
     def year_effect(self, year: Array) -> Floats:
-        """The year effect; beyond the years of the panel it goes on at the mean growth."""
+        """The year effect; beyond the years of the panel it grows at the mean rate."""
         inside = np.clip(year, self.first, self.first + len(self._effect) - 1)
         return np.asarray(self._effect[inside - self.first] + self.growth * (year - inside))
 
-    def drawn(self, year: int, paths: int, seed: int) -> Floats:
-        """The change of the year effect into `year` on each path (paths,), common to all persons."""
-        pick = (uniforms(paths, "year-effect", seed, int(year)) * len(self._shocks)).astype(
+    def draw(self, year: int, n_paths: int, seed: int) -> Floats:
+        """The change of the year effect into `year` on each path (n_paths,), common to all."""
+        pick = (uniforms(n_paths, "year-effect", seed, int(year)) * len(self._shocks)).astype(
             np.int64
         )
         return np.asarray(self.growth + self._shocks[pick])

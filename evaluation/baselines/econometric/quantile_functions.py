@@ -1,7 +1,8 @@
-"""Conditional quantile functions: linear in features at a few levels, piecewise linear between them, exponential tails beyond.
+"""Conditional quantile functions: linear in features at TAUS, with exponential tails.
 
-The law of Arellano, Blundell and Bonhomme (2017, section 5): Q(tau | x) = x'b(tau) at the levels TAUS, interpolated in tau, and below the
-first and above the last level the tails of exponentials with one rate each.
+Arellano, Blundell and Bonhomme (2017, section 5): Q(tau | x) = x'b(tau) at the quantiles TAUS,
+interpolated in tau; below the first and above the last one the tails of exponentials with one rate
+each.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from scipy.special import expit, ndtri
 
 Floats = NDArray[np.float64]
 TAUS = np.array([0.01, 0.03, 0.07, 0.15, 0.25, 0.375, 0.5, 0.625, 0.75, 0.85, 0.93, 0.97, 0.99])
-APART = 1e-6  # smallest distance of neighbouring quantiles: crossing ones are put in order (Chernozhukov et al. 2010)
+APART = 1e-6  # smallest distance of quantiles; crossing ones are sorted (Chernozhukov et al. 2010)
 NEWTON = 12
 
 
 @dataclass(frozen=True, eq=False)
-class QuantileLaw:
-    """`weights` (L, K): coefficients at each level; `below`, `above`: rates of the exponential tails."""
+class QuantileDistribution:
+    """`weights` (L, K): coefficients at TAUS; `below`, `above`: rates of the exponential tails."""
 
     weights: Floats
     below: float
@@ -29,13 +30,13 @@ class QuantileLaw:
 
     @classmethod
     def normal(cls, features: int, sd: float) -> Self:
-        """The same normal law whatever the features, of which the first is the constant: a place to start."""
+        """A normal distribution that does not depend on the features, as a starting point."""
         weights = np.zeros((len(TAUS), features))
         weights[:, 0] = sd * ndtri(TAUS)
         return cls(weights, 3 / sd, 3 / sd)
 
     def refit(self, x: Floats, y: Floats) -> Self:
-        """Quantile regressions of `y` (n,) on `x` (n, K), started from the present coefficients, and the tails' rates."""
+        """Quantile regressions of `y` (n,) on `x` (n, K) from these coefficients, and tail rates."""
         weights = quantile_regressions(x, y, self.weights)
         low, high = x @ weights[0], x @ weights[-1]
         under, over = (low - y)[y < low], (y - high)[y > high]
@@ -51,8 +52,8 @@ class QuantileLaw:
         return np.asarray(np.maximum.accumulate(ordered, axis=-1) + APART * np.arange(len(TAUS)))
 
     def cdf(self, y: Floats, knots: Floats) -> Floats:
-        """P(Y <= y) at `y` (E,) for each law with quantiles `knots` (R, L): (R, E)."""
-        inside = np.stack([np.interp(y, own, TAUS) for own in knots])
+        """P(Y <= y) at `y` (E,) for each distribution with quantiles `knots` (R, L): (R, E)."""
+        inside = np.stack([np.interp(y, quantiles, TAUS) for quantiles in knots])
         low, high = knots[:, :1] - y, y - knots[:, -1:]
         inside = np.where(low > 0, TAUS[0] * np.exp(-self.below * np.maximum(low, 0.0)), inside)
         return np.asarray(
@@ -62,7 +63,7 @@ class QuantileLaw:
         )
 
     def mean_weights(self) -> Floats:
-        """The mean of the law as coefficients of the features (K,), the constant first."""
+        """The mean as coefficients of the features (K,), the constant first."""
         share = np.zeros(len(TAUS))
         gaps = np.diff(TAUS)
         share[:-1] += gaps / 2
@@ -80,29 +81,33 @@ class QuantileLaw:
         return np.asarray(low + high)
 
 
-def place(u: Floats) -> tuple[NDArray[np.int64], Floats]:
-    """The interval of TAUS that each uniform falls into, 0 .. L - 2, and how far into it (0 to 1; outside: its end)."""
+def locate_quantile(u: Floats) -> tuple[NDArray[np.int64], Floats]:
+    """The interval of TAUS of each uniform, 0 .. L - 2, and the position in it (0 to 1).
+
+    Outside TAUS the position is the end of the outermost interval.
+    """
     at = np.clip(np.searchsorted(TAUS, u, side="right") - 1, 0, len(TAUS) - 2)
     return at, np.clip((u - TAUS[at]) / (TAUS[at + 1] - TAUS[at]), 0.0, 1.0)
 
 
 def quantile_regressions(x: Floats, y: Floats, start: Floats) -> Floats:
-    """Coefficients (L, K) at TAUS of linear quantile regressions of `y` (n,) on `x` (n, K), from `start`.
+    """Coefficients (L, K) at TAUS of linear quantile regressions of `y` (n,) on `x` (n, K).
 
-    The check function is smoothed by a logistic kernel of bandwidth ((K + log n) / n)^(2/5) residual scales (Fernandes, Guerre and Horta
-    2021; He et al. 2023), and minimised by damped Newton steps: far faster than linear programming at a hundred thousand rows, with a
-    bias that is small against the sampling error.
+    `start` are coefficients to start from. The check function is smoothed by a logistic kernel of
+    bandwidth ((K + log n) / n)^(2/5) residual scales (Fernandes, Guerre and Horta 2021; He et al.
+    2023) and minimised by damped Newton steps. With a hundred thousand rows this is much faster
+    than linear programming; the bias is small against the sampling error.
     """
     n, k = x.shape
     spread = float(np.quantile(np.abs(y - x @ start[len(TAUS) // 2]), 0.5)) / 0.6745
     h = max(spread * ((k + np.log(n)) / n) ** 0.4, 1e-5)
     ridge = 1e-6 * np.eye(k) * n / max(spread, 1e-5)
-    found = np.empty_like(start)
+    coefficients = np.empty_like(start)
     for row, tau in enumerate(TAUS):
         b = start[row].copy()
         loss = _smoothed(y - x @ b, tau, h)
         for _ in range(NEWTON):
-            p = expit((y - x @ b) / h)  # of the residual's being positive, smoothly
+            p = expit((y - x @ b) / h)  # smoothed probability of a positive residual
             gradient = x.T @ (1 - tau - p)
             curvature = (x * (p * (1 - p) / h)[:, None]).T @ x + ridge
             move = np.linalg.solve(curvature, gradient)
@@ -114,8 +119,8 @@ def quantile_regressions(x: Floats, y: Floats, start: Floats) -> Floats:
             b, gain, loss = b - size * move, loss - lower, lower
             if gain < 1e-7 * n * spread:
                 break
-        found[row] = b
-    return found
+        coefficients[row] = b
+    return coefficients
 
 
 def _smoothed(residual: Floats, tau: float, h: float) -> float:

@@ -1,8 +1,9 @@
-"""Variance components of log earnings residuals, and the Kalman filter that turns a record into a level and a deviation from it.
+"""Variance components of log earnings residuals, and the Kalman filter for alpha and z.
 
     r_it = alpha_i + z_it + eps_it,   z_it = rho z_i,t-1 + eta_it
 
-alpha, eta and eps have mean zero and are uncorrelated; eta and eps have a variance for each band of ages.
+alpha, eta and eps have mean zero and are uncorrelated; eta and eps have a variance for each band of
+ages.
 """
 
 from __future__ import annotations
@@ -18,15 +19,25 @@ Array = NDArray[Any]
 Floats = NDArray[np.float64]
 BANDS = (20, 25, 35, 45, 55)  # ages at which the variances of the shocks may change
 LAGS = 25  # longest distance in years of the autocovariances that are fitted
-CALM = 0.5  # the mean of |surprise| / standard deviation that a newcomer is taken to have
+CALM = 0.5  # the mean of |surprise| / standard deviation assumed before the first record
 MEMORY = 0.7  # weight of the past in that mean
-LARGEST = 3.0  # standard deviations of a surprise that are believed; what lies beyond is an outlier (Masreliez and Martin 1977)
-TINY = 1e-4  # variance that everything has at least, so that no filter divides by zero
+LARGEST = 3.0  # a surprise beyond so many deviations is an outlier (Masreliez and Martin 1977)
+TINY = 1e-4  # smallest variance, so that no filter divides by zero
 
 
 @dataclass(frozen=True, eq=False)
 class Components:
-    """`rho` a year; variances of alpha, of z at `first_age`, of eta and eps by band of BANDS; `entry`: more of eps in a first year back."""
+    """`rho` per year and variances of the parts.
+
+    Args:
+        rho: persistence per year.
+        alpha: variance of the fixed effect.
+        z0: variance of z at `first_age`.
+        first_age: the first age of a career.
+        eta: variances of eta by band of BANDS.
+        eps: variances of eps by band of BANDS.
+        entry: additional variance of eps in a first year back at work.
+    """
 
     rho: float
     alpha: float
@@ -38,10 +49,17 @@ class Components:
 
     @classmethod
     def fit(cls, residual: Floats, age: NDArray[np.int64], first_years: Floats, rho: float) -> Self:
-        """Minimum distance given rho: every autocovariance by age and lag is linear in the variances (Chamberlain 1984).
+        """Minimum distance given rho (Chamberlain 1984).
 
-        `residual` (n, T) with NaN where unknown, `age` (n, T); `first_years`: residuals of years after one without work, which are often
-        worked in part only, NaN where unknown. Non-negative least squares, a moment weighted by the number of its pairs.
+        Every autocovariance by age and lag is linear in the variances. Non-negative least squares,
+        each moment weighted by the number of its pairs.
+
+        Args:
+            residual: (n, T), NaN if unknown.
+            age: (n, T).
+            first_years: residuals of years after one without work, which are often partial years;
+                NaN if unknown.
+            rho: persistence per year.
         """
         ages = np.where(np.isnan(residual), 0, age)
         first, last = int(ages[ages > 0].min()), int(ages.max())
@@ -62,28 +80,37 @@ class Components:
             count = np.bincount(years, minlength=len(at))
             total = np.bincount(years, weights=(early * late)[both], minlength=len(at))
             for i in np.flatnonzero(count).tolist():
-                now = np.zeros(bands)
-                now[band[i]] = float(lag == 0)
-                design.append(np.concatenate([[1.0], rho**lag * spread[i], now]))
+                noise_of_band = np.zeros(bands)
+                noise_of_band[band[i]] = float(lag == 0)
+                design.append(np.concatenate([[1.0], rho**lag * spread[i], noise_of_band]))
                 target.append(total[i] / count[i])
                 weight.append(np.sqrt(count[i]))
         w = np.array(weight)
-        found, _ = nnls(np.array(design) * w[:, None], np.array(target) * w)
-        eps = np.maximum(found[2 + bands :], TINY)
+        variances, _ = nnls(np.array(design) * w[:, None], np.array(target) * w)
+        eps = np.maximum(variances[2 + bands :], TINY)
         first_years = first_years[~np.isnan(first_years)]
-        more = (
+        entry = (
             max(0.0, float(np.mean(first_years**2) - np.nanvar(residual)))
             if len(first_years)
             else 0.0
         )
-        return cls(rho, float(found[0]), float(found[1]), first, found[2 : 2 + bands], eps, more)
+        return cls(
+            rho,
+            float(variances[0]),
+            float(variances[1]),
+            first,
+            variances[2 : 2 + bands],
+            eps,
+            entry,
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class Belief:
-    """The normal law of (alpha, z) of a year given the years before: means and covariances, all of one shape; `scale`: recent surprise.
+    """The normal distribution of (alpha, z) given the years before, and recent surprise.
 
-    `scale` is an exponentially weighted mean of |surprise| / expected standard deviation: shocks come in clusters.
+    Means and covariances of one shape. `scale` is an exponentially weighted mean of |surprise| /
+    expected standard deviation, because shocks come in clusters.
     """
 
     alpha: Floats
@@ -96,13 +123,14 @@ class Belief:
     @classmethod
     def prior(cls, parts: Components, shape: tuple[int, ...]) -> Belief:
         """Before the first year of a career, at `parts.first_age`."""
-        nothing = np.zeros(shape)
-        return cls(
-            nothing, nothing, nothing + parts.alpha, nothing, nothing + parts.z0, nothing + CALM
-        )
+        zero = np.zeros(shape)
+        return cls(zero, zero, zero + parts.alpha, zero, zero + parts.z0, zero + CALM)
 
     def ahead(self, parts: Components, age: Array) -> Belief:
-        """The law of the year at `age`, one year later; ages at which careers have not begun leave it."""
+        """The distribution of the year at `age`, one year later.
+
+        Ages before `first_age` leave it unchanged.
+        """
         moved = age > parts.first_age
         eta = parts.eta[np.searchsorted(BANDS, age, side="right")]
         return Belief(
@@ -115,22 +143,28 @@ class Belief:
         )
 
     def expected(self, parts: Components, age: Array, entry: Array) -> tuple[Floats, Floats]:
-        """Mean and standard deviation of the residual at `age`, for the law that `ahead` gave; `entry`: last year was without work."""
+        """Mean and standard deviation of the residual at `age`, for the result of `ahead`.
+
+        `entry`: the last year was without work.
+        """
         noise = parts.eps[np.searchsorted(BANDS, age, side="right")] + parts.entry * entry
         return self.alpha + self.z, np.sqrt(self.v_alpha + 2 * self.v_both + self.v_z + noise)
 
     def seen(self, surprise: Floats, known: Array, deviation: Floats) -> Belief:
-        """After a year whose residual lay `surprise` above what was expected with standard deviation `deviation`; where `known`."""
+        """The distribution after a year with a `known` residual, `surprise` above its expectation.
+
+        `deviation` is the expected standard deviation.
+        """
         with_alpha, with_z = self.v_alpha + self.v_both, self.v_both + self.v_z
         standard = np.where(known, surprise, 0.0) / deviation
         v = np.clip(standard, -LARGEST, LARGEST) / deviation
-        gone = known / deviation**2
+        precision = known / deviation**2
         return Belief(
             alpha=self.alpha + with_alpha * v,
             z=self.z + with_z * v,
-            v_alpha=self.v_alpha - with_alpha**2 * gone,
-            v_both=self.v_both - with_alpha * with_z * gone,
-            v_z=self.v_z - with_z**2 * gone,
+            v_alpha=self.v_alpha - with_alpha**2 * precision,
+            v_both=self.v_both - with_alpha * with_z * precision,
+            v_z=self.v_z - with_z**2 * precision,
             scale=np.where(
                 known,
                 MEMORY * self.scale + (1 - MEMORY) * np.minimum(np.abs(standard), 3.0),

@@ -1,7 +1,8 @@
-"""The GKOS process as a forecaster: estimated on training persons, filtered through each person's own record.
+"""The GKOS process as a forecaster: estimated on training persons, filtered by record.
 
-Two rows. `gkos-paper`: one process, from the paper's 87 moments. `gkos`: its best shot, from robust moments, by sex, with levels and
-non-employment by age and education, and deaths. Method: docs/method/baselines-gkos.md.
+Two baselines. `gkos-paper`: one process, from the paper's 87 moments. `gkos`: from robust moments,
+by sex, with mean earnings and non-employment by age and education, and deaths. Method:
+docs/method/baselines-gkos.md.
 """
 
 from __future__ import annotations
@@ -51,23 +52,27 @@ from saga.schema import MAX_AGE
 Floats = NDArray[np.float64]
 Array = NDArray[Any]
 PARTICLES = 125
-LIVES = {
-    "gkos-paper": 6_000,
-    "gkos": 1_500,
-}  # simulated at every evaluation of a process; two a person in a smaller panel
-PROFILED = 12_000  # simulated for the profiles of the estimated process
-FEWEST = 400  # persons of a group with a process or a profile of its own
-MANY = 2_000  # persons of a sex with a process of their own for each era of age
-SETTLED = 30  # the age from which the last known education is taken for the final one
-SLACK = 0.02  # shares are not expected to be met better than by two points
-NEGLIGIBLE = 0.02  # a final education less likely than this is left out of a forecast
+# Careers simulated at each evaluation of a process; two per person in a smaller panel.
+LIVES = {"gkos-paper": 6_000, "gkos": 1_500}
+PROFILED = 12_000  # careers simulated for the profiles of the estimated process
+FEWEST = 400  # persons that a group with its of_stratum process or profile needs
+MANY = 2_000  # persons that a sex with one process per era needs
+SETTLED = 30  # from this age the last known education counts as final
+SLACK = 0.02  # shares are matched at best within two points
+NEGLIGIBLE = 0.02  # a less likely final education is left out of a forecast
 PUBLISHED = GkosProcess()
 SEXES, SCHOOLS = len(CODES["sex"]) + 1, len(CODES["education_level"]) + 1
 
 
 @dataclass(frozen=True)
 class Era:
-    """Ages at which a process forecasts: from `start` on, from records since `records_from`, estimated on changes from `decades` of age."""
+    """Ages at which a process forecasts.
+
+    Args:
+        start: the first age.
+        records_from: the first age of records that are used.
+        decades: decades of age whose changes the process is estimated on.
+    """
 
     start: int
     records_from: int
@@ -79,8 +84,15 @@ ALWAYS = Era(FIRST, FIRST, (0, 1, 2, 3))
 
 
 @dataclass(frozen=True, eq=False)
-class Lives:
-    """Detrended records: `person_id` (n,), `earnings` (n, A) at ages 20..64, NaN where unknown, and last known codes, 0 where unknown."""
+class Records:
+    """Detrended records of n persons.
+
+    Args:
+        person_id: (n,).
+        earnings: (n, A) at ages 20..64, NaN if unknown.
+        sex: (n,), last known code, 0 if unknown.
+        education: (n,), likewise.
+    """
 
     person_id: NDArray[np.str_]
     earnings: Floats
@@ -88,8 +100,11 @@ class Lives:
     education: Array
 
     @classmethod
-    def of(cls, states: pl.DataFrame, detrended: Floats) -> Lives:
-        """From the rows of `known_states` and their detrended earnings. Raises InputError when nobody is seen at 20 or later."""
+    def of(cls, states: pl.DataFrame, detrended: Floats) -> Records:
+        """From the rows of `known_states` and their detrended earnings.
+
+        Raises InputError if no person has earnings at 20 or later.
+        """
         rows = states.with_columns(pl.Series("real", detrended)).filter(
             pl.col("age").is_between(FIRST, MAX_AGE)
         )
@@ -110,41 +125,49 @@ class Lives:
         )
         return cls(np.array(last["person_id"].to_list(), dtype=np.str_), earnings, sex, education)
 
-    def take(self, rows: Any) -> Lives:
-        """Some of the persons."""
-        return Lives(
+    def take(self, rows: Any) -> Records:
+        """The persons in `rows`."""
+        return Records(
             self.person_id[rows], self.earnings[rows], self.sex[rows], self.education[rows]
         )
 
-    def some(self, count: int, seed: int) -> Array:
+    def sample(self, count: int, seed: int) -> Array:
         """Indices of at most `count` persons, a keyed choice."""
         return sample_rows(self.person_id.tolist(), count, "gkos", seed)
 
 
 @dataclass(frozen=True, eq=False)
-class Little:
-    """What people earn in a year below the minimum: by age 20..64 the share of them with anything, `some` (A,), and quantiles of it."""
+class LowEarnings:
+    """Earnings in years below the minimum.
 
-    some: Floats
+    Args:
+        share: (A,), share with positive earnings by age 20..64.
+        quantiles: of these earnings at all ages.
+    """
+
+    share: Floats
     quantiles: Floats
 
     @classmethod
-    def of(cls, states: pl.DataFrame, minimum: float) -> Little:
-        """From the rows of `known_states`; quantiles are those of all ages."""
+    def of(cls, states: pl.DataFrame, minimum: float) -> LowEarnings:
+        """From the rows of `known_states`."""
         low = states.filter(pl.col("earnings") < minimum, pl.col("age").is_between(FIRST, MAX_AGE))
         age, earned = low["age"].to_numpy() - FIRST, low["earnings"].to_numpy() > 0
-        some = _ratio(
+        share = _ratio(
             np.bincount(age[earned], minlength=len(AGES)), np.bincount(age, minlength=len(AGES))
         )
         amounts = low["earnings"].to_numpy()[earned]
         return cls(
-            some,
+            share,
             np.quantile(amounts, (np.arange(100) + 0.5) / 100) if len(amounts) else np.zeros(100),
         )
 
     def earn(self, earnings: NDArray[np.float32], age: Array, u: Floats) -> None:
-        """Puts something into some of the years out of work of `earnings` (n, H, M), in place; `age` (n, H) counts from 20."""
-        share = np.broadcast_to(self.some[age][:, :, None], u.shape)
+        """Adds small earnings to some years out of work in `earnings` (n, H, M), in place.
+
+        `age` (n, H) counts from 20.
+        """
+        share = np.broadcast_to(self.share[age][:, :, None], u.shape)
         earns = (earnings == 0) & (u < share)
         earnings[earns] = self.quantiles[
             (u[earns] / share[earns] * len(self.quantiles)).astype(np.int64)
@@ -152,31 +175,37 @@ class Little:
 
 
 class GkosBaseline(ABC):
-    """What both rows share: detrending, the filter, the growth put back."""
+    """The common part of both baselines: detrending, the filter, and wage growth."""
 
     name: str
-    estimates: dict[str, Fit]  # by the people whom a process is for
+    fits: dict[str, Fit]  # by group of persons
 
     def fit(self, panel: Panel, *, seed: int) -> Self:
-        """Estimates the process on the persons of `panel`, a keyed choice of them simulated; deterministic given `seed`.
+        """Estimates the process on the persons of `panel`; deterministic given `seed`.
 
-        Earnings are divided by the panel's median of each year first. Raises InputError when nobody has earnings at 20 or later.
+        Earnings are first divided by the panel's median of each year. A keyed choice of persons is
+        simulated. Raises InputError if no person has earnings at 20 or later.
         """
         states = known_states(panel)
         self.reference = Reference(as_states(states))
         self.last = self.reference.last
         positive = states["earnings"].filter(states["earnings"] > 0)
         self.minimum = panel.meta.floor or float(positive.min() or 1.0)  # type: ignore[arg-type]
-        self.little, self.deaths = Little.of(states, self.minimum), death_hazard(panel, states)
-        self._estimate(Lives.of(states, self._detrended(states)), states, seed)
+        self.low_earnings, self.deaths = (
+            LowEarnings.of(states, self.minimum),
+            death_hazard(panel, states),
+        )
+        self._estimate(Records.of(states, self._detrended(states)), states, seed)
         return self
 
     def simulate(
         self, history: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int
     ) -> Paths:
-        """Joint futures from the law of (alpha, beta, z) given the record from age 20 on; shape (n, to_horizon, n_paths).
+        """Joint futures given the record from age 20 on, shape (n, to_horizon, n_paths).
 
-        Real wages grow from the origin's level at the average rate of the training years. Raises InputError for an origin before 19.
+        They follow the distribution of (alpha, beta, z) given the record. Real wages grow from the
+        origin's year at the average rate of the training years. Raises InputError for an origin
+        before 19.
         """
         worked = history.frame.with_columns(
             pl.Series("earnings", self._detrended(history.frame)).fill_nan(None)
@@ -194,7 +223,7 @@ class GkosBaseline(ABC):
             - FIRST
         )
         ids = list(zip(origins.person_id.tolist(), origins.year.tolist(), strict=True))
-        self.little.earn(
+        self.low_earnings.earn(
             earnings,
             age,
             uniform_rows(to_horizon * n_paths, ids, "gkos-little", seed).reshape(earnings.shape),
@@ -204,11 +233,11 @@ class GkosBaseline(ABC):
         earnings[dead & np.isfinite(earnings)] = 0.0
         return Paths(np.asarray(origins.person_id), born, np.asarray(origins.year), earnings)
 
-    def estimated(self) -> pl.DataFrame:
-        """After `fit`: `parameter` (of whom, where there are several processes), `value`, and its standard error `se`."""
+    def estimates(self) -> pl.DataFrame:
+        """After `fit`: `parameter` (with the group, if there are several), `value` and `se`."""
         rows = [
-            (name if len(self.estimates) == 1 else f"{name}, {people}", value, fit.errors[name])
-            for people, fit in self.estimates.items()
+            (name if len(self.fits) == 1 else f"{name}, {people}", value, fit.errors[name])
+            for people, fit in self.fits.items()
             for name, value in fit.values.items()
         ]
         return pl.DataFrame(
@@ -218,7 +247,7 @@ class GkosBaseline(ABC):
         )
 
     def _detrended(self, rows: pl.DataFrame) -> Floats:
-        """Earnings at the wage level of the last training year; a year below the minimum is a year out of work, 0."""
+        """Earnings at the wages of the last training year; a year below the minimum is 0."""
         earnings = rows["earnings"].cast(pl.Float64).fill_null(np.nan).to_numpy()
         return np.where(
             earnings < self.minimum, 0.0, earnings / self._index(rows["year"].to_numpy())
@@ -228,8 +257,8 @@ class GkosBaseline(ABC):
         return np.asarray(self.reference.level(year) / self.reference.level(np.array(self.last)))
 
     @abstractmethod
-    def _estimate(self, lives: Lives, rows: pl.DataFrame, seed: int) -> None:
-        """Finds the process from lives; `rows` are those of `known_states`."""
+    def _estimate(self, records: Records, rows: pl.DataFrame, seed: int) -> None:
+        """Estimates the process from records; `rows` are those of `known_states`."""
 
     @abstractmethod
     def _simulate(
@@ -247,19 +276,20 @@ class GkosBaseline(ABC):
 class GkosPaper(GkosBaseline):
     """The process from the paper's 87 moments.
 
-    They say nothing of non-employment or of how high levels are: b, c, d and lambda stay as published for US men, and the intercepts a
-    and a0 make the share of zeros and the mean log of earnings those of the panel.
+    The moments do not depend on non-employment or on mean earnings. So b, c, d and lambda stay as
+    published for US men, and the intercepts a and a0 reproduce the panel's share of zeros and mean
+    log earnings.
     """
 
     name = "gkos-paper"
     version = 1  # raise it when its numbers may change (see `evaluation.cache`)
 
-    def _estimate(self, lives: Lives, rows: pl.DataFrame, seed: int) -> None:
-        earnings = lives.earnings
+    def _estimate(self, records: Records, rows: pl.DataFrame, seed: int) -> None:
+        earnings = records.earnings
         moments = PaperMoments(self.minimum)
         count = min(LIVES[self.name], 2 * len(earnings))
         draws = Draws(count, seed)
-        seen = np.isfinite(np.resize(earnings[lives.some(count, seed)], (count, len(AGES))))
+        seen = np.isfinite(np.resize(earnings[records.sample(count, seed)], (count, len(AGES))))
         zeros = float((earnings == 0).sum() / np.isfinite(earnings).sum())
         level = (
             float(np.log(earnings[earnings >= self.minimum]).mean())
@@ -269,7 +299,7 @@ class GkosPaper(GkosBaseline):
         fixed = process_values(PUBLISHED)
 
         def complete(values: dict[str, float]) -> tuple[GkosProcess, Floats]:
-            """The process with both intercepts found, and its lives as the panel would see them."""
+            """The process with both intercepts, and its lives with the panel's gaps."""
             process = process_of(fixed | values | {"a": 0.0, "a0": 0.0}, THOUSAND_DOLLARS)
             z = np.where(seen.T, draws.persistent(process), np.nan)[:, :1_500]
             slope = process.nonemployment_index(AGES[:, None], z)
@@ -284,9 +314,9 @@ class GkosPaper(GkosBaseline):
         weights = Weights.bootstrap(moments, earnings, count, seed)
         fit = search(
             GROWTH | SHOCKS, lambda values: moments.of(complete(values)[1]), weights,
-            starts=[fixed], sobol=6, kept=3, rounds=12, simulated=len(earnings) / count, seed=seed,
+            starts=[fixed], ratio=len(earnings) / count, seed=seed,
         )  # fmt: skip
-        self.estimates = {"all": fit}
+        self.fits = {"all": fit}
         self.process = complete(fit.values)[0]
         self.forecaster = ExactForecaster(GkosFilter(self.process, PARTICLES), self.name)
 
@@ -305,38 +335,41 @@ class GkosPaper(GkosBaseline):
 
 
 class Gkos(GkosBaseline):
-    """The process at its best: shocks and the slopes of non-employment by sex, levels and intercepts by age, sex and education.
+    """The process with shocks by sex, and means and non-employment by age, sex and education.
 
-    Shocks are the same at all ages in the process, not in life: people are forecast until 30 with one process, from then on with another,
-    each estimated from changes that start at those ages. The education that a person will have in the end is drawn, given age and
-    education at the origin.
+    In the process shocks are the same at all ages, in the data they are not: persons are forecast
+    until 30 with one process, from then on with another, each estimated from changes that start at
+    those ages. The final education of a person is drawn, given age and education at the origin.
     """
 
     name = "gkos"
     version = 1  # raise it when its numbers may change (see `evaluation.cache`)
 
-    def _estimate(self, lives: Lives, rows: pl.DataFrame, seed: int) -> None:
-        last_age = len(AGES) - 1 - np.argmax(np.isfinite(lives.earnings[:, ::-1]), axis=1) + FIRST
-        settled = lives.take(last_age >= SETTLED) if (last_age >= SETTLED).mean() > 0.5 else lives
+    def _estimate(self, records: Records, rows: pl.DataFrame, seed: int) -> None:
+        last_age = len(AGES) - 1 - np.argmax(np.isfinite(records.earnings[:, ::-1]), axis=1) + FIRST
+        settled = (
+            records.take(last_age >= SETTLED) if (last_age >= SETTLED).mean() > 0.5 else records
+        )
         self.strata = pooled(settled.sex, SEXES)
-        self.groups = np.zeros(
-            (len(ERAS), SEXES, SCHOOLS), dtype=np.int64
-        )  # (era, sex, final education) -> number of the process
+        # (era, sex, final education) -> number of the process
+        self.groups = np.zeros((len(ERAS), SEXES, SCHOOLS), dtype=np.int64)
         self.processes: list[ProfiledProcess] = []
         self.records_from: list[int] = []  # of each process
-        self.estimates = {}
+        self.fits = {}
         for stratum in range(self.strata.max() + 1):
-            own = settled.take(self.strata[settled.sex] == stratum)
-            schools = pooled(own.education, SCHOOLS)
-            for number, era in enumerate(ERAS if len(own.person_id) >= MANY else (ALWAYS,)):
+            of_stratum = settled.take(self.strata[settled.sex] == stratum)
+            schools = pooled(of_stratum.education, SCHOOLS)
+            for number, era in enumerate(ERAS if len(of_stratum.person_id) >= MANY else (ALWAYS,)):
                 self.groups[number:, self.strata == stratum] = len(self.processes) + schools
-                fit, processes = _fit_stratum(own, schools[own.education], self.minimum, era, seed)
+                fit, processes = _fit_stratum(
+                    of_stratum, schools[of_stratum.education], self.minimum, era, seed
+                )
                 sexes = [
                     name
                     for code, name in enumerate(("unknown", *CODES["sex"]))
                     if self.strata[code] == stratum
                 ]
-                self.estimates[f"{'/'.join(sexes)} from {era.start}"] = fit
+                self.fits[f"{'/'.join(sexes)} from {era.start}"] = fit
                 self.processes += processes
                 self.records_from += [era.records_from] * len(processes)
         self.prospects = school_prospects(
@@ -386,17 +419,17 @@ class Gkos(GkosBaseline):
 
 
 def _fit_stratum(
-    lives: Lives, group: Array, minimum: float, era: Era, seed: int
+    records: Records, group: Array, minimum: float, era: Era, seed: int
 ) -> tuple[Fit, list[ProfiledProcess]]:
-    """Shocks of one sex in one era and the profiles of its groups 0..E-1, which `group` (n,) numbers."""
-    count = min(LIVES[Gkos.name], 2 * len(lives.person_id))
-    persons = np.resize(lives.some(count, seed), count)
+    """Shocks of one sex in one era, and the processes of its groups 0..E-1 (`group` (n,))."""
+    count = min(LIVES[Gkos.name], 2 * len(records.person_id))
+    persons = np.resize(records.sample(count, seed), count)
     persons = persons[np.argsort(group[persons], kind="stable")]
     edges = np.searchsorted(group[persons], np.arange(group.max() + 2))
     slices = [slice(a, b) for a, b in pairwise(edges.tolist())]
-    seen = np.isfinite(lives.earnings[persons])
-    profiles = Profiles.of(lives.earnings, group, minimum)
-    moments = RobustMoments(lives.earnings, minimum, era.decades)
+    seen = np.isfinite(records.earnings[persons])
+    profiles = Profiles.of(records.earnings, group, minimum)
+    moments = RobustMoments(records.earnings, minimum, era.decades)
     draws = Draws(count, seed)
 
     def simulate(values: dict[str, float]) -> Floats:
@@ -406,14 +439,13 @@ def _fit_stratum(
         ]
         return moments.of(np.where(seen, np.concatenate(made), np.nan))
 
-    weights = Weights.bootstrap(moments, lives.earnings, count, seed, slack=SLACK)
+    weights = Weights.bootstrap(moments, records.earnings, count, seed, slack=SLACK)
     fit = search(
         SHOCKS | IDLENESS, simulate, weights, starts=[process_values(PUBLISHED), process_values(FEW_ZEROS)],
-        sobol=6, kept=3, rounds=12, simulated=len(lives.person_id) / count, seed=seed,
+        ratio=len(records.person_id) / count, seed=seed,
     )  # fmt: skip
-    more = Draws(
-        PROFILED, seed + 1
-    )  # profiles are found once more with other and more lives, all of them for every group
+    # Profiles are computed again with other and more lives, all of them for every group.
+    more = Draws(PROFILED, seed + 1)
     found = profiles.processes(fit.values, more, [slice(None)] * len(slices))
     return fit, [
         replace(p, levels=tuple(profiles.lift(e, y)[1].tolist())) for e, (p, y) in enumerate(found)
@@ -421,7 +453,7 @@ def _fit_stratum(
 
 
 def _since(panel: Panel, age: int) -> Panel:
-    """The panel with earnings before that age unknown."""
+    """The panel with unknown earnings before that age."""
     early = pl.col("year") - pl.col("birth_year") < age
     return panel.with_frame(
         panel.frame.with_columns(pl.when(~early).then("earnings").alias("earnings"))
@@ -430,7 +462,13 @@ def _since(panel: Panel, age: int) -> Panel:
 
 @dataclass(frozen=True, eq=False)
 class Profiles:
-    """What every age of every group must meet: share of `zeros` (E, A), mean `level` (E, A) of log earnings of at least `minimum`."""
+    """What each age of each group must match.
+
+    Args:
+        zeros: (E, A), share of zeros.
+        level: (E, A), mean log of earnings of at least `minimum`.
+        minimum: earnings that count as work.
+    """
 
     zeros: Floats
     level: Floats
@@ -438,7 +476,10 @@ class Profiles:
 
     @classmethod
     def of(cls, earnings: Floats, group: Array, minimum: float) -> Profiles:
-        """From records (n, A), averaged over three ages; ages at which nobody of a group is seen have their neighbours' profile."""
+        """From records (n, A), averaged over three ages.
+
+        Ages without persons of a group take the nearest ages' values.
+        """
         zeros, level = [], []
         for e in range(group.max() + 1):
             y = earnings[group == e]
@@ -455,7 +496,7 @@ class Profiles:
     def processes(
         self, values: dict[str, float], draws: Draws, slices: list[slice]
     ) -> list[tuple[ProfiledProcess, Floats]]:
-        """A process for each group that meets the zeros, its levels still zero, and lives (n, A) of it."""
+        """A process per group that matches the zeros, with means still zero, and its lives (n, A)."""
         base = process_of(process_values(PUBLISHED) | values, 1.0)
         z = np.sort(draws.persistent(base), axis=1)
         points = z[:, ((np.arange(64) + 0.5) / 64 * z.shape[1]).astype(np.int64)]
@@ -468,11 +509,12 @@ class Profiles:
             for intercepts in intercepts_for(share, slope)
         ]
         return [
-            (process, draws.lives(process, own)) for process, own in zip(found, slices, strict=True)
+            (process, draws.lives(process, of_stratum))
+            for process, of_stratum in zip(found, slices, strict=True)
         ]
 
     def lift(self, group: int, earnings: Floats) -> tuple[Floats, Floats]:
-        """Lives (n, A) lifted to the group's levels, and the levels (A,)."""
+        """Records (n, A) with the group's mean log earnings, and the shifts (A,)."""
         logs = np.where(earnings > 0, np.log(np.where(earnings > 0, earnings, 1.0)), -np.inf)
         level, works = self.level[group], np.isfinite(logs)
         for _ in range(4):
@@ -484,7 +526,7 @@ class Profiles:
 
 
 def _ratio(top: Array, bottom: Array) -> Floats:
-    """Ratio of sums over three neighbouring ages; where there is nothing, the nearest ages' (0 if there are none)."""
+    """Ratio of sums over three neighbouring ages; without data, that of the nearest ages, or 0."""
     window = np.ones(3)
     top, bottom = np.convolve(top, window, "same"), np.convolve(bottom, window, "same")
     seen = bottom > 0
@@ -494,7 +536,7 @@ def _ratio(top: Array, bottom: Array) -> Floats:
 
 
 def _lift(earnings: Floats, level: float, minimum: float) -> float:
-    """What must be added to the logs of positive `earnings`, so that those that then reach the minimum have mean `level`."""
+    """The shift of log `earnings` after which those above the minimum have mean `level`."""
     logs = np.log(earnings)
     works, lift = np.ones(len(logs), dtype=bool), 0.0
     for _ in range(8):
@@ -504,15 +546,21 @@ def _lift(earnings: Floats, level: float, minimum: float) -> float:
 
 
 def pooled(codes: Array, size: int) -> Array:
-    """Code -> number of its group: a group for every code with FEWEST persons, the others with the largest."""
+    """Code -> number of its group.
+
+    A group for every code with FEWEST persons; other codes are in the largest group.
+    """
     count = np.bincount(codes, minlength=size)
-    own = count >= FEWEST
-    number = np.where(own, np.cumsum(own) - 1, -1)
-    return np.where(own, number, max(int(number[np.argmax(count)]), 0))
+    of_stratum = count >= FEWEST
+    number = np.where(of_stratum, np.cumsum(of_stratum) - 1, -1)
+    return np.where(of_stratum, number, max(int(number[np.argmax(count)]), 0))
 
 
 def school_prospects(states: pl.DataFrame) -> Floats:
-    """Share of each last known education by sex, age 20..64 and education known then, (sexes, A, schools, schools); rows sum to 1."""
+    """Share of each final education by sex, age 20..64 and education known then.
+
+    Shape (sexes, A, schools, schools); rows sum to 1.
+    """
     rows = states.with_columns(
         pl.col("education_level").last().over("person_id").alias("final")
     ).filter(pl.col("age").is_between(FIRST, MAX_AGE))
@@ -525,12 +573,15 @@ def school_prospects(states: pl.DataFrame) -> Floats:
         ),
         1.0,
     )
-    count += 1e-3 * np.eye(SCHOOLS)  # where nobody was seen, education stays
+    count += 1e-3 * np.eye(SCHOOLS)  # without data education stays
     return np.asarray(count / count.sum(axis=-1, keepdims=True))
 
 
 def death_hazard(panel: Panel, states: pl.DataFrame) -> Floats:
-    """Chance of dying by sex code and age 20..64, (sexes, A), in five-year bands; 0 where a panel tells no deaths."""
+    """Probability of dying by sex code and age 20..64, (sexes, A), in five-year bands.
+
+    0 if a panel has no deaths.
+    """
     width = 5
     band = (AGES - FIRST) // width
     rows = states.filter(pl.col("age").is_between(FIRST, MAX_AGE))

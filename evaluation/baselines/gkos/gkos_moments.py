@@ -1,7 +1,7 @@
-"""The moments of earnings over the life that the GKOS process is estimated from, the paper's and a robust set.
+"""Moments of earnings over the life course for GKOS: the paper's and a robust set.
 
-Records are arrays (n, A) of detrended real earnings at ages FIRST..64, NaN where nothing is known. Every moment is a function of sums
-over persons, so that moments of resampled persons cost a matrix product.
+Records are arrays (n, A) of detrended real earnings at ages FIRST..64, NaN if unknown. Every moment
+is a function of sums over persons, so that moments of resampled persons cost one matrix product.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from saga.schema import MAX_AGE
 
 Floats = NDArray[np.float64]
 Array = NDArray[Any]
-FIRST = 20  # the age of the first innovation: forecasts start at 20, and earlier records are of schoolchildren
+FIRST = 20  # age of the first innovation; forecasts start here, earlier records are of pupils
 AGES = np.arange(FIRST, MAX_AGE + 1)
 FEWEST = 200  # person-years behind a moment of the robust set
 
@@ -27,7 +27,7 @@ class Moments(ABC):
 
     @abstractmethod
     def sums(self, earnings: Floats, block: Array | None = None, blocks: int = 1) -> Floats:
-        """Sums over the persons of each block, (blocks, S); `block` (n,) numbers them, None: all in one."""
+        """Sums over the persons of each block, (blocks, S); `block` (n,) numbers them."""
 
     @abstractmethod
     def values(self, sums: Floats) -> Floats:
@@ -41,16 +41,15 @@ class Moments(ABC):
 class PaperMoments(Moments):
     """87 moments of log earnings above `minimum`.
 
-    Mean, variance, skewness, kurtosis and fifth central moment of 1-, 3- and 5-year changes by age at their start, in five bins; and 12
-    covariances of levels at different ages. Nothing in them sees people below the minimum, or how high levels are.
+    Mean, variance, skewness, kurtosis and fifth central moment of 1-, 3- and 5-year changes by age
+    at their start, in five bins; and 12 covariances of log earnings at different ages. No moment
+    depends on persons below the minimum or on mean earnings.
     """
 
     LAGS = (1, 3, 5)
     EDGES = (28, 36, 44, 52)  # five bins of age: 20-27, 28-35, 36-43, 44-51, 52 and over
-    BASES, APART = (
-        (25, 35, 45),
-        (2, 5, 10, 15),
-    )  # covariances between ages within 2 years of a base, and so many years later
+    # Covariances between ages within 2 years of a base, and APART years later.
+    BASES, APART = (25, 35, 45), (2, 5, 10, 15)
     POWERS = 6
 
     def __init__(self, minimum: float) -> None:
@@ -58,7 +57,7 @@ class PaperMoments(Moments):
 
     @property
     def names(self) -> list[str]:
-        """What each moment is, (87,)."""
+        """The name of each moment, (87,)."""
         kinds = ("mean", "variance", "skewness", "kurtosis", "fifth central moment")
         changes = [
             f"{kind} of {lag}-year change, age bin {b + 1}"
@@ -71,17 +70,19 @@ class PaperMoments(Moments):
         ]
 
     def sums(self, earnings: Floats, block: Array | None = None, blocks: int = 1) -> Floats:
-        """Power sums of changes by lag and bin, then sums for the covariances; (blocks, 3 * 5 * 6 + 12 * 4)."""
+        """Power sums of changes by lag and bin, then sums for covariances; (blocks, 138)."""
         logs = np.log(np.where(earnings >= self.minimum, earnings, np.nan) / self.minimum)
         owner = np.zeros(len(logs), dtype=np.int64) if block is None else block
         parts = []
         bins = np.searchsorted(self.EDGES, AGES, side="right")
-        cells = len(self.EDGES) + 1
+        n_bins = len(self.EDGES) + 1
         for lag in self.LAGS:
             change = logs[:, lag:] - logs[:, :-lag]
             row, column = np.nonzero(np.isfinite(change))
-            d, code = change[row, column], owner[row] * cells + bins[column]
-            powers = [np.bincount(code, d**k, minlength=blocks * cells) for k in range(self.POWERS)]
+            d, code = change[row, column], owner[row] * n_bins + bins[column]
+            powers = [
+                np.bincount(code, d**k, minlength=blocks * n_bins) for k in range(self.POWERS)
+            ]
             parts.append(np.stack(powers, axis=-1).reshape(blocks, -1))
         for base in self.BASES:
             at = np.flatnonzero(np.abs(AGES - base) <= 2)
@@ -101,7 +102,7 @@ class PaperMoments(Moments):
         return np.concatenate(parts, axis=1)
 
     def values(self, sums: Floats) -> Floats:
-        """The 87 moments (..., 87); NaN where there is nobody."""
+        """The 87 moments (..., 87); NaN without persons."""
         split = len(self.LAGS) * (len(self.EDGES) + 1) * self.POWERS
         raw = sums[..., :split].reshape(*sums.shape[:-1], -1, self.POWERS)
         pairs = sums[..., split:].reshape(*sums.shape[:-1], -1, 4)
@@ -119,17 +120,19 @@ class PaperMoments(Moments):
 
 
 class RobustMoments(Moments):
-    """Shares of person-years: who is out of work, and who is below the data's own quantiles, by age, past standing and horizon.
+    """Shares of person-years out of work or below the data's quantiles, by cell.
 
-    Standing in a year: below `minimum` for the second year, below it newly, or the fifth of those above it among people of like age.
-    For each standing, decade of age and horizon 1, 5, 10, 20: the share below the minimum `h` years later, and the shares below it or
-    below the data's P10, P25, P50, P75, P90 of log changes (of log levels, for people out of work). And by five years of age: the same
-    shares of levels, the mean and the variance of logs. `decades` of 0 (20-29) to 3 (50 and over) limit them to people of those ages.
-    A share has bounded influence, and `E 1{d <= q} = level` is the moment condition of a quantile.
+    Standing in a year: below `minimum` for the second year, newly below it, or the fifth of those
+    above it among persons of like age. For each standing, decade of age and horizon 1, 5, 10, 20:
+    the share below the minimum `h` years later, and the shares below it or below the data's P10,
+    P25, P50, P75, P90 of log changes (of log earnings, for persons out of work). By five years of
+    age: the same shares of log earnings, and the mean and variance of logs. `decades` of 0 (20-29)
+    to 3 (50 and over) limit them to these ages. A share has bounded influence, and E 1{d <= q} = p
+    is the moment condition of a quantile.
     """
 
     HORIZONS = (1, 5, 10, 20)
-    LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9)
+    QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
     STANDINGS = 7
     DECADE = np.clip((AGES - FIRST) // 10, 0, 3)
     FIVE = np.clip((AGES - FIRST) // 5, 0, 8)
@@ -147,38 +150,38 @@ class RobustMoments(Moments):
             ]
         )
         self.level_points = np.array(
-            [_quantiles(logs[:, band][working[:, band]], self.LEVELS) for band in self._bands()]
+            [_quantiles(logs[:, band][working[:, band]], self.QUANTILES) for band in self._bands()]
         )
         standing = self._standing(low, logs)
         self.points = []
         for h in self.HORIZONS:
-            cell, value, out, _ = self._later(low, logs, standing, h)
-            cells = [value[(cell == c) & ~out] for c in range(4 * self.STANDINGS)]
-            self.points.append(np.array([_quantiles(v, self.LEVELS) for v in cells]))
+            bin_, value, out, _ = self._later(low, logs, standing, h)
+            n_bins = [value[(bin_ == c) & ~out] for c in range(4 * self.STANDINGS)]
+            self.points.append(np.array([_quantiles(v, self.QUANTILES) for v in n_bins]))
         counts = self._counts(self.sums(earnings)[0])
-        wanted = np.concatenate(
+        selected = np.concatenate(
             [
                 np.tile(np.repeat(np.isin(range(4), decades), self.STANDINGS), 4),
                 np.isin(np.minimum(np.arange(9) // 2, 3), decades),
             ]
         )
-        enough = wanted & (counts.sum(axis=-1) >= FEWEST)
-        positive = wanted & (counts[..., 1:].sum(axis=-1) >= FEWEST)
+        enough = selected & (counts.sum(axis=-1) >= FEWEST)
+        positive = selected & (counts[..., 1:].sum(axis=-1) >= FEWEST)
         shares = np.concatenate(
-            [enough[:, None], np.repeat((enough & positive)[:, None], len(self.LEVELS), axis=1)],
+            [enough[:, None], np.repeat((enough & positive)[:, None], len(self.QUANTILES), axis=1)],
             axis=1,
         )
-        self.kept = np.concatenate([shares.ravel(), np.repeat(positive[-9:], 2)])
+        self.selected = np.concatenate([shares.ravel(), np.repeat(positive[-9:], 2)])
 
     def sums(self, earnings: Floats, block: Array | None = None, blocks: int = 1) -> Floats:
-        """Counts by cell and class of outcome, then the sums of logs by five years of age."""
+        """Counts by bin and class of outcome, then sums of logs by five years of age."""
         low, logs = self._logs(earnings)
         owner = np.zeros(len(logs), dtype=np.int64) if block is None else block
         standing = self._standing(low, logs)
         parts = []
         for points, h in zip(self.points, self.HORIZONS, strict=True):
-            cell, value, out, row = self._later(low, logs, standing, h)
-            parts.append(_tally(cell, value, out, points, owner[row], blocks))
+            bin_, value, out, row = self._later(low, logs, standing, h)
+            parts.append(_tally(bin_, value, out, points, owner[row], blocks))
         row, column = np.nonzero(np.isfinite(logs))
         band, value, out = self.FIVE[column], logs[row, column], low[row, column]
         parts.append(_tally(band, value, out, self.level_points, owner[row], blocks))
@@ -187,7 +190,7 @@ class RobustMoments(Moments):
         return np.concatenate([*parts, np.stack(powers, axis=-1).reshape(blocks, -1)], axis=1)
 
     def values(self, sums: Floats) -> Floats:
-        """The moments with enough people behind them, (..., J)."""
+        """The moments with enough persons, (..., J)."""
         counts = self._counts(sums)
         with np.errstate(invalid="ignore", divide="ignore"):
             shares = counts.cumsum(axis=-1)[..., :-1] / counts.sum(axis=-1)[..., None]
@@ -196,17 +199,17 @@ class RobustMoments(Moments):
             moments = np.stack([mean, xx / n - mean**2], axis=-1)
         flat = (*sums.shape[:-1], -1)
         return np.concatenate([shares.reshape(flat), moments.reshape(flat)], axis=-1)[
-            ..., self.kept
+            ..., self.selected
         ]
 
     def _counts(self, sums: Floats) -> Floats:
-        return sums[..., :-27].reshape(*sums.shape[:-1], -1, len(self.LEVELS) + 2)
+        return sums[..., :-27].reshape(*sums.shape[:-1], -1, len(self.QUANTILES) + 2)
 
     def _bands(self) -> list[Array]:
         return [self.FIVE == band for band in range(9)]
 
     def _logs(self, earnings: Floats) -> tuple[Array, Floats]:
-        """Who is below the minimum, and log earnings over the minimum (0 below it, NaN unknown)."""
+        """Who is below the minimum, and log earnings over the minimum (0 below, NaN unknown)."""
         return earnings < self.minimum, np.log(np.maximum(earnings, self.minimum) / self.minimum)
 
     def _standing(self, low: Array, logs: Floats) -> Array:
@@ -220,7 +223,10 @@ class RobustMoments(Moments):
     def _later(
         self, low: Array, logs: Floats, standing: Array, h: int
     ) -> tuple[Array, Floats, Array, Array]:
-        """For pairs of years h apart: cell, log change (level of people out of work), below the minimum then, person."""
+        """For pairs of years h apart: bin, log change, below the minimum then, person.
+
+        For persons out of work the log change is the log of later earnings.
+        """
         row, column = np.nonzero((standing[:, :-h] >= 0) & np.isfinite(logs[:, h:]))
         now = standing[row, column]
         then = logs[row, column + h]
@@ -233,16 +239,18 @@ class RobustMoments(Moments):
 
 
 def _tally(
-    cell: Array, value: Floats, out: Array, points: Floats, owner: Array, blocks: int
+    bin_: Array, value: Floats, out: Array, points: Floats, owner: Array, blocks: int
 ) -> Floats:
-    """Counts (blocks, cells * (points + 2)): out, then between the points of the cell."""
-    cells, classes = points.shape[0], points.shape[1] + 2
-    above = sum((value > points[cell, q]).astype(np.int64) for q in range(points.shape[1]))
-    code = (owner * cells + cell) * classes + np.where(out, 0, 1 + above)
+    """Counts (blocks, bins * (points + 2)): out, then between the points of the bin."""
+    n_bins, classes = points.shape[0], points.shape[1] + 2
+    above = sum((value > points[bin_, q]).astype(np.int64) for q in range(points.shape[1]))
+    code = (owner * n_bins + bin_) * classes + np.where(out, 0, 1 + above)
     return (
-        np.bincount(code, minlength=blocks * cells * classes).astype(np.float64).reshape(blocks, -1)
+        np.bincount(code, minlength=blocks * n_bins * classes)
+        .astype(np.float64)
+        .reshape(blocks, -1)
     )
 
 
-def _quantiles(values: Floats, levels: tuple[float, ...]) -> Floats:
-    return np.quantile(values, levels) if len(values) else np.zeros(len(levels))
+def _quantiles(values: Floats, quantiles: tuple[float, ...]) -> Floats:
+    return np.quantile(values, quantiles) if len(values) else np.zeros(len(quantiles))

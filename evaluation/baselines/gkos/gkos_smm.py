@@ -1,7 +1,7 @@
-"""Simulated method of moments for the GKOS process: parameters, simulated lives with the panel's gaps, weights, and the search.
+"""Simulated method of moments for GKOS: parameters, simulated careers, weights, search.
 
-Lives are simulated by `saga.register.textbook.gkos_process` itself, under common random numbers, for persons of the panel, and are seen in the years in
-which those persons are seen.
+Careers are simulated by `saga.register.textbook.gkos_process`, under common random numbers, for
+persons of the panel and with the gaps of their records.
 """
 
 from __future__ import annotations
@@ -22,18 +22,17 @@ from saga.schema import MAX_AGE
 
 Floats = NDArray[np.float64]
 Array = NDArray[Any]
-BLOCKS, REPLICATIONS = (
-    200,
-    200,
-)  # persons are resampled in 200 blocks of persons: the spread of a moment is known to 5 %
-EMPTY = 10.0  # the residual of a moment that a simulation leaves without people
-FARTHEST = 1e4  # no residual counts as more: starting points may lie anywhere
-STEP = 0.01  # of the numerical derivatives, in parts of a parameter's range: simulated shares are steps in the small
+BLOCKS, REPLICATIONS = 200, 200  # persons are resampled in blocks: spreads are known to 5 %
+EMPTY = 10.0  # the residual of a moment without persons in the simulation
+FARTHEST = 1e4  # largest residual: starting points may lie anywhere
+# Step of numerical derivatives, as a share of a parameter's range. It must not be small, because
+# simulated shares are step functions.
+STEP = 0.01
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter's range, searched on a log scale where `log`."""
+    """A parameter's range; the search is on a log scale if `log`."""
 
     lower: float
     upper: float
@@ -46,14 +45,14 @@ class Parameter:
         return float(self.lower + x * (self.upper - self.lower))
 
     def place(self, value: float) -> float:
-        """The inverse of `at`, values outside taken to the ends."""
+        """The inverse of `at`; values outside the range are moved to its ends."""
         value = min(max(value, self.lower), self.upper)
         if self.log:
             return float(np.log(value / self.lower) / np.log(self.upper / self.lower))
         return (value - self.lower) / (self.upper - self.lower)
 
 
-# Standard deviations stay above .04: the filter's grid is as fine as the smallest of them.
+# Standard deviations stay above .04: the filter's grid must resolve the smallest of them.
 SHOCKS: dict[str, Parameter] = {
     "sd_alpha": Parameter(0.03, 1.2, log=True),
     "sd_beta": Parameter(0.01, 0.5, log=True),
@@ -103,10 +102,13 @@ def process_of(values: Mapping[str, float], unit: float) -> GkosProcess:
 
 @dataclass(frozen=True)
 class ProfiledProcess(GkosProcess):
-    """The process with one level and one intercept of non-employment for every age instead of a quadratic and a line.
+    """The process with a mean and an intercept of non-employment for every age.
 
-    `levels`: mean of log earnings in money by age from `first_age`; `intercepts`: log odds of non-employment at z = 0. They take the
-    place of `profile` and of a + b t. Ages outside have the nearest one's.
+    They replace the quadratic `profile` and the line a + b t. Ages outside have the nearest one's.
+
+    Args:
+        levels: mean log earnings in money by age from `first_age`.
+        intercepts: log odds of non-employment at z = 0 by age.
     """
 
     levels: tuple[float, ...] = ()
@@ -115,15 +117,15 @@ class ProfiledProcess(GkosProcess):
     @classmethod
     def of(cls, process: GkosProcess, levels: Floats, intercepts: Floats) -> ProfiledProcess:
         """A process with its quadratic and line replaced, both (A,)."""
-        kept = {field.name: getattr(process, field.name) for field in fields(GkosProcess)}
-        return cls(**kept, levels=tuple(levels.tolist()), intercepts=tuple(intercepts.tolist()))
+        former = {field.name: getattr(process, field.name) for field in fields(GkosProcess)}
+        return cls(**former, levels=tuple(levels.tolist()), intercepts=tuple(intercepts.tolist()))
 
     def mean_log(self, age: Any) -> Floats:
-        """The level at `age`, same shape."""
+        """Mean log earnings at `age`, same shape."""
         return np.asarray(np.asarray(self.levels)[self._place(age)])
 
     def nonemployment_index(self, age: Any, z: Floats) -> Floats:
-        """log odds of non-employment: the age's intercept + (c + d t) z."""
+        """Log odds of non-employment: the age's intercept + (c + d t) z."""
         _, _, c, d = self.nonemployment
         return np.asarray(
             np.asarray(self.intercepts)[self._place(age)] + (c + d * self.time(age)) * z
@@ -134,7 +136,7 @@ class ProfiledProcess(GkosProcess):
 
 
 class Draws:
-    """The random numbers of `n` lives, the same for every parameter vector."""
+    """The random numbers of `n` simulated careers, the same for every parameter vector."""
 
     def __init__(self, n: int, seed: int) -> None:
         rng = np.random.default_rng(seed)
@@ -142,7 +144,7 @@ class Draws:
         self.steps = np.maximum(rng.random((len(AGES), GkosProcess.step_numbers, n)), 2.0**-54)
 
     def lives(self, process: GkosProcess, persons: slice = slice(None)) -> Floats:
-        """Earnings (n, A) of those persons at ages 20..64, NaN before the process starts."""
+        """Earnings (n, A) of `persons` at ages 20..64, NaN before the process starts."""
         state = process.start(self.start[:, persons])
         earnings = np.full((len(AGES), state.shape[1]), np.nan)
         for t in np.flatnonzero(process.first_age <= AGES):
@@ -150,7 +152,7 @@ class Draws:
         return np.ascontiguousarray(earnings.T)
 
     def persistent(self, process: GkosProcess) -> Floats:
-        """z (A, n) of the same lives: what decides on non-employment, and does not depend on it."""
+        """The z (A, n) of the same careers; non-employment depends on z, not z on it."""
         z = process.start(self.start)[2]
         path = np.full((len(AGES), len(z)), np.nan)
         for t in np.flatnonzero(process.first_age <= AGES):
@@ -159,7 +161,10 @@ class Draws:
 
 
 def intercepts_for(share: Floats, slope: Floats) -> Floats:
-    """Log odds (..., ) at which the mean over the last axis of logistic(intercept + slope) is `share`, by bisection."""
+    """Log odds (...,) at which the mean of logistic(intercept + slope) is `share`.
+
+    The mean is over the last axis; solved by bisection.
+    """
     low, high = np.full(share.shape, -60.0), np.full(share.shape, 60.0)
     for _ in range(40):
         middle = (low + high) / 2
@@ -170,7 +175,10 @@ def intercepts_for(share: Floats, slope: Floats) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Weights:
-    """Data moments (J,), the scale of a residual (J,), and the covariance of the data moments over resampled persons (J, J)."""
+    """Data moments (J,), the scale of a residual (J,), and the moments' covariance (J, J).
+
+    The covariance is over resampled persons.
+    """
 
     data: Floats
     scale: Floats
@@ -180,10 +188,10 @@ class Weights:
     def bootstrap(
         cls, moments: Moments, earnings: Floats, simulated: int, seed: int, slack: float = 0.0
     ) -> Weights:
-        """Resamples persons; the scale counts the noise of `simulated` lives too.
+        """Resamples persons; the scale includes the noise of `simulated` careers.
 
-        `slack` is a standard deviation added to every moment's: how well the process is expected to fit at best, so that no moment
-        counts for more than that because many people are behind it.
+        `slack` is a standard deviation added to every moment's: the best fit to expect of the
+        process. Without it moments of many persons would dominate.
         """
         rng = np.random.default_rng(seed)
         sums = moments.sums(earnings, rng.permutation(len(earnings)) % BLOCKS, BLOCKS)
@@ -195,12 +203,28 @@ class Weights:
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """Where the search ended: `values` of the free parameters, their standard errors, the objective, and the simulated moments."""
+    """The end of the search.
+
+    Args:
+        values: of the free parameters.
+        errors: their standard errors.
+        objective: sum of squared residuals.
+        moments: simulated moments.
+    """
 
     values: dict[str, float]
     errors: dict[str, float]
     objective: float
     moments: Floats
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much a search tries: 2^`sobol` points, `polished` of them, and up to `rounds` rounds."""
+
+    sobol: int = 6
+    polished: int = 3
+    rounds: int = 12
 
 
 def search(
@@ -209,18 +233,25 @@ def search(
     weights: Weights,
     *,
     starts: Sequence[Mapping[str, float]],
-    sobol: int,
-    kept: int,
-    rounds: int,
-    simulated: float,
+    ratio: float,
     seed: int,
+    effort: Effort = Effort(),
 ) -> Fit:
-    """The parameters whose simulated moments come nearest: multi-start least squares.
+    """The parameters whose simulated moments are nearest: multi-start least squares.
 
-    `simulate` gives the moments (J,) of parameter values. The given starts and 2^`sobol` Sobol points over the ranges are tried; the best
-    `kept` go through two rounds of Gauss-Newton in a trust region (Branch, Coleman and Li 1999) with numerical derivatives under common
-    random numbers, the best of them through up to `rounds`. Standard errors are those of
-    simulated moments (Pakes and Pollard 1989), where `simulated` is the ratio of people to simulated lives.
+    The starts and 2^`effort.sobol` Sobol points over the ranges are tried. The best
+    `effort.polished` go through two rounds of Gauss-Newton in a trust region (Branch, Coleman and
+    Li 1999) with numerical derivatives under common random numbers, the best of them through up to
+    `effort.rounds`. Standard errors are those of simulated moments (Pakes and Pollard 1989).
+
+    Args:
+        parameters: names and ranges of the free parameters.
+        simulate: gives the moments (J,) of parameter values.
+        weights: data moments and scales.
+        starts: values to start from.
+        ratio: number of persons over number of simulated careers.
+        seed: of the Sobol points.
+        effort: how much is tried.
     """
     names = list(parameters)
 
@@ -246,19 +277,21 @@ def search(
             ftol=1e-4,
         )
 
-    given = [[1.0 + parameters[name].place(start[name]) for name in names] for start in starts]
+    start_points = [
+        [1.0 + parameters[name].place(start[name]) for name in names] for start in starts
+    ]
     points = [
-        *np.array(given),
-        *(1.0 + qmc.Sobol(len(names), rng=np.random.default_rng(seed)).random_base2(sobol)),
+        *np.array(start_points),
+        *(1.0 + qmc.Sobol(len(names), rng=np.random.default_rng(seed)).random_base2(effort.sobol)),
     ]
     order = np.argsort([np.square(residuals(x)).sum() for x in points], kind="stable")
-    tried = [polish(points[i], 4) for i in order[:kept]]
-    best = polish(min(tried, key=lambda fit: float(fit.cost)).x, rounds)
+    fits = [polish(points[i], 4) for i in order[: effort.polished]]
+    best = polish(min(fits, key=lambda fit: float(fit.cost)).x, effort.rounds)
     slope = best.jac
     bread = np.linalg.pinv(slope.T @ slope)
     scaled = slope / weights.scale[:, None]
-    variance = np.diagonal(bread @ scaled.T @ weights.covariance @ scaled @ bread) * (1 + simulated)
-    found = values(best.x)
+    variance = np.diagonal(bread @ scaled.T @ weights.covariance @ scaled @ bread) * (1 + ratio)
+    estimates = values(best.x)
     width = {
         name: (parameters[name].at(u - 0.999) - parameters[name].at(u - 1.001)) / 0.002
         for name, u in zip(names, best.x, strict=True)
@@ -267,4 +300,4 @@ def search(
         name: abs(width[name]) * float(np.sqrt(max(v, 0.0)))
         for name, v in zip(names, variance, strict=True)
     }
-    return Fit(found, errors, float(2 * best.cost), best.fun * weights.scale + weights.data)
+    return Fit(estimates, errors, float(2 * best.cost), best.fun * weights.scale + weights.data)

@@ -1,4 +1,4 @@
-"""Carry-forward: the last known earnings times what similar people's earnings were multiplied by."""
+"""Carry-forward: the last known earnings times the growth factor of similar persons."""
 
 from __future__ import annotations
 
@@ -7,22 +7,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evaluation.baselines.naive.donor_base import Borrowing, band, crossed, standing
+from evaluation.baselines.naive.donor_base import DonorBaseline, band, crossed, standing
 from evaluation.baselines.origin_states import States
 
 
-class CarryForward(Borrowing):
-    """The last level carried forward, with the multi-year residuals of training persons of the same age and rank.
+class CarryForward(DonorBaseline):
+    """The last earnings carried forward, with residuals of persons of like age and rank.
 
-    The residual is the ratio of later to last earnings (last earnings below the score's floor count as the floor), so that a
-    loss of all earnings is a residual of zero. People at zero borrow levels relative to the year's median instead.
+    The residual is the ratio of later to last earnings. Last earnings below the floor of the scores
+    count as the floor, so that a loss of all earnings is a residual of zero. Persons with zero
+    earnings draw amounts relative to the year's median instead.
     """
 
     name = "carry"
     version = 1  # raise it when its numbers may change (see `evaluation.cache`)
 
     def base(self, states: States) -> NDArray[Any]:
-        """The last earnings, at least the floor; the year's median earnings for people at zero."""
+        """The last earnings, at least the floor; the year's median for persons at zero."""
         return np.where(
             states.earnings > 0,
             np.maximum(states.earnings, self.floor),
@@ -30,7 +31,7 @@ class CarryForward(Borrowing):
         )
 
     def groups(self, states: States) -> list[NDArray[Any]]:
-        """Standing at the origin by age, from 20 ranks in 3-year bands to all people in or out of work."""
+        """Standing by age: from 20 ranks in 3-year bands to all persons in or out of work."""
         rank = self.reference.rank(states)
         spell = np.minimum(standing(states, rank, 1)[0], 3)
         return [

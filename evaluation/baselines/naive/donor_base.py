@@ -1,4 +1,4 @@
-"""The common part of the naive baselines: borrow relative outcomes from donors in the same state."""
+"""The common part of the naive baselines: relative outcomes of donors in the same state."""
 
 from __future__ import annotations
 
@@ -19,39 +19,39 @@ from saga.paths import Paths
 from saga.schema import MAX_AGE, MIN_AGE
 
 Array = NDArray[Any]
-DONORS = 200_000  # person-years at most that serve as past origins: bounds memory, and more would not move the quantiles
+DONORS = 200_000  # past origins at most: bounds memory; more would not move the quantiles
 
 
-class Borrowing(ABC):
-    """A forecast that is base x donor's outcome / donor's base, donors drawn from the same group.
+class DonorBaseline(ABC):
+    """A forecast is base x donor's outcome / donor's base, with donors outcomes_of_block from the same group.
 
-    A subclass says what the base is and which groups share donors. Paths are joint over a person's horizons; persons are
-    independent given the groups (no common macro future). Horizons beyond the longest record are reached by a second donor, who
-    takes over from the state that the first one led to.
+    A subclass defines the base and the groups that share donors. Paths are joint over a person's
+    horizons; persons are independent given the groups (no common macro future). Horizons beyond the
+    longest record use a second donor, who continues from the state that the first one reached.
     """
 
     name: str
 
     @abstractmethod
     def base(self, states: States) -> Array:
-        """Money by which outcomes are divided, positive, same shape as the states."""
+        """Positive money by which outcomes are divided, same shape as the states."""
 
     @abstractmethod
     def groups(self, states: States) -> list[Array]:
-        """The group of each state at every level of detail, finest first, a single group 0 last."""
+        """The group of each state at every level of detail, finest first, last a single group 0."""
 
     def fit(self, panel: Panel, *, seed: int) -> Self:
-        """Takes every person-year with known earnings of `panel` as a past origin, at most 200,000 of them drawn by `seed`.
+        """Takes person-years with known earnings as past origins, at most 200,000, outcomes_of_block by `seed`.
 
-        Raises InputError when no person has earnings in two years.
+        Raises InputError if no person has earnings in two years.
         """
         self.floor = panel.meta.floor or 0.0
         rows = known_states(panel)
         self.reference = Reference(as_states(rows))
         rows = rows.filter(pl.col("age").is_between(MIN_AGE, MAX_AGE - 1))
         if rows.height > DONORS:
-            kept = np.sort(np.argpartition(uniforms(rows.height, "donors", seed), DONORS)[:DONORS])
-            rows = rows[kept]
+            order = np.argpartition(uniforms(rows.height, "donors", seed), DONORS)
+            rows = rows[np.sort(order[:DONORS])]
         span = int(panel.frame["year"].max() or 0) - int(panel.frame["year"].min() or 0)  # type: ignore[arg-type]
         states = as_states(rows)
         horizons = range(1, min(span, MAX_AGE - MIN_AGE) + 1)
@@ -73,11 +73,13 @@ class Borrowing(ABC):
     def simulate(
         self, history: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int
     ) -> Paths:
-        """`n_paths` joint futures a person; shape (n, to_horizon, n_paths). A person without known earnings is drawn from everybody."""
+        """`n_paths` joint futures of each person, shape (n, to_horizon, n_paths).
+
+        A person without known earnings is outcomes_of_block from all persons.
+        """
         states, born = states_at(history, origins)
-        lag = (
-            origins.year - states.year
-        )  # years since the last known earnings: the donor's clock starts there
+        # Years since the last known earnings: the donor's years are counted from there.
+        lag = origins.year - states.year
         earnings = np.empty((len(born), to_horizon, n_paths), dtype=np.float32)
         for g in np.unique(lag):
             rows = np.flatnonzero(lag == g)
@@ -92,55 +94,58 @@ class Borrowing(ABC):
         return simulated
 
     def _simulate(
-        self, states: States, ids: list[tuple[str, int]], horizon: int, paths: int, seed: int
+        self, states: States, ids: list[tuple[str, int]], horizon: int, n_paths: int, seed: int
     ) -> NDArray[np.float32]:
         blocks = -(-horizon // self.pool.reach)
-        chance = uniform_rows(2 * paths * blocks, ids, self.name, seed).reshape(
-            len(ids), blocks, 2, paths
+        chance = uniform_rows(2 * n_paths * blocks, ids, self.name, seed).reshape(
+            len(ids), blocks, 2, n_paths
         )
-        earnings = np.empty((len(ids), horizon, paths), dtype=np.float32)
-        now = states.take((slice(None), None))  # (n, 1): the same state on every path
+        earnings = np.empty((len(ids), horizon, n_paths), dtype=np.float32)
+        state = states.take((slice(None), None))  # (n, 1): the same state on every path
         for block in range(blocks):
-            drawn = self.pool.draw(self.groups(now), (chance[:, block, 0], chance[:, block, 1]))
-            drawn *= self.base(now)[:, None, :].astype(np.float32)
-            done = block * self.pool.reach
-            earnings[:, done : done + self.pool.reach] = drawn[:, : horizon - done]
-            before = (
-                drawn[:, -2]
-                if self.pool.reach > 1
-                else np.broadcast_to(now.earnings, drawn[:, -1].shape)
+            outcomes_of_block = self.pool.draw(
+                self.groups(state), (chance[:, block, 0], chance[:, block, 1])
             )
-            now = States(
-                year=now.year + self.pool.reach,
-                age=now.age + self.pool.reach,
-                earnings=drawn[:, -1],
+            outcomes_of_block *= self.base(state)[:, None, :].astype(np.float32)
+            done = block * self.pool.reach
+            earnings[:, done : done + self.pool.reach] = outcomes_of_block[:, : horizon - done]
+            before = (
+                outcomes_of_block[:, -2]
+                if self.pool.reach > 1
+                else np.broadcast_to(state.earnings, outcomes_of_block[:, -1].shape)
+            )
+            state = States(
+                year=state.year + self.pool.reach,
+                age=state.age + self.pool.reach,
+                earnings=outcomes_of_block[:, -1],
                 idle=before == 0,
-                sex=now.sex,
-                education_level=now.education_level,
+                sex=state.sex,
+                education_level=state.education_level,
             )
         return earnings
 
 
 def _outcomes(panel: Panel, origins: Origins, horizons: range) -> Array:
-    """`realised` for many origins, some at a time: its joins need hundreds of bytes a person and horizon."""
+    """`realised_earnings` for many origins in parts, because its joins need much memory."""
     outcomes = np.full((len(origins), len(horizons)), np.nan, dtype=np.float32)
     for start in range(0, len(origins) if len(horizons) else 0, DONORS // 10):
-        some = slice(start, start + DONORS // 10)
-        outcomes[some] = realised_earnings(panel, origins.take(some), horizons)
+        part = slice(start, start + DONORS // 10)
+        outcomes[part] = realised_earnings(panel, origins.take(part), horizons)
     return outcomes
 
 
 def standing(states: States, rank: Array, ranks: int) -> tuple[Array, int]:
-    """Employment and rank in one code, and how many codes there are.
+    """Employment and rank as one code, and the number of codes.
 
-    0 unknown, 1 zero twice in a row, 2 zero now, then the rank of positive earnings in `ranks` equal groups.
+    0 unknown, 1 zero twice in a row, 2 zero in this year only, then the rank of positive earnings
+    in `ranks` equal groups.
     """
     code = np.where(states.earnings > 0, 3 + rank * ranks // 20, np.where(states.idle, 1, 2))
     return np.where(np.isnan(states.earnings), 0, code), 3 + ranks
 
 
 def band(states: States, width: int) -> tuple[Array, int]:
-    """Age in bands of `width` years from 16, and how many bands there are."""
+    """Age in bands of `width` years from 16, and the number of bands."""
     return (np.clip(states.age, MIN_AGE, MAX_AGE) - MIN_AGE) // width, (
         MAX_AGE - MIN_AGE
     ) // width + 1

@@ -7,15 +7,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evaluation.baselines.naive.donor_base import Borrowing, band, crossed, standing
+from evaluation.baselines.naive.donor_base import DonorBaseline, band, crossed, standing
 from evaluation.baselines.origin_states import CODES, States
 
 
-class GroupQuantiles(Borrowing):
-    """The distribution of later earnings in the person's group, relative to the median earnings of the origin year.
+class GroupQuantiles(DonorBaseline):
+    """Later earnings in the person's group, relative to the origin year's median.
 
-    The person's own level enters through the group only. Relative levels let donors of earlier years serve when real wages have
-    grown since. Sex or education that a panel lacks simply does not divide.
+    The person's own earnings enter through the group only. Relative amounts let donors of earlier
+    years serve if real wages have grown since. Sex or education that a panel lacks does not divide
+    groups.
     """
 
     name = "groupq"
@@ -26,7 +27,7 @@ class GroupQuantiles(Borrowing):
         return np.broadcast_to(self.reference.level(states.year), np.shape(states.earnings))
 
     def groups(self, states: States) -> list[NDArray[Any]]:
-        """Standing, age, sex and education in three steps of coarseness, then without education, then standing alone, then everybody."""
+        """Standing, age, sex and education in three steps, then fewer of them, then all persons."""
         rank = self.reference.rank(states)
         sex, education = (
             (states.sex, len(CODES["sex"]) + 1),

@@ -1,4 +1,4 @@
-"""DeepAR (Salinas et al. 2020) as GluonTS offers it: an autoregressive LSTM that is trained on whole records and sampled year by year."""
+"""DeepAR (Salinas et al. 2020) of GluonTS: an autoregressive LSTM trained on whole records."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from evaluation.baselines.origin_states import Reference, as_states, known_states
-from evaluation.baselines.recent_years import place
+from evaluation.baselines.recent_years import locate_rows
 from saga.data.origins import Origins, last_year
 from saga.data.panel import Panel
 from saga.errors import InputError, Problem
@@ -29,7 +29,7 @@ Array = NDArray[Any]
 INSTALL = 'pip install "gluonts[torch]"'
 LAGS = 3  # past years that enter each step beside the state
 BINS = 128
-GAP = 1.0  # log units between zero and the smallest amount, so that the network's input tells them apart
+GAP = 1.0  # log units between zero and the smallest amount, so that the input separates them
 OUTER = (0.002, 0.9998)  # quantiles of amounts where the outermost bins begin
 HELD, FEWEST = 0.1, 200
 STATIC = {name: BY_NAME[name].codes for name in ("sex", "birth_region")}
@@ -38,15 +38,18 @@ Batch = dict[str, torch.Tensor]
 
 
 class DeepAR:
-    """GluonTS's DeepAR network on log earnings relative to their trend, with a binned output: zeros have a bin of their own.
+    """GluonTS's DeepAR network on log earnings relative to their trend, with binned output.
 
-    Static features: sex and region of birth; a year's features: age, education as known the year before (in paths: at the origin),
-    and whether the year before is known. Short records are padded on the left and missing years masked, both imputed by the value
-    last known. No macro series: what is not known ahead cannot drive its paths. A year of death and those after it count as zeros.
+    Zeros have a bin of their own. Static features are sex and region of birth. Features of a year
+    are age, education as known the year before (in paths: at the origin), and whether the year
+    before is known. Short records are padded on the left and missing years masked; both take the
+    value last known. There are no macro series: what is not known ahead cannot drive its paths. A
+    year of death and later years count as zeros.
 
-    Trained on one window a person, the whole record, by Adam with a cosine schedule over a fixed number of passes; the weights are
-    those that were best on a tenth of the persons. Paths are the network's own joint samples; persons are independent.
-    `width` 128 gives about as many parameters as the shipped model has.
+    It is trained on one window per person, the whole record, by Adam with a cosine schedule over a
+    fixed number of passes; the weights are the best on a tenth of the persons. Paths are the
+    network's own joint samples; persons are independent. `width` 128 gives about as many parameters
+    as the shipped model has.
 
     Raises ModuleNotFoundError without GluonTS, a development extra.
     """
@@ -79,14 +82,17 @@ class DeepAR:
         )
 
     def fit(self, panel: Panel, *, seed: int) -> Self:
-        """Trains the network on the records of `panel`. Raises InputError when they hold too few positive earnings."""
+        """Trains the network on the records of `panel`.
+
+        Raises InputError if they hold too few positive earnings.
+        """
         reference = Reference(as_states(known_states(panel)))
         years = np.arange(reference.first, reference.last + 1)
-        # A straight line: the medians of years to come would tell paths in-time what the economy was to do.
+        # A straight line: medians of later years would reveal realised macro to paths in-time.
         self.growth = reference.growth
         self.start = float(np.mean(reference.median - self.growth * years))
         end = last_year(panel)
-        lives = panel.frame.group_by("person_id", maintain_order=True).agg(
+        careers = panel.frame.group_by("person_id", maintain_order=True).agg(
             pl.col("year").first().alias("first"),
             pl.col("year").last(),
             pl.col("birth_year", "exit_year", "exit_reason").last(),
@@ -97,11 +103,11 @@ class DeepAR:
             .then(pl.min_horizontal(pl.lit(end), age_out))
             .otherwise("year")
         )
-        lives = lives.with_columns(pl.max_horizontal(until, "year").alias("until"))
-        self.context = min(MAX_CONTEXT, int((lives["until"] - lives["first"]).max() or 0) + 1)  # type: ignore[arg-type]
+        careers = careers.with_columns(pl.max_horizontal(until, "year").alias("until"))
+        self.context = min(MAX_CONTEXT, int((careers["until"] - careers["first"]).max() or 0) + 1)  # type: ignore[arg-type]
         ends = Origins(
-            np.array(lives["person_id"].to_list(), dtype=np.str_),
-            lives["until"].to_numpy().astype(np.int64),
+            np.array(careers["person_id"].to_list(), dtype=np.str_),
+            careers["until"].to_numpy().astype(np.int64),
         )
         positive = panel.frame.filter(pl.col("earnings") > 0)
         if positive.height < FEWEST:
@@ -119,10 +125,12 @@ class DeepAR:
             panel,
             ends,
             1 + self.context + LAGS - 1,
-            deaths=lives["exit_year"].to_numpy(allow_copy=True),
+            deaths=careers["exit_year"].to_numpy(allow_copy=True),
         )
         held = (
-            uniform_each(lives["person_id"].to_list(), self.name, panel.meta.panel_id, seed, "held")
+            uniform_each(
+                careers["person_id"].to_list(), self.name, panel.meta.panel_id, seed, "held"
+            )
             < HELD
         )
         self.model = self._network(seed)
@@ -132,24 +140,27 @@ class DeepAR:
     def simulate(
         self, history: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int
     ) -> Paths:
-        """`n_paths` joint futures a person; shape (n, to_horizon, n_paths). Raises InputError for a person without a record."""
+        """`n_paths` joint futures of each person, shape (n, to_horizon, n_paths).
+
+        Raises InputError for a person without a record.
+        """
         windows = self._windows(history, origins, self.context + LAGS - 1)
         ahead = windows.ahead(to_horizon)
-        drawn = np.empty((len(origins), to_horizon, n_paths))
+        targets = np.empty((len(origins), to_horizon, n_paths))
         self.model.prediction_length = to_horizon
         for i, (person, year) in enumerate(
             zip(origins.person_id.tolist(), origins.year.tolist(), strict=True)
         ):
-            # A person at a time, with random numbers of its own: nobody's paths depend on who else is asked for.
+            # A person at a time with its own random numbers: paths do not depend on other persons.
             with _quiet(), torch.no_grad(), torch.random.fork_rng(devices=[]):
                 torch.manual_seed(int(uniforms(1, self.name, seed, person, year)[0] * 2**52))
                 batch = {
                     name: values[i : i + 1]
                     for name, values in {**windows.past, "future_time_feat": ahead}.items()
                 }
-                drawn[i] = self.model(**batch, num_parallel_samples=n_paths)[0].T.double().numpy()
+                targets[i] = self.model(**batch, num_parallel_samples=n_paths)[0].T.double().numpy()
         level = self._level(origins.year[:, None] + np.arange(1, to_horizon + 1))
-        earnings = self.bins.amounts(drawn, level[..., None]).astype(np.float32)
+        earnings = self.bins.amounts(targets, level[..., None]).astype(np.float32)
         simulated = Paths(
             np.asarray(origins.person_id), windows.born, np.asarray(origins.year), earnings
         )
@@ -157,7 +168,7 @@ class DeepAR:
         return simulated
 
     def __getstate__(self) -> dict[str, Any]:
-        """For pickles: the network's weights, since GluonTS's class for its output is made when it is needed."""
+        """For pickles: the weights, because GluonTS's output class is made at run time."""
         return (
             {**self.__dict__, "model": self.model.state_dict()}
             if "model" in self.__dict__
@@ -195,7 +206,7 @@ class DeepAR:
             )
 
     def _train(self, training: Windows, held: Windows, seed: int) -> None:
-        """Minimises the network's own loss; keeps the weights of the pass with the least loss on `held` persons."""
+        """Minimises the network's loss; keeps the weights of the pass with the least `held` loss."""
         model, steps = self.model, -(-len(training) // self._batch)
         adam = torch.optim.Adam(model.parameters(), lr=self._rate)
         schedule = torch.optim.lr_scheduler.OneCycleLR(
@@ -215,9 +226,13 @@ class DeepAR:
                     schedule.step()
                 model.eval()
                 with torch.no_grad():
-                    judged = held if len(held) else training
-                    parts = np.array_split(np.arange(len(judged)), -(-len(judged) // self._batch))
-                    loss = float(np.mean([self._loss(judged.take(rows)).item() for rows in parts]))
+                    stopping = held if len(held) else training
+                    parts = np.array_split(
+                        np.arange(len(stopping)), -(-len(stopping) // self._batch)
+                    )
+                    loss = float(
+                        np.mean([self._loss(stopping.take(rows)).item() for rows in parts])
+                    )
                 if loss < least:
                     least, best = (
                         loss,
@@ -227,7 +242,7 @@ class DeepAR:
         self.loss = least
 
     def _loss(self, windows: Windows) -> torch.Tensor:
-        """Mean negative log probability a known year."""
+        """Mean negative log probability of a known year."""
         seen = windows.past["past_observed_values"]
         past = {
             **windows.past,
@@ -244,14 +259,17 @@ class DeepAR:
     def _windows(
         self, history: Panel, ends: Origins, years: int, deaths: Array | None = None
     ) -> Windows:
-        """The last `years` calendar years up to each end, oldest first; from a death in `deaths` (n,) on, earnings are zero."""
-        rows, last, position = place(history, ends, years)
+        """The last `years` calendar years up to each end, oldest first.
+
+        From a death in `deaths` (n,) on, earnings are zero.
+        """
+        rows, last, position = locate_rows(history, ends, years)
         position = position[:, ::-1]
-        found = position >= 0
+        exists = position >= 0
         year = ends.year[:, None] - np.arange(years)[::-1]
         born = rows["birth_year"].to_numpy()[last].astype(np.int64)
         earnings = np.where(
-            found, rows["earnings"].fill_null(np.nan).to_numpy()[np.maximum(position, 0)], np.nan
+            exists, rows["earnings"].fill_null(np.nan).to_numpy()[np.maximum(position, 0)], np.nan
         )
         if deaths is not None:
             earnings = np.where(
@@ -263,8 +281,8 @@ class DeepAR:
         known = np.isfinite(target)
         level = _codes(rows["education_level"], LEVELS)
         level = _carried(
-            np.where(found, level[np.maximum(position, 0)], 0.0),
-            found & (level[np.maximum(position, 0)] > 0),
+            np.where(exists, level[np.maximum(position, 0)], 0.0),
+            exists & (level[np.maximum(position, 0)] > 0),
         )
         before = np.concatenate(
             [np.zeros((len(ends), 1), dtype=np.int64), level[:, :-1].astype(np.int64)], axis=1
@@ -287,7 +305,10 @@ class DeepAR:
 
 @dataclass(frozen=True)
 class Bins:
-    """The target's scale: log relative earnings in equal bins from `lowest` to `highest`, zero in the first, amounts from `above` on."""
+    """The target's scale: log relative earnings in equal bins from `lowest` to `highest`.
+
+    Zero is in the first bin, amounts begin at `above`.
+    """
 
     lowest: float
     highest: float
@@ -303,17 +324,20 @@ class Bins:
 
     @property
     def zero(self) -> float:
-        """Where zero stands: the middle of the first bin."""
+        """The middle of the first bin, where zero is."""
         return self.lowest + (self.highest - self.lowest) / BINS / 2
 
     def target(self, earnings: Array, level: Array) -> Array:
-        """Log relative earnings, amounts beyond the outermost bins moved into them; NaN for unknown earnings."""
+        """Log relative earnings, amounts beyond the outermost bins moved into them.
+
+        NaN for unknown earnings.
+        """
         with np.errstate(divide="ignore", invalid="ignore"):
             amounts = np.clip(np.log(earnings) - level, self.above + 1e-4, self.highest - 1e-4)
         return np.where(earnings == 0, self.zero, amounts)
 
     def amounts(self, target: Array, level: Array) -> Array:
-        """Earnings from drawn targets: zero in the gap's lower half."""
+        """Earnings from drawn targets: zero in the lower half of the gap."""
         return np.where(
             target < self.above - GAP / 2, 0.0, np.exp(np.maximum(target, self.above) + level)
         )
@@ -321,7 +345,10 @@ class Bins:
 
 @dataclass(frozen=True, eq=False)
 class Windows:
-    """Inputs of the network for n persons up to an end: `past` by GluonTS's names, `born`, and `year`, `education`, `known` of the end."""
+    """Inputs of the network for n persons up to an end.
+
+    `past` has GluonTS's names; `year`, `education` and `known` are those of the end.
+    """
 
     past: Batch
     born: Array
@@ -333,7 +360,7 @@ class Windows:
         return len(self.born)
 
     def take(self, rows: Array) -> Windows:
-        """Some of the persons: an index or a mask."""
+        """The persons in `rows`: an index or a mask."""
         past = {
             name: values[torch.from_numpy(np.asarray(rows))] for name, values in self.past.items()
         }
@@ -342,7 +369,10 @@ class Windows:
         )
 
     def ahead(self, horizons: int) -> torch.Tensor:
-        """Features of the years after the end, (n, horizons, FEATURES): education stays, and sampled years count as known."""
+        """Features of the years after the end, (n, horizons, FEATURES).
+
+        Education stays, and simulated years count as known.
+        """
         age = self.year[:, None] + np.arange(1, horizons + 1) - self.born[:, None]
         known = np.ones(age.shape, dtype=bool)
         known[:, 0] = self.known
@@ -354,7 +384,7 @@ FEATURES = 4 + len(LEVELS)
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what GluonTS 0.17 warns of: a JSON library it would like better, and its way of slicing tensors, which torch deprecates."""
+    """Suppresses two warnings of GluonTS 0.17: its JSON library, and how it slices tensors."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Using `json`-module")
         warnings.filterwarnings("ignore", message="Using a non-tuple sequence")
@@ -362,7 +392,10 @@ def _quiet() -> Iterator[None]:
 
 
 def _output(bins: Bins) -> Any:
-    """GluonTS's binned distribution as an output of its networks; its own BinnedUniformsOutput cannot be made in GluonTS 0.17."""
+    """GluonTS's binned distribution as an output of its networks.
+
+    Its own BinnedUniformsOutput cannot be constructed in GluonTS 0.17.
+    """
     from gluonts.torch.distributions import DistributionOutput
     from gluonts.torch.distributions.binned_uniforms import BinnedUniforms
 
@@ -385,7 +418,10 @@ def _output(bins: Bins) -> Any:
 
 
 def _time_features(age: Array, education: Array, known: Array) -> torch.Tensor:
-    """(n, T, FEATURES): age and its square, whether the year before is known, and education then (unknown: code 0), one-hot."""
+    """(n, T, FEATURES): age and its square, whether the year before is known, education then.
+
+    Education is one-hot, code 0 if unknown.
+    """
     scaled = (age - 40) / 20
     levels = education[..., None] == np.arange(len(LEVELS) + 1)
     return torch.from_numpy(
@@ -396,12 +432,12 @@ def _time_features(age: Array, education: Array, known: Array) -> torch.Tensor:
 
 
 def _codes(values: pl.Series, codes: tuple[str, ...]) -> Array:
-    """Index of the code plus one, 0 where unknown."""
+    """Index of the code plus one, 0 if unknown."""
     numbers = {code: i + 1 for i, code in enumerate(codes)}
     return values.replace_strict(numbers, default=0, return_dtype=pl.Int64).fill_null(0).to_numpy()
 
 
 def _carried(values: Array, known: Array) -> Array:
-    """`values` (n, T) where known, else the value last known before, 0 where there is none."""
+    """`values` (n, T) if known, otherwise the value last known before, 0 if there is none."""
     position = np.maximum.accumulate(np.where(known, np.arange(values.shape[1]), -1), axis=1)
     return np.where(position >= 0, np.take_along_axis(values, np.maximum(position, 0), axis=1), 0.0)

@@ -1,7 +1,9 @@
-"""Networks of other kinds, trained and questioned as the model is: an LSTM, and a feed-forward network on the last ten records.
+"""Networks of other kinds, trained as the model is: an LSTM and a feed-forward network.
 
-Same tokens, head, training, masking and rollout; as many parameters as the shipped model has without its light cell. What differs is
-what mixes the years (`saga.model.variants.lstm`, `saga.model.variants.feedforward`). So the rows tell what attention brings, and what the rest does.
+They have the same tokens, head, training, masking and rollout, and as many parameters as the
+shipped model without its fast cell. They differ in what combines the years
+(`saga.model.variants.lstm`, `saga.model.variants.feedforward`), so their rows show what attention
+contributes.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from training.train_config import TrainConfig, load_config
 
 
 class Network:
-    """A network of a training configuration, whose budget it keeps (`training/configs`)."""
+    """A network of a training configuration (`training/configs`), with its training budget."""
 
     # Raise it when its numbers may change, by code in `training` or `saga` too (`evaluation.cache`).
     version = 1
@@ -41,11 +43,14 @@ class Network:
         return digest_json(self.config.as_dict())
 
     def fit(self, panel: Panel, *, seed: int) -> Self:
-        """Trains on the persons of `panel`, and stops on a keyed part of them, in the split's proportion. Raises InputError for too few."""
+        """Trains on the persons of `panel`, with a keyed share of them for early stopping.
+
+        The share is the split's proportion. Raises InputError for too few persons.
+        """
         persons = panel.persons()
-        held = SHARES["validation"] / (SHARES["train"] + SHARES["validation"])
-        place = uniform_each(persons, self.name, "validation", panel.meta.panel_id)
-        stopping = [person for person, own in zip(persons, place, strict=True) if own < held]
+        held_share = SHARES["validation"] / (SHARES["train"] + SHARES["validation"])
+        uniform = uniform_each(persons, self.name, "validation", panel.meta.panel_id)
+        stopping = [p for p, u in zip(persons, uniform, strict=True) if u < held_share]
         with TemporaryDirectory(prefix=f"saga-{self.name}-") as folder:
             bundle = train(
                 panel,
@@ -61,12 +66,15 @@ class Network:
     def simulate(
         self, history: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int
     ) -> Paths:
-        """`n_paths` joint futures a person; shape (n, to_horizon, n_paths). Raises InputError where nobody has a record in an origin year."""
+        """`n_paths` joint futures of each person, shape (n, to_horizon, n_paths).
+
+        Raises InputError if a person has no record in the origin year.
+        """
         known = _until(history, origins)
-        drawn = self.forecaster.simulate(
+        paths = self.forecaster.simulate(
             known, Draws(n_paths, seed), to_horizon=to_horizon, recalibrate=False
         )
-        return drawn.take(np.searchsorted(drawn.person_id, origins.person_id))
+        return paths.take(np.searchsorted(paths.person_id, origins.person_id))
 
 
 class LSTM(Network):
@@ -84,11 +92,13 @@ class FeedForward(Network):
 
 
 def _until(panel: Panel, origins: Origins) -> Panel:
-    """Each person's rows up to the origin; raises InputError where the last of them is not in the origin year."""
+    """Each person's rows up to the origin.
+
+    Raises InputError if the last of them is not in the origin year.
+    """
     known = history(panel, origins)
-    last = dict(
-        known.frame.select("person_id", "year").iter_rows()
-    )  # rows are sorted by year: the last one stays
+    # Rows are sorted by year, so the last year of a person is kept.
+    last = dict(known.frame.select("person_id", "year").iter_rows())
     absent = [
         (p, y)
         for p, y in zip(origins.person_id.tolist(), origins.year.tolist(), strict=True)

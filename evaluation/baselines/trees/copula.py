@@ -1,4 +1,4 @@
-"""What happens together over the horizons: a Gaussian copula between known marginals, some of them with an atom at zero."""
+"""Dependence over horizons: a Gaussian copula between known marginals, some with an atom."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from saga.keyed_random import Identity, uniform_rows
 
 Floats = NDArray[np.float64]
 SWEEPS = 100  # of the sampler; the correlations are the mean of the second half
-TINY = 1e-9  # from 0 and 1: the furthest that a level is told apart
-WEIGHT = 20.0  # persons that the starting correlations count for
+TINY = 1e-9  # smallest distance of a rank from 0 and 1
+WEIGHT = 20.0  # weight of the starting correlations, in persons
 
 
-def correlations(lower: Floats, upper: Floats, rng: np.random.Generator) -> Floats:
-    """Correlations (H, H) of the normal scores behind what is known of n persons' levels: each lies between `lower` and `upper`, (n, H).
+def estimate_correlations(lower: Floats, upper: Floats, rng: np.random.Generator) -> Floats:
+    """Correlations (H, H) of the normal scores behind n persons' ranks.
 
-    Equal bounds: the level is known; 0 and 1: the horizon was not seen; anything between: an atom. Scores that are not known are
-    drawn given the others of the person (Gibbs sampling), and the correlations follow from the completed scores (stochastic EM,
-    Celeux and Diebolt 1985; atoms as truncations as in Hoff 2007, with known marginals). Correlations start from, and with few persons
-    stay near, those of a random walk forecast from its origin, sqrt(h / k) for h < k.
+    Each rank lies between `lower` and `upper`, (n, H): equal bounds if it is known, 0 and 1 if the
+    horizon was not observed, otherwise an atom. Unknown scores are draws given the others of the
+    person (Gibbs sampling), and the correlations follow from the completed scores (stochastic EM,
+    Celeux and Diebolt 1985; atoms as truncations as in Hoff 2007, with known marginals).
+    Correlations start from those of a random walk forecast from its origin, sqrt(h / k) for h < k,
+    and stay near them with few persons.
     """
     persons, size = lower.shape
     horizon = np.arange(1.0, size + 1)
@@ -33,7 +35,7 @@ def correlations(lower: Floats, upper: Floats, rng: np.random.Generator) -> Floa
     )
     known = lower == upper
     scores = ndtri(np.clip((lower + upper) / 2, TINY, 1 - TINY))
-    matrix, total, kept = start, np.zeros_like(start), 0
+    matrix, total, n_kept = start, np.zeros_like(start), 0
     for sweep in range(SWEEPS):
         precision = np.linalg.inv(matrix)
         for h in range(size):
@@ -41,20 +43,23 @@ def correlations(lower: Floats, upper: Floats, rng: np.random.Generator) -> Floa
             spread = 1 / np.sqrt(precision[h, h])
             mean = scores[rows, h] - scores[rows] @ precision[h] * spread**2
             below, above = (ndtr((bound[rows, h] - mean) / spread) for bound in (low, high))
-            drawn = mean + spread * ndtri(
+            draws = mean + spread * ndtri(
                 np.clip(below + rng.random(len(rows)) * (above - below), TINY, 1 - TINY)
             )
-            scores[rows, h] = np.clip(drawn, low[rows, h], high[rows, h])
+            scores[rows, h] = np.clip(draws, low[rows, h], high[rows, h])
         moment = (scores.T @ scores + WEIGHT * start) / (persons + WEIGHT)
         scale = np.sqrt(np.diag(moment))
         matrix = moment / np.outer(scale, scale)
         if sweep >= SWEEPS // 2:
-            total, kept = total + matrix, kept + 1
-    return np.asarray(total / kept)
+            total, n_kept = total + matrix, n_kept + 1
+    return np.asarray(total / n_kept)
 
 
-def extended(matrix: Floats, size: int) -> Floats:
-    """The correlations (size, size) of more horizons than were seen: each new one follows the one before it as the last two seen did."""
+def extend_correlations(matrix: Floats, size: int) -> Floats:
+    """The correlations (size, size) of more horizons than were observed.
+
+    Each new horizon depends on the one before as the last observed one does.
+    """
     step = matrix[-1, -2] if len(matrix) > 1 else 0.0
     while len(matrix) < size:
         last = matrix[-1] * step
@@ -62,17 +67,18 @@ def extended(matrix: Floats, size: int) -> Floats:
     return matrix[:size, :size]
 
 
-def joint_uniforms(matrix: Floats, paths: int, ids: Sequence[Identity], *key: int | str) -> Floats:
-    """Uniform levels (n, H, paths) strictly inside (0, 1), joint over horizons by the copula, independent over paths and persons.
+def joint_uniforms(
+    matrix: Floats, n_paths: int, ids: Sequence[Identity], *key: int | str
+) -> Floats:
+    """Uniforms (n, H, n_paths) strictly inside (0, 1), joint over horizons by the copula.
 
-    A person's numbers depend on the key and the id alone, and those of the first horizons not on how many are asked for.
+    Independent over n_paths and persons. A person's numbers depend on the key and the id alone, and
+    those of the first horizons not on the number of horizons.
     """
     size = len(matrix)
-    normal = ndtri(uniform_rows(size * paths, ids, *key)).reshape(len(ids), size, paths)
+    normal = ndtri(uniform_rows(size * n_paths, ids, *key)).reshape(len(ids), size, n_paths)
     factor = np.linalg.cholesky(matrix)
     joint = np.empty_like(normal)
-    for h in range(
-        size
-    ):  # a sum in a fixed order: a matrix product may round by the number of persons
+    for h in range(size):  # summed in a fixed order: a matrix product may round by person count
         joint[:, h] = sum(factor[h, j] * normal[:, j] for j in range(h + 1))
     return np.asarray(np.clip(ndtr(joint), TINY, 1 - TINY))

@@ -1,4 +1,4 @@
-"""Boosted trees: quantile models per horizon on the features of the last ten years, with a copula over the horizons."""
+"""Boosted trees: quantile models per horizon on the last ten years, and a copula."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ from numpy.typing import NDArray
 
 from evaluation.baselines.recent_years import Window
 from evaluation.baselines.trees.atom_quantiles import Marginals
-from evaluation.baselines.trees.copula import correlations, extended, joint_uniforms
+from evaluation.baselines.trees.copula import (
+    estimate_correlations,
+    extend_correlations,
+    joint_uniforms,
+)
 from evaluation.baselines.trees.horizon_trees import (
     Examples,
     HorizonTrees,
@@ -29,20 +33,29 @@ from saga.schema import MAX_AGE
 
 Array = NDArray[Any]
 GRID = (1, 2, 5, 10, 20, 30)
-HELD = 0.1  # share of the persons that choose settings and numbers of trees, and tell how horizons hang together
-ROWS = 80_000  # origins at most that a horizon is learned from
+HELD = 0.1  # share of persons for settings, numbers of trees and dependence over horizons
+ROWS = 80_000  # origins at most per horizon
 FEWEST = (200, 20)  # positive outcomes that a horizon needs, of training and of held-out persons
 SEARCH_HORIZON, SEARCH_ROWS = 5, 20_000
 
 
 class BoostedTrees:
-    """At each horizon of a grid a zero classifier and nine quantile models of positive earnings (`trees`), on `Window` features.
+    """A zero classifier and nine quantile models of positive earnings per horizon.
 
-    The marginals are the trees'; between grid horizons the distribution is interpolated, beyond the last it stays. The dependence over
-    horizons is that of two Gaussian copulas, the same for everybody and independent of each other: of work or none, and of the place among
-    positive earnings. They are estimated from where the outcomes of held-out persons fell in their forecasts.
-    Persons are independent (no common macro future). Deaths count as zeros, as they are scored. A tenth of the persons, by key, is held
-    out: it chooses leaves and learning rate at one horizon and stops every model early. `rows` origins a horizon, several a person.
+    The features are those of `Window`. Between grid horizons the distribution is interpolated,
+    beyond the last it stays. The dependence over horizons is that of two Gaussian copulas, the same
+    for all persons and independent of each other: of work or none, and of the rank among positive
+    earnings. They are estimated from the ranks of the outcomes of held-out persons in their
+    forecasts. Persons are independent (no common macro future). Deaths count as zeros, as they are
+    scored. A tenth of the persons, by key, is held out: they choose leaves and learning rate at one
+    horizon and stop every model early.
+
+    Args:
+        grid: horizons with models.
+        rows: origins at most per horizon, several per person.
+        leaves: numbers of leaves to try.
+        rates: learning rates to try.
+        threads: see `Settings`.
     """
 
     name = "gbt"
@@ -57,7 +70,7 @@ class BoostedTrees:
         rates: Sequence[float] = (0.1, 0.05),
         threads: int = 0,
     ) -> None:
-        self._wanted, self._rows, self._leaves, self._rates, self._threads = (
+        self._horizons, self._rows, self._leaves, self._rates, self._threads = (
             grid,
             rows,
             leaves,
@@ -68,15 +81,18 @@ class BoostedTrees:
     def fit(self, panel: Panel, *, seed: int) -> Self:
         """Learns the trees and the copula from `panel`.
 
-        Raises InputError when no horizon has enough outcomes (FEWEST).
+        Raises InputError if no horizon has enough outcomes (FEWEST).
         """
         persons = panel.persons()
-        drawn = uniform_each(persons, "gbt", panel.meta.panel_id, seed, "held")
-        held = {person for person, u in zip(persons, drawn, strict=True) if u < HELD}
+        uniform = uniform_each(persons, "gbt", panel.meta.panel_id, seed, "held")
+        held = {person for person, u in zip(persons, uniform, strict=True) if u < HELD}
         self.window = Window(panel)
         examples = self._examples(panel, held, seed)
         if not examples:
-            fix = "Give more persons, or persons seen for more years: an origin needs three known years before an outcome."
+            fix = (
+                "Give more persons, or persons with more years: an origin needs three known years "
+                "before an outcome."
+            )
             raise InputError(
                 "There is nothing to learn from",
                 [Problem("no-outcomes", "No horizon has enough outcomes", fix)],
@@ -97,20 +113,25 @@ class BoostedTrees:
     def simulate(
         self, history: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int
     ) -> Paths:
-        """`n_paths` joint futures a person; shape (n, to_horizon, n_paths). Raises InputError for a person without a record."""
+        """`n_paths` joint futures of each person, shape (n, to_horizon, n_paths).
+
+        Raises InputError for a person without a record.
+        """
         features = self.window.features(history, origins)
         horizons = np.arange(1, to_horizon + 1)
         ids: list[Identity] = list(
             zip(origins.person_id.tolist(), origins.year.tolist(), strict=True)
         )
-        levels = [
-            joint_uniforms(extended(matrix, to_horizon), n_paths, ids, self.name, part, seed)
+        uniforms_of_part = [
+            joint_uniforms(
+                extend_correlations(matrix, to_horizon), n_paths, ids, self.name, part, seed
+            )
             for part, matrix in self.correlations.items()
         ]
         earnings = (
             self._predict(features, origins)
             .at(self.grid, horizons)
-            .amounts(*levels)
+            .amounts(*uniforms_of_part)
             .astype(np.float32)
         )
         age = features[:, self.window.names.index("age")].astype(np.int64)
@@ -121,56 +142,62 @@ class BoostedTrees:
         return simulated
 
     def marginals(self, history: Panel, origins: Origins, horizons: Sequence[int]) -> Marginals:
-        """The distributions that the paths are drawn from, (n, H), at any ascending horizons."""
+        """The distributions that paths are drawn from, (n, H), at ascending horizons."""
         return self._predict(self.window.features(history, origins), origins).at(
             self.grid, np.asarray(horizons)
         )
 
     def _predict(self, features: NDArray[np.float32], origins: Origins) -> Marginals:
-        found = [model.predict(features) for model in self.models]
+        predictions = [model.predict(features) for model in self.models]
         logs = (
-            np.stack([logs for _, logs in found], axis=1)
+            np.stack([logs for _, logs in predictions], axis=1)
             + self.window.level(origins)[:, None, None]
         )
-        return Marginals.of(np.stack([zero for zero, _ in found], axis=1), logs)
+        return Marginals.of(np.stack([zero for zero, _ in predictions], axis=1), logs)
 
     def _examples(
         self, panel: Panel, held: set[str], seed: int
     ) -> dict[int, tuple[Examples, Examples]]:
-        """For each horizon of the grid training and held-out examples; one without enough gives way to the next horizon, or is left out."""
+        """Training and held-out examples of each horizon of the grid.
+
+        A horizon without enough examples is replaced by the next horizon, or left out.
+        """
         end = last_year(panel)
         able = eligible_origins(panel).with_columns(held=pl.col("person_id").is_in(list(held)))
-        chosen: dict[int, tuple[Array, Array]] = {}
-        for wanted in self._wanted:
-            for h in (wanted, wanted + 1):
+        rows_of_horizon: dict[int, tuple[Array, Array]] = {}
+        for horizon in self._horizons:
+            for h in (horizon, horizon + 1):
                 if (
-                    h not in chosen
-                    and (found := self._drawn(panel, able, h, end, seed)) is not None
+                    h not in rows_of_horizon
+                    and (drawn_rows := self._draw_rows(panel, able, h, end, seed)) is not None
                 ):
-                    chosen[h] = found
+                    rows_of_horizon[h] = drawn_rows
                     break
-        if not chosen:
+        if not rows_of_horizon:
             return {}
-        used = np.unique(np.concatenate([rows for rows, _ in chosen.values()]))
+        used = np.unique(np.concatenate([rows for rows, _ in rows_of_horizon.values()]))
         origins = _origins(able[used])
         features, level = self.window.features(panel, origins), self.window.level(origins)
         is_held = able["held"].to_numpy()[used]
         examples = {}
-        for h, (rows, outcomes) in chosen.items():
+        for h, (rows, outcomes) in rows_of_horizon.items():
             at = np.searchsorted(used, rows)
             with np.errstate(divide="ignore"):
-                known = Examples(features[at], np.log(outcomes) - level[at])
-            examples[h] = known.take(~is_held[at]), known.take(is_held[at])
+                of_horizon = Examples(features[at], np.log(outcomes) - level[at])
+            examples[h] = of_horizon.take(~is_held[at]), of_horizon.take(is_held[at])
         return examples
 
-    def _drawn(
+    def _draw_rows(
         self, panel: Panel, able: pl.DataFrame, h: int, end: int, seed: int
     ) -> tuple[Array, Array] | None:
-        """Rows of `able` with an outcome at horizon h, at most `rows` of them by key, and the outcomes; None if there are too few."""
+        """Rows of `able` with an outcome at horizon h, at most `rows` by key, and the outcomes.
+
+        None if there are too few.
+        """
         reach = (pl.col("year") + h <= end) & (pl.col("year") + h - pl.col("birth_year") <= MAX_AGE)
         rows = np.flatnonzero(able.select(reach.alias("reach"))["reach"].to_numpy())
-        most = 3 * self._rows  # outcomes may be missing, every second one in a biennial panel
-        rows = rows[np.argsort(uniforms(len(rows), "gbt", seed, "origin", h))[:most]]
+        limit = 3 * self._rows  # outcomes may be missing, every second one in a biennial panel
+        rows = rows[np.argsort(uniforms(len(rows), "gbt", seed, "origin", h))[:limit]]
         if not len(rows):
             return None
         outcomes = realised_earnings(panel, _origins(able[rows]), [h], end=end)[:, 0]
@@ -184,32 +211,32 @@ class BoostedTrees:
 
     def _search(self, training: Examples, held: Examples, shape: Shape, seed: int) -> Settings:
         """The leaves and learning rate with the least quantile loss on held-out persons."""
-        some = training.take(slice(0, SEARCH_ROWS))
-        tried = [
+        subset = training.take(slice(0, SEARCH_ROWS))
+        candidates = [
             Settings(leaves, rate, self._threads, seed)
             for leaves, rate in product(self._leaves, self._rates)
         ]
-        if len(tried) == 1:
-            return tried[0]
-        losses = [held_out_loss(some, held, shape, settings) for settings in tried]
-        return tried[int(np.argmin(losses))]
+        if len(candidates) == 1:
+            return candidates[0]
+        losses = [held_out_loss(subset, held, shape, settings) for settings in candidates]
+        return candidates[int(np.argmin(losses))]
 
     def _dependence(self, held: Panel, end: int, seed: int) -> dict[str, NDArray[np.float64]]:
-        """Correlations over horizons 1 to the last of the grid behind work and behind places, one origin a held-out person."""
+        """Correlations over horizons of work and of ranks, from one origin per held-out person."""
         horizons = list(range(1, int(self.grid[-1]) + 1))
         origins = draw_origins(held, max_horizon=horizons[-1], seed=seed, end=end)
         outcomes = realised_earnings(held, origins, horizons, end=end)
         forecast, rng = self.marginals(held, origins, horizons), np.random.default_rng(seed)
-        places = forecast.places(outcomes)
-        unseen = np.isnan(places)
+        ranks = forecast.ranks(outcomes)
+        unknown = np.isnan(ranks)
         return {
-            "work": correlations(
+            "work": estimate_correlations(
                 np.where(outcomes > 0, forecast.zero, 0.0),
                 np.where(outcomes == 0, forecast.zero, 1.0),
                 rng,
             ),
-            "place": correlations(
-                np.where(unseen, 0.0, places), np.where(unseen, 1.0, places), rng
+            "place": estimate_correlations(
+                np.where(unknown, 0.0, ranks), np.where(unknown, 1.0, ranks), rng
             ),
         }
 

@@ -1,4 +1,4 @@
-"""One horizon by boosted trees (Ke et al. 2017, LightGBM): a classifier for zero and a quantile model a level for positive earnings."""
+"""One horizon by boosted trees (Ke et al. 2017): a zero classifier and quantile models."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evaluation.baselines.recent_years import YEARS
-from evaluation.baselines.trees.atom_quantiles import LEVELS
+from evaluation.baselines.trees.atom_quantiles import QUANTILES
 
 if TYPE_CHECKING:
     from lightgbm import Booster
@@ -19,13 +19,16 @@ Array = NDArray[Any]
 Floats = NDArray[np.float64]
 TREES = 1000  # at most; early stopping ends sooner
 PATIENCE = 20
-RARE = 50  # zeros, or positive amounts, that a classifier needs; below, the share serves everybody
+RARE = 50  # zeros, and positive amounts, that a classifier needs; below, the share is used
 RIDGE = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Origins with what came true at one horizon: `features` (n, F), `log` (n,) of amounts relative to the origin year, -inf for zero."""
+    """Origins with outcomes at one horizon.
+
+    `features` (n, F); `log` (n,) of amounts relative to the origin year's median, -inf for zero.
+    """
 
     features: NDArray[np.float32]
     log: Floats
@@ -34,18 +37,24 @@ class Examples:
         return len(self.log)
 
     def take(self, rows: Any) -> Examples:
-        """Some of the examples: an index, mask or slice."""
+        """The examples in `rows`: an index, mask or slice."""
         return Examples(self.features[rows], self.log[rows])
 
     @property
     def positive(self) -> Examples:
-        """Those with an amount."""
+        """The examples with an amount."""
         return self.take(self.log > -np.inf)
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What all horizons share: feature `names`, which of them are `categorical`, and the `lowest` log amount that a mean should see."""
+    """What all horizons share.
+
+    Args:
+        names: of the features.
+        categorical: the features that are categorical.
+        lowest: the lowest log amount that enters a mean.
+    """
 
     names: Sequence[str]
     categorical: Sequence[str]
@@ -54,7 +63,14 @@ class Shape:
 
 @dataclass(frozen=True)
 class Settings:
-    """Of the trees: `leaves` a tree, learning `rate`, `threads` (0: OpenMP's; results are the same), `seed` of what LightGBM draws."""
+    """Settings of the trees.
+
+    Args:
+        leaves: per tree.
+        rate: learning rate.
+        threads: 0: OpenMP's default; the results are the same.
+        seed: of LightGBM.
+    """
 
     leaves: int
     rate: float
@@ -62,7 +78,7 @@ class Settings:
     seed: int
 
     def parameters(self, n: int) -> dict[str, Any]:
-        """LightGBM's, for n examples."""
+        """LightGBM's parameters for n examples."""
         return {
             "num_leaves": self.leaves,
             "learning_rate": self.rate,
@@ -76,22 +92,24 @@ class Settings:
 
 
 class Linear:
-    """Ridge regression of log amounts on the window's levels: the trees then model what is left, and need no staircase for a slope."""
+    """Ridge regression of log amounts on the window's past amounts.
+
+    The trees then model the residual and need no steps for a linear trend.
+    """
 
     def __init__(self, examples: Examples, shape: Shape) -> None:
-        place = {name: i for i, name in enumerate(shape.names)}
-        self._level = [place[f"level_{lag}"] for lag in range(YEARS)]
-        self._zero = [place[f"zero_{lag}"] for lag in range(YEARS // 2)]
-        self._mean = [place["window_mean"], place["mean_level"]]
+        column = {name: i for i, name in enumerate(shape.names)}
+        self._level = [column[f"level_{lag}"] for lag in range(YEARS)]
+        self._zero = [column[f"zero_{lag}"] for lag in range(YEARS // 2)]
+        self._mean = [column["window_mean"], column["mean_level"]]
         inputs = self._inputs(examples.features)
-        target = np.maximum(
-            examples.log, shape.lowest
-        )  # a few tiny amounts would pull a mean of logs
+        # Otherwise a few tiny amounts would dominate a mean of logs.
+        target = np.maximum(examples.log, shape.lowest)
         penalty = RIDGE * len(inputs) * np.eye(inputs.shape[1])
         self._weights = np.linalg.solve(inputs.T @ inputs + penalty, inputs.T @ target)
 
     def predict(self, features: NDArray[np.float32]) -> Floats:
-        """(n,); each person's number does not depend on the others, to the last bit."""
+        """Predictions (n,); each person's number does not depend on the others."""
         return np.asarray((self._inputs(features) * self._weights).sum(axis=1))
 
     def _inputs(self, features: NDArray[np.float32]) -> Floats:
@@ -106,18 +124,23 @@ class Linear:
 
 
 class HorizonTrees:
-    """The models of one horizon; `predict` gives the probability of zero (n,) and log amounts at LEVELS (n, 9), which may still cross."""
+    """The models of one horizon."""
 
     def __init__(
         self, training: Examples, held: Examples, shape: Shape, settings: Settings
     ) -> None:
-        self._share, self._classifier = zero_classifier(training, held, shape, settings)
-        self.linear, self._quantiles = quantile_models(training, held, shape, settings, LEVELS)
+        self._share, self._classifier = fit_zero_classifier(training, held, shape, settings)
+        self.linear, self._quantiles = fit_quantile_models(
+            training, held, shape, settings, QUANTILES
+        )
 
     def predict(self, features: NDArray[np.float32]) -> tuple[Floats, Floats]:
-        """Probability of zero (n,) and log amounts relative to the origin year (n, 9)."""
+        """Probability of zero (n,) and log amounts (n, 9) at QUANTILES, which may still cross.
+
+        Amounts are relative to the origin year's median.
+        """
         linear = self.linear.predict(features)
-        inputs = _with(features, linear)
+        inputs = _append(features, linear)
         zero = np.full(len(features), self._share)
         if self._classifier is not None:
             zero = np.asarray(self._classifier.predict(features, num_threads=1))
@@ -130,10 +153,13 @@ class HorizonTrees:
         )
 
 
-def zero_classifier(
+def fit_zero_classifier(
     training: Examples, held: Examples, shape: Shape, settings: Settings
 ) -> tuple[float, Booster | None]:
-    """The share of zeros, and a model of their probability where zeros and amounts are both common enough."""
+    """The share of zeros, and a model of their probability.
+
+    The model is None if zeros or amounts are rare.
+    """
     zero, held_zero = (examples.log == -np.inf for examples in (training, held))
     share = float(np.concatenate([zero, held_zero]).mean())
     if not RARE <= zero.sum() <= len(zero) - RARE:
@@ -144,22 +170,27 @@ def zero_classifier(
     )[0]
 
 
-def quantile_models(
-    training: Examples, held: Examples, shape: Shape, settings: Settings, levels: Sequence[float]
+def fit_quantile_models(
+    training: Examples, held: Examples, shape: Shape, settings: Settings, quantiles: Sequence[float]
 ) -> tuple[Linear, list[Booster]]:
-    """The linear forecast of log amounts, and a model a level of what it leaves, among examples with an amount."""
-    known, judged = training.positive, held.positive
-    linear = Linear(known, shape)
+    """The linear forecast of log amounts, and a model per quantile of its residual.
+
+    Both use the examples with an amount.
+    """
+    positive, held_positive = training.positive, held.positive
+    linear = Linear(positive, shape)
 
     def data(examples: Examples) -> tuple[Array, Array]:
         forecast = linear.predict(examples.features)
-        return _with(examples.features, forecast), examples.log - forecast
+        return _append(examples.features, forecast), examples.log - forecast
 
     parameters = [
-        {"objective": "quantile", "alpha": level, **settings.parameters(len(known))}
-        for level in levels
+        {"objective": "quantile", "alpha": quantile, **settings.parameters(len(positive))}
+        for quantile in quantiles
     ]
-    return linear, _boost(data(known), data(judged), [*shape.names, "linear"], shape, parameters)
+    return linear, _boost(
+        data(positive), data(held_positive), [*shape.names, "linear"], shape, parameters
+    )
 
 
 def held_out_loss(
@@ -167,14 +198,14 @@ def held_out_loss(
     held: Examples,
     shape: Shape,
     settings: Settings,
-    levels: Sequence[float] = (0.1, 0.5, 0.9),
+    quantiles: Sequence[float] = (0.1, 0.5, 0.9),
 ) -> float:
-    """Mean quantile loss on the held-out examples with these settings, over a few levels."""
-    _, models = quantile_models(training, held, shape, settings, levels)
+    """Mean quantile loss on the held-out examples with these settings."""
+    _, models = fit_quantile_models(training, held, shape, settings, quantiles)
     return float(np.mean([model.best_score["held"]["quantile"] for model in models]))
 
 
-def _with(features: NDArray[np.float32], linear: Floats) -> NDArray[np.float32]:
+def _append(features: NDArray[np.float32], linear: Floats) -> NDArray[np.float32]:
     return np.concatenate([features, linear[:, None].astype(np.float32)], axis=1)
 
 
@@ -185,7 +216,10 @@ def _boost(
     shape: Shape,
     parameters: Sequence[dict[str, Any]],
 ) -> list[Booster]:
-    """One model a set of parameters, all on the same binned data, each stopped where the held-out loss is least."""
+    """One model per set of parameters, on the same binned data.
+
+    Each stops early, at the least held-out loss.
+    """
     import lightgbm
 
     inputs, target = training

@@ -15,10 +15,10 @@ from sklearn.linear_model import QuantileRegressor
 from evaluation.baselines import QuantileProcess
 from evaluation.baselines.econometric.histories import WORK, Histories
 from evaluation.baselines.econometric.hurdle import careers
-from evaluation.baselines.econometric.persistence import FEATURES, Grid, Laws, Tables
+from evaluation.baselines.econometric.persistence import FEATURES, Distributions, Grid, Tables
 from evaluation.baselines.econometric.quantile_functions import (
     TAUS,
-    QuantileLaw,
+    QuantileDistribution,
     quantile_regressions,
 )
 from saga.data.origins import draw_origins, history, realised_earnings
@@ -81,7 +81,7 @@ def test_smoothed_quantile_regressions_are_those_of_linear_programming() -> None
         residual = y - x @ weights
         return float(np.mean(np.maximum(tau * residual, (tau - 1) * residual)))
 
-    ours = quantile_regressions(x, y, QuantileLaw.normal(2, 1.0).weights)
+    ours = quantile_regressions(x, y, QuantileDistribution.normal(2, 1.0).weights)
     for row in (1, 4, 6, 11):
         exact = (
             QuantileRegressor(quantile=TAUS[row], alpha=0.0, fit_intercept=False, solver="highs")
@@ -93,7 +93,7 @@ def test_smoothed_quantile_regressions_are_those_of_linear_programming() -> None
 
 
 def test_a_law_knows_its_mean_and_its_draws_have_its_distribution() -> None:
-    law = replace(QuantileLaw.normal(1, 1.0), below=2.0, above=4.0)
+    law = replace(QuantileDistribution.normal(1, 1.0), below=2.0, above=4.0)
     knots = law.knots(np.ones((1, 1)))
     assert np.interp([0.5], TAUS, knots[0]) == pytest.approx([0.0], abs=1e-5)
     y = np.linspace(-12, 12, 200_001)
@@ -103,14 +103,14 @@ def test_a_law_knows_its_mean_and_its_draws_have_its_distribution() -> None:
     assert (np.diff(below) * centre).sum() == pytest.approx(law.mean_weights()[0], abs=1e-3)
 
 
-def normal_laws(parts: GaussianProcess, grid: Grid) -> Laws:
+def normal_laws(parts: GaussianProcess, grid: Grid) -> Distributions:
     """A linear normal process as laws of quantiles: persistence in the coefficient of eta."""
-    eta = QuantileLaw.normal(FEATURES[0], parts.sd_eta)
+    eta = QuantileDistribution.normal(FEATURES[0], parts.sd_eta)
     eta.weights[:, 3] = parts.rho * grid.scale
-    start = QuantileLaw.normal(
+    start = QuantileDistribution.normal(
         FEATURES[2], float(np.sqrt(parts.rho**2 * parts.sd_z0**2 + parts.sd_eta**2))
     )
-    return Laws(grid, eta, QuantileLaw.normal(FEATURES[1], parts.sd_eps), start)
+    return Distributions(grid, eta, QuantileDistribution.normal(FEATURES[1], parts.sd_eps), start)
 
 
 def test_the_posterior_on_the_grid_is_the_kalman_filters_where_all_is_normal() -> None:
@@ -122,8 +122,8 @@ def test_the_posterior_on_the_grid_is_the_kalman_filters_where_all_is_normal() -
     ages = np.arange(25, 37)
     grid = Grid(np.linspace(-3, 3, 129), (-2.0, 2.0), 1.0)
     baseline = QuantileProcess()
-    baseline.laws = normal_laws(parts, grid)
-    baseline.tables = Tables(baseline.laws)
+    baseline.distributions = normal_laws(parts, grid)
+    baseline.tables = Tables(baseline.distributions)
     status = np.where(np.isnan(logs), -1, WORK).astype(np.int8)
     none = np.zeros(30, dtype=np.int64)
     past = Histories(np.tile(ages, (30, 1)), status, logs, none, none)
@@ -165,12 +165,12 @@ def test_nonlinear_persistence_is_recovered(fitted: QuantileProcess) -> None:
 def test_a_linear_process_cannot_have_such_quantiles(fitted: QuantileProcess) -> None:
     """The same check finds the linear normal law that the estimation starts from, whatever its persistence and spread."""
     for rho in (0.7, 0.85, 0.97):
-        linear = normal_laws(GaussianProcess(rho=rho, sd_eta=0.25), fitted.laws.grid)
+        linear = normal_laws(GaussianProcess(rho=rho, sd_eta=0.25), fitted.distributions.grid)
         assert np.abs(quantile_errors(Tables(linear, range(AGE, AGE + 1)))).max() > 0.2
 
 
 def test_draws_invert_the_tabulated_chances(fitted: QuantileProcess) -> None:
-    tables, grid = fitted.tables, fitted.laws.grid
+    tables, grid = fitted.tables, fitted.distributions.grid
     cell = int(np.argmin(np.abs(grid.centres)))
     u = (np.arange(20_000) + 0.5) / 20_000
     drawn = tables.next_eta(
@@ -221,9 +221,9 @@ def test_a_panel_in_which_nobody_worked_twice_is_refused() -> None:
 
 
 def test_a_normal_law_has_normal_quantiles() -> None:
-    assert QuantileLaw.normal(3, 2.0).knots(np.array([[1.0, 5.0, 7.0]]))[0] == pytest.approx(
-        2 * ndtri(TAUS), abs=1e-4
-    )
+    assert QuantileDistribution.normal(3, 2.0).knots(np.array([[1.0, 5.0, 7.0]]))[
+        0
+    ] == pytest.approx(2 * ndtri(TAUS), abs=1e-4)
 
 
 @pytest.mark.slow

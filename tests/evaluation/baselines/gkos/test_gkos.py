@@ -15,7 +15,7 @@ from evaluation.baselines.gkos.gkos import (
     FEWEST,
     Gkos,
     GkosPaper,
-    Little,
+    LowEarnings,
     Profiles,
     death_hazard,
     pooled,
@@ -25,6 +25,7 @@ from evaluation.baselines.gkos.gkos_moments import AGES, FIRST, PaperMoments, Ro
 from evaluation.baselines.gkos.gkos_smm import (
     SHOCKS,
     Draws,
+    Effort,
     Parameter,
     ProfiledProcess,
     Weights,
@@ -169,8 +170,8 @@ class TestMoments:
             np.where(lives < MINIMUM, 0.0, lives), (3, 1)
         )  # thrice, so that the cell has people enough
         moments = RobustMoments(record, MINIMUM)
-        full = np.full(len(moments.kept), np.nan)
-        full[moments.kept] = moments.of(record)
+        full = np.full(len(moments.selected), np.nan)
+        full[moments.selected] = moments.of(record)
         later = []
         for person in record:
             for age in range(40, 50):
@@ -180,7 +181,7 @@ class TestMoments:
         outcomes = np.array(later)
         assert len(outcomes) >= 200
         place = ((1 * 4 + 2) * 7 + 0) * 6  # second horizon, third decade, out again
-        points = np.quantile(outcomes[outcomes > 0], RobustMoments.LEVELS)
+        points = np.quantile(outcomes[outcomes > 0], RobustMoments.QUANTILES)
         direct = [(outcomes == 0).mean(), *((outcomes <= p).mean() for p in points)]
         np.testing.assert_allclose(full[place : place + 6], direct, atol=1.5 / len(outcomes))
         logs = np.log(record[:, 10:15][record[:, 10:15] > 0] / MINIMUM)
@@ -237,11 +238,9 @@ class TestSearch:
             simulate,
             weights,
             starts=[{"a": -2.0, "b": 5.0}],
-            sobol=5,
-            kept=4,
-            rounds=30,
-            simulated=0.0,
+            ratio=0.0,
             seed=0,
+            effort=Effort(sobol=5, polished=4, rounds=30),
         )
         assert fit.values["a"] == pytest.approx(2.0, abs=1e-3)
         assert fit.values["b"] == pytest.approx(0.5, abs=1e-3)
@@ -334,7 +333,7 @@ class TestSurroundings:
         futures = np.zeros((50, 4, 50), dtype=np.float32)
         futures[:, 0] = 1e6
         futures[:, 1] = np.nan
-        Little.of(states, MINIMUM).earn(
+        LowEarnings.of(states, MINIMUM).earn(
             futures, np.full((50, 4), 30 - FIRST), rng.random(futures.shape)
         )
         assert (futures[:, 0] == 1e6).all()
@@ -444,8 +443,8 @@ def test_a_fit_is_reproducible_and_a_forecast_is_of_one_person(
     """Twice the same; a person's numbers depend neither on other persons nor on rows after the origin."""
     training = register.only(persons_of(register, "train")[:600])
     first, second = kind().fit(training, seed=0), kind().fit(training, seed=0)
-    assert first.estimated().equals(second.estimated())
-    assert set(SHOCKS) <= {name.split(",")[0] for name in first.estimated()["parameter"]}
+    assert first.estimates().equals(second.estimates())
+    assert set(SHOCKS) <= {name.split(",")[0] for name in first.estimates()["parameter"]}
     test = register.only(persons_of(register, "test")[:12])
     origins = draw_origins(test, max_horizon=5, seed=0)
     whole = first.simulate(test, origins, to_horizon=5, n_paths=20, seed=1)

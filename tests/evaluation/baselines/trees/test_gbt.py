@@ -12,8 +12,12 @@ from scipy.special import expit, ndtri
 from scipy.stats import kstest, lognorm, norm, spearmanr
 
 from evaluation.baselines.recent_years import Window
-from evaluation.baselines.trees.atom_quantiles import LEVELS, Marginals
-from evaluation.baselines.trees.copula import correlations, extended, joint_uniforms
+from evaluation.baselines.trees.atom_quantiles import QUANTILES, Marginals
+from evaluation.baselines.trees.copula import (
+    estimate_correlations,
+    extend_correlations,
+    joint_uniforms,
+)
 from evaluation.baselines.trees.gbt import BoostedTrees
 from saga.data.origins import Origins, draw_origins, history, origins_at, realised_earnings
 from saga.data.panel import Panel, PanelMeta
@@ -82,7 +86,7 @@ def exact(panel: Panel, origins: Origins) -> tuple[np.ndarray, np.ndarray]:
     chance = able[:, None] * norm.cdf(grid, 13.0, spread[:, None]) + (1 - able)[:, None] * norm.cdf(
         grid, 12.0, spread[:, None]
     )
-    quantiles = grid[np.stack([(chance < level).sum(axis=1) for level in LEVELS], axis=1)]
+    quantiles = grid[np.stack([(chance < level).sum(axis=1) for level in QUANTILES], axis=1)]
     return np.where(last["earnings"] == 0, STAY, LEAVE), quantiles
 
 
@@ -123,7 +127,7 @@ def test_forecasts_of_the_known_process_are_calibrated_and_a_broken_one_is_not(
     rng = np.random.default_rng(0)
 
     def uniform(marginals: Marginals) -> float:
-        within = marginals.zero + (1 - marginals.zero) * marginals.places(outcomes)
+        within = marginals.zero + (1 - marginals.zero) * marginals.ranks(outcomes)
         u = np.where(outcomes == 0, marginals.zero * rng.random(within.shape), within)[
             np.isfinite(outcomes)
         ]
@@ -137,20 +141,20 @@ def test_forecasts_of_the_known_process_are_calibrated_and_a_broken_one_is_not(
 
 def test_quantiles_that_cross_are_put_in_order_and_the_inverse_is_exact() -> None:
     rng = np.random.default_rng(0)
-    crossing = rng.normal(size=(50, 3, len(LEVELS)))
+    crossing = rng.normal(size=(50, 3, len(QUANTILES)))
     found = Marginals.of(rng.random((50, 3)), crossing)
     assert (np.diff(found.logs, axis=-1) > 0).all()
     assert np.allclose(found.logs, np.sort(crossing, axis=-1), atol=1e-4)
     work, place = rng.random((50, 3, 40)), rng.random((50, 3, 40))
     amounts = found.amounts(work, place)
     assert np.array_equal(amounts == 0, work < found.zero[..., None])
-    back = np.stack([found.places(amounts[..., k]) for k in range(40)], axis=-1)
+    back = np.stack([found.ranks(amounts[..., k]) for k in range(40)], axis=-1)
     assert np.allclose(back[amounts > 0], place[amounts > 0], atol=1e-6)
 
 
 def test_between_its_levels_the_distribution_is_that_of_its_quantiles() -> None:
     truth = lognorm(s=0.5, scale=np.exp(12))
-    marginals = Marginals.of(np.full((1, 1), 0.2), np.log(truth.ppf(LEVELS))[None, None])
+    marginals = Marginals.of(np.full((1, 1), 0.2), np.log(truth.ppf(QUANTILES))[None, None])
     place = np.linspace(0.005, 0.995, 199)
     drawn = marginals.amounts(np.full((1, 1, 199), 0.5), place[None, None])[0, 0]
     assert np.log(drawn) == pytest.approx(np.log(truth.ppf(place)), abs=0.05)
@@ -170,7 +174,7 @@ def test_path_marginals_are_the_fitted_distribution(
             continue
         zero = marginals.zero[i, h]
         assert (drawn == 0).mean() == pytest.approx(zero, abs=4 * np.sqrt(0.25 / 4000))
-        for k, level in enumerate(LEVELS):
+        for k, level in enumerate(QUANTILES):
             share = (np.log(drawn[drawn > 0]) <= marginals.logs[i, h, k]).mean()
             assert share == pytest.approx(
                 level, abs=4 * np.sqrt(level * (1 - level) / (drawn > 0).sum())
@@ -202,7 +206,7 @@ def test_the_copula_is_recovered_from_partly_seen_outcomes_with_atoms(
     lower = np.where(inside, edges[which], levels)
     upper = np.where(inside, edges[np.minimum(which + 1, len(atoms))], levels)
     unseen = rng.random(levels.shape) < 0.5
-    found = correlations(
+    found = estimate_correlations(
         np.where(unseen, 0.0, lower), np.where(unseen, 1.0, upper), np.random.default_rng(1)
     )
     # A quarter of the persons show a pair of horizons: the standard error of a correlation is at most 1 / sqrt(n / 4) where all levels are
@@ -222,7 +226,7 @@ def test_drawn_levels_have_the_rank_correlations_of_the_copula() -> None:
     expected = 6 / np.pi * np.arcsin(matrix / 2)  # Spearman's, of a Gaussian copula (Pearson 1907)
     assert spearmanr(drawn, axis=1).statistic == pytest.approx(expected, abs=4 / np.sqrt(20_000))
     assert all(kstest(row, "uniform").pvalue > 0.001 for row in drawn)
-    longer = extended(matrix, 6)
+    longer = extend_correlations(matrix, 6)
     assert np.linalg.eigvalsh(longer).min() > 0
     assert longer[4, 3] == pytest.approx(0.6)
     assert np.array_equal(
