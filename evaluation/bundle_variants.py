@@ -1,4 +1,4 @@
-"""Variants of the model as rows of a table: further bundles, trained elsewhere and named in one file."""
+"""Variants of the model as rows of a table: further bundles, named in one file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,15 @@ COLUMNS = ("name", "table", "label", "note", "bundle")
 
 
 class Variant(BaseModel):
-    """One row: `name` finds the paper's figure (`published.json`), `table` its title, `note` says how it was trained (the budget)."""
+    """One row.
+
+    Args:
+        name: finds the paper's figure (`published.json`).
+        table: its title.
+        label: the row's name in the table.
+        note: how the bundle was trained (the budget).
+        bundle: its directory.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -29,45 +37,38 @@ class Variant(BaseModel):
 
 
 def read_variants(file: Path) -> pl.DataFrame:
-    """The rows of a YAML file, a list of mappings with the fields of `Variant`; bundles are found from the file's own directory.
+    """The rows of a YAML file, a list of mappings with the fields of `Variant`.
 
-    Columns COLUMNS, all text. Raises UsageError naming the row and field where the file is not such a list, a name occurs twice or a
-    bundle is not there.
+    Bundles are relative to the file's directory. Columns COLUMNS, all text. Raises UsageError
+    naming the row and field if the file is not such a list, a name occurs twice or a bundle does
+    not exist.
     """
     try:
         rows = TypeAdapter(list[Variant]).validate_python(
             yaml.safe_load(file.read_text(encoding="utf-8"))
         )
-    except (yaml.YAMLError, ValidationError) as error:
-        first = (
-            error.errors()[0]
-            if isinstance(error, ValidationError)
-            else {"loc": (), "msg": "it is no YAML"}
-        )
-        place = ".".join(map(str, first["loc"])) or "the file"
-        fix = f"Give a list of {', '.join(COLUMNS)}."
-        raise UsageError(
-            f"{file} cannot be read", [Problem("variants", f"{place}: {first['msg']}", fix)]
-        ) from error
+    except yaml.YAMLError as error:
+        raise _refused(file, "the file: it is not YAML", _FIELDS) from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"])) or "the file"
+        raise _refused(file, f"{field}: {first['msg']}", _FIELDS) from error
+    names = [row.name for row in rows]
     for row in rows:
         if row.name in RESERVED:
-            problem = Problem(
-                "variants",
-                f"{row.name} is the name of a row that the contest makes itself",
-                "Choose another.",
-            )
-            raise UsageError(f"{file} cannot be read", [problem])
-        if sum(other.name == row.name for other in rows) > 1:
-            raise UsageError(
-                f"{file} cannot be read",
-                [Problem("variants", f"{row.name} occurs twice", "Give each row a name.")],
-            )
+            message = f"{row.name} is the name of a row that the contest makes itself"
+            raise _refused(file, message, "Choose another.")
+        if names.count(row.name) > 1:
+            raise _refused(file, f"{row.name} occurs twice", "Give each row a name.")
         if not (file.parent / row.bundle).is_dir():
-            problem = Problem(
-                "variants",
-                f"{row.name}: there is no bundle {row.bundle}",
-                "Train it first, or leave the row out.",
-            )
-            raise UsageError(f"{file} cannot be read", [problem])
+            message = f"{row.name}: there is no bundle {row.bundle}"
+            raise _refused(file, message, "Train it first, or leave the row out.")
     data = [{**row.model_dump(), "bundle": str(file.parent / row.bundle)} for row in rows]
     return pl.DataFrame(data, schema=dict.fromkeys(COLUMNS, pl.String))
+
+
+_FIELDS = f"Give a list of {', '.join(COLUMNS)}."
+
+
+def _refused(file: Path, message: str, fix: str) -> UsageError:
+    return UsageError(f"{file} cannot be read", [Problem("variants", message, fix)])

@@ -474,7 +474,7 @@ class Contest:
     def _score_tables(
         self, lazy: LazyContestant, setting: Setting, record: dict[str, Any]
     ) -> Iterator[pa.Table]:
-        """Scores, a block of persons at a time; adds the seconds of fit and forecast to `record`."""
+        """Scores, a block of persons at a time; adds seconds of fit and forecast to `record`."""
         columns = np.asarray(self.horizons) - 1
         blocks = lazy.blocks(
             setting.past,

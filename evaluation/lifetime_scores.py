@@ -1,4 +1,4 @@
-"""Lifetimes in the contest: present values of simulated and realised lifetimes, and the tax on them.
+"""Lifetimes in the contest: present values, simulated and realised, and the tax on them.
 
 Origins are those of the forward setting. A lifetime is counted from the year after the origin to
 age 64, or as many years as the register's futures reach. Realised lifetimes have the form of
@@ -99,7 +99,7 @@ class LifetimeValues:
 
 @dataclass(frozen=True)
 class LifetimeTask:
-    """The lifetimes to forecast: persons of the forward setting and the register of their futures."""
+    """The lifetimes to forecast: persons of the forward setting and the register's futures."""
 
     directory: Path
     setting: Setting

@@ -1,9 +1,11 @@
-"""Why one person's forecast is what it is: integrated gradients of a figure of the forecast, by feature and past year.
+"""Integrated gradients of a figure of one person's forecast, by feature and past year.
 
-Integrated gradients (Sundararajan, Taly and Yan 2017) divide f(record) - f(baseline) among the cells of the record, completely. A token
-is a sum of embeddings of its cells, so a cell's part can be faded in from the baseline's even where the cell is a category. The baseline is
-the same person, at the same ages in the same economy, with average earnings in every year and nothing else known: such records occur in
-training. Age and the economy asked about are not attributed: they are the same in both.
+Integrated gradients (Sundararajan, Taly and Yan 2017) divide f(record) - f(baseline) completely
+among the entries of the record, a feature in a year each. A token is a sum of embeddings of its
+entries, so the part of an entry can be scaled from the baseline's to its own even if it is a
+category. The baseline is the same person, at the same ages under the same macro values, with
+average earnings in every year and no other entry known; such records occur in training. Age and the
+macro values of the forecast year are not attributed, because they are the same in both.
 """
 
 from __future__ import annotations
@@ -35,15 +37,22 @@ FIGURES: dict[str, str] = {
 }
 FEATURES = ("earnings", *OTHER, *CATEGORICAL)
 STEPS = 50  # nodes of the Gauss-Legendre rule
-_ECONOMIES = 500  # draws whose mean is the economy of the year asked about
+_MACRO_DRAWS = 500  # their mean is the expectation of the forecast year's macro values
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """`table`: `year`, `feature`, `attribution`, a row a cell of the record (cells equal to the baseline's have 0).
+    """The attributions of one forecast.
 
-    `value` and `baseline` are the figure for the record and for the baseline, in its unit (logs of real money, or a probability);
-    `residual` is value - baseline - the sum of attributions: the error of the quadrature.
+    Args:
+        person_id: the person.
+        origin: the last year of the record.
+        year: the forecast year.
+        figure: of FIGURES.
+        value: of the figure for the record, in logs of real money or as a probability.
+        baseline: the same for the baseline.
+        table: `year`, `feature`, `attribution`, a row per entry of the record (0 if it equals the
+            baseline's).
     """
 
     person_id: str
@@ -56,11 +65,11 @@ class Explanation:
 
     @property
     def residual(self) -> float:
-        """What the attributions leave unexplained, by numerical error alone."""
+        """value - baseline - the sum of attributions: the numerical error."""
         return self.value - self.baseline - float(self.table["attribution"].sum())
 
 
-def explain(
+def attribute_forecast(
     forecaster: Forecaster,
     panel: Panel,
     person: str,
@@ -69,19 +78,29 @@ def explain(
     figure: Figure = "mean",
     steps: int = STEPS,
 ) -> Explanation:
-    """Attributes a figure of the raw model's forecast for the year `gap` (1 to 5) years after the person's last record.
+    """Attributes a figure of the raw forecast for the year `gap` years after the last record.
 
-    The economy of that year is its expectation. Computed in float64 on a copy of the network. Raises InputError for a person who is not
-    in the panel or cannot be forecast, UsageError for a gap or figure that does not exist.
+    The macro values of that year are their expectation. Computed in float64 on a copy of the
+    network.
+
+    Args:
+        forecaster: the bundle's forecaster.
+        panel: holds the person.
+        person: the person's id.
+        gap: 1 to 5 years.
+        figure: of FIGURES.
+        steps: nodes of the quadrature.
+
+    Raises:
+        InputError: if the person is not in the panel or cannot be forecast.
+        UsageError: if the gap or the figure does not exist.
     """
     if not 1 <= gap <= MAX_GAP:
-        raise UsageError(
-            f"The model is asked about 1 to {MAX_GAP} years ahead. Give a gap in that range."
-        )
+        raise UsageError(f"The gap is 1 to {MAX_GAP} years. Give a gap in that range.")
     if figure not in FIGURES:
         raise UsageError(f"There is no figure '{figure}'. Choose from {', '.join(FIGURES)}.")
-    known = panel.only([person])
-    if not len(known):
+    record_panel = panel.only([person])
+    if not len(record_panel):
         problem = Problem(
             "no-record",
             "the person has no row",
@@ -89,8 +108,8 @@ def explain(
             person_id=person,
         )
         raise InputError("A person cannot be explained", [problem])
-    forecaster.check(known)
-    record = pad(encode(known, forecaster.transforms, forecaster.calendar), np.array([0]))
+    forecaster.check(record_panel)
+    record = pad(encode(record_panel, forecaster.transforms, forecaster.calendar), np.array([0]))
     network = deepcopy(forecaster.network).double().eval().requires_grad_(False)
     if getattr(network.config, "head", "binned") != "binned":
         raise UsageError(
@@ -98,25 +117,27 @@ def explain(
         )
     knots = torch.from_numpy(forecaster.transforms.knots)
     if figure == "p_zero" and not (network.head.has_zeros or network.head.has_death):
-        raise UsageError("The bundle knows no zero earnings. Choose another figure.")
-    asked, wage = _asked(forecaster, int(record.year[0, -1]), gap)
+        raise UsageError("The bundle has no probability of zero earnings. Choose another figure.")
+    covariates, wage = expected_macro(forecaster, int(record.year[0, -1]), gap)
     age = torch.from_numpy(record.age)
     with torch.no_grad():
-        start, parts = faded(network, record)
+        start, parts = scaled_parts(network, record)
 
-    def forecast(faded_in: Tensor) -> Tensor:
-        token = start + faded_in.sum(2)
+    def forecast(scaled: Tensor) -> Tensor:
+        token = start + scaled.sum(2)
         hidden, _ = network.hidden(token, age.expand(len(token), -1))
-        return figure_of(network.head(hidden[:, -1], torch.tensor([gap]), asked), knots, figure)
+        return figure_of(
+            network.head(hidden[:, -1], torch.tensor([gap]), covariates), knots, figure
+        )
 
-    nothing = torch.zeros_like(parts)
-    found = IntegratedGradients(forecast).attribute(
-        parts, nothing, n_steps=steps, method="gausslegendre"
+    no_parts = torch.zeros_like(parts)
+    attributions = IntegratedGradients(forecast).attribute(
+        parts, no_parts, n_steps=steps, method="gausslegendre"
     )
-    shares = found.sum(-1)[0].numpy()
+    shares = attributions.sum(-1)[0].numpy()
     shift = 0.0 if figure == "p_zero" else wage
     with torch.no_grad():
-        value, baseline = (float(forecast(x)) + shift for x in (parts, nothing))
+        value, baseline = (float(forecast(x)) + shift for x in (parts, no_parts))
     years = record.year[0].tolist()
     table = pl.DataFrame(
         {
@@ -129,10 +150,11 @@ def explain(
     return Explanation(person, years[-1], years[-1] + gap, figure, value, baseline, table)
 
 
-def faded(network: Saga, record: Tokens) -> tuple[Tensor, Tensor]:
-    """The baseline's tokens (1, t, d) and what each cell of FEATURES adds to them, (1, t, features, d), for a record of one person.
+def scaled_parts(network: Saga, record: Tokens) -> tuple[Tensor, Tensor]:
+    """The baseline's tokens (1, t, d) and what each entry adds to them, (1, t, features, d).
 
-    The parts and the baseline sum to the record's own tokens, because a token is a sum of embeddings.
+    For a record of one person; features as in FEATURES. The parts and the baseline sum to the
+    record's own tokens.
     """
     dtype = network.skip.weight.dtype
     state, z = torch.from_numpy(record.state.astype(np.int64)), torch.from_numpy(record.z).to(dtype)
@@ -153,27 +175,33 @@ def faded(network: Saga, record: Tokens) -> tuple[Tensor, Tensor]:
     return start, torch.stack(parts, 2)
 
 
-def figure_of(law: Any, knots: Tensor, figure: str) -> Tensor:
-    """A figure (n,) of laws of the binned head with these `knots`, differentiable: logs less the wage index, or a probability."""
-    p = law.logits.softmax(-1)
+def figure_of(distribution: Any, knots: Tensor, figure: str) -> Tensor:
+    """A figure (n,) of distributions of the binned head with these `knots`, differentiable.
+
+    Logs less the wage index, or a probability.
+    """
+    p = distribution.logits.softmax(-1)
     if figure == "p_zero":
-        dead = torch.sigmoid(law.death)
+        dead = torch.sigmoid(distribution.death)
         return torch.as_tensor(dead + (1 - dead) * p[..., 0])
     positive = p[..., 1:] / p[..., 1:].sum(-1, keepdim=True)
     middles = ((knots[:-1] + knots[1:]) / 2).expand(*positive.shape[:-1], -1)
-    tails = (knots[0] - 1 / law.lower)[..., None], (knots[-1] + law.above)[..., None]
+    tails = (
+        (knots[0] - 1 / distribution.lower)[..., None],
+        (knots[-1] + distribution.above)[..., None],
+    )
     return torch.as_tensor((positive * torch.cat([tails[0], middles, tails[1]], -1)).sum(-1))
 
 
-def _asked(forecaster: Forecaster, origin: int, gap: int) -> tuple[Tensor, float]:
-    """The economy of the year asked about at its expectation: covariates (1, 4), and the log wage index that its logs are relative to."""
+def expected_macro(forecaster: Forecaster, origin: int, gap: int) -> tuple[Tensor, float]:
+    """Expected macro covariates (1, 4) of the forecast year, and its log wage index."""
     if forecaster.process is None:
         return torch.zeros(1, 4, dtype=torch.float64), 0.0
-    drawn = forecaster.process.draw(0, _ECONOMIES, origin, origin + gap)
+    macro = forecaster.process.draw(0, _MACRO_DRAWS, origin, origin + gap)
     wage = forecaster.calendar.wage_index(np.array([origin]))[0] + float(
-        np.log1p(drawn[..., 1]).sum(1).mean()
+        np.log1p(macro[..., 1]).sum(1).mean()
     )
-    features: NDArray[Any] = macro_features(drawn.mean(0), forecaster.process.unemployment(origin))[
+    features: NDArray[Any] = macro_features(macro.mean(0), forecaster.process.unemployment(origin))[
         -1
     ]
     return torch.from_numpy(features)[None], wage

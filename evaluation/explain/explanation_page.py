@@ -1,4 +1,7 @@
-"""One person's explanation as a file: a page to read (.html) or its figures (.json). Draws tables, computes nothing."""
+"""One person's explanation as a file: a page (.html) or its figures (.json).
+
+Tables are drawn here, nothing is computed.
+"""
 
 from __future__ import annotations
 
@@ -21,34 +24,39 @@ _UP, _DOWN = "#0b5cad", "#c98b2b"
 
 
 def write_explanation(
-    found: Explanation, attention: pl.DataFrame, out: Path, provenance: Mapping[str, Any]
+    explanation: Explanation, attention: pl.DataFrame, out: Path, provenance: Mapping[str, Any]
 ) -> None:
-    """Writes the explanation, with the attention table of `saga.attention.attention_by_lag` for the same person, whole or not at all."""
+    """Writes the explanation and the attention table of the same person to `out`.
+
+    `attention` is that of `saga.attention.attention_by_lag`. The file is written completely or not at all.
+    """
     if out.suffix.lower() == ".json":
         names = ("person_id", "origin", "year", "figure", "value", "baseline", "residual")
-        figures = {name: getattr(found, name) for name in names}
-        tables = {"attributions": found.table.to_dicts(), "attention": attention.to_dicts()}
+        figures = {name: getattr(explanation, name) for name in names}
+        tables = {"attributions": explanation.table.to_dicts(), "attention": attention.to_dicts()}
         commit_json(out, {**figures, **tables, "provenance": dict(provenance)})
     else:
         commit(
             out,
-            partial(Path.write_text, data=_page(found, attention, provenance), encoding="utf-8"),
+            partial(
+                Path.write_text, data=_page(explanation, attention, provenance), encoding="utf-8"
+            ),
         )
 
 
-def _page(found: Explanation, attention: pl.DataFrame, provenance: Mapping[str, Any]) -> str:
-    wide = found.table.pivot("year", index="feature", values="attribution")
+def _page(explanation: Explanation, attention: pl.DataFrame, provenance: Mapping[str, Any]) -> str:
+    wide = explanation.table.pivot("year", index="feature", values="attribution")
     rows = [(feature, [*cells, sum(cells)]) for feature, *cells in wide.rows() if any(cells)]
     values = {
-        "e": found,
-        "figure": FIGURES[found.figure],
+        "e": explanation,
+        "figure": FIGURES[explanation.figure],
         "picture": draw_svg(
-            _chart(found.table),
+            _chart(explanation.table),
             "Attributions by feature, and by year of the record; the table below says the same.",
         ),
         "lags": LAGS,
         "attention": _by_lag(attention),
-        "years": found.table["year"].unique().sort().to_list(),
+        "years": explanation.table["year"].unique().sort().to_list(),
         "rows": rows,
         "provenance": provenance,
     }
@@ -56,12 +64,12 @@ def _page(found: Explanation, attention: pl.DataFrame, provenance: Mapping[str, 
 
 
 def _by_lag(attention: pl.DataFrame) -> list[dict[str, Any]]:
-    """A row a horizon: the mean over layers and heads at each of LAGS, at earlier years together, and at drawn years together."""
+    """A row per horizon: mean weight at each of LAGS, at earlier years, at simulated years."""
     mean = attention.group_by("horizon", "lag").agg(pl.col("weight").mean()).sort("horizon", "lag")
     rows = []
     for (horizon,), part in mean.group_by(["horizon"], maintain_order=True):
         weight = dict(part.select("lag", "weight").iter_rows())
-        earlier, drawn = (
+        earlier, simulated = (
             sum(w for lag, w in weight.items() if beyond(lag))
             for beyond in (LAGS[-1].__lt__, (0).__gt__)
         )
@@ -70,7 +78,7 @@ def _by_lag(attention: pl.DataFrame) -> list[dict[str, Any]]:
                 "horizon": horizon,
                 "at": {lag: weight.get(lag, 0.0) for lag in LAGS},
                 "earlier": earlier,
-                "drawn": drawn,
+                "simulated": simulated,
             }
         )
     return rows

@@ -382,7 +382,7 @@ def _hindsight(results: Results) -> list[Table]:
 
 def _lifetime_earnings(results: Results) -> list[Table]:
     note = (
-        "Published: discounted to age 20 and with the observed past, so amounts are not comparable. "
+        "Published: discounted to age 20 and with the observed past, so not comparable. "
         "true: the lifetimes that the register drew."
     )
     return _lifetimes(results, "Lifetime earnings", STATISTICS, "", published()["lifetime"], note)

@@ -43,7 +43,7 @@ WINDOW, POSITIVE, END_AGES, GAP = 10, 5, (26, 54), 2  # the paper's conditioning
 
 @dataclass(frozen=True)
 class Setting:
-    """Persons, their histories and outcomes (n, H): one set (`draw` None) or one per drawn future."""
+    """Persons, their histories and outcomes (n, H): one set (`draw` None) or one per future."""
 
     name: str
     past: Panel
@@ -118,7 +118,7 @@ class Sample:
         return cls(panel.only(tested), training, stop, end, seed, sample)
 
     def settings(self, horizons: Sequence[int], futures: Path | None = None) -> Iterator[Setting]:
-        """`in-time`, and `forward` where there is something later: years of the panel after `until`, or drawn `futures`.
+        """`in-time`, and `forward` if there are later years in the panel or drawn `futures`.
 
         Raises InputError if a setting has no origin.
         """

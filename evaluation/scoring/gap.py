@@ -10,7 +10,7 @@ REFERENCES = ("gkos", "groupq", "carry")  # the first of them that takes part is
 
 
 def select_reference(models: set[str]) -> str | None:
-    """The model that the gap is measured from; None if the clairvoyant or every reference is absent."""
+    """The model that the gap is measured from; None without it or without the clairvoyant."""
     return next((name for name in REFERENCES if name in models), None) if BOUND in models else None
 
 

@@ -253,7 +253,7 @@ def explain(
     as_json: Json = False,
 ) -> None:
     """Explain one person's forecast: what each cell of the record adds to it, and which years the model looks at."""
-    from evaluation.explain.attribution import explain as attribute
+    from evaluation.explain.attribution import attribute_forecast
     from evaluation.explain.explanation_page import SUFFIXES, write_explanation
     from saga.attention import attention_by_lag
     from saga.bundle import default_bundle
@@ -268,7 +268,7 @@ def explain(
         bundle or default_bundle(), rollout="exact"
     )  # attention is the decoder's
     people = read_people(source, mapping, prices, "fail", None).only([person])
-    found = attribute(forecaster, people, person, gap=gap, figure=figure)
+    found = attribute_forecast(forecaster, people, person, gap=gap, figure=figure)
     looks = attention_by_lag(forecaster, people, seed=chosen_seed)
     provenance = {
         "bundle": forecaster.bundle.digest,

@@ -99,7 +99,7 @@ def test_variants_name_bundles_beside_their_file_and_errors_name_the_row(tmp_pat
             "told is the name of a row that the contest makes itself",
         ),
         (row.replace("bundle: no-family", "bundle: lost"), "there is no bundle lost"),
-        ("a: [", "no YAML"),
+        ("a: [", "not YAML"),
     ):
         file.write_text(text)
         with pytest.raises(UsageError, match=message):

@@ -147,8 +147,8 @@ def _bins(age: Array, level: Floats, scale: Floats, career: Attachment) -> list[
     Kind of year x age x expected residual x recent surprise, and then with fewer of them, last one
     bin for all.
     """
-    # 0 to 2: third or later year at work in a row, second, first after a year without work (6: never
-    # at work, out; 7: never at work, no year out). 3 to 5: out of work for 1, 2-3, 4+ years.
+    # 0 to 2: third or later year at work in a row, second, first after a year without work.
+    # 3 to 5: out of work for 1, 2-3, 4+ years. 6, 7: never at work, with and without a known year.
     kind = np.where(career.tenure >= 3, 0, np.where(career.tenure == 2, 1, 2))
     kind = np.where(
         career.out > 0, np.where(career.out == 1, 3, np.where(career.out < 4, 4, 5)), kind

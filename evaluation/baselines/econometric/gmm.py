@@ -47,7 +47,8 @@ def system_gmm(
     used = (zx != 0).any(axis=(1, 2))
     instrumented = (zx[:, :-1] != 0).any(axis=(1, 2))  # more than the constant
     if instrumented.sum() <= 2 * zx.shape[1]:
-        fix = f"Give more persons with earnings in at least {first_lag + 1} years of the panel's rhythm."
+        years = first_lag + 1
+        fix = f"Give more persons with earnings in at least {years} years of the panel's rhythm."
         raise InputError(
             "Persistence cannot be estimated",
             [Problem("few-records", "too few persons have records that long", fix)],

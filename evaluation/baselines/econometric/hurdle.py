@@ -4,7 +4,8 @@ A year is of WORK (earnings of at least the panel's floor), LOW (positive, below
 hurdle has three logistic models, each for persons at work and not at work in the last known year,
 and the hazard of death:
 
-    P(work next year | at work), P(work next year | not at work), P(zero | no work), P(death next year).
+    P(work next year | at work), P(work next year | not at work),
+    P(zero | no work), P(death next year).
 
 Their features are age, sex, education, length of the present spell, how steadily the person worked
 before, and past earnings (residuals from `profile`: a rank given age, sex, education and year).
@@ -39,7 +40,7 @@ AMOUNTS = 401  # quantiles of earnings below the floor
 
 @dataclass(frozen=True, eq=False)
 class Attachment:
-    """What the hurdle uses of a career up to rows_of_year year; arrays of one shape, (n,) or (n, M).
+    """What the hurdle uses of a career up to some year; arrays of one shape, (n,) or (n, M).
 
     Args:
         out: years in a row not at work, 0 at work, at most 20.
@@ -68,7 +69,7 @@ class Attachment:
         return cls(zeros, zeros, zeros, zeros, zeros, np.full(shape, 0.5), zeros, zeros)
 
     def after(self, status: Array, residual: Floats) -> Attachment:
-        """One year later; an UNKNOWN year changes zeros. `residual` counts in WORK years only."""
+        """One year later; an UNKNOWN year changes nothing. `residual` counts in WORK years only."""
         work, idle = status == WORK, (status == ZERO) | (status == LOW)
         known = work | idle
         worked = self.worked + work
@@ -259,8 +260,8 @@ class Hurdle:
             return cls(True, (unused, unused), (unused, unused), death, table)
         if not pairs.any():
             fix = (
-                "Give a panel with records in consecutive years, or one whose years without work are "
-                "unknown (null), not zero."
+                "Give a panel with records in consecutive years, or one whose years without work "
+                "are unknown (null), not zero."
             )
             problem = Problem(
                 "no-consecutive-years",

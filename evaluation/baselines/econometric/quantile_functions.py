@@ -36,7 +36,7 @@ class QuantileDistribution:
         return cls(weights, 3 / sd, 3 / sd)
 
     def refit(self, x: Floats, y: Floats) -> Self:
-        """Quantile regressions of `y` (n,) on `x` (n, K) from these coefficients, and tail rates."""
+        """Quantile regressions of `y` (n,) on `x` (n, K), from these coefficients; tail rates."""
         weights = quantile_regressions(x, y, self.weights)
         low, high = x @ weights[0], x @ weights[-1]
         under, over = (low - y)[y < low], (y - high)[y > high]

@@ -55,7 +55,7 @@ PARTICLES = 125
 # Careers simulated at each evaluation of a process; two per person in a smaller panel.
 LIVES = {"gkos-paper": 6_000, "gkos": 1_500}
 PROFILED = 12_000  # careers simulated for the profiles of the estimated process
-FEWEST = 400  # persons that a group with its of_stratum process or profile needs
+FEWEST = 400  # persons that a group with its own process or profile needs
 MANY = 2_000  # persons that a sex with one process per era needs
 SETTLED = 30  # from this age the last known education counts as final
 SLACK = 0.02  # shares are matched at best within two points
@@ -441,7 +441,8 @@ def _fit_stratum(
 
     weights = Weights.bootstrap(moments, records.earnings, count, seed, slack=SLACK)
     fit = search(
-        SHOCKS | IDLENESS, simulate, weights, starts=[process_values(PUBLISHED), process_values(FEW_ZEROS)],
+        SHOCKS | IDLENESS, simulate, weights,
+        starts=[process_values(PUBLISHED), process_values(FEW_ZEROS)],
         ratio=len(records.person_id) / count, seed=seed,
     )  # fmt: skip
     # Profiles are computed again with other and more lives, all of them for every group.
@@ -496,7 +497,7 @@ class Profiles:
     def processes(
         self, values: dict[str, float], draws: Draws, slices: list[slice]
     ) -> list[tuple[ProfiledProcess, Floats]]:
-        """A process per group that matches the zeros, with means still zero, and its lives (n, A)."""
+        """A process per group that matches the zeros, with means still zero, and lives (n, A)."""
         base = process_of(process_values(PUBLISHED) | values, 1.0)
         z = np.sort(draws.persistent(base), axis=1)
         points = z[:, ((np.arange(64) + 0.5) / 64 * z.shape[1]).astype(np.int64)]

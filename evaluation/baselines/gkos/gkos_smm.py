@@ -82,8 +82,10 @@ def process_values(process: GkosProcess) -> dict[str, float]:
     a, b, c, d = process.nonemployment
     a0, a1, a2 = process.profile
     return {
-        "a0": a0, "a1": a1, "a2": a2, "sd_alpha": process.sd_alpha, "sd_beta": process.sd_beta, "correlation": process.correlation,
-        "rho": process.rho, "sd_z0": process.sd_z0, "eta.p": eta.p, "eta.mean": eta.mean, "eta.sd1": eta.sd[0], "eta.sd2": eta.sd[1],
+        "a0": a0, "a1": a1, "a2": a2,
+        "sd_alpha": process.sd_alpha, "sd_beta": process.sd_beta,
+        "correlation": process.correlation, "rho": process.rho, "sd_z0": process.sd_z0,
+        "eta.p": eta.p, "eta.mean": eta.mean, "eta.sd1": eta.sd[0], "eta.sd2": eta.sd[1],
         "eps.p": eps.p, "eps.mean": eps.mean, "eps.sd1": eps.sd[0], "eps.sd2": eps.sd[1],
         "a": a, "b": b, "c": c, "d": d, "rate": process.rate,
     }  # fmt: skip
@@ -93,10 +95,12 @@ def process_of(values: Mapping[str, float], unit: float) -> GkosProcess:
     """The process with these parameters, from age 20 to 64."""
     v = values
     return GkosProcess(
-        profile=(v["a0"], v["a1"], v["a2"]), sd_alpha=v["sd_alpha"], sd_beta=v["sd_beta"], correlation=v["correlation"],
-        rho=v["rho"], sd_z0=v["sd_z0"], eta=Mixture(v["eta.p"], v["eta.mean"], (v["eta.sd1"], v["eta.sd2"])),
+        profile=(v["a0"], v["a1"], v["a2"]), sd_alpha=v["sd_alpha"], sd_beta=v["sd_beta"],
+        correlation=v["correlation"], rho=v["rho"], sd_z0=v["sd_z0"],
+        eta=Mixture(v["eta.p"], v["eta.mean"], (v["eta.sd1"], v["eta.sd2"])),
         eps=Mixture(v["eps.p"], v["eps.mean"], (v["eps.sd1"], v["eps.sd2"])),
-        nonemployment=(v["a"], v["b"], v["c"], v["d"]), rate=v["rate"], unit=unit, first_age=FIRST, last_age=MAX_AGE,
+        nonemployment=(v["a"], v["b"], v["c"], v["d"]), rate=v["rate"], unit=unit,
+        first_age=FIRST, last_age=MAX_AGE,
     )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ DONORS = 200_000  # past origins at most: bounds memory; more would not move the
 
 
 class DonorBaseline(ABC):
-    """A forecast is base x donor's outcome / donor's base, with donors outcomes_of_block from the same group.
+    """A forecast is base x donor's outcome / donor's base, of donors of the same group.
 
     A subclass defines the base and the groups that share donors. Paths are joint over a person's
     horizons; persons are independent given the groups (no common macro future). Horizons beyond the
@@ -41,7 +41,7 @@ class DonorBaseline(ABC):
         """The group of each state at every level of detail, finest first, last a single group 0."""
 
     def fit(self, panel: Panel, *, seed: int) -> Self:
-        """Takes person-years with known earnings as past origins, at most 200,000, outcomes_of_block by `seed`.
+        """Takes person-years with known earnings as past origins, at most 200,000, by `seed`.
 
         Raises InputError if no person has earnings in two years.
         """
@@ -75,7 +75,7 @@ class DonorBaseline(ABC):
     ) -> Paths:
         """`n_paths` joint futures of each person, shape (n, to_horizon, n_paths).
 
-        A person without known earnings is outcomes_of_block from all persons.
+        A person without known earnings is drawn from all persons.
         """
         states, born = states_at(history, origins)
         # Years since the last known earnings: the donor's years are counted from there.

@@ -24,7 +24,7 @@ TEMPLATES = 500  # rank trajectories per group
 class DonorPool:
     """Outcomes of donors sorted within groups, and rank trajectories of broad groups.
 
-    `reach` is the last horizon that can be values_drawn. A horizon inside it without donors uses the
+    `reach` is the last horizon that can be drawn. A horizon inside it without donors uses the
     nearest one below that has them.
 
     Args:
@@ -80,7 +80,7 @@ class DonorPool:
     def _trajectories(
         self, groups: Sequence[Array], pick: Array
     ) -> list[tuple[Array, Array, Array]]:
-        """For each template level: rank matrix, row of each path (-1: another level), group size."""
+        """For each template level: rank matrix, row of each path (-1: none), group size."""
         open_ = np.ones(pick.shape, dtype=bool)
         trajectories = []
         for level, (matrix, start, count) in enumerate(self._templates):

@@ -206,7 +206,7 @@ class DeepAR:
             )
 
     def _train(self, training: Windows, held: Windows, seed: int) -> None:
-        """Minimises the network's loss; keeps the weights of the pass with the least `held` loss."""
+        """Minimises the network's loss; keeps the weights with the least loss on `held`."""
         model, steps = self.model, -(-len(training) // self._batch)
         adam = torch.optim.Adam(model.parameters(), lr=self._rate)
         schedule = torch.optim.lr_scheduler.OneCycleLR(

@@ -31,7 +31,7 @@ from training.train_config import TrainConfig, load_config
 class Network:
     """A network of a training configuration (`training/configs`), with its training budget."""
 
-    # Raise it when its numbers may change, by code in `training` or `saga` too (`evaluation.cache`).
+    # Raise it when its numbers may change, also by code in `training` (see `evaluation.cache`).
     version = 1
 
     def __init__(self, name: str, config: str | TrainConfig) -> None:

@@ -72,7 +72,7 @@ def joint_uniforms(
 ) -> Floats:
     """Uniforms (n, H, n_paths) strictly inside (0, 1), joint over horizons by the copula.
 
-    Independent over n_paths and persons. A person's numbers depend on the key and the id alone, and
+    Independent over paths and persons. A person's numbers depend on the key and the id alone, and
     those of the first horizons not on the number of horizons.
     """
     size = len(matrix)

@@ -13,7 +13,7 @@ import torch
 from typer.testing import CliRunner
 
 from evaluation.explain import attribution as module
-from evaluation.explain.attribution import FEATURES, FIGURES, explain, faded
+from evaluation.explain.attribution import FEATURES, FIGURES, attribute_forecast, scaled_parts
 from evaluation.explain.explanation_page import SUFFIXES, write_explanation
 from saga.attention import attention_by_lag
 from saga.cli import app
@@ -47,7 +47,7 @@ def test_attributions_are_complete(
     forecaster: Forecaster, some: Panel, figure: module.Figure, tolerance: float
 ) -> None:
     for person in some.persons():
-        found = explain(forecaster, some, person, figure=figure, gap=2)
+        found = attribute_forecast(forecaster, some, person, figure=figure, gap=2)
         assert abs(found.residual) < tolerance
         assert found.year == found.origin + 2
         assert found.table.height == some.only([person]).frame.height * len(FEATURES)
@@ -57,7 +57,10 @@ def test_attributions_are_complete(
 
 def test_more_nodes_leave_less(forecaster: Forecaster, some: Panel) -> None:
     left = [
-        sum(abs(explain(forecaster, some, person, steps=n).residual) for person in some.persons())
+        sum(
+            abs(attribute_forecast(forecaster, some, person, steps=n).residual)
+            for person in some.persons()
+        )
         for n in (2, 50)
     ]
     assert left[1] < left[0] / 4
@@ -72,7 +75,7 @@ def test_parts_and_baseline_make_the_record_s_own_tokens(
     )
     network = forecaster.network
     with torch.no_grad():
-        start, parts = faded(network, record)
+        start, parts = scaled_parts(network, record)
         arrays = (record.state.astype(np.int64), record.z, record.other, record.codes, record.age)
         torch.testing.assert_close(
             start + parts.sum(2),
@@ -87,39 +90,41 @@ def test_a_lost_feature_is_incomplete(
 ) -> None:
     """The explained value must be the model's own: without earnings it is not."""
     person = some.persons()[0]
-    whole = explain(forecaster, some, person)
+    whole = attribute_forecast(forecaster, some, person)
 
     def without_earnings(network: Saga, record: Tokens) -> tuple[torch.Tensor, torch.Tensor]:
-        start, parts = faded(network, record)
+        start, parts = scaled_parts(network, record)
         parts[:, :, 0] = 0
         return start, parts
 
-    monkeypatch.setattr(module, "faded", without_earnings)
-    assert explain(forecaster, some, person).value != pytest.approx(whole.value, abs=1e-3)
+    monkeypatch.setattr(module, "scaled_parts", without_earnings)
+    assert attribute_forecast(forecaster, some, person).value != pytest.approx(
+        whole.value, abs=1e-3
+    )
 
 
 def test_the_explained_value_is_the_forecast_of_the_network(
     forecaster: Forecaster, some: Panel
 ) -> None:
-    """p_zero and the mean of logs against draws from the head, asked as `explain` asks."""
+    """p_zero and the mean of logs against draws from the head, with the inputs of `attribute_forecast`."""
     person = some.persons()[1]
     record = pad(
         encode(some.only([person]), forecaster.transforms, forecaster.calendar), np.array([0])
     )
     network = forecaster.network
-    asked, wage = module._asked(forecaster, int(record.year[0, -1]), 1)
+    covariates, wage = module.expected_macro(forecaster, int(record.year[0, -1]), 1)
     arrays = (record.state.astype(np.int64), record.z, record.other, record.codes, record.age)
     with torch.no_grad():
         hidden, _ = network.hidden(
             network.tokens(*map(torch.from_numpy, arrays)), torch.from_numpy(record.age)
         )
-        law = network.head(hidden[:, -1], torch.tensor([1]), asked.float())
+        law = network.head(hidden[:, -1], torch.tensor([1]), covariates.float())
         law = type(law)(*(part.expand(20_000, *part.shape[1:]) for part in law))
         _, positive, z = network.head.sample(law, (torch.arange(20_000) + 0.5) / 20_000)
-    assert explain(forecaster, some, person, figure="p_zero").value == pytest.approx(
+    assert attribute_forecast(forecaster, some, person, figure="p_zero").value == pytest.approx(
         1 - positive.float().mean().item(), abs=1e-3
     )
-    assert explain(forecaster, some, person).value == pytest.approx(
+    assert attribute_forecast(forecaster, some, person).value == pytest.approx(
         z[positive].mean().item() + wage, abs=5e-3
     )
 
@@ -140,12 +145,12 @@ def test_where_the_forecast_is_linear_attributions_are_the_terms(
     monkeypatch.setattr(Saga, "hidden", lambda self, token, age: (token, []))
     monkeypatch.setattr(linear.network, "head", Linear())
     monkeypatch.setattr(module, "figure_of", lambda law, knots, figure: law)
-    found = explain(linear, some, person)
+    found = attribute_forecast(linear, some, person)
     record = pad(
         encode(some.only([person]), forecaster.transforms, forecaster.calendar), np.array([0])
     )
     with torch.no_grad():
-        _, parts = faded(linear.network, record)
+        _, parts = scaled_parts(linear.network, record)
     np.testing.assert_allclose(
         found.table["attribution"].to_numpy().reshape(-1, len(FEATURES))[-1],
         parts[0, -1].sum(-1).numpy(),
@@ -159,7 +164,7 @@ def test_what_is_unknown_gets_nothing(forecaster: Forecaster, some: Panel) -> No
     hidden = some.with_frame(
         some.frame.with_columns(pl.lit(None, some.frame["occupation"].dtype).alias("occupation"))
     )
-    found = explain(forecaster, hidden, person)
+    found = attribute_forecast(forecaster, hidden, person)
     by_feature = dict(
         found.table.group_by("feature").agg(pl.col("attribution").abs().sum()).iter_rows()
     )
@@ -175,7 +180,9 @@ def test_high_earnings_raise_and_low_ones_lower_the_forecast(
         centre = float(np.exp(forecaster.transforms.centre)) * factor
         moved = some.with_frame(some.frame.with_columns(pl.lit(centre).alias("earnings")))
         total = (
-            explain(forecaster, moved, person).table.filter(feature="earnings")["attribution"].sum()
+            attribute_forecast(forecaster, moved, person)
+            .table.filter(feature="earnings")["attribution"]
+            .sum()
         )
         assert sign * total > 0.1
 
@@ -183,11 +190,11 @@ def test_high_earnings_raise_and_low_ones_lower_the_forecast(
 def test_wrong_questions_are_refused(forecaster: Forecaster, some: Panel) -> None:
     person = some.persons()[0]
     with pytest.raises(UsageError, match="1 to 5"):
-        explain(forecaster, some, person, gap=6)
+        attribute_forecast(forecaster, some, person, gap=6)
     with pytest.raises(UsageError, match="no figure"):
-        explain(forecaster, some, person, figure="mode")  # type: ignore[arg-type]
+        attribute_forecast(forecaster, some, person, figure="mode")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="explained"):
-        explain(forecaster, some, "nobody")
+        attribute_forecast(forecaster, some, "nobody")
     for name in ("x.pdf", "x"):
         with pytest.raises(UsageError, match="must end"):
             check_page(Path(name), "explanation", SUFFIXES)
@@ -198,7 +205,7 @@ def test_files_hold_the_explanation_and_the_log_nothing_of_it(
 ) -> None:
     person = some.persons()[0]
     with caplog.at_level(logging.DEBUG):
-        found = explain(forecaster, some, person)
+        found = attribute_forecast(forecaster, some, person)
         looks = attention_by_lag(forecaster, some.only([person]), horizons=(1, 5), n_paths=4)
         for suffix in ("html", "json"):
             write_explanation(
