@@ -115,7 +115,7 @@ def take(panel: str, out: Path, staying: Sequence[str] = ()) -> None:
                 f"The results of {panel} have no baseline {name} whose rows could stay. "
                 f"Those that could: {names}."
             )
-    kept = {
+    bundles = {
         name: former_record.get(KEPT, {}).get(name, former_record.get("bundle")) for name in staying
     }
     has_variants = (out / "variants.parquet").is_file()
@@ -133,7 +133,7 @@ def take(panel: str, out: Path, staying: Sequence[str] = ()) -> None:
             records[panel] = read_provenance(source)
             new = _committed_rows(name, panel, source)
             if former is not None and "model" in former.columns:
-                records[panel] |= {KEPT: kept} if staying else {}
+                records[panel] |= {KEPT: bundles} if staying else {}
                 stays = pl.col("model").is_in(models)
                 new = pl.concat([new, former.filter(pl.col("panel") == panel, stays)])
             table = (
@@ -162,9 +162,9 @@ def take_variants(panel: str, out: Path) -> None:
             column, names = "name", variants
             former = records.get(panel, {})
             staying = table.filter(of_panel, ~pl.col("name").is_in(variants))["name"].to_list()
-            kept = former.get(KEPT, {})
+            bundles = former.get(KEPT, {})
             records[panel] = read_provenance(source) | {
-                KEPT: {variant: kept.get(variant, former.get("bundle")) for variant in staying}
+                KEPT: {variant: bundles.get(variant, former.get("bundle")) for variant in staying}
             }
         elif "model" in table.columns:
             column, names = "model", [f"{VARIANT}{variant}" for variant in variants]

@@ -95,7 +95,7 @@ def _chart(table: pl.DataFrame) -> Any:
     years = table.group_by("year").agg(pl.col("attribution").sum()).sort("year")
     colour = alt.condition("datum.attribution > 0", alt.value(_UP), alt.value(_DOWN))
     x = alt.X("attribution:Q", title="Attribution", axis=alt.Axis(tickCount=5))
-    left = (
+    by_feature = (
         alt.Chart(features)
         .mark_bar()
         .encode(
@@ -104,10 +104,10 @@ def _chart(table: pl.DataFrame) -> Any:
         .properties(width=210, height=alt.Step(15))
     )
     order = years["year"].sort(descending=True).to_list()
-    right = (
+    by_year = (
         alt.Chart(years)
         .mark_bar()
         .encode(x=x, y=alt.Y("year:O", sort=order, title=None), color=colour)
         .properties(width=210, height=alt.Step(15))
     )
-    return alt.hconcat(left, right, spacing=30)
+    return alt.hconcat(by_feature, by_year, spacing=30)

@@ -122,45 +122,45 @@ class Sample:
 
         Raises InputError if a setting has no origin.
         """
-        known = cut(self.test, self.until)
-        origins = self.draw(known)
+        observed = cut(self.test, self.until)
+        origins = self.draw(observed)
         yield self._setting(
             "in-time",
-            known,
+            observed,
             origins,
-            [(None, realised_earnings(known, origins, list(horizons), end=self.until))],
+            [(None, realised_earnings(observed, origins, list(horizons), end=self.until))],
         )
         if self.until < self.end:
-            last = self.at(known, self.until)
+            last = self.at(observed, self.until)
             yield self._setting(
                 "forward",
-                known,
+                observed,
                 last,
                 [(None, realised_earnings(self.test, last, list(horizons), end=self.end))],
             )
         elif futures is not None:
-            last = self.at(known, self.until)
+            last = self.at(observed, self.until)
             yield self._setting(
                 "forward",
-                known,
+                observed,
                 last,
                 list(true_futures(futures, last, horizons, price_year=self.test.meta.price_year)),
             )
 
-    def draw(self, known: Panel) -> Origins:
+    def draw(self, panel: Panel) -> Origins:
         """One origin per person by the rule of calibration, whatever the horizons of the tables."""
         return draw_origins(
-            known,
+            panel,
             max_horizon=MAX_HORIZON,
             seed=self.seed,
             end=self.until,
-            among=self._eligible(known),
+            among=self._eligible(panel),
         )
 
-    def at(self, known: Panel, year: int) -> Origins:
+    def at(self, panel: Panel, year: int) -> Origins:
         """All persons that are eligible in `year`."""
-        origins = origins_at(known, year)
-        among = self._eligible(known)
+        origins = origins_at(panel, year)
+        among = self._eligible(panel)
         if among is None:
             return origins
         ids = set(among.filter(pl.col("year") == year)["person_id"])
@@ -170,9 +170,9 @@ class Sample:
 
     def check_observable(self, horizons: Sequence[int]) -> None:
         """Raises UsageError if the panel holds no outcome at one of the horizons."""
-        known = cut(self.test, self.until)
-        eligible = self._eligible(known)
-        first = (eligible_origins(known) if eligible is None else eligible)["year"].min()
+        panel = cut(self.test, self.until)
+        eligible = self._eligible(panel)
+        first = (eligible_origins(panel) if eligible is None else eligible)["year"].min()
         reach = self.until - int(first) if first is not None else 0  # type: ignore[arg-type]
         beyond = [h for h in horizons if h > reach]
         if beyond:
@@ -185,13 +185,13 @@ class Sample:
                 "A horizon cannot be observed", [Problem("not-observed", message, fix)]
             )
 
-    def _eligible(self, known: Panel) -> pl.DataFrame | None:
-        return paper_years(known) if self.sample == "paper" else None
+    def _eligible(self, panel: Panel) -> pl.DataFrame | None:
+        return paper_years(panel) if self.sample == "paper" else None
 
     def _setting(
         self,
         name: str,
-        known: Panel,
+        panel: Panel,
         origins: Origins,
         outcomes: Sequence[tuple[int | None, Array]],
     ) -> Setting:
@@ -204,7 +204,7 @@ class Sample:
                 f"The {name} setting has no origin",
                 [Problem("no-origins", "no test person is eligible", fix)],
             )
-        return Setting(name, history(known, origins), origins, outcomes)
+        return Setting(name, history(panel, origins), origins, outcomes)
 
 
 def paper_years(panel: Panel) -> pl.DataFrame:
@@ -213,7 +213,7 @@ def paper_years(panel: Panel) -> pl.DataFrame:
     Ages 26 to 54. In the window the first year has known earnings, at least one of any three
     consecutive years has, and at least five years are positive.
     """
-    known = panel.frame.filter(pl.col("earnings").is_not_null()).select(
+    with_earnings = panel.frame.filter(pl.col("earnings").is_not_null()).select(
         "person_id", "birth_year", "year", "earnings"
     )
     year, previous = pl.col("year"), pl.col("year").shift(1).over("person_id")
@@ -224,7 +224,7 @@ def paper_years(panel: Panel) -> pl.DataFrame:
         .forward_fill()
         .over("person_id")
     )
-    rows = known.with_columns(start=start)
+    rows = with_earnings.with_columns(start=start)
     earlier = rows.select("person_id", "earnings", other="year")
     pairs = (
         rows.drop("earnings")

@@ -85,8 +85,10 @@ def part() -> Callable[[Panel, str], Panel]:
         return panel.only(
             [
                 p
-                for p, own in zip(persons, assign_parts(panel.meta.panel_id, persons), strict=True)
-                if own == name
+                for p, part_of_person in zip(
+                    persons, assign_parts(panel.meta.panel_id, persons), strict=True
+                )
+                if part_of_person == name
             ]
         )
 
@@ -116,21 +118,23 @@ class Walker:
         for count, start in enumerate(range(0, len(origins), 20)):
             if count == self.until:
                 raise KeyboardInterrupt
-            some, rows = origins.take(slice(start, start + 20)), last.slice(start, 20)
+            in_block, rows = origins.take(slice(start, start + 20)), last.slice(start, 20)
             shocks = stats.norm.ppf(
-                uniform_rows(to_horizon * n_paths, some.person_id.tolist(), self.name, seed)
+                uniform_rows(to_horizon * n_paths, in_block.person_id.tolist(), self.name, seed)
             )
             growth = (
                 (0.01 + 0.15 * self.spread * shocks)
-                .reshape(len(some), to_horizon, n_paths)
+                .reshape(len(in_block), to_horizon, n_paths)
                 .cumsum(axis=1)
             )
             earnings = (rows["earnings"].to_numpy()[:, None, None] * np.exp(growth)).astype(
                 np.float32
             )
-            made = Paths(some.person_id, rows["birth_year"].to_numpy(), some.year, earnings)
-            made.earnings[~made.within_age] = np.nan
-            yield made, sets_from_samples(made.earnings, COVERAGE)
+            paths = Paths(
+                in_block.person_id, rows["birth_year"].to_numpy(), in_block.year, earnings
+            )
+            paths.earnings[~paths.within_age] = np.nan
+            yield paths, sets_from_samples(paths.earnings, COVERAGE)
 
 
 @pytest.fixture(scope="session")

@@ -46,20 +46,20 @@ class Walker:
         assert last["person_id"].to_list() == origins.person_id.tolist()
         level, born = np.log(last["earnings"].to_numpy()), last["birth_year"].to_numpy()
         for start in range(0, len(origins), self.block):
-            some = origins.take(slice(start, start + self.block))
+            in_block = origins.take(slice(start, start + self.block))
             shocks = stats.norm.ppf(
-                uniform_rows(to_horizon * n_paths, some.person_id.tolist(), self.name, seed)
+                uniform_rows(to_horizon * n_paths, in_block.person_id.tolist(), self.name, seed)
             )
-            growth = 0.01 + 0.15 * self.spread * shocks.reshape(len(some), to_horizon, n_paths)
+            growth = 0.01 + 0.15 * self.spread * shocks.reshape(len(in_block), to_horizon, n_paths)
             log = level[start : start + self.block, None, None] + growth.cumsum(axis=1)
-            made = Paths(
-                some.person_id,
+            paths = Paths(
+                in_block.person_id,
                 born[start : start + self.block],
-                some.year,
+                in_block.year,
                 np.exp(log).astype(np.float32),
             )
-            made.earnings[~made.within_age] = np.nan
-            yield made, sets_from_samples(made.earnings, COVERAGE)
+            paths.earnings[~paths.within_age] = np.nan
+            yield paths, sets_from_samples(paths.earnings, COVERAGE)
 
 
 @pytest.fixture(scope="module")
@@ -126,13 +126,13 @@ def test_groups_partition_the_persons_and_average_to_all(table: pl.DataFrame) ->
     )  # cut-offs from other persons: a fifth up to sampling
 
 
-def test_the_table_has_the_agreed_columns_and_metrics_and_its_provenance(
+def test_the_metricshas_the_agreed_columns_and_metrics_and_its_provenance(
     random_walk: Make, tmp_path: Path
 ) -> None:
-    made = Contest(random_walk(300), ContestOptions(horizons=(1,), n_paths=10)).run(
+    metrics = Contest(random_walk(300), ContestOptions(horizons=(1,), n_paths=10)).run(
         [Walker("exact")], tmp_path, provenance={"bundle": "abc"}
     )
-    assert made.columns[:8] == [
+    assert metrics.columns[:8] == [
         "model",
         "setting",
         "metric",
@@ -142,8 +142,8 @@ def test_the_table_has_the_agreed_columns_and_metrics_and_its_provenance(
         "se",
         "n",
     ]
-    assert set(made["metric"]) == set(METRICS)
-    assert pl.read_parquet(tmp_path / "metrics.parquet").equals(made)
+    assert set(metrics["metric"]) == set(METRICS)
+    assert pl.read_parquet(tmp_path / "metrics.parquet").equals(metrics)
     assert read_provenance(tmp_path / "metrics.parquet")["bundle"] == "abc"
     written = {
         "metrics.parquet",
@@ -159,14 +159,14 @@ def test_the_table_has_the_agreed_columns_and_metrics_and_its_provenance(
 def test_unaveraged_scores_are_kept_and_average_to_the_table(
     random_walk: Make, tmp_path: Path
 ) -> None:
-    made = Contest(random_walk(300), ContestOptions(horizons=(1, 5), n_paths=10)).run(
+    metrics = Contest(random_walk(300), ContestOptions(horizons=(1, 5), n_paths=10)).run(
         [Walker("exact")], tmp_path
     )
     scores = pl.read_parquet(tmp_path / "scores/*.parquet").filter(pl.col("horizon") == 5)
-    assert _at(made, "exact", "crps_sek", 5)["value"] == pytest.approx(
+    assert _at(metrics, "exact", "crps_sek", 5)["value"] == pytest.approx(
         scores["crps_sek"].cast(pl.Float64).mean()
     )
-    assert _at(made, "exact", "rmse_log", 5)["value"] == pytest.approx(
+    assert _at(metrics, "exact", "rmse_log", 5)["value"] == pytest.approx(
         np.sqrt(scores["rmse_log"].cast(pl.Float64).mean())
     )
 
@@ -221,11 +221,11 @@ def test_where_the_outcome_or_the_interval_is_missing_nothing_is_scored() -> Non
 def test_a_horizon_without_outcomes_is_reported_as_empty(random_walk: Make, tmp_path: Path) -> None:
     panel = random_walk(300)
     short = panel.with_frame(panel.frame.filter(pl.col("year") >= 2010))
-    made = Contest(short, ContestOptions(horizons=(1, 20), n_paths=10)).run(
+    metrics = Contest(short, ContestOptions(horizons=(1, 20), n_paths=10)).run(
         [Walker("exact")], tmp_path
     )
-    assert _at(made, "exact", "crps_log", 20)["n"] == 0
-    assert _at(made, "exact", "crps_log", 20)["value"] is None
+    assert _at(metrics, "exact", "crps_log", 20)["n"] == 0
+    assert _at(metrics, "exact", "crps_log", 20)["value"] is None
     assert "no outcome" in (tmp_path / "tables.md").read_text()
 
 
@@ -243,10 +243,10 @@ def test_the_forward_setting_scores_every_true_future(random_walk: Make, tmp_pat
         )
         (tmp_path / f"future/draw={draw}/birth_year=all").mkdir(parents=True)
         rows.write_parquet(tmp_path / f"future/draw={draw}/birth_year=all/part-0.parquet")
-    made = Contest(panel, ContestOptions(horizons=(1,), n_paths=50)).run(
+    metrics = Contest(panel, ContestOptions(horizons=(1,), n_paths=50)).run(
         [Walker("exact")], tmp_path / "out", futures=tmp_path
     )
-    row = _at(made, "exact", "coverage_90", 1, setting="forward")
+    row = _at(metrics, "exact", "coverage_90", 1, setting="forward")
     draws = (
         pl.read_parquet(tmp_path / "out" / "scores/*.parquet")
         .filter(pl.col("setting") == "forward")
@@ -273,23 +273,23 @@ def test_futures_in_other_prices_or_absent_are_refused(random_walk: Make, tmp_pa
 
 def test_paths_of_only_one_block_of_persons_are_alive(random_walk: Make, tmp_path: Path) -> None:
     alive: list[weakref.ref[np.ndarray]] = []
-    most = 0
+    largest = 0
 
     class Watched(Walker):
         def blocks(
             self, *args: object, **options: object
         ) -> Iterator[tuple[Paths, PredictionSets]]:
-            nonlocal most
+            nonlocal largest
             for block, sets in super().blocks(*args, **options):  # type: ignore[arg-type]
                 alive.append(weakref.ref(block.earnings))
-                most = max(most, sum(ref() is not None for ref in alive))
+                largest = max(largest, sum(ref() is not None for ref in alive))
                 yield block, sets
 
     Contest(random_walk(1500), ContestOptions(horizons=(1, 5), n_paths=10)).run(
         [Watched("exact", block=10)], tmp_path
     )
     assert len(alive) > 10
-    assert most <= 2  # the one being scored and the one being made
+    assert largest <= 2  # the one being scored and the one being made
 
 
 def test_a_baseline_enters_by_blocks_like_the_model(
@@ -302,13 +302,13 @@ def test_a_baseline_enters_by_blocks_like_the_model(
         ContestOptions(horizons=(1, 5), n_paths=50),
         progress=lambda *step: steps.append(step),
     )
-    made = contest.run(
+    metrics = contest.run(
         [BaselineContestant(CarryForward().fit(part(panel, "train"), seed=0)), Walker("exact")],
         tmp_path,
     )
     assert steps[-1][1] == steps[-1][2]
     for horizon in (1, 5):
-        carry, exact = (_at(made, model, "crps_log", horizon) for model in ("carry", "exact"))
+        carry, exact = (_at(metrics, model, "crps_log", horizon) for model in ("carry", "exact"))
         assert carry["value"] == pytest.approx(exact["value"], rel=0.05)
 
 

@@ -36,13 +36,13 @@ def test_the_model_and_the_baselines_meet_in_both_settings(
         progress=lambda *step: steps.append(step),
     )
     whole = table.filter(pl.col("group") == "all", pl.col("metric") == "crps_log")
-    found = set(whole.select("model", "setting", "horizon").iter_rows())
+    rows = set(whole.select("model", "setting", "horizon").iter_rows())
     rivals, placebos = (
         ("carry", "groupq", "clairvoyant"),
         ("saga:permuted", "saga:window-5", "saga:static"),
     )
-    told = {("saga:told", "in-time", h) for h in (1, 5)}
-    assert found == told | {
+    hindsight = {("saga:told", "in-time", h) for h in (1, 5)}
+    assert rows == hindsight | {
         (m, s, h)
         for m in ("saga", *rivals, *placebos)
         for s in ("in-time", "forward")
@@ -105,10 +105,10 @@ def test_the_model_and_the_baselines_meet_in_both_settings(
     judged = register_panel.only(scores["person_id"])
     origins = origins_at(judged, 2022)
     _, outcomes = next(true_futures(register_dir, origins, [1], price_year=2022))
-    own = Forecaster.load(tiny_bundle).forecast(
+    forecast = Forecaster.load(tiny_bundle).forecast(
         history(judged, origins), ForecastRequest(horizons=[1, 5], coverage=(0.5,)), Draws(50)
     )
-    ends = own.filter(pl.col("horizon") == 1)
+    ends = forecast.filter(pl.col("horizon") == 1)
     inside = covered(
         outcomes[:, 0],
         *(

@@ -221,9 +221,9 @@ def test_other_money_is_not_taxed_by_swedish_rules(
     foreign = LifetimeTask(
         question.directory, Setting("forward", past, question.setting.origins, []), PATHS, 0
     )
-    made = lifetime_table({TRUTH: foreign.store_realised(tmp_path)}, foreign.reach)
-    assert "mean" in made["statistic"].to_list()
-    assert not any(name.startswith("tax") for name in made["statistic"])
+    lifetimes = lifetime_table({TRUTH: foreign.store_realised(tmp_path)}, foreign.reach)
+    assert "mean" in lifetimes["statistic"].to_list()
+    assert not any(name.startswith("tax") for name in lifetimes["statistic"])
 
 
 def test_lives_without_futures_are_refused(tmp_path: Path) -> None:

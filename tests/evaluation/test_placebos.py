@@ -23,11 +23,11 @@ def test_permuted_records_hold_the_same_values_in_another_order(random_walk: Mak
     panel = random_walk(40)
     shuffled = permute_years(panel, 0)
     assert shuffled.frame.select(IDENTITY).equals(panel.frame.select(IDENTITY))
-    own, new = (
+    before, new = (
         p.frame.group_by("person_id").agg(pl.col("earnings").sort()).sort("person_id")
         for p in (panel, shuffled)
     )
-    assert own.equals(new)
+    assert before.equals(new)
     moved = (panel.frame["earnings"] != shuffled.frame["earnings"]).mean()
     assert moved > 0.9
     assert permute_years(panel, 0).frame.equals(shuffled.frame)
@@ -84,9 +84,9 @@ def test_variants_name_bundles_beside_their_file_and_errors_name_the_row(tmp_pat
     row = "- {name: no-family, table: Ablations, label: no family, note: 64x3 for 10 minutes, bundle: no-family}\n"
     file = tmp_path / "variants.yaml"
     file.write_text(row)
-    found = read_variants(file)
-    assert found.columns == list(COLUMNS)
-    assert found["bundle"].to_list() == [str(tmp_path / "no-family")]
+    variants = read_variants(file)
+    assert variants.columns == list(COLUMNS)
+    assert variants["bundle"].to_list() == [str(tmp_path / "no-family")]
     for text, message in (
         (row.replace("note", "notes"), "0.note"),
         (row + row, "no-family occurs twice"),

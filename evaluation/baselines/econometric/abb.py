@@ -51,10 +51,10 @@ class QuantileProcess(HurdleBaseline[Floats]):
         Raises InputError if there are none.
         """
         careers = Careers.of(past, seed)
-        known = careers.residual[careers.works]
-        grid = Grid.around(known)
+        residual = careers.residual[careers.works]
+        grid = Grid.around(residual)
         change = np.diff(careers.residual, axis=1)
-        moved = change[~np.isnan(change)] if (~np.isnan(change)).any() else known
+        moved = change[~np.isnan(change)] if (~np.isnan(change)).any() else residual
         small = max(
             float(np.quantile(np.abs(moved - np.median(moved)), 0.5)) / 0.6745, 0.05 * grid.scale
         )
@@ -66,12 +66,12 @@ class QuantileProcess(HurdleBaseline[Floats]):
             QuantileDistribution.normal(FEATURES[1], 0.5 * small),
             QuantileDistribution.normal(FEATURES[2], grid.scale),
         )
-        kept: list[Distributions] = []
+        iterates: list[Distributions] = []
         for iteration in range(ITERATIONS):
-            drawn = careers.draw(Tables(distributions, careers.ages), seed, iteration)
-            distributions = careers.refit(distributions, drawn)
-            kept.append(distributions)
-        last = kept[-AVERAGED:]
+            eta_draws = careers.draw(Tables(distributions, careers.ages), seed, iteration)
+            distributions = careers.refit(distributions, eta_draws)
+            iterates.append(distributions)
+        last = iterates[-AVERAGED:]
         self.distributions = Distributions(
             grid,
             *(
@@ -152,33 +152,35 @@ class Careers:
     @classmethod
     def of(cls, past: Histories, seed: int) -> Careers:
         """The careers of persons who worked in two known years, at most 4,000, drawn by key."""
-        some = np.flatnonzero((past.status == WORK).sum(axis=1) >= 2)
-        if not len(some):
+        workers = np.flatnonzero((past.status == WORK).sum(axis=1) >= 2)
+        if not len(workers):
             fix = "Give a panel in which persons have earnings in at least two years."
             raise InputError(
                 "The quantile process cannot be estimated",
                 [Problem("no-careers", "no person worked in two known years", fix)],
             )
-        if len(some) > PERSONS:
-            some = some[
-                np.sort(np.argpartition(uniforms(len(some), "abb", seed), PERSONS)[:PERSONS])
+        if len(workers) > PERSONS:
+            workers = workers[
+                np.sort(np.argpartition(uniforms(len(workers), "abb", seed), PERSONS)[:PERSONS])
             ]
-        past = past.take(some)
-        shape = (len(some), MAX_AGE - MIN_AGE + 1)
+        past = past.take(workers)
+        shape = (len(workers), MAX_AGE - MIN_AGE + 1)
         residual, idle = np.full(shape, np.nan), np.zeros(shape, dtype=np.bool_)
         person, column = np.nonzero(
             (past.status != UNKNOWN) & (past.age >= MIN_AGE) & (past.age <= MAX_AGE)
         )
-        place = past.age[person, column] - MIN_AGE
-        residual[person, place] = past.residual[person, column]
-        idle[person, place] = past.status[person, column] != WORK
+        age_column = past.age[person, column] - MIN_AGE
+        residual[person, age_column] = past.residual[person, column]
+        idle[person, age_column] = past.status[person, column] != WORK
         # As in Attachment: a year is a return if the last known year before it was without work.
-        back, now = np.zeros(shape, dtype=np.bool_), np.zeros(len(some), dtype=np.bool_)
+        back, was_idle = np.zeros(shape, dtype=np.bool_), np.zeros(len(workers), dtype=np.bool_)
         for age in range(shape[1]):
-            back[:, age] = now
-            now = np.where(idle[:, age], True, np.where(~np.isnan(residual[:, age]), False, now))
-        kept = (~np.isnan(residual)).any(axis=1)
-        return cls(residual[kept], idle[kept], back[kept])
+            back[:, age] = was_idle
+            was_idle = np.where(
+                idle[:, age], True, np.where(~np.isnan(residual[:, age]), False, was_idle)
+            )
+        has_work = (~np.isnan(residual)).any(axis=1)
+        return cls(residual[has_work], idle[has_work], back[has_work])
 
     def draw(self, tables: Tables, seed: int, iteration: int) -> Floats:
         """One draw of eta, (n, ages), between first and last year of work, otherwise NaN."""
@@ -199,30 +201,30 @@ class Careers:
             self.residual[rows],
         )
         density = np.zeros((residual.shape[1], len(rows), INTERVALS), dtype=np.float32)
-        now = np.zeros((len(rows), INTERVALS))
+        filtered = np.zeros((len(rows), INTERVALS))
         for a in range(int(first.min()), int(last.max()) + 1):
             inside = (first <= a) & (a <= last)
             for mark in (0, 1):
                 goes_on = np.flatnonzero(inside & (first < a) & (idle[:, a] == mark))
-                now[goes_on] = now[goes_on] @ tables.moves[a, mark]
+                filtered[goes_on] = filtered[goes_on] @ tables.moves[a, mark]
                 begins = np.flatnonzero((first == a) & (back[:, a] == mark))
-                now[begins] = tables.starts[a, mark]
+                filtered[begins] = tables.starts[a, mark]
                 seen = np.flatnonzero(inside & works[:, a] & (back[:, a] == mark))
-                now[seen] *= tables.likelihood(residual[seen, a], a + MIN_AGE, mark)
-            some = np.flatnonzero(inside)
-            now[some] /= now[some].sum(axis=1, keepdims=True)
-            density[a, some] = now[some]
+                filtered[seen] *= tables.likelihood(residual[seen, a], a + MIN_AGE, mark)
+            alive = np.flatnonzero(inside)
+            filtered[alive] /= filtered[alive].sum(axis=1, keepdims=True)
+            density[a, alive] = filtered[alive]
         interval = np.full(residual.shape, -1, dtype=np.int64)
         for a in range(int(last.max()), int(first.min()) - 1, -1):
-            some = np.flatnonzero((first <= a) & (a <= last))
-            weight = density[a, some].astype(np.float64)
-            later = np.flatnonzero(last[some] > a)
-            after = some[later]
+            alive = np.flatnonzero((first <= a) & (a <= last))
+            weight = density[a, alive].astype(np.float64)
+            later = np.flatnonzero(last[alive] > a)
+            after = alive[later]
             if len(after):
                 weight[later] *= tables.moves[a + 1, idle[after, a + 1], :, interval[after, a + 1]]
             total = np.cumsum(weight, axis=1)
-            interval[some, a] = np.minimum(
-                (total < u[0, some, a][:, None] * total[:, -1:]).sum(axis=1), INTERVALS - 1
+            interval[alive, a] = np.minimum(
+                (total < u[0, alive, a][:, None] * total[:, -1:]).sum(axis=1), INTERVALS - 1
             )
         edges = tables.distributions.grid.edges
         return np.where(

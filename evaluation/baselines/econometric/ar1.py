@@ -60,7 +60,7 @@ class AutoRegression(HurdleBaseline[Belief]):
         entry = np.zeros(past.status.shape, dtype=np.bool_)
         entry[:, 1:] = _without_work(past.status[:, :-1])
         self.components = Components.fit(_steady(past), past.age, past.residual[entry], rho)
-        drawn: list[list[Array]] = []
+        bins_of_year: list[list[Array]] = []
         surprises: list[Floats] = []
         belief = Belief.prior(self.components, (len(past.age),))
         for column, career in enumerate(careers(past)):
@@ -69,13 +69,14 @@ class AutoRegression(HurdleBaseline[Belief]):
             belief, level, deviation = self._expect(belief, past.age[:, column], career)
             seen = past.status[:, column] == WORK
             surprise = past.residual[:, column] - level
-            drawn.append(
+            bins_of_year.append(
                 [key[seen] for key in _bins(past.age[:, column], level, belief.scale, career)]
             )
             surprises.append((surprise / deviation)[seen])
             belief = belief.seen(surprise, seen, deviation)
         self.shocks = Shocks(
-            [np.concatenate(keys) for keys in zip(*drawn, strict=True)], np.concatenate(surprises)
+            [np.concatenate(keys) for keys in zip(*bins_of_year, strict=True)],
+            np.concatenate(surprises),
         )
 
     def states(self, past: Histories, careers: list[Attachment], u: Floats) -> Belief:
@@ -127,18 +128,18 @@ class Shocks:
 
     def draw(self, bins: list[Array], u: Floats) -> Floats:
         """A surprise for each uniform; `bins` as in the fit, of the shape of `u`."""
-        place = u * (QUANTILES - 1)
-        below = np.minimum(place.astype(np.int64), QUANTILES - 2)
-        within = place - below
-        drawn = np.zeros(u.shape)
+        position = u * (QUANTILES - 1)
+        below = np.minimum(position.astype(np.int64), QUANTILES - 2)
+        within = position - below
+        shocks = np.zeros(u.shape)
         open_ = np.ones(u.shape, dtype=np.bool_)
         for key, table, enough in zip(bins, self._tables, self._serves, strict=True):
             inside = np.minimum(key, len(enough) - 1)
-            now = open_ & (key < len(enough)) & enough[inside]
-            k, b = inside[now], below[now]
-            drawn[now] = table[k, b] + within[now] * (table[k, b + 1] - table[k, b])
-            open_ &= ~now
-        return drawn
+            served = open_ & (key < len(enough)) & enough[inside]
+            k, b = inside[served], below[served]
+            shocks[served] = table[k, b] + within[served] * (table[k, b + 1] - table[k, b])
+            open_ &= ~served
+        return shocks
 
 
 def _bins(age: Array, level: Floats, scale: Floats, career: Attachment) -> list[Array]:

@@ -71,18 +71,18 @@ class Attachment:
     def after(self, status: Array, residual: Floats) -> Attachment:
         """One year later; an UNKNOWN year changes nothing. `residual` counts in WORK years only."""
         work, idle = status == WORK, (status == ZERO) | (status == LOW)
-        known = work | idle
+        is_known = work | idle
         worked = self.worked + work
         value = np.where(work, residual, 0.0)
         return Attachment(
-            out=np.where(known, np.where(idle, np.minimum(self.out + 1, LONG), 0.0), self.out),
+            out=np.where(is_known, np.where(idle, np.minimum(self.out + 1, LONG), 0.0), self.out),
             tenure=np.where(
-                known, np.where(work, np.minimum(self.tenure + 1, LONG), 0.0), self.tenure
+                is_known, np.where(work, np.minimum(self.tenure + 1, LONG), 0.0), self.tenure
             ),
             worked=worked,
-            known=self.known + known,
-            zero=np.where(known, status == ZERO, self.zero).astype(np.float64),
-            share=np.where(known, STEADY * self.share + (1 - STEADY) * work, self.share),
+            known=self.known + is_known,
+            zero=np.where(is_known, status == ZERO, self.zero).astype(np.float64),
+            share=np.where(is_known, STEADY * self.share + (1 - STEADY) * work, self.share),
             level=np.where(
                 work, self.level + (value - self.level) / np.clip(worked, 1, 5), self.level
             ),
@@ -250,11 +250,13 @@ class Hurdle:
         seen = past.status != UNKNOWN
         pairs = seen[:, :-1] & seen[:, 1:]
         rate = min(1.0, 2 * MOST / max(1, int(seen.sum())))
-        drawn = uniforms(seen.size, "hurdle", seed).reshape(seen.shape) < rate
+        sampled = uniforms(seen.size, "hurdle", seed).reshape(seen.shape) < rate
         table = (
             np.quantile(amounts, np.linspace(0, 1, AMOUNTS)) if len(amounts) else np.zeros(AMOUNTS)
         )
-        death = _hazard(past, deaths, drawn, rate) if deaths is not None and deaths.any() else None
+        death = (
+            _hazard(past, deaths, sampled, rate) if deaths is not None and deaths.any() else None
+        )
         if not (seen & (past.status != WORK)).any():
             unused = Chance(0.0, np.zeros(0))
             return cls(True, (unused, unused), (unused, unused), death, table)
@@ -274,7 +276,7 @@ class Hurdle:
         for t, career in _after_each(past):
             for working in (True, False):
                 rows_of_year = np.flatnonzero(
-                    pairs[:, t] & drawn[:, t] & ((past.status[:, t] == WORK) == working)
+                    pairs[:, t] & sampled[:, t] & ((past.status[:, t] == WORK) == working)
                 )
                 rows[working].append(
                     _rows(past, career, rows_of_year, past.age[rows_of_year, t + 1], working)
@@ -317,9 +319,9 @@ class Hurdle:
         # The second uniform decides between zero and small earnings, and then the amount.
         zeros = self._mixed(self.zero, age, sex, education, career)
         status = np.where(u[0] < chance, WORK, np.where(u[1] < zeros, ZERO, LOW)).astype(np.int8)
-        place = np.clip((u[1] - zeros) / np.maximum(1 - zeros, 1e-12), 0.0, 1.0) * (AMOUNTS - 1)
-        below = np.minimum(place.astype(np.int64), AMOUNTS - 2)
-        return status, self.amounts[below] + (place - below) * (
+        position = np.clip((u[1] - zeros) / np.maximum(1 - zeros, 1e-12), 0.0, 1.0) * (AMOUNTS - 1)
+        below = np.minimum(position.astype(np.int64), AMOUNTS - 2)
+        return status, self.amounts[below] + (position - below) * (
             self.amounts[below + 1] - self.amounts[below]
         )
 
@@ -358,11 +360,13 @@ def _mortality(age: Array, sex: Array, career: Attachment) -> list[Array]:
     return [(years - 40) / 10, older, woman, woman * older, idle, long, idle * older]
 
 
-def _hazard(past: Histories, deaths: Array, drawn: Array, rate: float) -> Chance:
+def _hazard(past: Histories, deaths: Array, sampled_rows: Array, rate: float) -> Chance:
     """The hazard of death from every death and the `drawn` share of other known person-years."""
     rows, died = [], []
     for t, career in _after_each(past):
-        rows_of_year = np.flatnonzero((past.status[:, t] != UNKNOWN) & (deaths[:, t] | drawn[:, t]))
+        rows_of_year = np.flatnonzero(
+            (past.status[:, t] != UNKNOWN) & (deaths[:, t] | sampled_rows[:, t])
+        )
         rows.append(
             np.column_stack(
                 _mortality(

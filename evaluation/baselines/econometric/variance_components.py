@@ -150,15 +150,15 @@ class Belief:
         noise = parts.eps[np.searchsorted(BANDS, age, side="right")] + parts.entry * entry
         return self.alpha + self.z, np.sqrt(self.v_alpha + 2 * self.v_both + self.v_z + noise)
 
-    def seen(self, surprise: Floats, known: Array, deviation: Floats) -> Belief:
+    def seen(self, surprise: Floats, is_known: Array, deviation: Floats) -> Belief:
         """The distribution after a year with a `known` residual, `surprise` above its expectation.
 
         `deviation` is the expected standard deviation.
         """
         with_alpha, with_z = self.v_alpha + self.v_both, self.v_both + self.v_z
-        standard = np.where(known, surprise, 0.0) / deviation
+        standard = np.where(is_known, surprise, 0.0) / deviation
         v = np.clip(standard, -LARGEST, LARGEST) / deviation
-        precision = known / deviation**2
+        precision = is_known / deviation**2
         return Belief(
             alpha=self.alpha + with_alpha * v,
             z=self.z + with_z * v,
@@ -166,7 +166,7 @@ class Belief:
             v_both=self.v_both - with_alpha * with_z * precision,
             v_z=self.v_z - with_z**2 * precision,
             scale=np.where(
-                known,
+                is_known,
                 MEMORY * self.scale + (1 - MEMORY) * np.minimum(np.abs(standard), 3.0),
                 self.scale,
             ),

@@ -307,9 +307,9 @@ class GkosPaper(GkosBaseline):
                 np.clip(zeros * np.exp(process.rate), 1e-9, 0.99), slope[np.isfinite(slope)]
             )
             process = replace(process, nonemployment=(float(a), *process.nonemployment[1:]))
-            made = np.where(seen, draws.lives(process), np.nan)
-            a0 = _lift(made[made > 0], level, self.minimum)
-            return replace(process, profile=(a0, *process.profile[1:])), made * np.exp(a0)
+            earned = np.where(seen, draws.lives(process), np.nan)
+            a0 = _lift(earned[earned > 0], level, self.minimum)
+            return replace(process, profile=(a0, *process.profile[1:])), earned * np.exp(a0)
 
         weights = Weights.bootstrap(moments, earnings, count, seed)
         fit = search(
@@ -388,14 +388,14 @@ class Gkos(GkosBaseline):
         paths: int,
         seed: int,
     ) -> NDArray[np.float32]:
-        sex, now = states.sex.astype(np.int64), states.education_level.astype(np.int64)
+        sex, education = states.sex.astype(np.int64), states.education_level.astype(np.int64)
         age = np.clip(states.age, FIRST, MAX_AGE) - FIRST
         era = np.searchsorted([era.start for era in ERAS[1:]], states.age, side="right")
         chance = np.zeros((len(origins), len(self.processes)))
         np.add.at(
             chance,
             (np.arange(len(origins))[:, None], self.groups[era, sex]),
-            self.prospects[sex, age, now],
+            self.prospects[sex, age, education],
         )
         chance[chance < NEGLIGIBLE] = 0.0
         upper = np.cumsum(chance, axis=1) / chance.sum(axis=1, keepdims=True)
@@ -409,11 +409,11 @@ class Gkos(GkosBaseline):
             rows = np.flatnonzero((group == number).any(axis=1))
             if len(rows):
                 record = records[self.records_from[number]]
-                drawn = forecaster.simulate(
+                futures = forecaster.simulate(
                     record, origins.take(rows), to_horizon=to_horizon, n_paths=paths, seed=seed
                 ).earnings
                 earnings[rows] = np.where(
-                    (group[rows] == number)[:, None, :], drawn, earnings[rows]
+                    (group[rows] == number)[:, None, :], futures, earnings[rows]
                 )
         return earnings
 
@@ -433,11 +433,11 @@ def _fit_stratum(
     draws = Draws(count, seed)
 
     def simulate(values: dict[str, float]) -> Floats:
-        made = [
+        careers = [
             profiles.lift(e, y)[0]
             for e, (_, y) in enumerate(profiles.processes(values, draws, slices))
         ]
-        return moments.of(np.where(seen, np.concatenate(made), np.nan))
+        return moments.of(np.where(seen, np.concatenate(careers), np.nan))
 
     weights = Weights.bootstrap(moments, records.earnings, count, seed, slack=SLACK)
     fit = search(
@@ -447,9 +447,10 @@ def _fit_stratum(
     )  # fmt: skip
     # Profiles are computed again with other and more lives, all of them for every group.
     more = Draws(PROFILED, seed + 1)
-    found = profiles.processes(fit.values, more, [slice(None)] * len(slices))
+    solutions = profiles.processes(fit.values, more, [slice(None)] * len(slices))
     return fit, [
-        replace(p, levels=tuple(profiles.lift(e, y)[1].tolist())) for e, (p, y) in enumerate(found)
+        replace(p, levels=tuple(profiles.lift(e, y)[1].tolist()))
+        for e, (p, y) in enumerate(solutions)
     ]
 
 
@@ -505,13 +506,13 @@ class Profiles:
         slope = (c + d * base.time(AGES))[:, None] * points
         share = np.clip(self.zeros * np.exp(base.rate), 1e-9, 0.99)
         flat = np.zeros(len(AGES))
-        found = [
+        processes = [
             ProfiledProcess.of(base, flat, intercepts)
             for intercepts in intercepts_for(share, slope)
         ]
         return [
             (process, draws.lives(process, of_stratum))
-            for process, of_stratum in zip(found, slices, strict=True)
+            for process, of_stratum in zip(processes, slices, strict=True)
         ]
 
     def lift(self, group: int, earnings: Floats) -> tuple[Floats, Floats]:

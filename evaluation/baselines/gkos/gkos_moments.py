@@ -228,11 +228,11 @@ class RobustMoments(Moments):
         For persons out of work the log change is the log of later earnings.
         """
         row, column = np.nonzero((standing[:, :-h] >= 0) & np.isfinite(logs[:, h:]))
-        now = standing[row, column]
+        past_standing = standing[row, column]
         then = logs[row, column + h]
         return (
-            self.DECADE[column] * self.STANDINGS + now,
-            then - np.where(now < 2, 0.0, logs[row, column]),
+            self.DECADE[column] * self.STANDINGS + past_standing,
+            then - np.where(past_standing < 2, 0.0, logs[row, column]),
             low[row, column + h],
             row,
         )

@@ -199,8 +199,8 @@ class Weights:
         """
         rng = np.random.default_rng(seed)
         sums = moments.sums(earnings, rng.permutation(len(earnings)) % BLOCKS, BLOCKS)
-        drawn = rng.multinomial(BLOCKS, np.full(BLOCKS, 1 / BLOCKS), size=REPLICATIONS)
-        covariance = np.cov(moments.values(drawn @ sums), rowvar=False)
+        resampled = rng.multinomial(BLOCKS, np.full(BLOCKS, 1 / BLOCKS), size=REPLICATIONS)
+        covariance = np.cov(moments.values(resampled @ sums), rowvar=False)
         noise = np.diagonal(covariance) * (1 + len(earnings) / simulated)
         return cls(moments.values(sums.sum(axis=0)), np.sqrt(noise + slack**2), covariance)
 

@@ -127,14 +127,14 @@ class DeepAR:
             1 + self.context + LAGS - 1,
             deaths=careers["exit_year"].to_numpy(allow_copy=True),
         )
-        held = (
+        is_held_out = (
             uniform_each(
                 careers["person_id"].to_list(), self.name, panel.meta.panel_id, seed, "held"
             )
             < HELD
         )
         self.model = self._network(seed)
-        self._train(windows.take(~held), windows.take(held), seed)
+        self._train(windows.take(~is_held_out), windows.take(is_held_out), seed)
         return self
 
     def simulate(
@@ -205,7 +205,7 @@ class DeepAR:
                 scaling=False,  # the target is a log of a ratio already
             )
 
-    def _train(self, training: Windows, held: Windows, seed: int) -> None:
+    def _train(self, training: Windows, held_out: Windows, seed: int) -> None:
         """Minimises the network's loss; keeps the weights with the least loss on `held`."""
         model, steps = self.model, -(-len(training) // self._batch)
         adam = torch.optim.Adam(model.parameters(), lr=self._rate)
@@ -226,7 +226,7 @@ class DeepAR:
                     schedule.step()
                 model.eval()
                 with torch.no_grad():
-                    stopping = held if len(held) else training
+                    stopping = held_out if len(held_out) else training
                     parts = np.array_split(
                         np.arange(len(stopping)), -(-len(stopping) // self._batch)
                     )
@@ -278,7 +278,7 @@ class DeepAR:
                 earnings,
             )
         target = self.bins.target(earnings, self._level(year))
-        known = np.isfinite(target)
+        is_known = np.isfinite(target)
         level = _codes(rows["education_level"], LEVELS)
         level = _carried(
             np.where(exists, level[np.maximum(position, 0)], 0.0),
@@ -287,7 +287,9 @@ class DeepAR:
         before = np.concatenate(
             [np.zeros((len(ends), 1), dtype=np.int64), level[:, :-1].astype(np.int64)], axis=1
         )
-        known_before = np.concatenate([np.zeros((len(ends), 1), dtype=bool), known[:, :-1]], axis=1)
+        known_before = np.concatenate(
+            [np.zeros((len(ends), 1), dtype=bool), is_known[:, :-1]], axis=1
+        )
         static = np.stack(
             [_codes(rows[name], codes)[last] for name, codes in STATIC.items()], axis=1
         )
@@ -296,11 +298,11 @@ class DeepAR:
             "feat_static_real": torch.zeros(len(ends), 1),
             "past_time_feat": _time_features(year - born[:, None], before, known_before),
             "past_target": torch.from_numpy(
-                _carried(np.where(known, target, 0.0), known).astype(np.float32)
+                _carried(np.where(is_known, target, 0.0), is_known).astype(np.float32)
             ),
-            "past_observed_values": torch.from_numpy(known.astype(np.float32)),
+            "past_observed_values": torch.from_numpy(is_known.astype(np.float32)),
         }
-        return Windows(past, born, ends.year, level[:, -1].astype(np.int64), known[:, -1])
+        return Windows(past, born, ends.year, level[:, -1].astype(np.int64), is_known[:, -1])
 
 
 @dataclass(frozen=True)
@@ -374,9 +376,9 @@ class Windows:
         Education stays, and simulated years count as known.
         """
         age = self.year[:, None] + np.arange(1, horizons + 1) - self.born[:, None]
-        known = np.ones(age.shape, dtype=bool)
-        known[:, 0] = self.known
-        return _time_features(age, np.broadcast_to(self.education[:, None], age.shape), known)
+        is_known = np.ones(age.shape, dtype=bool)
+        is_known[:, 0] = self.known
+        return _time_features(age, np.broadcast_to(self.education[:, None], age.shape), is_known)
 
 
 FEATURES = 4 + len(LEVELS)
@@ -417,7 +419,7 @@ def _output(bins: Bins) -> Any:
     return Binned()
 
 
-def _time_features(age: Array, education: Array, known: Array) -> torch.Tensor:
+def _time_features(age: Array, education: Array, is_known: Array) -> torch.Tensor:
     """(n, T, FEATURES): age and its square, whether the year before is known, education then.
 
     Education is one-hot, code 0 if unknown.
@@ -425,7 +427,7 @@ def _time_features(age: Array, education: Array, known: Array) -> torch.Tensor:
     scaled = (age - 40) / 20
     levels = education[..., None] == np.arange(len(LEVELS) + 1)
     return torch.from_numpy(
-        np.concatenate([np.stack([scaled, scaled**2, known], axis=-1), levels], axis=-1).astype(
+        np.concatenate([np.stack([scaled, scaled**2, is_known], axis=-1), levels], axis=-1).astype(
             np.float32
         )
     )
@@ -437,7 +439,7 @@ def _codes(values: pl.Series, codes: tuple[str, ...]) -> Array:
     return values.replace_strict(numbers, default=0, return_dtype=pl.Int64).fill_null(0).to_numpy()
 
 
-def _carried(values: Array, known: Array) -> Array:
+def _carried(values: Array, is_known: Array) -> Array:
     """`values` (n, T) if known, otherwise the value last known before, 0 if there is none."""
-    position = np.maximum.accumulate(np.where(known, np.arange(values.shape[1]), -1), axis=1)
+    position = np.maximum.accumulate(np.where(is_known, np.arange(values.shape[1]), -1), axis=1)
     return np.where(position >= 0, np.take_along_axis(values, np.maximum(position, 0), axis=1), 0.0)

@@ -70,9 +70,9 @@ class Network:
 
         Raises InputError if a person has no record in the origin year.
         """
-        known = _until(history, origins)
+        past = _until(history, origins)
         paths = self.forecaster.simulate(
-            known, Draws(n_paths, seed), to_horizon=to_horizon, recalibrate=False
+            past, Draws(n_paths, seed), to_horizon=to_horizon, recalibrate=False
         )
         return paths.take(np.searchsorted(paths.person_id, origins.person_id))
 
@@ -96,9 +96,9 @@ def _until(panel: Panel, origins: Origins) -> Panel:
 
     Raises InputError if the last of them is not in the origin year.
     """
-    known = history(panel, origins)
+    past = history(panel, origins)
     # Rows are sorted by year, so the last year of a person is kept.
-    last = dict(known.frame.select("person_id", "year").iter_rows())
+    last = dict(past.frame.select("person_id", "year").iter_rows())
     absent = [
         (p, y)
         for p, y in zip(origins.person_id.tolist(), origins.year.tolist(), strict=True)
@@ -116,4 +116,4 @@ def _until(panel: Panel, origins: Origins) -> Panel:
             count=len(absent),
         )
         raise InputError("A person has no record to forecast from", [problem])
-    return known
+    return past

@@ -33,13 +33,13 @@ def estimate_correlations(lower: Floats, upper: Floats, rng: np.random.Generator
         ndtri(np.where((bound <= 0) | (bound >= 1), bound, np.clip(bound, TINY, 1 - TINY)))
         for bound in (lower, upper)
     )
-    known = lower == upper
+    is_known = lower == upper
     scores = ndtri(np.clip((lower + upper) / 2, TINY, 1 - TINY))
     matrix, total, n_kept = start, np.zeros_like(start), 0
     for sweep in range(SWEEPS):
         precision = np.linalg.inv(matrix)
         for h in range(size):
-            rows = np.flatnonzero(np.logical_not(known[:, h]))
+            rows = np.flatnonzero(np.logical_not(is_known[:, h]))
             spread = 1 / np.sqrt(precision[h, h])
             mean = scores[rows, h] - scores[rows] @ precision[h] * spread**2
             below, above = (ndtr((bound[rows, h] - mean) / spread) for bound in (low, high))

@@ -85,9 +85,9 @@ class BoostedTrees:
         """
         persons = panel.persons()
         uniform = uniform_each(persons, "gbt", panel.meta.panel_id, seed, "held")
-        held = {person for person, u in zip(persons, uniform, strict=True) if u < HELD}
+        held_out = {person for person, u in zip(persons, uniform, strict=True) if u < HELD}
         self.window = Window(panel)
-        examples = self._examples(panel, held, seed)
+        examples = self._examples(panel, held_out, seed)
         if not examples:
             fix = (
                 "Give more persons, or persons with more years: an origin needs three known years "
@@ -107,7 +107,7 @@ class BoostedTrees:
             *examples[int(self.grid[np.abs(self.grid - SEARCH_HORIZON).argmin()])], shape, seed
         )
         self.models = [HorizonTrees(*examples[h], shape, self.settings) for h in self.grid.tolist()]
-        self.correlations = self._dependence(panel.only(sorted(held)), last_year(panel), seed)
+        self.correlations = self._dependence(panel.only(sorted(held_out)), last_year(panel), seed)
         return self
 
     def simulate(
@@ -156,14 +156,14 @@ class BoostedTrees:
         return Marginals.of(np.stack([zero for zero, _ in predictions], axis=1), logs)
 
     def _examples(
-        self, panel: Panel, held: set[str], seed: int
+        self, panel: Panel, held_out: set[str], seed: int
     ) -> dict[int, tuple[Examples, Examples]]:
         """Training and held-out examples of each horizon of the grid.
 
         A horizon without enough examples is replaced by the next horizon, or left out.
         """
         end = last_year(panel)
-        able = eligible_origins(panel).with_columns(held=pl.col("person_id").is_in(list(held)))
+        able = eligible_origins(panel).with_columns(held=pl.col("person_id").is_in(list(held_out)))
         rows_of_horizon: dict[int, tuple[Array, Array]] = {}
         for horizon in self._horizons:
             for h in (horizon, horizon + 1):
@@ -209,7 +209,7 @@ class BoostedTrees:
         ]
         return None if few else (rows, outcomes)
 
-    def _search(self, training: Examples, held: Examples, shape: Shape, seed: int) -> Settings:
+    def _search(self, training: Examples, held_out: Examples, shape: Shape, seed: int) -> Settings:
         """The leaves and learning rate with the least quantile loss on held-out persons."""
         subset = training.take(slice(0, SEARCH_ROWS))
         candidates = [
@@ -218,15 +218,15 @@ class BoostedTrees:
         ]
         if len(candidates) == 1:
             return candidates[0]
-        losses = [held_out_loss(subset, held, shape, settings) for settings in candidates]
+        losses = [held_out_loss(subset, held_out, shape, settings) for settings in candidates]
         return candidates[int(np.argmin(losses))]
 
-    def _dependence(self, held: Panel, end: int, seed: int) -> dict[str, NDArray[np.float64]]:
+    def _dependence(self, held_out: Panel, end: int, seed: int) -> dict[str, NDArray[np.float64]]:
         """Correlations over horizons of work and of ranks, from one origin per held-out person."""
         horizons = list(range(1, int(self.grid[-1]) + 1))
-        origins = draw_origins(held, max_horizon=horizons[-1], seed=seed, end=end)
-        outcomes = realised_earnings(held, origins, horizons, end=end)
-        forecast, rng = self.marginals(held, origins, horizons), np.random.default_rng(seed)
+        origins = draw_origins(held_out, max_horizon=horizons[-1], seed=seed, end=end)
+        outcomes = realised_earnings(held_out, origins, horizons, end=end)
+        forecast, rng = self.marginals(held_out, origins, horizons), np.random.default_rng(seed)
         ranks = forecast.ranks(outcomes)
         unknown = np.isnan(ranks)
         return {

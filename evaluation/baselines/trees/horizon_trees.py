@@ -127,11 +127,11 @@ class HorizonTrees:
     """The models of one horizon."""
 
     def __init__(
-        self, training: Examples, held: Examples, shape: Shape, settings: Settings
+        self, training: Examples, held_out: Examples, shape: Shape, settings: Settings
     ) -> None:
-        self._share, self._classifier = fit_zero_classifier(training, held, shape, settings)
+        self._share, self._classifier = fit_zero_classifier(training, held_out, shape, settings)
         self.linear, self._quantiles = fit_quantile_models(
-            training, held, shape, settings, QUANTILES
+            training, held_out, shape, settings, QUANTILES
         )
 
     def predict(self, features: NDArray[np.float32]) -> tuple[Floats, Floats]:
@@ -154,30 +154,34 @@ class HorizonTrees:
 
 
 def fit_zero_classifier(
-    training: Examples, held: Examples, shape: Shape, settings: Settings
+    training: Examples, held_out: Examples, shape: Shape, settings: Settings
 ) -> tuple[float, Booster | None]:
     """The share of zeros, and a model of their probability.
 
     The model is None if zeros or amounts are rare.
     """
-    zero, held_zero = (examples.log == -np.inf for examples in (training, held))
+    zero, held_zero = (examples.log == -np.inf for examples in (training, held_out))
     share = float(np.concatenate([zero, held_zero]).mean())
     if not RARE <= zero.sum() <= len(zero) - RARE:
         return share, None
     parameters = {"objective": "binary", **settings.parameters(len(training))}
     return share, _boost(
-        (training.features, zero), (held.features, held_zero), shape.names, shape, [parameters]
+        (training.features, zero), (held_out.features, held_zero), shape.names, shape, [parameters]
     )[0]
 
 
 def fit_quantile_models(
-    training: Examples, held: Examples, shape: Shape, settings: Settings, quantiles: Sequence[float]
+    training: Examples,
+    held_out: Examples,
+    shape: Shape,
+    settings: Settings,
+    quantiles: Sequence[float],
 ) -> tuple[Linear, list[Booster]]:
     """The linear forecast of log amounts, and a model per quantile of its residual.
 
     Both use the examples with an amount.
     """
-    positive, held_positive = training.positive, held.positive
+    positive, held_positive = training.positive, held_out.positive
     linear = Linear(positive, shape)
 
     def data(examples: Examples) -> tuple[Array, Array]:
@@ -195,13 +199,13 @@ def fit_quantile_models(
 
 def held_out_loss(
     training: Examples,
-    held: Examples,
+    held_out: Examples,
     shape: Shape,
     settings: Settings,
     quantiles: Sequence[float] = (0.1, 0.5, 0.9),
 ) -> float:
     """Mean quantile loss on the held-out examples with these settings."""
-    _, models = fit_quantile_models(training, held, shape, settings, quantiles)
+    _, models = fit_quantile_models(training, held_out, shape, settings, quantiles)
     return float(np.mean([model.best_score["held"]["quantile"] for model in models]))
 
 
@@ -211,7 +215,7 @@ def _append(features: NDArray[np.float32], linear: Floats) -> NDArray[np.float32
 
 def _boost(
     training: tuple[Array, Array],
-    held: tuple[Array, Array],
+    held_out: tuple[Array, Array],
     names: Sequence[str],
     shape: Shape,
     parameters: Sequence[dict[str, Any]],
@@ -231,7 +235,7 @@ def _boost(
         params=parameters[0],
         free_raw_data=False,
     )
-    judge = data.create_valid(held[0], held[1].astype(np.float64))
+    judge = data.create_valid(held_out[0], held_out[1].astype(np.float64))
     stop = lightgbm.early_stopping(PATIENCE, verbose=False)
     return [
         lightgbm.train(p, data, TREES, valid_sets=[judge], valid_names=["held"], callbacks=[stop])

@@ -103,8 +103,10 @@ def test_group_quantiles_are_calibrated_in_every_group_that_makes_the_outcomes(
     inside = covered(outcomes, sets.lower[..., 0], sets.upper[..., 0], sets.includes_zero[..., 0])
     last = history(test, origins).frame.group_by("person_id", maintain_order=True).last()
     for (sex, level), rows in last.with_row_index().group_by("sex", "education_level"):
-        own = inside[rows["index"].to_numpy()]
-        assert abs(np.nanmean(own) - 0.9) < 4 * np.sqrt(0.09 / np.isfinite(own).sum()), (sex, level)
+        own_scores = inside[rows["index"].to_numpy()]
+        assert abs(np.nanmean(own_scores) - 0.9) < 4 * np.sqrt(
+            0.09 / np.isfinite(own_scores).sum()
+        ), (sex, level)
         zeros = (samples[rows["index"].to_numpy()] == 0).mean()
         truth = 0.25 if sex == "female" else 0.05
         assert abs(zeros - truth) < 0.02
@@ -135,16 +137,16 @@ def test_spells_of_zeros_persist_in_the_paths_as_they_do_in_the_donors() -> None
         zero[:, t] = np.where(zero[:, t - 1], rng.random(n) < 0.9, rng.random(n) < 0.05)
     values = np.where(zero, 0, rng.lognormal(0, 1, (n, years))).astype(np.float32)
     pool = DonorPool([np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)], values, rng)
-    drawn = (
+    samples_drawn = (
         pool.draw(
             [np.zeros((1, 1), dtype=np.int64)] * 2,
             (rng.random((1, 20_000)), rng.random((1, 20_000))),
         )[0]
         == 0
     )
-    stays = (drawn[:-1] & drawn[1:]).sum() / drawn[:-1].sum()
+    stays = (samples_drawn[:-1] & samples_drawn[1:]).sum() / samples_drawn[:-1].sum()
     assert stays == pytest.approx((zero[:, :-1] & zero[:, 1:]).sum() / zero[:, :-1].sum(), abs=0.05)
-    assert drawn.mean(axis=1) == pytest.approx(zero.mean(axis=0), abs=0.02)
+    assert samples_drawn.mean(axis=1) == pytest.approx(zero.mean(axis=0), abs=0.02)
 
 
 def test_marginals_use_every_donor_even_those_with_short_records() -> None:
@@ -155,10 +157,10 @@ def test_marginals_use_every_donor_even_those_with_short_records() -> None:
     group = np.zeros(1000, dtype=np.int64)
     rng = np.random.default_rng(0)
     pool = DonorPool([group, group], values, rng)
-    drawn = pool.draw(
+    samples_drawn = pool.draw(
         [np.zeros((1, 1), dtype=np.int64)] * 2, (rng.random((1, 4000)), rng.random((1, 4000)))
     )
-    assert (drawn[0, 0] == 2.0).mean() == pytest.approx(0.5, abs=4 * np.sqrt(0.25 / 4000))
+    assert (samples_drawn[0, 0] == 2.0).mean() == pytest.approx(0.5, abs=4 * np.sqrt(0.25 / 4000))
 
 
 def test_the_shape_is_persons_horizons_paths_and_nothing_follows_age_64(
@@ -181,11 +183,11 @@ def test_paths_do_not_depend_on_who_else_is_asked_for_or_on_the_order(
     panel, baseline = fitted
     origins = draw_origins(panel, max_horizon=5, seed=0)
     together = baseline.simulate(history(panel, origins), origins, to_horizon=5, n_paths=9, seed=4)
-    some = np.array([11, 3, 7])
+    subset = np.array([11, 3, 7])
     alone = baseline.simulate(
-        history(panel, origins.take(some)), origins.take(some), to_horizon=5, n_paths=9, seed=4
+        history(panel, origins.take(subset)), origins.take(subset), to_horizon=5, n_paths=9, seed=4
     )
-    assert np.array_equal(alone.earnings, together.earnings[some], equal_nan=True)
+    assert np.array_equal(alone.earnings, together.earnings[subset], equal_nan=True)
     other = baseline.simulate(history(panel, origins), origins, to_horizon=5, n_paths=9, seed=5)
     assert not np.array_equal(other.earnings, together.earnings, equal_nan=True)
 

@@ -31,7 +31,7 @@ def forecaster(tiny_bundle: Path) -> Forecaster:
 
 
 @pytest.fixture(scope="module")
-def some(forecaster: Forecaster, register_panel: Panel) -> Panel:
+def small_panel(forecaster: Forecaster, register_panel: Panel) -> Panel:
     """Six persons with 5 to 15 years of record."""
     lengths = register_panel.frame.group_by("person_id", maintain_order=True).len()
     refused = forecaster.obstacles(register_panel)
@@ -44,33 +44,35 @@ def some(forecaster: Forecaster, register_panel: Panel) -> Panel:
 # Differences of logs are of order 1, those of probabilities of order 0.1; a rule of 50 nodes leaves some thousandths of them.
 @pytest.mark.parametrize(("figure", "tolerance"), [("mean", 0.005), ("p_zero", 0.002)])
 def test_attributions_are_complete(
-    forecaster: Forecaster, some: Panel, figure: module.Figure, tolerance: float
+    forecaster: Forecaster, small_panel: Panel, figure: module.Figure, tolerance: float
 ) -> None:
-    for person in some.persons():
-        found = attribute_forecast(forecaster, some, person, figure=figure, gap=2)
-        assert abs(found.residual) < tolerance
-        assert found.year == found.origin + 2
-        assert found.table.height == some.only([person]).frame.height * len(FEATURES)
+    for person in small_panel.persons():
+        explanation = attribute_forecast(forecaster, small_panel, person, figure=figure, gap=2)
+        assert abs(explanation.residual) < tolerance
+        assert explanation.year == explanation.origin + 2
+        assert explanation.table.height == small_panel.only([person]).frame.height * len(FEATURES)
         if figure == "p_zero":
-            assert 0 <= found.value <= 1
+            assert 0 <= explanation.value <= 1
 
 
-def test_more_nodes_leave_less(forecaster: Forecaster, some: Panel) -> None:
-    left = [
+def test_more_nodes_leave_less(forecaster: Forecaster, small_panel: Panel) -> None:
+    rest = [
         sum(
-            abs(attribute_forecast(forecaster, some, person, steps=n).residual)
-            for person in some.persons()
+            abs(attribute_forecast(forecaster, small_panel, person, steps=n).residual)
+            for person in small_panel.persons()
         )
         for n in (2, 50)
     ]
-    assert left[1] < left[0] / 4
+    assert rest[1] < rest[0] / 4
 
 
 def test_parts_and_baseline_make_the_record_s_own_tokens(
-    forecaster: Forecaster, some: Panel
+    forecaster: Forecaster, small_panel: Panel
 ) -> None:
     record = pad(
-        encode(some.only(some.persons()[:1]), forecaster.transforms, forecaster.calendar),
+        encode(
+            small_panel.only(small_panel.persons()[:1]), forecaster.transforms, forecaster.calendar
+        ),
         np.array([0]),
     )
     network = forecaster.network
@@ -86,11 +88,11 @@ def test_parts_and_baseline_make_the_record_s_own_tokens(
 
 
 def test_a_lost_feature_is_incomplete(
-    forecaster: Forecaster, some: Panel, monkeypatch: pytest.MonkeyPatch
+    forecaster: Forecaster, small_panel: Panel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The explained value must be the model's own: without earnings it is not."""
-    person = some.persons()[0]
-    whole = attribute_forecast(forecaster, some, person)
+    person = small_panel.persons()[0]
+    whole = attribute_forecast(forecaster, small_panel, person)
 
     def without_earnings(network: Saga, record: Tokens) -> tuple[torch.Tensor, torch.Tensor]:
         start, parts = scaled_parts(network, record)
@@ -98,18 +100,19 @@ def test_a_lost_feature_is_incomplete(
         return start, parts
 
     monkeypatch.setattr(module, "scaled_parts", without_earnings)
-    assert attribute_forecast(forecaster, some, person).value != pytest.approx(
+    assert attribute_forecast(forecaster, small_panel, person).value != pytest.approx(
         whole.value, abs=1e-3
     )
 
 
 def test_the_explained_value_is_the_forecast_of_the_network(
-    forecaster: Forecaster, some: Panel
+    forecaster: Forecaster, small_panel: Panel
 ) -> None:
     """p_zero and the mean of logs against draws from the head, with the inputs of `attribute_forecast`."""
-    person = some.persons()[1]
+    person = small_panel.persons()[1]
     record = pad(
-        encode(some.only([person]), forecaster.transforms, forecaster.calendar), np.array([0])
+        encode(small_panel.only([person]), forecaster.transforms, forecaster.calendar),
+        np.array([0]),
     )
     network = forecaster.network
     covariates, wage = module.expected_macro(forecaster, int(record.year[0, -1]), 1)
@@ -121,19 +124,19 @@ def test_the_explained_value_is_the_forecast_of_the_network(
         law = network.head(hidden[:, -1], torch.tensor([1]), covariates.float())
         law = type(law)(*(part.expand(20_000, *part.shape[1:]) for part in law))
         _, positive, z = network.head.sample(law, (torch.arange(20_000) + 0.5) / 20_000)
-    assert attribute_forecast(forecaster, some, person, figure="p_zero").value == pytest.approx(
-        1 - positive.float().mean().item(), abs=1e-3
-    )
-    assert attribute_forecast(forecaster, some, person).value == pytest.approx(
+    assert attribute_forecast(
+        forecaster, small_panel, person, figure="p_zero"
+    ).value == pytest.approx(1 - positive.float().mean().item(), abs=1e-3)
+    assert attribute_forecast(forecaster, small_panel, person).value == pytest.approx(
         z[positive].mean().item() + wage, abs=5e-3
     )
 
 
 def test_where_the_forecast_is_linear_attributions_are_the_terms(
-    forecaster: Forecaster, some: Panel, monkeypatch: pytest.MonkeyPatch
+    forecaster: Forecaster, small_panel: Panel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the identity for a network, a cell's attribution is what it adds to the sum of the last token."""
-    person = some.persons()[2]
+    person = small_panel.persons()[2]
 
     class Linear(torch.nn.Module):
         def forward(
@@ -145,40 +148,48 @@ def test_where_the_forecast_is_linear_attributions_are_the_terms(
     monkeypatch.setattr(Saga, "hidden", lambda self, token, age: (token, []))
     monkeypatch.setattr(linear.network, "head", Linear())
     monkeypatch.setattr(module, "figure_of", lambda law, knots, figure: law)
-    found = attribute_forecast(linear, some, person)
+    explanation = attribute_forecast(linear, small_panel, person)
     record = pad(
-        encode(some.only([person]), forecaster.transforms, forecaster.calendar), np.array([0])
+        encode(small_panel.only([person]), forecaster.transforms, forecaster.calendar),
+        np.array([0]),
     )
     with torch.no_grad():
         _, parts = scaled_parts(linear.network, record)
     np.testing.assert_allclose(
-        found.table["attribution"].to_numpy().reshape(-1, len(FEATURES))[-1],
+        explanation.table["attribution"].to_numpy().reshape(-1, len(FEATURES))[-1],
         parts[0, -1].sum(-1).numpy(),
         atol=1e-4,
     )
-    assert found.table.filter(pl.col("year") < found.origin)["attribution"].abs().max() == 0
-
-
-def test_what_is_unknown_gets_nothing(forecaster: Forecaster, some: Panel) -> None:
-    person = some.persons()[0]
-    hidden = some.with_frame(
-        some.frame.with_columns(pl.lit(None, some.frame["occupation"].dtype).alias("occupation"))
+    assert (
+        explanation.table.filter(pl.col("year") < explanation.origin)["attribution"].abs().max()
+        == 0
     )
-    found = attribute_forecast(forecaster, hidden, person)
+
+
+def test_what_is_unknown_gets_nothing(forecaster: Forecaster, small_panel: Panel) -> None:
+    person = small_panel.persons()[0]
+    hidden = small_panel.with_frame(
+        small_panel.frame.with_columns(
+            pl.lit(None, small_panel.frame["occupation"].dtype).alias("occupation")
+        )
+    )
+    explanation = attribute_forecast(forecaster, hidden, person)
     by_feature = dict(
-        found.table.group_by("feature").agg(pl.col("attribution").abs().sum()).iter_rows()
+        explanation.table.group_by("feature").agg(pl.col("attribution").abs().sum()).iter_rows()
     )
     assert by_feature["occupation"] == 0
     assert by_feature["earnings"] > 0
 
 
 def test_high_earnings_raise_and_low_ones_lower_the_forecast(
-    forecaster: Forecaster, some: Panel
+    forecaster: Forecaster, small_panel: Panel
 ) -> None:
-    person = some.persons()[0]
+    person = small_panel.persons()[0]
     for factor, sign in ((4.0, 1), (0.25, -1)):
         centre = float(np.exp(forecaster.transforms.centre)) * factor
-        moved = some.with_frame(some.frame.with_columns(pl.lit(centre).alias("earnings")))
+        moved = small_panel.with_frame(
+            small_panel.frame.with_columns(pl.lit(centre).alias("earnings"))
+        )
         total = (
             attribute_forecast(forecaster, moved, person)
             .table.filter(feature="earnings")["attribution"]
@@ -187,29 +198,29 @@ def test_high_earnings_raise_and_low_ones_lower_the_forecast(
         assert sign * total > 0.1
 
 
-def test_wrong_questions_are_refused(forecaster: Forecaster, some: Panel) -> None:
-    person = some.persons()[0]
+def test_wrong_questions_are_refused(forecaster: Forecaster, small_panel: Panel) -> None:
+    person = small_panel.persons()[0]
     with pytest.raises(UsageError, match="1 to 5"):
-        attribute_forecast(forecaster, some, person, gap=6)
+        attribute_forecast(forecaster, small_panel, person, gap=6)
     with pytest.raises(UsageError, match="no figure"):
-        attribute_forecast(forecaster, some, person, figure="mode")  # type: ignore[arg-type]
+        attribute_forecast(forecaster, small_panel, person, figure="mode")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="explained"):
-        attribute_forecast(forecaster, some, "nobody")
+        attribute_forecast(forecaster, small_panel, "nobody")
     for name in ("x.pdf", "x"):
         with pytest.raises(UsageError, match="must end"):
             check_page(Path(name), "explanation", SUFFIXES)
 
 
 def test_files_hold_the_explanation_and_the_log_nothing_of_it(
-    forecaster: Forecaster, some: Panel, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    forecaster: Forecaster, small_panel: Panel, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    person = some.persons()[0]
+    person = small_panel.persons()[0]
     with caplog.at_level(logging.DEBUG):
-        found = attribute_forecast(forecaster, some, person)
-        looks = attention_by_lag(forecaster, some.only([person]), horizons=(1, 5), n_paths=4)
+        explanation = attribute_forecast(forecaster, small_panel, person)
+        looks = attention_by_lag(forecaster, small_panel.only([person]), horizons=(1, 5), n_paths=4)
         for suffix in ("html", "json"):
             write_explanation(
-                found,
+                explanation,
                 looks,
                 check_page(tmp_path / f"e.{suffix}", "explanation", SUFFIXES),
                 {"bundle": forecaster.bundle.digest},
@@ -227,11 +238,11 @@ def test_files_hold_the_explanation_and_the_log_nothing_of_it(
 
 
 def test_the_command_writes_a_page_and_tells_nothing_of_the_person(
-    tiny_bundle: Path, some: Panel, tmp_path: Path
+    tiny_bundle: Path, small_panel: Panel, tmp_path: Path
 ) -> None:
-    person, source = some.persons()[0], tmp_path / "people.parquet"
-    some.frame.write_parquet(source)
-    asked = [
+    person, source = small_panel.persons()[0], tmp_path / "people.parquet"
+    small_panel.frame.write_parquet(source)
+    arguments = [
         "explain",
         str(source),
         "--prices",
@@ -242,8 +253,8 @@ def test_the_command_writes_a_page_and_tells_nothing_of_the_person(
         str(tmp_path / "e.html"),
         "--person",
     ]
-    result = CliRunner().invoke(app, [*asked, person, "--figure", "p_zero", "--gap", "3"])
+    result = CliRunner().invoke(app, [*arguments, person, "--figure", "p_zero", "--gap", "3"])
     assert result.exit_code == 0, result.output
     assert person not in result.output
     assert FIGURES["p_zero"] in (tmp_path / "e.html").read_text()
-    assert CliRunner().invoke(app, [*asked, "nobody"]).exit_code == 2
+    assert CliRunner().invoke(app, [*arguments, "nobody"]).exit_code == 2

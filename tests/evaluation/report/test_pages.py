@@ -78,8 +78,10 @@ def test_variants_are_rows_of_their_table_and_no_rivals(judged: Path) -> None:
     metrics = pl.read_parquet(judged / "metrics.parquet").filter(
         metric="crps_log", horizon=10, group="all"
     )
-    own, full = (metrics.filter(model=name)["value"].item() for name in ("saga:permuted", "saga"))
-    assert [cell.text for cell in row[2:3]] == [f"{own / full:.3f}"]
+    own_value, full = (
+        metrics.filter(model=name)["value"].item() for name in ("saga:permuted", "saga")
+    )
+    assert [cell.text for cell in row[2:3]] == [f"{own_value / full:.3f}"]
     assert any(cell.text == "2.140" and cell.published for cell in row)
 
 
@@ -89,11 +91,11 @@ def test_cuts_are_shares_of_the_references_score_in_the_same_group(judged: Path)
     table = _table(paper_tables(results), "Subgroups")
     assert "against groupq" in table.note  # gkos did not take part
     for group, words in (("all", "everybody"), ("quintile=1", "lowest fifth")):
-        own, theirs = (
+        own_value, reference_value = (
             metrics.filter(model=name, group=group)["value"].item() for name in ("saga", "groupq")
         )
         row = next(row for row in table.rows if row[0].text == words)
-        assert row[2].text.startswith(f"{100 * (1 - own / theirs):.1f} (p ")
+        assert row[2].text.startswith(f"{100 * (1 - own_value / reference_value):.1f} (p ")
         assert row[-1].published
 
 

@@ -34,21 +34,21 @@ def _inside(rejected: np.ndarray, size: float, *, above: float = 0.0) -> bool:
 def test_one_difference_a_person_gives_the_paired_t_test() -> None:
     rng = np.random.default_rng(0)
     a, b = rng.gamma(2, 1, 80), rng.gamma(2, 1, 80)
-    found, oracle = clustered_test(a - b, np.arange(80)), stats.ttest_rel(a, b)
-    assert found is not None
-    assert (found["t"], found["p"], found["df"]) == pytest.approx(
+    result, oracle = clustered_test(a - b, np.arange(80)), stats.ttest_rel(a, b)
+    assert result is not None
+    assert (result["t"], result["p"], result["df"]) == pytest.approx(
         (oracle.statistic, oracle.pvalue, oracle.df)
     )
 
 
 def test_clusters_of_equal_size_give_the_t_test_of_their_means() -> None:
     d = np.random.default_rng(1).normal(0.2, 1, (12, 5))
-    found, oracle = (
+    result, oracle = (
         clustered_test(d.ravel(), np.repeat(np.arange(12), 5)),
         stats.ttest_1samp(d.mean(axis=1), 0),
     )
-    assert found is not None
-    assert (found["t"], found["p"], found["clusters"]) == pytest.approx(
+    assert result is not None
+    assert (result["t"], result["p"], result["clusters"]) == pytest.approx(
         (oracle.statistic, oracle.pvalue, 12)
     )
 
@@ -72,10 +72,10 @@ def test_two_way_errors_equal_the_formula_written_out() -> None:
             * abs(count)
             / (abs(count) - 1)
         )
-    found = two_way_test(d.ravel(), person, future)
-    assert found is not None
-    assert found["se"] == pytest.approx(np.sqrt(total))
-    assert found["df"] == c - 1
+    result = two_way_test(d.ravel(), person, future)
+    assert result is not None
+    assert result["se"] == pytest.approx(np.sqrt(total))
+    assert result["df"] == c - 1
 
 
 def test_few_futures_keep_the_size_and_counting_futures_alone_or_rows_would_not() -> None:
@@ -87,10 +87,10 @@ def test_few_futures_keep_the_size_and_counting_futures_alone_or_rows_would_not(
         d = (
             rng.normal(0, 0.6, (n, 1)) + rng.normal(0, 0.2, (1, c)) + rng.normal(0, 1, (n, c))
         ).ravel()
-        found, alone = two_way_test(d, person, future), clustered_test(d, future)
-        assert found is not None
+        result, alone = two_way_test(d, person, future), clustered_test(d, future)
+        assert result is not None
         assert alone is not None
-        both.append(found["p"] < 0.05)
+        both.append(result["p"] < 0.05)
         futures_only.append(alone["p"] < 0.05)
         rows.append(stats.ttest_1samp(d, 0).pvalue < 0.05)
     assert _inside(np.array(both), 0.05)
@@ -106,11 +106,11 @@ def test_futures_that_move_everybody_alike_are_few_clusters_and_a_normal_law_wou
     person, future = np.indices((n, c)).reshape(2, -1)
     t = []
     for _ in range(RUNS):
-        found = two_way_test(
+        result = two_way_test(
             (rng.normal(0, 1, (1, c)) + rng.normal(0, 0.05, (n, c))).ravel(), person, future
         )
-        assert found is not None
-        t.append(abs(found["t"]))
+        assert result is not None
+        t.append(abs(result["t"]))
     assert _inside(np.array(t) > stats.t.ppf(0.975, c - 1), 0.05)
     assert np.mean(np.array(t) > 1.96) > 0.09
 
@@ -127,17 +127,17 @@ def _textbook(series: np.ndarray, horizon: int) -> float:
 @pytest.mark.parametrize("horizon", [1, 3, 10])
 def test_diebold_mariano_equals_the_textbook_for_one_difference_a_year(horizon: int) -> None:
     series = np.random.default_rng(5).normal(0.3, 1, 25).cumsum() / 5
-    found = diebold_mariano_test(series, np.arange(1995, 2020), horizon)
-    assert found is not None
-    assert found["t"] == pytest.approx(_textbook(series, horizon))
-    assert found["p"] == pytest.approx(2 * stats.t.sf(abs(found["t"]), 24))
+    result = diebold_mariano_test(series, np.arange(1995, 2020), horizon)
+    assert result is not None
+    assert result["t"] == pytest.approx(_textbook(series, horizon))
+    assert result["p"] == pytest.approx(2 * stats.t.sf(abs(result["t"]), 24))
 
 
 def test_one_year_ahead_diebold_mariano_is_the_t_test_of_yearly_means() -> None:
     d = np.random.default_rng(6).normal(0.1, 1, (20, 7))
-    found = diebold_mariano_test(d.ravel(), np.repeat(np.arange(20), 7), 1)
-    assert found is not None
-    assert found["t"] == pytest.approx(stats.ttest_1samp(d.mean(axis=1), 0).statistic)
+    result = diebold_mariano_test(d.ravel(), np.repeat(np.arange(20), 7), 1)
+    assert result is not None
+    assert result["t"] == pytest.approx(stats.ttest_1samp(d.mean(axis=1), 0).statistic)
 
 
 def test_too_few_years_give_no_test_rather_than_a_wrong_one() -> None:
@@ -154,13 +154,13 @@ def test_diebold_mariano_has_its_size_where_years_share_shocks(horizon: int) -> 
     by_year, by_person = [], []
     for _ in range(RUNS):
         d = rng.normal(0, 0.5, years)[year] + rng.normal(0, 1, years * each)
-        found, persons = (
+        result, persons = (
             diebold_mariano_test(d, year, horizon),
             clustered_test(d, np.arange(len(d))),
         )
-        assert found is not None
+        assert result is not None
         assert persons is not None
-        by_year.append(found["p"] < 0.05)
+        by_year.append(result["p"] < 0.05)
         by_person.append(persons["p"] < 0.05)
     assert _inside(
         np.array(by_year), 0.05, above=0.02
@@ -176,8 +176,8 @@ def test_where_the_errors_of_overlapping_years_are_one_moving_average_it_rejects
     horizon, years = 5, 26
     shocks = rng.normal(size=(RUNS, years + horizon - 1))
     series = sum(shocks[:, k : k + years] for k in range(horizon))
-    found = [diebold_mariano_test(run, np.arange(years), horizon) for run in np.asarray(series)]
-    assert 0.10 < np.mean([each is not None and each["p"] < 0.05 for each in found]) < 0.20
+    result = [diebold_mariano_test(run, np.arange(years), horizon) for run in np.asarray(series)]
+    assert 0.10 < np.mean([each is not None and each["p"] < 0.05 for each in result]) < 0.20
 
 
 def test_holm_adjusts_by_hand_and_rejects_what_the_step_down_procedure_rejects() -> None:

@@ -70,11 +70,11 @@ def test_under_the_papers_sample_every_origin_ends_such_a_window(random_walk: Ma
     sample = Sample.of(random_walk(400), seed=0, sample="paper")
     allowed = set(paper_years(sample.test).iter_rows())
     (setting,) = sample.settings([1, 5])
-    drawn = list(
+    draws = list(
         zip(setting.origins.person_id.tolist(), setting.origins.year.tolist(), strict=True)
     )
-    assert drawn
-    assert set(drawn) <= allowed
+    assert draws
+    assert set(draws) <= allowed
 
 
 def test_nothing_that_fitting_or_a_past_holds_is_later_than_the_cut_off(random_walk: Make) -> None:
@@ -102,8 +102,8 @@ def test_the_cohort_split_keeps_the_papers_birth_years_on_their_side_and_refuses
 ) -> None:
     panel = random_walk(4000)
     sample, whole = (Sample.of(panel, seed=0, split=split) for split in ("cohort", "person"))
-    for part, own in (("train", sample.training), ("test", sample.test)):
-        born = own.frame["birth_year"]
+    for part, persons_of_part in (("train", sample.training), ("test", sample.test)):
+        born = persons_of_part.frame["birth_year"]
         assert COHORTS[part][0] <= born.min() <= born.max() <= COHORTS[part][1]  # type: ignore[operator]
     assert set(sample.test.persons()) < set(whole.test.persons())
     # Born 1983-84, at least 20 years old and with three years of earnings: the first origins are in 2003.
@@ -129,8 +129,8 @@ def test_subgroups_are_known_at_the_origin() -> None:
     ) -> tuple[str | None, ...]:
         n = len(years)
         panel = _one(years, [1.0] * n, birth_year, employers=employers, county=[county] * n)
-        found = assign_subgroups(panel, Origins(np.array(["a"]), np.array([2010])))
-        return found.row(0)[1:]
+        result = assign_subgroups(panel, Origins(np.array(["a"]), np.array([2010])))
+        return result.row(0)[1:]
 
     assert of([1] * 12) == ("stable", "stockholm", "1965-79")
     assert of([1] * 9 + [2, 1, 1], "12") == ("1-3", "skane", "1965-79")

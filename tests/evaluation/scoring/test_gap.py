@@ -50,8 +50,8 @@ def test_the_share_is_right_and_its_errors_cover(unit: str, units: int) -> None:
     assert table["model"].unique().to_list() == ["saga"]
     value, se = table["value"].to_numpy(), table["se"].to_numpy()
     assert value.mean() == pytest.approx(TRUE, abs=4 * value.std() / np.sqrt(RUNS))
-    held = (np.abs(value - TRUE) < stats.t.ppf(0.975, units - 1) * se).mean()
-    assert held == pytest.approx(0.95, abs=4 * np.sqrt(0.05 * 0.95 / RUNS))
+    covered = (np.abs(value - TRUE) < stats.t.ppf(0.975, units - 1) * se).mean()
+    assert covered == pytest.approx(0.95, abs=4 * np.sqrt(0.05 * 0.95 / RUNS))
     assert (table["sd_futures"].is_null().all()) == (unit == "person_id")
 
 

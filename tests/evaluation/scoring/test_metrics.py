@@ -96,9 +96,9 @@ def test_the_band_holds_19_of_20_calibrated_forecasters(calibrated_on: int | Non
         true = rng.beta(k, calibrated_on + 1 - k, runs)
     share = rng.binomial(n, true) / n
     low, high = coverage_band(level, n, calibrated_on)
-    held = ((low <= share) & (share <= high)).mean()
+    inside = ((low <= share) & (share <= high)).mean()
     # Discrete shares and the averaged order statistics make it wider, never narrower.
-    assert 0.95 - 4 * np.sqrt(0.05 * 0.95 / runs) < held < 0.99
+    assert 0.95 - 4 * np.sqrt(0.05 * 0.95 / runs) < inside < 0.99
 
 
 def test_too_few_calibration_persons_for_a_threshold_cover_everything() -> None:
@@ -145,13 +145,13 @@ def _table() -> pl.DataFrame:
 def test_pages_show_our_figures_beside_the_published_ones_and_label_them() -> None:
     text = to_markdown(build_tables(_table()))
     accuracy = next(line for line in text.splitlines() if line.startswith("| mae_log"))
-    theirs = next(
+    published_value = next(
         f["value"]
         for f in published()["figures"]
         if (f["model"], f["metric"], f["horizon"]) == ("saga", "mae_log", 10)
     )
     assert "**0.5000 ± 0.0100**" in accuracy  # the best of our own
-    assert f"{theirs:.4f}" in accuracy
+    assert f"{published_value:.4f}" in accuracy
     assert f"saga ({published()['label']})" in text
 
 

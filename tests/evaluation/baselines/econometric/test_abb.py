@@ -81,15 +81,15 @@ def test_smoothed_quantile_regressions_are_those_of_linear_programming() -> None
         residual = y - x @ weights
         return float(np.mean(np.maximum(tau * residual, (tau - 1) * residual)))
 
-    ours = quantile_regressions(x, y, QuantileDistribution.normal(2, 1.0).weights)
+    coefficients = quantile_regressions(x, y, QuantileDistribution.normal(2, 1.0).weights)
     for row in (1, 4, 6, 11):
         exact = (
             QuantileRegressor(quantile=TAUS[row], alpha=0.0, fit_intercept=False, solver="highs")
             .fit(x, y)
             .coef_
         )
-        assert loss(ours[row], TAUS[row]) < 1.003 * loss(exact, TAUS[row])
-        assert loss(ours[row] + 0.2, TAUS[row]) > 1.003 * loss(exact, TAUS[row])
+        assert loss(coefficients[row], TAUS[row]) < 1.003 * loss(exact, TAUS[row])
+        assert loss(coefficients[row] + 0.2, TAUS[row]) > 1.003 * loss(exact, TAUS[row])
 
 
 def test_a_law_knows_its_mean_and_its_draws_have_its_distribution() -> None:
@@ -128,13 +128,13 @@ def test_the_posterior_on_the_grid_is_the_kalman_filters_where_all_is_normal() -
     none = np.zeros(30, dtype=np.int64)
     past = Histories(np.tile(ages, (30, 1)), status, logs, none, none)
     u = (np.arange(400) + 0.5) / 400
-    drawn = baseline.states(past, list(careers(past)), np.tile(u, (30, 1)))
+    draws = baseline.states(past, list(careers(past)), np.tile(u, (30, 1)))
     mean, covariance = KalmanFilter(parts).posterior(
         np.exp(logs + parts.mean_log(ages)), np.full(30, 36)
     )
     spread = np.sqrt(covariance[:, 1, 1])
-    assert (np.abs(drawn.mean(axis=1) - mean[:, 1]) < 0.15 * spread).all()
-    assert drawn.std(axis=1) == pytest.approx(spread, rel=0.12)
+    assert (np.abs(draws.mean(axis=1) - mean[:, 1]) < 0.15 * spread).all()
+    assert draws.std(axis=1) == pytest.approx(spread, rel=0.12)
 
 
 def quantile_errors(tables: Tables) -> np.ndarray:
@@ -143,10 +143,10 @@ def quantile_errors(tables: Tables) -> np.ndarray:
     errors = []
     for eta in (-0.5, 0.0, 0.5):
         truth = np.quantile(next_eta(np.full(400_000, eta), np.random.default_rng(3)), levels)
-        told = tables.next_eta(
+        conditional = tables.next_eta(
             np.full(4, eta), np.full(4, AGE), np.zeros(4, dtype=np.int64), levels
         )
-        errors.append(told - truth)
+        errors.append(conditional - truth)
     return np.array(errors)
 
 
@@ -173,13 +173,13 @@ def test_draws_invert_the_tabulated_chances(fitted: QuantileProcess) -> None:
     tables, grid = fitted.tables, fitted.distributions.grid
     cell = int(np.argmin(np.abs(grid.centres)))
     u = (np.arange(20_000) + 0.5) / 20_000
-    drawn = tables.next_eta(
+    draws = tables.next_eta(
         np.full(20_000, grid.centres[cell]),
         np.full(20_000, AGE),
         np.zeros(20_000, dtype=np.int64),
         u,
     )
-    share = np.histogram(np.clip(drawn, grid.edges[0], grid.edges[-1]), grid.edges)[0] / 20_000
+    share = np.histogram(np.clip(draws, grid.edges[0], grid.edges[-1]), grid.edges)[0] / 20_000
     assert share == pytest.approx(tables.moves[AGE - 16, 0, cell], abs=1e-3)
 
 
@@ -201,11 +201,11 @@ def test_forecasts_of_a_nonlinear_process_are_calibrated_given_the_record(
     )
     status = np.full((n, 100), WORK, dtype=np.int8)
     for h in range(1, 6):
-        drawn, eta = fitted.step(
+        draws, eta = fitted.step(
             eta, ages[:, 9:10] + h, status, career, (rng.random((n, 100)), rng.random((n, 100)))
         )
         if h in (1, 5):
-            rank = ((drawn < residual[:, 9 + h, None]).sum(axis=1) + rng.random(n)) / 101
+            rank = ((draws < residual[:, 9 + h, None]).sum(axis=1) + rng.random(n)) / 101
             assert kstest(rank, "uniform").pvalue > 1e-3
             assert (
                 kstest(np.clip(rank * 1.15, 0, 1), "uniform").pvalue < 1e-3

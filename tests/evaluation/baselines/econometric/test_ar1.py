@@ -47,12 +47,12 @@ def test_estimate_error_and_hansen_equal_those_of_pydynpd() -> None:
         z = 0.7 * z + rng.normal(0, 0.3, n) * (1 + 0.5 * np.abs(z))
         r[:, t] = effect + z + rng.normal(0, 0.1, n)
     r[rng.random((n, years)) < 0.08] = np.nan
-    ours = system_gmm(r, first_lag=2, lags=3)
-    assert ours.rho == pytest.approx(0.7065558, abs=1e-6)
-    assert ours.constant == pytest.approx(-0.0211793, abs=1e-6)
-    assert ours.se == pytest.approx(0.0396942, abs=1e-6)
-    assert ours.hansen == pytest.approx(4.541016839845, abs=1e-6)
-    assert ours.p_hansen == pytest.approx(0.2086607284965, abs=1e-6)
+    result = system_gmm(r, first_lag=2, lags=3)
+    assert result.rho == pytest.approx(0.7065558, abs=1e-6)
+    assert result.constant == pytest.approx(-0.0211793, abs=1e-6)
+    assert result.se == pytest.approx(0.0396942, abs=1e-6)
+    assert result.hansen == pytest.approx(4.541016839845, abs=1e-6)
+    assert result.p_hansen == pytest.approx(0.2086607284965, abs=1e-6)
 
 
 def test_persistence_is_recovered_where_the_lags_allow_for_the_transitory_part_and_missed_where_not() -> (
@@ -80,8 +80,8 @@ def test_standard_errors_are_those_of_repeated_samples_with_gaps() -> None:
 def test_a_panel_seen_every_second_year_gives_persistence_over_two_years() -> None:
     r = series(6000, 16, 0.8, transitory=0.0, seed=3)
     r[:, 1::2] = np.nan
-    found = system_gmm(r, first_lag=2, step=2)
-    assert abs(found.rho - 0.64) < 4 * found.se
+    estimate = system_gmm(r, first_lag=2, step=2)
+    assert abs(estimate.rho - 0.64) < 4 * estimate.se
 
 
 def test_records_that_are_too_short_are_refused() -> None:
@@ -92,12 +92,12 @@ def test_records_that_are_too_short_are_refused() -> None:
 def test_variance_components_are_recovered_given_persistence() -> None:
     r = series(6000, 24, 0.8, transitory=0.2, seed=4)
     age = np.tile(np.arange(26, 50), (6000, 1))
-    found = Components.fit(r, age, np.full(1, np.nan), 0.8)
-    assert found.alpha == pytest.approx(0.25, abs=0.03)
-    assert found.z0 == pytest.approx(0.25, abs=0.04)
-    assert found.eta[2:4] == pytest.approx(0.09, abs=0.012)
-    assert found.eps[2:4] == pytest.approx(0.04, abs=0.012)
-    assert found.entry == 0
+    estimate = Components.fit(r, age, np.full(1, np.nan), 0.8)
+    assert estimate.alpha == pytest.approx(0.25, abs=0.03)
+    assert estimate.z0 == pytest.approx(0.25, abs=0.04)
+    assert estimate.eta[2:4] == pytest.approx(0.09, abs=0.012)
+    assert estimate.eps[2:4] == pytest.approx(0.04, abs=0.012)
+    assert estimate.entry == 0
 
 
 def test_the_filter_is_the_kalman_filter() -> None:
@@ -131,12 +131,12 @@ def test_drawn_shocks_are_those_of_the_bin_and_small_bins_give_way() -> None:
     fine, coarse = rng.integers(0, 2, 20_000), np.zeros(20_000, dtype=np.int64)
     fine[:20] = 2  # too few to stand alone
     shocks = np.where(fine == 1, 5.0, 0.0) + rng.normal(size=20_000)
-    drawn = Shocks([fine, coarse], shocks).draw(
+    draws = Shocks([fine, coarse], shocks).draw(
         [np.array([0, 1, 2, 9])[:, None].repeat(5000, 1), np.zeros((4, 5000), dtype=np.int64)],
         rng.random((4, 5000)),
     )
-    assert drawn.mean(axis=1) == pytest.approx([0, 5, shocks.mean(), shocks.mean()], abs=0.2)
-    assert drawn.std(axis=1) == pytest.approx([1, 1, shocks.std(), shocks.std()], rel=0.05)
+    assert draws.mean(axis=1) == pytest.approx([0, 5, shocks.mean(), shocks.mean()], abs=0.2)
+    assert draws.std(axis=1) == pytest.approx([1, 1, shocks.std(), shocks.std()], rel=0.05)
 
 
 @pytest.fixture(scope="module")
@@ -170,10 +170,10 @@ def test_on_a_gaussian_register_the_forecast_is_nearly_the_exact_one_and_calibra
     fitted = AutoRegression().fit(train, seed=0)
     assert abs(fitted.estimate.rho - GaussianProcess().rho) < 4 * fitted.estimate.se
     origins = draw_origins(test, max_horizon=10, seed=0)
-    ours, ranks = scored(test, fitted, origins)
+    result, ranks = scored(test, fitted, origins)
     exact, _ = scored(test, ExactForecaster.open(folder), origins)
     for column in range(3):
-        lost = (ours - exact)[:, column]
+        lost = (result - exact)[:, column]
         seen = np.isfinite(lost)
         # Estimated on 1,250 persons: 3 % is what that and the panel's year effects may cost, 3 standard errors what chance may.
         assert lost[seen].mean() < 0.03 * exact[seen, column].mean() + 3 * lost[
@@ -194,16 +194,16 @@ def test_ages_that_nobody_has_reached_are_taken_as_the_oldest_that_somebody_has(
     rng = np.random.default_rng(0)
     log = 12.5 + rng.normal(0, 0.3, (400, 1)) + rng.normal(0, 0.1, (400, 28))
     panel = panel_from(np.exp(log), np.full(400, 1980), PanelMeta("young", floor=24_150.0))
-    some = panel.only(panel.persons()[:50])
-    drawn = (
+    subset = panel.only(panel.persons()[:50])
+    draws = (
         AutoRegression()
         .fit(panel, seed=0)
         .simulate(
-            some,
-            Origins(np.array(some.persons()), np.full(50, 2022)),
+            subset,
+            Origins(np.array(subset.persons()), np.full(50, 2022)),
             to_horizon=20,
             n_paths=50,
             seed=0,
         )
     )
-    assert abs(np.log(np.median(drawn.earnings[:, 19])) - 12.5) < 0.5
+    assert abs(np.log(np.median(draws.earnings[:, 19])) - 12.5) < 0.5

@@ -106,8 +106,8 @@ class TestSimulator:
     def test_intercepts_solve_their_equation(self) -> None:
         slope = np.random.default_rng(0).normal(0, 3, (4, 7, 100))
         share = np.random.default_rng(1).uniform(0.01, 0.9, (4, 7))
-        found = intercepts_for(share, slope)
-        np.testing.assert_allclose(expit(found[..., None] + slope).mean(axis=-1), share, atol=1e-9)
+        result = intercepts_for(share, slope)
+        np.testing.assert_allclose(expit(result[..., None] + slope).mean(axis=-1), share, atol=1e-9)
 
     def test_profiles_are_met(self) -> None:
         """Lives lifted to the profiles have the zeros and the mean logs that were asked for, in both groups."""
@@ -122,15 +122,15 @@ class TestSimulator:
         record = np.where(record < MINIMUM, 0.0, record)
         profiles = Profiles.of(record, group, MINIMUM)
         slices = [slice(0, 4_000), slice(4_000, 8_000)]
-        for e, (process, made) in enumerate(
+        for e, (process, simulated) in enumerate(
             profiles.processes(process_values(TRUTH), Draws(8_000, 6), slices)
         ):
-            lifted, levels = profiles.lift(e, made)
+            lifted, levels = profiles.lift(e, simulated)
             again = Profiles.of(lifted, np.zeros(4_000, dtype=int), MINIMUM)
             assert np.abs(again.zeros[0] - profiles.zeros[e]).max() < 6 * np.sqrt(0.25 / 4_000)
             np.testing.assert_allclose(again.level[0], profiles.level[e], atol=0.05)
             assert process.levels == (0.0,) * len(AGES)
-            np.testing.assert_allclose(lifted, made * np.exp(levels))
+            np.testing.assert_allclose(lifted, simulated * np.exp(levels))
 
 
 class TestMoments:
@@ -142,9 +142,9 @@ class TestMoments:
             changes: list[list[float]] = [[], [], [], [], []]
             for person in lives:
                 for age in range(FIRST, 65 - lag):
-                    now, then = person[age - FIRST], person[age - FIRST + lag]
-                    if now >= MINIMUM and then >= MINIMUM:
-                        changes[min((age - FIRST) // 8, 4)].append(np.log(then / now))
+                    current, then = person[age - FIRST], person[age - FIRST + lag]
+                    if current >= MINIMUM and then >= MINIMUM:
+                        changes[min((age - FIRST) // 8, 4)].append(np.log(then / current))
             for b, d in enumerate(changes):
                 direct = {
                     "mean": np.mean(d), "variance": np.var(d), "skewness": stats.skew(d),
@@ -175,15 +175,15 @@ class TestMoments:
         later = []
         for person in record:
             for age in range(40, 50):
-                before, now, then = (person[a - FIRST] for a in (age - 1, age, age + 5))
-                if now == 0 and before == 0 and not np.isnan(then):
+                before, current, then = (person[a - FIRST] for a in (age - 1, age, age + 5))
+                if current == 0 and before == 0 and not np.isnan(then):
                     later.append(then)
         outcomes = np.array(later)
         assert len(outcomes) >= 200
-        place = ((1 * 4 + 2) * 7 + 0) * 6  # second horizon, third decade, out again
+        position = ((1 * 4 + 2) * 7 + 0) * 6  # second horizon, third decade, out again
         points = np.quantile(outcomes[outcomes > 0], RobustMoments.QUANTILES)
         direct = [(outcomes == 0).mean(), *((outcomes <= p).mean() for p in points)]
-        np.testing.assert_allclose(full[place : place + 6], direct, atol=1.5 / len(outcomes))
+        np.testing.assert_allclose(full[position : position + 6], direct, atol=1.5 / len(outcomes))
         logs = np.log(record[:, 10:15][record[:, 10:15] > 0] / MINIMUM)
         np.testing.assert_allclose(
             full[-18:].reshape(9, 2)[2], [logs.mean(), logs.var()], rtol=1e-9
@@ -391,7 +391,7 @@ class TestKnownTruth:
 
     def test_the_estimated_process_has_the_true_law(self, fitted: Gkos) -> None:
         """Tolerances: 4 standard errors of 4,200 persons, of whom about 2,500 are seen at an age, plus the slack of the fit."""
-        true, found = law(TRUTH), law(fitted.processes[1])  # that of people from 30 on
+        true, result = law(TRUTH), law(fitted.processes[1])  # that of people from 30 on
         for name, value in true.items():
             count = 250 if "after" in name else 2_500
             spread = (
@@ -399,7 +399,7 @@ class TestKnownTruth:
                 if "zeros" in name
                 else value / np.sqrt(2 * count) + 0.01
             )
-            assert found[name] == pytest.approx(value, abs=4 * spread + 0.02), name
+            assert result[name] == pytest.approx(value, abs=4 * spread + 0.02), name
 
     def test_forecasts_are_calibrated_and_nearly_exact(self, register: Panel, fitted: Gkos) -> None:
         test = register.only(persons_of(register, "test"))
@@ -409,10 +409,10 @@ class TestKnownTruth:
         exact = ExactForecaster(GkosFilter(FEW_ZEROS, 125)).simulate(
             past, origins, to_horizon=10, n_paths=199, seed=0
         )
-        ours = fitted.simulate(past, origins, to_horizon=10, n_paths=199, seed=0)
-        u = pit(ours.earnings[:, columns], outcomes, pit_uniforms(ours)[:, columns])
+        forecast = fitted.simulate(past, origins, to_horizon=10, n_paths=199, seed=0)
+        u = pit(forecast.earnings[:, columns], outcomes, pit_uniforms(forecast)[:, columns])
         score, bound = (
-            crps_log(ours.earnings[:, columns], outcomes),
+            crps_log(forecast.earnings[:, columns], outcomes),
             crps_log(exact.earnings[:, columns], outcomes),
         )
         for k in range(3):

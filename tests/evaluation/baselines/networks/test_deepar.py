@@ -15,8 +15,8 @@ from saga.data.origins import Origins, draw_origins, history, realised_earnings
 from saga.data.panel import Panel, PanelMeta
 
 Make = Callable[..., Panel]
-here = importlib.util.find_spec("gluonts") is not None
-needs_gluonts = pytest.mark.skipif(not here, reason=f"GluonTS is not installed: {INSTALL}")
+installed = importlib.util.find_spec("gluonts") is not None
+needs_gluonts = pytest.mark.skipif(not installed, reason=f"GluonTS is not installed: {INSTALL}")
 QUICK = {"width": 24, "passes": 15, "batch": 8, "rate": 1e-2}
 STAY, LEAVE = 0.8, 0.1
 
@@ -53,7 +53,7 @@ def test_the_target_scale_is_undone_exactly_within_the_outer_bins() -> None:
     assert np.isnan(bins.target(np.array([np.nan]), np.array([12.0]))).all()
 
 
-@pytest.mark.skipif(here, reason="GluonTS is installed")
+@pytest.mark.skipif(installed, reason="GluonTS is installed")
 def test_without_gluonts_the_command_that_installs_it_is_named() -> None:
     with pytest.raises(ModuleNotFoundError, match="gluonts") as error:
         DeepAR()
@@ -97,8 +97,8 @@ def test_two_fits_agree_and_a_person_does_not_depend_on_company() -> None:
         again.simulate(history(panel, origins), origins, to_horizon=4, n_paths=9, seed=4).earnings,
         together,
     )
-    some = origins.take(np.array([11, 3, 7]))
-    alone = first.simulate(history(panel, some), some, to_horizon=4, n_paths=9, seed=4).earnings
+    subset = origins.take(np.array([11, 3, 7]))
+    alone = first.simulate(history(panel, subset), subset, to_horizon=4, n_paths=9, seed=4).earnings
     assert np.array_equal(alone, together[[11, 3, 7]])
     assert not np.array_equal(
         first.simulate(history(panel, origins), origins, to_horizon=4, n_paths=9, seed=5).earnings,
@@ -118,8 +118,8 @@ def test_nothing_after_the_origin_is_used(fitted: DeepAR) -> None:
         )
         return panel.with_frame(frame.with_columns(forged).select(panel.frame.columns))
 
-    def paths(given: Panel) -> np.ndarray:
-        return fitted.simulate(given, origins, to_horizon=3, n_paths=5, seed=0).earnings
+    def paths(history_panel: Panel) -> np.ndarray:
+        return fitted.simulate(history_panel, origins, to_horizon=3, n_paths=5, seed=0).earnings
 
     known = paths(history(panel, origins))
     assert np.array_equal(paths(changed(pl.col("origin") + 1)), known)

@@ -94,14 +94,14 @@ def test_trees_recover_the_conditional_quantiles_of_a_known_process(
     trees: BoostedTrees, judged: tuple[Panel, Origins]
 ) -> None:
     panel, origins = judged
-    found = trees.marginals(history(panel, origins), origins, [1])
+    result = trees.marginals(history(panel, origins), origins, [1])
     zero, quantiles = exact(panel, origins)
     # A leaf of 40 examples tells a chance of 0.8 to 0.06 and a normal quantile at 10 % to 0.27 standard deviations; forecasts are means of
     # many trees, and errors average out over persons.
-    assert np.abs(found.zero[:, 0] - zero).mean() < 0.06
+    assert np.abs(result.zero[:, 0] - zero).mean() < 0.06
     for group in (zero == STAY, zero == LEAVE):
-        assert found.zero[group, 0].mean() == pytest.approx(zero[group].mean(), abs=0.03)
-    error = found.logs[:, 0] - quantiles
+        assert result.zero[group, 0].mean() == pytest.approx(zero[group].mean(), abs=0.03)
+    error = result.logs[:, 0] - quantiles
     deviation = np.where(
         history(panel, origins).frame.group_by("person_id", maintain_order=True).last()["sex"]
         == "female",
@@ -114,7 +114,7 @@ def test_trees_recover_the_conditional_quantiles_of_a_known_process(
         assert np.abs(error[rows, inner].mean(axis=0)).max() < 0.27 * spread
         assert np.abs(error[rows, inner]).mean() < 0.4 * spread
     shuffled = (
-        np.roll(found.logs[:, 0], 1, axis=0) - quantiles
+        np.roll(result.logs[:, 0], 1, axis=0) - quantiles
     )  # forecasts of somebody else: the errors of one who learned nothing
     assert np.abs(shuffled[:, inner]).mean() > 2 * np.abs(error[:, inner]).mean()
 
@@ -142,42 +142,42 @@ def test_forecasts_of_the_known_process_are_calibrated_and_a_broken_one_is_not(
 def test_quantiles_that_cross_are_put_in_order_and_the_inverse_is_exact() -> None:
     rng = np.random.default_rng(0)
     crossing = rng.normal(size=(50, 3, len(QUANTILES)))
-    found = Marginals.of(rng.random((50, 3)), crossing)
-    assert (np.diff(found.logs, axis=-1) > 0).all()
-    assert np.allclose(found.logs, np.sort(crossing, axis=-1), atol=1e-4)
-    work, place = rng.random((50, 3, 40)), rng.random((50, 3, 40))
-    amounts = found.amounts(work, place)
-    assert np.array_equal(amounts == 0, work < found.zero[..., None])
-    back = np.stack([found.ranks(amounts[..., k]) for k in range(40)], axis=-1)
-    assert np.allclose(back[amounts > 0], place[amounts > 0], atol=1e-6)
+    result = Marginals.of(rng.random((50, 3)), crossing)
+    assert (np.diff(result.logs, axis=-1) > 0).all()
+    assert np.allclose(result.logs, np.sort(crossing, axis=-1), atol=1e-4)
+    work, rank = rng.random((50, 3, 40)), rng.random((50, 3, 40))
+    amounts = result.amounts(work, rank)
+    assert np.array_equal(amounts == 0, work < result.zero[..., None])
+    back = np.stack([result.ranks(amounts[..., k]) for k in range(40)], axis=-1)
+    assert np.allclose(back[amounts > 0], rank[amounts > 0], atol=1e-6)
 
 
 def test_between_its_levels_the_distribution_is_that_of_its_quantiles() -> None:
     truth = lognorm(s=0.5, scale=np.exp(12))
     marginals = Marginals.of(np.full((1, 1), 0.2), np.log(truth.ppf(QUANTILES))[None, None])
-    place = np.linspace(0.005, 0.995, 199)
-    drawn = marginals.amounts(np.full((1, 1, 199), 0.5), place[None, None])[0, 0]
-    assert np.log(drawn) == pytest.approx(np.log(truth.ppf(place)), abs=0.05)
+    rank = np.linspace(0.005, 0.995, 199)
+    draws = marginals.amounts(np.full((1, 1, 199), 0.5), rank[None, None])[0, 0]
+    assert np.log(draws) == pytest.approx(np.log(truth.ppf(rank)), abs=0.05)
 
 
 def test_path_marginals_are_the_fitted_distribution(
     trees: BoostedTrees, judged: tuple[Panel, Origins]
 ) -> None:
     panel, origins = judged
-    some = origins.take(slice(0, 5))
-    past = history(panel, some)
-    paths = trees.simulate(past, some, to_horizon=4, n_paths=4000, seed=0)
-    marginals = trees.marginals(past, some, [1, 2, 3, 4])
+    subset = origins.take(slice(0, 5))
+    past = history(panel, subset)
+    paths = trees.simulate(past, subset, to_horizon=4, n_paths=4000, seed=0)
+    marginals = trees.marginals(past, subset, [1, 2, 3, 4])
     for i, h in np.ndindex(5, 4):
-        drawn = paths.earnings[i, h].astype(np.float64)
-        if np.isnan(drawn).any():
+        draws = paths.earnings[i, h].astype(np.float64)
+        if np.isnan(draws).any():
             continue
         zero = marginals.zero[i, h]
-        assert (drawn == 0).mean() == pytest.approx(zero, abs=4 * np.sqrt(0.25 / 4000))
+        assert (draws == 0).mean() == pytest.approx(zero, abs=4 * np.sqrt(0.25 / 4000))
         for k, level in enumerate(QUANTILES):
-            share = (np.log(drawn[drawn > 0]) <= marginals.logs[i, h, k]).mean()
+            share = (np.log(draws[draws > 0]) <= marginals.logs[i, h, k]).mean()
             assert share == pytest.approx(
-                level, abs=4 * np.sqrt(level * (1 - level) / (drawn > 0).sum())
+                level, abs=4 * np.sqrt(level * (1 - level) / (draws > 0).sum())
             )
 
 
@@ -185,10 +185,10 @@ def test_horizons_between_are_interpolated(
     trees: BoostedTrees, judged: tuple[Panel, Origins]
 ) -> None:
     panel, origins = judged
-    found = trees.marginals(history(panel, origins), origins, [2, 3, 5, 9])
-    assert found.zero[:, 1] == pytest.approx((2 * found.zero[:, 0] + found.zero[:, 2]) / 3)
-    assert found.logs[:, 1] == pytest.approx((2 * found.logs[:, 0] + found.logs[:, 2]) / 3)
-    assert np.array_equal(found.logs[:, 3], found.logs[:, 2])
+    result = trees.marginals(history(panel, origins), origins, [2, 3, 5, 9])
+    assert result.zero[:, 1] == pytest.approx((2 * result.zero[:, 0] + result.zero[:, 2]) / 3)
+    assert result.logs[:, 1] == pytest.approx((2 * result.logs[:, 0] + result.logs[:, 2]) / 3)
+    assert np.array_equal(result.logs[:, 3], result.logs[:, 2])
 
 
 @pytest.mark.parametrize("atoms", [(), (0.4,), (0.3, 1.0)])
@@ -206,13 +206,13 @@ def test_the_copula_is_recovered_from_partly_seen_outcomes_with_atoms(
     lower = np.where(inside, edges[which], levels)
     upper = np.where(inside, edges[np.minimum(which + 1, len(atoms))], levels)
     unseen = rng.random(levels.shape) < 0.5
-    found = estimate_correlations(
+    result = estimate_correlations(
         np.where(unseen, 0.0, lower), np.where(unseen, 1.0, upper), np.random.default_rng(1)
     )
     # A quarter of the persons show a pair of horizons: the standard error of a correlation is at most 1 / sqrt(n / 4) where all levels are
     # known, and about twice that where only the side of an atom is (tetrachoric correlations).
     tolerance = 4 * len(edges) / np.sqrt(n / 4) / 2
-    assert found == pytest.approx(truth, abs=tolerance)
+    assert result == pytest.approx(truth, abs=tolerance)
     if atoms:  # breaking ties at random instead loses dependence: the truncation is needed
         broken = np.corrcoef(
             ndtri(lower + (upper - lower) * rng.random(levels.shape)), rowvar=False
@@ -222,10 +222,10 @@ def test_the_copula_is_recovered_from_partly_seen_outcomes_with_atoms(
 
 def test_drawn_levels_have_the_rank_correlations_of_the_copula() -> None:
     matrix = np.array([[1.0, 0.7, 0.3], [0.7, 1.0, 0.6], [0.3, 0.6, 1.0]])
-    drawn = joint_uniforms(matrix, 20_000, ["a"], "test")[0]
+    draws = joint_uniforms(matrix, 20_000, ["a"], "test")[0]
     expected = 6 / np.pi * np.arcsin(matrix / 2)  # Spearman's, of a Gaussian copula (Pearson 1907)
-    assert spearmanr(drawn, axis=1).statistic == pytest.approx(expected, abs=4 / np.sqrt(20_000))
-    assert all(kstest(row, "uniform").pvalue > 0.001 for row in drawn)
+    assert spearmanr(draws, axis=1).statistic == pytest.approx(expected, abs=4 / np.sqrt(20_000))
+    assert all(kstest(row, "uniform").pvalue > 0.001 for row in draws)
     longer = extend_correlations(matrix, 6)
     assert np.linalg.eigvalsh(longer).min() > 0
     assert longer[4, 3] == pytest.approx(0.6)
@@ -264,11 +264,11 @@ def test_two_fits_agree_and_a_person_does_not_depend_on_company(
     together = first.simulate(history(panel, many), many, to_horizon=6, n_paths=9, seed=4).earnings
     second = again.simulate(history(panel, many), many, to_horizon=6, n_paths=9, seed=4).earnings
     assert np.array_equal(second, together, equal_nan=True)
-    some = np.array([11, 3, 7])
+    subset = np.array([11, 3, 7])
     alone = first.simulate(
-        history(panel, many.take(some)), many.take(some), to_horizon=6, n_paths=9, seed=4
+        history(panel, many.take(subset)), many.take(subset), to_horizon=6, n_paths=9, seed=4
     ).earnings
-    assert np.array_equal(alone, together[some], equal_nan=True)
+    assert np.array_equal(alone, together[subset], equal_nan=True)
     shorter = first.simulate(history(panel, many), many, to_horizon=3, n_paths=9, seed=4).earnings
     assert np.array_equal(shorter, together[:, :3], equal_nan=True)
 
@@ -309,8 +309,8 @@ def test_features_say_what_the_records_say() -> None:
     )
     panel = Panel.of(frame, PanelMeta("one", floor=10.0))
     window = Window(panel)
-    (found,) = window.features(panel, Origins(np.array(["a"]), np.array([2006])))
-    value = dict(zip(window.names, found.tolist(), strict=True))
+    (result,) = window.features(panel, Origins(np.array(["a"]), np.array([2006])))
+    value = dict(zip(window.names, result.tolist(), strict=True))
     typical = window.reference.level(np.array(2006))
     assert value["age"] == 36
     assert value["level_0"] == pytest.approx(np.log(400 / typical), abs=1e-5)
