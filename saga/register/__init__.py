@@ -1,4 +1,4 @@
-"""The synthetic register: a structural simulation of Swedish working lives with known truth."""
+"""The synthetic register: a structural simulation of working lives in Sweden."""
 
 from saga.register.simulation.cohort_simulation import RegisterSettings
 from saga.register.simulation.generation import generate_register

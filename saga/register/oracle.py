@@ -259,7 +259,16 @@ def realised_futures(
     n_paths: int,
     seed: int,
 ) -> Floats:
-    """Real earnings (n, years, n_paths) after `state` under realised macro."""
+    """Real earnings (n, years, n_paths) after `state` under realised macro.
+
+    Args:
+        settings: Definition of the register.
+        state: State at the origin, which is not changed.
+        chunk: Number of the chunk.
+        years: Years to simulate.
+        n_paths: Futures per person.
+        seed: Seed of the futures.
+    """
     rng = _random_stream(settings, seed, REALISED, state.birth_year, chunk, years.start)
     futures = np.empty((len(state), len(years), n_paths))
     size = max(1, BLOCK_ROWS // (n_paths * CANDIDATES))
@@ -280,7 +289,16 @@ def drawn_futures(
     worlds: Sequence[World],
     seed: int,
 ) -> Floats:
-    """Real earnings (n, years, worlds) after `state`; path k of every person has the k-th world."""
+    """Real earnings (n, years, worlds) after `state` under drawn macro futures.
+
+    Args:
+        settings: Definition of the register.
+        state: State at the origin, which is not changed.
+        chunk: Number of the chunk.
+        years: Years to simulate.
+        worlds: Macro futures; path k of every person has the k-th.
+        seed: Seed of the futures.
+    """
     futures = np.empty((len(state), len(years), len(worlds)))
     for k, world in enumerate(worlds):
         rng = _random_stream(settings, seed, DRAWN, state.birth_year, chunk, k)
@@ -305,7 +323,14 @@ def simulate_residents(
 
     Each person is simulated several times, until no year is abroad in all simulations. A year is
     taken from the first simulation that is not abroad in it. A path that goes abroad thus combines
-    two simulations, each with the distribution of residents in its years. `state` is not changed.
+    two simulations, each with the distribution of residents in its years.
+
+    Args:
+        settings: Definition of the register.
+        state: State at the origin, which is not changed.
+        years: Years to simulate.
+        world: Macro and employers.
+        rng: Random numbers.
     """
     earnings = np.full((len(state), len(years)), np.nan)
     incomplete = np.arange(len(state))

@@ -42,7 +42,7 @@ KIND_NAMES = {
 }
 
 SHEET = """\
-# {register_id}: a synthetic register of working lives
+# {register_id}: a synthetic register of working life
 
 **No person in it exists.** Every person, year and amount was simulated; no cell of a real register
 was used, directly or as a sample, a fit or a copy. It has the columns, codes and units of a Swedish

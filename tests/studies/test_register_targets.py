@@ -1,4 +1,4 @@
-"""The page on registers and targets names every missed target; the full table lies beside it."""
+"""The page on registers and targets names every missed target."""
 
 from __future__ import annotations
 

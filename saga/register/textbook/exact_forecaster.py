@@ -1,8 +1,8 @@
-"""Forecasters that know the process of a textbook register: the best that its records allow.
+"""Forecasters that know the process of a textbook register.
 
-They know the parameters, not the hidden state. A model can therefore equal but not beat them,
-while it cannot reach the oracle of the full register. They follow the contest's protocol for
-baselines and are scored by the same functions.
+Their forecasts are the best that its records allow. They know the parameters, not the hidden state.
+A model can therefore equal but not beat them, while it cannot reach the oracle of the full
+register. They follow the contest's protocol for baselines and are scored by the same functions.
 """
 
 from __future__ import annotations
@@ -109,6 +109,13 @@ class ExactForecaster:
 
         Earnings have shape (n, to_horizon, n_paths). The first paths do not depend on `n_paths`,
         the first horizons not on `to_horizon`.
+
+        Args:
+            history: Rows of the persons, in real money of 2022.
+            origins: Persons and their origin years.
+            to_horizon: Last horizon.
+            n_paths: Futures per person.
+            seed: Seed of the random numbers.
 
         Raises:
             InputError: For a person without rows, with an origin before the process starts, or

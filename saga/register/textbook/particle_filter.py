@@ -1,4 +1,4 @@
-"""The particle filter of the GKOS process: Rao-Blackwellised, with fixed effects as particles.
+"""A Rao-Blackwellised particle filter of the GKOS process.
 
 A particle is a pair (alpha, beta). Given the pair, the persistent state z is a Markov chain in one
 dimension. Its distribution given the record is computed by the forward recursion on a fine grid;
@@ -229,7 +229,7 @@ def _variances(process: GkosProcess) -> Floats:
 
 
 def _lattice(particles: int) -> Floats:
-    """The `particles` points (2, N) of a square lattice nearest to its centre, filling the disc."""
+    """The points (2, N) of a square lattice nearest to its centre, filling the disc."""
     if particles < MIN_PARTICLES:
         raise ValueError(f"a filter needs at least {MIN_PARTICLES} particles")
     side = int(np.ceil(np.sqrt(particles)))

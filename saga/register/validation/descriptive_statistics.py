@@ -1,6 +1,7 @@
-"""Statistics of a register without a target: distributions, changes, mobility and lifetimes.
+"""Statistics of a register without a target.
 
-They are printed below the targets in the same table. Each function yields whole rows.
+They describe distributions, changes, mobility and lifetimes. They are printed below the targets in
+the same table. Each function yields whole rows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Changes of earnings in a register, mobility in the ranking, and how both follow the cycle.
+"""Changes of earnings, mobility in the ranking, and how both follow the cycle.
 
 A change is the difference of log real labour earnings of persons of 25-55 at the start who are
 above half a price base amount in both years. It is dated by its second year.
@@ -49,7 +49,15 @@ def changes(
     group: Group | None = None,
     ages: tuple[int, int] = PRIME_AGES,
 ) -> Sample:
-    """Changes over `lag` years that end in `years`, of persons of `group` and of `ages`."""
+    """Changes of log earnings, all `years` together.
+
+    Args:
+        register: The register.
+        years: Years in which the changes end.
+        lag: Number of years between start and end.
+        group: Persons whose changes are meant; None for all.
+        ages: First and last age at the start.
+    """
     parts = []
     for year in years:
         start_year = year - lag
@@ -147,7 +155,7 @@ def rise_of_unemployment(years: Iterable[int]) -> NDArray[np.float64]:
 
 
 def growth(register: RegisterArrays, year: int, mask: Bools) -> Estimate:
-    """Growth of mean real earnings, zeros counted, of persons of 25-55 with rows in both years."""
+    """Growth of mean real earnings, zeros counted, of persons with rows in both years."""
     earlier, later = register.real(year - 1), register.real(year)
     in_both = mask & register.aged(year - 1, *PRIME_AGES)
     in_both &= np.isfinite(earlier) & np.isfinite(later)
@@ -223,9 +231,10 @@ def recalled_moments(register: RegisterArrays) -> KeyedEstimates:
 
 
 def past_rank(register: RegisterArrays, year: int, n_groups: int = 5) -> NDArray[np.int8]:
-    """Group of mean real earnings over the three years to `year` (n,): 0 the lowest, -1 unknown.
+    """Rank group of mean real earnings over the three years to `year` (n,).
 
-    Persons of 25-55 who are above half a price base amount in `year` are ranked.
+    0 is the lowest group, -1 unknown. Persons of 25-55 who are above half a price base amount in
+    `year` are ranked.
     """
     past = np.mean([register.real(year - k) for k in range(RANK_YEARS)], axis=0)
     ranked = register.aged(year, *PRIME_AGES) & np.isfinite(past) & register.attached(year)

@@ -1,4 +1,4 @@
-"""Childlessness by cohort, age at the first child, and the effect of a first child on earnings."""
+"""Childlessness, age at the first child, and the effect of a first child on earnings."""
 
 from __future__ import annotations
 
@@ -119,7 +119,12 @@ def child_penalty(register: RegisterArrays) -> KeyedEstimates:
 
 @dataclass(frozen=True)
 class EventStudy:
-    """Effect of each year of `EVENT_YEARS` on real earnings (SEK), and mean earnings without it."""
+    """Effects of a first birth on earnings, by year of `EVENT_YEARS`.
+
+    Attributes:
+        effect: Effect on real earnings (SEK).
+        predicted: Mean earnings predicted without it (SEK).
+    """
 
     effect: list[Estimate]
     predicted: NDArray[np.float64]

@@ -1,4 +1,4 @@
-"""An AR(1) with fixed effects fitted to a register: what a linear Gaussian process cannot show.
+"""An AR(1) with fixed effects, fitted to a register as a linear benchmark.
 
 log y(i, t) = age-and-year mean + mu(i) + x(i, t), x(i, t) = rho x(i, t-1) + e(i, t), with mu and e
 normal. Its changes have no excess kurtosis, and a gain fades as fast as a loss at every rank. Real

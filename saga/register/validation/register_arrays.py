@@ -1,6 +1,8 @@
 """A generated register as arrays of persons by years.
 
-All statistics are computed from these arrays. A person without a row in a year (abroad, before entry, after death, under 16, over 64) and unknown
+All statistics are computed from these arrays.
+
+A person without a row in a year (abroad, before entry, after death, under 16, over 64) and unknown
 cells are NaN, False or -1. Amounts are nominal SEK.
 """
 

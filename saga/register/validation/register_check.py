@@ -73,7 +73,7 @@ def targets() -> tuple[RegisterTarget, ...]:
 def check_register(
     directory: Path, *, only: Sequence[str] = (), paper: bool = False, descriptive: bool = False
 ) -> pl.DataFrame:
-    """The table of a register: columns of `SCHEMA`, one row per target, in the order of targets.
+    """The table of a register: columns of `SCHEMA`, one row per target.
 
     `holds` says whether the value lies in the band (null without band or value). `verdict` is
     inside or outside for enforced targets, unmeasured if the register does not cover the years

@@ -1,4 +1,4 @@
-"""The HTML report of a register: plots of simulated against published figures, all verdicts.
+"""The HTML report of a register: plots against published figures, and all verdicts.
 
 One file that needs nothing else. Everything is drawn from the table of
 `saga.register.validation.register_check` with its descriptive rows; nothing is computed here.
@@ -240,11 +240,11 @@ def _plot_years(table: pl.DataFrame) -> Chart:
     amounts = frame.filter(pl.col("statistic") != "gini").with_columns(pl.col("value") / 1000)
     thousands = alt.Y("value:Q", title="thousand SEK of 2022")
     dash = alt.StrokeDash("statistic:N", title=None, sort=["p50", "p10", "p90"])
-    left = alt.Chart(amounts).mark_line().encode(YEARS_AXIS, thousands, _sex_color(), dash)
-    gini = alt.Chart(frame.filter(pl.col("statistic") == "gini"))
+    quantiles = alt.Chart(amounts).mark_line().encode(YEARS_AXIS, thousands, _sex_color(), dash)
+    gini_rows = frame.filter(pl.col("statistic") == "gini")
     y = alt.Y("value:Q", title="Gini, zeros counted", scale=alt.Scale(zero=False))
-    right = gini.mark_line().encode(YEARS_AXIS, y, _sex_color())
-    return alt.hconcat(left.properties(**PANEL), right.properties(**PANEL))
+    gini = alt.Chart(gini_rows).mark_line().encode(YEARS_AXIS, y, _sex_color())
+    return alt.hconcat(quantiles.properties(**PANEL), gini.properties(**PANEL))
 
 
 def _plot_cycle(table: pl.DataFrame) -> Chart:

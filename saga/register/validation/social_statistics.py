@@ -1,4 +1,4 @@
-"""Couples, stays abroad, origin, schooling, illness, leave, own firms, jobs and joblessness.
+"""Couples, migration, origin, schooling, illness, leave, firms, jobs and joblessness.
 
 Each figure would show the absence of one mechanism of the simulation. It is computed from the
 columns of the panel alone, and only if the register covers its years.

@@ -1,4 +1,4 @@
-"""The targets of a register: the table `targets.csv`, its checks, and the rule of the bands.
+"""The targets of a register: the table `targets.csv` and the rule of its bands.
 
 Marks: V read in a public source; D derived from such figures; M recalled from the literature or
 from general knowledge, not to be quoted; P published by the authors of the SAGA paper

@@ -1,4 +1,4 @@
-"""A release is complete, describes its own panel, and has the same bytes for the same seed."""
+"""A release is complete, describes its panel, and has the same bytes for a seed."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def random_origins(rows: pl.DataFrame, ages: tuple[int, int], seed: int) -> Orig
 def smallest_pit_p_value(
     forecaster: ExactForecaster, process: Process, persons: int, seed: int
 ) -> float:
-    """Smallest p-value of the randomised PIT at h = 1, 5, 10 for irregular records of `process`."""
+    """Smallest p-value of the randomised PIT at h = 1, 5, 10 for irregular records."""
     rows = simulated_rows(process, persons, seed)
     origins = random_origins(rows, (26, 51), seed)
     paths = forecaster.simulate(
@@ -391,8 +391,8 @@ class TestExactForecaster:
 
         with pytest.raises(InputError, match=f"person {first_person}.*age 24 or later"):
             simulate(rows, BORN + 23)
-        with pytest.raises(InputError, match="person nobody"):
-            simulate(rows, BORN + 30, "nobody")
+        with pytest.raises(InputError, match="person unknown"):
+            simulate(rows, BORN + 30, "unknown")
         with pytest.raises(InputError, match=f"person {first_person}, year") as error:
             simulate(rows.with_columns(earnings=pl.lit(-123.0)), BORN + 60)
         assert "123" not in str(error.value).replace(first_person, "")

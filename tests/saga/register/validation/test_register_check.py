@@ -1,4 +1,4 @@
-"""`saga register check`: statistics against known truth, and a broken register is detected."""
+"""The check of a register agrees with known truth and detects a broken register."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_change_is_real_and_dated_by_its_second_year(tmp_path: Path) -> None:
 
 
 def test_taxable_income_is_that_of_residents_of_the_whole_year(tmp_path: Path) -> None:
-    """Study aid and other tax-free transfers (`transfers`) and immigrants of 2020 do not count."""
+    """Tax-free transfers (column `transfers`) and immigrants of 2020 do not count."""
     base: Row = {
         "birth_year": 1980,
         "sex": "female",
@@ -108,9 +108,10 @@ def test_taxable_income_is_that_of_residents_of_the_whole_year(tmp_path: Path) -
 
 
 def test_paid_leave_counts_as_employment(tmp_path: Path) -> None:
-    """Half a year of work at 300,000 a year: 60,000 of parental benefit is a quarter of a year.
+    """Parental benefit counts as the weeks of leave that it pays for.
 
-    Benefits replace 80 %. A year of leave after such a year counts as a whole year.
+    After half a year of work at 300,000 a year, 60,000 of benefit is a quarter of a year: benefits
+    replace 80 %. A year of leave after such a year counts as a whole year.
     """
     person: Row = {"person_id": "1", "birth_year": 1985, "sex": "female", "birth_region": "sweden"}
     rows: list[Row] = [

@@ -208,7 +208,7 @@ def test_firms_jobs_and_managers() -> None:
 
 
 def test_pay_by_age() -> None:
-    """Log pay of plus and minus .1 at 30-34 and of plus and minus .3 at 50-54: variance .01, .09.
+    """Log pay deviates by .1 at 30-34 and by .3 at 50-54: variances .01 and .09.
 
     Two more persons of 50-54 earn the same: two of the four fan out.
     """
