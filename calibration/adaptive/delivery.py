@@ -1,4 +1,4 @@
-"""`saga calibrate --append`: a new delivery of the panel settles what was promised about it, and is promised about in turn."""
+"""`saga calibrate --append`: a new delivery of the panel settles intervals and issues new ones."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from saga.data.split import persons_of
 from saga.errors import InputError, Problem, UsageError
 from saga.forecaster import Forecaster, Progress
 from saga.keyed_random import sample_rows
-from saga.requests import MAX_HORIZON, Draws
+from saga.requests import HORIZONS, MAX_HORIZON, Draws
 
-PERSONS = 2_000  # promised something each year; a year counts in full from 300 a cell on
+N_PERSONS = 2_000  # forecast each year; a year has full weight from 300 persons a cell on
 
 
 @dataclass(frozen=True)
 class DeliveryReport:
-    """What a delivery changed: what it settled, what was promised from which origin years, and the state afterwards."""
+    """What a delivery changed: settled and recorded intervals, origin years, the state after it."""
 
     settled: SettlementReport
     recorded: RecordCounts
@@ -35,86 +35,98 @@ class DeliveryReport:
 def apply_delivery(
     bundle: str | Path,
     panel: Panel,
-    store: Ledger,
+    ledger: Ledger,
     *,
     since: int | None = None,
-    persons: int = PERSONS,
+    n_persons: int = N_PERSONS,
     draws: Draws = Draws(n_paths=200),
     workers: int = 1,
     progress: Progress | None = None,
 ) -> DeliveryReport:
-    """Bring the ledger up to the panel's last year.
+    """Bring the ledger up to the panel's last year, one origin year after the other.
 
-    Origin year by origin year, from `since` (by default the one after the last that a delivery has finished, or the panel's last year where
-    none has; so an interrupted delivery, given again, goes on, and promises of forecasts in the same ledger do not count): first the
-    earnings up to that year settle what was promised to anybody; then `persons` of the calibration persons with a record in that year,
-    chosen by key, are forecast from it under the thresholds of that moment, and the promises recorded. Deliveries year by year and one
-    delivery of all years give the same ledger, and a second call with the same panel changes nothing. Raises UsageError for a bundle
-    without thresholds, InputError where the panel has no calibration persons, LedgerError.
+    The earnings up to an origin year settle all intervals about these years. Then calibration
+    persons are forecast from that year under the thresholds after settling, and the intervals are
+    recorded. Deliveries year by year and one delivery of all years give the same ledger. A second
+    call with the same panel changes nothing, and an interrupted delivery that is repeated
+    continues.
+
+    Args:
+        bundle: Directory of a calibrated bundle.
+        panel: The panel with the new year.
+        ledger: The ledger to update.
+        since: First origin year; by default the year after the last one that a delivery finished,
+            or the panel's last year if there is none. Intervals of other forecasts in the ledger
+            do not count.
+        n_persons: Calibration persons with a record in the year who are forecast, chosen by key.
+        draws: Number of paths, seed and scenario.
+        workers: Processes of the forecaster.
+        progress: Called with the persons done and the persons in all.
+
+    Raises:
+        UsageError: The bundle has no thresholds of nested sets.
+        InputError: The panel has no calibration persons.
+        LedgerError: The database does not answer.
     """
     split = Forecaster.load(bundle, workers=workers)
     if not split.calibrator.has_sets:
+        fix = "Run `saga calibrate --method sets`"
         raise UsageError(
             "The bundle gives no intervals",
-            [
-                Problem(
-                    "uncalibrated",
-                    "It has no thresholds to move",
-                    "Run `saga calibrate --method sets`",
-                )
-            ],
+            [Problem("uncalibrated", "It has no thresholds to move", fix)],
         )
     digest, end = split.bundle.digest, last_year(panel)
     people = panel.only(persons_of(panel, "calibration"))
-    newest = _chosen(people, end, persons)
+    newest = _sample_origins(people, end, n_persons)
     if not len(newest):
         fix = "Give a panel with some hundreds of persons."
         raise InputError(
             "There is nobody to forecast.",
             [Problem("too-few-persons", "No calibration persons in the last year", fix)],
         )
-    split.check(history(people, newest))  # in the bundle's money, before anything is settled
-    before = store.delivered_until(digest)
-    start = since if since is not None else end if before is None else before + 1
+    split.check(history(people, newest))  # checks the money before anything is settled
+    finished = ledger.delivered_until(digest)
+    start = since if since is not None else end if finished is None else finished + 1
     settled, recorded = SettlementReport(), RecordCounts()
     for year in range(start, end + 1):
-        settled += _settle(store, panel, year)
-        origins = _chosen(people, year, persons)
+        settled += _settle(ledger, panel, year)
+        origins = _sample_origins(people, year, n_persons)
         if not len(origins):
             continue
-        now = AdaptedForecaster.of(split, store.state(digest)).forecaster
-        for block in now.blocks(
+        adapted = AdaptedForecaster.of(split, ledger.state(digest)).forecaster
+        blocks = adapted.blocks(
             history(people, origins), draws, to_horizon=MAX_HORIZON, progress=progress
-        ):
-            made = collect_intervals(
-                block, split.calibrator, now.calibrator, range(1, MAX_HORIZON + 1)
-            )
-            recorded += store.record(digest, made)
-        store.mark_delivered(digest, year)
-    settled += _settle(store, panel, end)
-    return DeliveryReport(
-        settled, recorded, tuple(range(start, end + 1)), store.state(digest) or INITIAL_STATE
-    )
+        )
+        for block in blocks:
+            issued = collect_intervals(block, split.calibrator, adapted.calibrator, HORIZONS)
+            recorded += ledger.record(digest, issued)
+        ledger.mark_delivered(digest, year)
+    settled += _settle(ledger, panel, end)
+    state = ledger.state(digest) or INITIAL_STATE
+    return DeliveryReport(settled, recorded, tuple(range(start, end + 1)), state)
 
 
-def _chosen(people: Panel, year: int, persons: int) -> Origins:
-    """The same persons year after year, as far as they have a record; it does not matter who else joins the panel later."""
+def _sample_origins(people: Panel, year: int, n_persons: int) -> Origins:
+    """The same persons in every year with a record of theirs, whoever joins the panel later."""
     origins = origins_at(people, year)
-    ids = origins.person_id.tolist()
-    return origins.take(sample_rows(ids, persons, "append", people.meta.panel_id))
+    person_ids = origins.person_id.tolist()
+    return origins.take(sample_rows(person_ids, n_persons, "append", people.meta.panel_id))
 
 
-def _settle(store: Ledger, panel: Panel, until: int) -> SettlementReport:
-    """Hand over the earnings of everybody in the ledger, of all years up to `until` that it has promises about: revisions are noticed."""
-    first = store.first_outcome_year()
+def _settle(ledger: Ledger, panel: Panel, until: int) -> SettlementReport:
+    """Settle all intervals about years up to `until`.
+
+    Years that are settled already are handed in again, so that revised amounts are noticed.
+    """
+    first = ledger.first_outcome_year()
     if first is None or first > until:
         return SettlementReport()
-    known = np.array(store.with_issued_intervals(panel.persons()), dtype=np.str_)
+    person_ids = np.array(ledger.with_issued_intervals(panel.persons()), dtype=np.str_)
     years = range(first, until + 1)
-    amounts = realised_earnings(
-        panel, Origins(known, np.full(len(known), first - 1)), range(1, len(years) + 1)
-    )
-    row, column = np.nonzero(~np.isnan(amounts))
-    return store.settle(
-        (str(known[i]), years[j], float(amounts[i, j])) for i, j in zip(row, column, strict=True)
+    origins = Origins(person_ids, np.full(len(person_ids), first - 1))
+    amounts = realised_earnings(panel, origins, range(1, len(years) + 1))
+    rows, columns = np.nonzero(~np.isnan(amounts))
+    return ledger.settle(
+        (str(person_ids[i]), years[j], float(amounts[i, j]))
+        for i, j in zip(rows, columns, strict=True)
     )

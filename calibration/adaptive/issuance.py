@@ -1,7 +1,8 @@
-"""Forecasts under the thresholds in force, and what they promise: one way for the service, the command line and batch.
+"""Forecasts under the thresholds in force, and their record, for service, CLI and batch.
 
-The thresholds in force are those of one state of the ledger. Whoever issues a forecast fixes that state first: a batch keeps the one it
-started with, however often it is interrupted and whatever the ledger learns meanwhile, so its rows stay the same.
+The thresholds in force are those of one state of the ledger, which is fixed before a forecast. A
+batch keeps the state that it started with, even if it is interrupted and the ledger changes
+meanwhile, so its rows stay the same.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from calibration.adaptive.ledger import Ledger, RecordCounts, open_ledger
 from saga.batch.engine import RUN
 from saga.batch.products import Product, Recipe
 from saga.bundle import Bundle
-from saga.conformal.calibrator import reason
+from saga.conformal.calibrator import ALL, reason
 from saga.data.panel import Panel
 from saga.errors import Problem, UsageError
 from saga.files.atomic import read_json
@@ -31,7 +32,7 @@ INITIAL_STATE = AdaptiveState(0, None, {})
 
 @dataclass(frozen=True)
 class AdaptedForecaster:
-    """A forecaster whose thresholds are those of one state of the ledger; `split` has those of the bundle alone."""
+    """A forecaster under one state of the ledger; `split` has the thresholds of the bundle."""
 
     forecaster: Forecaster
     split: Forecaster
@@ -39,23 +40,30 @@ class AdaptedForecaster:
 
     @classmethod
     def of(cls, split: Forecaster, state: AdaptiveState | None) -> Self:
-        """The forecaster under a state; without one, or before anything is learnt, thresholds are those of the bundle."""
+        """The forecaster under a state; without a state the thresholds are the bundle's."""
         state = state or INITIAL_STATE
         return cls(split.with_calibrator(adapt(split.calibrator, state)), split, state)
 
     def identity(self) -> dict[str, Any]:
-        """Which state, for provenance."""
+        """Identity of the state, for provenance."""
         return state_identity(self.state)
 
-    def reason(self, guarantee: str, *place: str) -> str:
+    def reason(self, guarantee: str, cell: str = ALL) -> str:
         """What stands behind an interval, with the state that moved it."""
+        sentence = reason(guarantee, cell)
         if guarantee == "none" or not self.state.cells:
-            return reason(guarantee, *place)
-        return f"{reason(guarantee, *place)} Follows outcomes up to {self.state.through} (adaptive state {self.state.version})."
+            return sentence
+        state = self.state
+        return (
+            f"{sentence} Follows outcomes up to {state.through} (adaptive state {state.version})."
+        )
 
 
 def state_identity(state: AdaptiveState) -> dict[str, Any]:
-    """Which state, for provenance: its version, the last year it has heard of, its digest (None before anything is learnt)."""
+    """Version, last year with an outcome, and digest of a state, for provenance.
+
+    The digest is None before the first outcome.
+    """
     return {
         "version": state.version,
         "through": state.through,
@@ -64,18 +72,22 @@ def state_identity(state: AdaptiveState) -> dict[str, Any]:
 
 
 def check_recordable(forecaster: Forecaster, scenario: ScenarioSource) -> None:
-    """Raise UsageError where a forecast cannot be recorded: under a scenario, which promises nothing about this world, or without
-    thresholds."""
+    """Raise UsageError for a forecast that cannot be recorded.
+
+    Those are forecasts under a scenario, which outcomes cannot judge, and forecasts of a bundle
+    without nested sets.
+    """
     if scenario not in (None, "baseline"):
+        message = "Its intervals hold under the scenario, so outcomes cannot judge them"
         fix = "Leave the scenario out, or do not record"
         raise UsageError(
             "A scenario cannot be recorded",
-            [Problem("record-scenario", "It is about another world", fix, "record")],
+            [Problem("record-scenario", message, fix, "record")],
         )
     if not forecaster.calibrator.has_sets:
         fix = "Calibrate the bundle with `saga calibrate --method sets`, or do not record"
         raise UsageError(
-            "Nothing is promised",
+            "There are no intervals to record",
             [Problem("record-uncalibrated", "The bundle has no nested sets", fix, "record")],
         )
 
@@ -83,34 +95,42 @@ def check_recordable(forecaster: Forecaster, scenario: ScenarioSource) -> None:
 def forecast_and_record(
     adapted: AdaptedForecaster,
     panel: Panel,
-    store: Ledger,
+    ledger: Ledger,
     request: ForecastRequest,
     draws: Draws,
     *,
     progress: Progress | None = None,
 ) -> tuple[pl.DataFrame, RecordCounts]:
-    """The forecast table, its promises entered in the ledger. The same forecast again enters nothing.
+    """Make the forecast table and enter its intervals in the ledger.
 
-    Raises UsageError as `check_recordable`."""
+    The same forecast again enters nothing. Raises UsageError as `check_recordable`.
+
+    Args:
+        adapted: The forecaster under the thresholds in force.
+        panel: Persons' records; the origin of each is the last year of the record.
+        ledger: The ledger to write to.
+        request: The forecast table to make.
+        draws: Number of paths, seed and scenario.
+        progress: Called with the persons done and the persons in all.
+    """
     check_recordable(adapted.split, draws.scenario)
+    split, in_force = adapted.split.calibrator, adapted.forecaster.calibrator
     tables, recorded = [], RecordCounts()
-    for block, table in adapted.forecaster.forecast_blocks(
-        panel, request, draws, progress=progress
-    ):
+    blocks = adapted.forecaster.forecast_blocks(panel, request, draws, progress=progress)
+    for block, table in blocks:
         tables.append(table)
-        made = collect_intervals(
-            block, adapted.split.calibrator, adapted.forecaster.calibrator, request.horizons
-        )
-        recorded += store.record(adapted.split.bundle.digest, made)
+        issued = collect_intervals(block, split, in_force, request.horizons)
+        recorded += ledger.record(adapted.split.bundle.digest, issued)
     return pl.concat(tables), recorded
 
 
 @dataclass(frozen=True)
 class AdaptiveRecipe:
-    """The batch recipe of forecasts under one state of a ledger; with `record` the ledger at `url` is told what each part promises.
+    """The batch recipe of forecasts under one state of a ledger.
 
-    A part's promises are entered before its rows are committed. A process that dies between the two enters them again when the part is
-    computed again, which changes nothing: the first promise stands, and it is the same one, since the state is.
+    With `record` the intervals of each part are entered in the ledger at `url` before its rows are
+    committed. A process that is killed in between enters them again when it computes the part
+    again. This changes nothing, because the first intervals stay and the state is the same.
     """
 
     recipe: Recipe
@@ -121,24 +141,27 @@ class AdaptiveRecipe:
 
     @classmethod
     def of(cls, recipe: Recipe, out: Path, *, url: str, key: Path | None, record: bool) -> Self:
-        """The recipe under the present state, or under the one that an unfinished run in `out` started with. Raises UsageError for
-        another product than forecasts, for a ledger that no longer knows that state, and as `open_ledger` and `check_recordable`."""
+        """The recipe under the present state, or that of the unfinished run in `out`.
+
+        Raises UsageError for a product other than forecasts and for a ledger without that state;
+        also raises as `open_ledger`.
+        """
         product = recipe.request.product
         if product != "forecasts":
             raise UsageError(
-                f"A ledger is about forecasts of single years. Leave it away for the product {product}."
+                "A ledger is about forecasts of single years. Leave it out for the product "
+                f"{product}."
             )
-        bundle = Bundle.load(recipe.bundle)
-        store = open_ledger(url, key)
+        bundle = Bundle.load(recipe.bundle).digest
+        ledger = open_ledger(url, key)
         try:
-            earlier = ((read_json(out / RUN) or {}).get("recipe") or {}).get("adaptive")
-            state = (
-                store.state(bundle.digest)
-                if earlier is None
-                else store.replay(bundle.digest, int(earlier["version"]))
-            )
+            started = ((read_json(out / RUN) or {}).get("recipe") or {}).get("adaptive")
+            if started is None:
+                state = ledger.state(bundle)
+            else:
+                state = ledger.replay(bundle, int(started["version"]))
         finally:
-            store.close()
+            ledger.close()
         return cls(recipe, state or INITIAL_STATE, record, url, key)
 
     def describe(self) -> dict[str, Any]:
@@ -151,32 +174,27 @@ class AdaptiveRecipe:
 
     def open(self) -> Product:
         """Load the bundle and, to record, connect to the ledger."""
-        adapted = AdaptedForecaster.of(
-            Forecaster.load(
-                self.recipe.bundle,
-                threads=1,
-                rollout=self.recipe.rollout,
-                precision=self.recipe.precision,
-            ),
-            self.state,
+        recipe = self.recipe
+        forecaster = Forecaster.load(
+            recipe.bundle, threads=1, rollout=recipe.rollout, precision=recipe.precision
         )
+        adapted = AdaptedForecaster.of(forecaster, self.state)
         if not self.record:
-            return _AdaptiveProduct(self.recipe, adapted, None)
-        check_recordable(adapted.split, self.recipe.draws.scenario)
-        return _AdaptiveProduct(self.recipe, adapted, open_ledger(self.url, self.key))
+            return _AdaptiveProduct(recipe, adapted, None)
+        check_recordable(forecaster, recipe.draws.scenario)
+        return _AdaptiveProduct(recipe, adapted, open_ledger(self.url, self.key))
 
 
 class _AdaptiveProduct(Product):
-    """The forecasts of a part under one state, entered in the ledger `store` where there is one."""
+    """The forecasts of a part under one state, entered in the ledger if there is one."""
 
-    def __init__(self, recipe: Recipe, adapted: AdaptedForecaster, store: Ledger | None) -> None:
+    def __init__(self, recipe: Recipe, adapted: AdaptedForecaster, ledger: Ledger | None) -> None:
         super().__init__(recipe, adapted.forecaster)
-        self.adapted, self.store = adapted, store
+        self.adapted, self.ledger = adapted, ledger
         self.provenance |= {"adaptive": adapted.identity()}
 
     def __call__(self, panel: Panel) -> pl.DataFrame:
-        request = self.recipe.request
-        if self.store is None or not isinstance(request, ForecastRequest):
+        request, draws = self.recipe.request, self.recipe.draws
+        if self.ledger is None or not isinstance(request, ForecastRequest):
             return super().__call__(panel)
-        draws = self.recipe.draws
-        return forecast_and_record(self.adapted, panel, self.store, request, draws)[0]
+        return forecast_and_record(self.adapted, panel, self.ledger, request, draws)[0]

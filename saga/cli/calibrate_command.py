@@ -374,7 +374,7 @@ def _append(
             panel,
             store,
             since=since,
-            persons=persons,
+            n_persons=persons,
             draws=draws,
             workers=workers,
             progress=progress,

@@ -1,3 +1,5 @@
+"""Limits of a call, and the compute slot with its queue."""
+
 from __future__ import annotations
 
 import asyncio
@@ -5,10 +7,13 @@ import json
 import threading
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from itertools import count
 from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from fastapi import Request
 
 from api.budget import ComputeSlot, check_work, read_body
 from api.codecs import parse_json
@@ -18,7 +23,7 @@ from saga.errors import BudgetError
 
 
 class Client:
-    """The two things that limits ask of a request: its body in chunks, and whether somebody still waits."""
+    """The parts of a request that `api.budget` reads: body chunks, and whether it is connected."""
 
     def __init__(
         self,
@@ -40,53 +45,59 @@ class Client:
             yield chunk
 
 
-def test_the_budget_says_how_many_persons_fit() -> None:
+def fake_request(*chunks: bytes, **options: Any) -> Request:
+    return cast(Request, Client(chunks, **options))
+
+
+def test_the_error_says_how_many_persons_fit() -> None:
     check_work(20, 500, 30, 300_000)
     with pytest.raises(BudgetError, match=r"at most 20 persons.*saga score"):
         check_work(21, 500, 30, 300_000)
 
 
-def test_a_budget_that_one_person_breaks_speaks_of_paths() -> None:
+def test_the_error_proposes_fewer_paths_if_no_person_fits() -> None:
     with pytest.raises(BudgetError, match="fewer paths or years"):
         check_work(1, 10_000, 48, 1_000)
 
 
-def test_ten_thousand_persons_are_refused_before_they_are_looked_at() -> None:
-    """Not one of these persons is valid; the number alone decides, in milliseconds."""
+def test_too_many_persons_are_refused_before_they_are_validated() -> None:
+    """None of these persons is valid; their number is checked first, in milliseconds."""
     body = json.dumps({"persons": [{"person_id": i} for i in range(10_000)]}).encode()
-    began = time.perf_counter()
+    start = time.perf_counter()
     with pytest.raises(BudgetError, match=r"10000 persons.*1000 are allowed.*saga score"):
         parse_json(body, ForecastBody, 1_000)
-    assert time.perf_counter() - began < 1
+    assert time.perf_counter() - start < 1
 
 
-def test_a_body_is_read_whole() -> None:
-    body = asyncio.run(read_body(Client((b"ab", b"cd")), max_bytes=4, seconds=1))  # type: ignore[arg-type]
+def test_a_body_is_read_completely() -> None:
+    body = asyncio.run(read_body(fake_request(b"ab", b"cd"), max_bytes=4, seconds=1))
     assert body == b"abcd"
 
 
-@pytest.mark.parametrize("client", [Client((b"ab", b"cde")), Client(length=5)])
-def test_a_body_too_large_is_refused_whether_declared_or_not(client: Client) -> None:
+@pytest.mark.parametrize("client_request", [fake_request(b"ab", b"cde"), fake_request(length=5)])
+def test_a_too_large_body_is_refused_with_or_without_content_length(
+    client_request: Request,
+) -> None:
     with pytest.raises(ProblemError) as caught:
-        asyncio.run(read_body(client, max_bytes=4, seconds=1))  # type: ignore[arg-type]
+        asyncio.run(read_body(client_request, max_bytes=4, seconds=1))
     assert caught.value.status == 413
 
 
-def test_a_body_that_trickles_is_refused() -> None:
+def test_a_slow_body_is_refused() -> None:
     with pytest.raises(ProblemError) as caught:
-        asyncio.run(read_body(Client((b"a",) * 50, pause=0.01), max_bytes=100, seconds=0.05))  # type: ignore[arg-type]
+        asyncio.run(read_body(fake_request(*(b"a",) * 50, pause=0.01), max_bytes=100, seconds=0.05))
     assert caught.value.status == 408
 
 
-def test_one_call_computes_at_a_time_in_order_of_arrival_and_the_queue_is_bounded() -> None:
-    running, most, order = 0, 0, []
+def test_calls_compute_one_at_a_time_in_order_and_the_queue_is_bounded() -> None:
+    running, max_running, order = 0, 0, []
     lock = threading.Lock()
 
     def work(name: int) -> int:
-        nonlocal running, most
+        nonlocal running, max_running
         with lock:
             running += 1
-            most = max(most, running)
+            max_running = max(max_running, running)
             order.append(name)
         time.sleep(0.02)
         with lock:
@@ -95,41 +106,46 @@ def test_one_call_computes_at_a_time_in_order_of_arrival_and_the_queue_is_bounde
 
     async def crowd() -> list[int | BaseException]:
         slot = ComputeSlot(max_waiting=3, max_seconds=5, max_work=10)
-        calls = [slot.run(Client(), lambda i=i: work(i), size=1) for i in range(6)]  # type: ignore[arg-type,misc]
+        calls = [slot.run(fake_request(), partial(work, i), size=1) for i in range(6)]
         return await asyncio.gather(*calls, return_exceptions=True)
 
     results = asyncio.run(crowd())
     assert results[:4] == [0, 1, 2, 3], "one computes, three wait"
     assert order == [0, 1, 2, 3]
-    assert most == 1
+    assert max_running == 1
     for refused in results[4:]:
         assert isinstance(refused, ProblemError)
         assert refused.status == 503
         assert int(refused.headers["Retry-After"]) >= 1
 
 
-@pytest.mark.parametrize(("before", "each", "told"), [(0, 22, 14), (5, 22, 198), (5, 0.1, 14)])
-def test_who_is_refused_is_told_how_long_the_line_is(
-    monkeypatch: pytest.MonkeyPatch, before: int, each: float, told: int
+@pytest.mark.parametrize(
+    ("n_before", "call_seconds", "retry_after"), [(0, 22, 14), (5, 22, 198), (5, 0.1, 14)]
+)
+def test_a_refused_call_gets_the_seconds_of_the_calls_before_it(
+    monkeypatch: pytest.MonkeyPatch, n_before: int, call_seconds: float, retry_after: int
 ) -> None:
-    """Nine calls of 390 in line. Before any is timed, one of the most allowed, 7,800, is taken to last the 30 seconds that one may wait;
-    small calls, however many, say nothing about large ones."""
-    clock = count(0, each)
+    """Nine calls of 390 path-years compute or wait.
+
+    Before a call is timed, the largest allowed one (7,800) is assumed to last 30 seconds. Short
+    calls do not change this.
+    """
+    clock = count(0, call_seconds)
     monkeypatch.setattr("api.budget.time", SimpleNamespace(perf_counter=lambda: next(clock)))
 
     async def crowd() -> list[object]:
         slot = ComputeSlot(max_waiting=8, max_seconds=30, max_work=7_800)
-        for _ in range(before):
-            await slot.run(Client(), bool, size=390 if each > 1 else 1)  # type: ignore[arg-type]
-        held = threading.Event()
-        calls = [slot.run(Client(), held.wait, size=390) for _ in range(12)]  # type: ignore[arg-type]
-        asyncio.get_running_loop().call_later(0.1, held.set)
+        for _ in range(n_before):
+            await slot.run(fake_request(), bool, size=390 if call_seconds > 1 else 1)
+        release = threading.Event()
+        calls = [slot.run(fake_request(), release.wait, size=390) for _ in range(12)]
+        asyncio.get_running_loop().call_later(0.1, release.set)
         return list(await asyncio.gather(*calls, return_exceptions=True))
 
     refused = [answer for answer in asyncio.run(crowd()) if isinstance(answer, ProblemError)]
     assert len(refused) == 3
     assert [int(answer.headers["Retry-After"]) for answer in refused] == [
-        pytest.approx(told, rel=0.05)
+        pytest.approx(retry_after, rel=0.05)
     ] * 3
     assert f"in {refused[0].headers['Retry-After']} seconds;" in refused[0].problems[0].fix
 
@@ -138,9 +154,9 @@ def test_a_call_that_waited_too_long_gets_503_and_leaves_the_queue() -> None:
     async def crowd() -> tuple[list[object], int]:
         slot = ComputeSlot(max_waiting=3, max_seconds=0.05, max_work=10)
         results = await asyncio.gather(
-            *(slot.run(Client(), lambda: time.sleep(0.3), size=1) for _ in range(2)),
+            *(slot.run(fake_request(), lambda: time.sleep(0.3), size=1) for _ in range(2)),
             return_exceptions=True,
-        )  # type: ignore[arg-type]
+        )
         return list(results), slot.waiting
 
     (first, second), waiting = asyncio.run(crowd())
@@ -151,19 +167,19 @@ def test_a_call_that_waited_too_long_gets_503_and_leaves_the_queue() -> None:
     assert waiting == 0
 
 
-def test_nothing_is_computed_for_a_client_that_has_gone() -> None:
-    done: list[int] = []
+def test_nothing_is_computed_for_a_disconnected_client() -> None:
+    results: list[int] = []
     slot = ComputeSlot(max_waiting=1, max_seconds=1, max_work=10)
     with pytest.raises(ProblemError):
-        asyncio.run(slot.run(Client(gone=True), lambda: done.append(1), size=1))  # type: ignore[arg-type]
-    assert done == []
+        asyncio.run(slot.run(fake_request(gone=True), lambda: results.append(1), size=1))
+    assert results == []
 
 
 def test_a_failure_frees_the_slot() -> None:
     async def twice() -> int:
         slot = ComputeSlot(max_waiting=1, max_seconds=1, max_work=10)
         with pytest.raises(ZeroDivisionError):
-            await slot.run(Client(), lambda: 1 // 0, size=1)  # type: ignore[arg-type]
-        return await slot.run(Client(), lambda: 7, size=1)  # type: ignore[arg-type]
+            await slot.run(fake_request(), lambda: 1 // 0, size=1)
+        return await slot.run(fake_request(), lambda: 7, size=1)
 
     assert asyncio.run(twice()) == 7

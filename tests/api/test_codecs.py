@@ -1,3 +1,5 @@
+"""Decoding of request bodies and encoding of tables."""
+
 from __future__ import annotations
 
 import io
@@ -42,12 +44,12 @@ def _bytes(frame: pl.DataFrame, kind: str) -> bytes:
     return buffer.getvalue()
 
 
-def test_a_year_may_hold_every_column_of_the_panel() -> None:
+def test_a_year_may_have_every_column_of_the_panel() -> None:
     schema = ForecastBody.model_json_schema()
     assert set(schema["$defs"]["HistoryRow"]["properties"]) == set(NAMES)
 
 
-def test_the_words_of_a_request_are_those_of_the_library() -> None:
+def test_a_request_allows_the_names_of_the_library() -> None:
     scenario = ForecastBody.model_json_schema()["properties"]["scenario"]
     assert str(SCENARIOS).strip("()") in str(scenario)
     assert set(get_args(LifetimeOptions.model_fields["tax"].annotation)) == set(POLICIES)
@@ -59,7 +61,7 @@ def test_a_scenario_is_never_a_file_of_the_server(person: Person) -> None:
     assert [problem.column for problem in caught.value.problems] == ["scenario"]
 
 
-def test_what_a_person_holds_is_repeated_in_each_year(person: Person) -> None:
+def test_columns_beside_the_history_are_repeated_in_each_year(person: Person) -> None:
     frame = _json(
         person(
             "007",
@@ -89,12 +91,12 @@ def test_what_a_person_holds_is_repeated_in_each_year(person: Person) -> None:
     ]
 
 
-def test_a_column_that_nobody_sends_is_absent_not_null(person: Person) -> None:
-    """`read_panel` tells a missing column from missing cells."""
+def test_a_column_that_is_not_sent_is_absent_not_null(person: Person) -> None:
+    """`read_panel` distinguishes a missing column from missing values."""
     assert "earnings" not in _json(person(history=[{"year": 2020}])).frame.columns
 
 
-def test_whole_numbers_are_read_however_a_client_writes_them(person: Person) -> None:
+def test_whole_numbers_may_be_written_with_decimals_or_as_codes(person: Person) -> None:
     frame = _json(
         person(12, birth_year=1984.0, history=[{"year": 2020.0, "earnings": 1, "children": 2}])
     ).frame
@@ -108,7 +110,7 @@ def test_whole_numbers_are_read_however_a_client_writes_them(person: Person) -> 
 
 
 @pytest.mark.parametrize("value", ["1", True, [1], {"a": 1}])
-def test_text_and_truth_are_not_numbers(person: Person, value: object) -> None:
+def test_text_and_booleans_are_not_numbers(person: Person, value: object) -> None:
     with pytest.raises(ProblemError) as caught:
         _json(person(history=[{"year": 2020, "earnings": value}]))
     assert (
@@ -118,22 +120,20 @@ def test_text_and_truth_are_not_numbers(person: Person, value: object) -> None:
     ) == ("A1", 2020, "earnings")
 
 
-@pytest.mark.parametrize("place", ["request", "person", "year"])
-def test_a_flood_of_wrong_entries_does_not_become_a_flood_of_errors(
-    person: Person, place: str
-) -> None:
-    flood = {f"x{i}": 1 for i in range(100_000)}
-    one = person(**(flood if place == "person" else {}))
-    one["history"][0] |= flood if place == "year" else {}
+@pytest.mark.parametrize("object_kind", ["request", "person", "year"])
+def test_very_many_unknown_entries_give_one_error(person: Person, object_kind: str) -> None:
+    unknown = {f"x{i}": 1 for i in range(100_000)}
+    sent = person(**(unknown if object_kind == "person" else {}))
+    sent["history"][0] |= unknown if object_kind == "year" else {}
     with pytest.raises(ProblemError) as caught:
-        _json(one, **(flood if place == "request" else {}))
+        _json(sent, **(unknown if object_kind == "request" else {}))
     assert [problem.rule for problem in caught.value.problems] == ["entries"]
 
 
-def test_shape_is_judged_up_to_the_first_person_of_a_wrong_one(person: Person) -> None:
-    wrong = [{"year": 2020, "earnings": "x"}] * 3
+def test_validation_stops_at_the_first_person_with_a_wrong_shape(person: Person) -> None:
+    wrong_rows = [{"year": 2020, "earnings": "x"}] * 3
     with pytest.raises(ProblemError) as caught:
-        _json(person("A"), *(person(str(i), history=wrong) for i in range(50)))
+        _json(person("A"), *(person(str(i), history=wrong_rows) for i in range(50)))
     assert [(problem.person_id, problem.count) for problem in caught.value.problems] == [("0", 3)]
 
 
@@ -168,7 +168,7 @@ def test_a_broken_table_is_a_problem(person: Person, kind: str, cut: int) -> Non
     assert caught.value.status == 422
 
 
-def test_a_table_with_too_many_persons_or_rows_is_over_the_budget() -> None:
+def test_a_table_with_too_many_persons_or_rows_is_refused() -> None:
     persons = pl.DataFrame({"person_id": [str(i) for i in range(11)], "year": 2020})
     rows = pl.DataFrame({"person_id": "A", "year": pl.Series(range(2_000))})
     for frame in (persons, rows):
@@ -176,7 +176,7 @@ def test_a_table_with_too_many_persons_or_rows_is_over_the_budget() -> None:
             parse_table(_bytes(frame, PARQUET), PARQUET, [], ForecastOptions, 10)
 
 
-def test_a_column_that_no_panel_has_is_named() -> None:
+def test_an_unknown_column_is_named() -> None:
     with pytest.raises(InputError) as caught:
         parse_table(
             _bytes(pl.DataFrame({"person_id": ["A"], "earning": [1.0]}), PARQUET),
@@ -192,7 +192,7 @@ def test_a_column_that_no_panel_has_is_named() -> None:
     "query",
     [[("horizons", "0")], [("horizons", "x")], [("path", "5")], [("seed", "1"), ("seed", "2")]],
 )
-def test_bad_query_options_are_problems(query: list[tuple[str, str]]) -> None:
+def test_invalid_query_parameters_are_problems(query: list[tuple[str, str]]) -> None:
     with pytest.raises(ProblemError) as caught:
         parse_table(b"", PARQUET, query, ForecastOptions, 10)
     assert caught.value.problems[0].column == query[0][0]

@@ -1,4 +1,4 @@
-"""The service against the library: same people, same numbers, bit by bit."""
+"""The service against the library: the same persons get the same numbers, bit for bit."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def library(tiny_bundle: Path) -> Forecaster:
 
 
 def people(person: Person) -> list[dict[str, Any]]:
-    """Out of alphabetical order; one with a single year, one with four decades of them."""
+    """Not in alphabetical order; one person has a single year, one has four decades."""
     decades = [
         {"year": year, "earnings": 300_000.0 + 1_000.0 * (year % 7)} for year in range(1982, 2023)
     ]
@@ -45,15 +45,15 @@ def people(person: Person) -> list[dict[str, Any]]:
 
 
 def rows(persons: list[dict[str, Any]]) -> pl.DataFrame:
-    flat = [
+    person_years = [
         {**{k: v for k, v in p.items() if k != "history"}, **{"earnings": None}, **row}
         for p in persons
         for row in p["history"]
     ]
-    return pl.DataFrame(flat, schema_overrides={"earnings": pl.Float64})
+    return pl.DataFrame(person_years, schema_overrides={"earnings": pl.Float64})
 
 
-def test_the_service_gives_bitwise_the_numbers_of_the_library_in_the_order_of_the_request(
+def test_forecasts_are_those_of_the_library_in_the_order_of_the_request(
     service: Running, library: Forecaster, person: Person
 ) -> None:
     persons = people(person)
@@ -65,9 +65,9 @@ def test_the_service_gives_bitwise_the_numbers_of_the_library_in_the_order_of_th
     )
     assert [f.person_id for f in body.forecasts] == ["Z9", "one", "A1"]
     for forecast in body.forecasts:
-        own = table.filter(person_id=forecast.person_id)
-        assert [h.h for h in forecast.horizons] == own["horizon"].to_list()
-        for horizon, row in zip(forecast.horizons, own.iter_rows(named=True), strict=True):
+        expected = table.filter(person_id=forecast.person_id)
+        assert [h.h for h in forecast.horizons] == expected["horizon"].to_list()
+        for horizon, row in zip(forecast.horizons, expected.iter_rows(named=True), strict=True):
             assert (forecast.origin_year, horizon.year) == (row["origin_year"], row["year"])
             assert (horizon.mean, horizon.p_zero) == (row["mean"], row["p_zero"])
             assert horizon.quantiles["0.05"] == row["q05"]
@@ -75,28 +75,28 @@ def test_the_service_gives_bitwise_the_numbers_of_the_library_in_the_order_of_th
                 assert (interval.lower, interval.upper, interval.guarantee) == tuple(
                     row[f"{n}_{level}"] for n in ("lower", "upper", "guarantee")
                 )
-    # A1 turns 64 four years after 2022, so the fifth year is beyond what can be forecast.
+    # A1 turns 64 four years after 2022, so the fifth year cannot be forecast.
     assert [h.h for h in body.forecasts[2].horizons] == [1, 2]
 
 
-def test_alone_in_company_and_in_another_order_a_person_has_the_same_forecast(
+def test_a_forecast_does_not_depend_on_other_persons_or_their_order(
     service: Running, person: Person
 ) -> None:
     persons = people(person)
     options = {"horizons": [1, 3], "paths": 60, "seed": 2}
 
-    def ask(chosen: list[dict[str, Any]]) -> dict[str, Any]:
+    def forecasts_of(persons: list[dict[str, Any]]) -> dict[str, Any]:
         return {
             f["person_id"]: f
-            for f in service.forecast({"persons": chosen, **options}).json()["forecasts"]
+            for f in service.forecast({"persons": persons, **options}).json()["forecasts"]
         }
 
-    together = ask(persons)
-    assert ask(persons[::-1]) == together
-    assert ask(persons[:1])["Z9"] == together["Z9"]
+    together = forecasts_of(persons)
+    assert forecasts_of(persons[::-1]) == together
+    assert forecasts_of(persons[:1])["Z9"] == together["Z9"]
 
 
-def test_intervals_are_nested_quantiles_ordered_and_every_promise_explained(
+def test_intervals_are_nested_quantiles_ordered_and_guarantees_explained(
     service: Running, person: Person
 ) -> None:
     body = service.forecast({"persons": [person(birth_year=1995)], "paths": 200}).json()
@@ -116,8 +116,8 @@ def test_intervals_are_nested_quantiles_ordered_and_every_promise_explained(
             "0.95",
             "0.99",
         ]
-        given = [i for i in horizon["intervals"] if i["guarantee"] != "none"]
-        for inner, outer in pairwise(given):
+        with_ends = [i for i in horizon["intervals"] if i["guarantee"] != "none"]
+        for inner, outer in pairwise(with_ends):
             assert outer["lower"] <= inner["lower"] or inner["upper"] == 0
             assert inner["upper"] <= outer["upper"]
             assert inner["includes_zero"] <= outer["includes_zero"]
@@ -131,12 +131,12 @@ def test_intervals_are_nested_quantiles_ordered_and_every_promise_explained(
     ), "the bundle is calibrated"
 
 
-def test_bands_are_those_of_the_library_and_hold_more_than_the_sets_of_single_years(
+def test_bands_are_those_of_the_library(
     service: Running, library: Forecaster, person: Person
 ) -> None:
     persons = people(person)
-    asked = {"horizons": [1, 2, 7], "coverage": [0.5], "paths": 50}
-    answer = service.forecast({"persons": persons, **asked, "bands": 5})
+    options = {"horizons": [1, 2, 7], "coverage": [0.5], "paths": 50}
+    answer = service.forecast({"persons": persons, **options, "bands": 5})
     assert answer.status_code == 200, answer.text
     body = ForecastResponse.model_validate_json(answer.content)
     table = library.forecast(
@@ -144,10 +144,10 @@ def test_bands_are_those_of_the_library_and_hold_more_than_the_sets_of_single_ye
         requests.ForecastRequest([1, 2, 7], coverage=[0.5], bands=5),
         requests.Draws(50),
     )
-    found = 0
+    n_bands = 0
     for forecast in body.forecasts:
-        own = table.filter(person_id=forecast.person_id)
-        for horizon, row in zip(forecast.horizons, own.iter_rows(named=True), strict=True):
+        expected = table.filter(person_id=forecast.person_id)
+        for horizon, row in zip(forecast.horizons, expected.iter_rows(named=True), strict=True):
             if horizon.h > 5:
                 assert horizon.bands is None
                 continue
@@ -160,9 +160,9 @@ def test_bands_are_those_of_the_library_and_hold_more_than_the_sets_of_single_ye
             )
             if band.guarantee != "none":
                 assert band.includes_zero == row["band_includes_zero_50"]
-                found += 1
-            assert "quintile" not in band.reason, "bands rest on everybody"
-    assert found >= 3
+                n_bands += 1
+            assert "quintile" not in band.reason, "bands are calibrated on everybody"
+    assert n_bands >= 3
     buffer = io.BytesIO()
     rows(persons).write_parquet(buffer)
     headers = {"Content-Type": PARQUET, "Accept": PARQUET}
@@ -173,19 +173,19 @@ def test_bands_are_those_of_the_library_and_hold_more_than_the_sets_of_single_ye
     assert pl.read_parquet(io.BytesIO(answer.content)).equals(table)
 
 
-def test_bands_cost_the_years_they_reach_and_have_a_limit(service: Running, person: Person) -> None:
+def test_bands_count_in_the_budget_and_have_a_limit(service: Running, person: Person) -> None:
     plain = service.forecast({"persons": [person()], "horizons": [1], "paths": 20}).json()
     assert "bands" not in plain["forecasts"][0]["horizons"][0]
-    for wrong in (0, 31, "5"):
-        answer = service.forecast({"persons": [person()], "paths": 20, "bands": wrong})
+    for bands in (0, 31, "5"):
+        answer = service.forecast({"persons": [person()], "paths": 20, "bands": bands})
         assert (answer.status_code, answer.json()["problems"][0]["column"]) == (422, "bands")
     work = service.settings.max_work // 30 + 1
-    few = {
+    body = {
         "persons": [person(f"P{i}") for i in range(-(-work // 10_000))],
         "horizons": [1],
         "paths": 10_000,
     }
-    assert service.forecast({**few, "bands": 30}).json()["problems"][0]["rule"] == "max-work"
+    assert service.forecast({**body, "bands": 30}).json()["problems"][0]["rule"] == "max-work"
 
 
 def test_provenance_names_bundle_calibration_seed_scenario_and_money(
@@ -207,22 +207,23 @@ def test_provenance_names_bundle_calibration_seed_scenario_and_money(
     assert provenance["bundle"] == service.client.get("/readyz").json()["bundle"]
 
 
-def test_a_scenario_of_rows_moves_the_forecast_and_its_own_years_only_need_to_be_given(
-    service: Running, person: Person
-) -> None:
+def test_a_scenario_of_rows_changes_the_forecast(service: Running, person: Person) -> None:
+    """Only one year is given; the others are drawn."""
     row = {"year": 2023, "unemployment": 0.2, "real_wage_growth": -0.2, "inflation": 0.02}
     options = {"persons": people(person)[:1], "horizons": [1], "paths": 100}
-    drawn, given = (
+    without_scenario, with_scenario = (
         service.forecast({**options, "scenario": scenario}).json() for scenario in (None, [row])
     )
-    assert given["provenance"]["scenario"] == "given"
-    assert (
-        given["forecasts"][0]["horizons"][0]["mean"] < drawn["forecasts"][0]["horizons"][0]["mean"]
+    assert with_scenario["provenance"]["scenario"] == "given"
+    mean, conditioned_mean = (
+        answer["forecasts"][0]["horizons"][0]["mean"]
+        for answer in (without_scenario, with_scenario)
     )
+    assert conditioned_mean < mean
 
 
-def test_prices_decide_what_a_krona_is(service: Running, person: Person) -> None:
-    """Money of 2015 in prices of 2022 is more than its number; a forecast from real amounts equals one from deflated ones."""
+def test_prices_decide_how_amounts_are_read(service: Running, person: Person) -> None:
+    """Nominal amounts of 2015 are deflated to 2022; the deflated amounts give the same forecast."""
     history = [{"year": 2015, "earnings": 300_000.0}]
     options = {"horizons": [1], "paths": 50}
     nominal = service.forecast({"persons": [person(history=history)], **options}).json()
@@ -233,18 +234,18 @@ def test_prices_decide_what_a_krona_is(service: Running, person: Person) -> None
         nominal["forecasts"][0]["horizons"][0]["mean"] > real["forecasts"][0]["horizons"][0]["mean"]
     )
     amount = float(read_panel(rows([person(history=history)])).frame["earnings"][0])
-    again = service.forecast(
+    from_deflated = service.forecast(
         {
             "persons": [person(history=[{"year": 2015, "earnings": amount}])],
             "prices": 2022,
             **options,
         }
     ).json()
-    assert again["forecasts"] == nominal["forecasts"]
+    assert from_deflated["forecasts"] == nominal["forecasts"]
 
 
 @pytest.mark.parametrize("kind", [PARQUET, ARROW_STREAM, ARROW_FILE])
-def test_a_table_goes_in_and_out_with_the_same_numbers(
+def test_a_table_in_and_out_has_the_numbers_of_the_library(
     service: Running, library: Forecaster, person: Person, kind: str
 ) -> None:
     frame = rows(people(person))
@@ -311,8 +312,8 @@ def test_lifetimes_are_those_of_the_library(
         assert (statistic.value, statistic.mc_error) == (row["value"], row["mc_error"])
 
 
-# What both doors refuse is in tests/test_bad_input.py.
-BAD: dict[str, tuple[Callable[[dict[str, Any]], object], int, dict[str, Any]]] = {
+# Input that the command line refuses too is in tests/test_bad_input.py.
+INVALID: dict[str, tuple[Callable[[dict[str, Any]], object], int, dict[str, Any]]] = {
     "unknown sex": (
         lambda b: b["persons"][0].update(sex=WORD),
         422,
@@ -356,20 +357,20 @@ BAD: dict[str, tuple[Callable[[dict[str, Any]], object], int, dict[str, Any]]] =
 }
 
 
-@pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_a_problem_that_names_the_place_and_repeats_no_value(
+@pytest.mark.parametrize("case", INVALID)
+def test_invalid_input_is_a_problem_with_its_position_and_no_value(
     service: Running, person: Person, case: str
 ) -> None:
-    spoil, status, place = BAD[case]
+    change, status, position = INVALID[case]
     body: dict[str, Any] = {"persons": [person()]}
-    spoil(body)
+    change(body)
     answer = service.forecast(body)
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == "application/problem+json"
     document = answer.json()
     assert document["problems"], document
     assert all(problem["fix"] for problem in document["problems"])
-    assert any(place.items() <= problem.items() for problem in document["problems"]), document
+    assert any(position.items() <= problem.items() for problem in document["problems"]), document
     if status == 413:
         assert "saga score" in answer.text
     for value in (
@@ -383,7 +384,8 @@ def test_bad_input_is_a_problem_that_names_the_place_and_repeats_no_value(
 
 @pytest.mark.parametrize("number", ["Infinity", "-Infinity", "NaN", "1e999"])
 def test_earnings_that_are_not_finite_are_refused(service: Running, number: str) -> None:
-    body = f'{{"persons":[{{"person_id":"A1","birth_year":1984,"history":[{{"year":2020,"earnings":{number}}}]}}]}}'
+    history = f'[{{"year":2020,"earnings":{number}}}]'
+    body = f'{{"persons":[{{"person_id":"A1","birth_year":1984,"history":{history}}}]}}'
     answer = service.client.post(
         "/v1/forecasts", content=body, headers={"Content-Type": "application/json"}
     )
@@ -393,7 +395,7 @@ def test_earnings_that_are_not_finite_are_refused(service: Running, number: str)
 
 
 @pytest.mark.parametrize("kind", ["text/csv", "", "application/x-www-form-urlencoded"])
-def test_another_type_of_body_gets_415(service: Running, kind: str) -> None:
+def test_another_media_type_gets_415(service: Running, kind: str) -> None:
     assert (
         service.client.post(
             "/v1/forecasts", content=b"{}", headers={"Content-Type": kind}
@@ -402,34 +404,31 @@ def test_another_type_of_body_gets_415(service: Running, kind: str) -> None:
     )
 
 
-def test_query_options_beside_json_are_refused_rather_than_ignored(
-    service: Running, person: Person
-) -> None:
+def test_query_parameters_beside_json_are_refused(service: Running, person: Person) -> None:
     assert (
         service.client.post("/v1/forecasts?seed=1", json={"persons": [person()]}).status_code == 422
     )
 
 
-def test_lifetimes_refuse_a_person_past_the_last_age_by_name(
-    service: Running, person: Person
-) -> None:
+def test_lifetimes_name_a_person_above_the_last_age(service: Running, person: Person) -> None:
     answer = service.client.post("/v1/lifetimes", json={"persons": [person()], "to_age": 30})
     assert answer.status_code == 422
     assert answer.json()["problems"][0]["person_id"] == "A1"
 
 
 @pytest.mark.parametrize("flaw", ["no birth year", "later money", "a code", "other prices"])
-def test_no_problem_sends_a_client_to_the_command_line(
+def test_no_fix_names_an_option_of_the_command_line(
     service: Running, person: Person, flaw: str
 ) -> None:
-    """What the advice names exists here: `prices`, not --prices; a mapping only where a file is read."""
-    late = [{"year": year, "earnings": 1e5} for year in (2022, 2024)]
-    body: dict[str, Any] = {
-        "no birth year": {"persons": [{"person_id": "A", "history": late[:1]}]},
-        "later money": {"persons": [person(history=late)]},
+    """A fix names `prices`, not --prices, and a mapping only for files."""
+    rows_2022 = [{"year": year, "earnings": 1e5} for year in (2022, 2024)]
+    bodies: dict[str, dict[str, Any]] = {
+        "no birth year": {"persons": [{"person_id": "A", "history": rows_2022[:1]}]},
+        "later money": {"persons": [person(history=rows_2022)]},
         "a code": {"persons": [person(sex="f")]},
         "other prices": {"persons": [person()], "prices": 2010},
-    }[flaw]
+    }
+    body = bodies[flaw]
     answer = service.forecast(body)
     (problem,) = answer.json()["problems"]
     assert answer.status_code == 422
@@ -439,6 +438,6 @@ def test_no_problem_sends_a_client_to_the_command_line(
         assert (
             service.forecast({**body, "prices": 2022, "horizons": [1], "paths": 2}).status_code
             == 200
-        ), "as it advises"
+        ), "the fix works"
     if flaw == "other prices":
         assert "nominal amounts and leave prices out" in problem["fix"], "left out they are nominal"

@@ -1,4 +1,4 @@
-"""A service with a ledger: it records what it promises, learns what came true, and says which state its thresholds are from."""
+"""A service with a ledger: it records intervals, settles outcomes and names its state."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 Start = Callable[[Settings], AbstractContextManager["Running"]]
 Person = Callable[..., dict[str, Any]]
-ASKED = {"horizons": [1, 2], "paths": 50}
+OPTIONS = {"horizons": [1, 2], "paths": 50}
 
 
 def settings(bundle: Path, folder: Path, **more: Any) -> Settings:
@@ -42,7 +42,7 @@ def settings(bundle: Path, folder: Path, **more: Any) -> Settings:
 
 
 @pytest.fixture
-def kept(start: Start, tiny_bundle: Path, tmp_path: Path) -> Iterator[Running]:
+def with_ledger(start: Start, tiny_bundle: Path, tmp_path: Path) -> Iterator[Running]:
     """A ready service with an empty ledger."""
     with start(settings(tiny_bundle, tmp_path)) as service:
         service.wait_until_ready()
@@ -53,7 +53,7 @@ def people(person: Person, n: int = 20) -> list[dict[str, Any]]:
     return [person(f"P{i}") for i in range(n)]
 
 
-def told(n: int = 20, year: int = 2023, amount: float = 260_000.0) -> list[dict[str, Any]]:
+def outcomes(n: int = 20, year: int = 2023, amount: float = 260_000.0) -> list[dict[str, Any]]:
     return [{"person_id": f"P{i}", "year": year, "earnings": amount} for i in range(n)]
 
 
@@ -61,7 +61,7 @@ def counts(answer: Any) -> dict[str, int]:
     return {name: answer.json()[name] for name in ("new", "duplicate", "conflicting", "unmatched")}
 
 
-def ends(answer: Any) -> list[tuple[float, ...]]:
+def bounds(answer: Any) -> list[tuple[float, ...]]:
     return [
         (i["lower"], i["upper"])
         for p in answer.json()["forecasts"]
@@ -70,35 +70,38 @@ def ends(answer: Any) -> list[tuple[float, ...]]:
     ]
 
 
-def test_recorded_forecasts_are_judged_once_and_move_the_thresholds(
-    kept: Running, person: Person
+def test_outcomes_settle_recorded_intervals_once_and_move_thresholds(
+    with_ledger: Running, person: Person
 ) -> None:
-    body = {"persons": people(person), **ASKED}
-    first = kept.forecast({**body, "record": True})
+    body = {"persons": people(person), **OPTIONS}
+    first = with_ledger.forecast({**body, "record": True})
     assert first.json()["provenance"]["recorded"] == {"new": 40, "repeated": 0, "late": 0}
     assert (
-        kept.forecast({**body, "record": True}).json()["provenance"]["recorded"]["repeated"] == 40
+        with_ledger.forecast({**body, "record": True}).json()["provenance"]["recorded"]["repeated"]
+        == 40
     )
 
-    # Nominal money of 2023, far above anybody's past: every set is missed.
-    sent = {"outcomes": told(amount=9e7) + told(1, 2021)}
-    answer = kept.client.post("/v1/outcomes", json=sent)
+    # Nominal money of 2023, far above all histories: every interval misses.
+    sent = {"outcomes": outcomes(amount=9e7) + outcomes(1, 2021)}
+    answer = with_ledger.client.post("/v1/outcomes", json=sent)
     assert (answer.status_code, counts(answer)) == (
         200,
         {"new": 20, "duplicate": 0, "conflicting": 0, "unmatched": 1},
     )
     assert answer.json()["adaptive"]["version"] == 1
     assert answer.json()["adaptive"]["through"] == 2023
-    again = kept.client.post("/v1/outcomes", json=sent)
-    assert counts(again) == {"new": 0, "duplicate": 20, "conflicting": 0, "unmatched": 1}
-    assert again.json()["adaptive"] == answer.json()["adaptive"]
+    repeated = with_ledger.client.post("/v1/outcomes", json=sent)
+    assert counts(repeated) == {"new": 0, "duplicate": 20, "conflicting": 0, "unmatched": 1}
+    assert repeated.json()["adaptive"] == answer.json()["adaptive"]
 
-    second = kept.forecast(body)
+    second = with_ledger.forecast(body)
     assert second.json()["provenance"]["adaptive"] == answer.json()["adaptive"]
     intervals = second.json()["forecasts"][0]["horizons"][0]["intervals"]
-    given = [interval for interval in intervals if interval["guarantee"] == "assumption"]
-    assert len(given) >= 2
-    assert all("outcomes up to 2023 (adaptive state 1)" in interval["reason"] for interval in given)
+    issued = [interval for interval in intervals if interval["guarantee"] == "assumption"]
+    assert len(issued) >= 2
+    assert all(
+        "outcomes up to 2023 (adaptive state 1)" in interval["reason"] for interval in issued
+    )
     assert not any(
         "adaptive" in interval["reason"]
         for interval in intervals
@@ -106,13 +109,13 @@ def test_recorded_forecasts_are_judged_once_and_move_the_thresholds(
     )
     pairs = [
         (before, after)
-        for before, after in zip(ends(first), ends(second), strict=True)
+        for before, after in zip(bounds(first), bounds(second), strict=True)
         if before[0] is not None
     ]
     assert all(after[0] <= before[0] and after[1] >= before[1] for before, after in pairs)
     assert any(before != after for before, after in pairs), "the sets of h = 1 are wider"
 
-    table = kept.client.get("/v1/calibration").json()
+    table = with_ledger.client.get("/v1/calibration").json()
     assert {cell["horizon"] for cell in table["cells"]} >= {1, 2}
     assert (table["adaptive"]["settled"], table["adaptive"]["waiting"]) == (20, 20)
     (cell,) = [c for c in table["adaptive"]["cells"] if c["coverage"] == 0.5]
@@ -121,11 +124,11 @@ def test_recorded_forecasts_are_judged_once_and_move_the_thresholds(
     assert sum(cell["experts"].values()) == pytest.approx(1)
 
 
-def test_the_service_serves_exactly_the_thresholds_of_the_ledgers_state(
-    kept: Running, person: Person, tiny_bundle: Path, tmp_path: Path
+def test_the_service_uses_the_thresholds_of_the_state_of_the_ledger(
+    with_ledger: Running, person: Person, tiny_bundle: Path, tmp_path: Path
 ) -> None:
-    kept.forecast({"persons": people(person), **ASKED, "record": True})
-    kept.client.post("/v1/outcomes", json={"outcomes": told(amount=9e7)})
+    with_ledger.forecast({"persons": people(person), **OPTIONS, "record": True})
+    with_ledger.client.post("/v1/outcomes", json={"outcomes": outcomes(amount=9e7)})
     bundle = Bundle.load(tiny_bundle)
     state = open_ledger(f"sqlite:///{tmp_path / 'ledger.sqlite'}").state(bundle.digest)
     assert state is not None
@@ -140,13 +143,13 @@ def test_the_service_serves_exactly_the_thresholds_of_the_ledgers_state(
                 )
 
 
-def test_a_contradiction_is_named_without_its_value_and_the_rest_counts(
-    kept: Running, person: Person
+def test_a_contradiction_is_named_without_its_value_and_the_others_count(
+    with_ledger: Running, person: Person
 ) -> None:
-    kept.forecast({"persons": people(person), **ASKED, "record": True})
-    kept.client.post("/v1/outcomes", json={"outcomes": told(5)})
-    answer = kept.client.post(
-        "/v1/outcomes", json={"outcomes": [*told(1, amount=271_828.0), *told(20)[1:]]}
+    with_ledger.forecast({"persons": people(person), **OPTIONS, "record": True})
+    with_ledger.client.post("/v1/outcomes", json={"outcomes": outcomes(5)})
+    answer = with_ledger.client.post(
+        "/v1/outcomes", json={"outcomes": [*outcomes(1, amount=271_828.0), *outcomes(20)[1:]]}
     )
     assert (answer.status_code, counts(answer)) == (
         200,
@@ -159,47 +162,51 @@ def test_a_contradiction_is_named_without_its_value_and_the_rest_counts(
         2023,
     )
     assert "271828" not in answer.text
-    assert "271828" not in kept.log.getvalue()
+    assert "271828" not in with_ledger.log.getvalue()
 
 
-def test_tables_say_the_same_as_json(kept: Running, person: Person) -> None:
-    kept.forecast({"persons": people(person), **ASKED, "record": True})
+def test_tables_give_the_same_result_as_json(with_ledger: Running, person: Person) -> None:
+    with_ledger.forecast({"persons": people(person), **OPTIONS, "record": True})
     assert (
-        counts(kept.client.post("/v1/outcomes", json={"outcomes": told(10), "prices": 2022}))["new"]
+        counts(
+            with_ledger.client.post("/v1/outcomes", json={"outcomes": outcomes(10), "prices": 2022})
+        )["new"]
         == 10
     )
     buffer = io.BytesIO()
-    pl.DataFrame(told(20)).write_parquet(buffer)
+    pl.DataFrame(outcomes(20)).write_parquet(buffer)
     headers = {"Content-Type": "application/vnd.apache.parquet"}
-    answer = kept.client.post(
+    answer = with_ledger.client.post(
         "/v1/outcomes?prices=2022", content=buffer.getvalue(), headers=headers
     )
     assert counts(answer) == {"new": 10, "duplicate": 10, "conflicting": 0, "unmatched": 0}
-    nominal = kept.client.post("/v1/outcomes", content=buffer.getvalue(), headers=headers)
+    nominal = with_ledger.client.post("/v1/outcomes", content=buffer.getvalue(), headers=headers)
     assert counts(nominal)["conflicting"] == 20, (
         "the same figures in other prices are other amounts"
     )
 
 
-def test_nothing_that_a_client_says_beside_the_body_is_ignored(
-    kept: Running, person: Person
-) -> None:
-    """An outcome settles for good, so amounts whose prices or encoding are in doubt settle nothing."""
-    kept.forecast({"persons": people(person), **ASKED, "record": True})
+def test_ambiguous_calls_are_refused(with_ledger: Running, person: Person) -> None:
+    """An outcome is final, so amounts with unclear prices or encoding settle nothing."""
+    with_ledger.forecast({"persons": people(person), **OPTIONS, "record": True})
     buffer = io.BytesIO()
-    pl.DataFrame(told()).write_parquet(buffer)
+    pl.DataFrame(outcomes()).write_parquet(buffer)
     parquet = {"Content-Type": "application/vnd.apache.parquet"}
     refused = (
-        (kept.client.post("/v1/outcomes?prices=2022", json={"outcomes": told()}), 422, "query"),
         (
-            kept.client.post(
-                "/v1/outcomes", json={"outcomes": told()}, headers={"Content-Encoding": "gzip"}
+            with_ledger.client.post("/v1/outcomes?prices=2022", json={"outcomes": outcomes()}),
+            422,
+            "query",
+        ),
+        (
+            with_ledger.client.post(
+                "/v1/outcomes", json={"outcomes": outcomes()}, headers={"Content-Encoding": "gzip"}
             ),
             415,
             "content-encoding",
         ),
         (
-            kept.client.post(
+            with_ledger.client.post(
                 "/v1/outcomes?prices=2022&prices=nominal",
                 content=buffer.getvalue(),
                 headers=parquet,
@@ -210,7 +217,7 @@ def test_nothing_that_a_client_says_beside_the_body_is_ignored(
     )
     for answer, status, rule in refused:
         assert (answer.status_code, answer.json()["problems"][0]["rule"]) == (status, rule)
-    assert kept.client.get("/v1/calibration").json()["adaptive"]["waiting"] == 40
+    assert with_ledger.client.get("/v1/calibration").json()["adaptive"]["waiting"] == 40
 
 
 @pytest.mark.parametrize(
@@ -222,26 +229,24 @@ def test_nothing_that_a_client_says_beside_the_body_is_ignored(
         ({"person_id": "P1", "year": 2023, "earnings": 1.0, "sex": "female"}, "extra_forbidden"),
     ],
 )
-def test_what_is_no_outcome_is_refused_by_name(
-    kept: Running, row: dict[str, Any], rule: str
+def test_a_row_that_is_not_an_outcome_is_refused_with_its_rule(
+    with_ledger: Running, row: dict[str, Any], rule: str
 ) -> None:
-    answer = kept.client.post("/v1/outcomes", json={"outcomes": [row]})
+    answer = with_ledger.client.post("/v1/outcomes", json={"outcomes": [row]})
     assert (answer.status_code, answer.json()["problems"][0]["rule"]) == (422, rule)
     assert "271828" not in answer.text
 
 
 @pytest.mark.parametrize("earnings", [None, -271828.0, float("nan")])
-def test_one_bad_row_in_a_large_delivery_can_be_found(
-    kept: Running, earnings: float | None
-) -> None:
-    rows = [*told(50), {"person_id": "LOST", "year": 2024, "earnings": earnings}]
+def test_one_invalid_row_of_many_is_named(with_ledger: Running, earnings: float | None) -> None:
+    rows = [*outcomes(50), {"person_id": "LOST", "year": 2024, "earnings": earnings}]
     buffer = io.BytesIO()
     pl.DataFrame(rows).write_parquet(buffer)
     for content, kind in (
         (json.dumps({"outcomes": rows}), "json"),
         (buffer.getvalue(), "vnd.apache.parquet"),
     ):
-        answer = kept.client.post(
+        answer = with_ledger.client.post(
             "/v1/outcomes", content=content, headers={"Content-Type": f"application/{kind}"}
         )
         (problem,) = answer.json()["problems"]
@@ -253,41 +258,43 @@ def test_one_bad_row_in_a_large_delivery_can_be_found(
 @pytest.mark.parametrize(
     ("name", "rule"), [("P0\0", "not-text"), ("P\x1f0", "not-text"), (" ", "missing-value")]
 )
-def test_who_has_no_name_is_refused_alike_by_all_doors(
-    kept: Running, person: Person, name: str, rule: str
+def test_all_endpoints_refuse_unreadable_person_ids_alike(
+    with_ledger: Running, person: Person, name: str, rule: str
 ) -> None:
-    """A NUL at the end was lost on the way, so that "P0" and its neighbour answered to one name."""
+    """Databases drop a NUL at the end, so "P0" and "P0\\0" would be one person."""
     row = {"person_id": name, "year": 2023, "earnings": 1.0}
     buffer = io.BytesIO()
     pl.DataFrame([row]).write_parquet(buffer)
     persons = [person("P0"), person(name)]
     answers = [
-        kept.client.post("/v1/outcomes", json={"outcomes": [row]}),
-        kept.client.post(
+        with_ledger.client.post("/v1/outcomes", json={"outcomes": [row]}),
+        with_ledger.client.post(
             "/v1/outcomes",
             content=buffer.getvalue(),
             headers={"Content-Type": "application/vnd.apache.parquet"},
         ),
-        kept.forecast({"persons": persons, **ASKED}),
-        kept.client.post("/v1/lifetimes", json={"persons": persons, "paths": 50}),
+        with_ledger.forecast({"persons": persons, **OPTIONS}),
+        with_ledger.client.post("/v1/lifetimes", json={"persons": persons, "paths": 50}),
     ]
-    found = [answer.json()["problems"][0] for answer in answers]
+    problems = [answer.json()["problems"][0] for answer in answers]
     assert [answer.status_code for answer in answers] == [422] * 4
     assert {
         (problem["rule"], problem["message"], problem["fix"], problem["column"])
-        for problem in found
-    } == {(rule, found[0]["message"], found[0]["fix"], "person_id")}
-    assert [problem["year"] for problem in found] == [2023, 2023, 2015, 2015]
+        for problem in problems
+    } == {(rule, problems[0]["message"], problems[0]["fix"], "person_id")}
+    assert [problem["year"] for problem in problems] == [2023, 2023, 2015, 2015]
 
 
-def test_a_name_of_any_length_is_served_and_comes_back_cut(kept: Running, person: Person) -> None:
+def test_a_long_person_id_is_accepted_and_cut_in_errors(
+    with_ledger: Running, person: Person
+) -> None:
     name = "P" * 100_000
     parquet = {"Content-Type": "application/vnd.apache.parquet"}
 
     def send(path: str, rows: list[dict[str, Any]]) -> Any:
         buffer = io.BytesIO()
         pl.DataFrame(rows).write_parquet(buffer)
-        return kept.client.post(path, content=buffer.getvalue(), headers=parquet)
+        return with_ledger.client.post(path, content=buffer.getvalue(), headers=parquet)
 
     history = [{"person_id": name, "birth_year": 1984, **row} for row in person()["history"]]
     assert send("/v1/forecasts?horizons=1&paths=50&record=true", history).status_code == 200
@@ -302,11 +309,13 @@ def test_a_name_of_any_length_is_served_and_comes_back_cut(kept: Running, person
     ] * 3
 
 
-def test_a_table_names_persons_as_a_panel_does(kept: Running, person: Person) -> None:
-    kept.forecast({"persons": [person("7")], **ASKED, "record": True})
+def test_person_ids_of_a_table_are_read_as_those_of_a_panel(
+    with_ledger: Running, person: Person
+) -> None:
+    with_ledger.forecast({"persons": [person("7")], **OPTIONS, "record": True})
     buffer = io.BytesIO()
     pl.DataFrame({"person_id": [7.0], "year": [2023], "earnings": [1.0]}).write_parquet(buffer)
-    answer = kept.client.post(
+    answer = with_ledger.client.post(
         "/v1/outcomes",
         content=buffer.getvalue(),
         headers={"Content-Type": "application/vnd.apache.parquet"},
@@ -314,48 +323,48 @@ def test_a_table_names_persons_as_a_panel_does(kept: Running, person: Person) ->
     assert counts(answer)["new"] == 1
 
 
-def test_without_a_ledger_nothing_changes_and_what_needs_one_says_so(
-    service: Running, kept: Running, person: Person
+def test_without_a_ledger_nothing_changes_and_calls_that_need_one_fail(
+    service: Running, with_ledger: Running, person: Person
 ) -> None:
-    body = {"persons": people(person, 3), **ASKED}
-    plain, empty = service.forecast(body).json(), kept.forecast(body).json()
+    body = {"persons": people(person, 3), **OPTIONS}
+    plain, empty = service.forecast(body).json(), with_ledger.forecast(body).json()
     assert "adaptive" not in plain["provenance"]
     assert empty["provenance"].pop("adaptive") == {"version": 0, "through": None, "digest": None}
-    assert plain == empty, "a ledger that has learnt nothing changes no number either"
+    assert plain == empty, "a ledger without outcomes changes no number"
     for answer in (
         service.forecast({**body, "record": True}),
-        service.client.post("/v1/outcomes", json={"outcomes": told()}),
+        service.client.post("/v1/outcomes", json={"outcomes": outcomes()}),
     ):
         assert (answer.status_code, answer.json()["type"]) == (404, "urn:saga:problem:no-ledger")
     assert service.client.get("/v1/calibration").json()["adaptive"] is None
 
 
-def test_a_scenario_is_no_promise(kept: Running, person: Person) -> None:
-    answer = kept.forecast(
-        {"persons": people(person, 1), **ASKED, "record": True, "scenario": "high-growth"}
+def test_a_forecast_under_a_scenario_cannot_be_recorded(
+    with_ledger: Running, person: Person
+) -> None:
+    answer = with_ledger.forecast(
+        {"persons": people(person, 1), **OPTIONS, "record": True, "scenario": "high-growth"}
     )
     assert (answer.status_code, answer.json()["problems"][0]["rule"]) == (422, "record-scenario")
 
 
-def test_outcomes_need_a_key_like_everything_else(
-    start: Start, tiny_bundle: Path, tmp_path: Path
-) -> None:
+def test_outcomes_need_a_key(start: Start, tiny_bundle: Path, tmp_path: Path) -> None:
     key, line = new_key("office")
     (tmp_path / "keys").write_text(line)
     with start(settings(tiny_bundle, tmp_path, keys=tmp_path / "keys")) as service:
         service.wait_until_ready()
-        assert service.client.post("/v1/outcomes", json={"outcomes": told()}).status_code == 401
+        assert service.client.post("/v1/outcomes", json={"outcomes": outcomes()}).status_code == 401
         assert service.client.get("/v1/calibration").status_code == 401
         allowed = {"Authorization": f"Bearer {key}"}
         assert (
-            counts(service.client.post("/v1/outcomes", json={"outcomes": told()}, headers=allowed))[
-                "unmatched"
-            ]
+            counts(
+                service.client.post("/v1/outcomes", json={"outcomes": outcomes()}, headers=allowed)
+            )["unmatched"]
             == 20
         )
 
 
-def test_a_ledger_that_cannot_be_opened_keeps_the_service_from_being_ready(
+def test_a_service_whose_ledger_cannot_be_opened_is_never_ready(
     start: Start, tiny_bundle: Path, tmp_path: Path
 ) -> None:
     broken = Settings(
@@ -375,15 +384,15 @@ def test_a_ledger_that_cannot_be_opened_keeps_the_service_from_being_ready(
 
 
 @pytest.mark.parametrize(
-    ("url", "kind", "wrong"),
+    ("url", "kind", "cause"),
     [
         ("sqlite:///{0}/file/SENTINEL.sqlite", "setup", "NotADirectoryError"),
         ("sqlite:///{0}/file", "ledger", "DatabaseError"),
         ("mysql://u:SENTINEL@host/d", "setup", "Neither an SQLite file nor PostgreSQL"),
     ],
 )
-def test_an_unusable_ledger_is_the_services_fault_and_only_its_log_says_why(
-    start: Start, tiny_bundle: Path, tmp_path: Path, url: str, kind: str, wrong: str
+def test_an_unusable_ledger_is_a_503_and_only_the_log_has_the_cause(
+    start: Start, tiny_bundle: Path, tmp_path: Path, url: str, kind: str, cause: str
 ) -> None:
     (tmp_path / "file").write_text("no database" * 1_000)
     database = SecretStr(url.format(tmp_path))
@@ -392,14 +401,17 @@ def test_an_unusable_ledger_is_the_services_fault_and_only_its_log_says_why(
             "type"
         ] == "urn:saga:problem:loading":
             time.sleep(0.05)
-        for asked in (answer, service.forecast({"persons": []})):
-            assert (asked.status_code, asked.json()["type"]) == (503, f"urn:saga:problem:{kind}")
-            assert not any(word in asked.text for word in (str(tmp_path), "SENTINEL", wrong))
-        assert wrong in service.log.getvalue()
+        for response in (answer, service.forecast({"persons": []})):
+            assert (response.status_code, response.json()["type"]) == (
+                503,
+                f"urn:saga:problem:{kind}",
+            )
+            assert not any(word in response.text for word in (str(tmp_path), "SENTINEL", cause))
+        assert cause in service.log.getvalue()
         assert "SENTINEL" not in service.log.getvalue()
 
 
-def test_the_command_refuses_an_unusable_ledger_before_it_serves(
+def test_the_command_refuses_an_unusable_ledger_before_it_listens(
     tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("")

@@ -1,3 +1,5 @@
+"""Problem documents: status and content of each error, and no value of the request."""
+
 from __future__ import annotations
 
 import asyncio
@@ -7,6 +9,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from fastapi import FastAPI
 
 from api.app import create_app
 from api.codecs import PARQUET, parse_json, parse_table
@@ -29,7 +32,7 @@ from saga.errors import BudgetError, BundleError, InputError, Problem, UsageErro
 )
 def test_each_kind_of_error_has_its_status(kind: type[InputError], status: int) -> None:
     answer = problem_for(
-        kind("It is so", [Problem("rule", "Wrong", "Mend it", "earnings", "A1", 2001)])
+        kind("A title", [Problem("rule", "Wrong", "Mend it", "earnings", "A1", 2001)])
     )
     body = ProblemDocument.model_validate_json(bytes(answer.body))
     assert (answer.status_code, body.status) == (status, status)
@@ -37,7 +40,7 @@ def test_each_kind_of_error_has_its_status(kind: type[InputError], status: int) 
     assert body.problems == [ProblemEntry("rule", "Wrong", "Mend it", "earnings", "A1", 2001)]
 
 
-def test_a_problem_of_shape_names_person_year_and_column_and_counts() -> None:
+def test_a_wrong_shape_is_reported_with_person_year_column_and_count() -> None:
     body = {
         "persons": [
             {
@@ -85,19 +88,19 @@ def test_a_problem_of_shape_names_person_year_and_column_and_counts() -> None:
         ({"coverage": [None]}, "coverage", "float_type", "Send a JSON number"),
     ],
 )
-def test_advice_is_about_what_was_sent(
+def test_the_fix_fits_what_was_sent(
     change: dict[str, object], column: str, rule: str, fix: str
 ) -> None:
-    sound = {"persons": [{"person_id": "A", "history": [{"year": 2022}]}]}
+    valid = {"persons": [{"person_id": "A", "history": [{"year": 2022}]}]}
     with pytest.raises(ProblemError) as caught:
-        parse_json(json.dumps({**sound, **change}).encode(), ForecastBody, 10)
+        parse_json(json.dumps({**valid, **change}).encode(), ForecastBody, 10)
     (problem,) = caught.value.problems
     assert (problem.column, problem.rule, problem.person_id or "A") == (column, rule, "A")
     assert fix in problem.fix
     assert "null" not in problem.fix
 
 
-def test_a_query_is_told_which_options_there_are() -> None:
+def test_an_unknown_query_parameter_lists_the_options() -> None:
     with pytest.raises(ProblemError, match="shape") as caught:
         parse_table(b"", PARQUET, [("horizon", "1")], ForecastOptions, 10)
     (problem,) = caught.value.problems
@@ -106,7 +109,7 @@ def test_a_query_is_told_which_options_there_are() -> None:
 
 
 def test_a_problem_of_an_unknown_type_does_not_repeat_its_message() -> None:
-    """Whatever pydantic may say one day: only the table of rules speaks."""
+    """Messages come from our table of rules, also for future error types of pydantic."""
     (problem,) = shape_problems(
         [
             {
@@ -123,31 +126,31 @@ def test_a_problem_of_an_unknown_type_does_not_repeat_its_message() -> None:
     assert problem.column == "seed"
 
 
-def test_a_name_too_long_or_unprintable_is_not_a_place() -> None:
-    for name, place in (("S" * 100, "S" * 63 + "…"), ("a\nb", "(unprintable name)")):
+def test_long_or_unprintable_names_are_not_repeated() -> None:
+    for name, column in (("S" * 100, "S" * 63 + "…"), ("a\nb", "(unprintable name)")):
         (problem,) = visible_problems(
             shape_problems([{"type": "extra_forbidden", "loc": (name,)}], None)
         )
-        assert problem.column == place
+        assert problem.column == column
 
 
 @pytest.mark.parametrize("kind", [InputError, ProblemError])
-def test_whoever_raises_an_error_its_places_are_cut(tmp_path: Path, kind: type[Exception]) -> None:
+def test_long_names_are_cut_in_every_kind_of_error(tmp_path: Path, kind: type[Exception]) -> None:
     name = "S" * 100_000
-    found = [Problem("rule", "Wrong", "Mend it", name, name, 2001)] * 60
+    problems_raised = [Problem("rule", "Wrong", "Mend it", name, name, 2001)] * 60
     app = create_app(Settings(bundle=tmp_path), log=io.StringIO())
 
     @app.get("/wrong")
-    def wrong() -> None:
+    def fail() -> None:
         raise (
-            InputError("It is so", found)
+            InputError("A title", problems_raised)
             if kind is InputError
-            else ProblemError(422, "request", "It is so", found)
+            else ProblemError(422, "request", "A title", problems_raised)
         )
 
-    answer = _ask(app, "GET", "/wrong")
+    answer = _send(app, "GET", "/wrong")
     problems = answer.json()["problems"]
-    assert [len(problems), *(len(problems[0][place]) for place in ("person_id", "column"))] == [
+    assert [len(problems), *(len(problems[0][name]) for name in ("person_id", "column"))] == [
         50,
         64,
         64,
@@ -170,7 +173,7 @@ def test_whoever_raises_an_error_its_places_are_cut(tmp_path: Path, kind: type[E
         b'{"a":"\\ud800"}',
     ],
 )
-def test_what_is_not_a_request_is_refused_without_repeating_it(body: bytes) -> None:
+def test_a_body_that_is_not_a_request_is_refused_without_repeating_it(body: bytes) -> None:
     with pytest.raises(ProblemError) as caught:
         parse_json(body, ForecastBody, 10)
     assert caught.value.status == 422
@@ -185,19 +188,19 @@ def test_what_is_not_a_request_is_refused_without_repeating_it(body: bytes) -> N
         ("GET", "/v1/forecasts?x=SENTINEL", 405),
     ],
 )
-def test_errors_of_routing_are_problems_too(
+def test_routing_errors_are_problem_documents(
     tmp_path: Path, method: str, path: str, status: int
 ) -> None:
     log = io.StringIO()
     app = create_app(Settings(bundle=tmp_path), log=log)
-    answer = _ask(app, method, path)
+    answer = _send(app, method, path)
     assert answer.status_code == status
     assert answer.headers["content-type"] == "application/problem+json"
     assert ProblemDocument.model_validate_json(answer.content).status == status
     assert "SENTINEL" not in answer.text + log.getvalue()
 
 
-def test_an_unexpected_error_gives_500_and_neither_answer_nor_log_carries_its_message(
+def test_the_message_of_an_unexpected_error_is_in_neither_answer_nor_log(
     tmp_path: Path,
 ) -> None:
     log = io.StringIO()
@@ -207,7 +210,7 @@ def test_an_unexpected_error_gives_500_and_neither_answer_nor_log_carries_its_me
     def broken() -> None:
         raise ValueError("SENTINEL")
 
-    answer = _ask(app, "GET", "/broken")
+    answer = _send(app, "GET", "/broken")
     assert answer.status_code == 500
     body = ProblemDocument.model_validate_json(answer.content)
     events = [json.loads(line) for line in log.getvalue().splitlines()]
@@ -218,11 +221,11 @@ def test_an_unexpected_error_gives_500_and_neither_answer_nor_log_carries_its_me
     assert "SENTINEL" not in answer.text + log.getvalue()
 
 
-def _ask(app: object, method: str, path: str) -> httpx.Response:
-    async def ask() -> httpx.Response:
+def _send(app: FastAPI, method: str, path: str) -> httpx.Response:
+    async def send() -> httpx.Response:
         async with httpx.AsyncClient(
             transport=httpx.ASGITransport(app), base_url="http://service"
-        ) as client:  # type: ignore[arg-type]
+        ) as client:
             return await client.request(method, path)
 
-    return asyncio.run(ask())
+    return asyncio.run(send())

@@ -1,3 +1,5 @@
+"""Bearer keys: key files, refused addresses, and which endpoints need a key."""
+
 from __future__ import annotations
 
 import asyncio
@@ -13,14 +15,14 @@ from api.settings import Settings
 from saga.errors import UsageError
 
 
-def test_a_key_is_known_by_its_hash_alone() -> None:
+def test_a_key_is_recognised_by_its_hash() -> None:
     key, line = new_key("analyst")
     name, _, digest = line.partition(" sha256:")
     assert key not in line
     ring = Keyring({"other": "0" * 64, name: digest})
     assert ring.holder(key) == "analyst"
     assert ring.holder(key[:-1]) is None
-    assert ring.holder(digest) is None, "the hash in the file must not open the door"
+    assert ring.holder(digest) is None, "the hash in the file is not a key"
 
 
 def test_two_keys_differ() -> None:
@@ -28,7 +30,7 @@ def test_two_keys_differ() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "two words", "x" * 65, "line\nbreak"])
-def test_a_name_that_would_break_the_file_is_refused(name: str) -> None:
+def test_a_name_that_does_not_fit_the_key_file_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match="letters, digits"):
         new_key(name)
 
@@ -59,9 +61,7 @@ def test_a_missing_key_file_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.org", ""])
-def test_beyond_loopback_the_service_refuses_to_start_without_keys(
-    host: str, tmp_path: Path
-) -> None:
+def test_the_service_refuses_other_addresses_without_keys(host: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="without keys"):
         create_app(Settings(bundle=tmp_path, host=host))
 
@@ -71,7 +71,7 @@ def test_on_loopback_no_keys_are_needed(host: str) -> None:
     check_exposure(host, None)
 
 
-def test_with_keys_any_address_is_fine(tmp_path: Path) -> None:
+def test_with_keys_any_address_is_allowed(tmp_path: Path) -> None:
     check_exposure("0.0.0.0", tmp_path)
 
 
@@ -87,7 +87,7 @@ def test_with_keys_any_address_is_fine(tmp_path: Path) -> None:
 def test_a_call_without_a_known_key_gets_401_and_a_challenge(
     tmp_path: Path, path: str, header: dict[str, str], error: str | None
 ) -> None:
-    answer = _ask(tmp_path, path, header)
+    answer = _get(tmp_path, path, header)
     assert answer.status_code == 401
     assert answer.headers["www-authenticate"].startswith("Bearer")
     assert (error is None) or error in answer.headers["www-authenticate"]
@@ -96,22 +96,22 @@ def test_a_call_without_a_known_key_gets_401_and_a_challenge(
 
 
 def test_a_call_with_the_key_is_answered(tmp_path: Path) -> None:
-    assert _ask(tmp_path, "/v1/variables", None).status_code == 200
+    assert _get(tmp_path, "/v1/variables", None).status_code == 200
 
 
 @pytest.mark.parametrize("path", ["/livez", "/docs", "/openapi.json"])
 def test_health_and_documentation_need_no_key(tmp_path: Path, path: str) -> None:
-    assert _ask(tmp_path, path, {}).status_code == 200
+    assert _get(tmp_path, path, {}).status_code == 200
 
 
-def _ask(tmp_path: Path, path: str, headers: dict[str, str] | None) -> httpx.Response:
+def _get(tmp_path: Path, path: str, headers: dict[str, str] | None) -> httpx.Response:
     key, line = new_key("analyst")
     (tmp_path / "keys").write_text(line)
     app = create_app(
         Settings(bundle=tmp_path, host="0.0.0.0", keys=tmp_path / "keys"), log=io.StringIO()
     )
 
-    async def ask() -> httpx.Response:
+    async def send() -> httpx.Response:
         async with httpx.AsyncClient(
             transport=httpx.ASGITransport(app), base_url="http://service"
         ) as client:
@@ -119,4 +119,4 @@ def _ask(tmp_path: Path, path: str, headers: dict[str, str] | None) -> httpx.Res
                 path, headers={"Authorization": f"Bearer {key}"} if headers is None else headers
             )
 
-    return asyncio.run(ask())
+    return asyncio.run(send())

@@ -1,4 +1,4 @@
-"""The running process: ready when it can forecast, self-describing without a network, and started by one call."""
+"""The running process: start, readiness, documentation, metrics and logs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 Start = Callable[[Settings], AbstractContextManager["Running"]]
 
 
-def test_a_bundle_with_one_byte_changed_is_never_ready(
+def test_a_service_with_a_changed_bundle_is_never_ready(
     start: Start, tiny_bundle: Path, tmp_path: Path
 ) -> None:
     bundle = shutil.copytree(tiny_bundle, tmp_path / "bundle")
@@ -48,7 +48,7 @@ def test_a_bundle_with_one_byte_changed_is_never_ready(
             if answer.json()["type"].endswith(":bundle"):
                 break
         assert (answer.status_code, answer.json()["type"]) == (503, "urn:saga:problem:bundle")
-        assert str(tmp_path) not in answer.text, "where the bundle lies is no business of a client"
+        assert str(tmp_path) not in answer.text, "clients do not see paths of the server"
         assert "model.safetensors" in service.log.getvalue()
         assert service.client.post("/v1/forecasts", json={"persons": []}).status_code == 503
         assert service.client.get("/livez").status_code == 200
@@ -85,7 +85,7 @@ def test_each_answer_and_its_log_line_share_an_identifier(service: Running) -> N
     answer = service.client.get("/livez", headers={"X-Request-ID": "not-a-uuid\tSENTINEL"})
     identifier = answer.headers["x-request-id"]
     routes: list[str] = []
-    for _ in range(200):  # the line is written when the answer is on its way
+    for _ in range(200):  # the line is written after the answer is sent
         events = [json.loads(line) for line in service.log.getvalue().splitlines()]
         routes = [event["route"] for event in events if event.get("request") == identifier]
         if routes:
@@ -95,7 +95,7 @@ def test_each_answer_and_its_log_line_share_an_identifier(service: Running) -> N
     assert "SENTINEL" not in service.log.getvalue()
 
 
-def test_the_documentation_needs_no_other_host(service: Running) -> None:
+def test_the_documentation_loads_nothing_from_other_hosts(service: Running) -> None:
     page = service.client.get("/", follow_redirects=True)
     assert page.url.path == "/docs"
     links = re.findall(r"""(?:src|href)=["']([^"']+)""", page.text)
@@ -105,7 +105,9 @@ def test_the_documentation_needs_no_other_host(service: Running) -> None:
         assert service.client.get(link).status_code == 200
 
 
-def test_variables_and_model_describe_themselves(service: Running, tiny_bundle: Path) -> None:
+def test_variables_and_model_describe_columns_and_bundle(
+    service: Running, tiny_bundle: Path
+) -> None:
     names = [column["name"] for column in service.client.get("/v1/variables").json()["columns"]]
     assert names[:4] == ["person_id", "year", "birth_year", "earnings"]
     card = service.client.get("/v1/model").json()
@@ -123,9 +125,9 @@ def _operations(service: Running) -> list[Any]:
     return [result.ok() for result in schema.get_all_operations() if isinstance(result, Ok)]
 
 
-def test_answers_keep_the_published_schema_whatever_is_sent(service: Running) -> None:
-    """No 5xx, no undocumented status or media type, no body outside its schema, nothing malformed accepted."""
-    # The service under test has no keys; and the rules of a panel go beyond what a schema says.
+def test_answers_follow_the_published_schema_for_any_request(service: Running) -> None:
+    """No 5xx, no undocumented status, media type or body, and no malformed request is accepted."""
+    # The service under test has no keys, and the rules of a panel go beyond the schema.
     excluded = [schemathesis.checks.ignored_auth, schemathesis.checks.positive_data_acceptance]
     operations = _operations(service)
     assert {operation.path for operation in operations} >= {
@@ -151,7 +153,7 @@ def test_answers_keep_the_published_schema_whatever_is_sent(service: Running) ->
         check()
 
 
-def test_one_call_starts_the_service_and_the_printed_curl_works_when_pasted(
+def test_one_call_starts_the_service_and_the_printed_curl_works(
     tiny_bundle: Path,
 ) -> None:
     program = f"from api.server import serve; serve(bundle={str(tiny_bundle)!r}, port=0, threads=1)"
@@ -184,9 +186,12 @@ def test_the_command_refuses_a_broken_bundle_before_it_listens(tmp_path: Path) -
         serve(bundle=tmp_path, port=0)
 
 
-def test_a_taken_port_is_said_with_the_way_out_before_anything_is_loaded(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(UsageError, match="--port"):
-        serve(bundle=tmp_path, port=taken.getsockname()[1])
+def test_a_taken_port_is_an_error_before_anything_is_loaded(tmp_path: Path) -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        pytest.raises(UsageError, match="--port"),
+    ):
+        serve(bundle=tmp_path, port=server.getsockname()[1])
 
 
 def test_the_documentation_names_every_endpoint_and_every_setting(service: Running) -> None:
@@ -206,9 +211,9 @@ def test_a_setting_out_of_range_names_its_variable(monkeypatch: pytest.MonkeyPat
 def test_the_printed_curl_fits_a_bundle_in_another_currency(
     start: Start, tiny_bundle: Path, tmp_path: Path
 ) -> None:
-    """Hourly wages in dollars, no macro series: the example is of that size, and is taken as it is."""
-    there = Bundle.load(tiny_bundle)
-    dollars = there.transforms | {
+    """For hourly wages in dollars the example has that size, and is not converted."""
+    bundle = Bundle.load(tiny_bundle)
+    dollars = bundle.transforms | {
         "currency": "USD",
         "price_year": 2010,
         "floor": None,
@@ -216,11 +221,11 @@ def test_the_printed_curl_fits_a_bundle_in_another_currency(
     }
     write_bundle(
         tmp_path / "dollars",
-        config=there.config,
+        config=bundle.config,
         transforms=dollars,
         macro={},
-        split=there.split,
-        weights=there.weights,
+        split=bundle.split,
+        weights=bundle.weights,
         card="",
         seed=0,
         command="",
@@ -233,6 +238,6 @@ def test_the_printed_curl_fits_a_bundle_in_another_currency(
         provenance = service.forecast(body).json()["provenance"]
         assert (provenance["currency"], provenance["price_year"]) == ("USD", 2010)
         assert service.forecast({**body, "prices": 2010}).status_code == 200
-        for wrong in ("nominal", 2022):
-            answer = service.forecast({**body, "prices": wrong})
+        for prices in ("nominal", 2022):
+            answer = service.forecast({**body, "prices": prices})
             assert (answer.status_code, answer.json()["problems"][0]["column"]) == (422, "prices")

@@ -24,7 +24,7 @@ PERSONS, HORIZONS, ORIGIN = 40, 3, 2015
 def make_intervals(
     persons: int = PERSONS, horizons: int = HORIZONS, origin: int = ORIGIN, seed: int = 0
 ) -> IssuedIntervals:
-    """Intervals for persons P0, P1, ... from 30 samples each; every fifth person has mostly zeros."""
+    """Intervals for persons P0, P1, ... from 30 samples each; every fifth has mostly zeros."""
     rng = np.random.default_rng(seed)
     rows = persons * horizons
     samples = np.exp(rng.normal(12.5, 0.5, (rows, 30)))

@@ -1,4 +1,4 @@
-"""The adaptive state: its bound holds on any stream, and it corrects a break without oscillation."""
+"""The adaptive state: its bound holds on any stream, and it corrects a break."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_coverage_holds_in_the_long_run_and_clipping_the_state_breaks_it(
 
 @pytest.mark.parametrize("horizon", [1, 2, 5, 10, 15, 30])
 def test_four_times_the_step_is_the_limit_of_stability(horizon: int) -> None:
-    """Levin and May (1976): x' = x - k x(delayed by h) has all roots inside the unit circle below k, and not above."""
+    """Roots of x' = x - k x(delayed by h) lie in the unit circle below k (Levin and May 1976)."""
 
     def radius(k: float) -> float:
         polynomial = np.zeros(horizon + 2)

@@ -1,4 +1,4 @@
-"""Forecasts under a ledger: the same promises and thresholds by command line and batch, recorded exactly once, fixed for a whole job."""
+"""Forecasts under a ledger: command line and batch use one state and record each interval once."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ PERSONS = 24
 @pytest.fixture(scope="module")
 def people(register_panel: Panel, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Persons of the register as they were in 2019, as a file; everybody can be forecast."""
-    some = register_panel.only(persons_of(register_panel, "test"))
-    origins = origins_at(some, 2019).take(slice(0, PERSONS))
+    test_persons = register_panel.only(persons_of(register_panel, "test"))
+    origins = origins_at(test_persons, 2019).take(slice(0, PERSONS))
     file = tmp_path_factory.mktemp("people") / "people.parquet"
-    history(some, origins).frame.write_parquet(file)
+    history(test_persons, origins).frame.write_parquet(file)
     return file
 
 
@@ -53,44 +53,46 @@ def forecaster(tiny_bundle: Path) -> Forecaster:
 
 
 @pytest.fixture
-def url(tiny_bundle: Path, forecaster: Forecaster, people: Path, tmp_path: Path) -> str:
-    """A ledger that has learnt: promises of 2019 were made to everybody, and all sets of 2020 missed."""
-    place = f"sqlite:///{tmp_path / 'ledger.sqlite'}"
-    store = open_ledger(place)
+def url(forecaster: Forecaster, people: Path, tmp_path: Path) -> str:
+    """A ledger with a state: all persons have intervals from 2019, and all for 2020 missed."""
+    database_url = f"sqlite:///{tmp_path / 'ledger.sqlite'}"
+    ledger = open_ledger(database_url)
     panel = read_panel(people, prices=2022)
-    forecast_and_record(AdaptedForecaster.of(forecaster, None), panel, store, REQUEST, DRAWS)
-    store.settle((person, 2020, 9e7) for person in panel.persons())
-    store.close()
-    return place
+    forecast_and_record(AdaptedForecaster.of(forecaster, None), panel, ledger, REQUEST, DRAWS)
+    ledger.settle((person, 2020, 9e7) for person in panel.persons())
+    ledger.close()
+    return database_url
 
 
-def absent(people: Path) -> list[str]:
-    """Persons to whom something was promised, and who are not in the batches."""
+def persons_outside(people: Path) -> list[str]:
+    """Persons with issued intervals who are not in the batches."""
     return sorted(pl.read_parquet(people)["person_id"].unique())[-3:]
 
 
-def later(people: Path, folder: Path) -> Path:
-    """The other persons a year on: nothing about them is promised from their new origin."""
-    frame = pl.read_parquet(people).filter(~pl.col("person_id").is_in(absent(people)))
-    last = frame.group_by("person_id").agg(pl.all().sort_by("year").last()).select(frame.columns)
+def one_year_later(people: Path, folder: Path) -> Path:
+    """The other persons one year later: no intervals are issued from their new origin yet."""
+    frame = pl.read_parquet(people).filter(~pl.col("person_id").is_in(persons_outside(people)))
+    last_rows = (
+        frame.group_by("person_id").agg(pl.all().sort_by("year").last()).select(frame.columns)
+    )
     file = folder / "later.parquet"
-    pl.concat([frame, last.with_columns(pl.col("year") + 1)]).write_parquet(file)
+    pl.concat([frame, last_rows.with_columns(pl.col("year") + 1)]).write_parquet(file)
     return file
 
 
 def command(name: str, *arguments: object) -> Any:
-    done = CliRunner().invoke(
+    result = CliRunner().invoke(
         app,
         [name, *map(str, arguments), "--prices", "2022", "--paths", "25", "--seed", "4", "--json"],
     )
-    return done.exit_code, json.loads(done.stdout or done.stderr)
+    return result.exit_code, json.loads(result.stdout or result.stderr)
 
 
 def counts(url: str, bundle: str) -> dict[str, int]:
-    store = open_ledger(url)
-    found = store.counts(bundle)
-    store.close()
-    return found
+    ledger = open_ledger(url)
+    interval_counts = ledger.counts(bundle)
+    ledger.close()
+    return interval_counts
 
 
 def rows(folder: Path) -> pl.DataFrame:
@@ -98,18 +100,21 @@ def rows(folder: Path) -> pl.DataFrame:
 
 
 def provenance(file: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(pl.read_parquet_metadata(file)["saga"])
-    return found
+    metadata: dict[str, Any] = json.loads(pl.read_parquet_metadata(file)["saga"])
+    return metadata
 
 
-def test_command_and_batch_serve_the_state_of_the_ledger_and_name_it(
+def test_command_and_batch_use_the_state_of_the_ledger_and_name_it(
     url: str, people: Path, tiny_bundle: Path, forecaster: Forecaster, tmp_path: Path
 ) -> None:
-    store = open_ledger(url)
-    state = store.state(forecaster.bundle.digest)
+    ledger = open_ledger(url)
+    state = ledger.state(forecaster.bundle.digest)
     assert state is not None
     assert (state.version, state.through) == (1, 2020)
-    source, panel = later(people, tmp_path), read_panel(later(people, tmp_path), prices=2022)
+    source, panel = (
+        one_year_later(people, tmp_path),
+        read_panel(one_year_later(people, tmp_path), prices=2022),
+    )
     expected = AdaptedForecaster.of(forecaster, state).forecaster.forecast(panel, REQUEST, DRAWS)
     split = forecaster.forecast(panel, REQUEST, DRAWS)
     assert not expected.equals(split)
@@ -144,15 +149,15 @@ def test_command_and_batch_serve_the_state_of_the_ledger_and_name_it(
     assert all(
         provenance(part)["adaptive"] == identity for part in (tmp_path / "out").glob("part-*")
     )
-    assert counts(url, forecaster.bundle.digest) == store.counts(forecaster.bundle.digest), (
-        "without --record nothing is promised"
+    assert counts(url, forecaster.bundle.digest) == ledger.counts(forecaster.bundle.digest), (
+        "without --record nothing is entered"
     )
 
 
-def test_a_recorded_command_and_a_recorded_batch_promise_the_same_once(
+def test_a_command_and_a_batch_record_the_same_intervals_once(
     url: str, people: Path, tiny_bundle: Path, forecaster: Forecaster, tmp_path: Path
 ) -> None:
-    digest, source = forecaster.bundle.digest, later(people, tmp_path)
+    digest, source = forecaster.bundle.digest, one_year_later(people, tmp_path)
     before = counts(url, digest)
     options = ("--bundle", tiny_bundle, "--horizons", "1-3", "--database", url, "--record")
     code, report = command(
@@ -160,7 +165,7 @@ def test_a_recorded_command_and_a_recorded_batch_promise_the_same_once(
     )
     state = open_ledger(url).state(digest)
     blocks = list(forecaster.blocks(read_panel(source, prices=2022), DRAWS, to_horizon=3))
-    made = [
+    issued = [
         collect_intervals(
             block,
             forecaster.calibrator,
@@ -171,14 +176,14 @@ def test_a_recorded_command_and_a_recorded_batch_promise_the_same_once(
     ]
     assert (code, report["recorded"]["new"], report["recorded"]["late"]) == (
         0,
-        sum(map(len, made)),
+        sum(map(len, issued)),
         0,
     )
     after = counts(url, digest)
     assert after["waiting"] - before["waiting"] == report["recorded"]["new"] > PERSONS
     code, _ = command("score", source, tmp_path / "out", *options, "--persons-per-partition", "10")
     assert (code, counts(url, digest)) == (0, after), (
-        "a batch of the same persons promises nothing new"
+        "a batch of the same persons enters nothing new"
     )
 
 
@@ -202,7 +207,7 @@ def run_batch(source: Path, out: Path, bundle: Path, url: str, *, record: bool =
     )
 
 
-def test_a_batch_killed_at_any_commit_promises_each_once_and_keeps_the_state_it_started_with(
+def test_a_killed_batch_records_each_interval_once_and_keeps_its_state(
     url: str,
     people: Path,
     tiny_bundle: Path,
@@ -210,17 +215,16 @@ def test_a_batch_killed_at_any_commit_promises_each_once_and_keeps_the_state_it_
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    source, digest = later(people, tmp_path), forecaster.bundle.digest
-    shutil.copy(tmp_path / "ledger.sqlite", tmp_path / "whole.sqlite")
-    shutil.copy(tmp_path / "ledger.sqlite.key", tmp_path / "whole.sqlite.key")
-    whole = f"sqlite:///{tmp_path / 'whole.sqlite'}"
-    run_batch(source, tmp_path / "whole", tiny_bundle, whole)
-    expected = counts(whole, digest)
+    source, digest = one_year_later(people, tmp_path), forecaster.bundle.digest
+    shutil.copy(tmp_path / "ledger.sqlite", tmp_path / "undisturbed.sqlite")
+    shutil.copy(tmp_path / "ledger.sqlite.key", tmp_path / "undisturbed.sqlite.key")
+    undisturbed = f"sqlite:///{tmp_path / 'undisturbed.sqlite'}"
+    run_batch(source, tmp_path / "undisturbed", tiny_bundle, undisturbed)
+    expected = counts(undisturbed, digest)
 
     replace, out = Path.replace, tmp_path / "out"
-    for call, person in zip(
-        (3, 3, 4), absent(people), strict=True
-    ):  # renames: run, mapping, staged file, then parts and receipts
+    # Renames: run, mapping, staged file, then parts and receipts.
+    for call, person in zip((3, 3, 4), persons_outside(people), strict=True):
         number = iter(range(1_000))
 
         def fatal(self: Path, target: Path, at: int = call, number: Any = number) -> Path:
@@ -232,29 +236,29 @@ def test_a_batch_killed_at_any_commit_promises_each_once_and_keeps_the_state_it_
             patch.setattr(Path, "replace", fatal)
             with pytest.raises(Killed):
                 run_batch(source, out, tiny_bundle, url)
-        # Meanwhile the ledger learns, and would serve other thresholds to a new job.
-        store = open_ledger(url)
-        assert store.settle([(person, 2021, 9e7)]).settled_intervals == 1
-        store.close()
+        # Meanwhile the state of the ledger changes, and a new job would have other thresholds.
+        ledger = open_ledger(url)
+        assert ledger.settle([(person, 2021, 9e7)]).settled_intervals == 1
+        ledger.close()
     run_batch(source, out, tiny_bundle, url)
     state = open_ledger(url).state(digest)
     assert state is not None
-    assert state.version == 4, "or the state was not at risk"
-    assert rows(out).equals(rows(tmp_path / "whole"))
-    assert (out / "_run.json").read_bytes() == (tmp_path / "whole" / "_run.json").read_bytes()
-    found = counts(url, digest)
-    assert found == {"settled": expected["settled"] + 3, "waiting": expected["waiting"] - 3}, (
-        "each promise once"
-    )
-    # A new job, in a folder of its own, is served what the ledger knows by now.
+    assert state.version == 4, "the state must have changed meanwhile"
+    assert rows(out).equals(rows(tmp_path / "undisturbed"))
+    assert (out / "_run.json").read_bytes() == (tmp_path / "undisturbed" / "_run.json").read_bytes()
+    assert counts(url, digest) == {
+        "settled": expected["settled"] + 3,
+        "waiting": expected["waiting"] - 3,
+    }, "each interval once"
+    # A new job, in another folder, uses the present state.
     run_batch(source, tmp_path / "new", tiny_bundle, url, record=False)
     assert not rows(tmp_path / "new").equals(rows(out))
 
 
-def test_a_run_cannot_go_on_under_another_ledger_or_without_one(
+def test_a_run_cannot_continue_under_another_ledger_or_without_one(
     url: str, people: Path, tiny_bundle: Path, tmp_path: Path
 ) -> None:
-    source, out = later(people, tmp_path), tmp_path / "out"
+    source, out = one_year_later(people, tmp_path), tmp_path / "out"
     run_batch(source, out, tiny_bundle, url)
     with pytest.raises(UsageError, match="adaptive differ"):
         run_batch(source, out, tiny_bundle, f"sqlite:///{tmp_path / 'other.sqlite'}")
@@ -273,7 +277,7 @@ def test_a_run_cannot_go_on_under_another_ledger_or_without_one(
 def test_workers_record_together_what_one_process_records(
     url: str, people: Path, tiny_bundle: Path, tmp_path: Path
 ) -> None:
-    digest, source = Bundle.load(tiny_bundle).digest, later(people, tmp_path)
+    digest, source = Bundle.load(tiny_bundle).digest, one_year_later(people, tmp_path)
     for name in ("ledger.sqlite", "ledger.sqlite.key"):
         shutil.copy(tmp_path / name, tmp_path / f"two-{name}")
     two = f"sqlite:///{tmp_path / 'two-ledger.sqlite'}"
@@ -295,7 +299,7 @@ def test_workers_record_together_what_one_process_records(
     assert counts(url, digest) == counts(two, digest)
 
 
-def test_what_cannot_be_recorded_is_said_before_any_work(
+def test_an_error_about_recording_is_raised_before_any_work(
     url: str, people: Path, tiny_bundle: Path, forecaster: Forecaster, tmp_path: Path
 ) -> None:
     common = ("--bundle", tiny_bundle, "--record")
@@ -313,6 +317,6 @@ def test_what_cannot_be_recorded_is_said_before_any_work(
         AdaptiveRecipe.of(
             Recipe(tiny_bundle, PathsRequest()), tmp_path, url=url, key=None, record=False
         )
-    bare = forecaster.with_calibrator(Calibrator.identity())
-    with pytest.raises(UsageError, match="Nothing is promised"):
-        check_recordable(bare, None)
+    uncalibrated = forecaster.with_calibrator(Calibrator.identity())
+    with pytest.raises(UsageError, match="no intervals to record"):
+        check_recordable(uncalibrated, None)

@@ -45,7 +45,7 @@ SERVER = os.environ.get("SAGA_TEST_POSTGRESQL")
 
 @contextmanager
 def database_of(kind: str, folder: Path) -> Iterator[str]:
-    """The URL of an empty database: a file, or a new one on the server that SAGA_TEST_POSTGRESQL names."""
+    """The URL of an empty database: a file, or a new one on the server of the tests."""
     if kind == "sqlite":
         yield f"sqlite:///{folder / 'ledger.sqlite'}"
         return
@@ -218,7 +218,7 @@ def test_the_log_cannot_be_changed(ledger: Ledger) -> None:
             connection.execute(text(statement))
 
 
-def test_no_name_amount_or_settled_prediction_set_is_stored(ledger: Ledger, tmp_path: Path) -> None:
+def test_no_name_amount_or_settled_prediction_set_is_stored(ledger: Ledger) -> None:
     issued = make_intervals()
     named = replace(issued, person_id=np.array([f"SENTINEL-{p}" for p in issued.person_id]))
     outcomes = [(f"SENTINEL-{p}", year, 271_828.0) for p, year, _ in make_outcomes()]
@@ -245,7 +245,7 @@ def test_no_name_amount_or_settled_prediction_set_is_stored(ledger: Ledger, tmp_
 
 
 def test_another_key_is_refused_and_a_failing_database_is_a_ledger_error(
-    url: str, ledger: Ledger, tmp_path: Path
+    url: str, ledger: Ledger
 ) -> None:
     with pytest.raises(UsageError, match="another key"):
         Ledger(url, PseudonymKey(b"x" * 32))
@@ -363,9 +363,7 @@ def test_concurrent_first_openings_create_the_tables_once(
 
 
 @pytest.mark.slow
-def test_two_hundred_concurrent_updates(
-    url: str, ledger: Ledger, pseudonym_key: PseudonymKey, key_file: Path
-) -> None:
+def test_two_hundred_concurrent_updates(url: str, ledger: Ledger, key_file: Path) -> None:
     persons = 200 // HORIZONS + 1
     outcomes = make_outcomes(persons)
     ledger.record(BUNDLE, make_intervals(persons))

@@ -276,7 +276,7 @@ def test_present_values_and_ledgers_are_not_offered(cqr_bundle: Path, young: Pan
     table = forecaster.lifetime(young, LifetimeRequest(), Draws(30)).table
     assert set(table["guarantee_90"]) == {"none"}
     assert table["lower_90"].null_count() == len(table)
-    with pytest.raises(UsageError, match="Nothing is promised"):
+    with pytest.raises(UsageError, match="no intervals to record"):
         check_recordable(forecaster, None)
 
 
