@@ -1,4 +1,4 @@
-"""The service's access to the ledger: forecasts under the thresholds in force, and their record."""
+"""The service's access to the ledger: the forecaster under the thresholds in force."""
 
 from __future__ import annotations
 
@@ -6,13 +6,9 @@ import threading
 from pathlib import Path
 from typing import Self
 
-import polars as pl
-
-from calibration.adaptive.issuance import AdaptedForecaster, forecast_and_record
-from calibration.adaptive.ledger import Ledger, RecordCounts, open_ledger
-from saga.data.panel import Panel
+from calibration.adaptive.issuance import AdaptedForecaster
+from calibration.adaptive.ledger import Ledger, open_ledger
 from saga.forecaster import Forecaster
-from saga.requests import Draws, ForecastRequest
 
 
 class LedgerAccess:
@@ -40,20 +36,3 @@ class LedgerAccess:
                 if state is not None:
                     self._current = AdaptedForecaster.of(self._split, state)
             return self._current
-
-    def forecast(
-        self,
-        adapted: AdaptedForecaster,
-        panel: Panel,
-        request: ForecastRequest,
-        draws: Draws,
-        *,
-        record: bool,
-    ) -> tuple[pl.DataFrame, RecordCounts | None]:
-        """The forecast table; with `record` its intervals are entered in the ledger.
-
-        Raises UsageError as `forecast_and_record`.
-        """
-        if not record:
-            return adapted.forecaster.forecast(panel, request, draws), None
-        return forecast_and_record(adapted, panel, self.ledger, request, draws)

@@ -94,15 +94,20 @@ class CalibrationTables(BaseModel):
     adaptive: AdaptiveTable | None
 
 
-class Interval(BaseModel):
-    """A published set: `[lower, upper]`, with zero if `includes_zero`; null if there is none."""
+class LifetimeInterval(BaseModel):
+    """An interval of a present value."""
 
     coverage: float
     lower: Money
     upper: Money
-    includes_zero: bool | None
     guarantee: Literal["assumption", "extrapolated", "none"]
     reason: str
+
+
+class Interval(LifetimeInterval):
+    """A published set: `[lower, upper]`, with zero if `includes_zero`; null if there is none."""
+
+    includes_zero: bool | None
 
 
 class Horizon(BaseModel):
@@ -134,16 +139,6 @@ class ForecastResponse(BaseModel):
 
     provenance: dict[str, Any]
     forecasts: list[PersonForecast]
-
-
-class LifetimeInterval(BaseModel):
-    """An interval of a present value."""
-
-    coverage: float
-    lower: Money
-    upper: Money
-    guarantee: Literal["assumption", "extrapolated", "none"]
-    reason: str
 
 
 class Histogram(BaseModel):

@@ -16,6 +16,7 @@ from api.request_models import ForecastBody, ForecastOptions
 from api.request_panel import RequestPanel
 from api.response_models import ForecastResponse
 from api.service import CurrentService
+from calibration.adaptive.issuance import forecast_and_record
 from saga.conformal.calibrator import reason
 from saga.requests import ForecastRequest
 
@@ -50,25 +51,24 @@ async def post_forecasts(request: Request, service: CurrentService) -> Response:
     forecaster.check_scenario(call.draws.scenario, panel, n_years)
     provenance = forecaster.provenance(call.draws) | call.people.provenance()
     explain: Explain = reason
-    if (ledger_access := service.ledger_access) is None:
-        if call.options.record:
-            raise no_ledger_problem()
+    if (ledger_access := service.ledger_access) is not None:
+        adapted = await anyio.to_thread.run_sync(ledger_access.current)
+        forecaster, explain = adapted.forecaster, adapted.reason
+        provenance["adaptive"] = adapted.identity()
+    if not call.options.record:
         table = await service.slot.run(
             request, lambda: forecaster.forecast(panel, call.request, call.draws), size=work
         )
+    elif ledger_access is None:
+        raise no_ledger_problem()
     else:
-        adapted = await anyio.to_thread.run_sync(ledger_access.current)
+        ledger = ledger_access.ledger
         table, recorded = await service.slot.run(
             request,
-            lambda: ledger_access.forecast(
-                adapted, panel, call.request, call.draws, record=call.options.record
-            ),
+            lambda: forecast_and_record(adapted, panel, ledger, call.request, call.draws),
             size=work,
         )
-        provenance["adaptive"] = adapted.identity()
-        if recorded is not None:
-            provenance["recorded"] = asdict(recorded)
-        explain = adapted.reason
+        provenance["recorded"] = asdict(recorded)
     service.count_computed("forecasts", call.n_persons, n_paths, n_years)
     return await respond(
         request,

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from operator import add
 from pathlib import Path
 from typing import Any
 
@@ -66,9 +67,7 @@ class RecordCounts:
     late: int = 0
 
     def __add__(self, other: RecordCounts) -> RecordCounts:
-        return RecordCounts(
-            self.new + other.new, self.repeated + other.repeated, self.late + other.late
-        )
+        return RecordCounts(*map(add, vars(self).values(), vars(other).values()))
 
 
 @dataclass(frozen=True)
@@ -88,14 +87,7 @@ class SettlementReport:
     problems: tuple[Problem, ...] = ()
 
     def __add__(self, other: SettlementReport) -> SettlementReport:
-        return SettlementReport(
-            self.new + other.new,
-            self.duplicate + other.duplicate,
-            self.conflicting + other.conflicting,
-            self.unmatched + other.unmatched,
-            self.settled_intervals + other.settled_intervals,
-            self.problems + other.problems,
-        )
+        return SettlementReport(*map(add, vars(self).values(), vars(other).values()))
 
     def counts(self) -> dict[str, int]:
         """The counts under the names that answers of the service and the command line use."""
@@ -262,19 +254,12 @@ class Ledger:
             rows = connection.execute(query).all()
         if not rows:
             return None
-        cells = {
-            (row.group, row.horizon, row.level): CellState(
-                row.offset,
-                row.integral,
-                row.weight,
-                row.persons,
-                row.missed,
-                row.last_year,
-                tuple(row.experts),
-            )
-            for row in rows
-            if row.group is not None
-        }
+        cells = {}
+        for row in rows:
+            if row.group is not None:
+                values = {field.name: getattr(row, field.name) for field in fields(CellState)}
+                values["experts"] = tuple(row.experts)
+                cells[row.group, row.horizon, row.level] = CellState(**values)
         return _state(rows[0].version, cells)
 
     def version(self, bundle: str) -> int | None:

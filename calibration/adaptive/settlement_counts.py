@@ -80,12 +80,8 @@ def count_settled(
 def _add_counts(
     connection: Connection, stream_id: int, group: str, horizon: int, year: int, new: ExcessCounts
 ) -> None:
-    is_cell = (
-        ExcessCountsRow.stream_id == stream_id,
-        ExcessCountsRow.group == group,
-        ExcessCountsRow.horizon == horizon,
-        ExcessCountsRow.year == year,
-    )
+    cell = {"stream_id": stream_id, "group": group, "horizon": horizon, "year": year}
+    is_cell = [getattr(ExcessCountsRow, column) == value for column, value in cell.items()]
     before = connection.execute(
         select(ExcessCountsRow.counts, ExcessCountsRow.missed).where(*is_cell)
     ).one_or_none()
@@ -93,7 +89,6 @@ def _add_counts(
         total = _unpack_counts(*before) + new
         connection.execute(update(ExcessCountsRow).where(*is_cell).values(**_pack_counts(total)))
     else:
-        cell = {"stream_id": stream_id, "group": group, "horizon": horizon, "year": year}
         connection.execute(insert(ExcessCountsRow).values(**cell, **_pack_counts(new)))
 
 
