@@ -1,1 +1,1 @@
-"""The REST service: forecasts and lifetimes over HTTP, from the same forecaster as the CLI."""
+"""The REST service: forecasts and lifetimes over HTTP, from the forecaster of the CLI."""

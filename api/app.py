@@ -1,4 +1,4 @@
-"""The ASGI application: `create_app(settings)` builds it, and its lifespan loads the bundle.
+"""The ASGI application: `create_app(settings)` builds it; its lifespan loads the bundle.
 
 Importing this module has no effect.
 """

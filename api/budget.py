@@ -93,7 +93,7 @@ async def read_body(request: Request, *, max_bytes: int, seconds: float) -> byte
 
 
 class ComputeSlot:
-    """Runs one forecast at a time in a thread; a bounded number of calls wait in order of arrival.
+    """Runs one forecast at a time in a thread; a bounded number of calls wait in order.
 
     Two forecasts at once would each take twice as long on the same cores, so a queue serves all
     calls sooner. Work is measured in path-years.

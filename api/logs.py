@@ -1,4 +1,4 @@
-"""Structured logs, one JSON line an event: numbers and names of the service, no request values."""
+"""Structured logs, one JSON line an event, without values of requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Formats of calls: decode a JSON, Parquet or Arrow body, and answer in the accepted format."""
+"""Decode a JSON, Parquet or Arrow body, and answer in the accepted format."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class ComputeCall(Generic[OptionsT, RequestT]):
 
 
 def check_body_type(request: Request) -> tuple[str, list[tuple[str, str]]]:
-    """The media type of the body, and the query parameters. Nothing that a client sends is ignored.
+    """The media type of the body, and the query parameters; nothing is ignored.
 
     Raises:
         ProblemError: 415 for another type or a compressed body, 422 for a query beside JSON.
@@ -122,7 +122,7 @@ async def respond(
     provenance: Mapping[str, Any],
     to_json: Callable[[], Mapping[str, Any]],
 ) -> Response:
-    """Answer with the table as Parquet or Arrow if `Accept` is one of these types, else with JSON.
+    """Answer with the table as Parquet or Arrow if `Accept` says so, else with JSON.
 
     `to_json` builds the JSON entries beside the provenance.
     """

@@ -1,4 +1,4 @@
-"""The parts of the OpenAPI schema that FastAPI cannot derive: request bodies, tables, errors."""
+"""Parts of the OpenAPI schema that FastAPI cannot derive: bodies, tables, errors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def compute_responses() -> dict[int | str, dict[str, Any]]:
-    """OpenAPI `responses` of an endpoint that computes: tables beside its JSON, and its errors."""
+    """OpenAPI `responses` of an endpoint that computes: tables beside JSON, and errors."""
     return problem_responses(401, 408, 413, 415, 422, 503) | {200: {"content": _table_content()}}
 
 

@@ -1,4 +1,4 @@
-"""Errors as RFC 9457 problem documents: the position and the fix, and no value of the request.
+"""Errors as RFC 9457 problem documents: position and fix, but no value of the request.
 
 This module never reads `input`, `msg` or `str()` of a library's exception, because they may contain
 a value of a person. From a request only positions are repeated: person_id, year and column name,

@@ -1,4 +1,4 @@
-"""The bodies and options of requests. They check types and shape; `read_panel` checks the panel.
+"""Bodies and options of requests: types and shape only; `read_panel` checks the panel.
 
 The models of a person and of a year are made from the column table, so that each column is defined
 once. Options become the typed requests of `saga.requests`, whose limits are also the limits here.

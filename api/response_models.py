@@ -62,7 +62,7 @@ class SplitCell(BaseModel):
 
 
 class AdaptiveCell(BaseModel):
-    """What outcomes add to the threshold: `missed` of the settled intervals of `persons` persons.
+    """What outcomes add to a threshold; `missed` of the `persons` settled intervals missed.
 
     Cells with fewer than 10 persons are left out.
     """

@@ -65,7 +65,7 @@ class Keyring:
 
 
 def read_keys(path: Path | None) -> Keyring | None:
-    """The keys of a file; None without a file. Blank lines and lines that start with # are skipped.
+    """The keys of a file, or None without a file. Blank lines and # lines are skipped.
 
     Raises UsageError if the file cannot be read, has no key or a malformed line. The error names
     the line and never repeats its text.

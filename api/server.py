@@ -1,4 +1,4 @@
-"""`saga serve`: one process that listens, loads the bundle and prints how to ask for a forecast."""
+"""`saga serve`: one process that listens, loads the bundle and prints a curl command."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def serve(
     precision: Precision | None = None,
     say: Callable[[str], object] = _print,
 ) -> None:
-    """Serve until interrupted; once a first forecast has run, `say` the URL and a curl command.
+    """Serve until interrupted; once ready, `say` the URL and a curl command.
 
     Arguments that are None come from the environment (`SAGA_...`) or the defaults of `Settings`.
 

@@ -1,4 +1,4 @@
-"""Settings of a deployment, by argument or by environment variable with the prefix `SAGA_`."""
+"""Settings of a deployment, by argument or environment variable with prefix `SAGA_`."""
 
 from __future__ import annotations
 

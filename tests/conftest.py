@@ -113,6 +113,8 @@ def _running(settings: Settings) -> Iterator[Running]:
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
+        while thread.is_alive() and not server.started:
+            time.sleep(0.01)
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         with httpx.Client(base_url=url, timeout=60) as client:
             try:

@@ -1,4 +1,4 @@
-"""`GET /v1/calibration` and `/v1/calibration/report`: thresholds as JSON, a report as a page."""
+"""`GET /v1/calibration` and its `/report`: thresholds as JSON, the report as a page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`POST /v1/lifetimes`: present values of each person, and of the persons of a call together."""
+"""`POST /v1/lifetimes`: present values of each person, and of all persons of a call."""
 
 from __future__ import annotations
 
@@ -38,9 +38,10 @@ _REASONS = REASONS | {
     openapi_extra=request_body("LifetimeRequest"),
 )
 async def post_lifetimes(request: Request, service: CurrentService) -> Response:
-    """Present values of the years after the origin up to `to_age`, for persons resident until then.
+    """Present values of the earnings after the origin, up to `to_age`.
 
-    The present value is the sum of earnings / (1 + rate)^(year - origin).
+    The present value is the sum of earnings / (1 + rate)^(year - origin), for persons who stay
+    resident until then.
 
     `population` is over the persons of this call. Each statistic is taken across persons in each
     future, since path k of every person has the same macro values, and then averaged; `mc_error` is

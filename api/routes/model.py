@@ -1,4 +1,4 @@
-"""`GET /v1/model` and `GET /v1/variables`: the bundle, and the columns that a person may have."""
+"""`GET /v1/model` and `GET /v1/variables`: the bundle, and the columns of a person."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ router = APIRouter(prefix="/v1", tags=["model"])
     responses=problem_responses(401, 503),
 )
 async def get_model(service: CurrentService) -> Response:
-    """The bundle: digests, configuration, calibrated coverages, training record and model card."""
+    """The bundle: digests, configuration, calibrated coverage, training record, model card."""
     forecaster = service.forecaster
     bundle, transforms = forecaster.bundle, forecaster.transforms
     return json_response(
@@ -52,5 +52,5 @@ async def get_model(service: CurrentService) -> Response:
     responses=problem_responses(401),
 )
 async def get_variables() -> Response:
-    """Each column with meaning, unit, codes and range; also the ages and price year of a panel."""
+    """Each column with meaning, unit, codes and range; the ages and price year of a panel."""
     return json_response(describe_schema())

@@ -1,1 +1,1 @@
-"""Yearly outcomes move the thresholds: adaptive state, ledger, issued intervals, deliveries."""
+"""Yearly outcomes move the thresholds: adaptive state, ledger, deliveries."""

@@ -90,7 +90,7 @@ class ExcessCounts:
     def of(cls, score: Array, base: Array, issued: Array) -> ExcessCounts:
         """Count conformity scores against thresholds.
 
-        `score` (n,), the split thresholds `base` (n, L) and the `issued` ones (n, L); NaN where no
+        `score` (n,), the split thresholds `base` (n, L) and the `issued` ones (n, L); NaN if no
         interval was issued.
         """
         is_issued = ~np.isnan(base)
@@ -236,7 +236,7 @@ def _shared_drift(short: list[tuple[Array, Array]]) -> Array | None:
 
 
 class _CellUpdater:
-    """One horizon while its years are taken in; arrays are (experts, coverages) or (coverages,)."""
+    """One horizon while its years are taken in; arrays are (experts, L) or (L,)."""
 
     def __init__(self, horizon: int, coverage: Array) -> None:
         self.horizon, self.coverage, self.nominal_share = horizon, coverage, 1 - coverage

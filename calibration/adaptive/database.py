@@ -1,4 +1,4 @@
-"""The ledger's database: SQLite by default, PostgreSQL by URL; its migrations and its errors."""
+"""The ledger's database: SQLite by default, PostgreSQL by URL; migrations and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`saga calibrate --append`: a new delivery of the panel settles intervals and issues new ones."""
+"""`saga calibrate --append`: a new delivery settles intervals and issues new ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ N_PERSONS = 2_000  # forecast each year; a year has full weight from 300 persons
 
 @dataclass(frozen=True)
 class DeliveryReport:
-    """What a delivery changed: settled and recorded intervals, origin years, the state after it."""
+    """Settled and recorded intervals of a delivery, its origin years, the state after it."""
 
     settled: SettlementReport
     recorded: RecordCounts
@@ -107,7 +107,7 @@ def apply_delivery(
 
 
 def _sample_origins(people: Panel, year: int, n_persons: int) -> Origins:
-    """The same persons in every year with a record of theirs, whoever joins the panel later."""
+    """Sample by key: the same persons each year, also if others join the panel later."""
     origins = origins_at(people, year)
     person_ids = origins.person_id.tolist()
     return origins.take(sample_rows(person_ids, n_persons, "append", people.meta.panel_id))

@@ -46,11 +46,13 @@ class IssuedIntervals:
 def collect_intervals(
     paths: Paths, split: Calibrator, adapted: Calibrator, horizons: Sequence[int]
 ) -> IssuedIntervals:
-    """The intervals that the `adapted` calibrator issues for recalibrated `paths` at `horizons`.
+    """The intervals that the `adapted` calibrator issues for recalibrated `paths`.
 
     A coverage has thresholds only if its cell has seen outcomes at that horizon; otherwise `base`
     and `issued` are NaN. Persons without any threshold are left out, as are years beyond age 64.
+    Raises UsageError for raw paths.
     """
+    paths.require_recalibrated()
     ascending = sorted(set(horizons))
     parts = [_collect_horizon(paths, split, adapted, horizon) for horizon in ascending]
     rows = np.concatenate([part.rows for part in parts])

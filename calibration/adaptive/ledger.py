@@ -1,4 +1,4 @@
-"""The ledger: issued intervals, their outcomes, and the adaptive state that follows from them.
+"""The ledger: issued intervals, their outcomes, and the adaptive state.
 
 One database holds the tables of `calibration.adaptive.ledger_tables`. Log, counts and state change
 in one transaction, under a lock that one writer holds at a time. A process that is killed leaves
@@ -396,10 +396,10 @@ def _known_and_waiting(
     waiting: dict[PersonYear, list[IssuedRow]] = {}
     outcome_year = IssuedIntervalRow.origin_year + IssuedIntervalRow.horizon
     for batch in key_batches(pseudonyms):
-        known = select(OutcomeRow.person, OutcomeRow.year, OutcomeRow.seal).where(
+        outcomes = select(OutcomeRow.person, OutcomeRow.year, OutcomeRow.seal).where(
             OutcomeRow.person.in_(batch)
         )
-        hashes |= {(p, year): seal for p, year, seal in connection.execute(known)}
+        hashes |= {(p, year): seal for p, year, seal in connection.execute(outcomes)}
         unsettled = select(IssuedIntervalRow.__table__).where(
             IssuedIntervalRow.person.in_(batch),
             outcome_year.in_(years),

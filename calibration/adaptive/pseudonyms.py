@@ -1,4 +1,4 @@
-"""The key that turns person ids into pseudonyms: in a file of its own, never in the database."""
+"""The key that turns person ids into pseudonyms: in a separate file, not the database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the log of settled intervals adds up to: counts in the ledger, and the state they give."""
+"""Counts of the log of settled intervals, and the adaptive state they give."""
 
 from __future__ import annotations
 

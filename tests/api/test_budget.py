@@ -23,7 +23,7 @@ from saga.errors import BudgetError
 
 
 class Client:
-    """The parts of a request that `api.budget` reads: body chunks, and whether it is connected."""
+    """The parts of a request that `api.budget` reads: body chunks and connection."""
 
     def __init__(
         self,

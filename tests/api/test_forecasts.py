@@ -223,7 +223,7 @@ def test_a_scenario_of_rows_changes_the_forecast(service: Running, person: Perso
 
 
 def test_prices_decide_how_amounts_are_read(service: Running, person: Person) -> None:
-    """Nominal amounts of 2015 are deflated to 2022; the deflated amounts give the same forecast."""
+    """Nominal amounts of 2015 are deflated; the deflated amounts give the same forecast."""
     history = [{"year": 2015, "earnings": 300_000.0}]
     options = {"horizons": [1], "paths": 50}
     nominal = service.forecast({"persons": [person(history=history)], **options}).json()
@@ -433,7 +433,7 @@ def test_no_fix_names_an_option_of_the_command_line(
     (problem,) = answer.json()["problems"]
     assert answer.status_code == 422
     assert "--" not in problem["fix"]
-    assert "mapping" not in problem["fix"].partition("Where a file is read, ")[0]
+    assert "mapping" not in problem["fix"].partition("If a file is read, ")[0]
     if flaw == "later money":
         assert (
             service.forecast({**body, "prices": 2022, "horizons": [1], "paths": 2}).status_code

@@ -1,4 +1,4 @@
-"""Alembic entry point: runs the revisions on a connection of `calibration.adaptive.database`."""
+"""Alembic entry point: runs the revisions on a connection of the `database` module."""
 
 from __future__ import annotations
 

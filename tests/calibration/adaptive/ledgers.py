@@ -1,4 +1,4 @@
-"""Synthetic intervals and outcomes for the tests of the ledger, and a process that settles them.
+"""Synthetic intervals and outcomes for tests, and a process that settles them.
 
 Run as a program: URL KEYFILE PERSONS PART... settles the outcomes of these parts (0 to 9) one by
 one.

@@ -1,4 +1,4 @@
-"""Forecasts under a ledger: command line and batch use one state and record each interval once."""
+"""Forecasts under a ledger: command and batch use one state and record once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ledger: its state is that of its log, for any order, repetition, crash or concurrency."""
+"""The ledger: its state is that of its log in any order and after any crash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ledger: bundles, issued intervals, outcomes, the log of settlements, counts and state."""
+"""The ledger: bundles, issued intervals, outcomes, log of settlements, counts, state."""
 
 from __future__ import annotations
 
