@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Part = int | str
+Part = int | np.integer[Any] | str
 Identity = Part | tuple[Part, ...]
 
 
@@ -73,9 +74,10 @@ def uniform_each(ids: Iterable[Identity], *key: Part) -> NDArray[np.float64]:
 
 
 def sample_rows(ids: Sequence[Identity], count: int | None, *key: Part) -> NDArray[np.int64]:
-    """Ascending positions of `count` of the ids (None: all), the same ones whoever else is there.
+    """Ascending positions of `count` random ids (None: all).
 
-    These are the ids with the lowest numbers of `uniform_each`.
+    These are the ids with the lowest numbers of `uniform_each`, so other ids do not change the
+    order of two ids.
     """
     order = np.argsort(uniform_each(ids, *key), kind="stable")
     return np.sort(order[:count])

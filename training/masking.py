@@ -49,9 +49,9 @@ def make_targets(tokens: Tokens, dead_year: NDArray[np.int64], calendar: Calenda
     `tokens` are those before `hide_inputs`; `dead_year` (n,) is 0 if no death was observed.
     """
     n, t = tokens.valid.shape
-    known = tokens.valid & (tokens.state != UNKNOWN)
+    has_earnings_state = tokens.valid & (tokens.state != UNKNOWN)
     # Position of the next known token strictly after each position; t if there is none.
-    position = np.where(known, np.arange(t), t)
+    position = np.where(has_earnings_state, np.arange(t), t)
     nearest = np.minimum.accumulate(position[:, ::-1], axis=1)[:, ::-1]
     following = np.concatenate([nearest[:, 1:], np.full((n, 1), t)], axis=1)
     exists = following < t

@@ -25,15 +25,15 @@ def find_ineligible(panel: Panel, to_age: int = MAX_AGE, ahead: int = 1) -> dict
         "Give at least one year with earnings (0 is a value).",
         "Leave the person out.",
     )
-    young, left = (
+    too_young, has_left = (
         f"The last record is below age {MIN_AGE}",
         "The record ends in death or emigration",
     )
     rules = (
         ("no-earnings", ~pl.col("known"), "No year with known earnings", give),
         ("too-old", age > to_age - ahead, *_too_old(to_age, ahead)),
-        ("too-young", age < MIN_AGE, young, leave_out),
-        ("has-left", pl.col("exit_year").is_not_null(), left, leave_out),
+        ("too-young", age < MIN_AGE, too_young, leave_out),
+        ("has-left", pl.col("exit_year").is_not_null(), has_left, leave_out),
     )
     reasons: dict[str, Problem] = {}
     for rule, condition, message, fix in rules:

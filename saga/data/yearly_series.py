@@ -49,15 +49,17 @@ def parse_series(text: str, table: str, *, gaps: bool = False) -> dict[str, Year
     return {name: _series(part, f"{table}.csv, series {name}", gaps) for name, part in rows.items()}
 
 
-def _series(rows: list[dict[str, str]], place: str, gaps: bool) -> YearlySeries:
+def _series(rows: list[dict[str, str]], location: str, gaps: bool) -> YearlySeries:
     years = [int(row["year"]) for row in rows]
     for before, year in pairwise(years):
         if year <= before or (year > before + 1 and not gaps):
-            raise ValueError(f"{place}: {year} follows {before}. Give each year one row, in order.")
+            raise ValueError(
+                f"{location}: {year} follows {before}. Give each year one row, in order."
+            )
     for row in rows:
         if row["mark"] not in MARKS or not row["source"] or row["unit"] != rows[0]["unit"]:
             raise ValueError(
-                f"{place}, year {row['year']}: give the unit of the series, a mark of "
+                f"{location}, year {row['year']}: give the unit of the series, a mark of "
                 f"{', '.join(MARKS)} and a source."
             )
     return YearlySeries(

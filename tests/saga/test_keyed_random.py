@@ -1,4 +1,4 @@
-"""Keyed randomness is a function of the key alone; the person split follows from it."""
+"""Keyed random numbers depend on the key alone, and so does the person split."""
 
 import numpy as np
 import polars as pl
@@ -8,6 +8,7 @@ from scipy import stats
 from saga.data.panel import Panel, PanelMeta
 from saga.data.split import SHARES, assign_parts, persons_of, unseen_persons
 from saga.keyed_random import (
+    Part,
     encode,
     sample_persons,
     sample_rows,
@@ -17,18 +18,18 @@ from saga.keyed_random import (
 )
 
 
-def test_the_first_numbers_do_not_depend_on_how_many_are_drawn():
+def test_the_first_numbers_do_not_depend_on_the_count() -> None:
     assert np.array_equal(uniforms(7, "path", 1, "p"), uniforms(1000, "path", 1, "p")[:7])
 
 
-def test_rows_are_the_streams_of_their_ids_whatever_the_order():
+def test_rows_are_the_streams_of_their_ids_in_any_order() -> None:
     ids = [("a", 2000), ("b", 2001), ("a", 2001)]
     rows = uniform_rows(5, ids, "pit")
     assert np.array_equal(rows[::-1], uniform_rows(5, ids[::-1], "pit"))
     assert np.array_equal(rows[1], uniforms(5, "pit", "b", 2001))
 
 
-def test_a_number_of_an_id_does_not_depend_on_the_other_ids():
+def test_the_number_of_an_id_does_not_depend_on_other_ids() -> None:
     ids = [f"person-{i}" for i in range(100)]
     together = uniform_each(ids, "split", "register")
     assert np.array_equal(together[::-1], uniform_each(ids[::-1], "split", "register"))
@@ -46,23 +47,25 @@ def test_a_number_of_an_id_does_not_depend_on_the_other_ids():
         ((-1,), (1,)),
     ],
 )
-def test_different_keys_never_share_an_encoding(one, other):
+def test_different_keys_never_share_an_encoding(
+    one: tuple[Part, ...], other: tuple[Part, ...]
+) -> None:
     assert encode(*one) != encode(*other)
     assert uniforms(1, *one) != uniforms(1, *other)
 
 
-def test_numpy_and_python_integers_are_the_same_key():
+def test_numpy_and_python_integers_are_the_same_key() -> None:
     assert encode(np.int32(5), 7) == encode(5, np.uint8(7))
 
 
-def test_a_float_or_a_truth_value_is_no_key():
+def test_a_float_or_a_boolean_is_no_key() -> None:
     with pytest.raises(TypeError, match="float"):
-        uniforms(1, 0.5)
+        uniforms(1, 0.5)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="bool"):
         uniforms(1, True)
 
 
-def test_numbers_are_uniform_and_strictly_inside_the_unit_interval():
+def test_numbers_are_uniform_and_strictly_inside_the_unit_interval() -> None:
     for numbers in (
         uniforms(100_000, "u", 3),
         uniform_each(range(100_000), "u", 3),
@@ -72,28 +75,28 @@ def test_numbers_are_uniform_and_strictly_inside_the_unit_interval():
         assert stats.kstest(numbers, "uniform").pvalue > 1e-6
 
 
-def test_the_largest_and_smallest_raw_words_stay_inside_the_unit_interval():
+def test_the_largest_and_smallest_raw_words_stay_inside_the_unit_interval() -> None:
     from saga.keyed_random import _unit
 
     ends = _unit(np.array([0, 2**64 - 1], dtype=np.uint64))
     assert 0 < ends[0] < ends[1] < 1
 
 
-def test_split_shares_are_70_10_10_10_within_sampling_error():
+def test_split_shares_are_70_10_10_10_within_sampling_error() -> None:
     n = 50_000
     parts = assign_parts("register", (f"{i:08d}" for i in range(n)))
     for part, share in SHARES.items():
         assert stats.binomtest(int((parts == part).sum()), n, share).pvalue > 1e-6
 
 
-def test_the_split_of_a_person_depends_on_register_and_person_alone():
+def test_the_split_of_a_person_depends_on_register_and_person_alone() -> None:
     ids = [str(i) for i in range(500)]
     assert np.array_equal(assign_parts("r", ids[::-1]), assign_parts("r", ids)[::-1])
     assert np.array_equal(assign_parts("r", ids[:3]), assign_parts("r", ids)[:3])
     assert not np.array_equal(assign_parts("r", ids), assign_parts("s", ids))
 
 
-def test_strangers_are_the_test_persons_of_the_panel_trained_on_and_everybody_of_another():
+def test_unseen_persons_are_the_test_persons_or_all_of_another_panel() -> None:
     rows = pl.DataFrame(
         {
             "person_id": [f"{i:03d}" for i in range(200)],
@@ -108,7 +111,7 @@ def test_strangers_are_the_test_persons_of_the_panel_trained_on_and_everybody_of
         assert unseen_persons(panel, other).frame.equals(panel.frame)
 
 
-def test_leading_zeros_make_another_person():
+def test_ids_with_leading_zeros_are_different_persons() -> None:
     assert uniform_each(["007"], "x") != uniform_each(["7"], "x")
 
 

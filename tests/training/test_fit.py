@@ -113,10 +113,15 @@ def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(
     assert not out.exists()
     with pytest.raises(UsageError, match="another config, seed"):
         train(panel, out, config=replace(config, clip=2.0), seed=4, run=QUIET_RESUMED)
-    others = panel.with_frame(panel.frame.with_columns(pl.col("earnings") + 1))
+    changed = panel.with_frame(panel.frame.with_columns(pl.col("earnings") + 1))
     with pytest.raises(UsageError, match="another panel, validation"):
         train(
-            others, out, config=config, seed=3, validation=others.persons()[:20], run=QUIET_RESUMED
+            changed,
+            out,
+            config=config,
+            seed=3,
+            validation=changed.persons()[:20],
+            run=QUIET_RESUMED,
         )
     unaware = replace(panel, meta=replace(panel.meta, macro=None))
     with pytest.raises(UsageError, match="another macro"):
@@ -250,16 +255,16 @@ def test_calibration_and_test_persons_do_not_change_the_bundle(
 
 
 def test_until_cuts_records_exits_and_macro(panel: Panel, tmp_path: Path) -> None:
-    known = cut(panel, 2012)
-    assert known.frame["year"].max() == 2012
-    assert known.frame["exit_year"].is_null().all()
+    past = cut(panel, 2012)
+    assert past.frame["year"].max() == 2012
+    assert past.frame["exit_year"].is_null().all()
     assert cut(panel, 2015).frame["exit_reason"].drop_nulls().unique().to_list() == ["dead"]
     bundle = train(
         panel, tmp_path / "b", config=replace(CONFIG, max_steps=5), until=2012, run=QUIET
     )
     assert bundle.config["until"] == 2012
     assert MacroProcess.from_dict(bundle.macro).history.last_year == 2012
-    part = assign_parts("toy", known.frame["person_id"])
+    part = assign_parts("toy", past.frame["person_id"])
     assert bundle.metrics["training"]["person_years"] == (part == "train").sum()
     assert not bundle.transforms["has_death"]
     with pytest.raises(UsageError, match="later --until"):
@@ -331,9 +336,10 @@ def test_invalid_configurations_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_configuration_extends_another_but_not_itself(tmp_path: Path) -> None:
-    mine, loop = tmp_path / "mine.yaml", tmp_path / "loop.yaml"
-    mine.write_text(
-        "{extends: tiny, model: {head: mixture}, masking: {cells: 0}, max_steps: 400, without: [county]}"
+    derived, loop = tmp_path / "mine.yaml", tmp_path / "loop.yaml"
+    derived.write_text(
+        "{extends: tiny, model: {head: mixture}, masking: {cells: 0}, max_steps: 400, "
+        "without: [county]}"
     )
     tiny = load_config("tiny")
     expected = replace(
@@ -343,7 +349,7 @@ def test_a_configuration_extends_another_but_not_itself(tmp_path: Path) -> None:
         max_steps=400,
         without=("county",),
     )
-    assert load_config(mine) == replace(expected, masking=Masking(cells=0))
+    assert load_config(derived) == replace(expected, masking=Masking(cells=0))
     loop.write_text(f"extends: {loop}")
     with pytest.raises(UsageError, match="extends"):
         load_config(loop)

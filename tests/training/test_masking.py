@@ -149,9 +149,9 @@ def test_after_the_hidden_origin_only_earnings_and_fixed_codes_remain(
     _, tokens = tokens_of(rows, transforms)
     only_origin = Masking(survey_only=0, drop_columns=0, cells=0, origin=1.0)
     visible, _ = hide_inputs(tokens, 2009, only_origin, np.random.default_rng(0))
-    hidden_years = np.isnan(visible.other).all(2)
-    assert hidden_years[:, -1].all()
-    assert not hidden_years[:, 0].any()
+    missing = np.isnan(visible.other)
+    assert missing[:, -1].all()
+    assert not missing[:, 0].all(1).any()
     assert (visible.codes[..., SEX] == tokens.codes[..., SEX]).all()
     np.testing.assert_array_equal(visible.z, tokens.z)
 

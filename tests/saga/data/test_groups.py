@@ -1,4 +1,4 @@
-"""Groups depend on what is known at the origin alone, and on cut-offs that other persons fixed."""
+"""Groups depend on the record up to the origin, and on cut-offs of training persons."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def origins(register_panel: Panel) -> Origins:
     return draw_origins(register_panel, max_horizon=30, seed=1)
 
 
-def test_what_comes_after_the_origin_changes_no_group(
+def test_records_after_the_origin_do_not_change_groups(
     grouping: Grouping, register_panel: Panel, origins: Origins
 ) -> None:
     later = pl.col("year") > pl.col("at")
@@ -45,29 +45,30 @@ def test_what_comes_after_the_origin_changes_no_group(
     )
 
 
-def test_a_quintile_is_a_fifth_of_persons_who_did_not_fix_it(
+def test_a_quintile_holds_a_fifth_of_persons_outside_training(
     grouping: Grouping, register_panel: Panel
 ) -> None:
-    others = register_panel.only(
+    outside = register_panel.only(
         [p for p in register_panel.persons() if p not in set(persons_of(register_panel, "train"))]
     )
     year = 2010
-    rows = others.frame.filter(pl.col("year") == year, pl.col("earnings").is_not_null())
-    found = grouping.assign(
-        others,
+    rows = outside.frame.filter(pl.col("year") == year, pl.col("earnings").is_not_null())
+    groups = grouping.assign(
+        outside,
         Origins(np.array(rows["person_id"].to_list()), rows["year"].to_numpy().astype(np.int64)),
     )
     shares = (
-        found.drop_nulls("quintile")["quintile"].value_counts()["count"].to_numpy()
-        / found["quintile"].count()
+        groups.drop_nulls("quintile")["quintile"].value_counts()["count"].to_numpy()
+        / groups["quintile"].count()
     )
-    n = found["quintile"].count()
+    n = groups["quintile"].count()
     assert len(shares) == 5
-    # Cut-offs of ~50 to 250 persons a band have an error of their own: twice the binomial one at most.
+    # Cut-offs from about 50 to 250 persons a band have an error, too: the total is at most twice
+    # the binomial one.
     assert np.abs(shares - 0.2).max() < 5 * 2 * (0.16 / n) ** 0.5
 
 
-def test_labels_follow_the_order_of_the_origins_and_name_the_unknown(grouping: Grouping) -> None:
+def test_labels_have_the_order_of_the_origins_and_a_name_for_unknown(grouping: Grouping) -> None:
     rows = [
         ("b", 2000, 1960, 0.0, None, None),
         ("a", 2000, 1961, 2e5, "female", "06"),
@@ -97,7 +98,7 @@ def test_a_poorer_record_has_its_profile(
     assert shown.frame["earnings"].equals(register_panel.frame["earnings"])
 
 
-def test_a_cut_off_is_no_single_persons_earnings_and_small_bands_have_none(
+def test_cut_offs_are_averages_of_persons_and_small_bands_have_none(
     register_panel: Panel,
 ) -> None:
     grouping = Grouping.fit(register_panel)

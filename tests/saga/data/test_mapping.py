@@ -1,4 +1,4 @@
-"""Mappings: another register's names, codes, units and prices become ours, and a wrong mapping says which key is wrong."""
+"""Mappings: names, codes, units and prices of another register; faulty keys are named."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ null_if: {guess: true}
 """
 
 
-def test_every_key_of_a_mapping_does_what_it_says(tmp_path: Path) -> None:
+def test_every_key_of_a_mapping_is_applied(tmp_path: Path) -> None:
     (tmp_path / "cpi.csv").write_text("year,index\n2000,50\n2001,100\n")
     panel = read_panel(_wages(), mapping=_mapping(tmp_path, WAGES))
     assert panel.frame["person_id"].to_list() == ["7", "7", "8", "8"]
-    # 10 x 100 x (100 / 50); 20 x 100; below 1, so unknown; guessed, so unknown
+    # 10 x 100 x (100 / 50); 20 x 100; below 1: unknown; imputed: unknown
     assert panel.frame["earnings"].to_list() == [2000.0, 2000.0, None, None]
     assert panel.frame["sex"].to_list() == ["female", "female", "male", "male"]
     assert panel.frame["education_level"].to_list() == [
@@ -81,7 +81,7 @@ def test_every_key_of_a_mapping_does_what_it_says(tmp_path: Path) -> None:
     assert meta.ignored == ()
 
 
-def test_a_csv_gives_the_same_panel_as_the_frame_it_was_written_from(tmp_path: Path) -> None:
+def test_a_csv_file_gives_the_same_panel_as_its_frame(tmp_path: Path) -> None:
     (tmp_path / "cpi.csv").write_text("year,index\n2000,50\n2001,100\n")
     mapping = _mapping(tmp_path, WAGES)
     (tmp_path / "in").mkdir()
@@ -108,7 +108,7 @@ def test_the_deflator_is_found_beside_the_mapping_or_beside_the_data(tmp_path: P
     ]
 
 
-def test_foreign_money_without_a_deflator_needs_its_prices_stated(tmp_path: Path) -> None:
+def test_foreign_money_without_a_deflator_needs_the_price_year(tmp_path: Path) -> None:
     mapping = _mapping(tmp_path, WAGES.replace("deflator: {file: cpi.csv, base_year: 2001}", ""))
     with pytest.raises(InputError, match="USD has no deflator"):
         read_panel(_wages(), mapping=mapping)
@@ -117,7 +117,7 @@ def test_foreign_money_without_a_deflator_needs_its_prices_stated(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("colums: {year: yr}", "`colums` is not known"),
         ("columns: {wage: w}", "names wage, which the panel does not have"),
@@ -131,10 +131,10 @@ def test_foreign_money_without_a_deflator_needs_its_prices_stated(tmp_path: Path
         ("- a list", "Input should be"),
     ],
 )
-def test_a_wrong_mapping_says_which_key_is_wrong(tmp_path: Path, text: str, said: str) -> None:
+def test_a_faulty_mapping_is_refused_with_its_key(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         load_mapping(_mapping(tmp_path, text))
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_an_unknown_name_lists_the_shipped_mappings() -> None:
@@ -143,8 +143,11 @@ def test_an_unknown_name_lists_the_shipped_mappings() -> None:
     assert shipped_mappings() == ("lisa", "nlsy79")
 
 
-def test_alternatives_count_in_order_and_sums_take_absent_parts_as_nothing(tmp_path: Path) -> None:
-    text = "columns: {person_id: [nr, ID], earnings: {sum: [wages, business, absent]}, sex: [new, old]}\ncodes: {sex: {1: male, 2: female}}"
+def test_the_first_known_alternative_counts_and_sums_skip_unknown_parts(tmp_path: Path) -> None:
+    text = (
+        "columns: {person_id: [nr, ID], earnings: {sum: [wages, business, absent]}, "
+        "sex: [new, old]}\ncodes: {sex: {1: male, 2: female}}"
+    )
     frame = pl.DataFrame(
         {"ID": ["01"] * 4, "year": [2000, 2001, 2002, 2003], "birth_year": [1970] * 4}
         | {
@@ -159,7 +162,7 @@ def test_alternatives_count_in_order_and_sums_take_absent_parts_as_nothing(tmp_p
     assert panel.frame["sex"].to_list() == ["male", "male", None, "male"]
 
 
-def test_text_in_a_part_of_a_sum_is_reported_not_left_out(tmp_path: Path) -> None:
+def test_text_in_a_part_of_a_sum_is_reported(tmp_path: Path) -> None:
     frame = pl.DataFrame(
         {"person_id": ["a"], "year": [2000], "birth_year": [1970], "x": ["1"], "y": ["many"]}
     )
@@ -170,7 +173,7 @@ def test_text_in_a_part_of_a_sum_is_reported_not_left_out(tmp_path: Path) -> Non
     ]
 
 
-def test_a_missing_column_of_null_if_is_refused_because_guessed_wages_would_slip_in(
+def test_a_missing_column_of_null_if_is_refused(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "cpi.csv").write_text("year,index\n2000,50\n2001,100\n")
@@ -202,19 +205,23 @@ def _lisa(year: int) -> pl.DataFrame:
     )
 
 
-def test_lisa_tables_one_a_year_become_a_panel(tmp_path: Path) -> None:
+def test_yearly_lisa_tables_become_a_panel(tmp_path: Path) -> None:
     for year in (2015, 2016):
         _lisa(year).write_csv(tmp_path / f"LISA{year}_Individ.csv")
     panel = read_panel(tmp_path, mapping="lisa", prices=2022)
     first, *_, last = panel.frame.drop("birth_year").rows(named=True)
     assert panel.frame["year"].to_list() == [2015, 2016, 2015, 2016]
-    expected_first = {"person_id": "0012", "earnings": 300_000.0, "capital_income": -1200.0, "sex": "male", "county": "12"} | {
-        "education_level": "upper_secondary", "education_field": "3", "industry": "01", "occupation": "011", "marital_status": "single",
-        "children": "0", "youngest_child": "none", "employer_size": None,
+    expected_first = {
+        "person_id": "0012", "earnings": 300_000.0, "capital_income": -1200.0, "sex": "male",
+        "county": "12", "education_level": "upper_secondary", "education_field": "3",
+        "industry": "01", "occupation": "011", "marital_status": "single", "children": "0",
+        "youngest_child": "none", "employer_size": None,
     }  # fmt: skip
-    expected_last = {"person_id": "0013", "earnings": 2500.0, "capital_income": None, "sex": "female", "county": "01"} | {
-        "education_level": "long_tertiary", "education_field": None, "industry": None, "occupation": None, "marital_status": "widowed",
-        "children": "3", "youngest_child": "preschool", "employer_size": 25.0,
+    expected_last = {
+        "person_id": "0013", "earnings": 2500.0, "capital_income": None, "sex": "female",
+        "county": "01", "education_level": "long_tertiary", "education_field": None,
+        "industry": None, "occupation": None, "marital_status": "widowed", "children": "3",
+        "youngest_child": "preschool", "employer_size": 25.0,
     }  # fmt: skip
     assert {name: first[name] for name in expected_first} == expected_first
     assert {name: last[name] for name in expected_last} == expected_last
@@ -235,7 +242,7 @@ def nlsy79() -> Panel:
 
 
 @needs_nlsy79
-def test_the_real_panel_is_read_whole_and_accounted_for(nlsy79: Panel) -> None:
+def test_the_real_panel_is_read_completely_with_all_rows_counted(nlsy79: Panel) -> None:
     raw = pl.read_parquet(REAL / "nlsy79_wages.parquet")
     assert len(nlsy79) + sum(nlsy79.meta.excluded.values()) == raw.height
     assert nlsy79.meta.excluded == {"age-range": raw.filter(pl.col("age") < 16).height}
@@ -275,16 +282,16 @@ def test_real_wages_are_those_of_the_source_in_2018_dollars(nlsy79: Panel) -> No
 
 
 @needs_nlsy79
-def test_carrying_the_last_real_wage_forward_gives_the_known_yardstick(nlsy79: Panel) -> None:
-    # An independent computation on this panel gave MAE .225, .255, .429, .541 of log real wages at h = 1, 2, 10, 20.
+def test_carrying_the_last_real_wage_forward_has_the_expected_error(nlsy79: Panel) -> None:
+    # MAE of log real wages by an independent computation on this panel.
     wages = nlsy79.frame.filter(pl.col("earnings").is_not_null()).select(
         "person_id", "year", pl.col("earnings").log().alias("y")
     )
-    for horizon, known in ((1, 0.225), (2, 0.255), (10, 0.429), (20, 0.541)):
+    for horizon, expected in ((1, 0.225), (2, 0.255), (10, 0.429), (20, 0.541)):
         later = wages.with_columns(pl.col("year") - horizon).rename({"y": "later"})
         mae = (
             wages.join(later, on=["person_id", "year"])
             .select((pl.col("later") - pl.col("y")).abs().mean())
             .item()
         )
-        assert mae == pytest.approx(known, abs=0.01)
+        assert mae == pytest.approx(expected, abs=0.01)

@@ -1,4 +1,6 @@
-"""Origins are drawn by one keyed rule for everybody; outcomes tell zero, death, absence and silence apart."""
+"""Origins are drawn by one keyed rule; outcomes distinguish zero, death, emigration and gaps."""
+
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -17,11 +19,11 @@ from saga.data.panel import Panel, PanelMeta
 from saga.errors import UsageError
 
 
-def panel_of(rows: dict) -> Panel:
+def panel_of(rows: dict[str, list[Any]]) -> Panel:
     return Panel.of(pl.DataFrame(rows), PanelMeta(panel_id="toy"))
 
 
-def full_panel(persons: int, years=range(1990, 2023), birth_year: int = 1965) -> Panel:
+def full_panel(persons: int, years: range = range(1990, 2023), birth_year: int = 1965) -> Panel:
     n = len(years)
     return panel_of(
         {
@@ -35,7 +37,7 @@ def full_panel(persons: int, years=range(1990, 2023), birth_year: int = 1965) ->
 
 @pytest.fixture
 def exits() -> Panel:
-    """One who dies in 2005, one who emigrates in 2005, one with a gap and a null, one who turns 65 in 2004."""
+    """Persons with a death or an emigration in 2005, with a gap and a null, and aged 65 in 2004."""
     rows = []
     observed = {
         "dead": range(2000, 2005),
@@ -47,14 +49,14 @@ def exits() -> Panel:
         birth = 1939 if person == "old" else 1970
         for year in years:
             value = None if (person, year) == ("gap", 2006) else 10.0 * (year - 1999)
-            left = person in ("dead", "gone")
+            has_exit = person in ("dead", "gone")
             rows.append(
                 (
                     person,
                     year,
                     birth,
                     value,
-                    2005 if left else None,
+                    2005 if has_exit else None,
                     {"dead": "dead", "gone": "emigrated"}.get(person),
                 )
             )
@@ -62,9 +64,7 @@ def exits() -> Panel:
     return Panel.of(pl.DataFrame(rows, schema=names, orient="row"), PanelMeta(panel_id="exits"))
 
 
-def test_outcomes_are_zero_after_death_and_unknown_abroad_in_gaps_after_64_and_after_the_panel(
-    exits,
-):
+def test_outcomes_are_zero_after_death_and_nan_where_not_observed(exits: Panel) -> None:
     origins = Origins(np.array(["dead", "gone", "gap", "old"]), np.array([2002] * 4))
     y = realised_earnings(exits, origins, range(1, 6))
     nan = np.nan
@@ -72,24 +72,25 @@ def test_outcomes_are_zero_after_death_and_unknown_abroad_in_gaps_after_64_and_a
     np.testing.assert_array_equal(y, np.array(expected, dtype=float))
 
 
-def test_outcomes_follow_the_order_of_origins_and_horizons(exits):
+def test_outcomes_follow_the_order_of_origins_and_horizons(exits: Panel) -> None:
     origins = Origins(np.array(["old", "dead"]), np.array([2000, 2001]))
     np.testing.assert_array_equal(realised_earnings(exits, origins, [3, 1]), [[40, 20], [50, 30]])
 
 
-def test_history_ends_at_the_origin_and_does_not_know_of_a_later_exit(exits):
-    known = history(exits, Origins(np.array(["dead", "gap"]), np.array([2003, 2001])))
-    assert known.frame.select("person_id", "year").rows() == [
+def test_history_ends_at_the_origin_without_later_exits(exits: Panel) -> None:
+    past = history(exits, Origins(np.array(["dead", "gap"]), np.array([2003, 2001])))
+    assert past.frame.select("person_id", "year").rows() == [
         ("dead", y) for y in range(2000, 2004)
     ] + [("gap", 2000), ("gap", 2001)]
-    assert known.frame["exit_year"].null_count() == len(known)
-    assert known.frame["exit_reason"].null_count() == len(known)
+    assert past.frame["exit_year"].null_count() == len(past)
+    assert past.frame["exit_reason"].null_count() == len(past)
 
 
-def test_the_drawn_horizon_is_uniform_and_the_origin_uniform_given_the_horizon():
+def test_horizons_are_uniform_and_origins_uniform_given_the_horizon() -> None:
     persons, max_horizon = 20_000, 10
     origins = draw_origins(full_panel(persons), max_horizon=max_horizon, seed=1)
-    # Eligible: third record (1992) to 2022 - h; P(origin = t) = mean over h of 1{t <= 2022 - h} / (2022 - h - 1991).
+    # Eligible: third record (1992) to 2022 - h. P(origin = t) is the mean over h of
+    # 1{t <= 2022 - h} / (2022 - h - 1991).
     years = np.arange(1992, 2022)
     h = np.arange(1, max_horizon + 1)[:, None]
     expected = np.where(years <= 2022 - h, 1 / (2022 - h - 1991), 0).mean(axis=0)
@@ -98,44 +99,44 @@ def test_the_drawn_horizon_is_uniform_and_the_origin_uniform_given_the_horizon()
     assert stats.chisquare(observed, expected * persons).pvalue > 1e-6
 
 
-def test_every_origin_has_the_history_age_and_reach_it_needs():
-    """Those born in 1945 grow too old inside the panel, those born in 1980 are too young at its start."""
+def test_every_origin_has_the_required_history_age_and_horizon() -> None:
+    """Persons born in 1945 become too old in the panel; those born in 1980 start too young."""
     for birth_year, first, last in ((1945, 1992, 2005), (1980, 2000, 2021)):
         rows = full_panel(300, birth_year=birth_year).frame.filter(
             pl.Series(np.random.default_rng(0).random(300 * 33) < 0.5)
         )
         panel = Panel.of(rows, PanelMeta(panel_id="gappy"))
         origins = draw_origins(panel, max_horizon=5, seed=0)
-        drawn = origins.frame().join(panel.frame, on="person_id")
+        records = origins.frame().join(panel.frame, on="person_id")
         assert len(origins) > 290
         assert (
-            drawn.filter(pl.col("year") <= pl.col("origin"))
+            records.filter(pl.col("year") <= pl.col("origin"))
             .group_by("person_id")
             .len()["len"]
             .min()
             == 3
         )
-        assert drawn.filter(pl.col("year") == pl.col("origin")).height == len(origins)
+        assert records.filter(pl.col("year") == pl.col("origin")).height == len(origins)
         assert (origins.year.min(), origins.year.max()) == (first, last)
 
 
-def test_origins_are_drawn_among_those_asked_for() -> None:
+def test_origins_are_drawn_from_the_given_person_years() -> None:
     panel = full_panel(100)
-    asked = eligible_origins(panel, ages=(41, 43)).filter(pl.col("year") != 2007)
-    assert set(draw_origins(panel, max_horizon=5, seed=0, among=asked).year.tolist()) == {
+    admitted = eligible_origins(panel, ages=(41, 43)).filter(pl.col("year") != 2007)
+    assert set(draw_origins(panel, max_horizon=5, seed=0, among=admitted).year.tolist()) == {
         2006,
         2008,
     }
 
 
-def test_nobody_is_drawn_whose_outcome_would_lie_beyond_64_or_the_panel():
+def test_no_origin_has_its_outcome_after_64_or_after_the_panel() -> None:
     assert len(draw_origins(full_panel(5, range(2013, 2016), 1990), max_horizon=3, seed=0)) == 0
     old = draw_origins(full_panel(200, range(1990, 2023), 1945), max_horizon=30, seed=0)
     assert (old.year - 1945).max() <= 60
     assert (old.year + 1 <= 2022).all()
 
 
-def test_an_origin_does_not_depend_on_other_persons_but_on_the_seed():
+def test_an_origin_depends_on_the_seed_and_not_on_other_persons() -> None:
     panel = full_panel(200)
     alone = draw_origins(panel.only(["p00007"]), max_horizon=10, seed=3)
     together = draw_origins(panel, max_horizon=10, seed=3)
@@ -143,12 +144,12 @@ def test_an_origin_does_not_depend_on_other_persons_but_on_the_seed():
     assert not np.array_equal(together.year, draw_origins(panel, max_horizon=10, seed=4).year)
 
 
-def test_the_forward_setting_starts_everybody_in_the_last_year(exits):
+def test_the_forward_setting_starts_all_persons_in_the_last_year(exits: Panel) -> None:
     assert origins_at(full_panel(3)).year.tolist() == [2022] * 3
     assert origins_at(exits, 2002).person_id.tolist() == ["dead", "gap", "gone"]
 
 
-def test_an_empty_panel_and_a_horizon_of_zero_are_refused():
+def test_an_empty_panel_and_a_horizon_of_zero_are_refused() -> None:
     panel = full_panel(1)
     with pytest.raises(UsageError, match="without rows"):
         origins_at(panel.with_frame(panel.frame.clear()))

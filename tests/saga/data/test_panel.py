@@ -30,7 +30,7 @@ def test_a_panel_has_every_column_in_schema_order_and_is_sorted() -> None:
     assert len(panel) == 3
 
 
-def test_rows_already_in_order_are_left_as_they_are_and_others_are_sorted() -> None:
+def test_rows_are_sorted_unless_they_already_are() -> None:
     rows = _rows()
     ordered = Panel.of(rows.sort("person_id", "year"), PanelMeta("x"))
     assert Panel.of(rows, PanelMeta("x")).frame.equals(ordered.frame)

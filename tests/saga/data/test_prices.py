@@ -1,4 +1,4 @@
-"""Prices: deflation keeps ratios within a year, and a year without an index is refused, not guessed."""
+"""Prices: deflation keeps ratios within a year; a year without an index is refused."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def test_the_swedish_index_has_every_year_and_a_source_mark_for_each() -> None:
     assert all(marks[year] == "V" for year in range(2006, 2023))
 
 
-def test_yearly_inflation_stays_within_what_sweden_has_seen_since_1980() -> None:
-    # A mistyped level would show as a jump: inflation was -0.5 % (2009) to 12 % (1981) in all these years.
+def test_yearly_inflation_stays_in_the_range_since_1980() -> None:
+    # A typing error would show as a jump: inflation was between -0.5 % (2009) and 12 % (1981).
     years = sorted(CPI_SWEDEN)[1:]
     assert all(-0.005 < CPI_SWEDEN[year] / CPI_SWEDEN[year - 1] - 1 < 0.125 for year in years)
 
 
-def test_factors_chain_and_the_base_year_is_left_alone() -> None:
+def test_factors_chain_and_are_one_in_the_base_year() -> None:
     factors = real_factors([1995, 2022], CPI_SWEDEN, 2022)
     assert factors[2022] == 1.0
     through_2010 = (
@@ -44,7 +44,7 @@ def test_a_year_outside_the_index_is_named() -> None:
     assert (problem.rule, problem.year, problem.count) == ("no-price-index", 1970, 2)
 
 
-def test_an_index_file_is_read_whatever_its_column_is_called(tmp_path: Path) -> None:
+def test_the_column_of_an_index_file_may_have_any_name(tmp_path: Path) -> None:
     file = tmp_path / "cpi.csv"
     file.write_text("year,anything\n2000,50\n2001,100\n")
     assert real_factors([2000], read_index(file), 2001) == {2000: 2.0}
@@ -93,7 +93,7 @@ def test_nominal_money_is_deflated_and_real_money_is_not() -> None:
     assert nominal.meta.price_year == real.meta.price_year == 2022
 
 
-def test_money_in_prices_of_another_year_is_moved_as_a_whole() -> None:
+def test_money_in_prices_of_another_year_has_one_factor() -> None:
     moved = read_panel(_person(1995), prices=2010)
     assert moved.frame["earnings"].item() == pytest.approx(
         100 * CPI_SWEDEN[2022] / CPI_SWEDEN[2010]

@@ -1,4 +1,4 @@
-"""read_panel: the same rows from any format, every broken rule named with its place, and every row accounted for."""
+"""read_panel: the same rows from any format; broken rules are named, all rows are counted."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _problems(frame: pl.DataFrame, **options: Any) -> tuple[Problem, ...]:
     return caught.value.problems
 
 
-def test_a_gap_a_null_and_a_zero_stay_three_different_things() -> None:
+def test_a_gap_a_null_and_a_zero_stay_distinct() -> None:
     panel = read_panel(_rows(), prices=2022).frame.filter(pl.col("person_id") == "007")
     assert panel.select("year", "earnings").rows() == [(2000, 100.0), (2001, 0.0), (2003, None)]
 
@@ -115,14 +115,14 @@ def test_every_format_gives_the_same_panel(
         full_time=[1.0, 0.0, None, 1.0, 1.0, 1.0],
     )
     expected = read_panel(frame, prices=2022)
-    found = read_panel(write(frame, tmp_path), prices=2022)
-    assert found.frame.equals(expected.frame, null_equal=True)
-    assert found.meta == expected.meta
-    assert found.frame["person_id"].unique().sort().to_list() == ["007", "12"]
+    panel = read_panel(write(frame, tmp_path), prices=2022)
+    assert panel.frame.equals(expected.frame, null_equal=True)
+    assert panel.meta == expected.meta
+    assert panel.frame["person_id"].unique().sort().to_list() == ["007", "12"]
 
 
 @pytest.mark.parametrize(("suffix", "write"), [(".dta", "write_dta"), (".sav", "write_sav")])
-def test_value_labels_are_read_as_codes_and_a_mapping_sees_the_numbers(
+def test_value_labels_are_read_as_codes_and_a_mapping_applies_to_numbers(
     suffix: str, write: str, tmp_path: Path
 ) -> None:
     import pyreadstat
@@ -141,7 +141,7 @@ def test_value_labels_are_read_as_codes_and_a_mapping_sees_the_numbers(
     assert numbered.frame.equals(labelled.frame)
 
 
-def test_a_generated_register_is_read_through_its_folder_with_its_name(tmp_path: Path) -> None:
+def test_a_generated_register_is_read_from_its_folder_with_its_id(tmp_path: Path) -> None:
     (tmp_path / "panel").mkdir()
     (tmp_path / "latent").mkdir()
     _write_partitioned(_rows(), tmp_path / "panel")
@@ -290,7 +290,7 @@ def test_a_broken_rule_is_named_with_its_place_and_count_and_no_value(
 @pytest.mark.parametrize(
     ("rule", "frame"), [(b[0], b[1]) for b in BROKEN], ids=[f"{b[0]}-{b[2]}" for b in BROKEN]
 )
-def test_dropping_accounts_for_every_row_and_leaves_a_valid_panel(
+def test_dropped_rows_are_counted_and_the_rest_is_a_valid_panel(
     rule: str, frame: pl.DataFrame, tmp_path: Path
 ) -> None:
     rejected = tmp_path / "rejected.parquet"
@@ -300,7 +300,7 @@ def test_dropping_accounts_for_every_row_and_leaves_a_valid_panel(
     out = pl.read_parquet(rejected)
     assert out.height == panel.meta.dropped[rule]
     assert out["broken_rules"].str.starts_with(rule).all()
-    # What came is what is written back, so that it can be mended.
+    # Rejected rows are written as in the source, so that they can be corrected.
     assert (
         out.drop("broken_rules").join(frame, on=frame.columns, how="anti", nulls_equal=True).height
         == 0
@@ -308,7 +308,7 @@ def test_dropping_accounts_for_every_row_and_leaves_a_valid_panel(
     assert read_panel(panel.frame, prices=2022).frame.equals(panel.frame)
 
 
-def test_rules_of_a_person_take_the_person_and_rules_of_a_row_the_row() -> None:
+def test_rules_about_persons_drop_the_person_and_others_the_row() -> None:
     frame = _rows(
         birth_year=[1970, 1970, 1971] + [1980] * 3, earnings=[1.0, 2.0, 3.0, 4.0, -5.0, 6.0]
     )
@@ -327,7 +327,7 @@ def test_all_broken_rules_are_reported_at_once() -> None:
     assert "female, male" in found[2].fix
 
 
-def test_rejected_rows_are_written_also_when_reading_fails(tmp_path: Path) -> None:
+def test_rejected_rows_are_written_even_if_reading_fails(tmp_path: Path) -> None:
     _problems(_rows(earnings=[-1.0, 1, 1, 1, 1, 1]), rejected=tmp_path / "r.csv")
     assert pl.read_csv(tmp_path / "r.csv")["broken_rules"].to_list() == ["negative earnings"]
 
@@ -355,20 +355,20 @@ def test_a_panel_without_rows_is_refused(frame: pl.DataFrame) -> None:
     assert [p.rule for p in _problems(frame)] == ["no-rows"]
 
 
-def test_an_age_outside_the_range_does_not_hide_a_mistake_about_the_person() -> None:
-    # Born 1900 by one row: set aside by age alone, that row would take the contradiction with it.
+def test_an_age_outside_the_range_does_not_hide_a_contradiction() -> None:
+    # One row says born in 1900. If its age excluded it, the contradiction would be lost.
     (problem,) = _problems(_rows(birth_year=[1970, 1970, 1900] + [1980] * 3))
     assert (problem.rule, problem.person_id) == ("not-constant", "007")
 
 
-def test_mistakes_in_rows_that_are_set_aside_anyway_stop_nothing() -> None:
+def test_errors_in_rows_outside_the_ages_are_ignored() -> None:
     panel = read_panel(
         _rows(birth_year=[1985] * 3 + [1937] * 3, earnings=[-1.0, 1, 1, 1, 1, -1.0]), prices=2022
     )
     assert panel.meta.excluded == {"age-range": 2}
 
 
-def test_a_panel_of_which_nothing_is_left_says_which_rules_took_it() -> None:
+def test_a_panel_without_valid_rows_is_refused_with_the_broken_rules() -> None:
     found = _problems(_rows(sex=["x"] * 6), on_error="drop")
     assert [p.rule for p in found] == ["no-rows", "unknown-code"]
 
@@ -394,7 +394,7 @@ def test_an_exit_without_a_reason_is_allowed() -> None:
     assert not read_panel(_rows(exit_year=[2010] * 6), prices=2022).meta.has_exit
 
 
-def test_columns_of_another_kind_are_reported_not_a_traceback() -> None:
+def test_columns_of_another_type_are_reported() -> None:
     lists = _rows().with_columns(pl.concat_list("earnings").alias("earnings"))
     assert [(p.rule, p.count) for p in _problems(lists)] == [("not-a-number", 6)]
 
@@ -416,7 +416,7 @@ def test_a_damaged_file_is_refused_without_repeating_its_contents(
     with pytest.raises(InputError) as caught:
         read_panel(tmp_path / name)
     assert caught.value.problems
-    # The reader's own error would quote cells.
+    # The error of the reading library would quote cells.
     assert caught.value.__context__ is None or caught.value.__suppress_context__
 
 
@@ -445,7 +445,7 @@ def test_a_csv_with_a_byte_order_mark_and_ids_as_text_in_one_file_only_is_read(
     assert read_panel(mixed, prices=2022).persons() == ["007", "12", "5", "6"]
 
 
-def test_blank_lines_and_blanks_around_names_are_nothing(tmp_path: Path) -> None:
+def test_blank_lines_and_blanks_around_names_are_ignored(tmp_path: Path) -> None:
     text = "person_id, year ,birth_year|earnings|note\r\n007|2000|1970|1|\r\n\r\n||||\r\n".replace(
         ",", "|"
     )
@@ -506,9 +506,7 @@ def _random_panel(seed: int, persons: int) -> pl.DataFrame:
 
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 2**31), shuffle=st.integers(0, 2**31))
-def test_a_valid_panel_passes_whatever_the_order_of_rows_and_columns(
-    seed: int, shuffle: int
-) -> None:
+def test_a_valid_panel_passes_in_any_order_of_rows_and_columns(seed: int, shuffle: int) -> None:
     frame = _random_panel(seed, 5)
     rng = np.random.default_rng(shuffle)
     other = frame.sample(fraction=1.0, shuffle=True, seed=shuffle % 1000).select(
@@ -524,7 +522,7 @@ def test_a_valid_panel_passes_whatever_the_order_of_rows_and_columns(
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 2**31), rows=st.sets(st.integers(0, 60), min_size=1, max_size=8))
 def test_exactly_the_damaged_cells_are_found(seed: int, rows: set[int]) -> None:
-    # A check that saw fewer or more rows than were damaged would be broken either way.
+    # The check must find all damaged rows and no others.
     frame = _random_panel(seed, 5)
     money = (
         pl.when(pl.int_range(pl.len()).is_in(sorted(rows)))

@@ -56,7 +56,7 @@ def tokens_of(rows: list[dict[str, Any]], transforms: Transforms) -> tuple[Seque
     return sequences, pad(sequences, np.arange(len(sequences)))
 
 
-def test_a_null_a_zero_and_a_missing_year_are_three_different_things(
+def test_a_null_a_zero_and_a_missing_year_stay_distinct(
     transforms: Transforms,
 ) -> None:
     _, tokens = tokens_of(person("a", {2000: 1e5, 2001: None, 2002: 0.0, 2004: 2e5}), transforms)
@@ -97,7 +97,7 @@ def test_rhythm_follows_a_change_at_the_end_and_ignores_random_gaps() -> None:
     assert rhythm(np.zeros((5, 4), dtype=bool)) == 1
 
 
-def test_padding_is_invisible(transforms: Transforms) -> None:
+def test_padding_does_not_change_a_record(transforms: Transforms) -> None:
     long = person("a", dict.fromkeys(range(2000, 2010), 100000.0))
     short = person("b", {2005: 2e5, 2006: 0.0})
     sequences, together = tokens_of(long + short, transforms)

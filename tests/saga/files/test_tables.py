@@ -1,4 +1,4 @@
-"""A result table is on disk whole and with its provenance, or not at all."""
+"""A result table is on disk completely and with its provenance, or not at all."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ PROVENANCE = {"bundle": "ab" * 32, "seed": 3, "scenario": None, "note": "små"}
 
 
 @pytest.mark.parametrize("name", ["t.parquet", "t.csv", "new/folder/t.PARQUET"])
-def test_table_and_provenance_come_back(tmp_path: Path, name: str) -> None:
+def test_table_and_provenance_are_read_back(tmp_path: Path, name: str) -> None:
     out = write_table(TABLE, tmp_path / name, PROVENANCE)
     read = pl.read_csv(out, schema=TABLE.schema) if out.suffix == ".csv" else pl.read_parquet(out)
     assert read.equals(TABLE)
     assert read_provenance(out) == PROVENANCE
 
 
-def test_only_the_table_and_its_sidecar_are_left(tmp_path: Path) -> None:
+def test_only_the_table_and_its_provenance_remain(tmp_path: Path) -> None:
     write_table(TABLE, tmp_path / "t.parquet", PROVENANCE)
     write_table(TABLE, tmp_path / "u.csv", PROVENANCE)
     assert sorted(entry.name for entry in tmp_path.iterdir()) == [
@@ -39,7 +39,7 @@ def test_a_failed_write_leaves_the_old_table(
     out = write_table(TABLE, tmp_path / name, PROVENANCE)
     before = out.read_bytes()
 
-    def half(self: pl.DataFrame, file: Path, **_: object) -> None:
+    def half(_frame: pl.DataFrame, file: Path, **_: object) -> None:
         file.write_bytes(b"half a tab")
         raise OSError("disk full")
 

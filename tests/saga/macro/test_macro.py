@@ -1,4 +1,4 @@
-"""Macro futures: keyed, shared, stationary; scenarios are followed to the letter."""
+"""Macro futures are keyed and stationary; scenarios are followed exactly."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ from saga.macro.scenarios import SCENARIOS, scenario_from
 PROCESS = MacroProcess.fit(sweden())
 
 
-def test_path_k_does_not_depend_on_how_many_are_drawn() -> None:
+def test_a_path_does_not_depend_on_the_number_of_paths() -> None:
     few, many = PROCESS.draw(1, 5, 2022, 2040), PROCESS.draw(1, 50, 2022, 2060)
     np.testing.assert_array_equal(few, many[:5, :18])
 
 
-def test_the_network_is_told_unemployment_its_change_and_pay_and_nothing_of_inflation() -> None:
+def test_macro_inputs_are_unemployment_its_change_and_wage_growth() -> None:
     values = np.array([[0.07, 0.015, 0.02], [0.09, -0.025, 0.30], [0.06, 0.5, -0.1]])
-    told = macro_features(values, before=0.08)
-    np.testing.assert_allclose(told, [[0, -1, 0, 1], [1, 2, -2, 1], [-0.5, -3, 5, 1]], atol=1e-12)
-    # Years of a history and of a future are told alike, whichever year comes first.
+    features = macro_features(values, before=0.08)
+    np.testing.assert_allclose(
+        features, np.array([[0, -1, 0, 1], [1, 2, -2, 1], [-0.5, -3, 5, 1]]), atol=1e-12
+    )
+    # Years of a history and of a future have the same features, with any first year.
     history = sweden().values
     np.testing.assert_array_equal(
         macro_features(history[10:], history[9, 0]),
@@ -39,23 +41,21 @@ def test_the_network_is_told_unemployment_its_change_and_pay_and_nothing_of_infl
     )
 
 
-def test_a_draw_does_not_know_the_realised_years_after_the_origin() -> None:
+def test_a_draw_does_not_use_realised_years_after_the_origin() -> None:
     blind = MacroProcess(sweden().until(2007), PROCESS.mean, PROCESS.transition, PROCESS.innovation)
     np.testing.assert_array_equal(PROCESS.draw(1, 9, 2007, 2015), blind.draw(1, 9, 2007, 2015))
 
 
-def test_futures_can_be_told_the_economy_that_came_up_to_a_year_and_are_drawn_after_it() -> None:
-    told = PROCESS.draw(1, 9, 2007, 2015, PROCESS.observed(2012))
+def test_futures_can_follow_realised_series_up_to_a_year() -> None:
+    macro = PROCESS.draw(1, 9, 2007, 2015, PROCESS.observed(2012))
     np.testing.assert_allclose(
-        told[:, :5], np.broadcast_to(sweden().values[18:23], (9, 5, 3)), atol=1e-12
+        macro[:, :5], np.broadcast_to(sweden().values[18:23], (9, 5, 3)), atol=1e-12
     )
-    assert told[:, 5].std(axis=0).min() > 0
+    assert macro[:, 5].std(axis=0).min() > 0
     assert scenario_from(PROCESS.observed(2012), PROCESS.history) == PROCESS.observed(2012)
 
 
-def test_unemployment_is_comparable_over_the_definitions_and_moves_by_the_law_of_the_published_series() -> (
-    None
-):
+def test_unemployment_is_comparable_and_moves_like_the_published_series() -> None:
     comparable, published = sweden(), sweden_as_published()
     added = comparable.values - published.values
     years = comparable.first_year + np.arange(len(added))
@@ -65,7 +65,7 @@ def test_unemployment_is_comparable_over_the_definitions_and_moves_by_the_law_of
     worst, recent = years == 1994, years == 2009
     assert (
         published.values[worst, 0] < 1.15 * published.values[recent, 0]
-    )  # nearly the same rate, of two definitions
+    )  # nearly the same rate by two definitions
     assert comparable.values[worst, 0] > 1.7 * comparable.values[recent, 0]
     process = MacroProcess.fit(comparable, dynamics=published)
     alone = MacroProcess.fit(published)
@@ -115,7 +115,7 @@ def test_long_futures_stay_in_the_range_of_history() -> None:
     assert far[:, 0].min() > 0
 
 
-def test_the_process_survives_json() -> None:
+def test_the_process_is_the_same_after_json() -> None:
     again = MacroProcess.from_dict(PROCESS.as_dict())
     np.testing.assert_array_equal(PROCESS.draw(2, 4, 2022, 2030), again.draw(2, 4, 2022, 2030))
 
@@ -125,35 +125,34 @@ def test_a_scenario_file_is_followed_and_then_futures_are_drawn(tmp_path: Path) 
     file.write_text(
         "year,unemployment,real_wage_growth,inflation\n2023,0.12,-0.03,0.01\n2024,0.10,0.0,0.02\n"
     )
-    drawn = PROCESS.draw(1, 20, 2022, 2026, scenario_from(file, PROCESS.history))
-    np.testing.assert_allclose(drawn[:, 0], [[0.12, -0.03, 0.01]] * 20)
-    np.testing.assert_allclose(drawn[:, 1], [[0.10, 0.0, 0.02]] * 20)
-    assert drawn[:, 2, 0].std() > 0
+    macro = PROCESS.draw(1, 20, 2022, 2026, scenario_from(file, PROCESS.history))
+    np.testing.assert_allclose(macro[:, 0], [[0.12, -0.03, 0.01]] * 20)
+    np.testing.assert_allclose(macro[:, 1], [[0.10, 0.0, 0.02]] * 20)
+    assert macro[:, 2, 0].std() > 0
 
 
 @pytest.mark.parametrize("name", SCENARIOS[1:])
 def test_named_scenarios_fix_the_first_years(name: str) -> None:
-    drawn = PROCESS.draw(1, 10, 2022, 2032, scenario_from(name, PROCESS.history))
-    assert (drawn[:, 0] == drawn[0, 0]).all()
+    macro = PROCESS.draw(1, 10, 2022, 2032, scenario_from(name, PROCESS.history))
+    assert (macro[:, 0] == macro[0, 0]).all()
 
 
 def test_a_recession_raises_unemployment_as_the_1990s_did() -> None:
-    drawn = PROCESS.draw(1, 2, 2022, 2032, scenario_from("recession-1990s", PROCESS.history))[0]
-    history = sweden().values  # of one definition, as what a model has learnt from
-    assert drawn[3, 0] - 0.075 == pytest.approx(history[4, 0] - history[0, 0], abs=1e-9)
+    macro = PROCESS.draw(1, 2, 2022, 2032, scenario_from("recession-1990s", PROCESS.history))[0]
+    history = sweden().values  # by one definition, as in training
+    assert macro[3, 0] - 0.075 == pytest.approx(history[4, 0] - history[0, 0], abs=1e-9)
 
 
-def test_a_scenario_that_gives_the_origin_year_is_where_later_years_start() -> None:
-    told = scenario_from(
+def test_later_years_start_from_a_scenario_that_has_the_origin_year() -> None:
+    scenario = scenario_from(
         [{"year": 2024, "unemployment": 0.1, "real_wage_growth": 0.0, "inflation": 0.02}],
         PROCESS.history,
     )
-    assert PROCESS.unemployment(2024, told) == pytest.approx(0.1)
-    assert PROCESS.unemployment(2022, told) == PROCESS.unemployment(
-        2022
-    )  # what was observed is not told otherwise
+    assert PROCESS.unemployment(2024, scenario) == pytest.approx(0.1)
+    # An observed year is not replaced.
+    assert PROCESS.unemployment(2022, scenario) == PROCESS.unemployment(2022)
     assert (
-        PROCESS.draw(1, 50, 2024, 2025, told)[..., 0].mean()
+        PROCESS.draw(1, 50, 2024, 2025, scenario)[..., 0].mean()
         > PROCESS.draw(1, 50, 2024, 2025)[..., 0].mean() + 0.005
     )
 

@@ -39,7 +39,7 @@ def test_every_target_year_occurs_once(records: StateRecords, register_panel: Pa
     )
     frame = register_panel.frame.sort("person_id", "year")
     following = frame.select((pl.col("year").diff().over("person_id") == 1).sum()).item()
-    end = int(frame["year"].max())
+    end = int(frame["year"].to_numpy().max())
     exits = frame.group_by("person_id").agg(
         pl.col("exit_year", "exit_reason").last(), pl.col("year").max()
     )
@@ -57,7 +57,7 @@ def test_every_target_year_occurs_once(records: StateRecords, register_panel: Pa
 
 
 def test_runs_of_zeros_in_training_agree_with_those_in_a_rollout(records: StateRecords) -> None:
-    """Oracle: each person's path, with zeros to its end after a death, counted as rollouts count."""
+    """Oracle: a person's path, with zeros after a death, is counted as rollouts count it."""
     sequences, end = records.sequences, records.end
     whole = np.flatnonzero(
         [
@@ -94,7 +94,7 @@ def _bounds(sequences: Sequences) -> list[tuple[int, int]]:
 
 @pytest.fixture(scope="module")
 def planted(register_panel: Panel) -> Panel:
-    """The register with known moves between counties, and an industry that follows from earnings."""
+    """The register with known moves between counties and industries that follow earnings."""
     frame = register_panel.frame.sort("person_id", "year")
     rng = np.random.default_rng(3)
     first = (frame["person_id"] != frame["person_id"].shift(1)).fill_null(True).to_numpy()
@@ -135,8 +135,8 @@ def test_planted_dynamics_are_recovered(tiny_bundle: Path, planted: Panel, tmp_p
     eligible = last.filter(
         pl.col("exit_year").is_null(), pl.col("born").is_between(1962, 2000), pl.col("year") == 2022
     )["person_id"]
-    people = test.only(eligible.sort().to_list()[:60])
-    (block,) = forecaster.life_courses(people, Draws(40))
+    persons = test.only(eligible.sort().to_list()[:60])
+    (block,) = forecaster.life_courses(persons, Draws(40))
     codes = bundle.transforms["codes"]["county"]
     county, industry = block.numbers["county"], block.numbers["industry"]
     resident = (county[:, 1:] > 0) & (county[:, :-1] > 0)
