@@ -225,20 +225,13 @@ class Calibrator:
         return None
 
     def cell_threshold(
-        self, horizon: int, coverage: float, n_paths: int, *groups: str
-    ) -> tuple[float | None, Guarantee, Cell | None]:
-        """The threshold for sets from `n_paths` paths, its guarantee and its cell.
-
-        The cell is that of the first of `groups` (default ALL) with a threshold. Beyond the
-        horizons with outcomes, the longest shorter horizon is used and the guarantee is
-        "extrapolated".
-        """
-        q, guarantee, key = self._threshold(horizon, coverage, n_paths, groups or (ALL,))
-        return q, guarantee, None if key is None else self.cells[key]
-
-    def _threshold(
-        self, horizon: int, coverage: float, n_paths: int, groups: tuple[str, ...]
+        self, horizon: int, coverage: float, n_paths: int, groups: Sequence[str] = (ALL,)
     ) -> tuple[float | None, Guarantee, tuple[int, str] | None]:
+        """The threshold for sets from `n_paths` paths, its guarantee, and the key of its cell.
+
+        The cell is that of the first of `groups` with a threshold. Beyond the horizons with
+        outcomes, the longest shorter horizon is used and the guarantee is "extrapolated".
+        """
         fitted = self.fitted_path_count(n_paths)
         if fitted is None:
             return None, "none", None
@@ -294,7 +287,7 @@ class Calibrator:
         for groups, rows in self.candidate_cells(paths):
             highest, members = np.full(len(rows), -np.inf), members_of(paths.groups, rows)
             for j, coverage in enumerate(self.coverage):
-                cell_q, cell_guarantee, key = self._threshold(
+                cell_q, cell_guarantee, key = self.cell_threshold(
                     horizon, coverage, paths.n_paths, groups
                 )
                 if cell_q is None or key is None:

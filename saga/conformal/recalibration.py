@@ -38,11 +38,6 @@ class Cell:
         return len(self.knots) > 0
 
 
-def calibrate_probability(u: Array, cell: Cell) -> Array:
-    """R(u), of the same shape: the calibrated probability of a forecast probability."""
-    return np.interp(u, cell.knots, cell.values) if cell.mapped else u
-
-
 def map_ordered(ordered: NDArray[np.float32], cell: Cell) -> NDArray[np.float32]:
     """Sorted samples (n, M) of F -> sorted samples of R(F), float32.
 

@@ -130,10 +130,6 @@ class Rollout:
         modules = (self.network, self.head, *self.step_modules)
         return group_size(modules, len(self.columns))
 
-    def simulate_person(self, sequences: Sequences, person: int, steps: int) -> NDArray[np.float32]:
-        """Earnings of one person, shape (steps, n_paths); see `simulate`."""
-        return self.simulate(sequences, np.array([person]), np.array([steps]))[0]
-
     @torch.inference_mode()
     def simulate(
         self, sequences: Sequences, persons: NDArray[np.int64], steps: NDArray[np.int64]

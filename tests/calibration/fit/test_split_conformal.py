@@ -36,7 +36,7 @@ from saga.conformal.calibrator import (
     reason,
 )
 from saga.conformal.prediction_sets import grow
-from saga.conformal.recalibration import Cell, calibrate_probability, map_ordered
+from saga.conformal.recalibration import Cell, map_ordered
 from saga.errors import BundleError, UsageError
 from saga.paths import Paths
 from saga.requests import COVERAGE
@@ -61,6 +61,10 @@ def judged(world: World, fitted: Calibrator) -> Judged:
     paths, outcomes = world(FRESH, 2)
     recalibrated = fitted.recalibrate(paths)
     return paths, recalibrated, outcomes, fitted.intervals(recalibrated, COVERAGE)
+
+
+def calibrate_probability(u: NDArray[np.float64], cell: Cell) -> NDArray[np.float64]:
+    return np.interp(u, cell.knots, cell.values)
 
 
 def identity_cell(thresholds: Any = None, n: int = 0) -> Cell:
