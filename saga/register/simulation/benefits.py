@@ -76,7 +76,7 @@ def compute_benefits(
         p.generosity
         * by_sex(p.child_allowance, life.female)
         * base_amount
-        * life.children_at_home(year.year)
+        * life.children_at_home(year.calendar_year)
     )
     assistance = p.generosity * _assistance(life, year, household, u[2], u[3])
     capital = _capital(life, year, earnings)
@@ -102,7 +102,7 @@ def compute_benefits(
 
 def _sickness(year: CohortYear, activity: Activity, usual: Floats) -> Floats:
     """Paid after the weeks that the employer pays."""
-    p, t = year.parameters.benefits, year.year
+    p, t = year.parameters.benefits, year.calendar_year
     ceiling = step_value(p.sickness_ceiling, t) * year.macro.base_amount
     weeks = np.maximum(activity.sick - step_value(p.sickness_waiting, t), 0.0)
     return step_value(p.sickness_rate, t) * np.minimum(usual, ceiling) * weeks / WEEKS
@@ -110,7 +110,7 @@ def _sickness(year: CohortYear, activity: Activity, usual: Floats) -> Floats:
 
 def _parental(life: LifeState, year: CohortYear, activity: Activity, usual: Floats) -> Floats:
     """Related to pay for those who worked, else the flat amount; some days are not drawn."""
-    p, t, before = year.parameters.benefits, year.year, activity.state_before
+    p, t, before = year.parameters.benefits, year.calendar_year, activity.state_before
     rate = step_value(p.parental_rate, t)
     ceiling = step_value(p.parental_ceiling, t) * year.macro.base_amount
     flat = DAYS_A_YEAR * (step_value(p.parental_flat, t) * max(1.0, year.macro.prices))
@@ -126,10 +126,10 @@ def _unemployment(life: LifeState, year: CohortYear, activity: Activity, usual: 
     Members get a share of their pay, less after a year. Nothing is paid after long unemployment.
     """
     p = year.parameters.benefits
-    daily = interpolate(p.unemployment_ceiling, year.year)
-    daily *= max(year.macro.prices, 1.0) if year.year > LAST_HISTORY else 1.0
+    daily = interpolate(p.unemployment_ceiling, year.calendar_year)
+    daily *= max(year.macro.prices, 1.0) if year.calendar_year > LAST_HISTORY else 1.0
     later = np.where(life.duration > 1, p.unemployment_later, 1.0)
-    rate = step_value(p.unemployment_rate, year.year) * later
+    rate = step_value(p.unemployment_rate, year.calendar_year) * later
     full = np.minimum(rate * usual / WORKDAYS_A_YEAR, daily)
     entitled = (
         (life.experience > p.unemployment_experience)
@@ -190,7 +190,7 @@ def _assistance(
 def _housing(life: LifeState, year: CohortYear, household: Floats, u: Floats) -> Floats:
     """Means-tested: for families with children, the young and the disabled."""
     p, base_amount = year.parameters.benefits, year.macro.base_amount
-    children = life.children_at_home(year.year)
+    children = life.children_at_home(year.calendar_year)
     disabled = life.state == DISABLED
     young = p.housing_ages[0] <= year.age <= p.housing_ages[1]
     rate = (

@@ -149,7 +149,7 @@ def _simulate_unemployed(life: LifeState, year: CohortYear, rows: Ints, activity
 def _simulate_outside(life: LifeState, year: CohortYear, rows: Ints, activity: Activity) -> None:
     p = year.parameters.careers
     u = year.rng.random((3, len(rows)))
-    small_child = life.youngest_age(year.year)[rows] < p.outside_infant_age
+    small_child = life.youngest_age(year.calendar_year)[rows] < p.outside_infant_age
     infant = np.where(life.female[rows] & small_child, p.outside_infant, 1.0)
     work = np.minimum(outside_finding(life, year, rows, infant), p.outside_work_ceiling)
     seek = (

@@ -35,6 +35,6 @@ class CohortYear:
     parameters: Parameters
 
     @property
-    def year(self) -> int:
+    def calendar_year(self) -> int:
         """The calendar year."""
         return self.macro.year

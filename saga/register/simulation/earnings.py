@@ -71,7 +71,7 @@ def full_time_pay(life: LifeState, year: CohortYear) -> Floats:
 
 def _education_premium(life: LifeState, year: CohortYear) -> Floats:
     p = year.parameters.careers
-    before = np.clip((p.tertiary_rise_to - year.year) / p.tertiary_rise_years, 0.0, 1.0)
+    before = np.clip((p.tertiary_rise_to - year.calendar_year) / p.tertiary_rise_years, 0.0, 1.0)
     tertiary = life.level > UPPER_SECONDARY
     premium = np.asarray(p.education_premium)[life.level]
     return np.asarray(premium - p.tertiary_rise * before * tertiary)
@@ -86,13 +86,13 @@ def _experience_profile(life: LifeState, year: CohortYear) -> Floats:
 
 def _women(life: LifeState, year: CohortYear) -> Floats:
     p = year.parameters.careers
-    gap = p.women - p.women_trend * (p.women_reference_year - min(year.year, LAST_HISTORY))
+    gap = p.women - p.women_trend * (p.women_reference_year - min(year.calendar_year, LAST_HISTORY))
     return np.where(life.female, 0.5, -0.5) * gap
 
 
 def _origin(life: LifeState, year: CohortYear) -> Floats:
     p = year.parameters.careers
-    stay = np.maximum(year.year - life.entry, 0)
+    stay = np.maximum(year.calendar_year - life.entry, 0)
     entry_gap = 1.0 + p.region_entry_gap * np.exp(-stay / p.region_assimilation)
     factor = np.where(life.entry > life.birth_year + MIN_AGE, entry_gap, p.region_raised)
     return np.asarray(p.region_gap)[life.region] * factor

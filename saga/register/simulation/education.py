@@ -124,7 +124,7 @@ def _enrol_older(life: LifeState, year: CohortYear, resident: Bools, u: Floats) 
     for level, years in zip((SHORT_TERTIARY, LONG_TERTIARY), p.tertiary_years, strict=True):
         _begin(life, tertiary & (life.plan_level == level), level, years)
     if p.adult_ages[0] <= age <= p.adult_ages[1]:
-        rate = p.adult_return * step_value(p.knowledge_lift, year.year)
+        rate = p.adult_return * step_value(p.knowledge_lift, year.calendar_year)
         pull = np.where(
             life.state == EMPLOYED, p.adult_by_work[1], p.adult_by_work[0]
         ) * step_value(p.adult_by_age, age)

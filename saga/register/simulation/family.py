@@ -73,7 +73,9 @@ def _union_rate(life: LifeState, year: CohortYear) -> Floats:
     p, age = year.parameters.population, year.age
     # Men form unions later than women; both did so earlier before 1990.
     after_peak = (
-        age - by_sex(p.union_peak_age, life.female) + interpolate(p.union_earlier, year.year)
+        age
+        - by_sex(p.union_peak_age, life.female)
+        + interpolate(p.union_earlier, year.calendar_year)
     )
     width = np.where(after_peak < 0, p.union_width[0], p.union_width[1])
     first = p.partner_peak * np.exp(-0.5 * (after_peak / width) ** 2) + p.union_late * (
@@ -102,14 +104,14 @@ def birth_rate(life: LifeState, year: CohortYear) -> Floats:
     """Birth rate by parity, years since the last birth, education, sex and union (n,)."""
     p, age = year.parameters.population, year.age
     peak = (
-        np.interp(year.year, p.first_birth_years, p.first_birth_age)
+        np.interp(year.calendar_year, p.first_birth_years, p.first_birth_age)
         + np.asarray(p.by_education)[life.plan_level]
     )
     peak = peak + np.where(life.female, 0.0, p.father_lag)
     width = np.where(age < peak, p.first_birth_width[0], p.first_birth_width[1]) * p.first_birth_sd
     first = p.first_birth_peak * np.exp(-0.5 * ((age - peak) / width) ** 2)
     parity = life.parity()
-    since = np.clip(life.youngest_age(year.year), 0, len(p.second_birth) - 1)
+    since = np.clip(life.youngest_age(year.calendar_year), 0, len(p.second_birth) - 1)
     second = np.asarray(p.second_birth)[since]
     scale = np.array([0.0, 1.0, p.third_scale, p.third_scale * p.fourth_scale, 0.0])[parity]
     remaining = (by_sex(p.birth_end_age, life.female) - age) / p.birth_end_years
@@ -134,13 +136,13 @@ def _give_birth(life: LifeState, year: CohortYear, alive: Bools, u: Floats) -> B
         new = alive & (parity < MAX_BIRTHS) & (u < birth_rate(life, year))
     rows = np.flatnonzero(new)
     if len(rows):
-        life.births[rows, parity[rows]] = year.year
+        life.births[rows, parity[rows]] = year.calendar_year
         life.custody[rows] = True
         weeks_left = WEEKS * rng.random(len(rows))  # of the year, after the birth
-        father = np.interp(year.year, p.leave_years, p.father_leave) * rng.exponential(
+        father = np.interp(year.calendar_year, p.leave_years, p.father_leave) * rng.exponential(
             size=len(rows)
         )
-        mother = np.interp(year.year, p.leave_years, p.mother_leave) * np.clip(
+        mother = np.interp(year.calendar_year, p.leave_years, p.mother_leave) * np.clip(
             1.0 + p.mother_leave_sd * rng.standard_normal(len(rows)), *p.mother_leave_bounds
         )
         female = life.female[rows]
@@ -166,7 +168,7 @@ def partner_earnings(life: LifeState, year: CohortYear) -> Floats:
     """The partner's labour earnings relative to the wage level (n,); 0 if there are none."""
     p, base = year.parameters.population, year.parameters.careers.base
     wife = ~life.female
-    by_child = step_values(p.wife_by_child_age, life.youngest_age(year.year))
+    by_child = step_values(p.wife_by_child_age, life.youngest_age(year.calendar_year))
     years = max(year.age - p.partner_first_age, 0)
     log = (
         base

@@ -37,7 +37,7 @@ def start_jobs(life: LifeState, year: CohortYear, rows: Ints) -> None:
     keep = (life.occupation[rows] >= 0) & (u[0] < share) & ~(experience < p.new_start_experience)
     life.occupation[rows] = np.where(keep, life.occupation[rows], draw_index(fresh, u[1]))
     same = keep & (life.industry[rows] >= 0) & (u[2] < p.keep_industry)
-    industries = industry_cdf(year.year, market)[life.occupation[rows]]
+    industries = industry_cdf(year.calendar_year, market)[life.occupation[rows]]
     life.industry[rows] = np.where(same, life.industry[rows], draw_index(industries, u[3]))
     life.employer[rows] = year.employers.hire(life.industry[rows], u[4])
     life.tenure[rows] = 0.0

@@ -39,7 +39,7 @@ def finding_hazard(life: LifeState, year: CohortYear, rows: Ints) -> Floats:
     p = year.parameters.careers
     base = -np.log1p(-year.macro.job_finding)
     by_age = step_value(p.finding_by_age, year.age)
-    settled = np.clip((year.year - life.entry[rows]) / p.finding_settled_years, 0.0, 1.0)
+    settled = np.clip((year.calendar_year - life.entry[rows]) / p.finding_settled_years, 0.0, 1.0)
     origin = np.asarray(p.finding_by_region)[life.region[rows]]
     origin = origin + (np.minimum(origin + p.finding_settled_gain, 1.0) - origin) * settled
     person = np.exp(
@@ -67,7 +67,7 @@ def outside_finding(life: LifeState, year: CohortYear, rows: Ints, infant: Float
         * step_value(p.outside_work_by_age, year.age)
         * infant
     )
-    progress = np.clip((year.year - p.activation_from) / p.activation_years, 0.0, 1.0)
+    progress = np.clip((year.calendar_year - p.activation_from) / p.activation_years, 0.0, 1.0)
     era = 1.0 + p.activation * progress
     normal = era * p.outside_finding * level * duration * pull
     return np.asarray(normal * year.macro.job_finding / p.outside_finding_reference)
@@ -76,7 +76,7 @@ def outside_finding(life: LifeState, year: CohortYear, rows: Ints, infant: Float
 def disability_rate(life: LifeState, year: CohortYear, rows: Ints) -> Floats:
     """Inflow into disability pension by age, health, schooling, sex and the rules of the time."""
     p = year.parameters.careers
-    era = interpolate(p.disability_by_year, year.year)
+    era = interpolate(p.disability_by_year, year.calendar_year)
     age = year.age - p.disability_reference_age
     base = p.disability_at_45 * np.exp(p.disability_slope * age)
     health = np.exp(p.disability_health * life.health[rows] - p.disability_health_centre)
@@ -91,7 +91,7 @@ def retirement_rate(year: CohortYear) -> float:
     p = year.parameters.careers
     if year.age < p.retirement_first_age:
         return 0.0
-    era = interpolate(p.retirement_by_year, year.year)
+    era = interpolate(p.retirement_by_year, year.calendar_year)
     return p.retirement[year.age - p.retirement_first_age] * era
 
 
@@ -103,7 +103,7 @@ def quit_rate(life: LifeState, year: CohortYear, rows: Ints) -> Floats:
         * step_value(p.quit_by_age, year.age)
         * np.exp(-p.quit_attachment * life.attachment[rows] - p.quit_centre)
     )
-    young_child = life.youngest_age(year.year)[rows] < p.mother_quit_age
+    young_child = life.youngest_age(year.calendar_year)[rows] < p.mother_quit_age
     mothers = np.where(life.female[rows] & young_child, p.mother_quit, 1.0)
     foreign = np.where(life.region[rows] > EU, p.quit_foreign, 1.0)
     return np.asarray(rate * mothers * foreign)

@@ -172,7 +172,7 @@ def simulate_population(life: LifeState, year: CohortYear) -> Floats:
     p, n = year.parameters.population, len(life)
     u = year.rng.random((5, n))
     absent = np.zeros(n)
-    arriving = (life.presence == NOT_ARRIVED) & (life.entry == year.year)
+    arriving = (life.presence == NOT_ARRIVED) & (life.entry == year.calendar_year)
     life.presence[arriving] = RESIDENT
     absent[arriving] = u[0][arriving]
     seeks = u[1] < np.asarray(p.seek_at_arrival)[life.region]
@@ -183,7 +183,7 @@ def simulate_population(life: LifeState, year: CohortYear) -> Floats:
     life.presence[returning] = RESIDENT
     absent[returning] = u[0][returning]
     _resume_work(life, returning)
-    if year.year > year.first_year:
+    if year.calendar_year > year.first_year:
         _lose_persons(life, year, returning, u)
     _move_county(life, year)
     return absent
@@ -193,18 +193,18 @@ def _lose_persons(life: LifeState, year: CohortYear, returning: Bools, u: Floats
     """Deaths and departures of those who have a row already."""
     p = year.parameters.population
     recorded = (
-        (life.entry < year.year)
+        (life.entry < year.calendar_year)
         & ((life.presence == RESIDENT) | (life.presence == ABROAD))
-        & (year.year > life.birth_year + MIN_AGE)
+        & (year.calendar_year > life.birth_year + MIN_AGE)
     )
-    _exit(life, recorded & (u[3] < death_rate(life, year)), year.year, DEAD)
+    _exit(life, recorded & (u[3] < death_rate(life, year)), year.calendar_year, DEAD)
     leaving = (
         recorded & (life.presence == RESIDENT) & ~returning & (u[4] < emigration_rate(life, year))
     )
     share = np.where(life.region == SWEDEN, p.temporary_share, p.temporary_share_foreign)
     temporary = leaving & (u[1] < share)
     life.presence[temporary] = ABROAD
-    _exit(life, leaving & ~temporary, year.year, EMIGRATED)
+    _exit(life, leaving & ~temporary, year.calendar_year, EMIGRATED)
 
 
 def death_rate(life: LifeState, year: CohortYear) -> Floats:
@@ -218,7 +218,7 @@ def death_rate(life: LifeState, year: CohortYear) -> Floats:
     )
     log = (
         log
-        + p.death_trend * (year.year - p.death_reference_year)
+        + p.death_trend * (year.calendar_year - p.death_reference_year)
         + np.log(p.death_by_education)[life.level]
         + p.death_health * life.health
     )
@@ -233,11 +233,13 @@ def emigration_rate(life: LifeState, year: CohortYear) -> Floats:
     young = p.emigration_young_ages[0] <= age <= p.emigration_young_ages[1]
     native = p.emigration_native + (p.emigration_young if young else 0.0)
     foreign = np.asarray(p.emigration_foreign)[life.region] * step_values(
-        p.emigration_by_stay, year.year - life.entry
+        p.emigration_by_stay, year.calendar_year - life.entry
     )
     by_level = p.emigration_at_compulsory + p.emigration_by_level * life.level
     rate = np.where(life.region == SWEDEN, native * by_level, foreign)
-    children = np.where(life.children_at_home(year.year) > 0, p.emigration_with_children, 1.0)
+    children = np.where(
+        life.children_at_home(year.calendar_year) > 0, p.emigration_with_children, 1.0
+    )
     return np.asarray(children * rate * step_value(p.emigration_by_age, age), dtype=np.float64)
 
 

@@ -83,7 +83,7 @@ def choose_hours(life: LifeState, year: CohortYear, births: Births, activity: Ac
     u = year.rng.random((3, len(life)))
     change = u[0] < step_value(p.hours_change_by_age, age)
     anew = activity.hired | change | (births.leave > p.hours_change_leave)
-    years = np.clip(p.part_time_year - year.year, 0, p.part_time_fall_years)
+    years = np.clip(p.part_time_year - year.calendar_year, 0, p.part_time_fall_years)
     women = p.part_time[1] * np.exp(p.part_time_fall * years)
     part = np.where(life.female, women, p.part_time[0])
     mother = life.female & (life.care > p.part_time_care_from) & life.custody
@@ -111,7 +111,7 @@ def subtract_absences(
     """Parental leave and sickness reduce the weeks of work; long sickness goes on next year."""
     p = year.parameters.careers
     u = year.rng.random((3, len(life)))
-    young_child = life.youngest_age(year.year) < p.child_care_age
+    young_child = life.youngest_age(year.calendar_year) < p.child_care_age
     child_care = np.where(
         young_child & life.custody & (activity.worked > p.child_care_worked),
         by_sex(p.child_care_weeks, life.female) * -np.log1p(-u[2]),
@@ -123,7 +123,7 @@ def subtract_absences(
     activity.unemployed = activity.unemployed * (1.0 - births.leave / WEEKS)
     share = (
         by_sex(p.sickness_share, life.female)
-        * interpolate(p.sickness_by_year, year.year)
+        * interpolate(p.sickness_by_year, year.calendar_year)
         * np.exp(p.sickness_health * life.health - p.sickness_centre)
         * (p.sickness_at_zero + p.sickness_by_age * year.age)
     )
