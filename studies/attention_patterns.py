@@ -17,7 +17,7 @@ from saga.attention import attention_by_lag, head_diversity
 from saga.data.reading import read_panel
 from saga.files.markdown import markdown_table
 from saga.forecaster import Forecaster
-from studies.cross_section import followed
+from studies.cross_section import follow_persons
 from studies.harness import page_head, publish_page, study_parser
 
 HORIZONS, LAGS = (1, 5, 10, 20), 10
@@ -29,8 +29,10 @@ def main() -> None:
     parser.add_argument("--panel", type=Path, required=True)
     args = parser.parse_args()
     forecaster = Forecaster.load(args.bundle, rollout="exact")
-    persons = followed(
-        read_panel(args.panel), trained_on=forecaster.bundle.split["panel_id"], persons=args.persons
+    persons = follow_persons(
+        read_panel(args.panel),
+        trained_on=forecaster.bundle.split["panel_id"],
+        n_persons=args.persons,
     )
     table = attention_by_lag(
         forecaster, persons.past, horizons=HORIZONS, n_paths=args.paths, seed=args.seed

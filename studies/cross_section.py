@@ -1,8 +1,9 @@
-"""The simulated population beside the true futures of the same people: does its cross-section drift as the years go by.
+"""Cross-sections of simulated futures beside the register's true futures of the same persons.
 
-A path is one macro future for everybody, and so is a drawn future of the register. Each gives one cross-section a year, and each
-statistic a law over futures: its mean and its spread. A difference of means is uncertain for two reasons, whose variances are added: few
-futures were drawn, and few persons, all of whose true futures start from the one life that each of them has led.
+A path is one macro future for everybody, and so is a drawn future of the register. Each gives one
+cross-section a year, so each statistic has a distribution over futures. A difference of means is
+uncertain for two reasons, whose variances are added: there are few futures, and few persons, all of
+whose true futures start from one observed record.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from saga.data.origins import Origins, history, last_year, origins_at
 from saga.data.panel import FLOOR, Panel
 from saga.data.split import unseen_persons
 from saga.errors import InputError, Problem
+from saga.files.markdown import markdown_table
 from saga.keyed_random import sample_rows
 from saga.schema import MAX_AGE
 
@@ -29,14 +31,15 @@ Array = NDArray[np.float64]
 MOBILITY = 5  # years between the ranks that are correlated
 AGES = ((20, 34), (35, 49), (50, 64))
 SURE = 3.0  # standard errors
-GROUPS = 10  # of persons, for the standard error over persons (random groups: Wolter 2007, ch. 2)
-FEWEST = 50  # persons of whom a statistic is taken
+GROUPS = 10  # random groups for the standard error over persons (Wolter 2007, ch. 2)
+MIN_PERSONS = 50  # of a statistic
 EVERYBODY = -1
+MONEY = ("mean", "p10", "p50", "p90")
 
 
 @dataclass(frozen=True)
 class Statistic:
-    """What is compared: `tolerance` is what a difference of means may be, as a share of the true mean (`relative`) or as it is."""
+    """A statistic and the allowed difference of means, absolute or `relative` to the true mean."""
 
     name: str
     meaning: str
@@ -72,19 +75,27 @@ BY_NAME = {statistic.name: statistic for statistic in STATISTICS}
 
 
 @dataclass(frozen=True)
-class Persons:
-    """Who is followed: `origins`, birth years (n,), sex (n,) ("female", "male" or ""), earnings at the origin (n,), NaN unknown."""
+class FollowedPersons:
+    """The persons with their past and origins.
+
+    `born` (n,) are birth years, `sex` (n,) is "female", "male" or "", `origin_earnings` (n,) are
+    NaN if unknown.
+    """
 
     past: Panel
     origins: Origins
     born: NDArray[np.int64]
     sex: NDArray[np.str_]
-    before: Array
+    origin_earnings: Array
 
 
-def followed(panel: Panel, *, trained_on: str | None, persons: int | None = None) -> Persons:
-    """Everybody with an origin in the panel's last year; a keyed choice of `persons` of them, and of the test persons alone where the
-    panel is the one that the model was trained on."""
+def follow_persons(
+    panel: Panel, *, trained_on: str | None, n_persons: int | None = None
+) -> FollowedPersons:
+    """A keyed choice of persons with an origin in the panel's last year (None: all of them).
+
+    Only test persons if the model was trained on this panel. Raises InputError if there is nobody.
+    """
     origins = origins_at(unseen_persons(panel, trained_on), last_year(panel))
     if not len(origins):
         fix = "Give a register with residents of 20 to 60 years in its last year."
@@ -93,73 +104,77 @@ def followed(panel: Panel, *, trained_on: str | None, persons: int | None = None
             [Problem("no-origins", "no person is eligible in the panel's last year", fix)],
         )
     ids = origins.person_id.tolist()
-    origins = origins.take(sample_rows(ids, persons, "cross-section", panel.meta.panel_id))
+    origins = origins.take(sample_rows(ids, n_persons, "cross-section", panel.meta.panel_id))
     past = history(panel.only(origins.person_id.tolist()), origins)
     last = past.frame.filter(pl.col("year") == last_year(panel)).select(
         "birth_year", "sex", "earnings"
     )
     sex = np.array(last["sex"].fill_null("").to_list(), dtype=np.str_)
-    before = last["earnings"].cast(pl.Float64).fill_null(np.nan).to_numpy()
-    return Persons(past, origins, last["birth_year"].to_numpy().astype(np.int64), sex, before)
+    earnings = last["earnings"].cast(pl.Float64).fill_null(np.nan).to_numpy()
+    born = last["birth_year"].to_numpy().astype(np.int64)
+    return FollowedPersons(past, origins, born, sex, earnings)
 
 
-def cross_sections(who: Persons, future: Array, floor: float = FLOOR) -> Iterator[dict[str, Any]]:
-    """`year` (ahead), `group`, `statistic`, `value` of one future: `future` (n, H) real earnings, NaN not observed.
+def cross_sections(
+    persons: FollowedPersons, future: Array, floor: float = FLOOR
+) -> Iterator[dict[str, Any]]:
+    """Rows of `year` (ahead), `group`, `statistic` and `value` of one future.
 
-    `group` is -1 for everybody, and 0 to 9 for tenths of the persons. The dead count as zeros until the age of 64, after which nobody
-    counts. A statistic of fewer than 50 persons (5 in a tenth) is left out.
+    `future` (n, n_year) are real earnings, NaN if not observed. `group` is -1 for everybody and 0
+    to 9 for tenths of the persons. Dead persons count as zeros up to age 64. A statistic of fewer
+    than 50 persons (5 in a tenth) is left out.
     """
-    yield from _sections(who, future, np.ones(len(future), np.bool_), EVERYBODY, floor, FEWEST)
+    everybody = np.ones(len(future), np.bool_)
+    yield from _sections(persons, future, everybody, EVERYBODY, floor)
     for group in range(GROUPS):
-        yield from _sections(
-            who, future, np.arange(len(future)) % GROUPS == group, group, floor, FEWEST // GROUPS
-        )
+        members = np.arange(len(future)) % GROUPS == group
+        yield from _sections(persons, future, members, group, floor)
 
 
 def _sections(
-    who: Persons, future: Array, mine: NDArray[np.bool_], group: int, floor: float, fewest: int
+    persons: FollowedPersons, future: Array, members: NDArray[np.bool_], group: int, floor: float
 ) -> Iterator[dict[str, Any]]:
-    lives = np.column_stack([who.before, future])
-    age = who.origins.year - who.born
-    for h in range(1, lives.shape[1]):
-        now, past = lives[:, h], lives[:, h - 1]
-        known = mine & np.isfinite(now) & (age + h <= MAX_AGE)
-        if known.sum() < fewest:
+    min_persons = MIN_PERSONS if group == EVERYBODY else MIN_PERSONS // GROUPS
+    earnings = np.column_stack([persons.origin_earnings, future])
+    age = persons.origins.year - persons.born
+    for h in range(1, earnings.shape[1]):
+        y, previous = earnings[:, h], earnings[:, h - 1]
+        observed = members & np.isfinite(y) & (age + h <= MAX_AGE)
+        if observed.sum() < min_persons:
             return
-        positive = now[known & (now > 0)]
+        positive = y[observed & (y > 0)]
         p10, p50, p90 = np.quantile(positive, [0.1, 0.5, 0.9]) if len(positive) else [np.nan] * 3
-        found = {
-            "mean": now[known].mean(),
+        values = {
+            "mean": y[observed].mean(),
             "p10": p10,
             "p50": p50,
             "p90": p90,
             "p10_p50": p10 / p50,
             "p90_p50": p90 / p50,
         }
-        found |= {"gini": gini(now[known]), "zero": (now[known] == 0).mean()}
-        working = known & (now >= floor) & (past >= floor)
-        found["volatility"] = (
-            np.std(np.log(now[working] / past[working])) if working.sum() >= fewest else np.nan
-        )
+        values |= {"gini": gini(y[observed]), "zero": (y[observed] == 0).mean()}
+        working = observed & (y >= floor) & (previous >= floor)
+        if working.sum() >= min_persons:
+            values["volatility"] = np.std(np.log(y[working] / previous[working]))
         if h >= MOBILITY:
-            both = known & np.isfinite(lives[:, h - MOBILITY])
-            ranks = (rankdata(lives[both, year]) for year in (h, h - MOBILITY))
-            found["mobility"] = np.corrcoef(*ranks)[0, 1] if both.sum() >= fewest else np.nan
+            both = observed & np.isfinite(earnings[:, h - MOBILITY])
+            ranks = (rankdata(earnings[both, year]) for year in (h, h - MOBILITY))
+            if both.sum() >= min_persons:
+                values["mobility"] = np.corrcoef(*ranks)[0, 1]
         for sex, code in (("women", "female"), ("men", "male")):
             for low, high in AGES:
-                cell = known & (who.sex == code) & (age + h >= low) & (age + h <= high)
-                found[f"zero_{sex}_{low}_{high}"] = (
-                    (now[cell] == 0).mean() if cell.sum() >= fewest else np.nan
-                )
+                part = observed & (persons.sex == code) & (age + h >= low) & (age + h <= high)
+                if part.sum() >= min_persons:
+                    values[f"zero_{sex}_{low}_{high}"] = (y[part] == 0).mean()
         yield from (
             {"year": h, "group": group, "statistic": name, "value": float(value)}
-            for name, value in found.items()
+            for name, value in values.items()
             if np.isfinite(value)
         )
 
 
 def gini(earnings: Array) -> float:
-    """Gini coefficient of non-negative amounts (n,): half the mean absolute difference over the mean; NaN where all are zero."""
+    """Half the mean absolute difference over the mean of amounts (n,) >= 0; NaN if all are zero."""
     ordered = np.sort(np.asarray(earnings, np.float64))
     n, total = len(ordered), ordered.sum()
     return (
@@ -169,40 +184,41 @@ def gini(earnings: Array) -> float:
     )
 
 
-def simulated(
-    who: Persons, drawn: NDArray[np.floating[Any]], *, wages: Array | None = None
+def simulated_sections(
+    persons: FollowedPersons, paths: NDArray[np.floating[Any]], *, wages: Array | None = None
 ) -> pl.DataFrame:
-    """Cross-sections of every path: columns `source` ("model"), `future` and those of `cross_sections`.
+    """Cross-sections of every path: `source` ("model"), `future` and those of `cross_sections`.
 
-    `drawn` (n, H, K): the model's paths of the persons, real money; `wages` (K, H): the real wage index of its economies, 1 in the last
-    year of record, to be set beside the true one: it tells drift of the economy from drift of the people in it.
+    `paths` (n, n_year, n_path) are real amounts. `wages` (n_path, n_year) is the real wage index of
+    their economies, 1 in the last year of record. Beside the true index it separates the drift of
+    the economy from the drift of the persons.
     """
-    floor = who.past.meta.floor or 1.0
+    floor = persons.past.meta.floor or 1.0
     rows: list[dict[str, Any]] = []
-    for k in range(drawn.shape[2]):
-        found = [
-            *cross_sections(who, drawn[..., k].astype(np.float64), floor),
-            *_economy([] if wages is None else wages[k].tolist()),
+    for k in range(paths.shape[2]):
+        sections = [
+            *cross_sections(persons, paths[..., k].astype(np.float64), floor),
+            *_wage_rows([] if wages is None else wages[k].tolist()),
         ]
-        rows += [{"source": "model", "future": k, **row} for row in found]
+        rows += [{"source": "model", "future": k, **row} for row in sections]
     return pl.DataFrame(rows)
 
 
-def true(who: Persons, futures: Path, years: int) -> pl.DataFrame:
-    """As `simulated`, of every drawn future of the register in the directory `futures`; `source` is "truth"."""
+def true_sections(persons: FollowedPersons, futures: Path, years: int) -> pl.DataFrame:
+    """Cross-sections of every drawn future of the register; `source` is "truth"."""
     wages, rows = true_wages(futures), []
     for draw, outcomes in true_futures(
-        futures, who.origins, range(1, years + 1), price_year=who.past.meta.price_year
+        futures, persons.origins, range(1, years + 1), price_year=persons.past.meta.price_year
     ):
-        found = [
-            *cross_sections(who, outcomes, who.past.meta.floor or 1.0),
-            *_economy(wages[draw][:years]),
+        sections = [
+            *cross_sections(persons, outcomes, persons.past.meta.floor or 1.0),
+            *_wage_rows(wages[draw][:years]),
         ]
-        rows += [{"source": "truth", "future": draw, **row} for row in found]
+        rows += [{"source": "truth", "future": draw, **row} for row in sections]
     return pl.DataFrame(rows)
 
 
-def _economy(wages: Sequence[float]) -> list[dict[str, Any]]:
+def _wage_rows(wages: Sequence[float]) -> list[dict[str, Any]]:
     return [
         {"year": h, "group": EVERYBODY, "statistic": "wages", "value": float(value)}
         for h, value in enumerate(wages, start=1)
@@ -210,7 +226,7 @@ def _economy(wages: Sequence[float]) -> list[dict[str, Any]]:
 
 
 def true_wages(futures: Path) -> dict[int, list[float]]:
-    """The real wage index by draw of the register's future economies, one number a year, 1 in the last year of record."""
+    """The real wage index of each drawn future by year, 1 in the last year of record."""
     return {
         draw: (1 + economy["real_wage_growth"]).cum_prod().to_list()
         for draw, economy in true_economies(futures).items()
@@ -218,14 +234,18 @@ def true_wages(futures: Path) -> dict[int, list[float]]:
 
 
 def compare(sections: pl.DataFrame, *, paired: bool = False) -> pl.DataFrame:
-    """One row a statistic and year from `simulated` and `true` together: means and standard deviations over futures of both, the
-    `difference` of means with its standard error (as a share of the true mean for relative statistics), and how many futures each has.
+    """One row a statistic and year, from simulated and true sections together.
 
-    `paired`: a future of one number is the same economy on both sides, and the standard error over futures that of their differences. It
-    holds the persons' luck in each future, which the part over persons holds again: it errs on the wide side.
-    Rows stop where the truth does. With a single future on a side there is no standard error: null.
+    Columns: means and standard deviations over futures of both, the `difference` of means with its
+    standard error (as a share of the true mean for relative statistics), numbers of futures. Rows
+    stop with the truth. With a single future on a side the standard error is null.
+
+    `paired`: futures with the same number have the same economy on both sides, and the standard
+    error over futures is that of their differences. It contains the random variation of persons in
+    each future, which the part over persons contains again, so it is too wide rather than too
+    narrow.
     """
-    laws = (
+    summaries = (
         sections.filter(group=EVERYBODY)
         .group_by("source", "statistic", "year")
         .agg(
@@ -236,7 +256,7 @@ def compare(sections: pl.DataFrame, *, paired: bool = False) -> pl.DataFrame:
             futures=pl.len(),
         )
     )
-    model, truth = (laws.filter(source=source).drop("source") for source in ("model", "truth"))
+    model, truth = (summaries.filter(source=source).drop("source") for source in ("model", "truth"))
     both = model.join(truth, on=["statistic", "year"], suffix="_true").join(
         _over_persons(sections), on=["statistic", "year"], how="left"
     )
@@ -246,49 +266,50 @@ def compare(sections: pl.DataFrame, *, paired: bool = False) -> pl.DataFrame:
         "futures_true"
     )
     if paired:
-        both = both.join(_apart(sections), on=["statistic", "year"], how="left")
-        over_futures = pl.col("sd_apart") ** 2 / pl.col("pairs")
+        both = both.join(_paired_spread(sections), on=["statistic", "year"], how="left")
+        over_futures = pl.col("sd_difference") ** 2 / pl.col("pairs")
     error = (over_futures + pl.col("over_persons").fill_null(0.0) ** 2).sqrt()
     order = {statistic.name: i for i, statistic in enumerate(STATISTICS)}
     rank = pl.col("statistic").replace_strict(order, return_dtype=pl.Int32)
-    judged = both.with_columns(
+    compared = both.with_columns(
         difference=(pl.col("mean") - pl.col("mean_true")) / unit, se=error / unit
     )
-    return judged.drop("over_persons", "sd_apart", "pairs", strict=False).sort(rank, "year")
+    return compared.drop("over_persons", "sd_difference", "pairs", strict=False).sort(rank, "year")
 
 
-def _apart(sections: pl.DataFrame) -> pl.DataFrame:
-    """Standard deviation over futures of the difference between the model and the truth in the same one, by statistic and year."""
+def _paired_spread(sections: pl.DataFrame) -> pl.DataFrame:
+    """Standard deviation over futures of the difference between model and truth."""
     everybody = sections.filter(group=EVERYBODY)
     model, truth = (
         everybody.filter(source=source).drop("source", "group") for source in ("model", "truth")
     )
     both = model.join(truth, on=["future", "statistic", "year"], suffix="_true")
     return both.group_by("statistic", "year").agg(
-        sd_apart=(pl.col("value") - pl.col("value_true")).std(), pairs=pl.len()
+        sd_difference=(pl.col("value") - pl.col("value_true")).std(), pairs=pl.len()
     )
 
 
 def _over_persons(sections: pl.DataFrame) -> pl.DataFrame:
-    """Standard error of the difference of means over persons, by statistic and year: from the spread of the differences between groups."""
+    """Standard error of the difference over persons, from the spread over random groups."""
     means = (
         sections.filter(pl.col("group") != EVERYBODY)
         .group_by("source", "group", "statistic", "year")
         .agg(pl.col("value").mean())
     )
     model, truth = (means.filter(source=source).drop("source") for source in ("model", "truth"))
-    apart = model.join(truth, on=["group", "statistic", "year"], suffix="_true")
+    paired = model.join(truth, on=["group", "statistic", "year"], suffix="_true")
     difference = pl.col("value") - pl.col("value_true")
-    return apart.group_by("statistic", "year").agg(
+    return paired.group_by("statistic", "year").agg(
         over_persons=difference.std() / pl.len().cast(pl.Float64).sqrt()
     )
 
 
-def verdicts(table: pl.DataFrame) -> pl.DataFrame:
-    """One row a statistic from `compare`: the difference in the first and last year, the worst one with its year, and the verdict.
+def judge(table: pl.DataFrame) -> pl.DataFrame:
+    """One row a statistic: the difference in the first, last and worst year, and the verdict.
 
-    `holds`: within the tolerance in every year; `fails`: beyond it by more than 3 standard errors in some year; else `unclear`.
-    `sd_ratio`: how far futures lie apart in the model over how far they do in truth, root mean square over years (1: an honest spread).
+    `holds`: within the tolerance in every year. `fails`: beyond it by more than 3 standard errors
+    in some year. Otherwise `unclear`. `sd_ratio` is the spread of futures in the model over that in
+    truth, root mean square over years; 1 is right.
     """
     rows = []
     for (name,), part in table.group_by(["statistic"], maintain_order=True):
@@ -318,75 +339,76 @@ def verdicts(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def _root_mean_square(values: pl.Series) -> float:
-    known = values.drop_nulls().to_numpy()
-    return float(np.sqrt((known**2).mean())) if len(known) else float("nan")
+    numbers = values.drop_nulls().to_numpy()
+    return float(np.sqrt((numbers**2).mean())) if len(numbers) else float("nan")
 
 
-def as_markdown(
+def to_markdown(
     judged: pl.DataFrame, table: pl.DataFrame, years: Sequence[int], provenance: Mapping[str, Any]
 ) -> str:
     """The page: verdicts, then model and truth in some years."""
-    lines = [
-        "# The cross-section as the years go by",
-        "",
-        *(f"- {name}: {value}" for name, value in provenance.items()),
-        "",
-    ]
-    lines += _verdict_lines(judged)
-    lines += [
-        "",
-        "Model / truth, means over futures (± one standard deviation between true futures):",
-        "",
-    ]
-    shown = [year for year in years if year in set(table["year"].to_list())]
-    lines += [
-        f"| statistic | {' | '.join(f'{year} years' for year in shown)} |",
-        "|---|" + "---|" * len(shown),
-    ]
+    available = set(table["year"].to_list())
+    shown = [year for year in years if year in available]
     values = {(r["statistic"], r["year"]): r for r in table.iter_rows(named=True)}
-    for name in judged["statistic"]:
-        cells = [
-            _pair(values.get((name, year)), money=name in ("mean", "p10", "p50", "p90"))
-            for year in shown
+    rows = [
+        [
+            BY_NAME[name].meaning,
+            *(_pair(values.get((name, year)), money=name in MONEY) for year in shown),
         ]
-        lines.append(f"| {BY_NAME[name].meaning} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
-
-
-def differences(judged: pl.DataFrame, table: pl.DataFrame, years: Sequence[int]) -> str:
-    """A row a statistic: the difference of means in some years with its standard error, and the verdict."""
-    shown = [year for year in years if year in set(table["year"].to_list())]
-    lines = [
-        f"| statistic | {' | '.join(f'{year} years' for year in shown)} | tolerance | verdict |",
-        "|---|" + "---|" * (len(shown) + 2),
+        for name in judged["statistic"]
     ]
-    found = {(r["statistic"], r["year"]): r for r in table.iter_rows(named=True)}
+    parts = [
+        "# The cross-section over the years",
+        "\n".join(f"- {name}: {value}" for name, value in provenance.items()),
+        _verdict_table(judged),
+        "Model / truth, means over futures (± one standard deviation between true futures):",
+        markdown_table(["statistic", *(f"{year} years" for year in shown)], rows),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def differences_markdown(judged: pl.DataFrame, table: pl.DataFrame, years: Sequence[int]) -> str:
+    """One row a statistic: differences of means with their standard errors, and the verdict."""
+    available = set(table["year"].to_list())
+    shown = [year for year in years if year in available]
+    values = {(r["statistic"], r["year"]): r for r in table.iter_rows(named=True)}
+    rows = []
     for row in judged.iter_rows(named=True):
         form = _percent if row["relative"] else _plain
         cells = []
         for year in shown:
-            at = found.get((row["statistic"], year))
-            error = "" if at is None or at["se"] is None else f" ± {form(at['se'], sign=False)}"
-            cells.append("" if at is None else form(at["difference"]) + error)
-        lines.append(
-            f"| {row['meaning']} | {' | '.join(cells)} | {form(row['tolerance'], sign=False)} | {row['verdict']} |"
-        )
-    return "\n".join(lines) + "\n"
+            value = values.get((row["statistic"], year))
+            text = "" if value is None else form(value["difference"])
+            if value is not None and value["se"] is not None:
+                text += f" ± {form(value['se'], sign=False)}"
+            cells.append(text)
+        tolerance = form(row["tolerance"], sign=False)
+        rows.append([row["meaning"], *cells, tolerance, row["verdict"]])
+    header = ["statistic", *(f"{year} years" for year in shown), "tolerance", "verdict"]
+    return markdown_table(header, rows) + "\n"
 
 
-def _verdict_lines(judged: pl.DataFrame) -> list[str]:
-    lines = [
-        "| statistic | first year | last year | worst (year) | tolerance | spread of futures over the true one | verdict |"
-    ]
-    lines += ["|---|---|---|---|---|---|---|"]
+def _verdict_table(judged: pl.DataFrame) -> str:
+    rows = []
     for row in judged.iter_rows(named=True):
         form = _percent if row["relative"] else _plain
         error = "" if row["worst_se"] is None else f" ± {form(row['worst_se'], sign=False)}"
-        lines.append(
-            f"| {row['meaning']} | {form(row['first'])} | {form(row['last'])} | {form(row['worst'])}{error} ({row['worst_year']}) "
-            f"| {form(row['tolerance'], sign=False)} | {row['sd_ratio']:.2f} | {row['verdict']} |"
+        rows.append(
+            [
+                row["meaning"],
+                form(row["first"]),
+                form(row["last"]),
+                f"{form(row['worst'])}{error} ({row['worst_year']})",
+                form(row["tolerance"], sign=False),
+                f"{row['sd_ratio']:.2f}",
+                row["verdict"],
+            ]
         )
-    return lines
+    header = [
+        *("statistic", "first year", "last year", "worst (year)", "tolerance"),
+        *("spread of futures over the true one", "verdict"),
+    ]
+    return markdown_table(header, rows)
 
 
 def _pair(row: Mapping[str, Any] | None, *, money: bool) -> str:

@@ -1,4 +1,4 @@
-"""The cross-section's drift as one page: verdicts, a picture a statistic, provenance. Draws tables, computes nothing."""
+"""The cross-section study as one HTML page: verdicts, one picture a statistic, provenance."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ _MODEL, _TRUTH, _COLUMNS = "#0b5cad", "#1c2430", 3
 def write_page(
     judged: pl.DataFrame, table: pl.DataFrame, out: Path, provenance: Mapping[str, Any]
 ) -> None:
-    """Writes the page of `studies.cross_section.verdicts` and `compare` to `out`; it asks for nothing from outside."""
-    text = "Model (line, band) and truth (dots, bars) by years ahead, a panel a statistic; the tables below say the same."
+    """Write the page of `cross_section.judge` and `compare`; it loads nothing from outside."""
+    text = (
+        "Model (line, band) and truth (dots, bars) by years ahead, one panel a statistic; "
+        "the tables below hold the same numbers."
+    )
     values = {
         "judged": judged.to_dicts(),
         "picture": draw_svg(_chart(table), text),
@@ -34,7 +37,7 @@ def write_page(
 
 
 def _chart(table: pl.DataFrame) -> Any:
-    """Small multiples: a line and its band for the model, dots and bars for the truth; bands and bars hold 90 % of futures."""
+    """Small multiples; bands and bars hold 90 % of futures."""
     panels = []
     for (name,), part in table.group_by(["statistic"], maintain_order=True):
         form = "~s" if part["mean_true"][0] > 1_000 else ".2~f"

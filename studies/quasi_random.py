@@ -28,7 +28,7 @@ from saga.files.markdown import markdown_table
 from saga.forecaster import Forecaster
 from saga.keyed_random import uniforms
 from saga.requests import Draws
-from studies.cross_section import followed
+from studies.cross_section import follow_persons
 from studies.harness import page_head, publish_page, study_parser
 
 Array = NDArray[np.float64]
@@ -66,8 +66,8 @@ def main() -> None:
 
 
 def young_persons(panel: Panel, forecaster: Forecaster, n_persons: int) -> Panel:
-    """Persons who can be forecast from the last year, spread evenly over the sorted ids."""
-    followed_persons = followed(panel, trained_on=forecaster.bundle.split["panel_id"])
+    """FollowedPersons who can be forecast from the last year, spread evenly over the sorted ids."""
+    followed_persons = follow_persons(panel, trained_on=forecaster.bundle.split["panel_id"])
     young = last_year(panel) - followed_persons.born <= MAX_ORIGIN_AGE
     ids = followed_persons.origins.person_id[young].tolist()
     return followed_persons.past.only(ids[:: max(1, len(ids) // n_persons)][:n_persons])

@@ -34,7 +34,7 @@ from saga.requests import Draws
 from saga.schema import MAX_AGE, NAMES
 from saga.states.codes import COLUMNS, INDUSTRY, STATE, STATES, code_labels, code_numbers
 from saga.states.life_courses import ABROAD_STATE, DEAD_STATE
-from studies.cross_section import Persons, followed
+from studies.cross_section import FollowedPersons, follow_persons
 from studies.harness import code_commit, command_line, study_parser
 
 FIFTHS = 5  # groups of positive earnings, beside zero, for the dependence on earnings
@@ -50,7 +50,7 @@ class Futures:
     codes: NDArray[np.int16]
 
 
-def at_origin(who: Persons, transforms: Transforms) -> NDArray[np.int16]:
+def at_origin(who: FollowedPersons, transforms: Transforms) -> NDArray[np.int16]:
     """(n, 7) numbers in the origin year."""
     rows = who.past.frame.filter(pl.col("year") == last_year(who.past))
     return code_numbers(rows, transforms)
@@ -58,7 +58,7 @@ def at_origin(who: Persons, transforms: Transforms) -> NDArray[np.int16]:
 
 def simulated(
     forecaster: Forecaster,
-    who: Persons,
+    who: FollowedPersons,
     horizons: int,
     *,
     paths: int,
@@ -83,13 +83,13 @@ def simulated(
     return Futures(np.concatenate(earnings), np.concatenate(codes))
 
 
-def recorded(panel: Panel, who: Persons, horizons: int, transforms: Transforms) -> Futures:
+def recorded(panel: Panel, who: FollowedPersons, horizons: int, transforms: Transforms) -> Futures:
     """What the panel's later years say of the same persons: one future."""
     return _future(panel.frame, who, horizons, transforms)
 
 
 def true_courses(
-    register: Path, who: Persons, horizons: int, transforms: Transforms
+    register: Path, who: FollowedPersons, horizons: int, transforms: Transforms
 ) -> Iterator[Futures]:
     """One future a draw of a register with `--future-records`. Raises InputError where its futures hold earnings alone."""
     for path in sorted(
@@ -109,7 +109,9 @@ def true_courses(
         )
 
 
-def _future(rows: pl.DataFrame, who: Persons, horizons: int, transforms: Transforms) -> Futures:
+def _future(
+    rows: pl.DataFrame, who: FollowedPersons, horizons: int, transforms: Transforms
+) -> Futures:
     n, origin = len(who.origins), who.origins.year
     index = {person: i for i, person in enumerate(who.origins.person_id.tolist())}
     rows = rows.filter(pl.col("person_id").is_in(list(index)))
@@ -337,7 +339,9 @@ def main() -> int:
             h for h in HORIZONS if setting == "Forward" or h <= last_year(panel) - args.origin
         ]
         longest = max(horizons)
-        who = followed(past, trained_on=forecaster.bundle.split["panel_id"], persons=args.persons)
+        who = follow_persons(
+            past, trained_on=forecaster.bundle.split["panel_id"], n_persons=args.persons
+        )
         before = at_origin(who, forecaster.transforms)
         if setting == "In-time":
             truth = [recorded(panel, who, longest, forecaster.transforms)]
@@ -368,7 +372,7 @@ def main() -> int:
 
 
 class Progress:
-    """Persons done, on standard error, ten times a setting."""
+    """FollowedPersons done, on standard error, ten times a setting."""
 
     def __init__(self, setting: str) -> None:
         self.setting = setting

@@ -23,20 +23,25 @@ from saga.register.textbook.textbook_register import PROCESSES
 from studies.cross_section import (
     EVERYBODY,
     MOBILITY,
-    Persons,
-    as_markdown,
+    FollowedPersons,
     compare,
     cross_sections,
-    differences,
-    followed,
+    differences_markdown,
+    follow_persons,
     gini,
-    simulated,
-    true,
+    judge,
+    simulated_sections,
+    to_markdown,
+    true_sections,
     true_wages,
-    verdicts,
 )
 from studies.cross_section_page import write_page
-from studies.unemployment_response import responses, told, true_scenarios, true_unemployment
+from studies.unemployment_response import (
+    conditioned_sections,
+    responses,
+    true_scenarios,
+    true_unemployment,
+)
 
 YEARS, DRAWS, PATHS = 6, 10, 16
 
@@ -59,22 +64,22 @@ def register(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def who(register: Path) -> Persons:
-    return followed(read_panel(register), trained_on=None, persons=500)
+def persons(register: Path) -> FollowedPersons:
+    return follow_persons(read_panel(register), trained_on=None, n_persons=500)
 
 
 @pytest.fixture(scope="module")
-def drawn(register: Path, who: Persons) -> NDArray[np.float32]:
+def drawn(register: Path, persons: FollowedPersons) -> NDArray[np.float32]:
     return (
         ExactForecaster.open(register)
-        .simulate(who.past, who.origins, to_horizon=YEARS, n_paths=PATHS, seed=1)
+        .simulate(persons.past, persons.origins, to_horizon=YEARS, n_paths=PATHS, seed=1)
         .earnings
     )
 
 
 @pytest.fixture(scope="module")
-def truth(register: Path, who: Persons) -> pl.DataFrame:
-    return true(who, register, YEARS)
+def truth(register: Path, persons: FollowedPersons) -> pl.DataFrame:
+    return true_sections(persons, register, YEARS)
 
 
 def test_gini_is_half_the_mean_difference_over_the_mean() -> None:
@@ -85,42 +90,42 @@ def test_gini_is_half_the_mean_difference_over_the_mean() -> None:
     assert np.isnan(gini(np.zeros(3)))
 
 
-def test_a_cross_section_counts_whom_it_should(who: Persons) -> None:
+def test_a_cross_section_counts_the_right_persons(persons: FollowedPersons) -> None:
     rng = np.random.default_rng(1)
-    future = rng.lognormal(12.5, 0.5, (len(who.origins), MOBILITY + 1))
+    future = rng.lognormal(12.5, 0.5, (len(persons.origins), MOBILITY + 1))
     future[:100] = 0.0
     future[100:150] = np.nan
     found = {
         (row["year"], row["statistic"]): row["value"]
-        for row in cross_sections(who, future)
+        for row in cross_sections(persons, future)
         if row["group"] == EVERYBODY
     }
-    young = who.origins.year - who.born + MOBILITY <= 64
+    young = persons.origins.year - persons.born + MOBILITY <= 64
     y = future[young, MOBILITY - 1]
     seen = np.isfinite(y)
     assert found[MOBILITY, "zero"] == pytest.approx((y[seen] == 0).mean())
     assert found[MOBILITY, "p50"] == pytest.approx(np.median(y[y > 0]))
-    both = seen & np.isfinite(who.before[young])
+    both = seen & np.isfinite(persons.origin_earnings[young])
     assert found[MOBILITY, "mobility"] == pytest.approx(
-        spearmanr(y[both], who.before[young][both]).statistic
+        spearmanr(y[both], persons.origin_earnings[young][both]).statistic
     )
     assert (MOBILITY - 1, "mobility") not in found
     assert (MOBILITY, "zero_women_20_34") not in found, (
         "the textbook register does not tell the sexes apart"
     )
-    two = future[np.flatnonzero(who.origins.year - who.born + 2 <= 64), :2]
+    two = future[np.flatnonzero(persons.origins.year - persons.born + 2 <= 64), :2]
     working = two[(np.nan_to_num(two) >= 24_150).all(axis=1)]
     assert found[2, "volatility"] == pytest.approx(np.log(working[:, 1] / working[:, 0]).std())
 
 
-def test_the_true_law_does_not_drift(
-    truth: pl.DataFrame, who: Persons, drawn: NDArray[np.float32]
+def test_the_true_process_does_not_drift(
+    truth: pl.DataFrame, persons: FollowedPersons, drawn: NDArray[np.float32]
 ) -> None:
-    table = compare(pl.concat([simulated(who, drawn), truth]))
+    table = compare(pl.concat([simulated_sections(persons, drawn), truth]))
     assert table["year"].max() == YEARS
     # Over a hundred differences, t-distributed with some ten degrees of freedom.
     assert (table["difference"].abs() <= 4.5 * table["se"]).all()
-    judged = verdicts(table)
+    judged = judge(table)
     assert set(judged["verdict"]) <= {"holds", "unclear"}
     assert (judged["verdict"] == "holds").sum() >= judged.height - 2
     assert (
@@ -144,7 +149,7 @@ def _fanning(x: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _churning(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Every year's earnings dealt anew among the living: each cross-section is right, nobody stays who he was."""
+    """Every year's earnings dealt anew among the living: each cross-section is right, nobody stays persons he was."""
     rng, mixed = np.random.default_rng(0), x.copy()
     for h in range(x.shape[1]):
         inside = np.flatnonzero(np.isfinite(x[:, h, 0]))
@@ -160,18 +165,24 @@ def _churning(x: NDArray[np.float64]) -> NDArray[np.float64]:
         (_churning, {"volatility", "mobility"}),
     ],
 )
-def test_paths_that_drift_fail(
-    truth: pl.DataFrame, who: Persons, drawn: NDArray[np.float32], broken: Any, exposed: set[str]
+def test_drifting_paths_fail(
+    truth: pl.DataFrame,
+    persons: FollowedPersons,
+    drawn: NDArray[np.float32],
+    broken: Any,
+    exposed: set[str],
 ) -> None:
-    judged = verdicts(compare(pl.concat([simulated(who, broken(drawn.astype(np.float64))), truth])))
+    judged = judge(
+        compare(pl.concat([simulated_sections(persons, broken(drawn.astype(np.float64))), truth]))
+    )
     failed = set(judged.filter(verdict="fails")["statistic"])
     assert exposed <= failed
     if broken is _churning:
         assert not {"gini", "p50", "zero"} & failed
 
 
-def test_the_economy_is_set_beside_the_true_one(
-    register: Path, truth: pl.DataFrame, who: Persons, drawn: NDArray[np.float32]
+def test_the_wage_index_is_compared_with_the_true_one(
+    register: Path, truth: pl.DataFrame, persons: FollowedPersons, drawn: NDArray[np.float32]
 ) -> None:
     macro = (
         pl.read_parquet(register / "future" / "macro.parquet")
@@ -183,17 +194,17 @@ def test_the_economy_is_set_beside_the_true_one(
     )
     growth = MacroProcess.fit(sweden()).draw(0, PATHS, 2022, 2022 + YEARS)[..., 1]
     table = compare(
-        pl.concat([simulated(who, drawn, wages=np.exp(log_wage_index(growth))), truth])
+        pl.concat([simulated_sections(persons, drawn, wages=np.exp(log_wage_index(growth))), truth])
     ).filter(statistic="wages")
     assert table["year"].to_list() == list(range(1, YEARS + 1))
     assert (table["mean"] > 0.7).all()
 
 
-def test_answers_to_the_economy_are_set_beside_the_truth(
-    register: Path, truth: pl.DataFrame, who: Persons, drawn: NDArray[np.float32]
+def test_responses_to_unemployment_are_compared_with_the_truth(
+    register: Path, truth: pl.DataFrame, persons: FollowedPersons, drawn: NDArray[np.float32]
 ) -> None:
     """The true law, told the register's economies: they play no part in a textbook process, so neither side answers."""
-    sections = told(who, dict.fromkeys(true_scenarios(register), drawn))
+    sections = conditioned_sections(persons, dict.fromkeys(true_scenarios(register), drawn))
     assert sections["future"].unique().to_list() == sorted(true_scenarios(register))
     found = responses(
         pl.concat([sections, truth.select(sections.columns)]),
@@ -203,12 +214,12 @@ def test_answers_to_the_economy_are_set_beside_the_truth(
     assert found.height == 6
     assert (found["slope"].abs() < 1e-12).all()  # the same paths in every economy
     assert (
-        (found["apart"] / found["se_apart"]).fill_nan(0.0).abs() < 6
+        (found["difference"] / found["se_difference"]).fill_nan(0.0).abs() < 6
     ).all()  # t with 8 degrees of freedom; nobody has zeros
 
 
-def test_what_economies_share_is_no_error_of_a_paired_difference(
-    truth: pl.DataFrame, who: Persons, drawn: NDArray[np.float32]
+def test_a_paired_difference_has_no_error_of_the_shared_economy(
+    truth: pl.DataFrame, persons: FollowedPersons, drawn: NDArray[np.float32]
 ) -> None:
     """A model a tenth too high in each of the true futures: its error is certain, though futures themselves lie far apart."""
     gini = pl.col("statistic") == "gini"
@@ -224,35 +235,36 @@ def test_what_economies_share_is_no_error_of_a_paired_difference(
     assert apart["se"].to_numpy() == pytest.approx(
         apart["sd_true"].to_numpy() * np.sqrt(2 / apart["futures"].to_numpy())
     )
-    assert "+0.100 ± 0.000" in differences(verdicts(paired), paired, (1, 2))
+    assert "+0.100 ± 0.000" in differences_markdown(judge(paired), paired, (1, 2))
     # And paths of another law, in no order, are judged as without pairs: their futures share nothing.
-    other = simulated(who, drawn).filter(pl.col("future") < truth["future"].n_unique())
+    other = simulated_sections(persons, drawn).filter(pl.col("future") < truth["future"].n_unique())
     both = pl.concat([other.with_columns(future=pl.col("future") + truth["future"].min()), truth])
     median = pl.col("statistic") == "p50"  # nobody has zeros here
     ratio = compare(both, paired=True).filter(median)["se"] / compare(both).filter(median)["se"]
     assert ratio.mean() == pytest.approx(1.0, abs=0.35)
 
 
-def test_test_persons_alone_where_the_model_was_trained_here(register: Path) -> None:
+def test_only_test_persons_are_followed_on_the_training_register(register: Path) -> None:
     panel = read_panel(register)
     everybody, held_out = (
-        followed(panel, trained_on=name).origins.person_id for name in (None, panel.meta.panel_id)
+        follow_persons(panel, trained_on=name).origins.person_id
+        for name in (None, panel.meta.panel_id)
     )
     assert set(held_out) < set(everybody)
     assert len(held_out) == pytest.approx(0.1 * len(everybody), rel=0.4)
     with pytest.raises(InputError, match="nobody to follow"):
-        followed(
+        follow_persons(
             panel.with_frame(panel.frame.filter(pl.col("year") - pl.col("birth_year") > 60)),
             trained_on=None,
         )
 
 
-def test_the_pages_hold_every_statistic_and_ask_for_nothing(
-    truth: pl.DataFrame, who: Persons, drawn: NDArray[np.float32], tmp_path: Path
+def test_the_pages_contain_every_statistic_and_load_nothing(
+    truth: pl.DataFrame, persons: FollowedPersons, drawn: NDArray[np.float32], tmp_path: Path
 ) -> None:
-    table = compare(pl.concat([simulated(who, drawn), truth]))
-    judged = verdicts(table)
-    page = as_markdown(judged, table, (1, 5), {"seed": 1})
+    table = compare(pl.concat([simulated_sections(persons, drawn), truth]))
+    judged = judge(table)
+    page = to_markdown(judged, table, (1, 5), {"seed": 1})
     write_page(judged, table, tmp_path / "page.html", {"seed": 1})
     html = (tmp_path / "page.html").read_text()
     for meaning in judged["meaning"]:

@@ -15,29 +15,33 @@ from saga.features.transforms import Transforms
 from saga.forecaster import Forecaster
 from saga.states.codes import COLUMNS, STATE
 from saga.states.life_courses import ABROAD_STATE, DEAD_STATE
-from studies.cross_section import Persons, followed
+from studies.cross_section import FollowedPersons, follow_persons
 from studies.simulated_states import Futures, at_origin, compare, measured, recorded, states
 
 HORIZONS = (1, 5, 10)
 
 
 @pytest.fixture(scope="module")
-def setting(tiny_bundle: Path, register_panel: Panel) -> tuple[Persons, Transforms, Futures]:
+def setting(
+    tiny_bundle: Path, register_panel: Panel
+) -> tuple[FollowedPersons, Transforms, Futures]:
     transforms = Forecaster.load(tiny_bundle).transforms
-    who = followed(cut(register_panel, 2010), trained_on=None)
-    return who, transforms, recorded(register_panel, who, 10, transforms)
+    persons = follow_persons(cut(register_panel, 2010), trained_on=None)
+    return persons, transforms, recorded(register_panel, persons, 10, transforms)
 
 
-def _distances(setting: tuple[Persons, Transforms, Futures], model: Futures) -> pl.DataFrame:
-    who, transforms, truth = setting
-    before = at_origin(who, transforms)
+def _distances(
+    setting: tuple[FollowedPersons, Transforms, Futures], model: Futures
+) -> pl.DataFrame:
+    persons, transforms, truth = setting
+    before = at_origin(persons, transforms)
     return compare(
         measured(model, before, HORIZONS), [measured(truth, before, HORIZONS)], transforms
     )
 
 
 def test_the_truth_is_at_no_distance_from_itself(
-    setting: tuple[Persons, Transforms, Futures],
+    setting: tuple[FollowedPersons, Transforms, Futures],
 ) -> None:
     """As a model tells it: the dead earn 0 and those abroad what they would here, while records of both end."""
     truth = setting[2]
@@ -54,7 +58,7 @@ def test_the_truth_is_at_no_distance_from_itself(
 
 
 def test_circumstances_that_go_with_the_wrong_earnings_are_seen(
-    setting: tuple[Persons, Transforms, Futures],
+    setting: tuple[FollowedPersons, Transforms, Futures],
 ) -> None:
     truth = setting[2]
     shuffled = np.random.default_rng(0).permutation(len(truth.codes))
@@ -64,9 +68,11 @@ def test_circumstances_that_go_with_the_wrong_earnings_are_seen(
     assert told["joint"] > 3 * told["joint_chance"]
 
 
-def test_states_are_shares_of_everybody(setting: tuple[Persons, Transforms, Futures]) -> None:
-    who, transforms, truth = setting
-    found = measured(truth, at_origin(who, transforms), HORIZONS)
+def test_states_are_shares_of_everybody(
+    setting: tuple[FollowedPersons, Transforms, Futures],
+) -> None:
+    persons, transforms, truth = setting
+    found = measured(truth, at_origin(persons, transforms), HORIZONS)
     table = states(found, [found])
     assert table.group_by("horizon").agg(pl.col("model").sum())["model"].to_list() == pytest.approx(
         [100.0] * 3

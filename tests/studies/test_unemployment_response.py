@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from studies.cross_section import EVERYBODY
-from studies.unemployment_response import as_markdown, responses, true_scenarios, true_unemployment
+from studies.unemployment_response import responses, to_markdown, true_scenarios, true_unemployment
 
 FUTURES, YEARS = 40, 5
 RISE = {
@@ -56,28 +56,28 @@ def table(*, knows: bool) -> pl.DataFrame:
     )
 
 
-def test_known_slopes_are_found_within_their_errors() -> None:
+def test_known_slopes_are_recovered_within_their_errors() -> None:
     found = table(knows=True)
     assert found.height == 12
     for row in found.iter_rows(named=True):
         # 24 figures: the largest of as many t(38) stays below 4 with probability .99
         assert row["slope_true"] == pytest.approx(RISE[row["statistic"]], abs=4 * row["se_true"])
-        assert row["apart"] == pytest.approx(0, abs=4 * row["se_apart"])
-        assert row["apart"] == pytest.approx(row["slope"] - row["slope_true"], abs=1e-12)
+        assert row["difference"] == pytest.approx(0, abs=4 * row["se_difference"])
+        assert row["difference"] == pytest.approx(row["slope"] - row["slope_true"], abs=1e-12)
         points = np.array([100 * path[: row["year"]].mean() for path in UNEMPLOYMENT.values()])
         per_point = 1 / (points.std() * FUTURES**0.5)
         assert row["se_true"] == pytest.approx(NOISE * (1 + 1 / 4) ** 0.5 * per_point, rel=0.5)
-        assert row["se_apart"] == pytest.approx(
+        assert row["se_difference"] == pytest.approx(
             NOISE / 2 * 2**0.5 * per_point, rel=0.5
         )  # the luck of the economies is gone
 
 
-def test_a_model_without_recessions_is_exposed() -> None:
+def test_a_model_that_ignores_recessions_has_slopes_of_zero() -> None:
     found = table(knows=False)
-    assert (found["apart"] / found["se_apart"]).abs().min() > 3
+    assert (found["difference"] / found["se_difference"]).abs().min() > 3
 
 
-def test_the_economies_are_read_by_draw_and_the_table_reads(tmp_path: Path) -> None:
+def test_economies_are_read_by_draw(tmp_path: Path) -> None:
     (tmp_path / "future").mkdir()
     rows = {
         "draw": [1, 1, 0, 0],
@@ -91,7 +91,7 @@ def test_the_economies_are_read_by_draw_and_the_table_reads(tmp_path: Path) -> N
         1: [0.03, 0.04],
     }
     assert true_scenarios(tmp_path)[0].rows == {2023: (0.01, 0.1, 0.0), 2024: (0.02, 0.2, 0.5)}
-    text = as_markdown(table(knows=True))
+    text = to_markdown(table(knows=True))
     assert text.count("\n| ") == 4
     assert "share with zero earnings | +0.00" in text
-    assert as_markdown(pl.DataFrame()) == ""
+    assert to_markdown(pl.DataFrame()) == ""
