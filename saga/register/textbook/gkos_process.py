@@ -2,12 +2,12 @@
 
 It is their column 6, unchanged.
 
-log y = g(t) + alpha + beta t + z + eps, with t = (age - 24) / 10, g(t) = a0 + a1 t + a2 t^2 and z =
-rho z(-1) + eta. (alpha, beta) are correlated normals, z is normal at 24, eta and eps are mixtures
-of two normals with mean zero. Earnings are (1 - nu) y, in units of `unit` SEK of 2022. nu = 0 with
-probability 1 - p_nu, else min(1, E) with E exponential of rate lambda; p_nu = logistic(a + b t + c
-z + d z t). With a rate near zero almost every spell of non-employment is a full year of zero
-earnings.
+log y = g(t) + alpha + beta t + z + eps, with t = (age - 24) / 10, g(t) = a0 + a1 t + a2 t^2 and
+z = rho z(-1) + eta. (alpha, beta) are correlated normals, z is normal at 24, eta and eps are
+mixtures of two normals with mean zero. Earnings are (1 - nu) y, in units of `unit` SEK of 2022.
+nu = 0 with probability 1 - p_nu, else min(1, E) with E exponential of rate lambda, where
+p_nu = logistic(a + b t + c z + d z t). With a rate near zero almost every spell of non-employment
+is a full year of zero earnings.
 """
 
 from __future__ import annotations

@@ -240,7 +240,7 @@ def _around_first_birth(register: RegisterArrays) -> Rows:
                 "real labour earnings, zeros counted: event study with age and year dummies, "
                 "the year before the first birth as base",
                 f"{parents}, first birth at 20-45",
-                f"effect {k} years from the birth / predicted without",
+                f"effect {k} years from the birth / earnings predicted without it",
             )
             yield row, study.relative(k)
 
@@ -265,7 +265,7 @@ def _lifetime(register: RegisterArrays) -> Rows:
                 f"life.{group}.{key}",
                 "Lifetime earnings",
                 "real labour earnings added up over 25-54",
-                f"born 1965-68, there each year, {group}",
+                f"born 1965-68, in the register each year, {group}",
                 statistic,
             )
             yield row, estimate
