@@ -17,7 +17,7 @@ from calibration.adaptive.adaptive_state import AdaptiveState, adapt
 from calibration.adaptive.issued_intervals import collect_intervals
 from calibration.adaptive.ledger import Ledger, RecordCounts, open_ledger
 from saga.batch.engine import RUN
-from saga.batch.products import Product, Recipe
+from saga.batch.products import ProductComputation, Recipe
 from saga.bundle import Bundle
 from saga.conformal.calibrator import ALL, reason
 from saga.data.panel import Panel
@@ -172,7 +172,7 @@ class AdaptiveRecipe:
             "record": self.record,
         }
 
-    def open(self) -> Product:
+    def open(self) -> ProductComputation:
         """Load the bundle and, to record, connect to the ledger."""
         recipe = self.recipe
         forecaster = Forecaster.load(
@@ -185,7 +185,7 @@ class AdaptiveRecipe:
         return _AdaptiveProduct(recipe, adapted, open_ledger(self.url, self.key))
 
 
-class _AdaptiveProduct(Product):
+class _AdaptiveProduct(ProductComputation):
     """The forecasts of a part under one state, entered in the ledger if there is one."""
 
     def __init__(self, recipe: Recipe, adapted: AdaptedForecaster, ledger: Ledger | None) -> None:
@@ -193,8 +193,8 @@ class _AdaptiveProduct(Product):
         self.adapted, self.ledger = adapted, ledger
         self.provenance |= {"adaptive": adapted.identity()}
 
-    def __call__(self, panel: Panel) -> pl.DataFrame:
+    def compute(self, panel: Panel) -> pl.DataFrame:
         request, draws = self.recipe.request, self.recipe.draws
         if self.ledger is None or not isinstance(request, ForecastRequest):
-            return super().__call__(panel)
+            return super().compute(panel)
         return forecast_and_record(self.adapted, panel, self.ledger, request, draws)[0]

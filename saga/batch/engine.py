@@ -1,10 +1,10 @@
-"""The batch engine: a file or folder of any size -> one Parquet file a partition, each committed once and for all.
+"""The batch engine: a file or folder of any size -> one Parquet file a partition.
 
-`OUT_DIR` holds `part-00000.parquet`, ... (persons in sorted order, so the parts read one after the other are sorted too),
-`_receipts/` (one a part: its hash, rows, persons and rejections), `_rejected.csv` (every person without a forecast, and why) and, written
-last, `_MANIFEST.json` with the totals: where it is, the work is complete. A part counts only with a receipt that names its
-hash and this very run (input, bundle and parameters), so the engine may be killed at any moment: started again with
-the same arguments it goes on where it was, and the parts are the same bytes whatever the interruptions and workers.
+`OUT_DIR` holds `part-00000.parquet`, ... (persons in sorted order over all parts), `_receipts/` (one
+a part: its hash, rows, persons and rejections), `_rejected.csv` (every person without a forecast,
+and the rule) and, written last, `_MANIFEST.json` with the totals. A part counts only with a receipt
+that names its hash and this run (input, bundle and parameters). So the engine may be killed at any
+moment: the same command continues, and the parts are the same bytes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any, Protocol
 
 import polars as pl
 
-from saga.batch.partitions import Intake, Partitions, plan, stage
+from saga.batch.partitions import Partitions, Source, plan, stage
 from saga.data.panel import Panel
 from saga.errors import InputError, Problem, SagaError, UsageError
 from saga.files.atomic import (
@@ -57,37 +57,55 @@ Progress = Callable[[int, int], None]
 
 
 class Interrupted(SagaError):
-    """The work stopped before its end; the same command goes on from there (exit code 3)."""
+    """The run stopped before its end; the same command continues it (exit code 3)."""
 
     exit_code = 3
     title = "Interrupted"
 
 
-class Computes(Protocol):
-    """The work on one partition: who cannot be forecast (person -> rule), and the rows of the others, sorted by person."""
+class Computation(Protocol):
+    """Computes the rows of one partition."""
 
     @property
-    def provenance(self) -> Mapping[str, Any]: ...
+    def provenance(self) -> Mapping[str, Any]:
+        """What made the rows, for the metadata of a part."""
+        ...
 
-    def obstacles(self, panel: Panel) -> Mapping[str, str]: ...
+    def ineligible(self, panel: Panel) -> Mapping[str, str]:
+        """The persons that cannot be forecast -> the rule that excludes them."""
+        ...
 
-    def __call__(self, panel: Panel) -> pl.DataFrame: ...
+    def compute(self, panel: Panel) -> pl.DataFrame:
+        """The rows of a panel of eligible persons, sorted by person."""
+        ...
 
 
-class Opens(Protocol):
-    """How each worker process makes its `Computes`; pickled. `describe` names, as JSON values, all that the rows depend on."""
+class BatchRecipe(Protocol):
+    """Describes a product; pickled, and opened by each worker process."""
 
-    def describe(self) -> Mapping[str, Any]: ...
+    def describe(self) -> Mapping[str, Any]:
+        """All that the rows depend on besides the source, as JSON values."""
+        ...
 
-    def open(self) -> Computes: ...
+    def open(self) -> Computation:
+        """Load what computing needs."""
+        ...
 
 
 @dataclass(frozen=True)
 class ScoreReport:
-    """What is in `out_dir` now. `persons_in` is `persons_out` plus the persons of `rejected` (rule -> persons).
+    """What `out_dir` holds after a run.
 
-    `rows_dropped` and `rows_excluded` (rule -> rows) are input rows that broke a rule (`on_error="drop"`) or lie outside what a panel
-    covers. Of the `partitions`, `resumed` were complete before this run.
+    Args:
+        out_dir: Directory of the parts.
+        partitions: Number of partitions.
+        resumed: Partitions that were complete before this run.
+        persons_in: Persons of the source: `persons_out` and the persons of `rejected`.
+        persons_out: Persons with rows.
+        rows: Rows of all parts.
+        rejected: Rule -> persons that it excludes.
+        rows_dropped: Rule -> input rows that broke it (`on_error="drop"`).
+        rows_excluded: Rule -> input rows outside what a panel covers.
     """
 
     out_dir: Path
@@ -102,7 +120,7 @@ class ScoreReport:
 
     @property
     def totals(self) -> dict[str, Any]:
-        """What does not depend on interruptions, as in the manifest."""
+        """The entries that do not depend on interruptions, as in the manifest."""
         return {
             name: value
             for name, value in asdict(self).items()
@@ -110,104 +128,119 @@ class ScoreReport:
         }
 
 
-def run(
-    intake: Intake,
+def run_batch(
+    source: Source,
     out: Path,
-    recipe: Opens,
+    recipe: BatchRecipe,
     *,
     workers: int = 1,
-    size: int = PERSONS_A_PARTITION,
+    partition_size: int = PERSONS_A_PARTITION,
     progress: Progress | None = None,
 ) -> ScoreReport:
-    """Compute the product of `recipe` for everybody in `intake` into `out`, going on where an earlier run stopped.
+    """Write the rows of `recipe` for all persons in `source` to `out`; continue a stopped run.
 
-    `workers` processes share the partitions of `size` persons; the rows depend on neither. `progress` is told the persons done.
-    Raises `InputError` as `read_panel` does, `UsageError` where `out` belongs to another run, `Interrupted` on SIGINT or SIGTERM.
+    Args:
+        source: The input and how to read it.
+        out: Directory for the parts, empty or of a run with the same arguments.
+        recipe: The product.
+        workers: Processes that share the partitions; the rows do not depend on it.
+        partition_size: Persons of one partition; the rows do not depend on it.
+        progress: Called with the persons done and the persons in all.
+
+    Raises:
+        InputError: If the source cannot be read as a panel.
+        UsageError: If `out` belongs to another run.
+        Interrupted: On SIGINT or SIGTERM.
     """
-    if workers < 1 or size < 1:
+    if workers < 1 or partition_size < 1:
         raise UsageError("The workers, and the persons a partition, must be at least 1.")
-    # As JSON gives it back, so that it compares equal with the file of an earlier run.
-    this = json.loads(
+    # Through JSON, so that it compares equal with the file of an earlier run.
+    description = json.loads(
         json.dumps(
-            {"input": intake.describe(), "recipe": recipe.describe(), "persons_per_partition": size}
+            {
+                "input": source.describe(),
+                "recipe": recipe.describe(),
+                "persons_per_partition": partition_size,
+            }
         )
     )
     out.mkdir(parents=True, exist_ok=True)
-    with sole_writer(out), _stoppable():
-        _claim(out, this)
-        done: dict[int, dict[str, Any]] = {}
+    with sole_writer(out), _interrupt_on_sigterm():
+        _claim(out, description)
+        receipts: dict[int, dict[str, Any]] = {}
+        run = _Run(out, digest_json(description), source, recipe)
         try:
-            return _run(
-                _Task(out, digest_json(this), intake, recipe), this, done, workers, size, progress
-            )
+            return _complete(run, description, receipts, workers, partition_size, progress)
         except (KeyboardInterrupt, BrokenProcessPool) as stop:
             sweep(out)
-            why = (
+            cause = (
                 "A worker process was killed (is there memory for so many?)"
                 if isinstance(stop, BrokenProcessPool)
                 else "Stopped"
             )
             raise Interrupted(
-                f"{why} with {len(done)} partitions complete. Give the same command again to go on from here."
+                f"{cause} with {len(receipts)} partitions complete. Give the same command again to "
+                "continue."
             ) from None
 
 
-def _run(
-    task: _Task,
-    this: Mapping[str, Any],
-    done: dict[int, dict[str, Any]],
+def _complete(
+    run: _Run,
+    description: Mapping[str, Any],
+    receipts: dict[int, dict[str, Any]],
     workers: int,
-    size: int,
+    partition_size: int,
     progress: Progress | None,
 ) -> ScoreReport:
-    """Plan, stage, compute what `done` (partition -> receipt, filled here) lacks, and sum up."""
-    out, folder = task.out, task.out / STAGED
-    partitions, places, columns = plan(task.intake, size, folder)
-    done |= {
+    """Plan, stage, compute the partitions that lack a receipt (filled in here), and sum up."""
+    out, folder = run.out, run.out / STAGED
+    partitions, assignment, columns = plan(run.source, partition_size, folder)
+    receipts |= {
         index: receipt
         for index in range(partitions.count)
-        if (receipt := _receipt(out, index, task.run))
+        if (receipt := _valid_receipt(out, index, run.digest))
     }
-    resumed, pending = len(done), [index for index in range(partitions.count) if index not in done]
+    resumed = len(receipts)
+    pending = [index for index in range(partitions.count) if index not in receipts]
     if pending:
-        stage(task.intake, places, columns, folder)
+        stage(run.source, assignment, columns, folder)
 
-    def tell() -> None:
+    def report_progress() -> None:
         if progress:
-            progress(sum(receipt["persons"] for receipt in done.values()), partitions.persons)
+            done = sum(receipt["persons"] for receipt in receipts.values())
+            progress(done, partitions.persons)
 
-    tell()
-    for receipt in _work(task, partitions, pending, workers):
-        done[receipt["partition"]] = receipt
-        tell()
-    receipts = [done[index] for index in range(partitions.count)]
-    report = _report(out, receipts, resumed)
-    _finish(out, this, report, receipts)
+    report_progress()
+    for receipt in _compute(run, partitions, pending, workers):
+        receipts[receipt["partition"]] = receipt
+        report_progress()
+    in_order = [receipts[index] for index in range(partitions.count)]
+    report = _sum_up(out, in_order, resumed)
+    _finish(out, description, report, in_order)
     return report
 
 
 @dataclass(frozen=True)
-class _Task:
-    """What a worker process must know, beside the numbers of its partitions."""
+class _Run:
+    """What a worker process needs besides the numbers of its partitions."""
 
     out: Path
-    run: str
-    intake: Intake
-    recipe: Opens
+    digest: str
+    source: Source
+    recipe: BatchRecipe
 
 
-class _Worker:
+class _PartitionWriter:
     """Computes and commits partitions; one a process."""
 
-    def __init__(self, task: _Task, partitions: Partitions) -> None:
-        self.task, self.partitions, self.computes = task, partitions, task.recipe.open()
+    def __init__(self, run: _Run, partitions: Partitions) -> None:
+        self.run, self.partitions, self.computation = run, partitions, run.recipe.open()
 
-    def __call__(self, index: int) -> dict[str, Any]:
-        """The receipt of the partition, after its rows and itself are on disk."""
-        task = self.task
+    def write(self, index: int) -> dict[str, Any]:
+        """Write a partition and its receipt to disk, and return the receipt."""
         persons, staged = self.partitions.read(index)
         receipt: dict[str, Any] = {
-            "run": task.run,
+            "run": self.run.digest,
             "partition": index,
             "persons": len(persons),
             "file": None,
@@ -222,23 +255,23 @@ class _Worker:
                     "The persons' ids are written in several ways.",
                     [Problem("person-id", "text here, numbers there", fix)],
                 )
-            obstacles = self.computes.obstacles(panel)
+            excluded = self.computation.ineligible(panel)
             rejected = {
-                person: obstacles.get(person, "no-usable-row")
+                person: excluded.get(person, "no-usable-row")
                 for person in persons
-                if person in obstacles or person not in set(present)
+                if person in excluded or person not in set(present)
             }
-            wanted = [person for person in present if person not in obstacles]
-            if wanted:
-                receipt |= self._rows(index, panel.only(wanted), wanted)
+            eligible = [person for person in present if person not in excluded]
+            if eligible:
+                receipt |= self._commit_rows(index, panel.only(eligible), eligible)
         receipt["rejected"] = rejected
-        commit_json(_receipt_path(task.out, index), receipt)
+        commit_json(_receipt_path(self.run.out, index), receipt)
         return receipt
 
     def _panel(self, staged: pl.DataFrame, receipt: dict[str, Any]) -> Panel | None:
-        """The panel of a partition and the account of its rows; None where no row of it is usable."""
+        """The panel of a partition, its row counts added to the receipt; None if no row is usable."""
         try:
-            panel = self.task.intake.panel(staged, self.partitions.folder)
+            panel = self.run.source.panel(staged, self.partitions.folder)
         except InputError as error:
             if [problem.rule for problem in error.problems][:1] != ["no-rows"]:
                 raise
@@ -250,78 +283,79 @@ class _Worker:
         }
         return panel
 
-    def _rows(self, index: int, panel: Panel, wanted: list[str]) -> dict[str, Any]:
-        frame = self.computes(panel).rechunk()
-        if frame["person_id"].unique(maintain_order=True).to_list() != wanted:
+    def _commit_rows(self, index: int, panel: Panel, persons: list[str]) -> dict[str, Any]:
+        frame = self.computation.compute(panel).rechunk()
+        if frame["person_id"].unique(maintain_order=True).to_list() != persons:
             raise RuntimeError(
-                f"the product of partition {index} does not hold its persons, each once and in order"
+                f"the product of partition {index} does not hold its persons, each once and in "
+                "order"
             )
-        path = self.task.out / f"part-{index:05d}.parquet"
+        path = self.run.out / f"part-{index:05d}.parquet"
         provenance = json.dumps(
-            dict(self.computes.provenance), sort_keys=True, ensure_ascii=False, default=str
+            dict(self.computation.provenance), sort_keys=True, ensure_ascii=False, default=str
         )
         commit(path, partial(frame.write_parquet, compression="zstd", metadata={KEY: provenance}))
         return {"file": path.name, "sha256": digest_file(path), "rows": frame.height}
 
 
-def _work(
-    task: _Task, partitions: Partitions, pending: Sequence[int], workers: int
+def _compute(
+    run: _Run, partitions: Partitions, pending: Sequence[int], workers: int
 ) -> Iterator[dict[str, Any]]:
-    """The receipts of the pending partitions as they come in: computed here, or by processes where several may work."""
+    """The receipts of the pending partitions, as they are done, here or by worker processes."""
     if not pending:
         return
     if min(workers, len(pending)) == 1:
-        yield from map(_Worker(task, partitions), pending)
+        yield from map(_PartitionWriter(run, partitions).write, pending)
         return
-    before = set(multiprocessing.active_children())
+    other_processes = set(multiprocessing.active_children())
     context = multiprocessing.get_context("spawn")
     with _one_thread_a_process():
         pool = ProcessPoolExecutor(
             min(workers, len(pending)),
             mp_context=context,
-            initializer=_enter,
-            initargs=(task, partitions),
+            initializer=_start_worker,
+            initargs=(run, partitions),
         )
         try:
-            for future in as_completed([pool.submit(_in_worker, index) for index in pending]):
+            for future in as_completed([pool.submit(_write_in_worker, index) for index in pending]):
                 yield future.result()
         except BaseException:
-            # Killed rather than awaited: a partition is committed or it is not, so nothing is lost but seconds.
-            for process in set(multiprocessing.active_children()) - before:
+            # Killed, not awaited: a partition is committed or not, so only seconds are lost.
+            for process in set(multiprocessing.active_children()) - other_processes:
                 process.terminate()
             raise
         finally:
             pool.shutdown(cancel_futures=True)
 
 
-# Of this process, where it is one of the pool. Opened by the first partition rather than at the start, so that an error in it is told.
-_assigned: tuple[_Task, Partitions] | None = None
-_worker: _Worker | None = None
+# Of a worker process. The writer opens the recipe at its first partition, so that an error in
+# opening reaches the parent.
+_assigned: tuple[_Run, Partitions] | None = None
+_writer: _PartitionWriter | None = None
 
 
-def _enter(task: _Task, partitions: Partitions) -> None:
+def _start_worker(run: _Run, partitions: Partitions) -> None:
     global _assigned
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C reaches the whole group; the parent decides
+    # Ctrl-C reaches the whole process group; the parent handles it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_parent()
-    _assigned = task, partitions
+    _assigned = run, partitions
 
 
-def _in_worker(index: int) -> dict[str, Any]:
-    global _worker
+def _write_in_worker(index: int) -> dict[str, Any]:
+    global _writer
     if _assigned is None:
         raise RuntimeError("the process was not initialised")
-    _worker = _worker or _Worker(*_assigned)
-    return _worker(index)
+    _writer = _writer or _PartitionWriter(*_assigned)
+    return _writer.write(index)
 
 
 @contextmanager
 def _one_thread_a_process() -> Iterator[None]:
-    """Child processes started within use one thread each: the processes are as many as the machine shall work on."""
-    wanted = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS"), "1")
-    before = {name: os.environ.get(name) for name in wanted}
-    os.environ.update(wanted)
+    """Child processes that start inside use one thread each."""
+    settings = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS"), "1")
+    before = {name: os.environ.get(name) for name in settings}
+    os.environ.update(settings)
     try:
         yield
     finally:
@@ -333,8 +367,8 @@ def _one_thread_a_process() -> Iterator[None]:
 
 
 @contextmanager
-def _stoppable() -> Iterator[None]:
-    """SIGTERM, which containers are stopped with, ends the work like Ctrl-C."""
+def _interrupt_on_sigterm() -> Iterator[None]:
+    """SIGTERM, which stops containers, ends the run like Ctrl-C."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -345,24 +379,26 @@ def _stoppable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _claim(out: Path, this: Mapping[str, Any]) -> None:
-    """Make `out` the folder of this run, or find that it is. Raises `UsageError` where it is another's."""
+def _claim(out: Path, description: Mapping[str, Any]) -> None:
+    """Make `out` the folder of this run. Raises UsageError if it belongs to another run."""
     sweep(out)
     earlier = read_json(out / RUN)
-    if earlier not in (None, this) and not any((out / RECEIPTS).glob("*.json")):
-        # It stopped before its first part, most often at bad input that has been mended since: nothing is lost.
+    if earlier not in (None, description) and not any((out / RECEIPTS).glob("*.json")):
+        # The earlier run stopped before its first part, usually at bad input: nothing is lost.
         shutil.rmtree(out / STAGED, ignore_errors=True)
-        commit_json(out / RUN, this)
+        commit_json(out / RUN, description)
     elif earlier is None:
         if foreign := sorted(entry.name for entry in out.iterdir() if entry.name != LOCK):
             raise UsageError(
-                f"{out} holds {foreign[0]}, which is not a scoring run's. Use an empty or a new folder."
+                f"{out} holds {foreign[0]}, which is not of a scoring run. Use an empty or a new "
+                "folder."
             )
-        commit_json(out / RUN, this)
-    elif earlier != this:
-        names = ", ".join(sorted(_differences(earlier, this)))
+        commit_json(out / RUN, description)
+    elif earlier != description:
+        names = ", ".join(sorted(_differences(earlier, description)))
         raise UsageError(
-            f"{out} holds the output of another run: {names} differ. Give that run's arguments, or use another folder."
+            f"{out} holds the output of another run: {names} differ. Give the arguments of that "
+            "run, or use another folder."
         )
     (out / RECEIPTS).mkdir(exist_ok=True)
     sweep(out / RECEIPTS)
@@ -383,8 +419,8 @@ def _receipt_path(out: Path, index: int) -> Path:
     return out / RECEIPTS / f"part-{index:05d}.json"
 
 
-def _receipt(out: Path, index: int, digest: str) -> dict[str, Any] | None:
-    """The receipt of a partition whose rows are on disk, unchanged; None where they have to be computed."""
+def _valid_receipt(out: Path, index: int, digest: str) -> dict[str, Any] | None:
+    """The receipt of a partition, or None if its rows are missing or changed."""
     receipt = read_json(_receipt_path(out, index))
     if receipt is None or receipt.get("run") != digest:
         return None
@@ -394,7 +430,7 @@ def _receipt(out: Path, index: int, digest: str) -> dict[str, Any] | None:
     return receipt if path.is_file() and digest_file(path) == receipt["sha256"] else None
 
 
-def _report(out: Path, receipts: Sequence[Mapping[str, Any]], resumed: int) -> ScoreReport:
+def _sum_up(out: Path, receipts: Sequence[Mapping[str, Any]], resumed: int) -> ScoreReport:
     def total(name: str) -> dict[str, int]:
         return dict(
             sorted(sum((Counter(receipt[name]) for receipt in receipts), Counter[str]()).items())
@@ -416,7 +452,10 @@ def _report(out: Path, receipts: Sequence[Mapping[str, Any]], resumed: int) -> S
 
 
 def _finish(
-    out: Path, this: Mapping[str, Any], report: ScoreReport, receipts: Sequence[Mapping[str, Any]]
+    out: Path,
+    description: Mapping[str, Any],
+    report: ScoreReport,
+    receipts: Sequence[Mapping[str, Any]],
 ) -> None:
     rejected = [pair for receipt in receipts for pair in receipt["rejected"].items()]
     table = pl.DataFrame(rejected, schema={"person_id": pl.String, "rule": pl.String}, orient="row")
@@ -426,5 +465,5 @@ def _finish(
         for receipt in receipts
         if receipt["file"]
     ]
-    commit_json(out / MANIFEST, {"run": this, "totals": report.totals, "parts": parts})
+    commit_json(out / MANIFEST, {"run": description, "totals": report.totals, "parts": parts})
     shutil.rmtree(out / STAGED, ignore_errors=True)

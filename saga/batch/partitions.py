@@ -1,9 +1,8 @@
-"""Rows in any order, over any number of files -> partitions of whole persons, each read by itself.
+"""Partitions: rows of a source, in any order and any number of files -> groups of whole persons.
 
-Registers often come as one table a year, so a person's rows lie in many files. They are brought together once, in a copy
-on disk made file by file: persons are sorted and cut into partitions of equal size, and the rows go to groups of partitions.
-Partition k holds persons k * size to (k + 1) * size - 1 of the sorted list, whatever the files, so the partitions in their
-order are the persons in theirs.
+Registers are often one table a year, so a person's rows lie in many files. A copy on disk, made file
+by file, brings them together: persons are sorted and cut into partitions of equal size. Partition k
+holds persons k * size to (k + 1) * size - 1 of the sorted list, whatever the files.
 """
 
 from __future__ import annotations
@@ -28,18 +27,17 @@ from saga.requests import OnError
 from saga.schema import BY_NAME
 
 _PERSON, _PARTITION, _GROUP = "__person", "__partition", "__group"
-_PARTITIONS_A_GROUP = (
-    32  # few enough files for a register of millions, small enough to scan for one partition
-)
+# Few enough files for a register of millions, small enough to scan for one partition.
+_PARTITIONS_A_GROUP = 32
 _ROWS_A_BLOCK = 20_000
 _MAPPING = "mapping.yaml"
 
 
 @dataclass(frozen=True)
-class Intake:
-    """How rows become a panel: the arguments of `read_panel`, resolved once for all partitions of a source."""
+class Source:
+    """A file or folder and how to read it: the arguments of `read_panel`, the same for all partitions."""
 
-    source: Path
+    path: Path
     mapping: str | Path | None = None
     prices: int | None = None
     on_error: OnError = "fail"
@@ -51,7 +49,7 @@ class Intake:
     @cached_property
     def _location(self) -> Location:
         deflator = self._mapped[0].deflator
-        return locate_files(self.source, price_index=Path(deflator.file).name if deflator else None)
+        return locate_files(self.path, price_index=Path(deflator.file).name if deflator else None)
 
     def describe(self) -> dict[str, Any]:
         """The files by content and the rules of reading them, as JSON values."""
@@ -81,27 +79,20 @@ class Intake:
         mapped, folder = self._mapped
         if mapped.deflator is None:
             return mapped
-        places = [
-            place / mapped.deflator.file
-            for place in (folder, self._location.folder)
-            if place is not None
-        ]
-        found = next((place.resolve() for place in places if place.is_file()), None)
-        return (
-            mapped.model_copy(
-                update={"deflator": mapped.deflator.model_copy(update={"file": str(found)})}
-            )
-            if found
-            else mapped
-        )
+        folders = [each for each in (folder, self._location.folder) if each is not None]
+        candidates = [each / mapped.deflator.file for each in folders]
+        path = next((file.resolve() for file in candidates if file.is_file()), None)
+        if path is None:
+            return mapped
+        deflator = mapped.deflator.model_copy(update={"file": str(path)})
+        return mapped.model_copy(update={"deflator": deflator})
 
     def frames(self) -> Iterator[pl.DataFrame]:
-        """The rows of each file, in the source's columns and codes, of which those that the mapping reads."""
-        mapped, where = self._mapped[0], self._location
-        for file in where.files:
-            one = replace(where, files=(file,))
+        """The rows of each file, in those columns and codes of the source that the mapping reads."""
+        mapped, location = self._mapped[0], self._location
+        for file in location.files:
             yield read_files(
-                one,
+                replace(location, files=(file,)),
                 mapped.used_columns,
                 mapped.lacking,
                 labels=self.mapping is None,
@@ -109,15 +100,15 @@ class Intake:
             )[0]
 
     def person(self, frame: pl.DataFrame) -> pl.Series:
-        """The person of each row as the panel will name it; "" where it is unknown."""
+        """The person of each row as in the panel; "" if it is unknown."""
         mapped = self._mapped[0]
         only = {
             part: {k: v for k, v in getattr(mapped, part).items() if k == "person_id"}
             for part in ("columns", "digits", "codes")
         }
-        ours, _ = SourceMapping.model_validate(only).apply(frame)
-        if "person_id" not in ours.columns:
-            fix = "Add it. Where a file is read, a mapping may name it: `columns: {person_id: ITS_NAME}`."
+        mapped_columns, _ = SourceMapping.model_validate(only).apply(frame)
+        if "person_id" not in mapped_columns.columns:
+            fix = "Add it, or name it in a mapping: `columns: {person_id: ITS_NAME}`."
             missing = Problem(
                 "missing-column",
                 "the required column person_id is missing",
@@ -125,15 +116,19 @@ class Intake:
                 column="person_id",
             )
             raise InputError("the panel lacks required columns", [missing])
-        return read_column(ours["person_id"], BY_NAME["person_id"])[0].fill_null("").alias(_PERSON)
+        return (
+            read_column(mapped_columns["person_id"], BY_NAME["person_id"])[0]
+            .fill_null("")
+            .alias(_PERSON)
+        )
 
     def write_mapping(self, folder: Path) -> None:
-        """Keep the resolved mapping beside the staged rows, which lie elsewhere than the price index."""
+        """Store the resolved mapping beside the staged rows."""
         text = self._resolved().model_dump_json()  # JSON is YAML
         commit(folder / _MAPPING, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
     def panel(self, frame: pl.DataFrame, folder: Path) -> Panel:
-        """The panel of staged rows; raises `InputError` as `read_panel` does."""
+        """The panel of staged rows. Raises InputError as `read_panel` does."""
         mapping = None if self.mapping is None else folder / _MAPPING
         register = self._location.register.get("register_id")
         panel_id = register if isinstance(register, str) else None
@@ -167,51 +162,51 @@ class Partitions:
         return [person for person in persons if person], rows.drop(_PERSON, _PARTITION)
 
 
-def plan(intake: Intake, size: int, folder: Path) -> tuple[Partitions, pl.DataFrame, pl.Schema]:
-    """The partitions, the place of each person (person, partition, group), and the columns that all files have together."""
+def plan(source: Source, size: int, folder: Path) -> tuple[Partitions, pl.DataFrame, pl.Schema]:
+    """The partitions, a table of persons (person, partition, group), and the columns of all files."""
     persons, empty = pl.Series(_PERSON, [], dtype=pl.String), []
-    for frame in intake.frames():
-        persons = pl.concat([persons, intake.person(frame)]).unique()
+    for frame in source.frames():
+        persons = pl.concat([persons, source.person(frame)]).unique()
         empty.append(frame.clear())
-    known = persons.filter(persons != "").sort()
-    if not known.len():
+    named = persons.filter(persons != "").sort()
+    if not named.len():
         raise InputError(
             "the panel is empty",
             [Problem("no-rows", "no row names a person", "Give at least one person-year.")],
         )
-    places = (
-        pl.DataFrame([known]).with_row_index(_PARTITION).with_columns(pl.col(_PARTITION) // size)
+    assignment = (
+        pl.DataFrame([named]).with_row_index(_PARTITION).with_columns(pl.col(_PARTITION) // size)
     )
-    # Rows of nobody go to the first partition, where reading reports them.
-    nobody = pl.DataFrame({_PARTITION: [0], _PERSON: [""]}, schema=places.schema)
-    places = pl.concat([nobody, places]).with_columns(
+    # Rows without a person go to the first partition, where reading reports them.
+    nobody = pl.DataFrame({_PARTITION: [0], _PERSON: [""]}, schema=assignment.schema)
+    assignment = pl.concat([nobody, assignment]).with_columns(
         (pl.col(_PARTITION) // _PARTITIONS_A_GROUP).alias(_GROUP)
     )
     return (
-        Partitions(folder, known.len(), size),
-        places,
+        Partitions(folder, named.len(), size),
+        assignment,
         pl.concat(empty, how="diagonal_relaxed").schema,
     )
 
 
-def stage(intake: Intake, places: pl.DataFrame, columns: pl.Schema, folder: Path) -> None:
-    """Copy the rows to `folder`, by group. A folder that exists is complete: the copy is made beside it and renamed at the end."""
+def stage(source: Source, assignment: pl.DataFrame, columns: pl.Schema, folder: Path) -> None:
+    """Copy the rows to `folder`, by group, unless it exists. A copy is renamed when it is complete."""
     if folder.exists():
         return
     unfinished = folder.with_name(f"{folder.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir()
-    intake.write_mapping(unfinished)
-    for number, frame in enumerate(intake.frames()):
-        # A column that this file lacks is null here, or a person's panel would depend on the others in the partition.
+    source.write_mapping(unfinished)
+    for number, frame in enumerate(source.frames()):
+        # A column that this file lacks is null, so that a panel does not depend on other files.
         whole = frame.select(
             pl.col(name).cast(dtype)
             if name in frame.columns
             else pl.lit(None, dtype=dtype).alias(name)
             for name, dtype in columns.items()
         )
-        placed = whole.with_columns(intake.person(frame)).join(
-            places, on=_PERSON, how="left", maintain_order="left"
+        placed = whole.with_columns(source.person(frame)).join(
+            assignment, on=_PERSON, how="left", maintain_order="left"
         )
         for (group,), rows in placed.partition_by(
             _GROUP, as_dict=True, include_key=False, maintain_order=True

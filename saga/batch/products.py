@@ -1,11 +1,10 @@
-"""Batch products: the forecast table, the lifetime table or the paths of all persons in a file or folder.
+"""Batch products: the forecast table, the lifetime table or the paths of all persons of a source.
 
 `saga.batch.engine` runs partition by partition; this module computes the rows of one partition.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,14 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from saga.batch.engine import PERSONS_A_PARTITION, Opens, Progress, ScoreReport, run
-from saga.batch.partitions import Intake
+from saga.batch.engine import (
+    PERSONS_A_PARTITION,
+    BatchRecipe,
+    Progress,
+    ScoreReport,
+    run_batch,
+)
+from saga.batch.partitions import Source
 from saga.bundle import Bundle
 from saga.data.files import keep_apart
 from saga.data.panel import Panel
@@ -26,7 +31,7 @@ from saga.requests import (
     Draws,
     ForecastRequest,
     LifetimeRequest,
-    OnError,
+    PathsRequest,
     Precision,
     Request,
     RolloutName,
@@ -37,58 +42,67 @@ from saga.version import current_version
 
 
 def score(
-    source: str | Path,
+    source: str | Path | Source,
     out_dir: str | Path,
-    request: Request = ForecastRequest(),
-    draws: Draws = Draws(),
+    recipe: BatchRecipe,
     *,
-    bundle: str | Path,
-    rollout: RolloutName | None = None,
-    precision: Precision = "float32",
-    mapping: str | Path | None = None,
-    prices: int | None = None,
-    on_error: OnError = "fail",
     workers: int = 1,
     persons_per_partition: int = PERSONS_A_PARTITION,
     progress: Progress | None = None,
-    under: Callable[[Recipe], Opens] | None = None,
 ) -> ScoreReport:
-    """Forecast everybody in `source` (a file or folder, any size) into `out_dir`, going on where an earlier run stopped.
+    """Write the rows of `recipe` for all persons in `source` to `out_dir`; continue a stopped run.
 
-    The product follows from the type of `request`. `workers` processes share the
-    partitions of `persons_per_partition` persons; the rows do not depend on either. `under` makes another recipe of the product's, such
-    as that under the thresholds of a ledger (`calibration.adaptive.issuance.AdaptiveRecipe`). Raises `InputError` and `UsageError` as `read_panel`
-    and the forecaster do, `UsageError` where `out_dir` belongs to another run, `Interrupted` on SIGINT or SIGTERM.
+    Args:
+        source: A file or folder of any size; a `Source` also says how to read it.
+        out_dir: Directory for the parts, empty or of a run with the same arguments.
+        recipe: The product, usually a `Recipe`.
+        workers: Processes that share the partitions; the rows do not depend on it.
+        persons_per_partition: Persons of one part; the rows do not depend on it.
+        progress: Called with the persons done and the persons in all.
+
+    Raises:
+        InputError: If the source cannot be read as a panel.
+        UsageError: If an option is wrong, or `out_dir` belongs to another run.
+        Interrupted: On SIGINT or SIGTERM.
     """
-    recipe = Recipe(Path(bundle), request, draws, rollout, precision)
-    opens = recipe if under is None else under(recipe)
-    keep_apart(Path(source), Path(out_dir), "The output")
-    intake = Intake(Path(source), mapping, prices, on_error)
-    return run(
-        intake, Path(out_dir), opens, workers=workers, size=persons_per_partition, progress=progress
+    if not isinstance(source, Source):
+        source = Source(Path(source))
+    keep_apart(source.path, Path(out_dir), "The output")
+    return run_batch(
+        source,
+        Path(out_dir),
+        recipe,
+        workers=workers,
+        partition_size=persons_per_partition,
+        progress=progress,
     )
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A product and all it depends on beside the persons. Small and picklable: a worker process opens it for itself.
+    """A product, and all it depends on besides the persons. Small and picklable.
 
-    Raises `UsageError` for an unknown scenario, `BundleError` for a bundle that cannot be trusted.
+    The product follows from the type of `request`.
     """
 
-    bundle: Path
+    bundle: str | Path
     request: Request = ForecastRequest()
     draws: Draws = Draws()
     rollout: RolloutName | None = None
     precision: Precision = "float32"
 
     def describe(self) -> dict[str, Any]:
-        """What the rows depend on, as JSON values; the bundle and a scenario file by their content."""
+        """What the rows depend on, as JSON; the bundle and a scenario file by their content.
+
+        Raises:
+            BundleError: If the bundle cannot be trusted.
+            UsageError: If the bundle has no states and the request needs them.
+        """
         scenario = self.draws.scenario
         if isinstance(scenario, str | Path) and Path(scenario).is_file():
             scenario = digest_file(Path(scenario))
         bundle = Bundle.load(self.bundle)
-        if getattr(self.request, "states", False):
+        if isinstance(self.request, PathsRequest) and self.request.states:
             bundle.state_weights()  # fails before the input is staged
         return {
             "product": self.request.product,
@@ -102,16 +116,16 @@ class Recipe:
             "code_version": current_version(),
         }
 
-    def open(self) -> Product:
+    def open(self) -> ProductComputation:
         """Load the bundle."""
-        return Product(
-            self,
-            Forecaster.load(self.bundle, threads=1, rollout=self.rollout, precision=self.precision),
+        forecaster = Forecaster.load(
+            self.bundle, threads=1, rollout=self.rollout, precision=self.precision
         )
+        return ProductComputation(self, forecaster)
 
 
-class Product:
-    """Computes the product for any panel whose persons all can be forecast; `provenance` says from what."""
+class ProductComputation:
+    """Computes the rows of a recipe with a forecaster, partition by partition."""
 
     def __init__(self, recipe: Recipe, forecaster: Forecaster) -> None:
         self.recipe, self.forecaster = recipe, forecaster
@@ -122,8 +136,8 @@ class Product:
             "product": recipe.request.product,
         }
 
-    def obstacles(self, panel: Panel) -> dict[str, str]:
-        """The persons that cannot be forecast, and the rule that says so."""
+    def ineligible(self, panel: Panel) -> dict[str, str]:
+        """The persons that cannot be forecast -> the rule that excludes them."""
         request = self.recipe.request
         if isinstance(request, ForecastRequest):
             problems = self.forecaster.obstacles(panel, MAX_AGE, request.horizons[0])
@@ -131,25 +145,25 @@ class Product:
             problems = self.forecaster.obstacles(panel, request.to_age)
         return {person: problem.rule for person, problem in problems.items()}
 
-    def __call__(self, panel: Panel) -> pl.DataFrame:
-        """The rows of the product, person by person in sorted order."""
+    def compute(self, panel: Panel) -> pl.DataFrame:
+        """The rows of a panel of eligible persons, person by person in sorted order."""
         forecaster, request, draws = self.forecaster, self.recipe.request, self.recipe.draws
         if isinstance(request, ForecastRequest):
             return forecaster.forecast(panel, request, draws)
         if isinstance(request, LifetimeRequest):
             return forecaster.lifetime(panel, request, draws).table
         if request.states:
-            courses = forecaster.life_courses(panel, draws, to_age=request.to_age)
-            return pl.concat([table_of(block.paths, block) for block in courses])
-        blocks = forecaster.blocks(panel, draws, to_horizon=None, to_age=request.to_age)
-        return pl.concat([table_of(block) for block in blocks])
+            blocks = forecaster.life_courses(panel, draws, to_age=request.to_age)
+            return pl.concat([paths_table(block.paths, block) for block in blocks])
+        path_blocks = forecaster.blocks(panel, draws, to_horizon=None, to_age=request.to_age)
+        return pl.concat([paths_table(block) for block in path_blocks])
 
 
-def table_of(paths: Paths, courses: LifeCourses | None = None) -> pl.DataFrame:
-    """Paths as a long table `person_id, path, year, earnings`, sorted; paths count from 0, years end at age 64.
+def paths_table(paths: Paths, life_courses: LifeCourses | None = None) -> pl.DataFrame:
+    """Paths as a long table `person_id, path, year, earnings`, sorted; paths count from 0.
 
-    With their `courses` also state, industry, occupation, county, marital_status, children, youngest_child: codes, null where there
-    is none.
+    Years end at age 64. With `life_courses` also the columns of `saga.states.codes`: codes, null if
+    a person has none.
     """
     person, path, horizon = np.nonzero(
         np.broadcast_to(paths.within_age[:, None, :], (len(paths), paths.n_paths, paths.n_horizons))
@@ -164,16 +178,17 @@ def table_of(paths: Paths, courses: LifeCourses | None = None) -> pl.DataFrame:
             "earnings": earnings,
             **(
                 {}
-                if courses is None
+                if life_courses is None
                 else {
-                    name: _coded(courses, name, person, horizon, path) for name in courses.numbers
+                    name: _code_column(life_courses, name, person, horizon, path)
+                    for name in life_courses.numbers
                 }
             ),
         }
     ).filter(simulated)
 
 
-def _coded(courses: LifeCourses, name: str, *where: NDArray[np.int64]) -> pl.Series:
-    codes = courses.labels(name)
-    number = courses.numbers[name][where].astype(np.int64)
+def _code_column(life_courses: LifeCourses, name: str, *index: NDArray[np.int64]) -> pl.Series:
+    codes = life_courses.labels(name)
+    number = life_courses.numbers[name][index].astype(np.int64)
     return pl.Series([None, *codes], dtype=pl.Enum(codes)).gather(number)

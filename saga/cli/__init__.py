@@ -1,7 +1,7 @@
-"""The command line, and the one place where all parts meet.
+"""The command line. It may import all packages, and each command does so only when it runs.
 
-Every command imports what it needs when it runs: `saga forecast` loads no training code, and `saga --help` answers at once.
-Exit codes: 0 done, 1 a check said no, 2 wrong use or bad input, 3 interrupted (the same command goes on), 70 internal error.
+Exit codes: 0 done, 1 a check failed, 2 wrong use or bad input, 3 interrupted (the same command
+continues), 70 internal error.
 """
 
 from __future__ import annotations
@@ -13,18 +13,24 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from saga.cli import (
-    calibrate_command,
-    console,
-    forecast_command,
-    register_command,
-    report_command,
-    serve_command,
-)
+from saga.cli import console
+from saga.cli.bundle_command import inspect, verify
+from saga.cli.calibrate_command import calibrate
+from saga.cli.evaluate_command import evaluate
+from saga.cli.explain_command import explain
+from saga.cli.forecast_command import forecast
+from saga.cli.keys_command import new
+from saga.cli.lifetime_command import lifetime
+from saga.cli.register_command import check, generate, release
+from saga.cli.report_command import report
+from saga.cli.score_command import score
+from saga.cli.serve_command import serve
+from saga.cli.states_command import circumstances
+from saga.cli.train_command import train
 
 
 class _Guarded(TyperGroup):
-    """Turns whatever a command raises into one readable message and the exit code that belongs to it."""
+    """Turns any error of a command into one readable message and its exit code."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.obj = tuple(args)
@@ -45,54 +51,42 @@ class _Guarded(TyperGroup):
 app = typer.Typer(
     cls=_Guarded,
     name="saga",
-    help="Forecasts of what people will earn over their working lives, as full distributions with calibrated intervals.",
+    help="Forecasts of life-cycle earnings as full distributions with calibrated intervals.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 
 
-def _group(name: str, about: str, *commands: Callable[..., None]) -> None:
-    group = typer.Typer(help=about, no_args_is_help=True)
+def _group(name: str, help_text: str, *commands: Callable[..., None]) -> None:
+    group = typer.Typer(help=help_text, no_args_is_help=True)
     for command in commands:
         group.command()(command)
     app.add_typer(group, name=name)
 
 
 for command in (
-    calibrate_command.train,
-    calibrate_command.calibrate,
-    calibrate_command.circumstances,
-    report_command.evaluate,
-    forecast_command.forecast,
-    forecast_command.lifetime,
-    forecast_command.score,
-    serve_command.serve,
-    report_command.report,
-    report_command.explain,
+    train,
+    calibrate,
+    circumstances,
+    evaluate,
+    forecast,
+    lifetime,
+    score,
+    serve,
+    report,
+    explain,
 ):
     app.command()(command)
-_group(
-    "register",
-    "The synthetic register that models are trained on.",
-    register_command.generate,
-    register_command.check,
-    register_command.release,
-)
-_group(
-    "bundle",
-    "Look at a bundle, or check it byte by byte.",
-    calibrate_command.inspect,
-    calibrate_command.verify,
-)
-_group("keys", "Bearer keys of the serve_command.", serve_command.new)
+_group("register", "The synthetic register that models are trained on.", generate, check, release)
+_group("bundle", "Show a bundle, or check every byte of it.", inspect, verify)
+_group("keys", "Bearer keys of the service.", new)
 
 
 def main() -> None:
     """Entry point of the console script `saga`."""
-    signal.signal(
-        signal.SIGTERM, signal.default_int_handler
-    )  # a container that is stopped is interrupted, not broken
+    # A container that is stopped counts as interrupted, not as an error.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     app()
 
 

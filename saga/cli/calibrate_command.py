@@ -1,4 +1,4 @@
-"""saga train, calibrate, bundle: make a bundle, fit its intervals or follow what comes true, look at it."""
+"""saga calibrate: fit the intervals of a bundle, or add a yearly delivery to its ledger."""
 
 from __future__ import annotations
 
@@ -9,35 +9,32 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from saga.cli import console
-from saga.cli.arguments import (
+from saga.cli.inputs import command_line, read_persons
+from saga.cli.options import (
     BundleArgument,
-    DatabaseKey,
-    Json,
+    DatabaseKeyOption,
+    JsonOption,
     MappingOption,
     OnErrorOption,
+    OutBundleOption,
     PanelOption,
     PathsOption,
-    Prices,
-    Rejected,
+    PricesOption,
+    RejectedOption,
     RolloutOption,
-    Seed,
-    Split,
-    Threads,
+    SeedOption,
+    SplitOption,
+    ThreadsOption,
 )
-from saga.cli.inputs import command_line, read_people
 from saga.errors import UsageError
-from saga.requests import CalibrationMethod, Draws, check_seed
+from saga.requests import CalibrationMethod, Draws
 
 if TYPE_CHECKING:
+    from calibration.adaptive.ledger import Ledger
     from saga.data.panel import Panel
 
 _TARGET_BY = "age,sex,education_level"
-_OF_APPEND = (
-    "database",
-    "database_key",
-    "since",
-    "persons",
-)  # options of `calibrate --append` alone
+_OF_APPEND = ("database", "database_key", "since", "persons")  # options with --append only
 _OF_FIT = (
     "out",
     "method",
@@ -47,103 +44,14 @@ _OF_FIT = (
     "until",
     "target",
     "target_by",
-)  # and of `calibrate` without it
-
-
-def train(
-    ctx: typer.Context,
-    panel: PanelOption,
-    out: Annotated[Path, typer.Option(help="Bundle to write.")],
-    config: Annotated[str, typer.Option(help="tiny, small, base or a YAML file.")] = "small",
-    resume: Annotated[bool, typer.Option(help="Go on from the last checkpoint.")] = False,
-    devices: Annotated[int, typer.Option(min=1, help="GPUs, or CPU processes.")] = 1,
-    until: Annotated[
-        int | None,
-        typer.Option(help="Fit on the years up to this one, to be judged on later ones."),
-    ] = None,
-    seed: Seed = 0,
-    split: Split = "person",
-    mapping: MappingOption = None,
-    prices: Prices = None,
-    on_error: OnErrorOption = "fail",
-    rejected: Rejected = None,
-    as_json: Json = False,
-) -> None:
-    """Train a model on a panel's training persons and write it as a bundle."""
-    from training.fit import train as fit
-    from training.harness import RunOptions
-
-    people = read_people(panel, mapping, prices, on_error, rejected)
-    bundle = fit(
-        people,
-        out,
-        config=config,
-        seed=check_seed(seed),
-        until=until,
-        run=RunOptions(
-            resume=resume, devices=devices, command=command_line(ctx), progress=_watched(as_json)
-        ),
-    )
-    report = {
-        "out": out,
-        "bundle": bundle.digest,
-        "parameters": bundle.parameters,
-        "split": split,
-        **bundle.metrics["training"],
-    }
-    console.result(
-        f"Wrote {out}: {bundle.parameters:,} parameters, digest {bundle.digest[:12]}.",
-        report,
-        as_json=as_json,
-    )
-
-
-def circumstances(
-    ctx: typer.Context,
-    bundle: BundleArgument,
-    panel: PanelOption,
-    out: Annotated[
-        Path | None, typer.Option(help="Bundle to write.", show_default="BUNDLE itself")
-    ] = None,
-    steps: Annotated[
-        int, typer.Option(min=1, help="Steps of training, of 256 persons each.")
-    ] = 4_000,
-    seed: Seed = 0,
-    mapping: MappingOption = None,
-    prices: Prices = None,
-    on_error: OnErrorOption = "fail",
-    rejected: Rejected = None,
-    as_json: Json = False,
-) -> None:
-    """Learn what else happens along paths of earnings (work, place, family, exits); stopped, the same command goes on."""
-    from training.states.state_fit import fit_state_network
-    from training.states.state_module import StateFitOptions
-
-    people = read_people(panel, mapping, prices, on_error, rejected)
-    made = fit_state_network(
-        bundle,
-        people,
-        out=out,
-        options=StateFitOptions(steps=steps),
-        seed=check_seed(seed),
-        command=command_line(ctx),
-        progress=_watched(as_json),
-    )
-    report = {"out": made.path, "bundle": made.digest, **made.metrics["circumstances"]}
-    console.result(
-        f"Wrote {made.path}: circumstances learnt, digest {made.digest[:12]}.",
-        report,
-        as_json=as_json,
-    )
+)  # options without --append only
 
 
 def calibrate(
     ctx: typer.Context,
     bundle: BundleArgument,
     panel: PanelOption,
-    out: Annotated[
-        Path | None, typer.Option(help="Bundle to write.", show_default="BUNDLE itself")
-    ] = None,
+    out: OutBundleOption = None,
     method: Annotated[
         CalibrationMethod,
         typer.Option(
@@ -152,19 +60,20 @@ def calibrate(
         ),
     ] = "sets",
     paths: PathsOption = 200,
-    seed: Seed = 0,
+    seed: SeedOption = 0,
     map_persons: Annotated[
         int,
         typer.Option(
             min=10,
-            help="Persons (half A, a horizon) that a recalibration map needs; with fewer the raw forecast stands.",
+            help="Persons of the map fold, per horizon, that a recalibration map needs; with fewer "
+            "the raw forecast is used.",
         ),
     ] = 100,
     append: Annotated[
         bool,
         typer.Option(
             "--append",
-            help="Leave the bundle; a new delivery settles last year's promises in the ledger.",
+            help="Leave the bundle; settle the intervals in the ledger with a new yearly delivery.",
         ),
     ] = False,
     database: Annotated[
@@ -175,71 +84,77 @@ def calibrate(
             show_default="BUNDLE.ledger.sqlite",
         ),
     ] = None,
-    database_key: DatabaseKey = None,
+    database_key: DatabaseKeyOption = None,
     since: Annotated[
         int | None,
-        typer.Option(help="--append: first origin year to promise from.", show_default="the next"),
+        typer.Option(help="--append: first origin year to forecast from.", show_default="the next"),
     ] = None,
     persons: Annotated[
         int,
-        typer.Option(min=1, help="--append: calibration persons to promise something each year."),
+        typer.Option(min=1, help="--append: calibration persons to forecast each year."),
     ] = 2_000,
     rollout: RolloutOption = None,
     profiles: Annotated[
         bool,
         typer.Option(
             "--profiles",
-            help="Also calibrate for poorer records (survey-like; earnings alone): three times the work.",
+            help="Also calibrate for poorer records (survey-like; earnings alone): three times the "
+            "work.",
         ),
     ] = False,
     until: Annotated[
         int | None,
-        typer.Option(help="Use the years up to this one, for a bundle to be judged on later ones."),
+        typer.Option(help="Use the years up to this one, to evaluate on later ones."),
     ] = None,
     target: Annotated[
         Path | None,
         typer.Option(
-            help="Persons of another population, for whose groups thresholds are weighted.",
+            help="Persons of another population; thresholds are weighted to its groups.",
             show_default="none",
         ),
     ] = None,
     target_by: Annotated[
         str,
-        typer.Option(help="Groups that tell --target from the panel, the most important first."),
+        typer.Option(
+            help="Groups in which --target differs from the panel, the most important first."
+        ),
     ] = _TARGET_BY,
-    threads: Threads = None,
-    split: Split = "person",
+    threads: ThreadsOption = None,
+    split: SplitOption = "person",
     mapping: MappingOption = None,
-    prices: Prices = None,
+    prices: PricesOption = None,
     on_error: OnErrorOption = "fail",
-    rejected: Rejected = None,
-    as_json: Json = False,
+    rejected: RejectedOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Fit the intervals of a bundle on a panel's calibration persons; with --append follow what comes true instead."""
+    """Fit the intervals of a bundle on calibration persons; with --append update its ledger instead."""
     from calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
     from saga.forecaster import Forecaster
 
     _refuse_foreign(ctx, append)
-    people = read_people(panel, mapping, prices, on_error, rejected)
+    calibration_panel = read_persons(panel, mapping, prices, on_error, rejected)
     draws = Draws(paths, seed)
+    workers = threads or os.cpu_count() or 1
     if append:
-        _append(
+        from calibration.adaptive.ledger import open_ledger
+
+        url = database or f"sqlite:///{bundle.resolve()}.ledger.sqlite"
+        _apply_delivery(
+            open_ledger(url, database_key),
             bundle,
-            people,
-            database,
-            database_key,
+            calibration_panel,
             since,
             persons,
             draws,
-            threads,
+            workers,
             as_json=as_json,
         )
         return
-    others = None if target is None else read_people(target, mapping, prices, on_error, None)
+    target_panel = None if target is None else read_persons(target, mapping, prices, on_error, None)
     with console.progress("Calibrating", quiet=as_json) as progress:
-        made = calibrate_bundle(
+        calibrated = calibrate_bundle(
             bundle,
-            people,
+            calibration_panel,
             CalibrationOptions(
                 method=method,
                 n_paths=draws.n_paths,
@@ -251,95 +166,37 @@ def calibrate(
                 target_by=tuple(name.strip() for name in target_by.split(",")),
             ),
             out=out,
-            target=others,
-            workers=threads or os.cpu_count() or 1,
+            target=target_panel,
+            workers=workers,
             command=command_line(ctx),
             progress=progress,
         )
-    reach = Forecaster(made).calibrator.furthest_horizons
+    reach = Forecaster(calibrated).calibrator.furthest_horizons
     report = {
-        "out": made.path,
-        "bundle": made.digest,
-        "reach": {f"{level:g}": years for level, years in reach.items()},
-        "calibration": made.calibration_digest,
+        "out": calibrated.path,
+        "bundle": calibrated.digest,
+        "reach": {f"{coverage:g}": years for coverage, years in reach.items()},
+        "calibration": calibrated.calibration_digest,
         "method": method,
-        "parents": made.manifest["parents"],
+        "parents": calibrated.manifest["parents"],
         "split": split,
     }
-    told = ", ".join(
-        f"{level:.0%} {f'to {years} years ahead' if years else 'none (too few persons)'}"
-        for level, years in reach.items()
+    intervals = ", ".join(
+        f"{coverage:.0%} {f'to {years} years ahead' if years else 'none (too few persons)'}"
+        for coverage, years in reach.items()
     )
     console.result(
-        f"Calibrated {made.path}: digest {made.digest[:12]}. Intervals: {told}.",
+        f"Calibrated {calibrated.path}: digest {calibrated.digest[:12]}. Intervals: {intervals}.",
         report,
         as_json=as_json,
     )
 
 
-def inspect(directory: BundleArgument, as_json: Json = False) -> None:
-    """Show what a bundle is and where it comes from."""
-    from saga.bundle import Bundle
-    from saga.conformal.calibrator import calibration_method
-
-    opened = Bundle.load(directory)
-    facts = {
-        "path": opened.path,
-        "digest": opened.digest,
-        "model": opened.model_digest,
-        "calibration": opened.calibration_digest,
-        "method": calibration_method(opened.calibration),
-        "parameters": opened.parameters,
-        "weights": {name: list(tensor.shape) for name, tensor in opened.weights.items()},
-        **{
-            key: opened.manifest[key]
-            for key in ("code_version", "seed", "command", "parents", "files")
-        },
-        "config": opened.config,
-        "split": opened.split,
-        "metrics": opened.metrics,
-    }
-    lines = [opened.card.strip(), ""]
-    lines += [
-        f"{key:<12} {facts[key]}"
-        for key in (
-            "digest",
-            "model",
-            "calibration",
-            "method",
-            "parameters",
-            "code_version",
-            "seed",
-            "command",
-        )
-    ]
-    lines += [
-        f"{'parents':<12} {', '.join(opened.manifest['parents']) or 'none'}",
-        f"{'files':<12} {', '.join(sorted(opened.manifest['files']))}",
-    ]
-    console.result("\n".join(lines), facts, as_json=as_json)
-
-
-def verify(directory: BundleArgument, as_json: Json = False) -> None:
-    """Check every byte of a bundle; exit code 2 names the file that is missing, unknown or changed."""
-    from saga.bundle import Bundle
-
-    opened = Bundle.load(directory)
-    facts = {
-        "path": opened.path,
-        "intact": True,
-        "digest": opened.digest,
-        "files": len(opened.manifest["files"]),
-    }
-    console.result(
-        f"{directory} is intact: {facts['files']} files, digest {opened.digest}.",
-        facts,
-        as_json=as_json,
-    )
-
-
 def _refuse_foreign(ctx: typer.Context, append: bool) -> None:
-    """Raise UsageError for an option of the other mode, which would do nothing; what the environment sets is for all commands."""
+    """Raise UsageError for an option of the other mode on the command line.
+
+    Options that the environment sets are for all commands, and are not refused.
+    """
     for name in _OF_FIT if append else _OF_APPEND:
         source = ctx.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":
@@ -347,57 +204,53 @@ def _refuse_foreign(ctx: typer.Context, append: bool) -> None:
             raise UsageError(
                 f"With --append there is no {option}. Leave it out."
                 if append
-                else f"{option} is of --append alone. Leave it out, or give both."
+                else f"{option} is only for --append. Leave it out, or give both."
             )
 
 
-def _append(
+def _apply_delivery(
+    ledger: Ledger,
     bundle: Path,
     panel: Panel,
-    database: str | None,
-    key: Path | None,
     since: int | None,
     persons: int,
     draws: Draws,
-    threads: int | None,
+    workers: int,
     *,
     as_json: bool,
 ) -> None:
     from calibration.adaptive.delivery import apply_delivery
-    from calibration.adaptive.ledger import open_ledger
 
-    store = open_ledger(database or f"sqlite:///{bundle.resolve()}.ledger.sqlite", key)
-    workers = threads or os.cpu_count() or 1
     with console.progress("Forecasting", quiet=as_json) as progress:
-        done = apply_delivery(
+        delivery = apply_delivery(
             bundle,
             panel,
-            store,
+            ledger,
             since=since,
             n_persons=persons,
             draws=draws,
             workers=workers,
             progress=progress,
         )
-    told, made = done.settled, done.recorded
+    settled, state = delivery.settled, delivery.state
     report = {
-        "origins": list(done.origins),
-        "promised": made.new,
-        **told.counts(),
-        "problems": [problem.as_dict() for problem in told.problems],
-        "version": done.state.version,
-        "through": done.state.through,
+        "origins": list(delivery.origins),
+        "promised": delivery.recorded.new,
+        **settled.counts(),
+        "problems": [problem.as_dict() for problem in settled.problems],
+        "version": state.version,
+        "through": state.through,
     }
-    text = f"{told.new:,} outcomes settled {told.settled_intervals:,} promises; {made.new:,} new promises. State {done.state.version}"
-    through = f"outcomes up to {done.state.through}" if done.state.through else "no outcome yet"
-    console.result(f"{text}, {through}.", report, as_json=as_json)
-    if told.problems:
+    through = f"outcomes up to {state.through}" if state.through else "no outcome yet"
+    console.result(
+        f"{settled.new:,} outcomes settled {settled.settled_intervals:,} intervals; "
+        f"{delivery.recorded.new:,} new intervals. State {state.version}, {through}.",
+        report,
+        as_json=as_json,
+    )
+    if settled.problems:
         console.note(
-            f"{told.conflicting:,} outcomes contradict known ones and changed nothing, first: {told.problems[0]}"
+            f"{settled.conflicting:,} outcomes contradict known ones and changed nothing, first: "
+            f"{settled.problems[0]}"
         )
         raise typer.Exit(1)
-
-
-def _watched(as_json: bool) -> bool:
-    with console.progress("", quiet=as_json) as progress:
-        return progress is not None

@@ -1,7 +1,7 @@
-"""What a person at a terminal, or a program reading it, gets to see.
+"""Results, notes, progress and errors of commands.
 
-Results go to standard output, as one JSON object where `--json` asks for it; progress, notes and errors go to standard error. A pipe or a
-log file gets no progress bars.
+Results go to standard output, with `--json` as one JSON object; progress, notes and errors go to
+standard error. A pipe or a log file gets no progress bars.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _EXTRAS = {
     "train": ("pytorch_lightning", "mapie", "sklearn", "tensorboard", "lightgbm", "training"),
     "serve": ("fastapi", "uvicorn", "pydantic", "pydantic_settings", "prometheus_client", "api"),
 }
-_FILE_TROUBLE = (
+_FILE_ERRORS = (
     errno.ENOENT,
     errno.EACCES,
     errno.EPERM,
@@ -52,12 +52,12 @@ _FILE_TROUBLE = (
 
 
 def note(text: str) -> None:
-    """A line for the person, beside the results."""
+    """Print a line on standard error."""
     Console(stderr=True, highlight=False, soft_wrap=True).print(escape(text))
 
 
 def result(text: str, value: Mapping[str, Any], *, as_json: bool) -> None:
-    """The outcome of a command: `value` as one JSON object, or `text` for a person."""
+    """Print the result of a command: `value` as one JSON object, or `text`."""
     if as_json:
         sys.stdout.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
     else:
@@ -65,7 +65,7 @@ def result(text: str, value: Mapping[str, Any], *, as_json: bool) -> None:
 
 
 def table(frame: pl.DataFrame, title: str) -> None:
-    """A small frame as a table on standard output."""
+    """Print a small frame as a table on standard output."""
     shown = Table(title=title, box=SIMPLE, pad_edge=False)
     for name, dtype in frame.schema.items():
         shown.add_column(name.replace("_", " "), justify="right" if dtype.is_numeric() else "left")
@@ -83,16 +83,20 @@ def _cell(value: Any) -> str:
 
 
 class Advance(Protocol):
-    """Moves a bar to `done` of `total`; `step` names what is going on, if it changes on the way."""
+    """Moves a progress bar to `done` of `total`; `step` names the present step, if it changes."""
 
     def __call__(self, done: int, total: int, step: str = "") -> None: ...
 
 
+def is_watched(*, quiet: bool) -> bool:
+    """Whether progress is shown: standard error is a terminal, and `quiet` is False."""
+    return not quiet and Console(stderr=True).is_terminal
+
+
 @contextmanager
 def progress(what: str, *, quiet: bool = False) -> Iterator[Advance | None]:
-    """Yields the function that moves a bar, or None where nobody watches."""
-    console = Console(stderr=True)
-    if quiet or not console.is_terminal:
+    """The function that moves a progress bar, or None if no terminal shows it."""
+    if not is_watched(quiet=quiet):
         yield None
         return
     columns = (
@@ -102,7 +106,7 @@ def progress(what: str, *, quiet: bool = False) -> Iterator[Advance | None]:
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console, transient=True) as bar:
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=None)
 
         def advance(done: int, total: int, step: str = "") -> None:
@@ -112,69 +116,76 @@ def progress(what: str, *, quiet: bool = False) -> Iterator[Advance | None]:
 
 
 def report(error: BaseException, *, as_json: bool, debug: bool) -> int:
-    """Tell on standard error what went wrong, and return the exit code: 2 wrong use or bad input, 3 interrupted, 70 internal."""
+    """Print an error on standard error and return its exit code.
+
+    The codes are 2 for wrong use or bad input, 3 for an interruption, 70 for an internal error.
+    """
     if isinstance(error, KeyboardInterrupt):
-        _say(
+        _print_error(
             "Interrupted",
-            "Stopped before the end. Training goes on with --resume; score, evaluate, circumstances by the same command. Else begin anew.",
+            "Stopped before the end. To continue, give the same command again (score, evaluate, "
+            "circumstances; train with --resume). Other commands start from the beginning.",
             INTERRUPTED,
             as_json=as_json,
         )
         return INTERRUPTED
-    known = _as_known(error)
-    if known is not None:
-        _say(
-            known.title,
-            str(known),
-            known.exit_code,
+    saga_error = _as_saga_error(error)
+    if saga_error is not None:
+        _print_error(
+            saga_error.title,
+            str(saga_error),
+            saga_error.exit_code,
             as_json=as_json,
-            problems=[problem.as_dict() for problem in known.problems],
+            problems=[problem.as_dict() for problem in saga_error.problems],
         )
     elif (
         usage := getattr(error, "format_message", None)
     ) is not None:  # what the parser of the command line raises
-        _say("Wrong use", usage(), 2, as_json=as_json)
+        _print_error("Wrong use", usage(), 2, as_json=as_json)
         return 2
     else:
-        _say("Internal error", _internal(error, debug=debug), INTERNAL, as_json=as_json)
+        _print_error("Internal error", _internal(error, debug=debug), INTERNAL, as_json=as_json)
     if debug:
         sys.stderr.write("".join(traceback.format_exception(error)))
-    return INTERNAL if known is None else known.exit_code
+    return INTERNAL if saga_error is None else saga_error.exit_code
 
 
-def _as_known(error: BaseException) -> SagaError | None:
+def _as_saga_error(error: BaseException) -> SagaError | None:
     if isinstance(error, SagaError):
         return error
     if isinstance(error, ModuleNotFoundError) and error.name:
         for extra, modules in _EXTRAS.items():
             if error.name.partition(".")[0] in modules:
                 return UsageError(
-                    f"This command needs {error.name}, which is not installed. Run: pip install 'saga-forecast[{extra}]'"
+                    f"This command needs {error.name}, which is not installed. Run: "
+                    f"pip install 'saga-forecast[{extra}]'"
                 )
-    if isinstance(error, OSError) and error.errno in _FILE_TROUBLE and error.filename is not None:
+    if isinstance(error, OSError) and error.errno in _FILE_ERRORS and error.filename is not None:
         return UsageError(
-            f"{error.filename}: {error.strerror}. Check the path, its permissions and the free space."
+            f"{error.filename}: {error.strerror}. Check the path, its permissions and the free "
+            "space."
         )
     return None
 
 
 def _internal(error: BaseException, *, debug: bool) -> str:
-    """The type and place of an unforeseen error, not its message: that may repeat values of the data."""
+    """Type and place of an unforeseen error; its message might repeat values of the data."""
     frames = traceback.extract_tb(error.__traceback__)
-    place = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    location = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
     if debug:
-        return f"{type(error).__name__}{place}. This is a defect of SAGA; please report it."
+        return f"{type(error).__name__}{location}. This is a defect of SAGA; please report it."
     with tempfile.NamedTemporaryFile(
         "w", prefix="saga-traceback-", suffix=".txt", delete=False, encoding="utf-8"
     ) as file:
         file.writelines(traceback.format_exception(error))
     return (
-        f"{type(error).__name__}{place}. This is a defect of SAGA; please report it. The traceback is in {file.name} "
-        "(read it before you pass it on: it may hold values of your data), or run `saga --debug ...`."
+        f"{type(error).__name__}{location}. This is a defect of SAGA; please report it. The traceback "
+        f"is in {file.name} (read it before you pass it on: it may hold values of your data), or "
+        "run `saga --debug ...`."
     )
 
 
-def _say(
+def _print_error(
     title: str,
     message: str,
     code: int,

@@ -1,33 +1,39 @@
-"""What a command works on: persons from a source, a forecaster from a bundle, and the line that was typed."""
+"""Inputs and output of commands: persons from a source, a forecaster from a bundle, the report."""
 
 from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from saga.cli import console
 from saga.cli.options import parse_prices
-from saga.errors import InputError
+from saga.errors import InputError, Problem, UsageError
 from saga.requests import OnError, Precision, RolloutName
+from saga.schema import MAX_AGE
 
 if TYPE_CHECKING:
     from saga.data.panel import Panel
     from saga.forecaster import Forecaster
 
 
-def read_people(
+def read_persons(
     source: Path,
     mapping: str | None,
     prices: str | None,
     on_error: OnError,
     rejected: Path | None,
 ) -> Panel:
-    """The panel of a source, with a note of what was left out. Raises InputError, with a way out where rows break a rule."""
+    """The panel of a source, with a note of the rows and columns that are not used.
+
+    Raises:
+        InputError: If rows break a rule; the message names the options that help.
+    """
     from saga.data.reading import read_panel
     from saga.data.validation import RULES
 
@@ -42,22 +48,23 @@ def read_people(
     except InputError as error:
         if not any(problem.rule in RULES for problem in error.problems) or on_error == "drop":
             raise
-        where = (
+        broken_rows = (
             f"The broken rows are in {rejected}"
             if rejected
             else "`--rejected FILE` writes the broken rows"
         )
         raise InputError(
-            f"{error.args[0]}. {where}, `--on-error drop` goes on without them.", error.problems
+            f"{error.args[0]}. {broken_rows}, `--on-error drop` continues without them.",
+            error.problems,
         ) from None
     meta = panel.meta
-    for what, counts in (
+    for heading, counts in (
         ("set aside", meta.excluded),
         ("dropped", meta.dropped),
         ("cells made unknown by the mapping", meta.nulled),
     ):
         if counts:
-            console.note(f"{what}: {counted(counts)}")
+            console.note(f"{heading}: {format_counts(counts)}")
     if meta.ignored:
         console.note(f"columns not used: {', '.join(meta.ignored)}")
     return panel
@@ -69,20 +76,22 @@ def open_forecaster(
     rollout: RolloutName | None,
     precision: Precision | None = None,
 ) -> Forecaster:
-    """The forecaster of a bundle (by default the shipped one), in as many threads or processes as given, or as there are cores."""
+    """The forecaster of a bundle, by default the shipped one, on `threads` or all cores."""
     from saga.bundle import default_bundle
     from saga.forecaster import Forecaster
 
     note_precision(precision)
-    workers = threads or os.cpu_count() or 1
-    chosen = bundle or default_bundle()
     return Forecaster.load(
-        chosen, threads=threads, workers=workers, rollout=rollout, precision=precision or "float32"
+        bundle or default_bundle(),
+        threads=threads,
+        workers=threads or os.cpu_count() or 1,
+        rollout=rollout,
+        precision=precision or "float32",
     )
 
 
 def note_precision(precision: Precision | None) -> None:
-    """A word where another precision would be faster."""
+    """Print a note if another precision would be faster on this processor."""
     from saga.simulation.matmul import has_bfloat16
 
     if precision == "bfloat16" and not has_bfloat16():
@@ -91,11 +100,82 @@ def note_precision(precision: Precision | None) -> None:
         )
 
 
+def keep_forecastable(
+    forecaster: Forecaster, panel: Panel, on_error: OnError, to_age: int = MAX_AGE
+) -> tuple[Panel, list[Problem]]:
+    """The persons who can be forecast, and the problems of the others.
+
+    Raises:
+        InputError: If `on_error` is "fail" and a person cannot be forecast, or if none can.
+    """
+    ineligible = forecaster.obstacles(panel, to_age)
+    problems = [*([panel.meta.lost] if panel.meta.lost else []), *ineligible.values()]
+    if not problems:
+        return panel, []
+    n_persons = sum(problem.count for problem in problems)
+    if on_error == "fail":
+        raise InputError(
+            f"{n_persons:,} person(s) cannot be forecast; `--on-error drop` leaves them out and "
+            "lists them.",
+            problems[:20],
+        )
+    persons = [person for person in panel.persons() if person not in ineligible]
+    if not persons:
+        raise InputError("Nobody in the input can be forecast.", problems[:20])
+    rules: Counter[str] = Counter()
+    for problem in problems:
+        rules[problem.rule] += problem.count
+    console.note(
+        f"{n_persons:,} persons cannot be forecast and are left out: {format_counts(rules)}"
+    )
+    return panel.only(persons), problems
+
+
+def check_record(record: bool, database: str | None) -> None:
+    """Raise UsageError if intervals are to be recorded and no ledger is named."""
+    if record and database is None:
+        raise UsageError(
+            "--record records intervals in a ledger. Name it with --database or SAGA_DATABASE, or "
+            "leave --record out."
+        )
+
+
 def command_line(ctx: typer.Context) -> str:
     """The command as it was typed, for provenance."""
     return shlex.join(["saga", *ctx.obj])
 
 
-def counted(counts: Mapping[str, int]) -> str:
-    """Rules or statuses with their numbers, for people."""
+def format_counts(counts: Mapping[str, int]) -> str:
+    """Rules or statuses with their numbers, as text."""
     return ", ".join(f"{rule} {count:,}" for rule, count in counts.items())
+
+
+def reading_report(panel: Panel, left_out: Sequence[Problem]) -> dict[str, Any]:
+    """What reading set aside and which persons are left out, for `--json`."""
+    meta = panel.meta
+    return {
+        "excluded": meta.excluded,
+        "dropped": meta.dropped,
+        "ignored": meta.ignored,
+        "left_out": [problem.as_dict() for problem in left_out],
+    }
+
+
+def report_table(
+    out: Path,
+    table: Mapping[str, int],
+    provenance: Mapping[str, Any],
+    details: Mapping[str, Any],
+    *,
+    as_json: bool,
+) -> None:
+    """Print what was written to `out`: the numbers of rows and persons in `table`, and details."""
+    made_with = (
+        f"{provenance['currency']} {provenance['price_year']}, bundle {provenance['bundle'][:12]}, "
+        f"seed {provenance['seed']}"
+    )
+    console.result(
+        f"Wrote {table['rows']:,} rows for {table['persons']:,} persons to {out} ({made_with}).",
+        {"out": out, **table, "provenance": provenance, **details},
+        as_json=as_json,
+    )

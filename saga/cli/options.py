@@ -1,9 +1,168 @@
-"""Text of the command line -> values. `saga.requests` checks the values themselves."""
+"""Options shared by commands, in the order of `--help`, and their text as values.
+
+`saga.requests` checks the values.
+"""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
 from saga.errors import UsageError
+from saga.requests import (
+    COVERAGE,
+    LIFETIME_COVERAGE,
+    MAX_HORIZON,
+    QUANTILES,
+    OnError,
+    Precision,
+    RolloutName,
+    TaxName,
+)
 from saga.schema import PRICE_YEAR
+
+HORIZONS_TEXT = f"1-{MAX_HORIZON}"
+COVERAGE_TEXT, LIFETIME_COVERAGE_TEXT, QUANTILES_TEXT = (
+    ",".join(f"{fraction:g}" for fraction in fractions)
+    for fractions in (COVERAGE, LIFETIME_COVERAGE, QUANTILES)
+)
+
+InputArgument = Annotated[
+    Path,
+    typer.Argument(
+        metavar="INPUT",
+        help="Person-years: a file or folder of .parquet .csv .arrow .dta .sas7bdat .sav.",
+    ),
+]
+PanelOption = Annotated[
+    Path, typer.Option("--panel", help="Person-years: a file, a folder or a generated register.")
+]
+BundleArgument = Annotated[Path, typer.Argument(metavar="BUNDLE", help="Directory of a bundle.")]
+BundleOption = Annotated[
+    Path | None,
+    typer.Option("--bundle", help="Directory of a bundle.", show_default="bundles/small"),
+]
+OutBundleOption = Annotated[
+    Path | None, typer.Option("--out", help="Bundle to write.", show_default="BUNDLE itself")
+]
+OutTableOption = Annotated[Path, typer.Option("--out", help="Table to write: .parquet or .csv.")]
+MappingOption = Annotated[
+    str | None,
+    typer.Option(
+        "--mapping",
+        help="Names and codes of the source: a YAML file or a shipped name (lisa, nlsy79).",
+    ),
+]
+PricesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--prices",
+        help="'nominal', or the year in whose prices all amounts are.",
+        show_default="nominal",
+    ),
+]
+OnErrorOption = Annotated[
+    OnError,
+    typer.Option("--on-error", help="Stop at rows that break a rule, or drop and count them."),
+]
+RejectedOption = Annotated[
+    Path | None,
+    typer.Option("--rejected", help="File for the rows that break a rule (.parquet or .csv)."),
+]
+SeedOption = Annotated[int, typer.Option("--seed", help="The same seed gives the same numbers.")]
+PathsOption = Annotated[int, typer.Option("--paths", help="Simulated futures a person.")]
+ScenarioOption = Annotated[
+    str | None,
+    typer.Option(
+        "--scenario", help="Macro futures: baseline, recession-1990s, high-growth or a CSV file."
+    ),
+]
+RolloutOption = Annotated[
+    RolloutName | None,
+    typer.Option(
+        "--rollout",
+        help="exact: simulate with the decoder; light: with the small recurrent cell, faster.",
+        show_default="as calibrated",
+    ),
+]
+PrecisionOption = Annotated[
+    Precision | None,
+    typer.Option(
+        "--precision",
+        help="Arithmetic of paths; bfloat16 is faster if the processor has units for it.",
+        show_default="float32",
+    ),
+]
+CoverageOption = Annotated[
+    str,
+    typer.Option("--coverage", help="Coverage of the intervals, each strictly between 0 and 1."),
+]
+QuantilesOption = Annotated[
+    str,
+    typer.Option("--quantiles", help="Quantiles: fractions (.05,.5) or percentages (1-99)."),
+]
+HorizonsOption = Annotated[
+    str, typer.Option("--horizons", help="Years ahead: a range (1-30) or a list (1,5,10).")
+]
+RateOption = Annotated[
+    float, typer.Option("--rate", help="Real discount rate a year, as a fraction.")
+]
+ToAgeOption = Annotated[int, typer.Option("--to-age", help="Last age that counts.")]
+FromAgeOption = Annotated[
+    int | None,
+    typer.Option("--from-age", help="Add the observed past from this age, and discount to it."),
+]
+TaxOption = Annotated[TaxName, typer.Option("--tax", help="Tax rule: se-2022, paper or none.")]
+DatabaseOption = Annotated[
+    str | None,
+    typer.Option(
+        "--database",
+        envvar="SAGA_DATABASE",
+        help="Ledger whose thresholds are used: sqlite:///FILE or postgresql://...",
+        show_default="none",
+    ),
+]
+DatabaseKeyOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--database-key",
+        envvar="SAGA_DATABASE_KEY",
+        help="File of the ledger's secret key.",
+        show_default="FILE.key, created if missing",
+    ),
+]
+RecordOption = Annotated[
+    bool,
+    typer.Option(
+        "--record",
+        help="Record the issued intervals in the ledger, to compare them with later outcomes.",
+    ),
+]
+SplitOption = Annotated[
+    Literal["person"],
+    typer.Option(
+        "--split", help="How persons are divided into training, validation, calibration and test."
+    ),
+]
+ThreadsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--threads",
+        min=1,
+        help="Persons simulated at a time (large jobs: processes).",
+        show_default="all cores",
+    ),
+]
+WorkersOption = Annotated[
+    int, typer.Option("--workers", min=1, help="Processes; the result does not depend on it.")
+]
+TestPersonsOption = Annotated[
+    int | None, typer.Option("--persons", min=1, help="Use at most so many test persons.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")]
+
 
 _QUANTILES_FIX = "Write percentages (1-99) or fractions (.05,.5,.95)."
 

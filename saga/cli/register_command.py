@@ -8,8 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from saga.cli import console
-from saga.cli.arguments import Json, Seed, Workers
-from saga.cli.options import parse_latent_years, parse_years
+from saga.cli.options import JsonOption, SeedOption, WorkersOption, parse_latent_years, parse_years
 from saga.requests import check_seed
 
 Persons = Annotated[int, typer.Option(min=1, help="Persons in the register.")]
@@ -23,7 +22,7 @@ FutureDraws = Annotated[
 def generate(
     persons: Persons,
     out: Annotated[Path, typer.Option(help="Directory to write.")],
-    seed: Seed = 0,
+    seed: SeedOption = 0,
     years: Years = "1990-2022",
     future_to: Annotated[
         int | None,
@@ -57,8 +56,8 @@ def generate(
             help="Switch a mechanism off (a wrong name lists them all). Repeatable.",
         ),
     ] = None,
-    workers: Workers = 1,
-    as_json: Json = False,
+    workers: WorkersOption = 1,
+    as_json: JsonOption = False,
 ) -> None:
     """Simulate a register of working lives: the same seed gives the same bytes."""
     from saga.register.simulation.cohort_simulation import RegisterSettings
@@ -111,7 +110,7 @@ def check(
         Path | None, typer.Option(help="Write plots, verdicts and provenance as one HTML file.")
     ] = None,
     markdown: Annotated[Path | None, typer.Option(help="Write the table as Markdown.")] = None,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Hold a register against published figures for Sweden: exit 1 if an enforced target lies outside its band."""
     from saga.register.validation.register_check import (
@@ -147,14 +146,14 @@ def check(
 def release(
     out: Annotated[Path, typer.Argument(metavar="OUT", help="Directory to write.")],
     persons: Persons,
-    seed: Seed = 0,
+    seed: SeedOption = 0,
     years: Years = "1990-2022",
     future_to: Annotated[
         int | None, typer.Option(min=2023, help="Also the same people's future up to this year.")
     ] = None,
     future_draws: FutureDraws = None,
-    workers: Workers = 1,
-    as_json: Json = False,
+    workers: WorkersOption = 1,
+    as_json: JsonOption = False,
 ) -> None:
     """Write a register to hand over: panel, person split, computed moments, data sheet, checksums."""
     from saga.register import RegisterSettings

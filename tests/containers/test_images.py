@@ -205,7 +205,7 @@ def test_the_service_refuses_to_listen_beyond_loopback_without_keys(
 def test_the_batch_image_scores_a_folder_and_equals_the_library(
     engine: Engine, build: Callable[[str], str], tmp_path: Path
 ) -> None:
-    from saga.batch.products import score
+    from saga.batch.products import Recipe, score
 
     source, out = tmp_path / "in", tmp_path / "out"
     source.mkdir()
@@ -234,8 +234,7 @@ def test_the_batch_image_scores_a_folder_and_equals_the_library(
     score(
         source,
         tmp_path / "here",
-        draws=Draws(20),
-        bundle=ROOT / "bundles/small",
+        Recipe(ROOT / "bundles/small", draws=Draws(20)),
         persons_per_partition=8,
     )
     inside, outside = (

@@ -19,6 +19,7 @@ from calibration.adaptive.issuance import (
 )
 from calibration.adaptive.issued_intervals import collect_intervals
 from calibration.adaptive.ledger import open_ledger
+from saga.batch.partitions import Source
 from saga.batch.products import Recipe, score
 from saga.bundle import Bundle
 from saga.cli import app
@@ -192,19 +193,9 @@ class Killed(BaseException):
 
 
 def run_batch(source: Path, out: Path, bundle: Path, url: str, *, record: bool = True) -> None:
-    def follow(recipe: Recipe) -> AdaptiveRecipe:
-        return AdaptiveRecipe.of(recipe, out, url=url, key=None, record=record)
-
-    score(
-        source,
-        out,
-        REQUEST,
-        DRAWS,
-        bundle=bundle,
-        prices=2022,
-        persons_per_partition=6,
-        under=follow,
-    )
+    recipe = Recipe(bundle, REQUEST, DRAWS)
+    adaptive = AdaptiveRecipe.of(recipe, out, url=url, key=None, record=record)
+    score(Source(source, prices=2022), out, adaptive, persons_per_partition=6)
 
 
 def test_a_killed_batch_records_each_interval_once_and_keeps_its_state(
@@ -262,16 +253,9 @@ def test_a_run_cannot_continue_under_another_ledger_or_without_one(
     run_batch(source, out, tiny_bundle, url)
     with pytest.raises(UsageError, match="adaptive differ"):
         run_batch(source, out, tiny_bundle, f"sqlite:///{tmp_path / 'other.sqlite'}")
+    recipe = Recipe(tiny_bundle, REQUEST, DRAWS)
     with pytest.raises(UsageError, match="adaptive, record differ"):
-        score(
-            source,
-            out,
-            REQUEST,
-            DRAWS,
-            bundle=tiny_bundle,
-            prices=2022,
-            persons_per_partition=6,
-        )
+        score(Source(source, prices=2022), out, recipe, persons_per_partition=6)
 
 
 def test_workers_record_together_what_one_process_records(

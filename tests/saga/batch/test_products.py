@@ -17,9 +17,9 @@ import pytest
 from carry import Carry
 from typer.testing import CliRunner
 
-from saga.batch.engine import MANIFEST, REJECTED, Interrupted, run
-from saga.batch.partitions import Intake
-from saga.batch.products import score
+from saga.batch.engine import MANIFEST, REJECTED, Interrupted, run_batch
+from saga.batch.partitions import Source
+from saga.batch.products import Recipe, score
 from saga.cli import app
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
@@ -28,6 +28,7 @@ from saga.files import atomic
 from saga.forecaster import Forecaster
 from saga.requests import Draws, ForecastRequest, LifetimeRequest, PathsRequest, Request
 
+ROOT = Path(__file__).parents[3]
 PERSONS = 60
 YEARS = range(2001, 2007)
 
@@ -67,8 +68,8 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def truth(source: Path) -> pl.DataFrame:
     """The product of the whole panel at once, without the engine."""
     panel, product = read_panel(source), Carry().open()
-    gone = product.obstacles(panel)
-    return product(panel.only([person for person in panel.persons() if person not in gone]))
+    gone = product.ineligible(panel)
+    return product.compute(panel.only([person for person in panel.persons() if person not in gone]))
 
 
 def _read(out: Path) -> pl.DataFrame:
@@ -88,20 +89,20 @@ def _bytes(out: Path) -> dict[str, bytes]:
 def test_the_rows_are_those_of_the_whole_panel_whatever_the_partition_size(
     source: Path, truth: pl.DataFrame, tmp_path: Path, size: int
 ) -> None:
-    report = run(Intake(source), tmp_path / "out", Carry(), size=size)
+    report = run_batch(Source(source), tmp_path / "out", Carry(), partition_size=size)
     assert _read(tmp_path / "out").equals(truth)
     assert (report.partitions, report.rows) == (-(-PERSONS // size), truth.height)
 
 
 def test_processes_write_the_same_bytes_as_one(source: Path, tmp_path: Path) -> None:
-    run(Intake(source), tmp_path / "one", Carry(), size=9)
-    run(Intake(source), tmp_path / "two", Carry(), size=9, workers=2)
+    run_batch(Source(source), tmp_path / "one", Carry(), partition_size=9)
+    run_batch(Source(source), tmp_path / "two", Carry(), partition_size=9, workers=2)
     assert _bytes(tmp_path / "one") == _bytes(tmp_path / "two")
 
 
 def test_every_person_is_forecast_or_listed_with_the_rule(source: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    report = run(Intake(source), out, Carry(), size=9)
+    report = run_batch(Source(source), out, Carry(), partition_size=9)
     assert report.rejected == {"no-earnings": 2, "no-usable-row": 1}
     assert report.rows_excluded.keys() == {"age-range"}
     assert (report.persons_in, report.persons_out) == (PERSONS, PERSONS - 3)
@@ -121,7 +122,7 @@ def test_every_person_is_forecast_or_listed_with_the_rule(source: Path, tmp_path
 
 def test_a_product_that_loses_a_person_is_found_out(source: Path, tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="does not hold its persons"):
-        run(Intake(source), tmp_path / "out", Carry(fault="030"))
+        run_batch(Source(source), tmp_path / "out", Carry(fault="030"))
 
 
 class Killed(BaseException):
@@ -150,20 +151,20 @@ def _crash_points() -> Iterator[tuple[int, bool]]:
 def test_a_death_at_any_commit_loses_and_doubles_nothing(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run(Intake(source), tmp_path / "whole", Carry(), size=20)
+    run_batch(Source(source), tmp_path / "whole", Carry(), partition_size=20)
     expected, deaths = _bytes(tmp_path / "whole"), 0
     for call, after in _crash_points():
         out = tmp_path / f"{call}-{after}"
         with monkeypatch.context() as patch:
             _die_at(patch, call, after=after)
             try:
-                run(Intake(source), out, Carry(), size=20)
+                run_batch(Source(source), out, Carry(), partition_size=20)
             except Killed:
                 deaths += 1
                 (out / ".part-00000.parquet.1.tmp").write_bytes(
                     b"half a file, as SIGKILL leaves it"
                 )
-        run(Intake(source), out, Carry(), size=20)
+        run_batch(Source(source), out, Carry(), partition_size=20)
         assert _bytes(out) == expected, f"after a death at rename {call}"
     assert deaths == len(list(_crash_points())), (
         "every point must be a death, or the last commits are not covered"
@@ -174,13 +175,13 @@ SCRIPT = """
 import sys
 from pathlib import Path
 from carry import Carry
-from saga.batch.partitions import Intake
-from saga.batch.engine import Interrupted, run
+from saga.batch.partitions import Source
+from saga.batch.engine import Interrupted, run_batch
 
 if __name__ == "__main__":
     source, out, workers = sys.argv[1:]
     try:
-        run(Intake(Path(source)), Path(out), Carry(seconds=0.2), size=3, workers=int(workers), progress=lambda n, _: print(n, flush=True))
+        run_batch(Source(Path(source)), Path(out), Carry(seconds=0.2), partition_size=3, workers=int(workers), progress=lambda n, _: print(n, flush=True))
     except Interrupted as stop:
         sys.exit(stop.exit_code)
 """
@@ -190,7 +191,10 @@ def _start(script: Path, source: Path, out: Path, workers: int) -> subprocess.Po
     path = str(Path(sys.modules["carry"].__file__ or "").parent)
     line = [sys.executable, str(script), str(source), str(out), str(workers)]
     return subprocess.Popen(
-        line, stdout=subprocess.PIPE, text=True, env={"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+        line,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={"PYTHONPATH": f"{path}:{ROOT}", "OMP_NUM_THREADS": "1"},
     )
 
 
@@ -207,7 +211,7 @@ def test_killed_at_random_moments_the_run_goes_on_where_it_was(
 ) -> None:
     script, out, moments = tmp_path / "batch.py", tmp_path / "out", random.Random(3)
     script.write_text(SCRIPT)
-    run(Intake(source), tmp_path / "whole", Carry(), size=3)
+    run_batch(Source(source), tmp_path / "whole", Carry(), partition_size=3)
     for workers, stop, persons in (
         (1, signal.SIGKILL, 6),
         (2, signal.SIGKILL, 15),
@@ -221,7 +225,7 @@ def test_killed_at_random_moments_the_run_goes_on_where_it_was(
             process.send_signal(stop)
             assert process.wait(10) == (-9 if stop == signal.SIGKILL else 3)
         assert not (out / MANIFEST).exists()
-    report = run(Intake(source), out, Carry(), size=3)
+    report = run_batch(Source(source), out, Carry(), partition_size=3)
     assert 36 // 3 <= report.resumed < report.partitions
     assert _bytes(out) == _bytes(tmp_path / "whole")
 
@@ -232,31 +236,33 @@ def test_ctrl_c_ends_with_what_was_done_and_exit_code_3(source: Path, tmp_path: 
             raise KeyboardInterrupt
 
     with pytest.raises(Interrupted, match="3 partitions complete") as stopped:
-        run(Intake(source), tmp_path / "out", Carry(), size=10, progress=stop_at_half)
+        run_batch(
+            Source(source), tmp_path / "out", Carry(), partition_size=10, progress=stop_at_half
+        )
     assert stopped.value.exit_code == 3
-    assert run(Intake(source), tmp_path / "out", Carry(), size=10).resumed == 3
+    assert run_batch(Source(source), tmp_path / "out", Carry(), partition_size=10).resumed == 3
 
 
 def test_a_part_that_was_changed_or_lost_is_computed_again(source: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    run(Intake(source), out, Carry(), size=10)
+    run_batch(Source(source), out, Carry(), partition_size=10)
     expected = _bytes(out)
     (out / "part-00001.parquet").write_bytes(b"changed")
     (out / "part-00004.parquet").unlink()
-    assert run(Intake(source), out, Carry(), size=10).resumed == 4
+    assert run_batch(Source(source), out, Carry(), partition_size=10).resumed == 4
     assert _bytes(out) == expected
 
 
 def test_other_arguments_or_another_input_need_another_folder(source: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    run(Intake(source), out, Carry(), size=10)
+    run_batch(Source(source), out, Carry(), partition_size=10)
     with pytest.raises(UsageError, match="another run: seed differ"):
-        run(Intake(source), out, Carry(seed=1), size=10)
+        run_batch(Source(source), out, Carry(seed=1), partition_size=10)
     with pytest.raises(UsageError, match="on_error, persons_per_partition differ"):
-        run(Intake(source, on_error="drop"), out, Carry(), size=11)
+        run_batch(Source(source, on_error="drop"), out, Carry(), partition_size=11)
     changed = _write_years(_rows().with_columns(pl.col("earnings") * 2), tmp_path / "changed")
     with pytest.raises(UsageError, match="another run: files differ"):
-        run(Intake(changed), out, Carry(), size=10)
+        run_batch(Source(changed), out, Carry(), partition_size=10)
 
 
 def test_a_folder_of_something_else_and_a_folder_in_use_are_refused(
@@ -265,10 +271,10 @@ def test_a_folder_of_something_else_and_a_folder_in_use_are_refused(
     out = tmp_path / "out"
     out.mkdir()
     with atomic.sole_writer(out), pytest.raises(UsageError, match="Another process is writing"):
-        run(Intake(source), out, Carry())
+        run_batch(Source(source), out, Carry())
     (out / "thesis.docx").touch()
     with pytest.raises(UsageError, match=r"thesis\.docx"):
-        run(Intake(source), out, Carry())
+        run_batch(Source(source), out, Carry())
 
 
 def test_broken_rows_fail_the_run_or_are_dropped_and_counted(tmp_path: Path) -> None:
@@ -279,11 +285,13 @@ def test_broken_rows_fail_the_run_or_are_dropped_and_counted(tmp_path: Path) -> 
     )
     source = _write_years(rows, tmp_path / "years")
     with pytest.raises(InputError) as broken:
-        run(Intake(source), tmp_path / "strict", Carry(), size=10)
+        run_batch(Source(source), tmp_path / "strict", Carry(), partition_size=10)
     assert [(p.person_id, p.year, p.column) for p in broken.value.problems] == [
         ("033", 2006, "earnings")
     ]
-    report = run(Intake(source, on_error="drop"), tmp_path / "lenient", Carry(), size=10)
+    report = run_batch(
+        Source(source, on_error="drop"), tmp_path / "lenient", Carry(), partition_size=10
+    )
     assert sum(report.rows_dropped.values()) == 1
 
 
@@ -292,11 +300,11 @@ def test_an_error_of_a_worker_process_arrives_with_its_problems(tmp_path: Path) 
         earnings=pl.when(pl.col("person_id") == "033").then(-1.0).otherwise("earnings")
     )
     with pytest.raises(InputError) as broken:
-        run(
-            Intake(_write_years(rows, tmp_path / "years")),
+        run_batch(
+            Source(_write_years(rows, tmp_path / "years")),
             tmp_path / "out",
             Carry(),
-            size=10,
+            partition_size=10,
             workers=2,
         )
     assert broken.value.problems[0].person_id == "033"
@@ -307,7 +315,7 @@ def test_an_error_in_opening_the_product_is_told_as_it_is(
     source: Path, tmp_path: Path, workers: int
 ) -> None:
     with pytest.raises(BundleError, match="no bundle"):
-        run(Intake(source), tmp_path, Carry(fault="open"), size=10, workers=workers)
+        run_batch(Source(source), tmp_path, Carry(fault="open"), partition_size=10, workers=workers)
 
 
 def test_mapped_files_with_their_own_columns_types_and_price_index(tmp_path: Path) -> None:
@@ -332,16 +340,16 @@ def test_mapped_files_with_their_own_columns_types_and_price_index(tmp_path: Pat
         "columns: {person_id: ID, earnings: WAGE, sex: SEX}\ncodes: {sex: {f: female}}\n"
         "currency: USD\nmacro: none\nfloor: none\ndeflator: {file: cpi.csv, base_year: 2006}\n"
     )
-    run(Intake(folder, mapping), tmp_path / "out", Carry(), size=8)
+    run_batch(Source(folder, mapping), tmp_path / "out", Carry(), partition_size=8)
     whole, product = read_panel(folder, mapping=mapping), Carry().open()
-    gone = product.obstacles(whole)
+    gone = product.ineligible(whole)
     assert _read(tmp_path / "out").equals(
-        product(whole.only([person for person in whole.persons() if person not in gone]))
+        product.compute(whole.only([person for person in whole.persons() if person not in gone]))
     )
 
 
 def test_parts_carry_their_provenance(source: Path, tmp_path: Path) -> None:
-    run(Intake(source), tmp_path / "out", Carry(seed=5))
+    run_batch(Source(source), tmp_path / "out", Carry(seed=5))
     metadata: dict[str, Any] = pl.read_parquet_metadata(tmp_path / "out" / "part-00000.parquet")
     assert metadata["saga"] == '{"seed": 5}'
 
@@ -363,12 +371,9 @@ def test_the_products_are_the_forecasters_own(
 ) -> None:
     draws = Draws(20, 3)
     report = score(
-        people,
+        Source(people, prices=2022),
         tmp_path,
-        request_,
-        draws,
-        bundle=tiny_bundle,
-        prices=2022,
+        Recipe(tiny_bundle, request_, draws),
         persons_per_partition=4,
     )
     forecaster, panel = Forecaster.load(tiny_bundle, threads=1), read_panel(people, prices=2022)
@@ -405,12 +410,9 @@ def test_lifetimes_to_an_earlier_age_leave_out_who_has_passed_it(
     tiny_bundle: Path, people: Path, tmp_path: Path
 ) -> None:
     report = score(
-        people,
+        Source(people, prices=2022),
         tmp_path,
-        LifetimeRequest(to_age=40),
-        Draws(20),
-        bundle=tiny_bundle,
-        prices=2022,
+        Recipe(tiny_bundle, LifetimeRequest(to_age=40), Draws(20)),
     )
     panel = read_panel(people, prices=2022)
     age = panel.frame.group_by("person_id").agg(
@@ -426,12 +428,9 @@ def test_whom_no_horizon_reaches_is_listed_and_the_others_are_forecast(
     tiny_bundle: Path, people: Path, tmp_path: Path
 ) -> None:
     report = score(
-        people,
+        Source(people, prices=2022),
         tmp_path,
-        ForecastRequest(horizons=(30,)),
-        Draws(20),
-        bundle=tiny_bundle,
-        prices=2022,
+        Recipe(tiny_bundle, ForecastRequest(horizons=(30,)), Draws(20)),
     )
     panel = read_panel(people, prices=2022)
     age = panel.frame.group_by("person_id").agg(

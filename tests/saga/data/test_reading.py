@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saga.batch.partitions import Intake
+from saga.batch.partitions import Source
 from saga.data.reading import read_panel
 from saga.errors import InputError, Problem, UsageError
 from saga.schema import BY_NAME, polars_schema
@@ -462,7 +462,7 @@ def test_a_file_of_a_folder_may_lack_any_column_but_a_required_one(tmp_path: Pat
     )
     for reading in (
         lambda: read_panel(tmp_path, prices=2022),
-        lambda: list(Intake(tmp_path).frames()),
+        lambda: list(Source(tmp_path).frames()),
     ):
         with pytest.raises(InputError, match=r"2006\.csv lacks the required column earnings"):
             reading()

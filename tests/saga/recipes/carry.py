@@ -1,4 +1,7 @@
-"""A small real product for the batch engine, in a module that worker processes can import: the last known earnings, with keyed noise."""
+"""A small product for the batch engine: the last known earnings with keyed noise.
+
+It is a module of its own, because worker processes import it.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,11 @@ from saga.keyed_random import uniform_each
 
 @dataclass(frozen=True)
 class Carry:
-    """Two rows a person. `seconds` is the time that a partition takes; `fault` is a person that the product loses, or "open"."""
+    """Two rows a person.
+
+    `seconds` is the time that a partition takes; `fault` is a person that the product loses, or
+    "open" for an error when it is opened.
+    """
 
     seed: int = 0
     seconds: float = 0.0
@@ -25,22 +32,22 @@ class Carry:
     def describe(self) -> dict[str, Any]:
         return {"product": "carry", "seed": self.seed}
 
-    def open(self) -> CarryProduct:
+    def open(self) -> CarryComputation:
         if self.fault == "open":
             raise BundleError("there is no bundle")
-        return CarryProduct(self)
+        return CarryComputation(self)
 
 
-class CarryProduct:
+class CarryComputation:
     def __init__(self, recipe: Carry) -> None:
         self.recipe = recipe
         self.provenance: Mapping[str, Any] = {"seed": recipe.seed}
 
-    def obstacles(self, panel: Panel) -> dict[str, str]:
+    def ineligible(self, panel: Panel) -> dict[str, str]:
         last = panel.frame.group_by("person_id").agg(pl.col("earnings").is_not_null().any())
         return dict.fromkeys(last.filter(~pl.col("earnings"))["person_id"], "no-earnings")
 
-    def __call__(self, panel: Panel) -> pl.DataFrame:
+    def compute(self, panel: Panel) -> pl.DataFrame:
         time.sleep(self.recipe.seconds)
         last = panel.frame.group_by("person_id", maintain_order=True).agg(
             pl.col("earnings").drop_nulls().last()

@@ -8,7 +8,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from saga.batch.products import score
+from saga.batch.partitions import Source
+from saga.batch.products import Recipe, score
 from saga.data.panel import Panel
 from saga.data.split import persons_of
 from saga.errors import UsageError
@@ -192,12 +193,9 @@ def test_paths_of_the_batch_have_state_columns(
 
     def compute(name: str, request: PathsRequest, *, size: int = 500, workers: int = 1) -> None:
         score(
-            source,
+            Source(source, prices=2022),
             tmp_path / name,
-            request,
-            Draws(5),
-            bundle=living_bundle,
-            prices=2022,
+            Recipe(living_bundle, request, Draws(5)),
             persons_per_partition=size,
             workers=workers,
         )

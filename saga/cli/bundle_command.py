@@ -1,0 +1,67 @@
+"""saga bundle: show a bundle, or check every byte of it."""
+
+from __future__ import annotations
+
+from saga.cli import console
+from saga.cli.options import BundleArgument, JsonOption
+
+
+def inspect(directory: BundleArgument, as_json: JsonOption = False) -> None:
+    """Show what a bundle is and where it comes from."""
+    from saga.bundle import Bundle
+    from saga.conformal.calibrator import calibration_method
+
+    bundle = Bundle.load(directory)
+    facts = {
+        "path": bundle.path,
+        "digest": bundle.digest,
+        "model": bundle.model_digest,
+        "calibration": bundle.calibration_digest,
+        "method": calibration_method(bundle.calibration),
+        "parameters": bundle.parameters,
+        "weights": {name: list(tensor.shape) for name, tensor in bundle.weights.items()},
+        **{
+            key: bundle.manifest[key]
+            for key in ("code_version", "seed", "command", "parents", "files")
+        },
+        "config": bundle.config,
+        "split": bundle.split,
+        "metrics": bundle.metrics,
+    }
+    lines = [bundle.card.strip(), ""]
+    lines += [
+        f"{key:<12} {facts[key]}"
+        for key in (
+            "digest",
+            "model",
+            "calibration",
+            "method",
+            "parameters",
+            "code_version",
+            "seed",
+            "command",
+        )
+    ]
+    lines += [
+        f"{'parents':<12} {', '.join(bundle.manifest['parents']) or 'none'}",
+        f"{'files':<12} {', '.join(sorted(bundle.manifest['files']))}",
+    ]
+    console.result("\n".join(lines), facts, as_json=as_json)
+
+
+def verify(directory: BundleArgument, as_json: JsonOption = False) -> None:
+    """Check every byte of a bundle; exit code 2 names the file that is missing, unknown or changed."""
+    from saga.bundle import Bundle
+
+    bundle = Bundle.load(directory)
+    facts = {
+        "path": bundle.path,
+        "intact": True,
+        "digest": bundle.digest,
+        "files": len(bundle.manifest["files"]),
+    }
+    console.result(
+        f"{directory} is intact: {facts['files']} files, digest {bundle.digest}.",
+        facts,
+        as_json=as_json,
+    )

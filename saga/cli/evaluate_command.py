@@ -1,0 +1,149 @@
+"""saga evaluate: score a bundle and the baselines on test persons."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from saga.cli import console
+from saga.cli.inputs import read_persons
+from saga.cli.options import (
+    BundleArgument,
+    HorizonsOption,
+    JsonOption,
+    MappingOption,
+    OnErrorOption,
+    PanelOption,
+    PathsOption,
+    PricesOption,
+    RejectedOption,
+    RolloutOption,
+    SeedOption,
+    TestPersonsOption,
+    ThreadsOption,
+    parse_horizons,
+)
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+def evaluate(
+    bundle: BundleArgument,
+    panel: PanelOption,
+    out: Annotated[Path, typer.Option(help="Directory for metrics.parquet and the tables.")],
+    baselines: Annotated[
+        str,
+        typer.Option(
+            help="'all', or names such as carry,groupq,gkos; on a generated register also "
+            "clairvoyant."
+        ),
+    ] = "all",
+    tables: Annotated[
+        str,
+        typer.Option(
+            help="'accuracy', further lifetimes, placebos, hindsight, calibration-size (each "
+            "costs simulations), or 'all'."
+        ),
+    ] = "accuracy",
+    variants: Annotated[
+        Path | None,
+        typer.Option(
+            help="YAML: further bundles as rows (ablations); name, table, label, note, bundle."
+        ),
+    ] = None,
+    sample: Annotated[
+        Literal["all", "paper"],
+        typer.Option(help="paper: ten observed years, five positive, end age 26-54."),
+    ] = "all",
+    cache: Annotated[
+        Path | None,
+        typer.Option(
+            help="Directory of scores per person, before averaging.", show_default="OUT/scores"
+        ),
+    ] = None,
+    horizons: HorizonsOption = "1,5,10,20",
+    rollout: RolloutOption = None,
+    paths: PathsOption = 200,
+    persons: TestPersonsOption = None,
+    seed: SeedOption = 0,
+    threads: ThreadsOption = None,
+    split: Annotated[
+        Literal["person", "cohort"],
+        typer.Option(help="cohort: the paper's birth years, on their side of the person split."),
+    ] = "person",
+    mapping: MappingOption = None,
+    prices: PricesOption = None,
+    on_error: OnErrorOption = "fail",
+    rejected: RejectedOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Score a bundle and the baselines on persons outside training and calibration."""
+    import polars as pl
+
+    from evaluation.contest import ContestOptions, EvaluationOptions
+    from evaluation.contest import evaluate as run_evaluation
+    from evaluation.scoring.comparison import verdict_lines
+
+    contest_options = ContestOptions(
+        horizons=parse_horizons(horizons),
+        n_paths=paths,
+        seed=seed,
+        sample=sample,
+        split=split,
+        n_persons=persons,
+        cache=cache,
+    )
+    evaluation_options = EvaluationOptions(
+        baselines=tuple(name.strip() for name in baselines.split(",")),
+        tables=[name.strip() for name in tables.split(",")],
+        variants=variants,
+        futures=panel if (panel / "future").is_dir() else None,
+        register=panel if (panel / "register.json").is_file() else None,
+        rollout=rollout,
+        workers=threads or os.cpu_count() or 1,
+    )
+    test_panel = read_persons(panel, mapping, prices, on_error, rejected)
+    with console.progress("Scoring", quiet=as_json) as progress:
+        metrics = run_evaluation(
+            bundle,
+            test_panel,
+            out,
+            contest_options,
+            evaluation_options,
+            progress=None
+            if progress is None
+            else lambda step, done, total: progress(done, total, step),
+            notice=console.note,
+        )
+    lines = verdict_lines(pl.read_parquet(out / "comparisons.parquet"))
+    if not as_json:
+        _show_metrics(metrics)
+    console.result(
+        "\n".join(
+            [
+                *lines,
+                f"Wrote metrics.parquet ({metrics.height:,} rows), tables.md and tables.html to {out}.",
+            ]
+        ),
+        {"out": out, "split": split, "rows": metrics.height, "verdicts": lines},
+        as_json=as_json,
+    )
+
+
+def _show_metrics(metrics: pl.DataFrame) -> None:
+    """Print CRPS and 90 % coverage of all test persons, by model and horizon."""
+    import polars as pl
+
+    shown = metrics.filter(
+        pl.col("group") == "all", pl.col("metric").is_in(["crps_log", "coverage_90"])
+    )
+    console.table(
+        shown.pivot("horizon", index=["setting", "metric", "model"], values="value").sort(
+            "setting", "metric"
+        ),
+        "All test persons",
+    )

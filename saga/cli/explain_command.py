@@ -1,0 +1,67 @@
+"""saga explain: what one person's forecast rests on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from saga.cli import console
+from saga.cli.inputs import read_persons
+from saga.cli.options import (
+    BundleOption,
+    InputArgument,
+    JsonOption,
+    MappingOption,
+    PricesOption,
+    SeedOption,
+)
+from saga.requests import check_seed
+
+
+def explain(
+    source: InputArgument,
+    person: Annotated[str, typer.Option(help="Id of the person.")],
+    out: Annotated[Path, typer.Option(help="Page (.html) or figures (.json) to write.")],
+    bundle: BundleOption = None,
+    figure: Annotated[
+        Literal["mean", "p_zero"],
+        typer.Option(help="The mean of log earnings, or the probability of zero."),
+    ] = "mean",
+    gap: Annotated[int, typer.Option(min=1, max=5, help="Years ahead of the last record.")] = 1,
+    seed: SeedOption = 0,
+    mapping: MappingOption = None,
+    prices: PricesOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Explain one person's forecast: the effect of each cell of the record, and the attention to years."""
+    from evaluation.explain.attribution import attribute_forecast
+    from evaluation.explain.explanation_page import SUFFIXES, write_explanation
+    from saga.attention import attention_by_lag
+    from saga.bundle import default_bundle
+    from saga.data.files import keep_apart
+    from saga.files.html import check_page
+    from saga.forecaster import Forecaster
+
+    check_seed(seed)
+    keep_apart(source, out, "--out")
+    check_page(out, "explanation", SUFFIXES)
+    # The light rollout has no attention.
+    forecaster = Forecaster.load(bundle or default_bundle(), rollout="exact")
+    record = read_persons(source, mapping, prices, "fail", None).only([person])
+    effects = attribute_forecast(forecaster, record, person, gap=gap, figure=figure)
+    attention = attention_by_lag(forecaster, record, seed=seed)
+    provenance = {
+        "bundle": forecaster.bundle.digest,
+        "panel": record.meta.panel_id,
+        "figure": figure,
+        "gap": gap,
+        "seed": seed,
+    }
+    write_explanation(effects, attention, out, provenance)
+    console.result(
+        f"Wrote the explanation of one forecast to {out}.",
+        {"out": out, "provenance": provenance},
+        as_json=as_json,
+    )

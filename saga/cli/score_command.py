@@ -1,0 +1,190 @@
+"""saga score: a product for all persons in files of any size."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from saga.cli import console
+from saga.cli.inputs import check_record, format_counts, note_precision
+from saga.cli.options import (
+    HORIZONS_TEXT,
+    BundleOption,
+    DatabaseKeyOption,
+    DatabaseOption,
+    InputArgument,
+    JsonOption,
+    MappingOption,
+    OnErrorOption,
+    PathsOption,
+    PrecisionOption,
+    PricesOption,
+    RecordOption,
+    RolloutOption,
+    ScenarioOption,
+    SeedOption,
+    WorkersOption,
+    parse_coverage,
+    parse_horizons,
+    parse_prices,
+    parse_quantiles,
+)
+from saga.errors import UsageError
+from saga.requests import (
+    COVERAGE,
+    HORIZONS,
+    LIFETIME_COVERAGE,
+    PATHS,
+    QUANTILES,
+    RATE,
+    Draws,
+    ForecastRequest,
+    LifetimeRequest,
+    PathsRequest,
+    Product,
+    Request,
+    TaxName,
+)
+from saga.schema import MAX_AGE
+
+if TYPE_CHECKING:
+    from saga.batch.engine import BatchRecipe
+
+_REQUESTS: tuple[type[Request], ...] = (ForecastRequest, LifetimeRequest, PathsRequest)
+
+
+def score(
+    source: InputArgument,
+    out_dir: Annotated[
+        Path,
+        typer.Argument(
+            metavar="OUT_DIR",
+            help="Directory for the parts; an unfinished run in it is continued.",
+        ),
+    ],
+    product: Annotated[Product, typer.Option(help="What to compute.")] = "forecasts",
+    bundle: BundleOption = None,
+    horizons: Annotated[
+        str | None, typer.Option(help="Forecasts: years ahead.", show_default=HORIZONS_TEXT)
+    ] = None,
+    coverage: Annotated[
+        str | None, typer.Option(help="Forecasts and lifetimes: coverage of the intervals.")
+    ] = None,
+    quantiles: Annotated[
+        str | None, typer.Option(help="Forecasts and lifetimes: quantiles.")
+    ] = None,
+    rate: Annotated[
+        float | None,
+        typer.Option(help="Lifetimes: real discount rate a year.", show_default=str(RATE)),
+    ] = None,
+    to_age: Annotated[
+        int | None, typer.Option(help="Lifetimes and paths: last age.", show_default=str(MAX_AGE))
+    ] = None,
+    from_age: Annotated[
+        int | None, typer.Option(help="Lifetimes: add the observed past from this age.")
+    ] = None,
+    tax: Annotated[TaxName | None, typer.Option(help="Lifetimes: se-2022, paper or none.")] = None,
+    circumstances: Annotated[
+        bool,
+        typer.Option(
+            "--circumstances",
+            help="Paths: also state, industry, occupation, county and family of each year.",
+        ),
+    ] = False,
+    paths: PathsOption = PATHS,
+    seed: SeedOption = 0,
+    scenario: ScenarioOption = None,
+    rollout: RolloutOption = None,
+    precision: PrecisionOption = None,
+    engine: Annotated[Literal["local"], typer.Option(help="Where the work is done.")] = "local",
+    workers: WorkersOption = 1,
+    persons_per_partition: Annotated[int, typer.Option(min=1, help="Persons of one part.")] = 500,
+    database: DatabaseOption = None,
+    database_key: DatabaseKeyOption = None,
+    record: RecordOption = False,
+    mapping: MappingOption = None,
+    prices: PricesOption = None,
+    on_error: OnErrorOption = "fail",
+    as_json: JsonOption = False,
+) -> None:
+    """Compute a product for all persons in a file or folder; after a stop the same command continues."""
+    from saga.batch.partitions import Source
+    from saga.batch.products import Recipe
+    from saga.batch.products import score as run_score
+    from saga.bundle import default_bundle
+
+    _refuse_foreign_options(
+        product,
+        horizons=horizons,
+        coverage=coverage,
+        quantiles=quantiles,
+        rate=rate,
+        to_age=to_age,
+        from_age=from_age,
+        tax=tax,
+        states=circumstances or None,
+    )
+    request: Request
+    if product == "forecasts":
+        request = ForecastRequest(
+            horizons=HORIZONS if horizons is None else parse_horizons(horizons),
+            coverage=COVERAGE if coverage is None else parse_coverage(coverage),
+            quantiles=QUANTILES if quantiles is None else parse_quantiles(quantiles),
+        )
+    elif product == "lifetimes":
+        request = LifetimeRequest(
+            rate=RATE if rate is None else rate,
+            to_age=MAX_AGE if to_age is None else to_age,
+            from_age=from_age,
+            tax=tax or "none",
+            coverage=LIFETIME_COVERAGE if coverage is None else parse_coverage(coverage),
+            quantiles=QUANTILES if quantiles is None else parse_quantiles(quantiles),
+        )
+    else:
+        request = PathsRequest(MAX_AGE if to_age is None else to_age, states=circumstances)
+    if record and product != "forecasts":
+        raise UsageError(f"The product {product} has no option --record. Leave it out.")
+    check_record(record, database)
+    draws = Draws(paths, seed, scenario)
+    recipe = Recipe(bundle or default_bundle(), request, draws, rollout, precision or "float32")
+    batch_recipe: BatchRecipe = recipe
+    if database is not None and product == "forecasts":
+        from calibration.adaptive.issuance import AdaptiveRecipe
+
+        batch_recipe = AdaptiveRecipe.of(
+            recipe, out_dir, url=database, key=database_key, record=record
+        )
+    note_precision(precision)
+    with console.progress("Scoring", quiet=as_json) as progress:
+        report = run_score(
+            Source(source, mapping, parse_prices(prices), on_error),
+            out_dir,
+            batch_recipe,
+            workers=workers,
+            persons_per_partition=persons_per_partition,
+            progress=progress,
+        )
+    text = (
+        f"{report.rows:,} rows for {report.persons_out:,} of {report.persons_in:,} persons are in "
+        f"{report.out_dir}."
+    )
+    if report.rejected:
+        text += f" Without a result: {format_counts(report.rejected)}; see _rejected.csv there."
+    console.result(
+        text,
+        {"out": report.out_dir, "engine": engine, "resumed": report.resumed, **report.totals},
+        as_json=as_json,
+    )
+
+
+def _refuse_foreign_options(product: Product, **options: object) -> None:
+    """Raise UsageError for an option, named as the field of a request, of another product."""
+    (request_type,) = (request for request in _REQUESTS if request.product == product)
+    field_names = {field.name for field in fields(request_type)}
+    for name, value in sorted(options.items()):
+        if value is not None and name not in field_names:
+            option = "circumstances" if name == "states" else name.replace("_", "-")
+            raise UsageError(f"The product {product} has no option --{option}. Leave it out.")
