@@ -75,7 +75,7 @@ class RegisterSettings:
 
 @dataclass(frozen=True)
 class World:
-    """What all persons share: the economy, the employers, and who closes in each year."""
+    """What all persons share: the economy, the employers, and those that close each year."""
 
     economy: Economy
     employers: Employers
