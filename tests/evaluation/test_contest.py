@@ -126,7 +126,7 @@ def test_groups_partition_the_persons_and_average_to_all(table: pl.DataFrame) ->
     )  # cut-offs from other persons: a fifth up to sampling
 
 
-def test_the_metricshas_the_agreed_columns_and_metrics_and_its_provenance(
+def test_the_table_has_the_agreed_columns_and_metrics_and_its_provenance(
     random_walk: Make, tmp_path: Path
 ) -> None:
     metrics = Contest(random_walk(300), ContestOptions(horizons=(1,), n_paths=10)).run(
