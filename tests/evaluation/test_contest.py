@@ -207,7 +207,7 @@ def test_scores_equal_scoringrules_and_hand_formulas() -> None:
     )
 
 
-def test_where_the_outcome_or_the_interval_is_missing_nothing_is_scored() -> None:
+def test_missing_outcomes_and_intervals_are_not_scored() -> None:
     samples = np.full((2, 1, 5), 2.0)
     none = PredictionSets(
         *(np.full((2, 1, 4), np.nan) for _ in range(2)), np.zeros((2, 1, 4), dtype=bool)
@@ -271,7 +271,7 @@ def test_futures_in_other_prices_or_absent_are_refused(random_walk: Make, tmp_pa
         contest.run([Walker("exact")], tmp_path / "out", futures=tmp_path)
 
 
-def test_paths_of_only_one_block_of_persons_are_alive(random_walk: Make, tmp_path: Path) -> None:
+def test_one_block_of_paths_is_in_memory(random_walk: Make, tmp_path: Path) -> None:
     alive: list[weakref.ref[np.ndarray]] = []
     largest = 0
 
@@ -328,7 +328,7 @@ def test_answers_for_other_persons_are_refused(random_walk: Make, tmp_path: Path
         )
 
 
-def test_persons_limits_the_test_persons_by_a_keyed_choice(random_walk: Make) -> None:
+def test_n_persons_limits_the_test_persons_by_a_keyed_choice(random_walk: Make) -> None:
     panel = random_walk(600)
     few, again = (
         Contest(panel, ContestOptions(horizons=(1,), n_paths=10, n_persons=20)).test.persons()

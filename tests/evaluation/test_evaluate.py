@@ -18,7 +18,7 @@ from saga.scores import covered
 
 
 @pytest.mark.slow
-def test_the_model_and_the_baselines_meet_in_both_settings(
+def test_evaluate_scores_the_bundle_and_baselines_in_both_settings(
     tiny_bundle: Path, register_dir: Path, register_panel: Panel, tmp_path: Path
 ) -> None:
     steps: list[tuple[str, int, int]] = []

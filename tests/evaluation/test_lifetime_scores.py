@@ -130,7 +130,7 @@ def _value(earnings: np.ndarray, rate: float) -> np.ndarray:
     return total
 
 
-def test_true_lives_are_the_sums_of_the_futures_on_disk(
+def test_realised_lifetimes_are_sums_of_the_futures_on_disk(
     world: tuple[LifetimeTask, np.ndarray, Known, Known], answers: dict[str, Path]
 ) -> None:
     question, truth, *_ = world
@@ -178,7 +178,7 @@ def test_the_distribution_is_that_of_each_future_averaged(
         ), statistic
 
 
-def test_the_score_of_a_life_equals_scoringrules_and_leaves_out_whom_a_future_lost(
+def test_the_crps_of_a_lifetime_equals_scoringrules_without_emigrants(
     table: pl.DataFrame, answers: dict[str, Path]
 ) -> None:
     truth, right = LifetimeValues.read(answers[TRUTH]), LifetimeValues.read(answers["right"])
@@ -226,7 +226,7 @@ def test_other_money_is_not_taxed_by_swedish_rules(
     assert not any(name.startswith("tax") for name in lifetimes["statistic"])
 
 
-def test_lives_without_futures_are_refused(tmp_path: Path) -> None:
+def test_lifetimes_without_futures_are_refused(tmp_path: Path) -> None:
     from evaluation.selection import select_tables
 
     with pytest.raises(UsageError, match="no lifetimes"):

@@ -48,7 +48,7 @@ def test_a_short_window_keeps_five_years(random_walk: Make) -> None:
     assert set(shown["person_id"]) == set(setting.origins.person_id.tolist())
 
 
-def test_donors_are_of_the_same_kind_and_every_one_of_them_serves(grouped: Make) -> None:
+def test_donors_are_of_the_same_kind_and_all_are_used(grouped: Make) -> None:
     (setting,) = Sample.of(grouped(3000), seed=0).settings([1])
     kind = number_kinds(setting.past, setting.origins)
     donors = draw_donors(kind, setting.origins.person_id, 400, 0)
@@ -79,7 +79,7 @@ def test_small_kinds_are_joined_by_age(grouped: Make) -> None:
     assert len(np.unique(kind)) == len(np.unique(few.year - born))
 
 
-def test_variants_name_bundles_beside_their_file_and_errors_name_the_row(tmp_path: Path) -> None:
+def test_variants_are_relative_to_their_file_and_errors_name_the_row(tmp_path: Path) -> None:
     (tmp_path / "no-family").mkdir()
     row = "- {name: no-family, table: Ablations, label: no family, note: 64x3 for 10 minutes, bundle: no-family}\n"
     file = tmp_path / "variants.yaml"

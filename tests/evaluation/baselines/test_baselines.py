@@ -205,7 +205,7 @@ def test_a_second_fit_with_the_same_seed_gives_the_same_paths(
     assert np.array_equal(first, second, equal_nan=True)
 
 
-def test_the_forecast_is_no_function_of_the_outcome(fitted: tuple[Panel, Baseline]) -> None:
+def test_the_forecast_does_not_depend_on_the_outcome(fitted: tuple[Panel, Baseline]) -> None:
     """Given the whole panel instead of the history, or other outcomes after the origin, the numbers stay the same."""
     panel, baseline = fitted
     origins = draw_origins(panel, max_horizon=5, seed=0)
@@ -262,7 +262,7 @@ def test_a_panel_without_zeros_covariates_or_odd_horizons_works() -> None:
         assert (earnings.earnings[earnings.within_age] > 0).all()
 
 
-def test_a_person_whose_last_years_are_unknown_is_carried_from_the_last_known_one(
+def test_forecasts_start_from_the_last_known_year(
     random_walk: Make,
 ) -> None:
     """The horizon then counts from the last known year: the spread is that of h + 2 years."""

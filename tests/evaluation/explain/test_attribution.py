@@ -55,7 +55,7 @@ def test_attributions_are_complete(
             assert 0 <= explanation.value <= 1
 
 
-def test_more_nodes_leave_less(forecaster: Forecaster, small_panel: Panel) -> None:
+def test_more_nodes_reduce_the_residual(forecaster: Forecaster, small_panel: Panel) -> None:
     rest = [
         sum(
             abs(attribute_forecast(forecaster, small_panel, person, steps=n).residual)
@@ -166,7 +166,7 @@ def test_where_the_forecast_is_linear_attributions_are_the_terms(
     )
 
 
-def test_what_is_unknown_gets_nothing(forecaster: Forecaster, small_panel: Panel) -> None:
+def test_unknown_entries_have_no_attribution(forecaster: Forecaster, small_panel: Panel) -> None:
     person = small_panel.persons()[0]
     hidden = small_panel.with_frame(
         small_panel.frame.with_columns(
@@ -198,7 +198,7 @@ def test_high_earnings_raise_and_low_ones_lower_the_forecast(
         assert sign * total > 0.1
 
 
-def test_wrong_questions_are_refused(forecaster: Forecaster, small_panel: Panel) -> None:
+def test_wrong_arguments_are_refused(forecaster: Forecaster, small_panel: Panel) -> None:
     person = small_panel.persons()[0]
     with pytest.raises(UsageError, match="1 to 5"):
         attribute_forecast(forecaster, small_panel, person, gap=6)

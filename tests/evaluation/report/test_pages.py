@@ -43,7 +43,7 @@ def _column(table: Table, head: str) -> list[Any]:
     return [row[list(table.head).index(head)] for row in table.rows]
 
 
-def test_a_forecaster_that_is_too_wide_is_exposed_by_the_tables(judged: Path) -> None:
+def test_the_tables_expose_a_forecaster_that_is_too_wide(judged: Path) -> None:
     tables = all_tables(Results.read(judged))
     coverage = _table(tables, "Coverage, in-time")
     assert all(cell.alarm for cell in _column(coverage, "groupq"))
@@ -55,7 +55,7 @@ def test_a_forecaster_that_is_too_wide_is_exposed_by_the_tables(judged: Path) ->
     assert all(row[2].best for row in compared.rows if row[0].text == "groupq")
 
 
-def test_a_wrong_model_is_exposed_where_it_is_the_one_that_is_judged(
+def test_the_tables_expose_a_wrong_saga(
     random_walk: Make, walker: Callable[..., Any], tmp_path: Path
 ) -> None:
     Contest(random_walk(4000), ContestOptions(horizons=(10,), n_paths=60)).run(
@@ -70,7 +70,7 @@ def test_a_wrong_model_is_exposed_where_it_is_the_one_that_is_judged(
     assert "saga is not better at every horizon with p < .01 (Holm) than groupq (h = 10)." in note
 
 
-def test_variants_are_rows_of_their_table_and_no_rivals(judged: Path) -> None:
+def test_variants_are_rows_of_their_table_and_not_competitors(judged: Path) -> None:
     tables = all_tables(Results.read(judged))
     for table in tables:
         assert not any("permuted" in head for head in table.head)
@@ -85,7 +85,7 @@ def test_variants_are_rows_of_their_table_and_no_rivals(judged: Path) -> None:
     assert any(cell.text == "2.140" and cell.published for cell in row)
 
 
-def test_cuts_are_shares_of_the_references_score_in_the_same_group(judged: Path) -> None:
+def test_cuts_are_shares_of_the_reference_score_of_the_same_group(judged: Path) -> None:
     results = Results.read(judged)
     metrics = results.metrics.filter(metric="crps_log", horizon=10, setting="in-time")
     table = _table(paper_tables(results), "Subgroups")
@@ -99,7 +99,7 @@ def test_cuts_are_shares_of_the_references_score_in_the_same_group(judged: Path)
         assert row[-1].published
 
 
-def test_every_table_of_further_results_is_shown_with_the_published_figures(judged: Path) -> None:
+def test_further_tables_are_shown_with_published_figures(judged: Path) -> None:
     metrics = pl.read_parquet(judged / "metrics.parquet")
     life = [
         {
@@ -172,7 +172,7 @@ def test_every_table_of_further_results_is_shown_with_the_published_figures(judg
     assert [cell.text for cell in tables["Estimates of gkos"].rows[0]] == ["rho", "0.97", "0.01"]
 
 
-def test_the_page_has_its_pictures_and_needs_nothing_from_outside(judged: Path) -> None:
+def test_the_page_has_charts_and_no_outside_resource(judged: Path) -> None:
     page = (judged / "tables.html").read_text(encoding="utf-8")
     assert page.count("<svg") == 3  # accuracy, coverage by group, differences
     assert "http://" not in page.replace("http://www.w3.org", "")

@@ -78,7 +78,7 @@ def test_two_way_errors_equal_the_formula_written_out() -> None:
     assert result["df"] == c - 1
 
 
-def test_few_futures_keep_the_size_and_counting_futures_alone_or_rows_would_not() -> None:
+def test_two_way_clusters_keep_the_size_with_few_futures() -> None:
     rng = np.random.default_rng(3)
     n, c = 60, 8
     person, future = np.indices((n, c)).reshape(2, -1)
@@ -98,9 +98,7 @@ def test_few_futures_keep_the_size_and_counting_futures_alone_or_rows_would_not(
     assert np.mean(rows) > 0.1
 
 
-def test_futures_that_move_everybody_alike_are_few_clusters_and_a_normal_law_would_reject_too_often() -> (
-    None
-):
+def test_few_future_clusters_need_the_t_distribution() -> None:
     rng = np.random.default_rng(4)
     n, c = 30, 5
     person, future = np.indices((n, c)).reshape(2, -1)
@@ -140,14 +138,14 @@ def test_one_year_ahead_diebold_mariano_is_the_t_test_of_yearly_means() -> None:
     assert result["t"] == pytest.approx(stats.ttest_1samp(d.mean(axis=1), 0).statistic)
 
 
-def test_too_few_years_give_no_test_rather_than_a_wrong_one() -> None:
+def test_too_few_years_give_no_test() -> None:
     d = np.random.default_rng(7).normal(size=19)
     assert diebold_mariano_test(d, np.arange(19), 10) is None
     assert diebold_mariano_test(d, np.arange(19), 9) is not None
 
 
 @pytest.mark.parametrize("horizon", [1, 5])
-def test_diebold_mariano_has_its_size_where_years_share_shocks(horizon: int) -> None:
+def test_diebold_mariano_has_its_size_with_shocks_by_year(horizon: int) -> None:
     rng = np.random.default_rng(8)
     years, each = 26, 20
     year = np.repeat(np.arange(years), each)
@@ -168,9 +166,7 @@ def test_diebold_mariano_has_its_size_where_years_share_shocks(horizon: int) -> 
     assert np.mean(by_person) > 0.2
 
 
-def test_where_the_errors_of_overlapping_years_are_one_moving_average_it_rejects_two_to_four_times_too_often() -> (
-    None
-):
+def test_diebold_mariano_over_rejects_with_overlapping_moving_average_errors() -> None:
     """The known weakness in small samples that the docs state, so that nobody takes the test for more than it is."""
     rng = np.random.default_rng(11)
     horizon, years = 5, 26
@@ -282,7 +278,7 @@ def test_a_score_that_is_missing_on_one_side_does_not_count() -> None:
     assert table["n"].to_list() == [300, 300]
 
 
-def test_the_verdict_is_plain_and_leaves_the_bound_out() -> None:
+def test_verdicts_leave_the_bound_out() -> None:
     better = verdict_lines(compare_models(_scores(0.05)[0].lazy(), _scores(0.05)[1]))
     assert len(better) == 3
     assert all(
@@ -295,6 +291,6 @@ def test_the_verdict_is_plain_and_leaves_the_bound_out() -> None:
     assert not any(BOUND in line for line in better + same)
 
 
-def test_without_the_model_there_is_nothing_to_compare() -> None:
+def test_comparisons_are_empty_without_saga() -> None:
     scores, groups = _scores(0.05)
     assert compare_models(scores.filter(pl.col("model") != "saga").lazy(), groups).is_empty()

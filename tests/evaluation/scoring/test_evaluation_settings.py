@@ -57,7 +57,7 @@ def test_the_papers_window_ends_at_26_to_54() -> None:
 
 
 @pytest.mark.parametrize(("missing", "ends"), [(2, True), (3, False)])
-def test_gaps_of_two_years_are_tolerated_and_of_three_not(missing: int, ends: bool) -> None:
+def test_gaps_of_two_years_are_allowed_and_of_three_not(missing: int, ends: bool) -> None:
     years = [year for year in range(1996, 2006) if not 2000 <= year < 2000 + missing]
     assert (2005 in _windows(_one(years, [1.0] * len(years)))) == ends
     unknown: list[float | None] = [
@@ -77,7 +77,7 @@ def test_under_the_papers_sample_every_origin_ends_such_a_window(random_walk: Ma
     assert set(draws) <= allowed
 
 
-def test_nothing_that_fitting_or_a_past_holds_is_later_than_the_cut_off(random_walk: Make) -> None:
+def test_training_and_histories_end_at_the_cut_off(random_walk: Make) -> None:
     panel = random_walk(400)
     sample = Sample.of(panel, seed=0, until=2012)
     in_time, forward = sample.settings([1, 5, 20])
@@ -97,7 +97,7 @@ def test_nothing_that_fitting_or_a_past_holds_is_later_than_the_cut_off(random_w
     assert truth == [pytest.approx(forward.outcomes[0][1][0, 0])]
 
 
-def test_the_cohort_split_keeps_the_papers_birth_years_on_their_side_and_refuses_what_nobody_can_observe(
+def test_the_cohort_split_keeps_birth_years_and_refuses_unobservable_horizons(
     random_walk: Make,
 ) -> None:
     panel = random_walk(4000)

@@ -55,7 +55,7 @@ def test_the_share_is_right_and_its_errors_cover(unit: str, units: int) -> None:
     assert (table["sd_futures"].is_null().all()) == (unit == "person_id")
 
 
-def test_the_bound_closes_all_of_it_and_the_reference_nothing() -> None:
+def test_the_bound_closes_the_gap_and_the_reference_nothing() -> None:
     rows = _scores("person_id", 50)
     twins = [
         rows.filter(model=name).with_columns(model=pl.lit(f"like {name}"))
@@ -73,7 +73,7 @@ def test_without_both_ends_there_is_no_gap(absent: str) -> None:
     ).is_empty()
 
 
-def test_where_the_bound_is_no_better_there_is_no_share() -> None:
+def test_there_is_no_share_if_the_bound_is_not_better() -> None:
     names = {"groupq": BOUND, BOUND: "groupq", "saga": "saga"}
     assert measure_gap_closed(
         _scores("person_id", 50).with_columns(pl.col("model").replace(names)).lazy(), "person_id"

@@ -142,7 +142,7 @@ def _table() -> pl.DataFrame:
     return pl.DataFrame(rows, schema=COLUMNS)
 
 
-def test_pages_show_our_figures_beside_the_published_ones_and_label_them() -> None:
+def test_pages_label_published_figures_beside_ours() -> None:
     text = to_markdown(build_tables(_table()))
     accuracy = next(line for line in text.splitlines() if line.startswith("| mae_log"))
     published_value = next(
@@ -165,7 +165,7 @@ def test_coverage_outside_its_band_is_marked() -> None:
     assert "90.0 ± 1.0 |" in line
 
 
-def test_the_html_page_needs_nothing_from_outside_and_escapes_what_it_shows() -> None:
+def test_the_html_page_is_self_contained_and_escapes_text() -> None:
     page = to_html(build_tables(_table()), {"bundle": "abc"})
     parser = _Texts()
     parser.feed(page)

@@ -70,7 +70,7 @@ def fitted() -> QuantileProcess:
     return baseline
 
 
-def test_smoothed_quantile_regressions_are_those_of_linear_programming() -> None:
+def test_smoothed_quantile_regressions_equal_linear_programming() -> None:
     """The loss is within three thousandths of the exact optimum, and a shift of the coefficients is not."""
     rng = np.random.default_rng(0)
     n = 4000
@@ -92,7 +92,7 @@ def test_smoothed_quantile_regressions_are_those_of_linear_programming() -> None
         assert loss(coefficients[row] + 0.2, TAUS[row]) > 1.003 * loss(exact, TAUS[row])
 
 
-def test_a_law_knows_its_mean_and_its_draws_have_its_distribution() -> None:
+def test_mean_and_draws_agree_with_the_distribution() -> None:
     law = replace(QuantileDistribution.normal(1, 1.0), below=2.0, above=4.0)
     knots = law.knots(np.ones((1, 1)))
     assert np.interp([0.5], TAUS, knots[0]) == pytest.approx([0.0], abs=1e-5)
@@ -113,7 +113,7 @@ def normal_laws(parts: GaussianProcess, grid: Grid) -> Distributions:
     return Distributions(grid, eta, QuantileDistribution.normal(FEATURES[1], parts.sd_eps), start)
 
 
-def test_the_posterior_on_the_grid_is_the_kalman_filters_where_all_is_normal() -> None:
+def test_the_grid_posterior_equals_the_kalman_filter_for_normal_distributions() -> None:
     """Quantiles at 13 levels with exponential tails are not quite a normal law: a tenth of the posterior's spread is allowed for that."""
     parts = GaussianProcess(sd_alpha=1e-9)
     rng = np.random.default_rng(0)
@@ -162,7 +162,7 @@ def test_nonlinear_persistence_is_recovered(fitted: QuantileProcess) -> None:
     assert low < 0.7
 
 
-def test_a_linear_process_cannot_have_such_quantiles(fitted: QuantileProcess) -> None:
+def test_a_linear_process_does_not_pass_the_same_check(fitted: QuantileProcess) -> None:
     """The same check finds the linear normal law that the estimation starts from, whatever its persistence and spread."""
     for rho in (0.7, 0.85, 0.97):
         linear = normal_laws(GaussianProcess(rho=rho, sd_eta=0.25), fitted.distributions.grid)
@@ -227,7 +227,7 @@ def test_a_normal_law_has_normal_quantiles() -> None:
 
 
 @pytest.mark.slow
-def test_on_a_gaussian_register_it_loses_little_to_the_exact_forecaster(tmp_path: Path) -> None:
+def test_loss_to_the_exact_forecaster_is_small_on_a_gaussian_register(tmp_path: Path) -> None:
     """One Markov chain stands for a fixed effect and an AR(1): it forgets the level a little too soon, which costs up to 6 %."""
     generate_register(
         tmp_path / "register", RegisterSettings(persons=4000, seed=1, process=GaussianProcess())
@@ -254,7 +254,7 @@ def test_on_a_gaussian_register_it_loses_little_to_the_exact_forecaster(tmp_path
         ].std() / np.sqrt(seen.sum())
 
 
-def test_biennial_records_are_filled_by_the_years_between(panel_from: Make) -> None:
+def test_biennial_records_are_forecast_year_by_year(panel_from: Make) -> None:
     """Seen every second year, the process is still one of single years: forecasts spread from year to year."""
     rng = np.random.default_rng(0)
     logs = 2.5 + rng.normal(0, 0.3, (300, 1)) + rng.normal(0, 0.12, (300, 28)).cumsum(axis=1)

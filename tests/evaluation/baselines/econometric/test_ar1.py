@@ -55,9 +55,7 @@ def test_estimate_error_and_hansen_equal_those_of_pydynpd() -> None:
     assert result.p_hansen == pytest.approx(0.2086607284965, abs=1e-6)
 
 
-def test_persistence_is_recovered_where_the_lags_allow_for_the_transitory_part_and_missed_where_not() -> (
-    None
-):
+def test_gmm_recovers_persistence_only_with_lags_for_the_transitory_part() -> None:
     r = series(6000, 12, 0.8, transitory=0.3, seed=1)
     right, wrong = system_gmm(r, first_lag=3), system_gmm(r, first_lag=2)
     assert abs(right.rho - 0.8) < 4 * right.se
@@ -126,7 +124,7 @@ def test_the_filter_is_the_kalman_filter() -> None:
     assert belief.v_z == pytest.approx(covariance[:, 1, 1], abs=1e-9)
 
 
-def test_drawn_shocks_are_those_of_the_bin_and_small_bins_give_way() -> None:
+def test_shocks_are_drawn_from_the_bin_or_a_broader_one() -> None:
     rng = np.random.default_rng(0)
     fine, coarse = rng.integers(0, 2, 20_000), np.zeros(20_000, dtype=np.int64)
     fine[:20] = 2  # too few to stand alone
@@ -187,7 +185,7 @@ def test_on_a_gaussian_register_the_forecast_is_nearly_the_exact_one_and_calibra
     assert kstest(wrong[np.isfinite(wrong[:, 2]), 2], "uniform").pvalue < 1e-3
 
 
-def test_ages_that_nobody_has_reached_are_taken_as_the_oldest_that_somebody_has(
+def test_unseen_ages_take_the_profile_of_the_oldest_age(
     panel_from: Callable[..., Panel],
 ) -> None:
     """One young cohort, forecast twenty years on: pay stays about where it was (no growth in the data), far from a krona a year."""

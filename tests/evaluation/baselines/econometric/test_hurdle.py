@@ -165,7 +165,7 @@ def test_the_hazard_of_death_is_recovered_from_exits() -> None:
         assert told == pytest.approx(truth, rel=4 / np.sqrt(deaths.sum() / 2) + 0.05)
 
 
-def test_after_death_there_is_nothing_and_the_dead_are_in_the_zeros(panel_from: Make) -> None:
+def test_earnings_after_death_are_zero_and_deaths_are_counted(panel_from: Make) -> None:
     """Earnings never zero in life: zeros in the paths are deaths, absorbing, and as frequent as in the panel."""
     rng = np.random.default_rng(0)
     n = 1500
@@ -217,7 +217,7 @@ def test_without_any_idle_year_everybody_works_until_death() -> None:
     assert hurdle.chance_of_death(age, sex, career) == pytest.approx(0.01, rel=0.2)
 
 
-def test_a_panel_with_zeros_that_never_shows_two_years_running_is_refused() -> None:
+def test_a_panel_with_zeros_needs_consecutive_years() -> None:
     past = lives()
     biennial = past.status.copy()
     biennial[:, 1::2] = UNKNOWN
@@ -225,7 +225,7 @@ def test_a_panel_with_zeros_that_never_shows_two_years_running_is_refused() -> N
         Hurdle.fit(replace(past, status=biennial), np.empty(0), None, seed=0)
 
 
-def test_a_chance_of_what_never_or_always_happened_is_its_smoothed_share() -> None:
+def test_a_constant_outcome_gives_its_smoothed_share() -> None:
     features = np.ones((9, 2))
     for happened, share in ((np.zeros(9, dtype=bool), 0.05), (np.ones(9, dtype=bool), 0.95)):
         assert Chance.fit(features, happened)([np.ones(1), np.ones(1)])[0] == pytest.approx(share)

@@ -224,7 +224,7 @@ class TestMoments:
 
 
 class TestSearch:
-    def test_it_finds_the_minimum_of_a_known_problem_from_afar(self) -> None:
+    def test_the_search_finds_the_minimum_of_a_known_problem(self) -> None:
         """Two minima; the better one is found, with the standard errors of linear least squares."""
         data = np.array([2.0, 4.0, 0.5])
         weights = Weights(data, np.full(3, 0.1), np.diag([0.01, 0.01, 0.01]))
@@ -302,7 +302,7 @@ class TestSurroundings:
         np.testing.assert_allclose(hazard[female, 40 - FIRST : 45 - FIRST], 1 / 46)
         assert hazard.sum() == pytest.approx(5 / 46)
 
-    def test_prospects_are_what_became_of_people_with_that_education(self) -> None:
+    def test_prospects_are_shares_of_final_education(self) -> None:
         rows = [
             {
                 "person_id": f"{i:02d}",
@@ -326,7 +326,7 @@ class TestSurroundings:
         assert prospects[male, 30, long, long] == 1.0
         np.testing.assert_allclose(prospects.sum(axis=-1), 1.0)
 
-    def test_little_is_earned_as_often_and_as_much_as_in_the_panel(self) -> None:
+    def test_small_earnings_are_as_frequent_and_as_large_as_in_the_panel(self) -> None:
         rng = np.random.default_rng(0)
         earned = np.where(rng.random(4_000) < 0.3, rng.uniform(0, MINIMUM, 4_000), 0.0)
         states = pl.DataFrame({"age": np.full(4_000, 30), "earnings": earned})
@@ -389,7 +389,7 @@ def law(process: GkosProcess) -> dict[str, float]:
 class TestKnownTruth:
     """The register is made by the process; the estimates must find it and the forecasts must be nearly the exact forecaster's."""
 
-    def test_the_estimated_process_has_the_true_law(self, fitted: Gkos) -> None:
+    def test_the_estimated_process_has_the_true_distribution(self, fitted: Gkos) -> None:
         """Tolerances: 4 standard errors of 4,200 persons, of whom about 2,500 are seen at an age, plus the slack of the fit."""
         true, result = law(TRUTH), law(fitted.processes[1])  # that of people from 30 on
         for name, value in true.items():

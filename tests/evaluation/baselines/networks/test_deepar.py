@@ -85,7 +85,7 @@ def test_paths_follow_the_known_process_jointly(fitted: DeepAR) -> None:
 
 
 @needs_gluonts
-def test_two_fits_agree_and_a_person_does_not_depend_on_company() -> None:
+def test_fits_are_reproducible_and_persons_independent_of_others() -> None:
     quick = {**QUICK, "passes": 1}
     first, again = (DeepAR(**quick).fit(chain(100, 2), seed=0) for _ in range(2))  # type: ignore[arg-type]
     panel = chain(20, 3)
@@ -142,7 +142,7 @@ def test_a_kept_fit_answers_as_before(fitted: DeepAR) -> None:
 
 
 @needs_gluonts
-def test_short_records_gaps_deaths_and_late_years_are_taken(fitted: DeepAR) -> None:
+def test_short_records_gaps_deaths_and_late_years_are_accepted(fitted: DeepAR) -> None:
     """A person with one year, one with gaps, and horizons past age 64; deaths in training count as zeros."""
     frame = pl.DataFrame(
         {

@@ -139,7 +139,7 @@ def test_forecasts_of_the_known_process_are_calibrated_and_a_broken_one_is_not(
     assert uniform(replace(good, zero=good.zero * 0.5)) < 0.001
 
 
-def test_quantiles_that_cross_are_put_in_order_and_the_inverse_is_exact() -> None:
+def test_crossing_quantiles_are_sorted_and_the_inverse_is_exact() -> None:
     rng = np.random.default_rng(0)
     crossing = rng.normal(size=(50, 3, len(QUANTILES)))
     result = Marginals.of(rng.random((50, 3)), crossing)
@@ -152,7 +152,7 @@ def test_quantiles_that_cross_are_put_in_order_and_the_inverse_is_exact() -> Non
     assert np.allclose(back[amounts > 0], rank[amounts > 0], atol=1e-6)
 
 
-def test_between_its_levels_the_distribution_is_that_of_its_quantiles() -> None:
+def test_the_distribution_agrees_between_its_quantiles() -> None:
     truth = lognorm(s=0.5, scale=np.exp(12))
     marginals = Marginals.of(np.full((1, 1), 0.2), np.log(truth.ppf(QUANTILES))[None, None])
     rank = np.linspace(0.005, 0.995, 199)
@@ -254,7 +254,7 @@ def test_spells_of_zeros_last_in_the_paths(
     assert shuffled.sum() / zero[:, 0].sum() < seen - 0.08
 
 
-def test_two_fits_agree_and_a_person_does_not_depend_on_company(
+def test_fits_are_reproducible_and_persons_independent_of_others(
     judged: tuple[Panel, Origins],
 ) -> None:
     panel, origins = judged
