@@ -62,7 +62,7 @@ class Workspace:
         self.folder, self.run = folder, run
 
     def contest(self, bundle: str, *models: str, variants: tuple[str, ...] = ()) -> str:
-        """Writes what `saga evaluate` of a bundle would: one row per model, its value the bundle."""
+        """Writes the output of `saga evaluate`: one row per model, its value the bundle."""
         out = self.folder / bundle
         names = ["saga", *models, *(f"saga:{name}" for name in variants)]
         rows = pl.DataFrame({"model": names}).with_columns(

@@ -38,7 +38,7 @@ def _panel(earnings: np.ndarray, born: np.ndarray, meta: PanelMeta, **static: np
 
 @pytest.fixture(scope="session")
 def random_walk() -> Callable[..., Panel]:
-    """log earnings with independent growth (0.01, 0.15) a year for everybody: the carried level times a growth factor is the truth."""
+    """log earnings with independent yearly growth (0.01, 0.15): carry-forward is exact."""
 
     def make(n: int = 1500, seed: int = 0, floor: float | None = 24_150.0) -> Panel:
         rng = np.random.default_rng(seed)
@@ -51,7 +51,7 @@ def random_walk() -> Callable[..., Panel]:
 
 @pytest.fixture(scope="session")
 def grouped() -> Callable[..., Panel]:
-    """Earnings drawn anew every year from the person's group (sex x education), zeros among them: the group's distribution is the truth."""
+    """Earnings drawn every year from the person's group (sex x education), with zeros."""
 
     def make(n: int = 2000, seed: int = 0) -> Panel:
         rng = np.random.default_rng(seed)
@@ -102,7 +102,7 @@ def panel_from() -> Callable[..., Panel]:
 
 
 class Walker:
-    """A contestant that knows the random walk and sees histories only; `spread` 1 is exact, anything else wrong on purpose.
+    """A contestant that knows the random walk; `spread` 1 is exact, other values are wrong.
 
     Counts in `calls` how often it forecasts, and is interrupted after `until` blocks.
     """

@@ -1,4 +1,4 @@
-"""Stored results are reused by content and declared version; an interruption leaves no half files."""
+"""Stored results are reused by content and declared version; no file is incomplete."""
 
 from __future__ import annotations
 

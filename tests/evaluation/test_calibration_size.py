@@ -1,4 +1,4 @@
-"""The study of calibration sizes: coverage is right at every size, spreads as theory says, and what is not there stays empty."""
+"""Calibration sizes: right coverage at every size, its spread, and sizes without persons."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def test_coverage_holds_at_every_size_and_spreads_as_the_number_of_persons_says(
     tiny, small, large, lacking = (everybody[size] for size in (40, 230, 480, 10_000))
     tested = small["n"]
     for row in (small, large):
-        # Of n calibration persons half make the threshold; the same test persons judge every repeat.
+        # Half of the calibration persons fix the threshold; test persons are the same each time.
         slack = 4 * np.sqrt(0.09 / tested + 0.09 / (row["size"] / 2) / row["repeats"])
         assert (
             0.9 - slack < row["value"] < 0.9 + slack + 11 / (row["size"] / 2)
         )  # averaged order statistics lie a little above
-        # A threshold from half of them moves coverage by sqrt(.09 / half) from choice to choice; 15 repeats tell that to three quarters.
+        # Coverage varies by sqrt(.09 / half) between choices; 15 repeats show it within 75 %.
         assert 0.25 < row["sd"] / np.sqrt(0.09 / (row["size"] / 2)) < 1.75
     # 20 persons make no threshold that averages ten of them: no interval, not a made-up one.
     assert [(row["value"], row["repeats"]) for row in (tiny, lacking)] == [(None, 0)] * 2

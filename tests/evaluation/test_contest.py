@@ -1,4 +1,4 @@
-"""The contest on a process whose exact forecast is known: the truth passes, a miscalibrated forecaster is exposed."""
+"""The contest on a process with a known exact forecast exposes miscalibrated forecasters."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Make = Callable[..., Panel]
 
 @dataclass
 class Walker:
-    """Knows the random walk; `spread` 1 is exact, anything else is wrong on purpose. Sees histories only."""
+    """Knows the random walk; `spread` 1 is exact, other values are wrong. Sees histories only."""
 
     name: str
     spread: float = 1.0
@@ -97,7 +97,7 @@ def test_coverage_tells_the_exact_forecaster_from_the_miscalibrated_ones(
     exact, over, vague = (
         _at(table, model, metric, horizon) for model in ("exact", "overconfident", "vague")
     )
-    # One look in twenty falls outside a 95 % band even for the truth: widen it by a half for the eight looks here.
+    # Eight figures are tested, so the 95 % band is widened by a half.
     slack = 0.5 * (exact["band_upper"] - exact["band_lower"]) / 2
     assert exact["band_lower"] - slack <= exact["value"] <= exact["band_upper"] + slack
     assert over["value"] < over["band_lower"]
@@ -230,7 +230,7 @@ def test_a_horizon_without_outcomes_is_reported_as_empty(random_walk: Make, tmp_
 
 
 def test_the_forward_setting_scores_every_true_future(random_walk: Make, tmp_path: Path) -> None:
-    """The same persons under two futures: one as expected, one a third poorer. The table gives their mean and spread."""
+    """Two futures, one as expected, one a third poorer: the table has their mean and spread."""
     panel = random_walk(2000)
     final = panel.frame.filter(pl.col("year") == 2022)
     for draw, shift in ((0, 0.0), (1, np.log(2 / 3))):

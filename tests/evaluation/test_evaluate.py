@@ -1,4 +1,4 @@
-"""`evaluate` with a real bundle on a small register: both settings, the model beside the baselines, the bundle's own intervals."""
+"""`evaluate` with a real bundle on a small register, with the bundle's own intervals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lifetimes: values and taxes against sums written out, true lives against futures on disk, and a wrong forecaster exposed."""
+"""Lifetimes: values and taxes against explicit sums; a wrong forecaster is exposed."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Known:
 def world(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[LifetimeTask, np.ndarray, Known, Known]:
-    """A register whose futures reach 2050, its true lives (n, 30, D), and a right and a wrong forecaster of them."""
+    """A register to 2050, its realised earnings (n, 30, D), a right and a wrong forecaster."""
     directory = tmp_path_factory.mktemp("register")
     rng = np.random.default_rng(0)
     born, level = rng.integers(1965, 1996, N), np.exp(rng.normal(12.6, 0.5, N))
@@ -123,7 +123,7 @@ def _at(
 
 
 def _value(earnings: np.ndarray, rate: float) -> np.ndarray:
-    """Present values (n, M), written out; years beyond 64 do not count, years abroad make the sum unknown."""
+    """Present values (n, M), written out; a year abroad makes the sum unknown."""
     total = np.zeros((earnings.shape[0], earnings.shape[2]))
     for h in range(earnings.shape[1]):
         total += earnings[:, h] / (1 + rate) ** (h + 1)
@@ -194,7 +194,7 @@ def test_the_crps_of_a_lifetime_equals_scoringrules_without_emigrants(
 
 def test_the_right_forecaster_covers_and_the_wrong_one_is_exposed(table: pl.DataFrame) -> None:
     right, wrong = (_at(table, model, "coverage_90") for model in ("right", "wrong"))
-    # LifetimeValues of one person differ between futures by luck alone: N x DRAWS outcomes, all independent.
+    # Lifetimes of one person are independent between futures: N x DRAWS independent outcomes.
     assert right["value"] == pytest.approx(0.9, abs=4 * np.sqrt(0.09 / (N * DRAWS)))
     assert wrong["value"] < 0.6
     assert _at(table, "wrong", "crps")["value"] > 1.5 * _at(table, "right", "crps")["value"]

@@ -1,4 +1,4 @@
-"""Placebos hide what they say they hide, and nothing else."""
+"""Placebos hide what they should, and nothing else."""
 
 from __future__ import annotations
 
@@ -81,7 +81,10 @@ def test_small_kinds_are_joined_by_age(grouped: Make) -> None:
 
 def test_variants_are_relative_to_their_file_and_errors_name_the_row(tmp_path: Path) -> None:
     (tmp_path / "no-family").mkdir()
-    row = "- {name: no-family, table: Ablations, label: no family, note: 64x3 for 10 minutes, bundle: no-family}\n"
+    row = (
+        "- {name: no-family, table: Ablations, label: no family, note: 64x3 for 10 minutes, "
+        "bundle: no-family}\n"
+    )
     file = tmp_path / "variants.yaml"
     file.write_text(row)
     variants = read_variants(file)

@@ -84,7 +84,7 @@ def test_carry_is_calibrated_and_nearly_sharp_where_growth_is_independent(
             y[seen, None], sets.lower[..., 0], sets.upper[..., 0], sets.includes_zero[..., 0]
         ).mean()
         assert abs(share - 0.9) < 4 * np.sqrt(0.09 / seen.sum())
-        # The exact forecaster knows the normal: its expected CRPS is sd / sqrt(pi). Ours may lose a little, and sampling error is 4 sd.
+        # The exact forecaster's expected CRPS is sd / sqrt(pi); tolerance 4 standard errors.
         score = crps_log(x[seen, None], y[seen, None])[:, 0]
         exact = 0.15 * np.sqrt(h / np.pi)
         assert abs(score.mean() - exact) < 0.03 * exact + 4 * score.std() / np.sqrt(seen.sum())
@@ -150,7 +150,7 @@ def test_spells_of_zeros_persist_in_the_paths_as_they_do_in_the_donors() -> None
 
 
 def test_marginals_use_every_donor_even_those_with_short_records() -> None:
-    """The long-seen donors differ from the short-seen at h = 1; the marginal must be that of all of them."""
+    """Donors with long and short records differ at h = 1; the marginal must be that of all."""
     values = np.full((1000, 2), np.nan, dtype=np.float32)
     values[:500] = [[1.0, 5.0]]
     values[500:, 0] = 2.0
@@ -206,7 +206,7 @@ def test_a_second_fit_with_the_same_seed_gives_the_same_paths(
 
 
 def test_the_forecast_does_not_depend_on_the_outcome(fitted: tuple[Panel, Baseline]) -> None:
-    """Given the whole panel instead of the history, or other outcomes after the origin, the numbers stay the same."""
+    """Numbers do not change with the whole panel as history or other later outcomes."""
     panel, baseline = fitted
     origins = draw_origins(panel, max_horizon=5, seed=0)
     later = panel.frame.join(origins.frame(), on="person_id", how="inner", maintain_order="left")
@@ -237,7 +237,7 @@ def test_horizons_beyond_the_longest_record_are_reached(fitted: tuple[Panel, Bas
 
 
 def test_a_panel_without_zeros_covariates_or_odd_horizons_works() -> None:
-    """Every second year only, no sex, no education, no floor: the rhythm of the NLSY79 after 1994."""
+    """Every second year, no sex, education or floor: the rhythm of the NLSY79 after 1994."""
     rng = np.random.default_rng(0)
     n, years = 200, np.arange(1994, 2020, 2)
     log = 2.5 + rng.normal(0, 0.4, (n, 1)) + rng.normal(0, 0.1, (n, len(years))).cumsum(axis=1)

@@ -1,4 +1,4 @@
-"""Integrated gradients: complete, zero where the record says nothing, right where the forecast is linear; files without a leak."""
+"""Integrated gradients: complete, zero for unknown entries, right for a linear forecast."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def small_panel(forecaster: Forecaster, register_panel: Panel) -> Panel:
     return register_panel.only(able[:6])
 
 
-# Differences of logs are of order 1, those of probabilities of order 0.1; a rule of 50 nodes leaves some thousandths of them.
+# Differences of logs are of order 1, of probabilities 0.1; 50 nodes leave a few thousandths.
 @pytest.mark.parametrize(("figure", "tolerance"), [("mean", 0.005), ("p_zero", 0.002)])
 def test_attributions_are_complete(
     forecaster: Forecaster, small_panel: Panel, figure: module.Figure, tolerance: float
@@ -108,7 +108,7 @@ def test_a_lost_feature_is_incomplete(
 def test_the_explained_value_is_the_forecast_of_the_network(
     forecaster: Forecaster, small_panel: Panel
 ) -> None:
-    """p_zero and the mean of logs against draws from the head, with the inputs of `attribute_forecast`."""
+    """p_zero and the mean of logs against draws from the head with the same inputs."""
     person = small_panel.persons()[1]
     record = pad(
         encode(small_panel.only([person]), forecaster.transforms, forecaster.calendar),
@@ -135,7 +135,7 @@ def test_the_explained_value_is_the_forecast_of_the_network(
 def test_where_the_forecast_is_linear_attributions_are_the_terms(
     forecaster: Forecaster, small_panel: Panel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the identity for a network, a cell's attribution is what it adds to the sum of the last token."""
+    """With the identity as network, an attribution is the entry's part of the last token."""
     person = small_panel.persons()[2]
 
     class Linear(torch.nn.Module):

@@ -1,4 +1,4 @@
-"""The pages show what the results say: a miscalibrated model is exposed, verdicts are plain, and published figures carry their label."""
+"""Pages: a miscalibrated model is exposed, published figures carry their label."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Make = Callable[..., Panel]
 def judged(
     random_walk: Make, walker: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
-    """An evaluation in which the model is exact, `groupq` far too wide, and a variant a little too wide."""
+    """An evaluation: the model is exact, `groupq` far too wide, a variant a little too wide."""
     out = tmp_path_factory.mktemp("judged")
     contestants = [
         walker("saga"),

@@ -1,4 +1,4 @@
-"""Tests of score differences: equal to closed forms, of the size they state under the null, and clear where one forecaster is better."""
+"""Tests of score differences: closed forms, size under the null, and power."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RUNS = 1500
 
 
 def _inside(rejected: np.ndarray, size: float, *, above: float = 0.0) -> bool:
-    """Whether a share of rejections is the size, up to 4 binomial standard errors (and `above` more)."""
+    """Whether a share of rejections is the size, up to 4 binomial errors (and `above` more)."""
     share, slack = rejected.mean(), 4 * np.sqrt(size * (1 - size) / len(rejected))
     return bool(size - slack <= share <= size + slack + above)
 
@@ -114,7 +114,7 @@ def test_few_future_clusters_need_the_t_distribution() -> None:
 
 
 def _textbook(series: np.ndarray, horizon: int) -> float:
-    """Diebold-Mariano with Newey-West weights over h - 1 lags and the factor of Harvey, Leybourne and Newbold, written as in the papers."""
+    """Diebold-Mariano, Newey-West over h - 1 lags, factor of Harvey, Leybourne and Newbold."""
     t, centred = len(series), series - series.mean()
     gamma = [np.sum(centred[k:] * centred[: t - k]) / t for k in range(horizon)]
     variance = gamma[0] + 2 * sum((1 - k / horizon) * gamma[k] for k in range(1, horizon))
@@ -167,7 +167,7 @@ def test_diebold_mariano_has_its_size_with_shocks_by_year(horizon: int) -> None:
 
 
 def test_diebold_mariano_over_rejects_with_overlapping_moving_average_errors() -> None:
-    """The known weakness in small samples that the docs state, so that nobody takes the test for more than it is."""
+    """The known weakness in small samples that the docs state."""
     rng = np.random.default_rng(11)
     horizon, years = 5, 26
     shocks = rng.normal(size=(RUNS, years + horizon - 1))
@@ -196,7 +196,7 @@ def test_holm_adjusts_by_hand_and_rejects_what_the_step_down_procedure_rejects()
 
 
 def _scores(gap: float, persons: int = 400) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Scores of saga, of a rival `gap` worse and of the bound, in-time at two horizons and forward in six futures."""
+    """Scores of saga, a rival `gap` worse and the bound, in-time and forward in six futures."""
     rng = np.random.default_rng(10)
     ids = [f"{i:03d}" for i in range(persons)]
     parts = []

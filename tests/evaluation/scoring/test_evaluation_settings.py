@@ -1,4 +1,4 @@
-"""Who is judged: the paper's window, its cohorts, and settings that never see past their cut-off."""
+"""Test persons: the paper's window, its cohorts, and settings without later years."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_the_cohort_split_keeps_birth_years_and_refuses_unobservable_horizons(
         born = persons_of_part.frame["birth_year"]
         assert COHORTS[part][0] <= born.min() <= born.max() <= COHORTS[part][1]  # type: ignore[operator]
     assert set(sample.test.persons()) < set(whole.test.persons())
-    # Born 1983-84, at least 20 years old and with three years of earnings: the first origins are in 2003.
+    # Born 1983-84, aged 20 or more, three years of earnings: the first origins are in 2003.
     sample.check_observable([1, 19])
     with pytest.raises(UsageError, match=r"(?s)cannot be observed.*20, 30 years ahead.*reach 19"):
         sample.check_observable([1, 20, 30])

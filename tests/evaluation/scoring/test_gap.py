@@ -1,4 +1,4 @@
-"""The share of the gap closed: right on average, with errors that cover, and only where there is a gap."""
+"""The share of the gap closed: unbiased, with valid errors, and only if there is a gap."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TRUE = 0.6  # of a gap of 0.2, from 0.5 to 0.3
 
 
 def _scores(unit: str, units: int) -> pl.DataFrame:
-    """RUNS models that close 60 % of the gap between groupq and the clairvoyant, scored on the same persons or futures."""
+    """RUNS models that close 60 % of the gap, scored on the same persons or futures."""
     rng = np.random.default_rng(0)
     common = rng.normal(
         0, 0.1, (RUNS, units)

@@ -21,7 +21,7 @@ def _replicas(
     draw: np.ndarray | None = None,
     metric: str = "crps_log",
 ) -> pl.DataFrame:
-    """The metrics table of (runs, n) scores at horizon 1, each run a model of its own; one row a run."""
+    """The metrics table of (runs, n) scores at horizon 1: one model and one row per run."""
     runs, n = values.shape
     scores = pl.DataFrame(
         {

@@ -1,4 +1,4 @@
-"""PredictionSets from samples hold their level, zeros or not."""
+"""Prediction sets from samples have their nominal coverage, with and without zeros."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_sets_hold_every_level_when_outcome_and_samples_are_exchangeable(zero: f
         if zero > level:  # only {0} is left, which holds more than the level
             assert share == pytest.approx(zero, abs=4 * np.sqrt(zero * (1 - zero) / n))
         else:
-            # 1 / (M + 1) on top of sampling error: the share of zeros among the samples is itself rounded.
+            # 1 / (M + 1) on top of sampling error: the samples' share of zeros is rounded.
             assert abs(share - level) < 4 * np.sqrt(level * (1 - level) / n) + 1 / (m + 1)
 
 

@@ -1,4 +1,4 @@
-"""The quantile process: regressions against linear programming, posterior against the Kalman filter, nonlinear persistence recovered."""
+"""The quantile process: regressions, posterior and nonlinear persistence."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SMALL, LOSS = (
 
 
 def next_eta(eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Nonlinear persistence: mostly .97 of the past and a small shock, sometimes a bad draw that has little to do with the past."""
+    """Nonlinear persistence: mostly .97 and a small shock, sometimes a bad independent draw."""
     usual = 0.97 * eta + rng.normal(0.03, SMALL, eta.shape)
     return np.where(
         rng.random(eta.shape) < LOSS, rng.normal(-0.5, 0.3, eta.shape) + 0.2 * eta, usual
@@ -71,7 +71,7 @@ def fitted() -> QuantileProcess:
 
 
 def test_smoothed_quantile_regressions_equal_linear_programming() -> None:
-    """The loss is within three thousandths of the exact optimum, and a shift of the coefficients is not."""
+    """The loss is within .003 of the exact optimum, and that of shifted coefficients is not."""
     rng = np.random.default_rng(0)
     n = 4000
     x = np.column_stack([np.ones(n), rng.normal(size=n)])
@@ -114,7 +114,7 @@ def normal_laws(parts: GaussianProcess, grid: Grid) -> Distributions:
 
 
 def test_the_grid_posterior_equals_the_kalman_filter_for_normal_distributions() -> None:
-    """Quantiles at 13 levels with exponential tails are not quite a normal law: a tenth of the posterior's spread is allowed for that."""
+    """13 quantiles with exponential tails are not quite normal: tolerance a tenth of the spread."""
     parts = GaussianProcess(sd_alpha=1e-9)
     rng = np.random.default_rng(0)
     logs = 0.5 * rng.normal(size=(30, 1)) + 0.2 * rng.normal(size=(30, 12))
@@ -138,7 +138,7 @@ def test_the_grid_posterior_equals_the_kalman_filter_for_normal_distributions() 
 
 
 def quantile_errors(tables: Tables) -> np.ndarray:
-    """Estimated less true quantiles of next year's eta at levels .05, .3, .5, .8 for three values of eta, (3, 4)."""
+    """Estimated less true quantiles .05, .3, .5, .8 of next eta for three values of eta, (3, 4)."""
     levels = np.array([0.05, 0.3, 0.5, 0.8])
     errors = []
     for eta in (-0.5, 0.0, 0.5):
@@ -151,7 +151,7 @@ def quantile_errors(tables: Tables) -> np.ndarray:
 
 
 def test_nonlinear_persistence_is_recovered(fitted: QuantileProcess) -> None:
-    """A bad year wipes the past out, a usual one keeps it: dQ/d eta is near .97 in the middle and far below in the lower tail."""
+    """dQ/d eta is near .97 in the middle and far below in the lower tail."""
     assert np.abs(quantile_errors(fitted.tables)).max() < 0.15
     assert np.abs(quantile_errors(fitted.tables)[:, 1:]).max() < 0.06
     at, levels = np.array([-0.3, 0.3]), np.array([0.05, 0.6])
@@ -163,7 +163,7 @@ def test_nonlinear_persistence_is_recovered(fitted: QuantileProcess) -> None:
 
 
 def test_a_linear_process_does_not_pass_the_same_check(fitted: QuantileProcess) -> None:
-    """The same check finds the linear normal law that the estimation starts from, whatever its persistence and spread."""
+    """The same check rejects the linear normal distribution that the estimation starts from."""
     for rho in (0.7, 0.85, 0.97):
         linear = normal_laws(GaussianProcess(rho=rho, sd_eta=0.25), fitted.distributions.grid)
         assert np.abs(quantile_errors(Tables(linear, range(AGE, AGE + 1)))).max() > 0.2
@@ -228,7 +228,7 @@ def test_a_normal_law_has_normal_quantiles() -> None:
 
 @pytest.mark.slow
 def test_loss_to_the_exact_forecaster_is_small_on_a_gaussian_register(tmp_path: Path) -> None:
-    """One Markov chain stands for a fixed effect and an AR(1): it forgets the level a little too soon, which costs up to 6 %."""
+    """One Markov chain replaces a fixed effect and an AR(1); the approximation costs up to 6 %."""
     generate_register(
         tmp_path / "register", RegisterSettings(persons=4000, seed=1, process=GaussianProcess())
     )
@@ -255,7 +255,7 @@ def test_loss_to_the_exact_forecaster_is_small_on_a_gaussian_register(tmp_path: 
 
 
 def test_biennial_records_are_forecast_year_by_year(panel_from: Make) -> None:
-    """Seen every second year, the process is still one of single years: forecasts spread from year to year."""
+    """With records every second year, forecasts still spread from year to year."""
     rng = np.random.default_rng(0)
     logs = 2.5 + rng.normal(0, 0.3, (300, 1)) + rng.normal(0, 0.12, (300, 28)).cumsum(axis=1)
     earnings = np.exp(logs)

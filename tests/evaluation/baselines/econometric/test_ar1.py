@@ -1,4 +1,4 @@
-"""AR(1) with fixed effects: estimator, filter and forecast against another program, known truth and the exact forecaster."""
+"""AR(1) with fixed effects: estimator, filter and forecast against independent oracles."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def series(n: int, years: int, rho: float, transitory: float, seed: int) -> np.n
 
 
 def test_estimate_error_and_hansen_equal_those_of_pydynpd() -> None:
-    """pydynpd 0.2.2 on this panel, command `r L1.r | gmm(r, 2:4) | collapse` (numpy 1.26; its newest release fails on numpy 2)."""
+    """pydynpd 0.2.2 on this panel, command `r L1.r | gmm(r, 2:4) | collapse`, with numpy 1.26."""
     rng = np.random.default_rng(7)
     n, years = 300, 10
     effect, z, r = rng.normal(0, 0.5, n), rng.normal(0, 0.6, n), np.empty((n, years))
@@ -99,7 +99,7 @@ def test_variance_components_are_recovered_given_persistence() -> None:
 
 
 def test_the_filter_is_the_kalman_filter() -> None:
-    """Against saga.register.textbook.kalman_filter on records with years missing; no surprise here is large enough to count as an outlier."""
+    """Against `textbook.kalman_filter` on records with gaps; no surprise is an outlier here."""
     process = GaussianProcess()
     bands = len(BANDS) + 1
     parts = Components(
@@ -173,7 +173,7 @@ def test_on_a_gaussian_register_the_forecast_is_nearly_the_exact_one_and_calibra
     for column in range(3):
         lost = (result - exact)[:, column]
         seen = np.isfinite(lost)
-        # Estimated on 1,250 persons: 3 % is what that and the panel's year effects may cost, 3 standard errors what chance may.
+        # Tolerance: 3 % for estimation on 1,250 persons and year effects, plus 3 standard errors.
         assert lost[seen].mean() < 0.03 * exact[seen, column].mean() + 3 * lost[
             seen
         ].std() / np.sqrt(seen.sum())
@@ -188,7 +188,7 @@ def test_on_a_gaussian_register_the_forecast_is_nearly_the_exact_one_and_calibra
 def test_unseen_ages_take_the_profile_of_the_oldest_age(
     panel_from: Callable[..., Panel],
 ) -> None:
-    """One young cohort, forecast twenty years on: pay stays about where it was (no growth in the data), far from a krona a year."""
+    """One young cohort, 20 years ahead: without growth in the data earnings stay about equal."""
     rng = np.random.default_rng(0)
     log = 12.5 + rng.normal(0, 0.3, (400, 1)) + rng.normal(0, 0.1, (400, 28))
     panel = panel_from(np.exp(log), np.full(400, 1980), PanelMeta("young", floor=24_150.0))

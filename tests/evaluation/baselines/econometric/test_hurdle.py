@@ -1,4 +1,4 @@
-"""The zero hurdle: known chances recovered, unknown years no news, death the end, and panels that cannot tell refused."""
+"""The zero hurdle: known probabilities, unknown years, deaths, and panels it refuses."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def chance_of_work(working: np.ndarray, woman: np.ndarray, age: np.ndarray) -> n
 
 
 def lives(seed: int = 0) -> Histories:
-    """Careers at ages 25 to 48 by a Markov chain with chances by sex, age and last year's state; a quarter of idle years are LOW."""
+    """Markov careers at 25 to 48 by sex, age and state; a quarter of idle years are LOW."""
     rng = np.random.default_rng(seed)
     sex, age = rng.integers(1, 3, N), np.tile(np.arange(25, 25 + YEARS), (N, 1))
     working = np.empty((N, YEARS), dtype=bool)
@@ -55,7 +55,7 @@ def fitted() -> tuple[Histories, Hurdle]:
 
 
 def calibration(past: Histories, hurdle: Hurdle, column: int) -> float:
-    """Largest gap, in standard errors, between forecast and true shares of people at work, over sex and last year's state."""
+    """Largest gap, in standard errors, of shares at work over sex and last year's state."""
     career = list(careers(past))[column]
     age = past.age[:, column]
     told = hurdle.chance_of_work(
@@ -67,7 +67,7 @@ def calibration(past: Histories, hurdle: Hurdle, column: int) -> float:
         for woman in (True, False):
             cell = (before == working) & ((past.sex == 1) == woman)
             truth = chance_of_work(before[cell], (past.sex == 1)[cell], age[cell])
-            # The model is fitted on some N * YEARS / 4 changes of each kind; one year of one kind is judged here.
+            # The model is fitted on about N * YEARS / 4 changes of each kind; one year is tested.
             gaps.append(
                 float(
                     abs((told[cell] - truth).mean())
@@ -166,7 +166,7 @@ def test_the_hazard_of_death_is_recovered_from_exits() -> None:
 
 
 def test_earnings_after_death_are_zero_and_deaths_are_counted(panel_from: Make) -> None:
-    """Earnings never zero in life: zeros in the paths are deaths, absorbing, and as frequent as in the panel."""
+    """Without zeros before death: zeros in paths are deaths, absorbing, as frequent as observed."""
     rng = np.random.default_rng(0)
     n = 1500
     earnings = np.exp(12.5 + rng.normal(0, 0.3, (n, 1)) + rng.normal(0, 0.1, (n, 28)))

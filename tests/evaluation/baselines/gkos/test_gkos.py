@@ -1,4 +1,4 @@
-"""The estimated GKOS process: reference figures, moments computed twice, and a process of known parameters found again."""
+"""The estimated GKOS process: reference figures, moments, and known parameters recovered."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def lives() -> np.ndarray:
 
 class TestSimulator:
     def test_published_parameters_give_the_published_figures(self) -> None:
-        """Zero shares and variances of logs above 1.5 thousand dollars, from another implementation with 200,000 lives."""
+        """Zero shares and variances of logs above 1,500 dollars, from another implementation."""
         n = 20_000
         process = GkosProcess()
         earnings = Draws(n, 3).lives(process)[:, : 60 - FIRST + 1]
@@ -79,7 +79,7 @@ class TestSimulator:
             assert logs.var() == pytest.approx(variance, abs=0.005 + 4 * error)
 
     def test_z_is_that_of_the_lives(self) -> None:
-        """z and its earnings agree: without noise, fixed effects and non-employment, log earnings are the level plus z."""
+        """Without noise, fixed effects and non-employment, log earnings are the mean plus z."""
         bare = replace(
             TRUTH,
             sd_alpha=0.0,
@@ -110,7 +110,7 @@ class TestSimulator:
         np.testing.assert_allclose(expit(result[..., None] + slope).mean(axis=-1), share, atol=1e-9)
 
     def test_profiles_are_met(self) -> None:
-        """Lives lifted to the profiles have the zeros and the mean logs that were asked for, in both groups."""
+        """Shifted careers have the zeros and mean logs of the profiles, in both groups."""
         draws = Draws(8_000, 5)
         group = np.repeat([0, 1], 4_000)
         record = np.concatenate(
@@ -165,7 +165,7 @@ class TestMoments:
         )
 
     def test_the_robust_moments_against_a_direct_computation(self, lives: np.ndarray) -> None:
-        """One cell written out: people out of work for the second year in their forties, five years later; and levels at 30-34."""
+        """One bin written out: out of work for the second year at 40-49, five years later; and 30-34."""
         record = np.tile(
             np.where(lives < MINIMUM, 0.0, lives), (3, 1)
         )  # thrice, so that the cell has people enough
@@ -201,7 +201,7 @@ class TestMoments:
         np.testing.assert_allclose(moments.of(lives[::-1]), moments.of(lives), rtol=1e-6, atol=1e-9)
 
     def test_bootstrap_weights_are_the_moments_sampling_spread(self) -> None:
-        """Oracle: the moments of 60 panels drawn anew; their spread agrees with one panel's bootstrap over persons."""
+        """The spread of moments over 60 panels agrees with one panel's bootstrap over persons."""
         moments = PaperMoments(MINIMUM)
         panels = [seen(Draws(1_000, 100 + k).lives(TRUTH), k) for k in range(60)]
         fresh = np.std([moments.of(panel) for panel in panels], axis=0)
@@ -249,7 +249,7 @@ class TestSearch:
         assert fit.errors["b"] == pytest.approx(0.1, rel=0.1)
 
     def test_the_truth_fits_and_a_wrong_process_does_not(self, lives: np.ndarray) -> None:
-        """At the true parameters the weighted distance is about the number of moments; at wrong ones it is many times that."""
+        """The weighted distance is about the number of moments only at the true parameters."""
         moments = PaperMoments(MINIMUM)
         weights = Weights.bootstrap(moments, lives, 6_000, seed=0)
         draws = Draws(6_000, 9)
@@ -366,7 +366,7 @@ def fitted(register: Panel) -> Gkos:
 
 
 def law(process: GkosProcess) -> dict[str, float]:
-    """What a process says of earnings at 40 and of how they change: quantities that data tell well, whatever the split of parameters."""
+    """Statistics of earnings at 40 and of their changes, which data identify well."""
     lives = Draws(40_000, 17).lives(process)
     lives = np.where(lives < MINIMUM, 0.0, lives)
     at = {age: lives[:, age - FIRST] for age in (40, 41, 45, 55)}
@@ -387,10 +387,10 @@ def law(process: GkosProcess) -> dict[str, float]:
 
 @pytest.mark.slow
 class TestKnownTruth:
-    """The register is made by the process; the estimates must find it and the forecasts must be nearly the exact forecaster's."""
+    """The process generates the register: estimates recover it, forecasts are nearly exact."""
 
     def test_the_estimated_process_has_the_true_distribution(self, fitted: Gkos) -> None:
-        """Tolerances: 4 standard errors of 4,200 persons, of whom about 2,500 are seen at an age, plus the slack of the fit."""
+        """Tolerances: 4 standard errors of about 2,500 persons per age, plus the slack of the fit."""
         true, result = law(TRUTH), law(fitted.processes[1])  # that of people from 30 on
         for name, value in true.items():
             count = 250 if "after" in name else 2_500
@@ -440,7 +440,7 @@ class TestKnownTruth:
 def test_a_fit_is_reproducible_and_a_forecast_is_of_one_person(
     register: Panel, kind: type[Gkos | GkosPaper]
 ) -> None:
-    """Twice the same; a person's numbers depend neither on other persons nor on rows after the origin."""
+    """Numbers are reproducible and depend on no other person and no row after the origin."""
     training = register.only(persons_of(register, "train")[:600])
     first, second = kind().fit(training, seed=0), kind().fit(training, seed=0)
     assert first.estimates().equals(second.estimates())

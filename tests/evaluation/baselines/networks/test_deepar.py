@@ -1,4 +1,4 @@
-"""DeepAR: its scale, its windows, and, where GluonTS is installed, that it learns a known process and sees nothing after the origin."""
+"""DeepAR: scale and windows; with GluonTS also a known process and no use of later rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STAY, LEAVE = 0.8, 0.1
 
 
 def chain(n: int, seed: int) -> Panel:
-    """A Markov chain of zero and work, amounts exp(12.5 + 0.3 e) when at work; everything of next year is known from this year's state."""
+    """A Markov chain of zero and work; amounts exp(12.5 + 0.3 e) when at work."""
     rng = np.random.default_rng(seed)
     years = np.arange(2000, 2016)
     zero = np.empty((n, len(years)), dtype=bool)
@@ -143,7 +143,7 @@ def test_a_kept_fit_answers_as_before(fitted: DeepAR) -> None:
 
 @needs_gluonts
 def test_short_records_gaps_deaths_and_late_years_are_accepted(fitted: DeepAR) -> None:
-    """A person with one year, one with gaps, and horizons past age 64; deaths in training count as zeros."""
+    """A person with one year, one with gaps, horizons past 64; training deaths count as zeros."""
     frame = pl.DataFrame(
         {
             "person_id": ["a", "b", "b"],

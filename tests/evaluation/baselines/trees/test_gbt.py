@@ -1,4 +1,4 @@
-"""Boosted trees: they find known conditional quantiles, their paths have the fitted marginals and dependence, and no future leaks in."""
+"""Boosted trees: conditional quantiles, marginals and dependence of paths, no later rows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def quick(**options: object) -> BoostedTrees:
 
 
 def employment(n: int, seed: int) -> Panel:
-    """A Markov chain of zero and work; log amounts 12.5 + a +- spread, where a stays with the person and women's spread is twice men's."""
+    """A Markov chain of zero and work; log amounts 12.5 + a +- spread, a fixed by person."""
     rng = np.random.default_rng(seed)
     woman, ability = rng.random(n) < 0.5, rng.choice([-0.5, 0.5], n)
     zero = np.empty((n, len(YEARS)), dtype=bool)
@@ -66,7 +66,7 @@ def judged() -> tuple[Panel, Origins]:
 
 
 def exact(panel: Panel, origins: Origins) -> tuple[np.ndarray, np.ndarray]:
-    """Next year's chance of zero (n,) and quantiles of log amounts (n, 9), by Bayes' rule from the person's own history."""
+    """Next year's probability of zero (n,) and log quantiles (n, 9), by Bayes' rule."""
     past = history(panel, origins).frame
     last = past.group_by("person_id", maintain_order=True).last()
     spread = np.where(last["sex"] == "female", 0.4, 0.2)
@@ -195,7 +195,7 @@ def test_horizons_between_are_interpolated(
 def test_the_copula_is_recovered_from_partly_seen_outcomes_with_atoms(
     atoms: tuple[float, ...],
 ) -> None:
-    """Scores of an autoregression, half of them unseen; of those inside an atom only the atom is known, of the last case nothing else."""
+    """Scores of an autoregression, half of them unobserved, some known to be in an atom only."""
     rng = np.random.default_rng(0)
     size, n, rho = 5, 4000, 0.8
     truth = rho ** np.abs(np.subtract.outer(np.arange(size), np.arange(size)))
@@ -237,7 +237,7 @@ def test_drawn_levels_have_the_rank_correlations_of_the_copula() -> None:
 def test_spells_of_zeros_last_in_the_paths(
     trees: BoostedTrees, judged: tuple[Panel, Origins]
 ) -> None:
-    """Who is out of work in a year is likely to be so in the next, as in the process, though amounts are independent over years."""
+    """Being out of work persists as in the process, though amounts are independent over years."""
     panel, _ = judged
     origins = origins_at(panel, 2010)
     zero = (
