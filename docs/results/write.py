@@ -70,7 +70,8 @@ saga evaluate bundles/small --panel fresh --baselines all --tables all \\
     "nlsy79": (
         "NLSY79, hourly wages of real persons, persons held out",
         "real (NLSY79), other persons",
-        """saga train --panel nlsy79_wages.parquet --mapping nlsy79 --config examples/nlsy79.yaml --seed 1 --out nlsy79
+        """saga train --panel nlsy79_wages.parquet --mapping nlsy79 \\
+    --config examples/nlsy79.yaml --seed 1 --out nlsy79
 saga calibrate nlsy79 --panel nlsy79_wages.parquet --mapping nlsy79 --map-persons 500
 saga evaluate nlsy79 --panel nlsy79_wages.parquet --mapping nlsy79 --horizons 1,2,10,20 \\
     --baselines carry,groupq,ar1,abb,gbt --out evaluation""",
@@ -78,7 +79,8 @@ saga evaluate nlsy79 --panel nlsy79_wages.parquet --mapping nlsy79 --horizons 1,
     "nlsy79-1998": (
         "NLSY79, hourly wages of real persons, persons and the last twenty years held out",
         "real (NLSY79), other persons and later years",
-        """saga train --panel nlsy79_wages.parquet --mapping nlsy79 --config examples/nlsy79.yaml --seed 1 --until 1998 --out nlsy79-1998
+        """saga train --panel nlsy79_wages.parquet --mapping nlsy79 \\
+    --config examples/nlsy79.yaml --seed 1 --until 1998 --out nlsy79-1998
 saga calibrate nlsy79-1998 --panel nlsy79_wages.parquet --mapping nlsy79 --map-persons 500 \\
     --until 1998
 saga evaluate nlsy79-1998 --panel nlsy79_wages.parquet --mapping nlsy79 --horizons 2,10,20 \\
@@ -227,15 +229,16 @@ def results_page() -> str:
     """The text of docs/results.md."""
     parts = [
         "# Results\n",
-        "This page is written by `python docs/results/write.py` from the tables in `docs/results/`. "
-        "Every table of the contest, with all scores, groups, tests, estimates and the paper's own "
-        "figures, is written by `python docs/results/write.py --tables DIR` as HTML and Markdown.\n",
+        "This page is written by `python docs/results/write.py` from the tables in "
+        "`docs/results/`. Every table of the contest, with all scores, groups, tests, estimates "
+        "and the paper's own figures, is written by `python docs/results/write.py --tables DIR` "
+        "as HTML and Markdown.\n",
         "The score is the CRPS of log earnings: lower is better, and the best of a row is bold. "
         "Coverage is the share of outcomes (%) inside the 90 % sets; ! marks a share outside the "
-        "band where 95 % of calibrated forecasters fall. *In-time* means origins and outcomes inside "
-        "the panel's years, *forward* means outcomes after the last year used. The clairvoyant knows "
-        "the register's process and hidden states: a bound that cannot be attained. What the other "
-        "names mean: [the contest](how-to/contest.md).\n",
+        "band of 95 % of calibrated forecasters. *In-time* means origins and outcomes inside the "
+        "panel's years, *forward* means outcomes after the last year used. The clairvoyant knows "
+        "the register's process and hidden states: a bound that cannot be attained. What the "
+        "other names mean: [the contest](how-to/contest.md).\n",
     ]
     for panel, (title, _, commands) in PANELS.items():
         results = committed_results(panel)
@@ -337,7 +340,7 @@ def _variants_note(panel: str) -> str:
     same = ", ".join(sorted(set(names) - set(others)))
     subject = f"The variants except {same}" if same else "The variants"
     bundles = ", ".join(f"`{bundle[:12]}`" for bundle in sorted(set(others.values())))
-    return f" {subject} were scored beside the bundle {bundles} and are to be compared with each other."
+    return f" {subject} were scored beside the bundle {bundles}; compare them with each other."
 
 
 def readme_table() -> str:

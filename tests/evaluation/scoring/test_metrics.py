@@ -91,7 +91,7 @@ def test_the_band_holds_19_of_20_calibrated_forecasters(calibrated_on: int | Non
     runs, level = 4000, 0.9
     if calibrated_on is None:
         true = np.full(runs, level)
-    else:  # coverage given the calibration sample, k-th order statistic of uniform scores (Vovk 2012)
+    else:  # coverage given the calibration sample: an order statistic (Vovk 2012)
         k = int(np.ceil((calibrated_on + 1) * level))
         true = rng.beta(k, calibrated_on + 1 - k, runs)
     share = rng.binomial(n, true) / n

@@ -103,7 +103,8 @@ def test_the_filter_is_the_kalman_filter() -> None:
     process = GaussianProcess()
     bands = len(BANDS) + 1
     parts = Components(
-        process.rho, process.sd_alpha**2, process.rho**2 * process.sd_z0**2 + process.sd_eta**2, process.first_age,
+        process.rho, process.sd_alpha**2,
+        process.rho**2 * process.sd_z0**2 + process.sd_eta**2, process.first_age,
         np.full(bands, process.sd_eta**2), np.full(bands, process.sd_eps**2), 0.0,
     )  # fmt: skip
     rng = np.random.default_rng(0)

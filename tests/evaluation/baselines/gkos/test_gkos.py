@@ -148,7 +148,8 @@ class TestMoments:
             for b, d in enumerate(changes):
                 direct = {
                     "mean": np.mean(d), "variance": np.var(d), "skewness": stats.skew(d),
-                    "kurtosis": stats.kurtosis(d, fisher=False), "fifth central moment": stats.moment(d, 5),
+                    "kurtosis": stats.kurtosis(d, fisher=False),
+                    "fifth central moment": stats.moment(d, 5),
                 }  # fmt: skip
                 for kind, value in direct.items():
                     assert values[f"{kind} of {lag}-year change, age bin {b + 1}"] == pytest.approx(
@@ -165,7 +166,7 @@ class TestMoments:
         )
 
     def test_the_robust_moments_against_a_direct_computation(self, lives: np.ndarray) -> None:
-        """One bin written out: out of work for the second year at 40-49, five years later; and 30-34."""
+        """One bin written out: out of work for the second year at 40-49, and levels at 30-34."""
         record = np.tile(
             np.where(lives < MINIMUM, 0.0, lives), (3, 1)
         )  # thrice, so that the cell has people enough
@@ -290,8 +291,9 @@ class TestSurroundings:
         """Ten women of 40-44; one dies at 43, one emigrates."""
         rows = [
             {
-                "person_id": str(i), "year": 2000 + k, "birth_year": 1960, "earnings": 1e5, "sex": "female",
-                "exit_year": {0: 2003, 1: 2003}.get(i), "exit_reason": {0: "dead", 1: "emigrated"}.get(i),
+                "person_id": str(i), "year": 2000 + k, "birth_year": 1960, "earnings": 1e5,
+                "sex": "female", "exit_year": {0: 2003, 1: 2003}.get(i),
+                "exit_reason": {0: "dead", 1: "emigrated"}.get(i),
             }
             for i in range(10)
             for k in range(3 if i < 2 else 5)
@@ -390,7 +392,7 @@ class TestKnownTruth:
     """The process generates the register: estimates recover it, forecasts are nearly exact."""
 
     def test_the_estimated_process_has_the_true_distribution(self, fitted: Gkos) -> None:
-        """Tolerances: 4 standard errors of about 2,500 persons per age, plus the slack of the fit."""
+        """Tolerances: 4 standard errors of 2,500 persons per age, plus the slack of the fit."""
         true, result = law(TRUTH), law(fitted.processes[1])  # that of people from 30 on
         for name, value in true.items():
             count = 250 if "after" in name else 2_500

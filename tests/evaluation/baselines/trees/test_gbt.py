@@ -96,8 +96,8 @@ def test_trees_recover_the_conditional_quantiles_of_a_known_process(
     panel, origins = judged
     result = trees.marginals(history(panel, origins), origins, [1])
     zero, quantiles = exact(panel, origins)
-    # A leaf of 40 examples tells a chance of 0.8 to 0.06 and a normal quantile at 10 % to 0.27 standard deviations; forecasts are means of
-    # many trees, and errors average out over persons.
+    # A leaf of 40 examples estimates a probability of 0.8 within 0.06 and the normal 10 % quantile
+    # within 0.27 deviations; forecasts are means of many trees, and errors average over persons.
     assert np.abs(result.zero[:, 0] - zero).mean() < 0.06
     for group in (zero == STAY, zero == LEAVE):
         assert result.zero[group, 0].mean() == pytest.approx(zero[group].mean(), abs=0.03)
@@ -209,8 +209,9 @@ def test_the_copula_is_recovered_from_partly_seen_outcomes_with_atoms(
     result = estimate_correlations(
         np.where(unseen, 0.0, lower), np.where(unseen, 1.0, upper), np.random.default_rng(1)
     )
-    # A quarter of the persons show a pair of horizons: the standard error of a correlation is at most 1 / sqrt(n / 4) where all levels are
-    # known, and about twice that where only the side of an atom is (tetrachoric correlations).
+    # A quarter of the persons show a pair of horizons: the standard error of a correlation is at
+    # most 1 / sqrt(n / 4) if all ranks are known, and about twice that if only the side of an atom
+    # is (tetrachoric correlations).
     tolerance = 4 * len(edges) / np.sqrt(n / 4) / 2
     assert result == pytest.approx(truth, abs=tolerance)
     if atoms:  # breaking ties at random instead loses dependence: the truncation is needed
