@@ -28,7 +28,8 @@ def write_explanation(
 ) -> None:
     """Writes the explanation and the attention table of the same person to `out`.
 
-    `attention` is that of `saga.attention.attention_by_lag`. The file is written completely or not at all.
+    `attention` is that of `saga.attention.attention_by_lag`. The file is written completely or not
+    at all.
     """
     if out.suffix.lower() == ".json":
         names = ("person_id", "origin", "year", "figure", "value", "baseline", "residual")
