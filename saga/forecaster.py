@@ -55,11 +55,7 @@ _MANY = 300  # persons from which on starting processes pays
 
 
 class Forecaster:
-    """Forecasts from one bundle. Thread-safe: holds no state of a call.
-
-    `threads` persons are simulated at a time; with `workers` > 1, jobs of 300 persons and more are shared by so many processes (spawned:
-    a script that asks for them needs its `if __name__ == "__main__"`). Neither changes a number.
-    """
+    """Forecasts from one bundle. Thread-safe: a call changes no attribute."""
 
     def __init__(
         self,
@@ -70,11 +66,19 @@ class Forecaster:
         rollout: RolloutName | None = None,
         precision: Precision = "float32",
     ) -> None:
-        """`rollout`: how paths are carried; None: as the bundle was calibrated, exactly where it was not. `precision`: of the products that
-        carry and read them (`saga.simulation.matmul`).
+        """Build the network and the calibrator of a bundle.
 
-        Intervals under another rollout than that of the calibration are given, but as "extrapolated". Raises UsageError where the bundle
-        has no such rollout.
+        Args:
+            bundle: The bundle, already verified.
+            threads: Persons simulated at a time; None for the number of cores.
+            workers: Processes for jobs of 300 persons and more. They are spawned, so a script
+                needs its `if __name__ == "__main__"`. Neither this nor `threads` changes a number.
+            rollout: How paths are simulated; None for the rollout of the calibration. Under
+                another rollout, intervals are "extrapolated".
+            precision: Of the matrix products of a rollout (`saga.simulation.matmul`).
+
+        Raises:
+            UsageError: If the bundle has no such rollout, or the precision is unknown.
         """
         self.bundle = bundle
         calibrated = bundle.metrics.get("calibration", {}).get("rollout", "exact")
@@ -97,7 +101,8 @@ class Forecaster:
         self.network.eval()
         if self.rollout == "light" and self.network.light is None:
             raise UsageError(
-                "This bundle has no light rollout. Use --rollout exact, or train with a configuration that has `light`."
+                "This bundle has no light rollout. Use --rollout exact, or train with a "
+                "configuration that has `light`."
             )
         self.calibrator = (
             Calibrator.from_table(bundle.calibration)
@@ -117,7 +122,12 @@ class Forecaster:
         rollout: RolloutName | None = None,
         precision: Precision = "float32",
     ) -> Forecaster:
-        """Load and verify a bundle directory. Raises BundleError; and UsageError as the constructor does."""
+        """Load and verify a bundle directory; arguments as in the constructor.
+
+        Raises:
+            BundleError: If a file of the bundle is missing, unknown or changed.
+            UsageError: As the constructor.
+        """
         return cls(
             Bundle.load(path),
             threads=threads,
@@ -152,19 +162,20 @@ class Forecaster:
         }
 
     def scenario(self, source: ScenarioSource) -> Scenario | None:
-        """Resolve a scenario; UsageError where the bundle knows no macro series."""
+        """The scenario of a source; UsageError if the bundle has no macro series."""
         if source is None or source == "baseline":
             return None
         if self.process is None:
             raise UsageError(
-                "This bundle was trained without macro series, so it has no scenarios. Leave the scenario out."
+                "This bundle was trained without macro series, so it has no scenarios. Leave the "
+                "scenario out."
             )
         return scenario_from(source, self.process.history)
 
     def check_scenario(self, source: ScenarioSource, panel: Panel, years: int = MAX_AGE) -> None:
-        """Raise UsageError for a scenario that says nothing about any of the next `years` years, up to age 64, of anybody in the panel."""
-        chosen = self.scenario(source)
-        if chosen is None:
+        """Raise UsageError if a scenario covers none of the next `years` years of any person."""
+        scenario = self.scenario(source)
+        if scenario is None:
             return
         ahead = panel.frame.group_by("person_id").agg(
             first=pl.col("year").max() + 1,
@@ -173,11 +184,14 @@ class Forecaster:
             ),
         )
         spans = ahead.select("first", "last").unique().rows()
-        if not any(first <= year <= last for first, last in spans for year in chosen.rows):
-            given = f"{min(chosen.rows)} to {max(chosen.rows)}"
-            asked = f"{min(first for first, _ in spans)} to {max(last for _, last in spans)}"
+        if not any(first <= year <= last for first, last in spans for year in scenario.rows):
+            scenario_years = f"{min(scenario.rows)} to {max(scenario.rows)}"
+            forecast_years = (
+                f"{min(first for first, _ in spans)} to {max(last for _, last in spans)}"
+            )
             raise UsageError(
-                f"The scenario is about {given}, the forecasts are about {asked}. Give years among those."
+                f"The scenario is about {scenario_years}, the forecasts are about {forecast_years}. "
+                "Give years among those."
             )
 
     def realised_macro(self, panel: Panel, until: int) -> Scenario | None:
@@ -192,7 +206,7 @@ class Forecaster:
         return realised if realised.rows else None
 
     def obstacles(self, panel: Panel, to_age: int = MAX_AGE, ahead: int = 1) -> dict[str, Problem]:
-        """Persons that cannot be forecast from this panel, or are above `to_age` in the year `ahead` years on, with the reason."""
+        """Persons that cannot be forecast, or are above `to_age` after `ahead` years, and why."""
         return find_ineligible(panel, to_age, ahead)
 
     def check_money(self, panel: Panel) -> None:
@@ -203,29 +217,33 @@ class Forecaster:
             self.transforms.price_year,
         ):
             raise UsageError(
-                f"The panel is in {meta.currency} of {meta.price_year}, the bundle in {self.transforms.currency} of "
-                f"{self.transforms.price_year}. Use the mapping that the bundle was trained with, or another bundle."
+                f"The panel is in {meta.currency} of {meta.price_year}, the bundle in "
+                f"{self.transforms.currency} of {self.transforms.price_year}. Use the mapping that "
+                "the bundle was trained with, or another bundle."
             )
 
     def check_tax(self, tax: TaxName) -> None:
-        """Raise UsageError for a rule of tax that is not about the bundle's money."""
+        """Raise UsageError if a tax rule is in another currency or price year than the bundle."""
         money = f"{self.transforms.currency} of {self.transforms.price_year}"
         if tax != "none" and money != MONEY:
             raise UsageError(
-                f"The rule of tax {tax!r} is about {MONEY}, the bundle's money is {money}. Leave the tax out."
+                f"The tax rule {tax!r} is for {MONEY}, the bundle is in {money}. Leave the tax out."
             )
 
     def check(self, panel: Panel, to_age: int = MAX_AGE) -> None:
-        """Raise InputError unless every person of the panel can be forecast to some age below `to_age`, in this bundle's money."""
+        """Raise InputError unless every person of the panel can be forecast.
+
+        Raises UsageError if the amounts are in another currency or price year than the bundle.
+        """
         self.check_money(panel)
         if not len(panel):
             raise InputError(
                 "There is nobody to forecast.",
                 [Problem("empty", "The panel has no rows", "Give at least one person-year.")],
             )
-        found = list(self.obstacles(panel, to_age).values())
-        if found:
-            raise InputError(f"{len(found)} person(s) cannot be forecast.", found[:20])
+        problems = list(self.obstacles(panel, to_age).values())
+        if problems:
+            raise InputError(f"{len(problems)} person(s) cannot be forecast.", problems[:20])
 
     def blocks(
         self,
@@ -375,7 +393,7 @@ class Forecaster:
     ) -> Iterator[tuple[Paths, pl.DataFrame]]:
         """Recalibrated paths and their forecast table, in the blocks of `blocks`."""
         for block in self.blocks(panel, draws, to_horizon=request.n_years, progress=progress):
-            yield block, forecast_table(block, self._promising(block), request)
+            yield block, forecast_table(block, self._calibrator_for(block), request)
 
     def lifetime(
         self,
@@ -412,7 +430,7 @@ class Forecaster:
         together = np.concatenate(values)
         return Lifetimes(pl.concat(tables), together, population(together))
 
-    def _promising(self, paths: Paths) -> Calibrator:
+    def _calibrator_for(self, paths: Paths) -> Calibrator:
         """The calibrator; its guarantees are weaker for paths conditioned on a scenario."""
         return replace(self.calibrator, extrapolated=True) if paths.conditioned else self.calibrator
 
@@ -433,7 +451,7 @@ class Forecaster:
             else present_value(paths, rate=request.rate, to_age=request.to_age)
         )
         intervals = value_intervals(
-            self._promising(paths),
+            self._calibrator_for(paths),
             ahead,
             (request.to_age - age).astype(np.int64),
             request.coverage,

@@ -1,6 +1,6 @@
 """The batch engine: a file or folder of any size -> one Parquet file a partition.
 
-`OUT_DIR` holds `part-00000.parquet`, ... (persons in sorted order over all parts), `_receipts/` (one
+`OUT_DIR` holds `part-00000.parquet`, ... (persons sorted over all parts), `_receipts/` (one
 a part: its hash, rows, persons and rejections), `_rejected.csv` (every person without a forecast,
 and the rule) and, written last, `_MANIFEST.json` with the totals. A part counts only with a receipt
 that names its hash and this run (input, bundle and parameters). So the engine may be killed at any

@@ -50,7 +50,7 @@ def inspect(directory: BundleArgument, as_json: JsonOption = False) -> None:
 
 
 def verify(directory: BundleArgument, as_json: JsonOption = False) -> None:
-    """Check every byte of a bundle; exit code 2 names the file that is missing, unknown or changed."""
+    """Check every byte of a bundle; exit code 2 if a file is missing, unknown or changed."""
     from saga.bundle import Bundle
 
     bundle = Bundle.load(directory)

@@ -127,7 +127,7 @@ def calibrate(
     rejected: RejectedOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Fit the intervals of a bundle on calibration persons; with --append update its ledger instead."""
+    """Fit the intervals of a bundle on calibration persons; with --append update its ledger."""
     from calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
     from saga.forecaster import Forecaster
 

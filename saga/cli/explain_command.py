@@ -35,7 +35,7 @@ def explain(
     prices: PricesOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Explain one person's forecast: the effect of each cell of the record, and the attention to years."""
+    """Explain one person's forecast: effects of the values of the record, attention to years."""
     from evaluation.explain.attribution import attribute_forecast
     from evaluation.explain.explanation_page import SUFFIXES, write_explanation
     from saga.attention import attention_by_lag

@@ -110,7 +110,7 @@ def score(
     on_error: OnErrorOption = "fail",
     as_json: JsonOption = False,
 ) -> None:
-    """Compute a product for all persons in a file or folder; after a stop the same command continues."""
+    """Compute a product for all persons of a source; after a stop the same command continues."""
     from saga.batch.partitions import Source
     from saga.batch.products import Recipe
     from saga.batch.products import score as run_score

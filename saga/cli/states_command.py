@@ -37,7 +37,7 @@ def circumstances(
     rejected: RejectedOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Train the states of a year (work, place, family, exits); after a stop the same command continues."""
+    """Train the states of a year (work, place, family, exits); continues after a stop."""
     from training.states.state_fit import fit_state_network
     from training.states.state_module import StateFitOptions
 
