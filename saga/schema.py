@@ -176,7 +176,7 @@ COLUMNS: tuple[Column, ...] = (
     ),
     _category("sex", "Sex in the register", ("female", "male"), static=True),
     _category("birth_region", "Region of birth", BIRTH_REGIONS, static=True),
-    _category("marital_status", "Civil status, cohabitation where it is seen", MARITAL_STATUSES),
+    _category("marital_status", "Civil status, or cohabitation if observed", MARITAL_STATUSES),
     _category("children", "Children at home, 3 stands for 3 or more", tuple("0123")),
     _category("youngest_child", "Age of the youngest child at home", YOUNGEST_CHILD),
     Column(

@@ -1,1 +1,1 @@
-"""From a file to a checked panel, and who in it can be forecast from when."""
+"""Reading and checking of panels; splits, forecast origins and groups of persons."""

@@ -49,6 +49,6 @@ def _too_old(to_age: int, ahead: int) -> tuple[str, str]:
             "Leave the person out: no year remains.",
         )
     return (
-        f"The first year asked for, {ahead} years on, lies above age {to_age}",
-        "Ask for an earlier one, or leave the person out.",
+        f"The first forecast year, {ahead} years on, lies above age {to_age}",
+        "Choose an earlier one, or leave the person out.",
     )

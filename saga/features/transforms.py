@@ -183,7 +183,7 @@ def record_rhythm(
     """The most common distance in years between successive records of a person, 1..`longest`.
 
     Only records of the last five years up to `end` count: a panel that changes from yearly to
-    every second year goes on with every second year.
+    every second year continues with every second year.
 
     Args:
         person: person of each record, shape (n,); records are sorted by person and year.

@@ -1,4 +1,4 @@
-"""Batches for the state network: years of real persons, seen as a rollout sees them."""
+"""Batches for the state network: years of real persons, as they appear in a rollout."""
 
 from __future__ import annotations
 
