@@ -111,8 +111,10 @@ def crps_thresholds(outcomes: Array, floor: float | None) -> NDArray[np.float64]
 
     Outside that range no recalibrated forecast loses anything.
     """
-    known = log_earnings(outcomes[~np.isnan(outcomes)], floor)
-    low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)
+    known_logs = log_earnings(outcomes[~np.isnan(outcomes)], floor)
+    low, high = (
+        (float(known_logs.min()), float(known_logs.max())) if len(known_logs) else (0.0, 0.0)
+    )
     step = max(high - low, 1e-6) / THRESHOLDS
     return np.asarray(low + step * (np.arange(THRESHOLDS) + 0.5))
 

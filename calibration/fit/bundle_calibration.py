@@ -216,7 +216,7 @@ def _target_weights(
     sample: _Sample, panel: Panel, target: Panel, options: CalibrationOptions
 ) -> tuple[NDArray[np.float64], dict[str, Any]]:
     """Weights (n, H) of the calibration persons, and what the bundle says about the target."""
-    monies = [(each.meta.currency, each.meta.price_year) for each in (target, panel)]
+    monies = [(source.meta.currency, source.meta.price_year) for source in (target, panel)]
     if monies[0] != monies[1]:
         fix = "Read the target with the mapping of the panel"
         raise UsageError(
@@ -251,8 +251,8 @@ def _check_method(options: CalibrationOptions, target: Panel | None) -> None:
     """Raise UsageError if an option of the nested sets is given with another method."""
     if options.method == "sets":
         return
-    given = {"--profiles": options.profiles, "--target": target is not None}
-    for name in (name for name, is_given in given.items() if is_given):
+    set_options = {"--profiles": options.profiles, "--target": target is not None}
+    for name in (name for name, is_set in set_options.items() if is_set):
         problem = Problem(
             "calibration-method", f"{name} is an option of nested sets", "Leave it out"
         )

@@ -106,12 +106,12 @@ class Target:
         """
         weights, supports = np.zeros(outcomes.shape), list[Support]()
         for h in range(outcomes.shape[1]):
-            known, ahead = ~np.isnan(outcomes[:, h]), self.years_left > h
-            fold = in_map[known]
+            has_outcome, ahead = ~np.isnan(outcomes[:, h]), self.years_left > h
+            fold = in_map[has_outcome]
             if not fold.any() or not ahead.any():
                 continue
             cells, target_cells = join_cells(
-                [labels[name][known] for name in self.by],
+                [labels[name][has_outcome] for name in self.by],
                 [self.labels[name][ahead] for name in self.by],
                 fold,
             )
@@ -125,7 +125,7 @@ class Target:
                 cell: (target_persons[cell] / len(target_cells)) / (n / int(fold.sum()))
                 for cell, n in supported.items()
             }
-            weights[known, h] = [ratio.get(cell, 0.0) for cell in cells]
+            weights[has_outcome, h] = [ratio.get(cell, 0.0) for cell in cells]
             unsupported = 1 - sum(target_persons[cell] for cell in supported) / len(target_cells)
             supports.append(Support(h + 1, ratio, supported, unsupported))
         return weights, supports

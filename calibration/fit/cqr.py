@@ -38,8 +38,8 @@ def fit_cqr(paths: Paths, outcomes: Array, coverage: Sequence[float] = COVERAGE)
     cells: dict[tuple[int, str], Cell] = {}
     reached = set(coverage)
     for h in range(paths.n_horizons):
-        known = ~np.isnan(outcomes[:, h]) & ~np.isnan(paths.earnings[:, h]).any(axis=1)
-        samples, y = paths.earnings[known, h], outcomes[known, h]
+        has_outcome = ~np.isnan(outcomes[:, h]) & ~np.isnan(paths.earnings[:, h]).any(axis=1)
+        samples, y = paths.earnings[has_outcome, h], outcomes[has_outcome, h]
         thresholds: dict[tuple[int, float], float | None] = {}
         for share in coverage:
             for count in path_counts(paths):
@@ -48,9 +48,9 @@ def fit_cqr(paths: Paths, outcomes: Array, coverage: Sequence[float] = COVERAGE)
                 thresholds[count, share] = q if math.isfinite(q) else None
             if thresholds[paths.n_paths, share] is None:
                 reached.discard(share)
-        if known.any():
+        if has_outcome.any():
             none = np.empty(0)
-            cells[h + 1, ALL] = Cell(none, none, 0, math.nan, thresholds, int(known.sum()))
+            cells[h + 1, ALL] = Cell(none, none, 0, math.nan, thresholds, int(has_outcome.sum()))
     return Calibrator(cells, method="cqr")
 
 

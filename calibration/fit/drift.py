@@ -66,8 +66,8 @@ def deviation(
     Returns:
         None if there are too few persons before or after.
     """
-    known = ~np.isnan(excess)
-    before, after = excess[known & (known_by <= year)], excess[known & (origin == year)]
+    has_outcome = ~np.isnan(excess)
+    before, after = excess[has_outcome & (known_by <= year)], excess[has_outcome & (origin == year)]
     if len(before) < FEWEST_BEFORE or len(after) < FEWEST_AFTER:
         return None
     threshold = conformal_quantile(before, coverage, neighbours=NEIGHBOURS)

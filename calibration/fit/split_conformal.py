@@ -180,10 +180,10 @@ def fit_calibration(
     shifts: dict[tuple[int, float], dict[str, float]] = {}
     so_far = Calibrator(cells, scale, shifts=shifts)
     for h in range(paths.n_horizons):
-        known = ~np.isnan(outcomes[:, h]) & ~np.isnan(paths.earnings[:, h]).any(axis=1)
-        if not known.any():
+        has_outcome = ~np.isnan(outcomes[:, h]) & ~np.isnan(paths.earnings[:, h]).any(axis=1)
+        if not has_outcome.any():
             continue
-        map_rows, rows = np.flatnonzero(known & in_map), np.flatnonzero(known & ~in_map)
+        map_rows, rows = np.flatnonzero(has_outcome & in_map), np.flatnonzero(has_outcome & ~in_map)
         w = None if weights is None else weights[:, h]
         groups = {
             ALL: (map_rows, rows),

@@ -59,18 +59,18 @@ def fit_thresholds(
     for count in path_counts(paths):
         scores = _scores(calibrator, paths, outcomes, rows, count)
         for (kind, horizon), values in scores.items():
-            known = np.flatnonzero(~np.isnan(values))
-            if len(known):
+            has_score = np.flatnonzero(~np.isnan(values))
+            if len(has_score):
                 w = None if weights is None else weights[:, horizon - 1]
                 fitted = {
                     (count, share): published_threshold(
-                        values[known], share, *weights_of(w, rows[known])
+                        values[has_score], share, *weights_of(w, rows[has_score])
                     )
                     for share in calibrator.coverage
                 }
                 earlier = cuts.get((kind, horizon))
                 thresholds = {**(earlier.thresholds if earlier else {}), **fitted}
-                cuts[kind, horizon] = KindThresholds(thresholds, count_persons(rows[known], w))
+                cuts[kind, horizon] = KindThresholds(thresholds, count_persons(rows[has_score], w))
     return replace(calibrator, thresholds_of_kind=cuts)
 
 

@@ -55,8 +55,8 @@ REASONS: dict[str, str] = {
     "conditions have not changed since then.",
     "extrapolated": "Not guaranteed: no outcome was observed this far ahead, or none for paths "
     "simulated in this way (another rollout, a scenario). The nearest threshold is used.",
-    "none": "No interval: there are too few calibration persons or too few paths, or the person is "
-    "past age 64.",
+    "none": "No interval: there are too few calibration persons or too few paths, the person is "
+    "past age 64, or the calibration method has no interval of this kind.",
 }
 
 SCHEMA: dict[str, pl.DataType] = {

@@ -38,11 +38,11 @@ def draw_world(
     shift, squeeze, share = (0.2, 0.8, 0.7) if wrong else (0.0, 1.0, 1.0)
     noise = rng.normal(size=(n, horizons, count))
     positive = np.exp(centre[..., None] + shift + squeeze * sd[..., None] * noise)
-    drawn = np.where(
+    earnings = np.where(
         rng.random((n, horizons, count)) < share * zero[..., None], 0, positive
     ).astype(np.float32)
     ids = np.array([f"{seed}-{i}" for i in range(n)])
-    return Paths(ids, np.full(n, 1970), np.full(n, 2000), drawn), outcomes
+    return Paths(ids, np.full(n, 1970), np.full(n, 2000), earnings), outcomes
 
 
 @pytest.fixture(scope="session")

@@ -74,14 +74,14 @@ def test_several_years_are_judged_by_the_published_bands_and_sums(
     judged: tuple[Calibrator, Paths, np.ndarray[Any, Any]],
 ) -> None:
     calibrator, paths, outcomes = judged
-    found = SeveralYears.of(calibrator, paths, outcomes)
+    several_years = SeveralYears.of(calibrator, paths, outcomes)
     published = band_intervals(calibrator, paths, 2, COVERAGE).covered(outcomes).min(axis=1)
-    assert np.array_equal(found.inside["band"][:, 1], published)
+    assert np.array_equal(several_years.inside["band"][:, 1], published)
     values = present_value(paths, years=2, to_age=34)
     sums = value_intervals(calibrator, values, np.full(len(values), 2), COVERAGE, RATE)
     truth = realised_value(outcomes, rate=RATE, years=2)[:, None]
     assert np.array_equal(
-        found.inside["present_value"][:, 1], (sums.lower <= truth) & (truth <= sums.upper)
+        several_years.inside["present_value"][:, 1], (sums.lower <= truth) & (truth <= sums.upper)
     )
 
 
@@ -164,7 +164,7 @@ def test_command_and_service_show_the_ledgers_state(
         tmp_path / "r.html",
     )
     shutil.copytree(tiny_bundle, bundle)
-    asked = [
+    options = [
         "--panel",
         str(register_dir),
         "--paths",
@@ -178,7 +178,7 @@ def test_command_and_service_show_the_ledgers_state(
         "--store",
         "--json",
     ]
-    done = CliRunner().invoke(app, ["report", str(bundle), "--out", str(page), *asked])
+    done = CliRunner().invoke(app, ["report", str(bundle), "--out", str(page), *options])
     assert done.exit_code == 0, done.output
     assert "What later outcomes have changed" not in page.read_text()
     open_ledger(url).close()
@@ -196,8 +196,8 @@ def test_command_and_service_show_the_ledgers_state(
         ]
         service.forecast({"persons": persons, "horizons": [1], "paths": 25, "record": True})
         before = service.client.get("/v1/calibration/report").text
-        told = [{"person_id": f"P{i}", "year": 2022, "earnings": 9e7} for i in range(12)]
-        service.client.post("/v1/outcomes", json={"outcomes": told})
+        outcomes = [{"person_id": f"P{i}", "year": 2022, "earnings": 9e7} for i in range(12)]
+        service.client.post("/v1/outcomes", json={"outcomes": outcomes})
         after = service.client.get("/v1/calibration/report").text
     assert "It has no outcome yet" in before
     assert (

@@ -50,18 +50,18 @@ World = Callable[..., Any]
 Array = NDArray[np.float64]
 
 
-def statuses(found: Diagnostics, question: str) -> set[str]:
-    return set(found["lights"].filter(question=question)["status"].to_list())
+def statuses(diagnostics: Diagnostics, question: str) -> set[str]:
+    return set(diagnostics["lights"].filter(question=question)["status"].to_list())
 
 
-def alarmed(found: Diagnostics) -> bool:
-    return bool(found["lights"]["status"].is_in(["watch", "fails"]).any())
+def alarmed(diagnostics: Diagnostics) -> bool:
+    return bool(diagnostics["lights"]["status"].is_in(["watch", "fails"]).any())
 
 
 def test_a_forecaster_without_fault_is_green(diagnosed: Diagnosed, faultless: Diagnostics) -> None:
     reports = [faultless, *(diagnosed(seed, 700) for seed in (4, 5))]
     # At most 5 % of reports are not: two of three would happen with probability below 1 %.
-    assert sum(alarmed(found) for found in reports) <= 1
+    assert sum(alarmed(diagnostics) for diagnostics in reports) <= 1
     assert statuses(faultless, "coverage") == {"holds"}
 
 
@@ -103,11 +103,11 @@ def blind_to_zero(paths: Paths) -> Paths:
 def test_each_fault_has_its_own_red_verdict(
     diagnosed: Diagnosed, fault: Fault, red: set[str], not_red: set[str]
 ) -> None:
-    found = diagnosed(fault=fault)
+    diagnostics = diagnosed(fault=fault)
     for question in red:
-        assert statuses(found, question) == {"fails"}, question
+        assert statuses(diagnostics, question) == {"fails"}, question
     for question in not_red:
-        assert "fails" not in statuses(found, question), question
+        assert "fails" not in statuses(diagnostics, question), question
 
 
 def test_a_score_is_exactly_the_sum_of_its_parts(faultless: Diagnostics) -> None:
@@ -135,11 +135,11 @@ def test_parts_of_scores_by_hand() -> None:
     thresholds = (thresholds[1:] + thresholds[:-1]) / 2
     below = (samples[:, :, None] <= thresholds).sum(axis=1)
     score = float(crps(samples, y).mean())
-    found = decompose_crps(score, below, 50, y, thresholds)
+    decomposition = decompose_crps(score, below, 50, y, thresholds)
     # The best constant forecast is the empirical distribution of the outcomes, whose CRPS is half
     # their mean absolute difference.
-    assert found.uncertainty == pytest.approx(np.abs(y[:, None] - y).mean() / 2, rel=1e-3)
-    assert found.score == score
+    assert decomposition.uncertainty == pytest.approx(np.abs(y[:, None] - y).mean() / 2, rel=1e-3)
+    assert decomposition.score == score
     loss = decompose_pinball(centre, y, 0.5)
     assert loss.uncertainty == pytest.approx(pinball(float(np.median(y)), y, 0.5).mean(), abs=1e-3)
     assert loss.discrimination > 0.1 * loss.uncertainty
@@ -156,11 +156,11 @@ def test_isotonic_quantiles_obey_the_max_min_formula(level: float) -> None:
         pooled = np.sort(y[(x >= a) & (x <= b)])
         return float(pooled[max(int(np.ceil(level * len(pooled) - 1e-9)) - 1, 0)])
 
-    for here in values:
+    for value in values:
         oracle = max(
-            min(quantile(a, b) for b in values[values >= here]) for a in values[values <= here]
+            min(quantile(a, b) for b in values[values >= value]) for a in values[values <= value]
         )
-        assert fitted[x == here][0] == oracle
+        assert fitted[x == value][0] == oracle
 
 
 def test_regression_without_noise_is_least_squares_and_noise_is_taken_out() -> None:

@@ -50,15 +50,15 @@ class Page(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        found = {name: value or "" for name, value in attrs}
+        attributes = {name: value or "" for name, value in attrs}
         self.tags.add(tag)
-        if "id" in found:
-            self.ids.append(found["id"])
+        if "id" in attributes:
+            self.ids.append(attributes["id"])
         if tag == "svg":
-            assert found["role"] == "img"
-            self.labels.append(found["aria-label"])
-        if tag == "a" and "download" in found:
-            self.links[found["download"]] = found["href"]
+            assert attributes["role"] == "img"
+            self.labels.append(attributes["aria-label"])
+        if tag == "a" and "download" in attributes:
+            self.links[attributes["download"]] = attributes["href"]
         if re.fullmatch(r"h[1-6]", tag):
             self.headings.append(int(tag[1]))
         if tag == "table":
@@ -233,11 +233,11 @@ def test_from_panel_to_bundle_to_page_and_service(
         "--threads",
         "1",
     ]
-    made = run.invoke(
+    result = run.invoke(
         app, ["report", str(bundle), "--out", str(judged), "--store", "--json", *arguments]
     )
-    assert made.exit_code == 0, made.output
-    facts = json.loads(made.stdout)
+    assert result.exit_code == 0, result.output
+    facts = json.loads(result.stdout)
     stored = Bundle.load(bundle)
     assert facts["bundle"] == stored.digest
     assert (

@@ -71,8 +71,8 @@ def test_the_shipped_table_loads_and_rows_of_retired_kinds_are_skipped() -> None
     assert "cqr" in set(table["kind"])
     calibrator = Calibrator.from_table(table)
     assert calibrator.method == "sets"
-    kept = table.filter(pl.col("kind") != "cqr")
-    assert calibrator.to_table().sort(pl.all()).equals(kept.sort(pl.all()))
+    other_rows = table.filter(pl.col("kind") != "cqr")
+    assert calibrator.to_table().sort(pl.all()).equals(other_rows.sort(pl.all()))
     retired = table.head(1).with_columns(kind=pl.lit("weight"))
     assert Calibrator.from_table(pl.concat([table, retired])).digest == calibrator.digest
 
@@ -80,5 +80,5 @@ def test_the_shipped_table_loads_and_rows_of_retired_kinds_are_skipped() -> None
 def test_the_report_shows_the_drift_term(tiny_bundle: Path, register_panel: Panel) -> None:
     forecaster = Forecaster.load(tiny_bundle)
     forecaster.calibrator = replace(forecaster.calibrator, drift={(1, 0.9): (0.0123, 7)})
-    found = diagnose(forecaster, register_panel, horizons=(1, 2), draws=Draws(25), persons=60)
-    assert found["promise"]["drift_term"].to_list() == [0.0123, None]
+    diagnostics = diagnose(forecaster, register_panel, horizons=(1, 2), draws=Draws(25), persons=60)
+    assert diagnostics["promise"]["drift_term"].to_list() == [0.0123, None]

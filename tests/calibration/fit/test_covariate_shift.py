@@ -49,10 +49,10 @@ def draw(n: int, seed: int, share: float, count: int = 25) -> tuple[Paths, Array
     rng = np.random.default_rng(seed)
     wild = rng.random(n) < share
     outcomes = np.exp(12.3 + np.where(wild, 1.2, 0.4)[:, None] * rng.normal(size=(n, 2)))
-    drawn = np.exp(12.3 + 0.6 * rng.normal(size=(n, 2, count))).astype(np.float32)
+    earnings = np.exp(12.3 + 0.6 * rng.normal(size=(n, 2, count))).astype(np.float32)
     ids = np.array([f"{seed}-{i}" for i in range(n)])
     return (
-        Paths(ids, np.full(n, 1970), np.full(n, 2000), drawn),
+        Paths(ids, np.full(n, 1970), np.full(n, 2000), earnings),
         outcomes,
         np.where(wild, "wild", "calm"),
     )
@@ -62,8 +62,8 @@ def draw(n: int, seed: int, share: float, count: int = 25) -> tuple[Paths, Array
 def shifted() -> tuple[Calibrator, Calibrator, Calibrator, Paths, Array, int]:
     """Calibrators without weights, with weights, with inverse weights; persons of the target."""
     paths, outcomes, group = draw(4_000, 1, SHARE["calibration"])
-    _, _, theirs = draw(4_000, 2, SHARE["target"])
-    target = Target({"sex": theirs}, np.full(len(theirs), 40), ("sex",), "target")
+    _, _, target_group = draw(4_000, 2, SHARE["target"])
+    target = Target({"sex": target_group}, np.full(len(target_group), 40), ("sex",), "target")
     weights, _ = target.weights({"sex": group}, outcomes, in_map_fold(paths.person_id, 0))
 
     def fit(weights: Array | None) -> Calibrator:
@@ -75,13 +75,13 @@ def shifted() -> tuple[Calibrator, Calibrator, Calibrator, Paths, Array, int]:
             weights=weights,
         )
 
-    found, truth, _ = draw(4_000, 3, SHARE["target"])
+    new_paths, truth, _ = draw(4_000, 3, SHARE["target"])
     fitted = fit(weights)
     return (
         fit(None),
         fitted,
         fit(1 / weights),
-        fitted.recalibrate(found),
+        fitted.recalibrate(new_paths),
         truth,
         fitted.cells[1, ALL].n,
     )
@@ -151,8 +151,8 @@ def test_weights_of_one_give_the_unweighted_calibration_to_the_last_bit() -> Non
     # A target composed as the map fold has weights of 1, and so the same thresholds.
     in_a = in_map_fold(paths.person_id, 0)
     both = outcomes[~np.isnan(outcomes).any(axis=1)]
-    a, known = group[in_a], ~np.isnan(outcomes[in_a]).any(axis=1)
-    target = Target({"sex": a[known]}, np.full(int(known.sum()), 40), ("sex",), "same")
+    a, complete = group[in_a], ~np.isnan(outcomes[in_a]).any(axis=1)
+    target = Target({"sex": a[complete]}, np.full(int(complete.sum()), 40), ("sex",), "same")
     weights, _ = target.weights(
         {"sex": group}, np.where(np.isnan(outcomes[:, 1:]), np.nan, outcomes), in_a
     )
@@ -166,9 +166,11 @@ def test_weights_of_one_give_the_unweighted_calibration_to_the_last_bit() -> Non
 )
 @settings(max_examples=200, deadline=None)
 def test_integer_weights_equal_repeated_persons(
-    drawn: list[tuple[float, int]], level: float
+    weighted_scores: list[tuple[float, int]], level: float
 ) -> None:
-    scores, times = (np.array(column, dtype=np.float64) for column in zip(*drawn, strict=True))
+    scores, times = (
+        np.array(column, dtype=np.float64) for column in zip(*weighted_scores, strict=True)
+    )
     repeated = np.repeat(scores, times.astype(int))
     weighted = conformal_quantile(scores, level, weights=times)
     enough = int(effective_persons(times) + 1e-9)
@@ -183,14 +185,14 @@ def test_the_weighted_quantile_covers_and_without_the_new_persons_weight_it_does
     weight = np.array([1.0, 6.0])
     light = rng.random((times, n)) < 0.8
     scores = rng.random((times, n)) + np.where(light, 0, 0.5)
-    mine = rng.random(times) + np.where(rng.random(times) < 0.8 / (0.8 + 0.2 * 6), 0, 0.5)
+    new_scores = rng.random(times) + np.where(rng.random(times) < 0.8 / (0.8 + 0.2 * 6), 0, 0.5)
     order = np.argsort(scores, axis=1)
-    held = np.cumsum(np.take_along_axis(np.where(light, *weight), order, axis=1), axis=1)
+    cumulated = np.cumsum(np.take_along_axis(np.where(light, *weight), order, axis=1), axis=1)
     ordered = np.column_stack([np.take_along_axis(scores, order, axis=1), np.full(times, np.inf)])
 
     def covered(heaviest: float) -> float:
-        rank = (held < level * (held[:, -1:] + heaviest) - 1e-9).sum(axis=1)
-        return float((mine <= ordered[np.arange(times), rank]).mean())
+        rank = (cumulated < level * (cumulated[:, -1:] + heaviest) - 1e-9).sum(axis=1)
+        return float((new_scores <= ordered[np.arange(times), rank]).mean())
 
     error = 4.9 * (level * (1 - level) / times) ** 0.5  # p = 1e-6
     assert covered(float(weight.max())) >= level - error
@@ -234,26 +236,28 @@ def test_a_cell_of_its_own_needs_a_thousand_persons_in_effect() -> None:
 
 def test_small_cells_are_joined_and_nobody_is_lost() -> None:
     rng = np.random.default_rng(2)
-    own = [
+    labels = [
         rng.choice(["20-29", "30-39"], 400),
         rng.choice(["f", "m"], 400),
         rng.choice(list("abcd"), 400, p=[0.6, 0.34, 0.04, 0.02]),
     ]
-    theirs = [
+    target_labels = [
         rng.choice(["20-29", "30-39"], 300),
         rng.choice(["f", "m"], 300),
         rng.choice(list("abe"), 300, p=[0.5, 0.49, 0.01]),
     ]
     in_a = rng.random(400) < 0.5
-    cells, wanted = join_cells(own, theirs, in_a)
+    cells, target_cells = join_cells(labels, target_labels, in_a)
     assert len(cells) == 400
     assert any(REST in cell for cell in cells)
     names, counts = np.unique(cells[in_a].astype(str), return_counts=True)
     assert all(n >= 20 for name, n in zip(names, counts, strict=True) if name != REST)
-    _, counts = np.unique(wanted.astype(str), return_counts=True)
-    target = Target(dict(zip("xyz", theirs, strict=True)), np.full(300, 9), tuple("xyz"), "t")
+    _, counts = np.unique(target_cells.astype(str), return_counts=True)
+    target = Target(
+        dict(zip("xyz", target_labels, strict=True)), np.full(300, 9), tuple("xyz"), "t"
+    )
     outcomes = np.ones((400, 1))
-    weights, (support,) = target.weights(dict(zip("xyz", own, strict=True)), outcomes, in_a)
+    weights, (support,) = target.weights(dict(zip("xyz", labels, strict=True)), outcomes, in_a)
     assert weights[in_a].mean() == pytest.approx(1 - support.unsupported), (
         "weights are shares of the target over shares of the map fold"
     )
@@ -264,9 +268,11 @@ def test_a_target_is_described_by_groups_known_at_the_origin(register_panel: Pan
     grouping = Grouping.fit(register_panel.only(persons_of(register_panel, "train")))
     people = register_panel.only(persons_of(register_panel, "calibration"))
     origins = draw_origins(people, max_horizon=5, seed=0)
-    found = labels_of(history(people, origins), grouping, origins, ("cohort", "sex"))
+    labels = labels_of(history(people, origins), grouping, origins, ("cohort", "sex"))
     born = dict(people.frame.select("person_id", "birth_year").unique().iter_rows())
-    assert [label[:3] for label in found["cohort"]] == [str(born[p])[:3] for p in origins.person_id]
+    assert [label[:3] for label in labels["cohort"]] == [
+        str(born[p])[:3] for p in origins.person_id
+    ]
     target = Target.of(register_panel, grouping)
     ages = last_record_origins(register_panel).year - np.array(
         [born_in(register_panel)[p] for p in last_record_origins(register_panel).person_id]
@@ -283,8 +289,8 @@ def born_in(panel: Panel) -> dict[str, int]:
 def test_the_command_weights_for_another_panel_and_says_so(
     tiny_bundle: Path, register_panel: Panel, tmp_path: Path
 ) -> None:
-    some = register_panel.only(persons_of(register_panel, "test"))
-    young = some.frame.filter((pl.col("birth_year") > 1985) & (pl.col("sex") == "female"))
+    test_persons = register_panel.only(persons_of(register_panel, "test"))
+    young = test_persons.frame.filter((pl.col("birth_year") > 1985) & (pl.col("sex") == "female"))
     young.write_parquet(tmp_path / "young.parquet")
     register_panel.frame.write_parquet(tmp_path / "panel.parquet")
     options = [
@@ -308,10 +314,10 @@ def test_the_command_weights_for_another_panel_and_says_so(
     ]
     done = CliRunner().invoke(app, ["calibrate", str(tiny_bundle), *options, *more])
     assert done.exit_code == 0, done.stderr
-    made = Bundle.load(json.loads(done.stdout)["out"])
-    about = made.metrics["calibration"]["target"]
+    bundle = Bundle.load(json.loads(done.stdout)["out"])
+    about = bundle.metrics["calibration"]["target"]
     assert (about["by"], about["persons"]) == (["sex"], young["person_id"].n_unique())
-    table = made.calibration
+    table = bundle.calibration
     assert table is not None
     assert (about["cells"]["1"], about["unsupported"]["1"]) == (1, 0)
     assert Calibrator.from_table(table).to_table().equals(table)

@@ -283,13 +283,15 @@ def test_present_values_and_ledgers_are_not_offered(cqr_bundle: Path, young: Pan
 def test_the_report_compares_the_method_on_test_persons(
     cqr_bundle: Path, register_panel: Panel
 ) -> None:
-    found = diagnose(Forecaster.load(cqr_bundle), register_panel, horizons=(1, 2), draws=Draws(50))
-    shares = found["coverage"].filter(grouping="all", level=0.9)
+    diagnostics = diagnose(
+        Forecaster.load(cqr_bundle), register_panel, horizons=(1, 2), draws=Draws(50)
+    )
+    shares = diagnostics["coverage"].filter(grouping="all", level=0.9)
     assert shares["inside"].is_not_null().all()
-    assert found["widths"].filter(grouping="all", level=0.9)["width"].is_not_null().all()
-    assert found["promise"]["persons_threshold"].min() > 100  # type: ignore[operator]
-    assert found["together"].is_empty()
-    assert "conformalised quantile regression" in render(found)
+    assert diagnostics["widths"].filter(grouping="all", level=0.9)["width"].is_not_null().all()
+    assert diagnostics["promise"]["persons_threshold"].min() > 100  # type: ignore[operator]
+    assert diagnostics["together"].is_empty()
+    assert "conformalised quantile regression" in render(diagnostics)
 
 
 def test_options_of_nested_sets_are_refused(

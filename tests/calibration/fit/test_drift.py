@@ -44,9 +44,9 @@ def test_later_origins_are_judged_by_outcomes_known_before() -> None:
     rng = np.random.default_rng(0)
     origin = np.repeat([2000, 2010], 2_000)
     excess = np.concatenate([rng.random(2_000), rng.random(2_000) + 0.1])
-    found = deviation(excess, origin + 1, origin, 2010, 0.8)
-    assert found is not None
-    off, variance = found
+    result = deviation(excess, origin + 1, origin, 2010, 0.8)
+    assert result is not None
+    off, variance = result
     assert abs(off + 0.1) < 5 * variance**0.5 + 9 / 2_001
     assert variance == pytest.approx(0.16 * (2 / 2_000))
     # No outcome was known in 2000.

@@ -49,11 +49,11 @@ def test_effects_equal_linear_programming(level: float) -> None:
     oracle = QuantileRegressor(quantile=level, alpha=0, solver="highs").fit(features, scores)
     intercept, effects = group_quantile(scores, features, level, bandwidth=1e-4, shrinkage=1e-6)
     # A minimum need not be unique: its value is.
-    ours, theirs = (
+    loss, exact_loss = (
         np.maximum(level * u, (level - 1) * u).sum()
         for u in (scores - intercept - features @ effects, scores - oracle.predict(features))
     )
-    assert ours == pytest.approx(theirs, abs=1e-3)
+    assert loss == pytest.approx(exact_loss, abs=1e-3)
     assert np.abs(intercept + features @ effects - oracle.predict(features)).max() < 0.02
 
 
@@ -75,21 +75,27 @@ def test_thresholds_are_those_of_conditional_conformal_prediction_up_to_a_person
         prefit=True,
     ).conformalize(features, scores)
     patterns, which = np.unique(features, axis=0, return_inverse=True)
-    theirs = exact.predict_interval(patterns)[1][:, 1, 0][which.ravel()]
+    exact_thresholds = exact.predict_interval(patterns)[1][:, 1, 0][which.ravel()]
     intercept, effects = group_quantile(scores, features, level, bandwidth=1e-4, shrinkage=1e-6)
-    ours = intercept + features @ effects
+    thresholds = intercept + features @ effects
     persons = (
         features.shape[1] + 2
     )  # each parameter, and the new person, may take one on either side
     for group in (np.ones(n, dtype=bool), *(column == 1 for column in indicators.T)):
-        mine, exactly = (scores[group] <= ours[group]).sum(), (scores[group] <= theirs[group]).sum()
+        hits, exactly = (
+            (scores[group] <= thresholds[group]).sum(),
+            (scores[group] <= exact_thresholds[group]).sum(),
+        )
         assert abs(exactly - level * group.sum()) <= persons
-        assert abs(mine - exactly) <= persons
+        assert abs(hits - exactly) <= persons
     # One threshold for all is not the answer in some group.
     pooled = np.quantile(scores, level)
     assert (
         max(
-            abs((scores[c == 1] <= pooled).sum() - (scores[c == 1] <= theirs[c == 1]).sum())
+            abs(
+                (scores[c == 1] <= pooled).sum()
+                - (scores[c == 1] <= exact_thresholds[c == 1]).sum()
+            )
             for c in indicators.T
         )
         > 2 * persons
@@ -144,8 +150,8 @@ def share_below(scores: Array, labels: Labels, effects: Mapping[str, float]) -> 
     """Share of scores below the 90 % threshold, by quintile and sex."""
     groups = known_groups.pair_groupings(labels)
     total = sum(
-        np.array([effects.get(f"{name}={label}", 0.0) for label in own])
-        for name, own in groups.items()
+        np.array([effects.get(f"{name}={label}", 0.0) for label in values])
+        for name, values in groups.items()
     )
     below = scores <= np.quantile(scores - total, 0.9) + total
     pair = groups["quintile*sex"]
@@ -185,7 +191,7 @@ def draw_groups(n: int, seed: int, count: int = 50) -> tuple[Paths, Array]:
     ]
     squeeze = (0.45 + 0.2 * quintile)[:, None]
     positive = np.exp(centre[:, None] + squeeze * sd * rng.normal(size=(n, count)))
-    drawn = np.where(rng.random((n, count)) < zero[:, None], 0, positive).astype(np.float32)[
+    earnings = np.where(rng.random((n, count)) < zero[:, None], 0, positive).astype(np.float32)[
         :, None, :
     ]
     groups = {
@@ -194,7 +200,7 @@ def draw_groups(n: int, seed: int, count: int = 50) -> tuple[Paths, Array]:
         "profile": np.full(n, "register"),
     }
     ids = np.array([f"{seed}-{i}" for i in range(n)])
-    return Paths(ids, np.full(n, 1970), np.full(n, 2000), drawn, groups), outcomes
+    return Paths(ids, np.full(n, 1970), np.full(n, 2000), earnings, groups), outcomes
 
 
 @pytest.fixture(scope="module")
@@ -214,14 +220,14 @@ def worst(calibrator: Calibrator, paths: Paths, outcomes: Array, name: str) -> f
     size = calibrator.cells[1, "all"].n
     largest = 0.0
     for label in np.unique(paths.groups[name]):
-        own = paths.groups[name] == label
+        members = paths.groups[name] == label
         for j, level in enumerate(COVERAGE):
-            error = (level * (1 - level) * (1 / own.sum() + 2 / (size * own.mean()))) ** 0.5
-            largest = max(largest, abs(float(hits[own, j].mean()) - level) / error)
+            error = (level * (1 - level) * (1 / members.sum() + 2 / (size * members.mean()))) ** 0.5
+            largest = max(largest, abs(float(hits[members, j].mean()) - level) / error)
     return largest
 
 
-def test_labels_of_quintiles_follow_the_law_of_coverage(
+def test_cells_of_quintiles_follow_the_law_of_coverage(
     grouped: Calibrator, fresh: tuple[Paths, Array]
 ) -> None:
     paths, outcomes = fresh
@@ -230,13 +236,13 @@ def test_labels_of_quintiles_follow_the_law_of_coverage(
     assert set(intervals.cell.ravel()) == {f"quintile={q}" for q in range(1, 6)}
     hits = intervals.covered(outcomes)[:, 0]
     for label in "12345":
-        own, n = paths.groups["quintile"] == label, grouped.cells[1, f"quintile={label}"].n
+        members, n = paths.groups["quintile"] == label, grouped.cells[1, f"quintile={label}"].n
         for j, level in enumerate(COVERAGE):
             k = rank_needed(n, level)
             low, high = (
-                stats.betabinom(int(own.sum()), r, n + 1 - r) for r in (k, k + NEIGHBOURS - 1)
+                stats.betabinom(int(members.sum()), r, n + 1 - r) for r in (k, k + NEIGHBOURS - 1)
             )
-            assert low.ppf(P / 40) <= hits[own, j].sum() <= high.isf(P / 40)
+            assert low.ppf(P / 40) <= hits[members, j].sum() <= high.isf(P / 40)
 
 
 def test_overlapping_groups_are_covered_and_without_their_effects_are_not(
@@ -261,8 +267,8 @@ def test_group_shifts_apply_to_each_person_and_unknown_groups_use_the_cell_of_al
     whole = grouped.intervals(grouped.recalibrate(few), COVERAGE)
     for row in (0, 7, 39):
         alone = few.take(np.array([row]))
-        own = grouped.intervals(grouped.recalibrate(alone), COVERAGE)
-        assert np.array_equal(own.upper[0], whole.upper[row])
+        single = grouped.intervals(grouped.recalibrate(alone), COVERAGE)
+        assert np.array_equal(single.upper[0], whole.upper[row])
     lost = replace(few, groups={name: np.full(40, "unknown") for name in few.groups})
     nobody = replace(few, groups={})
     for somebody in (lost, nobody):
@@ -303,12 +309,14 @@ def test_poorer_records_are_served_by_their_own_cells(
 ) -> None:
     paths, outcomes = fresh
     vague = paths.with_earnings(np.random.default_rng(5).permuted(paths.earnings, axis=0))
-    known = replace(vague, groups={**paths.groups, "profile": np.full(len(paths), "earnings")})
+    poor_records = replace(
+        vague, groups={**paths.groups, "profile": np.full(len(paths), "earnings")}
+    )
     half = np.arange(len(paths)) < 12_000
     poorer = fit_calibration(replace(vague.take(half), groups={}), outcomes[half], seed=0)
     served = with_profile(grouped, poorer, "earnings")
-    some, y = known.take(~half), outcomes[~half]
-    intervals = served.intervals(served.recalibrate(some), COVERAGE)
+    fresh_records, y = poor_records.take(~half), outcomes[~half]
+    intervals = served.intervals(served.recalibrate(fresh_records), COVERAGE)
     assert set(intervals.cell.ravel()) == {"profile=earnings"}
     hits, n = intervals.covered(y)[:, 0].sum(axis=0), poorer.cells[1, "all"].n
     for j, level in enumerate(COVERAGE):
@@ -338,10 +346,10 @@ def test_a_panel_of_several_kinds_of_record_covers_each_kind() -> None:
     assert set(intervals.cell.ravel()) == {"profile=earnings", "profile=survey"}
     hits = intervals.covered(outcomes)[:, 0]
     for kind in ("earnings", "survey"):
-        own, n = paths.groups["profile"] == kind, fitted.cells[1, f"profile={kind}"].n
+        members, n = paths.groups["profile"] == kind, fitted.cells[1, f"profile={kind}"].n
         for j, level in enumerate(COVERAGE):
             k = rank_needed(n, level)
             low, high = (
-                stats.betabinom(int(own.sum()), r, n + 1 - r) for r in (k, k + NEIGHBOURS - 1)
+                stats.betabinom(int(members.sum()), r, n + 1 - r) for r in (k, k + NEIGHBOURS - 1)
             )
-            assert low.ppf(P / 16) <= hits[own, j].sum() <= high.isf(P / 16)
+            assert low.ppf(P / 16) <= hits[members, j].sum() <= high.isf(P / 16)

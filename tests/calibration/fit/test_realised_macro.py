@@ -160,9 +160,9 @@ def test_only_the_map_fold_is_simulated_under_the_realised_economy(
     map_fold = [person for person, chosen in zip(everybody, in_map, strict=True) if chosen]
     # Full records, records as in a survey, records of earnings alone.
     assert [len(persons) for persons, _ in calls] == [len(everybody), len(map_fold)] * 3
-    for persons, given in calls[1::2]:
-        assert isinstance(given, Scenario)
-        assert (persons, given.name) == (map_fold, "observed")
+    for persons, condition in calls[1::2]:
+        assert isinstance(condition, Scenario)
+        assert (persons, condition.name) == (map_fold, "observed")
     assert len(conditioned) == 3
     assert all(paths.person_id.tolist() == map_fold for paths in conditioned)
 

@@ -373,7 +373,7 @@ def test_marginals_of_mapped_paths_are_the_recalibrated_distribution(
         np.testing.assert_array_equal((after == 0).sum(axis=1), np.where(zeros > 0, expected, 0))
         # At the i-th positive sample the new CDF counts floor((M + 1) R(i / (M + 1))) paths; below
         # it is flat up to its smallest value.
-        fewest, most = (
+        smallest, largest = (
             (after[:, None, :] <= before[:, :, None] * blur).sum(axis=2)
             for blur in (1 - 1e-6, 1 + 1e-6)
         )
@@ -383,7 +383,7 @@ def test_marginals_of_mapped_paths_are_the_recalibrated_distribution(
             m,
         )
         interior = (np.arange(1, m + 1) > zeros[:, None] + 1) & (np.arange(1, m + 1) < m)
-        assert ((fewest <= target) & (target <= most))[interior].all()
+        assert ((smallest <= target) & (target <= largest))[interior].all()
 
 
 def test_the_identity_map_leaves_paths_unchanged_bit_by_bit(world: World) -> None:
@@ -408,9 +408,9 @@ def test_paths_keep_their_ranks_and_zeros_go_by_total_earnings(
         order = np.argsort(paths.earnings[:, h], axis=1, kind="stable")
         assert (np.diff(np.take_along_axis(mapped[:, h], order, axis=1)) >= 0).all()
         # Where some of the zeros became positive they are the ones with the largest totals.
-        was, now = paths.earnings[:, h] == 0, mapped[:, h] == 0
-        richest_zero = np.where(was & now, total, -np.inf).max(axis=1)
-        poorest_raised = np.where(was & ~now, total, np.inf).min(axis=1)
+        was_zero, is_zero = paths.earnings[:, h] == 0, mapped[:, h] == 0
+        richest_zero = np.where(was_zero & is_zero, total, -np.inf).max(axis=1)
+        poorest_raised = np.where(was_zero & ~is_zero, total, np.inf).min(axis=1)
         assert (richest_zero <= poorest_raised).all()
 
 
@@ -424,10 +424,10 @@ def test_numbers_of_a_person_do_not_depend_on_the_batch_or_its_order(
     assert np.array_equal(backwards.earnings[::-1], together.earnings)
     for row in (0, 17, 63):
         alone = fitted.recalibrate(paths.take(np.array([row])))
-        own = fitted.intervals(alone, COVERAGE)
+        single = fitted.intervals(alone, COVERAGE)
         assert np.array_equal(alone.earnings[0], together.earnings[row])
-        assert np.array_equal(own.lower[0], sets.lower[row])
-        assert np.array_equal(own.upper[0], sets.upper[row])
+        assert np.array_equal(single.lower[0], sets.lower[row])
+        assert np.array_equal(single.upper[0], sets.upper[row])
 
 
 def test_a_sampler_without_zeros_gets_none() -> None:

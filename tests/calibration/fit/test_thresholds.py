@@ -42,12 +42,12 @@ def draw_lives(n: int, seed: int, count: int = 60, rho: float = 0.9) -> tuple[Pa
 
     luck, work = standing((n, YEARS), rho), stats.norm.cdf(standing((n, YEARS), 0.3))
     outcomes = np.where(work < zero[:, None], 0, np.exp(centre[:, None] + 0.5 * luck))
-    drawn = np.exp(centre[:, None, None] + 0.6 * rng.normal(size=(n, YEARS, count)))
-    drawn = np.where(rng.random((n, YEARS, count)) < zero[:, None, None], 0, drawn).astype(
+    earnings = np.exp(centre[:, None, None] + 0.6 * rng.normal(size=(n, YEARS, count)))
+    earnings = np.where(rng.random((n, YEARS, count)) < zero[:, None, None], 0, earnings).astype(
         np.float32
     )
     ids = np.array([f"{seed}-{i}" for i in range(n)])
-    return Paths(ids, np.full(n, 1970), np.full(n, 2000), drawn), outcomes
+    return Paths(ids, np.full(n, 1970), np.full(n, 2000), earnings), outcomes
 
 
 @pytest.fixture(scope="module")
@@ -75,24 +75,24 @@ def test_earnings_lie_above_and_below_their_limits_as_stated(
     fitted: Calibrator, judged: Judged
 ) -> None:
     paths, outcomes = judged
-    found = one_sided_limits(fitted, paths, COVERAGE)
+    published = one_sided_limits(fitted, paths, COVERAGE)
     for h in range(YEARS):
         for j, level in enumerate(COVERAGE):
             y = outcomes[:, h]
             assert holds(
-                int((y >= found.at_least[:, h, j]).sum()),
+                int((y >= published.at_least[:, h, j]).sum()),
                 len(y),
                 fitted.thresholds_of_kind["at_least", h + 1].n,
                 level,
             )
             assert holds(
-                int((y <= found.at_most[:, h, j]).sum()),
+                int((y <= published.at_most[:, h, j]).sum()),
                 len(y),
                 fitted.thresholds_of_kind["at_most", h + 1].n,
                 level,
             )
-    assert (np.diff(found.at_least, axis=2) <= 0).all()
-    assert (np.diff(found.at_most, axis=2) >= 0).all()
+    assert (np.diff(published.at_least, axis=2) <= 0).all()
+    assert (np.diff(published.at_most, axis=2) >= 0).all()
     # The upper end of an interval is no one-sided limit: the check distinguishes them.
     sets = fitted.intervals(paths, COVERAGE)
     wrong = int((outcomes[:, 0] <= sets.upper[:, 0, 0]).sum())
@@ -101,12 +101,12 @@ def test_earnings_lie_above_and_below_their_limits_as_stated(
 
 def test_positive_earnings_lie_in_their_interval(fitted: Calibrator, judged: Judged) -> None:
     paths, outcomes = judged
-    found = one_sided_limits(fitted, paths, COVERAGE)
+    published = one_sided_limits(fitted, paths, COVERAGE)
     for h in range(YEARS):
         earned = outcomes[:, h] > 0
         y = outcomes[earned, h, None]
         hits = (
-            (found.positive_lower[earned, h] <= y) & (y <= found.positive_upper[earned, h])
+            (published.positive_lower[earned, h] <= y) & (y <= published.positive_upper[earned, h])
         ).sum(axis=0)
         n = fitted.thresholds_of_kind["positive", h + 1].n
         assert all(
@@ -114,7 +114,9 @@ def test_positive_earnings_lie_in_their_interval(fitted: Calibrator, judged: Jud
         )
     # With zeros included it covers less: the condition is part of the guarantee.
     y = outcomes[:, 0, None]
-    hits = ((found.positive_lower[:, 0] <= y) & (y <= found.positive_upper[:, 0])).sum(axis=0)
+    hits = ((published.positive_lower[:, 0] <= y) & (y <= published.positive_upper[:, 0])).sum(
+        axis=0
+    )
     assert not holds(int(hits[NINETY]), len(y), fitted.thresholds_of_kind["positive", 1].n, 0.9)
 
 
@@ -123,11 +125,11 @@ def test_bands_cover_whole_paths_and_yearly_sets_do_not(
     fitted: Calibrator, judged: Judged, years: int
 ) -> None:
     paths, outcomes = judged
-    found = band_intervals(fitted, paths, years, COVERAGE)
-    hits = found.covered(outcomes[:, :years]).all(axis=1).sum(axis=0)
+    published = band_intervals(fitted, paths, years, COVERAGE)
+    hits = published.covered(outcomes[:, :years]).all(axis=1).sum(axis=0)
     n = fitted.thresholds_of_kind["band", years].n
     assert all(holds(int(hits[j]), len(outcomes), n, level) for j, level in enumerate(COVERAGE))
-    assert (found.guarantee == "assumption").all()
+    assert (published.guarantee == "assumption").all()
     yearly = fitted.intervals(paths, COVERAGE).covered(outcomes)[:, :years].all(axis=1).sum(axis=0)
     assert all(
         holds(int(yearly[j]), len(outcomes), n, level) for j, level in enumerate(COVERAGE)
@@ -164,13 +166,13 @@ def test_present_values_are_covered_although_the_sampler_has_no_persistence(
     short = replace(paths, earnings=paths.earnings[:, :years])
     values = present_value(short, to_age=30 + years, rate=RATE)
     truth = realised_value(outcomes, rate=RATE, years=years)
-    found = value_intervals(fitted, values, np.full(len(values), years), COVERAGE, RATE)
-    hits = ((found.lower <= truth[:, None]) & (truth[:, None] <= found.upper)).sum(axis=0)
+    published = value_intervals(fitted, values, np.full(len(values), years), COVERAGE, RATE)
+    hits = ((published.lower <= truth[:, None]) & (truth[:, None] <= published.upper)).sum(axis=0)
     n = fitted.thresholds_of_kind["present_value", years].n
     assert all(holds(int(hits[j]), len(truth), n, level) for j, level in enumerate(COVERAGE))
-    assert (found.guarantee == "assumption").all()
-    assert (np.diff(found.lower, axis=1) <= 0).all()
-    assert (np.diff(found.upper, axis=1) >= 0).all()
+    assert (published.guarantee == "assumption").all()
+    assert (np.diff(published.lower, axis=1) <= 0).all()
+    assert (np.diff(published.upper, axis=1) >= 0).all()
     central = ValueIntervals.central(values, COVERAGE)
     raw = ((central.lower <= truth[:, None]) & (truth[:, None] <= central.upper)).sum(axis=0)
     if years > 1:
@@ -200,9 +202,9 @@ def test_the_value_of_more_years_than_observed_and_of_another_rate_is_extrapolat
 ) -> None:
     values = judged[0].earnings[:50, 0].astype(float)
     for years, rate in ((YEARS + 3, RATE), (2, 0.05)):
-        found = value_intervals(fitted, values, np.full(50, years), (0.9,), rate)
-        assert (found.guarantee == "extrapolated").all()
-        assert np.isfinite(found.upper).all()
+        published = value_intervals(fitted, values, np.full(50, years), (0.9,), rate)
+        assert (published.guarantee == "extrapolated").all()
+        assert np.isfinite(published.upper).all()
 
 
 def test_only_the_threshold_fold_decides_thresholds_of_limits() -> None:
@@ -227,10 +229,10 @@ def test_missing_years_are_left_out_of_bands_and_sums(fitted: Calibrator, judged
         assert not np.isnan(np.delete(scores, 2, axis=0)).any()
     old = few.earnings.copy()
     old[3, 2:] = np.nan
-    found = band_intervals(fitted, few.with_earnings(old), YEARS, (0.9,))
-    assert np.isnan(found.lower[3, 2:]).all()
+    published = band_intervals(fitted, few.with_earnings(old), YEARS, (0.9,))
+    assert np.isnan(published.lower[3, 2:]).all()
     assert np.array_equal(
-        found.upper[3, :2], band_intervals(fitted, few.take(np.array([3])), 2, (0.9,)).upper[0]
+        published.upper[3, :2], band_intervals(fitted, few.take(np.array([3])), 2, (0.9,)).upper[0]
     )
 
 
@@ -264,13 +266,13 @@ def test_hulls_and_limits_agree_with_their_scores(seed: int, q: float, count: in
 
 @pytest.mark.parametrize("scale", [1.0, 24_150.0, 810_000.0, 920_000.0])
 def test_a_limit_at_zero_is_zero_to_the_last_bit_whatever_the_scale(scale: float) -> None:
-    none, some = (
+    none, mixed = (
         np.zeros((1, 50), np.float32),
         np.sort(np.tile(np.array([0, 5e4], np.float32), (1, 25)), axis=1),
     )
     assert (
         forecast_quantile(none, 0.5, scale).tolist()
-        == forecast_quantile(some, 0.3, scale).tolist()
+        == forecast_quantile(mixed, 0.3, scale).tolist()
         == [0.0]
     )
-    np.testing.assert_allclose(forecast_quantile(some, 0.8, scale), 5e4)
+    np.testing.assert_allclose(forecast_quantile(mixed, 0.8, scale), 5e4)
