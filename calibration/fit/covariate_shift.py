@@ -37,7 +37,7 @@ class Support:
     """The cells of groups that carry weights at one horizon.
 
     `weights`: cell -> w. `persons`: cell -> its persons in the map fold. `unsupported`: the share
-    of the target persons in none of these cells, about whom nothing is guaranteed.
+    of the target persons in none of these cells, without a guarantee.
     """
 
     horizon: int
@@ -60,7 +60,7 @@ class Target:
 
     @classmethod
     def of(cls, panel: Panel, grouping: Grouping, by: Sequence[str] = BY) -> Self:
-        """The persons of `panel` below 64 in their last year on record, whom forecasts are for.
+        """The persons of `panel` below 64 in their last year on record.
 
         Raises:
             UsageError: If a grouping in `by` does not exist.

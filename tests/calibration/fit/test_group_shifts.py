@@ -26,7 +26,7 @@ P = 1e-6
 
 
 def overlapping(n: int, seed: int) -> tuple[Array, dict[str, NDArray[np.str_]]]:
-    """Scores in [0, 1] whose law differs by two overlapping groupings, and the labels."""
+    """Scores in [0, 1] whose distribution differs by two overlapping groupings, and the labels."""
     rng = np.random.default_rng(seed)
     labels = {
         "sex": rng.choice(["female", "male"], n),

@@ -457,7 +457,7 @@ def test_horizons_without_outcomes_are_extrapolated_and_small_ones_give_none(wor
     assert set(fitted.furthest_horizons.values()) == {2}
     few = fit_calibration(
         paths.take(slice(0, 150)), outcomes[:150], seed=0
-    )  # some 75 in half B: enough for 80 %, not for 90 %
+    )  # some 75 in the threshold fold: enough for 80 %, not for 90 %
     assert (few.furthest_horizons[0.8], few.furthest_horizons[0.9]) == (2, 0)
 
 
