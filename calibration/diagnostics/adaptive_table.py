@@ -1,4 +1,4 @@
-"""The adaptive state as a table of the diagnostics: how outcomes have moved the thresholds."""
+"""The adaptive state as a table: how outcomes have moved the thresholds."""
 
 from __future__ import annotations
 

@@ -63,7 +63,10 @@ def groups_chart(table: pl.DataFrame, horizons: Sequence[int]) -> Any:
 
 
 def misses_chart(table: pl.DataFrame) -> Any:
-    """Shares below and above the interval by years ahead: long rows `horizon`, `side`, `share`."""
+    """Shares below and above the interval by years ahead.
+
+    `table`: long rows `horizon`, `side`, `share`.
+    """
     sides = ["below the interval", "above the interval"]
     return (
         alt.Chart(table)
@@ -216,7 +219,10 @@ def mean_bias_chart(table: pl.DataFrame) -> Any:
 
 
 def periods_chart(table: pl.DataFrame) -> Any:
-    """Coverage by year of the outcome, one panel per horizon: rows with a text column `period`."""
+    """Coverage by year of the outcome, one panel per horizon.
+
+    `table`: rows with a text column `period`.
+    """
     rows = table.with_columns(_panel(pl.col("horizon"), "{} years ahead"))
     base = alt.Chart(rows).encode(
         x=alt.X("period:O", title="Year of the outcome", axis=alt.Axis(labelAngle=-60))

@@ -1,4 +1,4 @@
-"""Reliability: isotonic recalibration and what it would gain, and regression on the forecast.
+"""Reliability: isotonic recalibration, its gain, and regression on the forecast.
 
 A score S splits exactly into S = MCB - DSC + UNC (Dimitriadis, Gneiting and Jordan 2021): UNC is
 the score of the best constant forecast, DSC what recalibrated forecasts gain on it, MCB what
@@ -37,9 +37,9 @@ class Decomposition:
 def brier_parts(
     counts: NDArray[np.integer], n_paths: int, events: NDArray[np.bool_]
 ) -> tuple[float, float, float]:
-    """Mean Brier scores of the forecast count / n_paths (n,), of its recalibration and constant.
+    """Mean Brier scores of a forecast, of its isotonic recalibration and of the constant.
 
-    `events` (n,) says whether the event happened.
+    The forecast is counts / n_paths (n,); `events` (n,) says whether the event happened.
     """
     n = len(events)
     persons = np.bincount(counts, minlength=n_paths + 1).astype(np.float64)
@@ -60,7 +60,7 @@ def brier_parts(
 def decompose_brier(
     counts: NDArray[np.integer], n_paths: int, events: NDArray[np.bool_]
 ) -> Decomposition:
-    """The Brier score of the probability count / n_paths of an event; all parts are at least 0."""
+    """The Brier score of the probability counts / n_paths; all parts are at least 0."""
     return Decomposition.of(*brier_parts(counts, n_paths, events))
 
 
@@ -108,9 +108,9 @@ def pinball(forecast: Array | float, outcomes: Array, quantile: float) -> Array:
 
 
 def isotonic_quantile(forecast: Array, outcomes: Array, quantile: float) -> Array:
-    """The increasing function of the forecast with the least quantile loss, at each forecast (n,).
+    """The increasing function of the forecast (n,) with the least quantile loss.
 
-    Adjacent violators are pooled.
+    Its value at each forecast; adjacent violators are pooled.
     """
     distinct, start = np.unique(np.sort(forecast), return_index=True)
     order = np.argsort(forecast, kind="stable")
@@ -164,7 +164,7 @@ def reliability_curve(
     n_replicates: int = 1_999,
     rng: np.random.Generator,
 ) -> Curve:
-    """Reliability of the probability of an event, estimated by the share of paths with the event.
+    """Reliability of the probability of an event, stated as the share of paths with it.
 
     Persons are sorted into classes by every second path; the other paths state the probability.
     If the same paths did both, persons whose few paths look extreme by chance would gather in the
@@ -226,7 +226,7 @@ def _class_starts(persons: NDArray[np.integer], least: int) -> NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Regression:
-    """Outcome = intercept + slope x forecast (Mincer and Zarnowitz 1969), with standard errors."""
+    """Outcome = intercept + slope x forecast (Mincer and Zarnowitz 1969)."""
 
     mean_error: float
     mean_error_se: float
@@ -238,9 +238,10 @@ class Regression:
 def mincer_zarnowitz(
     forecast: Array, outcomes: Array, noise: Array, calibrated_on: int | None = None
 ) -> Regression | None:
-    """Regression of outcomes on forecast means: without fault mean error 0, intercept 0, slope 1.
+    """Regression of outcomes on forecast means.
 
-    None if the forecasts do not differ.
+    A forecaster without fault has mean error 0, intercept 0 and slope 1. None if the forecasts do
+    not differ.
 
     Args:
         forecast: Forecast means (n,).

@@ -134,7 +134,7 @@ def severity(verdict: Verdict) -> tuple[int, bool, float]:
 
 
 def publishable(counts: Mapping[str, int], least: int) -> set[str]:
-    """The groups whose figures may be shown, from the number of persons by group ("": no group).
+    """The groups whose figures may be shown, from persons by group ("": no group).
 
     Groups below `least` persons are hidden. Then the smallest of the others are hidden until the
     hidden persons are none or at least `least`, so that no figure of a small group follows from the

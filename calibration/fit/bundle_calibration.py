@@ -129,7 +129,7 @@ def calibrate_bundle(
 
 @dataclass(frozen=True, eq=False)
 class _Sample:
-    """The calibration persons: records up to the origin, outcomes (n, H), how they are grouped."""
+    """The calibration persons: records up to the origin, outcomes (n, H), groups."""
 
     records: Panel
     origins: Origins
@@ -238,7 +238,7 @@ def _target_weights(
 
 
 def _describe_support(supports: Sequence[Support]) -> dict[str, dict[str, float]]:
-    """By horizon the number of weighted cells, and the share of target persons in none of them."""
+    """By horizon the number of weighted cells, and the unsupported share of the target."""
     return {
         "cells": {str(support.horizon): len(support.weights) for support in supports},
         "unsupported": {

@@ -48,7 +48,7 @@ def group_quantile(
     bandwidth: float = BANDWIDTH,
     shrinkage: float = SHRINKAGE,
 ) -> tuple[float, Array]:
-    """Intercept and effects (d,) whose sum is the `coverage` quantile of scores in every group.
+    """Intercept and effects (d,) that give the `coverage` quantile in every group.
 
     Newton's method with halved steps on the smoothed pinball loss plus shrinkage / 2 x the sum of
     squared effects. At the minimum, for each group, the sum over its persons of

@@ -1,4 +1,4 @@
-"""Split conformal calibration: maps fitted on one fold of persons, thresholds on the other."""
+"""Split conformal calibration: maps from one fold of persons, thresholds from the other."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def choose_atom_width(growth: Growth, outcomes: Array, coverage: float = 0.9) ->
 
 
 def in_map_fold(person_id: NDArray[np.str_], seed: int) -> NDArray[np.bool_]:
-    """Whether each person is in the map fold, by keyed hash; the others are the threshold fold."""
+    """Whether each person is in the map fold (n,), by keyed hash; else the threshold fold."""
     return uniform_each((str(person) for person in person_id), "calibration-half", seed) < 0.5
 
 
@@ -279,9 +279,9 @@ def weights_of(weights: Array | None, rows: Rows) -> tuple[Array, float] | tuple
 
 
 def check_persons(paths: Paths, outcomes: Array, coverage: Sequence[float]) -> None:
-    """Raise UsageError unless raw paths have one origin per person and one outcome per horizon.
+    """Raise UsageError unless there is one origin per person and one outcome per horizon.
 
-    Every coverage must be inside (0, 1).
+    Paths must be raw, and every coverage inside (0, 1).
     """
     paths.require_raw()
     if outcomes.shape != paths.earnings.shape[:2]:
