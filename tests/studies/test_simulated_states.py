@@ -16,7 +16,14 @@ from saga.forecaster import Forecaster
 from saga.states.codes import COLUMNS, STATE
 from saga.states.life_courses import ABROAD_STATE, DEAD_STATE
 from studies.cross_section import FollowedPersons, follow_persons
-from studies.simulated_states import Futures, at_origin, compare, measured, recorded, states
+from studies.simulated_states import (
+    Futures,
+    codes_at_origin,
+    compare,
+    measure,
+    recorded_future,
+    state_shares,
+)
 
 HORIZONS = (1, 5, 10)
 
@@ -27,53 +34,53 @@ def setting(
 ) -> tuple[FollowedPersons, Transforms, Futures]:
     transforms = Forecaster.load(tiny_bundle).transforms
     persons = follow_persons(cut(register_panel, 2010), trained_on=None)
-    return persons, transforms, recorded(register_panel, persons, 10, transforms)
+    return persons, transforms, recorded_future(register_panel, persons, 10, transforms)
 
 
 def _distances(
     setting: tuple[FollowedPersons, Transforms, Futures], model: Futures
 ) -> pl.DataFrame:
     persons, transforms, truth = setting
-    before = at_origin(persons, transforms)
+    origin_codes = codes_at_origin(persons, transforms)
     return compare(
-        measured(model, before, HORIZONS), [measured(truth, before, HORIZONS)], transforms
+        measure(model, origin_codes, HORIZONS), [measure(truth, origin_codes, HORIZONS)], transforms
     )
 
 
-def test_the_truth_is_at_no_distance_from_itself(
+def test_the_truth_has_no_distance_from_itself(
     setting: tuple[FollowedPersons, Transforms, Futures],
 ) -> None:
-    """As a model tells it: the dead earn 0 and those abroad what they would here, while records of both end."""
+    """The model has earnings of dead persons (0) and of persons abroad; their records end."""
     truth = setting[2]
     state = truth.codes[..., STATE]
-    told = np.where(
+    earnings = np.where(
         state == DEAD_STATE, 0.0, np.where(state == ABROAD_STATE, 3e5, truth.earnings)
     ).astype(np.float32)
-    found = _distances(setting, replace(truth, earnings=told))
-    assert set(found["column"]) == set(COLUMNS)
+    table = _distances(setting, replace(truth, earnings=earnings))
+    assert set(table["column"]) == set(COLUMNS)
     assert (state == DEAD_STATE).any()
-    assert found["distance"].max() == pytest.approx(0.0, abs=1e-9)
-    assert found["joint"].max() == pytest.approx(0.0, abs=1e-9)
-    assert (found["kept_model"] == found["kept_true"]).all()
+    assert table["distance"].max() == pytest.approx(0.0, abs=1e-9)
+    assert table["joint"].max() == pytest.approx(0.0, abs=1e-9)
+    assert (table["unchanged_model"] == table["unchanged_true"]).all()
 
 
-def test_circumstances_that_go_with_the_wrong_earnings_are_seen(
+def test_states_with_the_wrong_earnings_are_detected(
     setting: tuple[FollowedPersons, Transforms, Futures],
 ) -> None:
     truth = setting[2]
     shuffled = np.random.default_rng(0).permutation(len(truth.codes))
-    found = _distances(setting, replace(truth, earnings=truth.earnings[shuffled]))
-    told = found.filter(column="state", horizon=5).row(0, named=True)
-    assert told["distance"] == pytest.approx(0.0, abs=1e-9)
-    assert told["joint"] > 3 * told["joint_chance"]
+    table = _distances(setting, replace(truth, earnings=truth.earnings[shuffled]))
+    row = table.filter(column="state", horizon=5).row(0, named=True)
+    assert row["distance"] == pytest.approx(0.0, abs=1e-9)
+    assert row["joint"] > 3 * row["joint_chance"]
 
 
-def test_states_are_shares_of_everybody(
+def test_shares_of_states_sum_to_one(
     setting: tuple[FollowedPersons, Transforms, Futures],
 ) -> None:
     persons, transforms, truth = setting
-    found = measured(truth, at_origin(persons, transforms), HORIZONS)
-    table = states(found, [found])
+    measures = measure(truth, codes_at_origin(persons, transforms), HORIZONS)
+    table = state_shares(measures, [measures])
     assert table.group_by("horizon").agg(pl.col("model").sum())["model"].to_list() == pytest.approx(
         [100.0] * 3
     )
