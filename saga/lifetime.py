@@ -1,4 +1,4 @@
-"""Present values of simulated lives, and what they say about a population."""
+"""Present values of simulated paths, and statistics of them over a population."""
 
 from __future__ import annotations
 
@@ -21,9 +21,12 @@ Array = NDArray[np.float64]
 def counted_years(
     paths: Paths, *, to_age: int = MAX_AGE, from_age: int | None = None, years: int | None = None
 ) -> NDArray[np.bool_]:
-    """Which horizons enter the present value, shape (n, H): age up to `to_age`, from `from_age` on, at most `years` after the origin.
+    """Whether each horizon counts in the present value, shape (n, H).
 
-    Raises UsageError when the paths end before a person reaches `to_age` (or has lived `years` more).
+    These are the years from `from_age` to `to_age`, at most `years` after the origin.
+
+    Raises:
+        UsageError: If the paths end before the last year that counts.
     """
     if to_age > MAX_AGE:
         raise UsageError(
@@ -42,14 +45,14 @@ def counted_years(
         needed = np.minimum(needed, years)
     if len(paths) and needed.max() > paths.n_horizons:
         worst = int(needed.argmax())
-        place = Problem(
+        problem = Problem(
             "paths-too-short",
             f"paths reach {paths.n_horizons} years, the present value needs {int(needed.max())}",
             "Simulate further, or lower to_age.",
             person_id=str(paths.person_id[worst]),
             count=int((needed > paths.n_horizons).sum()),
         )
-        raise UsageError("the paths end before to_age", [place])
+        raise UsageError("the paths end before to_age", [problem])
     counted = np.arange(1, paths.n_horizons + 1) <= needed[:, None]
     return counted if from_age is None else counted & (age >= from_age)
 
@@ -63,12 +66,21 @@ def present_value(
     history: Panel | None = None,
     years: int | None = None,
 ) -> Array:
-    """Present value of every path, shape (n, M), real SEK.
+    """Present value of every path, shape (n, M), real SEK; 0 if no year counts.
 
-    Without `from_age`: the sum over the years t after the origin, up to `to_age`, of y / (1 + rate)^(t - origin). With it: observed past
-    earnings from that age on (`history`, required then) are added and all is discounted to the year the person had that age. `years` cuts
-    the sum to the first K years after the origin. Nobody left to count gives 0. Raises UsageError when paths are too short or a rate is
-    <= -1.
+    It is the sum over the years t after the origin of y / (1 + rate)^(t - origin). With `from_age`
+    the observed past from that age is added, and all is discounted to the year of that age.
+
+    Args:
+        paths: Simulated paths.
+        rate: Real discount rate a year, above -1.
+        to_age: Last age that counts.
+        from_age: First age that counts, or None for the years after the origin.
+        history: The panel of the observed past, required with `from_age`.
+        years: At most so many years after the origin.
+
+    Raises:
+        UsageError: If the paths are too short, or the rate is not above -1.
     """
     if rate <= -1:
         raise UsageError(
@@ -78,9 +90,8 @@ def present_value(
     counted = counted_years(paths, to_age=to_age, from_age=from_age, years=years)
     discount = (1 + rate) ** -np.arange(1.0, paths.n_horizons + 1)
     total = np.zeros((len(paths), paths.n_paths))
-    for h in range(
-        paths.n_horizons
-    ):  # in order, so that a person's sum does not depend on the batch
+    # In order of the years, so that a person's sum does not depend on the batch.
+    for h in range(paths.n_horizons):
         total += np.where(
             counted[:, h, None], paths.earnings[:, h].astype(np.float64) * discount[h], 0.0
         )
@@ -99,9 +110,9 @@ def present_value(
 
 
 def observed_past(history: Panel, paths: Paths, *, rate: float = RATE, from_age: int) -> Array:
-    """Known earnings up to the origin and from `from_age` on, discounted to the year of that age, shape (n,), real SEK.
+    """Observed earnings from `from_age` to the origin, discounted to that age, shape (n,), real SEK.
 
-    Years without a record, or with unknown earnings, add nothing.
+    Years without a record or with unknown earnings add nothing.
     """
     order = pl.DataFrame(
         {"person_id": [str(p) for p in paths.person_id], "origin": paths.origin_year},
@@ -122,17 +133,25 @@ def observed_past(history: Panel, paths: Paths, *, rate: float = RATE, from_age:
 
 
 def realised_value(outcomes: Array, *, rate: float = RATE, years: int | None = None) -> Array:
-    """Present value of `outcomes` (n, H) over the first `years` (all): shape (n,); NaN where any of those years is unknown."""
-    kept = outcomes[:, :years]
-    return np.asarray(kept @ (1 + rate) ** -np.arange(1.0, kept.shape[1] + 1), dtype=np.float64)
+    """Present value of outcomes (n, H) over the first `years` (None: all), shape (n,).
+
+    NaN if an outcome of these years is unknown.
+    """
+    counted = outcomes[:, :years]
+    discount = (1 + rate) ** -np.arange(1.0, counted.shape[1] + 1)
+    return np.asarray(counted @ discount, dtype=np.float64)
 
 
 @dataclass(frozen=True, eq=False)
 class Ranked:
-    """What statistics ask of n values, or of columns of n values, in ascending order.
+    """n values, or columns of n values, in ascending order, as the statistics need them.
 
-    Their `total`; their `spread`, the sum of the absolute differences of all pairs; `at(k)`, the value at place k from 0 on; `top(k)`, the
-    sum of the k highest.
+    Args:
+        n: Number of values.
+        total: Their sum.
+        spread: Sum of the absolute differences of all pairs.
+        at: Rank from 0 -> the value of that rank.
+        top: k -> the sum of the k highest values.
     """
 
     n: int
@@ -143,7 +162,7 @@ class Ranked:
 
     @classmethod
     def of(cls, values: Array) -> Ranked:
-        """Of values that are already sorted over the first axis."""
+        """Values that are already sorted over the first axis."""
         n = len(values)
         weights = (2.0 * np.arange(1, n + 1) - n - 1).reshape(-1, *[1] * (values.ndim - 1))
         spread = (weights * values).sum(axis=0)
@@ -163,24 +182,22 @@ def _gini(of: Ranked) -> Array:
 
 
 def _top_share(of: Ranked, top: float = 0.01) -> Array:
-    held = top * of.n
-    whole = int(np.floor(held + 1e-12))
-    rest = of.at(of.n - 1 - whole) * max(held - whole, 0.0) if whole < of.n else 0.0
+    count = top * of.n
+    whole = int(np.floor(count + 1e-12))
+    rest = of.at(of.n - 1 - whole) * max(count - whole, 0.0) if whole < of.n else 0.0
     return np.asarray(
         np.divide(of.top(whole) + rest, of.total, out=np.zeros_like(of.total), where=of.total > 0)
     )
 
 
-def _quantile(level: float) -> Callable[[Ranked], Array]:
-    def quantile(of: Ranked) -> Array:
-        place = level * (of.n - 1)
-        low, high = of.at(int(place)), of.at(min(int(place) + 1, of.n - 1))
-        # What is not a number is sorted last, and makes the quantile unknown.
-        return np.where(
-            np.isnan(of.at(of.n - 1)), np.nan, low + (high - low) * (place - int(place))
-        )
+def _quantile(quantile: float) -> Callable[[Ranked], Array]:
+    def statistic(of: Ranked) -> Array:
+        rank = quantile * (of.n - 1)
+        low, high = of.at(int(rank)), of.at(min(int(rank) + 1, of.n - 1))
+        # NaN is sorted last, and makes the quantile unknown.
+        return np.where(np.isnan(of.at(of.n - 1)), np.nan, low + (high - low) * (rank - int(rank)))
 
-    return quantile
+    return statistic
 
 
 STATISTICS: dict[str, Callable[[Ranked], Array]] = {
@@ -195,25 +212,36 @@ STATISTICS: dict[str, Callable[[Ranked], Array]] = {
 
 
 def gini(values: Array) -> Array:
-    """Gini coefficient over the first axis: mean absolute difference over twice the mean; 0 when all values are 0.
+    """Gini coefficient over the first axis: mean absolute difference over twice the mean.
 
-    Population form, no small-sample factor: n equal values give 0, one owner of everything gives 1 - 1/n.
+    Population form without a small-sample factor: n equal values give 0, one positive value of n
+    gives 1 - 1/n. 0 if all values are 0.
     """
     return _gini(Ranked.of(np.sort(values, axis=0)))
 
 
 def top_share(values: Array, top: float = 0.01) -> Array:
-    """Share of the total held by the `top` fraction over the first axis (1 - Lorenz(1 - top), interpolated); 0 when all values are 0."""
+    """Share of the `top` fraction in the total over the first axis: 1 - Lorenz(1 - top).
+
+    Interpolated between persons; 0 if all values are 0.
+    """
     return _top_share(Ranked.of(np.sort(values, axis=0)), top)
 
 
 def population(values: Array, *, blocks: int = 20) -> pl.DataFrame:
-    """Statistics of present values `values` (n, M) over a population of n persons.
+    """Statistics of present values (n, M) over a population of n persons.
 
-    Path k of every person lives in one macro future, so a statistic is computed across persons path by path: `value` is its
-    mean over paths, `sd` its spread over futures and `mc_error` = sd / sqrt(M) the Monte-Carlo error of `value`. `pooled` is the statistic
-    of all n x M lives taken together (individual luck and macro future mixed), with the jackknife error over `blocks` of paths (Quenouille
-    1956). Errors are null with one path. Columns: statistic, value, sd, mc_error, pooled, pooled_mc_error.
+    Path k of all persons shares one macro future, so a statistic is computed over persons path by
+    path. Columns:
+
+    - statistic: a name of STATISTICS.
+    - value: its mean over paths.
+    - sd: its standard deviation over paths.
+    - mc_error: sd / sqrt(M), the Monte-Carlo error of `value`.
+    - pooled: the statistic of all n x M present values together.
+    - pooled_mc_error: its jackknife error over `blocks` of paths (Quenouille 1956).
+
+    Errors are null with one path. Raises UsageError without persons.
     """
     n, m = values.shape
     if n == 0:
@@ -229,19 +257,19 @@ def population(values: Array, *, blocks: int = 20) -> pl.DataFrame:
         )
     by_path = _statistics(Ranked.of(np.sort(values, axis=0)))
     pooled, rests = _pooled(values, np.array_split(np.arange(m), min(blocks, m)) if m > 1 else [])
-    together, left_out = _statistics(pooled), [_statistics(rest) for rest in rests]
+    of_all, of_rests = _statistics(pooled), [_statistics(rest) for rest in rests]
     rows = []
-    for name, each in by_path.items():
-        sd = float(each.std(ddof=1)) if m > 1 else None
+    for name, path_values in by_path.items():
+        sd = float(path_values.std(ddof=1)) if m > 1 else None
         rows.append(
             {
                 "statistic": name,
-                "value": float(each.mean()),
+                "value": float(path_values.mean()),
                 "sd": sd,
                 "mc_error": None if sd is None else sd / m**0.5,
-                "pooled": float(together[name]),
+                "pooled": float(of_all[name]),
                 "pooled_mc_error": float(
-                    np.sqrt((len(rests) - 1) * np.var([one[name] for one in left_out]))
+                    np.sqrt((len(rests) - 1) * np.var([rest[name] for rest in of_rests]))
                 )
                 if m > 1
                 else None,
@@ -256,43 +284,46 @@ def _statistics(of: Ranked) -> dict[str, Array]:
 
 
 def _pooled(values: Array, groups: Sequence[NDArray[np.int64]]) -> tuple[Ranked, list[Ranked]]:
-    """All lives together, and what is left of them without each of the groups of paths.
-
-    Sorted once: a group falls away at its places, which costs as much as the group has lives.
-    """
+    """All values together, and all values without each group of paths, sorted only once."""
     order = np.argsort(values, axis=None)
-    lives = values.reshape(-1)[order]
-    whole = Ranked.of(lives)
-    places = np.empty_like(order)
-    places[order] = np.arange(len(order))
-    del order  # each of these is as large as the lives
-    places = places.reshape(values.shape)
-    above = np.zeros(len(lives) + 1)  # the sum from each place on
-    np.cumsum(lives[::-1], out=above[-2::-1])
+    ordered = values.reshape(-1)[order]
+    whole = Ranked.of(ordered)
+    ranks = np.empty_like(order)
+    ranks[order] = np.arange(len(order))
+    del order  # each of these arrays is as large as the values
+    ranks = ranks.reshape(values.shape)
+    above = np.zeros(len(ordered) + 1)  # the sum from each rank to the highest
+    np.cumsum(ordered[::-1], out=above[-2::-1])
     totals = values.sum(axis=0)
     return whole, [
-        _without(np.sort(places[:, g], axis=None), lives, whole, above, np.delete(totals, g).sum())
+        _without(np.sort(ranks[:, g], axis=None), ordered, whole, above, np.delete(totals, g).sum())
         for g in groups
     ]
 
 
 def _without(
-    gone: NDArray[np.int64], lives: Array, whole: Ranked, above: Array, total: Array
+    removed: NDArray[np.int64], ordered: Array, whole: Ranked, above: Array, total: Array
 ) -> Ranked:
-    """What is left of sorted `lives` without those at the places `gone`; its `total` is given: as a difference, nothing might not be 0."""
-    n, lost = whole.n - len(gone), lives[gone]
-    kept_below = gone - np.arange(len(gone))
+    """The sorted values without those of the ranks `removed`.
 
-    def place(k: int) -> int:
-        return k + int(np.searchsorted(kept_below, k, side="right"))
+    `total` is their sum; computed as a difference it might not be exactly 0 for no earnings.
+    """
+    n, removed_values = whole.n - len(removed), ordered[removed]
+    remaining_below = removed - np.arange(len(removed))
+
+    def rank(k: int) -> int:
+        return k + int(np.searchsorted(remaining_below, k, side="right"))
 
     def top(count: int) -> Array:
-        first = place(n - count)
-        return np.asarray(above[first] - lost[np.searchsorted(gone, first) :].sum())
+        first = rank(n - count)
+        return np.asarray(above[first] - removed_values[np.searchsorted(removed, first) :].sum())
 
-    to_all = (
-        lost * (2.0 * gone - whole.n) + 2.0 * above[gone] - whole.total
-    ).sum()  # pairs within what is lost count twice
+    # Differences of removed values to all; pairs of two removed values count twice.
+    to_all = (removed_values * (2.0 * removed - whole.n) + 2.0 * above[removed] - whole.total).sum()
     return Ranked(
-        n, total, whole.spread - to_all + Ranked.of(lost).spread, lambda k: lives[place(k)], top
+        n,
+        total,
+        whole.spread - to_all + Ranked.of(removed_values).spread,
+        lambda k: ordered[rank(k)],
+        top,
     )

@@ -1,4 +1,4 @@
-"""Partitions: rows of a source, in any order and any number of files -> groups of whole persons.
+"""Partitions: rows of a source, in any order and any number of files -> whole persons.
 
 Registers are often one table a year, so a person's rows lie in many files. A copy on disk, made file
 by file, brings them together: persons are sorted and cut into partitions of equal size. Partition k
@@ -35,7 +35,7 @@ _MAPPING = "mapping.yaml"
 
 @dataclass(frozen=True)
 class Source:
-    """A file or folder and how to read it: the arguments of `read_panel`, the same for all partitions."""
+    """A file or folder and how to read it, with the arguments of `read_panel`."""
 
     path: Path
     mapping: str | Path | None = None
@@ -75,7 +75,7 @@ class Source:
         return stated if self.prices is None and isinstance(stated, int) else self.prices
 
     def _resolved(self) -> SourceMapping:
-        """The mapping with the path of its price index, which may lie beside the mapping or beside the data."""
+        """The mapping with the path of its price index, beside the mapping or the data."""
         mapped, folder = self._mapped
         if mapped.deflator is None:
             return mapped
@@ -88,7 +88,7 @@ class Source:
         return mapped.model_copy(update={"deflator": deflator})
 
     def frames(self) -> Iterator[pl.DataFrame]:
-        """The rows of each file, in those columns and codes of the source that the mapping reads."""
+        """The rows of each file, in the columns of the source that the mapping reads."""
         mapped, location = self._mapped[0], self._location
         for file in location.files:
             yield read_files(
@@ -163,7 +163,7 @@ class Partitions:
 
 
 def plan(source: Source, size: int, folder: Path) -> tuple[Partitions, pl.DataFrame, pl.Schema]:
-    """The partitions, a table of persons (person, partition, group), and the columns of all files."""
+    """The partitions, a table (person, partition, group), and the columns of all files."""
     persons, empty = pl.Series(_PERSON, [], dtype=pl.String), []
     for frame in source.frames():
         persons = pl.concat([persons, source.person(frame)]).unique()
@@ -190,7 +190,7 @@ def plan(source: Source, size: int, folder: Path) -> tuple[Partitions, pl.DataFr
 
 
 def stage(source: Source, assignment: pl.DataFrame, columns: pl.Schema, folder: Path) -> None:
-    """Copy the rows to `folder`, by group, unless it exists. A copy is renamed when it is complete."""
+    """Copy the rows to `folder`, by group, unless it exists; renamed when complete."""
     if folder.exists():
         return
     unfinished = folder.with_name(f"{folder.name}.unfinished")
