@@ -152,9 +152,14 @@ def parse_table(
     model: type[OptionsT],
     max_persons: int,
 ) -> Call[OptionsT]:
-    """Decode a Parquet or Arrow body with the columns of a panel; options are in the query.
+    """Decode a Parquet or Arrow body with the columns of a panel. Raises as `parse_json`.
 
-    Raises as `parse_json`.
+    Args:
+        body: The bytes of the table.
+        kind: Its media type, one of TABLES.
+        query: The query parameters, which are the options.
+        model: Model of the options.
+        max_persons: Most persons of a call.
     """
     options = validate(model, read_query(query))
     frame = read_table(io.BytesIO(body), kind, max_persons * MAX_YEARS + 1)

@@ -113,9 +113,15 @@ def problem_response(
     problems: Sequence[Problem] = (),
     headers: Mapping[str, str] | None = None,
 ) -> JSONResponse:
-    """The problem document as a response, its entries as in `visible_problems`.
+    """The problem document as a response.
 
-    Without a `detail` the entries in words are the detail.
+    Args:
+        status: HTTP status.
+        slug: Last part of the `type`.
+        title: The kind of error in words.
+        detail: What went wrong; None to give the entries in words.
+        problems: Entries of the document, shown as in `visible_problems`.
+        headers: Headers of the response.
     """
     entries = visible_problems(problems)
     body = {

@@ -38,7 +38,18 @@ def serve(
 ) -> None:
     """Serve until interrupted; once ready, `say` the URL and a curl command.
 
-    Arguments that are None come from the environment (`SAGA_...`) or the defaults of `Settings`.
+    Arguments that are None come from the environment (`SAGA_...`) or the defaults of `Settings`,
+    which describes them.
+
+    Args:
+        bundle: Bundle directory.
+        host: Address to listen on.
+        port: Port to listen on; 0 picks a free one.
+        keys: File of hashed bearer keys.
+        threads: Threads of one forecast.
+        rollout: How paths are simulated.
+        precision: Arithmetic of the paths.
+        say: Prints a text.
 
     Raises:
         UsageError: The port is taken, the key file is not valid, the address needs keys or the

@@ -143,8 +143,16 @@ class AdaptiveRecipe:
     def of(cls, recipe: Recipe, out: Path, *, url: str, key: Path | None, record: bool) -> Self:
         """The recipe under the present state, or that of the unfinished run in `out`.
 
-        Raises UsageError for a product other than forecasts and for a ledger without that state;
-        also raises as `open_ledger`.
+        Args:
+            recipe: The recipe of the product.
+            out: Folder of the batch.
+            url: Database URL of the ledger.
+            key: File of the pseudonym key, or None for the default of `open_ledger`.
+            record: Whether to enter the intervals in the ledger.
+
+        Raises:
+            UsageError: The product is not forecasts, or the ledger cannot be opened.
+            LedgerError: The database does not answer.
         """
         product = recipe.request.product
         if product != "forecasts":
