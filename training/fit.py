@@ -317,7 +317,8 @@ def model_card(
 
 {backbone} over yearly records, {report.parameters:,} parameters. Trained on
 {report.persons["train"]:,} persons ({report.person_years:,} person-years, {years.min()} to
-{years.max()}) of the panel `{panel.meta.panel_id}`; money in {panel.meta.currency} of {panel.meta.price_year}.
+{years.max()}) of the panel `{panel.meta.panel_id}`; money in {panel.meta.currency} of
+{panel.meta.price_year}.
 {report.steps:,} steps, {report.seconds:,.0f} s; validation log score {report.validation_nll:.4f}
 nats a year.
 

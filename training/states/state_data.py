@@ -101,8 +101,8 @@ def make_state_batch(
     at = year - int(tokens.year[:, 0].min())
     short = rng.random(len(i)) < shortened
     cut = (rng.random(len(i)) * (remaining[i, at] + 1)).astype(np.int64)
-    left = np.where(short, cut, remaining[i, at])
-    ahead = ZeroRuns.from_counts(np.minimum(run[i, at], left + 1), left)
+    years_after = np.where(short, cut, remaining[i, at])
+    ahead = ZeroRuns.from_counts(np.minimum(run[i, at], years_after + 1), years_after)
     hidden = _hidden_columns(tokens, visible)[i] & (rng.random((len(i), 1)) < _HIDDEN_BEFORE)
     hidden_years = np.column_stack([hidden, hidden[:, INDUSTRY]])
     next_codes = codes[i, np.minimum(p + 1, t - 1)]
@@ -124,8 +124,8 @@ def make_state_batch(
             "before_z": z[i, at - 1],
             "now_state": state[i, at].astype(np.int64),
             "now_z": z[i, at],
-            "after_state": np.where(left > 0, state[i, at + 1], UNKNOWN).astype(np.int64),
-            "after_z": np.where(left > 0, z[i, at + 1], 0.0).astype(np.float32),
+            "after_state": np.where(years_after > 0, state[i, at + 1], UNKNOWN).astype(np.int64),
+            "after_z": np.where(years_after > 0, z[i, at + 1], 0.0).astype(np.float32),
             "zero_years": ahead.zero_years,
             "years_left": ahead.years_left,
             "zero_to_end": ahead.zero_to_end,

@@ -318,13 +318,13 @@ def test_rules_about_persons_drop_the_person_and_others_the_row() -> None:
 
 
 def test_all_broken_rules_are_reported_at_once() -> None:
-    found = _problems(_rows(sex=["x"] * 6, earnings=[-1.0, 1, 1, 1, 1, 1], county=["99"] * 6))
-    assert [(p.rule, p.column, p.count) for p in found] == [
+    problems = _problems(_rows(sex=["x"] * 6, earnings=[-1.0, 1, 1, 1, 1, 1], county=["99"] * 6))
+    assert [(p.rule, p.column, p.count) for p in problems] == [
         ("negative", "earnings", 1),
         ("unknown-code", "county", 6),
         ("unknown-code", "sex", 6),
     ]
-    assert "female, male" in found[2].fix
+    assert "female, male" in problems[2].fix
 
 
 def test_rejected_rows_are_written_even_if_reading_fails(tmp_path: Path) -> None:
@@ -333,9 +333,9 @@ def test_rejected_rows_are_written_even_if_reading_fails(tmp_path: Path) -> None
 
 
 def test_missing_required_columns_are_all_named_with_a_likely_source() -> None:
-    found = _problems(_rows().rename({"earnings": "earning", "birth_year": "born"}))
-    assert [p.column for p in found] == ["birth_year", "earnings"]
-    assert "Is it earning?" in found[1].fix
+    problems = _problems(_rows().rename({"earnings": "earning", "birth_year": "born"}))
+    assert [p.column for p in problems] == ["birth_year", "earnings"]
+    assert "Is it earning?" in problems[1].fix
 
 
 def test_rows_outside_16_to_64_are_set_aside_and_counted() -> None:
@@ -369,8 +369,8 @@ def test_errors_in_rows_outside_the_ages_are_ignored() -> None:
 
 
 def test_a_panel_without_valid_rows_is_refused_with_the_broken_rules() -> None:
-    found = _problems(_rows(sex=["x"] * 6), on_error="drop")
-    assert [p.rule for p in found] == ["no-rows", "unknown-code"]
+    problems = _problems(_rows(sex=["x"] * 6), on_error="drop")
+    assert [p.rule for p in problems] == ["no-rows", "unknown-code"]
 
 
 def test_columns_that_are_not_used_are_listed() -> None:
