@@ -28,6 +28,7 @@ from saga.features.sequences import MAX_GAP, POSITIVE, Tokens, encode, pad
 from saga.features.transforms import OTHER
 from saga.forecaster import Forecaster
 from saga.model import Saga
+from saga.model.heads.binned import BinnedDistribution
 from saga.schema import CATEGORICAL
 
 Figure = Literal["mean", "p_zero"]
@@ -175,7 +176,7 @@ def scaled_parts(network: Saga, record: Tokens) -> tuple[Tensor, Tensor]:
     return start, torch.stack(parts, 2)
 
 
-def figure_of(distribution: Any, knots: Tensor, figure: str) -> Tensor:
+def figure_of(distribution: BinnedDistribution, knots: Tensor, figure: str) -> Tensor:
     """A figure (n,) of distributions of the binned head with these `knots`, differentiable.
 
     Logs less the wage index, or a probability.
@@ -188,7 +189,7 @@ def figure_of(distribution: Any, knots: Tensor, figure: str) -> Tensor:
     middles = ((knots[:-1] + knots[1:]) / 2).expand(*positive.shape[:-1], -1)
     tails = (
         (knots[0] - 1 / distribution.lower)[..., None],
-        (knots[-1] + distribution.above)[..., None],
+        (knots[-1] + distribution.mean_excess)[..., None],
     )
     return torch.as_tensor((positive * torch.cat([tails[0], middles, tails[1]], -1)).sum(-1))
 

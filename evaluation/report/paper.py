@@ -250,6 +250,8 @@ def _cuts(
     if table is None or table.is_empty():
         return None, [], []
     begin = next((name for name in REFERENCES if name in table["model"].unique()), None)
+    if begin is None:
+        return None, [], []
     compared = table.filter(
         pl.col("model") == begin,
         pl.col("metric") == "crps_log",
