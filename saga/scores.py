@@ -1,7 +1,7 @@
 """Un-averaged proper scores of sampled forecasts: lower is better, one number a person and horizon.
 
-`samples` are (n, H, M), `outcomes` (n, H), scores (n, H); NaN where the outcome or the samples are NaN. Means, standard errors and groups
-are taken elsewhere. Log scores use `log_earnings`.
+Samples are (n, H, M), outcomes (n, H), scores (n, H), NaN if the outcome or a sample is NaN. Means,
+standard errors and groups are computed elsewhere. Log scores use `log_earnings`.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ QUANTILES = (0.01, 0.05, 0.10, 0.25, 0.50, 0.75, 0.90, 0.95, 0.99)
 
 
 def log_earnings(earnings: Numbers, floor: float | None = FLOOR) -> Array:
-    """log of max(earnings, floor), same shape; a floor of None: the plain log, amounts below one unit counted as one unit."""
+    """Log of max(earnings, floor), same shape; with a floor of None, of max(earnings, 1)."""
     return np.log(
         np.maximum(np.asarray(earnings, dtype=np.float64), 1.0 if floor is None else floor)
     )
 
 
 def crps(samples: Numbers, outcomes: Numbers) -> Array:
-    """Fair ensemble CRPS (Ferro 2014): mean |x - y| less half the mean |x - x'| over different members, in the unit of the samples.
+    """Fair ensemble CRPS (Ferro 2014), in the unit of the samples.
 
-    Its expectation does not depend on M. Needs M >= 2.
+    Mean |x - y| less half the mean |x - x'| over different members. Its expectation does not depend on M. Needs M >= 2.
     """
     ordered = np.sort(np.asarray(samples, dtype=np.float64), axis=-1)
     m = ordered.shape[-1]
@@ -86,12 +86,14 @@ def brier_zero(samples: Numbers, outcomes: Numbers) -> Array:
 
 
 def logscore(samples: Numbers, outcomes: Numbers, floor: float | None = FLOOR) -> Array:
-    """Negative log score under a point mass at zero plus a density of log earnings (no floor: every positive amount counts), in nats.
+    """Negative log score under a point mass at zero plus a density of log earnings, in nats.
 
-    The mass is (zeros + 1/2) / (M + 1), so it is never 0 or 1. The density is a Gaussian kernel estimate from the m positive samples
-    (Silverman 1986, bandwidth 0.9 min(sd, IQR / 1.34) m^(-1/5)) with weight m / (m + 1), and a Cauchy density at the median with scale
-    IQR / 2 with the rest, so that an outcome outside all samples costs much but not everything. Without two positive samples the Cauchy
-    sits at log(floor) with scale 2. It is an estimate: compare only forecasts with the same M.
+    The mass is (zeros + 1/2) / (M + 1), so it is never 0 or 1. The density is a Gaussian kernel
+    estimate from the m positive samples (Silverman 1986, bandwidth 0.9 min(sd, IQR / 1.34)
+    m^(-1/5)) with weight m / (m + 1), and otherwise a Cauchy density at the median with scale
+    IQR / 2, so that an outcome outside all samples has a finite score. With fewer than two positive
+    samples the Cauchy is at log(floor) with scale 2. The floor limits no amount. The score is an
+    estimate: compare only forecasts with the same M.
     """
     x = np.asarray(samples, dtype=np.float64)
     y = np.asarray(outcomes, dtype=np.float64)
@@ -143,9 +145,9 @@ def _log_density(x: Array, t: Array, fallback: float) -> Array:
 def covered(
     outcomes: Numbers, lower: Numbers, upper: Numbers, includes_zero: NDArray[np.bool_]
 ) -> Array:
-    """1 where the outcome lies in the published set ({0} if `includes_zero`, and [lower, upper] of positive amounts), else 0.
+    """1 if the outcome lies in the published set, else 0; NaN without outcome or interval.
 
-    NaN without outcome or without interval. All arrays broadcast to one shape.
+    The set is [lower, upper] of positive amounts, and 0 if `includes_zero`. Arrays broadcast.
     """
     inside = np.where(
         outcomes == 0, includes_zero, (lower <= outcomes) & (outcomes <= upper) & (outcomes > 0)
@@ -160,9 +162,10 @@ def interval_score(
     coverage: float,
     includes_zero: NDArray[np.bool_] | None = None,
 ) -> Array:
-    """Interval score (Winkler 1972; Gneiting and Raftery 2007, eq. 43): width + 2 / (1 - coverage) x distance outside, in the given unit.
+    """Interval score (Winkler 1972; Gneiting and Raftery 2007, eq. 43), in the given unit.
 
-    For a published set pass `includes_zero`: zero then counts as inside where the set holds it.
+    Width + 2 / (1 - coverage) x distance outside. For a published set pass `includes_zero`: an
+    outcome of zero is then inside if the set holds it.
     """
     outside = np.maximum(lower - outcomes, 0) + np.maximum(outcomes - upper, 0)
     if includes_zero is not None:
@@ -171,9 +174,10 @@ def interval_score(
 
 
 def pit(samples: Numbers, outcomes: Numbers, v: Array) -> Array:
-    """Randomised probability integral transform (#{x < y} + v (1 + #{x = y})) / (M + 1), v uniform on (0, 1).
+    """Randomised probability integral transform (#{x < y} + v (1 + #{x = y})) / (M + 1).
 
-    Exactly uniform when outcome and samples are exchangeable, atoms included (Brockwell 2007; Czado, Gneiting and Held 2009).
+    v is uniform on (0, 1). Exactly uniform if outcome and samples are exchangeable, atoms included
+    (Brockwell 2007; Czado, Gneiting and Held 2009).
     """
     y = np.asarray(outcomes)[..., None]
     below = (samples < y).sum(axis=-1)
@@ -194,7 +198,10 @@ def pit_uniforms(paths: Paths) -> Array:
 def sample_scores(
     samples: Numbers, outcomes: Numbers, floor: float | None = FLOOR
 ) -> dict[str, Array]:
-    """All scores that need samples alone, under their names in the metrics table; `rmse_log` holds squared errors."""
+    """All scores that need only samples, by their names in the metrics table.
+
+    `rmse_log` holds squared errors.
+    """
     return {
         "crps_log": crps_log(samples, outcomes, floor),
         "crps_sek": crps(samples, outcomes),

@@ -1,8 +1,9 @@
-"""Income tax on annual labour earnings: the Swedish rules of 2022 for people under 65, and the simple rule of the paper.
+"""Income tax on annual labour earnings: Swedish rules of 2022 under age 65, and the paper's rule.
 
-A policy is data: a frozen dataclass whose fields carry title, unit and source, so that a reform is
-`dataclasses.replace(Sweden2022(), state_rate=0.25)`. Earnings of every year are taxed by the rules of 2022 in prices of 2022: brackets
-follow prices, not wages. All income is taken to be labour earnings; public-service, burial and church fees are left out.
+A policy is a frozen dataclass whose fields have title, unit and source, so that a reform is
+`dataclasses.replace(Sweden2022(), state_rate=0.25)`. Earnings of every year are taxed by the rules of
+2022 in prices of 2022: brackets follow prices, not wages. All income counts as labour earnings;
+public-service, burial and church fees are left out.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from saga.requests import TaxName
 
 Array = NDArray[np.float64]
 
-MONEY = "SEK of 2022"  # what all rules are about
+MONEY = "SEK of 2022"  # currency and prices of all rules
 _STEP = 100.0  # SEK: income and allowances are counted in whole hundreds
-_TABLE_TOP = 2_000_000.0  # SEK: up to here the tax is looked up, since it only changes from hundred to hundred
+_TABLE_TOP = 2_000_000.0  # SEK: the tax is looked up to here, as it changes by whole hundreds
 _EPSILON = 1e-6  # SEK: keeps a product that is whole in decimals from being rounded away in binary
 
 
@@ -30,9 +31,11 @@ def _parameter(value: Any, title: str, unit: str, source: str) -> Any:
 
 
 class Policy(Protocol):
-    """A tax rule: annual earnings (SEK 2022, any shape, NaN stays NaN) in, annual tax (SEK 2022, same shape) out."""
+    """A tax rule."""
 
-    def tax(self, earnings: Array) -> Array: ...
+    def tax(self, earnings: Array) -> Array:
+        """Annual tax, SEK 2022, of annual earnings, SEK 2022, of any shape; NaN stays NaN."""
+        ...
 
 
 @dataclass(frozen=True)
