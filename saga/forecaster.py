@@ -190,12 +190,12 @@ class Forecaster:
                 f"{min(first for first, _ in spans)} to {max(last for _, last in spans)}"
             )
             raise UsageError(
-                f"The scenario is about {scenario_years}, the forecasts are about {forecast_years}. "
-                "Give years among those."
+                f"The scenario is about {scenario_years}, the forecasts are about "
+                f"{forecast_years}. Give years among those."
             )
 
     def realised_macro(self, panel: Panel, until: int) -> Scenario | None:
-        """The realised macro series up to the year `until`, as a scenario for forecasts of the past.
+        """The realised macro series up to the year `until`, to condition forecasts of the past.
 
         Years beyond the bundle's macro history are drawn. None if the bundle or the panel has no
         macro series, or no year is known.
@@ -322,7 +322,7 @@ class Forecaster:
         recalibrate: bool = True,
         progress: Progress | None = None,
     ) -> Paths:
-        """All paths at once; arguments as in `blocks`. Needs persons x horizons x paths x 4 bytes."""
+        """All paths at once; arguments as in `blocks`. Needs n x H x M x 4 bytes."""
         blocks = self.blocks(
             panel,
             draws,
@@ -341,7 +341,7 @@ class Forecaster:
         to_age: int = MAX_AGE,
         progress: Progress | None = None,
     ) -> Iterator[LifeCourses]:
-        """Recalibrated paths in blocks of persons, with the states drawn along them, up to `to_age`.
+        """Recalibrated paths up to `to_age` with the states of each year, in blocks of persons.
 
         The state network looks ahead to age 64, so `to_age` changes no number.
 

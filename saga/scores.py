@@ -31,7 +31,8 @@ def log_earnings(earnings: Numbers, floor: float | None = FLOOR) -> Array:
 def crps(samples: Numbers, outcomes: Numbers) -> Array:
     """Fair ensemble CRPS (Ferro 2014), in the unit of the samples.
 
-    Mean |x - y| less half the mean |x - x'| over different members. Its expectation does not depend on M. Needs M >= 2.
+    Mean |x - y| less half the mean |x - x'| over different members. Its expectation does not depend
+    on M. Needs M >= 2.
     """
     ordered = np.sort(np.asarray(samples, dtype=np.float64), axis=-1)
     m = ordered.shape[-1]

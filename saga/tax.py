@@ -40,7 +40,10 @@ class Policy(Protocol):
 
 @dataclass(frozen=True)
 class Sweden2022:
-    """Swedish income tax of 2022, under 65 at the start of the year (Inkomstskattelag 1999:1229, ch. 63, 65 and 67)."""
+    """Swedish income tax of 2022 under 65 at the start of the year (Inkomstskattelag).
+
+    Act 1999:1229, chapters 63, 65 and 67.
+    """
 
     price_base_amount: float = _parameter(
         48_300.0,
@@ -116,10 +119,11 @@ class Sweden2022:
     )
 
     def breakdown(self, earnings: Array) -> dict[str, Array]:
-        """Every item of the assessment of `earnings` (SEK a year, any shape), each in whole SEK of the same shape.
+        """Every item of the assessment of earnings (SEK a year, any shape), in whole SEK.
 
-        Credits are taken in the order of the law, none larger than the tax it is set against: the pension fee's credit against municipal
-        and state tax, the work credit against what is left of the municipal tax, the two others against all that is left.
+        Credits are taken in the order of the law, none larger than the tax that it reduces: the
+        pension fee's credit from municipal and state tax, the work credit from the remaining
+        municipal tax, the two others from all remaining tax.
         """
         base = self.price_base_amount
         income = np.floor((earnings + _EPSILON) / _STEP) * _STEP
@@ -158,7 +162,7 @@ class Sweden2022:
         }
 
     def tax(self, earnings: Array) -> Array:
-        """Annual tax with the pension fee, SEK 2022, of annual `earnings`, SEK 2022, any shape; NaN stays NaN."""
+        """Annual tax with the pension fee, SEK 2022, of annual earnings; NaN stays NaN."""
         inside = earnings < _TABLE_TOP
         tax = np.full(earnings.shape, np.nan)
         tax[inside] = _tax_by_hundred(self)[
@@ -196,9 +200,10 @@ class Sweden2022:
 
 @dataclass(frozen=True)
 class PaperRule:
-    """The paper's rule: flat municipal tax, one state bracket and the pension fee, no allowance and no credit.
+    """The paper's rule: flat municipal tax, one state bracket and the pension fee; no credits.
 
-    As written it takes at least 32.4 % of any income, so the paper's mean effective rates of 29 to 31 % cannot come from it alone.
+    As written it takes at least 32.4 % of any income, so the paper's mean effective rates of 29 to
+    31 % cannot come from it alone.
     """
 
     municipal_rate: float = _parameter(0.324, "Municipal tax", "share", "the paper")
@@ -241,9 +246,10 @@ POLICIES: dict[TaxName, Policy] = {
 
 
 def income_tax(earnings: NDArray[np.floating[Any]], policy: TaxName | Policy = "se-2022") -> Array:
-    """Annual tax of annual `earnings`, both SEK 2022 and of any one shape; NaN (no such year) stays NaN.
+    """Annual tax of annual earnings, both SEK 2022 and of one shape; NaN stays NaN.
 
-    `policy` is a name of `POLICIES` or a policy. Raises `UsageError` for an unknown name or for earnings below zero.
+    `policy` is a name of `POLICIES` or a policy. Raises UsageError for an unknown name or for
+    earnings below zero.
     """
     if isinstance(policy, str):
         if policy not in POLICIES:
@@ -252,7 +258,8 @@ def income_tax(earnings: NDArray[np.floating[Any]], policy: TaxName | Policy = "
     amounts = np.asarray(earnings, dtype=np.float64)
     if bool((amounts < 0.0).any()) or bool(np.isinf(amounts).any()):
         raise UsageError(
-            "Tax is defined for earnings from zero up, but some are negative or infinite. Mend the earnings first."
+            "Tax is defined for finite earnings from zero up, but some are negative or infinite. "
+            "Correct the earnings first."
         )
     return policy.tax(amounts)
 

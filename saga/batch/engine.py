@@ -269,7 +269,7 @@ class _PartitionWriter:
         return receipt
 
     def _panel(self, staged: pl.DataFrame, receipt: dict[str, Any]) -> Panel | None:
-        """The panel of a partition, its row counts added to the receipt; None if no row is usable."""
+        """The panel of a partition, or None without usable rows; adds row counts to the receipt."""
         try:
             panel = self.run.source.panel(staged, self.partitions.folder)
         except InputError as error:

@@ -179,8 +179,8 @@ def _internal(error: BaseException, *, debug: bool) -> str:
     ) as file:
         file.writelines(traceback.format_exception(error))
     return (
-        f"{type(error).__name__}{location}. This is a defect of SAGA; please report it. The traceback "
-        f"is in {file.name} (read it before you pass it on: it may hold values of your data), or "
+        f"{type(error).__name__}{location}. This is a defect of SAGA; please report it. The "
+        f"traceback is in {file.name} (read it before you pass it on: it may hold values of your data), or "
         "run `saga --debug ...`."
     )
 

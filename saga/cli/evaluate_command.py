@@ -126,7 +126,8 @@ def evaluate(
         "\n".join(
             [
                 *lines,
-                f"Wrote metrics.parquet ({metrics.height:,} rows), tables.md and tables.html to {out}.",
+                f"Wrote metrics.parquet ({metrics.height:,} rows), tables.md and tables.html to "
+                f"{out}.",
             ]
         ),
         {"out": out, "split": split, "rows": metrics.height, "verdicts": lines},

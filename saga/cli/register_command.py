@@ -1,4 +1,4 @@
-"""saga register: simulate a register, hold it against published figures, write it to hand over."""
+"""saga register: simulate a register, compare it with published figures, write a release."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def check(
     markdown: Annotated[Path | None, typer.Option(help="Write the table as Markdown.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Hold a register against published figures for Sweden: exit 1 if an enforced target lies outside its band."""
+    """Compare a register with published figures: exit 1 if an enforced target misses its band."""
     from saga.register.validation.register_check import (
         check_register,
         format_markdown,
@@ -155,7 +155,7 @@ def release(
     workers: WorkersOption = 1,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a register to hand over: panel, person split, computed moments, data sheet, checksums."""
+    """Write a register for release: panel, person split, moments, data sheet, checksums."""
     from saga.register import RegisterSettings
     from saga.register.release import release_register
 
