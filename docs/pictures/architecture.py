@@ -1,13 +1,17 @@
-"""Draws docs/pictures/architecture.svg: the rooms of `saga` and the imports between them.
+"""Draws docs/pictures/architecture.svg and writes the module tables of docs/architecture.md.
 
-The rooms stand on the layers that the import contract in pyproject.toml declares. An arrow goes from a room to a room that it
-imports. `--check` exits 1 if the picture is not what the code gives.
+The picture shows the rooms of `saga` on the layers that the import contract in pyproject.toml
+declares; an arrow goes from a room to a room that it imports. Imports that a longer way implies are
+left out. The tables list every module with the first line of its docstring. `--check` exits 1 if
+the picture or the tables are not what the code gives.
 
 Usage: python docs/pictures/architecture.py [--check]
 """
 
 from __future__ import annotations
 
+import ast
+import re
 import sys
 import tomllib
 from pathlib import Path
@@ -16,10 +20,11 @@ from xml.sax.saxutils import escape
 import grimp
 
 ROOT = Path(__file__).resolve().parents[2]
-PICTURE = ROOT / "docs/pictures/architecture.svg"
+PICTURE, PAGE = ROOT / "docs/pictures/architecture.svg", ROOT / "docs/architecture.md"
+BLOCK = re.compile(r"<!-- modules of (\w+) -->\n.*?<!-- end -->", re.DOTALL)
 CONTRACT = "Layers inside saga"
 WIDTH, ROW, HEIGHT = 900, 84, 42  # of the picture, of a layer, of a room; pixels
-MARGIN, GAP = 20, 26
+MARGIN, GAP = 20, 130
 
 
 def layers() -> list[list[str]]:
@@ -40,7 +45,7 @@ def room_of(module: str) -> str:
 
 def imports_between(rooms: set[str]) -> set[tuple[str, str]]:
     """Pairs (room, imported room)."""
-    graph = grimp.build_graph("saga")
+    graph = grimp.build_graph("saga", exclude_type_checking_imports=True)
     pairs = {
         (room_of(module), room_of(imported))
         for module in graph.modules
@@ -114,12 +119,34 @@ def arrow(start: tuple[float, float, float], end: tuple[float, float, float], co
     )
 
 
+def module_table(package: str) -> str:
+    """Every module of a package with the first line of its docstring, by room."""
+    rows = ["| room | module | what it is |", "|---|---|---|"]
+    files = sorted((ROOT / package).rglob("*.py"), key=lambda file: (file.parent, file.name))
+    for file in files:
+        room = ".".join(file.parent.relative_to(ROOT).parts)
+        if file.name != "__init__.py" and "versions" not in file.parts:
+            text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+            rows.append(f"| {room} | `{file.stem}` | {text.splitlines()[0]} |")
+    return "\n".join(rows)
+
+
+def page() -> str:
+    """The architecture page with new module tables."""
+
+    def table(block: re.Match[str]) -> str:
+        return f"<!-- modules of {block[1]} -->\n{module_table(block[1])}\n<!-- end -->"
+
+    return BLOCK.sub(table, PAGE.read_text(encoding="utf-8"))
+
+
 def main() -> None:
-    """Write the picture, or compare it."""
-    text = draw()
-    if sys.argv[1:] == ["--check"]:
-        sys.exit(int(not PICTURE.is_file() or PICTURE.read_text(encoding="utf-8") != text))
-    PICTURE.write_text(text, encoding="utf-8")
+    """Write the picture and the tables, or compare them."""
+    for file, text in ((PICTURE, draw()), (PAGE, page())):
+        if sys.argv[1:] != ["--check"]:
+            file.write_text(text, encoding="utf-8")
+        elif not file.is_file() or file.read_text(encoding="utf-8") != text:
+            sys.exit(f"{file.relative_to(ROOT)} is stale: run python docs/pictures/architecture.py")
 
 
 if __name__ == "__main__":
