@@ -22,7 +22,7 @@ import yaml
 from saga.bundle import MANIFEST, Bundle
 from saga.data.reading import read_panel
 from saga.files.atomic import commit
-from studies.harness import command_line
+from studies.study_page import command_line
 from studies.trained_bundle import train_or_load
 from training.train_config import load_config
 

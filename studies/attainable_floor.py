@@ -56,7 +56,7 @@ from saga.files.tables import write_table
 from saga.forecaster import Forecaster
 from saga.keyed_random import uniform_each
 from saga.requests import RolloutName
-from studies.harness import StepLog, code_commit, command_line, publish_page, say, study_parser
+from studies.study_page import StepLog, code_commit, command_line, publish_page, say, study_parser
 from studies.trained_bundle import train_or_load
 from training.train_config import TrainConfig, load_config
 

@@ -18,7 +18,7 @@ from saga.data.reading import read_panel
 from saga.files.markdown import markdown_table
 from saga.forecaster import Forecaster
 from studies.cross_section import follow_persons
-from studies.harness import page_head, publish_page, study_parser
+from studies.study_page import page_head, publish_page, study_parser
 
 HORIZONS, LAGS = (1, 5, 10, 20), 10
 

@@ -60,7 +60,7 @@ from studies.coverage_paths import (
     simulate_sample,
     unseen_and_training,
 )
-from studies.harness import study_parser
+from studies.study_page import study_parser
 
 Array = NDArray[np.float64]
 Rows = list[list[str]]

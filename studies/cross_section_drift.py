@@ -38,7 +38,7 @@ from studies.cross_section import (
     true_sections,
 )
 from studies.cross_section_page import write_page
-from studies.harness import code_commit, command_line, publish_page, study_parser
+from studies.study_page import code_commit, command_line, publish_page, study_parser
 from studies.unemployment_response import (
     conditioned_sections,
     responses,

@@ -50,7 +50,7 @@ from saga.register.textbook.textbook_register import PROCESSES, Cohort, Process
 from saga.requests import Draws
 from saga.schema import MAX_AGE
 from saga.scores import crps_log, log_earnings, pit, pit_uniforms
-from studies.harness import command_line, page_head, publish_page, say, study_parser
+from studies.study_page import command_line, page_head, publish_page, say, study_parser
 from studies.trained_bundle import train_or_load
 from training.train_config import TrainConfig, load_config
 

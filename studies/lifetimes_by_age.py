@@ -29,7 +29,7 @@ from saga.keyed_random import sample_persons
 from saga.lifetime import present_value, realised_value
 from saga.requests import MAX_HORIZON, RATE, Draws
 from saga.schema import MAX_AGE
-from studies.harness import page_head, publish_page, study_parser
+from studies.study_page import page_head, publish_page, study_parser
 
 
 def main() -> None:

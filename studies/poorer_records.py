@@ -40,8 +40,8 @@ from saga.files.markdown import markdown_table
 from saga.files.tables import write_table
 from saga.forecaster import Forecaster
 from saga.requests import Draws
-from studies.harness import StepLog, code_commit, command_line, publish_page, say, study_parser
 from studies.record_reductions import REDUCTIONS, WHOLE, Reduction
+from studies.study_page import StepLog, code_commit, command_line, publish_page, say, study_parser
 
 METRIC = "crps_log"
 KEYS = ("setting", "horizon", "model")

@@ -29,7 +29,7 @@ from saga.forecaster import Forecaster
 from saga.keyed_random import uniforms
 from saga.requests import Draws
 from studies.cross_section import follow_persons
-from studies.harness import page_head, publish_page, study_parser
+from studies.study_page import page_head, publish_page, study_parser
 
 Array = NDArray[np.float64]
 HORIZONS = (1, 5, 10, 20)

@@ -38,7 +38,7 @@ from saga.keyed_random import sample_persons
 from saga.lifetime import realised_value
 from saga.requests import RATE, Draws, Precision, RolloutName
 from saga.scores import crps_log
-from studies.harness import page_head, publish_page, study_parser
+from studies.study_page import page_head, publish_page, study_parser
 from training.masking import make_targets
 
 Array = NDArray[np.float64]

@@ -35,7 +35,7 @@ from saga.schema import MAX_AGE, NAMES
 from saga.states.codes import COLUMNS, INDUSTRY, STATE, STATES, code_labels, code_numbers
 from saga.states.life_courses import ABROAD_STATE, DEAD_STATE
 from studies.cross_section import FollowedPersons, follow_persons
-from studies.harness import page_head, publish_page, say, study_parser
+from studies.study_page import page_head, publish_page, say, study_parser
 
 FIFTHS = 5  # groups of positive earnings, beside zero, for the dependence on earnings
 HORIZONS = (1, 5, 10, 20)

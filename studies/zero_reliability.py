@@ -26,7 +26,7 @@ from saga.data.reading import read_panel
 from saga.files.markdown import markdown_table
 from saga.forecaster import Forecaster
 from saga.requests import PATHS, Draws, ForecastRequest
-from studies.harness import page_head, publish_page, study_parser
+from studies.study_page import page_head, publish_page, study_parser
 
 Array = NDArray[np.float64]
 EDGES = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 0.9, 1.0)

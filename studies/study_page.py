@@ -1,4 +1,4 @@
-"""What the studies share: options, the head of a page, progress, writing a page."""
+"""What the studies share: options, the head of a page, progress, publishing a page."""
 
 from __future__ import annotations
 
