@@ -62,6 +62,7 @@ class BundleContestant:
         self, past: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int
     ) -> Blocks:
         """Blocks of the forecaster, which sorts persons by id as `origins` are sorted."""
+        del origins  # the last years of `past`
         for block in self.forecaster.blocks(
             past, Draws(n_paths, seed, self.scenario), to_horizon=to_horizon
         ):

@@ -66,7 +66,7 @@ class Explanation:
 
     @property
     def residual(self) -> float:
-        """value - baseline - the sum of attributions: the numerical error."""
+        """The value less the baseline less the sum of attributions: the numerical error."""
         return self.value - self.baseline - float(self.table["attribution"].sum())
 
 

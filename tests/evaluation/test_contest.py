@@ -86,7 +86,9 @@ def _at(
         "group": group,
         "setting": setting,
     }
-    return table.filter(pl.col(name) == value for name, value in keys.items()).row(0, named=True)
+    return table.filter(*(pl.col(name).eq(value) for name, value in keys.items())).row(
+        0, named=True
+    )
 
 
 @pytest.mark.parametrize("metric", ["coverage_50", "coverage_80", "coverage_90", "coverage_95"])
@@ -210,7 +212,7 @@ def test_scores_equal_scoringrules_and_hand_formulas() -> None:
 def test_missing_outcomes_and_intervals_are_not_scored() -> None:
     samples = np.full((2, 1, 5), 2.0)
     none = PredictionSets(
-        *(np.full((2, 1, 4), np.nan) for _ in range(2)), np.zeros((2, 1, 4), dtype=bool)
+        np.full((2, 1, 4), np.nan), np.full((2, 1, 4), np.nan), np.zeros((2, 1, 4), dtype=bool)
     )
     frame = score_block(samples, np.array([[np.nan], [3.0]]), none, np.array(["a", "b"]), [1], None)
     assert frame["person_id"].to_list() == ["b"]

@@ -285,6 +285,7 @@ class GkosPaper(GkosBaseline):
     version = 1  # raise it when its numbers may change (see `evaluation.cache`)
 
     def _estimate(self, records: Records, rows: pl.DataFrame, seed: int) -> None:
+        del rows  # for `Gkos` only
         earnings = records.earnings
         moments = PaperMoments(self.minimum)
         count = min(LIVES[self.name], 2 * len(earnings))
@@ -329,6 +330,7 @@ class GkosPaper(GkosBaseline):
         paths: int,
         seed: int,
     ) -> NDArray[np.float32]:
+        del states  # for `Gkos` only
         return self.forecaster.simulate(
             detrended, origins, to_horizon=to_horizon, n_paths=paths, seed=seed
         ).earnings

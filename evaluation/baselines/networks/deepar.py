@@ -414,6 +414,7 @@ def _output(bins: Bins) -> Any:
             loc: torch.Tensor | None = None,
             scale: torch.Tensor | None = None,
         ) -> Any:
+            del loc, scale  # of the interface
             return BinnedUniforms(bins.lowest, bins.highest, distr_args[0], BINS)
 
     return Binned()

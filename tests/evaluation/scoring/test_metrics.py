@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from html.parser import HTMLParser
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -43,7 +44,9 @@ def _replicas(
 
 
 def _share_inside(table: pl.DataFrame, truth: float, quantile: float) -> float:
-    return table.select(((pl.col("value") - truth).abs() < quantile * pl.col("se")).mean()).item()
+    return float(
+        table.select(((pl.col("value") - truth).abs() < quantile * pl.col("se")).mean()).item()
+    )
 
 
 RUNS = 400
@@ -119,7 +122,7 @@ class _Texts(HTMLParser):
 
 
 def _table() -> pl.DataFrame:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "model": model,
             "setting": "in-time",

@@ -14,6 +14,7 @@ from evaluation.baselines import AutoRegression
 from evaluation.baselines.econometric.ar1 import Shocks
 from evaluation.baselines.econometric.gmm import system_gmm
 from evaluation.baselines.econometric.variance_components import BANDS, Belief, Components
+from evaluation.protocol import Baseline
 from saga.data.origins import Origins, draw_origins, history, realised_earnings
 from saga.data.panel import Panel, PanelMeta
 from saga.data.reading import read_panel
@@ -148,14 +149,14 @@ def gaussian(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Panel]:
 
 
 def scored(
-    panel: Panel, baseline: object, origins: Origins, paths: int = 200
+    panel: Panel, baseline: Baseline, origins: Origins, paths: int = 200
 ) -> tuple[np.ndarray, np.ndarray]:
     """CRPS (n, 3) in logs and mid-ranks of the outcomes among the paths at h = 1, 5, 10."""
     horizons = [1, 5, 10]
     outcomes = realised_earnings(panel, origins, horizons)
     samples = baseline.simulate(
         history(panel, origins), origins, to_horizon=10, n_paths=paths, seed=0
-    ).earnings[:, np.array(horizons) - 1]  # type: ignore[attr-defined]
+    ).earnings[:, np.array(horizons) - 1]
     rank = ((samples < outcomes[..., None]).sum(axis=-1) + 0.5) / (paths + 1)
     return crps_log(samples, outcomes, None), np.where(np.isnan(outcomes), np.nan, rank)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -28,11 +29,11 @@ YEARS = np.arange(2000, 2016)
 STAY, LEAVE = 0.8, 0.1  # of the process below: the chance of zero after a zero, and after an amount
 
 
-def quick(**options: object) -> BoostedTrees:
+def quick(**options: Any) -> BoostedTrees:
     """Settings for tests: three horizons, one choice of leaves and rate."""
     return BoostedTrees(
         **{"grid": (1, 2, 5), "leaves": (6,), "rates": (0.1,), "threads": 1, **options}
-    )  # type: ignore[arg-type]
+    )
 
 
 def employment(n: int, seed: int) -> Panel:
