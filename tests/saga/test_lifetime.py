@@ -1,10 +1,15 @@
 """Present values and inequality have closed forms."""
 
+from __future__ import annotations
+
 import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 import polars as pl
 import pytest
+from numpy.typing import NDArray
 from scipy import stats
 
 from saga.data.panel import Panel, PanelMeta
@@ -12,46 +17,52 @@ from saga.errors import UsageError
 from saga.lifetime import gini, population, present_value, realised_value, top_share
 from saga.paths import Paths
 
+Floats = NDArray[np.float64]
 
-def constant_paths(birth_years, horizons=30, origin=2020, amount=100.0, count=3) -> Paths:
+
+def constant_paths(birth_years: Sequence[int], n_paths: int = 3) -> Paths:
+    """Paths of 100 a year for 30 years after 2020, until age 64."""
     n = len(birth_years)
     births = np.array(birth_years)
     paths = Paths(
         np.array([f"p{i}" for i in range(n)]),
         births,
-        np.full(n, origin),
-        np.full((n, horizons, count), amount, np.float32),
+        np.full(n, 2020),
+        np.full((n, 30, n_paths), 100.0, np.float32),
     )
     earnings = paths.earnings.copy()
     earnings[~paths.within_age] = np.nan
     return paths.with_earnings(earnings)
 
 
-def annuity(years, rate=0.02, amount=100.0):
-    return amount * (1 - (1 + rate) ** -years) / rate
+def annuity(years: int) -> float:
+    """Value of 100 a year for `years` years at 2 %."""
+    return float(100 * (1 - 1.02**-years) / 0.02)
 
 
-def test_present_value_of_constant_earnings_is_an_annuity_to_64():
+def test_present_value_of_constant_earnings_is_an_annuity_to_64() -> None:
     paths = constant_paths([1986, 1966, 1956, 1950])
     np.testing.assert_allclose(
-        present_value(paths)[:, 0], [annuity(30), annuity(10), 0, 0], rtol=1e-9
+        present_value(paths)[:, 0], [annuity(30), annuity(10), 0.0, 0.0], rtol=1e-9
     )
-    np.testing.assert_allclose(present_value(paths, rate=0.0, to_age=60)[:, 1], [2600, 600, 0, 0])
+    np.testing.assert_allclose(
+        present_value(paths, rate=0.0, to_age=60)[:, 1], [2600.0, 600.0, 0.0, 0.0]
+    )
 
 
-def test_present_value_of_k_years_is_that_of_the_realised_years():
+def test_present_value_of_k_years_is_that_of_the_realised_years() -> None:
     paths = constant_paths([1986, 1980])
     np.testing.assert_allclose(
         present_value(paths, years=5)[:, 0], realised_value(np.full((2, 30), 100.0), years=5)
     )
 
 
-def test_unknown_years_make_a_realised_value_unknown():
+def test_unknown_years_make_a_realised_value_unknown() -> None:
     assert np.isnan(realised_value(np.array([[1.0, np.nan]])))[0]
     assert realised_value(np.array([[1.0, np.nan]]), years=1)[0] == pytest.approx(1 / 1.02)
 
 
-def test_from_age_adds_the_observed_past_and_discounts_to_that_age():
+def test_from_age_adds_the_observed_past_and_discounts_to_that_age() -> None:
     paths = constant_paths([1986])  # 34 at the origin
     past = pl.DataFrame(
         {
@@ -72,13 +83,13 @@ def test_from_age_adds_the_observed_past_and_discounts_to_that_age():
     )
 
 
-def test_paths_that_end_too_early_are_refused_not_cut():
+def test_paths_that_end_before_the_last_age_are_an_error() -> None:
     with pytest.raises(UsageError, match="person p1"):
         present_value(constant_paths([1966, 1990]))
     assert present_value(constant_paths([1966, 1990]), years=30).shape == (2, 3)
 
 
-def test_nan_inside_the_working_life_is_not_hidden():
+def test_nan_before_age_64_makes_the_present_value_nan() -> None:
     paths = constant_paths([1986])
     earnings = paths.earnings.copy()
     earnings[0, 3, 0] = np.nan
@@ -86,15 +97,17 @@ def test_nan_inside_the_working_life_is_not_hidden():
     assert np.isnan(value[0]).tolist() == [True, False, False]
 
 
-def test_a_persons_present_value_is_bitwise_the_same_alone_and_in_a_batch():
+def test_a_persons_present_value_is_bitwise_the_same_alone_and_in_a_batch() -> None:
     rng = np.random.default_rng(0)
-    paths = constant_paths([1986] * 9, count=7).with_earnings(
+    paths = constant_paths([1986] * 9, n_paths=7).with_earnings(
         rng.lognormal(12, 1, (9, 30, 7)).astype(np.float32)
     )
-    np.testing.assert_array_equal(present_value(paths)[4:5], present_value(paths.take([4])))
+    np.testing.assert_array_equal(
+        present_value(paths)[4:5], present_value(paths.take(np.array([4])))
+    )
 
 
-def test_gini_has_its_closed_forms():
+def test_gini_has_its_closed_forms() -> None:
     rng = np.random.default_rng(3)
     n = 200_000
     assert gini(np.full(10, 5.0)) == 0
@@ -110,17 +123,17 @@ def test_gini_has_its_closed_forms():
     np.testing.assert_allclose(gini(x), by_pairs)
 
 
-def test_top_share_has_its_closed_forms():
+def test_top_share_has_its_closed_forms() -> None:
     assert top_share(np.full(300, 2.0)) == pytest.approx(0.01)
     assert top_share(np.array([1.0] * 99 + [901.0])) == pytest.approx(0.901)
     assert top_share(np.array([1.0, 3.0]), 0.25) == pytest.approx(0.5 * 3 / 4)
-    # Pareto with index a: the top p hold p^(1 - 1/a); exact quantiles in place of a sample.
+    # Pareto with index a: the share of the top p is p^(1 - 1/a). Exact quantiles replace a sample.
     a, n = 3.0, 400_000
     x = (1 - (np.arange(n) + 0.5) / n) ** (-1 / a)
     assert top_share(x) == pytest.approx(0.01 ** (1 - 1 / a), rel=2e-3)
 
 
-def test_population_statistics_are_taken_path_by_path():
+def test_population_statistics_are_computed_for_each_path() -> None:
     rng = np.random.default_rng(4)
     n, m = 500, 400
     shock = rng.normal(0, 0.2, m)  # the macro future shared by all persons
@@ -128,90 +141,104 @@ def test_population_statistics_are_taken_path_by_path():
     table = population(values)
     rows = {row["statistic"]: row for row in table.to_dicts()}
     assert list(rows) == ["mean", "p10", "p50", "p90", "p99", "gini", "top_1_share"]
-    # A common factor moves every mean, and no Gini.
+    # A common factor changes every mean and no Gini.
     assert rows["mean"]["sd"] == pytest.approx(
         np.exp(shock).std(ddof=1) * np.exp(12) * 1.13, rel=0.1
     )
     assert rows["gini"]["sd"] < 1e-12
     assert rows["mean"]["mc_error"] == pytest.approx(rows["mean"]["sd"] / 20)
-    # Pooled, the shock is added to persons' differences.
+    # Over the pooled paths, the shock adds to the differences between persons.
     assert rows["gini"]["pooled"] > rows["gini"]["value"] + 0.01
     assert rows["mean"]["pooled"] == pytest.approx(rows["mean"]["value"])
     assert rows["mean"]["pooled_mc_error"] == pytest.approx(rows["mean"]["mc_error"], rel=0.6)
 
 
-def test_monte_carlo_errors_are_those_seen_over_repetitions():
+def test_monte_carlo_errors_match_the_spread_over_repetitions() -> None:
     rng = np.random.default_rng(6)
     tables = [population(rng.lognormal(0, 0.3, (50, 40))) for _ in range(60)]
     for index, statistic in enumerate(tables[0]["statistic"]):
         values = np.array([table["value"][index] for table in tables])
-        claimed = np.mean([table["mc_error"][index] for table in tables])
+        stated_error = np.mean([table["mc_error"][index] for table in tables])
         # The standard deviation of 60 repetitions is known to about 10 %; 5 such errors.
-        assert values.std(ddof=1) / claimed == pytest.approx(1, abs=0.5), statistic
+        assert values.std(ddof=1) / stated_error == pytest.approx(1, abs=0.5), statistic
 
 
-def by_the_book(values, blocks=20):
-    """`population` as its docstring says it, each statistic from its definition."""
+def population_by_definition(values: Floats) -> Iterator[tuple[str, list[float]]]:
+    """The rows of `population`, each statistic computed from its definition."""
 
-    def inequality(x):
-        return np.abs(x[:, None] - x).mean() / (2 * x.mean()) if x.any() else 0.0
+    def gini_by_pairs(x: Floats) -> float:
+        return float(np.abs(x[:, None] - x).mean() / (2 * x.mean())) if x.any() else 0.0
 
-    def held_by_the_top(x, top=0.01):
-        highest, held = np.sort(x)[::-1], np.clip(top * len(x) - np.arange(len(x)), 0, 1)
-        return held @ highest / x.sum() if x.any() else 0.0
+    def top_1_share(x: Floats) -> float:
+        weights = np.clip(0.01 * len(x) - np.arange(len(x)), 0, 1)
+        return float(weights @ np.sort(x)[::-1] / x.sum()) if x.any() else 0.0
 
-    levels = {"p10": 0.1, "p50": 0.5, "p90": 0.9, "p99": 0.99}
-    quantiles = {name: lambda x, q=q: np.quantile(x, q) for name, q in levels.items()}
-    statistics = {"mean": np.mean, **quantiles, "gini": inequality, "top_1_share": held_by_the_top}
+    def quantile(x: Floats, q: float) -> float:
+        return float(np.quantile(x, q))
+
+    def mean(x: Floats) -> float:
+        return float(np.mean(x))
+
+    statistics: dict[str, Callable[[Floats], float]] = {
+        "mean": mean,
+        **{f"p{round(100 * q)}": partial(quantile, q=q) for q in (0.1, 0.5, 0.9, 0.99)},
+        "gini": gini_by_pairs,
+        "top_1_share": top_1_share,
+    }
     m = values.shape[1]
-    groups = np.array_split(np.arange(m), min(blocks, m))
+    groups = np.array_split(np.arange(m), min(20, m))
     for name, statistic in statistics.items():
-        each = np.array([statistic(x) for x in values.T])
-        rests = np.array([statistic(np.delete(values, group, axis=1).ravel()) for group in groups])
-        pooled_error = np.sqrt((len(groups) - 1) * np.mean((rests - rests.mean()) ** 2))
+        by_path = np.array([statistic(x) for x in values.T])
+        without_group = np.array(
+            [statistic(np.delete(values, group, axis=1).ravel()) for group in groups]
+        )
+        spread = np.mean((without_group - without_group.mean()) ** 2)
         yield (
             name,
-            each.mean(),
-            each.std(ddof=1),
-            each.std(ddof=1) / m**0.5,
-            statistic(values.ravel()),
-            pooled_error,
+            [
+                by_path.mean(),
+                by_path.std(ddof=1),
+                by_path.std(ddof=1) / m**0.5,
+                statistic(values.ravel()),
+                np.sqrt((len(groups) - 1) * spread),
+            ],
         )
 
 
 @pytest.mark.parametrize("shape", [(1, 2), (2, 3), (3, 20), (7, 39), (130, 4), (1, 250)])
-@pytest.mark.parametrize("kind", ["continuous", "zeros", "ties", "one owner", "nobody"])
-def test_population_is_what_its_definition_says(shape, kind):
+@pytest.mark.parametrize("kind", ["continuous", "zeros", "ties", "one earner", "no earner"])
+def test_population_equals_its_definition(shape: tuple[int, int], kind: str) -> None:
     rng = np.random.default_rng(7)
     values = rng.lognormal(12, 1.5, shape)
     if kind == "zeros":
         values[rng.random(shape) < 0.4] = 0
     elif kind == "ties":
         values = np.ceil(values / 2e5)
-    elif kind in ("one owner", "nobody"):
+    elif kind in ("one earner", "no earner"):
         values = np.zeros(shape)
-        values[0, 0] = 1e6 * (kind == "one owner")
-    for found, expected in zip(population(values).rows(), by_the_book(values), strict=True):
-        assert found[0] == expected[0]
+        values[0, 0] = 1e6 * (kind == "one earner")
+    expected_rows = population_by_definition(values)
+    for row, (name, expected) in zip(population(values).rows(), expected_rows, strict=True):
+        assert row[0] == name
         np.testing.assert_allclose(
-            found[1:], expected[1:], rtol=1e-9, atol=1e-12 * abs(expected[4]), err_msg=found[0]
+            np.array(row[1:]), expected, rtol=1e-9, atol=1e-12 * abs(expected[3]), err_msg=name
         )
 
 
-def test_the_jackknife_costs_little_beside_the_lives_themselves():
-    """What sorts or sums all lives anew for each block is some twenty times dearer at 60 blocks than at 2."""
+def test_sixty_jackknife_blocks_cost_less_than_five_times_two_blocks() -> None:
+    """Sorting or summing all persons anew for each block would cost about twenty times as much."""
     values = np.random.default_rng(8).lognormal(12, 1, (300, 1200))
 
-    def seconds(blocks):
+    def seconds(blocks: int) -> float:
         began = time.thread_time()
         population(values, blocks=blocks)
         return time.thread_time() - began
 
-    few, many = (min(seconds(blocks) for _ in range(4)) for blocks in (2, 60))
-    assert many < 5 * few
+    two_blocks, sixty_blocks = (min(seconds(blocks) for _ in range(4)) for blocks in (2, 60))
+    assert sixty_blocks < 5 * two_blocks
 
 
-def test_one_path_has_no_error_and_nobody_no_statistics():
+def test_one_path_has_no_error_and_an_empty_panel_is_an_error() -> None:
     assert population(np.ones((3, 1)))["mc_error"].null_count() == 7
     with pytest.raises(UsageError, match="no persons"):
         population(np.ones((0, 5)))

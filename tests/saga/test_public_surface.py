@@ -37,7 +37,7 @@ def test_the_public_names_are_these() -> None:
 
 def test_a_name_that_is_not_public_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'Forecast'"):
-        saga.Forecast  # type: ignore[attr-defined]  # noqa: B018
+        saga.Forecast  # noqa: B018
 
 
 @pytest.mark.parametrize(

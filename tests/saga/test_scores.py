@@ -1,17 +1,26 @@
-"""Scores agree with an independent library and closed forms, and the randomised PIT is uniform, atoms included."""
+"""Scores agree with an independent library and closed forms.
+
+The randomised PIT is uniform, also with an atom at zero.
+"""
+
+from __future__ import annotations
 
 import numpy as np
 import pytest
 import scoringrules as sr
+from numpy.typing import NDArray
 from scipy import stats
 
 from saga import scores
 from saga.data.panel import FLOOR
 from saga.paths import Paths
 
+Floats = NDArray[np.float64]
+Forecasts = tuple[NDArray[np.float32], Floats]  # samples (40, 3, 60), outcomes (40, 3)
+
 
 @pytest.fixture
-def forecasts():
+def forecasts() -> Forecasts:
     rng = np.random.default_rng(5)
     samples = np.where(
         rng.random((40, 3, 60)) < 0.2, 0, np.exp(rng.normal(12, 0.7, (40, 3, 60)))
@@ -20,7 +29,7 @@ def forecasts():
 
 
 @pytest.mark.parametrize("estimator", ["fair", "pwm"])
-def test_crps_equals_scoringrules(forecasts, estimator):
+def test_crps_equals_scoringrules(forecasts: Forecasts, estimator: str) -> None:
     samples, y = forecasts
     x = samples.astype(np.float64)
     np.testing.assert_allclose(
@@ -34,7 +43,7 @@ def test_crps_equals_scoringrules(forecasts, estimator):
     )
 
 
-def test_fair_crps_does_not_depend_on_the_number_of_samples():
+def test_fair_crps_does_not_depend_on_the_number_of_samples() -> None:
     rng = np.random.default_rng(0)
     y = rng.normal(size=40_000)
     exact = 1 / np.sqrt(np.pi)  # E CRPS of N(0, 1) under itself
@@ -44,7 +53,7 @@ def test_fair_crps_does_not_depend_on_the_number_of_samples():
 
 
 @pytest.mark.parametrize("y", [11.0, 12.3, 14.0])
-def test_crps_of_many_samples_is_the_closed_form_in_logs_and_in_money(y):
+def test_crps_of_many_samples_is_the_closed_form_in_logs_and_in_money(y: float) -> None:
     rng = np.random.default_rng(3)
     logs = rng.normal(12, 0.5, (200, 1, 500))
     outcome = np.full((200, 1), y)
@@ -56,7 +65,7 @@ def test_crps_of_many_samples_is_the_closed_form_in_logs_and_in_money(y):
         assert abs(score.mean() - exact) < 5 * score.std() / np.sqrt(200)
 
 
-def test_brier_and_pinball_equal_scoringrules_at_every_level(forecasts):
+def test_brier_and_pinball_equal_scoringrules_at_every_quantile(forecasts: Forecasts) -> None:
     samples, y = forecasts
     chance = (samples == 0).mean(axis=-1)
     np.testing.assert_allclose(
@@ -70,7 +79,7 @@ def test_brier_and_pinball_equal_scoringrules_at_every_level(forecasts):
         )
 
 
-def test_pinball_and_interval_scores_equal_scoringrules(forecasts):
+def test_pinball_and_interval_scores_equal_scoringrules(forecasts: Forecasts) -> None:
     samples, y = forecasts
     logs, ly = np.log(np.maximum(samples.astype(np.float64), FLOOR)), np.log(np.maximum(y, FLOOR))
     oracle = np.mean(
@@ -85,31 +94,31 @@ def test_pinball_and_interval_scores_equal_scoringrules(forecasts):
     )
 
 
-def test_errors_in_logs_have_their_closed_forms():
+def test_errors_in_logs_have_their_closed_forms() -> None:
     samples = np.exp(np.array([[[12.0, 13.0, 15.0]]]))
     y = np.exp(np.array([[14.0]]))
     np.testing.assert_allclose(scores.absolute_error_log(samples, y), [[1.0]])
     np.testing.assert_allclose(scores.squared_error_log(samples, y), [[(14 - 40 / 3) ** 2]])
 
 
-def test_the_floor_joins_all_low_earnings_and_none_means_the_plain_log():
+def test_earnings_below_the_floor_have_one_log_and_without_a_floor_the_plain_log() -> None:
     low = np.array([0.0, 100.0, FLOOR])
     assert np.ptp(scores.log_earnings(low)) == 0
     np.testing.assert_allclose(scores.log_earnings(np.array([2.5, 7.0]), None), np.log([2.5, 7.0]))
 
 
-def test_brier_score_of_zero(forecasts):
+def test_brier_score_of_zero(forecasts: Forecasts) -> None:
     samples, y = forecasts
     np.testing.assert_allclose(
         scores.brier_zero(samples, y), ((samples == 0).mean(axis=-1) - (y == 0)) ** 2
     )
 
 
-def test_log_score_approaches_the_entropy_of_the_true_forecast():
+def test_log_score_approaches_the_entropy_of_the_true_forecast() -> None:
     rng = np.random.default_rng(1)
     n, m, p, sd = 3000, 400, 0.2, 0.6
 
-    def draw(shape):
+    def draw(shape: tuple[int, ...]) -> Floats:
         return np.where(rng.random(shape) < p, 0, np.exp(rng.normal(12, sd, shape)))
 
     score = scores.logscore(draw((n, 1, m)), draw((n, 1)))
@@ -118,13 +127,13 @@ def test_log_score_approaches_the_entropy_of_the_true_forecast():
         - (1 - p) * np.log(1 - p)
         + (1 - p) * (0.5 * np.log(2 * np.pi * np.e) + np.log(sd))
     )
-    # The kernel estimate costs about m^(-4/5) of a nat; sampling error is taken at 5 standard errors.
+    # The kernel estimate costs about m^(-4/5) of a nat; the sampling error is 5 standard errors.
     assert (
         -5 * score.std() / n**0.5 < score.mean() - entropy < 5 * score.std() / n**0.5 + 3 * m**-0.8
     )
 
 
-def test_log_score_stays_finite_where_no_sample_was_near():
+def test_the_log_score_is_finite_far_from_all_samples() -> None:
     score = scores.logscore(
         np.array([[[0.0] * 20], [[1e5] * 20], [[2e5] * 20]]), np.array([[1e6], [0.0], [1e9]])
     )
@@ -132,7 +141,7 @@ def test_log_score_stays_finite_where_no_sample_was_near():
     assert (score > 3).all()
 
 
-def test_the_density_of_the_log_score_is_the_kernel_estimate_it_claims_to_be():
+def test_the_density_of_the_log_score_is_the_stated_kernel_estimate() -> None:
     rng = np.random.default_rng(8)
     logs, y = rng.normal(12, 0.5, 50), np.exp(12.3)
     samples = np.concatenate([np.zeros(10), np.exp(logs)])[None, None]
@@ -145,14 +154,14 @@ def test_the_density_of_the_log_score_is_the_kernel_estimate_it_claims_to_be():
     np.testing.assert_allclose(scores.logscore(samples, np.zeros((1, 1))), [[-np.log(10.5 / 61)]])
 
 
-def test_nobody_gives_no_scores():
+def test_no_persons_give_empty_scores() -> None:
     assert all(
         score.shape == (0, 2)
         for score in scores.sample_scores(np.zeros((0, 2, 5)), np.zeros((0, 2))).values()
     )
 
 
-def test_a_better_forecast_scores_better_everywhere():
+def test_a_better_forecast_has_a_lower_value_of_every_score() -> None:
     rng = np.random.default_rng(2)
     y = np.exp(rng.normal(12, 0.5, (2000, 1)))
     good, bad = (np.exp(rng.normal(mu, 0.5, (2000, 1, 100))) for mu in (12.0, 12.5))
@@ -162,7 +171,7 @@ def test_a_better_forecast_scores_better_everywhere():
             assert better[name].mean() < worse[name].mean(), name
 
 
-def test_missing_outcomes_and_missing_samples_give_missing_scores(forecasts):
+def test_missing_outcomes_and_missing_samples_give_missing_scores(forecasts: Forecasts) -> None:
     samples, y = forecasts[0].copy(), forecasts[1].copy()
     y[0, 0], samples[1, 1] = np.nan, np.nan
     for name, score in scores.sample_scores(samples, y).items():
@@ -171,7 +180,7 @@ def test_missing_outcomes_and_missing_samples_give_missing_scores(forecasts):
         assert np.isfinite(np.delete(score.ravel(), [0, 4])).all(), name
 
 
-def test_coverage_of_a_mixed_set():
+def test_coverage_of_a_mixed_set() -> None:
     y = np.array([0.0, 0.0, 5.0, 10.0, 11.0, np.nan, 7.0])
     lower = np.array([0.0, 5.0, 5.0, 5.0, 5.0, 5.0, np.nan])
     zero = np.array([True, False, False, True, True, True, False])
@@ -180,31 +189,34 @@ def test_coverage_of_a_mixed_set():
     )
 
 
-def test_a_zero_inside_the_set_is_not_penalised_and_one_outside_pays_its_distance():
+def test_a_zero_inside_the_set_is_not_penalised_and_one_outside_pays_its_distance() -> None:
     y, lower, upper = np.zeros(2), np.full(2, 100.0), np.full(2, 300.0)
     np.testing.assert_allclose(
         scores.interval_score(y, lower, upper, 0.9, np.array([True, False])), [200, 200 + 20 * 100]
     )
 
 
-def draws_with_an_atom(seed, n=20_000, m=19):
-    rng = np.random.default_rng(seed)
+def draws_with_an_atom() -> tuple[Floats, Floats, Floats]:
+    """Samples (n, 1, m), outcomes and uniforms (n, 1), where zero has a positive probability."""
+    rng, n, m = np.random.default_rng(7), 20_000, 19
     p = rng.uniform(0.05, 0.45, (n, 1))
-    everything = np.where(rng.random((n, m + 1)) < p, 0, rng.lognormal(12, 0.5, (n, m + 1)))
-    return everything[:, None, :m], everything[:, m:], rng.random((n, 1))
+    samples_and_outcome = np.where(
+        rng.random((n, m + 1)) < p, 0, rng.lognormal(12, 0.5, (n, m + 1))
+    )
+    return samples_and_outcome[:, None, :m], samples_and_outcome[:, m:], rng.random((n, 1))
 
 
-def uniform_pvalue(u):
-    return stats.chisquare(np.histogram(u, np.linspace(0, 1, 21))[0]).pvalue
+def uniform_pvalue(u: Floats) -> float:
+    return float(stats.chisquare(np.histogram(u, np.linspace(0, 1, 21))[0]).pvalue)
 
 
-def test_the_randomised_pit_is_exactly_uniform_with_an_atom():
-    samples, y, v = draws_with_an_atom(7)
+def test_the_randomised_pit_is_exactly_uniform_with_an_atom() -> None:
+    samples, y, v = draws_with_an_atom()
     assert uniform_pvalue(scores.pit(samples, y, v)) > 1e-6
 
 
-def test_broken_pits_fail_the_uniformity_check():
-    samples, y, v = draws_with_an_atom(7)
+def test_broken_pits_fail_the_uniformity_check() -> None:
+    samples, y, v = draws_with_an_atom()
     below, equal = (samples < y[..., None]).sum(-1), (samples == y[..., None]).sum(-1)
     m = samples.shape[-1]
     unrandomised, strict, without_one = (
@@ -216,7 +228,7 @@ def test_broken_pits_fail_the_uniformity_check():
         assert uniform_pvalue(broken) < 1e-6
 
 
-def test_pit_uniforms_are_keyed_by_person_origin_and_horizon():
+def test_pit_uniforms_are_keyed_by_person_origin_and_horizon() -> None:
     paths = Paths(
         np.array(["a", "b", "a"]),
         np.full(3, 1970),
@@ -225,4 +237,4 @@ def test_pit_uniforms_are_keyed_by_person_origin_and_horizon():
     )
     v = scores.pit_uniforms(paths)
     assert len(np.unique(v)) == 12
-    np.testing.assert_array_equal(scores.pit_uniforms(paths.take([2, 0])), v[[2, 0]])
+    np.testing.assert_array_equal(scores.pit_uniforms(paths.take(np.array([2, 0]))), v[[2, 0]])

@@ -1,4 +1,4 @@
-"""The Swedish income tax of 2022 to the krona, and what must hold of any income tax."""
+"""The Swedish income tax of 2022 to the krona, and properties of every income tax."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from saga.errors import UsageError
+from saga.requests import TaxName
 from saga.tax import POLICIES, PaperRule, Sweden2022, income_tax, parameters
 
 ITEMS = (
@@ -41,7 +42,7 @@ def test_every_item_of_the_worked_assessments_is_right_to_the_krona(row: tuple[i
     assert {name: int(items[name][0]) for name in ITEMS} == dict(zip(ITEMS, row[1:], strict=True))
 
 
-def test_the_lookup_is_the_assessment_below_at_and_above_its_end() -> None:
+def test_the_table_of_taxes_equals_the_assessment_below_at_and_above_its_end() -> None:
     rng = np.random.default_rng(1)
     gross = np.concatenate(
         [rng.uniform(0, 3e6, 20_000), np.arange(0, 2.1e6, 100.0), [1_999_999.99, 2_000_000.0, 5e7]]
@@ -59,7 +60,7 @@ def test_the_allowance_has_the_published_lowest_and_highest_amounts() -> None:
     )  # never above the income
 
 
-def test_the_pension_fee_starts_ends_and_rounds_where_the_law_says() -> None:
+def test_the_pension_fee_starts_ends_and_rounds_as_the_law_states() -> None:
     fee = Sweden2022().breakdown(
         np.array([20_430.0, 20_500.0, 65_000.0, 65_100.0, 572_900.0, 573_000.0, 5e6])
     )["pension_fee"]
@@ -67,10 +68,10 @@ def test_the_pension_fee_starts_ends_and_rounds_where_the_law_says() -> None:
     assert fee.tolist() == [0, 1_400, 4_500, 4_600, 40_100, 40_100, 40_100]
 
 
-def test_net_income_never_falls_as_gross_rises_but_for_the_start_of_the_pension_fee() -> None:
+def test_net_income_falls_with_gross_income_only_at_the_start_of_the_pension_fee() -> None:
     net = Sweden2022().breakdown(np.arange(0.0, 3e6, 100.0))["net"]
     falls = np.flatnonzero(np.diff(net) < 0) * 100
-    # Below the taxable minimum the fee of 7 % is not credited, so it starts with a cliff of 1,400 SEK.
+    # Below the taxable minimum the fee of 7 % is not credited, so net income falls by 1,400 SEK.
     assert falls.tolist() == [20_400]
 
 
@@ -87,7 +88,9 @@ def test_marginal_rates_lie_between_zero_and_the_statutory_top() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(POLICIES))
-def test_tax_keeps_the_shape_is_zero_at_zero_and_leaves_missing_years_missing(name: str) -> None:
+def test_tax_keeps_the_shape_is_zero_at_zero_and_leaves_missing_years_missing(
+    name: TaxName,
+) -> None:
     gross = np.array([[[0.0, np.nan], [350_000.0, 2_500_000.0]]], dtype=np.float32)
     tax = income_tax(gross, name)
     assert tax.shape == gross.shape
@@ -103,7 +106,7 @@ def test_the_paper_rule_takes_its_three_rates_and_nothing_else() -> None:
     assert float(np.max(income_tax(np.array([250_000.0]), "none"))) == 0.0
 
 
-def test_a_reform_is_a_changed_parameter_and_does_not_touch_the_law() -> None:
+def test_a_reform_is_a_changed_parameter_and_leaves_the_default_rules_as_they_are() -> None:
     reform = replace(Sweden2022(), state_rate=0.25)
     gross = np.array([500_000.0, 700_000.0])
     np.testing.assert_allclose(
@@ -111,8 +114,8 @@ def test_a_reform_is_a_changed_parameter_and_does_not_touch_the_law() -> None:
     )
 
 
-def test_the_credit_of_2021_would_fail_the_worked_rows() -> None:
-    """The coefficients before SFS 2021:1160 (34.05 %, 1.703, 2.323) are a known trap; the rows above tell them apart."""
+def test_the_work_credit_before_2022_gives_another_tax() -> None:
+    """The older coefficients (34.05 %, 1.703, 2.323) were replaced by SFS 2021:1160."""
     before = replace(
         Sweden2022(),
         work_credit=(
@@ -134,6 +137,6 @@ def test_every_parameter_has_a_title_a_unit_and_a_source() -> None:
 
 def test_an_unknown_rule_and_negative_earnings_are_refused() -> None:
     with pytest.raises(UsageError, match="se-2022, paper, none"):
-        income_tax(np.zeros(1), "se-2023")
+        income_tax(np.zeros(1), "se-2023")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="negative"):
         income_tax(np.array([-1.0]))
