@@ -1,0 +1,74 @@
+"""Documents and program agree: written pages are fresh, links resolve, Python blocks run."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from saga.register import RegisterSettings, generate_register
+from saga.register.textbook.textbook_register import PROCESSES
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+WRITERS = ("docs/cli/write.py", "docs/pictures/architecture.py")
+
+
+def page_name(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def python_blocks(page: Path) -> list[str]:
+    text = page.read_text(encoding="utf-8")
+    return re.findall(r"^```python\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def without_code(page: Path) -> str:
+    text = page.read_text(encoding="utf-8")
+    return re.sub(r"^```.*?^```|`[^`\n]*`", "", text, flags=re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_written_pages_are_fresh(writer: str) -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / writer, "--check"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr or f"run: python {writer}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_links_between_pages_resolve(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)#\s]+)[^)]*\)", without_code(page))
+    local = [target for target in targets if "://" not in target]
+    assert [target for target in local if not (page.parent / target).exists()] == []
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory: pytest.TempPathFactory, register_dir: Path) -> Path:
+    """A directory with the names that the documents use: bundles, examples, registers."""
+    folder = tmp_path_factory.mktemp("docs")
+    for name in ("bundles", "examples"):
+        (folder / name).symlink_to(ROOT / name)
+    (folder / "register").symlink_to(register_dir)
+    gkos = RegisterSettings(persons=200, seed=1, process=PROCESSES["gkos"])
+    generate_register(folder / "gkos", gkos)
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in PAGES if python_blocks(page)], ids=page_name)
+def test_python_blocks_run(page: Path, workplace: Path) -> None:
+    """The blocks of a page run one after the other in a new process, as a reader would run them."""
+    program = "\n".join(python_blocks(page))
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        cwd=workplace,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0, done.stderr
