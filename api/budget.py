@@ -23,7 +23,7 @@ def check_persons(n_persons: int, max_persons: int) -> None:
     """Raise BudgetError for more than `max_persons` persons; cheap, so it runs first."""
     if n_persons > max_persons:
         message = f"{n_persons} persons in one call, {max_persons} are allowed"
-        fix = f"Send at most {max_persons} persons a call; {_BATCH}"
+        fix = f"Send at most {max_persons} persons per call; {_BATCH}"
         raise BudgetError("Too many persons for one call", [Problem("max-persons", message, fix)])
 
 
@@ -40,7 +40,7 @@ def check_work(n_persons: int, n_paths: int, n_years: int, max_work: int) -> int
             f" {max_work} are allowed"
         )
         fix = (
-            f"Send at most {n_fitting} persons a call at these options"
+            f"Send at most {n_fitting} persons per call at these options"
             if n_fitting
             else "Ask for fewer paths or years"
         )

@@ -111,7 +111,7 @@ def validate(model: type[ModelT], content: Any) -> ModelT:
 
 
 def _person_years(persons: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
-    """One row a person-year; what stands beside the history is repeated in each row."""
+    """One row per person-year; what stands beside the history is repeated in each row."""
     problems: list[Problem] = []
     rows: list[dict[str, Any]] = []
     seen: set[str] = set()

@@ -147,7 +147,7 @@ class DrawOptions(BaseModel):
 
     model_config = _STRICT
     paths: Annotated[
-        Whole, Field(ge=2, le=requests.MAX_PATHS, description="Monte-Carlo paths a person")
+        Whole, Field(ge=2, le=requests.MAX_PATHS, description="Monte-Carlo paths per person")
     ] = requests.PATHS
     seed: Annotated[
         Whole, Field(ge=0, lt=2**63, description="The same seed gives the same numbers")

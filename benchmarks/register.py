@@ -1,4 +1,4 @@
-"""What a register costs: time, memory and bytes a row, and whether two workers write the bytes of one.
+"""What a register costs: time, memory and bytes per row, and whether two workers write the bytes of one.
 
     python benchmarks/register.py [--persons 100000] [--workers 2] [--seed 1] [--out DIR]
 
@@ -53,7 +53,7 @@ def main(persons: int, workers: int, seed: int, out: Path) -> None:
         + (f", {largest:,.0f} MB a worker" if workers > 1 else "")
     )
     print(
-        f"{panel / rows:.2f} bytes a row of the panel, {everything / 1e9:.2f} GB with the hidden state"
+        f"{panel / rows:.2f} bytes per row of the panel, {everything / 1e9:.2f} GB with the hidden state"
     )
     if not same:
         sys.exit(1)

@@ -1,4 +1,4 @@
-"""Monte-Carlo paths: milliseconds a person for 500 paths x 20 years, and what they are measured against, in one run.
+"""Monte-Carlo paths: milliseconds per person for 500 paths x 20 years, and what they are measured against, in one run.
 
 Usage: python benchmarks/rollout.py [--bundle bundles/small] [--persons 64] [--workers 2] [--memory] [--deepar]
 
@@ -35,7 +35,7 @@ from saga.simulation.pool import simulation_pool
 from saga.simulation.rollout import Rollout, RolloutOptions
 
 PATHS, YEARS = 500, 20
-PUBLISHED = 43.0  # milliseconds a person on one A100, arXiv 2605.19014
+PUBLISHED = 43.0  # milliseconds per person on one A100, arXiv 2605.19014
 REPEATS = 5
 
 
@@ -180,7 +180,7 @@ def main() -> None:
         f"{given.workers} processes of one thread, {processor()} ({torch.backends.cpu.get_cpu_capability()}), torch {torch.__version__}\n"
     )
     print(
-        "| rollout | ms a person | against exact | matrix products, GFLOP | at the roofline, ms |\n|"
+        "| rollout | ms per person | against exact | matrix products, GFLOP | at the roofline, ms |\n|"
         + "---|" * 5
     )
     exact, work, drawn = 0.0, dict[str, float](), dict[str, Rollout]()

@@ -1,4 +1,4 @@
-"""Throughput of training: person-years a second, by Lightning and by a plain loop over the same batches, in one run.
+"""Throughput of training: person-years per second, by Lightning and by a plain loop over the same batches, in one run.
 
 Usage: python benchmarks/throughput.py [--config small] [--persons 6000] [--steps 200] [--repeats 3] [--threads 2]
 

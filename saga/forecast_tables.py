@@ -26,7 +26,7 @@ def percent_label(fraction: float) -> str:
 
 
 def forecast_table(paths: Paths, calibrator: Calibrator, request: ForecastRequest) -> pl.DataFrame:
-    """One row a person and horizon, until age 64, of recalibrated paths.
+    """One row per person and horizon, until age 64, of recalibrated paths.
 
     Columns: person_id, origin_year, horizon, year, mean, p_zero, one q.. a quantile; lower_,
     upper_, includes_zero_ and guarantee_ for each coverage; and cell, the persons whose outcomes
@@ -74,7 +74,7 @@ def lifetime_table(
     mean_tax: Array | None,
     request: LifetimeRequest,
 ) -> pl.DataFrame:
-    """One row a person, of the present values `values` (n, M) of its paths.
+    """One row per person, of the present values `values` (n, M) of its paths.
 
     Columns: person_id, origin_year, to_age, rate, mean, one q.. a quantile; lower_, upper_ and
     guarantee_ for each coverage; tax_mean and net_mean, null if there is no `mean_tax` (n,).

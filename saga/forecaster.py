@@ -377,7 +377,7 @@ class Forecaster:
     ) -> pl.DataFrame:
         """The forecast table, in real money of the bundle's price year.
 
-        One row a person and horizon, until age 64; columns as in `forecast_table`. A person above
+        One row per person and horizon, until age 64; columns as in `forecast_table`. A person above
         64 at every horizon has no row (`obstacles(panel, ahead=request.horizons[0])` lists them).
         """
         blocks = self.forecast_blocks(panel, request, draws, progress=progress)
@@ -467,7 +467,7 @@ class Forecaster:
 class Lifetimes:
     """Present values of a panel.
 
-    `table` has one row a person; `values` (n_person, n_path) are the present values of all paths;
+    `table` has one row per person; `values` (n_person, n_path) are the present values of all paths;
     `population` is described at `saga.lifetime.population`.
     """
 

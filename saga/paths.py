@@ -60,7 +60,7 @@ class Paths:
 
     @property
     def n_paths(self) -> int:
-        """M, the number of paths a person."""
+        """M, the number of paths per person."""
         return int(self.earnings.shape[2])
 
     @property

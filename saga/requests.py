@@ -36,7 +36,7 @@ RATE = 0.02
 
 @dataclass(frozen=True)
 class Draws:
-    """How futures are drawn: the number of paths a person, the seed and the scenario.
+    """How futures are drawn: the number of paths per person, the seed and the scenario.
 
     A `scenario` of None draws the macro series from the bundle's process.
 
@@ -59,7 +59,7 @@ class Draws:
 
 @dataclass(frozen=True)
 class ForecastRequest:
-    """A table of yearly earnings: one row a person and horizon.
+    """A table of yearly earnings: one row per person and horizon.
 
     Args:
         horizons: Years after the origin, 1 to 30; stored ascending and distinct.
@@ -95,7 +95,7 @@ class ForecastRequest:
 
 @dataclass(frozen=True)
 class LifetimeRequest:
-    """A table of present values: one row a person.
+    """A table of present values: one row per person.
 
     Args:
         rate: Real discount rate a year, as a fraction from -0.5 to 1.

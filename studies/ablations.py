@@ -1,8 +1,8 @@
-"""What does each part of the network add? Trains the ablations at the same small budget.
+r"""What does each part of the network add? Trains the ablations at the same small budget.
 
     python -m studies.ablations --panel build/register --out build/ablations
         [--only full no-family] [--until 2012] [--seed 1]
-    saga evaluate bundles/small --panel build/register \\
+    saga evaluate bundles/small --panel build/register \
         --variants build/ablations/variants.yaml --out build/evaluation
 
 The list is `training/configs/ablations.yaml`. Bundles stay under --out: the same command resumes.

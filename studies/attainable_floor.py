@@ -264,7 +264,7 @@ def mean_scores(
 
 
 def floor_table(scores: MeanScores, sizes: Mapping[str, int]) -> pl.DataFrame:
-    """One row a horizon: the ends of the gap, the floor, and the share that the bundle closes.
+    """One row per horizon: the ends of the gap, the floor, and the share that the bundle closes.
 
     Columns: FLOORS. `_half` and `_one` are floors and shares at b = 1/2 and b = 1.
     `closed` is the share of the gap from GKOS to the floor that the calibrated bundle closes,

@@ -15,7 +15,7 @@ there are enough persons to see it. A cell without outcomes or without intervals
 held nor as missed; the last line says so.
 
 Paths are kept in --out in parts of 10,000 persons: after an interruption the same command resumes.
-For the bounds of the project give a register of 500,000 persons and some hours (seconds a person
+For the bounds of the project give a register of 500,000 persons and some hours (seconds per person
 are printed). Without --register a small register is generated.
 """
 
@@ -499,7 +499,7 @@ def judge_register(args: argparse.Namespace, register: Path, folder: Path) -> in
         f"{args.bundle} on {panel.meta.panel_id}: {sizes[0]:,} calibration and {sizes[1]:,} test "
         f"persons,\n{args.paths} paths of {YEARS} years ({forecaster.rollout} rollout), seed "
         f"{args.seed};\n{simulated - start:,.0f} s to read and simulate "
-        f"({1_000 * (simulated - start) / sum(sizes):.1f} ms a person), "
+        f"({1_000 * (simulated - start) / sum(sizes):.1f} ms per person), "
         f"{conditioned_end - simulated:,.0f} s for the map fold given realised macro,\n"
         f"{time.perf_counter() - conditioned_end:,.0f} s to fit and judge. Cells of groups: "
         f"{sum(group != ALL for _, group in calibrator.cells)}.\n"

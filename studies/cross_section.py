@@ -234,7 +234,7 @@ def true_wages(futures: Path) -> dict[int, list[float]]:
 
 
 def compare(sections: pl.DataFrame, *, paired: bool = False) -> pl.DataFrame:
-    """One row a statistic and year, from simulated and true sections together.
+    """One row per statistic and year, from simulated and true sections together.
 
     Columns: means and standard deviations over futures of both, the `difference` of means with its
     standard error (as a share of the true mean for relative statistics), numbers of futures. Rows
@@ -305,7 +305,7 @@ def _over_persons(sections: pl.DataFrame) -> pl.DataFrame:
 
 
 def judge(table: pl.DataFrame) -> pl.DataFrame:
-    """One row a statistic: the difference in the first, last and worst year, and the verdict.
+    """One row per statistic: the difference in the first, last and worst year, and the verdict.
 
     `holds`: within the tolerance in every year. `fails`: beyond it by more than 3 standard errors
     in some year. Otherwise `unclear`. `sd_ratio` is the spread of futures in the model over that in
@@ -368,7 +368,7 @@ def to_markdown(
 
 
 def differences_markdown(judged: pl.DataFrame, table: pl.DataFrame, years: Sequence[int]) -> str:
-    """One row a statistic: differences of means with their standard errors, and the verdict."""
+    """One row per statistic: differences of means with their standard errors, and the verdict."""
     available = set(table["year"].to_list())
     shown = [year for year in years if year in available]
     values = {(r["statistic"], r["year"]): r for r in table.iter_rows(named=True)}

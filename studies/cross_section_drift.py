@@ -5,7 +5,7 @@
 
 Gini, quantiles, zeros, volatility and mobility of the paths beside the register's true futures. DIR
 is a generated register with futures (`saga register generate --future-to 2052 --future-draws 20`).
-Paths are recalibrated unless --raw is given. Writes cross_section.parquet (one row a statistic and
+Paths are recalibrated unless --raw is given. Writes cross_section.parquet (one row per statistic and
 year), the same for the model conditioned on the register's economies with as many paths in all
 (conditioned.parquet), its response to unemployment (responses.parquet), cross_section.md with all
 three, and cross_section.html. Exit 1 if a statistic fails in the model's own economies.

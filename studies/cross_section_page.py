@@ -1,4 +1,4 @@
-"""The cross-section study as one HTML page: verdicts, one picture a statistic, provenance."""
+"""The cross-section study as one HTML page: verdicts, one picture per statistic, provenance."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def write_page(
 ) -> None:
     """Write the page of `cross_section.judge` and `compare`; it loads nothing from outside."""
     text = (
-        "Model (line, band) and truth (dots, bars) by years ahead, one panel a statistic; "
+        "Model (line, band) and truth (dots, bars) by years ahead, one panel per statistic; "
         "the tables below hold the same numbers."
     )
     values = {

@@ -74,7 +74,7 @@ def print_calibration(
 
 def print_cost(gaussian: GaussianProcess, gkos: GkosProcess, seed: int) -> None:
     """CPU time of a forecast, without the tables that a filter makes once."""
-    print(f"\nCPU milliseconds a person: 25 years of history, {PATHS} paths to h = 20")
+    print(f"\nCPU milliseconds per person: 25 years of history, {PATHS} paths to h = 20")
     rows: list[tuple[str, Process, KalmanFilter | GkosFilter]] = [
         ("gaussian", gaussian, KalmanFilter(gaussian))
     ]

@@ -101,7 +101,7 @@ def print_forecasts(
         error = np.nanstd(change, axis=0) / np.sqrt(np.isfinite(change).sum(axis=0))
         cells = zip(np.nanmean(crps, axis=0), np.nanmean(change, axis=0), error, strict=True)
         row = "".join(f"  {value:.4f} {d:+.4f} ({e:.4f})" for value, d, e in cells)
-        print(f"{baseline.name:12s}{row}  {cost:5.1f} ms a person", flush=True)
+        print(f"{baseline.name:12s}{row}  {cost:5.1f} ms per person", flush=True)
 
 
 if __name__ == "__main__":

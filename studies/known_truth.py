@@ -125,7 +125,7 @@ def new_persons(
 def person_scores(
     simulator: Simulator, persons: JudgedPersons, *, n_paths: int, seed: int
 ) -> pl.DataFrame:
-    """Un-averaged scores, one row a person and horizon.
+    """Un-averaged scores, one row per person and horizon.
 
     Columns: `person_id`, `horizon`, `crps` (fair, of log earnings), `mean` and `sd` of the forecast
     of log earnings, `p_zero`, `pit`.
@@ -164,7 +164,7 @@ def person_scores(
 
 
 def compare(model: pl.DataFrame, exact: pl.DataFrame, n_paths: int) -> pl.DataFrame:
-    """One row a horizon from `person_scores` of both, on the same persons.
+    """One row per horizon from `person_scores` of both, on the same persons.
 
     `loss` is the CRPS of the model over that of the exact forecaster, minus 1. `bias` is the
     difference of the forecast means of log earnings. Both have standard errors over paired persons.
@@ -261,7 +261,7 @@ SCORES_VERSION = 1  # raise it when a score of this study may change (see `evalu
 
 
 def main() -> int:
-    """Train, score and print one table a process."""
+    """Train, score and print one table per process."""
     parser = study_parser(__doc__, n_persons=300_000, n_paths=500)
     parser.set_defaults(seed=1, bundle=None)
     parser.add_argument("--out", type=Path, default=Path("build/known-truth"))

@@ -178,7 +178,7 @@ def main() -> None:
         [row for seed in seeds for row in coverage_deviations(seed, args.persons, broken=True)]
     )
     print(
-        f"{args.breaks} planted breaks, {args.persons:,} persons a year, seeds {seeds[0]} to "
+        f"{args.breaks} planted breaks, {args.persons:,} persons per year, seeds {seeds[0]} to "
         f"{seeds[-1]}; deviation from 90 % coverage in points\n"
     )
     with pl.Config(

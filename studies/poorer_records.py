@@ -112,7 +112,7 @@ def score_reduction(
 def compare_reductions(
     scored: Mapping[str, Files], settings: Sequence[Setting], horizons: Sequence[int]
 ) -> pl.DataFrame:
-    """CRPS of log earnings, one row a record, setting, horizon and model; columns SCHEMA.
+    """CRPS of log earnings, one row per record, setting, horizon and model; columns SCHEMA.
 
     In rows of the bundle, `loss` is the relative increase of its CRPS over the whole record. In
     rows of a baseline, `gain` is the share of the baseline's CRPS by which the bundle's is lower, `p` is
@@ -217,7 +217,7 @@ def _gain(row: Mapping[str, Any], paired: Mapping[str, Any] | None) -> dict[str,
 
 
 def list_shortfalls(table: pl.DataFrame) -> list[str]:
-    """One line a record, setting and baseline for which the bundle is not surely better.
+    """One line per record, setting and baseline for which the bundle is not surely better.
 
     In-time the bundle is conditioned on realised macro, so that both sides know as much.
     """
@@ -235,7 +235,7 @@ def list_shortfalls(table: pl.DataFrame) -> list[str]:
 
 
 def to_markdown(table: pl.DataFrame, labels: Mapping[str, str]) -> str:
-    """One table a setting; ? marks "unsure", **!** "not better". `labels` name the records."""
+    """One table per setting; ? marks "unsure", **!** "not better". `labels` name the records."""
     parts = []
     for (setting,), part in table.group_by("setting", maintain_order=True):
         models = part["model"].unique(maintain_order=True).to_list()

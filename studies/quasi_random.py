@@ -6,7 +6,7 @@
 The table gives the Monte-Carlo variance of a person's figures with independent paths, divided by
 that with Sobol paths: a ratio of 2 says that half as many Sobol paths are as good. A path uses one
 random number a year of the person and three of the economy. Here they are coordinates of scrambled
-Sobol points (Owen 1998), one point a path, shifted modulo 1 by a number of the person or the
+Sobol points (Owen 1998), one point per path, shifted modulo 1 by a number of the person or the
 economy: each path is as random as before, but paths no longer cluster by chance. Variances are over
 --repeats seeds, means over persons aged below 44 in the panel's last year.
 """

@@ -121,9 +121,9 @@ class TreesOnReducedPasts(BoostedTrees):
         """Which years are hidden: `evaluation.protocol.HasSettings`."""
         return getattr(self._years, "__qualname__", repr(self._years))
 
-    def _examples(self, panel: Panel, held: set[str], seed: int) -> Any:
+    def _examples(self, panel: Panel, held_out: set[str], seed: int) -> Any:
         self.window = ReducedWindow(panel, self._years)
-        return super()._examples(panel, held, seed)
+        return super()._examples(panel, held_out, seed)
 
 
 class ReducedWindow(Window):

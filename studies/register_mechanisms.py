@@ -53,7 +53,7 @@ def table(
     whole: pl.DataFrame,
     worlds: Iterable[tuple[str, pl.DataFrame]],
 ) -> None:
-    """The page, one line a mechanism as its world comes in."""
+    """The page, one line per mechanism as its world comes in."""
     lines = [
         "# What each mechanism of the register is needed for",
         "",

@@ -199,7 +199,7 @@ def _earnings_groups(earnings: NDArray[np.floating[Any]]) -> NDArray[np.int64]:
 def compare(
     model: pl.DataFrame, truth: Sequence[pl.DataFrame], transforms: Transforms
 ) -> pl.DataFrame:
-    """One row a column and horizon: distances of the model's shares from the true ones.
+    """One row per column and horizon: distances of the model's shares from the true ones.
 
     The true shares are averages over futures. `distance` and `joint` are total variation distances
     in points; `chance` and `joint_chance` are their values for a perfect model, because the truth
@@ -285,7 +285,7 @@ def to_markdown(table: pl.DataFrame) -> str:
 
 
 def state_shares(model: pl.DataFrame, truth: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """Shares of each state in per cent, `model` and `true`, one row a horizon and state."""
+    """Shares of each state in per cent, `model` and `true`, one row per horizon and state."""
     names = (*STATES, "dead", "abroad")
     rows = []
     for h in model["horizon"].unique(maintain_order=True):

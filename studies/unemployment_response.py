@@ -72,7 +72,7 @@ def conditioned_sections(
 def responses(
     sections: pl.DataFrame, unemployment: Mapping[int, Array], years: Sequence[int] = YEARS_AHEAD
 ) -> pl.DataFrame:
-    """Slopes per percentage point of unemployment, one row a statistic and year.
+    """Slopes per percentage point of unemployment, one row per statistic and year.
 
     Columns: `slope` of the model, `slope_true` with `se_true`, and their `difference` with
     `se_difference`. Relative statistics are in logs. Standard errors are those of least squares
@@ -120,7 +120,7 @@ def responses(
 
 
 def to_markdown(table: pl.DataFrame) -> str:
-    """The table of `responses`, one row a statistic."""
+    """The table of `responses`, one row per statistic."""
     if table.is_empty():
         return ""
     years = table["year"].unique().sort().to_list()

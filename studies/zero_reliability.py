@@ -34,7 +34,7 @@ MIN_PERSONS = 30  # of a bin that is shown
 
 
 def main() -> None:
-    """Print one table a setting."""
+    """Print one table per setting."""
     parser = study_parser(__doc__, n_persons=None, n_paths=PATHS)
     parser.add_argument("register", type=Path)
     parser.add_argument("--horizons", default="1,5,10,20")

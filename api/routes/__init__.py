@@ -1,1 +1,1 @@
-"""The endpoints, one file a resource."""
+"""The endpoints, one file per resource."""

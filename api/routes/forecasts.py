@@ -32,10 +32,10 @@ router = APIRouter(prefix="/v1", tags=["forecasts"])
     openapi_extra=request_body("ForecastRequest"),
 )
 async def post_forecasts(request: Request, service: CurrentService) -> Response:
-    """One distribution a person and horizon, until age 64; the origin is a person's last year.
+    """One distribution per person and horizon, until age 64; the origin is a person's last year.
 
     A Parquet or Arrow body has the columns of a panel, and the options are query parameters
-    (`horizons=1,5,10`). `Accept` chooses the format of the answer; a table has one row a person and
+    (`horizons=1,5,10`). `Accept` chooses the format of the answer; a table has one row per person and
     horizon, sorted by person.
 
     With `bands` = K each of the first K years (those of `horizons`) also has sets that hold the

@@ -45,7 +45,7 @@ async def post_lifetimes(request: Request, service: CurrentService) -> Response:
 
     `population` is over the persons of this call. Each statistic is taken across persons in each
     future, since path k of every person has the same macro values, and then averaged; `mc_error` is
-    the Monte-Carlo error of that average. A Parquet or Arrow answer has one row a person.
+    the Monte-Carlo error of that average. A Parquet or Arrow answer has one row per person.
     """
     call = await read_call(
         request, service, LifetimeBody, LifetimeOptions, LifetimeOptions.to_request

@@ -19,7 +19,7 @@ from saga.forecaster import Forecaster, Progress
 from saga.keyed_random import sample_rows
 from saga.requests import HORIZONS, MAX_HORIZON, Draws
 
-N_PERSONS = 2_000  # forecast each year; a year has full weight from 300 persons a cell on
+N_PERSONS = 2_000  # forecast each year; a year has full weight from 300 persons per cell on
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ _N_HEADER = 4  # numbers before the edges: start, mass, atom, scale
 
 @dataclass(frozen=True, eq=False)
 class IssuedIntervals:
-    """Issued intervals, one row a person and horizon, for L coverages.
+    """Issued intervals, one row per person and horizon, for L coverages.
 
     `person_id`, `origin_year`, `horizon` and `group` (of the cell that was used) are (r,). `base`
     are the split thresholds and `issued` those in force, (r, L). `nested_sets` are r packed

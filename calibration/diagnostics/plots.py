@@ -87,7 +87,7 @@ def misses_chart(table: pl.DataFrame) -> Any:
 
 
 def pit_histogram_chart(table: pl.DataFrame) -> Any:
-    """Share of outcomes by forecast rank, one panel a horizon."""
+    """Share of outcomes by forecast rank, one panel per horizon."""
     rows = table.with_columns(_panel(pl.col("horizon"), "{} years ahead"))
     base = alt.Chart(rows).encode(
         x=alt.X("rank:O", title="Rank, low to high", axis=alt.Axis(labels=False, ticks=False))

@@ -97,7 +97,7 @@ PROVENANCE = {
     "persons": "Persons judged",
     "origins": "Forecast from years",
     "last_year": "Outcomes up to",
-    "paths": "Simulated futures a person",
+    "paths": "Simulated futures per person",
     "seed": "Seed",
     "scenario": "Macro futures",
     "rollout": "How futures are drawn",

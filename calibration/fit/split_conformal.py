@@ -288,7 +288,7 @@ def check_persons(paths: Paths, outcomes: Array, coverage: Sequence[float]) -> N
         expected = Problem(
             "outcome-shape",
             f"outcomes are {outcomes.shape}, paths are {paths.earnings.shape[:2]}",
-            "Give one outcome a horizon.",
+            "Give one outcome per horizon.",
         )
         raise UsageError("paths and outcomes disagree", [expected])
     persons, times = np.unique(paths.person_id, return_counts=True)
@@ -296,11 +296,11 @@ def check_persons(paths: Paths, outcomes: Array, coverage: Sequence[float]) -> N
         twice = Problem(
             "person-twice",
             "a person has more than one origin",
-            "Draw one origin a person.",
+            "Draw one origin per person.",
             person_id=str(persons[times > 1][0]),
             count=int((times > 1).sum()),
         )
-        raise UsageError("calibration needs one origin a person", [twice])
+        raise UsageError("calibration needs one origin per person", [twice])
     for share in coverage:
         if not 0 < share < 1:
             problem = Problem(

@@ -1,4 +1,4 @@
-"""Writes docs/cli.md: every command of `saga` with its arguments and options, from the program itself.
+"""Writes docs/cli.md: every command of `saga` with its options, from the program itself.
 
 `--check` exits 1 if the page is not what the program says.
 
@@ -19,8 +19,8 @@ from saga.cli import app
 PAGE = Path(__file__).resolve().parents[1] / "cli.md"
 HEAD = """# The command line
 
-Written by `python docs/cli/write.py` from the program. `saga COMMAND --help` shows the same. Exit codes: 0 done, 1 a check said
-no, 2 wrong use or bad input, 3 interrupted (the same command resumes), 70 internal error.
+Written by `python docs/cli/write.py` from the program. `saga COMMAND --help` shows the same. Exit
+codes: 0 done, 1 a check said no, 2 wrong use or bad input, 3 interrupted (the same command resumes), 70 internal error.
 """
 
 

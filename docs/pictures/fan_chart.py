@@ -1,4 +1,4 @@
-"""Draws docs/pictures/fan.svg: the forecast of the first person of examples/people.csv by the shipped bundle.
+"""Draws docs/pictures/fan.svg: a forecast by the shipped bundle as a fan of quantiles.
 
 Usage: python docs/pictures/fan_chart.py
 """
@@ -42,7 +42,7 @@ def main() -> None:
     chart = alt.layer(*bands, median, record).properties(
         width=640,
         height=280,
-        title="A record with a zero year and a missing year, and its future: median, 50, 80 and 90 % of the paths",
+        title="A record with a zero year and a missing year, and its forecast: median, 50, 80, 90 %",
     )
     chart.save(ROOT / "docs/pictures/fan.svg")
 

@@ -1,6 +1,6 @@
 """Partitions: rows of a source, in any order and any number of files -> whole persons.
 
-Registers are often one table a year, so a person's rows lie in many files. A copy on disk,
+Registers are often one table per year, so a person's rows lie in many files. A copy on disk,
 made file by file, brings them together: persons are sorted and cut into partitions of equal size. Partition k
 holds persons k * size to (k + 1) * size - 1 of the sorted list, whatever the files.
 """

@@ -72,7 +72,7 @@ RejectedOption = Annotated[
     typer.Option("--rejected", help="File for the rows that break a rule (.parquet or .csv)."),
 ]
 SeedOption = Annotated[int, typer.Option("--seed", help="The same seed gives the same numbers.")]
-PathsOption = Annotated[int, typer.Option("--paths", help="Simulated futures a person.")]
+PathsOption = Annotated[int, typer.Option("--paths", help="Simulated futures per person.")]
 ScenarioOption = Annotated[
     str | None,
     typer.Option(

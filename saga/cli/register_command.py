@@ -66,7 +66,7 @@ def generate(
 
     first, last = parse_years(years)
     with console.progress("Simulating", quiet=as_json) as progress:
-        made = generate_register(
+        metadata = generate_register(
             out,
             RegisterSettings(
                 persons=persons,
@@ -87,7 +87,7 @@ def generate(
         )
     console.result(
         f"Wrote a register of {persons:,} persons to {out} (seed {seed}).",
-        {"out": out, **{key: value for key, value in made.items() if key != "parameters"}},
+        {"out": out, **{key: value for key, value in metadata.items() if key != "parameters"}},
         as_json=as_json,
     )
 

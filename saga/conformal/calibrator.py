@@ -21,7 +21,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from saga.conformal.prediction_sets import grow
-from saga.conformal.quantile_intervals import quantile_intervals
+from saga.conformal.quantile_intervals import conformalised_intervals
 from saga.conformal.recalibration import Cell, map_ordered
 from saga.data.groups import Grouping, Labels, pair_groupings
 from saga.errors import BundleError, Problem, UsageError
@@ -425,7 +425,7 @@ class Calibrator:
             if cell is None or fitted is None or not len(rows):
                 continue
             q = np.array([cell.thresholds[fitted, share] for share in self.coverage], np.float64)
-            ends = quantile_intervals(paths.earnings[rows, h], q, self.coverage)
+            ends = conformalised_intervals(paths.earnings[rows, h], q, self.coverage)
             for index, share in enumerate(coverage):
                 j = self.coverage.index(share)
                 if not np.isnan(q[j]):

@@ -27,7 +27,7 @@ def central_quantiles(samples: NDArray[np.floating], coverage: float) -> tuple[A
     return lower, upper
 
 
-def quantile_intervals(
+def conformalised_intervals(
     samples: NDArray[np.floating], q: Array, coverage: Sequence[float]
 ) -> tuple[Array, Array]:
     """Ends (n, L) in SEK of the intervals of samples (n, M), one for each of `coverage`.

@@ -94,7 +94,7 @@ class SourceMapping(_Strict):
         deflator: the price index of the currency.
         floor: floor of log scores, in prices of the base year; none: zeros do not occur.
         macro: name of the macro series of the years; none: masked.
-        year_in_filename: whether the file names hold the year, for one table a year.
+        year_in_filename: whether the file names hold the year, for one table per year.
     """
 
     name: str | None = None

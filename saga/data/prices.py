@@ -1,6 +1,6 @@
 """Prices: amounts in prices of their own year become amounts in prices of one year.
 
-A price index has one value a year; amounts of year t are multiplied by index[base] / index[t]. The
+A price index has one value per year; amounts of year t are multiplied by index[base] / index[t]. The
 Swedish index comes with SAGA. Other countries give a file with a column `year` and one column of
 index values.
 """
@@ -28,7 +28,7 @@ def read_index(path: Path) -> dict[int, float]:
     def refuse(why: str) -> InputError:
         fix = (
             "Give a CSV file with a header, a column `year` and one column of index values, "
-            "one row a year."
+            "one row per year."
         )
         return InputError(
             f"the price index {path} cannot be used", [Problem("price-index", why, fix)]

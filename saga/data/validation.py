@@ -57,7 +57,7 @@ RULES: Mapping[str, Rule] = {
         "{column} has an unknown code",
         "Use {allowed}. If a file is read, a mapping may recode it (`codes`).",
     ),
-    "duplicate": Rule("a person has two rows for one year", "Keep one row a person and year."),
+    "duplicate": Rule("a person has two rows for one year", "Keep one row per person and year."),
     "born-after-record": Rule(
         "the birth year is after the person's first record",
         "Correct birth_year, or the years.",

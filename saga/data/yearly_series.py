@@ -1,6 +1,6 @@
 """Yearly series that come with SAGA: CSV files with a source and a mark for each value.
 
-The files lie in `saga/data/tables/`, one row a year. Their columns are `series`, `year`, `value`,
+The files lie in `saga/data/tables/`, one row per year. Their columns are `series`, `year`, `value`,
 `unit`, `mark` and `source`; a file may hold several series.
 """
 

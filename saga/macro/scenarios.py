@@ -117,7 +117,7 @@ def _from_rows(name: str, rows: Sequence[Mapping[str, Any]]) -> Scenario:
         if year in out:
             problems.append(
                 Problem(
-                    "scenario", "A scenario year appears twice", "Keep one row a year.", year=year
+                    "scenario", "A scenario year appears twice", "Keep one row per year.", year=year
                 )
             )
         out[year] = (values[0], values[1], values[2])

@@ -1,4 +1,4 @@
-"""The recurrent cell of the light rollout: a residual map with memory, one step a year.
+"""The recurrent cell of the light rollout: a residual map with memory, one step per year.
 
     s' = LN(a * s + D relu(U s + gates)^2),    a = sigmoid(decay), one number per unit
 

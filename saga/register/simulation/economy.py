@@ -72,7 +72,7 @@ class Economy:
         return self.years[year]
 
     def to_frame(self, first: int, last: int) -> pl.DataFrame:
-        """Columns year, unemployment, real_wage_growth, inflation (fractions), one row a year."""
+        """Columns year, unemployment, real_wage_growth, inflation (fractions), one row per year."""
         rows = [self.years[y] for y in range(first, last + 1)]
         return pl.DataFrame(
             {

@@ -1,4 +1,4 @@
-"""The register's parameters, one dataclass a mechanism.
+"""The register's parameters, one dataclass per mechanism.
 
 Unit and source stand beside each value.
 A comment above a group of fields holds for all of it, up to the next blank line. Marks:

@@ -34,7 +34,7 @@ class MigrationParameters:
     """Cohorts, immigration, emigration and moves between counties."""
 
     female_share: float = 0.492  # of a cohort [assumed]
-    # Immigration: persons a year relative to one native cohort, spread over ages; foreign-born 20 %
+    # Immigration: persons per year relative to one native cohort, spread over ages; foreign-born 20 %
     # of the population in 2022 [M].
     immigration: float = 1.0  # scale of the flows
     immigration_age_mean: float = 27.0

@@ -264,7 +264,7 @@ class FutureEarnings:
         self.dead[:, t] = (life.presence == GONE) & (life.exit_reason == DEAD)
 
     def to_frame(self, life: LifeState) -> pl.DataFrame:
-        """One row a person and year up to age 64: 0 from the year of death on, null abroad."""
+        """One row per person and year up to age 64: 0 from the year of death on, null abroad."""
         person = np.repeat(np.arange(len(life)), len(self.years))
         earnings = np.where(self.dead, 0.0, self.earnings).ravel()
         return pl.DataFrame(

@@ -310,7 +310,7 @@ def key_file(tmp_path: Path, pseudonym_key: PseudonymKey) -> Path:
 def test_two_processes_lose_nothing_and_count_nothing_twice(
     url: str, ledger: Ledger, pseudonym_key: PseudonymKey, key_file: Path, tmp_path: Path
 ) -> None:
-    """Each settles one outcome a call, and both send some of the outcomes."""
+    """Each settles one outcome per call, and both send some of the outcomes."""
     outcomes = make_outcomes()
     ledger.record(BUNDLE, make_intervals())
     both = [

@@ -26,7 +26,7 @@ from calibration.fit.split_conformal import NEIGHBOURS, conformal_quantile, rank
 from saga.bundle import Bundle
 from saga.cli import app
 from saga.conformal.calibrator import Calibrator
-from saga.conformal.quantile_intervals import central_quantiles, quantile_intervals
+from saga.conformal.quantile_intervals import central_quantiles, conformalised_intervals
 from saga.data.panel import Panel
 from saga.errors import UsageError
 from saga.files.tables import read_provenance
@@ -104,7 +104,7 @@ def test_intervals_are_those_of_mapie_with_the_same_threshold(world: World) -> N
         q = conformal_quantile(
             conformity_scores(paths.earnings[:, 0], outcomes[:, 0], coverage), coverage
         )
-        lower, upper = quantile_intervals(fresh.earnings[:, 0], np.array([q]), (coverage,))
+        lower, upper = conformalised_intervals(fresh.earnings[:, 0], np.array([q]), (coverage,))
         np.testing.assert_allclose(lower[:, 0], np.maximum(expected[:, 0], 0), rtol=1e-9)
         np.testing.assert_allclose(upper[:, 0], expected[:, 1], rtol=1e-9)
 
@@ -125,7 +125,7 @@ def test_coverage_of_fresh_persons_follows_the_theory_and_raw_quantiles_do_not(
     hits = (
         calibrator.intervals(calibrator.recalibrate(fresh), COVERAGE).covered(outcomes).sum(axis=0)
     )
-    raw = quantile_intervals(fresh.earnings[:, 0], np.zeros(len(COVERAGE)), COVERAGE)
+    raw = conformalised_intervals(fresh.earnings[:, 0], np.zeros(len(COVERAGE)), COVERAGE)
     inside = ((raw[0] <= outcomes[:, :1]) & (outcomes[:, :1] <= raw[1])).sum(axis=0)
     for j, coverage in enumerate(COVERAGE):
         assert all(plausible(int(hits[h, j]), trials, fitted, coverage) for h in range(2))
@@ -147,7 +147,7 @@ def test_intervals_start_at_zero_and_cover_too_much_if_there_is_an_atom(world: W
 def test_intervals_are_nested_and_never_cross() -> None:
     samples = np.random.default_rng(0).lognormal(12, 0.5, (50, 60))
     for q in ([5e4, -3e4, 2e4], [-1e6, -1e6, -1e6], [1e6, 0.0, -1e6]):
-        lower, upper = quantile_intervals(samples, np.array(q), (0.5, 0.8, 0.9))
+        lower, upper = conformalised_intervals(samples, np.array(q), (0.5, 0.8, 0.9))
         assert (lower <= upper).all()
         assert (np.diff(lower, axis=1) <= 0).all()
         assert (np.diff(upper, axis=1) >= 0).all()

@@ -547,7 +547,7 @@ def test_the_same_seed_gives_the_same_fit_in_any_order_of_persons(world: World) 
 
 def test_a_person_twice_wrong_shapes_and_a_coverage_of_one_are_refused(world: World) -> None:
     paths, outcomes = world(20, 17)
-    with pytest.raises(UsageError, match="one origin a person"):
+    with pytest.raises(UsageError, match="one origin per person"):
         fit_calibration(paths.take(np.array([0, 1, 0])), outcomes[[0, 1, 0]], seed=0)
     with pytest.raises(UsageError, match="disagree"):
         fit_calibration(paths, outcomes[:, :1], seed=0)

@@ -180,7 +180,7 @@ def test_present_values_are_covered_although_the_sampler_has_no_persistence(
 
 
 def test_the_theorem_holds_for_any_number_of_paths() -> None:
-    # Three wrong paths a person: the order statistic holds, because both sides draw alike.
+    # Three wrong paths per person: the order statistic holds, because both sides draw alike.
     for count in (3, 10):
         (paths, outcomes), (fresh, truth) = (
             draw_lives(3_000, 5, count=count),

@@ -19,7 +19,7 @@ from saga.keyed_random import uniform_each
 
 @dataclass(frozen=True)
 class Carry:
-    """Two rows a person.
+    """Two rows per person.
 
     `seconds` is the time that a partition takes; `fault` is a person that the product loses, or
     "open" for an error when it is opened.

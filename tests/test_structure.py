@@ -1,0 +1,86 @@
+"""The house rules that a program can check: names, rooms, documents."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("saga", "training", "calibration", "evaluation", "api", "studies")
+MODULES = sorted(
+    path
+    for package in PACKAGES
+    for path in (ROOT / package).rglob("*.py")
+    if path.name != "__init__.py" and "versions" not in path.parts
+)
+# Words that say how a value was obtained, not what it is.
+VAGUE_NAMES = frozenset(
+    [
+        "found",
+        "told",
+        "own",
+        "kept",
+        "made",
+        "asked",
+        "wanted",
+        "drawn",
+        "given",
+        "held",
+        "theirs",
+        "mine",
+        "came",
+        "some",
+        "whom",
+    ]
+)
+
+
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts)
+
+
+def names_bound(tree: ast.AST) -> Iterator[str]:
+    """Names of variables and parameters that a module binds."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.arg):
+            yield node.arg
+
+
+def test_module_names_are_unique() -> None:
+    counts = Counter(path.stem for path in MODULES)
+    assert [name for name, count in counts.items() if count > 1] == []
+
+
+@pytest.mark.parametrize("path", MODULES, ids=module_name)
+def test_no_function_or_class_has_the_name_of_its_module(path: Path) -> None:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    definitions = [
+        node.name
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+    ]
+    assert path.stem not in definitions
+
+
+def test_variables_say_what_they_hold() -> None:
+    vague = {
+        f"{module_name(path)}: {name}"
+        for path in MODULES
+        for name in names_bound(ast.parse(path.read_text(encoding="utf-8")))
+        if name.strip("_") in VAGUE_NAMES
+    }
+    assert sorted(vague) == []
+
+
+def test_every_module_has_its_place_in_the_architecture_page() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`([a-z_0-9]+)`", page))
+    missing = [module_name(path) for path in MODULES if path.stem not in named]
+    assert missing == []
