@@ -19,6 +19,10 @@ MODULES = sorted(
     if path.name != "__init__.py" and "versions" not in path.parts
 )
 # Words that say how a value was obtained, not what it is.
+# Names of a file format: a weight of the shipped network, a column of a register's latent state.
+FORMAT_NAMES = frozenset(
+    {"saga.states.state_network: told", "saga.register.simulation.life_state: own"}
+)
 VAGUE_NAMES = frozenset(
     [
         "found",
@@ -76,7 +80,7 @@ def test_variables_say_what_they_hold() -> None:
         for name in names_bound(ast.parse(path.read_text(encoding="utf-8")))
         if name.strip("_") in VAGUE_NAMES
     }
-    assert sorted(vague) == []
+    assert sorted(vague - FORMAT_NAMES) == []
 
 
 def test_every_module_has_its_place_in_the_architecture_page() -> None:
