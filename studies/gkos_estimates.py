@@ -30,9 +30,16 @@ from saga.scores import crps_log
 HORIZONS, PATHS = (1, 5, 10, 20), 200
 
 
-def main(source: Path, seed: int, persons: int) -> None:
+def main() -> None:
     """Print both tables."""
-    panel = read_panel(source)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("panel", type=Path)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--persons", type=int, default=1_000)
+    args = parser.parse_args()
+    panel, seed = read_panel(args.panel), args.seed
     training = panel.only(persons_of(panel, "train"))
     print(f"{panel.meta.panel_id}: {len(training.persons()):,} training persons, seed {seed}")
     published_form, robust_form = GkosPaper(), Gkos()
@@ -46,8 +53,8 @@ def main(source: Path, seed: int, persons: int) -> None:
         for group, fit in baseline.fits.items()
     }
     print_estimates(columns)
-    if persons:
-        print_forecasts(panel, training, [published_form, robust_form], persons, seed)
+    if args.persons:
+        print_forecasts(panel, training, [published_form, robust_form], args.persons, seed)
 
 
 def print_estimates(columns: dict[str, Fit]) -> None:
@@ -100,14 +107,9 @@ def print_forecasts(
         change = crps - reference
         error = np.nanstd(change, axis=0) / np.sqrt(np.isfinite(change).sum(axis=0))
         cells = zip(np.nanmean(crps, axis=0), np.nanmean(change, axis=0), error, strict=True)
-        row = "".join(f"  {value:.4f} {d:+.4f} ({e:.4f})" for value, d, e in cells)
+        row = "".join(f"  {mean:.4f} {diff:+.4f} ({se:.4f})" for mean, diff, se in cells)
         print(f"{baseline.name:12s}{row}  {cost:5.1f} ms per person", flush=True)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="GKOS estimates beside the published parameters.")
-    parser.add_argument("panel", type=Path)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--persons", type=int, default=1_000)
-    arguments = parser.parse_args()
-    main(arguments.panel, arguments.seed, arguments.persons)
+    main()

@@ -1,18 +1,18 @@
-"""Which figures need which mechanism: the register simulated again without each one, held against the same table of targets.
+"""Which published figures need which mechanism of the register?
 
-    python -m studies.register_mechanisms [--persons 40000] [--workers 2] [--seed 1] [--only NAME ...] [--out docs/register-mechanisms.md]
+    python -m studies.register_mechanisms [--persons 40000] [--workers 2] [--seed 1]
+        [--only NAME ...] [--out docs/register-mechanisms.md]
 
-A target is lost when it holds with the mechanism and not without it. In brackets stands the change, in standard errors of the difference
-of two independent registers: what changes by less than 3 was near the edge of its band and may be chance. A target that cannot be
-measured without the mechanism is lost, too.
+The register is generated again without each mechanism and compared with the same targets. A target
+is lost if it holds with the mechanism and not without it; this includes targets that cannot be
+measured without it. In brackets: the change in standard errors of the difference of two independent
+registers. A target that changes by less than 3 was near the edge of its band; this may be chance.
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
-from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
@@ -20,109 +20,21 @@ from pathlib import Path
 
 import polars as pl
 
+from saga.files.markdown import markdown_table
 from saga.register import RegisterSettings, generate_register
 from saga.register.simulation.mechanisms import MECHANISMS
 from saga.register.validation.register_check import check_register, count_verdicts, format_number
+from studies.harness import command_line, publish_page, say
 
-HEAD = (
-    "without",
-    "enforced targets lost",
-    "reported targets lost",
-    "targets gained",
-    "moves farthest",
+HEADER = (
+    *("without", "enforced targets lost", "reported targets lost"),
+    *("targets gained", "largest change"),
 )
-SHOWN = 8  # targets named in a cell; the rest are counted
+MAX_NAMES = 8  # targets that a table cell names; the rest are counted
 
 
-def main(persons: int, workers: int, seed: int, only: list[str], out: Path | None) -> None:
-    """Prints the table, and writes it to `out` line by line."""
-    chosen = only or list(MECHANISMS)
-    with ProcessPoolExecutor(
-        workers, mp_context=get_context("spawn")
-    ) as pool:  # polars' threads do not survive a fork
-        worlds = pool.map(partial(measure, persons, seed), [None, *chosen])
-        whole = next(worlds)
-        table(persons, seed, only, out, whole, zip(chosen, worlds, strict=True))
-
-
-def table(
-    persons: int,
-    seed: int,
-    only: list[str],
-    out: Path | None,
-    whole: pl.DataFrame,
-    worlds: Iterable[tuple[str, pl.DataFrame]],
-) -> None:
-    """The page, one line per mechanism as its world comes in."""
-    lines = [
-        "# What each mechanism of the register is needed for",
-        "",
-        f"`python -m studies.register_mechanisms --persons {persons} --seed {seed}{''.join(f' --only {name}' for name in only)}`",
-        "",
-        f"All mechanisms on: {count_verdicts(whole)}",
-        "",
-        "A target is lost if it holds with the mechanism and not without it. It is gained if it holds only",
-        "without it. In brackets: the change in standard errors of a difference. A target that changes by less",
-        "than 3 was near the edge of its band; this may be chance.",
-        "What is unmeasured has no value in one of the two.",
-        "",
-        *(f"| {' | '.join(cells)} |" for cells in (HEAD, ("---",) * len(HEAD))),
-    ]
-    for name, less in worlds:
-        print(name, file=sys.stderr)
-        lines.append(f"| {' | '.join((f'`{name}`', *compare(whole, less)))} |")
-        if out is not None:
-            out.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    print("\n".join(lines))
-
-
-def measure(persons: int, seed: int, without: str | None) -> pl.DataFrame:
-    """The table of targets of a register without the given mechanism."""
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch) / "register"
-        generate_register(
-            folder,
-            RegisterSettings(persons=persons, seed=seed, without=(without,) if without else ()),
-        )
-        return check_register(folder)
-
-
-def compare(whole: pl.DataFrame, less: pl.DataFrame) -> tuple[str, str, str, str]:
-    """The cells of a mechanism's line."""
-    both = whole.join(
-        less.select("key", value_less="value", se_less="se", holds_less="holds"),
-        on="key",
-        maintain_order="left",
-    )
-    error = (pl.col("se") ** 2 + pl.col("se_less") ** 2).sqrt()
-    change = (pl.col("value_less") - pl.col("value")) / error
-    moved = both.with_columns(pl.col("holds", "holds_less").fill_null(False), z=change).sort(
-        pl.col("z").abs(), descending=True
-    )
-    lost = moved.filter(
-        pl.col("holds"), ~pl.col("holds_less")
-    )  # without a value it does not hold, and has no change
-    gained = moved.filter(~pl.col("holds"), pl.col("holds_less"))
-    far = moved.filter(pl.col("z").is_finite()).row(0, named=True)
-    return (
-        names(lost.filter("enforced")),
-        names(lost.filter(~pl.col("enforced"))),
-        names(gained),
-        f"`{far['key']}` {format_number(far['value'])} to {format_number(far['value_less'])} ({far['z']:+.0f})",
-    )
-
-
-def names(rows: pl.DataFrame) -> str:
-    """The keys with their changes, the unmeasured and then the largest first, and how many more there are."""
-    keys = [
-        f"`{key}` ({'unmeasured' if z is None else f'{z:+.0f}'})"
-        for key, z in rows.select("key", "z").iter_rows()
-    ]
-    more = f" and {len(keys) - SHOWN} more" if len(keys) > SHOWN else ""
-    return (", ".join(keys[:SHOWN]) + more) or "none"
-
-
-if __name__ == "__main__":
+def main() -> None:
+    """Print the page, and write it to --out after each mechanism."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -131,5 +43,82 @@ if __name__ == "__main__":
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", action="append", default=[], choices=MECHANISMS)
     parser.add_argument("--out", type=Path, help="write the table as Markdown, too")
-    given = parser.parse_args()
-    main(given.persons, given.workers, given.seed, given.only, given.out)
+    args = parser.parse_args()
+    mechanisms = args.only or list(MECHANISMS)
+    # spawn: threads of polars do not survive a fork
+    with ProcessPoolExecutor(args.workers, mp_context=get_context("spawn")) as pool:
+        tables = pool.map(partial(measure, args.persons, args.seed), [None, *mechanisms])
+        full, rows = next(tables), list[tuple[str, ...]]()
+        for name, reduced in zip(mechanisms, tables, strict=True):
+            say(name)
+            rows.append((f"`{name}`", *compare(full, reduced)))
+            if args.out is not None:
+                args.out.write_text(page(full, rows) + "\n", encoding="utf-8")
+        publish_page(page(full, rows))
+
+
+def page(full: pl.DataFrame, rows: list[tuple[str, ...]]) -> str:
+    """The page with one row per mechanism."""
+    return f"""\
+# What each mechanism of the register is needed for
+
+`{command_line(__file__)}`
+
+All mechanisms on: {count_verdicts(full)}
+
+A target is lost if it holds with the mechanism and not without it. It is gained if it holds only
+without it. In brackets: the change in standard errors of a difference. A target that changes by
+less than 3 was near the edge of its band; this may be chance. "unmeasured": there is no value with
+or without the mechanism.
+
+{markdown_table(HEADER, rows)}"""
+
+
+def measure(persons: int, seed: int, without: str | None) -> pl.DataFrame:
+    """The table of targets of a register without the given mechanism."""
+    settings = RegisterSettings(
+        persons=persons, seed=seed, without=() if without is None else (without,)
+    )
+    with tempfile.TemporaryDirectory() as scratch:
+        register = Path(scratch) / "register"
+        generate_register(register, settings)
+        return check_register(register)
+
+
+def compare(full: pl.DataFrame, reduced: pl.DataFrame) -> tuple[str, str, str, str]:
+    """The cells of a row: lost (enforced, reported), gained, largest change."""
+    paired = full.join(
+        reduced.select("key", value_less="value", se_less="se", holds_less="holds"),
+        on="key",
+        maintain_order="left",
+    )
+    error = (pl.col("se") ** 2 + pl.col("se_less") ** 2).sqrt()
+    change = (pl.col("value_less") - pl.col("value")) / error
+    changes = paired.with_columns(
+        pl.col("holds", "holds_less").fill_null(False),  # without a value it does not hold
+        z=change,
+    ).sort(pl.col("z").abs(), descending=True)
+    lost = changes.filter(pl.col("holds"), ~pl.col("holds_less"))
+    gained = changes.filter(~pl.col("holds"), pl.col("holds_less"))
+    largest = changes.filter(pl.col("z").is_finite()).row(0, named=True)
+    return (
+        target_list(lost.filter("enforced")),
+        target_list(lost.filter(~pl.col("enforced"))),
+        target_list(gained),
+        f"`{largest['key']}` {format_number(largest['value'])} to "
+        f"{format_number(largest['value_less'])} ({largest['z']:+.0f})",
+    )
+
+
+def target_list(rows: pl.DataFrame) -> str:
+    """Keys with their changes, first the unmeasured, then the largest; the rest are counted."""
+    keys = [
+        f"`{key}` ({'unmeasured' if z is None else f'{z:+.0f}'})"
+        for key, z in rows.select("key", "z").iter_rows()
+    ]
+    rest = f" and {len(keys) - MAX_NAMES} more" if len(keys) > MAX_NAMES else ""
+    return (", ".join(keys[:MAX_NAMES]) + rest) or "none"
+
+
+if __name__ == "__main__":
+    main()

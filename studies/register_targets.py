@@ -1,6 +1,7 @@
-"""How close several registers come to the table of targets.
+"""How close do registers of several seeds come to published figures?
 
-python -m studies.register_targets --persons 100000 --seeds 11 12 13 --out docs/register-check.md
+    python -m studies.register_targets [--persons 100000] [--seeds 11 12 13] [--workers 2]
+        --out docs/register-check.md
 
 Writes a page of headlines and, in a folder beside it, the full table as `targets.csv`.
 """
@@ -16,6 +17,7 @@ import polars as pl
 from saga.files.markdown import markdown_table
 from saga.register import RegisterSettings, check_register, generate_register
 from saga.register.validation.register_check import format_number, targets
+from studies.harness import command_line, publish_page
 
 DESCRIPTION = (
     "key", "topic", "concept", "population", "statistic", "target", "low", "high", "enforced",
@@ -24,6 +26,7 @@ DESCRIPTION = (
 
 
 def main() -> None:
+    """Generate, check and write."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -32,11 +35,12 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    tables = {seed: check(args.persons, seed, args.workers) for seed in args.seeds}
+    tables = {seed: judge_register(args.persons, seed, args.workers) for seed in args.seeds}
     write(join(tables), args.seeds, args.persons, args.out)
 
 
-def check(persons: int, seed: int, workers: int) -> pl.DataFrame:
+def judge_register(persons: int, seed: int, workers: int) -> pl.DataFrame:
+    """The table of targets of a register that is generated for it."""
     with tempfile.TemporaryDirectory() as folder:
         register = Path(folder) / "register"
         generate_register(register, RegisterSettings(persons=persons, seed=seed), workers=workers)
@@ -55,36 +59,33 @@ def join(tables: dict[int, pl.DataFrame]) -> pl.DataFrame:
 
 
 def round_as_printed(value: float) -> float:
+    """The number that the page shows."""
     return float(format_number(value).replace(",", ""))
 
 
 def write(table: pl.DataFrame, seeds: list[int], persons: int, out: Path) -> None:
+    """Write the page to `out`, and the full table to a folder of the same name."""
     folder = out.with_suffix("")
     folder.mkdir(exist_ok=True)
     table.write_csv(folder / "targets.csv")
-    out.write_text(page(table, seeds, persons, out), encoding="utf-8")
+    publish_page(page(table, seeds, persons, f"{folder.name}/targets.csv"), out)
 
 
-def page(table: pl.DataFrame, seeds: list[int], persons: int, out: Path) -> str:
-    seed_list = " ".join(map(str, seeds))
-    command = (
-        f"python -m studies.register_targets --persons {persons} --seeds {seed_list} "
-        f"--out docs/{out.name}"
-    )
+def page(table: pl.DataFrame, seeds: list[int], persons: int, full_table: str) -> str:
+    """The headlines; `full_table` is the link to the full table."""
     missed = pl.any_horizontal(pl.col(f"holds_{seed}").eq(False) for seed in seeds)
     enforced, reported = table.filter("enforced"), table.filter(~pl.col("enforced"))
     head = (
         *("seed", "enforced: inside", "outside", "not measured"),
         *("reported: inside", "outside", "no band or value"),
     )
-    full_table = f"{out.stem}/targets.csv"
     return f"""\
 # Registers compared with published figures
 
 Registers of {persons:,} persons with seeds {", ".join(map(str, seeds))}; no parameter was set with
 these seeds. Written by
 
-    {command}
+    {command_line(__file__)}
 
 All {table.height} targets are in
 [{full_table}]({full_table}),
@@ -114,6 +115,7 @@ with concept, population, band, source and the value of each seed.
 
 
 def verdicts(table: pl.DataFrame, seed: int) -> tuple[str, ...]:
+    """A row of counts: enforced, then reported targets."""
     holds = pl.col(f"holds_{seed}")
     counts = (
         table.filter(pl.col("enforced") == enforced, condition).height
@@ -124,6 +126,7 @@ def verdicts(table: pl.DataFrame, seed: int) -> tuple[str, ...]:
 
 
 def missed_table(table: pl.DataFrame, seeds: list[int]) -> str:
+    """The targets with the value of each seed and the known reason."""
     if table.is_empty():
         return "None."
     notes = {target.key: target.note for target in targets()}
