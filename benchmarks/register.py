@@ -1,9 +1,10 @@
-"""What a register costs: time, memory and bytes per row, and whether two workers write the bytes of one.
+"""What does a register cost, and do two workers write the same bytes as one?
 
     python benchmarks/register.py [--persons 100000] [--workers 2] [--seed 1] [--out DIR]
 
-61.3 million person-years, the size of the register that the SAGA paper used, are 3,400,000 persons. The memory is an upper bound:
-the peak of this process and, for each worker, the peak of the largest of them, pages that they share counted each time.
+Prints time, memory and bytes per row. The register that the SAGA paper used has 61.3 million
+person-years, which are 3,400,000 persons here. The memory is an upper bound: the peak of this
+process and, for each worker, the peak of the largest worker; shared pages are counted each time.
 """
 
 from __future__ import annotations
@@ -23,44 +24,41 @@ UNIT = 1 if sys.platform == "darwin" else 1_024  # of ru_maxrss, in bytes
 
 
 def main(persons: int, workers: int, seed: int, out: Path) -> None:
-    """Writes the register to `out` and prints the figures."""
+    """Write the register to `out` and print the figures."""
     same = len({digest(out.parent / f"small-{k}", seed, k) for k in (1, 2)}) == 1
     print(f"{SMALL} persons, 1 and 2 workers: {'the same bytes' if same else 'DIFFERENT BYTES'}")
-    before, start = cpu_seconds(), time.perf_counter()
-    rows = int(
-        str(
-            generate_register(out, RegisterSettings(persons=persons, seed=seed), workers=workers)[
-                "rows"
-            ]
-        )
+    cpu_before, start = cpu_seconds(), time.perf_counter()
+    settings = RegisterSettings(persons=persons, seed=seed)
+    rows = int(str(generate_register(out, settings, workers=workers)["rows"]))
+    wall, cpu = time.perf_counter() - start, cpu_seconds() - cpu_before
+    parent, worker = (
+        resource.getrusage(process).ru_maxrss * UNIT / 1e6
+        for process in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     )
-    wall, cpu = time.perf_counter() - start, cpu_seconds() - before
-    own, largest = (
-        resource.getrusage(who).ru_maxrss * UNIT / 1e6
-        for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    )
-    memory = own + (workers * largest if workers > 1 else 0.0)
-    panel, everything = (
+    memory = parent + (workers * worker if workers > 1 else 0.0)
+    panel_bytes, all_bytes = (
         sum(file.stat().st_size for file in folder.rglob("*.parquet"))
         for folder in (out / "panel", out)
     )
     print(f"{persons:,} persons, {rows:,} person-years, seed {seed}, {workers} worker(s)")
     print(
-        f"{wall:.1f} s: {rows / wall:,.0f} person-years/s; {cpu:.1f} s of processor time: {rows / cpu:,.0f} person-years/s a core"
+        f"{wall:.1f} s: {rows / wall:,.0f} person-years/s; "
+        f"{cpu:.1f} s of processor time: {rows / cpu:,.0f} person-years/s per core"
     )
     print(
-        f"peak memory at most {memory:,.0f} MB: {own:,.0f} MB here"
-        + (f", {largest:,.0f} MB a worker" if workers > 1 else "")
+        f"peak memory at most {memory:,.0f} MB: {parent:,.0f} MB in this process"
+        + (f", {worker:,.0f} MB per worker" if workers > 1 else "")
     )
     print(
-        f"{panel / rows:.2f} bytes per row of the panel, {everything / 1e9:.2f} GB with the hidden state"
+        f"{panel_bytes / rows:.2f} bytes per row of the panel, "
+        f"{all_bytes / 1e9:.2f} GB with the hidden state"
     )
     if not same:
         sys.exit(1)
 
 
 def digest(folder: Path, seed: int, workers: int) -> str:
-    """sha256 over the names and bytes of a small register's files."""
+    """sha256 of the names and bytes of a small register's files."""
     generate_register(folder, RegisterSettings(persons=SMALL, seed=seed), workers=workers)
     total = hashlib.sha256()
     for file in sorted(path for path in folder.rglob("*") if path.is_file()):
@@ -70,8 +68,10 @@ def digest(folder: Path, seed: int, workers: int) -> str:
 
 def cpu_seconds() -> float:
     """Processor time of this process and of the workers that have ended."""
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(u.ru_utime + u.ru_stime for u in used)
+    usage = [
+        resource.getrusage(process) for process in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    ]
+    return sum(part.ru_utime + part.ru_stime for part in usage)
 
 
 if __name__ == "__main__":
@@ -81,19 +81,13 @@ if __name__ == "__main__":
     parser.add_argument("--persons", type=int, default=100_000)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument(
-        "--out",
-        type=Path,
-        help="keep the register in this new directory (otherwise it is thrown away)",
-    )
-    given = parser.parse_args()
-    if (
-        given.out and given.out.exists() and (not given.out.is_dir() or any(given.out.iterdir()))
-    ):  # said before hours of work, not after
-        parser.error(f"{given.out} exists already: give a new directory to --out, or remove it")
+    parser.add_argument("--out", type=Path, help="a new directory that keeps the register")
+    args = parser.parse_args()
+    if args.out and args.out.exists() and (not args.out.is_dir() or any(args.out.iterdir())):
+        parser.error(f"{args.out} exists already: give a new directory to --out, or remove it")
     with tempfile.TemporaryDirectory(
-        dir=given.out.absolute().parent if given.out else None
+        dir=args.out.absolute().parent if args.out else None
     ) as scratch:
-        main(given.persons, given.workers, given.seed, Path(scratch) / "register")
-        if given.out:
-            (Path(scratch) / "register").rename(given.out)
+        main(args.persons, args.workers, args.seed, Path(scratch) / "register")
+        if args.out:
+            (Path(scratch) / "register").rename(args.out)

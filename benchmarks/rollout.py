@@ -1,12 +1,14 @@
-"""Monte-Carlo paths: milliseconds per person for 500 paths x 20 years, and what they are measured against, in one run.
+"""How many milliseconds does a person cost for 500 Monte-Carlo paths of 20 years?
 
-Usage: python benchmarks/rollout.py [--bundle bundles/small] [--persons 64] [--workers 2] [--memory] [--deepar]
+    python benchmarks/rollout.py [--bundle bundles/small] [--persons 64] [--workers 2] [--memory]
+        [--deepar]
 
-Same work in every row: persons with 10 to 25 years of record, 500 joint paths over 20 years, all heads and macro futures counted.
-"naive" runs the decoder over the whole sequence of every path each year. "roofline" is the time that the matrix products of the rollout
-would take at the speed of one large product of that precision on this machine. bfloat16 is left out where the processor has no units for
-it. --memory simulates 10,000 persons and prints the highest memory in use; --deepar adds a GluonTS DeepAR of like size (untrained: it
-costs the same), where GluonTS is installed.
+Every row does the same work: persons with records of 10 to 25 years, 500 joint paths of 20 years;
+heads and macro futures are included. "naive" runs the decoder over the whole sequence of each path
+every year. "roofline" is the time of the rollout's matrix products at the speed of one large
+product of that precision on this machine. bfloat16 is left out on processors without units for it.
+--memory simulates 10,000 persons and prints the peak memory. --deepar adds a GluonTS DeepAR of
+similar size (untrained, which costs the same) if GluonTS is installed.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ PUBLISHED = 43.0  # milliseconds per person on one A100, arXiv 2605.19014
 REPEATS = 5
 
 
-def people(persons: int) -> Panel:
+def generated_persons(n_persons: int) -> Panel:
     """Persons aged 35 to 43 in 2022 with 10 to 25 yearly records."""
     rows = [
         {
@@ -49,15 +51,15 @@ def people(persons: int) -> Panel:
             "sex": ("female", "male")[i % 2],
             "earnings": 3e5 + 1e3 * (i % 90),
         }
-        for i in range(persons)
+        for i in range(n_persons)
         for year in range(2022 - 9 - i % 16, 2023)
         if year - (1979 + i % 9) >= 16
     ]
     return read_panel(pl.DataFrame(rows), prices=2022)
 
 
-def best(work: Callable[[], object], repeats: int = REPEATS) -> float:
-    """Seconds of the fastest of some runs after a warm-up."""
+def fastest(work: Callable[[], object], repeats: int = REPEATS) -> float:
+    """Seconds of the fastest of several runs after a warm-up."""
     work()
     seconds = []
     for _ in range(repeats):
@@ -67,19 +69,20 @@ def best(work: Callable[[], object], repeats: int = REPEATS) -> float:
     return min(seconds)
 
 
-def simulated(rollout: Rollout, sequences: Sequences, workers: int) -> float:
-    """Milliseconds a person with so many processes, which are started before the clock is."""
+def rollout_cost(rollout: Rollout, sequences: Sequences, workers: int) -> float:
+    """Milliseconds per person with so many processes; their start is not counted."""
     steps = np.full(len(sequences), YEARS)
-    with simulation_pool(rollout, sequences, steps, threads=1, processes=workers) as draw:
-        seconds = best(lambda: [None for _ in draw(np.arange(len(sequences)))])
+    with simulation_pool(rollout, sequences, steps, threads=1, processes=workers) as simulate:
+        seconds = fastest(lambda: [None for _ in simulate(np.arange(len(sequences)))])
     return 1_000 * seconds / len(sequences)
 
 
 @torch.inference_mode()
-def naive(rollout: Rollout, sequences: Sequences, index: int) -> float:
-    """Milliseconds for one person by the decoder over every path's whole sequence, each year anew, on all cores."""
+def naive_cost(rollout: Rollout, sequences: Sequences, index: int) -> float:
+    """Milliseconds for one person by the decoder over whole sequences, on all cores."""
     net, record = rollout.network, pad(sequences, np.array([index]))
-    futures, born = rollout.macro_futures(int(record.year[0, -1])), int(sequences.birth_year[index])
+    last_year, birth_year = int(record.year[0, -1]), int(sequences.birth_year[index])
+    futures = rollout.macro_futures(last_year)
     start = time.perf_counter()
     names = ("state", "z", "other", "codes", "age")
     parts = {
@@ -93,21 +96,24 @@ def naive(rollout: Rollout, sequences: Sequences, index: int) -> float:
             uniforms(PATHS, "path", 1, str(sequences.person_id[index]), year).astype(np.float32)
         )
         _, positive, z = net.head.sample(net.head(hidden[:, -1], torch.tensor([1]), macro), u)
-        told = {
+        next_token = {
             "state": torch.where(positive, POSITIVE, ZERO),
             "z": z * positive,
             "other": torch.full_like(parts["other"][:, 0], float("nan")),
             "codes": parts["codes"][:, -1],
-            "age": torch.full_like(parts["age"][:, 0], int(record.year[0, -1]) + year + 1 - born),
+            "age": torch.full_like(parts["age"][:, 0], last_year + year + 1 - birth_year),
         }
-        parts = {name: torch.cat([old, told[name][:, None]], 1) for name, old in parts.items()}
+        parts = {
+            name: torch.cat([tokens, next_token[name][:, None]], 1)
+            for name, tokens in parts.items()
+        }
     return 1_000 * (time.perf_counter() - start)
 
 
-def flops(rollout: Rollout, sequences: Sequences) -> float:
-    """Floating-point operations a person inside matrix products, the record's encoding counted."""
-    some = np.arange(min(len(sequences), rollout.group_size))
-    known = (
+def product_operations(rollout: Rollout, sequences: Sequences) -> float:
+    """Operations per person in matrix products, the record's encoding included."""
+    group = np.arange(min(len(sequences), rollout.group_size))
+    custom = (
         {
             torch.ops.mkldnn._linear_pointwise: lambda x, weight, *_, **__: (
                 2 * math.prod(x) * weight[0]
@@ -116,39 +122,51 @@ def flops(rollout: Rollout, sequences: Sequences) -> float:
         if has_wide_vectors()
         else {}
     )
-    with FlopCounterMode(display=False, custom_mapping=known) as counter:
-        rollout.simulate(sequences, some, np.full(len(some), YEARS))
-    return float(counter.get_total_flops()) / len(some)
+    with FlopCounterMode(display=False, custom_mapping=custom) as counter:
+        rollout.simulate(sequences, group, np.full(len(group), YEARS))
+    return float(counter.get_total_flops()) / len(group)
 
 
-def peak(precision: Precision) -> float:
-    """Operations a second of one large matrix product on all cores."""
+def peak_speed(precision: Precision) -> float:
+    """Operations per second of one large matrix product on all cores."""
     a, b = (torch.randn(rows, 1_024).to(getattr(torch, precision)) for rows in (4_096, 1_024))
     with torch.inference_mode():
-        return 2 * a.numel() * len(b) / best(lambda: product(a, b))
+        return 2 * a.numel() * len(b) / fastest(lambda: product(a, b))
 
 
-def deepar(width: int = 96) -> float:
-    """Milliseconds a person of a GluonTS DeepAR with two LSTM layers, 500 sample paths over 20 years, on all cores."""
-    from gluonts.torch.model.deepar.module import DeepARModel  # type: ignore[import-not-found]
+def deepar_cost(width: int = 96) -> float:
+    """Milliseconds per person of a GluonTS DeepAR with two LSTM layers, on all cores."""
+    from gluonts.torch.model.deepar.module import DeepARModel
 
-    persons, past = 8, 25
-    lags = [1, 2, 3]
+    persons, record_years, lags = 8, 25, [1, 2, 3]
     model = DeepARModel(
-        freq="Y", context_length=past, prediction_length=YEARS, num_feat_dynamic_real=5, num_feat_static_real=1, num_feat_static_cat=1,
-        cardinality=[2], num_layers=2, hidden_size=width, lags_seq=lags, num_parallel_samples=PATHS,
-    ).eval()  # fmt: skip
-    length = past + max(lags)
-    given = (
-        torch.zeros(persons, 1, dtype=torch.long), torch.zeros(persons, 1), torch.randn(persons, length, 5), torch.rand(persons, length),
-        torch.ones(persons, length), torch.randn(persons, YEARS, 5),
-    )  # fmt: skip
+        freq="Y",
+        context_length=record_years,
+        prediction_length=YEARS,
+        num_feat_dynamic_real=5,
+        num_feat_static_real=1,
+        num_feat_static_cat=1,
+        cardinality=[2],
+        num_layers=2,
+        hidden_size=width,
+        lags_seq=lags,
+        num_parallel_samples=PATHS,
+    ).eval()
+    length = record_years + max(lags)
+    inputs = (
+        torch.zeros(persons, 1, dtype=torch.long),
+        torch.zeros(persons, 1),
+        torch.randn(persons, length, 5),
+        torch.rand(persons, length),
+        torch.ones(persons, length),
+        torch.randn(persons, YEARS, 5),
+    )
     with torch.inference_mode():
-        return 1_000 * best(lambda: model(*given), 2) / persons
+        return 1_000 * fastest(lambda: model(*inputs), 2) / persons
 
 
 def processor() -> str:
-    """Its name, where the system tells."""
+    """The processor's name, or the machine type if the system does not give it."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -167,25 +185,24 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--memory", action="store_true")
     parser.add_argument("--deepar", action="store_true")
-    given = parser.parse_args()
-    forecaster = Forecaster.load(given.bundle)
-    panel = people(given.persons)
+    args = parser.parse_args()
+    forecaster = Forecaster.load(args.bundle)
+    panel = generated_persons(args.persons)
     sequences = encode(panel, forecaster.transforms, forecaster.calendar)
-    kinds = ["exact"] + ["light"] * (forecaster.network.light is not None)
-    precisions: list[Precision] = ["float32"] + ["bfloat16"] * has_bfloat16()
+    kinds = ["exact", "light"] if forecaster.network.light is not None else ["exact"]
+    precisions: tuple[Precision, ...] = ("float32", "bfloat16") if has_bfloat16() else ("float32",)
     print(
-        f"{given.bundle} ({forecaster.bundle.parameters:,} parameters), {PATHS} paths x {YEARS} years,"
+        f"{args.bundle} ({forecaster.bundle.parameters:,} parameters), {PATHS} paths x {YEARS} "
+        f"years,\n{args.workers} processes of one thread, {processor()} "
+        f"({torch.backends.cpu.get_cpu_capability()}), torch {torch.__version__}\n"
     )
     print(
-        f"{given.workers} processes of one thread, {processor()} ({torch.backends.cpu.get_cpu_capability()}), torch {torch.__version__}\n"
+        "| rollout | ms per person | against exact | matrix products, GFLOP | at the roofline, ms |\n"
+        "|" + "---|" * 5
     )
-    print(
-        "| rollout | ms per person | against exact | matrix products, GFLOP | at the roofline, ms |\n|"
-        + "---|" * 5
-    )
-    exact, work, drawn = 0.0, dict[str, float](), dict[str, Rollout]()
+    exact, operations, rollouts = 0.0, dict[str, float](), dict[str, Rollout]()
     for precision in precisions:
-        speed = peak(precision)
+        speed = peak_speed(precision)
         for kind in kinds:
             rollout = Rollout(
                 forecaster.network,
@@ -193,26 +210,28 @@ def main() -> None:
                 forecaster.process,
                 RolloutOptions(PATHS, 1, light=kind == "light", precision=precision),
             )
-            milliseconds = simulated(rollout, sequences, given.workers)
-            drawn.setdefault(kind, rollout)
-            if kind not in work:
-                work[kind] = flops(rollout, sequences)
+            milliseconds = rollout_cost(rollout, sequences, args.workers)
+            rollouts.setdefault(kind, rollout)
+            if kind not in operations:
+                operations[kind] = product_operations(rollout, sequences)
             exact = exact or milliseconds
-            shares = f"{milliseconds / exact:.2f} | {work[kind] / 1e9:.2f} | {1_000 * work[kind] / speed:.1f}"
-            print(f"| {kind}, {precision} | {milliseconds:.1f} | {shares} |", flush=True)
-    slow = naive(drawn["exact"], sequences, 0)
-    print(f"| naive, float32 | {slow:.0f} | {slow / exact:.1f} | | |")
-    if given.deepar:
-        other = deepar()
-        print(f"| GluonTS DeepAR 2 x 96 | {other:.0f} | {other / exact:.1f} | | |")
+            print(
+                f"| {kind}, {precision} | {milliseconds:.1f} | {milliseconds / exact:.2f} | "
+                f"{operations[kind] / 1e9:.2f} | {1_000 * operations[kind] / speed:.1f} |",
+                flush=True,
+            )
+    naive = naive_cost(rollouts["exact"], sequences, 0)
+    print(f"| naive, float32 | {naive:.0f} | {naive / exact:.1f} | | |")
+    if args.deepar:
+        deepar = deepar_cost()
+        print(f"| GluonTS DeepAR 2 x 96 | {deepar:.0f} | {deepar / exact:.1f} | | |")
     print(f"| published: the paper, one A100 | {PUBLISHED:g} | {PUBLISHED / exact:.2f} | | |")
-    if given.memory:
-        many = people(10_000)
-        for _ in forecaster.blocks(many, Draws(PATHS, seed=1), to_horizon=YEARS):
+    if args.memory:
+        panel = generated_persons(10_000)
+        for _ in forecaster.blocks(panel, Draws(PATHS, seed=1), to_horizon=YEARS):
             pass
-        print(
-            f"\n10,000 persons with {PATHS} paths: at most {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB in use."
-        )
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        print(f"\n10,000 persons with {PATHS} paths: peak memory {memory:.2f} GiB.")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
-"""Throughput of training: person-years per second, by Lightning and by a plain loop over the same batches, in one run.
+"""How many person-years a second does training process, by Lightning and by a plain loop?
 
-Usage: python benchmarks/throughput.py [--config small] [--persons 6000] [--steps 200] [--repeats 3] [--threads 2]
+    python benchmarks/throughput.py [--config small] [--persons 6000] [--steps 200] [--repeats 3]
+        [--threads 2]
 
-Both make the same batches (masking counted), losses, clipped steps of the same optimiser and schedule, on the machine's own precision
-("auto": bfloat16 on a GPU, float32 on a CPU); on a CPU the plain loop in bfloat16 too, which has been slower even where the processor has
-units for it. The fastest of --repeats alternating runs counts. Validation and checkpoints are left out of both, logging and the averaging
-of weights are Lightning's own.
+Both process the same batches (masking included), with the same losses, clipped gradients, optimiser
+and schedule, in the precision "auto": bfloat16 on a GPU, float32 on a CPU. On a CPU the plain loop
+is also run in bfloat16, which has been slower even on processors with units for it. The fastest of
+--repeats alternating runs counts. Neither validates or writes checkpoints; only Lightning logs and
+averages weights.
 """
 
 from __future__ import annotations
@@ -35,33 +37,33 @@ from training.harness import RunOptions
 from training.module import ForecastModule
 from training.train_config import TrainConfig, load_config
 
-WARM = 20  # steps before the clock starts
+WARM_UP = 20  # steps before the clock starts
 
 
 class Clock(Callback):
-    """Person-years and seconds of the steps after the warm ones."""
+    """Person-years and seconds of the steps after the warm-up."""
 
     def __init__(self) -> None:
-        self.years, self.begun, self.seconds = 0, 0.0, 0.0
+        self.years, self.start, self.seconds = 0, 0.0, 0.0
 
     def on_train_batch_end(
         self,
         trainer: Trainer,
-        module: LightningModule,
-        outputs: object,
+        _module: LightningModule,
+        _outputs: object,
         batch: Batch,
-        batch_idx: int,
+        _batch_index: int,
     ) -> None:
-        """Starts behind the last warm step, then counts."""
-        if trainer.global_step == WARM:
-            self.begun = time.perf_counter()
-        elif trainer.global_step > WARM:
-            self.years += int(batch["whole"])
-            self.seconds = time.perf_counter() - self.begun
+        """Start after the last step of the warm-up, then count."""
+        if trainer.global_step == WARM_UP:
+            self.start = time.perf_counter()
+        elif trainer.global_step > WARM_UP:
+            self.years += int(batch["person_years"])
+            self.seconds = time.perf_counter() - self.start
 
 
 def by_lightning(panel: Panel, settings: TrainConfig) -> float:
-    """Person-years a second as `saga train` trains, but for validation."""
+    """Person-years per second of `saga train` without its validation."""
     data, network, *_ = prepare(panel, settings, 1)
     with tempfile.TemporaryDirectory() as folder:
         best = ModelCheckpoint(dirpath=folder, monitor="validation", save_last=False)
@@ -80,14 +82,14 @@ def by_lightning(panel: Panel, settings: TrainConfig) -> float:
 
 
 def by_hand(panel: Panel, settings: TrainConfig, bf16: bool) -> float:
-    """Person-years a second of a loop with nothing but the mathematics."""
+    """Person-years per second of a plain loop."""
     data, network, *_ = prepare(panel, settings, 1)
     module = ForecastModule(network, settings)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     module.to(device).train()
-    made = module.configure_optimizers()
-    optimiser, schedule = made["optimizer"], made["lr_scheduler"]["scheduler"]
-    years, begun, steps = 0, 0.0, 0
+    optimisation = module.configure_optimizers()
+    optimiser, schedule = optimisation["optimizer"], optimisation["lr_scheduler"]["scheduler"]
+    years, start, steps = 0, 0.0, 0
     while steps < settings.max_steps:
         batches: DataLoader[Batch] = data.train_dataloader()
         for batch in batches:
@@ -97,20 +99,20 @@ def by_hand(panel: Panel, settings: TrainConfig, bf16: bool) -> float:
             with torch.autocast(device.type, torch.bfloat16) if bf16 else nullcontext():
                 _, _, objective = module.losses(on_device)
             optimiser.zero_grad()
-            objective.backward()
+            objective.backward()  # type: ignore[no-untyped-call]
             torch.nn.utils.clip_grad_norm_(module.parameters(), settings.clip)
             optimiser.step()
             schedule.step()
             steps += 1
-            if steps == WARM:
-                begun = time.perf_counter()
-            elif steps > WARM:
-                years += int(batch["whole"])
-    return years / (time.perf_counter() - begun)
+            if steps == WARM_UP:
+                start = time.perf_counter()
+            elif steps > WARM_UP:
+                years += int(batch["person_years"])
+    return years / (time.perf_counter() - start)
 
 
 def main() -> None:
-    """Prints the table."""
+    """Print the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -124,7 +126,7 @@ def main() -> None:
     warnings.filterwarnings("ignore", module="pytorch_lightning")
     torch.set_num_threads(args.threads)
     gpu = torch.cuda.is_available()
-    steps = args.steps + WARM
+    steps = args.steps + WARM_UP
     settings = replace(
         load_config(args.config), max_steps=steps, validate_every=steps, validation_persons=50
     )
@@ -132,37 +134,32 @@ def main() -> None:
         register = Path(folder) / "register"
         generate_register(register, RegisterSettings(persons=args.persons, seed=1))
         panel = read_panel(register)
-    own = "bf16-mixed" if gpu else "32-true"
+    default = "bf16-mixed" if gpu else "32-true"
     rates: dict[tuple[str, str], float] = {}
     for _ in range(args.repeats):
         for loop, rate in (
             ("lightning", by_lightning(panel, settings)),
             ("plain", by_hand(panel, settings, bf16=gpu)),
         ):
-            rates[own, loop] = max(rate, rates.get((own, loop), 0.0))
+            rates[default, loop] = max(rate, rates.get((default, loop), 0.0))
     if not gpu:
-        few = replace(settings, max_steps=WARM + max(1, args.steps // 10), validate_every=1)
-        rates["bf16-mixed", "plain"] = by_hand(panel, few, bf16=True)
-    on = (
-        torch.cuda.get_device_name()
-        if gpu
-        else f"{platform.processor() or platform.machine()}, {args.threads} threads"
-    )
+        short = replace(settings, max_steps=WARM_UP + max(1, args.steps // 10), validate_every=1)
+        rates["bf16-mixed", "plain"] = by_hand(panel, short, bf16=True)
+    cpu = f"{platform.processor() or platform.machine()}, {args.threads} threads"
     print(
-        f"{args.config}, {args.steps} steps of {settings.batch_persons} persons on {on}; torch {torch.__version__}, AMX {_has_amx()}"
+        f"{args.config}, {args.steps} steps of {settings.batch_persons} persons on "
+        f"{torch.cuda.get_device_name() if gpu else cpu}; torch {torch.__version__}, "
+        f"AMX {_has_amx()}"
     )
-    print(f"{'precision':<12}{'loop':<12}{'person-years/s':>16}{'Lightning takes':>18}")
+    print(f"{'precision':<12}{'loop':<12}{'person-years/s':>16}{'Lightning slower by':>21}")
     for (precision, loop), rate in rates.items():
-        more = f"{rates[precision, 'plain'] / rate - 1:+.1%}" if loop == "lightning" else ""
-        print(f"{precision:<12}{loop:<12}{rate:>16,.0f}{more:>18}")
+        slower = f"{rates[precision, 'plain'] / rate - 1:+.1%}" if loop == "lightning" else ""
+        print(f"{precision:<12}{loop:<12}{rate:>16,.0f}{slower:>21}")
 
 
 def _has_amx() -> bool:
-    return (
-        bool(torch.cpu._is_amx_tile_supported())
-        if hasattr(torch.cpu, "_is_amx_tile_supported")
-        else False
-    )
+    supported = getattr(torch.cpu, "_is_amx_tile_supported", None)
+    return bool(supported and supported())
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from saga.files.markdown import markdown_table
 from saga.register import RegisterSettings, generate_register
 from saga.register.simulation.mechanisms import MECHANISMS
 from saga.register.validation.register_check import check_register, count_verdicts, format_number
-from studies.harness import command_line, publish_page, say
+from studies.study_page import command_line, publish_page, say
 
 HEADER = (
     *("without", "enforced targets lost", "reported targets lost"),

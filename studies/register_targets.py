@@ -17,7 +17,7 @@ import polars as pl
 from saga.files.markdown import markdown_table
 from saga.register import RegisterSettings, check_register, generate_register
 from saga.register.validation.register_check import format_number, targets
-from studies.harness import command_line, publish_page
+from studies.study_page import command_line, publish_page
 
 DESCRIPTION = (
     "key", "topic", "concept", "population", "statistic", "target", "low", "high", "enforced",

@@ -1,6 +1,8 @@
-"""Draws docs/pictures/fan.svg: a forecast by the shipped bundle as a fan of quantiles.
+"""Draw docs/pictures/fan.svg: the shipped bundle's forecast of one person.
 
-Usage: python docs/pictures/fan_chart.py
+    python docs/pictures/fan_chart.py
+
+The person is the first of examples/people.csv.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ def main() -> None:
     chart = alt.layer(*bands, median, record).properties(
         width=640,
         height=280,
-        title="A record with a zero year and a missing year, and its forecast: median, 50, 80, 90 %",
+        title="A record with a zero year and a missing year, and its future: "
+        "median, 50, 80 and 90 % of the paths",
     )
     chart.save(ROOT / "docs/pictures/fan.svg")
 
