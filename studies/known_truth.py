@@ -81,7 +81,7 @@ class BundleSimulator:
     recalibrate: bool = False
 
     def simulate(
-        self, history: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int
+        self, history: Panel, _origins: Origins, *, to_horizon: int, n_paths: int, seed: int
     ) -> Paths:
         """Paths of `Forecaster.simulate`, sorted by person id as `new_persons` are."""
         return self.forecaster.simulate(

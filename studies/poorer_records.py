@@ -115,12 +115,12 @@ def compare_reductions(
     """CRPS of log earnings, one row per record, setting, horizon and model; columns SCHEMA.
 
     In rows of the bundle, `loss` is the relative increase of its CRPS over the whole record. In
-    rows of a baseline, `gain` is the share of the baseline's CRPS by which the bundle's is lower, `p` is
-    that of the paired difference (clusters: persons in-time, persons and drawn futures forward),
-    `p_holm` is adjusted for the horizons, and `verdict` is "better" (p_holm < .01), "unsure" or
-    "not better". `informed_` columns are the same for the bundle conditioned on realised macro. The
-    `_se` of a share is that of the paired difference over the same denominator. Null if nothing was
-    scored.
+    rows of a baseline, `gain` is the share of the baseline's CRPS by which the bundle's is lower,
+    `p` is that of the paired difference (clusters: persons in-time, persons and drawn futures
+    forward), `p_holm` is adjusted for the horizons, and `verdict` is "better" (p_holm < .01),
+    "unsure" or "not better". `informed_` columns are the same for the bundle conditioned on
+    realised macro. The `_se` of a share is that of the paired difference over the same denominator.
+    Null if nothing was scored.
 
     Args:
         scored: files of `score_reduction` by name of the reduction, WHOLE among them.

@@ -43,7 +43,7 @@ def hide_columns(panel: Panel, columns: tuple[str, ...]) -> Panel:
     return panel.with_frame(panel.frame.with_columns(unknown))
 
 
-def keep_last_three(past: Panel, origins: Origins) -> Panel:
+def keep_last_three(past: Panel, _origins: Origins) -> Panel:
     """Rows from the third last year with known earnings on, the minimum that an origin needs."""
     known_years = pl.col("year").filter(pl.col("earnings").is_not_null())
     start = known_years.sort().tail(MIN_HISTORY).min().over("person_id")

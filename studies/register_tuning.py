@@ -107,7 +107,7 @@ def distance(row: dict[str, Any]) -> float | None:
         if target is not None:
             return float(weight * (value - middle) / half)
         excess = max(abs(value - middle) - 0.8 * half, 0.0)
-        return weight * float(np.sign(value - middle)) * excess / half
+        return float(weight * np.sign(value - middle) * excess / half)
     if low is None and high is None:
         return None
     shortfall = (low - value if low is not None else value - high) + 0.3 * sampling

@@ -1,8 +1,6 @@
-"""Draw docs/pictures/fan.svg: the shipped bundle's forecast of one person.
+"""Draws docs/pictures/fan.svg: a forecast by the shipped bundle as a fan of quantiles.
 
-    python docs/pictures/fan_chart.py
-
-The person is the first of examples/people.csv.
+Usage: python docs/pictures/fan_chart.py
 """
 
 from __future__ import annotations
@@ -44,8 +42,7 @@ def main() -> None:
     chart = alt.layer(*bands, median, record).properties(
         width=640,
         height=280,
-        title="A record with a zero year and a missing year, and its future: "
-        "median, 50, 80 and 90 % of the paths",
+        title="A record with a zero year and a missing year, and its forecast: median, 50, 80, 90 %",
     )
     chart.save(ROOT / "docs/pictures/fan.svg")
 

@@ -216,7 +216,7 @@ def _committed_rows(name: str, panel: str, source: Path) -> pl.DataFrame:
 
 def committed_results(panel: str) -> Results:
     """The committed results of a panel."""
-    tables = {}
+    tables: dict[str, pl.DataFrame] = {}
     for name in FILES:
         file = HERE / f"{name}.parquet"
         if file.is_file():

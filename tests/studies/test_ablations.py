@@ -1,4 +1,4 @@
-"""Every ablation trains and forecasts; what a configuration leaves out changes no forecast, what it does not leave out does."""
+"""Ablations: each trains and forecasts, and only columns that it uses change its forecasts."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def panel(register_panel: Panel) -> Panel:
 
 
 @pytest.fixture(scope="module")
-def some(panel: Panel) -> Panel:
+def five_persons(panel: Panel) -> Panel:
     """Five persons up to a year in which they are 30 to 45."""
     frame = panel.frame.filter((pl.col("year") - pl.col("birth_year")).is_between(16, 45))
     last = frame.group_by("person_id").agg(
         pl.col("year").max(), pl.len().alias("n"), pl.col("exit_year").first()
     )
-    able = last.filter(pl.col("n") > 12, pl.col("exit_year").is_null())["person_id"].sort()[:5]
-    return panel.with_frame(frame.filter(pl.col("person_id").is_in(able.to_list())))
+    persons = last.filter(pl.col("n") > 12, pl.col("exit_year").is_null())["person_id"].sort()[:5]
+    return panel.with_frame(frame.filter(pl.col("person_id").is_in(persons.to_list())))
 
 
 def short(name: str, **changes: Any) -> TrainConfig:
@@ -60,16 +60,16 @@ def short(name: str, **changes: Any) -> TrainConfig:
 
 @pytest.mark.parametrize("name", ABLATIONS)
 def test_every_ablation_trains_and_forecasts(
-    panel: Panel, some: Panel, tmp_path: Path, name: str
+    panel: Panel, five_persons: Panel, tmp_path: Path, name: str
 ) -> None:
     settings = short(name)
     bundle = train(panel, tmp_path / "b", config=settings, seed=1, run=RunOptions(progress=False))
     forecaster = Forecaster.load(bundle.path, threads=1)
-    drawn = forecaster.simulate(some, Draws(20, 1), to_horizon=YEARS)
-    assert drawn.earnings.shape == (5, YEARS, 20)
-    assert np.isfinite(drawn.earnings).all()
-    assert (drawn.earnings >= 0).all()
-    assert drawn.earnings.std() > 0
+    paths = forecaster.simulate(five_persons, Draws(20, 1), to_horizon=YEARS)
+    assert paths.earnings.shape == (5, YEARS, 20)
+    assert np.isfinite(paths.earnings).all()
+    assert (paths.earnings >= 0).all()
+    assert paths.earnings.std() > 0
     assert np.isfinite(bundle.metrics["training"]["validation_nll"])
     assert (
         bundle.config["training"]["without"]
@@ -89,20 +89,22 @@ def test_the_list_names_every_ablation_of_the_paper() -> None:
     assert {row["name"] for row in rows} - set(published) == {"quantile-head"}
     settings = {row["name"]: load_config(f"ablations/{row['name']}") for row in rows}
     full = settings["full"]
-    for name, own in settings.items():
-        assert replace(own, name=full.name, model=full.model, without=()) == full, (
+    for name, config in settings.items():
+        assert replace(config, name=full.name, model=full.model, without=()) == full, (
             f"{name} has another budget"
         )
-        assert (own.model != full.model) != bool(own.without) or name == "full", (
+        assert (config.model != full.model) != bool(config.without) or name == "full", (
             f"{name} differs in one thing"
         )
 
 
-def test_hidden_columns_are_hidden_in_forecasts(panel: Panel, some: Panel, tmp_path: Path) -> None:
-    """A bundle without them gives bitwise the same paths whatever the hidden columns say; one with them does not."""
+def test_hidden_columns_are_hidden_in_forecasts(
+    panel: Panel, five_persons: Panel, tmp_path: Path
+) -> None:
+    """Other values in hidden columns leave paths bitwise equal; in visible columns they do not."""
     hidden = ("occupation", "spouse_earnings")
-    forged = some.with_frame(
-        some.frame.with_columns(
+    altered = five_persons.with_frame(
+        five_persons.frame.with_columns(
             pl.lit(panel.frame["occupation"].drop_nulls()[0]).alias("occupation"),
             pl.lit(9e5).alias("spouse_earnings"),
         )
@@ -117,24 +119,22 @@ def test_hidden_columns_are_hidden_in_forecasts(panel: Panel, some: Panel, tmp_p
             run=RunOptions(progress=False),
         )
         forecaster = Forecaster.load(bundle.path, threads=1)
-        drawn = [
-            forecaster.simulate(people, Draws(20, 1), to_horizon=YEARS).earnings
-            for people in (some, forged)
-        ]
-        same[without] = np.array_equal(*drawn)
+        original, changed = (
+            forecaster.simulate(persons, Draws(20, 1), to_horizon=YEARS).earnings
+            for persons in (five_persons, altered)
+        )
+        same[without] = np.array_equal(original, changed)
     assert same == {(): False, hidden: True}
 
 
-def test_the_economy_only_moves_the_wage_level_if_the_calendar_is_hidden(
-    panel: Panel, tmp_path: Path
-) -> None:
-    """Boom or slump after 2015: whoever is positive is so in both, and a path's earnings move by the same factor for everybody."""
+def test_macro_only_moves_wages_if_the_calendar_is_hidden(panel: Panel, tmp_path: Path) -> None:
+    """Boom and slump after 2015 give the same zeros, and earnings differ by one factor a year."""
     until = panel.frame.filter(pl.col("year") <= 2015)
-    there = pl.col("year").is_in([2005, 2010, 2015]).sum().over("person_id") == 3
-    known = until.filter(
-        there, pl.col("birth_year").is_between(1965, 1985), pl.col("exit_year").is_null()
+    observed = pl.col("year").is_in([2005, 2010, 2015]).sum().over("person_id") == 3
+    eligible = until.filter(
+        observed, pl.col("birth_year").is_between(1965, 1985), pl.col("exit_year").is_null()
     )
-    people = panel.with_frame(known).only(known["person_id"].unique().sort()[:6].to_list())
+    people = panel.with_frame(eligible).only(eligible["person_id"].unique().sort()[:6].to_list())
     values = {"boom": (0.03, 0.10), "slump": (0.25, -0.10)}
     scenarios = {
         name: [
@@ -168,20 +168,23 @@ def test_the_economy_only_moves_the_wage_level_if_the_calendar_is_hidden(
     assert same == {(): False, (CALENDAR,): True}
 
 
-def test_all_columns_but_earnings_can_be_hidden(panel: Panel, some: Panel, tmp_path: Path) -> None:
+def test_all_columns_but_earnings_can_be_hidden(
+    panel: Panel, five_persons: Panel, tmp_path: Path
+) -> None:
     blind = short("tiny", without=HIDEABLE)
     bundle = train(panel, tmp_path / "b", config=blind, seed=1, run=RunOptions(progress=False))
-    bare = some.with_frame(
-        some.frame.with_columns(
-            pl.lit(None).cast(some.frame[name].dtype).alias(name) for name in (*OTHER, *CATEGORICAL)
+    bare = five_persons.with_frame(
+        five_persons.frame.with_columns(
+            pl.lit(None).cast(five_persons.frame[name].dtype).alias(name)
+            for name in (*OTHER, *CATEGORICAL)
         )
     )
     forecaster = Forecaster.load(bundle.path, threads=1)
-    drawn = [
-        forecaster.simulate(people, Draws(20, 1), to_horizon=YEARS).earnings
-        for people in (some, bare)
-    ]
-    np.testing.assert_array_equal(*drawn)
+    full_record, earnings_only = (
+        forecaster.simulate(persons, Draws(20, 1), to_horizon=YEARS).earnings
+        for persons in (five_persons, bare)
+    )
+    np.testing.assert_array_equal(full_record, earnings_only)
 
 
 def test_the_study_trains_once_and_writes_rows_for_the_contest(
@@ -217,7 +220,7 @@ def test_the_study_trains_once_and_writes_rows_for_the_contest(
     assert "steps" in capsys.readouterr().out
 
 
-def test_another_head_is_trained_by_its_own_loss(panel: Panel, tmp_path: Path) -> None:
+def test_the_quantile_head_is_trained_with_the_pinball_loss(panel: Panel, tmp_path: Path) -> None:
     bundle = train(
         panel,
         tmp_path / "b",

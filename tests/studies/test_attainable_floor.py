@@ -1,4 +1,4 @@
-"""The attainable floor: the curve is recovered, its errors cover, sizes differ only in persons."""
+"""The attainable floor: curve and errors are right, and sizes differ only in persons."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _power_law(b: float = B) -> np.ndarray:
     return crps
 
 
-def _world(
+def _score_files(
     folder: Path, rng: np.random.Generator, noise: float, persons: int = 60, futures: int = 20
 ) -> dict[str, Path]:
     """Files of scores whose means follow the power law. `noise` is specific to each model."""
@@ -77,10 +77,10 @@ def _world(
     )
     files = {}
     for model, mean in expected.items():
-        own = rng.normal(0, noise, (len(HORIZONS), 1, persons)) + rng.normal(0, noise, shape)
+        specific = rng.normal(0, noise, (len(HORIZONS), 1, persons)) + rng.normal(0, noise, shape)
         data = {"horizon": horizon, "draw": draw, "person_id": [f"{i:03d}" for i in person]}
         data |= {
-            "crps_log": (mean[:, None, None] + shared + own).ravel(),
+            "crps_log": (mean[:, None, None] + shared + specific).ravel(),
             "model": [model] * person.size,
             "setting": ["forward"] * person.size,
         }
@@ -96,7 +96,7 @@ def _world(
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    return _world(tmp_path_factory.mktemp("scores"), np.random.default_rng(0), noise=0.002)
+    return _score_files(tmp_path_factory.mktemp("scores"), np.random.default_rng(0), noise=0.002)
 
 
 @pytest.mark.parametrize("b", [0.2, 0.35, 0.5, 0.8, 1.0])
@@ -128,14 +128,14 @@ def test_the_floor_is_the_weighted_mean_if_more_persons_do_not_help() -> None:
 
 
 def test_errors_cover_the_floor_and_the_share(tmp_path: Path) -> None:
-    rng, worlds = np.random.default_rng(3), 60
+    rng, replications = np.random.default_rng(3), 60
     share = (ENDS[GAP_START] - _power_law()[:, -1]) / (ENDS[GAP_START] - FLOOR)
     covered: dict[str, list[np.ndarray]] = {"floor": [], "closed": []}
     errors: dict[str, list[np.ndarray]] = {"floor": [], "closed": []}
     estimates: dict[str, list[np.ndarray]] = {"floor": [], "closed": [], "b": []}
-    for _ in range(worlds):
+    for _ in range(replications):
         table = floor_table(
-            mean_scores(_world(tmp_path, rng, noise=0.004), seed=0, replicates=100), SIZES
+            mean_scores(_score_files(tmp_path, rng, noise=0.004), seed=0, replicates=100), SIZES
         )
         for name, true in (("floor", FLOOR), ("closed", share)):
             errors[name].append(table[f"{name}_se"].to_numpy())
@@ -144,15 +144,17 @@ def test_errors_cover_the_floor_and_the_share(tmp_path: Path) -> None:
             )
         for name in estimates:
             estimates[name].append(table[name].to_numpy())
-    sure = 3 * np.sqrt(0.95 * 0.05 / worlds)  # of a share of 0.95
+    tolerance = 3 * np.sqrt(0.95 * 0.05 / replications)  # of a share of 0.95
     for name in covered:
-        assert np.mean(covered[name], axis=0).min() > 0.95 - sure
-        wide = np.mean(errors[name], axis=0) / np.std(estimates[name], axis=0)
-        assert wide.max() < np.sqrt(3) * (1 + 3 / np.sqrt(2 * worlds)), (
-            "the variance is at most thrice what it should be (Owen 2007)"
+        assert np.mean(covered[name], axis=0).min() > 0.95 - tolerance
+        ratio = np.mean(errors[name], axis=0) / np.std(estimates[name], axis=0)
+        assert ratio.max() < np.sqrt(3) * (1 + 3 / np.sqrt(2 * replications)), (
+            "the variance is at most three times the true one (Owen 2007)"
         )
     spread = np.std(estimates["b"])
-    assert np.mean(estimates["b"]) == pytest.approx(B, abs=max(4 * spread / np.sqrt(worlds), 0.01))
+    assert np.mean(estimates["b"]) == pytest.approx(
+        B, abs=max(4 * spread / np.sqrt(replications), 0.01)
+    )
     assert spread < 0.2, "the exponent is identified"
 
 
@@ -187,10 +189,10 @@ def test_means_and_shares_are_those_of_the_contest(files: dict[str, Path]) -> No
 def test_unpaired_scores_and_observed_futures_are_refused(
     files: dict[str, Path], tmp_path: Path
 ) -> None:
-    one = pl.read_parquet(files[GAP_START])
+    scores = pl.read_parquet(files[GAP_START])
     for name, frame in (
-        ("fewer", one.head(-1)),
-        ("observed", one.with_columns(pl.lit(None, pl.Int32).alias("draw"))),
+        ("fewer", scores.head(-1)),
+        ("observed", scores.with_columns(pl.lit(None, pl.Int32).alias("draw"))),
     ):
         frame.write_parquet(tmp_path / f"{name}.parquet")
     with pytest.raises(ValueError, match="same outcomes"):
@@ -256,21 +258,23 @@ def test_the_page_has_one_row_a_horizon_and_one_row_a_bundle(files: dict[str, Pa
 
 def test_subsets_are_nested_and_leave_out_training_persons_only(register_panel: Panel) -> None:
     everybody, training = set(register_panel.persons()), set(persons_of(register_panel, "train"))
-    before: set[str] = set()
+    previous: set[str] = set()
     for share in (0.1, 0.3, 1.0):
-        few = subset(register_panel, share, seed=1)
-        kept = set(few.persons())
-        assert kept - training == everybody - training
-        assert before <= kept
+        smaller_panel = subset(register_panel, share, seed=1)
+        subset_persons = set(smaller_panel.persons())
+        assert subset_persons - training == everybody - training
+        assert previous <= subset_persons
         assert (
-            abs(len(kept & training) / len(training) - share)
+            abs(len(subset_persons & training) / len(training) - share)
             < 4 * np.sqrt(share * (1 - share) / len(training)) + 1e-9
         )
-        assert subset(register_panel, share, seed=1).frame.equals(few.frame)
-        assert few.frame.equals(register_panel.frame.filter(pl.col("person_id").is_in(kept)))
-        assert persons_of(few, "validation") == persons_of(register_panel, "validation")
-        before = kept
-    assert before == everybody
+        assert subset(register_panel, share, seed=1).frame.equals(smaller_panel.frame)
+        assert smaller_panel.frame.equals(
+            register_panel.frame.filter(pl.col("person_id").is_in(subset_persons))
+        )
+        assert persons_of(smaller_panel, "validation") == persons_of(register_panel, "validation")
+        previous = subset_persons
+    assert previous == everybody
     assert set(subset(register_panel, 0.3, seed=2).persons()) != set(
         subset(register_panel, 0.3, seed=1).persons()
     )
@@ -279,15 +283,17 @@ def test_subsets_are_nested_and_leave_out_training_persons_only(register_panel: 
 def test_an_uncalibrated_contestant_simulates_raw_paths(register_panel: Panel) -> None:
     bundle = Bundle.load(ROOT / "bundles" / "small")
     contest = Contest(register_panel, ContestOptions(n_paths=20, n_persons=10, until=2022))
-    asked = next(contest.settings())
+    setting = next(contest.settings())
     entrant = uncalibrated(bundle, "saga:1", "light")
     assert entrant.key != contest.bundle(Forecaster(bundle)).key
     assert entrant.key != uncalibrated(bundle, "saga:1", "exact").key
-    ((drawn, sets),) = entrant.blocks(asked.past, asked.origins, to_horizon=5, paths=20, seed=0)
-    (raw,) = Forecaster(bundle, rollout="light").blocks(
-        asked.past, Draws(20), to_horizon=5, recalibrate=False
+    ((paths, sets),) = entrant.blocks(
+        setting.past, setting.origins, to_horizon=5, n_paths=20, seed=0
     )
-    assert np.array_equal(drawn.earnings, raw.earnings, equal_nan=True)
+    (raw,) = Forecaster(bundle, rollout="light").blocks(
+        setting.past, Draws(20), to_horizon=5, recalibrate=False
+    )
+    assert np.array_equal(paths.earnings, raw.earnings, equal_nan=True)
     assert np.isnan(sets.lower).all()
 
 
@@ -297,7 +303,6 @@ def test_the_command_trains_scores_reports_and_resumes(
     register_panel: Panel,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
     config, wide = tmp_path / "few.yaml", tmp_path / "wide.yaml"
     config.write_text("{extends: tiny, max_steps: 4, warmup_steps: 1, validate_every: 2}")
@@ -330,9 +335,8 @@ def test_the_command_trains_scores_reports_and_resumes(
         str(tmp_path / "report.md"),
     ]
     monkeypatch.setattr(sys, "argv", argv)
-    monkeypatch.setattr(
-        GroupQuantiles, "name", GAP_START
-    )  # half a minute of estimation is not what is tested
+    # Group quantiles replace GKOS, whose estimation takes half a minute.
+    monkeypatch.setattr(GroupQuantiles, "name", GAP_START)
     monkeypatch.setattr(study, "chosen", lambda names: [GroupQuantiles() for _ in names])
     assert study.main() == 1, "four steps of training reach no target"
     page = (tmp_path / "report.md").read_text()
@@ -360,7 +364,7 @@ def test_the_command_trains_scores_reports_and_resumes(
     } == bundle.config["training"]
 
     def never(*_: object, **__: object) -> None:
-        raise AssertionError("what is there is used")
+        raise AssertionError("an existing file was not used")
 
     monkeypatch.setattr("studies.trained_bundle.train", never)
     before = {
@@ -378,9 +382,10 @@ def test_the_command_trains_scores_reports_and_resumes(
 
 def test_a_share_with_other_persons_is_trained_again(register_panel: Panel, tmp_path: Path) -> None:
     settings = replace(load_config("tiny"), max_steps=1, validate_every=1)
+    full = Bundle.load(ROOT / "bundles" / "small")
     for panel in (register_panel, register_panel.only(register_panel.persons()[::2])):
         (bundle,) = study.bundles_by_size(
-            panel, None, settings, Namespace(out=tmp_path, seed=1, shares=[0.3])
+            panel, full, settings, Namespace(out=tmp_path, seed=1, shares=[0.3])
         ).values()
         assert bundle.metrics["training"]["persons"]["train"] == len(
             persons_of(subset(panel, 0.3, 1), "train")

@@ -1,4 +1,4 @@
-"""The coverage study: its exit status says whether coverage holds; unmeasured is not held."""
+"""The coverage study: the exit status is 1 if a coverage is missed or nothing was measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cross-section: statistics against brute force; the true law holds, and paths that drift, fan out or mix too little are found out."""
+"""The cross-section: statistics equal brute force, true paths hold, and drifting paths fail."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def persons(register: Path) -> FollowedPersons:
 
 
 @pytest.fixture(scope="module")
-def drawn(register: Path, persons: FollowedPersons) -> NDArray[np.float32]:
+def paths(register: Path, persons: FollowedPersons) -> NDArray[np.float32]:
     return (
         ExactForecaster.open(register)
         .simulate(persons.past, persons.origins, to_horizon=YEARS, n_paths=PATHS, seed=1)
@@ -95,33 +95,31 @@ def test_a_cross_section_counts_the_right_persons(persons: FollowedPersons) -> N
     future = rng.lognormal(12.5, 0.5, (len(persons.origins), MOBILITY + 1))
     future[:100] = 0.0
     future[100:150] = np.nan
-    found = {
+    statistics = {
         (row["year"], row["statistic"]): row["value"]
         for row in cross_sections(persons, future)
         if row["group"] == EVERYBODY
     }
     young = persons.origins.year - persons.born + MOBILITY <= 64
     y = future[young, MOBILITY - 1]
-    seen = np.isfinite(y)
-    assert found[MOBILITY, "zero"] == pytest.approx((y[seen] == 0).mean())
-    assert found[MOBILITY, "p50"] == pytest.approx(np.median(y[y > 0]))
-    both = seen & np.isfinite(persons.origin_earnings[young])
-    assert found[MOBILITY, "mobility"] == pytest.approx(
+    observed = np.isfinite(y)
+    assert statistics[MOBILITY, "zero"] == pytest.approx((y[observed] == 0).mean())
+    assert statistics[MOBILITY, "p50"] == pytest.approx(np.median(y[y > 0]))
+    both = observed & np.isfinite(persons.origin_earnings[young])
+    assert statistics[MOBILITY, "mobility"] == pytest.approx(
         spearmanr(y[both], persons.origin_earnings[young][both]).statistic
     )
-    assert (MOBILITY - 1, "mobility") not in found
-    assert (MOBILITY, "zero_women_20_34") not in found, (
-        "the textbook register does not tell the sexes apart"
-    )
+    assert (MOBILITY - 1, "mobility") not in statistics
+    assert (MOBILITY, "zero_women_20_34") not in statistics, "the textbook register has no sexes"
     two = future[np.flatnonzero(persons.origins.year - persons.born + 2 <= 64), :2]
     working = two[(np.nan_to_num(two) >= 24_150).all(axis=1)]
-    assert found[2, "volatility"] == pytest.approx(np.log(working[:, 1] / working[:, 0]).std())
+    assert statistics[2, "volatility"] == pytest.approx(np.log(working[:, 1] / working[:, 0]).std())
 
 
 def test_the_true_process_does_not_drift(
-    truth: pl.DataFrame, persons: FollowedPersons, drawn: NDArray[np.float32]
+    truth: pl.DataFrame, persons: FollowedPersons, paths: NDArray[np.float32]
 ) -> None:
-    table = compare(pl.concat([simulated_sections(persons, drawn), truth]))
+    table = compare(pl.concat([simulated_sections(persons, paths), truth]))
     assert table["year"].max() == YEARS
     # Over a hundred differences, t-distributed with some ten degrees of freedom.
     assert (table["difference"].abs() <= 4.5 * table["se"]).all()
@@ -135,12 +133,12 @@ def test_the_true_process_does_not_drift(
     )
 
 
-def _growing(x: NDArray[np.float64]) -> NDArray[np.float64]:
+def _too_high(x: NDArray[np.float64]) -> NDArray[np.float64]:
     grown: NDArray[np.float64] = x * np.exp(0.04 * np.arange(1, YEARS + 1))[:, None]
     return grown
 
 
-def _fanning(x: NDArray[np.float64]) -> NDArray[np.float64]:
+def _too_wide(x: NDArray[np.float64]) -> NDArray[np.float64]:
     centre = np.nanmean(np.log(x), axis=0, keepdims=True)
     wider: NDArray[np.float64] = np.exp(
         centre + (np.log(x) - centre) * np.linspace(1, 1.6, YEARS)[:, None]
@@ -148,8 +146,8 @@ def _fanning(x: NDArray[np.float64]) -> NDArray[np.float64]:
     return wider
 
 
-def _churning(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Every year's earnings dealt anew among the living: each cross-section is right, nobody stays persons he was."""
+def _shuffled(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Earnings shuffled among living persons each year: cross-sections stay the same."""
     rng, mixed = np.random.default_rng(0), x.copy()
     for h in range(x.shape[1]):
         inside = np.flatnonzero(np.isfinite(x[:, h, 0]))
@@ -160,29 +158,29 @@ def _churning(x: NDArray[np.float64]) -> NDArray[np.float64]:
 @pytest.mark.parametrize(
     ("broken", "exposed"),
     [
-        (_growing, {"mean", "p50"}),
-        (_fanning, {"gini", "p90_p50"}),
-        (_churning, {"volatility", "mobility"}),
+        (_too_high, {"mean", "p50"}),
+        (_too_wide, {"gini", "p90_p50"}),
+        (_shuffled, {"volatility", "mobility"}),
     ],
 )
 def test_drifting_paths_fail(
     truth: pl.DataFrame,
     persons: FollowedPersons,
-    drawn: NDArray[np.float32],
+    paths: NDArray[np.float32],
     broken: Any,
     exposed: set[str],
 ) -> None:
     judged = judge(
-        compare(pl.concat([simulated_sections(persons, broken(drawn.astype(np.float64))), truth]))
+        compare(pl.concat([simulated_sections(persons, broken(paths.astype(np.float64))), truth]))
     )
     failed = set(judged.filter(verdict="fails")["statistic"])
     assert exposed <= failed
-    if broken is _churning:
+    if broken is _shuffled:
         assert not {"gini", "p50", "zero"} & failed
 
 
 def test_the_wage_index_is_compared_with_the_true_one(
-    register: Path, truth: pl.DataFrame, persons: FollowedPersons, drawn: NDArray[np.float32]
+    register: Path, truth: pl.DataFrame, persons: FollowedPersons, paths: NDArray[np.float32]
 ) -> None:
     macro = (
         pl.read_parquet(register / "future" / "macro.parquet")
@@ -194,34 +192,33 @@ def test_the_wage_index_is_compared_with_the_true_one(
     )
     growth = MacroProcess.fit(sweden()).draw(0, PATHS, 2022, 2022 + YEARS)[..., 1]
     table = compare(
-        pl.concat([simulated_sections(persons, drawn, wages=np.exp(log_wage_index(growth))), truth])
+        pl.concat([simulated_sections(persons, paths, wages=np.exp(log_wage_index(growth))), truth])
     ).filter(statistic="wages")
     assert table["year"].to_list() == list(range(1, YEARS + 1))
     assert (table["mean"] > 0.7).all()
 
 
 def test_responses_to_unemployment_are_compared_with_the_truth(
-    register: Path, truth: pl.DataFrame, persons: FollowedPersons, drawn: NDArray[np.float32]
+    register: Path, truth: pl.DataFrame, persons: FollowedPersons, paths: NDArray[np.float32]
 ) -> None:
-    """The true law, told the register's economies: they play no part in a textbook process, so neither side answers."""
-    sections = conditioned_sections(persons, dict.fromkeys(true_scenarios(register), drawn))
+    """A textbook process ignores macro, so model and truth have no response."""
+    sections = conditioned_sections(persons, dict.fromkeys(true_scenarios(register), paths))
     assert sections["future"].unique().to_list() == sorted(true_scenarios(register))
-    found = responses(
+    table = responses(
         pl.concat([sections, truth.select(sections.columns)]),
         true_unemployment(register),
         years=(1, 2),
     )
-    assert found.height == 6
-    assert (found["slope"].abs() < 1e-12).all()  # the same paths in every economy
-    assert (
-        (found["difference"] / found["se_difference"]).fill_nan(0.0).abs() < 6
-    ).all()  # t with 8 degrees of freedom; nobody has zeros
+    assert table.height == 6
+    assert (table["slope"].abs() < 1e-12).all()  # the same paths in every macro future
+    # t with 8 degrees of freedom; nobody has zeros
+    assert ((table["difference"] / table["se_difference"]).fill_nan(0.0).abs() < 6).all()
 
 
-def test_a_paired_difference_has_no_error_of_the_shared_economy(
-    truth: pl.DataFrame, persons: FollowedPersons, drawn: NDArray[np.float32]
+def test_a_paired_difference_has_no_error_of_the_shared_macro_future(
+    truth: pl.DataFrame, persons: FollowedPersons, paths: NDArray[np.float32]
 ) -> None:
-    """A model a tenth too high in each of the true futures: its error is certain, though futures themselves lie far apart."""
+    """The same error in each future has no standard error, however different the futures are."""
     gini = pl.col("statistic") == "gini"
     model = truth.with_columns(
         source=pl.lit("model"),
@@ -236,8 +233,8 @@ def test_a_paired_difference_has_no_error_of_the_shared_economy(
         apart["sd_true"].to_numpy() * np.sqrt(2 / apart["futures"].to_numpy())
     )
     assert "+0.100 ± 0.000" in differences_markdown(judge(paired), paired, (1, 2))
-    # And paths of another law, in no order, are judged as without pairs: their futures share nothing.
-    other = simulated_sections(persons, drawn).filter(pl.col("future") < truth["future"].n_unique())
+    # Futures of another process share nothing with the true ones: pairs change nothing.
+    other = simulated_sections(persons, paths).filter(pl.col("future") < truth["future"].n_unique())
     both = pl.concat([other.with_columns(future=pl.col("future") + truth["future"].min()), truth])
     median = pl.col("statistic") == "p50"  # nobody has zeros here
     ratio = compare(both, paired=True).filter(median)["se"] / compare(both).filter(median)["se"]
@@ -246,12 +243,12 @@ def test_a_paired_difference_has_no_error_of_the_shared_economy(
 
 def test_only_test_persons_are_followed_on_the_training_register(register: Path) -> None:
     panel = read_panel(register)
-    everybody, held_out = (
+    everybody, test_persons = (
         follow_persons(panel, trained_on=name).origins.person_id
         for name in (None, panel.meta.panel_id)
     )
-    assert set(held_out) < set(everybody)
-    assert len(held_out) == pytest.approx(0.1 * len(everybody), rel=0.4)
+    assert set(test_persons) < set(everybody)
+    assert len(test_persons) == pytest.approx(0.1 * len(everybody), rel=0.4)
     with pytest.raises(InputError, match="nobody to follow"):
         follow_persons(
             panel.with_frame(panel.frame.filter(pl.col("year") - pl.col("birth_year") > 60)),
@@ -260,9 +257,9 @@ def test_only_test_persons_are_followed_on_the_training_register(register: Path)
 
 
 def test_the_pages_contain_every_statistic_and_load_nothing(
-    truth: pl.DataFrame, persons: FollowedPersons, drawn: NDArray[np.float32], tmp_path: Path
+    truth: pl.DataFrame, persons: FollowedPersons, paths: NDArray[np.float32], tmp_path: Path
 ) -> None:
-    table = compare(pl.concat([simulated_sections(persons, drawn), truth]))
+    table = compare(pl.concat([simulated_sections(persons, paths), truth]))
     judged = judge(table)
     page = to_markdown(judged, table, (1, 5), {"seed": 1})
     write_page(judged, table, tmp_path / "page.html", {"seed": 1})

@@ -139,7 +139,7 @@ def test_scores_of_other_persons_are_refused(exact: pl.DataFrame) -> None:
 
 
 def test_the_command_trains_scores_reports_and_resumes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = tmp_path / "few.yaml"
     config.write_text("extends: tiny")
@@ -155,15 +155,15 @@ def test_the_command_trains_scores_reports_and_resumes(
         "--paths",
         "8",
     ]
-    monkeypatch.setattr(sys, "argv", ["known_truth.py", "--out", str(tmp_path), "--process", "gaussian", *budget, "--report",
-                                      str(tmp_path / "report.md")])  # fmt: skip
+    output = ["--out", str(tmp_path), "--report", str(tmp_path / "report.md")]
+    monkeypatch.setattr(sys, "argv", ["known_truth.py", *output, "--process", "gaussian", *budget])
     assert known_truth.main() == 1, "four steps of training reach no target"
     page = (tmp_path / "report.md").read_text()
     assert page.count("| MISSED") >= 10
     assert "--steps 4" in page
 
     def never(*_: object, **__: object) -> None:
-        raise AssertionError("what is there is used")
+        raise AssertionError("an existing file was not used")
 
     with monkeypatch.context() as patched:
         for module, name in (

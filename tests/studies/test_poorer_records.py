@@ -1,4 +1,4 @@
-"""The cost of poorer records: ratios of mean scores, and verdicts of paired tests."""
+"""Poorer records: losses are ratios of mean scores, verdicts come from paired tests."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def files(
             Learner("saga"),
         )
         scored[reduction.name] = {
-            one.name: [contest.scores(one, s, folder) for s in reduced] for one in rivals
+            rival.name: [contest.scores(rival, s, folder) for s in reduced] for rival in rivals
         }
     return scored, contest
 
@@ -89,16 +89,16 @@ def test_losses_and_gains_are_ratios_of_mean_scores(
         return rows["crps_log"].cast(pl.Float64).to_numpy()
 
     bundle, whole, vague = scores("poor", "saga"), scores("all", "saga"), scores("poor", "vague")
-    own, other = _row(table, "poor", "saga", 5), _row(table, "poor", "vague", 5)
-    assert (own["crps"], own["n"]) == (pytest.approx(bundle.mean()), len(bundle))
-    assert own["loss"] == pytest.approx(bundle.mean() / whole.mean() - 1)
+    saga_row, vague_row = _row(table, "poor", "saga", 5), _row(table, "poor", "vague", 5)
+    assert (saga_row["crps"], saga_row["n"]) == (pytest.approx(bundle.mean()), len(bundle))
+    assert saga_row["loss"] == pytest.approx(bundle.mean() / whole.mean() - 1)
     paired = clustered_test(bundle - whole, np.arange(len(bundle)))
     assert paired is not None
-    assert own["loss_se"] == pytest.approx(paired["se"] / whole.mean())
-    assert own["loss"] > 3 * own["loss_se"]
-    assert other["gain"] == pytest.approx(1 - bundle.mean() / vague.mean())
+    assert saga_row["loss_se"] == pytest.approx(paired["se"] / whole.mean())
+    assert saga_row["loss"] > 3 * saga_row["loss_se"]
+    assert vague_row["gain"] == pytest.approx(1 - bundle.mean() / vague.mean())
     assert _row(table, "all", "saga", 5)["loss"] is None
-    assert other["loss"] is None
+    assert vague_row["loss"] is None
 
 
 def test_verdicts_distinguish_better_equal_and_worse(table: pl.DataFrame) -> None:
@@ -106,27 +106,25 @@ def test_verdicts_distinguish_better_equal_and_worse(table: pl.DataFrame) -> Non
         for record in ("all", "poor"):
             assert _row(table, record, "vague", horizon)["verdict"] == BETTER
             assert _row(table, record, "best", horizon)["verdict"] == WORSE
-        assert (
-            _row(table, "all", "same", horizon)["verdict"] != BETTER
-        )  # the same law with other random numbers
-        assert (
-            _row(table, "poor", "same", horizon)["verdict"] == WORSE
-        )  # it does not need the years that are hidden
-    missed = "\n".join(list_shortfalls(table))
-    assert "vague" not in missed
+        # The same process with other random numbers.
+        assert _row(table, "all", "same", horizon)["verdict"] != BETTER
+        # `same` does not need the hidden years.
+        assert _row(table, "poor", "same", horizon)["verdict"] == WORSE
+    shortfalls = "\n".join(list_shortfalls(table))
+    assert "vague" not in shortfalls
     assert (
         "poor, in-time: not surely better than best at h = 1 (not better), h = 5 (not better)"
-        in missed
+        in shortfalls
     )
     assert list_shortfalls(table.filter(pl.col("model") == "vague")) == []
     unsure = table.filter(pl.col("model") == "vague").with_columns(pl.lit(UNSURE).alias("verdict"))
     assert len(list_shortfalls(unsure)) == 2
 
 
-def test_in_time_the_informed_bundle_is_judged(
+def test_in_time_the_bundle_conditioned_on_realised_macro_is_judged(
     files: tuple[dict[str, dict[str, list[Path]]], Contest],
 ) -> None:
-    """With `best` as the informed bundle, no rival is as good."""
+    """If `best` is the informed bundle, no rival is as good."""
     scored, contest = files
     informed = {record: {**models, HINDSIGHT: models["best"]} for record, models in scored.items()}
     table = compare_reductions(informed, list(contest.settings()), contest.horizons)
@@ -185,9 +183,8 @@ def test_the_command_scores_the_bundle_and_baselines_on_every_record(
     cells |= {(r.name, "in-time", h, HINDSIGHT) for r in REDUCTIONS for h in (1, 5, 10, 20)}
     assert set(table.select("record", "setting", "horizon", "model").iter_rows()) == cells
     assert table["crps"].is_finite().all()
-    assert table.group_by("setting", "horizon").agg(pl.col("n").n_unique())[
-        "n"
-    ].unique().to_list() == [1]  # the same outcomes for all
+    counts = table.group_by("setting", "horizon").agg(pl.col("n").n_unique())["n"]
+    assert counts.unique().to_list() == [1]  # the same outcomes for all
     # groupq reads sex, education and the last years, but not occupation.
     groupq = {
         r: table.filter(model="groupq", record=r)["crps"].to_list()

@@ -30,14 +30,8 @@ from studies.record_reductions import (
 
 Make = Callable[..., Panel]
 BY_NAME = {reduction.name: reduction for reduction in REDUCTIONS}
-LABELS = {
-    "person_id",
-    "year",
-    "birth_year",
-    "entry_year",
-    "exit_year",
-    "exit_reason",
-}  # when a record is, not what it holds
+# Columns that say whose and of which years a record is.
+LABELS = {"person_id", "year", "birth_year", "entry_year", "exit_year", "exit_reason"}
 SURVEY = {
     *("earnings", "sex", "birth_region", "education_level", "occupation", "industry", "county"),
     *("marital_status", "children", "employment_rate", "full_time"),
@@ -54,21 +48,21 @@ def hidden_column(reduction: str, name: str) -> bool:
     return reduction == "no-occupation-industry" and name in ("occupation", "industry")
 
 
-def hidden_year(reduction: str, year: int, origin: int, known: list[int]) -> bool:
-    """`known`: the person's years with known earnings up to the origin, ascending."""
+def hidden_year(reduction: str, year: int, origin: int, known_years: list[int]) -> bool:
+    """`known_years`: the person's years with known earnings up to the origin, ascending."""
     if reduction == "last-3":
-        return year < known[-3]
-    return reduction == "every-second" and year != origin and (known[-1] - year) % 2 == 1
+        return year < known_years[-3]
+    return reduction == "every-second" and year != origin and (known_years[-1] - year) % 2 == 1
 
 
 def years_of(setting: Setting) -> dict[str, tuple[int, list[int]]]:
     """Person -> origin and known years."""
-    known = (
+    known_years = (
         setting.past.frame.filter(pl.col("earnings").is_not_null())
         .group_by("person_id")
         .agg(pl.col("year").sort())
     )
-    years = dict(known.iter_rows())
+    years = dict(known_years.iter_rows())
     return {
         p: (o, years[p])
         for p, o in zip(
@@ -78,18 +72,18 @@ def years_of(setting: Setting) -> dict[str, tuple[int, list[int]]]:
 
 
 def hidden_rows(reduction: str, setting: Setting) -> np.ndarray:
-    """Which rows of the whole past the record must not show."""
-    at = years_of(setting)
+    """Rows of the whole past that the reduced record must not show, (n_row,)."""
+    years = years_of(setting)
     return np.array(
         [
-            hidden_year(reduction, year, *at[person])
+            hidden_year(reduction, year, *years[person])
             for person, year in setting.past.frame.select("person_id", "year").iter_rows()
         ]
     )
 
 
 def disturbed(reduction: str, setting: Setting, seed: int) -> Setting:
-    """The same setting whose hidden cells hold something else: columns and hidden years take the values of random other rows."""
+    """The setting with hidden columns and years that take the values of random other rows."""
     frame, rows = setting.past.frame, hidden_rows(reduction, setting)
     other = frame[np.random.default_rng(seed).permutation(frame.height)]
     mixed = [
@@ -108,7 +102,7 @@ def disturbed(reduction: str, setting: Setting, seed: int) -> Setting:
 
 
 def leaks(reduction: Reduction, setting: Setting) -> bool:
-    """Does anything hidden have an influence on what is shown?"""
+    """Whether a hidden value changes what is shown."""
     shown = reduction.setting(setting).past.frame
     return not all(
         reduction.setting(disturbed(reduction.name, setting, seed)).past.frame.equals(shown)
@@ -118,7 +112,7 @@ def leaks(reduction: Reduction, setting: Setting) -> bool:
 
 @pytest.fixture(scope="module")
 def setting(register_panel: Panel) -> Setting:
-    """Drawn origins of persons of a generated register, some of whose earnings are unknown."""
+    """Random origins in a generated register with unknown earnings in a tenth of the years."""
     panel = register_panel.only(register_panel.persons()[:400])
     gaps = np.random.default_rng(0).random(panel.frame.height) < 0.1
     panel = panel.with_frame(
@@ -141,16 +135,14 @@ def test_a_reduction_hides_exactly_its_columns_and_years(
 ) -> None:
     whole, shown = setting.past.frame, reduction.setting(setting).past.frame
     rows = hidden_rows(reduction.name, setting)
-    left = whole.filter(pl.Series(~rows))
+    remaining = whole.filter(pl.Series(~rows))
     assert rows.any() == (reduction.years is not None)
     for name in whole.columns:
         if hidden_column(reduction.name, name):
             assert whole[name].null_count() < whole.height, f"nothing to hide in {name}"
             assert shown[name].null_count() == shown.height, name
-        elif (
-            name != "entry_year" or reduction.years is None
-        ):  # the year before which nothing is known goes with the years
-            assert shown[name].equals(left[name]), name
+        elif name != "entry_year" or reduction.years is None:  # entry_year changes with the years
+            assert shown[name].equals(remaining[name]), name
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS, ids=lambda r: r.name)
@@ -160,13 +152,13 @@ def test_hidden_values_do_not_influence_the_rest(reduction: Reduction, setting: 
 
 def test_a_leaking_reduction_is_detected(setting: Setting) -> None:
     def filled(past: Panel, origins: Origins) -> Panel:
-        """Every second year, the years between left as an average of what they hold."""
+        """Every second year, with the average of two years."""
         rows = past.frame.with_columns(
             pl.col("earnings").rolling_mean(2, min_samples=1).over("person_id")
         )
         return keep_every_second(past.with_frame(rows), origins)
 
-    def four(past: Panel, origins: Origins) -> Panel:
+    def keep_last_four(past: Panel, _origins: Origins) -> Panel:
         start = (
             pl.col("year")
             .filter(pl.col("earnings").is_not_null())
@@ -178,15 +170,15 @@ def test_a_leaking_reduction_is_detected(setting: Setting) -> None:
         return past.with_frame(past.frame.filter(pl.col("year") >= start))
 
     def renamed(panel: Panel) -> Panel:
-        """Occupation hidden, but told by another column."""
-        kept = pl.col("occupation").str.slice(0, 1).alias("education_field")
+        """Occupation is hidden, but another column contains it."""
+        copied = pl.col("occupation").str.slice(0, 1).alias("education_field")
         return BY_NAME["no-occupation-industry"].columns(
-            panel.with_frame(panel.frame.with_columns(kept))
+            panel.with_frame(panel.frame.with_columns(copied))
         )
 
     leaking = (
         Reduction("every-second", "", years=filled),
-        Reduction("last-3", "", years=four),
+        Reduction("last-3", "", years=keep_last_four),
         Reduction("no-occupation-industry", "", renamed),
         Reduction("survey", ""),
         Reduction("earnings", "", BY_NAME["survey"].columns),
@@ -199,12 +191,12 @@ def test_persons_origins_and_outcomes_do_not_change(reduction: Reduction, settin
     poorer = reduction.setting(setting)
     assert poorer.origins is setting.origins
     assert poorer.outcomes is setting.outcomes
-    # A forecast's origin is the last row of a record: everybody's is still there, and something is known of everybody.
-    found = last_record_origins(poorer.past)
-    assert found.person_id.tolist() == setting.origins.person_id.tolist()
-    assert found.year.tolist() == setting.origins.year.tolist()
-    known = poorer.past.frame.group_by("person_id").agg(pl.col("earnings").count())["earnings"]
-    assert known.min() >= (3 if reduction.name == "last-3" else 1)  # type: ignore[operator]
+    # A forecast's origin is the last row of a record: every record has it, and known earnings.
+    origins = last_record_origins(poorer.past)
+    assert origins.person_id.tolist() == setting.origins.person_id.tolist()
+    assert origins.year.tolist() == setting.origins.year.tolist()
+    counts = poorer.past.frame.group_by("person_id").agg(pl.col("earnings").count())["earnings"]
+    assert counts.min() >= (3 if reduction.name == "last-3" else 1)  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS, ids=lambda r: r.name)
@@ -217,12 +209,12 @@ def test_a_reduction_is_idempotent(reduction: Reduction, setting: Setting) -> No
 def test_training_records_lose_columns_but_no_outcomes(
     reduction: Reduction, setting: Setting
 ) -> None:
-    left = reduction.training(setting.past).frame
-    for name in left.columns:
+    reduced = reduction.training(setting.past).frame
+    for name in reduced.columns:
         if hidden_column(reduction.name, name):
-            assert left[name].null_count() == left.height
+            assert reduced[name].null_count() == reduced.height
         else:
-            assert left[name].equals(setting.past.frame[name])
+            assert reduced[name].equals(setting.past.frame[name])
 
 
 def scored(contest: Contest, entrant: Any, setting: Setting, folder: Path) -> pl.DataFrame:
@@ -234,9 +226,8 @@ def test_forecasters_that_ignore_the_hidden_part_have_equal_scores(
 ) -> None:
     contest = Contest(random_walk(600), ContestOptions(horizons=(1, 5), n_paths=20))
     (whole,) = contest.settings()
-    carry = contest.baseline(
-        CarryForward()
-    )  # reads the last known year, and whether the one before was zero
+    # It reads the last known year, and whether the year before was zero.
+    carry = contest.baseline(CarryForward())
     for reduction in REDUCTIONS:
         poorer = reduction.setting(whole)
         for contestant in (walker("exact"), *([] if reduction.name == "every-second" else [carry])):
@@ -244,13 +235,13 @@ def test_forecasters_that_ignore_the_hidden_part_have_equal_scores(
             assert before.equals(after), (reduction.name, contestant.name)
 
     class Old(walker):  # type: ignore[misc,valid-type]
-        """Goes on from the first year of the record: every hidden year moves it."""
+        """Continues from the first year of the record, so hidden years change it."""
 
         def blocks(self, past: Panel, origins: Origins, **options: Any) -> Iterator[Any]:
             first = past.frame.group_by("person_id", maintain_order=True).first()
             yield from super().blocks(past.with_frame(first), origins, **options)
 
-    # The less old the first year, the better: the walk moves away from it. Scores see what is hidden.
+    # A later first year gives better scores, because the random walk moves away from it.
     values = [
         scored(contest, Old("old"), r.setting(whole), tmp_path)["crps_log"].mean()
         for r in (WHOLE, BY_NAME["last-3"])
@@ -259,7 +250,7 @@ def test_forecasters_that_ignore_the_hidden_part_have_equal_scores(
 
 
 def test_the_whole_record_is_the_setting_of_the_contest(random_walk: Make) -> None:
-    """So that scores kept by `saga evaluate --cache` serve, and only those."""
+    """Scores that `saga evaluate --cache` kept are used again, and no others."""
     contest = Contest(random_walk(300), ContestOptions(horizons=(1,), n_paths=10))
     (whole,) = contest.settings()
     assert WHOLE.setting(whole).digest == whole.digest
@@ -281,20 +272,19 @@ def test_the_whole_record_is_the_setting_of_the_contest(random_walk: Make) -> No
 def test_trees_are_fitted_on_reduced_pasts(years: Any, setting: Setting) -> None:
     panel = setting.past
     window, plain = ReducedWindow(panel, years), Window(panel)
-    asked = eligible_origins(panel)[::7]  # several a person
+    rows = eligible_origins(panel)[::7]  # several a person
     origins = Origins(
-        np.array(asked["person_id"].to_list(), dtype=np.str_),
-        asked["year"].to_numpy().astype(np.int64),
+        np.array(rows["person_id"].to_list(), dtype=np.str_),
+        rows["year"].to_numpy().astype(np.int64),
     )
     assert len(np.unique(origins.person_id)) < len(origins)
-    found = window.features(panel, origins)
+    features = window.features(panel, origins)
     for i in range(0, len(origins), 25):
-        one = origins.take(slice(i, i + 1))
-        assert np.array_equal(
-            found[i : i + 1], plain.features(years(history(panel, one), one), one), equal_nan=True
-        )
-    assert not np.array_equal(found, plain.features(panel, origins), equal_nan=True)
-    # Asked from records that are poor already, as the judged ones are, they see the same.
+        origin = origins.take(slice(i, i + 1))
+        expected = plain.features(years(history(panel, origin), origin), origin)
+        assert np.array_equal(features[i : i + 1], expected, equal_nan=True)
+    assert not np.array_equal(features, plain.features(panel, origins), equal_nan=True)
+    # Records that are reduced already, as the judged ones are, give the same features.
     past = history(panel, setting.origins)
     assert np.array_equal(
         window.features(past, setting.origins),
@@ -304,7 +294,7 @@ def test_trees_are_fitted_on_reduced_pasts(years: Any, setting: Setting) -> None
 
 
 def test_trees_fitted_on_reduced_pasts_forecast_better_from_them() -> None:
-    """log earnings = level + a strong one-year swing of known sign: a last change tells the next, and a two-year change tells nothing."""
+    """Log earnings are a moving average: changes of one year predict, those of two do not."""
 
     def swinging(n: int, seed: int) -> Panel:
         rng = np.random.default_rng(seed)

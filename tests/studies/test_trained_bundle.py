@@ -1,4 +1,4 @@
-"""A bundle is used again where it is of exactly these settings, and trained anew where anything differs."""
+"""A bundle is used again if its settings are exactly equal, and trained again otherwise."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def panel() -> Panel:
 
 @pytest.fixture(scope="module")
 def bundle(panel: Panel, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    """Trained at once, and until 2012."""
+    """A bundle that was trained without interruption, until 2012."""
     return train_or_load(
-        panel, tmp_path_factory.mktemp("found") / "b", CONFIG, seed=SEED, until=2012
+        panel, tmp_path_factory.mktemp("trained") / "b", CONFIG, seed=SEED, until=2012
     )
 
 
@@ -70,9 +70,9 @@ def test_the_same_configuration_loads_the_bundle(
     assert train_or_load(until_then, bundle.path, CONFIG, seed=SEED).digest == bundle.digest
 
 
-def _without_one(panel: Panel) -> Panel:
-    one = persons_of(panel, "train")[0]
-    return panel.only([person for person in panel.persons() if person != one])
+def _without_a_person(panel: Panel) -> Panel:
+    first = persons_of(panel, "train")[0]
+    return panel.only([person for person in panel.persons() if person != first])
 
 
 def _without_a_row(panel: Panel) -> Panel:
@@ -90,7 +90,7 @@ def _without_a_row(panel: Panel) -> Panel:
         ({"seed": SEED + 1}, None),
         ({"config": replace(CONFIG, learning_rate=1e-3)}, None),
         ({"config": replace(CONFIG, model=replace(CONFIG.model, bins=9))}, None),
-        ({}, _without_one),
+        ({}, _without_a_person),
         ({}, _without_a_row),
         ({}, lambda panel: replace(panel, meta=replace(panel.meta, panel_id="other"))),
         ({}, lambda panel: replace(panel, meta=replace(panel.meta, macro=None))),
