@@ -191,7 +191,9 @@ def evaluate(
         futures=options.futures,
         lifetimes="lifetimes" in tables,
         further_tables=further,
-        calibrated_on={horizon: cell.n for (horizon, group), cell in cells if group == ALL},
+        calibrated_on={
+            horizon: cell.n_threshold for (horizon, group), cell in cells if group == ALL
+        },
         provenance=forecaster.provenance(),
     )
 

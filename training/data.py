@@ -17,9 +17,15 @@ from saga.features.calendar import Calendar
 from saga.features.sequences import Sequences, pad
 from training.masking import Masking, hide_inputs, make_targets, thin_years
 
+# Tensors of a batch, of shape (n_person, n_token, ...) unless stated:
+# - inputs, partly masked: state, z, other, codes, age (see `saga.features.sequences`)
+# - target, the next observed year: gap (years until it, 0 for none), macro (of that year),
+#   next_state, next_z, next_dead
+# - origin (n_person,): index of the last token before the fast cell takes over
+# - person_years (): person-years of the batch before any is dropped
 Batch = dict[str, Tensor]
-_BUCKETS = 40  # batches that are sorted by length together, so that a batch needs little padding
-_VALIDATION_EPOCH = 2**31 - 1  # number of the validation batches' epoch in their random seed
+_BATCHES_PER_CHUNK = 40  # persons of so many batches are sorted by length, which reduces padding
+_VALIDATION_EPOCH = 2**31 - 1  # epoch number in the random seed of validation batches
 _VALIDATION_PERSONS = 256  # in a validation batch
 
 
@@ -91,7 +97,7 @@ class Batches(Dataset[Batch]):
         length = self.sequences.lengths
         size = self.batch_persons
         plan: list[NDArray[np.int64]] = []
-        for chunk in np.array_split(order, max(1, len(order) // (size * _BUCKETS))):
+        for chunk in np.array_split(order, max(1, len(order) // (size * _BATCHES_PER_CHUNK))):
             chunk = chunk[np.argsort(length[chunk], kind="stable")]
             cumulated, parts = length[chunk].cumsum(), max(1, len(chunk) // size)
             cuts = np.searchsorted(cumulated, cumulated[-1] * np.arange(1, parts) / parts)

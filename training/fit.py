@@ -47,8 +47,8 @@ from training.harness import RunFolder, RunOptions, fit_module, progress_bars, s
 from training.module import ForecastModule
 from training.train_config import TrainConfig, load_config
 
-_AVERAGED = 1_000  # steps that the weights are averaged over at most
-_WIDE = 128  # width from which bfloat16 is faster on a CPU with matrix units
+_MAX_AVERAGED_STEPS = 1_000
+_MIN_BFLOAT16_WIDTH = 128  # narrower networks are faster in float32, also with matrix units
 _BACKBONES = {
     "decoder": "A decoder-only transformer",
     "lstm": "An LSTM",
@@ -93,8 +93,8 @@ def train(
     """Train a network on the panel and write it as the bundle `out`.
 
     Checkpoints and logs are kept in `<out>.run/`; the checkpoints are removed when the bundle is
-    written. With several `devices` Lightning starts this program once more for each. The first
-    process writes all files; the others leave (SystemExit) after the fit.
+    written. With several `devices` Lightning starts this program once per device. The first
+    process writes all files; the others end with SystemExit after the fit.
 
     Args:
         panel: persons to train on.
@@ -103,8 +103,8 @@ def train(
         seed: seed of the initial weights, the batches and the masks.
         until: last year that anything fitted may use (records, transforms, macro process), for
             forward evaluation.
-        validation: persons on whom training is stopped; all others are training persons. By
-            default the panel's validation persons, and only its training persons train.
+        validation: persons whose loss decides when training stops and which weights are kept;
+            all other persons are training persons. By default both come from the panel's split.
         run: how the run is started.
 
     Raises:
@@ -177,7 +177,9 @@ def train(
         },
         weights={k: v.detach().contiguous() for k, v in network.state_dict().items()},
         metrics={"training": asdict(report)},
-        card=model_card(report, settings, panel, run.command, network),
+        card=model_card(
+            report, settings, panel, run.command, network, person_split=validation is None
+        ),
         seed=seed,
         command=run.command,
         code_version=current_version(),
@@ -192,10 +194,10 @@ def _check_resumable(folder: RunFolder) -> None:
         raise UsageError(
             f"Nothing to resume: {folder.checkpoint} does not exist. Start without --resume."
         )
-    if other := folder.differing_settings():
+    if differing := folder.differing_settings():
         raise UsageError(
-            f"The run in {folder.path} was started with another {', '.join(other)}. "
-            "Give the same, or start without --resume."
+            f"The run in {folder.path} was started with different settings: "
+            f"{', '.join(differing)}. Use the same settings, or start without --resume."
         )
 
 
@@ -217,20 +219,20 @@ def prepare(
         problem = Problem(
             "too-few-persons",
             "No training or no validation persons",
-            "Give a panel with some hundreds of persons.",
+            "Use a panel of at least a few hundred persons.",
         )
         raise InputError("The panel is too small to train on.", [problem])
     history, macro = _macro_of(panel)
     calendar = Calendar(history)
-    trained = panel.only(training)
-    # The choice is keyed because ids may be sorted by birth year.
-    judging = sample_persons(
+    training_panel = panel.only(training)
+    # The sample is random because ids may be sorted by birth year.
+    validation_sample = sample_persons(
         validating, settings.validation_persons, "validation", panel.meta.panel_id
     )
-    transforms = Transforms.fit(trained, calendar, settings.model.bins, settings.without)
+    transforms = Transforms.fit(training_panel, calendar, settings.model.bins, settings.without)
     data = PanelData(
-        encode(trained, transforms, calendar),
-        encode(panel.only(judging), transforms, calendar),
+        encode(training_panel, transforms, calendar),
+        encode(panel.only(validation_sample), transforms, calendar),
         calendar,
         batch_persons=settings.batch_persons,
         seed=seed,
@@ -245,7 +247,7 @@ def _macro_of(panel: Panel) -> tuple[MacroHistory | None, dict[str, Any]]:
         return None, {"series": None}
     until = last_year(panel)
     history = sweden().until(until)
-    # The published series forecasts the movement of unemployment better (docs/decisions).
+    # Dynamics fitted to the published series forecast unemployment better (docs/decisions).
     process = MacroProcess.fit(history, dynamics=sweden_as_published().until(until))
     return history, {"series": "sweden", **process.as_dict()}
 
@@ -262,15 +264,15 @@ def lightning_trainer(
     Args:
         settings: the configuration.
         logs: folder of the logs.
-        further_callbacks: callbacks beside weight averaging, early stopping and progress.
+        further_callbacks: callbacks in addition to weight averaging, early stopping and progress.
         run: how the run is started.
         epoch_steps: batches of an epoch.
     """
     gpu = torch.cuda.is_available()
     precision: Any = settings.precision
     if precision == "auto":
-        # bfloat16 is slower on a CPU without matrix units, and with small products.
-        faster = gpu or (has_matrix_units() and settings.model.width >= _WIDE)
+        # On a CPU, bfloat16 is faster only with matrix units and large matrices.
+        faster = gpu or (has_matrix_units() and settings.model.width >= _MIN_BFLOAT16_WIDTH)
         precision = "bf16-mixed" if faster else "32-true"
     loggers: list[Logger] = [CSVLogger(str(logs), name="", version="log")]
     with contextlib.suppress(ModuleNotFoundError):  # tensorboard is optional
@@ -300,19 +302,32 @@ def lightning_trainer(
 
 
 def _average_recent(average: Tensor, current: Tensor, steps: Tensor | int) -> Tensor:
-    """Running average of the weights over the last tenth of the steps, at most `_AVERAGED`.
+    """Running average of the weights over the last tenth of the steps, 1,000 steps at most.
 
-    The latest weights carry the noise of the last fifty batches, and a rollout sums their bias
-    over all years.
+    Without averaging, the weights depend on the noise of the last fifty batches, and a rollout
+    accumulates the resulting bias over all years.
     """
-    return average + (current - average) * max(1 / _AVERAGED, 10 / (10 + int(steps)))
+    share = max(1 / _MAX_AVERAGED_STEPS, 10 / (10 + int(steps)))
+    return average + (current - average) * share
 
 
 def model_card(
-    report: TrainReport, settings: TrainConfig, panel: Panel, command: str, network: Saga
+    report: TrainReport,
+    settings: TrainConfig,
+    panel: Panel,
+    command: str,
+    network: Saga,
+    *,
+    person_split: bool = True,
 ) -> str:
-    """The bundle's README.md."""
+    """The bundle's README.md; `person_split` says whether test persons were set aside."""
     years, backbone = panel.frame["year"].to_numpy(), _BACKBONES[settings.model.backbone]
+    unused = (
+        " Persons with split `test`\n(see `split.json`) were not used to train, tune or calibrate the "
+        "bundle."
+        if person_split
+        else " All persons\nexcept the validation persons were used for training."
+    )
     return f"""# SAGA bundle `{settings.name}`
 
 {backbone} over yearly records, {report.parameters:,} parameters. Trained on
@@ -332,9 +347,7 @@ Model:
 
 {_head_diversity_text(network)}
 
-What the forecasts guarantee is stated in `calibration.parquet` and in the `guarantee` of every
-interval. Persons with split `test` (see `split.json`) were used neither to train nor to tune nor to
-calibrate the bundle.
+`calibration.parquet` and the `guarantee` of every interval state what the intervals guarantee.{unused}
 """
 
 

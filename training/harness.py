@@ -1,4 +1,4 @@
-"""What all training runs share: folders for resuming, the fit, learning rates."""
+"""Functions that all training runs share: run folders for resuming, the fit, learning rates."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SETTINGS = "run.json"
 _EXPECTED_WARNINGS = (
     ".*does not have many workers.*",
     ".*LeafSpec.*",
-    ".*exists and is not empty.*",  # the folder of our own logs, or of a resumed run
+    ".*exists and is not empty.*",  # the log folder, also that of a resumed run
 )
 
 
@@ -31,9 +31,9 @@ class RunOptions:
     """How a training run is started.
 
     Attributes:
-        resume: whether to continue from the last checkpoint, with the same batches as without
-            the interruption.
-        devices: number of devices; a step sees `batch_persons` persons on each.
+        resume: whether to continue from the last checkpoint; the batches are the same as in a
+            run without interruption.
+        devices: number of devices; each processes `batch_persons` persons per step.
         command: the command line, for the model card.
         progress: whether to show progress.
     """
@@ -46,7 +46,7 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Folder of a training run: its checkpoints, and in run.json the settings of its start."""
+    """Folder of a training run: its checkpoints, and its settings in run.json."""
 
     path: Path
     settings: Mapping[str, Any]
@@ -57,12 +57,12 @@ class RunFolder:
         return self.path / "last.ckpt"
 
     def differing_settings(self) -> list[str]:
-        """Names of the settings with which another run was started in the folder."""
+        """Names of the settings that differ from those of the run in the folder."""
         started = read_json(self.path / _SETTINGS) or {}
         return sorted(name for name in self.settings if started.get(name) != self.settings[name])
 
     def begin(self) -> None:
-        """Make the folder anew, with the settings and nothing else."""
+        """Delete the folder and create it again; it then contains only the settings."""
         shutil.rmtree(self.path, ignore_errors=True)
         self.path.mkdir(parents=True)
         commit_json(self.path / _SETTINGS, self.settings)
@@ -80,12 +80,12 @@ def fit_module(
     data: Any,
     checkpoint: Path | None,
 ) -> None:
-    """Fit from `checkpoint`, None: from the start. Raises KeyboardInterrupt on Ctrl-C."""
+    """Fit, from `checkpoint` if there is one. Raises KeyboardInterrupt on Ctrl-C."""
     with warnings.catch_warnings():
         for message in _EXPECTED_WARNINGS:
             warnings.filterwarnings("ignore", message=message)
         try:
-            # The checkpoint is SAGA's own; beside tensors it holds the optimiser's state.
+            # Checkpoints are written by SAGA; they contain more than tensors (the optimiser's state).
             trainer.fit(
                 module,
                 data,
@@ -103,11 +103,11 @@ def progress_bars(progress: bool) -> list[TQDMProgressBar]:
 
 
 def half_cosine(progress: float) -> float:
-    """Falls from 1 to 0 while `progress` grows from 0 to 1; 0 after that."""
+    """A half cosine, which falls from 1 at `progress` 0 to 0 at 1; 0 beyond."""
     return 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
 
 
 def schedule_rate(optimizer: torch.optim.Optimizer, rate: Callable[[int], float]) -> dict[str, Any]:
-    """An optimiser for Lightning whose learning rate is multiplied by `rate(step)`."""
+    """The optimiser for Lightning, with its learning rate multiplied by `rate(step)`."""
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
     return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}

@@ -1,6 +1,6 @@
-"""What training makes of a person's record: random masking of the input, and the targets.
+"""Random masking of records for training, and the targets of each token.
 
-Masking makes the model robust against records that lack years, columns or cells.
+Masking makes the model robust against records that lack years, columns or values.
 """
 
 from __future__ import annotations
@@ -31,9 +31,12 @@ from saga.schema import MAX_AGE
 class Targets:
     """What the model predicts from each token: arrays of shape (n_person, n_token).
 
-    `gap` is the distance to the target year (1..MAX_GAP years, 0: no target), `state` and `z` are
-    the earnings there, `dead` says whether the person is dead by then. `macro` (n_person, n_token,
-    4) holds the macro covariates of the target year.
+    Attributes:
+        gap: Years to the target year, 1 to MAX_GAP; 0 if there is no target.
+        state: State of earnings in the target year.
+        z: Log earnings relative to wages in the target year.
+        dead: Whether the person has died by the target year.
+        macro: Macro covariates (n_person, n_token, 4) of the target year.
     """
 
     gap: NDArray[np.int64]
@@ -78,7 +81,7 @@ Probability = Annotated[float, Field(strict=True, ge=0, le=1)]
 
 @options_dataclass(frozen=True)
 class Masking(CheckedOptions):
-    """How often training hides what a real register may lack.
+    """How often training hides years, columns and values, which a real panel may lack.
 
     Probabilities apply to a person unless stated otherwise.
     """
@@ -89,8 +92,8 @@ class Masking(CheckedOptions):
     late_start: Probability = 0.4  # the record begins in a random later year
     survey_only: Probability = 0.15  # all columns but earnings, age and sex are hidden
     drop_columns: Probability = 0.15  # each column is hidden with probability 1/2
-    cells: Probability = 0.02  # a cell is hidden (probability of a cell)
-    # What a rollout does not simulate is hidden after a random year; lasting columns stay.
+    cells: Probability = 0.02  # probability per value that it is hidden
+    # Columns that a rollout does not simulate are hidden after a random year; lasting ones stay.
     origin: Probability = 0.5
 
 
@@ -103,11 +106,11 @@ def thin_years(
 ) -> tuple[Tokens, NDArray[np.int64]]:
     """Drop random years and beginnings of records.
 
-    Returns the thinned tokens, and `dead_year` (n,), 0 if the death was dropped. A person without
-    any year left has no valid token.
+    Returns the remaining tokens, and `dead_year` (n,), 0 if the death was dropped. A person whose
+    years are all dropped has no valid token.
 
-    The choice must not depend on how the record ends: the estimated hazard of death would be too
-    high. A death is therefore dropped like any other year, and a late start is drawn from all
+    The choice must not depend on how the record ends, because the estimated hazard of death would
+    then be too high. A death is therefore dropped like any other year, and a late start is drawn from all
     years that the record could have covered (up to `end`, the panel's last year, or age 64).
     """
     n, t = tokens.valid.shape
@@ -145,11 +148,11 @@ def thin_years(
 def hide_inputs(
     tokens: Tokens, end: int, masking: Masking, rng: np.random.Generator
 ) -> tuple[Tokens, NDArray[np.int64]]:
-    """Hide columns, cells and, for a share of the persons, the inputs after a random origin.
+    """Hide columns, values and, for a share of the persons, the inputs after a random origin.
 
-    Returns the visible tokens and the origins (n,), a position in each person's record. Hidden
-    after an origin is what a rollout does not simulate; lasting columns keep their last known
-    value. Targets are made before, so they stay complete.
+    Returns the visible tokens and the origins (n,), a position in each person's record. Columns
+    that a rollout does not simulate are hidden after the origin; lasting columns keep their last
+    known value. Targets are made before anything is hidden, so they stay complete.
 
     The origin is drawn from all years that the record could have covered (up to `end`, the panel's
     last year, or age 64). Origins drawn from the record itself would often lie shortly before a

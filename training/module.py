@@ -1,6 +1,6 @@
 """The Lightning module of the forecast network: loss, logging and optimiser.
 
-The mathematics of the network and its losses is in `saga.model`.
+The network and its losses are defined in `saga.model`.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ from training.harness import half_cosine, schedule_rate
 from training.optimizer import Muon
 from training.train_config import TrainConfig
 
-_FINAL_RATE = 0.02  # of the peak learning rate
+_FINAL_SHARE = 0.02  # final learning rate as a share of the peak
 
 
 class Losses(NamedTuple):
     """The losses of a batch.
 
-    `means` are losses by the name of their log, averaged over tokens with a target; `nll` is the
-    mean negative log-likelihood; `objective` is what training minimises.
+    Attributes:
+        means: Losses averaged over tokens with a target, by their name in the log.
+        nll: Mean negative log-likelihood per token with a target.
+        objective: The loss that training minimises.
     """
 
     means: dict[str, Tensor]
@@ -33,9 +35,9 @@ class Losses(NamedTuple):
 
 
 class ForecastModule(pl.LightningModule):
-    """Maximum likelihood of the next observed year and of death, or the head's own criterion.
+    """Training by maximum likelihood, or by the head's own criterion.
 
-    The likelihood of earnings has a point mass at zero.
+    The likelihood is that of the next observed year's earnings, with an atom at zero, and of death.
     """
 
     def __init__(self, network: Saga, config: TrainConfig) -> None:
@@ -45,12 +47,13 @@ class ForecastModule(pl.LightningModule):
     def losses(self, batch: Batch) -> Losses:
         """Losses of a batch (`training.data.make_batch`).
 
-        `means` holds the head's criterion ("nll", except for quantiles) for the backbone. With a
-        light cell it also holds "light": the criterion of the cell on tokens after each origin.
+        `means` contains the backbone's loss under the name of the head's criterion: "pinball" for
+        the quantile head, else "nll". If the network has a fast cell, `means["light"]` is the
+        loss of the cell on tokens after each person's origin.
 
-        The objective sums the losses and divides by the batch's person-years. Batches hold equally
-        many person-years, so every token has the same weight. A mean over tokens with a target
-        would give more weight to tokens in batches with many deaths, which have fewer targets.
+        The objective is the sum of all losses divided by the batch's person-years. All batches have
+        about equally many person-years, so every token has the same weight. A mean over tokens with
+        a target would give more weight to batches with many deaths, which have fewer targets.
         """
         net = self.network
         tokens = net.tokens(
@@ -58,25 +61,27 @@ class ForecastModule(pl.LightningModule):
         )
         hidden, _ = net.hidden(tokens, batch["age"])
         has_target = batch["gap"] > 0
-        total, nll = self._sums(hidden, has_target, batch)
+        total, nll = self._summed_losses(hidden, has_target, batch)
         count = has_target.sum().clamp(min=1)
         means, objective = {net.head.criterion: total / count}, total
         if net.light is not None:
             position = torch.arange(has_target.shape[1], device=has_target.device)
             after = has_target & (position > batch["origin"][:, None])
-            rolled = net.fast_hidden(
+            light_hidden = net.fast_hidden(
                 hidden, batch["origin"], batch["state"], batch["z"], batch["age"]
             )
-            total, _ = self._sums(rolled, after, batch)
+            total, _ = self._summed_losses(light_hidden, after, batch)
             means["light"] = total / after.sum().clamp(min=1)
             objective = objective + total
         return Losses(means, nll / count, objective / batch["person_years"])
 
-    def _sums(self, hidden: Tensor, chosen: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Sums of the head's loss and the negative log-likelihood over tokens `chosen` (n, t)."""
+    def _summed_losses(
+        self, hidden: Tensor, selected: Tensor, batch: Batch
+    ) -> tuple[Tensor, Tensor]:
+        """Sums of the head's loss and of the negative log-likelihood over the selected tokens."""
         head = self.network.head
-        predictive = head(hidden[chosen], batch["gap"][chosen], batch["macro"][chosen])
-        outcome = tuple(batch[f"next_{name}"][chosen] for name in ("state", "z", "dead"))
+        predictive = head(hidden[selected], batch["gap"][selected], batch["macro"][selected])
+        outcome = tuple(batch[f"next_{name}"][selected] for name in ("state", "z", "dead"))
         earnings, death = head.loss(predictive, *outcome)
         loss = (earnings + death).sum()
         if head.criterion == "nll":
@@ -86,14 +91,18 @@ class ForecastModule(pl.LightningModule):
         return loss, (earnings + death).sum()
 
     def training_step(self, batch: Batch, _index: int) -> Tensor:
-        """One step's loss."""
+        """The objective of a batch; its losses are logged."""
         losses = self.losses(batch)
         for name, value in losses.means.items():
             self.log(f"train_{name}", value, prog_bar=True, batch_size=1)
         return losses.objective
 
     def validation_step(self, batch: Batch, _index: int) -> None:
-        """Log the losses and `validation_nll`; their sum, `validation`, chooses the weights."""
+        """Log the losses and their sum, `validation`.
+
+        The weights with the smallest `validation` are kept, and training stops when it no longer
+        falls.
+        """
         means, nll, _ = self.losses(batch)
         weight = int((batch["gap"] > 0).sum())
         for name, value in {**means, "nll": nll}.items():
@@ -102,11 +111,15 @@ class ForecastModule(pl.LightningModule):
         self.log("validation", total, batch_size=weight, sync_dist=True)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Store the log score beside the weights, which another loss may have chosen."""
+        """Store the log score, because the weights may be selected by another loss."""
         checkpoint["validation_nll"] = float(self.trainer.callback_metrics["validation_nll"])
 
     def configure_optimizers(self) -> Any:
-        """Muon with AdamW; linear warm-up, then a cosine nearly to zero over `max_steps`."""
+        """Muon for the inner matrices, AdamW for all other parameters.
+
+        The learning rate rises linearly during warm-up and then falls as a half cosine to 2 % of
+        its peak at `max_steps`.
+        """
         matrices = self.network.inner_matrices()
         inner = {id(p) for p in matrices}
         rest = [p for p in self.parameters() if id(p) not in inner]
@@ -117,7 +130,7 @@ class ForecastModule(pl.LightningModule):
             if step < warmup:
                 return (step + 1) / warmup
             progress = (step - warmup) / max(1, total - warmup)
-            return _FINAL_RATE + (1 - _FINAL_RATE) * half_cosine(progress)
+            return _FINAL_SHARE + (1 - _FINAL_SHARE) * half_cosine(progress)
 
         optimizer = Muon(matrices, rest, lr=config.learning_rate, weight_decay=config.weight_decay)
         return schedule_rate(optimizer, rate)

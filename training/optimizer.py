@@ -1,12 +1,12 @@
 """Muon (Jordan et al. 2024): momentum replaced by the nearest orthogonal matrix.
 
-It is used for the matrices inside a network, where every direction of a weight matrix then moves at
-the same rate. Embeddings, outputs, biases and norms use AdamW (Loshchilov and Hutter 2019), as the
+It is used for the matrices inside a network: all directions of a weight matrix change at the same
+rate. Embeddings, outputs, biases and norms use AdamW (Loshchilov and Hutter 2019), as the
 authors of Muon advise.
 
 torch has its own Muon. It orthogonalises in bfloat16, which is ten times slower than float32 on a
-CPU without bfloat16 units, and it does not combine both kinds of update in one optimiser, which
-automatic optimisation needs.
+CPU without bfloat16 units. It also does not combine both updates in one optimiser, which
+Lightning's automatic optimisation needs.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# Odd quintic; its iteration moves every singular value into about [0.7, 1.2] (Jordan et al. 2024).
+# Coefficients of an odd quintic; its iteration brings all singular values to about [0.7, 1.2]
+# (Jordan et al. 2024).
 _A, _B, _C = 3.4445, -4.7750, 2.0315
 _ITERATIONS = 5
-# Root mean square of an AdamW step: with it, one learning rate fits both (Liu et al. 2025).
+# Root mean square of an AdamW step. With this factor one learning rate suits both updates (Liu et
+# al. 2025).
 _ADAM_RMS = 0.2
 _MOMENTUM = 0.95
 _BETAS, _EPSILON = (0.9, 0.98), 1e-8

@@ -27,13 +27,13 @@ ABLATIONS = tuple(
         if file.name.endswith(".yaml")
     )
 )
-# YAML reads 3e-4 as text; as an option it is a number.
+# Not strict: YAML reads 3e-4 as text.
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True)
 class TrainConfig(CheckedOptions):
-    """Shape of the network and its fit; a step sees `batch_persons` persons on average."""
+    """Shape of the network and options of its fit; a batch has `batch_persons` persons on average."""
 
     kind = "Training"
 
@@ -49,8 +49,8 @@ class TrainConfig(CheckedOptions):
     validate_every: Count = 500
     validation_persons: Count = 4_000
     patience: Count = 10  # validations without improvement before stopping
-    precision: str = "auto"  # auto: chosen by the machine, see training/fit.py
-    # What the network never receives, in training and in forecasts: names of HIDEABLE.
+    precision: str = "auto"  # auto: depends on the machine, see training/fit.py
+    # Inputs (names in HIDEABLE) that the network never receives, in training and in forecasts.
     without: tuple[str, ...] = ()
 
     @model_validator(mode="after")
@@ -90,7 +90,9 @@ def _parsed(source: str | Path, extended: tuple[str, ...] = ()) -> dict[str, Any
     try:
         parsed = yaml.safe_load(_text(source))
     except yaml.YAMLError as error:
-        raise UsageError(f"Configuration '{source}' is not valid YAML. Mend the file.") from error
+        raise UsageError(
+            f"Configuration '{source}' is not valid YAML. Correct the file."
+        ) from error
     if not isinstance(parsed, dict):
         raise UsageError(f"Configuration '{source}' must be a YAML mapping.")
     base = parsed.pop("extends", None)

@@ -42,7 +42,7 @@ async def get_thresholds(service: CurrentService) -> Response:
             "coverage": coverage,
             "paths": n_paths,
             "threshold": q,
-            "persons": cell.n,
+            "persons": cell.n_threshold,
         }
         for (h, group), cell in sorted(service.forecaster.calibrator.cells.items())
         for (n_paths, coverage), q in sorted(cell.thresholds.items())

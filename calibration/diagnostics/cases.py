@@ -66,9 +66,9 @@ class Cases:
         """Persons behind the threshold of these persons; the sampling band counts their chance."""
         cells = self.calibrator.cells
         group_cell, everybody = (cells.get((horizon, key)) for key in (f"{grouping}={group}", ALL))
-        if group_cell is not None and group_cell.n:
-            return group_cell.n
-        if everybody is None or not everybody.n:
+        if group_cell is not None and group_cell.n_threshold:
+            return group_cell.n_threshold
+        if everybody is None or not everybody.n_threshold:
             return None
         rows = self.members[horizon].get((grouping, group))
         shifted = any(
@@ -77,14 +77,14 @@ class Cases:
             if h == horizon
         )
         if not shifted or rows is None:
-            return everybody.n
+            return everybody.n_threshold
         # A shift was fitted on the group's calibration persons: about the same share as here.
-        return max(1, round(everybody.n * len(rows) / self.results[horizon].frame.height))
+        return max(1, round(everybody.n_threshold * len(rows) / self.results[horizon].frame.height))
 
     def mapped_on(self, horizon: int) -> int | None:
         """Persons behind the recalibration map of a horizon; None without a map."""
         cell = self.calibrator.map_cell(horizon)
-        return cell.map_n if cell else None
+        return cell.n_map if cell else None
 
     def rng(self, *key: str | int) -> np.random.Generator:
         """Random numbers for a figure named by `key`, the same whatever else is computed."""

@@ -29,8 +29,8 @@ def tabulate_guarantees(cases: Cases) -> Rows:
         rows.append(
             {
                 "horizon": h,
-                "persons_map": map_cell.map_n if map_cell else 0,
-                "persons_threshold": cell.n if cell else 0,
+                "persons_map": map_cell.n_map if map_cell else 0,
+                "persons_threshold": cell.n_threshold if cell else 0,
                 "guarantee": guarantees[0] if guarantees else "none",
                 "n": n if n >= cases.min_cell else None,
                 "drift_term": drift_term,

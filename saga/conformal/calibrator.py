@@ -2,8 +2,8 @@
 
 `calibration` fits it. Two steps apply at each horizon, both in probability space. First, the map R
 of the person's cell, fitted on the persons of the map fold, replaces the forecast F by R(F). Every
-path keeps its rank (ensemble copula coupling: Schefzik, Thorarinsdottir and Gneiting 2013), so
-paths remain joint. Second, a threshold, fitted on the persons of the threshold fold, chooses from a
+path keeps its rank (ensemble copula coupling: Schefzik, Thorarinsdottir and Gneiting 2013), so the
+dependence between years does not change. Second, a threshold, fitted on the persons of the threshold fold, chooses from a
 nested family of sets (`saga.conformal.prediction_sets`) the one that has the stated coverage. A
 person's cell is the smallest one with enough persons; overlapping groups shift its threshold.
 """
@@ -35,7 +35,7 @@ Guarantee = Literal["finite-sample", "assumption", "extrapolated", "none"]
 ThresholdKind = Literal["positive", "at_least", "at_most", "band", "present_value"]
 
 ALL = "all"  # the group of all persons
-# Groupings with cells of their own; the first one that has a cell for the person is used.
+# Groupings whose groups may have cells; the first one that has a cell for the person is used.
 MONDRIAN = ("profile", "quintile")
 THRESHOLD_KINDS: tuple[ThresholdKind, ...] = (
     "positive",
@@ -44,8 +44,8 @@ THRESHOLD_KINDS: tuple[ThresholdKind, ...] = (
     "band",
     "present_value",
 )
-# With fewer persons, rounding makes a threshold noticeably larger. The report says so, and no group
-# has a cell of its own.
+# With fewer persons, rounding makes a threshold noticeably larger. The report warns of this,
+# and groups have no cells.
 MIN_CELL_PERSONS = 1_000
 
 REASONS: dict[str, str] = {
@@ -168,7 +168,7 @@ class Calibrator:
 
     @classmethod
     def identity(cls) -> Calibrator:
-        """No calibration: paths stay as they are, and there are no intervals."""
+        """A calibrator that does not change paths and gives no intervals."""
         return cls({})
 
     @cached_property
@@ -220,7 +220,7 @@ class Calibrator:
         for h in range(horizon, 0, -1):
             for group in groups or (ALL,):
                 cell = self.cells.get((h, group))
-                if cell is not None and cell.mapped:
+                if cell is not None and cell.has_map:
                     return cell
         return None
 
@@ -239,7 +239,7 @@ class Calibrator:
             keys = [
                 (h, group)
                 for group in groups
-                if (h, group) in self.cells and self.cells[h, group].n > 0
+                if (h, group) in self.cells and self.cells[h, group].n_threshold > 0
             ]
             for key in keys:
                 q = self.cells[key].thresholds.get((fitted, coverage))
@@ -358,7 +358,7 @@ class Calibrator:
         deterministic and, bit for bit, independent of the other persons.
         """
         paths.require_raw()
-        if not any(cell.mapped for cell in self.cells.values()):
+        if not any(cell.has_map for cell in self.cells.values()):
             return replace(paths, recalibrated=True)
         total = np.zeros((len(paths), paths.n_paths))
         for h in range(paths.n_horizons):
@@ -437,7 +437,7 @@ class Calibrator:
         return Intervals(tuple(coverage), lower, upper, zero, guarantee, cells)
 
     def to_table(self) -> pl.DataFrame:
-        """The bundle's `calibration.parquet`, which has averages over persons only.
+        """The content of the bundle's `calibration.parquet`; it has only averages over persons.
 
         With method "cqr" there is one kind, "cqr": q at `level` for quantiles of `knot` paths, from
         `n` persons. Otherwise the kinds are: "scale" (value); "cut" (limits of quintiles, see
@@ -451,7 +451,7 @@ class Calibrator:
         rows: list[_Row] = []
         if self.method == "cqr":
             rows += [
-                ("cqr", horizon, group, share, m, cell.thresholds[m, share], cell.n, "AB")
+                ("cqr", horizon, group, share, m, cell.thresholds[m, share], cell.n_threshold, "AB")
                 for (horizon, group), cell in sorted(self.cells.items())
                 for m, share in sorted(cell.thresholds)
             ]
@@ -462,14 +462,23 @@ class Calibrator:
             rows += self.grouping.rows()
         for (horizon, group), cell in sorted(self.cells.items()):
             rows += [
-                ("map", horizon, group, None, k, v, cell.map_n, "A")
+                ("map", horizon, group, None, k, v, cell.n_map, "A")
                 for k, v in zip(cell.knots, cell.values, strict=True)
             ]
             rows.append(
-                ("atom_width", horizon, group, None, None, cell.atom_width, cell.map_n, "A")
+                ("atom_width", horizon, group, None, None, cell.atom_width, cell.n_map, "A")
             )
             rows += [
-                ("threshold", horizon, group, share, m, cell.thresholds[m, share], cell.n, "B")
+                (
+                    "threshold",
+                    horizon,
+                    group,
+                    share,
+                    m,
+                    cell.thresholds[m, share],
+                    cell.n_threshold,
+                    "B",
+                )
                 for m, share in sorted(cell.thresholds)
             ]
         for (horizon, share), effects in sorted(self.shifts.items()):
@@ -497,9 +506,9 @@ class Calibrator:
     def from_table(cls, table: pl.DataFrame) -> Calibrator:
         """The calibrator that `to_table` wrote.
 
-        Earlier versions wrote kinds that nothing reads ("weight", "unsupported", and "cqr" beside
-        the sets); they are skipped. Raises BundleError if the table has other columns or lacks a
-        part.
+        Earlier versions wrote kinds that are no longer used ("weight", "unsupported", and "cqr" in
+        addition to the sets); they are skipped. Raises BundleError if the table has other columns
+        or lacks a part.
         """
         if dict(table.schema) != SCHEMA:
             raise BundleError(
@@ -540,7 +549,7 @@ class Calibrator:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 over the table's exact values; every output names it in its provenance."""
+        """SHA-256 over the table's exact values; the provenance of every output has it."""
         text = "\n".join(
             "\t".join(value.hex() if isinstance(value, float) else str(value) for value in row)
             for row in self.to_table().iter_rows()

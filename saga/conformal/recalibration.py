@@ -1,4 +1,8 @@
-"""A cell's map R: forecast probabilities to calibrated ones, samples of F to samples of R(F)."""
+"""Recalibration of samples with the map R of a calibrator's cell.
+
+R maps forecast probabilities to calibrated ones. If F is the forecast's CDF, R(F) is the CDF of the
+recalibrated forecast.
+"""
 
 from __future__ import annotations
 
@@ -13,40 +17,42 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """What was fitted for one horizon and group.
+    """The map R and the thresholds fitted for one horizon and group.
 
     Args:
         knots: Knots (K,) of R, a piecewise linear map of [0, 1] onto itself; empty if the map fold
             was too small.
         values: Values (K,) of R at the knots.
-        map_n: Persons of the map fold.
-        atom_width: See `saga.conformal.prediction_sets`.
-        thresholds: (number of paths, coverage) -> q; None if the threshold fold was too small.
-        n: Persons of the threshold fold.
+        n_map: Number of persons in the map fold.
+        atom_width: Width on the scale of t by which the probability of zero is divided to obtain a
+            density (`saga.conformal.prediction_sets`).
+        thresholds: Threshold q by number of paths and coverage; None if the threshold fold was too
+            small.
+        n_threshold: Number of persons in the threshold fold.
     """
 
     knots: Array
     values: Array
-    map_n: int
+    n_map: int
     atom_width: float
     thresholds: Mapping[tuple[int, float], float | None]
-    n: int
+    n_threshold: int
 
     @property
-    def mapped(self) -> bool:
-        """Whether the cell has a map of its own."""
+    def has_map(self) -> bool:
+        """Whether a map was fitted for the cell."""
         return len(self.knots) > 0
 
 
 def map_ordered(ordered: NDArray[np.float32], cell: Cell) -> NDArray[np.float32]:
-    """Sorted samples (n, M) of F -> sorted samples of R(F), float32.
+    """Map sorted samples (n, M) of F to sorted samples of R(F), float32.
 
-    The r-th smallest becomes Q(R^-1(r / (M + 1))). Q passes through (i / (M + 1), i-th smallest),
-    linear in logs between neighbours, with exponential tails in logs beyond the ends
-    (`_tail_slope`). The atom remains an atom: with z > 0 zeros, R((z + 1/2) / (M + 1)) decides how
-    many values become exactly 0.
+    The r-th smallest sample becomes Q(R^-1(r / (M + 1))). Q is the quantile function of the
+    samples: Q(i / (M + 1)) is the i-th smallest sample, log Q is linear between neighbours, and
+    beyond the outermost samples the tails are exponential in logs (`_tail_slope`). Zeros remain
+    exact zeros: if k > 0 samples are zero, R((k + 1/2) / (M + 1)) decides how many values become 0.
     """
-    if not cell.mapped:
+    if not cell.has_map:
         return ordered
     m = ordered.shape[1]
     position = np.interp(np.arange(1, m + 1) / (m + 1), cell.values, cell.knots) * (m + 1)
@@ -57,25 +63,26 @@ def map_ordered(ordered: NDArray[np.float32], cell: Cell) -> NDArray[np.float32]
     share = position - below
     low = ordered[:, np.clip(below, 1, m) - 1]
     high = ordered[:, np.clip(below + 1, 1, m) - 1]
-    low = np.where(low == 0, high, low)
+    low = np.where(low == 0, high, low)  # there is no interpolation between zero and an amount
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = np.log(ordered.astype(np.float64))
         log_low, log_high = logs[:, np.clip(below, 1, m) - 1], logs[:, np.clip(below + 1, 1, m) - 1]
         between = np.exp((1 - share) * log_low + share * log_high).astype(np.float32)
-        over, under = position > m, position < 1
-        above_all = np.log(m + 1 - position[over])
-        between[:, over] = np.exp(logs[:, -1:] - _tail_slope(logs) * above_all)
-        below_all = np.log(position[under])
-        between[:, under] = np.exp(logs[:, :1] + _tail_slope(-logs[:, ::-1]) * below_all)
-    mapped = np.where((share == 0) | ((low == high) & ~over & ~under), low, between)
+        above_samples, below_samples = position > m, position < 1
+        upper_tail = np.log(m + 1 - position[above_samples])
+        between[:, above_samples] = np.exp(logs[:, -1:] - _tail_slope(logs) * upper_tail)
+        lower_tail = np.log(position[below_samples])
+        between[:, below_samples] = np.exp(logs[:, :1] + _tail_slope(-logs[:, ::-1]) * lower_tail)
+    inside = ~above_samples & ~below_samples
+    mapped = np.where((share == 0) | ((low == high) & inside), low, between)
     zeros = (ordered == 0).sum(axis=1)
     becomes_zero = (position <= zeros[:, None] + 0.5) & (zeros > 0)[:, None]
     return np.where(becomes_zero, np.float32(0), mapped)
 
 
 def _tail_slope(logs: Array) -> Array:
-    # Hill's (1975) estimate from the top tenth, (n, 1), at most that of a Pareto index of 1.5; 0 if
-    # that tenth has zeros.
+    # Inverse Pareto index (n, 1) of the upper tail, Hill's (1975) estimate from the top tenth of the
+    # samples; at most 1 / 1.5, and 0 if that tenth contains zeros.
     k = max(2, logs.shape[1] // 10)
     if logs.shape[1] <= k:
         return np.zeros((len(logs), 1))

@@ -111,10 +111,10 @@ def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(
         with pytest.raises(KeyboardInterrupt):
             train(panel, out, config=config, seed=3, run=QUIET)
     assert not out.exists()
-    with pytest.raises(UsageError, match="another config, seed"):
+    with pytest.raises(UsageError, match="different settings: config, seed"):
         train(panel, out, config=replace(config, clip=2.0), seed=4, run=QUIET_RESUMED)
     changed = panel.with_frame(panel.frame.with_columns(pl.col("earnings") + 1))
-    with pytest.raises(UsageError, match="another panel, validation"):
+    with pytest.raises(UsageError, match="different settings: panel, validation"):
         train(
             changed,
             out,
@@ -124,7 +124,7 @@ def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(
             run=QUIET_RESUMED,
         )
     unaware = replace(panel, meta=replace(panel.meta, macro=None))
-    with pytest.raises(UsageError, match="another macro"):
+    with pytest.raises(UsageError, match="different settings: macro"):
         train(unaware, out, config=config, seed=3, run=QUIET_RESUMED)
     before = torch.load(out.with_name("resumed.run") / "last.ckpt", weights_only=False)[
         "callbacks"

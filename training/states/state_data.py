@@ -21,20 +21,20 @@ from saga.states.life_courses import ZeroRuns
 from training.data import Batch, as_tensors
 from training.masking import Masking, hide_inputs
 
-# The employment state is read off this column; if it is hidden, so is the state.
+# The employment state is derived from this column; if it is hidden, the state is hidden too.
 _STATE_SOURCE = OTHER.index("unemployment_benefit")
-_SHORTENED = 0.5  # share of the paths
-# Share of the years of a record with a hidden column in which the value of the year before is
-# hidden, too.
+_SHORTENED = 0.5  # share of the paths that end early
+# If a column is hidden in a record: share of the target years in which the state of the year before
+# is hidden too.
 _HIDDEN_BEFORE = 0.5
 
 
 @dataclass(frozen=True, eq=False)
 class StateRecords:
-    """Records of n persons: tokens, and the states that go with them.
+    """Records of n persons: tokens, and the states of their years.
 
-    `codes` (n_row, 7) are the code numbers of the states, `emigration_year` (n,) is 0 if none was
-    observed, `end` is the panel's last year.
+    `codes` (n_row, 7) are the code numbers of the states, `emigration_year` (n,) is 0 if no
+    emigration was observed, `end` is the panel's last year.
     """
 
     sequences: Sequences
@@ -66,18 +66,18 @@ def make_state_batch(
 ) -> Batch:
     """All target years of the persons, each seen from a random origin before it.
 
-    A target year follows directly on a year in the register: the person has a record in it, or
-    leaves in it. Tensors: the decoder's inputs (n, t, ...); for N target years `person` and
+    A target year directly follows an observed year; in it the person is observed again, dies or
+    emigrates. Tensors: the decoder's inputs (n, t, ...); for N target years `person` and
     `origin` (positions), the fields of `StateInputs` except the origin's state, and the outcomes
     `emigrates` (N,), `dies` (N,) and `next_codes` (N, 7), -1 without an observation.
 
     Args:
         records: records of all persons.
         persons: rows of the persons in the batch.
-        until: last year that the bundle learnt from.
+        until: last year of the data that the bundle was trained on.
         rng: source of all random choices.
-        shortened: share of the paths that end early at a random year. Without it, the few years
-            that follow would identify the panel's last years.
+        shortened: share of the paths that end early, at a random year. Otherwise a path with few
+            remaining years would identify the panel's last years.
     """
     sequences, end = records.sequences, records.end
     tokens = pad(sequences, persons)
@@ -164,7 +164,7 @@ def _ends_with_exit(
 def _earnings_paths(
     tokens: Tokens, dead_year: NDArray[np.int64], born: NDArray[np.int64], end: int
 ) -> tuple[NDArray[np.int8], NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]:
-    """Earnings by calendar year as a path shows them, arrays (n, n_year).
+    """Earnings by calendar year in the form of a path, arrays (n, n_year).
 
     Returns states, z, the length of the run of zeros that begins in each year, and the years of
     the path that remain after each. Years count from the first record in the batch. After a death
@@ -213,5 +213,5 @@ class StateBatches(Dataset[Batch]):
     def __getitem__(self, index: int) -> Batch:
         rng = np.random.default_rng([self.seed, 3, index])
         total = len(self.records.sequences)
-        chosen = rng.choice(total, min(self.persons, total), replace=False)
-        return make_state_batch(self.records, chosen, self.until, rng)
+        persons = rng.choice(total, min(self.persons, total), replace=False)
+        return make_state_batch(self.records, persons, self.until, rng)

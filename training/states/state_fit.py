@@ -1,7 +1,7 @@
 """`saga circumstances`: fit the state network and add it to a bundle.
 
-The bundle's forecast network summarises the record and is not changed, so its earnings forecasts
-and their calibration stay valid.
+The state network uses the bundle's forecast network to summarise records. The forecast network does
+not change, so its earnings forecasts and their calibration stay valid.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from training.harness import RunFolder, fit_module, progress_bars, seed_run
 from training.states.state_data import StateBatches, StateRecords
 from training.states.state_module import StateFitOptions, StateModule
 
-_NEVER = -1e4  # a logit
-_HEADING = "## Circumstances"  # begins this part of the model card
+_NEVER = -1e4  # logit of an event that does not occur
+_HEADING = "## Circumstances"  # heading of this part of the model card
 
 
 def fit_state_network(
@@ -46,8 +46,8 @@ def fit_state_network(
     """Fit the state network on the panel's training persons, and write the bundle with it.
 
     After an interruption the same call continues from the last checkpoint in
-    `<out>.circumstances.run/`. The metrics "circumstances" hold the mean negative log-likelihood a
-    year of each column on validation persons.
+    `<out>.circumstances.run/`. The metrics "circumstances" give each column's mean negative
+    log-likelihood per year on validation persons.
 
     Args:
         source: the bundle to which the state network is added.
@@ -72,7 +72,7 @@ def fit_state_network(
     if not len(training) or not len(validating):
         raise UsageError(
             "The panel has no training or no validation persons. "
-            "Give the panel that the bundle was trained on."
+            "Use the panel that the bundle was trained on."
         )
     run = RunFolder(
         out.with_name(out.name + ".circumstances.run"),
@@ -130,15 +130,15 @@ def _check_panel(panel: Panel, forecaster: Forecaster) -> None:
     trained_on = forecaster.bundle.split["panel_id"]
     if forecaster.transforms.rhythm != 1:
         raise UsageError(
-            "Circumstances are learnt from yearly records; this bundle's panel has others. "
-            "Leave this step out."
+            "The state network needs a panel with a record for every year; this bundle was trained "
+            "on a panel without. Leave this step out."
         )
     forecaster.check_money(panel)
     if panel.meta.panel_id != trained_on:
         raise UsageError(
             f"The bundle was trained on the panel {trained_on!r}, this one is "
-            f"{panel.meta.panel_id!r}: its persons are split otherwise, so persons reserved for "
-            "calibration and tests would be used for training. Give that panel."
+            f"{panel.meta.panel_id!r}. Its persons are split differently, so persons reserved for "
+            "calibration and tests would be used for training. Use the first panel."
         )
 
 

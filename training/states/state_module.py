@@ -1,4 +1,4 @@
-"""The Lightning module of the state network; the forecast network stays as it is."""
+"""The Lightning module of the state network; the forecast network does not change."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ class StateFitOptions:
 
 @dataclass(frozen=True)
 class RecordReader:
-    """The forecast network, which is not trained.
+    """Summarises records with the forecast network, which is not trained.
 
-    As a plain object it is no part of the module, its checkpoints and its optimiser.
+    It is a plain object, so that the forecast network is not part of the module, its checkpoints
+    and its optimiser.
     """
 
     network: Saga
@@ -65,7 +66,7 @@ class StateModule(lightning.LightningModule):
         self.reader = RecordReader(network)
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
-        """Mean negative log-likelihood a year: of emigration, death and each column."""
+        """Mean negative log-likelihood per year: of emigration, death and each column."""
         inputs = self.reader.read(batch)
         leave, die, reads = self.states.exits(inputs)
         count = max(1, len(leave))
@@ -86,7 +87,7 @@ class StateModule(lightning.LightningModule):
 
     @torch.no_grad()
     def mean_losses(self, records: StateRecords, until: int) -> dict[str, float]:
-        """Mean losses a year over all persons, each year seen from one random origin."""
+        """Mean losses per year over all persons, each year seen from one random origin."""
         self.eval()
         sums, n_years = dict[str, float](), 0
         rng, n_persons = np.random.default_rng(0), len(records.sequences)
@@ -100,13 +101,13 @@ class StateModule(lightning.LightningModule):
         return {name: round(value / n_years, 6) for name, value in sums.items()}
 
     def training_step(self, batch: Batch, _index: int) -> Tensor:
-        """One step's loss."""
+        """The sum of a batch's losses, which is logged."""
         total = torch.stack(list(self.losses(batch).values())).sum()
         self.log("nll", total, prog_bar=True, batch_size=1)
         return total
 
     def configure_optimizers(self) -> Any:
-        """AdamW; warm-up over 100 steps, and a cosine to zero."""
+        """AdamW; the learning rate rises over 100 steps and falls as a half cosine to zero."""
         options = self.options
         optimizer = torch.optim.AdamW(
             self.states.parameters(), lr=options.learning_rate, weight_decay=options.weight_decay

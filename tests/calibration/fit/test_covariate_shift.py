@@ -83,7 +83,7 @@ def shifted() -> tuple[Calibrator, Calibrator, Calibrator, Paths, Array, int]:
         fit(1 / weights),
         fitted.recalibrate(new_paths),
         truth,
-        fitted.cells[1, ALL].n,
+        fitted.cells[1, ALL].n_threshold,
     )
 
 

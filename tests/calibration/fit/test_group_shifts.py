@@ -217,7 +217,7 @@ def fresh() -> tuple[Paths, Array]:
 def worst(calibrator: Calibrator, paths: Paths, outcomes: Array, name: str) -> float:
     """Largest deviation of coverage in a group, in standard errors of test and calibration."""
     hits = calibrator.intervals(calibrator.recalibrate(paths), COVERAGE).covered(outcomes)[:, 0]
-    size = calibrator.cells[1, "all"].n
+    size = calibrator.cells[1, "all"].n_threshold
     largest = 0.0
     for label in np.unique(paths.groups[name]):
         members = paths.groups[name] == label
@@ -236,7 +236,10 @@ def test_cells_of_quintiles_follow_the_law_of_coverage(
     assert set(intervals.cell.ravel()) == {f"quintile={q}" for q in range(1, 6)}
     hits = intervals.covered(outcomes)[:, 0]
     for label in "12345":
-        members, n = paths.groups["quintile"] == label, grouped.cells[1, f"quintile={label}"].n
+        members, n = (
+            paths.groups["quintile"] == label,
+            grouped.cells[1, f"quintile={label}"].n_threshold,
+        )
         for j, level in enumerate(COVERAGE):
             k = rank_needed(n, level)
             low, high = (
@@ -318,7 +321,7 @@ def test_poorer_records_are_served_by_their_own_cells(
     fresh_records, y = poor_records.take(~half), outcomes[~half]
     intervals = served.intervals(served.recalibrate(fresh_records), COVERAGE)
     assert set(intervals.cell.ravel()) == {"profile=earnings"}
-    hits, n = intervals.covered(y)[:, 0].sum(axis=0), poorer.cells[1, "all"].n
+    hits, n = intervals.covered(y)[:, 0].sum(axis=0), poorer.cells[1, "all"].n_threshold
     for j, level in enumerate(COVERAGE):
         k = rank_needed(n, level)
         low, high = (stats.betabinom(len(y), r, n + 1 - r) for r in (k, k + NEIGHBOURS - 1))
@@ -346,7 +349,7 @@ def test_a_panel_of_several_kinds_of_record_covers_each_kind() -> None:
     assert set(intervals.cell.ravel()) == {"profile=earnings", "profile=survey"}
     hits = intervals.covered(outcomes)[:, 0]
     for kind in ("earnings", "survey"):
-        members, n = paths.groups["profile"] == kind, fitted.cells[1, f"profile={kind}"].n
+        members, n = paths.groups["profile"] == kind, fitted.cells[1, f"profile={kind}"].n_threshold
         for j, level in enumerate(COVERAGE):
             k = rank_needed(n, level)
             low, high = (

@@ -79,7 +79,7 @@ def test_sets_cover_in_the_panels_years_with_either_kind_of_map(informed: bool) 
     fresh, _, fresh_outcomes = draw_economy(6_000, 4)
     intervals = calibrator.intervals(calibrator.recalibrate(fresh), COVERAGE)
     hits = int(intervals.covered(fresh_outcomes)[:, 0, NINETY].sum())
-    n = calibrator.cells[1, "all"].n
+    n = calibrator.cells[1, "all"].n_threshold
     k = rank_needed(n, 0.9)
     low, high = (stats.betabinom(6_000, r, n + 1 - r) for r in (k, k + NEIGHBOURS - 1))
     assert low.ppf(P / 2) <= hits <= high.isf(P / 2)

@@ -169,7 +169,11 @@ def hits_hold(hits: Array, fitted: Calibrator, outcomes: Array) -> bool:
     horizons, cells = hits.shape[1], hits.shape[1] * hits.shape[2]
     return all(
         in_coverage_law(
-            int(hits[:, h, index].sum()), len(outcomes), fitted.cells[h + 1, "all"].n, level, cells
+            int(hits[:, h, index].sum()),
+            len(outcomes),
+            fitted.cells[h + 1, "all"].n_threshold,
+            level,
+            cells,
         )
         for h in range(horizons)
         for index, level in enumerate(COVERAGE)
@@ -195,7 +199,7 @@ def test_sets_from_other_numbers_of_paths_cover_as_stated_too(
             .covered(outcomes)[:, 0]
             .sum(axis=0)
         )
-        n = fitted.cells[1, "all"].n
+        n = fitted.cells[1, "all"].n_threshold
         for total, level in zip(hits, COVERAGE, strict=True):
             if exact:
                 assert in_coverage_law(int(total), FRESH, n, level, 4 * 5)
@@ -312,10 +316,10 @@ def test_recalibrated_probabilities_are_uniform_and_raw_ones_are_not(
     before, after = pit(raw.earnings, outcomes, v), pit(recalibrated.earnings, outcomes, v)
     for h in range(2):
         cell = fitted.cells[h + 1, "all"]
-        assert uniformity_pvalue(before[:, h], cell.map_n) < P
-        assert uniformity_pvalue(calibrate_probability(before[:, h], cell), cell.map_n) > P
+        assert uniformity_pvalue(before[:, h], cell.n_map) < P
+        assert uniformity_pvalue(calibrate_probability(before[:, h], cell), cell.n_map) > P
         # Samples know probabilities up to one of M + 1 steps.
-        assert uniformity_pvalue(after[:, h], cell.map_n, slack=1 / (raw.n_paths + 1)) > P
+        assert uniformity_pvalue(after[:, h], cell.n_map, slack=1 / (raw.n_paths + 1)) > P
 
 
 def test_an_unrandomised_atom_fails_the_uniformity_check(
@@ -324,7 +328,7 @@ def test_an_unrandomised_atom_fails_the_uniformity_check(
     raw, _, outcomes, _ = judged
     cell = fitted.cells[1, "all"]
     unrandomised = pit(raw.earnings[:, :1], outcomes[:, :1], np.ones((FRESH, 1)))[:, 0]
-    assert uniformity_pvalue(calibrate_probability(unrandomised, cell), cell.map_n) < P
+    assert uniformity_pvalue(calibrate_probability(unrandomised, cell), cell.n_map) < P
 
 
 def test_the_map_equals_the_predictive_system_of_crepes_up_to_its_blocks() -> None:

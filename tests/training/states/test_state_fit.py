@@ -190,7 +190,7 @@ def test_another_panel_or_other_money_is_refused(
 ) -> None:
     meta = register_panel.meta
     for other, words in (
-        ({"panel_id": "other"}, "split otherwise"),
+        ({"panel_id": "other"}, "split differently"),
         ({"price_year": 2015}, "of 2015"),
     ):
         panel = Panel(register_panel.frame, replace(meta, **other))
