@@ -109,14 +109,11 @@ def test_evaluate_scores_the_bundle_and_baselines_in_both_settings(
         history(judged, origins), ForecastRequest(horizons=[1, 5], coverage=(0.5,)), Draws(50)
     )
     ends = forecast.filter(pl.col("horizon") == 1)
-    inside = covered(
-        outcomes[:, 0],
-        *(
-            ends[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
-            for name in ("lower_50", "upper_50")
-        ),
-        ends["includes_zero_50"].to_numpy(),
+    lower, upper = (
+        ends[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
+        for name in ("lower_50", "upper_50")
     )
+    inside = covered(outcomes[:, 0], lower, upper, ends["includes_zero_50"].to_numpy())
     assert ends["person_id"].to_list() == scores["person_id"].to_list()
     assert np.isfinite(inside).any()
     assert np.array_equal(

@@ -22,6 +22,7 @@ from evaluation.lifetime_scores import (
 )
 from evaluation.scoring.evaluation_settings import Setting
 from evaluation.scoring.sample_sets import PredictionSets, sets_from_samples
+from evaluation.selection import select_tables
 from saga.data.origins import Origins
 from saga.data.panel import Panel, PanelMeta
 from saga.errors import UsageError
@@ -171,10 +172,10 @@ def test_the_distribution_is_that_of_each_future_averaged(
         "tax:se-2022:rate": [(t / v).mean() for v, t in columns],
         "tax:se-2022:rate_p99": [np.quantile(t / v, 0.99) for v, t in columns],
     }
-    for statistic, each in by_hand.items():
+    for statistic, by_draw in by_hand.items():
         row = _at(table, TRUTH, statistic)
         assert (row["value"], row["sd_futures"]) == pytest.approx(
-            (np.mean(each), np.std(each, ddof=1))
+            (np.mean(by_draw), np.std(by_draw, ddof=1))
         ), statistic
 
 
@@ -226,9 +227,7 @@ def test_other_money_is_not_taxed_by_swedish_rules(
     assert not any(name.startswith("tax") for name in lifetimes["statistic"])
 
 
-def test_lifetimes_without_futures_are_refused(tmp_path: Path) -> None:
-    from evaluation.selection import select_tables
-
+def test_lifetimes_without_futures_are_refused() -> None:
     with pytest.raises(UsageError, match="no lifetimes"):
         select_tables(["lifetimes"], has_futures=False, notice=None)
     notices: list[str] = []

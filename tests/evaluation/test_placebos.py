@@ -32,10 +32,9 @@ def test_permuted_records_hold_the_same_values_in_another_order(random_walk: Mak
     assert moved > 0.9
     assert permute_years(panel, 0).frame.equals(shuffled.frame)
     assert not permute_years(panel, 1).frame.equals(shuffled.frame)
-    some = panel.persons()[:5]
-    assert permute_years(panel.only(some), 0).frame.equals(
-        shuffled.only(some).frame
-    )  # a person's order depends on nobody else
+    # A person's order does not depend on the other persons.
+    first_five = panel.persons()[:5]
+    assert permute_years(panel.only(first_five), 0).frame.equals(shuffled.only(first_five).frame)
 
 
 def test_a_short_window_keeps_five_years(random_walk: Make) -> None:

@@ -46,7 +46,7 @@ class Attachment:
         out: years in a row not at work, 0 at work, at most 20.
         tenure: years in a row at work, at most 20.
         worked: years of work so far.
-        known: known years so far.
+        years: number of known years so far.
         zero: whether the last known year had no earnings.
         share: exponentially weighted share of years at work, 1/2 before any is known.
         level: mean residual of years at work, exponentially weighted after the fifth.
@@ -56,7 +56,7 @@ class Attachment:
     out: Floats
     tenure: Floats
     worked: Floats
-    known: Floats
+    years: Floats
     zero: Floats
     share: Floats
     level: Floats
@@ -80,7 +80,7 @@ class Attachment:
                 is_known, np.where(work, np.minimum(self.tenure + 1, LONG), 0.0), self.tenure
             ),
             worked=worked,
-            known=self.known + is_known,
+            years=self.years + is_known,
             zero=np.where(is_known, status == ZERO, self.zero).astype(np.float64),
             share=np.where(is_known, STEADY * self.share + (1 - STEADY) * work, self.share),
             level=np.where(
@@ -173,8 +173,8 @@ def _lasting(count: Floats, *bounds: int) -> list[Array]:
 
 
 def _steadiness(career: Attachment, old: Array, young: Array) -> list[Array]:
-    ever = (career.worked + 1) / (career.known + 2)
-    long = np.minimum(career.known, LONG) / LONG
+    ever = (career.worked + 1) / (career.years + 2)
+    long = np.minimum(career.years, LONG) / LONG
     return [
         career.share,
         career.share**2,
@@ -401,9 +401,9 @@ def deaths_next_year(
     exits = panel.frame.group_by("person_id", maintain_order=True).agg(
         pl.col("exit_year").first(),
         pl.col("exit_reason").first(),
-        known=pl.col("earnings").is_not_null().any(),
+        has_earnings=pl.col("earnings").is_not_null().any(),
     )
-    exits = exits.filter(pl.col("known"))
+    exits = exits.filter(pl.col("has_earnings"))
     year_of = np.where(
         (exits["exit_reason"] == "dead").fill_null(False).to_numpy(),
         exits["exit_year"].fill_null(0).to_numpy(),

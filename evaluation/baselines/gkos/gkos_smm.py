@@ -44,7 +44,7 @@ class Parameter:
             return float(self.lower * (self.upper / self.lower) ** x)
         return float(self.lower + x * (self.upper - self.lower))
 
-    def place(self, value: float) -> float:
+    def fraction(self, value: float) -> float:
         """The inverse of `at`; values outside the range are moved to its ends."""
         value = min(max(value, self.lower), self.upper)
         if self.log:
@@ -126,16 +126,16 @@ class ProfiledProcess(GkosProcess):
 
     def mean_log(self, age: Any) -> Floats:
         """Mean log earnings at `age`, same shape."""
-        return np.asarray(np.asarray(self.levels)[self._place(age)])
+        return np.asarray(np.asarray(self.levels)[self._index(age)])
 
     def nonemployment_index(self, age: Any, z: Floats) -> Floats:
         """Log odds of non-employment: the age's intercept + (c + d t) z."""
         _, _, c, d = self.nonemployment
         return np.asarray(
-            np.asarray(self.intercepts)[self._place(age)] + (c + d * self.time(age)) * z
+            np.asarray(self.intercepts)[self._index(age)] + (c + d * self.time(age)) * z
         )
 
-    def _place(self, age: Any) -> Array:
+    def _index(self, age: Any) -> Array:
         return np.clip(np.asarray(age, np.int64) - self.first_age, 0, len(self.levels) - 1)
 
 
@@ -282,7 +282,7 @@ def search(
         )
 
     start_points = [
-        [1.0 + parameters[name].place(start[name]) for name in names] for start in starts
+        [1.0 + parameters[name].fraction(start[name]) for name in names] for start in starts
     ]
     points = [
         *np.array(start_points),

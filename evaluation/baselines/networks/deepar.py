@@ -349,14 +349,14 @@ class Bins:
 class Windows:
     """Inputs of the network for n persons up to an end.
 
-    `past` has GluonTS's names; `year`, `education` and `known` are those of the end.
+    `past` has GluonTS's names; `year`, `education` and `is_known` are those of the end.
     """
 
     past: Batch
     born: Array
     year: Array
     education: Array
-    known: Array
+    is_known: Array
 
     def __len__(self) -> int:
         return len(self.born)
@@ -367,7 +367,7 @@ class Windows:
             name: values[torch.from_numpy(np.asarray(rows))] for name, values in self.past.items()
         }
         return Windows(
-            past, self.born[rows], self.year[rows], self.education[rows], self.known[rows]
+            past, self.born[rows], self.year[rows], self.education[rows], self.is_known[rows]
         )
 
     def ahead(self, horizons: int) -> torch.Tensor:
@@ -377,7 +377,7 @@ class Windows:
         """
         age = self.year[:, None] + np.arange(1, horizons + 1) - self.born[:, None]
         is_known = np.ones(age.shape, dtype=bool)
-        is_known[:, 0] = self.known
+        is_known[:, 0] = self.is_known
         return _time_features(age, np.broadcast_to(self.education[:, None], age.shape), is_known)
 
 

@@ -163,7 +163,9 @@ class BoostedTrees:
         A horizon without enough examples is replaced by the next horizon, or left out.
         """
         end = last_year(panel)
-        able = eligible_origins(panel).with_columns(held=pl.col("person_id").is_in(list(held_out)))
+        able = eligible_origins(panel).with_columns(
+            is_held_out=pl.col("person_id").is_in(list(held_out))
+        )
         rows_of_horizon: dict[int, tuple[Array, Array]] = {}
         for horizon in self._horizons:
             for h in (horizon, horizon + 1):
@@ -178,7 +180,7 @@ class BoostedTrees:
         used = np.unique(np.concatenate([rows for rows, _ in rows_of_horizon.values()]))
         origins = _origins(able[used])
         features, level = self.window.features(panel, origins), self.window.level(origins)
-        is_held = able["held"].to_numpy()[used]
+        is_held = able["is_held_out"].to_numpy()[used]
         examples = {}
         for h, (rows, outcomes) in rows_of_horizon.items():
             at = np.searchsorted(used, rows)
@@ -203,7 +205,7 @@ class BoostedTrees:
         outcomes = realised_earnings(panel, _origins(able[rows]), [h], end=end)[:, 0]
         seen = np.flatnonzero(np.isfinite(outcomes))[: self._rows]
         rows, outcomes = rows[seen], outcomes[seen]
-        is_held = able["held"].to_numpy()[rows]
+        is_held = able["is_held_out"].to_numpy()[rows]
         few = (outcomes[~is_held] > 0).sum() < FEWEST[0] or (outcomes[is_held] > 0).sum() < FEWEST[
             1
         ]

@@ -18,6 +18,7 @@ from saga.data.origins import Origins, draw_origins, eligible_origins, history, 
 from saga.data.panel import Panel, PanelMeta
 from saga.errors import InputError
 from saga.model import ModelConfig
+from saga.model.config import BackboneName
 from saga.scores import covered, crps_log
 from training.train_config import TrainConfig
 
@@ -25,7 +26,7 @@ Make = Callable[..., Panel]
 HORIZONS = [1, 5, 10]
 
 
-def _short(backbone: str) -> TrainConfig:
+def _short(backbone: BackboneName) -> TrainConfig:
     model = ModelConfig(backbone=backbone, width=16, layers=1, bins=16, head_width=16)
     return TrainConfig(
         "short",
@@ -213,13 +214,13 @@ def test_the_forecast_does_not_depend_on_the_outcome(fitted: tuple[Panel, Baseli
     forged = later.with_columns(
         pl.when(pl.col("year") > pl.col("origin")).then(1.0).otherwise("earnings").alias("earnings")
     )
-    known = baseline.simulate(
+    from_history = baseline.simulate(
         history(panel, origins), origins, to_horizon=5, n_paths=9, seed=0
     ).earnings
     for peeking in (panel, panel.with_frame(forged.select(panel.frame.columns))):
         assert np.array_equal(
             baseline.simulate(peeking, origins, to_horizon=5, n_paths=9, seed=0).earnings,
-            known,
+            from_history,
             equal_nan=True,
         )
 
@@ -282,8 +283,8 @@ def test_forecasts_start_from_the_last_known_year(
         .select(past.frame.columns)
     )
     spread = {}
-    for name, known in (("all", past), ("hidden", hidden)):
-        log = np.log(carry.simulate(known, origins, to_horizon=3, n_paths=300, seed=0).earnings)
+    for name, records in (("all", past), ("hidden", hidden)):
+        log = np.log(carry.simulate(records, origins, to_horizon=3, n_paths=300, seed=0).earnings)
         spread[name] = log.std(axis=2).mean(axis=0)
     assert spread["hidden"][0] == pytest.approx(0.15 * np.sqrt(3), rel=0.1)
     assert spread["hidden"][0] == pytest.approx(spread["all"][2], rel=0.05)

@@ -140,14 +140,14 @@ def test_where_the_forecast_is_linear_attributions_are_the_terms(
 
     class Linear(torch.nn.Module):
         def forward(
-            self, hidden: torch.Tensor, gap: torch.Tensor, macro: torch.Tensor
+            self, hidden: torch.Tensor, _gap: torch.Tensor, _macro: torch.Tensor
         ) -> torch.Tensor:
             return hidden.sum(-1)
 
     linear = Forecaster(forecaster.bundle)
-    monkeypatch.setattr(Saga, "hidden", lambda self, token, age: (token, []))
+    monkeypatch.setattr(Saga, "hidden", lambda _self, token, _age: (token, []))
     monkeypatch.setattr(linear.network, "head", Linear())
-    monkeypatch.setattr(module, "figure_of", lambda law, knots, figure: law)
+    monkeypatch.setattr(module, "figure_of", lambda values, *_: values)
     explanation = attribute_forecast(linear, small_panel, person)
     record = pad(
         encode(small_panel.only([person]), forecaster.transforms, forecaster.calendar),

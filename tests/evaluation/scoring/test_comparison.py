@@ -147,11 +147,11 @@ def test_too_few_years_give_no_test() -> None:
 @pytest.mark.parametrize("horizon", [1, 5])
 def test_diebold_mariano_has_its_size_with_shocks_by_year(horizon: int) -> None:
     rng = np.random.default_rng(8)
-    years, each = 26, 20
-    year = np.repeat(np.arange(years), each)
+    years, persons_per_year = 26, 20
+    year = np.repeat(np.arange(years), persons_per_year)
     by_year, by_person = [], []
     for _ in range(RUNS):
-        d = rng.normal(0, 0.5, years)[year] + rng.normal(0, 1, years * each)
+        d = rng.normal(0, 0.5, years)[year] + rng.normal(0, 1, years * persons_per_year)
         result, persons = (
             diebold_mariano_test(d, year, horizon),
             clustered_test(d, np.arange(len(d))),
@@ -172,8 +172,8 @@ def test_diebold_mariano_over_rejects_with_overlapping_moving_average_errors() -
     horizon, years = 5, 26
     shocks = rng.normal(size=(RUNS, years + horizon - 1))
     series = sum(shocks[:, k : k + years] for k in range(horizon))
-    result = [diebold_mariano_test(run, np.arange(years), horizon) for run in np.asarray(series)]
-    assert 0.10 < np.mean([each is not None and each["p"] < 0.05 for each in result]) < 0.20
+    tests = [diebold_mariano_test(run, np.arange(years), horizon) for run in np.asarray(series)]
+    assert 0.10 < np.mean([test is not None and test["p"] < 0.05 for test in tests]) < 0.20
 
 
 def test_holm_adjusts_by_hand_and_rejects_what_the_step_down_procedure_rejects() -> None:

@@ -19,7 +19,7 @@ Make = Callable[..., Panel]
 
 def _one(
     years: list[int],
-    earnings: list[float | None],
+    earnings: Sequence[float | None],
     birth_year: int = 1970,
     person: str = "a",
     **columns: object,
@@ -44,9 +44,8 @@ def test_the_papers_window_is_ten_years_five_of_them_positive() -> None:
     years = list(range(1996, 2010))
     assert _windows(_one(years, [1.0] * 14)) == list(range(2005, 2010))
     assert _windows(_one(years, [0.0] * 5 + [1.0] * 9)) == list(range(2005, 2010))
-    assert _windows(_one(years, [0.0] * 6 + [1.0] * 8)) == list(
-        range(2006, 2010)
-    )  # in 2005 only four are positive
+    # In 2005 only four are positive.
+    assert _windows(_one(years, [0.0] * 6 + [1.0] * 8)) == list(range(2006, 2010))
     assert _windows(_one(years[:9], [1.0] * 9)) == []
 
 
@@ -102,9 +101,12 @@ def test_the_cohort_split_keeps_birth_years_and_refuses_unobservable_horizons(
 ) -> None:
     panel = random_walk(4000)
     sample, whole = (Sample.of(panel, seed=0, split=split) for split in ("cohort", "person"))
-    for part, persons_of_part in (("train", sample.training), ("test", sample.test)):
-        born = persons_of_part.frame["birth_year"]
-        assert COHORTS[part][0] <= born.min() <= born.max() <= COHORTS[part][1]  # type: ignore[operator]
+    for (first, last), part in (
+        (COHORTS["train"], sample.training),
+        (COHORTS["test"], sample.test),
+    ):
+        born = part.frame["birth_year"].to_numpy()
+        assert first <= born.min() <= born.max() <= last
     assert set(sample.test.persons()) < set(whole.test.persons())
     # Born 1983-84, aged 20 or more, three years of earnings: the first origins are in 2003.
     sample.check_observable([1, 19])

@@ -54,16 +54,16 @@ RUNS = 400
 
 def test_standard_errors_clustered_by_person_cover_and_naive_ones_would_not() -> None:
     rng = np.random.default_rng(0)
-    persons, each = 60, 4
-    values = np.repeat(rng.normal(1, 1, (RUNS, persons)), each, axis=1) + rng.normal(
-        0, 0.5, (RUNS, persons * each)
+    persons, repeats = 60, 4
+    values = np.repeat(rng.normal(1, 1, (RUNS, persons)), repeats, axis=1) + rng.normal(
+        0, 0.5, (RUNS, persons * repeats)
     )
-    table = _replicas(values, np.repeat(np.arange(persons), each))
+    table = _replicas(values, np.repeat(np.arange(persons), repeats))
     assert table["n"].unique().to_list() == [persons]
     assert _share_inside(table, 1, stats.t.ppf(0.975, persons - 1)) == pytest.approx(
         0.95, abs=4 * np.sqrt(0.95 * 0.05 / RUNS)
     )
-    naive = np.abs(values.mean(axis=1) - 1) < 1.96 * values.std(axis=1) / np.sqrt(persons * each)
+    naive = np.abs(values.mean(axis=1) - 1) < 1.96 * values.std(axis=1) / np.sqrt(persons * repeats)
     assert naive.mean() < 0.85
 
 

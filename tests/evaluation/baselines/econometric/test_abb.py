@@ -190,12 +190,12 @@ def test_forecasts_of_a_nonlinear_process_are_calibrated_given_the_record(
     _, residual = process(n, 15, seed=9)
     ages = np.tile(np.arange(32, 47), (n, 1))
     none = np.zeros(n, dtype=np.int64)
-    known = Histories(
+    past = Histories(
         ages[:, :10], np.full((n, 10), WORK, dtype=np.int8), residual[:, :10], none, none
     )
-    before = list(careers(known))
+    before = list(careers(past))
     rng = np.random.default_rng(0)
-    eta = fitted.states(known, before, rng.random((n, 100)))
+    eta = fitted.states(past, before, rng.random((n, 100)))
     career = type(before[-1])(
         **{name: np.repeat(v[:, None], 100, axis=1) for name, v in vars(before[-1]).items()}
     )

@@ -58,7 +58,7 @@ def calibration(past: Histories, hurdle: Hurdle, column: int) -> float:
     """Largest gap, in standard errors, of shares at work over sex and last year's state."""
     career = list(careers(past))[column]
     age = past.age[:, column]
-    told = hurdle.chance_of_work(
+    chance = hurdle.chance_of_work(
         age[:, None], past.sex[:, None], past.education[:, None], taken(career)
     )[:, 0]
     before = past.status[:, column - 1] == WORK
@@ -70,7 +70,7 @@ def calibration(past: Histories, hurdle: Hurdle, column: int) -> float:
             # The model is fitted on about N * YEARS / 4 changes of each kind; one year is tested.
             gaps.append(
                 float(
-                    abs((told[cell] - truth).mean())
+                    abs((chance[cell] - truth).mean())
                     / np.sqrt(truth.mean() * (1 - truth.mean()) / cell.sum())
                 )
             )
@@ -158,11 +158,10 @@ def test_the_hazard_of_death_is_recovered_from_exits() -> None:
     hurdle = Hurdle.fit(past, np.empty(0), deaths, seed=0)
     career = taken(list(careers(past))[12])
     for sex in (1, 2):
-        told = hurdle.chance_of_death(np.full((N, 1), 37), np.full((N, 1), sex), career).mean()
-        truth = (
-            0.004 * np.exp(0.06 * 11) * (0.6 if sex == 1 else 1.0)
-        )  # at 36: the death is that of the year after
-        assert told == pytest.approx(truth, rel=4 / np.sqrt(deaths.sum() / 2) + 0.05)
+        chance = hurdle.chance_of_death(np.full((N, 1), 37), np.full((N, 1), sex), career).mean()
+        # The hazard at 36: a death is that of the year after.
+        truth = 0.004 * np.exp(0.06 * 11) * (0.6 if sex == 1 else 1.0)
+        assert chance == pytest.approx(truth, rel=4 / np.sqrt(deaths.sum() / 2) + 0.05)
 
 
 def test_earnings_after_death_are_zero_and_deaths_are_counted(panel_from: Make) -> None:

@@ -276,7 +276,7 @@ class TestSearch:
         assert process_values(process_of(values, TRUTH.unit)) == values
         for name, parameter in SHOCKS.items():
             inside = parameter.at(0.3)
-            assert parameter.place(inside) == pytest.approx(0.3), name
+            assert parameter.fraction(inside) == pytest.approx(0.3), name
         assert process_of(values, TRUTH.unit) == TRUTH
 
 

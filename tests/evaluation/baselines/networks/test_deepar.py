@@ -121,11 +121,10 @@ def test_nothing_after_the_origin_is_used(fitted: DeepAR) -> None:
     def paths(history_panel: Panel) -> np.ndarray:
         return fitted.simulate(history_panel, origins, to_horizon=3, n_paths=5, seed=0).earnings
 
-    known = paths(history(panel, origins))
-    assert np.array_equal(paths(changed(pl.col("origin") + 1)), known)
-    assert not np.array_equal(
-        paths(changed(pl.col("origin"))), known
-    )  # negative control: the origin's own year does count
+    unchanged = paths(history(panel, origins))
+    assert np.array_equal(paths(changed(pl.col("origin") + 1)), unchanged)
+    # Negative control: the origin's own year does count.
+    assert not np.array_equal(paths(changed(pl.col("origin"))), unchanged)
 
 
 @needs_gluonts

@@ -287,13 +287,13 @@ def test_nothing_after_the_origin_is_used(
         )
         return panel.with_frame(frame.with_columns(forged).select(panel.frame.columns))
 
-    known = trees.window.features(history(panel, origins), origins)
+    features = trees.window.features(history(panel, origins), origins)
     assert np.array_equal(
-        trees.window.features(changed(pl.col("origin") + 1), origins), known, equal_nan=True
+        trees.window.features(changed(pl.col("origin") + 1), origins), features, equal_nan=True
     )
     # Negative control: the origin's own year does count.
     assert not np.array_equal(
-        trees.window.features(changed(pl.col("origin")), origins), known, equal_nan=True
+        trees.window.features(changed(pl.col("origin")), origins), features, equal_nan=True
     )
 
 
