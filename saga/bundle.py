@@ -1,8 +1,8 @@
-"""The bundle: one directory with everything needed to forecast, verified byte by byte when it is opened.
+"""The bundle: one directory with everything needed to forecast, verified when it is opened.
 
-Weights are safetensors, tables are Parquet, all else is JSON: nothing in a bundle can run code. `manifest.json` holds
-the sha256 of every other file, and its own seal. A bundle never changes in place: it is written to a new directory beside
-the old one, which then takes its name.
+Weights are safetensors, tables are Parquet, all else is JSON: nothing in a bundle can run code.
+`manifest.json` holds the sha256 of every other file, and its own seal. A bundle is never changed in
+place: a new version is written to a new directory, which then replaces the old one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,65 +29,60 @@ from saga.files.atomic import commit, json_bytes, sync_folder
 from saga.files.tables import check_writable
 from saga.version import current_version
 
-FORMAT = 3  # 1: the years of the record were told their economy. 2: the economy entered before the head's layers
-MANIFEST, WEIGHTS, CALIBRATION, CARD = (
-    "manifest.json",
-    "model.safetensors",
-    "calibration.parquet",
-    "README.md",
-)
-DIAGNOSTICS, CIRCUMSTANCES = "diagnostics.parquet", "circumstances.safetensors"
+# Format 1 conditioned recorded years on macro values; in format 2 macro values entered the network
+# before the layers of the head.
+FORMAT = 3
+MANIFEST, CARD, WEIGHTS = "manifest.json", "README.md", "model.safetensors"
+CALIBRATION, DIAGNOSTICS = "calibration.parquet", "diagnostics.parquet"
+CIRCUMSTANCES = "circumstances.safetensors"
 PARTS = ("config", "schema", "transforms", "macro", "split", "metrics")  # each is PART.json
-MODEL = (
-    WEIGHTS,
-    "config.json",
-    "macro.json",
-    "transforms.json",
-)  # what simulated paths follow from, before calibration
+MODEL = (WEIGHTS, "config.json", "macro.json", "transforms.json")  # these decide the raw paths
 REQUIRED = frozenset({WEIGHTS, CARD, *(f"{part}.json" for part in PARTS)})
 OPTIONAL = frozenset({CALIBRATION, DIAGNOSTICS, CIRCUMSTANCES})
 MANIFEST_KEYS = frozenset(
     {"format", "code_version", "seed", "command", "parents", "files", "digest", "seal"}
 )
-# What a column means to the weights; descriptions and ranges may be reworded without a retraining.
+# Properties of a column that the weights depend on; descriptions and ranges can change freely.
 BINDING = ("name", "kind", "dtype", "codes", "pattern")
 
 
-@dataclass(frozen=True)
-class Bundle:
-    """A verified bundle in memory.
+@dataclass(frozen=True, kw_only=True)
+class BundleContents:
+    """What a bundle stores; each JSON part, table and set of weights is one file."""
 
-    `digest` is the sha256 over the names and hashes of all files, thus names the content whoever wrote it;
-    `calibration_digest` is the sha256 of `calibration.parquet`, None without one.
-    """
-
-    path: Path
     config: dict[str, Any]
-    schema: dict[str, Any]
     transforms: dict[str, Any]
     macro: dict[str, Any]
     split: dict[str, Any]
     weights: dict[str, torch.Tensor]
-    calibration: pl.DataFrame | None
-    diagnostics: pl.DataFrame | None
-    circumstances: dict[str, torch.Tensor] | None
-    metrics: dict[str, Any]
     card: str
+    metrics: dict[str, Any] = field(default_factory=dict)
+    calibration: pl.DataFrame | None = None
+    diagnostics: pl.DataFrame | None = None
+    circumstances: dict[str, torch.Tensor] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bundle(BundleContents):
+    """A verified bundle in memory."""
+
+    path: Path
+    schema: dict[str, Any]
     manifest: dict[str, Any]
 
     @property
     def digest(self) -> str:
-        """sha256 over the names and hashes of all files, 64 hex digits."""
+        """The sha256 over the names and hashes of all files, 64 hex digits."""
         return str(self.manifest["digest"])
 
     @property
     def model_digest(self) -> str:
-        """sha256 over the files that uncalibrated paths follow from: it stays when the bundle is calibrated anew."""
+        """The sha256 over the files that decide raw paths; a new calibration does not change it."""
         return _digest({name: self.manifest["files"][name] for name in MODEL})
 
     @property
     def calibration_digest(self) -> str | None:
-        """sha256 of the calibration table, None where the bundle is not calibrated."""
+        """The sha256 of the calibration table, None if the bundle is not calibrated."""
         digest: str | None = self.manifest["files"].get(CALIBRATION)
         return digest
 
@@ -97,24 +92,29 @@ class Bundle:
         return str(self.manifest["code_version"])
 
     def state_weights(self) -> dict[str, torch.Tensor]:
-        """Weights of `saga.states.state_network`. Raises UsageError if the bundle has none."""
+        """Weights of the state network.
+
+        Raises:
+            UsageError: If the bundle has no state network.
+        """
         if self.circumstances is None:
             raise UsageError(
-                "This bundle has no state model. Train one with `saga circumstances BUNDLE --panel DIR`, "
-                "or request earnings alone."
+                "This bundle has no state model. Train one with `saga circumstances BUNDLE "
+                "--panel DIR`, or request earnings alone."
             )
         return self.circumstances
 
     @property
     def parameters(self) -> int:
-        """Numbers in the weights, counted."""
+        """Number of parameters in the weights."""
         return sum(tensor.numel() for tensor in self.weights.values())
 
     @classmethod
     def load(cls, path: str | Path) -> Bundle:
         """Read the bundle at `path`; every byte is checked before any of it is used.
 
-        Raises `BundleError`, naming the file and the fix, when a file is missing, unknown, changed or of another format version.
+        Raises:
+            BundleError: If a file is missing, unknown or changed, or the format is another one.
         """
         path = Path(path)
         manifest = _read_manifest(path)
@@ -123,19 +123,19 @@ class Bundle:
             part: _parse_object(content[f"{part}.json"], path / f"{part}.json") for part in PARTS
         }
         _check_schema(parts["schema"], path, str(manifest["code_version"]))
-        calibration, diagnostics = (
-            None if name not in content else _read_table(content[name])
+        tables = {
+            name: pl.read_parquet(io.BytesIO(content[name]))
             for name in (CALIBRATION, DIAGNOSTICS)
-        )
+            if name in content
+        }
+        states = content.get(CIRCUMSTANCES)
         return cls(
             path=path,
             **parts,
             weights=load_safetensors(content[WEIGHTS]),
-            calibration=calibration,
-            diagnostics=diagnostics,
-            circumstances=load_safetensors(content[CIRCUMSTANCES])
-            if CIRCUMSTANCES in content
-            else None,
+            calibration=tables.get(CALIBRATION),
+            diagnostics=tables.get(DIAGNOSTICS),
+            circumstances=None if states is None else load_safetensors(states),
             card=content[CARD].decode("utf-8"),
             manifest=manifest,
         )
@@ -143,49 +143,48 @@ class Bundle:
 
 def write_bundle(
     path: str | Path,
+    contents: BundleContents,
     *,
-    config: Mapping[str, Any],
-    transforms: Mapping[str, Any],
-    macro: Mapping[str, Any],
-    split: Mapping[str, Any],
-    weights: Mapping[str, torch.Tensor],
-    card: str,
     seed: int,
     command: str,
-    calibration: pl.DataFrame | None = None,
-    diagnostics: pl.DataFrame | None = None,
-    circumstances: Mapping[str, torch.Tensor] | None = None,
-    metrics: Mapping[str, Any] | None = None,
     parents: Sequence[str] = (),
-    code_version: str | None = None,
 ) -> Bundle:
     """Write a bundle to `path` and return it as `Bundle.load` reads it.
 
-    The same content gives the same bytes. An existing bundle at `path` is replaced as a whole, never half; any other
-    directory there is left alone. `parents` are digests of the bundles or registers this one was made from; `command` is the line
-    that made it. Raises `BundleError` when a part cannot be stored.
+    The same contents give the same bytes. An existing bundle at `path` is replaced as a whole.
+
+    Args:
+        path: Directory of the bundle.
+        contents: What to store.
+        seed: Seed of the training.
+        command: Command line that made the bundle.
+        parents: Digests of the bundles that this one was made from.
+
+    Raises:
+        BundleError: If a part cannot be stored, or `path` is a directory but not a bundle.
     """
     path = Path(path)
     parts = {
-        "config": config,
-        "transforms": transforms,
-        "macro": macro,
-        "split": split,
-        "metrics": metrics or {},
+        "config": contents.config,
+        "transforms": contents.transforms,
+        "macro": contents.macro,
+        "split": contents.split,
+        "metrics": contents.metrics,
         "schema": describe_schema(),
     }
     content = {f"{part}.json": _json_bytes(value, part) for part, value in parts.items()}
-    content[WEIGHTS] = _weight_bytes(weights)
-    if circumstances is not None:
-        content[CIRCUMSTANCES] = _weight_bytes(circumstances)
-    content[CARD] = card.encode("utf-8")
-    for name, table in ((CALIBRATION, calibration), (DIAGNOSTICS, diagnostics)):
+    content[WEIGHTS] = _weight_bytes(contents.weights)
+    if contents.circumstances is not None:
+        content[CIRCUMSTANCES] = _weight_bytes(contents.circumstances)
+    content[CARD] = contents.card.encode("utf-8")
+    tables = {CALIBRATION: contents.calibration, DIAGNOSTICS: contents.diagnostics}
+    for name, table in tables.items():
         if table is not None:
             content[name] = _table_bytes(table, name)
     files = {name: hashlib.sha256(data).hexdigest() for name, data in sorted(content.items())}
     manifest: dict[str, Any] = {
         "format": FORMAT,
-        "code_version": code_version or current_version(),
+        "code_version": current_version(),
         "seed": seed,
         "command": command,
         "parents": list(parents),
@@ -199,9 +198,11 @@ def write_bundle(
 
 
 def check_replaceable(path: str | Path) -> None:
-    """Raise `BundleError` where a bundle may not be written to `path`, UsageError where it cannot; asked before hours of work go into it.
+    """Check that a bundle can be written to `path`, before long work starts.
 
-    A bundle and an empty directory are replaced, anything else there is left alone.
+    Raises:
+        BundleError: If `path` exists and is neither a bundle nor an empty directory.
+        UsageError: If the directory is not writable.
     """
     path = Path(path)
     check_writable(path.absolute())
@@ -211,7 +212,8 @@ def check_replaceable(path: str | Path) -> None:
         and not (path.is_dir() and not any(path.iterdir()))
     ):
         raise BundleError(
-            f"{path} exists and is not a bundle, so it is not replaced. Give another --out, or remove it."
+            f"{path} exists and is not a bundle, so it is not replaced. Give another --out, or "
+            "remove it."
         )
 
 
@@ -222,27 +224,38 @@ def replace_parts(
     command: str,
     calibration: pl.DataFrame | None = None,
     diagnostics: pl.DataFrame | None = None,
-    circumstances: Mapping[str, torch.Tensor] | None = None,
-    metrics: Mapping[str, Any] | None = None,
+    circumstances: dict[str, torch.Tensor] | None = None,
+    metrics: dict[str, Any] | None = None,
     card: str | None = None,
 ) -> Bundle:
-    """Write `bundle` to `out` (which may be its own path) with another calibration, diagnostics, state network, metrics or card.
+    """Write `bundle` to `out` (which may be its own path) with some parts replaced.
 
-    What is None stays as it is, but diagnostics of another calibration are left out. The earlier digest joins the parents.
+    A part that is None stays as it is, but a new calibration removes the old diagnostics. The
+    digest of `bundle` is added to the parents.
+
+    Args:
+        bundle: The bundle to start from.
+        out: Directory of the new bundle.
+        command: Command line that made the new bundle.
+        calibration: New calibration table.
+        diagnostics: New diagnostics table.
+        circumstances: New weights of the state network.
+        metrics: New metrics.
+        card: New text of `README.md`.
     """
-    kept = bundle.diagnostics if calibration is None else None
-    return write_bundle(
-        out,
-        config=bundle.config,
-        transforms=bundle.transforms,
-        macro=bundle.macro,
-        split=bundle.split,
-        weights=bundle.weights,
+    if diagnostics is None and calibration is None:
+        diagnostics = bundle.diagnostics
+    contents = replace(
+        bundle,
         calibration=bundle.calibration if calibration is None else calibration,
-        diagnostics=kept if diagnostics is None else diagnostics,
+        diagnostics=diagnostics,
         circumstances=bundle.circumstances if circumstances is None else circumstances,
         metrics=bundle.metrics if metrics is None else metrics,
         card=bundle.card if card is None else card,
+    )
+    return write_bundle(
+        out,
+        contents,
         seed=bundle.manifest["seed"],
         command=command,
         parents=(*bundle.manifest["parents"], bundle.digest),
@@ -250,7 +263,7 @@ def replace_parts(
 
 
 def default_bundle() -> Path:
-    """The shipped bundle: `SAGA_BUNDLE` if set, else `bundles/small` here, else beside the code."""
+    """The path in `SAGA_BUNDLE`, else `bundles/small` in this directory or beside the code."""
     if chosen := os.environ.get("SAGA_BUNDLE"):
         return Path(chosen)
     shipped = Path("bundles") / "small"
@@ -259,7 +272,7 @@ def default_bundle() -> Path:
 
 
 def describe_schema() -> dict[str, Any]:
-    """The column table of `saga.schema` as JSON: what `schema.json` holds and `GET /v1/variables` shows."""
+    """The columns of `saga.schema` as JSON, for `schema.json` and `GET /v1/variables`."""
     columns = [
         {
             field.name.removesuffix("_name"): _plain(getattr(column, field.name))
@@ -284,7 +297,8 @@ def _json_bytes(value: Mapping[str, Any], part: str) -> bytes:
         return json_bytes(value)
     except (TypeError, ValueError) as error:
         raise BundleError(
-            f"{part}.json cannot be written: {error}. Give plain numbers, strings, lists and dicts, all finite."
+            f"{part}.json cannot be written: {error}. Give plain numbers, strings, lists and "
+            "dicts, all finite."
         ) from error
 
 
@@ -292,7 +306,8 @@ def _weight_bytes(weights: Mapping[str, torch.Tensor]) -> bytes:
     broken = [name for name, tensor in weights.items() if not bool(torch.isfinite(tensor).all())]
     if broken:
         raise BundleError(
-            f"The weights {', '.join(broken)} hold NaN or infinity: training diverged. Train again with a lower learning rate."
+            f"The weights {', '.join(broken)} hold NaN or infinity: training diverged. Train again "
+            "with a lower learning rate."
         )
     # Clones, because safetensors refuses tensors that share memory (tied weights).
     return save_safetensors(
@@ -300,14 +315,11 @@ def _weight_bytes(weights: Mapping[str, torch.Tensor]) -> bytes:
     )
 
 
-def _read_table(data: bytes) -> pl.DataFrame:
-    return pl.read_parquet(io.BytesIO(data))
-
-
 def _table_bytes(table: pl.DataFrame, name: str) -> bytes:
     if "person_id" in table.columns:
         raise BundleError(
-            f"{name} must not hold single persons, but has a column person_id. Store cells, not persons."
+            f"{name} must not hold single persons, but has a column person_id. Store cells, not "
+            "persons."
         )
     buffer = io.BytesIO()
     table.write_parquet(buffer, compression="zstd", statistics=False)
@@ -337,18 +349,17 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     file = path / MANIFEST
     if not file.is_file():
         raise BundleError(
-            f"{path} has no {MANIFEST}, so it is not a bundle. Give the directory that `saga train` wrote."
+            f"{path} has no {MANIFEST}, so it is not a bundle. Give the directory that "
+            "`saga train` wrote."
         )
     data = file.read_bytes()
     manifest = _parse_object(data, file)
     if manifest.get("format") != FORMAT:
-        wrote = manifest.get("code_version")
-        other = (
-            f", or install version {wrote!r} of saga-forecast" if wrote != current_version() else ""
-        )
+        version = manifest.get("code_version")
+        hint = "" if version == current_version() else f", or install saga-forecast {version!r}"
         raise BundleError(
-            f"{file} is of bundle format {manifest.get('format')!r}, this version of SAGA reads format {FORMAT}. "
-            f"Train the bundle again{other}."
+            f"{file} is of bundle format {manifest.get('format')!r}, this version of SAGA reads "
+            f"format {FORMAT}. Train the bundle again{hint}."
         )
     intact = (
         manifest.keys() == MANIFEST_KEYS
@@ -363,21 +374,24 @@ def _read_manifest(path: Path) -> dict[str, Any]:
 
 
 def _read_verified(path: Path, manifest: Mapping[str, Any]) -> dict[str, bytes]:
-    """The bytes of every file, each equal to its hash; parsing them, not the files again, leaves no gap between check and use."""
+    """The bytes of every file, each equal to its hash.
+
+    The caller parses these bytes and does not read the files again, so that a file cannot change
+    between the check and its use.
+    """
     listed, present = set(manifest["files"]), {entry.name for entry in path.iterdir()} - {MANIFEST}
     for name in sorted(present | listed):
         if name not in REQUIRED | OPTIONAL:
-            what = (
-                "may hold code (pickle)"
-                if Path(name).suffix in {".pkl", ".pickle", ".pt", ".pth", ".ckpt", ".bin"}
-                else "is no part of a bundle"
-            )
+            pickles = {".pkl", ".pickle", ".pt", ".pth", ".ckpt", ".bin"}
+            is_pickle = Path(name).suffix in pickles
+            reason = "may hold code (pickle)" if is_pickle else "is not a part of a bundle"
             raise BundleError(
-                f"{path / name} {what}. Remove it, or restore the bundle from its source."
+                f"{path / name} {reason}. Remove it, or restore the bundle from its source."
             )
         if name not in listed:
             raise BundleError(
-                f"{path / name} is not listed in {MANIFEST}. Remove it, or restore the bundle from its source."
+                f"{path / name} is not listed in {MANIFEST}. Remove it, or restore the bundle from "
+                "its source."
             )
     if absent := sorted((REQUIRED | listed) - present):
         raise BundleError(f"{path / absent[0]} is missing. Restore the bundle from its source.")
@@ -389,7 +403,8 @@ def _read_verified(path: Path, manifest: Mapping[str, Any]) -> dict[str, bytes]:
         content[name] = file.read_bytes()
         if hashlib.sha256(content[name]).hexdigest() != manifest["files"][name]:
             raise BundleError(
-                f"{file} was changed after the bundle was written (sha256 differs). Restore the bundle from its source."
+                f"{file} was changed after the bundle was written (sha256 differs). Restore the "
+                "bundle from its source."
             )
     return content
 
@@ -409,7 +424,7 @@ def _parse_object(data: bytes, file: Path) -> dict[str, Any]:
 
 
 def _check_schema(stored: Mapping[str, Any], path: Path, version: str) -> None:
-    """Weights read the columns by position and codes by meaning, so both must be those of this code."""
+    """Raise BundleError if columns or codes differ from this code: the weights depend on them."""
 
     def binding(described: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         return [tuple(column[key] for key in BINDING) for column in described["columns"]]
@@ -426,10 +441,10 @@ def _sibling(path: Path, suffix: str) -> Path:
 
 
 def _commit(path: Path, content: Mapping[str, bytes]) -> None:
-    """Write all files to a new directory beside `path`, then let it take the name; nobody sees half a bundle.
+    """Write all files to a new directory beside `path`, then rename it to `path`.
 
-    A bundle that is replaced is renamed first, and between the two renames there is none at `path`: who looks in that moment finds no
-    bundle, and a process killed in it leaves the old one under the name that `Bundle.load` tells.
+    A bundle at `path` is renamed first. Between the two renames there is no bundle at `path`. If
+    the process is killed then, the error of `Bundle.load` names the directory of the old bundle.
     """
     check_replaceable(path)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -28,7 +28,7 @@ from pytorch_lightning.utilities import rank_zero_only
 from torch import Tensor
 
 from saga.attention import head_diversity
-from saga.bundle import Bundle, check_replaceable, write_bundle
+from saga.bundle import Bundle, BundleContents, check_replaceable, write_bundle
 from saga.data.origins import cut, last_year
 from saga.data.panel import Panel
 from saga.data.split import SHARES, persons_of
@@ -41,7 +41,6 @@ from saga.macro.history import MacroHistory, sweden, sweden_as_published
 from saga.macro.process import MacroProcess
 from saga.model import Saga
 from saga.simulation.matmul import has_matrix_units
-from saga.version import current_version
 from training.data import PanelData
 from training.harness import RunFolder, RunOptions, fit_module, progress_bars, seed_run
 from training.module import ForecastModule
@@ -161,8 +160,7 @@ def train(
         seconds=round(clock.time_elapsed(), 1),
         validation_nll=round(checkpoint["validation_nll"], 6),
     )
-    write_bundle(
-        out,
+    contents = BundleContents(
         config={
             "model": settings.model.as_dict(),
             "training": settings.as_dict(),
@@ -180,13 +178,11 @@ def train(
         card=model_card(
             report, settings, panel, run.command, network, person_split=validation is None
         ),
-        seed=seed,
-        command=run.command,
-        code_version=current_version(),
     )
+    bundle = write_bundle(out, contents, seed=seed, command=run.command)
     for file in folder.path.glob("*.ckpt"):
         file.unlink()
-    return Bundle.load(out)
+    return bundle
 
 
 def _check_resumable(folder: RunFolder) -> None:

@@ -24,7 +24,7 @@ from api.example import curl
 from api.server import serve
 from api.service import example_scale
 from api.settings import Settings
-from saga.bundle import Bundle, write_bundle
+from saga.bundle import Bundle, BundleContents, write_bundle
 from saga.errors import BundleError, UsageError
 from saga.forecaster import Forecaster
 
@@ -219,17 +219,15 @@ def test_the_printed_curl_fits_a_bundle_in_another_currency(
         "floor": None,
         "centre": 2.7,
     }
-    write_bundle(
-        tmp_path / "dollars",
+    contents = BundleContents(
         config=bundle.config,
         transforms=dollars,
         macro={},
         split=bundle.split,
         weights=bundle.weights,
         card="",
-        seed=0,
-        command="",
     )
+    write_bundle(tmp_path / "dollars", contents, seed=0, command="")
     with start(Settings(bundle=tmp_path / "dollars", threads=1)) as service:
         service.wait_until_ready()
         scale = example_scale(Forecaster.load(tmp_path / "dollars"))

@@ -1,4 +1,4 @@
-"""The bundle keeps what was put in, and refuses whatever differs from it by as little as one byte."""
+"""A bundle returns what was written to it, and is refused if a single byte differs."""
 
 from __future__ import annotations
 
@@ -12,13 +12,23 @@ import polars as pl
 import pytest
 import torch
 
-from saga.bundle import CALIBRATION, MANIFEST, REQUIRED, Bundle, replace_parts, write_bundle
+import saga.bundle
+from saga import schema
+from saga.bundle import (
+    CALIBRATION,
+    MANIFEST,
+    REQUIRED,
+    Bundle,
+    BundleContents,
+    replace_parts,
+    write_bundle,
+)
 from saga.errors import BundleError
 
 CELLS = pl.DataFrame({"horizon": [1, 5], "cell": ["all", "all"], "threshold": [0.05, 0.07]})
 
 
-def write(path: Path, **changes: Any) -> Bundle:
+def write(path: Path, seed: int = 7, **changes: Any) -> Bundle:
     weight = torch.arange(6, dtype=torch.float32).reshape(2, 3)
     parts: dict[str, Any] = {
         "config": {"width": 8, "name": "tiny"},
@@ -31,12 +41,11 @@ def write(path: Path, **changes: Any) -> Bundle:
             "bias": torch.ones(3, dtype=torch.bfloat16),
         },
         "card": "# Toy\n\nSmå tal.\n",
-        "seed": 7,
-        "command": "saga train",
         "calibration": CELLS,
         "metrics": {"crps": 0.3},
     }
-    return write_bundle(path, **(parts | changes))
+    contents = BundleContents(**(parts | changes))
+    return write_bundle(path, contents, seed=seed, command="saga train")
 
 
 def test_a_bundle_returns_what_was_put_in(tmp_path: Path) -> None:
@@ -74,19 +83,20 @@ def test_the_same_content_gives_the_same_bytes_and_other_content_another_digest(
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
     other = write(tmp_path / "c", metrics={"crps": 0.31}, calibration=None)
     assert first.digest == second.digest != other.digest
-    assert first.model_digest == other.model_digest, "the model is the same one, calibrated or not"
+    assert first.model_digest == other.model_digest, "a calibration does not change the model"
     assert first.model_digest != write(tmp_path / "d", macro={"last_year": 2021}).model_digest
 
 
 @pytest.mark.parametrize("name", sorted(REQUIRED | {CALIBRATION, MANIFEST}))
-def test_one_changed_byte_anywhere_is_refused_by_the_name_of_the_file(
+def test_one_changed_byte_is_refused_and_the_error_names_the_file(
     tmp_path: Path, name: str
 ) -> None:
     write(tmp_path / "b")
     file = tmp_path / "b" / name
     intact = file.read_bytes()
-    for place in range(0, len(intact), max(1, len(intact) // 40)):
-        file.write_bytes(intact[:place] + bytes([intact[place] ^ 1]) + intact[place + 1 :])
+    for position in range(0, len(intact), max(1, len(intact) // 40)):
+        changed = bytes([intact[position] ^ 1])
+        file.write_bytes(intact[:position] + changed + intact[position + 1 :])
         with pytest.raises(BundleError, match=name.replace(".", r"\.")):
             Bundle.load(tmp_path / "b")
     file.write_bytes(intact)
@@ -109,19 +119,15 @@ def test_a_pickle_and_any_other_unknown_file_are_refused(tmp_path: Path, name: s
         Bundle.load(tmp_path / "b")
 
 
-def test_a_pickle_listed_in_a_well_sealed_manifest_is_still_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from saga import bundle as module
-
+def test_a_pickle_listed_in_a_well_sealed_manifest_is_still_refused(tmp_path: Path) -> None:
     write(tmp_path / "b")
     data = pickle.dumps({"weights": 1})
     (tmp_path / "b" / "extra.pkl").write_bytes(data)
     manifest = json.loads((tmp_path / "b" / MANIFEST).read_text())
     manifest["files"]["extra.pkl"] = hashlib.sha256(data).hexdigest()
-    manifest["digest"] = module._digest(manifest["files"])
-    manifest["seal"] = module._seal(manifest)
-    (tmp_path / "b" / MANIFEST).write_bytes(module._json_bytes(manifest, "manifest"))
+    manifest["digest"] = saga.bundle._digest(manifest["files"])
+    manifest["seal"] = saga.bundle._seal(manifest)
+    (tmp_path / "b" / MANIFEST).write_bytes(saga.bundle._json_bytes(manifest, "manifest"))
     with pytest.raises(BundleError, match=r"extra\.pkl may hold code"):
         Bundle.load(tmp_path / "b")
 
@@ -145,18 +151,19 @@ def test_a_link_in_place_of_a_file_is_refused(tmp_path: Path) -> None:
 def test_another_format_version_and_another_column_table_say_which_version_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("saga.bundle.FORMAT", 99)
-    write(tmp_path / "b", code_version="9.9")
-    write(tmp_path / "ours")
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr("saga.bundle.FORMAT", 99)
+        write(tmp_path / "this_version")
+        patch.setattr("saga.bundle.current_version", lambda: "9.9")
+        write(tmp_path / "b")
     with pytest.raises(BundleError, match=r"format 99.*9\.9"):
         Bundle.load(tmp_path / "b")
     with pytest.raises(BundleError, match=r"format 99.*again\.$"):
-        Bundle.load(tmp_path / "ours")  # this very version wrote it: installing it would not help
-    write(tmp_path / "c", code_version="8.8")
-    monkeypatch.setattr(
-        "saga.schema.COLUMNS", __import__("saga.schema", fromlist=["COLUMNS"]).COLUMNS[:-1]
-    )
+        Bundle.load(tmp_path / "this_version")
+    with monkeypatch.context() as patch:
+        patch.setattr("saga.bundle.current_version", lambda: "8.8")
+        write(tmp_path / "c")
+    monkeypatch.setattr("saga.schema.COLUMNS", schema.COLUMNS[:-1])
     with pytest.raises(BundleError, match=r"schema\.json.*8\.8"):
         Bundle.load(tmp_path / "c")
 
@@ -175,13 +182,11 @@ def test_replacing_parts_keeps_the_rest_and_records_the_parent(tmp_path: Path) -
     )
     assert evaluated.manifest["parents"] == [trained.digest, calibrated.digest]
     assert evaluated.calibration_digest == calibrated.calibration_digest
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == [
-        "b",
-        "c",
-    ]  # nothing temporary is left
+    # No temporary directory remains.
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["b", "c"]
 
 
-def test_a_directory_that_is_no_bundle_is_never_replaced(tmp_path: Path) -> None:
+def test_a_directory_that_is_not_a_bundle_is_never_replaced(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "thesis.docx").write_text("years of work")
     with pytest.raises(BundleError, match="not a bundle"):
@@ -208,13 +213,13 @@ def test_a_failed_write_leaves_the_old_bundle_whole(
     assert [entry.name for entry in tmp_path.iterdir()] == ["b"]
 
 
-def test_an_interrupted_replacement_says_where_the_old_bundle_is(tmp_path: Path) -> None:
+def test_after_an_interrupted_replacement_the_error_names_the_old_bundle(tmp_path: Path) -> None:
     write(tmp_path / "b").path.rename(tmp_path / ".b.old")
     with pytest.raises(BundleError, match=r"rename .*\.b\.old"):
         Bundle.load(tmp_path / "b")
 
 
-def test_what_cannot_be_stored_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+def test_a_part_that_cannot_be_stored_is_refused_before_any_file_is_written(tmp_path: Path) -> None:
     with pytest.raises(BundleError, match="embedding hold NaN"):
         write(tmp_path / "b", weights={"embedding": torch.tensor([float("nan")])})
     with pytest.raises(BundleError, match=r"metrics\.json"):
@@ -224,17 +229,22 @@ def test_what_cannot_be_stored_is_refused_before_anything_is_written(tmp_path: P
     assert not any(tmp_path.iterdir())
 
 
-def test_diagnostics_travel_with_the_bundle_until_it_is_calibrated_anew(tmp_path: Path) -> None:
-    found = pl.DataFrame({"table": ["lights"], "horizon": [1]})
+def test_diagnostics_stay_in_the_bundle_until_it_is_calibrated_again(tmp_path: Path) -> None:
+    diagnostics = pl.DataFrame({"table": ["lights"], "horizon": [1]})
     plain = write(tmp_path / "b")
-    judged = replace_parts(plain, tmp_path / "b", command="saga report --store", diagnostics=found)
-    assert plain.digest in judged.manifest["parents"]
-    assert judged.diagnostics is not None
-    assert judged.diagnostics.equals(found)
-    assert (
-        replace_parts(judged, tmp_path / "c", command="x", card="# Other").diagnostics is not None
+    evaluated = replace_parts(
+        plain, tmp_path / "b", command="saga report --store", diagnostics=diagnostics
     )
-    assert replace_parts(judged, tmp_path / "d", command="x", calibration=CELLS).diagnostics is None
+    assert plain.digest in evaluated.manifest["parents"]
+    assert evaluated.diagnostics is not None
+    assert evaluated.diagnostics.equals(diagnostics)
+    assert (
+        replace_parts(evaluated, tmp_path / "c", command="x", card="# Other").diagnostics
+        is not None
+    )
+    assert (
+        replace_parts(evaluated, tmp_path / "d", command="x", calibration=CELLS).diagnostics is None
+    )
     with pytest.raises(BundleError, match="single persons"):
         replace_parts(
             plain, tmp_path / "e", command="x", diagnostics=pl.DataFrame({"person_id": ["A"]})
