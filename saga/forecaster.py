@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from saga.bundle import Bundle
 from saga.conformal.calibrator import Calibrator, calibration_method
 from saga.conformal.present_value import ValueIntervals, value_intervals
-from saga.data.eligibility import find_ineligible
 from saga.data.groups import last_record_origins
 from saga.data.panel import Panel
-from saga.errors import InputError, Problem, UsageError
+from saga.errors import UsageError
 from saga.features.calendar import Calendar
 from saga.features.sequences import encode
 from saga.features.transforms import Transforms
+from saga.forecast_checks import check_panel, check_tax
 from saga.forecast_tables import forecast_table, lifetime_table
 from saga.lifetime import observed_past, population, present_value
 from saga.macro.process import MacroProcess
@@ -47,7 +47,7 @@ from saga.simulation.rollout import Rollout, RolloutOptions
 from saga.states.codes import code_labels, code_numbers
 from saga.states.life_courses import LifeCourses, LifeCourseSimulator
 from saga.states.state_network import StateNetwork
-from saga.tax import MONEY, income_tax
+from saga.tax import income_tax
 
 Progress = Callable[[int, int], None]
 _BLOCK = 256  # persons held in memory at once
@@ -172,28 +172,6 @@ class Forecaster:
             )
         return scenario_from(source, self.process.history)
 
-    def check_scenario(self, source: ScenarioSource, panel: Panel, years: int = MAX_AGE) -> None:
-        """Raise UsageError if a scenario covers none of the next `years` years of any person."""
-        scenario = self.scenario(source)
-        if scenario is None:
-            return
-        ahead = panel.frame.group_by("person_id").agg(
-            first=pl.col("year").max() + 1,
-            last=pl.min_horizontal(
-                pl.col("year").max() + years, pl.col("birth_year").first() + MAX_AGE
-            ),
-        )
-        spans = ahead.select("first", "last").unique().rows()
-        if not any(first <= year <= last for first, last in spans for year in scenario.rows):
-            scenario_years = f"{min(scenario.rows)} to {max(scenario.rows)}"
-            forecast_years = (
-                f"{min(first for first, _ in spans)} to {max(last for _, last in spans)}"
-            )
-            raise UsageError(
-                f"The scenario is about {scenario_years}, the forecasts are about "
-                f"{forecast_years}. Give years among those."
-            )
-
     def realised_macro(self, panel: Panel, until: int) -> Scenario | None:
         """The realised macro series up to the year `until`, to condition forecasts of the past.
 
@@ -204,46 +182,6 @@ class Forecaster:
             return None
         realised = self.process.observed(until)
         return realised if realised.rows else None
-
-    def obstacles(self, panel: Panel, to_age: int = MAX_AGE, ahead: int = 1) -> dict[str, Problem]:
-        """Persons that cannot be forecast, or are above `to_age` after `ahead` years, and why."""
-        return find_ineligible(panel, to_age, ahead)
-
-    def check_money(self, panel: Panel) -> None:
-        """Raise UsageError unless the panel's amounts are in the bundle's currency and prices."""
-        meta = panel.meta
-        if (meta.currency, meta.price_year) != (
-            self.transforms.currency,
-            self.transforms.price_year,
-        ):
-            raise UsageError(
-                f"The panel is in {meta.currency} of {meta.price_year}, the bundle in "
-                f"{self.transforms.currency} of {self.transforms.price_year}. Use the mapping that "
-                "the bundle was trained with, or another bundle."
-            )
-
-    def check_tax(self, tax: TaxName) -> None:
-        """Raise UsageError if a tax rule is in another currency or price year than the bundle."""
-        money = f"{self.transforms.currency} of {self.transforms.price_year}"
-        if tax != "none" and money != MONEY:
-            raise UsageError(
-                f"The tax rule {tax!r} is for {MONEY}, the bundle is in {money}. Leave the tax out."
-            )
-
-    def check(self, panel: Panel, to_age: int = MAX_AGE) -> None:
-        """Raise InputError unless every person of the panel can be forecast.
-
-        Raises UsageError if the amounts are in another currency or price year than the bundle.
-        """
-        self.check_money(panel)
-        if not len(panel):
-            raise InputError(
-                "There is nobody to forecast.",
-                [Problem("empty", "The panel has no rows", "Give at least one person-year.")],
-            )
-        problems = list(self.obstacles(panel, to_age).values())
-        if problems:
-            raise InputError(f"{len(problems)} person(s) cannot be forecast.", problems[:20])
 
     def blocks(
         self,
@@ -265,7 +203,7 @@ class Forecaster:
             recalibrate: Whether the calibrator's maps are applied to the paths.
             progress: Called with the persons done and the persons in all.
         """
-        self.check(panel, to_age)
+        check_panel(panel, self.transforms, to_age)
         sequences = encode(panel, self.transforms, self.calendar)
         rollout = self._rollout(draws)
         origin = sequences.year[sequences.offsets[1:] - 1]
@@ -349,7 +287,7 @@ class Forecaster:
             UsageError: If the bundle has no state network.
         """
         weights = self.bundle.state_weights()
-        self.check(panel, to_age)
+        check_panel(panel, self.transforms, to_age)
         labels = code_labels(self.transforms)
         sizes = tuple(len(codes) + 1 for codes in labels.values())
         simulator = LifeCourseSimulator(
@@ -378,7 +316,7 @@ class Forecaster:
         """The forecast table, in real money of the bundle's price year.
 
         One row per person and horizon, until age 64; columns as in `forecast_table`. A person above
-        64 at every horizon has no row (`obstacles(panel, ahead=request.horizons[0])` lists them).
+        64 at every horizon has no row (`saga.data.eligibility.find_ineligible` lists them).
         """
         blocks = self.forecast_blocks(panel, request, draws, progress=progress)
         return pl.concat([table for _, table in blocks])
@@ -411,7 +349,7 @@ class Forecaster:
         lies ahead, the central interval of the recalibrated paths is given as "extrapolated". An
         uncalibrated bundle gives no interval.
         """
-        self.check_tax(request.tax)
+        check_tax(request.tax, self.transforms)
         tables, values = [], []
         taxed_past = panel.with_frame(
             panel.frame.with_columns(_taxed(panel.frame["earnings"], request.tax))

@@ -18,6 +18,7 @@ from api.response_models import ForecastResponse
 from api.service import CurrentService
 from calibration.adaptive.issuance import forecast_and_record
 from saga.conformal.calibrator import reason
+from saga.forecast_checks import check_scenario
 from saga.requests import ForecastRequest
 
 router = APIRouter(prefix="/v1", tags=["forecasts"])
@@ -48,7 +49,7 @@ async def post_forecasts(request: Request, service: CurrentService) -> Response:
     forecaster, panel = service.forecaster, call.people.panel
     n_paths, n_years = call.draws.n_paths, call.request.n_years
     work = budget.check_work(call.n_persons, n_paths, n_years, service.settings.max_work)
-    forecaster.check_scenario(call.draws.scenario, panel, n_years)
+    check_scenario(forecaster.scenario(call.draws.scenario), panel, n_years)
     provenance = forecaster.provenance(call.draws) | call.people.provenance()
     explain: Explain = reason
     if (ledger_access := service.ledger_access) is not None:

@@ -17,6 +17,7 @@ from api.response_models import LifetimeResponse
 from api.service import CurrentService
 from saga.conformal.calibrator import REASONS
 from saga.data.panel import Panel
+from saga.forecast_checks import check_scenario
 from saga.forecaster import Lifetimes
 from saga.requests import LifetimeRequest
 
@@ -53,7 +54,7 @@ async def post_lifetimes(request: Request, service: CurrentService) -> Response:
     forecaster, panel = service.forecaster, call.people.panel
     n_paths, n_years = call.draws.n_paths, _years_ahead(panel, call.request.to_age)
     work = budget.check_work(call.n_persons, n_paths, n_years, service.settings.max_work)
-    forecaster.check_scenario(call.draws.scenario, panel, n_years)
+    check_scenario(forecaster.scenario(call.draws.scenario), panel, n_years)
     lifetimes = await service.slot.run(
         request, lambda: forecaster.lifetime(panel, call.request, call.draws), size=work
     )

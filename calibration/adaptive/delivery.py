@@ -15,6 +15,7 @@ from saga.data.origins import Origins, history, last_year, origins_at, realised_
 from saga.data.panel import Panel
 from saga.data.split import persons_of
 from saga.errors import InputError, Problem, UsageError
+from saga.forecast_checks import check_panel
 from saga.forecaster import Forecaster, Progress
 from saga.keyed_random import sample_rows
 from saga.requests import HORIZONS, MAX_HORIZON, Draws
@@ -84,7 +85,9 @@ def apply_delivery(
             "There is nobody to forecast.",
             [Problem("too-few-persons", "No calibration persons in the last year", fix)],
         )
-    split.check(history(people, newest))  # checks the money before anything is settled
+    check_panel(
+        history(people, newest), split.transforms
+    )  # checks the money before anything is settled
     finished = ledger.delivered_until(digest)
     start = since if since is not None else end if finished is None else finished + 1
     settled, recorded = SettlementReport(), RecordCounts()

@@ -26,6 +26,7 @@ from saga.errors import InputError, Problem, UsageError
 from saga.features.calendar import macro_features
 from saga.features.sequences import MAX_GAP, POSITIVE, Tokens, encode, pad
 from saga.features.transforms import OTHER
+from saga.forecast_checks import check_panel
 from saga.forecaster import Forecaster
 from saga.model import Saga
 from saga.model.heads.binned import BinnedDistribution
@@ -109,7 +110,7 @@ def attribute_forecast(
             person_id=person,
         )
         raise InputError("A person cannot be explained", [problem])
-    forecaster.check(record_panel)
+    check_panel(record_panel, forecaster.transforms)
     record = pad(encode(record_panel, forecaster.transforms, forecaster.calendar), np.array([0]))
     network = deepcopy(forecaster.network).double().eval().requires_grad_(False)
     if getattr(network.config, "head", "binned") != "binned":

@@ -22,9 +22,11 @@ from saga.batch.engine import (
 )
 from saga.batch.partitions import Source
 from saga.bundle import Bundle
+from saga.data.eligibility import find_ineligible
 from saga.data.files import keep_apart
 from saga.data.panel import Panel
 from saga.files.atomic import digest_file
+from saga.forecast_checks import check_tax
 from saga.forecaster import Forecaster
 from saga.paths import Paths
 from saga.requests import (
@@ -130,7 +132,7 @@ class ProductComputation:
     def __init__(self, recipe: Recipe, forecaster: Forecaster) -> None:
         self.recipe, self.forecaster = recipe, forecaster
         if isinstance(recipe.request, LifetimeRequest):
-            forecaster.check_tax(recipe.request.tax)
+            check_tax(recipe.request.tax, forecaster.transforms)
         self.provenance = {
             **forecaster.provenance(recipe.draws),
             "product": recipe.request.product,
@@ -140,9 +142,9 @@ class ProductComputation:
         """The persons that cannot be forecast -> the rule that excludes them."""
         request = self.recipe.request
         if isinstance(request, ForecastRequest):
-            problems = self.forecaster.obstacles(panel, MAX_AGE, request.horizons[0])
+            problems = find_ineligible(panel, MAX_AGE, request.horizons[0])
         else:
-            problems = self.forecaster.obstacles(panel, request.to_age)
+            problems = find_ineligible(panel, request.to_age)
         return {person: problem.rule for person, problem in problems.items()}
 
     def compute(self, panel: Panel) -> pl.DataFrame:

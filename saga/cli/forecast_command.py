@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     import polars as pl
 
     from saga.data.panel import Panel
-    from saga.forecaster import Forecaster
 
 _PREVIEW = ("person_id", "horizon", "year", "mean", "p_zero", "q50", "lower_90", "upper_90")
 
@@ -92,6 +91,7 @@ def forecast(
     """Forecast each person's earnings 1 to 30 years ahead, with intervals."""
     from saga.data.files import keep_apart
     from saga.files.tables import check_out, write_table
+    from saga.forecast_checks import check_scenario
 
     request = ForecastRequest(
         horizons=parse_horizons(horizons),
@@ -106,9 +106,9 @@ def forecast(
     check_record(record, database)
     forecaster = open_forecaster(bundle, threads, rollout, precision)
     panel = read_persons(source, mapping, prices, on_error, rejected)
-    panel, problems = keep_forecastable(forecaster, panel, on_error)
-    panel, too_old = _keep_within_age(forecaster, panel, request.horizons[0])
-    forecaster.check_scenario(scenario, panel, request.horizons[-1])
+    panel, problems = keep_forecastable(panel, on_error)
+    panel, too_old = _keep_within_age(panel, request.horizons[0])
+    check_scenario(forecaster.scenario(scenario), panel, request.horizons[-1])
     details = reading_report(panel, [*problems, *too_old])
     provenance = {**forecaster.provenance(draws), "product": "forecasts"}
     provenance["panel"] = panel.meta.panel_id
@@ -143,11 +143,11 @@ def forecast(
     report_table(out, size, provenance, details, as_json=as_json)
 
 
-def _keep_within_age(
-    forecaster: Forecaster, panel: Panel, first_horizon: int
-) -> tuple[Panel, list[Problem]]:
+def _keep_within_age(panel: Panel, first_horizon: int) -> tuple[Panel, list[Problem]]:
     """The persons who are at most 64 at the first horizon, and the problems of the others."""
-    too_old = forecaster.obstacles(panel, ahead=first_horizon)
+    from saga.data.eligibility import find_ineligible
+
+    too_old = find_ineligible(panel, ahead=first_horizon)
     persons = [person for person in panel.persons() if person not in too_old]
     if not persons:
         raise InputError(

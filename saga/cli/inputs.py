@@ -101,14 +101,16 @@ def note_precision(precision: Precision | None) -> None:
 
 
 def keep_forecastable(
-    forecaster: Forecaster, panel: Panel, on_error: OnError, to_age: int = MAX_AGE
+    panel: Panel, on_error: OnError, to_age: int = MAX_AGE
 ) -> tuple[Panel, list[Problem]]:
     """The persons who can be forecast, and the problems of the others.
 
     Raises:
         InputError: If `on_error` is "fail" and a person cannot be forecast, or if none can.
     """
-    ineligible = forecaster.obstacles(panel, to_age)
+    from saga.data.eligibility import find_ineligible
+
+    ineligible = find_ineligible(panel, to_age)
     problems = [*([panel.meta.lost] if panel.meta.lost else []), *ineligible.values()]
     if not problems:
         return panel, []

@@ -65,6 +65,7 @@ def lifetime(
     """Present value of each person's remaining (or whole) working life, and its distribution."""
     from saga.data.files import keep_apart
     from saga.files.tables import check_out, write_table
+    from saga.forecast_checks import check_scenario
 
     request = LifetimeRequest(
         rate=rate,
@@ -79,8 +80,8 @@ def lifetime(
     check_out(out)
     forecaster = open_forecaster(bundle, threads, rollout, precision)
     panel = read_persons(source, mapping, prices, on_error, rejected)
-    panel, problems = keep_forecastable(forecaster, panel, on_error, to_age)
-    forecaster.check_scenario(scenario, panel)
+    panel, problems = keep_forecastable(panel, on_error, to_age)
+    check_scenario(forecaster.scenario(scenario), panel)
     with console.progress("Simulating lives", quiet=as_json) as progress:
         lifetimes = forecaster.lifetime(panel, request, draws, progress=progress)
     table, population = lifetimes.table, lifetimes.population

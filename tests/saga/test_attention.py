@@ -13,6 +13,7 @@ from saga.attention import (
     head_diversity,
     subspace_diversity,
 )
+from saga.data.eligibility import find_ineligible
 from saga.data.panel import Panel
 from saga.errors import InputError
 from saga.features.calendar import macro_features
@@ -41,7 +42,7 @@ def people(forecaster: Forecaster, register_panel: Panel) -> Panel:
     eligible = last.filter(
         pl.col("len") >= 4, pl.col("year") == 2022, pl.col("year") - pl.col("birth_year") < 50
     )["person_id"]
-    refused = forecaster.obstacles(register_panel)
+    refused = find_ineligible(register_panel)
     return register_panel.only([person for person in eligible if person not in refused][:8])
 
 

@@ -16,10 +16,12 @@ from numpy.typing import NDArray
 
 from saga.bundle import Bundle
 from saga.conformal.calibrator import Calibrator
+from saga.data.eligibility import find_ineligible
 from saga.data.origins import history, origins_at
 from saga.data.panel import Panel, PanelMeta
 from saga.data.reading import read_panel
 from saga.errors import InputError, UsageError
+from saga.forecast_checks import check_scenario, check_tax
 from saga.forecast_tables import percent_label
 from saga.forecaster import Forecaster
 from saga.macro.process import MacroProcess
@@ -38,7 +40,7 @@ def forecaster(tiny_bundle: Path) -> Forecaster:
 
 @pytest.fixture(scope="module")
 def people(forecaster: Forecaster, register_panel: Panel) -> Panel:
-    blocked = forecaster.obstacles(register_panel)
+    blocked = find_ineligible(register_panel)
     able = [p for p in register_panel.persons() if p not in blocked]
     return register_panel.only(able[:: len(able) // 25][:25])
 
@@ -186,7 +188,7 @@ def test_people_who_cannot_be_forecast_are_named_with_the_reason(forecaster: For
     ]
     columns = ["person_id", "year", "birth_year", "earnings", "exit_year", "exit_reason"]
     panel = Panel.of(pl.DataFrame(rows, columns, orient="row"), PanelMeta("p"))
-    assert {k: v.rule for k, v in forecaster.obstacles(panel).items()} == {
+    assert {k: v.rule for k, v in find_ineligible(panel).items()} == {
         "old": "too-old",
         "silent": "no-earnings",
         "dead": "has-left",
@@ -215,11 +217,11 @@ def test_a_scenario_of_other_years_is_refused_and_two_of_one_name_are_told_apart
         return str(file)
 
     for year, years in ((2011, 1), (2026, 10), (2024, 2)):
-        forecaster.check_scenario(of(year), panel, years)
-    forecaster.check_scenario("baseline", panel, 1)
+        check_scenario(forecaster.scenario(of(year)), panel, years)
+    check_scenario(forecaster.scenario("baseline"), panel, 1)
     for year, years in ((2012, 1), (2015, 1), (2055, 30), (2010, 5)):
         with pytest.raises(UsageError, match=f"about {year} to {year}"):
-            forecaster.check_scenario(of(year), panel, years)
+            check_scenario(forecaster.scenario(of(year)), panel, years)
     seen = [forecaster.provenance(Draws(scenario=of(2023, share))) for share in (0.1, 0.2, 0.1)]
     assert [one["scenario"] for one in seen] == ["mine"] * 3
     assert seen[0]["scenario_digest"] == seen[2]["scenario_digest"] != seen[1]["scenario_digest"]
@@ -235,8 +237,8 @@ def test_whom_no_year_that_is_asked_for_reaches_is_named(forecaster: Forecaster)
     for horizons, persons in (((4, 10), {"sixty", "young"}), ((5, 10), {"young"})):
         table = forecaster.forecast(panel, ForecastRequest(horizons=horizons), Draws(10))
         assert set(table["person_id"]) == persons
-    assert not forecaster.obstacles(panel, ahead=4)
-    late = forecaster.obstacles(panel, ahead=5)
+    assert not find_ineligible(panel, ahead=4)
+    late = find_ineligible(panel, ahead=5)
     assert {person: problem.rule for person, problem in late.items()} == {"sixty": "too-old"}
     assert "5 years on" in late["sixty"].message
 
@@ -246,9 +248,9 @@ def test_swedish_tax_is_not_taken_from_other_money(tiny_bundle: Path) -> None:
     foreign = Forecaster(
         replace(bundle, transforms={**bundle.transforms, "currency": "USD", "price_year": 2018})
     )
-    foreign.check_tax("none")
+    check_tax("none", foreign.transforms)
     with pytest.raises(UsageError, match="SEK of 2022"):
-        foreign.check_tax("se-2022")
+        check_tax("se-2022", foreign.transforms)
 
 
 def test_another_currency_is_refused(forecaster: Forecaster, people: Panel) -> None:

@@ -20,6 +20,7 @@ from saga.data.origins import cut
 from saga.data.panel import Panel
 from saga.data.split import persons_of
 from saga.errors import UsageError
+from saga.forecast_checks import check_money
 from saga.forecaster import Forecaster
 from saga.states.codes import code_labels
 from saga.states.state_network import StateNetwork
@@ -133,7 +134,7 @@ def _check_panel(panel: Panel, forecaster: Forecaster) -> None:
             "The state network needs a panel with a record for every year; this bundle was trained "
             "on a panel without. Leave this step out."
         )
-    forecaster.check_money(panel)
+    check_money(panel, forecaster.transforms)
     if panel.meta.panel_id != trained_on:
         raise UsageError(
             f"The bundle was trained on the panel {trained_on!r}, this one is "

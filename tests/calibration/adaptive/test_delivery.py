@@ -20,6 +20,7 @@ from calibration.adaptive.ledger import Ledger, RecordCounts
 from calibration.adaptive.pseudonyms import PseudonymKey
 from saga.bundle import Bundle
 from saga.cli import app
+from saga.data.eligibility import find_ineligible
 from saga.data.origins import without_later_exits
 from saga.data.panel import Panel
 from saga.forecaster import Forecaster
@@ -146,7 +147,7 @@ def test_recorded_forecasts_do_not_count_as_a_delivery(
     ledger = Ledger(f"sqlite:///{tmp_path / 'shared.sqlite'}", PseudonymKey(b"k" * 32))
     first = delivery(register_panel, 2018)
     adapted = AdaptedForecaster.of(Forecaster.load(tiny_bundle), None)
-    person = [p for p in first.persons() if p not in adapted.split.obstacles(first)][:1]
+    person = [p for p in first.persons() if p not in find_ineligible(first)][:1]
     request = ForecastRequest((1, 2), coverage=(0.5,), quantiles=(0.5,))
     _, recorded = forecast_and_record(adapted, first.only(person), ledger, request, DRAWS)
     assert recorded.new

@@ -17,6 +17,7 @@ from evaluation.explain.attribution import FEATURES, FIGURES, attribute_forecast
 from evaluation.explain.explanation_page import SUFFIXES, write_explanation
 from saga.attention import attention_by_lag
 from saga.cli import app
+from saga.data.eligibility import find_ineligible
 from saga.data.panel import Panel
 from saga.errors import InputError, UsageError
 from saga.features.sequences import Tokens, encode, pad
@@ -34,7 +35,7 @@ def forecaster(tiny_bundle: Path) -> Forecaster:
 def small_panel(forecaster: Forecaster, register_panel: Panel) -> Panel:
     """Six persons with 5 to 15 years of record."""
     lengths = register_panel.frame.group_by("person_id", maintain_order=True).len()
-    refused = forecaster.obstacles(register_panel)
+    refused = find_ineligible(register_panel)
     able = [
         p for p in lengths.filter(pl.col("len").is_between(5, 15))["person_id"] if p not in refused
     ]

@@ -21,6 +21,7 @@ from saga.batch.engine import MANIFEST, REJECTED, Interrupted, run_batch
 from saga.batch.partitions import Source
 from saga.batch.products import Recipe, score
 from saga.cli import app
+from saga.data.eligibility import find_ineligible
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.errors import BundleError, InputError, UsageError
@@ -377,7 +378,7 @@ def test_the_products_are_the_forecasters_own(
         persons_per_partition=4,
     )
     forecaster, panel = Forecaster.load(tiny_bundle, threads=1), read_panel(people, prices=2022)
-    gone = forecaster.obstacles(panel)
+    gone = find_ineligible(panel)
     panel = panel.only([person for person in panel.persons() if person not in gone])
     rows = _read(tmp_path)
     assert (report.persons_in, report.persons_out) == (

@@ -1,0 +1,72 @@
+"""Checks of a request before a forecast: persons, money and scenario fit the bundle."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from saga.data.eligibility import find_ineligible
+from saga.data.panel import Panel
+from saga.errors import InputError, Problem, UsageError
+from saga.features.transforms import Transforms
+from saga.macro.scenarios import Scenario
+from saga.requests import TaxName
+from saga.schema import MAX_AGE
+from saga.tax import MONEY
+
+
+def check_panel(panel: Panel, transforms: Transforms, to_age: int = MAX_AGE) -> None:
+    """Check that every person of the panel can be forecast, in the bundle's money.
+
+    Raises:
+        InputError: If the panel is empty or a person cannot be forecast.
+        UsageError: If the amounts are in another currency or price year than the bundle.
+    """
+    check_money(panel, transforms)
+    if not len(panel):
+        raise InputError(
+            "There is nobody to forecast.",
+            [Problem("empty", "The panel has no rows", "Give at least one person-year.")],
+        )
+    problems = list(find_ineligible(panel, to_age).values())
+    if problems:
+        raise InputError(f"{len(problems)} person(s) cannot be forecast.", problems[:20])
+
+
+def check_money(panel: Panel, transforms: Transforms) -> None:
+    """Raise UsageError unless the panel's amounts are in the bundle's currency and prices."""
+    meta = panel.meta
+    if (meta.currency, meta.price_year) != (transforms.currency, transforms.price_year):
+        raise UsageError(
+            f"The panel is in {meta.currency} of {meta.price_year}, the bundle in "
+            f"{transforms.currency} of {transforms.price_year}. Use the mapping that the bundle "
+            "was trained with, or another bundle."
+        )
+
+
+def check_tax(tax: TaxName, transforms: Transforms) -> None:
+    """Raise UsageError if a tax rule is in another currency or price year than the bundle."""
+    money = f"{transforms.currency} of {transforms.price_year}"
+    if tax != "none" and money != MONEY:
+        raise UsageError(
+            f"The tax rule {tax!r} is for {MONEY}, the bundle is in {money}. Leave the tax out."
+        )
+
+
+def check_scenario(scenario: Scenario | None, panel: Panel, years: int = MAX_AGE) -> None:
+    """Raise UsageError if a scenario covers none of the next `years` years of any person."""
+    if scenario is None:
+        return
+    ahead = panel.frame.group_by("person_id").agg(
+        first=pl.col("year").max() + 1,
+        last=pl.min_horizontal(
+            pl.col("year").max() + years, pl.col("birth_year").first() + MAX_AGE
+        ),
+    )
+    spans = ahead.select("first", "last").unique().rows()
+    if not any(first <= year <= last for first, last in spans for year in scenario.rows):
+        scenario_years = f"{min(scenario.rows)} to {max(scenario.rows)}"
+        forecast_years = f"{min(first for first, _ in spans)} to {max(last for _, last in spans)}"
+        raise UsageError(
+            f"The scenario is about {scenario_years}, the forecasts are about {forecast_years}. "
+            "Give years among those."
+        )
