@@ -1,1 +1,1 @@
-"""Studies: one question per file. Library, command line and the page it writes; not part of the wheel."""
+"""Studies: one question per file, with its command and the page it writes; not in the wheel."""

@@ -337,7 +337,7 @@ def test_the_command_trains_scores_reports_and_resumes(
     monkeypatch.setattr(sys, "argv", argv)
     # Group quantiles replace GKOS, whose estimation takes half a minute.
     monkeypatch.setattr(GroupQuantiles, "name", GAP_START)
-    monkeypatch.setattr(study, "chosen", lambda names: [GroupQuantiles() for _ in names])
+    monkeypatch.setattr(study, "select_baselines", lambda names: [GroupQuantiles() for _ in names])
     assert study.main() == 1, "four steps of training reach no target"
     page = (tmp_path / "report.md").read_text()
     assert page == (tmp_path / "out" / "attainable.md").read_text()
