@@ -48,9 +48,7 @@ class Statistic:
 
 
 STATISTICS = (
-    Statistic(
-        "wages", "real wage index of the economy, 1 in the last year of record", 0.05, relative=True
-    ),
+    Statistic("wages", "real wage index, 1 in the last year of record", 0.05, relative=True),
     Statistic("mean", "mean earnings, zeros counted (SEK)", 0.05, relative=True),
     Statistic("p10", "10 % quantile of positive earnings (SEK)", 0.10, relative=True),
     Statistic("p50", "median of positive earnings (SEK)", 0.05, relative=True),
@@ -190,8 +188,8 @@ def simulated_sections(
     """Cross-sections of every path: `source` ("model"), `future` and those of `cross_sections`.
 
     `paths` (n, n_year, n_path) are real amounts. `wages` (n_path, n_year) is the real wage index of
-    their economies, 1 in the last year of record. Beside the true index it separates the drift of
-    the economy from the drift of the persons.
+    their macro futures, 1 in the last year of record. Beside the true index it separates the drift
+    of macro from the drift of persons.
     """
     floor = persons.past.meta.floor or 1.0
     rows: list[dict[str, Any]] = []

@@ -5,10 +5,10 @@
 
 Gini, quantiles, zeros, volatility and mobility of the paths beside the register's true futures. DIR
 is a generated register with futures (`saga register generate --future-to 2052 --future-draws 20`).
-Paths are recalibrated unless --raw is given. Writes cross_section.parquet (one row per statistic and
-year), the same for the model conditioned on the register's economies with as many paths in all
-(conditioned.parquet), its response to unemployment (responses.parquet), cross_section.md with all
-three, and cross_section.html. Exit 1 if a statistic fails in the model's own economies.
+Paths are recalibrated unless --raw is given. Writes cross_section.parquet (one row per statistic
+and year), the same for the model conditioned on the register's macro futures with as many paths in
+all (conditioned.parquet), its response to unemployment (responses.parquet), cross_section.md with
+all three, and cross_section.html. Exit 1 if a statistic fails in the model's own macro futures.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ from studies.unemployment_response import (
 from studies.unemployment_response import to_markdown as response_markdown
 
 SHOWN = (1, 2, 5, 10, 15, 20, 25, 30)
-CONDITIONED = """Drift of the persons, separated from drift of the economy: the model conditioned on
-the register's own economies, model minus truth (± standard error)."""
+CONDITIONED = """Drift of the persons, separated from drift of macro: the model conditioned on
+the register's own macro futures, model minus truth (± standard error)."""
 
 
 def paths_in_economies(

@@ -135,7 +135,7 @@ def to_markdown(table: pl.DataFrame) -> str:
         rows.append([BY_NAME[str(name)].meaning, *cells])
     return (
         "Response to one percentage point more of unemployment, on average since the origin, in "
-        "the same economies: model / truth (± standard error of the difference).\n\n"
+        "the same macro futures: model / truth (± standard error of the difference).\n\n"
         + markdown_table(["statistic", *(f"{year} years" for year in years)], rows)
         + "\n"
     )
