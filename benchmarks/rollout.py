@@ -197,8 +197,8 @@ def main() -> None:
         f"({torch.backends.cpu.get_cpu_capability()}), torch {torch.__version__}\n"
     )
     print(
-        "| rollout | ms per person | against exact | matrix products, GFLOP | at the roofline, ms |\n"
-        "|" + "---|" * 5
+        "| rollout | ms per person | against exact | matrix products, GFLOP | at the roofline, ms |"
+        "\n|" + "---|" * 5
     )
     exact, operations, rollouts = 0.0, dict[str, float](), dict[str, Rollout]()
     for precision in precisions:

@@ -20,7 +20,8 @@ PAGE = Path(__file__).resolve().parents[1] / "cli.md"
 HEAD = """# The command line
 
 Written by `python docs/cli/write.py` from the program. `saga COMMAND --help` shows the same. Exit
-codes: 0 done, 1 a check said no, 2 wrong use or bad input, 3 interrupted (the same command resumes), 70 internal error.
+codes: 0 done, 1 a check failed, 2 wrong use or bad input, 3 interrupted (the same command resumes),
+70 internal error.
 """
 
 

@@ -89,7 +89,7 @@ def draw() -> str:
 
 
 def direct(pairs: set[tuple[str, str]]) -> set[tuple[str, str]]:
-    """The imports that no longer way through other rooms implies, so that the picture stays readable."""
+    """The imports that no longer way through other rooms implies; the picture shows only these."""
     below: dict[str, set[str]] = {}
     for a, b in pairs:
         below.setdefault(a, set()).add(b)

@@ -42,7 +42,7 @@ def main() -> None:
     chart = alt.layer(*bands, median, record).properties(
         width=640,
         height=280,
-        title="A record with a zero year and a missing year, and its forecast: median, 50, 80, 90 %",
+        title="A record with a zero and a missing year, and its forecast: median, 50, 80, 90 %",
     )
     chart.save(ROOT / "docs/pictures/fan.svg")
 
