@@ -1,4 +1,4 @@
-"""The service's access to the ledger: the forecaster under the thresholds in force."""
+"""The service's access to the ledger: the forecaster with the current thresholds."""
 
 from __future__ import annotations
 
@@ -12,27 +12,28 @@ from saga.forecaster import Forecaster
 
 
 class LedgerAccess:
-    """One ledger and one bundle. Thread-safe."""
+    """A ledger and the forecaster of one bundle; safe for several threads."""
 
     def __init__(self, ledger: Ledger, forecaster: Forecaster) -> None:
-        self.ledger, self._split = ledger, forecaster
+        self.ledger, self._base_forecaster = ledger, forecaster
         self._lock = threading.Lock()
         self._current = AdaptedForecaster.of(forecaster, None)
 
     @classmethod
     def open(cls, url: str, key: Path | None, forecaster: Forecaster) -> Self:
-        """Open the ledger. Raises as `open_ledger`."""
+        """Open the ledger. Raises the same errors as `open_ledger`."""
         return cls(open_ledger(url, key), forecaster)
 
     def current(self) -> AdaptedForecaster:
-        """The forecaster under the present state. Raises LedgerError.
+        """The forecaster with the thresholds of the current adaptive state.
 
-        The state is read from the database only if its version has changed.
+        The state is read from the database only if its version has changed. Raises LedgerError if
+        the database cannot be read.
         """
-        bundle = self._split.bundle.digest
+        bundle = self._base_forecaster.bundle.digest
         with self._lock:
             if self.ledger.version(bundle) not in (None, self._current.state.version):
                 state = self.ledger.state(bundle)
                 if state is not None:
-                    self._current = AdaptedForecaster.of(self._split, state)
+                    self._current = AdaptedForecaster.of(self._base_forecaster, state)
             return self._current

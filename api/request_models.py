@@ -1,7 +1,7 @@
-"""Bodies and options of requests: types and shape only; `read_panel` checks the panel.
+"""Models of request bodies and options: types and shape only; `read_panel` checks the panel.
 
-The models of a person and of a year are made from the column table, so that each column is defined
-once. Options become the typed requests of `saga.requests`, whose limits are also the limits here.
+The models of a person and of a year are created from the column table, so that each column is
+defined once. Options become the typed requests of `saga.requests`, whose limits also apply here.
 """
 
 from __future__ import annotations
@@ -24,44 +24,44 @@ from pydantic import (
 from api.example import example_persons
 from saga import requests
 from saga.requests import Draws, ForecastRequest, LifetimeRequest
-from saga.schema import COLUMNS, MAX_AGE, MAX_CONTEXT, MIN_AGE, Column
+from saga.schema import COLUMNS, MAX_AGE, MAX_CONTEXT_YEARS, MIN_AGE, Column
 
 MAX_OUTCOMES = 100_000  # of one call
-# A register may hold years before age 16 and after age 64, which reading leaves out.
-MAX_YEARS = MAX_CONTEXT + 50
+# A record may have years before age 16 and after age 64; they are dropped when it is read.
+MAX_YEARS = MAX_CONTEXT_YEARS + 50
 _STRICT = ConfigDict(extra="forbid")
 _INT32 = 2**31 - 1
 
 
-def _whole(value: object) -> object:
-    """2001.0 is a whole number: some clients have no integers."""
+def _read_whole(value: object) -> object:
+    """Read 2001.0 as 2001, because some clients have no integers."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _code(value: object) -> object:
-    """An identifier or code that is sent as a whole number is its text."""
-    value = _whole(value)
+def _read_code(value: object) -> object:
+    """Read an identifier or code that was sent as a whole number as text."""
+    value = _read_whole(value)
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-def _flag(value: object) -> object:
-    """Query parameters are text, so "true" and "false" are read as such."""
+def _read_flag(value: object) -> object:
+    """Read "true" and "false" as flags, because query parameters are text."""
     return {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
 
 
-Whole = Annotated[int, BeforeValidator(_whole), Strict()]
+Whole = Annotated[int, BeforeValidator(_read_whole), Strict()]
 Real = Annotated[float, Strict()]
 Year = Annotated[Whole, Field(ge=1900, le=2200)]
 Code = Annotated[
     str,
     Strict(),
     Field(min_length=1, max_length=64),
-    BeforeValidator(_code),
+    BeforeValidator(_read_code),
     WithJsonSchema(
         {"anyOf": [{"type": "string", "minLength": 1, "maxLength": 64}, {"type": "integer"}]}
     ),
 ]
-Flag = Annotated[bool, BeforeValidator(_flag), Strict()]
+Flag = Annotated[bool, BeforeValidator(_read_flag), Strict()]
 Fractions = list[Annotated[Real, Field(gt=0, lt=1)]]
 
 
@@ -88,7 +88,7 @@ def _field(column: Column) -> tuple[Any, Any]:
 if TYPE_CHECKING:
 
     class Person(BaseModel):
-        """Made below from the column table."""
+        """Stands for the model that is created from the column table."""
 
 else:
     HistoryRow = create_model(
@@ -101,8 +101,8 @@ else:
     Person = create_model(
         "Person",
         __config__=_STRICT,
-        __doc__="One person: columns that do not change beside `person_id`, and the history year "
-        "by year. The last year is the origin.",
+        __doc__="One person: `person_id`, the columns that do not change, and the history, one row per "
+        "year. The last year is the origin.",
         person_id=(Code, Field(description="Person; leading zeros are kept")),
         **{c.name: _field(c) for c in COLUMNS if c.static and c.name != "person_id"},
         history=(
@@ -122,13 +122,14 @@ class ScenarioYear(BaseModel):
     inflation: Real
 
 
-# The names are listed: on the command line a scenario may be a file, over HTTP it never is.
+# The names are listed because a file name must not be accepted over HTTP, unlike on the command
+# line.
 Scenario = Annotated[
     Annotated[Literal["baseline", "recession-1990s", "high-growth"], Tag("<word>")]
     | Annotated[list[ScenarioYear], Tag("<rows>"), Field(max_length=100)],
     Discriminator(lambda value: "<word>" if isinstance(value, str) else "<rows>"),
 ]
-# For a year in quotes the error is "must be a number", not "not one of the allowed words".
+# With this rule the error for a year in quotes is "must be a number".
 Prices = Annotated[
     Annotated[Literal["nominal"], Tag("<word>")] | Annotated[Year, Tag("<year>")],
     Discriminator(
@@ -137,8 +138,8 @@ Prices = Annotated[
 ]
 _PRICES: Any = Field(
     None,
-    description="Money of the request: nominal (default for a bundle in SEK), or real, in prices "
-    "of the bundle's price year",
+    description="Prices of the amounts in the request: `nominal` (the default for a bundle in "
+    "SEK), or the bundle's price year if amounts are real",
 )
 
 
@@ -147,25 +148,26 @@ class DrawOptions(BaseModel):
 
     model_config = _STRICT
     paths: Annotated[
-        Whole, Field(ge=2, le=requests.MAX_PATHS, description="Monte-Carlo paths per person")
+        Whole,
+        Field(ge=2, le=requests.MAX_PATHS, description="Number of simulated paths per person"),
     ] = requests.PATHS
     seed: Annotated[
         Whole, Field(ge=0, lt=2**63, description="The same seed gives the same numbers")
     ] = 0
     scenario: Scenario | None = Field(
-        None, description="Macro values: a name, or rows (years that are not given are drawn)"
+        None, description="Macro values: a name, or rows; years without a row are simulated"
     )
     prices: Prices | None = _PRICES
 
     def draws(self) -> Draws:
-        """How futures are drawn, as the forecaster takes it."""
+        """Options of the simulation, in the form that the forecaster needs."""
         scenario = self.scenario
         rows = [row.model_dump() for row in scenario] if isinstance(scenario, list) else scenario
         return Draws(self.paths, self.seed, rows)
 
 
 class ForecastOptions(DrawOptions):
-    """Options of `POST /v1/forecasts`; query parameters beside a Parquet or Arrow body."""
+    """Options of `POST /v1/forecasts`; query parameters if the body is Parquet or Arrow."""
 
     horizons: list[Annotated[Whole, Field(ge=1, le=requests.MAX_HORIZON)]] = Field(
         list(requests.HORIZONS),
@@ -177,24 +179,28 @@ class ForecastOptions(DrawOptions):
         list(requests.COVERAGE), min_length=1, max_length=20, description="Coverage of intervals"
     )
     quantiles: Fractions = Field(
-        list(requests.QUANTILES), min_length=1, max_length=99, description="Quantiles to give"
+        list(requests.QUANTILES),
+        min_length=1,
+        max_length=99,
+        description="Quantiles of the forecast",
     )
     bands: Annotated[Whole, Field(ge=1, le=requests.MAX_HORIZON)] | None = Field(
-        None, description="K: also sets that hold the outcomes of the next K years together"
+        None,
+        description="K: also give path bands, which contain the outcomes of all next K years",
     )
     record: Flag = Field(
         False, description="Enter the intervals in the ledger, to be compared with outcomes later"
     )
 
     def to_request(self) -> ForecastRequest:
-        """What to compute, as the forecaster takes it."""
+        """The typed request, in the form that the forecaster needs."""
         return ForecastRequest(self.horizons, self.coverage, self.quantiles, bands=self.bands)
 
 
 class LifetimeOptions(DrawOptions):
-    """Options of `POST /v1/lifetimes`; query parameters beside a Parquet or Arrow body."""
+    """Options of `POST /v1/lifetimes`; query parameters if the body is Parquet or Arrow."""
 
-    rate: Annotated[Real, Field(gt=-0.5, lt=1, description="Real discount rate a year")] = (
+    rate: Annotated[Real, Field(gt=-0.5, lt=1, description="Real discount rate per year")] = (
         requests.RATE
     )
     to_age: Annotated[
@@ -212,7 +218,7 @@ class LifetimeOptions(DrawOptions):
     )
 
     def to_request(self) -> LifetimeRequest:
-        """What to compute, as the forecaster takes it. Raises UsageError if the ages conflict."""
+        """The typed request. Raises UsageError if the ages contradict each other."""
         return LifetimeRequest(
             rate=self.rate,
             to_age=self.to_age,
@@ -222,7 +228,8 @@ class LifetimeOptions(DrawOptions):
         )
 
 
-# Validation stops at the first wrong person: millions of wrong values do not become as many errors.
+# Validation stops at the first wrong person, so that a request with millions of wrong values does
+# not produce as many errors.
 Persons = Annotated[list[Person], FailFast(), Field(min_length=1)]
 
 
@@ -249,7 +256,7 @@ class LifetimeBody(LifetimeOptions):
 
 
 class RealisedYear(BaseModel):
-    """A person's earnings in a year that a recorded forecast was about."""
+    """A person's realised earnings in a year for which a forecast was recorded."""
 
     model_config = _STRICT
     person_id: Code
@@ -259,20 +266,20 @@ class RealisedYear(BaseModel):
         Field(
             ge=0,
             allow_inf_nan=False,
-            description="0 is none, also after death; leave out persons who live abroad",
+            description="0 if there were none, also after death; leave out persons who live abroad",
         ),
     ]
 
 
 class OutcomesOptions(BaseModel):
-    """Options of `POST /v1/outcomes`; query parameters beside a Parquet or Arrow body."""
+    """Options of `POST /v1/outcomes`; query parameters if the body is Parquet or Arrow."""
 
     model_config = _STRICT
     prices: Prices | None = _PRICES
 
 
 class OutcomesBody(OutcomesOptions):
-    """Realised earnings of any persons and years, in any order, any number of times."""
+    """Realised earnings of persons and years, in any order; sending them again is harmless."""
 
     model_config = ConfigDict(title="OutcomesRequest", extra="forbid")
     outcomes: Annotated[

@@ -283,7 +283,7 @@ def describe_schema() -> dict[str, Any]:
     return {
         "columns": columns,
         "ages": [schema.MIN_AGE, schema.MAX_AGE],
-        "max_context": schema.MAX_CONTEXT,
+        "max_context": schema.MAX_CONTEXT_YEARS,
         "price_year": schema.PRICE_YEAR,
     }
 

@@ -33,7 +33,7 @@ MARITAL_STATUSES = ("single", "married", "cohabiting", "divorced", "widowed")
 YOUNGEST_CHILD = ("none", "infant", "preschool", "school", "teen")
 
 MIN_AGE, MAX_AGE = 16, 64
-MAX_CONTEXT = 50
+MAX_CONTEXT_YEARS = 50  # most years of a record that a forecast uses
 PRICE_YEAR = 2022
 
 
@@ -41,9 +41,9 @@ PRICE_YEAR = 2022
 class Column:
     """One column of the panel.
 
-    `codes` lists the allowed values of a category. `pattern`, a regular expression, replaces it if
-    the classification is too long to list. `static` columns do not change with the year. `lasting`
-    columns seldom change, so a rollout continues with the last known value.
+    `codes` lists the allowed values of a category; if they are too many, the regular expression
+    `pattern` describes them. `static` columns do not change with the year. `lasting` columns seldom
+    change, so a rollout keeps the last known value.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Column:
     @property
     def dtype(self) -> pl.DataType:
         """The polars type of the column in a validated panel."""
-        import polars  # here, because options are checked against this module without tables
+        import polars  # not at the top: code that only checks options needs no polars
 
         dtype: pl.DataType = getattr(polars, self.dtype_name)()
         return dtype

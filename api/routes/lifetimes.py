@@ -25,8 +25,8 @@ router = APIRouter(prefix="/v1", tags=["lifetimes"])
 
 _N_BINS = 24
 _REASONS = REASONS | {
-    "extrapolated": "No run of so many years has been observed, or not at this rate or in this "
-    "scenario: the sum carries no guarantee."
+    "extrapolated": "Not guaranteed: no present value over so many years was observed, or none "
+    "at this rate or in this scenario."
 }
 
 
@@ -44,9 +44,10 @@ async def post_lifetimes(request: Request, service: CurrentService) -> Response:
     The present value is the sum of earnings / (1 + rate)^(year - origin), for persons who stay
     resident until then.
 
-    `population` is over the persons of this call. Each statistic is taken across persons in each
-    future, since path k of every person has the same macro values, and then averaged; `mc_error` is
-    the Monte-Carlo error of that average. A Parquet or Arrow answer has one row per person.
+    `population` describes the persons of this call together. Path k of every person has the same
+    macro values, so each statistic is computed across persons for each path and then averaged over
+    paths; `mc_error` is the Monte-Carlo error of that average. A Parquet or Arrow response has one
+    row per person.
     """
     call = await read_call(
         request, service, LifetimeBody, LifetimeOptions, LifetimeOptions.to_request

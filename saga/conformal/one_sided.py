@@ -1,7 +1,7 @@
 """One-sided limits of a year's earnings, and intervals of earnings given that they are positive.
 
-Each kind is a nested family of sets with a score, the smallest q whose set contains the outcome, as
-in `saga.conformal.prediction_sets`. Thresholds are fitted on the threshold fold.
+Each kind is a family of nested sets. The score of an outcome is the smallest q whose set contains
+it, as in `saga.conformal.prediction_sets`. Thresholds are fitted on the threshold fold.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _ROUNDING = 1e-9  # probability by which limits are rounded outward
 class Limits:
     """Limits in real SEK, arrays (n, H, L), one L per coverage.
 
-    Each statement has the probability of its coverage: earnings are at least `at_least`; earnings
-    are at most `at_most`; positive earnings are in [`positive_lower`, `positive_upper`]. A limit is
-    NaN if its guarantee is "none".
+    With a probability equal to the coverage, earnings are at least `at_least`; likewise, they are
+    at most `at_most`, and, if positive, in [`positive_lower`, `positive_upper`]. A limit is NaN if
+    its guarantee is "none".
     """
 
     at_least: Array
@@ -38,11 +38,11 @@ class Limits:
 
 
 def forecast_probability(ordered: NDArray[np.float32], outcomes: Array, scale: float) -> Array:
-    """Forecast probability of at most the outcome (n,), for sorted samples (n, M).
+    """The forecast CDF at each outcome (n,), for sorted samples (n, M).
 
-    It is in [0, M / (M + 1)] and continuous for positive amounts. Samples are at i / (M + 1), and
-    it is linear in t = log(earnings + scale) between them. Above the largest sample the distance in
-    t is added.
+    It is i / (M + 1) at the i-th smallest sample and linear in t = log(earnings + scale) between
+    samples, hence continuous for positive amounts. Above the largest sample the distance in t is
+    added to M / (M + 1).
     """
     t, position = _knots(ordered, scale), np.log(outcomes + scale)
     count = ordered.shape[1]
@@ -67,8 +67,8 @@ def forecast_quantile(ordered: NDArray[np.float32], q: float, scale: float) -> A
         if below == count:
             return np.asarray(scale * np.expm1(t[:, -1] + q - count / (count + 1) - np.log(scale)))
         between = t[:, below] + (position - below) * (t[:, below + 1] - t[:, below])
-        # Not exp(t) - scale: this form is exactly 0 where t is that of zero, so zero is not below
-        # its own limit.
+        # Unlike exp(t) - scale, this form is exactly 0 at the t of zero, so that zero is not below
+        # a limit of zero.
         amounts = np.maximum(scale * np.expm1(between - np.log(scale)), 0.0)
         return np.asarray(amounts, dtype=np.float64)
 
@@ -81,7 +81,7 @@ def _knots(ordered: NDArray[np.float32], scale: float) -> Array:
 def limit_scores(
     calibrator: Calibrator, paths: Paths, horizon: int, outcomes: Array
 ) -> dict[str, Array]:
-    """Scores of outcomes (n,) at a horizon by kind of limit; NaN if a kind does not apply.
+    """Scores of outcomes (n,) at a horizon, by kind of limit; NaN if a kind does not apply.
 
     `paths` are recalibrated.
     """
@@ -91,7 +91,7 @@ def limit_scores(
     scores = {kind: np.full(len(paths), np.nan) for kind in ("at_least", "at_most", "positive")}
     below = forecast_probability(ordered[observed], outcomes[observed], scale)
     scores["at_least"][observed] = 1 - below
-    # Zero is in every set of upper limits.
+    # Zero is below every upper limit.
     scores["at_most"][observed] = np.where(outcomes[observed] == 0, 0.0, below)
     positive = observed & (np.nan_to_num(outcomes) > 0)
     sets = grow(ordered[positive], scale).positive()

@@ -1,8 +1,8 @@
 """Path bands: sets for the next K years that contain all K outcomes together.
 
-Maps fitted on the map fold put the scores of all years on one scale; a monotone map per horizon
-leaves the sets of that horizon unchanged. The score of a path is its largest score. Its order
-statistic on the threshold fold is the threshold of the sets of all years.
+Maps fitted on the map fold bring the scores of all years to a common scale; they are monotone, so
+the sets of a horizon do not change. The score of a person's outcomes is the largest of the K scores.
+The threshold for all years is an order statistic of this score on the threshold fold.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Array = NDArray[np.float64]
 
 
 def to_band_scale(calibrator: Calibrator, horizon: int, scores: Array) -> Array:
-    """Scores at a horizon on the common scale; those beyond the samples (> 1) stay."""
+    """Scores at a horizon on the common scale; scores above 1 (beyond the samples) do not change."""
     knots, values = _band_scale(calibrator, horizon)
     return np.where(scores <= 1, np.interp(scores, knots, values), scores)
 
@@ -64,8 +64,8 @@ def band_intervals(
 ) -> Intervals:
     """Sets (n, K, L) of recalibrated `paths` for the next K = `years` outcomes together.
 
-    For a person who reaches age 64 earlier, K is the number of years until then, and the guarantee
-    is that of so many years. Raises UsageError if no threshold was fitted for one of `coverage`.
+    For a person who reaches age 64 earlier, K is the number of years until then, and so are the
+    threshold and the guarantee. Raises UsageError if no threshold was fitted for one of `coverage`.
     """
     paths.require_recalibrated()
     columns = calibrator.coverage_columns(coverage)

@@ -1,12 +1,12 @@
-"""Nested prediction sets, {0} and/or [lower, upper], grown from samples.
+"""Nested prediction sets, built from samples: {0}, an interval [lower, upper], or both.
 
-A highest-density family for a mixed distribution (after Izbicki, Shimizu and Stern 2022),
-restricted to one interval of positive amounts. The positive samples are divided into bins of equal
-mass on the scale t = log(earnings + scale). The set starts in the middle of the densest bin and
-always grows into the denser of its two neighbours. The atom at zero joins when its mass divided by
-a fixed width is denser than the next bin. Beyond the samples the set grows outward in t; if no
-sample is zero, zero joins when the lower end arrives at it. The score of an amount is the mass of
-the set when the amount joins. The sets {score <= q} are therefore nested.
+The sets approximate those of highest density of a mixed distribution (after Izbicki, Shimizu and
+Stern 2022), restricted to one interval of positive amounts. The positive samples are divided into
+bins of equal mass on the scale t = log(earnings + scale). The set starts in the middle of the
+densest bin and always grows into the denser of the two neighbouring bins. Zero joins the set when
+its mass, divided by a fixed width, exceeds the density of the next bin. Beyond the samples the set
+grows outward in t; if no sample is zero, zero joins when the lower end reaches it. The score of an
+amount is the mass of the set when the amount joins, so the sets {score <= q} are nested.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
-SMALLEST = 0.01  # SEK: the smallest amount that counts as positive at the end of an interval
+SMALLEST = 0.01  # SEK: smallest end of an interval of positive amounts
 
 
 @dataclass(frozen=True, eq=False)
 class NestedSets:
-    """One family of sets per row.
+    """A family of nested sets for each of n persons.
 
     Args:
         edges: Edges of the bins in t (n, G + 1).
@@ -103,7 +103,7 @@ class NestedSets:
 
 @dataclass(frozen=True, eq=False)
 class Growth:
-    """The order in which sets reach the bins of positive amounts, whatever the atom's width.
+    """The order in which sets reach the bins of positive amounts; the atom does not change it.
 
     Args:
         edges: Edges of the bins in t (n, G + 1).
@@ -124,21 +124,21 @@ class Growth:
     scale: float
 
     def with_atom(self, atom_width: float | Array) -> NestedSets:
-        """The sets in which zero has the density `zero / atom_width` (one width, or (n,))."""
+        """The sets if zero has the density `zero / atom_width`, a number or an array (n,)."""
         bins = self.step.shape[1]
         share = self.mass * np.asarray(atom_width)
         less_dense = self.width * self.zero[:, None] > share[:, None]
         joins = np.where(less_dense.any(axis=1), less_dense.argmax(axis=1), bins)
         zero = np.where(self.step >= joins[:, None], self.zero[:, None], 0.0)
         entered = self.step * self.mass[:, None] + zero
-        # Without a zero sample, zero is as far beyond the samples as small amounts. Its score then
-        # differs between persons, so there are no ties.
+        # Without a zero sample, the score of zero is its distance beyond the samples, as for small
+        # amounts. It differs between persons, so there are no ties.
         unseen = 1 + self.edges[:, 0] - np.log(self.scale)
         atom = np.where(self.zero > 0, joins * self.mass, unseen)
         return NestedSets(self.edges, entered, self.start, self.mass, atom, self.scale)
 
     def positive(self) -> NestedSets:
-        """The sets given positive earnings: no zero, and only the mass of positive samples."""
+        """The sets given positive earnings: without zero, from the positive samples alone."""
         mass: Array = np.where(self.mass > 0, 1 / self.step.shape[1], 0.0)
         entered: Array = self.step.astype(np.float64) * mass[:, None]
         atom = np.full(len(mass), np.inf)
@@ -155,7 +155,7 @@ def grow(ordered: NDArray[np.float32], scale: float) -> Growth:
     position = np.linspace(0, 1, bins + 1) * np.maximum(positive - 1, 0)[:, None] + first_positive
     low = position.astype(np.int64)
     rows = np.arange(n)[:, None]
-    # Only the samples beside an edge need logs.
+    # Logs are computed only for the samples next to an edge.
     below = np.log(ordered[rows, low].astype(np.float64) + scale)
     above = np.log(ordered[rows, np.minimum(low + 1, m - 1)].astype(np.float64) + scale)
     edges = below + (position - low) * (above - below)

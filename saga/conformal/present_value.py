@@ -14,13 +14,16 @@ from saga.paths import Paths
 from saga.requests import RATE
 
 Array = NDArray[np.float64]
-# Of the value 0, a life without earnings, on the scale of the sets (`prediction_sets`).
+# Width by which the probability of a present value of 0 is divided (see `prediction_sets`).
 ATOM_WIDTH = 0.05
 
 
 @dataclass(frozen=True, eq=False)
 class ValueIntervals:
-    """`lower` and `upper` (n, L) in SEK, NaN if `guarantee` (n, L) is "none"."""
+    """Intervals of present values.
+
+    `lower` and `upper` (n, L) are in SEK, NaN if `guarantee` (n, L) is "none".
+    """
 
     lower: Array
     upper: Array
@@ -34,22 +37,25 @@ class ValueIntervals:
 
     @classmethod
     def central(cls, values: Array, coverage: Sequence[float]) -> ValueIntervals:
-        """Central intervals of simulated values (n, M), without guarantee: "extrapolated"."""
+        """Central intervals of simulated values (n, M); their guarantee is "extrapolated"."""
         ends = np.quantile(values, [[(1 - c) / 2, (1 + c) / 2] for c in coverage], axis=1)
         guarantee = np.full((len(values), len(coverage)), "extrapolated")
         return cls(ends[:, 0].T, ends[:, 1].T, guarantee)
 
     def moved(self, by: Array, factor: Array) -> ValueIntervals:
-        """The intervals of `factor` x value + `by`, both (n,).
+        """The intervals of `factor` x value + `by`; `by` and `factor` have shape (n,).
 
-        This adds the observed past and discounts to another year.
+        They add the observed past and discount to another year.
         """
         lower, upper = (end * factor[:, None] + by[:, None] for end in (self.lower, self.upper))
         return ValueIntervals(lower, upper, self.guarantee)
 
 
 def value_sets(values: Array, years: int, scale: float, rate: float) -> NestedSets:
-    """Nested sets of simulated present values (n, M) over `years`; the scale grows with years."""
+    """Nested sets of simulated present values (n, M) over `years`.
+
+    The scale of the sets is that of a year times the present value of 1 SEK per year.
+    """
     annuity = float(((1 + rate) ** -np.arange(1.0, years + 1)).sum())
     return grow(np.sort(values, axis=1), scale * annuity).with_atom(ATOM_WIDTH)
 
@@ -83,9 +89,10 @@ def value_intervals(
 ) -> ValueIntervals:
     """Intervals of simulated present values.
 
-    The guarantee is "assumption" if outcomes over so many years were observed, at this rate;
-    otherwise "extrapolated", with the threshold of the largest observed number of years. Raises
-    UsageError if no threshold was fitted for one of `coverage`.
+    The guarantee is "assumption" if outcomes over so many years were observed and `rate` is the rate
+    of the calibration; otherwise it is "extrapolated". With fewer observed years, the threshold of
+    the largest observed number is used. Raises UsageError if no threshold was fitted for one of
+    `coverage`.
 
     Args:
         calibrator: The calibrator.

@@ -32,8 +32,9 @@ def conformalised_intervals(
 ) -> tuple[Array, Array]:
     """Ends (n, L) in SEK of the intervals of samples (n, M), one for each of `coverage`.
 
-    `q` (L,) in SEK is added on both sides. Ends below 0 become 0; ends that a negative q makes
-    cross meet in the middle; an interval contains those of lower coverage, so `coverage` ascends.
+    `q` (L,) in SEK is added on both sides. Ends below 0 become 0. If a negative q is so large that
+    the ends would cross, both are the middle. `coverage` must ascend, and each interval contains
+    those of lower coverage.
     """
     ends = np.array([central_quantiles(samples, share) for share in coverage])
     middle = ends.mean(axis=1).T

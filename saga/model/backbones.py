@@ -1,8 +1,8 @@
 """Backbones: the part of the network that combines a person's years.
 
 Every backbone takes tokens (n, t, d) at ages (n, t), with padding at the end of each record, and
-returns the residual stream (n, t, d). It is causal. It also returns what later years of the same
-persons need (`Cache`), from which `saga.simulation.steppers` continues.
+returns the residual stream (n, t, d). It is causal. It also returns the `Cache`: the tensors from
+which `saga.simulation.steppers` continues with later years of the same persons.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ Cache = list[tuple[Tensor, ...]]
 
 
 class Decoder(nn.ModuleList):
-    """Attention: the decoder's blocks; the cache is each layer's keys and values (n, t, size).
+    """The decoder's blocks; the cache is the keys and values (n, t, size) of each layer.
 
-    A token sees at most `span` years back, the longest distance in training. The weight of older
-    years was never learnt, so a path simulated from a long record would give them a random weight.
+    A token attends to at most `span` earlier years, the longest distance in training. The weight of
+    older years was not learnt, and would be arbitrary for a path simulated from a long record.
     """
 
     def __init__(self, config: ModelConfig, span: int) -> None:
@@ -30,7 +30,7 @@ class Decoder(nn.ModuleList):
 
     @property
     def stack(self) -> list[Block]:
-        """The blocks, first to last."""
+        """The blocks in order."""
         return [block for block in self if isinstance(block, Block)]
 
     def forward(self, token: Tensor, age: Tensor) -> tuple[Tensor, Cache]:
@@ -54,7 +54,10 @@ class Decoder(nn.ModuleList):
         return layers
 
     def _positions(self, token: Tensor, age: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Cosines and sines of the rotations, and the mask; no training record exceeds the span."""
+        """Cosines and sines of the rotations, and the mask.
+
+        Training needs no span, because no training record is longer.
+        """
         cos, sin = (r.to(token) for r in rotation(age, self.head_size))
         return cos, sin, causal_mask(age, None if self.training else self.span).to(token.dtype)
 

@@ -57,12 +57,12 @@ class Block(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Attention weights (n, t, heads, t) of x (n, t, d), with keys and values (n, t, size).
 
-        `mask` (t, t) or (n, t, t) is 0 or -inf and is added to the scores. Padding stands at the
-        end of a record, so the causal mask hides it from every valid token.
+        `mask` (t, t) or (n, t, t) is 0 or -inf and is added to the logits. Padding is at the end of
+        a record, so the causal mask hides it from all valid tokens.
         """
         n, t, _ = x.shape
         q, k, v = self.project(x, cos, sin)
-        # Heads are folded into the rows: at this size faster on CPU than a fused kernel.
+        # Heads are rows of one product: with these sizes faster on a CPU than a fused kernel.
         scores = torch.bmm(q.reshape(n, t * self.heads, self.size), k.transpose(1, 2))
         scores = (scores * self.size**-0.5).view(n, t, self.heads, t)
         return (scores + mask.unsqueeze(-2)).softmax(-1), k, v
@@ -89,12 +89,12 @@ def attend_with_cache(
     path: tuple[Tensor, Tensor],
     out: Tensor,
 ) -> None:
-    """Attention of m paths to the record that they share and to their own simulated years.
+    """Attention of m paths of a person to the record and to the simulated years.
 
     Args:
         query: Scaled and rotated queries (m, heads, size).
         record: Keys (size, t) and values (t, size) of the record.
-        path: Keys and values (s, m, size) of each path's own years.
+        path: Keys and values (s, m, size) of the simulated years of each path.
         out: Receives the attention's output (m, heads, size).
     """
     m, heads, size = query.shape
@@ -111,15 +111,15 @@ def attend_with_cache(
 def squared_relu(x: Tensor) -> Tensor:
     """relu(x)^2; overwrites x, which must be the result of a linear map.
 
-    A product, because a power costs four times as much on CPU. The gradient of a linear map does
-    not need its own result, so overwriting it is safe.
+    A product takes a quarter of the time of a power on a CPU. The gradient of a linear map does not
+    need its result, so overwriting it is safe.
     """
     positive = F.relu(x, inplace=True)
     return positive * positive
 
 
 def causal_mask(age: Tensor, span: int | None = None) -> Tensor:
-    """0 if a row may see a column, -inf if the column is later or over `span` years earlier.
+    """0 if a row may attend to a column, -inf if it is later or over `span` years earlier.
 
     Shape (t, t), or (n, t, t) if a record at ages (n, t) is longer than `span`.
     """

@@ -2,10 +2,10 @@
 
     s' = LN(a * s + D relu(U s + gates)^2),    a = sigmoid(decay), one number per unit
 
-The decoder encodes the record once. Its state at the origin sets the cell's first state and a bias
-inside the cell's hidden layer at every step, so the record is not forgotten along the path. The
-model's head reads the cell. A step costs no attention and no transcendental function, and its cost
-does not grow with the length of the path. On the register, a gated recurrent unit (Cho et al. 2014)
+The decoder encodes the record once. Its state at the origin determines the cell's first state and a
+bias in the cell's hidden layer at every step, so the record influences all years of a path. The
+output of the cell is the input of the model's head. A step has no attention and no transcendental
+function, and its cost does not grow with the length of the path. On the register, a gated recurrent unit (Cho et al. 2014)
 of the same width was less accurate and slower (docs/method/model.md).
 """
 
@@ -28,10 +28,12 @@ _SLOWEST_DECAY = 4.0
 
 
 class RecordSummary(NamedTuple):
-    """What the cell receives from a record.
+    """Tensors that the cell receives from a record.
 
-    `state` (..., s) is the first state, `gates` (..., 2 s) the bias of the hidden layer and
-    `hidden` (..., d) the bias of what the head reads.
+    Attributes:
+        state: First state (..., s).
+        gates: Bias (..., 2 s) of the hidden layer.
+        hidden: Bias (..., d) of the head's input.
     """
 
     state: Tensor
@@ -58,13 +60,13 @@ class FastCell(nn.Module):
         self.out = nn.Linear(s, d)
 
     def summarise(self, hidden: Tensor) -> RecordSummary:
-        """What the cell receives from the decoder's state at the origin (..., d)."""
+        """Summarise a record, from the decoder's state at the origin (..., d)."""
         return RecordSummary(self.first(hidden), self.bias(hidden), self.skip(hidden))
 
     def gates(self, earnings: Tensor, age: Tensor, gap: Tensor) -> Tensor:
-        """Input of a year to the hidden layer, (..., 2 s).
+        """Input (..., 2 s) to the hidden layer in a year.
 
-        From encoded earnings (..., e), the age and the years since the record before.
+        It depends on encoded earnings (..., e), the age, and the years since the previous record.
         """
         position = self.age((age - MIN_AGE).clamp(0, AGES - 1)) + self.gap(gap.clamp(0, MAX_GAP))
         gates: Tensor = self.earnings(earnings) + position
@@ -77,6 +79,6 @@ class FastCell(nn.Module):
         return following
 
     def hidden(self, state: Tensor, summary: RecordSummary) -> Tensor:
-        """What the head reads, (..., d); `state` may have fewer persons than `summary`."""
+        """The head's input (..., d); `state` may have fewer persons than `summary`."""
         hidden: Tensor = self.out(state) + summary.hidden[: len(state)]
         return hidden

@@ -1,4 +1,4 @@
-"""The whole network: tokens -> backbone -> head."""
+"""The forecast network: token embedding, backbone and head."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from saga.model.variants.quantile_head import QuantileHead
 
 
 class Saga(nn.Module):
-    """Decoder-only transformer over person-year tokens.
+    """The forecast network, by default a decoder-only transformer over person-year tokens.
 
     The architecture is the paper's, with the changes listed in docs/method/model.md.
-    `ModelConfig.backbone` may replace the decoder by another backbone.
+    `ModelConfig.backbone` selects the backbone.
     """
 
     def __init__(self, config: ModelConfig, transforms: Transforms) -> None:
@@ -38,7 +38,7 @@ class Saga(nn.Module):
         self.tokens.missingness = MISSINGNESS not in transforms.without
         self.blocks = build_backbone(config, transforms.span)
         self.norm = nn.LayerNorm(config.width)
-        # The long skip carries the last record past the backbone to the head.
+        # A direct connection from the embedding of a token to the head, past the backbone.
         self.skip = nn.Linear(config.width, config.width, bias=False)
         self.head = build_head(config, transforms)
         self.light = FastCell(config, self.tokens.earnings_size) if config.light else None
@@ -50,7 +50,7 @@ class Saga(nn.Module):
             AGE: [part.age.weight for part in (self.tokens, self.light) if part is not None],
         }
         for weight in (weight for name in transforms.without for weight in inputs.get(name, [])):
-            weight.requires_grad_(False).zero_()  # an input that is left out has no effect
+            weight.requires_grad_(False).zero_()  # an input that is not used has no effect
 
     @property
     def decoder(self) -> Decoder:
@@ -63,7 +63,7 @@ class Saga(nn.Module):
 
     @property
     def stack(self) -> list[Block]:
-        """The decoder's blocks, first to last; raises UsageError for another backbone."""
+        """The decoder's blocks in order; raises UsageError for another backbone."""
         return self.decoder.stack
 
     @property
@@ -125,10 +125,10 @@ class Saga(nn.Module):
     def fast_hidden(
         self, hidden: Tensor, origin: Tensor, state: Tensor, z: Tensor, age: Tensor
     ) -> Tensor:
-        """Hidden states (n, t, d) if the fast cell continues from token `origin` (n,).
+        """Hidden states (n, t, d) if the fast cell continues after token `origin` (n,).
 
         Up to the origin they are those of the decoder, `hidden` (n, t, d). Of later years the cell
-        sees earnings and age.
+        receives only earnings and age.
         """
         if self.light is None:
             raise UsageError("This model has no light rollout: it was trained with `light: 0`.")
@@ -147,7 +147,10 @@ class Saga(nn.Module):
 
 
 def _initialise(module: nn.Module) -> None:
-    """Unit variance per fan-in; outputs near zero, so training starts at the marginal."""
+    """Initialise layers to preserve variance, and outputs near zero.
+
+    Training therefore starts near the marginal distribution.
+    """
     if isinstance(module, nn.Linear):
         nn.init.normal_(module.weight, std=module.in_features**-0.5)
         if module.bias is not None:

@@ -1,8 +1,8 @@
-"""Embedding of a person-year: typed subvectors, each projected to the model width and summed.
+"""Embedding of a person-year: the sum of projections of its parts to the model width.
 
-The subvectors are earnings, continuous columns, categorical columns, missingness and age. The sum
-of projections equals one projection of the concatenated subvectors; because they are separate, a
-rollout recomputes only what changes.
+The parts are earnings, continuous columns, categorical columns, missingness and age. The sum equals
+one projection of all parts concatenated; because the projections are separate, a rollout computes
+again only those of the parts that change.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ _EARNINGS_KNOTS = 40
 
 
 class TokenEmbedding(nn.Module):
-    """Token embedding.
+    """Embeds person-years as tokens.
 
-    Earnings enter in three ways: their state, the standardised log amount, and a piecewise linear
-    encoding on the head's own knots (Gorishniy et al. 2022, eq. 1). The last lets a small network
-    copy an amount precisely. Without `missingness` flags, a missing value looks like an average.
+    Earnings enter in three forms: their state, the standardised log amount, and a piecewise linear
+    encoding on the knots of the head (Gorishniy et al. 2022, eq. 1). With the last, a small network
+    can reproduce an amount precisely. Without `missingness` flags, a missing value is encoded like
+    an average one.
     """
 
     knots: Tensor

@@ -1,11 +1,11 @@
-"""Products of paths with matrices: in float32 or bfloat16, by the library with the widest vectors.
+"""Matrix products of simulated paths, in float32 or bfloat16, by the fastest library.
 
 These products take most of a rollout's time. For float32, PyTorch calls MKL, which uses only half
-of the 512-bit vectors on processors of other makers than Intel. oneDNN, which is part of PyTorch,
-uses all of them, so it multiplies if the processor has such vectors. The choice depends on the
-processor, never on timing: the same machine always gives the same bits. bfloat16 rounds the two
-factors and the result of a product to 8 bits and sums in float32. It is several times as fast if
-the processor has units for it, and slower if not.
+of the 512-bit vectors on processors of makers other than Intel. oneDNN, which is part of PyTorch,
+uses all of them, so it is used if the processor has such vectors. The choice depends on the
+processor, not on timing, so the same machine always gives the same bits. bfloat16 rounds the
+factors and the result of a product to 8 bits, and sums in float32. It is several times as fast if
+the processor has units for it, and slower otherwise.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from saga.requests import Precision
 
-_MIN_WIDTH = 16  # a map with fewer inputs stays as it is
+_MIN_WIDTH = 16  # a linear layer with fewer inputs is not replaced
 
 
 class Affine(nn.Module):
@@ -58,7 +58,7 @@ Module = TypeVar("Module", bound=nn.Module)
 
 
 def at_precision(module: Module, precision: Precision) -> Module:
-    """A copy of the module with `Affine` maps; maps of a few inputs cost nothing and stay."""
+    """A copy of the module with `Affine` layers instead of large linear layers."""
     copy = deepcopy(module)
     for parent in list(copy.modules()):
         for name, child in parent.named_children():
@@ -95,7 +95,7 @@ def has_matrix_units() -> bool:
 def has_bfloat16() -> bool:
     """Whether the processor has bfloat16 units, without which bfloat16 is slower than float32."""
     try:
-        # On x86 the answer of oneDNN includes processors that emulate bfloat16.
+        # On x86 oneDNN also reports processors that only emulate bfloat16.
         if platform.machine().lower() in ("x86_64", "amd64"):
             return bool(torch.cpu._is_avx512_bf16_supported())
         return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())

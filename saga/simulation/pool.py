@@ -1,7 +1,7 @@
 """Pools that simulate many persons: threads of this process, or worker processes.
 
-A few persons are one unit of work, with one thread inside each matrix product. Sums then keep their
-order, so the numbers do not depend on the pool. Threads start at once but share Python's
+A unit of work is a few persons, and each matrix product uses one thread. Sums therefore have a fixed
+order, and the numbers do not depend on the pool. Threads start at once but share Python's
 interpreter lock; processes take seconds to start and use every core.
 """
 
@@ -60,7 +60,7 @@ def simulation_pool(
     with single_threaded():
         try:
             yield simulate
-        finally:  # after an interrupt, do not wait for persons who are not yet started
+        finally:  # after an interrupt, do not wait for persons whose simulation has not started
             executor.shutdown(cancel_futures=True)
 
 

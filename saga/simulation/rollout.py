@@ -1,15 +1,15 @@
 """Monte-Carlo paths: encode the record once, then advance every path year by year.
 
-A person's numbers are a function of the weights, the person's record, the seed and the number of
-paths alone. They are bitwise the same in any batch, order, engine or worker (on one machine and
-precision). Three things make this so:
+A person's numbers depend only on the weights, the person's record, the seed and the number of
+paths. With one machine and precision they are bitwise the same in any batch, order, engine or
+worker, for three reasons:
 
 - Random numbers are keyed by (seed, person, year).
-- Persons are computed together only if matrix products on this machine give a row the same bits
-  whatever the other rows are, which `rows_are_independent` tests.
+- Persons are computed together only if, on this machine, the bits of a row of a matrix product do
+  not depend on the other rows (`rows_are_independent` tests it).
 - Shapes do not depend on the other persons: records are padded to one length for all, and paths are
-  filled up to whole vectors, because the remainder of an array is computed by other instructions,
-  with other last bits.
+  filled up to whole vectors, because the processor computes the remainder of an array with other
+  instructions, which round differently.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class RolloutOptions:
 
 @dataclass(frozen=True, eq=False)
 class MacroFutures:
-    """The macro futures of one origin year: path k is the same future for all persons.
+    """The macro futures of an origin year; path k has the same future for all persons.
 
     `features` (n_step, n_column, 4) are each year's covariates and `wage` (n_step, n_column) the
     log wage index. Columns are the paths, filled up by the last one (`fill_vectors`).
@@ -107,7 +107,7 @@ class Rollout:
         torch.empty(_REUSED_BYTES, dtype=torch.uint8)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the inputs alone: a worker process builds the rest itself."""
+        """Pickle only the inputs; a worker process creates the other attributes again."""
         return Rollout, (self.network, self.calendar, self.process, self.options)
 
     def _macro_futures(self, origin: int) -> MacroFutures:
@@ -123,9 +123,10 @@ class Rollout:
 
     @property
     def group_size(self) -> int:
-        """Number of persons that are best simulated together.
+        """Number of persons to simulate together.
 
-        More persons share the fixed cost of a year; fewer fit into the processor's cache.
+        A larger group shares the fixed cost of a year; a smaller one fits into the processor's
+        cache.
         """
         modules = (self.network, self.head, *self.step_modules)
         return group_size(modules, len(self.columns))
@@ -160,7 +161,7 @@ class Rollout:
         if len(set(origin.tolist())) == 1:
             futures = futures[:1]
         stepper = self.start_stepper(records, len(self.columns), -(-years // rhythm), rhythm)
-        # Expanded to all paths, although equal: products of few rows may sum in another order.
+        # Expanded to all paths, although equal, because products of few rows may round differently.
         x = stepper.hidden.expand(-1, len(self.columns), -1)
         alive = torch.ones(len(persons), len(self.columns), dtype=torch.bool)
         earnings = [torch.empty(int(n), self.options.n_paths) for n in steps]
@@ -191,7 +192,7 @@ class Rollout:
         return torch.from_numpy(u.astype(np.float32))
 
     def _embed_unsimulated(self, codes: NDArray[np.int64]) -> Tensor:
-        """The part (1, d) of future tokens that is not simulated, after codes (n_token, 10)."""
+        """The constant part (1, d) of future tokens, after a record with codes (n_token, 10)."""
         tokens = self.network.tokens
         other = torch.full((1, tokens.other.in_features // 2), float("nan"))
         return tokens.embed_other(other) + tokens.embed_codes(
@@ -230,7 +231,7 @@ def draw_macro_futures(
 def future_codes(codes: NDArray[np.int64]) -> NDArray[np.int64]:
     """Code numbers (10,) of future tokens after a record's codes (n_token, 10).
 
-    Columns that never change, or that last once known, keep the record's code; others are missing.
+    Static and lasting columns keep the last known code of the record; others are missing.
     """
     static = np.where(STATIC_CATEGORIES, codes[-1], 0)
     return np.where(LASTING_CATEGORIES, last_known(codes)[-1], static)
@@ -247,7 +248,7 @@ def group_size(modules: Iterable[torch.nn.Module], rows: int) -> int:
 
 
 def rows_are_independent(modules: Iterable[torch.nn.Module], n_paths: int) -> bool:
-    """Whether products give a person's rows the same bits alone and among other persons.
+    """Whether products give the rows of a person the same bits alone and with other persons.
 
     Tested on this machine with the matrix shapes of the modules.
     """

@@ -11,8 +11,8 @@ from multiprocessing.process import BaseProcess
 def end_with_parent() -> None:
     """End this process when its parent ends.
 
-    A parent that is killed cannot tell its workers, which would otherwise wait forever. A thread
-    watches the parent.
+    A parent that is killed cannot end its workers, and they would wait forever. A thread of the
+    worker therefore waits for the end of the parent.
     """
     parent = multiprocessing.parent_process()
     if parent is not None:

@@ -20,7 +20,7 @@ from saga.data.panel import Panel
 from saga.errors import InputError, Problem
 from saga.keyed_random import uniform_each, uniforms
 from saga.paths import Paths
-from saga.schema import BY_NAME, MAX_AGE, MAX_CONTEXT
+from saga.schema import BY_NAME, MAX_AGE, MAX_CONTEXT_YEARS
 
 if TYPE_CHECKING:
     from gluonts.torch.model.deepar.module import DeepARModel
@@ -104,7 +104,9 @@ class DeepAR:
             .otherwise("year")
         )
         careers = careers.with_columns(pl.max_horizontal(until, "year").alias("until"))
-        self.context = min(MAX_CONTEXT, int((careers["until"] - careers["first"]).max() or 0) + 1)  # type: ignore[arg-type]
+        self.context = min(
+            MAX_CONTEXT_YEARS, int((careers["until"] - careers["first"]).max() or 0) + 1
+        )  # type: ignore[arg-type]
         ends = Origins(
             np.array(careers["person_id"].to_list(), dtype=np.str_),
             careers["until"].to_numpy().astype(np.int64),

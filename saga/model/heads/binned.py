@@ -1,10 +1,10 @@
 """Bins and tails: a density on z = log earnings - log wage index, with an atom at zero earnings.
 
 The density is constant inside bins, exponential below the lowest knot and logistic above the
-highest. A binned density as output follows prior-data fitted networks (Müller et al. 2022). The
-upper tail is a logistic distribution truncated at the last knot. It can peak above the knot, for
-persons whose earnings are several times that high, and its amounts have a Pareto tail. With the
-peak far below the knot it is the exponential distribution.
+highest. Prior-data fitted networks have such a binned density as output (Müller et al. 2022). The
+upper tail is a logistic distribution truncated at the last knot; amounts have a Pareto tail. Its
+peak may lie above the knot, which persons with much higher earnings need. If the peak is far below
+the knot, the tail is exponential.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class BinnedHead(Head[BinnedDistribution]):
         knots = torch.tensor(transforms.knots, dtype=torch.float32)
         self.register_buffer("knots", knots, persistent=False)
         self.register_buffer("log_width", knots.diff().log(), persistent=False)
-        # Indexed as the logits: zero and the tails have no width, a tail starts at its knot.
+        # Same index as the logits: zero and the tails have no width, and a tail starts at its knot.
         zero = knots.new_zeros(1)
         width = torch.cat([zero, zero, knots.diff(), zero])
         self.register_buffer("bin_start", torch.cat([zero, knots[:1], knots]), persistent=False)
@@ -68,7 +68,7 @@ class BinnedHead(Head[BinnedDistribution]):
         self.shape = nn.Linear(config.width, 4)
 
     def outputs(self) -> list[nn.Linear]:
-        """The maps to the logits of bins, and to tails and death."""
+        """The layers with the logits of bins, and with tails and death."""
         return [self.cells, self.shape]
 
     def forward(self, hidden: Tensor, gap: Tensor, macro: Tensor) -> BinnedDistribution:

@@ -1,4 +1,4 @@
-"""Base class of heads: inputs, hazard of death, and how one uniform number decides a year."""
+"""Base class of heads: inputs, hazard of death, and a year's draw from one uniform number."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from saga.model.decoder import squared_relu
 MACRO_FEATURES = 4  # macro covariates of the target year (`saga.features.calendar.macro_features`)
 # Smallest rate of an upper tail of log earnings; amounts then have a Pareto tail with a mean.
 MIN_TAIL_RATE = 1.5
-LOWEST_LOG_DROP = 12.0  # a draw from a lower tail stays within so many logs of the tail's start
-EDGE = 1e-6  # draws stay so far from probabilities 0 and 1
+LOWEST_LOG_DROP = 12.0  # largest distance, in logs, of a draw in a lower tail from its start
+EDGE = 1e-6  # smallest distance of a draw's probability from 0 and 1
 _INITIAL_LOG_HAZARD = -6.0  # training starts from a hazard of about e^-6 per year
 
 
@@ -38,8 +38,8 @@ class Head(nn.Module, ABC, Generic[Distribution]):
     """Predictive distribution of a target year from a hidden state, through one residual MLP.
 
     Macro covariates enter after the MLP, as a scale and a shift of each unit (FiLM: Perez et al.
-    2018), so the outputs are linear in them. A panel covers about thirty years: the network can
-    learn slopes from them, as a regression does, but cannot memorise each year.
+    2018), so the outputs are linear in them. A panel covers about thirty years; with a linear map
+    the network can learn slopes, as a regression does, but cannot memorise single years.
 
     A subclass adds its output maps and defines its distribution: `forward`, `log_density`, `draw`.
     """
@@ -47,7 +47,7 @@ class Head(nn.Module, ABC, Generic[Distribution]):
     criterion = "nll"  # the name of `loss` in the log
 
     def __init__(self, config: ModelConfig, transforms: Transforms) -> None:
-        """Switch off zeros, or deaths, if the training panel has none: they are not identified."""
+        """Make the layers; without zeros or deaths in training their probability is fixed at 0."""
         super().__init__()
         d = config.width
         self.has_zeros, self.has_death = transforms.has_zeros, transforms.has_death
@@ -59,7 +59,7 @@ class Head(nn.Module, ABC, Generic[Distribution]):
 
     @abstractmethod
     def outputs(self) -> list[nn.Linear]:
-        """The output maps; like the map of the macro covariates, they start near zero."""
+        """The output layers; like that of the macro covariates, they are initialised near zero."""
 
     @abstractmethod
     def forward(self, hidden: Tensor, gap: Tensor, macro: Tensor) -> Distribution:
@@ -75,7 +75,7 @@ class Head(nn.Module, ABC, Generic[Distribution]):
     def log_density(self, distribution: Distribution, state: Tensor, z: Tensor) -> Tensor:
         """Log density (...,) of earnings given survival.
 
-        The measure is a point mass at zero plus Lebesgue measure of log earnings.
+        It is a probability at zero earnings and a density of log earnings elsewhere.
         """
 
     @abstractmethod
@@ -87,7 +87,7 @@ class Head(nn.Module, ABC, Generic[Distribution]):
     ) -> tuple[Tensor, Tensor]:
         """Negative log-likelihoods (...,) of earnings and of death; 0 if there is no outcome.
 
-        Earnings count if `state` is known; the hazard of death if `state` is known or `dead`.
+        Earnings count if `state` is known; death counts if `state` is known or the person is dead.
         """
         observed = state != UNKNOWN
         earnings = -self.log_density(distribution, state, z) * observed
@@ -102,7 +102,7 @@ class Head(nn.Module, ABC, Generic[Distribution]):
     def sample(self, distribution: Distribution, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Inverse CDF at u (...,): (dead, positive, z).
 
-        One uniform number orders death first, then zero, then earnings from low to high.
+        With growing u the outcome is death, then zero, then earnings from low to high.
         """
         hazard = torch.sigmoid(distribution.death)
         dead = u < hazard
@@ -129,7 +129,7 @@ class Head(nn.Module, ABC, Generic[Distribution]):
 
 
 def split_zero(zero: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """Whether v in [0, 1] means positive earnings, and its rank in (0, 1) among those.
+    """Whether v in [0, 1] gives positive earnings, and its rank in (0, 1) among those.
 
     `zero` is the logit of zero earnings; both results have shape (...,).
     """

@@ -1,9 +1,9 @@
-"""A mixture of normals: an atom at zero and five normals of log earnings.
+"""The mixture head: an atom at zero and a mixture of five normals for log earnings.
 
-GKOS describe their shocks by such mixtures (Guvenen, Karahan, Ozkan and Song 2021). Weights, means
-and standard deviations depend on the record (Bishop 1994). Draws invert the mixture's own CDF
-instead of first choosing a component. Earnings then increase with the uniform number, so a path
-keeps its rank if one number serves two requests.
+The shocks of Guvenen, Karahan, Ozkan and Song (2021) have such distributions. Weights, means and
+standard deviations depend on the record (Bishop 1994). A draw inverts the CDF of the mixture; it
+does not first choose a component. Earnings therefore increase with the uniform number, and a path
+has the same rank in all forecasts that use this number.
 """
 
 from __future__ import annotations
@@ -20,27 +20,31 @@ from saga.model.config import ModelConfig
 from saga.model.heads.head import Head, split_zero
 
 COMPONENTS = 5
-_MIN_DEVIATION = 0.01  # in logs: no component shrinks onto one person
+_MIN_DEVIATION = 0.01  # in logs, so that no component narrows to a single person
 _LOG_ROOT_2PI = 0.9189385332046727
-_BISECTIONS = 30  # of a bracket some logs wide: below the resolution of float32
+_BISECTIONS = 30  # more would not change the result in float32
 
 
 class NormalMixture(NamedTuple):
-    """Parameters of predictive distributions, leading shape (...,).
+    """Parameters of predictive distributions; all tensors have the leading shape (...,).
 
-    `zero` (...,) is the logit of zero earnings; `weight` (..., 5) are logits of the components,
-    `mean` and `deviation` (..., 5) are of z; `death` (...,) is the logit of death.
+    Attributes:
+        zero: Logit of zero earnings (...,).
+        weight_logits: Logits (..., 5) of the components' weights.
+        mean: Means (..., 5) of the components, of z (log earnings relative to wages).
+        deviation: Standard deviations (..., 5) of the components.
+        death: Logit of death (...,).
     """
 
     zero: Tensor
-    weight: Tensor
+    weight_logits: Tensor
     mean: Tensor
     deviation: Tensor
     death: Tensor
 
 
 class MixtureHead(Head[NormalMixture]):
-    """Five normals, which start spread over the earnings of the training persons."""
+    """Five normals, initially spread over the earnings of the training persons."""
 
     start: Tensor
 
@@ -52,19 +56,19 @@ class MixtureHead(Head[NormalMixture]):
         self.shape = nn.Linear(config.width, 3 * COMPONENTS + 2)
 
     def outputs(self) -> list[nn.Linear]:
-        """The map to all parameters of the distribution."""
+        """The layer whose outputs are all parameters of the distribution."""
         return [self.shape]
 
     def forward(self, hidden: Tensor, gap: Tensor, macro: Tensor) -> NormalMixture:
         """See `Head.forward`."""
         out = self.shape(self.features(hidden, gap, macro)).float()
-        weight, mean, deviation, others = out.split([COMPONENTS, COMPONENTS, COMPONENTS, 2], -1)
+        weights, mean, deviation, others = out.split([COMPONENTS, COMPONENTS, COMPONENTS, 2], -1)
         zero, death = others.unbind(-1)
         if not self.has_zeros:
             zero = torch.full_like(zero, float("-inf"))
         return NormalMixture(
             zero,
-            weight,
+            weights,
             self.start + self.scale * mean,
             _MIN_DEVIATION + self.scale * F.softplus(deviation),
             self.death_logit(death),
@@ -74,7 +78,7 @@ class MixtureHead(Head[NormalMixture]):
         """See `Head.log_density`."""
         x = (z[..., None] - distribution.mean) / distribution.deviation
         normal = -0.5 * x * x - distribution.deviation.log() - _LOG_ROOT_2PI
-        mixture = (distribution.weight.log_softmax(-1) + normal).logsumexp(-1)
+        mixture = (distribution.weight_logits.log_softmax(-1) + normal).logsumexp(-1)
         positive = F.logsigmoid(-distribution.zero) + mixture
         return torch.where(state == ZERO, F.logsigmoid(distribution.zero), positive)
 
@@ -85,7 +89,7 @@ class MixtureHead(Head[NormalMixture]):
         components; bisection finds it.
         """
         positive, share = split_zero(distribution.zero, v)
-        weight = distribution.weight.softmax(-1)
+        weight = distribution.weight_logits.softmax(-1)
         mean, deviation = distribution.mean, distribution.deviation
         quantiles = mean + deviation * torch.special.ndtri(share)[..., None]
         low, high = quantiles.amin(-1), quantiles.amax(-1)

@@ -1,8 +1,9 @@
-"""The paper's head: seven quantiles of log earnings and the probability of zero.
+"""The quantile head of the paper: seven quantiles of log earnings and the probability of zero.
 
-The pinball loss trains the quantiles (Koenker and Bassett 1978). The CDF is linear between
-quantiles. Beyond the outermost quantiles the density decays exponentially, without a jump.
-Quantiles cannot cross: the network gives the median and the steps between neighbours.
+The quantiles are trained with the pinball loss (Koenker and Bassett 1978). The CDF is linear between
+neighbouring quantiles. Beyond the outermost quantiles the density is continuous and decays
+exponentially. Quantiles cannot cross, because the network's outputs are the median and the positive
+differences between neighbouring quantiles.
 """
 
 from __future__ import annotations
@@ -19,14 +20,16 @@ from saga.model.config import ModelConfig
 from saga.model.heads.head import LOWEST_LOG_DROP, MIN_TAIL_RATE, Head, split_zero
 
 HEAD_QUANTILES = (0.05, 0.10, 0.25, 0.50, 0.75, 0.90, 0.95)
-_MIN_STEP = 1e-3  # smallest step between two quantiles, in logs
+_MIN_STEP = 1e-3  # smallest difference between neighbouring quantiles, in logs
 
 
 class QuantileDistribution(NamedTuple):
-    """Parameters of predictive distributions, leading shape (...,).
+    """Parameters of predictive distributions; all tensors have the leading shape (...,).
 
-    `zero` (...,) is the logit of zero earnings; `knots` (..., 7) are the quantiles of z given
-    positive earnings; `death` (...,) is the logit of death.
+    Attributes:
+        zero: Logit of zero earnings (...,).
+        knots: Quantiles (..., 7) of z, log earnings relative to wages, given positive earnings.
+        death: Logit of death (...,).
     """
 
     zero: Tensor
@@ -35,7 +38,7 @@ class QuantileDistribution(NamedTuple):
 
 
 class QuantileHead(Head[QuantileDistribution]):
-    """Seven quantiles; they start as those of a normal fitted to the training persons."""
+    """Seven quantiles, initially those of a normal distribution fitted to training persons."""
 
     criterion = "pinball"
     probabilities: Tensor
@@ -53,7 +56,7 @@ class QuantileHead(Head[QuantileDistribution]):
         self.shape = nn.Linear(config.width, len(HEAD_QUANTILES) + 2)
 
     def outputs(self) -> list[nn.Linear]:
-        """The map to all parameters of the distribution."""
+        """The layer whose outputs are all parameters of the distribution."""
         return [self.shape]
 
     def forward(self, hidden: Tensor, gap: Tensor, macro: Tensor) -> QuantileDistribution:
@@ -72,8 +75,8 @@ class QuantileHead(Head[QuantileDistribution]):
     ) -> tuple[Tensor, Tensor]:
         """Loss of earnings, and negative log-likelihood of death, shapes (...,).
 
-        Earnings: the pinball loss summed over the quantiles if earnings are positive, plus the log
-        score of zero or positive.
+        The loss of earnings is the log score of whether earnings are positive plus, if they are, the
+        pinball loss summed over the quantiles.
         """
         observed = state != UNKNOWN
         above = z[..., None] - distribution.knots

@@ -1,13 +1,13 @@
-"""The GKOS process: the benchmark of Guvenen, Karahan, Ozkan and Song (2021).
+"""The GKOS process of earnings: the benchmark of Guvenen, Karahan, Ozkan and Song (2021).
 
-It is their column 6, unchanged.
+The parameters are those of the authors' column 6, unchanged.
 
-log y = g(t) + alpha + beta t + z + eps, with t = (age - 24) / 10, g(t) = a0 + a1 t + a2 t^2 and
-z = rho z(-1) + eta. (alpha, beta) are correlated normals, z is normal at 24, eta and eps are
-mixtures of two normals with mean zero. Earnings are (1 - nu) y, in units of `unit` SEK of 2022.
-nu = 0 with probability 1 - p_nu, else min(1, E) with E exponential of rate lambda, where
-p_nu = logistic(a + b t + c z + d z t). With a rate near zero almost every spell of non-employment
-is a full year of zero earnings.
+Potential earnings y follow log y = g(t) + alpha + beta t + z + eps, with t = (age - 24) / 10,
+g(t) = a0 + a1 t + a2 t^2 and z = rho z(-1) + eta. alpha and beta are correlated normals, z is normal
+at age 24, and eta and eps are mixtures of two normals with mean zero. Earnings are (1 - nu) y, in
+units of `unit` SEK of 2022; nu is the fraction of the year without employment. With probability
+p_nu = logistic(a + b t + c z + d z t) it is min(1, E), E exponential of rate lambda; otherwise it is
+0. With a rate near zero almost every period of non-employment is a full year of zero earnings.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Mixture:
     Attributes:
         p: Probability of the first component.
         mean: Mean of the first component.
-        sd: Standard deviations of both components.
+        sd: Standard deviations of the first and the second component.
     """
 
     p: float
@@ -112,19 +112,19 @@ class GkosProcess:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> GkosProcess:
         """The inverse of `dataclasses.asdict`, also after JSON."""
-        lists = {name: tuple(values[name]) for name in ("profile", "nonemployment")}
+        tuples = {name: tuple(values[name]) for name in ("profile", "nonemployment")}
         mixtures = {
             name: Mixture(values[name]["p"], values[name]["mean"], tuple(values[name]["sd"]))
             for name in ("eta", "eps")
         }
-        return cls(**{**values, **lists, **mixtures})
+        return cls(**{**values, **tuples, **mixtures})
 
     def time(self, age: Ages) -> Floats:
         """Time (age - 24) / 10."""
         return (np.asarray(age, np.float64) - 24.0) / 10.0
 
     def mean_log(self, age: Ages) -> Floats:
-        """Log of `unit` plus g(t), same shape."""
+        """log(unit) + g(t), with the shape of `age`."""
         t = self.time(age)
         return np.asarray(
             np.log(self.unit) + self.profile[0] + self.profile[1] * t + self.profile[2] * t * t
@@ -137,10 +137,10 @@ class GkosProcess:
         return np.asarray(a + b * t + (c + d * t) * z)
 
     def effects(self, x: Floats) -> Floats:
-        """(alpha, beta) from independent standard normals, both (2, ...)."""
-        across = np.sqrt(1.0 - self.correlation**2)
+        """Effects alpha and beta (2, ...) from independent standard normals `x` (2, ...)."""
+        independent = np.sqrt(1.0 - self.correlation**2)
         return np.stack(
-            [self.sd_alpha * x[0], self.sd_beta * (self.correlation * x[0] + across * x[1])]
+            [self.sd_alpha * x[0], self.sd_beta * (self.correlation * x[0] + independent * x[1])]
         )
 
     def start(self, u: Floats) -> Floats:
@@ -155,12 +155,13 @@ class GkosProcess:
         """
         alpha, beta = state[0], state[1]
         z = self.rho * state[2] + self.eta.draw(u[0], u[1])
-        log = self.mean_log(age) + alpha + beta * self.time(age) + z + self.eps.draw(u[2], u[3])
-        spell = np.minimum(-np.log(u[5]) / self.rate, 1.0)
-        idle = np.where(u[4] < expit(self.nonemployment_index(age, z)), spell, 0.0)
-        return np.stack([alpha, beta, z]), (1.0 - idle) * np.exp(log)
+        eps = self.eps.draw(u[2], u[3])
+        log_potential = self.mean_log(age) + alpha + beta * self.time(age) + z + eps
+        duration = np.minimum(-np.log(u[5]) / self.rate, 1.0)
+        nu = np.where(u[4] < expit(self.nonemployment_index(age, z)), duration, 0.0)
+        return np.stack([alpha, beta, z]), (1.0 - nu) * np.exp(log_potential)
 
 
-# With this intercept of non-employment about one person-year in ten has zero earnings, which is
-# closer to Sweden than the published 27 %.
+# This intercept gives zero earnings in about 10 % of person-years, which is closer to Sweden than the
+# 27 % of the published process.
 FEW_ZEROS = replace(GkosProcess(), nonemployment=(-9.63, *GkosProcess().nonemployment[1:]))
