@@ -104,9 +104,8 @@ class DeepAR:
             .otherwise("year")
         )
         careers = careers.with_columns(pl.max_horizontal(until, "year").alias("until"))
-        self.context = min(
-            MAX_CONTEXT_YEARS, int((careers["until"] - careers["first"]).max() or 0) + 1
-        )  # type: ignore[arg-type]
+        longest = int((careers["until"] - careers["first"]).max() or 0) + 1  # type: ignore[arg-type]
+        self.context = min(MAX_CONTEXT_YEARS, longest)
         ends = Origins(
             np.array(careers["person_id"].to_list(), dtype=np.str_),
             careers["until"].to_numpy().astype(np.int64),
