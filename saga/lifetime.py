@@ -77,7 +77,7 @@ def present_value(
         to_age: Last age that counts.
         from_age: First age that counts, or None for the years after the origin.
         history: The panel of the observed past, required with `from_age`.
-        years: At most so many years after the origin.
+        years: Maximum number of years after the origin, or None for all.
 
     Raises:
         UsageError: If the paths are too short, or the rate is not above -1.
@@ -90,7 +90,7 @@ def present_value(
     counted = counted_years(paths, to_age=to_age, from_age=from_age, years=years)
     discount = (1 + rate) ** -np.arange(1.0, paths.n_horizons + 1)
     total = np.zeros((len(paths), paths.n_paths))
-    # In order of the years, so that a person's sum does not depend on the batch.
+    # Summed in order of the years, so that a person's sum does not depend on the batch.
     for h in range(paths.n_horizons):
         total += np.where(
             counted[:, h, None], paths.earnings[:, h].astype(np.float64) * discount[h], 0.0
@@ -110,9 +110,9 @@ def present_value(
 
 
 def observed_past(history: Panel, paths: Paths, *, rate: float = RATE, from_age: int) -> Array:
-    """Observed earnings from `from_age` to the origin, discounted to that age, shape (n,), real SEK.
+    """Observed earnings from `from_age` to the origin, discounted to that age, shape (n,).
 
-    Years without a record or with unknown earnings add nothing.
+    In real SEK. Years without a record or with unknown earnings add nothing.
     """
     order = pl.DataFrame(
         {"person_id": [str(p) for p in paths.person_id], "origin": paths.origin_year},

@@ -1,8 +1,8 @@
 """Income tax on annual labour earnings: Swedish rules of 2022 under age 65, and the paper's rule.
 
 A policy is a frozen dataclass whose fields have title, unit and source, so that a reform is
-`dataclasses.replace(Sweden2022(), state_rate=0.25)`. Earnings of every year are taxed by the rules of
-2022 in prices of 2022: brackets follow prices, not wages. All income counts as labour earnings;
+`dataclasses.replace(Sweden2022(), state_rate=0.25)`. Earnings of every year are taxed by the rules
+of 2022 in prices of 2022: brackets follow prices, not wages. All income counts as labour earnings;
 public-service, burial and church fees are left out.
 """
 
@@ -86,7 +86,8 @@ class Sweden2022:
     )
     work_credit: tuple[tuple[float, float, float], ...] = _parameter(
         ((0.0, 0.0, 1.0), (0.91, 0.91, 0.3874), (3.24, 1.813, 0.128), (8.08, 2.432, 0.0)),
-        "Work credit (jobbskatteavdrag), less the allowance, times the municipal rate: above income, amount, share of what is above",
+        "Work credit (jobbskatteavdrag), less the allowance, times the municipal rate: "
+        "above income, amount, share of what is above",
         "price base amounts, price base amounts, share",
         "IL 67:7 as of SFS 2021:1160",
     )
@@ -113,7 +114,8 @@ class Sweden2022:
     )
     temporary_credit: tuple[float, float, float, float, float, float] = _parameter(
         (60_000.0, 0.0125, 2_250.0, 300_000.0, 0.01125, 500_000.0),
-        "Temporary credit on work income 2021-22: from income, rate, maximum, falling from income, rate of fall, to income",
+        "Temporary credit on work income 2021-22: from income, rate, maximum, "
+        "falling from income, rate of fall, to income",
         "SEK, share, SEK, SEK, share, SEK",
         "Prop. 2020/21:200",
     )
@@ -138,16 +140,16 @@ class Sweden2022:
         )
         # To the nearest hundred, an exact fifty down.
         fee = np.ceil((self.pension_fee_rate * fee_base - _EPSILON) / _STEP - 0.5) * _STEP
-        left = municipal + state
-        fee_credit = np.minimum(fee, left)
-        left = left - fee_credit
-        work = np.minimum(self._work_credit(income, allowance), np.minimum(municipal, left))
-        left = left - work
-        start, rate, most = self.income_credit
-        general = np.minimum(_whole(np.clip(rate * (taxable - start), 0.0, most)), left)
-        left = left - general
-        temporary = np.minimum(self._temporary_credit(income), left)
-        total = left - temporary + fee
+        remaining = municipal + state
+        fee_credit = np.minimum(fee, remaining)
+        remaining = remaining - fee_credit
+        work = np.minimum(self._work_credit(income, allowance), np.minimum(municipal, remaining))
+        remaining = remaining - work
+        start, rate, maximum = self.income_credit
+        general = np.minimum(_whole(np.clip(rate * (taxable - start), 0.0, maximum)), remaining)
+        remaining = remaining - general
+        temporary = np.minimum(self._temporary_credit(income), remaining)
+        total = remaining - temporary + fee
         return {
             "allowance": allowance,
             "municipal": municipal,
@@ -187,8 +189,8 @@ class Sweden2022:
         return _whole(np.maximum(credit - rate * np.maximum(income - top * base, 0.0), 0.0))
 
     def _temporary_credit(self, income: Array) -> Array:
-        start, rate, most, falling_from, fall, to = self.temporary_credit
-        rising = np.clip(rate * (income - start), 0.0, most)
+        start, rate, maximum, falling_from, fall, to = self.temporary_credit
+        rising = np.clip(rate * (income - start), 0.0, maximum)
         return _whole(
             np.where(
                 income >= to,

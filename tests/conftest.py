@@ -1,4 +1,4 @@
-"""Shared fixtures, each once a session: a small register, a tiny bundle that is trained and calibrated for real, a service on it."""
+"""Fixtures of a session: a small register, a bundle trained and calibrated on it, a service."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from api.settings import Settings
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
 
-# Started in the background of a shell, this process ignores Ctrl-C, and so would the commands whose interruption is tested.
+# A process in the background of a shell ignores Ctrl-C, and so would the commands that it starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -40,7 +40,7 @@ def register_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def register_panel(register_dir: Path) -> Panel:
-    """The register's panel as `read_panel` gives it."""
+    """The register's panel as `read_panel` returns it."""
     return read_panel(register_dir)
 
 
@@ -85,7 +85,7 @@ def living_bundle(
 
 @dataclass(frozen=True)
 class Running:
-    """A service that answers: a client for it, its OpenAPI-bearing address, its settings and what it has logged."""
+    """A running service: its address, a client for it, its settings and its log."""
 
     url: str
     client: httpx.Client

@@ -56,7 +56,7 @@ Progress = Callable[[int, int], None]
 """Called with the persons done so far (earlier runs included) and the persons in all."""
 
 
-class Interrupted(SagaError):
+class BatchInterruptedError(SagaError):
     """The run stopped before its end; the same command continues it (exit code 3)."""
 
     exit_code = 3
@@ -150,7 +150,7 @@ def run_batch(
     Raises:
         InputError: If the source cannot be read as a panel.
         UsageError: If `out` belongs to another run.
-        Interrupted: On SIGINT or SIGTERM.
+        BatchInterruptedError: On SIGINT or SIGTERM.
     """
     if workers < 1 or partition_size < 1:
         raise UsageError("The workers, and the persons a partition, must be at least 1.")
@@ -174,11 +174,11 @@ def run_batch(
         except (KeyboardInterrupt, BrokenProcessPool) as stop:
             sweep(out)
             cause = (
-                "A worker process was killed (is there memory for so many?)"
+                "A worker process was killed (perhaps there is not enough memory for them)"
                 if isinstance(stop, BrokenProcessPool)
                 else "Stopped"
             )
-            raise Interrupted(
+            raise BatchInterruptedError(
                 f"{cause} with {len(receipts)} partitions complete. Give the same command again to "
                 "continue."
             ) from None
@@ -253,7 +253,7 @@ class _PartitionWriter:
                 fix = "Store them with one type in all files."
                 raise InputError(
                     "The persons' ids are written in several ways.",
-                    [Problem("person-id", "text here, numbers there", fix)],
+                    [Problem("person-id", "text in one file, numbers in another", fix)],
                 )
             excluded = self.computation.ineligible(panel)
             rejected = {

@@ -1,8 +1,8 @@
-"""Partitions: rows of a source, in any order and any number of files -> whole persons.
+"""Partitions: the rows of a source, in any order and any number of files, as whole persons.
 
-Registers are often one table per year, so a person's rows lie in many files. A copy on disk,
-made file by file, brings them together: persons are sorted and cut into partitions of equal size. Partition k
-holds persons k * size to (k + 1) * size - 1 of the sorted list, whatever the files.
+Registers often have one table per year, so the rows of a person are in many files. They are copied
+file by file to a staging folder, where persons are sorted and cut into partitions of equal size.
+Partition k has persons k * size to (k + 1) * size - 1 of the sorted list, for any files.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ class Source:
         mapped, folder = self._mapped
         if mapped.deflator is None:
             return mapped
-        folders = [each for each in (folder, self._location.folder) if each is not None]
-        candidates = [each / mapped.deflator.file for each in folders]
+        folders = [path for path in (folder, self._location.folder) if path is not None]
+        candidates = [path / mapped.deflator.file for path in folders]
         path = next((file.resolve() for file in candidates if file.is_file()), None)
         if path is None:
             return mapped

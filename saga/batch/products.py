@@ -65,7 +65,7 @@ def score(
     Raises:
         InputError: If the source cannot be read as a panel.
         UsageError: If an option is wrong, or `out_dir` belongs to another run.
-        Interrupted: On SIGINT or SIGTERM.
+        BatchInterruptedError: On SIGINT or SIGTERM.
     """
     if not isinstance(source, Source):
         source = Source(Path(source))

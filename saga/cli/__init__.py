@@ -97,7 +97,8 @@ def root(
         bool, typer.Option("--debug", envvar="SAGA_DEBUG", help="Show the traceback of an error.")
     ] = False,
 ) -> None:
-    """Options of all commands; `debug` is read where errors are reported."""
+    """Options of all commands."""
+    del debug  # `_Guarded.invoke` reads it from the context
     if version:
         from saga.version import current_version
 

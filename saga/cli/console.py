@@ -85,7 +85,9 @@ def _cell(value: Any) -> str:
 class Advance(Protocol):
     """Moves a progress bar to `done` of `total`; `step` names the present step, if it changes."""
 
-    def __call__(self, done: int, total: int, step: str = "") -> None: ...
+    def __call__(self, done: int, total: int, step: str = "") -> None:
+        """Move the bar."""
+        ...
 
 
 def is_watched(*, quiet: bool) -> bool:
@@ -138,9 +140,7 @@ def report(error: BaseException, *, as_json: bool, debug: bool) -> int:
             as_json=as_json,
             problems=[problem.as_dict() for problem in saga_error.problems],
         )
-    elif (
-        usage := getattr(error, "format_message", None)
-    ) is not None:  # what the parser of the command line raises
+    elif usage := getattr(error, "format_message", None):  # an error of the command-line parser
         _print_error("Wrong use", usage(), 2, as_json=as_json)
         return 2
     else:
@@ -180,8 +180,8 @@ def _internal(error: BaseException, *, debug: bool) -> str:
         file.writelines(traceback.format_exception(error))
     return (
         f"{type(error).__name__}{location}. This is a defect of SAGA; please report it. The "
-        f"traceback is in {file.name} (read it before you pass it on: it may hold values of your data), or "
-        "run `saga --debug ...`."
+        f"traceback is in {file.name} (read it before you pass it on: it may hold values of your "
+        "data), or run `saga --debug ...`."
     )
 
 

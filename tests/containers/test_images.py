@@ -1,7 +1,7 @@
-"""The images as they are shipped: built, then run as a stranger would, read-only and without rights.
+"""The images are built and run read-only and without privileges.
 
-`make test-containers` runs these with the engine that answers (docker, else podman). CONTAINER_BUILD_ARGS adds arguments to each build,
-for instance `--build-arg TORCH_INDEX=` where pip finds torch by itself.
+`make test-containers` runs these tests with podman or docker. CONTAINER_BUILD_ARGS adds arguments
+to each build, for instance `--build-arg TORCH_INDEX=` if pip can install torch by itself.
 """
 
 from __future__ import annotations
@@ -46,8 +46,10 @@ from saga.forecaster import Forecaster
 from saga.data.reading import read_panel
 from saga.requests import Draws, ForecastRequest
 person = example_persons()[0]
-rows = pl.DataFrame([{"person_id": "A1", "birth_year": 1985, "sex": "female", **row} for row in person["history"]])
-print(Forecaster.load("bundles/small", threads=1).forecast(read_panel(rows), ForecastRequest(horizons=(1, 5)), Draws(50, 1))["mean"][0])
+fixed = {"person_id": "A1", "birth_year": 1985, "sex": "female"}
+panel = read_panel(pl.DataFrame([{**fixed, **row} for row in person["history"]]))
+forecaster = Forecaster.load("bundles/small", threads=1)
+print(forecaster.forecast(panel, ForecastRequest(horizons=(1, 5)), Draws(50, 1))["mean"][0])
 """
 
 pytestmark = pytest.mark.containers
@@ -62,34 +64,35 @@ def _answers(engine: str) -> bool:
 
 @pytest.fixture(scope="session")
 def name() -> str:
-    """The engine. Podman first where both are clients of one: `docker` may then be a wrapper that cannot build with its options."""
-    found = next((engine for engine in ("podman", "docker") if _answers(engine)), None)
-    if found is None:
+    """The name of the engine; podman first, because `docker` may be a wrapper of it."""
+    available = next((engine for engine in ("podman", "docker") if _answers(engine)), None)
+    if available is None:
         pytest.skip(
             "neither `podman info` nor `docker info` answers: there is no container engine here"
         )
-    return found
+    return available
 
 
 @pytest.fixture(scope="session")
 def engine(name: str) -> Engine:
-    """Runs the engine and gives what it prints, with its errors (`said`) where they are what is asked for; fails on another exit code."""
+    """Runs the engine, checks the exit code and returns the output (and errors on request)."""
 
-    def call(*arguments: str | Path, code: int = 0, said: bool = False) -> str:
+    def call(*arguments: str | Path, code: int = 0, with_errors: bool = False) -> str:
         done = subprocess.run(
             [name, *map(str, arguments)], capture_output=True, text=True, cwd=ROOT, timeout=1800
         )
         assert done.returncode == code, (
-            f"{shlex.join([name, *map(str, arguments)])}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+            f"{shlex.join([name, *map(str, arguments)])}\n"
+            f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
         )
-        return done.stdout + done.stderr if said else done.stdout
+        return done.stdout + done.stderr if with_errors else done.stdout
 
     return call
 
 
 @pytest.fixture(scope="session")
 def build(engine: Engine, name: str) -> Callable[[str], str]:
-    """Builds a target once a session and gives the image's name."""
+    """Builds a target once per session and returns the name of the image."""
     built: dict[str, str] = {}
 
     def image(target: str) -> str:
@@ -140,9 +143,13 @@ def _await_health(engine: Engine, container: str, seconds: float = 120.0) -> Non
         state = json.loads(engine("inspect", container))[0]["State"]
         if (state.get("Health") or state.get("Healthcheck") or {}).get("Status") == "healthy":
             return
-        assert state["Running"], f"the container ended:\n{engine('logs', container, said=True)}"
+        assert state["Running"], (
+            f"the container ended:\n{engine('logs', container, with_errors=True)}"
+        )
         time.sleep(1)
-    pytest.fail(f"not healthy after {seconds:.0f} s:\n{engine('logs', container, said=True)}")
+    pytest.fail(
+        f"not healthy after {seconds:.0f} s:\n{engine('logs', container, with_errors=True)}"
+    )
 
 
 @pytest.fixture
@@ -151,12 +158,14 @@ def service(
 ) -> Iterator[tuple[str, str, str]]:
     """A running api container: its name, its URL and a key."""
     image, port, container = build("api"), _free_port(), f"saga-api-test-{os.getpid()}"
-    made = json.loads(engine("run", "--rm", *HARDENED, image, "keys", "new", "tester", "--json"))
+    key_facts = json.loads(
+        engine("run", "--rm", *HARDENED, image, "keys", "new", "tester", "--json")
+    )
     keys = tmp_path / "keys.txt"
-    keys.write_text(made["line"] + "\n")
+    keys.write_text(key_facts["line"] + "\n")
     keys.chmod(0o644)
     mount = ["-v", f"{keys}:/run/secrets/saga_keys:ro"]
-    # Published where the engine has a network of its own; on the host's network the port is the one asked for.
+    # On the host's network the service listens on the port of SAGA_PORT.
     network = ["--network", "host"]
     engine(
         "run",
@@ -174,12 +183,12 @@ def service(
     )
     try:
         _await_health(engine, container)
-        yield container, f"http://127.0.0.1:{port}", made["key"]
+        yield container, f"http://127.0.0.1:{port}", key_facts["key"]
     finally:
         engine("rm", "-f", container)
 
 
-def test_the_service_is_healthy_read_only_and_without_rights(
+def test_the_service_is_healthy_read_only_and_without_privileges(
     engine: Engine, service: tuple[str, str, str]
 ) -> None:
     container, url, key = service
@@ -193,13 +202,13 @@ def test_the_service_is_healthy_read_only_and_without_rights(
     )
     assert _post(f"{url}/v1/forecasts", body, None)[0] == 401
     assert engine("exec", container, "id", "-u").strip() == "10001"
-    assert "Read-only" in engine("exec", container, "touch", "/app/x", code=1, said=True)
+    assert "Read-only" in engine("exec", container, "touch", "/app/x", code=1, with_errors=True)
 
 
 def test_the_service_refuses_to_listen_beyond_loopback_without_keys(
     engine: Engine, build: Callable[[str], str]
 ) -> None:
-    assert "key" in engine("run", "--rm", *HARDENED, build("api"), code=2, said=True)
+    assert "key" in engine("run", "--rm", *HARDENED, build("api"), code=2, with_errors=True)
 
 
 def test_the_batch_image_scores_a_folder_and_equals_the_library(
@@ -233,20 +242,22 @@ def test_the_batch_image_scores_a_folder_and_equals_the_library(
     )
     score(
         source,
-        tmp_path / "here",
+        tmp_path / "library",
         Recipe(ROOT / "bundles/small", draws=Draws(20)),
         persons_per_partition=8,
     )
     inside, outside = (
-        pl.read_parquet(folder / "part-*.parquet") for folder in (out, tmp_path / "here")
+        pl.read_parquet(folder / "part-*.parquet") for folder in (out, tmp_path / "library")
     )
-    assert_frame_equal(inside, outside, rel_tol=1e-3)  # another build of torch may round otherwise
+    assert_frame_equal(
+        inside, outside, rel_tol=1e-3
+    )  # another build of torch may round differently
     assert not list(out.glob("_staged*"))
 
 
 def test_the_training_image_can_train(engine: Engine, build: Callable[[str], str]) -> None:
-    said = engine("run", "--rm", *HARDENED, build("train"), "train", "--help")
-    assert "--config" in said
+    help_text = engine("run", "--rm", *HARDENED, build("train"), "train", "--help")
+    assert "--config" in help_text
     engine(
         "run",
         "--rm",
@@ -281,13 +292,16 @@ def test_compose_serves_the_same_forecast(
     ):
         pytest.skip("there is no `docker compose`")
     image, port = build("api"), _free_port()
-    made = json.loads(engine("run", "--rm", *HARDENED, image, "keys", "new", "tester", "--json"))
+    key_facts = json.loads(
+        engine("run", "--rm", *HARDENED, image, "keys", "new", "tester", "--json")
+    )
     keys, override = tmp_path / "keys.txt", tmp_path / "loopback.yml"
-    keys.write_text(made["line"] + "\n")
+    keys.write_text(key_facts["line"] + "\n")
     # On the host's loopback, so that the test opens no port to the network.
     environment = f'{{SAGA_HOST: 127.0.0.1, SAGA_PORT: "{port}"}}'
     override.write_text(
-        f"services: {{api: {{network_mode: host, ports: !reset [], restart: !reset null, environment: {environment}}}}}\n"
+        "services: {api: {network_mode: host, ports: !reset [], restart: !reset null, "
+        f"environment: {environment}}}}}\n"
     )
     compose = [
         "docker",
@@ -319,7 +333,7 @@ def test_compose_serves_the_same_forecast(
     try:
         call("up", "-d", "--no-build", "--pull", "never", "--wait", "--wait-timeout", "120")
         body = {"persons": example_persons(), "horizons": [1, 5], "paths": 50, "seed": 1}
-        status, answer = _post(f"http://127.0.0.1:{port}/v1/forecasts", body, made["key"])
+        status, answer = _post(f"http://127.0.0.1:{port}/v1/forecasts", body, key_facts["key"])
         assert status == 200, answer
         direct = json.loads(engine("exec", call("ps", "-q", "api").strip(), "python", "-c", DIRECT))
         assert answer["forecasts"][0]["horizons"][0]["mean"] == pytest.approx(direct, rel=1e-6)

@@ -1,4 +1,4 @@
-"""The one door: parity, order, ages, people who cannot be forecast, intervals that are nested and labelled."""
+"""The forecaster: batch invariance, ages, persons who cannot be forecast, intervals."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def forecaster(tiny_bundle: Path) -> Forecaster:
 
 @pytest.fixture(scope="module")
 def people(forecaster: Forecaster, register_panel: Panel) -> Panel:
-    blocked = find_ineligible(register_panel)
-    able = [p for p in register_panel.persons() if p not in blocked]
-    return register_panel.only(able[:: len(able) // 25][:25])
+    ineligible = find_ineligible(register_panel)
+    eligible = [p for p in register_panel.persons() if p not in ineligible]
+    return register_panel.only(eligible[:: len(eligible) // 25][:25])
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def test_a_person_has_bitwise_the_same_numbers_alone_in_another_order_and_for_fe
     ],
     ids=str,
 )
-def test_the_library_refuses_what_the_command_line_refuses(wrong: dict[str, Any]) -> None:
+def test_requests_with_options_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         ForecastRequest(**wrong)
     refused: list[dict[str, Any]] = [{"rate": 2.0}, {"quantiles": [1.5]}, {"coverage": [0.0]}]
@@ -84,7 +84,7 @@ def test_the_library_refuses_what_the_command_line_refuses(wrong: dict[str, Any]
             LifetimeRequest(**option)
 
 
-def test_another_rollout_than_the_calibrated_one_is_given_without_a_promise(
+def test_intervals_of_another_rollout_than_the_calibrated_one_are_extrapolated(
     tiny_bundle: Path, people: Panel, table: pl.DataFrame
 ) -> None:
     light = Forecaster.load(tiny_bundle, rollout="light")
@@ -92,15 +92,12 @@ def test_another_rollout_than_the_calibrated_one_is_given_without_a_promise(
     assert "assumption" in table["guarantee_50"].unique()
     assert set(other["guarantee_50"].unique()) <= {"extrapolated", "none"}
     first = pl.col("horizon") == 1
-    assert other.filter(first)["mean"].equals(
-        table.filter(first)["mean"]
-    )  # the first year is the decoder's in both
+    # Both rollouts take the first year from the decoder.
+    assert other.filter(first)["mean"].equals(table.filter(first)["mean"])
     assert light.provenance()["rollout"] == "light"
 
 
-def test_a_bundle_remembers_the_rollout_it_was_calibrated_with(
-    tiny_bundle: Path, people: Panel
-) -> None:
+def test_a_forecaster_uses_the_rollout_of_the_calibration(tiny_bundle: Path, people: Panel) -> None:
     bundle = Bundle.load(tiny_bundle)
     metrics = {
         **bundle.metrics,
@@ -142,7 +139,7 @@ def test_rows_stop_at_64_and_years_follow_the_origin(people: Panel, table: pl.Da
     ).is_empty()
 
 
-def test_quantiles_are_ordered_and_within_reach(table: pl.DataFrame) -> None:
+def test_quantiles_are_ordered_and_not_negative(table: pl.DataFrame) -> None:
     names = [c for c in table.columns if c.startswith("q")]
     values = table.select(names).to_numpy()
     assert (np.diff(values, axis=1) >= 0).all()
@@ -150,7 +147,7 @@ def test_quantiles_are_ordered_and_within_reach(table: pl.DataFrame) -> None:
     assert table["p_zero"].is_between(0, 1).all()
 
 
-def test_intervals_are_nested_and_say_what_they_promise(table: pl.DataFrame) -> None:
+def test_intervals_are_nested_and_state_their_guarantee(table: pl.DataFrame) -> None:
     assert set(table["guarantee_90"]) <= {"assumption", "extrapolated", "none"}
     names = [percent_label(c) for c in COVERAGE]
     for inner, outer in pairwise(names):
@@ -165,7 +162,7 @@ def test_intervals_are_nested_and_say_what_they_promise(table: pl.DataFrame) -> 
     assert none["lower_90"].is_null().all()
 
 
-def test_earnings_alone_and_gaps_are_enough(forecaster: Forecaster) -> None:
+def test_records_with_gaps_and_earnings_alone_are_forecast(forecaster: Forecaster) -> None:
     rows = [("one", 2022, 1980, 300_000.0)]
     rows += [
         ("many", year, 1960, 250_000.0 if year % 3 else 0.0)
@@ -179,7 +176,7 @@ def test_earnings_alone_and_gaps_are_enough(forecaster: Forecaster) -> None:
     assert table["mean"].is_finite().all()
 
 
-def test_people_who_cannot_be_forecast_are_named_with_the_reason(forecaster: Forecaster) -> None:
+def test_persons_who_cannot_be_forecast_are_named_with_the_reason(forecaster: Forecaster) -> None:
     rows = [
         ("old", 2022, 1950, 1e5, None, None),
         ("silent", 2022, 1980, None, None, None),
@@ -200,7 +197,7 @@ def test_people_who_cannot_be_forecast_are_named_with_the_reason(forecaster: For
     assert "100000" not in str(caught.value)
 
 
-def test_a_scenario_of_other_years_is_refused_and_two_of_one_name_are_told_apart(
+def test_a_scenario_of_other_years_is_refused_and_equal_names_have_different_digests(
     forecaster: Forecaster, tmp_path: Path
 ) -> None:
     rows = [("sixty", 2022, 1962, 1e5), ("young", 2010, 1990, 1e5)]
@@ -209,7 +206,7 @@ def test_a_scenario_of_other_years_is_refused_and_two_of_one_name_are_told_apart
         PanelMeta("p"),
     )
 
-    def of(year: int, unemployment: float = 0.1) -> str:
+    def scenario_file(year: int, unemployment: float = 0.1) -> str:
         file = tmp_path / "mine.csv"
         file.write_text(
             f"year,unemployment,real_wage_growth,inflation\n{year},{unemployment},0,0.02\n"
@@ -217,18 +214,22 @@ def test_a_scenario_of_other_years_is_refused_and_two_of_one_name_are_told_apart
         return str(file)
 
     for year, years in ((2011, 1), (2026, 10), (2024, 2)):
-        check_scenario(forecaster.scenario(of(year)), panel, years)
+        check_scenario(forecaster.scenario(scenario_file(year)), panel, years)
     check_scenario(forecaster.scenario("baseline"), panel, 1)
     for year, years in ((2012, 1), (2015, 1), (2055, 30), (2010, 5)):
         with pytest.raises(UsageError, match=f"about {year} to {year}"):
-            check_scenario(forecaster.scenario(of(year)), panel, years)
-    seen = [forecaster.provenance(Draws(scenario=of(2023, share))) for share in (0.1, 0.2, 0.1)]
-    assert [one["scenario"] for one in seen] == ["mine"] * 3
-    assert seen[0]["scenario_digest"] == seen[2]["scenario_digest"] != seen[1]["scenario_digest"]
+            check_scenario(forecaster.scenario(scenario_file(year)), panel, years)
+    provenances = [
+        forecaster.provenance(Draws(scenario=scenario_file(2023, share)))
+        for share in (0.1, 0.2, 0.1)
+    ]
+    assert [provenance["scenario"] for provenance in provenances] == ["mine"] * 3
+    digests = [provenance["scenario_digest"] for provenance in provenances]
+    assert digests[0] == digests[2] != digests[1]
     assert "scenario_digest" not in forecaster.provenance()
 
 
-def test_whom_no_year_that_is_asked_for_reaches_is_named(forecaster: Forecaster) -> None:
+def test_persons_above_64_at_every_horizon_are_named(forecaster: Forecaster) -> None:
     rows = [("sixty", 2022, 1962, 1e5), ("young", 2022, 1990, 1e5)]
     panel = Panel.of(
         pl.DataFrame(rows, ["person_id", "year", "birth_year", "earnings"], orient="row"),
@@ -243,7 +244,7 @@ def test_whom_no_year_that_is_asked_for_reaches_is_named(forecaster: Forecaster)
     assert "5 years on" in late["sixty"].message
 
 
-def test_swedish_tax_is_not_taken_from_other_money(tiny_bundle: Path) -> None:
+def test_swedish_tax_is_refused_for_another_currency(tiny_bundle: Path) -> None:
     bundle = Bundle.load(tiny_bundle)
     foreign = Forecaster(
         replace(bundle, transforms={**bundle.transforms, "currency": "USD", "price_year": 2018})
@@ -258,78 +259,85 @@ def test_another_currency_is_refused(forecaster: Forecaster, people: Panel) -> N
         forecaster.forecast(Panel(people.frame, PanelMeta("us", currency="USD")), draws=Draws(10))
 
 
-def economy(unemployment: Sequence[float], growth: float = 0.013) -> list[dict[str, float]]:
+def scenario_from_2023(
+    unemployment: Sequence[float], growth: float = 0.013
+) -> list[dict[str, float]]:
     """A scenario of the years from 2023 on."""
-    rest = {"real_wage_growth": growth, "inflation": 0.02}
+    other_series = {"real_wage_growth": growth, "inflation": 0.02}
     return [
-        {"year": year, "unemployment": share, **rest}
+        {"year": year, "unemployment": share, **other_series}
         for year, share in enumerate(unemployment, start=2023)
     ]
 
 
 def lower_tail(earnings: Floats) -> Floats:
-    """Each person's 10 % quantile over the median among positive earnings (n, H, M), shape (n, H)."""
-    low, middle = np.nanquantile(np.where(earnings > 0, earnings, np.nan), (0.1, 0.5), axis=-1)
-    ratio: Floats = low / middle
+    """The 10 % quantile over the median of positive earnings (n, H, M), shape (n, H)."""
+    low, median = np.nanquantile(np.where(earnings > 0, earnings, np.nan), (0.1, 0.5), axis=-1)
+    ratio: Floats = low / median
     return ratio
 
 
-def answers_unemployment(calm: Floats, recession: Floats) -> bool:
-    """Whether the share of zeros rises, the mean falls and the lower tail grows longer, in each year and beyond four standard errors.
+def responds_to_unemployment(calm: Floats, recession: Floats) -> bool:
+    """Whether zeros become more frequent, the mean falls and the lower tail becomes longer.
 
-    Earnings (n, H, M) of the same persons and paths. Persons of a random sample whose economy is given are independent of each other, so
-    the mean over persons of their paired differences has the standard error sd / sqrt(n), with the paths' luck in it. A tail is asked of
-    who has enough positive earnings in both economies, which favours neither.
+    In each year, by more than four standard errors. Earnings (n, H, M) are of the same persons and
+    paths. Given the macro series, persons of a random sample are independent, so the mean of their
+    paired differences has the standard error sd / sqrt(n), the chance of paths included. Tails are
+    compared for persons with enough positive earnings under both scenarios.
     """
-    often = ((calm > 0).sum(-1) >= 20).all(1) & ((recession > 0).sum(-1) >= 20).all(1)
-    worse = (
+    often_positive = ((calm > 0).sum(-1) >= 20).all(1) & ((recession > 0).sum(-1) >= 20).all(1)
+    differences = (
         (recession == 0).mean(-1) - (calm == 0).mean(-1),
         calm.mean(-1) - recession.mean(-1),
-        lower_tail(calm[often]) - lower_tail(recession[often]),
+        lower_tail(calm[often_positive]) - lower_tail(recession[often_positive]),
     )
-    return all((one.mean(0) > 4 * one.std(0, ddof=1) / len(one) ** 0.5).all() for one in worse)
+    return all((d.mean(0) > 4 * d.std(0, ddof=1) / len(d) ** 0.5).all() for d in differences)
 
 
-def test_unemployment_itself_lowers_and_skews_near_earnings_and_a_deaf_network_shows_none_of_it(
+def test_unemployment_lowers_and_skews_earnings_unless_the_network_ignores_macro_values(
     register_panel: Panel,
 ) -> None:
-    """Wages grow alike in both economies: the wage index moves levels by itself, so it would hide a network that hears nothing."""
+    """Wage growth is equal in both scenarios, because the wage index also changes earnings."""
     bundle = Bundle.load(SHIPPED)
     shipped = Forecaster(bundle, threads=2)
-    unheard = torch.zeros_like(bundle.weights["head.macro.weight"])
-    deaf = Forecaster(
-        replace(bundle, weights={**bundle.weights, "head.macro.weight": unheard}), threads=2
+    no_weights = torch.zeros_like(bundle.weights["head.macro.weight"])
+    ignoring_macro = Forecaster(
+        replace(bundle, weights={**bundle.weights, "head.macro.weight": no_weights}), threads=2
     )
-    known = MacroProcess.from_dict(bundle.macro).history.values[:, 0]
-    calm, rise = [known[-1]] * 3, [0.11, 0.125, 0.13]
-    assert max(rise) < known.max()
-    assert np.diff([known[-1], *rise]).max() < np.diff(known).max()  # no steeper than has been seen
+    observed = MacroProcess.from_dict(bundle.macro).history.values[:, 0]
+    calm, rise = [observed[-1]] * 3, [0.11, 0.125, 0.13]
+    assert max(rise) < observed.max()
+    assert np.diff([observed[-1], *rise]).max() < np.diff(observed).max()
     origins = origins_at(register_panel, 2022).take(slice(None, None, 2))
     sample = history(register_panel, origins)
 
-    def drawn(forecaster: Forecaster, scenario: list[dict[str, float]], seed: int = 1) -> Floats:
+    def simulated(
+        forecaster: Forecaster, scenario: list[dict[str, float]], seed: int = 1
+    ) -> Floats:
         return forecaster.simulate(
             sample, Draws(100, seed, scenario), to_horizon=3
         ).earnings.astype(float)
 
-    assert answers_unemployment(drawn(shipped, economy(calm)), drawn(shipped, economy(rise)))
-    unmoved = drawn(deaf, economy(calm))
+    assert responds_to_unemployment(
+        simulated(shipped, scenario_from_2023(calm)), simulated(shipped, scenario_from_2023(rise))
+    )
+    unchanged = simulated(ignoring_macro, scenario_from_2023(calm))
     assert np.array_equal(
-        unmoved, drawn(deaf, economy(rise))
-    )  # nothing but the head tells the two economies apart
-    assert not answers_unemployment(unmoved, unmoved)
-    assert not answers_unemployment(
-        unmoved, drawn(deaf, economy(rise), seed=2)
-    )  # nor is luck an answer,
-    poorer = drawn(deaf, economy(rise, growth=-0.02))
-    assert poorer.mean() < unmoved.mean()
-    assert not answers_unemployment(
-        unmoved, poorer
-    )  # nor the wage index, which lowers everybody's earnings alike
+        unchanged, simulated(ignoring_macro, scenario_from_2023(rise))
+    )  # only the head uses the macro values
+    assert not responds_to_unemployment(unchanged, unchanged)
+    assert not responds_to_unemployment(
+        unchanged, simulated(ignoring_macro, scenario_from_2023(rise), seed=2)
+    )  # chance alone is not a response
+    poorer = simulated(ignoring_macro, scenario_from_2023(rise, growth=-0.02))
+    assert poorer.mean() < unchanged.mean()
+    assert not responds_to_unemployment(
+        unchanged, poorer
+    )  # nor is the wage index, which lowers all earnings by the same factor
 
 
-def test_nothing_is_promised_about_a_world_that_somebody_chose() -> None:
-    """Thresholds were learnt from outcomes of drawn economies: under a scenario every interval says that it is no promise."""
+def test_intervals_under_a_scenario_are_extrapolated() -> None:
+    """Thresholds are fitted with drawn macro series, so a scenario weakens the guarantee."""
     shipped, people = Forecaster.load(SHIPPED), read_panel(ROOT / "examples/people.csv")
     request = ForecastRequest(horizons=(1, 5), coverage=(0.9,), limits=True, bands=5)
     kinds = ["guarantee_90", "guarantee_limits_90", "guarantee_positive_90", "guarantee_band_90"]
@@ -339,22 +347,22 @@ def test_nothing_is_promised_about_a_world_that_somebody_chose() -> None:
         ("recession-1990s", "extrapolated"),
     ):
         draws = Draws(200, scenario=scenario)
-        found = shipped.forecast(people, request, draws)
-        assert {one for kind in kinds for one in found[kind]} == {word}
-        lives = shipped.lifetime(people, LifetimeRequest(to_age=50), draws)
-        assert set(lives.table["guarantee_90"]) == {word}
+        table = shipped.forecast(people, request, draws)
+        assert {guarantee for kind in kinds for guarantee in table[kind]} == {word}
+        lifetimes = shipped.lifetime(people, LifetimeRequest(to_age=50), draws)
+        assert set(lifetimes.table["guarantee_90"]) == {word}
 
 
 def test_present_values_are_the_discounted_sums_of_the_forecast_paths(
     forecaster: Forecaster, people: Panel
 ) -> None:
-    lives = forecaster.lifetime(people, LifetimeRequest(rate=0.02, tax="se-2022"), Draws(30, 2))
+    lifetimes = forecaster.lifetime(people, LifetimeRequest(rate=0.02, tax="se-2022"), Draws(30, 2))
     paths = forecaster.simulate(people, Draws(30, 2), to_horizon=None)
     weights = 1.02 ** -np.arange(1.0, paths.n_horizons + 1)
     expected = np.nansum(paths.earnings.astype(float) * weights[None, :, None], axis=1)
-    np.testing.assert_allclose(lives.values, expected, rtol=1e-6)
-    assert (lives.table["net_mean"] < lives.table["mean"]).all()
-    assert lives.population.filter(pl.col("statistic") == "mean")["mc_error"][0] > 0
+    np.testing.assert_allclose(lifetimes.values, expected, rtol=1e-6)
+    assert (lifetimes.table["net_mean"] < lifetimes.table["mean"]).all()
+    assert lifetimes.population.filter(pl.col("statistic") == "mean")["mc_error"][0] > 0
 
 
 def test_path_marginals_equal_the_forecast_table(
@@ -376,7 +384,7 @@ def test_ages_out_of_range_are_refused(bad: dict[str, Any]) -> None:
         LifetimeRequest(**bad)
 
 
-def test_paths_are_recalibrated_unless_raw_ones_are_wanted(
+def test_paths_are_recalibrated_unless_raw_paths_are_requested(
     forecaster: Forecaster, people: Panel
 ) -> None:
     for calibrator in (forecaster.calibrator, Calibrator.identity()):
@@ -385,7 +393,7 @@ def test_paths_are_recalibrated_unless_raw_ones_are_wanted(
         assert not other.simulate(people, Draws(4), to_horizon=1, recalibrate=False).recalibrated
 
 
-def test_another_calibrator_makes_another_forecaster_and_leaves_the_first_as_it_is(
+def test_another_calibrator_gives_another_forecaster_and_does_not_change_the_first(
     forecaster: Forecaster, people: Panel, table: pl.DataFrame
 ) -> None:
     bare = forecaster.with_calibrator(Calibrator.identity())

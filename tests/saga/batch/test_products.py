@@ -1,4 +1,4 @@
-"""Batch scoring: nobody lost, nobody twice, the same bytes whatever the interruptions, workers and files."""
+"""A batch has each person once, and the same bytes for any interruption, workers and files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 from carry import Carry
 from typer.testing import CliRunner
 
-from saga.batch.engine import MANIFEST, REJECTED, Interrupted, run_batch
+from saga.batch.engine import MANIFEST, REJECTED, BatchInterruptedError, run_batch
 from saga.batch.partitions import Source
 from saga.batch.products import Recipe, score
 from saga.cli import app
@@ -35,7 +35,7 @@ YEARS = range(2001, 2007)
 
 
 def _rows() -> pl.DataFrame:
-    """Persons "000" to "059" with gaps; three can never be forecast: two without earnings, one aged over 64."""
+    """Persons "000" to "059" with gaps; two have no earnings and one is above 64."""
     rng = np.random.default_rng(1)
     person, year = (
         grid.ravel() for grid in np.meshgrid(np.arange(PERSONS), np.array(YEARS), indexing="ij")
@@ -48,12 +48,12 @@ def _rows() -> pl.DataFrame:
             "earnings": rng.lognormal(12, 1, len(person)),
         }
     ).with_columns(earnings=pl.when(~pl.col("person_id").is_in(["020", "041"])).then("earnings"))
-    # Everybody keeps a last year, so that everybody is in the input.
+    # Every person has a row in the last year, so that all are in the input.
     return frame.filter(pl.Series(rng.random(len(person)) < 0.8) | (pl.col("year") == YEARS[-1]))
 
 
 def _write_years(rows: pl.DataFrame, folder: Path) -> Path:
-    """One CSV file a year, in no order of persons."""
+    """One CSV file per year, with the rows in random order."""
     folder.mkdir()
     for (year,), part in rows.partition_by("year", as_dict=True).items():
         part.sample(fraction=1.0, shuffle=True, seed=year).write_csv(folder / f"y{year}.csv")
@@ -69,8 +69,10 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def truth(source: Path) -> pl.DataFrame:
     """The product of the whole panel at once, without the engine."""
     panel, product = read_panel(source), Carry().open()
-    gone = product.ineligible(panel)
-    return product.compute(panel.only([person for person in panel.persons() if person not in gone]))
+    ineligible = product.ineligible(panel)
+    return product.compute(
+        panel.only([person for person in panel.persons() if person not in ineligible])
+    )
 
 
 def _read(out: Path) -> pl.DataFrame:
@@ -78,7 +80,7 @@ def _read(out: Path) -> pl.DataFrame:
 
 
 def _bytes(out: Path) -> dict[str, bytes]:
-    """All that a finished run leaves."""
+    """The files of a finished run by path."""
     return {
         str(file.relative_to(out)): file.read_bytes()
         for file in sorted(out.rglob("*"))
@@ -87,7 +89,7 @@ def _bytes(out: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("size", [1, 7, 60, 1000])
-def test_the_rows_are_those_of_the_whole_panel_whatever_the_partition_size(
+def test_the_rows_equal_those_of_the_whole_panel_for_any_partition_size(
     source: Path, truth: pl.DataFrame, tmp_path: Path, size: int
 ) -> None:
     report = run_batch(Source(source), tmp_path / "out", Carry(), partition_size=size)
@@ -95,7 +97,7 @@ def test_the_rows_are_those_of_the_whole_panel_whatever_the_partition_size(
     assert (report.partitions, report.rows) == (-(-PERSONS // size), truth.height)
 
 
-def test_processes_write_the_same_bytes_as_one(source: Path, tmp_path: Path) -> None:
+def test_two_processes_write_the_same_bytes_as_one(source: Path, tmp_path: Path) -> None:
     run_batch(Source(source), tmp_path / "one", Carry(), partition_size=9)
     run_batch(Source(source), tmp_path / "two", Carry(), partition_size=9, workers=2)
     assert _bytes(tmp_path / "one") == _bytes(tmp_path / "two")
@@ -121,13 +123,13 @@ def test_every_person_is_forecast_or_listed_with_the_rule(source: Path, tmp_path
     assert not list(out.glob("_staged*"))
 
 
-def test_a_product_that_loses_a_person_is_found_out(source: Path, tmp_path: Path) -> None:
+def test_a_product_that_loses_a_person_is_an_error(source: Path, tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="does not hold its persons"):
         run_batch(Source(source), tmp_path / "out", Carry(fault="030"))
 
 
 class Killed(BaseException):
-    """Stands for the end of the process: no `except Exception` may swallow it."""
+    """Stands for the end of the process; `except Exception` does not catch it."""
 
 
 def _die_at(monkeypatch: pytest.MonkeyPatch, call: int, *, after: bool) -> None:
@@ -145,11 +147,12 @@ def _die_at(monkeypatch: pytest.MonkeyPatch, call: int, *, after: bool) -> None:
 
 
 def _crash_points() -> Iterator[tuple[int, bool]]:
-    # One rename for the run, one for the mapping, one a staged file, two a partition, one for the list and one for the manifest.
+    # One rename for each of: the run, the mapping, a staged file, the list of rejected persons and
+    # the manifest; two for each partition.
     return ((call, after) for call in range(2 + len(YEARS) + 2 * 3 + 2) for after in (False, True))
 
 
-def test_a_death_at_any_commit_loses_and_doubles_nothing(
+def test_a_crash_at_any_commit_neither_loses_nor_repeats_a_person(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_batch(Source(source), tmp_path / "whole", Carry(), partition_size=20)
@@ -168,7 +171,7 @@ def test_a_death_at_any_commit_loses_and_doubles_nothing(
         run_batch(Source(source), out, Carry(), partition_size=20)
         assert _bytes(out) == expected, f"after a death at rename {call}"
     assert deaths == len(list(_crash_points())), (
-        "every point must be a death, or the last commits are not covered"
+        "the process must end at every point, or the last commits are not covered"
     )
 
 
@@ -177,13 +180,20 @@ import sys
 from pathlib import Path
 from carry import Carry
 from saga.batch.partitions import Source
-from saga.batch.engine import Interrupted, run_batch
+from saga.batch.engine import BatchInterruptedError, run_batch
 
 if __name__ == "__main__":
     source, out, workers = sys.argv[1:]
     try:
-        run_batch(Source(Path(source)), Path(out), Carry(seconds=0.2), partition_size=3, workers=int(workers), progress=lambda n, _: print(n, flush=True))
-    except Interrupted as stop:
+        run_batch(
+            Source(Path(source)),
+            Path(out),
+            Carry(seconds=0.2),
+            partition_size=3,
+            workers=int(workers),
+            progress=lambda n, _: print(n, flush=True),
+        )
+    except BatchInterruptedError as stop:
         sys.exit(stop.exit_code)
 """
 
@@ -207,7 +217,7 @@ def _await_persons(process: subprocess.Popen[str], persons: int) -> None:
     pytest.fail("the run ended before it could be killed")
 
 
-def test_killed_at_random_moments_the_run_goes_on_where_it_was(
+def test_a_run_that_is_killed_at_random_moments_continues_where_it_stopped(
     source: Path, tmp_path: Path
 ) -> None:
     script, out, moments = tmp_path / "batch.py", tmp_path / "out", random.Random(3)
@@ -231,12 +241,14 @@ def test_killed_at_random_moments_the_run_goes_on_where_it_was(
     assert _bytes(out) == _bytes(tmp_path / "whole")
 
 
-def test_ctrl_c_ends_with_what_was_done_and_exit_code_3(source: Path, tmp_path: Path) -> None:
+def test_ctrl_c_ends_the_run_with_exit_code_3_and_complete_partitions_stay(
+    source: Path, tmp_path: Path
+) -> None:
     def stop_at_half(done: int, persons: int) -> None:
         if done >= persons / 2:
             raise KeyboardInterrupt
 
-    with pytest.raises(Interrupted, match="3 partitions complete") as stopped:
+    with pytest.raises(BatchInterruptedError, match="3 partitions complete") as stopped:
         run_batch(
             Source(source), tmp_path / "out", Carry(), partition_size=10, progress=stop_at_half
         )
@@ -266,7 +278,7 @@ def test_other_arguments_or_another_input_need_another_folder(source: Path, tmp_
         run_batch(Source(changed), out, Carry(), partition_size=10)
 
 
-def test_a_folder_of_something_else_and_a_folder_in_use_are_refused(
+def test_a_folder_with_other_files_and_a_folder_in_use_are_refused(
     source: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
@@ -296,7 +308,7 @@ def test_broken_rows_fail_the_run_or_are_dropped_and_counted(tmp_path: Path) -> 
     assert sum(report.rows_dropped.values()) == 1
 
 
-def test_an_error_of_a_worker_process_arrives_with_its_problems(tmp_path: Path) -> None:
+def test_an_error_of_a_worker_process_keeps_its_problems(tmp_path: Path) -> None:
     rows = _rows().with_columns(
         earnings=pl.when(pl.col("person_id") == "033").then(-1.0).otherwise("earnings")
     )
@@ -312,7 +324,7 @@ def test_an_error_of_a_worker_process_arrives_with_its_problems(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_an_error_in_opening_the_product_is_told_as_it_is(
+def test_an_error_in_opening_the_product_is_raised_unchanged(
     source: Path, tmp_path: Path, workers: int
 ) -> None:
     with pytest.raises(BundleError, match="no bundle"):
@@ -320,7 +332,7 @@ def test_an_error_in_opening_the_product_is_told_as_it_is(
 
 
 def test_mapped_files_with_their_own_columns_types_and_price_index(tmp_path: Path) -> None:
-    """Ids are numbers in one file and text in another, one column is in a single file, the index lies beside the data."""
+    """Ids are numbers or text, one column is in one file, the price index is beside the data."""
     rows = (
         _rows()
         .with_columns(pl.col("person_id").cast(pl.Int64))
@@ -343,9 +355,11 @@ def test_mapped_files_with_their_own_columns_types_and_price_index(tmp_path: Pat
     )
     run_batch(Source(folder, mapping), tmp_path / "out", Carry(), partition_size=8)
     whole, product = read_panel(folder, mapping=mapping), Carry().open()
-    gone = product.ineligible(whole)
+    ineligible = product.ineligible(whole)
     assert _read(tmp_path / "out").equals(
-        product.compute(whole.only([person for person in whole.persons() if person not in gone]))
+        product.compute(
+            whole.only([person for person in whole.persons() if person not in ineligible])
+        )
     )
 
 
@@ -357,7 +371,7 @@ def test_parts_carry_their_provenance(source: Path, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def people(register_panel: Panel, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Fourteen persons of the register as a file, in real money: some have died, some are too old, most can be forecast."""
+    """Fourteen persons of the register as a file, in real money; not all can be forecast."""
     persons = register_panel.persons()[::140]
     folder = tmp_path_factory.mktemp("people")
     register_panel.only(persons).frame.write_parquet(folder / "people.parquet")
@@ -365,9 +379,11 @@ def people(register_panel: Panel, tmp_path_factory: pytest.TempPathFactory) -> P
 
 
 @pytest.mark.parametrize(
-    "request_", [ForecastRequest(), LifetimeRequest(), PathsRequest()], ids=lambda one: one.product
+    "request_",
+    [ForecastRequest(), LifetimeRequest(), PathsRequest()],
+    ids=lambda request: request.product,
 )
-def test_the_products_are_the_forecasters_own(
+def test_the_products_equal_the_results_of_the_forecaster(
     tiny_bundle: Path, people: Path, tmp_path: Path, request_: Request
 ) -> None:
     draws = Draws(20, 3)
@@ -378,14 +394,14 @@ def test_the_products_are_the_forecasters_own(
         persons_per_partition=4,
     )
     forecaster, panel = Forecaster.load(tiny_bundle, threads=1), read_panel(people, prices=2022)
-    gone = find_ineligible(panel)
-    panel = panel.only([person for person in panel.persons() if person not in gone])
+    ineligible = find_ineligible(panel)
+    panel = panel.only([person for person in panel.persons() if person not in ineligible])
     rows = _read(tmp_path)
     assert (report.persons_in, report.persons_out) == (
-        len(gone) + len(panel.persons()),
+        len(ineligible) + len(panel.persons()),
         rows["person_id"].n_unique(),
     )
-    assert sum(report.rejected.values()) == len(gone)
+    assert sum(report.rejected.values()) == len(ineligible)
     if isinstance(request_, ForecastRequest):
         assert rows.equals(forecaster.forecast(panel, request_, draws))
     elif isinstance(request_, LifetimeRequest):
@@ -407,7 +423,7 @@ def test_the_products_are_the_forecasters_own(
     )
 
 
-def test_lifetimes_to_an_earlier_age_leave_out_who_has_passed_it(
+def test_lifetimes_to_an_earlier_age_leave_out_older_persons(
     tiny_bundle: Path, people: Path, tmp_path: Path
 ) -> None:
     report = score(
@@ -420,12 +436,12 @@ def test_lifetimes_to_an_earlier_age_leave_out_who_has_passed_it(
         (pl.col("year") - pl.col("birth_year")).max().alias("age")
     )
     late = set(age.filter(pl.col("age") >= 40)["person_id"])
-    assert late, "the sample must hold somebody aged 40 or more"
+    assert late, "the sample must have a person aged 40 or more"
     assert not late & set(_read(tmp_path)["person_id"])
     assert report.persons_out == report.persons_in - sum(report.rejected.values()) > 0
 
 
-def test_whom_no_horizon_reaches_is_listed_and_the_others_are_forecast(
+def test_persons_above_64_at_every_horizon_are_listed_and_the_others_are_forecast(
     tiny_bundle: Path, people: Path, tmp_path: Path
 ) -> None:
     report = score(
@@ -438,10 +454,10 @@ def test_whom_no_horizon_reaches_is_listed_and_the_others_are_forecast(
         (pl.col("year") - pl.col("birth_year")).max().alias("age")
     )
     late = set(age.filter(pl.col("age") > 34)["person_id"])
-    found = set(_read(tmp_path)["person_id"])
+    persons = set(_read(tmp_path)["person_id"])
     assert late
-    assert found
-    assert not late & found
+    assert persons
+    assert not late & persons
     assert (
         set(
             pl.read_csv(tmp_path / "_rejected.csv", schema_overrides={"person_id": pl.String})[
@@ -450,7 +466,7 @@ def test_whom_no_horizon_reaches_is_listed_and_the_others_are_forecast(
         )
         >= late
     )
-    assert report.persons_out == len(found) == report.persons_in - sum(report.rejected.values())
+    assert report.persons_out == len(persons) == report.persons_in - sum(report.rejected.values())
 
 
 def test_an_unknown_product_is_refused_before_anything_is_read(

@@ -1,4 +1,4 @@
-"""The command line: every command runs for real, and its exit code and message say what happened."""
+"""The command line: results, exit codes and messages of every command."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def run(*arguments: str | Path) -> Any:
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
-def said(result: Any) -> str:
-    """What was written to standard error, in one line."""
+def error_text(result: Any) -> str:
+    """The text of standard error in one line."""
     return re.sub(r"\s+", " ", result.stderr)
 
 
@@ -50,23 +50,24 @@ def people(tmp_path: Path) -> Path:
 
 
 def commands(group: Any, *before: str) -> list[tuple[str, ...]]:
-    found: list[tuple[str, ...]] = []
+    names: list[tuple[str, ...]] = []
     for name, command in group.commands.items():
-        found += (
+        names += (
             commands(command, *before, name) if hasattr(command, "commands") else [(*before, name)]
         )
-    return found
+    return names
 
 
 @pytest.mark.parametrize("command", commands(typer.main.get_command(app)), ids=" ".join)
-def test_every_command_explains_itself(command: tuple[str, ...]) -> None:
+def test_every_command_has_a_help_text(command: tuple[str, ...]) -> None:
     result = run(*command, "--help")
     assert result.exit_code == 0
     assert "Usage" in result.stdout
 
 
-def test_help_and_version_load_neither_torch_nor_the_parts() -> None:
-    code = "import sys, saga.cli; print([m for m in ('torch', 'training', 'calibration', 'evaluation', 'api', 'fastapi') if m in sys.modules])"
+def test_the_command_line_loads_heavy_packages_only_when_a_command_runs() -> None:
+    modules = ("torch", "training", "calibration", "evaluation", "api", "fastapi")
+    code = f"import sys, saga.cli; print([m for m in {modules} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
@@ -107,7 +108,7 @@ def test_forecast_writes_the_table_with_its_provenance(
     assert answer["provenance"]["bundle"] == Bundle.load(tiny_bundle).digest
 
 
-def test_bfloat16_is_said_and_rounds_but_promises_the_same(
+def test_bfloat16_is_in_the_provenance_and_rounds_but_keeps_the_guarantees(
     tiny_bundle: Path, people: Path, tmp_path: Path
 ) -> None:
     common = ("--bundle", tiny_bundle, "--paths", "20", "--precision")
@@ -130,7 +131,7 @@ def test_bfloat16_is_said_and_rounds_but_promises_the_same(
     )
 
 
-def test_the_same_people_get_the_same_numbers_in_csv_and_parquet_and_whatever_else_is_asked(
+def test_persons_have_the_same_numbers_in_csv_and_parquet_and_for_other_horizons(
     tiny_bundle: Path, people: Path, tmp_path: Path
 ) -> None:
     common = ("--bundle", tiny_bundle, "--paths", "20", "--seed", "5")
@@ -221,10 +222,10 @@ def test_score_resumes_and_refuses_options_of_another_product(
         "1-5",
     )
     assert wrong.exit_code == 2
-    assert "lifetimes has no option --horizons" in said(wrong)
+    assert "lifetimes has no option --horizons" in error_text(wrong)
 
 
-def test_circumstances_are_learnt_and_drawn_along_the_paths(
+def test_circumstances_are_trained_and_simulated_along_the_paths(
     tiny_bundle: Path, register_dir: Path, people: Path, tmp_path: Path
 ) -> None:
     bundle, out = tmp_path / "living", tmp_path / "out"
@@ -240,8 +241,8 @@ def test_circumstances_are_learnt_and_drawn_along_the_paths(
         "--json",
     )
     refused = run(*paths, "--bundle", tiny_bundle)
-    assert (refused.exit_code, "saga circumstances" in said(refused)) == (2, True)
-    learnt = run(
+    assert (refused.exit_code, "saga circumstances" in error_text(refused)) == (2, True)
+    trained = run(
         "circumstances",
         tiny_bundle,
         "--panel",
@@ -252,18 +253,18 @@ def test_circumstances_are_learnt_and_drawn_along_the_paths(
         "20",
         "--json",
     )
-    assert learnt.exit_code == 0, said(learnt)
-    assert set(json.loads(learnt.stdout)["validation_nll"]) == {"leaving", "dying", *COLUMNS}
+    assert trained.exit_code == 0, error_text(trained)
+    assert set(json.loads(trained.stdout)["validation_nll"]) == {"leaving", "dying", *COLUMNS}
     assert "## Circumstances" in (bundle / "README.md").read_text()
     scored = run(*paths, "--bundle", bundle)
-    assert scored.exit_code == 0, said(scored)
+    assert scored.exit_code == 0, error_text(scored)
     table = pl.read_parquet(out / "part-*.parquet")
     assert table.columns == ["person_id", "path", "year", "earnings", *COLUMNS]
     wrong = run("score", people, tmp_path / "other", "--bundle", bundle, "--circumstances")
-    assert (wrong.exit_code, "no option --circumstances" in said(wrong)) == (2, True)
+    assert (wrong.exit_code, "no option --circumstances" in error_text(wrong)) == (2, True)
 
 
-def test_a_register_is_generated_and_never_over_another(tmp_path: Path) -> None:
+def test_a_register_is_generated_and_never_replaces_another(tmp_path: Path) -> None:
     command = (
         "register",
         "generate",
@@ -276,9 +277,9 @@ def test_a_register_is_generated_and_never_over_another(tmp_path: Path) -> None:
         "--out",
         tmp_path / "a",
     )
-    made = run(*command, "--json")
-    assert made.exit_code == 0, made.stderr
-    assert json.loads(made.stdout)["years"] == [2015, 2022]
+    generated = run(*command, "--json")
+    assert generated.exit_code == 0, generated.stderr
+    assert json.loads(generated.stdout)["years"] == [2015, 2022]
     assert list((tmp_path / "a" / "panel").rglob("*.parquet"))
     assert run(*command).exit_code == 2
 
@@ -333,7 +334,7 @@ def test_train_calibrate_and_evaluate_make_a_bundle_and_its_metrics(
     assert "crps_log" in evaluated.stdout
 
 
-def test_bundle_verify_and_inspect_tell_what_it_is_and_name_a_changed_file(
+def test_bundle_verify_and_inspect_describe_a_bundle_and_name_a_changed_file(
     tiny_bundle: Path, tmp_path: Path
 ) -> None:
     copy = tmp_path / "copy"
@@ -346,10 +347,10 @@ def test_bundle_verify_and_inspect_tell_what_it_is_and_name_a_changed_file(
     for command in (("bundle", "verify", copy), ("bundle", "inspect", copy)):
         result = run(*command)
         assert result.exit_code == 2
-        assert "config.json was changed" in said(result)
+        assert "config.json was changed" in error_text(result)
 
 
-def test_keys_are_shown_once_and_kept_as_a_hash(tmp_path: Path) -> None:
+def test_keys_are_shown_once_and_stored_as_a_hash(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     for name in ("ada", "grace"):
         answer = json.loads(run("keys", "new", name, "--file", file, "--json").stdout)
@@ -369,19 +370,19 @@ def test_keys_are_shown_once_and_kept_as_a_hash(tmp_path: Path) -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_a_wrong_option_ends_with_2_and_says_what_is_allowed(
+def test_a_wrong_option_ends_with_2_and_names_the_allowed_values(
     tiny_bundle: Path, people: Path, tmp_path: Path, arguments: tuple[str, ...], message: str
 ) -> None:
     result = run(
         "forecast", people, "--bundle", tiny_bundle, "--out", tmp_path / "f.csv", *arguments
     )
     assert result.exit_code == 2
-    assert message in said(result)
+    assert message in error_text(result)
     assert not (tmp_path / "f.csv").exists()
 
 
 @pytest.mark.parametrize(
-    ("given", "foreign"),
+    ("options", "refused_option"),
     [
         (("--append", "--until", "2015"), "--until"),
         (("--append", "--rollout", "exact"), "--rollout"),
@@ -394,18 +395,18 @@ def test_a_wrong_option_ends_with_2_and_says_what_is_allowed(
     ],
     ids=" ".join,
 )
-def test_calibrate_refuses_options_that_its_other_mode_would_need(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...], foreign: str
+def test_calibrate_refuses_options_of_its_other_mode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], refused_option: str
 ) -> None:
-    """Before anything is read: a ledger cannot unlearn. What the environment sets for all commands is not meant for this one."""
+    """Nothing is read before. SAGA_DATABASE is for all commands, so it is not refused."""
     monkeypatch.setenv("SAGA_DATABASE", "sqlite:///other.sqlite")
-    result = run("calibrate", "no-bundle", "--panel", tmp_path / "no-panel", *given)
+    result = run("calibrate", "no-bundle", "--panel", tmp_path / "no-panel", *options)
     assert result.exit_code == 2
-    assert foreign in said(result)
-    assert "no-panel" not in said(result)
+    assert refused_option in error_text(result)
+    assert "no-panel" not in error_text(result)
 
 
-def test_persons_who_cannot_be_forecast_stop_the_run_or_are_left_out_with_account(
+def test_persons_who_cannot_be_forecast_stop_the_run_or_are_left_out_and_listed(
     tiny_bundle: Path, people: Path, tmp_path: Path
 ) -> None:
     people.write_text(PEOPLE + "unknown,2022,1990,\n")
@@ -433,7 +434,7 @@ def test_persons_who_cannot_be_forecast_stop_the_run_or_are_left_out_with_accoun
     assert pl.read_csv(tmp_path / "f.csv")["person_id"].to_list() == ["007", "young"]
 
 
-def test_wrong_use_is_json_where_a_program_reads() -> None:
+def test_wrong_use_is_json_with_the_option_json() -> None:
     result = run("forecast", "--json")
     assert result.exit_code == 2
     assert "INPUT" in json.loads(result.stderr)["message"]
@@ -451,23 +452,25 @@ def test_an_internal_error_ends_with_70_hides_the_message_and_keeps_the_tracebac
     assert result.exit_code == 70
     assert "98765" not in result.stderr
     assert "RuntimeError" in result.stderr
-    (kept,) = tmp_path.glob("saga-traceback-*.txt")
-    assert "earnings 98765" in kept.read_text()
+    (traceback_file,) = tmp_path.glob("saga-traceback-*.txt")
+    assert "earnings 98765" in traceback_file.read_text()
     debugged = run("--debug", "bundle", "verify", tmp_path)
     assert debugged.exit_code == 70
     assert "Traceback" in debugged.stderr
 
 
-def test_a_missing_extra_says_what_to_install(
+def test_the_error_of_a_missing_extra_names_what_to_install(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, people: Path
 ) -> None:
     monkeypatch.setitem(sys.modules, "training.fit", None)
     result = run("train", "--panel", people, "--out", tmp_path / "b")
     assert result.exit_code == 2
-    assert "saga-forecast[train]" in said(result)
+    assert "saga-forecast[train]" in error_text(result)
 
 
-def test_the_console_script_returns_these_codes_to_the_shell(tmp_path: Path, people: Path) -> None:
+def test_the_console_script_returns_the_exit_codes_to_the_shell(
+    tmp_path: Path, people: Path
+) -> None:
     def shell(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
         program = [sys.executable, "-c", "from saga.cli import main; main()", *map(str, arguments)]
         return subprocess.run(program, capture_output=True, text=True, check=False, cwd=tmp_path)
@@ -506,7 +509,7 @@ def test_an_interrupted_run_ends_with_3(
     )
     assert started.stdout is not None
     assert started.stdout.readline() == "loaded\n"
-    time.sleep(1)  # in the midst of minutes of work
+    time.sleep(1)  # the work takes minutes
     started.send_signal(stop)
     _, stderr = started.communicate(timeout=60)
     assert started.returncode == 3, stderr
@@ -515,7 +518,9 @@ def test_an_interrupted_run_ends_with_3(
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
-def test_serve_says_where_it_is_answers_and_ends_quietly(tiny_bundle: Path, tmp_path: Path) -> None:
+def test_serve_prints_its_address_answers_and_ends_without_an_error(
+    tiny_bundle: Path, tmp_path: Path
+) -> None:
     program = [
         sys.executable,
         "-c",
@@ -546,4 +551,4 @@ def test_serve_says_where_it_is_answers_and_ends_quietly(tiny_bundle: Path, tmp_
 def test_serve_refuses_to_listen_beyond_this_machine_without_keys(tiny_bundle: Path) -> None:
     result = run("serve", "--bundle", tiny_bundle, "--host", "0.0.0.0", "--port", "0")
     assert result.exit_code == 2
-    assert "saga keys new" in said(result)
+    assert "saga keys new" in error_text(result)
