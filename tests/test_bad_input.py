@@ -1,4 +1,4 @@
-"""Bad input, one table for the command line and for HTTP: refused with a code, a place and a fix, and no value repeated."""
+"""Errors of bad input, on the command line and over HTTP, name position and fix but no value."""
 
 from __future__ import annotations
 
@@ -28,15 +28,16 @@ Rows = list[dict[str, Any]]
 
 
 def people() -> Rows:
-    """Two persons with a gap; the first amount, and the first person's only code, could be told by a careless message."""
-    one = [
+    """Two persons, one with gaps in the record. No message may contain AMOUNT."""
+    first = [
         {"person_id": "007", "year": y, "birth_year": 1984, "earnings": AMOUNT, "county": "01"}
         for y in (2015, 2018, 2022)
     ]
-    return one + [
+    second = [
         {"person_id": "B2", "year": y, "birth_year": 1990, "earnings": 0, "county": "25"}
         for y in (2021, 2022)
     ]
+    return first + second
 
 
 def set_all(person: str, **cells: Any) -> Callable[[Rows], None]:
@@ -60,30 +61,33 @@ def without(column: str) -> Callable[[Rows], None]:
     return spoil
 
 
-HERE = {"person_id": "007", "year": 2018}
+SECOND_ROW = {"person_id": "007", "year": 2018}
 PANELS: dict[str, tuple[Callable[[Rows], None], dict[str, Any]]] = {
     "no column person_id": (without("person_id"), {"column": "person_id"}),
     "no column year": (without("year"), {"column": "year"}),
     "no column birth_year": (without("birth_year"), {"column": "birth_year"}),
     "no column earnings": (without("earnings"), {"column": "earnings"}),
-    "a person-year twice": (lambda rows: rows.append(dict(rows[1])), HERE),
-    "negative earnings": (set_one(1, earnings=-AMOUNT), {**HERE, "column": "earnings"}),
-    "infinite earnings": (set_one(1, earnings=float("inf")), {**HERE, "column": "earnings"}),
-    "minus infinite earnings": (set_one(1, earnings=float("-inf")), {**HERE, "column": "earnings"}),
+    "a person-year twice": (lambda rows: rows.append(dict(rows[1])), SECOND_ROW),
+    "negative earnings": (set_one(1, earnings=-AMOUNT), {**SECOND_ROW, "column": "earnings"}),
+    "infinite earnings": (set_one(1, earnings=float("inf")), {**SECOND_ROW, "column": "earnings"}),
+    "minus infinite earnings": (
+        set_one(1, earnings=float("-inf")),
+        {**SECOND_ROW, "column": "earnings"},
+    ),
     "earnings that are no number": (
         set_one(1, earnings=float("nan")),
-        {**HERE, "column": "earnings"},
+        {**SECOND_ROW, "column": "earnings"},
     ),
-    "text in a number": (set_one(1, earnings=WORD), {**HERE, "column": "earnings"}),
-    "a decimal comma": (set_one(1, earnings=f"{AMOUNT},5"), {**HERE, "column": "earnings"}),
-    "an unknown code": (set_one(1, county=WORD), {**HERE, "column": "county"}),
+    "text in a number": (set_one(1, earnings=WORD), {**SECOND_ROW, "column": "earnings"}),
+    "a decimal comma": (set_one(1, earnings=f"{AMOUNT},5"), {**SECOND_ROW, "column": "earnings"}),
+    "an unknown code": (set_one(1, county=WORD), {**SECOND_ROW, "column": "county"}),
     "a control character in a name": (
         set_all("B2", person_id="B\x012"),
         {"year": 2021, "column": "person_id", "rule": "not-text"},
     ),
     "a control character in a code": (
         set_one(1, county="01\x01"),
-        {**HERE, "column": "county", "rule": "unknown-code"},
+        {**SECOND_ROW, "column": "county", "rule": "unknown-code"},
     ),
     "half a year": (set_one(1, year=2018.5), {"person_id": "007", "column": "year"}),
     "a year without a century": (set_one(1, year=18), {"person_id": "007", "column": "year"}),
@@ -110,7 +114,7 @@ PANELS: dict[str, tuple[Callable[[Rows], None], dict[str, Any]]] = {
         set_all("B2", exit_year=2022, exit_reason="dead"),
         {"person_id": "B2", "column": "exit_year"},
     ),
-    "dead, nobody knows when": (
+    "dead without a year": (
         set_all("B2", exit_reason="dead"),
         {"person_id": "B2", "column": "exit_reason"},
     ),
@@ -120,7 +124,7 @@ OPTIONS: dict[str, tuple[tuple[str, str], dict[str, Any], str]] = {
     "horizon 31": (("--horizons", "31"), {"horizons": [31]}, "from 1 to 30"),
     "coverage 1": (("--coverage", "1.0"), {"coverage": [1.0]}, "strictly between 0 and 1"),
     "coverage in per cent": (("--coverage", "90"), {"coverage": [90]}, "strictly between 0 and 1"),
-    "coverage nobody calibrated": (
+    "coverage that is not calibrated": (
         ("--coverage", ".93"),
         {"coverage": [0.93]},
         "0.5, 0.8, 0.9, 0.95",
@@ -133,14 +137,14 @@ OPTIONS: dict[str, tuple[tuple[str, str], dict[str, Any], str]] = {
 
 @dataclass(frozen=True)
 class Refusal:
-    """What a person or a program is told."""
+    """The text and the problems of an error."""
 
     text: str
     problems: list[dict[str, Any]]
 
 
 def command(*arguments: str | Path) -> Refusal:
-    """Run `saga` and expect it to end with exit code 2, one JSON object as its last line of errors, and no traceback."""
+    """Run `saga`; it must end with exit code 2, a JSON object as last line and no traceback."""
     done = CliRunner().invoke(app, [*map(str, arguments), "--json"])
     assert done.exit_code == 2, done.stderr
     assert done.stdout == ""
@@ -149,8 +153,8 @@ def command(*arguments: str | Path) -> Refusal:
     return Refusal(done.stderr, error["problems"])
 
 
-def written(rows: Rows, path: Path) -> Path:
-    """The rows as CSV, as an analyst would export them."""
+def write_csv(rows: Rows, path: Path) -> Path:
+    """Write the rows as CSV and return the path."""
     with path.open("w", newline="") as file:
         table = csv.DictWriter(file, list(dict.fromkeys(name for row in rows for name in row)))
         table.writeheader()
@@ -159,7 +163,7 @@ def written(rows: Rows, path: Path) -> Path:
 
 
 def body(rows: Rows, **options: Any) -> str:
-    """The rows as the JSON of a request: what does not change beside the name, the rest year by year."""
+    """The rows as the JSON of a request: static columns once per person, the others per year."""
     persons: dict[Any, dict[str, Any]] = {}
     for row in rows:
         fixed = {name: value for name, value in row.items() if name in STATIC}
@@ -168,8 +172,8 @@ def body(rows: Rows, **options: Any) -> str:
     return json.dumps({"persons": list(persons.values()), "paths": 20, "horizons": [1], **options})
 
 
-def ask(service: Running, content: str, *, status: int = 422) -> Refusal:
-    """Post a forecast and expect a problem document; what it says and what the service logged."""
+def post(service: Running, content: str, *, status: int = 422) -> Refusal:
+    """Post a forecast request; return the text of the problem document and the log."""
     answer = service.client.post(
         "/v1/forecasts", content=content, headers={"Content-Type": "application/json"}
     )
@@ -178,21 +182,23 @@ def ask(service: Running, content: str, *, status: int = 422) -> Refusal:
     return Refusal(answer.text + service.log.getvalue(), answer.json()["problems"])
 
 
-def assert_helps(refusal: Refusal, place: dict[str, Any]) -> None:
-    assert any(place.items() <= problem.items() for problem in refusal.problems), refusal.problems
+def assert_helps(refusal: Refusal, location: dict[str, Any]) -> None:
+    assert any(location.items() <= problem.items() for problem in refusal.problems), (
+        refusal.problems
+    )
     assert all(problem["fix"] for problem in refusal.problems)
     assert str(AMOUNT) not in refusal.text
     assert WORD not in refusal.text
 
 
 @pytest.mark.parametrize("case", PANELS)
-def test_a_bad_panel_is_refused_at_its_place_by_both_doors(
+def test_a_bad_panel_is_refused_by_command_line_and_service(
     tiny_bundle: Path, service: Running, tmp_path: Path, case: str
 ) -> None:
-    spoil, place = PANELS[case]
+    spoil, location = PANELS[case]
     rows = people()
     spoil(rows)
-    source = written(rows, tmp_path / "people.csv")
+    source = write_csv(rows, tmp_path / "people.csv")
     before = source.read_bytes()
     common = (
         source,
@@ -205,29 +211,31 @@ def test_a_bad_panel_is_refused_at_its_place_by_both_doors(
         "--out",
         tmp_path / "out.csv",
     )
-    assert_helps(command("forecast", *common), place)
+    assert_helps(command("forecast", *common), location)
     assert [entry.name for entry in tmp_path.iterdir()] == ["people.csv"]
     assert source.read_bytes() == before
-    assert_helps(ask(service, body(rows)), place)
+    assert_helps(post(service, body(rows)), location)
 
 
 @pytest.mark.parametrize("case", OPTIONS)
-def test_a_bad_option_is_refused_by_both_doors(
+def test_a_bad_option_is_refused_by_command_line_and_service(
     tiny_bundle: Path, service: Running, tmp_path: Path, case: str
 ) -> None:
     arguments, entry, allowed = OPTIONS[case]
-    source = written(people(), tmp_path / "people.csv")
-    said = command(
+    source = write_csv(people(), tmp_path / "people.csv")
+    refusal = command(
         "forecast", source, "--bundle", tiny_bundle, "--out", tmp_path / "out.csv", *arguments
     )
-    assert allowed in said.text
+    assert allowed in refusal.text
     assert not (tmp_path / "out.csv").exists()
-    assert_helps(ask(service, body(people(), **entry)), {"column": next(iter(entry))})
+    assert_helps(post(service, body(people(), **entry)), {"column": next(iter(entry))})
 
 
-def test_ten_thousand_persons_in_one_call_are_sent_to_the_batch(service: Running) -> None:
+def test_ten_thousand_persons_in_one_request_are_refused_with_a_hint_at_the_batch(
+    service: Running,
+) -> None:
     rows = [{**people()[0], "person_id": str(i)} for i in range(10_000)]
-    refusal = ask(service, body(rows), status=413)
+    refusal = post(service, body(rows), status=413)
     assert "saga score" in refusal.text
     assert_helps(refusal, {"rule": "max-persons"})
 
@@ -265,7 +273,7 @@ FILES: dict[str, tuple[str, bytes, tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("case", FILES)
-def test_a_file_that_cannot_be_read_says_why_and_where(
+def test_the_error_of_an_unreadable_file_names_reason_and_line(
     tiny_bundle: Path, tmp_path: Path, case: str
 ) -> None:
     name, content, parts = FILES[case]
@@ -278,7 +286,7 @@ def test_a_file_that_cannot_be_read_says_why_and_where(
 
 
 SCENARIO = "year,unemployment,real_wage_growth,inflation\n"
-BESIDE: dict[str, tuple[str, bytes, str]] = {
+OTHER_FILES: dict[str, tuple[str, bytes, str]] = {
     "a mapping with an unknown key": ("--mapping", b"colums: {year: YR}", "colums"),
     "a mapping with an unknown column": (
         "--mapping",
@@ -308,12 +316,12 @@ BESIDE: dict[str, tuple[str, bytes, str]] = {
 }
 
 
-@pytest.mark.parametrize("case", BESIDE)
-def test_a_broken_file_beside_the_data_says_what_is_broken(
+@pytest.mark.parametrize("case", OTHER_FILES)
+def test_the_error_of_a_broken_mapping_scenario_or_bundle_names_the_fault(
     tiny_bundle: Path, tmp_path: Path, case: str
 ) -> None:
-    option, content, part = BESIDE[case]
-    source, file = written(people(), tmp_path / "people.csv"), tmp_path / "beside"
+    option, content, part = OTHER_FILES[case]
+    source, file = write_csv(people(), tmp_path / "people.csv"), tmp_path / "other"
     file.write_bytes(content)
     arguments = (
         "--bundle",
@@ -338,7 +346,7 @@ def test_a_bundle_with_one_byte_changed_neither_forecasts_nor_serves(
     weights = bytearray((copy / "model.safetensors").read_bytes())
     weights[-1] ^= 1
     (copy / "model.safetensors").write_bytes(weights)
-    source = written(people(), tmp_path / "people.csv")
+    source = write_csv(people(), tmp_path / "people.csv")
     refusal = command("forecast", source, "--bundle", copy, "--out", tmp_path / "out.csv")
     assert "model.safetensors was changed" in refusal.text
     with start(Settings(bundle=copy, threads=1)) as broken:
@@ -357,16 +365,16 @@ def test_a_bundle_with_one_byte_changed_neither_forecasts_nor_serves(
     ("out", "part"),
     [
         ("people.csv", "is the input"),
-        ("theirs.csv", "SAGA did not write it"),
+        ("notes.csv", "SAGA did not write it"),
         ("out.xlsx", ".parquet or .csv"),
         ("people.csv/out.csv", "is the input"),
     ],
 )
-def test_no_output_replaces_what_is_not_ours(
+def test_an_output_never_replaces_a_file_that_saga_did_not_write(
     tiny_bundle: Path, tmp_path: Path, out: str, part: str
 ) -> None:
-    source, theirs = written(people(), tmp_path / "people.csv"), tmp_path / "theirs.csv"
-    theirs.write_text("notes\n")
+    source, notes = write_csv(people(), tmp_path / "people.csv"), tmp_path / "notes.csv"
+    notes.write_text("notes\n")
     before = source.read_bytes()
     for product in ("forecast", "lifetime"):
         assert (
@@ -375,14 +383,14 @@ def test_no_output_replaces_what_is_not_ours(
                 product, source, "--bundle", tiny_bundle, "--paths", "20", "--out", tmp_path / out
             ).text
         )
-    assert (source.read_bytes(), theirs.read_text()) == (before, "notes\n")
+    assert (source.read_bytes(), notes.read_text()) == (before, "notes\n")
 
 
-def test_an_output_of_ours_is_replaced_and_a_missing_folder_made(
+def test_an_output_of_saga_is_replaced_and_a_missing_folder_is_created(
     tiny_bundle: Path, tmp_path: Path
 ) -> None:
     source, out = (
-        written(people(), tmp_path / "people.csv"),
+        write_csv(people(), tmp_path / "people.csv"),
         tmp_path / "new" / "folder" / "out.csv",
     )
     for horizons, rows in (("1-3", 6), ("1", 2)):
@@ -403,30 +411,30 @@ def test_an_output_of_ours_is_replaced_and_a_missing_folder_made(
         assert pl.read_csv(out).height == rows
 
 
-def test_rejected_rows_and_results_never_land_among_the_input(
+def test_rejected_rows_and_results_are_never_written_to_the_folder_of_the_input(
     tiny_bundle: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
     rows = people()
     rows[1]["earnings"] = -AMOUNT
-    source = written(rows, folder / "people.csv")
+    source = write_csv(rows, folder / "people.csv")
     before = source.read_bytes()
     options = ("--bundle", tiny_bundle, "--paths", "20")
-    place = "is the input or lies in its folder"
+    reason = "is the input or lies in its folder"
     assert (
-        place
+        reason
         in command(
             "forecast", source, *options, "--out", tmp_path / "out.csv", "--rejected", source
         ).text
     )
-    assert place in command("forecast", folder, *options, "--out", folder / "out.csv").text
-    assert place in command("score", folder, folder / "out", *options).text
+    assert reason in command("forecast", folder, *options, "--out", folder / "out.csv").text
+    assert reason in command("score", folder, folder / "out", *options).text
     assert source.read_bytes() == before
     assert [entry.name for entry in folder.iterdir()] == ["people.csv"]
 
 
-def test_a_scoring_run_that_met_bad_input_goes_on_in_its_folder_once_the_input_is_mended(
+def test_after_bad_input_a_batch_continues_in_its_folder_with_corrected_input(
     tiny_bundle: Path, tmp_path: Path
 ) -> None:
     rows = people()
@@ -442,19 +450,19 @@ def test_a_scoring_run_that_met_bad_input_goes_on_in_its_folder_once_the_input_i
         "--horizons",
         "1",
     )
-    written(rows, tmp_path / "people.csv")
-    assert_helps(command(*run), {**HERE, "column": "earnings"})
-    written(people(), tmp_path / "people.csv")
+    write_csv(rows, tmp_path / "people.csv")
+    assert_helps(command(*run), {**SECOND_ROW, "column": "earnings"})
+    write_csv(people(), tmp_path / "people.csv")
     done = CliRunner().invoke(app, [*map(str, run), "--json"])
     assert done.exit_code == 0, done.stderr
     assert json.loads(done.stdout)["persons_out"] == 2
 
 
-def test_who_is_above_64_in_every_year_asked_for_is_named_and_no_error(
+def test_a_person_above_64_at_every_horizon_is_listed_without_an_error(
     tiny_bundle: Path, tmp_path: Path
 ) -> None:
     rows = people()
-    source = written(
+    source = write_csv(
         [*rows, {**rows[0], "person_id": "sixty", "birth_year": rows[0]["year"] - 60}],
         tmp_path / "people.csv",
     )
@@ -478,8 +486,8 @@ def test_who_is_above_64_in_every_year_asked_for_is_named_and_no_error(
     assert "sixty" not in set(
         pl.read_csv(tmp_path / "out.csv", schema_overrides={"person_id": pl.String})["person_id"]
     )
-    none = CliRunner().invoke(app, [*map(str, arguments), "60"])
-    assert none.exit_code == 2
+    all_too_old = CliRunner().invoke(app, [*map(str, arguments), "60"])
+    assert all_too_old.exit_code == 2
 
 
 def test_dropping_names_every_person_that_is_left_out(tiny_bundle: Path, tmp_path: Path) -> None:
@@ -489,7 +497,7 @@ def test_dropping_names_every_person_that_is_left_out(tiny_bundle: Path, tmp_pat
         {**rows[0], "person_id": "wrong", "earnings": -AMOUNT},
     ]
     rows += [{**rows[0], "person_id": "sixty", "birth_year": 1962}]
-    source = written(rows, tmp_path / "people.csv")
+    source = write_csv(rows, tmp_path / "people.csv")
     arguments = (
         "lifetime",
         source,
@@ -511,7 +519,7 @@ def test_dropping_names_every_person_that_is_left_out(tiny_bundle: Path, tmp_pat
     assert left_out == {
         ("old", "no-usable-row", 2),
         ("sixty", "too-old", 1),
-    }  # "wrong" is the second without a usable row
+    }  # "wrong" is the second person without a usable row
     assert answer["dropped"] == {"negative": 1}
     assert pl.read_csv(tmp_path / "out.csv", schema_overrides={"person_id": pl.String})[
         "person_id"

@@ -1,4 +1,4 @@
-"""Real people: the whole path on the NLSY79 panel, by the same commands as on a register."""
+"""Train, calibrate, evaluate and forecast on the NLSY79 panel of real persons."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ pytestmark = [
     pytest.mark.nlsy,
     pytest.mark.skipif(
         not PANEL.is_file(),
-        reason="the NLSY79 panel is not on this machine; SAGA_NLSY79 may name its file",
+        reason="the NLSY79 panel is missing; SAGA_NLSY79 names its file",
     ),
 ]
 
 
 @pytest.fixture(scope="module")
-def some_people(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Every fifth person, beside the deflator that the mapping names."""
+def fifth_of_panel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with every fifth person, and the price index that the mapping names."""
     folder = tmp_path_factory.mktemp("nlsy")
     people = pl.read_parquet(PANEL)
     chosen = people["person_id"].unique().sort().gather_every(5)
@@ -45,12 +45,12 @@ def saga(*arguments: str | Path) -> None:
     assert done.exit_code == 0, done.output
 
 
-def test_train_calibrate_evaluate_and_forecast_real_people(some_people: Path) -> None:
-    people, bundle = some_people / "people.parquet", some_people / "bundle"
+def test_train_calibrate_evaluate_and_forecast_real_people(fifth_of_panel: Path) -> None:
+    people, bundle = fifth_of_panel / "people.parquet", fifth_of_panel / "bundle"
     mapping = ("--mapping", "nlsy79")
     saga("train", "--panel", people, *mapping, "--config", "tiny", "--seed", "1", "--out", bundle)
     saga("calibrate", bundle, "--panel", people, *mapping, "--paths", "50")
-    judged = (
+    evaluation_options = (
         "--baselines",
         "carry,groupq",
         "--horizons",
@@ -58,10 +58,10 @@ def test_train_calibrate_evaluate_and_forecast_real_people(some_people: Path) ->
         "--paths",
         "50",
         "--out",
-        some_people / "evaluation",
+        fifth_of_panel / "evaluation",
     )
-    saga("evaluate", bundle, "--panel", people, *mapping, *judged)
-    table_file, two_ahead = some_people / "f.csv", ("--horizons", "2", "--paths", "50")
+    saga("evaluate", bundle, "--panel", people, *mapping, *evaluation_options)
+    table_file, two_ahead = fifth_of_panel / "f.csv", ("--horizons", "2", "--paths", "50")
     saga(
         "forecast",
         people,
@@ -75,15 +75,15 @@ def test_train_calibrate_evaluate_and_forecast_real_people(some_people: Path) ->
         table_file,
     )
 
-    metrics = pl.read_parquet(some_people / "evaluation/metrics.parquet").filter(
+    metrics = pl.read_parquet(fifth_of_panel / "evaluation/metrics.parquet").filter(
         pl.col("group") == "all"
     )
     assert set(metrics["model"]) == {"saga", "carry", "groupq"}
     errors = metrics.filter((pl.col("metric") == "mae_log") & (pl.col("horizon") == 2))
     assert (errors["n"] > 100).all()
-    # Nobody here knows a wage better than .15 or worse than half a log point, two years ahead: units, deflator and signs are right.
+    # Errors outside 0.15 to 0.5 log points would mean wrong units, deflator or signs.
     assert errors["value"].is_between(0.15, 0.5).all()
     table = pl.read_csv(table_file)
     assert table["q50"].is_between(1, 300).all()
-    assert (table["p_zero"] == 0).all(), "this panel has no zeros, so none is forecast"
-    assert json.loads((some_people / "f.csv.json").read_text())["currency"] == "USD"
+    assert (table["p_zero"] == 0).all(), "the panel has no zeros, so the forecast has none"
+    assert json.loads((fifth_of_panel / "f.csv.json").read_text())["currency"] == "USD"

@@ -1,4 +1,4 @@
-"""What pyproject.toml declares is what the code is: packages, dependencies and pins."""
+"""pyproject.toml declares the packages and dependencies of the code; the lock pins them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-OURS = ("saga", "api", "training", "calibration", "evaluation")
-BROUGHT_ALONG = {
+PACKAGES = ("saga", "api", "training", "calibration", "evaluation")
+INDIRECT = {
     "anyio",
     "pydantic-core",
     "starlette",
-}  # by fastapi and pydantic, of whose interface they are part
-# Used as commands, as plug-ins, or by another library on our behalf.
+}  # installed with fastapi and pydantic, as part of their interface
+# Used as commands, as plug-ins, or by another library.
 NOT_IMPORTED = {
     "cvxpy",
     "import-linter",
@@ -45,7 +45,7 @@ def _declared(*extras: str) -> set[str]:
 
 
 def _imported(*folders: str, but: str = "") -> set[str]:
-    """Distributions that the sources under `folders` import, outside the standard library and ourselves."""
+    """Distributions that the sources under `folders` import; not the project itself."""
     modules = set()
     for folder in folders:
         for path in (
@@ -59,24 +59,24 @@ def _imported(*folders: str, but: str = "") -> set[str]:
                 elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                     modules.add(node.module.split(".")[0])
     distributions = packages_distributions()
-    foreign = modules - set(sys.stdlib_module_names) - set(OURS) - {"__future__"}
+    foreign = modules - set(sys.stdlib_module_names) - set(PACKAGES) - {"__future__"}
     return {
         _name(distributions[module][0]) for module in foreign if module in distributions
-    } - BROUGHT_ALONG
+    } - INDIRECT
 
 
 def test_every_folder_with_python_or_data_is_a_declared_package() -> None:
     declared = set(PROJECT["tool"]["setuptools"]["packages"])
-    found = {
+    folders = {
         ".".join(path.parent.relative_to(ROOT).parts)
-        for package in OURS
+        for package in PACKAGES
         for path in (ROOT / package).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    assert found == declared
+    assert folders == declared
 
 
-def test_code_imports_only_what_its_install_brings() -> None:
+def test_the_code_imports_only_declared_dependencies() -> None:
     assert _imported("saga", but="cli") <= _declared()
     assert _imported("saga") <= _declared("train", "serve"), (
         "the command line imports what its commands need, when they run"
@@ -86,8 +86,8 @@ def test_code_imports_only_what_its_install_brings() -> None:
     assert _imported("tests", "benchmarks", "studies", "docs") <= _declared("train", "serve", "dev")
 
 
-def test_nothing_is_declared_that_no_code_uses() -> None:
-    used = _imported(*OURS, "tests", "benchmarks", "studies", "docs") | NOT_IMPORTED
+def test_every_declared_dependency_is_used() -> None:
+    used = _imported(*PACKAGES, "tests", "benchmarks", "studies", "docs") | NOT_IMPORTED
     assert _declared("train", "serve", "dev") - used == set()
 
 

@@ -1,4 +1,4 @@
-"""The README's two commands do what it says: `make run` serves a forecast, `make test` is what runs this. It counts the columns right."""
+"""The commands of the README work, and its number of columns is right."""
 
 from __future__ import annotations
 
@@ -46,25 +46,25 @@ def test_the_readme_starts_with_make_run_and_make_test() -> None:
     assert _commands()[:2] == ["make run", "make test"]
 
 
-def test_the_readme_counts_the_columns() -> None:
-    inputs = {*schema.CONTINUOUS, *schema.CATEGORICAL} - set(schema.REQUIRED)
-    assert {*inputs, *schema.REQUIRED, *schema.EXIT} == set(schema.NAMES)
-    assert f"[{len(inputs)} more columns](saga/schema.py)" in (ROOT / "README.md").read_text(
+def test_the_readme_states_the_number_of_columns() -> None:
+    columns = {*schema.CONTINUOUS, *schema.CATEGORICAL} - set(schema.REQUIRED)
+    assert {*columns, *schema.REQUIRED, *schema.EXIT} == set(schema.NAMES)
+    assert f"[{len(columns)} more columns](saga/schema.py)" in (ROOT / "README.md").read_text(
         encoding="utf-8"
     )
 
 
 @pytest.fixture(scope="module")
 def curl() -> Iterator[str]:
-    """The command that `make run` prints on a free port; the service behind it runs until the module's tests are done."""
+    """The curl command that `make run` prints; the service runs until the tests are done."""
     if shutil.which("curl") is None or shutil.which("make") is None:
-        pytest.skip("make and curl are needed to do as the README says")
+        pytest.skip("make and curl are needed for the commands of the README")
     if subprocess.run(["make", "--question", "setup"], cwd=ROOT, capture_output=True).returncode:
         pytest.skip(
             "the environment is not up to date (make setup), and a test should not install one"
         )
     line = [*shlex.split(_commands()[0]), f"PORT={_free_port()}"]
-    # A session of its own, so that the end reaches make and what it started.
+    # A session of its own, so that the signal reaches make and its children.
     with subprocess.Popen(
         line, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True
     ) as service:
