@@ -1,11 +1,11 @@
-"""Stored results, named by what they were computed from: an interrupted contest continues.
+"""Stored results of a contest, named by their inputs, so that an interrupted contest continues.
 
 A file name is the digest of the content (panel, options, bundle) and of declared versions. Every
 contestant and every step of scoring declares a `version`. **Rule: raise a version when the same
 inputs may give other numbers, or when a stored fit can no longer be unpickled.** A changed comment
 or name does not recompute anything.
 
-Files of scores have a row per person: store them where the panel may be stored.
+Files of scores have a row per person: store them only where the panel may be stored.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def store(
 ) -> Path:
     """Writes `tables` one after the other to `path` unless the file exists.
 
-    The file is written completely or not at all. `record()` is called last; its result is stored
-    as the file's provenance.
+    The file is written completely or not at all. `record` is called after the last table; its
+    result is stored as the file's provenance.
     """
 
     def write(part: Path) -> None:
@@ -47,5 +47,5 @@ def store(
 
 
 def file_name(name: str, kind: str, inputs: Mapping[str, Any]) -> str:
-    """The name of a stored file: `name` and `kind` in front, the digest of `inputs` behind."""
+    """The name of a stored file: `name`, `kind` and the digest of `inputs`."""
     return f"{name.replace(':', '-').replace('/', '-')}-{kind}-{digest_json(inputs)[:20]}.parquet"

@@ -59,15 +59,15 @@ FILES = ("metrics", "comparisons", "cost", "lifetimes", "estimates", "variants",
 
 @dataclass(frozen=True)
 class ContestOptions:
-    """What every contestant has to forecast.
+    """Persons, horizons and paths that every contestant forecasts.
 
     Args:
         horizons: years after the origin.
         n_paths: paths per person, at least 2.
         seed: of origins, fits and paths.
-        sample: "all", or "paper" (see `evaluation.scoring.evaluation_settings`).
-        split: "person", or "cohort" (see there).
-        n_persons: at most so many test persons, a keyed choice; None: all.
+        sample: "all", or "paper" (see `evaluation.scoring.evaluation_settings.Sample.of`).
+        split: "person", or "cohort" (see `Sample.of`).
+        n_persons: largest number of test persons, chosen by key; None: all.
         until: last year that fitting may use; None: the panel's last.
         cache: directory of stored scores (a row per person) and fits; None: `scores` in the
             output directory, without fits.
@@ -92,7 +92,7 @@ class ContestOptions:
 
 @dataclass(frozen=True)
 class EvaluationOptions:
-    """Who takes part beside the bundle, and what is written.
+    """The contestants besides the bundle, and the tables that are written.
 
     Args:
         baselines: names from `evaluation.baselines.BASELINES` and "clairvoyant", or "all" alone:
@@ -136,10 +136,10 @@ def evaluate(
         bundle: directory of the bundle.
         panel: the panel with the test persons.
         out: directory of the tables, see `Contest.run`.
-        contest_options: what is forecast; `until` is taken from the bundle.
-        options: who takes part and which tables are made.
+        contest_options: persons, horizons and paths; `until` is taken from the bundle.
+        options: contestants and tables.
         progress: is called with (step, done, total).
-        notice: receives messages about what is left out.
+        notice: receives messages about baselines and tables that are left out.
 
     Returns:
         The metrics table, columns `evaluation.scoring.metrics.COLUMNS`.
@@ -267,7 +267,7 @@ class Contest:
         return LazyContestant(name, key, fit, cache / f"fits-{self.seed}" if cache else None)
 
     def placebos(self, forecaster: Forecaster) -> list[LazyContestant]:
-        """The bundle with less of the record than it should see (`evaluation.placebos`)."""
+        """The bundle with a reduced record of each person (`evaluation.placebos`)."""
         key = digest_json([_bundle_key(forecaster), PLACEBOS_VERSION])
 
         def build(kind: str) -> Contestant:
@@ -283,15 +283,15 @@ class Contest:
         Baselines know realised macro from outcomes of these years. Empty if the bundle has no macro
         model.
         """
-        economy = forecaster.realised_macro(self.panel, self.sample.until)
-        if economy is None:
+        realised = forecaster.realised_macro(self.panel, self.sample.until)
+        if realised is None:
             return []
-        key = digest_json([_bundle_key(forecaster), repr(economy)])
+        key = digest_json([_bundle_key(forecaster), repr(realised)])
         return [
             LazyContestant(
                 HINDSIGHT,
                 key,
-                lambda: BundleContestant(forecaster, HINDSIGHT, economy),
+                lambda: BundleContestant(forecaster, HINDSIGHT, realised),
                 only_setting="in-time",
             )
         ]
@@ -337,7 +337,7 @@ class Contest:
         a `LazyContestant` with a key are stored and reused.
 
         Args:
-            contestants: who is scored.
+            contestants: the forecasters to score.
             out: directory of the tables.
             futures: a register directory with drawn futures.
             lifetimes: also write `lifetimes.parquet`; needs drawn futures after the panel's end.
@@ -527,7 +527,7 @@ def _bundle_key(forecaster: Forecaster) -> str:
 
 
 def _timed(blocks: Blocks, record: dict[str, Any]) -> Blocks:
-    """The same blocks; `record["seconds"]` grows by the time that each block takes."""
+    """The same blocks; adds the time that each block takes to `record["seconds"]`."""
     while True:
         start = time.perf_counter()
         block = next(blocks, None)

@@ -1,4 +1,4 @@
-"""Who takes part in the contest: the bundle, fitted baselines, the clairvoyant; one interface."""
+"""The contestants: the bundle, fitted baselines and the clairvoyant, with one interface."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ class BundleContestant:
     def blocks(
         self, past: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int
     ) -> Blocks:
-        """Blocks of the forecaster, which sorts persons by id as `origins` are sorted."""
-        del origins  # the last years of `past`
+        """Blocks of the forecaster, which sorts persons by id; `origins` are sorted likewise."""
+        del origins  # they are the last years of `past`
         for block in self.forecaster.blocks(
             past, Draws(n_paths, seed, self.scenario), to_horizon=to_horizon
         ):
@@ -104,8 +104,8 @@ class BaselineContestant:
 class Clairvoyant:
     """The forecaster that knows a generated register's process and hidden states.
 
-    It is a bound for the others and cannot be attained. Raise `version` when the oracle may give
-    other numbers for the same register.
+    Its score is a bound that other forecasters cannot attain. Raise `version` when the oracle may
+    give other numbers for the same register.
     """
 
     version: ClassVar[int] = 1
@@ -115,7 +115,7 @@ class Clairvoyant:
     def blocks(
         self, past: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int
     ) -> Blocks:
-        """Blocks of the oracle, which sorts persons by id as `origins` are sorted."""
+        """Blocks of the oracle, which sorts persons by id; `origins` are sorted likewise."""
         for block in self.oracle.blocks(
             past, origins, to_horizon=to_horizon, n_paths=n_paths, seed=seed
         ):
@@ -130,12 +130,12 @@ class LazyContestant:
 
     Args:
         name: its row in the tables.
-        key: identifies everything but the setting that its forecasts depend on; None: unknown, so
-            its scores are computed anew each time.
+        key: digest of all inputs of its forecasts except the setting; None: unknown, so its scores
+            are computed anew each time.
         build: loads or fits the contestant.
         fits: directory where the built contestant is pickled; None: it is not stored.
         only_setting: the only setting it takes part in; None: all.
-        seconds: what building took; 0 before.
+        seconds: time that building took; 0 before.
     """
 
     name: str

@@ -2,9 +2,9 @@
 
 Origins are those of the forward setting. A lifetime is counted from the year after the origin to
 age 64, or as many years as the register's futures reach. Realised lifetimes have the form of
-simulated ones, with a drawn macro future in the place of a path, and the same functions score both.
-A person who emigrates in a future has no realised lifetime there: statistics over persons leave the
-person out of path k if future k (modulo the number of futures) has no lifetime.
+simulated ones, with a drawn macro future instead of a path, and the same functions score both.
+A person who emigrates in a future has no realised lifetime in it. Statistics over persons leave
+this person out of path k if future k (modulo the number of futures) has no lifetime.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ class LifetimeValues:
     Args:
         person_id: (n,).
         age: (n,) at the origin.
-        lower: (n,) of the 90 % set of the present value at 2 %.
-        upper: (n,) of that set.
+        lower: (n,), lower end of the 90 % set of the present value at 2 %.
+        upper: (n,), upper end of that set.
         values: name of VALUES -> (n, M), real money.
     """
 
@@ -117,7 +117,7 @@ class LifetimeTask:
 
     @cached_property
     def years(self) -> NDArray[np.int64]:
-        """Years that count (n,): to age 64, at most as far as the futures reach."""
+        """Number of years (n,) in each lifetime: to age 64, or as far as the futures reach."""
         record = json.loads((self.directory / "register.json").read_text(encoding="utf-8"))
         reach = int(record["future_to"]) - self.setting.origins.year
         return np.asarray(np.minimum(self._years_to_64, reach))
@@ -168,7 +168,7 @@ class LifetimeTask:
 
     @property
     def _taxed(self) -> bool:
-        """Tax rules hold for Swedish money in prices of their year only."""
+        """Whether the tax rules apply: only to Swedish money in prices of their year."""
         meta = self.setting.past.meta
         return (meta.currency, meta.price_year) == ("SEK", PRICE_YEAR)
 
@@ -236,12 +236,15 @@ def realised_lifetimes(
 def lifetime_table(files: Mapping[str, Path], years: str) -> pl.DataFrame:
     """Statistics of lifetimes from the files of every model and of TRUTH.
 
-    Over persons, path by path, averaged over paths: `mean`, `p10`, `p50`, `p90`, `p99`, `gini`,
-    `top_1_share`; of the tax (rule in the name) `tax:*:mean`, `tax:*:rate` (mean of tax over
-    lifetime earnings, without lifetimes of no earnings), `tax:*:rate_p99`, `tax:*:gini`. Of
-    forecasts of single lifetimes: `crps` at every rate, `coverage_90`, `bias` (mean forecast over
-    mean outcome, less 1). `sd_futures` is the spread between paths or futures; `se` of the last
-    three is clustered by person and future. Groups are `all` and 10-year age bands at the origin.
+    Distributions over persons are computed for each path and averaged over paths:
+
+    - earnings: `mean`, `p10`, `p50`, `p90`, `p99`, `gini` and `top_1_share`;
+    - tax, with the rule in the name: `tax:*:mean`, `tax:*:rate` (mean of tax divided by lifetime
+      earnings, without lifetimes of no earnings), `tax:*:rate_p99` and `tax:*:gini`.
+
+    Forecasts of single lifetimes have `crps` at every rate, `coverage_90` and `bias` (mean forecast
+    divided by mean outcome, less 1); their `se` is clustered by person and future. `sd_futures` is
+    the spread between paths or futures. Groups are `all` and 10-year age bands at the origin.
 
     Args:
         files: model -> file.
@@ -260,7 +263,9 @@ def lifetime_table(files: Mapping[str, Path], years: str) -> pl.DataFrame:
     for model, file in files.items():
         lifetimes = LifetimeValues.read(file)
         if not np.array_equal(lifetimes.person_id, truth.person_id):
-            raise ValueError(f"the lifetimes of {model} are those of other persons")
+            raise ValueError(
+                f"the lifetimes of {model} belong to other persons than those of {TRUTH}"
+            )
         for group, mask in masks.items():
             shared = {"model": model, "group": group, "years": years, "n": int(mask.sum())}
             rows += [{**shared, **row} for row in _distribution(lifetimes, truth, mask)]

@@ -1,6 +1,6 @@
-"""Placebos: the same bundle, without training, sees less of the record than it should.
+"""Placebos: forecasts of the same bundle, without further training, from reduced records.
 
-Each placebo must lose; otherwise the model does not use what is hidden.
+The score of each placebo must be worse; otherwise the model does not use the hidden information.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from saga.requests import COVERAGE, Draws
 
 PLACEBOS_VERSION = 1  # raise it when a placebo's numbers may change (see `evaluation.cache`)
 WINDOW = 5
-FEWEST = 10
+FEWEST_OF_KIND = 10
 IDENTITY = ("person_id", "year", "birth_year", "entry_year", "exit_year", "exit_reason")
 PLACEBOS = {
     "permuted": "history permuted over the years",
@@ -35,9 +35,10 @@ PLACEBOS = {
 
 @dataclass(frozen=True)
 class YearsPlacebo:
-    """The bundle with other years in the record.
+    """The bundle with changed years in the record.
 
-    `kind` "permuted": the record's years in a random order; "window-5": its last five years.
+    With `kind` "permuted" the record's years are in a random order; with "window-5" only its last
+    five years remain.
     """
 
     forecaster: Forecaster
@@ -111,7 +112,7 @@ def number_kinds(past: Panel, origins: Origins) -> NDArray[np.int64]:
     labelled = persons.with_columns(
         age=age, kind=pl.concat_str(age, "sex", "education_level", separator="|")
     )
-    kind = pl.when(pl.len().over("kind") >= FEWEST).then("kind").otherwise("age")
+    kind = pl.when(pl.len().over("kind") >= FEWEST_OF_KIND).then("kind").otherwise("age")
     if not len(labelled):
         return np.empty(0, dtype=np.int64)
     return labelled.select(kind.rank("dense").cast(pl.Int64))["kind"].to_numpy()
@@ -129,7 +130,7 @@ def draw_donors(
 
 
 def permute_years(panel: Panel, seed: int) -> Panel:
-    """Every person's values in a keyed random order over the same years; IDENTITY stays."""
+    """Each person's values in a keyed random order over the same years; IDENTITY is unchanged."""
     frame = panel.frame
     person_years = frame.select("person_id", pl.col("year").cast(pl.Int64)).iter_rows()
     position = pl.Series("position", uniform_each(list(person_years), "permuted", seed))

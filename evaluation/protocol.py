@@ -1,4 +1,4 @@
-"""What a baseline must offer: fit on a panel, then simulate paths from any origin."""
+"""The interface of a baseline: fit on a panel, then simulate paths from any origin."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from saga.paths import Paths
 class Baseline(Protocol):
     """A forecaster of earnings that the contest can fit and score.
 
-    A baseline may use every record of the persons it is fitted on. Of the persons it forecasts it
-    may use rows up to the origin only, even if `history` holds later ones. If it needs a library
+    A baseline may use every record of the persons it is fitted on. For the persons it forecasts, it
+    may use only rows up to the origin, even if `history` contains later ones. If it needs a library
     outside the extra `train`, it imports the library when it is constructed; a contest of all
     baselines then leaves it out.
 
@@ -30,7 +30,7 @@ class Baseline(Protocol):
     def fit(self, panel: Panel, *, seed: int) -> Self:
         """Learns from the persons of `panel` (training persons, all their years).
 
-        Raises InputError if the panel holds nothing to learn from.
+        Raises InputError if the panel has no data that the baseline can learn from.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""What a user names on the command line: baselines, the clairvoyant and tables."""
+"""Selection of baselines, the clairvoyant and tables by their names on the command line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Notice = Callable[[str], None]
 
 
 def select_baselines(names: Sequence[str], notice: Notice | None = None) -> list[Baseline]:
-    """Unfitted baselines by name; "all" alone: every baseline whose library is installed.
+    """Unfitted baselines by name; `["all"]` means every baseline whose library is installed.
 
     `notice` receives a message about each baseline that "all" leaves out. Raises UsageError if a
     name is unknown or its library is not installed.
@@ -50,7 +50,9 @@ def select_baselines(names: Sequence[str], notice: Notice | None = None) -> list
 def select_clairvoyant(
     names: Sequence[str], register: Path | None, workers: int = 1
 ) -> list[LazyContestant]:
-    """The clairvoyant of `register` if it is named, or if "all" are and the register is full.
+    """The clairvoyant of `register`, if `names` contains it; otherwise an empty list.
+
+    `["all"]` contains it if the register has the full process.
 
     Raises UsageError if it is named without a register, InputError if this code did not generate
     the register.
@@ -76,7 +78,7 @@ def select_clairvoyant(
 def select_tables(
     names: Sequence[str], *, has_futures: bool, notice: Notice | None = None
 ) -> set[str]:
-    """The tables of TABLES to make; "all" alone: all that can be made.
+    """The tables of TABLES to make; `["all"]` means all tables that can be made.
 
     Raises UsageError if a table is unknown, or if lifetimes are named without drawn futures.
     """

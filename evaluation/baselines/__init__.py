@@ -1,4 +1,4 @@
-"""Forecasters that the model must beat, each given its best shot."""
+"""The rival forecasters that the model is compared with, by name."""
 
 from collections.abc import Callable
 

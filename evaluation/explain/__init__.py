@@ -1,1 +1,1 @@
-"""Why one person's forecast is what it is."""
+"""Explanations of one person's forecast."""

@@ -1,11 +1,12 @@
 """Integrated gradients of a figure of one person's forecast, by feature and past year.
 
 Integrated gradients (Sundararajan, Taly and Yan 2017) divide f(record) - f(baseline) completely
-among the entries of the record, a feature in a year each. A token is a sum of embeddings of its
-entries, so the part of an entry can be scaled from the baseline's to its own even if it is a
-category. The baseline is the same person, at the same ages under the same macro values, with
-average earnings in every year and no other entry known; such records occur in training. Age and the
-macro values of the forecast year are not attributed, because they are the same in both.
+among the entries of the record. An entry is one feature in one year. A token is a sum of embeddings
+of its entries, so the part of an entry can be scaled from its value in the baseline to its value in
+the record, even if it is a category. The baseline is the same person, at the same ages under the
+same macro values, with average earnings in every year and no other entry known; such records occur
+in training. Age and the macro values of the forecast year are not attributed, because they are the
+same in both.
 """
 
 from __future__ import annotations
@@ -51,10 +52,10 @@ class Explanation:
         origin: the last year of the record.
         year: the forecast year.
         figure: of FIGURES.
-        value: of the figure for the record, in logs of real money or as a probability.
-        baseline: the same for the baseline.
-        table: `year`, `feature`, `attribution`, a row per entry of the record (0 if it equals the
-            baseline's).
+        value: the figure for the record, in logs of real money or as a probability.
+        baseline: the figure for the baseline.
+        table: `year`, `feature`, `attribution`, one row per entry of the record (0 if it equals
+            that of the baseline).
     """
 
     person_id: str
@@ -82,8 +83,8 @@ def attribute_forecast(
 ) -> Explanation:
     """Attributes a figure of the raw forecast for the year `gap` years after the last record.
 
-    The macro values of that year are their expectation. Computed in float64 on a copy of the
-    network.
+    The macro values of that year are their expectation. Computations are in float64, on a copy of
+    the network.
 
     Args:
         forecaster: the bundle's forecaster.
@@ -153,10 +154,10 @@ def attribute_forecast(
 
 
 def scaled_parts(network: Saga, record: Tokens) -> tuple[Tensor, Tensor]:
-    """The baseline's tokens (1, t, d) and what each entry adds to them, (1, t, features, d).
+    """The baseline's tokens (1, t, d) and the parts that entries add, (1, t, features, d).
 
-    For a record of one person; features as in FEATURES. The parts and the baseline sum to the
-    record's own tokens.
+    The record is that of one person; features are in the order of FEATURES. The sum of the
+    baseline's tokens and the parts gives the record's tokens.
     """
     dtype = network.skip.weight.dtype
     state, z = torch.from_numpy(record.state.astype(np.int64)), torch.from_numpy(record.z).to(dtype)
@@ -180,7 +181,7 @@ def scaled_parts(network: Saga, record: Tokens) -> tuple[Tensor, Tensor]:
 def figure_of(distribution: BinnedDistribution, knots: Tensor, figure: str) -> Tensor:
     """A figure (n,) of distributions of the binned head with these `knots`, differentiable.
 
-    Logs less the wage index, or a probability.
+    The figure is a mean of logs less the wage index, or a probability.
     """
     p = distribution.logits.softmax(-1)
     if figure == "p_zero":

@@ -1,7 +1,4 @@
-"""One person's explanation as a file: a page (.html) or its figures (.json).
-
-Tables are drawn here, nothing is computed.
-"""
+"""One person's explanation as a file: a page (.html) or its figures (.json)."""
 
 from __future__ import annotations
 
@@ -53,7 +50,7 @@ def _page(explanation: Explanation, attention: pl.DataFrame, provenance: Mapping
         "figure": FIGURES[explanation.figure],
         "picture": draw_svg(
             _chart(explanation.table),
-            "Attributions by feature, and by year of the record; the table below says the same.",
+            "Attributions by feature and by year of the record; the table below has the figures.",
         ),
         "lags": LAGS,
         "attention": _by_lag(attention),

@@ -156,7 +156,7 @@ def differences_chart(comparisons: pl.DataFrame | None) -> Any:
 
 
 def lifetimes_chart(table: pl.DataFrame | None) -> Any:
-    """P10, median, mean and P90 of lifetime earnings, a row per model, realised ones first."""
+    """P10, median, mean and P90 of lifetime earnings, one row per model, realised ones first."""
     if table is None:
         return None
     statistics = ["p10", "p50", "mean", "p90"]

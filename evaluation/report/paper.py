@@ -1,6 +1,6 @@
-"""The paper's tables for our register, beside its published figures.
+"""The paper's tables for this evaluation, with the published figures beside them.
 
-Results come in, tables go out; only shares of means are computed here.
+Only shares of means are computed here.
 """
 
 from __future__ import annotations

@@ -38,10 +38,10 @@ Row = Mapping[str, Any]  # a row of the metrics table
 
 @dataclass(frozen=True)
 class TableCell:
-    """A text in a table.
+    """A text in a table, and how it is marked.
 
     Args:
-        text: what is shown.
+        text: the text.
         best: whether it is the lowest of our models in its row.
         alarm: whether it lies outside its sampling band.
         published: whether it is a figure of the paper.
@@ -144,7 +144,7 @@ def build_tables(metrics: pl.DataFrame) -> list[Table]:
 
 
 def to_markdown(tables: Iterable[Table]) -> str:
-    """GitHub tables; the best of a row is bold, coverage outside its band has a !."""
+    """GitHub tables; the best model of a row is bold, coverage outside its band has a !."""
     return "\n".join(
         f"## {table.title}\n\n"
         + (f"{table.note}\n\n" if table.note else "")
@@ -168,7 +168,7 @@ def to_html(
 
 
 def order_models(names: Iterable[str]) -> list[str]:
-    """Models in the order of columns: saga first, the bound last, without saga's variants."""
+    """Models in the order of the columns: saga first, the bound last, no variants of saga."""
     return sorted(
         (name for name in names if not name.startswith(VARIANT)),
         key=lambda name: (name != REFEREE, name == BOUND, name),

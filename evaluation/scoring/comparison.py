@@ -9,9 +9,10 @@ Three two-sided tests, named in the column `test`:
   Gelbach and Miller (2011, eq. 2.8); t has as many degrees of freedom as the smaller number of
   clusters less one, usually the futures.
 - `year` (in-time): Diebold and Mariano (1995) over origin years. Differences are summed by origin
-  year, as in Driscoll and Kraay (1998), so that what persons of one year share counts; Newey-West
-  weights over h - 1 lags, because errors h years ahead overlap; the correction of Harvey, Leybourne
-  and Newbold (1997) and t with T - 1 degrees of freedom. It needs at least 2 h years.
+  year, as in Driscoll and Kraay (1998), so that the test accounts for shocks that persons of one
+  year share. It has Newey-West weights over h - 1 lags, because errors h years ahead overlap, the
+  correction of Harvey, Leybourne and Newbold (1997), and t with T - 1 degrees of freedom. It needs
+  at least 2 h years.
 """
 
 from __future__ import annotations
@@ -57,15 +58,16 @@ SCHEMA = {
 def compare_models(scores: pl.LazyFrame, groups: pl.DataFrame) -> pl.DataFrame:
     """Every model against the referee, one row per (model, setting, metric, horizon, group, test).
 
-    `difference` is the model's mean score less the referee's on the same persons and outcomes:
-    above 0 the referee is better. A score missing on either side does not count. `relative` is the
+    `difference` is the model's mean score less the referee's on the same persons and outcomes: the
+    referee is better if it is above 0. Pairs with a missing score are left out. `relative` is the
     difference as a share of the model's score. `p_holm` is adjusted for the horizons of one model,
-    setting, metric, group and test (Holm 1979). `n` counts persons, `clusters` those of `df`.
-    Groups are compared in CRPS of log earnings alone. The table is empty without the referee.
+    setting, metric, group and test (Holm 1979). `n` is the number of persons, `clusters` the number
+    of clusters that `df` depends on. Groups are compared in CRPS of log earnings only. The table is
+    empty without the referee.
 
     Args:
         scores: as in `evaluation.scoring.metrics.metrics_table`.
-        groups: as there, and the origin `year`.
+        groups: as in `metrics_table`, with a further column `year`, the origin.
 
     Returns:
         Columns of SCHEMA.
@@ -166,8 +168,8 @@ def clustered_test(d: Array, cluster: Codes) -> dict[str, Any] | None:
 def two_way_test(d: Array, first: Codes, second: Codes) -> dict[str, Any] | None:
     """As `clustered_test`, clustered in two dimensions (Cameron, Gelbach and Miller 2011).
 
-    The variance by the first, plus by the second, less by both; at least the larger of the first
-    two. None with one cluster in either dimension.
+    The variance is that by the first dimension plus that by the second less that by both, and at
+    least the larger of the first two. None with one cluster in either dimension.
     """
     e = d - d.mean()
     (c1, v1), (c2, v2) = _cluster_variance(e, first), _cluster_variance(e, second)
@@ -199,7 +201,7 @@ def diebold_mariano_test(d: Array, year: Codes, horizon: int) -> dict[str, Any] 
 def adjust_holm(p: Array) -> Array:
     """p-values (m,) adjusted for the number of tests (Holm 1979); NaN stays.
 
-    The k-th smallest is multiplied by m - k + 1 and is not below those before.
+    The k-th smallest is multiplied by m - k + 1; the result is at least that of the smaller ones.
     """
     adjusted = np.full(len(p), np.nan)
     order = [i for i in np.argsort(p, kind="stable") if np.isfinite(p[i])]

@@ -16,8 +16,8 @@ Array = NDArray[Any]
 class PredictionSets:
     """The union of {0}, if `includes_zero`, and the interval [lower, upper] of positive amounts.
 
-    Arrays (n, H, L), real money, coverage on the last axis. Both ends are 0 if the set is {0}
-    alone, and NaN if there is no interval.
+    Arrays (n, H, L), real money, coverage on the last axis. Both ends are 0 if the set is only {0},
+    and NaN if there is no interval.
     """
 
     lower: Array
@@ -34,10 +34,11 @@ class PredictionSets:
 def sets_from_samples(samples: Array, coverage: Sequence[float]) -> PredictionSets:
     """Sets with exactly this coverage if outcome and samples (n, H, M) are exchangeable.
 
-    The set includes zero if the coverage cannot be reached without it, that is if the share of
-    zeros exceeds 1 - coverage. The positive part is central and covers the rest. Its ends are the
-    order statistics at (m + 1) q of the m positive samples, the rank with the right coverage on
-    average, or the extremes if m is too small. A share of zeros above the coverage gives {0}.
+    A set includes zero if the coverage cannot be reached without it, that is, if the share of zeros
+    exceeds 1 - coverage. The positive part is a central interval with the rest of the coverage. Its
+    ends are the order statistics at (m + 1) q of the m positive samples, which give the right
+    coverage on average, or the extremes if m is too small. If the share of zeros reaches the
+    coverage, the set is {0}.
     """
     ordered = np.sort(samples.astype(np.float64), axis=-1)
     missing = np.isnan(ordered[..., -1])

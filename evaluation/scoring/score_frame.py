@@ -48,7 +48,7 @@ def score_block(
         sets: (n, H, L) at COVERAGE.
         person_id: (n,).
         horizons: the H horizons.
-        floor: see above; None: logs of positive earnings.
+        floor: lowest amount in logs; None: logs of positive earnings only.
 
     Returns:
         Columns `person_id`, `horizon` and one Float32 column per metric.
