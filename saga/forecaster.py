@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self, get_args
+from typing import Self, get_args
 
 import numpy as np
 import polars as pl
@@ -142,7 +142,7 @@ class Forecaster:
         other.calibrator = calibrator
         return other
 
-    def provenance(self, draws: Draws = Draws()) -> dict[str, Any]:
+    def provenance(self, draws: Draws = Draws()) -> dict[str, object]:
         """What made a result, for Parquet metadata, JSON and footers."""
         scenario = self.scenario(draws.scenario)
         scenario_digest = {"scenario_digest": scenario.digest} if scenario else {}

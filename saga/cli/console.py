@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol, object
 
 from rich.box import SIMPLE
 from rich.console import Console
@@ -56,7 +56,7 @@ def note(text: str) -> None:
     Console(stderr=True, highlight=False, soft_wrap=True).print(escape(text))
 
 
-def result(text: str, value: Mapping[str, Any], *, as_json: bool) -> None:
+def result(text: str, value: Mapping[str, object], *, as_json: bool) -> None:
     """Print the result of a command: `value` as one JSON object, or `text`."""
     if as_json:
         sys.stdout.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
@@ -74,7 +74,7 @@ def table(frame: pl.DataFrame, title: str) -> None:
     Console().print(shown)
 
 
-def _cell(value: Any) -> str:
+def _cell(value: object) -> str:
     if value is None:
         return "-"
     if isinstance(value, float):
@@ -191,7 +191,7 @@ def _print_error(
     code: int,
     *,
     as_json: bool,
-    problems: Sequence[Mapping[str, Any]] = (),
+    problems: Sequence[Mapping[str, object]] = (),
 ) -> None:
     if as_json:
         head = message.split("\n", 1)[0]

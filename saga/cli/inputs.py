@@ -7,7 +7,7 @@ import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -152,7 +152,7 @@ def format_counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{rule} {count:,}" for rule, count in counts.items())
 
 
-def reading_report(panel: Panel, left_out: Sequence[Problem]) -> dict[str, Any]:
+def reading_report(panel: Panel, left_out: Sequence[Problem]) -> dict[str, object]:
     """What reading set aside and which persons are left out, for `--json`."""
     meta = panel.meta
     return {
@@ -166,14 +166,14 @@ def reading_report(panel: Panel, left_out: Sequence[Problem]) -> dict[str, Any]:
 def report_table(
     out: Path,
     table: Mapping[str, int],
-    provenance: Mapping[str, Any],
-    details: Mapping[str, Any],
+    provenance: Mapping[str, object],
+    details: Mapping[str, object],
     *,
     as_json: bool,
 ) -> None:
     """Print what was written to `out`: the numbers of rows and persons in `table`, and details."""
     made_with = (
-        f"{provenance['currency']} {provenance['price_year']}, bundle {provenance['bundle'][:12]}, "
+        f"{provenance['currency']} {provenance['price_year']}, bundle {str(provenance['bundle'])[:12]}, "
         f"seed {provenance['seed']}"
     )
     console.result(
