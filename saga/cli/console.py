@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, object
+from typing import TYPE_CHECKING, Protocol
 
 from rich.box import SIMPLE
 from rich.console import Console
