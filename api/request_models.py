@@ -101,8 +101,8 @@ else:
     Person = create_model(
         "Person",
         __config__=_STRICT,
-        __doc__="One person: `person_id`, the columns that do not change, and the history, one row per "
-        "year. The last year is the origin.",
+        __doc__="One person: `person_id`, the columns that do not change, and the history, one row "
+        "per year. The last year is the origin.",
         person_id=(Code, Field(description="Person; leading zeros are kept")),
         **{c.name: _field(c) for c in COLUMNS if c.static and c.name != "person_id"},
         history=(

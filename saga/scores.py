@@ -1,4 +1,4 @@
-"""Un-averaged proper scores of sampled forecasts: lower is better, one number per person and horizon.
+"""Un-averaged proper scores of sampled forecasts, one per person and horizon; lower is better.
 
 Samples are (n, H, M), outcomes (n, H), scores (n, H), NaN if the outcome or a sample is NaN. Means,
 standard errors and groups are computed elsewhere. Log scores use `log_earnings`.

@@ -319,8 +319,8 @@ def model_card(
     """The bundle's README.md; `person_split` says whether test persons were set aside."""
     years, backbone = panel.frame["year"].to_numpy(), _BACKBONES[settings.model.backbone]
     unused = (
-        " Persons with split `test`\n(see `split.json`) were not used to train, tune or calibrate the "
-        "bundle."
+        " Persons with split `test`\n(see `split.json`) were not used to train, tune or calibrate "
+        "the bundle."
         if person_split
         else " All persons\nexcept the validation persons were used for training."
     )
@@ -343,7 +343,7 @@ Model:
 
 {_head_diversity_text(network)}
 
-`calibration.parquet` and the `guarantee` of every interval state what the intervals guarantee.{unused}
+`calibration.parquet` and the `guarantee` of every interval say what is guaranteed.{unused}
 """
 
 

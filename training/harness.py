@@ -85,7 +85,7 @@ def fit_module(
         for message in _EXPECTED_WARNINGS:
             warnings.filterwarnings("ignore", message=message)
         try:
-            # Checkpoints are written by SAGA; they contain more than tensors (the optimiser's state).
+            # SAGA writes the checkpoints; they contain more than tensors (the optimiser's state).
             trainer.fit(
                 module,
                 data,

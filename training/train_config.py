@@ -33,7 +33,7 @@ NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 @dataclass(frozen=True)
 class TrainConfig(CheckedOptions):
-    """Shape of the network and options of its fit; a batch has `batch_persons` persons on average."""
+    """Shape of the network and options of its fit; `batch_persons` is the mean batch size."""
 
     kind = "Training"
 

@@ -36,8 +36,8 @@ async def post_forecasts(request: Request, service: CurrentService) -> Response:
     """One distribution per person and horizon, until age 64; the origin is a person's last year.
 
     A Parquet or Arrow body has the columns of a panel, and the options are query parameters
-    (`horizons=1,5,10`). `Accept` chooses the format of the answer; a table has one row per person and
-    horizon, sorted by person.
+    (`horizons=1,5,10`). `Accept` chooses the format of the answer; a table has one row per person
+    and horizon, sorted by person.
 
     With `bands` = K each of the first K years (those of `horizons`) also has sets that hold the
     outcomes of all K years together, or of the years until age 64. If the service has a ledger, the

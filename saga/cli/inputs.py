@@ -173,8 +173,8 @@ def report_table(
 ) -> None:
     """Print what was written to `out`: the numbers of rows and persons in `table`, and details."""
     made_with = (
-        f"{provenance['currency']} {provenance['price_year']}, bundle {str(provenance['bundle'])[:12]}, "
-        f"seed {provenance['seed']}"
+        f"{provenance['currency']} {provenance['price_year']}, "
+        f"bundle {str(provenance['bundle'])[:12]}, seed {provenance['seed']}"
     )
     console.result(
         f"Wrote {table['rows']:,} rows for {table['persons']:,} persons to {out} ({made_with}).",

@@ -3,9 +3,10 @@
 `calibration` fits it. Two steps apply at each horizon, both in probability space. First, the map R
 of the person's cell, fitted on the persons of the map fold, replaces the forecast F by R(F). Every
 path keeps its rank (ensemble copula coupling: Schefzik, Thorarinsdottir and Gneiting 2013), so the
-dependence between years does not change. Second, a threshold, fitted on the persons of the threshold fold, chooses from a
-nested family of sets (`saga.conformal.prediction_sets`) the one that has the stated coverage. A
-person's cell is the smallest one with enough persons; overlapping groups shift its threshold.
+dependence between years does not change. Second, a threshold, fitted on the persons of the
+threshold fold, chooses from a nested family of sets (`saga.conformal.prediction_sets`) the one that
+has the stated coverage. A person's cell is the smallest one with enough persons; overlapping groups
+shift its threshold.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Path bands: sets for the next K years that contain all K outcomes together.
 
 Maps fitted on the map fold bring the scores of all years to a common scale; they are monotone, so
-the sets of a horizon do not change. The score of a person's outcomes is the largest of the K scores.
-The threshold for all years is an order statistic of this score on the threshold fold.
+the sets of a horizon do not change. The score of a person's outcomes is the largest of the K
+scores. The threshold for all years is an order statistic of this score on the threshold fold.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Array = NDArray[np.float64]
 
 
 def to_band_scale(calibrator: Calibrator, horizon: int, scores: Array) -> Array:
-    """Scores at a horizon on the common scale; scores above 1 (beyond the samples) do not change."""
+    """Scores at a horizon on the common scale; scores above 1 do not change."""
     knots, values = _band_scale(calibrator, horizon)
     return np.where(scores <= 1, np.interp(scores, knots, values), scores)
 

@@ -89,10 +89,10 @@ def value_intervals(
 ) -> ValueIntervals:
     """Intervals of simulated present values.
 
-    The guarantee is "assumption" if outcomes over so many years were observed and `rate` is the rate
-    of the calibration; otherwise it is "extrapolated". With fewer observed years, the threshold of
-    the largest observed number is used. Raises UsageError if no threshold was fitted for one of
-    `coverage`.
+    The guarantee is "assumption" if outcomes over so many years were observed and `rate` is the
+    rate of the calibration; otherwise it is "extrapolated". With fewer observed years, the
+    threshold of the largest observed number is used. Raises UsageError if no threshold was fitted
+    for one of `coverage`.
 
     Args:
         calibrator: The calibrator.

@@ -1,8 +1,8 @@
 """Prices: amounts in prices of their own year become amounts in prices of one year.
 
-A price index has one value per year; amounts of year t are multiplied by index[base] / index[t]. The
-Swedish index comes with SAGA. Other countries give a file with a column `year` and one column of
-index values.
+A price index has one value per year; amounts of year t are multiplied by index[base] / index[t].
+The Swedish index comes with SAGA. Other countries give a file with a column `year` and one column
+of index values.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
 The decoder encodes the record once. Its state at the origin determines the cell's first state and a
 bias in the cell's hidden layer at every step, so the record influences all years of a path. The
 output of the cell is the input of the model's head. A step has no attention and no transcendental
-function, and its cost does not grow with the length of the path. On the register, a gated recurrent unit (Cho et al. 2014)
-of the same width was less accurate and slower (docs/method/model.md).
+function, and its cost does not grow with the length of the path. On the register, a gated recurrent
+unit (Cho et al. 2014) of the same width was less accurate and slower (docs/method/model.md).
 """
 
 from __future__ import annotations

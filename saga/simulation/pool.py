@@ -1,7 +1,7 @@
 """Pools that simulate many persons: threads of this process, or worker processes.
 
-A unit of work is a few persons, and each matrix product uses one thread. Sums therefore have a fixed
-order, and the numbers do not depend on the pool. Threads start at once but share Python's
+A unit of work is a few persons, and each matrix product uses one thread. Sums therefore have a
+fixed order, and the numbers do not depend on the pool. Threads start at once but share Python's
 interpreter lock; processes take seconds to start and use every core.
 """
 

@@ -1,7 +1,7 @@
 """The quantile head of the paper: seven quantiles of log earnings and the probability of zero.
 
-The quantiles are trained with the pinball loss (Koenker and Bassett 1978). The CDF is linear between
-neighbouring quantiles. Beyond the outermost quantiles the density is continuous and decays
+The quantiles are trained with the pinball loss (Koenker and Bassett 1978). The CDF is linear
+between neighbouring quantiles. Beyond the outermost quantiles the density is continuous and decays
 exponentially. Quantiles cannot cross, because the network's outputs are the median and the positive
 differences between neighbouring quantiles.
 """
@@ -75,8 +75,8 @@ class QuantileHead(Head[QuantileDistribution]):
     ) -> tuple[Tensor, Tensor]:
         """Loss of earnings, and negative log-likelihood of death, shapes (...,).
 
-        The loss of earnings is the log score of whether earnings are positive plus, if they are, the
-        pinball loss summed over the quantiles.
+        The loss of earnings is the log score of whether earnings are positive plus, if they are,
+        the pinball loss summed over the quantiles.
         """
         observed = state != UNKNOWN
         above = z[..., None] - distribution.knots

@@ -58,9 +58,9 @@ def generate_register(
     - `latent/year=YYYY/` holds the hidden state of the persons still in the register at the end of
       the last year and of each of `latent_years`.
     - `future/draw=k/` holds the true later years of the persons in the register at the end of the
-      panel, under macro draw k: SEK of 2022, one row per person and year up to age 64, 0 after death
-      and null abroad. With `future_records` the rows also have the other columns of the panel (null
-      after death and abroad).
+      panel, under macro draw k: SEK of 2022, one row per person and year up to age 64, 0 after
+      death and null abroad. With `future_records` the rows also have the other columns of the panel
+      (null after death and abroad).
     - `future/macro.parquet` holds the draws of the economy. A textbook process does not use them.
 
     Everything is written beside `out` and renamed when complete.

@@ -34,8 +34,8 @@ class MigrationParameters:
     """Cohorts, immigration, emigration and moves between counties."""
 
     female_share: float = 0.492  # of a cohort [assumed]
-    # Immigration: persons per year relative to one native cohort, spread over ages; foreign-born 20 %
-    # of the population in 2022 [M].
+    # Immigration: persons per year relative to one native cohort, spread over ages; foreign-born
+    # 20 % of the population in 2022 [M].
     immigration: float = 1.0  # scale of the flows
     immigration_age_mean: float = 27.0
     immigration_age_sd: float = 12.0

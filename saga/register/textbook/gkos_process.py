@@ -3,11 +3,12 @@
 The parameters are those of the authors' column 6, unchanged.
 
 Potential earnings y follow log y = g(t) + alpha + beta t + z + eps, with t = (age - 24) / 10,
-g(t) = a0 + a1 t + a2 t^2 and z = rho z(-1) + eta. alpha and beta are correlated normals, z is normal
-at age 24, and eta and eps are mixtures of two normals with mean zero. Earnings are (1 - nu) y, in
-units of `unit` SEK of 2022; nu is the fraction of the year without employment. With probability
-p_nu = logistic(a + b t + c z + d z t) it is min(1, E), E exponential of rate lambda; otherwise it is
-0. With a rate near zero almost every period of non-employment is a full year of zero earnings.
+g(t) = a0 + a1 t + a2 t^2 and z = rho z(-1) + eta. alpha and beta are correlated normals, z is
+normal at age 24, and eta and eps are mixtures of two normals with mean zero. Earnings are (1 - nu)
+y, in units of `unit` SEK of 2022; nu is the fraction of the year without employment. With
+probability p_nu = logistic(a + b t + c z + d z t) it is min(1, E), E exponential of rate lambda;
+otherwise it is 0. With a rate near zero almost every period of non-employment is a full year of
+zero earnings.
 """
 
 from __future__ import annotations
@@ -162,6 +163,6 @@ class GkosProcess:
         return np.stack([alpha, beta, z]), (1.0 - nu) * np.exp(log_potential)
 
 
-# This intercept gives zero earnings in about 10 % of person-years, which is closer to Sweden than the
-# 27 % of the published process.
+# This intercept gives zero earnings in about 10 % of person-years, which is closer to Sweden than
+# the 27 % of the published process.
 FEW_ZEROS = replace(GkosProcess(), nonemployment=(-9.63, *GkosProcess().nonemployment[1:]))
