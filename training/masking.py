@@ -110,8 +110,9 @@ def thin_years(
     years are all dropped has no valid token.
 
     The choice must not depend on how the record ends, because the estimated hazard of death would
-    then be too high. A death is therefore dropped like any other year, and a late start is drawn from
-    all years that the record could have covered (up to `end`, the panel's last year, or age 64).
+    then be too high. A death is therefore dropped like any other year, and a late start is drawn
+    from all years that the record could have covered (up to `end`, the panel's last year, or age
+    64).
     """
     n, t = tokens.valid.shape
     first = tokens.year[:, 0]
