@@ -1,4 +1,4 @@
-"""Limits of one call and of the queue: a call that is too large is refused early."""
+"""Limits of a call and of the queue; a call that is too large is rejected early."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BATCH = "`saga score` does any number of persons in batch"
 
 
 def check_persons(n_persons: int, max_persons: int) -> None:
-    """Raise BudgetError for more than `max_persons` persons; cheap, so it runs first."""
+    """Raise BudgetError if there are more than `max_persons` persons; this check runs first."""
     if n_persons > max_persons:
         message = f"{n_persons} persons in one call, {max_persons} are allowed"
         fix = f"Send at most {max_persons} persons per call; {_BATCH}"
@@ -28,9 +28,9 @@ def check_persons(n_persons: int, max_persons: int) -> None:
 
 
 def check_work(n_persons: int, n_paths: int, n_years: int, max_work: int) -> int:
-    """The simulated path-years of a call: persons x paths x the most years of a person.
+    """The simulated path-years of a call: persons x paths x largest number of years.
 
-    Raises BudgetError for more than `max_work`; it says how many persons fit.
+    Raises BudgetError if they exceed `max_work`; the error states how many persons are possible.
     """
     work = n_persons * n_paths * n_years
     if work > max_work:
@@ -54,8 +54,8 @@ async def read_body(request: Request, *, max_bytes: int, seconds: float) -> byte
     """The request body.
 
     Raises:
-        ProblemError: 413 as soon as it is larger than `max_bytes`, 408 if it takes longer than
-            `seconds` to arrive.
+        ProblemError: Status 413 as soon as the body is larger than `max_bytes`, 408 if it takes
+            longer than `seconds` to arrive.
     """
     too_large = ProblemError(
         413,
@@ -99,7 +99,7 @@ class ComputeSlot:
     calls sooner. Work is measured in path-years.
 
     Args:
-        max_waiting: Calls that may wait; more are refused.
+        max_waiting: Number of calls that may wait; further calls are rejected.
         max_seconds: Longest wait.
         max_work: Largest work of one call.
     """
@@ -107,7 +107,7 @@ class ComputeSlot:
     def __init__(self, *, max_waiting: int, max_seconds: float, max_work: int) -> None:
         self._lock = asyncio.Lock()
         self._max_waiting, self._max_seconds = max_waiting, max_seconds
-        # Until a call is timed, the largest allowed one is assumed to last `max_seconds`.
+        # Before the first measurement, the largest call is assumed to take `max_seconds`.
         self._seconds_per_unit = max_seconds / max_work
         self._pending_work = 0  # of the calls that compute or wait
         self.waiting = 0
@@ -116,8 +116,9 @@ class ComputeSlot:
         """Run `work` of `size` path-years.
 
         Raises:
-            ProblemError: 503 if the queue is full or the wait too long, with the seconds that the
-                calls before it take as Retry-After; 499 if the client has closed the connection.
+            ProblemError: Status 503 if the queue is full or the wait too long; Retry-After is the
+                estimated seconds of the earlier calls. Status 499 if the client has closed the
+                connection.
         """
         if self._lock.locked() and self.waiting >= self._max_waiting:
             raise self._busy("The queue is full", self._pending_work)
@@ -150,7 +151,7 @@ class ComputeSlot:
         # A cancelled call keeps its thread and its slot until the work is done.
         result = await anyio.to_thread.run_sync(work)
         seconds = time.perf_counter() - start
-        if seconds > 1:  # a shorter call is mostly overhead and says nothing about a large one
+        if seconds > 1:  # a shorter call is mostly overhead
             self._seconds_per_unit += 0.5 * (seconds / size - self._seconds_per_unit)
         return result
 

@@ -1,7 +1,7 @@
-"""Decode request bodies and encode answers: JSON, Parquet and Arrow.
+"""Decode request bodies and encode responses: JSON, Parquet and Arrow.
 
 In every format the persons become one frame with the columns of a panel, which `read_panel` checks
-as it checks a file.
+like a file.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def parse_json(body: bytes, model: type[OptionsT], max_persons: int) -> Call[Opt
     """Decode a JSON body, whose `model` has the entry `persons`.
 
     Raises:
-        ProblemError: 422 if the body is not JSON or has a wrong shape.
+        ProblemError: Status 422 if the body is not JSON or has a wrong shape.
         BudgetError: There are too many persons.
         InputError: A person appears twice or contradicts itself.
     """
@@ -82,7 +82,7 @@ def decode_json(body: bytes) -> Any:
 
 
 def _check_entry_counts(content: Any) -> None:
-    """Refuse objects with very many entries before validation makes an error of each entry."""
+    """Reject objects with very many entries, because validation would list every entry."""
     persons = [p for p in _list_entry(content, "persons") if isinstance(p, dict)]
     rows = [row for p in persons for row in _list_entry(p, "history") if isinstance(row, dict)]
     objects = [entry for entry in (content, *persons, *rows) if isinstance(entry, dict)]
@@ -111,7 +111,7 @@ def validate(model: type[ModelT], content: Any) -> ModelT:
 
 
 def _person_years(persons: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
-    """One row per person-year; what stands beside the history is repeated in each row."""
+    """One row per person-year; the entries outside the history are repeated in each row."""
     problems: list[Problem] = []
     rows: list[dict[str, Any]] = []
     seen: set[str] = set()
@@ -129,7 +129,7 @@ def _person_years(persons: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
                 Problem(
                     "static",
                     "The year contradicts the person",
-                    "Give it once, beside person_id",
+                    "Give it once, next to person_id",
                     name,
                     person_id,
                     row.get("year"),
@@ -152,7 +152,9 @@ def parse_table(
     model: type[OptionsT],
     max_persons: int,
 ) -> Call[OptionsT]:
-    """Decode a Parquet or Arrow body with the columns of a panel. Raises as `parse_json`.
+    """Decode a Parquet or Arrow body with the columns of a panel.
+
+    Raises the same errors as `parse_json`.
 
     Args:
         body: The bytes of the table.
@@ -222,7 +224,7 @@ def _scalar(text: str) -> int | float | str:
 
 
 def encode_json(content: Mapping[str, Any]) -> bytes:
-    """JSON with every float in its shortest exact form; NaN and infinity are null."""
+    """JSON with every float in its shortest exact form; NaN and infinity become null."""
     return to_json(content, inf_nan_mode="null")
 
 

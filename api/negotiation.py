@@ -1,4 +1,4 @@
-"""Decode a JSON, Parquet or Arrow body, and answer in the accepted format."""
+"""Decode a JSON, Parquet or Arrow body, and respond in the format that the client accepts."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ OptionsT = TypeVar("OptionsT", bound=DrawOptions)
 RequestT = TypeVar("RequestT", ForecastRequest, LifetimeRequest)
 
 TableRow = Mapping[str, Any]
-Explain = Callable[[str, str], str]  # (guarantee, cell) -> what stands behind the interval
+Explain = Callable[[str, str], str]  # from guarantee and cell to the reason text
 
 
 @dataclass(frozen=True)
 class ComputeCall(Generic[OptionsT, RequestT]):
-    """A decoded call: the options as they were sent, what to compute, how, and for whom."""
+    """A decoded call: its options, the typed request, the draws and the persons."""
 
     options: OptionsT
     request: RequestT
@@ -52,10 +52,11 @@ class ComputeCall(Generic[OptionsT, RequestT]):
 
 
 def check_body_type(request: Request) -> tuple[str, list[tuple[str, str]]]:
-    """The media type of the body, and the query parameters; nothing is ignored.
+    """The media type of the body, and the query parameters.
 
     Raises:
-        ProblemError: 415 for another type or a compressed body, 422 for a query beside JSON.
+        ProblemError: Status 415 for another type or a compressed body, 422 for query parameters
+            together with a JSON body.
     """
     kind = media_type(request.headers.get("content-type"))
     if kind not in (JSON, *TABLES):
@@ -93,9 +94,9 @@ async def read_call(
 
     Args:
         request: The HTTP request.
-        service: Its settings limit the body; its bundle decides on prices.
+        service: The service, whose settings limit the body and whose bundle has the prices.
         body_model: Model of a JSON body.
-        query_model: Model of the query parameters beside a Parquet or Arrow body.
+        query_model: Model of the query parameters of a call with a Parquet or Arrow body.
         to_request: Makes the typed request, before the panel is read.
     """
     kind, query = check_body_type(request)
@@ -122,9 +123,9 @@ async def respond(
     provenance: Mapping[str, Any],
     to_json: Callable[[], Mapping[str, Any]],
 ) -> Response:
-    """Answer with the table as Parquet or Arrow if `Accept` says so, else with JSON.
+    """The response: the table as Parquet or Arrow if the client accepts that, else JSON.
 
-    `to_json` builds the JSON entries beside the provenance.
+    `to_json` builds the JSON entries without the provenance.
     """
     accepted = media_type(request.headers.get("accept"))
     if accepted in TABLES:
@@ -136,7 +137,7 @@ async def respond(
 
 
 def json_response(content: Mapping[str, Any]) -> Response:
-    """An answer in JSON; see `encode_json`."""
+    """A JSON response; see `encode_json`."""
     return Response(encode_json(content), media_type=JSON)
 
 

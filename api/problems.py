@@ -24,7 +24,7 @@ from saga.errors import BudgetError, BundleError, InputError, Problem, SagaError
 
 MEDIA_TYPE = "application/problem+json"
 MAX_PROBLEMS = 50
-_MAX_NAME = 64  # characters of a person_id or column that an answer repeats
+_MAX_NAME = 64  # characters of a person_id or column in a response
 
 
 class SetupError(SagaError):
@@ -70,14 +70,13 @@ _RULES: dict[str, tuple[str, str]] = {
 
 
 class ProblemEntry(Problem):
-    """One broken rule: its first position, how often it was broken, and the fix."""
+    """A violated rule: its first position, the number of violations, and the fix."""
 
 
 class ProblemDocument(BaseModel):
     """RFC 9457 problem details.
 
-    `problems` says what is wrong, where, and how to correct it. No value of the request is
-    repeated.
+    `problems` lists what is wrong, where, and how to correct it. It has no value of the request.
     """
 
     type: str = Field(examples=["urn:saga:problem:input"])
@@ -136,7 +135,7 @@ def problem_response(
 
 
 def visible_problems(problems: Sequence[Problem]) -> list[Problem]:
-    """The first `MAX_PROBLEMS`, with names cut to the length that an answer may repeat."""
+    """The first `MAX_PROBLEMS` problems, with long names cut."""
     return [
         replace(p, column=_short(p.column), person_id=_short(p.person_id))
         for p in problems[:MAX_PROBLEMS]
@@ -172,7 +171,7 @@ def startup_error(error: SagaError) -> SagaError:
 
 
 def internal_error() -> JSONResponse:
-    """The response for an unexpected error; the log line of the same `instance` has its place."""
+    """The response for an unexpected error; the log gives its place under the same `instance`."""
     return problem_response(
         500,
         "internal",

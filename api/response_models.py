@@ -1,8 +1,7 @@
-"""The JSON answers of the service, as models for the schema at `/docs`.
+"""Models of the JSON responses, for the schema at `/docs`.
 
-Routes answer with JSON that they build from the rows of a table, not with instances of these
-models: for thousands of horizons the instances would take longer than the forecast. The tests
-validate the answers against these models.
+Routes build JSON directly from the rows of a table: with thousands of horizons, instances of these
+models would take longer than the forecast. The tests validate the responses against these models.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from saga.requests import CalibrationMethod
 
 Money = Annotated[
     float | None,
-    Field(description="Real, in prices of the price year; null if there is no answer"),
+    Field(description="Real, in prices of the price year; null if not available"),
 ]
 
 
 class AdaptiveVersion(BaseModel):
-    """Which adaptive state.
+    """Version of the adaptive state.
 
     `version` counts the deliveries that changed it; `through` is the last year with an outcome.
     """
@@ -31,11 +30,11 @@ class AdaptiveVersion(BaseModel):
 
 
 class OutcomesResponse(BaseModel):
-    """What became of the outcomes.
+    """How the outcomes were used.
 
-    `new` outcomes settled as many issued intervals as `promises` says. `conflicting` ones
-    contradict a known outcome and change nothing; `problems` names the first 50 of them. No
-    interval was recorded for `unmatched` ones, and nothing of them is stored.
+    `promises` is the number of issued intervals that were settled by the `new` outcomes.
+    `conflicting` outcomes contradict a known outcome and change nothing; `problems` lists the first
+    50 of them. For `unmatched` outcomes no interval was recorded, and they are not stored.
     """
 
     new: int
@@ -48,9 +47,9 @@ class OutcomesResponse(BaseModel):
 
 
 class SplitCell(BaseModel):
-    """Threshold of the split layer for sets that are grown from `paths` paths.
+    """Threshold of the split layer for sets built from `paths` paths.
 
-    The sets hold outcomes up to this conformity score. Null if there are too few persons.
+    The sets contain the outcomes up to this conformity score. Null if there are too few persons.
     """
 
     horizon: int
@@ -62,9 +61,10 @@ class SplitCell(BaseModel):
 
 
 class AdaptiveCell(BaseModel):
-    """What outcomes add to a threshold; `missed` of the `persons` settled intervals missed.
+    """Offset that outcomes add to a threshold.
 
-    Cells with fewer than 10 persons are left out.
+    `persons` intervals were settled; `missed` of them did not contain the outcome. Cells with fewer
+    than 10 persons are left out.
     """
 
     horizon: int
@@ -86,7 +86,7 @@ class AdaptiveTable(AdaptiveVersion):
 
 
 class CalibrationTables(BaseModel):
-    """The thresholds in force: of the split layer and, with a ledger, of the adaptive layer."""
+    """The current thresholds: of the split layer and, with a ledger, of the adaptive layer."""
 
     bundle: str
     calibration: str | None
@@ -121,7 +121,7 @@ class Horizon(BaseModel):
     intervals: list[Interval]
     bands: list[Interval] | None = Field(
         None,
-        description="With `bands` = K: sets that hold the outcomes of years 1 to K together; "
+        description="With `bands` = K: path bands, which contain the outcomes of all years 1 to K; "
         "null in later years",
     )
 
@@ -135,7 +135,7 @@ class PersonForecast(BaseModel):
 
 
 class ForecastResponse(BaseModel):
-    """Forecasts, and what they were computed from."""
+    """Forecasts and their provenance."""
 
     provenance: dict[str, Any]
     forecasts: list[PersonForecast]
@@ -205,7 +205,7 @@ class Population(BaseModel):
 
 
 class LifetimeResponse(BaseModel):
-    """Lifetimes, and what they were computed from."""
+    """Lifetimes and their provenance."""
 
     provenance: dict[str, Any]
     lifetimes: list[PersonLifetime]
@@ -213,7 +213,7 @@ class LifetimeResponse(BaseModel):
 
 
 class ModelCard(BaseModel):
-    """The bundle that forecasts; `coverage` lists its calibrated coverages, if any."""
+    """The bundle of the service; `coverage` lists its calibrated coverages, if any."""
 
     bundle: str
     calibration: str | None

@@ -1,7 +1,7 @@
 """Bearer keys: stored as hashes in a file, compared in constant time.
 
-A key is 256 random bits, so one round of SHA-256 is enough: a dictionary of likely keys does not
-exist. Without a key file the service answers every caller, so it then listens on loopback only.
+A key has 256 random bits and cannot be guessed, so one round of SHA-256 is enough. Without a key
+file the service accepts every call, so it then listens on loopback only.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def new_key(name: str) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class Keyring:
-    """Name of the holder -> SHA-256 of the key."""
+    """The accepted keys: `digests` maps the name of a holder to the SHA-256 of the key."""
 
     digests: Mapping[str, str]
 
@@ -96,7 +96,7 @@ def read_keys(path: Path | None) -> Keyring | None:
             digests[match["name"]] = match["digest"]
     if not digests and not problems:
         fix = "Make one with `saga keys new NAME`"
-        problems.append(Problem("key-none", "The file holds no key", fix))
+        problems.append(Problem("key-none", "The file has no key", fix))
     if problems:
         raise UsageError("The key file is not valid", problems)
     return Keyring(digests)
@@ -113,7 +113,7 @@ def is_loopback(host: str) -> bool:
 
 
 def check_exposure(host: str, keys: Path | None) -> None:
-    """Raise UsageError for an address that other machines can reach, unless there are keys."""
+    """Raise UsageError if other machines can reach the address and there are no keys."""
     if keys is None and not is_loopback(host):
         fix = (
             "Make a key with `saga keys new NAME`, write its line to a file and pass it with"
@@ -134,7 +134,7 @@ _bearer = HTTPBearer(
 def require_key(
     request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 ) -> None:
-    """Dependency of endpoints with data: 401 unless the call has a known key.
+    """Dependency of endpoints with data: status 401 unless the call has a valid key.
 
     A service without keys accepts every call.
     """
@@ -144,7 +144,7 @@ def require_key(
     if credentials is None:
         raise _unauthorised(
             'Bearer realm="saga"',
-            "The call carries no key",
+            "The call has no key",
             "Send the header `Authorization: Bearer KEY`",
         )
     if keyring.holder(credentials.credentials) is None:

@@ -36,7 +36,7 @@ def serve(
     precision: Precision | None = None,
     say: Callable[[str], object] = _print,
 ) -> None:
-    """Serve until interrupted; once ready, `say` the URL and a curl command.
+    """Serve until interrupted; `say` receives the URL and a curl command.
 
     Arguments that are None come from the environment (`SAGA_...`) or the defaults of `Settings`,
     which describes them.
@@ -54,8 +54,8 @@ def serve(
     Raises:
         UsageError: The port is taken, the key file is not valid, the address needs keys or the
             ledger cannot be used.
-        BundleError: The bundle cannot be trusted.
-        LedgerError: The ledger's database does not answer.
+        BundleError: The bundle cannot be used.
+        LedgerError: The ledger's database cannot be reached.
     """
     options: dict[str, object] = {
         "bundle": bundle,
@@ -74,14 +74,14 @@ def serve(
 
     app = create_app(settings, announce=announce)
     with open_socket(settings.host, settings.port) as listener:
-        # An unusable bundle or ledger stops the command here. Under another server the service
-        # starts, /readyz answers 503 and the log says why.
+        # With an unusable bundle or ledger the command stops here. With another server the service
+        # starts, /readyz returns 503 and the log gives the reason.
         Bundle.load(settings.bundle)
         if settings.database is not None:
             open_ledger(settings.database.get_secret_value(), settings.database_key).close()
         name = f"[{settings.host}]" if ":" in settings.host else settings.host
         url = f"http://{name}:{listener.getsockname()[1]}"
-        # uvicorn's log would print queries and the messages of exceptions; ours prints neither.
+        # uvicorn's log would contain queries and exception messages; SAGA's log has neither.
         config = uvicorn.Config(
             app,
             log_level="warning",
@@ -93,7 +93,7 @@ def serve(
 
 
 def open_socket(host: str, port: int) -> socket.socket:
-    """A bound socket; it is opened before the bundle is loaded, so a taken port fails at once.
+    """A bound socket; it is opened before the bundle is loaded, so a used port is found at once.
 
     Raises UsageError if the address cannot be bound.
     """
@@ -110,7 +110,7 @@ def open_socket(host: str, port: int) -> socket.socket:
             listener.close()
         problem = Problem(
             "listen",
-            f"The system says: {error.strerror}",
+            f"The system reports: {error.strerror}",
             "Pick another address with --host or another port with --port",
         )
         raise UsageError(f"Cannot listen on {host}, port {port}", [problem]) from None

@@ -29,9 +29,9 @@ from saga.requests import Draws, ForecastRequest
 
 
 class Service:
-    """What the endpoints share.
+    """State that the endpoints share.
 
-    `start` makes the service ready. Until then endpoints that compute answer 503.
+    `start` makes the service ready. Until then, endpoints that compute return status 503.
     """
 
     def __init__(self, settings: Settings, log: TextIO) -> None:
@@ -50,9 +50,9 @@ class Service:
         self._report = _ReportCache()
 
     async def start(self, announce: Callable[[Forecaster], None]) -> None:
-        """Load and verify the bundle, forecast once and open the ledger; then be ready.
+        """Load and verify the bundle, forecast once, open the ledger, and mark the service ready.
 
-        The log says why the service cannot start; /readyz gives only the kind of the error.
+        If the service cannot start, the log gives the reason, and /readyz only the kind of error.
         """
         try:
             self._forecaster = await anyio.to_thread.run_sync(self._load)
@@ -83,7 +83,7 @@ class Service:
             rollout=settings.rollout,
             precision=settings.precision,
         )
-        # The first forecast of a process is slow; it should not be a client's.
+        # The first forecast of a process is slow, so it is made before clients call.
         body = json.dumps({"persons": example_persons(example_scale(forecaster))}).encode()
         frame = parse_json(body, ForecastBody, max_persons=1).frame
         people = read_request_panel(forecaster.transforms, frame, prices=None)
@@ -100,12 +100,12 @@ class Service:
         self.log.info("computed", product=product, persons=n_persons, paths=n_paths, years=n_years)
 
     def report_page(self, diagnostics: Diagnostics) -> str:
-        """The calibration report as HTML. The last page is kept, since drawing takes seconds."""
+        """The calibration report as HTML; the last page is cached, because it takes seconds."""
         return self._report.page(self.forecaster.bundle.digest, diagnostics)
 
     @property
     def forecaster(self) -> Forecaster:
-        """The forecaster; raises an error with status 503 while it loads or if it could not."""
+        """The forecaster; raises an error with status 503 if it is not loaded."""
         if self._startup_error is not None:
             raise self._startup_error
         if self._forecaster is None:
@@ -123,7 +123,7 @@ class Service:
 
 
 class _ReportCache:
-    """The last drawn report page. It is drawn anew for another bundle or state of the ledger."""
+    """Cache of the last report page, for one bundle and one state of the ledger."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -139,13 +139,13 @@ class _ReportCache:
 
 
 def example_scale(forecaster: Forecaster) -> float:
-    """The factor that makes the example's SEK ordinary earnings in the bundle's money."""
+    """Factor from the example's SEK to ordinary amounts in the bundle's currency."""
     transforms = forecaster.transforms
     return 1.0 if transforms.currency == "SEK" else math.exp(transforms.centre) / 300_000
 
 
 def service_of(request: Request) -> Service:
-    """The service that answers this request."""
+    """The service that received the request."""
     service: Service = request.app.state.service
     return service
 

@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Problem:
-    """One broken rule: first place, count and fix. It holds no cell value."""
+    """One broken rule: first place, count and fix. It contains no value of a person."""
 
     rule: str
     message: str

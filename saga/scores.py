@@ -1,7 +1,8 @@
 """Un-averaged proper scores of sampled forecasts, one per person and horizon; lower is better.
 
-Samples are (n, H, M), outcomes (n, H), scores (n, H), NaN if the outcome or a sample is NaN. Means,
-standard errors and groups are computed elsewhere. Log scores use `log_earnings`.
+Samples are (n, H, M), outcomes (n, H), scores (n, H), NaN if the outcome or a sample is NaN. They
+are not averaged: means, standard errors and groups are computed elsewhere. Log scores use
+`log_earnings`.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ _MIN_BFLOAT16_WIDTH = 128  # narrower networks are faster in float32, also with 
 _BACKBONES = {
     "decoder": "A decoder-only transformer",
     "lstm": "An LSTM",
-    "feedforward": "A feed-forward network on the last ten records,",
+    "feedforward": "A feed-forward network on the last ten observed years,",
 }
 
 
@@ -319,10 +319,10 @@ def model_card(
     """The bundle's README.md; `person_split` says whether test persons were set aside."""
     years, backbone = panel.frame["year"].to_numpy(), _BACKBONES[settings.model.backbone]
     unused = (
-        " Persons with split `test`\n(see `split.json`) were not used to train, tune or calibrate "
-        "the bundle."
+        "Persons with split `test` (see `split.json`) were not used to train, tune or calibrate "
+        "the\nbundle."
         if person_split
-        else " All persons\nexcept the validation persons were used for training."
+        else "All persons except the validation persons were used for training."
     )
     return f"""# SAGA bundle `{settings.name}`
 
@@ -343,7 +343,8 @@ Model:
 
 {_head_diversity_text(network)}
 
-`calibration.parquet` and the `guarantee` of every interval say what is guaranteed.{unused}
+`calibration.parquet` and the `guarantee` of every interval state what the intervals guarantee.
+{unused}
 """
 
 

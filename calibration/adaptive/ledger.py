@@ -355,7 +355,7 @@ def open_ledger(url: str, key: Path | None = None) -> Ledger:
     """The ledger at a database URL, with the pseudonym key in the file `key`.
 
     By default the key of an SQLite file is FILE.key, which is made if it is missing. A server has
-    no default. Raises as `Ledger` does.
+    no default. Raises the same errors as `Ledger`.
     """
     database = parse_database_url(url)
     if key is not None:

@@ -1,4 +1,4 @@
-"""Calendar years as network inputs: a year enters by its macro series, not its number."""
+"""Calendar years as network inputs: the values of macro series, not the number of the year."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MACRO_SCALE = np.array([0.02, 0.01, 0.02])
 
 @dataclass(frozen=True)
 class Calendar:
-    """Macro covariates of years; a year outside the history is masked and adds no wage growth.
+    """Macro covariates of years; those outside the history are masked and have no wage growth.
 
     `wage_index(years)` is the log real wage index, 0 in the last year of the history.
     """
@@ -51,8 +51,8 @@ def macro_features(values: Floats, before: float) -> Floats:
 
     They are unemployment, its change in the year, real wage growth, each standardised by its mean
     and spread in Sweden since 1990, and a flag for a known year. The change matters because jobs
-    are lost when unemployment rises, not when it is high. Inflation is no input: it influences
-    later years in `MacroProcess`, and earnings are real.
+    are lost when unemployment rises, not when it is high. Inflation is not an input, because
+    earnings are real; it influences later years in `MacroProcess`.
 
     Args:
         values: series of the years, shape (..., T, 3), fractions.

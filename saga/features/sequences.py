@@ -1,7 +1,7 @@
-"""Sequences of person-year tokens, made from a panel; gaps, missing cells and padding.
+"""Sequences of person-year tokens, made from a panel; gaps, missing values and padding.
 
-A token is an observed year, a row of the panel. Missing cells stay missing, a year without a row
-has no token, and a zero is a value. The target of a token is the person's next year with known
+A token is an observed year, a row of the panel. Missing values stay missing, a year without a row
+has no token, and zero is a value. The target of a token is the person's next year with known
 earnings, at most MAX_GAP years later, or death (`training.masking`).
 """
 
@@ -116,6 +116,6 @@ def pad(
 
 
 def last_known(codes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Codes (..., n_token, n_column), missing ones (0) replaced by the last known code before."""
+    """Codes (..., n_token, n_column); the last known code replaces missing ones (0)."""
     position = np.where(codes > 0, np.arange(codes.shape[-2])[:, None], 0)
     return np.take_along_axis(codes, np.maximum.accumulate(position, axis=-2), axis=-2)

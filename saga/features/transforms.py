@@ -1,8 +1,8 @@
-"""Scales and vocabularies that turn panel values into the model's numbers, stored as JSON.
+"""Scales and vocabularies that convert panel values to the model's inputs, stored as JSON.
 
 They are fitted on training persons. Earnings are logs relative to the real wage index, so that
-years after the panel resemble the years in it. Other money enters as a signed logarithm. Categories
-enter by the codes that occur among the training persons (0: missing or not among them).
+years after the panel resemble the years in it. Other money is transformed by a signed logarithm.
+Categories are numbers of the codes that training persons have (0: missing or another code).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LONGEST_RHYTHM = 5  # years; the longest gap that the model learns
 
 @dataclass(frozen=True)
 class Transforms:
-    """Everything fitted on training persons that turns a panel into numbers.
+    """Conversion of a panel to the model's inputs, fitted on training persons.
 
     Attributes:
         knots: edges of the head's bins, shape (n_bin + 1,), on the scale
@@ -48,10 +48,10 @@ class Transforms:
         has_zeros: whether zero earnings occur.
         has_death: whether deaths are observed.
         rhythm: years between records at the end of the panel, see `record_rhythm`.
-        without: inputs of HIDEABLE that the network never receives: columns, which it sees as
-            missing, "calendar" (macro series), "age" (attention keeps the distance between two
-            records) or "missingness" (missing values look average).
-        span: most years between the first and the last record of a person.
+        without: inputs in HIDEABLE that the network never receives: columns, which are then
+            missing, "calendar" (macro series), "age" (attention still depends on the distance
+            between two records) or "missingness" (missing values are then encoded as average).
+        span: largest number of years between the first and the last record of a person.
     """
 
     knots: Floats
@@ -83,7 +83,7 @@ class Transforms:
             problem = Problem(
                 "too-few-records",
                 f"Only {positive.height} positive earnings in the training part; 200 are needed",
-                "Give more persons or years.",
+                "Use a panel with more persons or years.",
                 column="earnings",
             )
             raise InputError("The panel is too small to train on.", [problem])
@@ -124,7 +124,7 @@ class Transforms:
         )
 
     def continuous(self, frame: pl.DataFrame) -> NDArray[np.float32]:
-        """(n_row, 14) standardised values of OTHER, NaN where missing."""
+        """Standardised values (n_row, 14) of the columns OTHER, NaN if missing."""
         out = np.full((frame.height, len(OTHER)), np.nan, dtype=np.float32)
         for j, name in enumerate(OTHER):
             column = frame[name]
@@ -136,7 +136,7 @@ class Transforms:
         return out
 
     def categorical(self, frame: pl.DataFrame) -> NDArray[np.int16]:
-        """(n_row, 10) numbers of the codes of schema.CATEGORICAL, 0 where missing or unseen."""
+        """Code numbers (n_row, 10) of schema.CATEGORICAL, 0 if missing or not in training."""
         out = np.zeros((frame.height, len(schema.CATEGORICAL)), dtype=np.int16)
         for j, name in enumerate(schema.CATEGORICAL):
             if (
@@ -189,7 +189,7 @@ def record_rhythm(
         person: person of each record, shape (n,); records are sorted by person and year.
         year: year of each record, shape (n,).
         end: the panel's last year.
-        longest: longer distances count as this one.
+        longest: longer distances count as this distance.
     """
     gap = np.diff(year)
     counts = (person[1:] == person[:-1]) & (year[1:] > end - 5)

@@ -21,7 +21,7 @@ class Decoder(nn.ModuleList):
     """The decoder's blocks; the cache is the keys and values (n, t, size) of each layer.
 
     A token attends to at most `span` earlier years, the longest distance in training. The weight of
-    older years was not learnt, and would be arbitrary for a path simulated from a long record.
+    older years was not trained, and would be arbitrary for a path simulated from a long record.
     """
 
     def __init__(self, config: ModelConfig, span: int) -> None:

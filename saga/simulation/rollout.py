@@ -231,7 +231,7 @@ def draw_macro_futures(
 def future_codes(codes: NDArray[np.int64]) -> NDArray[np.int64]:
     """Code numbers (10,) of future tokens after a record's codes (n_token, 10).
 
-    Static and lasting columns keep the last known code of the record; others are missing.
+    Static columns keep the last code, lasting columns the last known one; others are missing.
     """
     static = np.where(STATIC_CATEGORIES, codes[-1], 0)
     return np.where(LASTING_CATEGORIES, last_known(codes)[-1], static)

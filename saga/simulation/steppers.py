@@ -1,16 +1,17 @@
-"""Steppers: advance simulated paths by one year, from the state that a backbone keeps of the past.
+"""Steppers: advance simulated paths by one year, from a backbone's state.
 
-A stepper holds a group of persons with m paths each. Every year it receives what each path earned
-and returns what the head reads next. There are three: the decoder with its key-value cache, the
-fast cell with its recurrent state, and other backbones with their state (LSTM state, or window of
-records). Persons leave the group from its end when they have no more years to simulate.
+A stepper simulates a group of persons with m paths each. Every year it receives the earnings of
+each path and returns the next input of the head. There are three steppers: for the decoder with its
+key-value cache, for the fast cell with its recurrent state, and for other backbones with their
+state (LSTM state, or window of records). Persons without further years to simulate leave the group
+from its end.
 
 Linear maps that always follow one another are multiplied once per network, so a year needs few
 passes over memory; up to rounding the arithmetic is that of `saga.model`. The rows of every matrix
 product are the paths of one or several persons, so a person's numbers are the same in any group
 (`saga.simulation.rollout`). Records, attention and residual streams are float32. The chosen
 precision applies to products over paths, and between the two products of a hidden layer. Backbones
-other than the decoder stay in float32; the head that reads them does not.
+other than the decoder always use float32; the chosen precision still applies to the head.
 """
 
 from __future__ import annotations
@@ -36,8 +37,11 @@ from saga.simulation.matmul import Affine, at_precision
 class Records(NamedTuple):
     """Records of n persons before simulation.
 
-    `token` (n, t, d) at ages `age` (n, t), of which the first `lengths` are not padding.
-    `constant()` gives, per person, the part of future tokens that does not change, (1, d).
+    Attributes:
+        token: Embedded tokens (n, t, d).
+        age: Their ages (n, t).
+        lengths: Numbers of tokens that are not padding.
+        constant: Returns, for each person, the part (1, d) of future tokens that does not change.
     """
 
     token: Tensor
@@ -47,7 +51,7 @@ class Records(NamedTuple):
 
 
 class Stepper(Protocol):
-    """Paths of some persons. `hidden` (n, 1, d) is what the head reads after the records."""
+    """Simulated paths of n persons; `hidden` (n, 1, d) is the head's first input."""
 
     hidden: Tensor
 
@@ -60,16 +64,16 @@ class Stepper(Protocol):
         ...
 
 
-# From records, paths per person, steps and years per step to a stepper.
+# Arguments: records, paths per person, steps, years per step.
 StartStepper = Callable[[Records, int, int, int], Stepper]
 
 
 def choose_stepper(
     network: Saga, *, light: bool, precision: Precision = "float32"
 ) -> tuple[StartStepper, list[nn.Module]]:
-    """How to start steppers of a network, and further modules that multiply paths.
+    """A function that starts steppers, and the modules that multiply paths, without the head.
 
-    `light` chooses the fast cell. Raises UsageError if the network was trained without it.
+    `light` selects the fast cell. Raises UsageError if the network was trained without it.
     """
     if light:
         cell_maps = CellMaps(network, precision)
@@ -81,11 +85,11 @@ def choose_stepper(
 
 
 class DecoderMaps:
-    """The decoder's linear maps, multiplied out at a precision."""
+    """The decoder's linear maps for a rollout at a precision."""
 
     def __init__(self, network: Saga, precision: Precision) -> None:
         self.network, self.span, tokens = network, network.decoder.span, network.tokens
-        # A token enters the first block and, by the long skip, the head: one map for both.
+        # A token is the input of the first block and of the skip to the head: one map for both.
         self.both = torch.cat([torch.eye(network.config.width), network.skip.weight]).T.contiguous()
         self.earnings = Affine((tokens.earnings.weight.T @ self.both).T, None, precision)
         self.age = tokens.age.weight @ self.both
@@ -96,7 +100,7 @@ class DecoderMaps:
 
 
 class DecoderStepper:
-    """Each path attends to the record, which a person's paths share, and to its own years."""
+    """The decoder: each path attends to the person's record and to its own simulated years."""
 
     def __init__(
         self, maps: DecoderMaps, records: Records, n_paths: int, steps: int, rhythm: int
@@ -105,13 +109,13 @@ class DecoderStepper:
         hidden, cache = maps.network.hidden(records.token, records.age)
         self.hidden = _at_origin(hidden, records)
         self.ages = [age[:n].tolist() for age, n in zip(records.age, lengths, strict=True)]
-        # One by one: a product of few rows may sum in another order than a product of one row.
+        # Person by person, because a product of several rows may round differently.
         self.constant = torch.cat([constant @ maps.both for constant in records.constant()])
         self.record_cache = [
             [(k[:n].T.contiguous(), v[:n]) for k, v, n in zip(keys, values, lengths, strict=True)]
             for keys, values in cache
         ]
-        # Years before paths: strides, and so rounding, do not depend on the number of years.
+        # The axis of years is before that of paths, so strides and rounding do not depend on it.
         size = maps.network.config.head_size
         shape = (len(cache), len(lengths), max(1, steps - 1), n_paths, size)
         self.keys, self.values = hidden.new_empty(shape), hidden.new_empty(shape)
@@ -124,7 +128,7 @@ class DecoderStepper:
         token = maps.earnings(net.tokens.encode_earnings(state, z)).to(self.constant)
         token = token.add_((maps.age[age_index] + self.constant[:n])[:, None])
         x, skip = token.chunk(2, -1)
-        # The first years, of the record and of the path, that are within the span.
+        # Index of the first year within the span, in the record and in the path.
         first_in_record = [
             bisect_left(ages, current - maps.span)
             for ages, current in zip(self.ages, age.tolist(), strict=False)
@@ -206,7 +210,7 @@ class CellStepper:
     ) -> None:
         hidden, _ = maps.network.hidden(records.token, records.age)
         self.maps, self.hidden, cell = maps, _at_origin(hidden, records), maps.cell
-        # One by one: a product of few rows may sum in another order than a product of one row.
+        # Person by person, because a product of several rows may round differently.
         summaries = [cell.summarise(person) for person in self.hidden[:, None]]
         self.summary = RecordSummary(*(torch.cat(parts) for parts in zip(*summaries, strict=True)))
         self.gates = self.summary.gates + cell.gap.weight[rhythm] + cell.up.bias
@@ -233,7 +237,7 @@ class RecurrentStepper:
         if isinstance(network.blocks, Decoder):
             raise UsageError("The decoder has no state of fixed size. Use another stepper.")
         self.network, self.blocks = network, network.blocks
-        # One by one, unpadded: the state follows the last token and depends on no other person.
+        # Person by person and unpadded, so that the state is that after the last token.
         encoded = [
             network.hidden(token[None, :n], age[None, :n])
             for token, age, n in zip(records.token, records.age, records.lengths, strict=True)

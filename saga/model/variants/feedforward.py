@@ -3,7 +3,7 @@
     x = token + M [LN token_{t-9}, ..., LN token_t]
     x <- x + W_2 relu(W_1 LN x)^2,    `layers` times
 
-A token is a linear map of its record, so M sees the flattened records. A learnt vector replaces
+A token is a linear map of its record, so M sees the flattened records. A trained vector replaces
 records that are missing at the start.
 """
 

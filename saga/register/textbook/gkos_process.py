@@ -3,12 +3,13 @@
 The parameters are those of the authors' column 6, unchanged.
 
 Potential earnings y follow log y = g(t) + alpha + beta t + z + eps, with t = (age - 24) / 10,
-g(t) = a0 + a1 t + a2 t^2 and z = rho z(-1) + eta. alpha and beta are correlated normals, z is
-normal at age 24, and eta and eps are mixtures of two normals with mean zero. Earnings are (1 - nu)
-y, in units of `unit` SEK of 2022; nu is the fraction of the year without employment. With
-probability p_nu = logistic(a + b t + c z + d z t) it is min(1, E), E exponential of rate lambda;
-otherwise it is 0. With a rate near zero almost every period of non-employment is a full year of
-zero earnings.
+g(t) = a0 + a1 t + a2 t^2 and z = rho z(-1) + eta.
+
+alpha and beta are correlated normals, z is normal at age 24, and eta and eps are mixtures of two
+normals with mean zero. Earnings are (1 - nu) y, in units of `unit` SEK of 2022; nu is the fraction
+of the year without employment. With probability p_nu = logistic(a + b t + c z + d z t) it is
+min(1, E), E exponential of rate lambda; otherwise it is 0. With a rate near zero almost every
+period of non-employment is a full year of zero earnings.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class GkosProcess:
     """Parameters of the process, and its simulation.
 
     The default is the published benchmark at full precision (US men, thousand dollars of 2010).
-    `rate` is lambda, above 0; `nonemployment` holds a, b, c, d. `first_age` is the age of the first
+    `rate` is lambda, above 0; `nonemployment` is (a, b, c, d). `first_age` is the age of the first
     innovation. Persons are in the register from `first_age` to `last_age`; the process itself
     continues after `last_age`.
     """
