@@ -88,13 +88,14 @@ def brier_zero(samples: Numbers, outcomes: Numbers) -> Array:
 
 
 def logscore(samples: Numbers, outcomes: Numbers, floor: float | None = FLOOR) -> Array:
-    """Negative log score under a point mass at zero plus a density of log earnings, in nats.
+    """Log score: minus the log of the forecast probability (or density), in nats.
 
-    The mass is (zeros + 1/2) / (M + 1), so it is never 0 or 1. The density is a Gaussian kernel
-    estimate from the m positive samples (Silverman 1986, bandwidth 0.9 min(sd, IQR / 1.34)
-    m^(-1/5)) with weight m / (m + 1), and otherwise a Cauchy density at the median with scale
-    IQR / 2, so that an outcome outside all samples has a finite score. With fewer than two positive
-    samples the Cauchy is at log(floor) with scale 2. The floor limits no amount. The score is an
+    The forecast is a point mass at zero plus a density of log earnings. The mass is
+    (zeros + 1/2) / (M + 1), so it is never 0 or 1. The density is a Gaussian kernel estimate from
+    the m positive samples (Silverman 1986, bandwidth 0.9 min(sd, IQR / 1.34) m^(-1/5)), mixed with
+    weight 1 / (m + 1) with a Cauchy density at the median with scale IQR / 2, so that an outcome
+    outside all samples has a finite score. With fewer than two positive samples the density is a
+    Cauchy at log(floor) with scale 2. Amounts are not clipped at the floor. The score is an
     estimate: compare only forecasts with the same M.
     """
     x = np.asarray(samples, dtype=np.float64)
@@ -107,7 +108,7 @@ def logscore(samples: Numbers, outcomes: Numbers, floor: float | None = FLOOR) -
     result = -np.log(mass)
     positive = y > 0
     if positive.any():
-        density = _log_density(
+        density = _density_of_log(
             x[positive], np.log(y[positive]), np.log(1.0 if floor is None else floor)
         )
         result[positive] = -np.log1p(-mass[positive]) - np.log(density)
@@ -115,33 +116,33 @@ def logscore(samples: Numbers, outcomes: Numbers, floor: float | None = FLOOR) -
     return scores
 
 
-def _log_density(x: Array, t: Array, fallback: float) -> Array:
+def _density_of_log(x: Array, t: Array, fallback_centre: float) -> Array:
     ordered = np.sort(x, axis=-1)  # zeros first
     is_positive = ordered > 0
     logs = np.log(np.where(is_positive, ordered, 1.0))
     count = is_positive.sum(axis=-1)
     enough = count >= 2
-    used = np.maximum(count, 1)
+    count_or_one = np.maximum(count, 1)
 
     def quantile(level: float) -> Array:
-        place = x.shape[-1] - used + level * (used - 1)
-        low, rows = place.astype(np.int64), np.arange(len(x))
+        position = x.shape[-1] - count_or_one + level * (count_or_one - 1)
+        low, rows = position.astype(np.int64), np.arange(len(x))
         above = logs[rows, np.minimum(low + 1, x.shape[-1] - 1)]
-        return np.asarray(logs[rows, low] + (place - low) * (above - logs[rows, low]))
+        return np.asarray(logs[rows, low] + (position - low) * (above - logs[rows, low]))
 
     iqr = np.maximum(quantile(0.75) - quantile(0.25), 1e-3)
     centred = np.where(
-        is_positive, logs - (logs.sum(axis=-1) / used)[:, None], 0.0
+        is_positive, logs - (logs.sum(axis=-1) / count_or_one)[:, None], 0.0
     )  # zeros have log 0 here: they add nothing
-    sd = np.maximum(np.sqrt((centred**2).sum(axis=-1) / used), 1e-3)
-    bandwidth = 0.9 * np.minimum(sd, iqr / 1.34) * used**-0.2
+    sd = np.maximum(np.sqrt((centred**2).sum(axis=-1) / count_or_one), 1e-3)
+    bandwidth = 0.9 * np.minimum(sd, iqr / 1.34) * count_or_one**-0.2
     z = (t[:, None] - logs) / bandwidth[:, None]
     kernels = np.where(is_positive, np.exp(-0.5 * z * z), 0.0).sum(axis=-1) / (
         bandwidth * np.sqrt(2 * np.pi)
     )
-    centre, scale = np.where(enough, quantile(0.5), fallback), np.where(enough, iqr / 2, 2.0)
-    wide = 1 / (np.pi * scale * (1 + ((t - centre) / scale) ** 2))
-    return np.asarray(np.where(enough, (kernels + wide) / (count + 1), wide))
+    centre, scale = np.where(enough, quantile(0.5), fallback_centre), np.where(enough, iqr / 2, 2.0)
+    cauchy = 1 / (np.pi * scale * (1 + ((t - centre) / scale) ** 2))
+    return np.asarray(np.where(enough, (kernels + cauchy) / (count + 1), cauchy))
 
 
 def covered(

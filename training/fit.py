@@ -31,7 +31,7 @@ from saga.attention import head_diversity
 from saga.bundle import Bundle, BundleContents, check_replaceable, write_bundle
 from saga.data.origins import cut, last_year
 from saga.data.panel import Panel
-from saga.data.split import SHARES, persons_of
+from saga.data.split import SPLIT_SHARES, persons_of
 from saga.errors import InputError, Problem, UsageError
 from saga.features.calendar import Calendar
 from saga.features.sequences import encode
@@ -171,7 +171,7 @@ def train(
         split={
             "panel_id": panel.meta.panel_id,
             "scheme": "person" if validation is None else "given",
-            "shares": [round(100 * share) for share in SHARES.values()],
+            "shares": [round(100 * share) for share in SPLIT_SHARES.values()],
         },
         weights={k: v.detach().contiguous() for k, v in network.state_dict().items()},
         metrics={"training": asdict(report)},

@@ -19,7 +19,7 @@ from saga.errors import UsageError
 
 router = APIRouter(prefix="/v1", tags=["calibration"])
 
-_MIN_PERSONS = 10  # settled intervals below which a cell is not shown
+_MIN_PERSONS = 10  # cells with fewer intervals compared with outcomes are hidden
 
 
 @router.get(
@@ -30,9 +30,9 @@ _MIN_PERSONS = 10  # settled intervals below which a cell is not shown
     responses=problem_responses(401, 503),
 )
 async def get_thresholds(service: CurrentService) -> Response:
-    """The thresholds of the split layer by horizon, group, coverage and number of paths.
+    """The thresholds of split conformal calibration by horizon, group, coverage and paths.
 
-    If the service has a ledger, also what outcomes add to them.
+    If the service has a ledger, also the adaptive corrections to them.
     """
     bundle, ledger_access = service.forecaster.bundle, service.ledger_access
     cells = [
@@ -41,11 +41,11 @@ async def get_thresholds(service: CurrentService) -> Response:
             "group": group,
             "coverage": coverage,
             "paths": n_paths,
-            "threshold": q,
+            "threshold": threshold,
             "persons": cell.n_threshold,
         }
         for (h, group), cell in sorted(service.forecaster.calibrator.cells.items())
-        for (n_paths, coverage), q in sorted(cell.thresholds.items())
+        for (n_paths, coverage), threshold in sorted(cell.thresholds.items())
     ]
     adaptive = None
     if ledger_access is not None:
@@ -76,7 +76,7 @@ async def get_report(service: CurrentService) -> HTMLResponse:
     return HTMLResponse(await anyio.to_thread.run_sync(_report_page, service))
 
 
-def _adaptive_json(ledger_access: LedgerAccess, bundle: str) -> dict[str, object]:
+def _adaptive_json(ledger_access: LedgerAccess, bundle_digest: str) -> dict[str, object]:
     adapted = ledger_access.current()
     cells = [
         {
@@ -92,7 +92,7 @@ def _adaptive_json(ledger_access: LedgerAccess, bundle: str) -> dict[str, object
         for (group, h, coverage), cell in sorted(adapted.state.cells.items())
         if cell.persons >= _MIN_PERSONS
     ]
-    return adapted.identity() | ledger_access.ledger.counts(bundle) | {"cells": cells}
+    return adapted.identity() | ledger_access.ledger.counts(bundle_digest) | {"cells": cells}
 
 
 def _report_page(service: Service) -> str:

@@ -1,4 +1,4 @@
-"""`GET /v1/model` and `GET /v1/variables`: the bundle, and the columns of a person."""
+"""`GET /v1/model` and `GET /v1/variables`: the bundle, and the input columns for a person."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def get_model(service: CurrentService) -> Response:
 @router.get(
     "/variables",
     name="variables",
-    summary="The columns that a person may have",
+    summary="The input columns for a person",
     response_model=Variables,
     responses=problem_responses(401),
 )

@@ -18,7 +18,7 @@ from saga.conformal.prediction_sets import NestedSets, grow
 from saga.paths import Paths
 
 Array = NDArray[np.float64]
-_N_HEADER = 4  # numbers before the edges: start, mass, atom, scale
+_N_HEADER = 4  # numbers before the edges: start, mass, zero_score, scale
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,8 +105,10 @@ def pack_sets(sets: NestedSets) -> list[bytes]:
 
     The numbers are exact, because outcomes of zero tie with thresholds.
     """
-    header = np.stack([sets.start, sets.mass, sets.atom, np.full(len(sets.start), sets.scale)], 1)
-    table = np.concatenate([header, sets.edges, sets.entered], axis=1).astype("<f8")
+    header = np.stack(
+        [sets.start, sets.mass, sets.zero_score, np.full(len(sets.start), sets.scale)], 1
+    )
+    table = np.concatenate([header, sets.edges, sets.mass_before_bin], axis=1).astype("<f8")
     return [row.tobytes() for row in table]
 
 
@@ -124,7 +126,9 @@ def conformity_scores(nested_sets: Sequence[bytes], outcomes: Array) -> Array:
 
 def _unpack_sets(table: Array) -> NestedSets:
     n_intervals = (table.shape[1] - _N_HEADER - 1) // 2
-    start, mass, atom, scale = table[:, :_N_HEADER].T
+    start, mass, zero_score, scale = table[:, :_N_HEADER].T
     edges = table[:, _N_HEADER : _N_HEADER + n_intervals + 1]
-    entered = table[:, _N_HEADER + n_intervals + 1 :]
-    return NestedSets(edges, entered, start.astype(np.int64), mass, atom, float(scale[0]))
+    mass_before_bin = table[:, _N_HEADER + n_intervals + 1 :]
+    return NestedSets(
+        edges, mass_before_bin, start.astype(np.int64), mass, zero_score, float(scale[0])
+    )

@@ -16,7 +16,7 @@ class Column:
 
     dtype: pl.DataType
     meaning: str
-    required: bool = True  # False: added later, null in files written before
+    required: bool = True  # False: added later; null in older files
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def _text(meaning: str) -> Column:
     return Column(pl.String(), meaning)
 
 
-def _whole(meaning: str) -> Column:
+def _integer(meaning: str) -> Column:
     return Column(pl.Int32(), meaning)
 
 
@@ -52,12 +52,14 @@ def _flag(meaning: str) -> Column:
     return Column(pl.Boolean(), meaning)
 
 
-HORIZON = _whole("years ahead")
-LEVEL = _number("stated coverage of the interval")
+HORIZON = _integer("years ahead")
+COVERAGE = _number("stated coverage of the interval")
 N = _count("persons judged; null if too few to be shown")
 INSIDE = _number("share of these persons whose outcome is inside the interval")
-STATUS = _text("verdict: holds, unclear, watch or fails")
-BAND = {
+STATUS = _text(
+    "verdict: holds; watch (small but not by chance, or too many covered); fails; unclear (cannot tell)"
+)
+SAMPLING_BAND = {
     "band_lower": _number("lower end of the sampling band"),
     "band_upper": _number("upper end of the sampling band"),
 }
@@ -74,8 +76,8 @@ TABLES: dict[str, Table] = {
             "horizon": HORIZON,
             "status": STATUS,
             "n": N,
-            "size": _number("the deviation that decides, in shares or log earnings"),
-            "tolerance": _number("the deviation that is small in practice"),
+            "size": _number("deviation on which the verdict is based, in shares or log earnings"),
+            "tolerance": _number("largest deviation that counts as negligible"),
             "level": _number("stated coverage at which the deviation is largest"),
             "group": _text("group, period or figure at which the deviation is largest"),
         },
@@ -86,11 +88,11 @@ TABLES: dict[str, Table] = {
             "horizon": HORIZON,
             "persons_map": _count("calibration persons behind the recalibration map"),
             "persons_threshold": _count("calibration persons behind the threshold"),
-            "guarantee": _text("the usual guarantee: assumption, extrapolated or none"),
+            "guarantee": _text("most frequent guarantee: assumption, extrapolated or none"),
             "n": N,
             "drift_term": Column(
                 pl.Float64(),
-                "typical deviation of coverage between calibration and outcome in past years",
+                "typical difference, in past years, between calibrated and realised coverage",
                 required=False,
             ),
         },
@@ -101,38 +103,38 @@ TABLES: dict[str, Table] = {
             "horizon": HORIZON,
             "grouping": _text("how persons are grouped; all: everybody"),
             "group": _text("the group"),
-            "level": LEVEL,
+            "level": COVERAGE,
             "n": N,
             "inside": INSIDE,
             "under": _number("share of these persons with an outcome below the interval"),
             "over": _number("share of these persons with an outcome above the interval"),
-            **BAND,
+            **SAMPLING_BAND,
             "status": STATUS,
         },
     ),
     "pit": Table(
-        "A class of ranks of outcomes in their forecasts (PIT) at a horizon.",
+        "A bin of the PIT (ranks of outcomes in their forecasts) at a horizon.",
         {
             "horizon": HORIZON,
-            "rank": _number("upper end of the class, a share of the forecast"),
+            "rank": _number("upper end of the PIT bin, 0 to 1"),
             "n": N,
-            "share": _number("share of persons in the class"),
+            "share": _number("share of persons in the bin"),
             "share_lower": _number("lower end of the sampling band of `share`"),
             "share_upper": _number("upper end of the sampling band of `share`"),
             "ecdf": _number("share of persons up to this rank"),
-            **BAND,
+            **SAMPLING_BAND,
             "outside": OUTSIDE,
         },
     ),
     "reliability": Table(
         "Persons with similar stated probabilities of an event at a horizon.",
         {
-            "event": _text("zero: no earnings; low_pay: earnings below the line of low pay"),
+            "event": _text("zero: no earnings; low_pay: earnings below the low-pay threshold"),
             "horizon": HORIZON,
             "forecast": _number("mean stated probability"),
-            "observed": _number("share with the event, smoothed to rise with the probability"),
+            "observed": _number("share with the event (isotonic fit)"),
             "n": N,
-            **BAND,
+            **SAMPLING_BAND,
             "outside": OUTSIDE,
         },
     ),
@@ -142,11 +144,11 @@ TABLES: dict[str, Table] = {
             "horizon": HORIZON,
             "grouping": _text("how persons are grouped; all: everybody"),
             "group": _text("the group"),
-            "level": LEVEL,
+            "level": COVERAGE,
             "n": _count("persons with an interval; null if too few to be shown"),
             "width": _number("typical width of the positive part, real money a year"),
             "typical": _number("typical median forecast, real money a year"),
-            "with_zero": _number("share of intervals that include no earnings"),
+            "with_zero": _number("share of intervals that include zero earnings"),
             "without": _number("share of persons without an interval"),
         },
     ),
@@ -160,18 +162,18 @@ TABLES: dict[str, Table] = {
             "se": _number("standard error of the mean"),
             "recalibrated": _number("the score if the forecasts were perfectly calibrated"),
             "miscalibration": _number("what perfect calibration would gain"),
-            "discrimination": _number("what the forecasts know about differences"),
+            "discrimination": _number("gain from distinguishing persons"),
             "uncertainty": _number("score of the best forecast that is the same for everybody"),
         },
     ),
     "level": Table(
-        "Mean bias at a horizon, and the regression of outcomes on forecasts (logs).",
+        "Mean log error (outcome minus forecast) at a horizon, and the regression on forecasts.",
         {
             "horizon": HORIZON,
             "n": N,
             "mean_forecast": _number("mean of the forecasts, real money a year"),
             "mean_outcome": _number("mean of the outcomes, real money a year"),
-            "mean_error": _number("mean of log outcome less log forecast"),
+            "mean_error": _number("mean of log outcome minus log forecast"),
             "error_lower": _number("lower end of the sampling band of `mean_error`"),
             "error_upper": _number("upper end of the sampling band of `mean_error`"),
             "intercept": _number("intercept of the regression"),
@@ -190,11 +192,11 @@ TABLES: dict[str, Table] = {
         "Coverage of intervals for the next years together.",
         {
             "question": _text("band: all years at once; present_value: their discounted sum"),
-            "horizon": _whole("number of years"),
-            "level": LEVEL,
+            "horizon": _integer("number of years"),
+            "level": COVERAGE,
             "n": N,
             "inside": INSIDE,
-            **BAND,
+            **SAMPLING_BAND,
             "status": STATUS,
         },
     ),
@@ -202,23 +204,23 @@ TABLES: dict[str, Table] = {
         "What outcomes in the ledger have changed for a group at a horizon.",
         {
             "horizon": HORIZON,
-            "group": _text("the cell of the calibration"),
-            "level": LEVEL,
+            "group": _text("the calibration group"),
+            "level": COVERAGE,
             "n": _count("issued intervals compared with outcomes; null if too few"),
             "inside": _number("share of them that held the outcome"),
-            "size": _number("what is added to the threshold, in probability"),
-            "last_year": _whole("last year with an outcome"),
+            "size": _number("shift of the threshold, on the probability scale"),
+            "last_year": _integer("last year with an outcome"),
         },
     ),
     "drift": Table(
         "Coverage by year of the outcome; years are joined until there are enough persons.",
         {
             "horizon": HORIZON,
-            "first_year": _whole("first year of the period"),
-            "last_year": _whole("last year of the period"),
+            "first_year": _integer("first year of the period"),
+            "last_year": _integer("last year of the period"),
             "n": N,
             "inside": INSIDE,
-            **BAND,
+            **SAMPLING_BAND,
             "status": STATUS,
         },
     ),

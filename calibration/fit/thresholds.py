@@ -1,8 +1,9 @@
-"""Thresholds of everything beside the set of one year.
+"""Thresholds of everything except the one-year prediction set.
 
 One-sided limits, intervals given positive earnings, path bands of K years and present values of
-K years. Each is an order statistic of the threshold fold behind the maps of the map fold, so it
-holds in finite samples whatever the forecasts are.
+K years. Each is an average of neighbouring order statistics of the threshold fold's scores, after
+paths were recalibrated with maps fitted on the map fold. Coverage therefore holds in finite samples
+whatever the forecasts are.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from saga.paths import Paths
 
 Array = NDArray[np.float64]
 BLOCK = 2_000  # persons whose paths are mapped at once
-TIED = 1e-9  # averages of equal scores differ in their last digits; closer scores are one
+TIE_TOLERANCE = 1e-9  # scores closer than this count as tied: averages of equal scores may differ
 
 
 def fit_thresholds(
@@ -44,17 +45,17 @@ def fit_thresholds(
 
     Args:
         calibrator: What `fit_calibration` returned.
-        paths: The same raw paths (n, H, M).
-        outcomes: The same outcomes (n, H).
-        seed: The same key of the folds.
-        weights: The same weights (n, H), or None.
+        paths: Raw paths (n, H, M), as passed to `fit_calibration`.
+        outcomes: Outcomes (n, H), as passed to `fit_calibration`.
+        seed: Seed of the folds, as passed to `fit_calibration`.
+        weights: Weights (n, H) or None, as passed to `fit_calibration`.
     """
     paths.require_raw()
     in_map = in_map_fold(paths.person_id, seed)
     calibrator = replace(
-        calibrator, band_scales=_fit_stretches(calibrator, paths.take(in_map), outcomes[in_map])
+        calibrator, band_scales=_fit_band_maps(calibrator, paths.take(in_map), outcomes[in_map])
     )
-    cuts: dict[tuple[str, int], KindThresholds] = {}
+    thresholds_of_kind: dict[tuple[str, int], KindThresholds] = {}
     rows = np.flatnonzero(~in_map)
     for count in path_counts(paths):
         scores = _scores(calibrator, paths, outcomes, rows, count)
@@ -68,10 +69,12 @@ def fit_thresholds(
                     )
                     for share in calibrator.coverage
                 }
-                earlier = cuts.get((kind, horizon))
+                earlier = thresholds_of_kind.get((kind, horizon))
                 thresholds = {**(earlier.thresholds if earlier else {}), **fitted}
-                cuts[kind, horizon] = KindThresholds(thresholds, count_persons(rows[has_score], w))
-    return replace(calibrator, thresholds_of_kind=cuts)
+                thresholds_of_kind[kind, horizon] = KindThresholds(
+                    thresholds, count_persons(rows[has_score], w)
+                )
+    return replace(calibrator, thresholds_of_kind=thresholds_of_kind)
 
 
 def _scores(
@@ -96,7 +99,7 @@ def _scores(
     return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]} if parts else {}
 
 
-def _fit_stretches(
+def _fit_band_maps(
     calibrator: Calibrator, paths: Paths, outcomes: Array
 ) -> dict[int, tuple[Array, Array]]:
     """Horizon -> distribution function of the map fold's scores, as knots and values.
@@ -114,20 +117,20 @@ def _fit_stretches(
         ]
         or [np.empty((0, paths.n_horizons))]
     )
-    stretches = {}
+    band_maps = {}
     for h in range(paths.n_horizons):
         inside = np.minimum(scores[~np.isnan(scores[:, h]), h], 1.0)
         if len(inside) >= MIN_MAP:
-            stretches[h + 1] = _increasing(*fit_map(inside))
-    return stretches
+            band_maps[h + 1] = _increasing(*fit_map(inside))
+    return band_maps
 
 
 def _increasing(knots: Array, values: Array) -> tuple[Array, Array]:
     """The map through the last value of every distinct knot, so that it has an inverse.
 
-    It ends in (0, 0) and (1, 1).
+    It starts at (0, 0) and ends at (1, 1).
     """
-    last = np.append(np.diff(knots) > TIED, True)
+    last = np.append(np.diff(knots) > TIE_TOLERANCE, True)
     knots, values = knots[last], values[last]
     if knots[0] == 0 and values[0] == 0:
         return knots, values

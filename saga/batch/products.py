@@ -23,7 +23,7 @@ from saga.batch.engine import (
 from saga.batch.partitions import Source
 from saga.bundle import Bundle
 from saga.data.eligibility import find_ineligible
-from saga.data.files import keep_apart
+from saga.data.files import require_output_outside_input
 from saga.data.panel import Panel
 from saga.files.atomic import digest_file
 from saga.forecast_checks import check_tax
@@ -69,7 +69,7 @@ def score(
     """
     if not isinstance(source, Source):
         source = Source(Path(source))
-    keep_apart(source.path, Path(out_dir), "The output")
+    require_output_outside_input(source.path, Path(out_dir), "The output")
     return run_batch(
         source,
         Path(out_dir),

@@ -40,12 +40,12 @@ def explain(
     from evaluation.explain.explanation_page import SUFFIXES, write_explanation
     from saga.attention import attention_by_lag
     from saga.bundle import default_bundle
-    from saga.data.files import keep_apart
+    from saga.data.files import require_output_outside_input
     from saga.files.html import check_page
     from saga.forecaster import Forecaster
 
     check_seed(seed)
-    keep_apart(source, out, "--out")
+    require_output_outside_input(source, out, "--out")
     check_page(out, "explanation", SUFFIXES)
     # The light rollout has no attention.
     forecaster = Forecaster.load(bundle or default_bundle(), rollout="exact")

@@ -89,7 +89,7 @@ def forecast(
     as_json: JsonOption = False,
 ) -> None:
     """Forecast each person's earnings 1 to 30 years ahead, with intervals."""
-    from saga.data.files import keep_apart
+    from saga.data.files import require_output_outside_input
     from saga.files.tables import check_out, write_table
     from saga.forecast_checks import check_scenario
 
@@ -101,7 +101,7 @@ def forecast(
         bands=bands,
     )
     draws = Draws(paths, seed, scenario)
-    keep_apart(source, out, "--out")
+    require_output_outside_input(source, out, "--out")
     check_out(out)
     check_record(record, database)
     forecaster = open_forecaster(bundle, threads, rollout, precision)

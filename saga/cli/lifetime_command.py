@@ -63,7 +63,7 @@ def lifetime(
     as_json: JsonOption = False,
 ) -> None:
     """Present value of each person's remaining (or whole) working life, and its distribution."""
-    from saga.data.files import keep_apart
+    from saga.data.files import require_output_outside_input
     from saga.files.tables import check_out, write_table
     from saga.forecast_checks import check_scenario
 
@@ -76,7 +76,7 @@ def lifetime(
         quantiles=parse_quantiles(quantiles),
     )
     draws = Draws(paths, seed, scenario)
-    keep_apart(source, out, "--out")
+    require_output_outside_input(source, out, "--out")
     check_out(out)
     forecaster = open_forecaster(bundle, threads, rollout, precision)
     panel = read_persons(source, mapping, prices, on_error, rejected)
@@ -96,7 +96,7 @@ def lifetime(
     }
     write_table(table, out, provenance)
     if not as_json:
-        console.table(population, f"Present values of {table.height:,} persons together")
+        console.table(population, f"Distribution of present values over {table.height:,} persons")
     details = {**reading_report(panel, problems), "population": population.to_dicts()}
     size = {"rows": table.height, "persons": table.height}
     report_table(out, size, provenance, details, as_json=as_json)

@@ -412,7 +412,7 @@ class Calibrator:
             for index, column in enumerate(columns):
                 q = thresholds.q[rows, column]
                 has_threshold = ~np.isnan(q)
-                for values, end in zip((lower, upper, zero), sets.at(q), strict=True):
+                for values, end in zip((lower, upper, zero), sets.set_at(q), strict=True):
                     values[rows[has_threshold], h, index] = end[has_threshold]
                 guarantee[rows, h, index] = thresholds.guarantee[rows, column]
         return Intervals(tuple(coverage), lower, upper, zero, guarantee, cell.astype(np.str_))

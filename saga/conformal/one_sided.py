@@ -130,7 +130,7 @@ def one_sided_limits(calibrator: Calibrator, paths: Paths, coverage: Sequence[fl
                 )
                 guarantee[alive, h, index] = guarantees[j]
             if positive_guarantees[j] != "none":
-                lower, upper, _ = sets.at(q_positive[j])
+                lower, upper, _ = sets.set_at(q_positive[j])
                 rows = alive[upper > 0]
                 positive_lower[rows, h, index] = lower[upper > 0]
                 positive_upper[rows, h, index] = upper[upper > 0]

@@ -84,7 +84,7 @@ def band_intervals(
             for index, j in enumerate(columns):
                 if j is None or guarantees[j] == "none" or not len(rows):
                     continue
-                ends = sets.at(float(from_band_scale(calibrator, h + 1, q[j])))
+                ends = sets.set_at(float(from_band_scale(calibrator, h + 1, q[j])))
                 for values, end in zip((lower, upper, zero), ends, strict=True):
                     values[persons[rows], h, index] = end
                 guarantee[persons[rows], h, index] = guarantees[j]

@@ -4,9 +4,9 @@ The sets approximate those of highest density of a mixed distribution (after Izb
 Stern 2022), restricted to one interval of positive amounts. The positive samples are divided into
 bins of equal mass on the scale t = log(earnings + scale). The set starts in the middle of the
 densest bin and always grows into the denser of the two neighbouring bins. Zero joins the set when
-its mass, divided by a fixed width, exceeds the density of the next bin. Beyond the samples the set
-grows outward in t; if no sample is zero, zero joins when the lower end reaches it. The score of an
-amount is the mass of the set when the amount joins, so the sets {score <= q} are nested.
+its density (probability of zero / atom width) exceeds that of the next bin. Beyond the samples the
+set grows outward in t; if no sample is zero, zero joins when the lower end reaches zero. The score
+of an amount is the mass of the set when the amount joins, so the sets {score <= q} are nested.
 """
 
 from __future__ import annotations
@@ -26,29 +26,32 @@ class NestedSets:
 
     Args:
         edges: Edges of the bins in t (n, G + 1).
-        entered: Mass of the set when it reaches a bin (n, G).
+        mass_before_bin: Mass of the set when it reaches a bin (n, G).
         start: Index of the densest bin (n,).
         mass: Mass of one bin (n,).
-        atom: Score of zero (n,).
+        zero_score: Score of zero (n,).
         scale: Scale of t, SEK.
     """
 
     edges: Array
-    entered: Array
+    mass_before_bin: Array
     start: NDArray[np.int64]
     mass: Array
-    atom: Array
+    zero_score: Array
     scale: float
 
     def score(self, outcomes: Array) -> Array:
         """Mass of the set when each outcome (n,) joins; NaN for NaN.
 
-        It is in [0, 1] and continuous for positive amounts. Beyond the samples it is 1 + the
-        distance in t, measured from t(0) if all samples are zero.
+        Within the range of the positive samples it is in [0, 1] and continuous; beyond that range
+        it is 1 + the distance in t. If all samples are zero, the distance is measured from t at
+        zero earnings.
         """
         with np.errstate(invalid="ignore"):
             t = np.log(outcomes + self.scale)
-            bins = np.clip((self.edges <= t[:, None]).sum(axis=1) - 1, 0, self.entered.shape[1] - 1)
+            bins = np.clip(
+                (self.edges <= t[:, None]).sum(axis=1) - 1, 0, self.mass_before_bin.shape[1] - 1
+            )
         rows = np.arange(len(t))
         low, high = self.edges[rows, bins], self.edges[rows, bins + 1]
         middle = (low + high) / 2
@@ -56,20 +59,22 @@ class NestedSets:
         width = np.where(bins == self.start, (high - low) / 2, high - low)
         part = np.clip(np.abs(t - inward) / np.maximum(width, 1e-12), 0, 1)
         beyond = np.maximum(self.edges[:, 0] - t, t - self.edges[:, -1])
-        score = np.where(beyond > 0, 1 + beyond, self.entered[rows, bins] + self.mass * part)
-        score = np.where(outcomes == 0, self.atom, score)
+        score = np.where(
+            beyond > 0, 1 + beyond, self.mass_before_bin[rows, bins] + self.mass * part
+        )
+        score = np.where(outcomes == 0, self.zero_score, score)
         return np.where(np.isnan(outcomes), np.nan, score)
 
-    def at(self, q: float | Array) -> tuple[Array, Array, NDArray[np.bool_]]:
+    def set_at(self, q: float | Array) -> tuple[Array, Array, NDArray[np.bool_]]:
         """The set {score <= q}: lower and upper end (n,) in SEK, and whether zero is in it (n,).
 
         `q` is one number or (n,). Both ends are 0 if the set is {0} alone.
         """
         q = np.broadcast_to(np.asarray(q, dtype=np.float64), self.start.shape)
-        bins = np.arange(self.entered.shape[1])
+        bins = np.arange(self.mass_before_bin.shape[1])
         start, mass = self.start[:, None], np.maximum(self.mass, 1e-300)[:, None]
-        part = np.clip((q[:, None] - self.entered) / mass, 0, 1)
-        reached = q[:, None] >= self.entered
+        part = np.clip((q[:, None] - self.mass_before_bin) / mass, 0, 1)
+        reached = q[:, None] >= self.mass_before_bin
         low, high = self.edges[:, :-1], self.edges[:, 1:]
         middle = (low + high) / 2
         left = np.where(bins < start, high - part * (high - low), middle - part * (middle - low))
@@ -81,20 +86,21 @@ class NestedSets:
         with np.errstate(over="ignore", invalid="ignore"):
             lower = np.maximum(np.exp(np.where(empty, 0, lower) - outward) - self.scale, SMALLEST)
             upper = np.maximum(np.exp(np.where(empty, 0, upper) + outward) - self.scale, SMALLEST)
-        return np.where(empty, 0.0, lower), np.where(empty, 0.0, upper), q >= self.atom
+        return np.where(empty, 0.0, lower), np.where(empty, 0.0, upper), q >= self.zero_score
 
     def hull_at(self, q: float) -> tuple[Array, Array]:
         """The smallest interval around {score <= q}, zero included: lower, upper (n,) in SEK."""
-        lower, upper, zero = self.at(q)
+        lower, upper, zero = self.set_at(q)
         return np.where(zero, 0.0, lower), upper
 
     def hull_score(self, outcomes: Array) -> Array:
         """The smallest q for which `hull_at` contains the outcome (n,).
 
-        Amounts below the densest one join when zero and the densest amount have both joined.
+        Amounts below the densest one join at the latest when zero and the densest amount have both
+        joined.
         """
         scores, rows = self.score(outcomes), np.arange(len(self.start))
-        both = np.maximum(self.atom, self.entered[rows, self.start])
+        both = np.maximum(self.zero_score, self.mass_before_bin[rows, self.start])
         middle = (self.edges[rows, self.start] + self.edges[rows, self.start + 1]) / 2
         with np.errstate(invalid="ignore"):
             below = np.log(outcomes + self.scale) < middle
@@ -111,7 +117,7 @@ class Growth:
         step: Step at which each bin is reached (n, G).
         start: Index of the densest bin (n,).
         mass: Mass of one bin (n,).
-        zero: Probability of zero (n,).
+        p_zero: Probability of zero (n,).
         scale: Scale of t, SEK.
     """
 
@@ -120,29 +126,33 @@ class Growth:
     step: NDArray[np.int64]
     start: NDArray[np.int64]
     mass: Array
-    zero: Array
+    p_zero: Array
     scale: float
 
     def with_atom(self, atom_width: float | Array) -> NestedSets:
-        """The sets if zero has the density `zero / atom_width`, a number or an array (n,)."""
+        """The sets if zero has the density `p_zero / atom_width`, a number or an array (n,)."""
         bins = self.step.shape[1]
-        share = self.mass * np.asarray(atom_width)
-        less_dense = self.width * self.zero[:, None] > share[:, None]
-        joins = np.where(less_dense.any(axis=1), less_dense.argmax(axis=1), bins)
-        zero = np.where(self.step >= joins[:, None], self.zero[:, None], 0.0)
-        entered = self.step * self.mass[:, None] + zero
+        atom_scaled_mass = self.mass * np.asarray(atom_width)
+        is_less_dense_than_zero = self.width * self.p_zero[:, None] > atom_scaled_mass[:, None]
+        zero_step = np.where(
+            is_less_dense_than_zero.any(axis=1), is_less_dense_than_zero.argmax(axis=1), bins
+        )
+        zero_mass = np.where(self.step >= zero_step[:, None], self.p_zero[:, None], 0.0)
+        mass_before_bin = self.step * self.mass[:, None] + zero_mass
         # Without a zero sample, the score of zero is its distance beyond the samples, as for small
         # amounts. It differs between persons, so there are no ties.
         unseen = 1 + self.edges[:, 0] - np.log(self.scale)
-        atom = np.where(self.zero > 0, joins * self.mass, unseen)
-        return NestedSets(self.edges, entered, self.start, self.mass, atom, self.scale)
+        zero_score = np.where(self.p_zero > 0, zero_step * self.mass, unseen)
+        return NestedSets(
+            self.edges, mass_before_bin, self.start, self.mass, zero_score, self.scale
+        )
 
     def positive(self) -> NestedSets:
         """The sets given positive earnings: without zero, from the positive samples alone."""
         mass: Array = np.where(self.mass > 0, 1 / self.step.shape[1], 0.0)
-        entered: Array = self.step.astype(np.float64) * mass[:, None]
-        atom = np.full(len(mass), np.inf)
-        return NestedSets(self.edges, entered, self.start, mass, atom, self.scale)
+        mass_before_bin: Array = self.step.astype(np.float64) * mass[:, None]
+        zero_score = np.full(len(mass), np.inf)
+        return NestedSets(self.edges, mass_before_bin, self.start, mass, zero_score, self.scale)
 
 
 def grow(ordered: NDArray[np.float32], scale: float) -> Growth:
@@ -165,13 +175,13 @@ def grow(ordered: NDArray[np.float32], scale: float) -> Growth:
     first, last = start.copy(), start.copy()
     row = np.arange(n)
     step = np.zeros((n, bins + 2), dtype=np.int64)
-    reached = np.empty((n, bins))
-    reached[:, 0] = widths[row, start]
+    width_by_step = np.empty((n, bins))
+    width_by_step[:, 0] = widths[row, start]
     for k in range(1, bins):
         left, right = widths[row, first - 1], widths[row, last + 1]
         to_left = left <= right
         first, last = first - to_left, last + ~to_left
         step[row, np.where(to_left, first, last)] = k
-        reached[:, k] = np.minimum(left, right)
+        width_by_step[:, k] = np.minimum(left, right)
     mass = positive / (m * bins)
-    return Growth(edges, reached, step[:, 1:-1], start - 1, mass, zeros / m, scale)
+    return Growth(edges, width_by_step, step[:, 1:-1], start - 1, mass, zeros / m, scale)

@@ -79,7 +79,7 @@ def locate_files(source: Path, *, price_index: str | None = None) -> Location:
     return Location(tuple(files), source, register, len(files) > 1)
 
 
-def keep_apart(source: Path, out: Path, option: str) -> None:
+def require_output_outside_input(source: Path, out: Path, option: str) -> None:
     """Raise `UsageError` if the output `out` is `source` or lies in that folder.
 
     The output would replace the input, or be read as input next time.

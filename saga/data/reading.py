@@ -13,7 +13,7 @@ from pathlib import Path
 import polars as pl
 
 from saga.data.casting import read_column
-from saga.data.files import keep_apart, locate_files, read_files
+from saga.data.files import locate_files, read_files, require_output_outside_input
 from saga.data.mapping import SourceMapping, load_mapping
 from saga.data.panel import Panel, PanelMeta, sort_rows
 from saga.data.prices import CPI_SWEDEN, read_index, real_factors
@@ -77,7 +77,7 @@ def read_panel(
             [Problem("rejected", "the suffix is not known", "Use .parquet or .csv.")],
         )
     if rejected is not None and not isinstance(source, pl.DataFrame):
-        keep_apart(Path(source), rejected, "--rejected")
+        require_output_outside_input(Path(source), rejected, "--rejected")
     mapped, mapping_folder = (SourceMapping(), None) if mapping is None else load_mapping(mapping)
     raw = _read(source, mapped, labels=mapping is None)
     renamed, nulled = mapped.apply(raw.frame)

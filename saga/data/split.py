@@ -16,14 +16,14 @@ from saga.data.panel import Panel
 from saga.keyed_random import uniform_each
 
 Part = Literal["train", "validation", "calibration", "test"]
-SHARES: dict[Part, float] = {"train": 0.7, "validation": 0.1, "calibration": 0.1, "test": 0.1}
+SPLIT_SHARES: dict[Part, float] = {"train": 0.7, "validation": 0.1, "calibration": 0.1, "test": 0.1}
 
 
 def assign_parts(panel_id: str, person_ids: Iterable[str]) -> NDArray[np.str_]:
-    """The part of each person by SHARES, shape (n,)."""
-    upper = np.round(np.cumsum(list(SHARES.values())), 12)
+    """The part of each person by SPLIT_SHARES, shape (n,)."""
+    upper = np.round(np.cumsum(list(SPLIT_SHARES.values())), 12)
     position = uniform_each(map(str, person_ids), "split", panel_id)
-    return np.array(list(SHARES))[np.searchsorted(upper, position, side="right")]
+    return np.array(list(SPLIT_SHARES))[np.searchsorted(upper, position, side="right")]
 
 
 def persons_of(panel: Panel, part: Part) -> list[str]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib import resources
 from itertools import pairwise
 
-# How sure a value is.
+# How well a value is sourced (see the glossary). Shipped files use V, D, M and C.
 MARKS = {
     "V": "read in a public source",
     "D": "derived from values read in a public source",
@@ -53,15 +53,19 @@ def _series(rows: list[dict[str, str]], location: str, gaps: bool) -> YearlySeri
     years = [int(row["year"]) for row in rows]
     for before, year in pairwise(years):
         if year <= before or (year > before + 1 and not gaps):
+            order = "is out of order" if year < before else "leaves a gap"
+            fault = "is a duplicate" if year == before else order
             raise ValueError(
-                f"{location}: {year} follows {before}. Give each year one row, in order."
+                f"{location}: {year} follows {before} and {fault}. Give each year one row, in order."
             )
     for row in rows:
-        if row["mark"] not in MARKS or not row["source"] or row["unit"] != rows[0]["unit"]:
-            raise ValueError(
-                f"{location}, year {row['year']}: give the unit of the series, a mark of "
-                f"{', '.join(MARKS)} and a source."
-            )
+        at_year = f"{location}, year {row['year']}"
+        if row["unit"] != rows[0]["unit"]:
+            raise ValueError(f"{at_year}: the unit changes. Give the unit {rows[0]['unit']}.")
+        if row["mark"] not in MARKS:
+            raise ValueError(f"{at_year}: unknown mark. Give one of {', '.join(MARKS)}.")
+        if not row["source"]:
+            raise ValueError(f"{at_year}: the source is empty. Give a source.")
     return YearlySeries(
         rows[0]["unit"],
         {int(row["year"]): float(row["value"]) for row in rows},

@@ -17,7 +17,7 @@ from typing import Any
 import polars as pl
 
 from saga import schema
-from saga.data.split import SHARES, assign_parts
+from saga.data.split import SPLIT_SHARES, assign_parts
 from saga.errors import UsageError
 from saga.files.atomic import digest_file, whole_folder
 from saga.files.markdown import markdown_table
@@ -181,7 +181,7 @@ def _split(folder: Path, register_id: str, persons: pl.Series) -> dict[str, int]
     part = pl.Series(assign_parts(register_id, persons))
     (folder / "split").mkdir()
     sizes: dict[str, int] = {}
-    for name in SHARES:
+    for name in SPLIT_SHARES:
         in_part = persons.filter(part == name)
         in_part.to_frame().write_parquet(folder / "split" / f"{name}.parquet", compression="zstd")
         sizes[name] = len(in_part)

@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 from saga.data.panel import Panel, PanelMeta
-from saga.data.split import SHARES, assign_parts, persons_of, unseen_persons
+from saga.data.split import SPLIT_SHARES, assign_parts, persons_of, unseen_persons
 from saga.keyed_random import (
     Part,
     encode,
@@ -85,7 +85,7 @@ def test_the_largest_and_smallest_raw_words_stay_inside_the_unit_interval() -> N
 def test_split_shares_are_70_10_10_10_within_sampling_error() -> None:
     n = 50_000
     parts = assign_parts("register", (f"{i:08d}" for i in range(n)))
-    for part, share in SHARES.items():
+    for part, share in SPLIT_SHARES.items():
         assert stats.binomtest(int((parts == part).sum()), n, share).pvalue > 1e-6
 
 

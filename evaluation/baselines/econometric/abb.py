@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evaluation.baselines.econometric.histories import UNKNOWN, WORK, Histories
-from evaluation.baselines.econometric.hurdle import Attachment
+from evaluation.baselines.econometric.hurdle import Career
 from evaluation.baselines.econometric.hurdle_base import HurdleBaseline
 from evaluation.baselines.econometric.persistence import (
     FEATURES,
@@ -81,7 +81,7 @@ class QuantileProcess(HurdleBaseline[Floats]):
         )
         self.tables = Tables(self.distributions)
 
-    def states(self, past: Histories, careers: list[Attachment], u: Floats) -> Floats:
+    def states(self, past: Histories, careers: list[Career], u: Floats) -> Floats:
         """Draws of eta in the last column given the record, (n, M).
 
         0 for persons who never worked: they start when they first work.
@@ -94,14 +94,14 @@ class QuantileProcess(HurdleBaseline[Floats]):
         return eta
 
     def step(
-        self, state: Floats, age: Array, status: Array, career: Attachment, u: tuple[Floats, Floats]
+        self, state: Floats, age: Array, status: Array, career: Career, u: tuple[Floats, Floats]
     ) -> tuple[Floats, Floats]:
         """One year of eta and eps; a person who works for the first time starts."""
         tables, at = (
             self.tables,
             np.broadcast_to(np.clip(age, MIN_AGE, MAX_AGE) - MIN_AGE, status.shape),
         )
-        back = (career.out > 0).astype(np.int64)
+        back = (career.years_out > 0).astype(np.int64)
         eta = tables.next_eta(state, age, status != WORK, u[0])
         begins = (career.worked == 0) & (status == WORK)
         eta = np.where(
@@ -109,7 +109,7 @@ class QuantileProcess(HurdleBaseline[Floats]):
         )
         return eta + tables.draw(self.distributions.eps, tables.eps_knots, (at, back), u[1]), eta
 
-    def _filtered(self, past: Histories, careers: list[Attachment], person: int) -> Floats | None:
+    def _filtered(self, past: Histories, careers: list[Career], person: int) -> Floats | None:
         """P(eta in each grid interval | record) in the last column; None before the first work.
 
         Persons one at a time: a product of many rows may be rounded differently with other persons
@@ -121,7 +121,7 @@ class QuantileProcess(HurdleBaseline[Floats]):
                 past.status[person, column],
                 int(np.clip(past.age[person, column], MIN_AGE, MAX_AGE)),
             )
-            back = int(careers[column].out[person] > 0)
+            back = int(careers[column].years_out[person] > 0)
             if density is not None:
                 density = (
                     density @ self.tables.moves[age - MIN_AGE, int(status not in (WORK, UNKNOWN))]
@@ -172,7 +172,7 @@ class Careers:
         age_column = past.age[person, column] - MIN_AGE
         residual[person, age_column] = past.residual[person, column]
         idle[person, age_column] = past.status[person, column] != WORK
-        # As in Attachment: a year is a return if the last known year before it was without work.
+        # As in Career: a year is a return if the last known year before it was without work.
         back, was_idle = np.zeros(shape, dtype=np.bool_), np.zeros(len(workers), dtype=np.bool_)
         for age in range(shape[1]):
             back[:, age] = was_idle

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from evaluation.baselines.econometric.gmm import GmmEstimate, system_gmm
 from evaluation.baselines.econometric.histories import LOW, UNKNOWN, WORK, ZERO, Histories
-from evaluation.baselines.econometric.hurdle import Attachment, careers
+from evaluation.baselines.econometric.hurdle import Career, careers
 from evaluation.baselines.econometric.hurdle_base import HurdleBaseline
 from evaluation.baselines.econometric.variance_components import Belief, Components
 from saga.errors import InputError
@@ -79,7 +79,7 @@ class AutoRegression(HurdleBaseline[Belief]):
             np.concatenate(surprises),
         )
 
-    def states(self, past: Histories, careers: list[Attachment], u: Floats) -> Belief:
+    def states(self, past: Histories, careers: list[Career], u: Floats) -> Belief:
         """The filter's distribution in the last column, the same on every path."""
         belief = Belief.prior(self.components, (len(past.age),))
         for column in range(past.years):
@@ -95,18 +95,16 @@ class AutoRegression(HurdleBaseline[Belief]):
         )
 
     def step(
-        self, state: Belief, age: Array, status: Array, career: Attachment, u: tuple[Floats, Floats]
+        self, state: Belief, age: Array, status: Array, career: Career, u: tuple[Floats, Floats]
     ) -> tuple[Floats, Belief]:
         """One year: expected residual plus a drawn surprise, which updates the filter at work."""
         belief, level, deviation = self._expect(state, age, career)
         surprise = deviation * self.shocks.draw(_bins(age, level, belief.scale, career), u[0])
         return level + surprise, belief.seen(surprise, status == WORK, deviation)
 
-    def _expect(
-        self, belief: Belief, age: Array, career: Attachment
-    ) -> tuple[Belief, Floats, Floats]:
+    def _expect(self, belief: Belief, age: Array, career: Career) -> tuple[Belief, Floats, Floats]:
         ahead = belief.ahead(self.components, age)
-        return (ahead, *ahead.expected(self.components, age, career.out > 0))
+        return (ahead, *ahead.expected(self.components, age, career.years_out > 0))
 
 
 class Shocks:
@@ -142,7 +140,7 @@ class Shocks:
         return shocks
 
 
-def _bins(age: Array, level: Floats, scale: Floats, career: Attachment) -> list[Array]:
+def _bins(age: Array, level: Floats, scale: Floats, career: Career) -> list[Array]:
     """Bin numbers at five levels of detail, finest first.
 
     Kind of year x age x expected residual x recent surprise, and then with fewer of them, last one
@@ -152,9 +150,11 @@ def _bins(age: Array, level: Floats, scale: Floats, career: Attachment) -> list[
     # 3 to 5: out of work for 1, 2-3, 4+ years. 6, 7: never at work, with and without a known year.
     kind = np.where(career.tenure >= 3, 0, np.where(career.tenure == 2, 1, 2))
     kind = np.where(
-        career.out > 0, np.where(career.out == 1, 3, np.where(career.out < 4, 4, 5)), kind
+        career.years_out > 0,
+        np.where(career.years_out == 1, 3, np.where(career.years_out < 4, 4, 5)),
+        kind,
     )
-    kind = np.where(career.worked == 0, np.where(career.out > 0, 6, 7), kind)
+    kind = np.where(career.worked == 0, np.where(career.years_out > 0, 6, 7), kind)
     old = np.broadcast_to(np.searchsorted(AGES, age, side="right"), level.shape)
     high, rough = (
         np.searchsorted(LEVELS, level, side="right"),

@@ -1,11 +1,12 @@
 """The zero hurdle: work next year, small earnings only, none, or death.
 
 A year is of WORK (earnings of at least the panel's floor), LOW (positive, below it) or ZERO. The
-hurdle has three logistic models, each for persons at work and not at work in the last known year,
-and the hazard of death:
+hurdle has two logistic models, each fitted separately for persons at work and not at work this
+year, and one for death:
 
     P(work next year | at work), P(work next year | not at work),
-    P(zero | no work), P(death next year).
+    P(zero | no work next year, at work), P(zero | no work next year, not at work),
+    P(death next year).
 
 Their features are age, sex, education, length of the present spell, how steadily the person worked
 before, and past earnings (residuals from `profile`: a rank given age, sex, education and year).
@@ -31,72 +32,81 @@ from saga.keyed_random import uniforms
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
-MOST = 200_000  # person-years at most in a logistic model, drawn by key
-LONG = 20  # spells and careers are counted up to this many years
-STEADY = 0.8  # weight of the past in the share of years at work
+# The expected number of sampled person-years per group (at work or not), on average over the two.
+SAMPLE_SIZE = 200_000
+MAX_YEARS = 20  # spells and careers are counted up to this many years
+DECAY = 0.8  # decay factor of the weighted share of years at work
 AGES = (20, 25, 30, 40, 50, 55, 58, 60, 62)  # where the effect of age may bend
-AMOUNTS = 401  # quantiles of earnings below the floor
+N_QUANTILES = 401  # quantiles of earnings below the floor
 
 
 @dataclass(frozen=True, eq=False)
-class Attachment:
-    """What the hurdle uses of a career up to some year; arrays of one shape, (n,) or (n, M).
+class Career:
+    """What the hurdle uses of a career up to a year; arrays of one shape, (n,) or (n, M).
 
     Args:
-        out: years in a row not at work, 0 at work, at most 20.
+        years_out: years in a row not at work, 0 at work, at most 20.
         tenure: years in a row at work, at most 20.
         worked: years of work so far.
         years: number of known years so far.
         zero: whether the last known year had no earnings.
-        share: exponentially weighted share of years at work, 1/2 before any is known.
-        level: mean residual of years at work, exponentially weighted after the fifth.
-        last: the last residual.
+        work_share: exponentially weighted share of years at work, 1/2 before any is known.
+        mean_residual: mean residual of years at work, exponentially weighted after the fifth.
+        last_residual: the last residual.
     """
 
-    out: Floats
+    years_out: Floats
     tenure: Floats
     worked: Floats
     years: Floats
     zero: Floats
-    share: Floats
-    level: Floats
-    last: Floats
+    work_share: Floats
+    mean_residual: Floats
+    last_residual: Floats
 
     @classmethod
-    def none(cls, shape: tuple[int, ...]) -> Attachment:
+    def none(cls, shape: tuple[int, ...]) -> Career:
         """Before the first known year."""
         zeros = np.zeros(shape)
         return cls(zeros, zeros, zeros, zeros, zeros, np.full(shape, 0.5), zeros, zeros)
 
-    def after(self, status: Array, residual: Floats) -> Attachment:
+    def after(self, status: Array, residual: Floats) -> Career:
         """One year later; an UNKNOWN year changes nothing. `residual` counts in WORK years only."""
         work, idle = status == WORK, (status == ZERO) | (status == LOW)
         is_known = work | idle
         worked = self.worked + work
         value = np.where(work, residual, 0.0)
-        return Attachment(
-            out=np.where(is_known, np.where(idle, np.minimum(self.out + 1, LONG), 0.0), self.out),
+        return Career(
+            years_out=np.where(
+                is_known,
+                np.where(idle, np.minimum(self.years_out + 1, MAX_YEARS), 0.0),
+                self.years_out,
+            ),
             tenure=np.where(
-                is_known, np.where(work, np.minimum(self.tenure + 1, LONG), 0.0), self.tenure
+                is_known, np.where(work, np.minimum(self.tenure + 1, MAX_YEARS), 0.0), self.tenure
             ),
             worked=worked,
             years=self.years + is_known,
             zero=np.where(is_known, status == ZERO, self.zero).astype(np.float64),
-            share=np.where(is_known, STEADY * self.share + (1 - STEADY) * work, self.share),
-            level=np.where(
-                work, self.level + (value - self.level) / np.clip(worked, 1, 5), self.level
+            work_share=np.where(
+                is_known, DECAY * self.work_share + (1 - DECAY) * work, self.work_share
             ),
-            last=np.where(work, value, self.last),
+            mean_residual=np.where(
+                work,
+                self.mean_residual + (value - self.mean_residual) / np.clip(worked, 1, 5),
+                self.mean_residual,
+            ),
+            last_residual=np.where(work, value, self.last_residual),
         )
 
-    def take(self, rows: Any) -> Attachment:
+    def take(self, rows: Any) -> Career:
         """The careers in `rows`."""
-        return Attachment(**{name: values[rows] for name, values in vars(self).items()})
+        return Career(**{name: values[rows] for name, values in vars(self).items()})
 
 
-def careers(past: Histories) -> Iterator[Attachment]:
-    """The attachment before each column of the histories and after the last: T + 1 of them."""
-    career = Attachment.none((len(past.age),))
+def careers(past: Histories) -> Iterator[Career]:
+    """The career before each column of the histories and after the last: T + 1 of them."""
+    career = Career.none((len(past.age),))
     yield career
     for column in range(past.years):
         career = career.after(past.status[:, column], past.residual[:, column])
@@ -138,32 +148,33 @@ def _ages(age: Array) -> list[Array]:
     return [(years - 40) / 10, *(np.maximum(years - knot, 0.0) / 10 for knot in AGES)]
 
 
-def _person(age: Array, sex: Array, education: Array) -> list[Array]:
+def _person_features(age: Array, sex: Array, education: Array) -> list[Array]:
     """Age, sex and education with their interactions; arrays that broadcast."""
     shape = np.broadcast_shapes(np.shape(age), np.shape(sex), np.shape(education))
     ages = [np.broadcast_to(a, shape) for a in _ages(age)]
+    # Codes count from 1 (see `Histories`): sex 1 is female, education 3 and 4 are tertiary.
     woman = np.broadcast_to((sex == 1).astype(np.float64), shape)
     tertiary = np.broadcast_to((education >= 3).astype(np.float64), shape)
     levels = [
         np.broadcast_to((education == code).astype(np.float64), shape) for code in (1, 2, 3, 4)
     ]
-    bends = (0, 1, 2, 3, 4, 6)
+    age_terms = (0, 1, 2, 3, 4, 6)
     return [
         *ages,
         woman,
-        *(woman * ages[b] for b in bends),
+        *(woman * ages[b] for b in age_terms),
         *levels,
-        *(tertiary * ages[b] for b in bends),
+        *(tertiary * ages[b] for b in age_terms),
         levels[0] * ages[0],
     ]
 
 
-def _bent(value: Array, *knots: float) -> list[Array]:
+def _spline(value: Array, *knots: float) -> list[Array]:
     inside = np.clip(value, -3.0, 3.0)
     return [inside, *(np.maximum(inside - knot, 0.0) for knot in knots)]
 
 
-def _lasting(count: Floats, *bounds: int) -> list[Array]:
+def _spell_indicators(count: Floats, *bounds: int) -> list[Array]:
     """Indicators of spells of 1 .. bounds[0] - 1, bounds[0] .. bounds[1] - 1, ... years.
 
     Longer spells are the reference.
@@ -172,14 +183,14 @@ def _lasting(count: Floats, *bounds: int) -> list[Array]:
     return [((count >= low) & (count < high)) * 1.0 for low, high in pairwise(edges)]
 
 
-def _steadiness(career: Attachment, old: Array, young: Array) -> list[Array]:
+def _steadiness(career: Career, old: Array, young: Array) -> list[Array]:
     ever = (career.worked + 1) / (career.years + 2)
-    long = np.minimum(career.years, LONG) / LONG
+    long = np.minimum(career.years, MAX_YEARS) / MAX_YEARS
     return [
-        career.share,
-        career.share**2,
-        career.share * old,
-        career.share * young,
+        career.work_share,
+        career.work_share**2,
+        career.work_share * old,
+        career.work_share * young,
         ever,
         ever**2,
         ever * long,
@@ -188,22 +199,27 @@ def _steadiness(career: Attachment, old: Array, young: Array) -> list[Array]:
     ]
 
 
-def _at_work(age: Array, career: Attachment) -> list[Array]:
-    spell = _lasting(career.tenure, 2, 3, 4, 6, 10)
+def _features_at_work(age: Array, career: Career) -> list[Array]:
+    spell = _spell_indicators(career.tenure, 2, 3, 4, 6, 10)
     old, young = np.maximum(age - 55.0, 0.0) / 10, np.maximum(30.0 - age, 0.0) / 10
     standing = [
-        *_bent(career.last, -1.5, -1.0, -0.5, 0.0, 0.5),
-        *_bent(career.level, -1.0, -0.5, 0.0, 0.5),
+        *_spline(career.last_residual, -1.5, -1.0, -0.5, 0.0, 0.5),
+        *_spline(career.mean_residual, -1.0, -0.5, 0.0, 0.5),
     ]
-    crossed = [spell[0] * young, career.last * old, career.last * young, spell[0] * career.last]
-    return [*spell, *crossed, *standing, *_steadiness(career, old, young)]
+    interactions = [
+        spell[0] * young,
+        career.last_residual * old,
+        career.last_residual * young,
+        spell[0] * career.last_residual,
+    ]
+    return [*spell, *interactions, *standing, *_steadiness(career, old, young)]
 
 
-def _idle(age: Array, career: Attachment) -> list[Array]:
-    spell = _lasting(career.out, 2, 3, 4, 6, 10, 15)
+def _features_idle(age: Array, career: Career) -> list[Array]:
+    spell = _spell_indicators(career.years_out, 2, 3, 4, 6, 10, 15)
     old, young = np.maximum(age - 55.0, 0.0) / 10, np.maximum(30.0 - age, 0.0) / 10
     never = (career.worked == 0) * 1.0
-    crossed = [
+    interactions = [
         spell[0] * old,
         spell[0] * young,
         spell[1] * old,
@@ -211,10 +227,13 @@ def _idle(age: Array, career: Attachment) -> list[Array]:
         career.zero * old,
         career.zero * spell[0],
     ]
-    standing = [*_bent(career.last, -1.0, 0.0), *_bent(career.level, -0.5, 0.5)]
+    standing = [
+        *_spline(career.last_residual, -1.0, 0.0),
+        *_spline(career.mean_residual, -0.5, 0.5),
+    ]
     return [
         *spell,
-        *crossed,
+        *interactions,
         career.zero,
         never,
         never * young,
@@ -226,9 +245,9 @@ def _idle(age: Array, career: Attachment) -> list[Array]:
 
 @dataclass(frozen=True, eq=False)
 class Hurdle:
-    """The fitted hurdle. `certain`: every known year of the training panel was one of work."""
+    """The fitted hurdle. `always_works`: every known year of the training panel was one of work."""
 
-    certain: bool
+    always_works: bool
     work: tuple[Chance, Chance]
     zero: tuple[Chance, Chance]
     death: Chance | None
@@ -245,21 +264,23 @@ class Hurdle:
             past: the histories.
             amounts: positive amounts below the floor.
             deaths: (n, T), persons who die in the year after; None: unknown.
-            seed: draws person-years.
+            seed: seed of the sample of person-years.
         """
         seen = past.status != UNKNOWN
         pairs = seen[:, :-1] & seen[:, 1:]
-        rate = min(1.0, 2 * MOST / max(1, int(seen.sum())))
+        rate = min(1.0, 2 * SAMPLE_SIZE / max(1, int(seen.sum())))
         sampled = uniforms(seen.size, "hurdle", seed).reshape(seen.shape) < rate
-        table = (
-            np.quantile(amounts, np.linspace(0, 1, AMOUNTS)) if len(amounts) else np.zeros(AMOUNTS)
+        amount_quantiles = (
+            np.quantile(amounts, np.linspace(0, 1, N_QUANTILES))
+            if len(amounts)
+            else np.zeros(N_QUANTILES)
         )
         death = (
             _hazard(past, deaths, sampled, rate) if deaths is not None and deaths.any() else None
         )
         if not (seen & (past.status != WORK)).any():
             unused = Chance(0.0, np.zeros(0))
-            return cls(True, (unused, unused), (unused, unused), death, table)
+            return cls(True, (unused, unused), (unused, unused), death, amount_quantiles)
         if not pairs.any():
             fix = (
                 "Give a panel with records in consecutive years, or one whose years without work "
@@ -288,80 +309,85 @@ class Hurdle:
             work.append(Chance.fit(features, status == WORK))
             idle = status != WORK
             zero.append(Chance.fit(features[idle], status[idle] == ZERO))
-        return cls(False, (work[0], work[1]), (zero[0], zero[1]), death, table)
+        return cls(False, (work[0], work[1]), (zero[0], zero[1]), death, amount_quantiles)
 
-    def chance_of_work(
-        self, age: Array, sex: Array, education: Array, career: Attachment
-    ) -> Floats:
+    def chance_of_work(self, age: Array, sex: Array, education: Array, career: Career) -> Floats:
         """P(WORK in the year at `age`) given the career before; (n, M)."""
         return (
-            np.ones(career.out.shape)
-            if self.certain
-            else self._mixed(self.work, age, sex, education, career)
+            np.ones(career.years_out.shape)
+            if self.always_works
+            else self._by_last_status(self.work, age, sex, education, career)
         )
 
-    def chance_of_death(self, age: Array, sex: Array, career: Attachment) -> Floats:
+    def chance_of_death(self, age: Array, sex: Array, career: Career) -> Floats:
         """P(dead in the year at `age`, alive the year before); (n, M)."""
         if self.death is None:
-            return np.zeros(career.out.shape)
-        return self.death(_mortality(age, sex, career))
+            return np.zeros(career.years_out.shape)
+        return self.death(_death_features(age, sex, career))
 
     def draw(
-        self, age: Array, sex: Array, education: Array, career: Attachment, u: Sequence[Floats]
+        self, age: Array, sex: Array, education: Array, career: Career, u: Sequence[Floats]
     ) -> tuple[Array, Floats]:
         """Status (n, M) of the year at `age` of the living, and the amount of LOW earnings.
 
         `u` are two (n, M) uniforms.
         """
-        if self.certain:
-            return np.full(career.out.shape, WORK, dtype=np.int8), np.zeros(career.out.shape)
+        if self.always_works:
+            return np.full(career.years_out.shape, WORK, dtype=np.int8), np.zeros(
+                career.years_out.shape
+            )
         chance = self.chance_of_work(age, sex, education, career)
         # The second uniform decides between zero and small earnings, and then the amount.
-        zeros = self._mixed(self.zero, age, sex, education, career)
+        zeros = self._by_last_status(self.zero, age, sex, education, career)
         status = np.where(u[0] < chance, WORK, np.where(u[1] < zeros, ZERO, LOW)).astype(np.int8)
-        position = np.clip((u[1] - zeros) / np.maximum(1 - zeros, 1e-12), 0.0, 1.0) * (AMOUNTS - 1)
-        below = np.minimum(position.astype(np.int64), AMOUNTS - 2)
+        position = np.clip((u[1] - zeros) / np.maximum(1 - zeros, 1e-12), 0.0, 1.0) * (
+            N_QUANTILES - 1
+        )
+        below = np.minimum(position.astype(np.int64), N_QUANTILES - 2)
         return status, self.amounts[below] + (position - below) * (
             self.amounts[below + 1] - self.amounts[below]
         )
 
-    def _mixed(
+    def _by_last_status(
         self,
         of: tuple[Chance, Chance],
         age: Array,
         sex: Array,
         education: Array,
-        career: Attachment,
+        career: Career,
     ) -> Floats:
-        person = _person(age, sex, education)
+        person = _person_features(age, sex, education)
         return np.where(
-            career.out > 0,
-            of[1]([*person, *_idle(age, career)]),
-            of[0]([*person, *_at_work(age, career)]),
+            career.years_out > 0,
+            of[1]([*person, *_features_idle(age, career)]),
+            of[0]([*person, *_features_at_work(age, career)]),
         )
 
 
 def _rows(
-    past: Histories, career: Attachment, rows_of_year: Array, age: Array, working: bool
+    past: Histories, career: Career, rows_of_year: Array, age: Array, working: bool
 ) -> Floats:
-    person = _person(age, past.sex[rows_of_year], past.education[rows_of_year])
+    person = _person_features(age, past.sex[rows_of_year], past.education[rows_of_year])
     return np.column_stack(
-        [*person, *(_at_work if working else _idle)(age, career.take(rows_of_year))]
+        [
+            *person,
+            *(_features_at_work if working else _features_idle)(age, career.take(rows_of_year)),
+        ]
     )
 
 
-def _mortality(age: Array, sex: Array, career: Attachment) -> list[Array]:
+def _death_features(age: Array, sex: Array, career: Career) -> list[Array]:
     """Age, sex, and whether and how long the person is out of work, since bad health ends work."""
-    shape = career.out.shape
+    shape = career.years_out.shape
     years = np.broadcast_to(np.asarray(age, dtype=np.float64), shape)
     woman = np.broadcast_to((sex == 1).astype(np.float64), shape)
-    idle, long = (career.out > 0) * 1.0, (career.out >= 3) * 1.0
+    idle, long = (career.years_out > 0) * 1.0, (career.years_out >= 3) * 1.0
     older = np.maximum(years - 40, 0.0) / 10
     return [(years - 40) / 10, older, woman, woman * older, idle, long, idle * older]
 
 
 def _hazard(past: Histories, deaths: Array, sampled_rows: Array, rate: float) -> Chance:
-    """The hazard of death from every death and the `drawn` share of other known person-years."""
+    """From every death and the sampled share (`rate`) of the other known person-years."""
     rows, died = [], []
     for t, career in _after_each(past):
         rows_of_year = np.flatnonzero(
@@ -369,20 +395,20 @@ def _hazard(past: Histories, deaths: Array, sampled_rows: Array, rate: float) ->
         )
         rows.append(
             np.column_stack(
-                _mortality(
+                _death_features(
                     past.age[rows_of_year, t + 1], past.sex[rows_of_year], career.take(rows_of_year)
                 )
             )
         )
         died.append(deaths[rows_of_year, t])
     sampled = Chance.fit(np.concatenate(rows), np.concatenate(died))
-    # Sampling the living at rate q multiplies the odds of death by 1/q (King and Zeng 2001): only
-    # the intercept changes.
+    # Sampling the living at `rate` multiplies the odds of death by 1 / rate (King and Zeng 2001):
+    # only the intercept changes.
     return Chance(sampled.intercept + float(np.log(rate)), sampled.weights)
 
 
-def _after_each(past: Histories) -> Iterator[tuple[int, Attachment]]:
-    """Each column but the last, with the attachment after it."""
+def _after_each(past: Histories) -> Iterator[tuple[int, Career]]:
+    """Each column but the last, with the career after it."""
     for column, career in enumerate(careers(past)):
         if 0 < column < past.years:
             yield column - 1, career
@@ -391,10 +417,10 @@ def _after_each(past: Histories) -> Iterator[tuple[int, Attachment]]:
 def deaths_next_year(
     panel: Panel, person: NDArray[np.int64], year: NDArray[np.int64], shape: tuple[int, int]
 ) -> NDArray[np.bool_] | None:
-    """(n, T) marks: known in that year, and dead from the next one on. None without exits.
+    """(n, T) flags: earnings known that year and death in the next.
 
-    `person` and `year` number the rows of `known_states(panel)`; column 0 is the first year among
-    them.
+    None if the panel has no exit data. `person` and `year` number the rows of
+    `known_states(panel)`; column 0 is the first year among them.
     """
     if not panel.meta.has_exit:
         return None
@@ -409,6 +435,6 @@ def deaths_next_year(
         exits["exit_year"].fill_null(0).to_numpy(),
         0,
     )
-    marks = np.zeros(shape, dtype=np.bool_)
-    marks[person, year - int(year.min())] = year_of[person] == year + 1
-    return marks
+    flags = np.zeros(shape, dtype=np.bool_)
+    flags[person, year - int(year.min())] = year_of[person] == year + 1
+    return flags

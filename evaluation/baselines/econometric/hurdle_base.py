@@ -17,7 +17,7 @@ from evaluation.baselines.econometric.histories import (
     rows_of,
     status_of,
 )
-from evaluation.baselines.econometric.hurdle import Attachment, Hurdle, careers, deaths_next_year
+from evaluation.baselines.econometric.hurdle import Career, Hurdle, careers, deaths_next_year
 from evaluation.baselines.econometric.profile import Profile
 from saga.data.origins import Origins
 from saga.data.panel import Panel
@@ -47,12 +47,12 @@ class HurdleBaseline(ABC, Generic[State]):
         """Fits the process on aligned histories. Raises InputError if they hold too little."""
 
     @abstractmethod
-    def states(self, past: Histories, careers: list[Attachment], u: Floats) -> State:
+    def states(self, past: Histories, careers: list[Career], u: Floats) -> State:
         """M draws of the process's state in the last column of the histories; `u` (n, M)."""
 
     @abstractmethod
     def step(
-        self, state: State, age: Array, status: Array, career: Attachment, u: tuple[Floats, Floats]
+        self, state: State, age: Array, status: Array, career: Career, u: tuple[Floats, Floats]
     ) -> tuple[Floats, State]:
         """Residuals (n, M) of the year at `age` (n, 1), and the state in that year.
 
@@ -132,7 +132,7 @@ class HurdleBaseline(ABC, Generic[State]):
         )
         before = list(careers(past))
         state = self.states(past, before, chance[:, 0])
-        career = Attachment(
+        career = Career(
             **{
                 name: np.repeat(values[:, None], n_paths, axis=1)
                 for name, values in vars(before[-1]).items()

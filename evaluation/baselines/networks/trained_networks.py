@@ -2,8 +2,8 @@
 
 They have the same tokens, head, training, masking and rollout, and as many parameters as the
 shipped model without its fast cell. They differ in what combines the years
-(`saga.model.variants.lstm`, `saga.model.variants.feedforward`), so their rows show what attention
-contributes.
+(`saga.model.variants.lstm`, `saga.model.variants.feedforward`), so their rows in the contest's results
+show what attention contributes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from saga.data.origins import Origins, history
 from saga.data.panel import Panel
-from saga.data.split import SHARES
+from saga.data.split import SPLIT_SHARES
 from saga.errors import InputError, Problem
 from saga.files.atomic import digest_json
 from saga.forecaster import Forecaster
@@ -28,10 +28,11 @@ from training.harness import RunOptions
 from training.train_config import TrainConfig, load_config
 
 
-class Network:
+class TrainedNetwork:
     """A network of a training configuration (`training/configs`), with its training budget."""
 
-    # Raise it when its numbers may change, also by code in `training` (see `evaluation.cache`).
+    # Increase this whenever the results may change, including through changes in `training` (see
+    # `evaluation.cache`).
     version = 1
 
     def __init__(self, name: str, config: str | TrainConfig) -> None:
@@ -43,14 +44,17 @@ class Network:
         return digest_json(self.config.as_dict())
 
     def fit(self, panel: Panel, *, seed: int) -> Self:
-        """Trains on the persons of `panel`, with a keyed share of them for early stopping.
+        """Trains on the persons of `panel`.
 
-        The share is the split's proportion. Raises InputError for too few persons.
+        It holds out a reproducible random share for early stopping, in the proportion of the
+        train/validation split. Raises InputError if there are too few persons.
         """
         persons = panel.persons()
-        held_share = SHARES["validation"] / (SHARES["train"] + SHARES["validation"])
+        validation_share = SPLIT_SHARES["validation"] / (
+            SPLIT_SHARES["train"] + SPLIT_SHARES["validation"]
+        )
         uniform = uniform_each(persons, self.name, "validation", panel.meta.panel_id)
-        stopping = [p for p, u in zip(persons, uniform, strict=True) if u < held_share]
+        stopping = [p for p, u in zip(persons, uniform, strict=True) if u < validation_share]
         with TemporaryDirectory(prefix=f"saga-{self.name}-") as folder:
             bundle = train(
                 panel,
@@ -70,28 +74,28 @@ class Network:
 
         Raises InputError if a person has no record in the origin year.
         """
-        past = _until(history, origins)
+        past = _history_until_origin(history, origins)
         paths = self.forecaster.simulate(
             past, Draws(n_paths, seed), to_horizon=to_horizon, recalibrate=False
         )
         return paths.take(np.searchsorted(paths.person_id, origins.person_id))
 
 
-class LSTM(Network):
+class LSTM(TrainedNetwork):
     """The LSTM (configuration `lstm`)."""
 
     def __init__(self, config: str | TrainConfig = "lstm") -> None:
         super().__init__("lstm", config)
 
 
-class FeedForward(Network):
+class FeedForward(TrainedNetwork):
     """The feed-forward network (configuration `feedforward`)."""
 
     def __init__(self, config: str | TrainConfig = "feedforward") -> None:
         super().__init__("ff", config)
 
 
-def _until(panel: Panel, origins: Origins) -> Panel:
+def _history_until_origin(panel: Panel, origins: Origins) -> Panel:
     """Each person's rows up to the origin.
 
     Raises InputError if the last of them is not in the origin year.
@@ -115,5 +119,5 @@ def _until(panel: Panel, origins: Origins) -> Panel:
             year=year,
             count=len(absent),
         )
-        raise InputError("A person has no record to forecast from", [problem])
+        raise InputError("A person has no record in the origin year", [problem])
     return past

@@ -34,13 +34,13 @@ def test_an_amount_is_in_the_set_exactly_if_its_score_is_at_most_q(atom_width: f
     score = sets.score(y)
     for q in SCORES:
         decided = np.abs(score - q) > 1e-6  # float32 amounts and exp(log()) blur the edge
-        inside = contains(*sets.at(q), y)
+        inside = contains(*sets.set_at(q), y)
         np.testing.assert_array_equal(inside[decided], (score <= q)[decided])
 
 
 def test_sets_are_nested() -> None:
     family = grow(samples(2), SCALE).with_atom(1.0)
-    sets = [family.at(q) for q in SCORES]
+    sets = [family.set_at(q) for q in SCORES]
     for (lower, upper, zero), (wider_lower, wider_upper, wider_zero) in pairwise(sets):
         positive = upper > 0
         assert (wider_lower[positive] <= lower[positive]).all()
@@ -51,7 +51,7 @@ def test_sets_are_nested() -> None:
 def test_a_set_without_zero_starts_above_zero_and_no_set_is_empty() -> None:
     sets = grow(samples(3), SCALE).with_atom(1.0)
     for q in SCORES:
-        lower, upper, zero = sets.at(q)
+        lower, upper, zero = sets.set_at(q)
         assert (lower[~zero] > 0).all()
         assert (upper >= lower).all()
 
@@ -70,16 +70,16 @@ def test_the_score_is_continuous_in_positive_amounts() -> None:
 
 def test_zero_joins_early_with_a_narrow_atom_and_late_with_a_wide_one() -> None:
     growth = grow(samples(5, zero=0.2), SCALE)
-    narrow, wide = growth.with_atom(1e-6).atom, growth.with_atom(1e6).atom
+    narrow, wide = growth.with_atom(1e-6).zero_score, growth.with_atom(1e6).zero_score
     assert (narrow == 0).all()
-    np.testing.assert_allclose(wide, 1 - growth.zero)
+    np.testing.assert_allclose(wide, 1 - growth.p_zero)
 
 
 def test_the_set_of_a_person_with_only_zeros_is_zero_alone() -> None:
     sets = grow(np.zeros((1, 50), np.float32), SCALE).with_atom(1.0)
     assert sets.score(np.array([0.0]))[0] == 0
     assert sets.score(np.array([50_000.0]))[0] > 1
-    assert [float(part[0]) for part in sets.at(0.9)] == [0, 0, 1]
+    assert [float(part[0]) for part in sets.set_at(0.9)] == [0, 0, 1]
 
 
 def test_a_zero_without_samples_joins_when_the_lower_end_arrives_at_it() -> None:
@@ -89,7 +89,7 @@ def test_a_zero_without_samples_joins_when_the_lower_end_arrives_at_it() -> None
     assert len(np.unique(score)) == 300, "no ties between persons"
     np.testing.assert_allclose(score, sets.score(np.full(300, 1e-9)), atol=1e-9)
     for q in (1.0, float(np.median(score)), score.max()):
-        lower, _, zero = sets.at(q)
+        lower, _, zero = sets.set_at(q)
         np.testing.assert_array_equal(zero, score <= q)
         np.testing.assert_array_equal(zero, lower <= SMALLEST)
 
@@ -98,7 +98,7 @@ def test_equal_samples_and_a_single_positive_sample_give_finite_sets() -> None:
     for row in ([0, 0, 0, 7e4], [5e4] * 4, [0, 5e4, 5e4, 5e4]):
         sets = grow(np.array([row], np.float32), SCALE).with_atom(1.0)
         for q in SCORES:
-            lower, upper, _ = sets.at(q)
+            lower, upper, _ = sets.set_at(q)
             assert np.isfinite([lower, upper]).all()
         assert np.isfinite(sets.score(np.array([6e4])))[0]
 
@@ -107,14 +107,14 @@ def test_a_persons_sets_do_not_depend_on_the_batch() -> None:
     x = samples(8, n=20, m=37)
     together, alone = grow(x, SCALE).with_atom(0.5), grow(x[7:8], SCALE).with_atom(0.5)
     for q in (0.3, 0.9):
-        for single, batch in zip(alone.at(q), together.at(q), strict=True):
+        for single, batch in zip(alone.set_at(q), together.set_at(q), strict=True):
             assert single[0] == batch[7]
 
 
 def test_the_positive_part_is_near_the_shortest_interval() -> None:
     # Lognormal: the density is unimodal in t. Compared with the shortest 80 % of the samples.
     x = samples(9, n=200, m=400, zero=0.0)
-    lower, upper, _ = grow(x, SCALE).with_atom(1.0).at(0.8)
+    lower, upper, _ = grow(x, SCALE).with_atom(1.0).set_at(0.8)
     t = np.log(x.astype(float) + SCALE)
     shortest = (t[:, 320:] - t[:, :-320]).min(axis=1)
     grown = np.log(upper + SCALE) - np.log(lower + SCALE)

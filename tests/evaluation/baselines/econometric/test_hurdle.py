@@ -19,7 +19,7 @@ from evaluation.baselines.econometric.histories import (
     Histories,
     status_of,
 )
-from evaluation.baselines.econometric.hurdle import Attachment, Chance, Hurdle, careers
+from evaluation.baselines.econometric.hurdle import Career, Chance, Hurdle, careers
 from saga.data.origins import draw_origins, history
 from saga.data.panel import Panel, PanelMeta
 from saga.errors import InputError
@@ -77,8 +77,8 @@ def calibration(past: Histories, hurdle: Hurdle, column: int) -> float:
     return max(gaps)
 
 
-def taken(career: Attachment) -> Attachment:
-    return Attachment(**{name: values[:, None] for name, values in vars(career).items()})
+def taken(career: Career) -> Career:
+    return Career(**{name: values[:, None] for name, values in vars(career).items()})
 
 
 def test_known_chances_of_finding_and_losing_work_are_recovered(
@@ -102,7 +102,7 @@ def test_draws_have_the_chances_and_small_amounts_their_distribution(
     fitted: tuple[Histories, Hurdle],
 ) -> None:
     past, hurdle = fitted
-    career = Attachment(
+    career = Career(
         **{
             name: np.repeat(v[:1, None], 40_000, axis=1)
             for name, v in vars(list(careers(past))[12]).items()
@@ -125,16 +125,16 @@ def test_draws_have_the_chances_and_small_amounts_their_distribution(
 
 def test_an_unknown_year_changes_nothing_and_a_zero_does() -> None:
     """Null, no row and zero are three things; the first two are no news."""
-    start = Attachment.none((1,)).after(np.array([WORK]), np.array([0.3]))
+    start = Career.none((1,)).after(np.array([WORK]), np.array([0.3]))
     unknown = start.after(np.array([UNKNOWN]), np.array([np.nan]))
     assert all(
         np.array_equal(getattr(unknown, name), values) for name, values in vars(start).items()
     )
     zero = start.after(np.array([ZERO]), np.array([np.nan]))
-    assert zero.out == 1
+    assert zero.years_out == 1
     assert zero.tenure == 0
     assert zero.zero == 1
-    assert zero.last == pytest.approx(0.3)
+    assert zero.last_residual == pytest.approx(0.3)
 
 
 def test_status_tells_unknown_zero_low_and_work_apart() -> None:
@@ -206,7 +206,7 @@ def test_without_any_idle_year_everybody_works_until_death() -> None:
     always = replace(past, status=np.full(past.status.shape, WORK, dtype=np.int8))
     deaths = np.random.default_rng(0).random(past.status.shape) < 0.01
     hurdle = Hurdle.fit(always, np.empty(0), deaths, seed=0)
-    career = Attachment.none((2, 3))
+    career = Career.none((2, 3))
     age, sex = np.full((2, 1), 40), np.ones((2, 1))
     status, _ = hurdle.draw(
         age, sex, np.ones((2, 1)), career, (np.full((2, 3), 0.999), np.zeros((2, 3)))
