@@ -57,7 +57,8 @@ COVERAGE = _number("stated coverage of the interval")
 N = _count("persons judged; null if too few to be shown")
 INSIDE = _number("share of these persons whose outcome is inside the interval")
 STATUS = _text(
-    "verdict: holds; watch (small but not by chance, or too many covered); fails; unclear (cannot tell)"
+    "verdict: holds; watch (small but not by chance, or too many covered); fails; "
+    "unclear (cannot tell)"
 )
 SAMPLING_BAND = {
     "band_lower": _number("lower end of the sampling band"),

@@ -56,7 +56,8 @@ def _series(rows: list[dict[str, str]], location: str, gaps: bool) -> YearlySeri
             order = "is out of order" if year < before else "leaves a gap"
             fault = "is a duplicate" if year == before else order
             raise ValueError(
-                f"{location}: {year} follows {before} and {fault}. Give each year one row, in order."
+                f"{location}: {year} follows {before} and {fault}. "
+                "Give each year one row, in order."
             )
     for row in rows:
         at_year = f"{location}, year {row['year']}"

@@ -2,8 +2,8 @@
 
 They have the same tokens, head, training, masking and rollout, and as many parameters as the
 shipped model without its fast cell. They differ in what combines the years
-(`saga.model.variants.lstm`, `saga.model.variants.feedforward`), so their rows in the contest's results
-show what attention contributes.
+(`saga.model.variants.lstm`, `saga.model.variants.feedforward`), so their rows in the
+contest's results show what attention contributes.
 """
 
 from __future__ import annotations
