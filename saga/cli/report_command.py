@@ -115,16 +115,16 @@ def report(
         ledger = open_ledger(database, database_key)
         diagnostics = with_state(diagnostics, ledger.state(digest), ledger.counts(digest))
     write_report(diagnostics, out, bundle=opened.digest)
-    lights = Counter(diagnostics["lights"]["status"].to_list())
+    verdicts = Counter(diagnostics["lights"]["status"].to_list())
     report_facts = {
         "out": out,
         "bundle": opened.digest,
         "stored": store,
-        "lights": dict(lights),
+        "lights": dict(verdicts),
         "provenance": diagnostics.provenance,
     }
     console.result(
-        f"Wrote {out}: of {lights.total()} lights, {format_counts(lights)}.",
+        f"Wrote {out}: of {verdicts.total()} verdicts, {format_counts(verdicts)}.",
         report_facts,
         as_json=as_json,
     )
