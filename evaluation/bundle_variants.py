@@ -1,4 +1,4 @@
-"""Variants of the model as rows of a table: further bundles, named in one file."""
+"""Variants of the model: further bundles that a file lists, as rows of a table."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ COLUMNS = ("name", "table", "label", "note", "bundle")
 
 
 class Variant(BaseModel):
-    """One row.
+    """One row of the file.
 
     Args:
-        name: finds the paper's figure (`published.json`).
-        table: its title.
+        name: key of the paper's figure in `published.json`.
+        table: title of the table that shows the row.
         label: the row's name in the table.
         note: how the bundle was trained (the budget).
         bundle: its directory.

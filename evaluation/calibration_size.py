@@ -1,4 +1,4 @@
-"""How many calibration persons do intervals need: coverage by the number of calibration persons."""
+"""The study of calibration size: coverage by the number of calibration persons."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def coverage_by_size(
     Each repeat draws `size` of the calibration persons with an outcome, without replacement,
     because a person drawn twice is not a second observation. `value` and `sd` are over repeats, on
     the same n test persons. A size above the number `available` gives no value; that number is
-    added as a size of its own.
+    added as a further size.
 
     Args:
         forecaster: the bundle; its raw paths are calibrated anew.

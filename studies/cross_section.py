@@ -18,7 +18,7 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from evaluation.scoring.futures import true_economies, true_futures
+from evaluation.scoring.futures import macro_of_futures, true_futures
 from saga.data.origins import Origins, history, last_year, origins_at
 from saga.data.panel import FLOOR, Panel
 from saga.data.split import unseen_persons
@@ -227,7 +227,7 @@ def true_wages(futures: Path) -> dict[int, list[float]]:
     """The real wage index of each drawn future by year, 1 in the last year of record."""
     return {
         draw: (1 + economy["real_wage_growth"]).cum_prod().to_list()
-        for draw, economy in true_economies(futures).items()
+        for draw, economy in macro_of_futures(futures).items()
     }
 
 

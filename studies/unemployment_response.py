@@ -16,7 +16,7 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.stats import linregress
 
-from evaluation.scoring.futures import true_economies
+from evaluation.scoring.futures import macro_of_futures
 from saga.files.markdown import markdown_table
 from saga.macro.history import SERIES
 from saga.macro.scenarios import Scenario
@@ -38,14 +38,14 @@ def true_unemployment(futures: Path) -> dict[int, Array]:
     """Unemployment (n_year,) of each drawn economy of the register, a fraction."""
     return {
         draw: economy["unemployment"].to_numpy()
-        for draw, economy in true_economies(futures).items()
+        for draw, economy in macro_of_futures(futures).items()
     }
 
 
 def true_scenarios(futures: Path) -> dict[int, Scenario]:
     """The drawn economies of the register as scenarios."""
     scenarios = {}
-    for draw, economy in true_economies(futures).items():
+    for draw, economy in macro_of_futures(futures).items():
         years = economy.select("year", *SERIES).iter_rows()
         rows = {year: (u, growth, inflation) for year, u, growth, inflation in years}
         scenarios[draw] = Scenario(f"draw {draw}", rows)

@@ -65,6 +65,19 @@ def known_states(panel: Panel) -> pl.DataFrame:
     )
 
 
+def no_history_error(person: str, origin: int, count: int) -> InputError:
+    """The error for `count` persons without a row at or before the origin, `person` the first."""
+    problem = Problem(
+        "no-history",
+        "no record at or before the origin",
+        "Give a history with a row in the origin year, or leave the person out.",
+        person_id=person,
+        year=origin,
+        count=count,
+    )
+    return InputError("A person has no record to forecast from", [problem])
+
+
 def states_at(history: Panel, origins: Origins) -> tuple[States, Array]:
     """The last known state at or before each origin, and the birth years.
 
@@ -86,16 +99,7 @@ def states_at(history: Panel, origins: Origins) -> tuple[States, Array]:
     )
     if rows["born"].null_count():
         person, year = rows.filter(pl.col("born").is_null()).select("person_id", "origin").row(0)
-        fix = "Give a history with a row in the origin year, or leave the person out."
-        problem = Problem(
-            "no-history",
-            "no record at or before the origin",
-            fix,
-            person_id=person,
-            year=year,
-            count=rows["born"].null_count(),
-        )
-        raise InputError("A person has no record to forecast from", [problem])
+        raise no_history_error(person, year, rows["born"].null_count())
     born = rows["born"].to_numpy()
     year = rows["year"].fill_null(rows["origin"]).to_numpy()
     states = States(

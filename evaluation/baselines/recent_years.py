@@ -9,10 +9,15 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from evaluation.baselines.origin_states import Reference, States, as_states, known_states
+from evaluation.baselines.origin_states import (
+    Reference,
+    States,
+    as_states,
+    known_states,
+    no_history_error,
+)
 from saga.data.origins import Origins
 from saga.data.panel import Panel
-from saga.errors import InputError, Problem
 from saga.schema import CATEGORICAL, CONTINUOUS, MONEY
 
 Array = NDArray[Any]
@@ -262,17 +267,8 @@ def locate_rows(history: Panel, origins: Origins, years: int) -> tuple[pl.DataFr
     )
     if missing.any():
         first = int(np.argmax(missing))
-        fix = "Give a history with a row in the origin year, or leave the person out."
         person, year = str(origins.person_id[first]), int(origins.year[first])
-        problem = Problem(
-            "no-history",
-            "no record at or before the origin",
-            fix,
-            person_id=person,
-            year=year,
-            count=int(missing.sum()),
-        )
-        raise InputError("A person has no record to forecast from", [problem])
+        raise no_history_error(person, year, int(missing.sum()))
     back = origin_key[:, None] - np.arange(years)
     position = np.searchsorted(key, back)
     exists = key[np.minimum(position, len(key) - 1)] == back

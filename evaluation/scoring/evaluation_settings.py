@@ -94,7 +94,7 @@ class Sample:
         Args:
             panel: all persons.
             seed: of the origins.
-            persons: at most so many test persons, a keyed choice.
+            persons: largest number of test persons, chosen by key; None: all.
             sample: "all", or "paper": origins of `paper_years` only.
             split: "person", or "cohort": of each part of the person split only the paper's birth
                 years, so no training person of a bundle is tested.
@@ -118,7 +118,7 @@ class Sample:
         return cls(panel.only(tested), training, stop, end, seed, sample)
 
     def settings(self, horizons: Sequence[int], futures: Path | None = None) -> Iterator[Setting]:
-        """`in-time`, and `forward` if there are later years in the panel or drawn `futures`.
+        """The setting `in-time`, and `forward` if the panel has later years or `futures` are given.
 
         Raises InputError if a setting has no origin.
         """
@@ -148,7 +148,7 @@ class Sample:
             )
 
     def draw(self, panel: Panel) -> Origins:
-        """One origin per person by the rule of calibration, whatever the horizons of the tables."""
+        """One origin per person, drawn as in calibration for any horizons of the tables."""
         return draw_origins(
             panel,
             max_horizon=MAX_HORIZON,
@@ -169,7 +169,7 @@ class Sample:
         )
 
     def check_observable(self, horizons: Sequence[int]) -> None:
-        """Raises UsageError if the panel holds no outcome at one of the horizons."""
+        """Raises UsageError if the panel has no outcome at one of the horizons."""
         panel = cut(self.test, self.until)
         eligible = self._eligible(panel)
         first = (eligible_origins(panel) if eligible is None else eligible)["year"].min()
@@ -210,8 +210,8 @@ class Sample:
 def paper_years(panel: Panel) -> pl.DataFrame:
     """Person-years that may end the paper's window of ten years: columns `person_id`, `year`.
 
-    Ages 26 to 54. In the window the first year has known earnings, at least one of any three
-    consecutive years has, and at least five years are positive.
+    Ages are 26 to 54. In the window the first year has known earnings, at least one of any three
+    consecutive years has known earnings, and at least five years have positive earnings.
     """
     with_earnings = panel.frame.filter(pl.col("earnings").is_not_null()).select(
         "person_id", "birth_year", "year", "earnings"

@@ -14,8 +14,8 @@ from saga.data.origins import Origins
 from saga.errors import InputError, Problem
 
 
-def true_economies(directory: Path) -> dict[int, pl.DataFrame]:
-    """Macro series of each drawn future (`directory/future/macro.parquet`), by draw, by year."""
+def macro_of_futures(directory: Path) -> dict[int, pl.DataFrame]:
+    """Macro series of each drawn future (`directory/future/macro.parquet`): draw -> years."""
     years = pl.read_parquet(directory / "future" / "macro.parquet").sort("draw", "year")
     return {int(draw): part for (draw,), part in years.group_by(["draw"], maintain_order=True)}
 

@@ -10,18 +10,23 @@ REFERENCES = ("gkos", "groupq", "carry")  # the first of them that takes part is
 
 
 def select_reference(models: set[str]) -> str | None:
-    """The model that the gap is measured from; None without it or without the clairvoyant."""
+    """The reference among `models`; None if there is none, or no clairvoyant."""
     return next((name for name in REFERENCES if name in models), None) if BOUND in models else None
 
 
 def measure_gap_closed(rows: pl.LazyFrame, unit: str) -> pl.DataFrame:
     """1 - (CRPS - bound) / (CRPS of the reference - bound), by horizon and group.
 
-    The bound is the clairvoyant's CRPS; all are of log earnings. `rows`: model, setting, horizon,
-    group, crps_log and `unit`, the column of independent units (in-time the person, forward the
-    macro future). The result has per model the value, its standard error (ratio of means over
-    paired units, linearised; Cochran 1977, ch. 6), n units and, forward, sd_futures. It is empty
-    without a reference and the clairvoyant, or if the clairvoyant is not better.
+    The bound is the clairvoyant's CRPS; all CRPS are of log earnings. The standard error is that of
+    a ratio of means over paired units, linearised (Cochran 1977, ch. 6).
+
+    Args:
+        rows: model, setting, horizon, group, crps_log and the column `unit`.
+        unit: the column of independent units: in-time the person, forward the macro future.
+
+    Returns:
+        Per model the value, its standard error, the number n of units and, forward, sd_futures.
+        Empty without a reference or the clairvoyant, or if the clairvoyant is not better.
     """
     keys = ["setting", "horizon", "group", unit]
     means = (
@@ -29,20 +34,20 @@ def measure_gap_closed(rows: pl.LazyFrame, unit: str) -> pl.DataFrame:
         .agg(pl.col("crps_log").cast(pl.Float64).mean(), pl.len().alias("n"))
         .collect()
     )
-    begin = select_reference(set(means["model"])) or BOUND
+    reference = select_reference(set(means["model"])) or BOUND
 
-    def of(model: str, column: str) -> pl.DataFrame:
+    def crps_of(model: str, column: str) -> pl.DataFrame:
         return means.filter(pl.col("model") == model).select(
             *keys, pl.col("crps_log").alias(column)
         )
 
-    models = means.filter(~pl.col("model").is_in([BOUND, begin]))
-    paired = models.join(of(begin, "begin"), on=keys, maintain_order="left").join(
-        of(BOUND, "end"), on=keys, maintain_order="left"
+    models = means.filter(~pl.col("model").is_in([BOUND, reference]))
+    paired = models.join(crps_of(reference, "reference"), on=keys, maintain_order="left").join(
+        crps_of(BOUND, "bound"), on=keys, maintain_order="left"
     )
     reduction, gap, units = (
-        pl.col("begin") - pl.col("crps_log"),
-        pl.col("begin") - pl.col("end"),
+        pl.col("reference") - pl.col("crps_log"),
+        pl.col("reference") - pl.col("bound"),
         pl.len().cast(pl.Float64),
     )
     value = reduction.sum() / gap.sum()

@@ -1,4 +1,4 @@
-"""From un-averaged scores to `metrics.parquet`: means by horizon and group, clustered errors."""
+"""The metrics table: means of scores by horizon and group, with clustered standard errors."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ def metrics_table(
 
     `n` counts persons with a score (forward: on average over futures). In-time `se` is clustered by
     person. Forward it is the standard error of the mean over drawn macro futures, and `sd_futures`
-    is the spread between them, the deviation to expect of a single future. Coverage in-time has a
-    band: the observed share lies in it with probability 95 % if the sets have their nominal
-    coverage. The band counts the calibration persons for `saga` over all persons, otherwise the
-    test persons alone. `gap_closed` is that of `evaluation.scoring.gap`. A horizon without any
-    outcome gives rows for the group `all` with n = 0 and no value.
+    is the spread between them, the expected deviation of a single future. Coverage in-time has a
+    band: the observed share lies in it with probability 95 % if the sets have their stated
+    coverage. For `saga` over all persons the band accounts for the number of calibration persons,
+    otherwise only for that of the test persons. `gap_closed` is that of `evaluation.scoring.gap`. A
+    horizon without any outcome gives rows for the group `all` with n = 0 and no value.
 
     Args:
         scores: model, setting, draw (null in-time, else the macro future's number), person_id,

@@ -93,7 +93,7 @@ def _at(
 
 @pytest.mark.parametrize("metric", ["coverage_50", "coverage_80", "coverage_90", "coverage_95"])
 @pytest.mark.parametrize("horizon", [1, 5])
-def test_coverage_tells_the_exact_forecaster_from_the_miscalibrated_ones(
+def test_coverage_distinguishes_exact_and_miscalibrated_forecasters(
     table: pl.DataFrame, metric: str, horizon: int
 ) -> None:
     exact, over, vague = (
@@ -314,7 +314,7 @@ def test_a_baseline_enters_by_blocks_like_the_model(
         assert carry["value"] == pytest.approx(exact["value"], rel=0.05)
 
 
-def test_answers_for_other_persons_are_refused(random_walk: Make, tmp_path: Path) -> None:
+def test_forecasts_of_other_persons_are_refused(random_walk: Make, tmp_path: Path) -> None:
     class Confused(Walker):
         def blocks(
             self, past: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int

@@ -204,7 +204,7 @@ def test_the_right_forecaster_covers_and_the_wrong_one_is_exposed(table: pl.Data
     assert _at(table, "wrong", "mean")["value"] > 1.3 * _at(table, TRUTH, "mean")["value"]
 
 
-def test_age_bands_partition_the_persons_and_the_reach_is_said(
+def test_age_bands_partition_the_persons_and_the_reach_is_stated(
     table: pl.DataFrame, world: tuple[LifetimeTask, np.ndarray, Known, Known]
 ) -> None:
     assert table.schema == pl.Schema(COLUMNS)

@@ -73,7 +73,7 @@ class AutoRegression(HurdleBaseline[Belief]):
                 [key[seen] for key in _bins(past.age[:, column], level, belief.scale, career)]
             )
             surprises.append((surprise / deviation)[seen])
-            belief = belief.seen(surprise, seen, deviation)
+            belief = belief.updated(surprise, seen, deviation)
         self.shocks = Shocks(
             [np.concatenate(keys) for keys in zip(*bins_of_year, strict=True)],
             np.concatenate(surprises),
@@ -84,7 +84,7 @@ class AutoRegression(HurdleBaseline[Belief]):
         belief = Belief.prior(self.components, (len(past.age),))
         for column in range(past.years):
             belief, level, deviation = self._expect(belief, past.age[:, column], careers[column])
-            belief = belief.seen(
+            belief = belief.updated(
                 past.residual[:, column] - level, past.status[:, column] == WORK, deviation
             )
         return Belief(
@@ -100,7 +100,7 @@ class AutoRegression(HurdleBaseline[Belief]):
         """One year: expected residual plus a drawn surprise, which updates the filter at work."""
         belief, level, deviation = self._expect(state, age, career)
         surprise = deviation * self.shocks.draw(_bins(age, level, belief.scale, career), u[0])
-        return level + surprise, belief.seen(surprise, status == WORK, deviation)
+        return level + surprise, belief.updated(surprise, status == WORK, deviation)
 
     def _expect(self, belief: Belief, age: Array, career: Career) -> tuple[Belief, Floats, Floats]:
         ahead = belief.ahead(self.components, age)

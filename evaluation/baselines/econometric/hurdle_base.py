@@ -69,7 +69,7 @@ class HurdleBaseline(ABC, Generic[State]):
         person, persons, states = rows_of(panel)
         status = status_of(states.earnings, self.floor)
         if not (status == WORK).any() or len(person) == len(persons):
-            fix = "Give a panel in which persons are seen in at least two years."
+            fix = "Give a panel in which persons are observed in at least two years."
             raise InputError(
                 "There is nothing to learn from",
                 [Problem("no-outcomes", "No person has earnings in two years", fix)],

@@ -150,7 +150,7 @@ class Belief:
         noise = parts.eps[np.searchsorted(BANDS, age, side="right")] + parts.entry * entry
         return self.alpha + self.z, np.sqrt(self.v_alpha + 2 * self.v_both + self.v_z + noise)
 
-    def seen(self, surprise: Floats, is_known: Array, deviation: Floats) -> Belief:
+    def updated(self, surprise: Floats, is_known: Array, deviation: Floats) -> Belief:
         """The distribution after a year with a `known` residual, `surprise` above its expectation.
 
         `deviation` is the expected standard deviation.

@@ -53,7 +53,7 @@ Floats = NDArray[np.float64]
 Array = NDArray[Any]
 PARTICLES = 125
 # Careers simulated at each evaluation of a process; two per person in a smaller panel.
-LIVES = {"gkos-paper": 6_000, "gkos": 1_500}
+CAREERS = {"gkos-paper": 6_000, "gkos": 1_500}
 PROFILED = 12_000  # careers simulated for the profiles of the estimated process
 FEWEST = 400  # persons that a group with its own process or profile needs
 MANY = 2_000  # persons that a sex with one process per era needs
@@ -288,7 +288,7 @@ class GkosPaper(GkosBaseline):
         del rows  # for `Gkos` only
         earnings = records.earnings
         moments = PaperMoments(self.minimum)
-        count = min(LIVES[self.name], 2 * len(earnings))
+        count = min(CAREERS[self.name], 2 * len(earnings))
         draws = Draws(count, seed)
         seen = np.isfinite(np.resize(earnings[records.sample(count, seed)], (count, len(AGES))))
         zeros = float((earnings == 0).sum() / np.isfinite(earnings).sum())
@@ -300,7 +300,7 @@ class GkosPaper(GkosBaseline):
         fixed = process_values(PUBLISHED)
 
         def complete(values: dict[str, float]) -> tuple[GkosProcess, Floats]:
-            """The process with both intercepts, and its lives with the panel's gaps."""
+            """The process with both intercepts, and its careers with the panel's gaps."""
             process = process_of(fixed | values | {"a": 0.0, "a0": 0.0}, THOUSAND_DOLLARS)
             z = np.where(seen.T, draws.persistent(process), np.nan)[:, :1_500]
             slope = process.nonemployment_index(AGES[:, None], z)
@@ -308,7 +308,7 @@ class GkosPaper(GkosBaseline):
                 np.clip(zeros * np.exp(process.rate), 1e-9, 0.99), slope[np.isfinite(slope)]
             )
             process = replace(process, nonemployment=(float(a), *process.nonemployment[1:]))
-            earned = np.where(seen, draws.lives(process), np.nan)
+            earned = np.where(seen, draws.careers(process), np.nan)
             a0 = _lift(earned[earned > 0], level, self.minimum)
             return replace(process, profile=(a0, *process.profile[1:])), earned * np.exp(a0)
 
@@ -424,7 +424,7 @@ def _fit_stratum(
     records: Records, group: Array, minimum: float, era: Era, seed: int
 ) -> tuple[Fit, list[ProfiledProcess]]:
     """Shocks of one sex in one era, and the processes of its groups 0..E-1 (`group` (n,))."""
-    count = min(LIVES[Gkos.name], 2 * len(records.person_id))
+    count = min(CAREERS[Gkos.name], 2 * len(records.person_id))
     persons = np.resize(records.sample(count, seed), count)
     persons = persons[np.argsort(group[persons], kind="stable")]
     edges = np.searchsorted(group[persons], np.arange(group.max() + 2))
@@ -447,7 +447,7 @@ def _fit_stratum(
         starts=[process_values(PUBLISHED), process_values(FEW_ZEROS)],
         ratio=len(records.person_id) / count, seed=seed,
     )  # fmt: skip
-    # Profiles are computed again with other and more lives, all of them for every group.
+    # Profiles are computed again with other and more careers, all of them for every group.
     more = Draws(PROFILED, seed + 1)
     solutions = profiles.processes(fit.values, more, [slice(None)] * len(slices))
     return fit, [
@@ -500,7 +500,7 @@ class Profiles:
     def processes(
         self, values: dict[str, float], draws: Draws, slices: list[slice]
     ) -> list[tuple[ProfiledProcess, Floats]]:
-        """A process per group that matches the zeros, with means still zero, and lives (n, A)."""
+        """A process per group that matches the zeros, with means still zero, and careers (n, A)."""
         base = process_of(process_values(PUBLISHED) | values, 1.0)
         z = np.sort(draws.persistent(base), axis=1)
         points = z[:, ((np.arange(64) + 0.5) / 64 * z.shape[1]).astype(np.int64)]
@@ -513,7 +513,7 @@ class Profiles:
             for intercepts in intercepts_for(share, slope)
         ]
         return [
-            (process, draws.lives(process, of_stratum))
+            (process, draws.careers(process, of_stratum))
             for process, of_stratum in zip(processes, slices, strict=True)
         ]
 

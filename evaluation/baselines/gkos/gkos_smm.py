@@ -147,7 +147,7 @@ class Draws:
         self.start = np.maximum(rng.random((GkosProcess.start_numbers, n)), 2.0**-54)
         self.steps = np.maximum(rng.random((len(AGES), GkosProcess.step_numbers, n)), 2.0**-54)
 
-    def lives(self, process: GkosProcess, persons: slice = slice(None)) -> Floats:
+    def careers(self, process: GkosProcess, persons: slice = slice(None)) -> Floats:
         """Earnings (n, A) of `persons` at ages 20..64, NaN before the process starts."""
         state = process.start(self.start[:, persons])
         earnings = np.full((len(AGES), state.shape[1]), np.nan)

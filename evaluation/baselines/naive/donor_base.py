@@ -61,7 +61,7 @@ class DonorBaseline(ABC):
             horizons,
         )
         if not np.isfinite(outcomes).any():
-            fix = "Give a panel in which persons are seen in at least two years."
+            fix = "Give a panel in which persons are observed in at least two years."
             raise InputError(
                 "There is nothing to learn from",
                 [Problem("no-outcomes", "No person has earnings in two years", fix)],

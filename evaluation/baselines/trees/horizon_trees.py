@@ -235,9 +235,11 @@ def _boost(
         params=parameters[0],
         free_raw_data=False,
     )
-    judge = data.create_valid(held_out[0], held_out[1].astype(np.float64))
+    validation = data.create_valid(held_out[0], held_out[1].astype(np.float64))
     stop = lightgbm.early_stopping(PATIENCE, verbose=False)
     return [
-        lightgbm.train(p, data, TREES, valid_sets=[judge], valid_names=["held"], callbacks=[stop])
+        lightgbm.train(
+            p, data, TREES, valid_sets=[validation], valid_names=["held"], callbacks=[stop]
+        )
         for p in parameters
     ]

@@ -68,7 +68,7 @@ def fitted(request: pytest.FixtureRequest, random_walk: Make) -> tuple[Panel, Ba
     return panel, QUICK[request.param]().fit(panel, seed=0)
 
 
-def test_carry_is_calibrated_and_nearly_sharp_where_growth_is_independent(
+def test_carry_is_calibrated_and_nearly_sharp_if_growth_is_independent(
     walk: tuple[Panel, Panel, CarryForward],
 ) -> None:
     _, test, carry = walk
@@ -113,7 +113,7 @@ def test_group_quantiles_are_calibrated_in_every_group_that_makes_the_outcomes(
         assert abs(zeros - truth) < 0.02
 
 
-def test_paths_are_joint_a_random_walk_keeps_its_autocorrelation(
+def test_paths_are_joint_and_keep_the_autocorrelation_of_a_random_walk(
     walk: tuple[Panel, Panel, CarryForward],
 ) -> None:
     _, test, carry = walk
@@ -178,7 +178,7 @@ def test_the_shape_is_persons_horizons_paths_and_nothing_follows_age_64(
     assert np.array_equal(paths.person_id, origins.person_id)
 
 
-def test_paths_do_not_depend_on_who_else_is_asked_for_or_on_the_order(
+def test_paths_do_not_depend_on_the_other_persons_or_on_the_order(
     fitted: tuple[Panel, Baseline],
 ) -> None:
     panel, baseline = fitted

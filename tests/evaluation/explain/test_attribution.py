@@ -67,7 +67,7 @@ def test_more_nodes_reduce_the_residual(forecaster: Forecaster, small_panel: Pan
     assert rest[1] < rest[0] / 4
 
 
-def test_parts_and_baseline_make_the_record_s_own_tokens(
+def test_parts_and_baseline_sum_to_the_tokens_of_the_record(
     forecaster: Forecaster, small_panel: Panel
 ) -> None:
     record = pad(
@@ -133,7 +133,7 @@ def test_the_explained_value_is_the_forecast_of_the_network(
     )
 
 
-def test_where_the_forecast_is_linear_attributions_are_the_terms(
+def test_attributions_of_a_linear_forecast_are_its_terms(
     forecaster: Forecaster, small_panel: Panel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the identity as network, an attribution is the entry's part of the last token."""
@@ -212,7 +212,7 @@ def test_wrong_arguments_are_refused(forecaster: Forecaster, small_panel: Panel)
             check_page(Path(name), "explanation", SUFFIXES)
 
 
-def test_files_hold_the_explanation_and_the_log_nothing_of_it(
+def test_files_contain_the_explanation_and_the_log_does_not(
     forecaster: Forecaster, small_panel: Panel, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     person = small_panel.persons()[0]
@@ -238,7 +238,7 @@ def test_files_hold_the_explanation_and_the_log_nothing_of_it(
     assert "https://" not in html
 
 
-def test_the_command_writes_a_page_and_tells_nothing_of_the_person(
+def test_the_command_writes_a_page_and_prints_nothing_about_the_person(
     tiny_bundle: Path, small_panel: Panel, tmp_path: Path
 ) -> None:
     person, source = small_panel.persons()[0], tmp_path / "people.parquet"

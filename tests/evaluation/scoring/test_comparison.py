@@ -31,7 +31,7 @@ def _inside(rejected: np.ndarray, size: float, *, above: float = 0.0) -> bool:
     return bool(size - slack <= share <= size + slack + above)
 
 
-def test_one_difference_a_person_gives_the_paired_t_test() -> None:
+def test_one_difference_per_person_gives_the_paired_t_test() -> None:
     rng = np.random.default_rng(0)
     a, b = rng.gamma(2, 1, 80), rng.gamma(2, 1, 80)
     result, oracle = clustered_test(a - b, np.arange(80)), stats.ttest_rel(a, b)
@@ -123,7 +123,7 @@ def _textbook(series: np.ndarray, horizon: int) -> float:
 
 
 @pytest.mark.parametrize("horizon", [1, 3, 10])
-def test_diebold_mariano_equals_the_textbook_for_one_difference_a_year(horizon: int) -> None:
+def test_diebold_mariano_equals_the_textbook_for_one_difference_per_year(horizon: int) -> None:
     series = np.random.default_rng(5).normal(0.3, 1, 25).cumsum() / 5
     result = diebold_mariano_test(series, np.arange(1995, 2020), horizon)
     assert result is not None

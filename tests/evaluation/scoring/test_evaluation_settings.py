@@ -117,7 +117,7 @@ def test_the_cohort_split_keeps_birth_years_and_refuses_unobservable_horizons(
         paper.check_observable([20])
 
 
-def test_cohorts_that_are_not_there_are_refused() -> None:
+def test_missing_cohorts_are_refused() -> None:
     years = list(range(1996, 2010))
     with pytest.raises(InputError, match="no test persons"):
         Sample.of(_one(years, [1.0] * 14), seed=0, split="cohort")

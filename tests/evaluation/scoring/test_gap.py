@@ -95,7 +95,7 @@ def test_pages_call_the_clairvoyant_a_bound_and_never_the_best() -> None:
     assert "| h | saga |\n|---|---|\n| 7 | 50.0 ± 1.0 |" in text
 
 
-def test_the_clairvoyant_takes_part_where_the_register_is_known(
+def test_the_clairvoyant_takes_part_if_the_register_is_given(
     register_dir: Path, tmp_path: Path
 ) -> None:
     assert [model.name for model in select_clairvoyant(["all"], register_dir)] == [BOUND]

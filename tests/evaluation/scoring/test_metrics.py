@@ -145,7 +145,7 @@ def _table() -> pl.DataFrame:
     return pl.DataFrame(rows, schema=COLUMNS)
 
 
-def test_pages_label_published_figures_beside_ours() -> None:
+def test_pages_label_published_figures() -> None:
     text = to_markdown(build_tables(_table()))
     accuracy = next(line for line in text.splitlines() if line.startswith("| mae_log"))
     published_value = next(

@@ -10,7 +10,7 @@ from saga.scores import covered
 
 
 @pytest.mark.parametrize("zero", [0.0, 0.04, 0.3, 0.85])
-def test_sets_hold_every_level_when_outcome_and_samples_are_exchangeable(zero: float) -> None:
+def test_sets_have_every_coverage_if_outcome_and_samples_are_exchangeable(zero: float) -> None:
     rng = np.random.default_rng(0)
     n, m = 20_000, 200
     draws = np.where(rng.random((n, 1, m + 1)) < zero, 0.0, rng.lognormal(12, 0.7, (n, 1, m + 1)))
@@ -25,7 +25,7 @@ def test_sets_hold_every_level_when_outcome_and_samples_are_exchangeable(zero: f
             assert abs(share - level) < 4 * np.sqrt(level * (1 - level) / n) + 1 / (m + 1)
 
 
-def test_sets_are_nested_over_levels_up_to_the_entry_of_zero() -> None:
+def test_sets_are_nested_over_coverages_until_zero_is_included() -> None:
     rng = np.random.default_rng(1)
     sets = sets_from_samples(rng.lognormal(12, 0.7, (50, 3, 100)), (0.5, 0.8, 0.95))
     assert (np.diff(sets.lower, axis=-1) <= 0).all()
@@ -33,7 +33,7 @@ def test_sets_are_nested_over_levels_up_to_the_entry_of_zero() -> None:
     assert not sets.includes_zero.any()
 
 
-def test_where_samples_are_missing_there_is_no_set() -> None:
+def test_missing_samples_give_no_set() -> None:
     samples = np.full((1, 1, 10), np.nan)
     sets = sets_from_samples(samples, (0.9,))
     assert np.isnan(sets.lower).all()

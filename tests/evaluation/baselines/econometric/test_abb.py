@@ -220,7 +220,7 @@ def test_a_panel_in_which_nobody_worked_twice_is_refused() -> None:
         QuantileProcess().learn(Histories(age, status, np.full((5, 3), np.nan), none, none), seed=0)
 
 
-def test_a_normal_law_has_normal_quantiles() -> None:
+def test_a_normal_distribution_has_normal_quantiles() -> None:
     assert QuantileDistribution.normal(3, 2.0).knots(np.array([[1.0, 5.0, 7.0]]))[
         0
     ] == pytest.approx(2 * ndtri(TAUS), abs=1e-4)

@@ -116,7 +116,7 @@ def test_the_filter_is_the_kalman_filter() -> None:
     for column, age in enumerate(ages):
         belief = belief.ahead(parts, np.full(20, age))
         level, deviation = belief.expected(parts, np.full(20, age), np.zeros(20))
-        belief = belief.seen(logs[:, column] - level, ~np.isnan(logs[:, column]), deviation)
+        belief = belief.updated(logs[:, column] - level, ~np.isnan(logs[:, column]), deviation)
     mean, covariance = KalmanFilter(process).posterior(
         np.exp(logs + process.mean_log(ages)), np.full(20, 39)
     )

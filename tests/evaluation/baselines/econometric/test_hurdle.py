@@ -89,7 +89,7 @@ def test_known_chances_of_finding_and_losing_work_are_recovered(
     assert max(calibration(fresh, hurdle, column) for column in (5, 12, 23)) < 2
 
 
-def test_a_hurdle_that_is_too_hopeful_for_idle_people_is_found_out(
+def test_a_hurdle_with_too_many_returns_to_work_fails_the_check(
     fitted: tuple[Histories, Hurdle],
 ) -> None:
     _, hurdle = fitted
@@ -137,7 +137,7 @@ def test_an_unknown_year_changes_nothing_and_a_zero_does() -> None:
     assert zero.last_residual == pytest.approx(0.3)
 
 
-def test_status_tells_unknown_zero_low_and_work_apart() -> None:
+def test_status_distinguishes_unknown_zero_low_and_work() -> None:
     assert status_of(np.array([np.nan, 0.0, 10.0, 100.0]), 50.0).tolist() == [
         UNKNOWN,
         ZERO,

@@ -55,9 +55,9 @@ def seen(earnings: np.ndarray, seed: int) -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def lives() -> np.ndarray:
+def careers() -> np.ndarray:
     """Records (1500, 45) with gaps."""
-    return seen(Draws(1_500, 1).lives(TRUTH), 1)
+    return seen(Draws(1_500, 1).careers(TRUTH), 1)
 
 
 class TestSimulator:
@@ -65,7 +65,7 @@ class TestSimulator:
         """Zero shares and variances of logs above 1,500 dollars, from another implementation."""
         n = 20_000
         process = GkosProcess()
-        earnings = Draws(n, 3).lives(process)[:, : 60 - FIRST + 1]
+        earnings = Draws(n, 3).careers(process)[:, : 60 - FIRST + 1]
         assert np.isnan(earnings[:, : 25 - FIRST]).all()
         for age, share in ((25, 0.208), (40, 0.276), (60, 0.309)):
             assert (earnings[:, age - FIRST] == 0).mean() == pytest.approx(
@@ -78,7 +78,7 @@ class TestSimulator:
             error = np.sqrt(((logs - logs.mean()) ** 2).var() / len(logs))
             assert logs.var() == pytest.approx(variance, abs=0.005 + 4 * error)
 
-    def test_z_is_that_of_the_lives(self) -> None:
+    def test_z_is_that_of_the_careers(self) -> None:
         """Without noise, fixed effects and non-employment, log earnings are the mean plus z."""
         bare = replace(
             TRUTH,
@@ -89,7 +89,7 @@ class TestSimulator:
         )
         draws = Draws(50, 2)
         np.testing.assert_allclose(
-            np.log(draws.lives(bare)).T - bare.mean_log(AGES)[:, None],
+            np.log(draws.careers(bare)).T - bare.mean_log(AGES)[:, None],
             draws.persistent(bare),
             atol=1e-9,
         )
@@ -100,7 +100,7 @@ class TestSimulator:
             TRUTH, TRUTH.mean_log(AGES), TRUTH.nonemployment[0] + TRUTH.nonemployment[1] * t
         )
         draws = Draws(200, 4)
-        np.testing.assert_allclose(draws.lives(same), draws.lives(TRUTH), rtol=1e-12)
+        np.testing.assert_allclose(draws.careers(same), draws.careers(TRUTH), rtol=1e-12)
         assert same.mean_log(70) == same.mean_log(64)
 
     def test_intercepts_solve_their_equation(self) -> None:
@@ -109,14 +109,14 @@ class TestSimulator:
         result = intercepts_for(share, slope)
         np.testing.assert_allclose(expit(result[..., None] + slope).mean(axis=-1), share, atol=1e-9)
 
-    def test_profiles_are_met(self) -> None:
+    def test_processes_match_the_profiles(self) -> None:
         """Shifted careers have the zeros and mean logs of the profiles, in both groups."""
         draws = Draws(8_000, 5)
         group = np.repeat([0, 1], 4_000)
         record = np.concatenate(
             [
-                draws.lives(TRUTH, slice(0, 4_000)),
-                3 * draws.lives(GkosProcess(first_age=FIRST), slice(4_000, 8_000)),
+                draws.careers(TRUTH, slice(0, 4_000)),
+                3 * draws.careers(GkosProcess(first_age=FIRST), slice(4_000, 8_000)),
             ]
         )
         record = np.where(record < MINIMUM, 0.0, record)
@@ -134,13 +134,13 @@ class TestSimulator:
 
 
 class TestMoments:
-    def test_the_papers_moments_against_a_direct_computation(self, lives: np.ndarray) -> None:
+    def test_the_papers_moments_against_a_direct_computation(self, careers: np.ndarray) -> None:
         moments = PaperMoments(MINIMUM)
-        values = dict(zip(moments.names, moments.of(lives), strict=True))
+        values = dict(zip(moments.names, moments.of(careers), strict=True))
         assert len(values) == 87
         for lag in (1, 3, 5):
             changes: list[list[float]] = [[], [], [], [], []]
-            for person in lives:
+            for person in careers:
                 for age in range(FIRST, 65 - lag):
                     current, then = person[age - FIRST], person[age - FIRST + lag]
                     if current >= MINIMUM and then >= MINIMUM:
@@ -157,7 +157,7 @@ class TestMoments:
                     )
         pairs = [
             (np.log(person[age - FIRST]), np.log(person[age + 10 - FIRST]))
-            for person in lives
+            for person in careers
             for age in range(33, 38)
             if person[age - FIRST] >= MINIMUM and person[age + 10 - FIRST] >= MINIMUM
         ]
@@ -165,10 +165,10 @@ class TestMoments:
             np.cov(np.array(pairs).T, bias=True)[0, 1], rel=1e-6
         )
 
-    def test_the_robust_moments_against_a_direct_computation(self, lives: np.ndarray) -> None:
+    def test_the_robust_moments_against_a_direct_computation(self, careers: np.ndarray) -> None:
         """One bin written out: out of work for the second year at 40-49, and levels at 30-34."""
         record = np.tile(
-            np.where(lives < MINIMUM, 0.0, lives), (3, 1)
+            np.where(careers < MINIMUM, 0.0, careers), (3, 1)
         )  # thrice, so that the cell has people enough
         moments = RobustMoments(record, MINIMUM)
         full = np.full(len(moments.selected), np.nan)
@@ -191,20 +191,25 @@ class TestMoments:
         )
 
     @pytest.mark.parametrize("kind", [PaperMoments, RobustMoments])
-    def test_sums_of_blocks_add_up_and_persons_may_come_in_any_order(
-        self, lives: np.ndarray, kind: type
+    def test_sums_of_blocks_add_up_and_do_not_depend_on_the_order_of_persons(
+        self, careers: np.ndarray, kind: type
     ) -> None:
-        moments = PaperMoments(MINIMUM) if kind is PaperMoments else RobustMoments(lives, MINIMUM)
-        block = np.arange(len(lives)) % 7
+        moments = PaperMoments(MINIMUM) if kind is PaperMoments else RobustMoments(careers, MINIMUM)
+        block = np.arange(len(careers)) % 7
         np.testing.assert_allclose(
-            moments.sums(lives, block, 7).sum(axis=0), moments.sums(lives)[0], rtol=1e-9, atol=1e-9
+            moments.sums(careers, block, 7).sum(axis=0),
+            moments.sums(careers)[0],
+            rtol=1e-9,
+            atol=1e-9,
         )
-        np.testing.assert_allclose(moments.of(lives[::-1]), moments.of(lives), rtol=1e-6, atol=1e-9)
+        np.testing.assert_allclose(
+            moments.of(careers[::-1]), moments.of(careers), rtol=1e-6, atol=1e-9
+        )
 
     def test_bootstrap_weights_are_the_moments_sampling_spread(self) -> None:
         """The spread of moments over 60 panels agrees with one panel's bootstrap over persons."""
         moments = PaperMoments(MINIMUM)
-        panels = [seen(Draws(1_000, 100 + k).lives(TRUTH), k) for k in range(60)]
+        panels = [seen(Draws(1_000, 100 + k).careers(TRUTH), k) for k in range(60)]
         fresh = np.std([moments.of(panel) for panel in panels], axis=0)
         weights = Weights.bootstrap(moments, panels[0], simulated=10**9, seed=0)
         plain = [
@@ -249,17 +254,17 @@ class TestSearch:
         assert fit.errors["a"] == pytest.approx(0.1 / np.sqrt(1 + 16), rel=0.1)
         assert fit.errors["b"] == pytest.approx(0.1, rel=0.1)
 
-    def test_the_truth_fits_and_a_wrong_process_does_not(self, lives: np.ndarray) -> None:
+    def test_the_truth_fits_and_a_wrong_process_does_not(self, careers: np.ndarray) -> None:
         """The weighted distance is about the number of moments only at the true parameters."""
         moments = PaperMoments(MINIMUM)
-        weights = Weights.bootstrap(moments, lives, 6_000, seed=0)
+        weights = Weights.bootstrap(moments, careers, 6_000, seed=0)
         draws = Draws(6_000, 9)
-        mask = np.isfinite(np.resize(lives, (6_000, len(AGES))))
+        mask = np.isfinite(np.resize(careers, (6_000, len(AGES))))
 
         def distance(process: GkosProcess) -> float:
             return float(
                 np.square(
-                    (moments.of(np.where(mask, draws.lives(process), np.nan)) - weights.data)
+                    (moments.of(np.where(mask, draws.careers(process), np.nan)) - weights.data)
                     / weights.scale
                 ).sum()
             )
@@ -271,7 +276,7 @@ class TestSearch:
         for wrong in ({"rho": 0.8}, {"sd_alpha": 0.9}, {"eps": replace(TRUTH.eps, sd=(0.6, 0.2))}):
             assert distance(replace(TRUTH, **wrong)) > 3 * true
 
-    def test_parameters_come_back_from_their_ranges(self) -> None:
+    def test_fractions_of_a_range_are_inverted(self) -> None:
         values = process_values(TRUTH)
         assert process_values(process_of(values, TRUTH.unit)) == values
         for name, parameter in SHOCKS.items():
@@ -369,9 +374,9 @@ def fitted(register: Panel) -> Gkos:
 
 def law(process: GkosProcess) -> dict[str, float]:
     """Statistics of earnings at 40 and of their changes, which data identify well."""
-    lives = Draws(40_000, 17).lives(process)
-    lives = np.where(lives < MINIMUM, 0.0, lives)
-    at = {age: lives[:, age - FIRST] for age in (40, 41, 45, 55)}
+    careers = Draws(40_000, 17).careers(process)
+    careers = np.where(careers < MINIMUM, 0.0, careers)
+    at = {age: careers[:, age - FIRST] for age in (40, 41, 45, 55)}
     log = {age: np.log(np.where(y > 0, y, np.nan)) for age, y in at.items()}
     change = log[41] - log[40]
     change = change[np.isfinite(change)]

@@ -128,7 +128,7 @@ def test_nothing_after_the_origin_is_used(fitted: DeepAR) -> None:
 
 
 @needs_gluonts
-def test_a_kept_fit_answers_as_before(fitted: DeepAR) -> None:
+def test_a_stored_fit_gives_the_same_forecasts(fitted: DeepAR) -> None:
     panel = chain(5, 6)
     origins = draw_origins(panel, max_horizon=3, seed=0)
     request = {"to_horizon": 3, "n_paths": 5, "seed": 0}

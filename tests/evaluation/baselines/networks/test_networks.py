@@ -40,7 +40,7 @@ def test_an_eighth_of_the_persons_is_for_early_stopping(
         )
 
 
-def test_a_kept_score_is_that_of_its_configuration() -> None:
+def test_a_stored_score_belongs_to_its_configuration() -> None:
     lstm = LSTM()
     assert isinstance(lstm, HasSettings)
     assert lstm.settings_key() == LSTM("lstm").settings_key()

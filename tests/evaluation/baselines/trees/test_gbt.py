@@ -297,7 +297,7 @@ def test_nothing_after_the_origin_is_used(
     )
 
 
-def test_features_say_what_the_records_say() -> None:
+def test_features_agree_with_the_records() -> None:
     earnings = [100.0, 200.0, 0.0, None, 400.0]
     frame = pl.DataFrame(
         {
