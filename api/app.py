@@ -53,7 +53,7 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        # Not awaited here: /livez answers while the bundle loads.
+        # Not awaited here, so that /livez responds while the bundle loads.
         loading = asyncio.create_task(service.start(announce))
         yield
         await loading
@@ -93,7 +93,7 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
 class RequestMonitor:
     """Middleware that counts and logs each call by route.
 
-    It also answers an unexpected error with a problem document, before the server prints the
+    It also returns a problem document for an unexpected error, before the server prints the
     message of the error.
     """
 
@@ -123,7 +123,7 @@ class RequestMonitor:
             await self._app(scope, receive, send_and_note_status)
         except Exception as error:
             self._service.log.error("internal_error", **error_location(error))
-            if status:  # the answer has begun, so only a broken connection can report the failure
+            if status:  # the response has begun, so only a broken connection can report the failure
                 raise ConnectionError("the answer broke off") from None
             await problems.internal_error()(scope, receive, send_and_note_status)
         finally:

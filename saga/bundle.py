@@ -1,7 +1,7 @@
 """The bundle: one directory with everything needed to forecast, verified when it is opened.
 
 Weights are safetensors, tables are Parquet, all else is JSON: nothing in a bundle can run code.
-`manifest.json` holds the sha256 of every other file, and its own seal. A bundle is never changed in
+`manifest.json` lists the sha256 of every other file, and its own seal. A bundle is never changed in
 place: a new version is written to a new directory, which then replaces the old one.
 """
 

@@ -168,7 +168,7 @@ def interval_score(
     """Interval score (Winkler 1972; Gneiting and Raftery 2007, eq. 43), in the given unit.
 
     Width + 2 / (1 - coverage) x distance outside. For a published set pass `includes_zero`: an
-    outcome of zero is then inside if the set holds it.
+    outcome of zero is then inside if the set contains it.
     """
     outside = np.maximum(lower - outcomes, 0) + np.maximum(outcomes - upper, 0)
     if includes_zero is not None:
@@ -203,7 +203,7 @@ def sample_scores(
 ) -> dict[str, Array]:
     """All scores that need only samples, by their names in the metrics table.
 
-    `rmse_log` holds squared errors.
+    `rmse_log` contains squared errors.
     """
     return {
         "crps_log": crps_log(samples, outcomes, floor),

@@ -3,13 +3,13 @@
 Everything in this module is a pure function of counts. Counts add up in any order, so the same
 outcomes always give the same state, bit for bit.
 
-The *conformity score* s of an outcome is the mass that the nested prediction set holds when the
+The *conformity score* s of an outcome is the mass of the nested prediction set when the
 outcome joins it (`saga.conformal.prediction_sets`). The *base* q is the split threshold. The
 *offset* o is what this layer adds to q. The *excess* e = s - q is the smallest offset that would
 have covered the outcome: an interval issued with offset o misses if e > o.
 
 Nothing is clipped to [0, 1]. A threshold of 2 (one log unit beyond the samples) or more becomes
-infinite, and the set holds everything. A threshold below 0 gives the empty set. The proofs are in
+infinite, and the set contains everything. A threshold below 0 gives the empty set. The proofs are in
 docs/method/adaptive.md.
 """
 

@@ -1,6 +1,6 @@
 """The ledger: issued intervals, their outcomes, and the adaptive state.
 
-One database holds the tables of `calibration.adaptive.ledger_tables`. Log, counts and state change
+One database has the tables of `calibration.adaptive.ledger_tables`. Log, counts and state change
 in one transaction, under a lock that one writer holds at a time. A process that is killed leaves
 all of a transaction or nothing, and two processes lose nothing. `Ledger.replay` computes the state
 from the log alone.

@@ -252,7 +252,7 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 def count(value: int | None, least: str | int = "") -> str:
-    """A number of persons; "fewer than 10" where it is not shown."""
+    """A number of persons; "fewer than 10" if it is not shown."""
     return f"fewer than {least}" if value is None else f"{value:,}"
 
 

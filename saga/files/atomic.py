@@ -78,7 +78,7 @@ def json_bytes(value: Mapping[str, Any]) -> bytes:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """The object in a file of `commit_json`; None if there is no file or it holds no object."""
+    """The object in a file of `commit_json`; None if there is no file or it has no object."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):

@@ -13,7 +13,7 @@ _FONT = "Arial, 'Liberation Sans', 'DejaVu Sans', sans-serif"
 
 
 def draw_svg(chart: Any, alt_text: str) -> str:
-    """The chart as inline SVG text that scales with the page and holds no address.
+    """The chart as inline SVG text that scales with the page and has no address.
 
     `alt_text` is what a screen reader says instead of the picture.
     """

@@ -247,7 +247,7 @@ class Oracle:
 
 
 def is_full(directory: Path) -> bool:
-    """Whether `directory` holds a generated register of the process full."""
+    """Whether `directory` contains a generated register of the process full."""
     return _read_metadata(directory).get("process") == "full"
 
 

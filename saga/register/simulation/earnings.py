@@ -18,7 +18,7 @@ from saga.register.simulation.life_state import EMPLOYED, WEEKS, Floats, LifeSta
 from saga.register.simulation.working_time import Activity
 from saga.schema import MIN_AGE
 
-ROUND = 100.0  # the register holds hundreds of SEK
+ROUND = 100.0  # SEK: amounts in the register are rounded to hundreds
 
 
 def compute_earnings(

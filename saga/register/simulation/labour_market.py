@@ -52,7 +52,7 @@ MANAGERS: Ints = np.flatnonzero(IS_MANAGER)
 def draw_index(cumulative: Floats, u: Floats) -> Ints:
     """Inverse-CDF draws of indices (n,).
 
-    `cumulative` holds cumulative shares, (k,) or one row per draw (n, k); `u` (n,) is uniform.
+    `cumulative` are cumulative shares, (k,) or one row per draw (n, k); `u` (n,) is uniform.
     """
     if cumulative.ndim == 1:
         return np.minimum(np.searchsorted(cumulative, u, side="right"), len(cumulative) - 1)

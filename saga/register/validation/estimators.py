@@ -1,6 +1,6 @@
 """Statistics of persons with standard errors from influence functions.
 
-An `Estimate` holds a value and, for each person of the register, the first-order effect of that
+An `Estimate` has a value and, for each person of the register, the first-order effect of that
 person on it. The standard error is the root of the sum of squares of these effects. Persons are
 therefore the unit even if they are observed in several years. A figure computed from several
 estimates (a ratio, a difference between groups or years, Kelley's skewness) gets its error by the

@@ -86,7 +86,7 @@ def check_register(
         descriptive: Add the rows without target.
 
     Raises:
-        InputError: If `directory` holds no full register, or one that is too small.
+        InputError: If `directory` has no full register, or one that is too small.
         UsageError: If `only` matches no target.
     """
     selected = [t for t in targets() if _matches(t.key, only) and (paper or t.topic != PAPER_TOPIC)]
