@@ -9,8 +9,8 @@ outcome joins it (`saga.conformal.prediction_sets`). The *base* q is the split t
 have covered the outcome: an interval issued with offset o misses if e > o.
 
 Nothing is clipped to [0, 1]. A threshold of 2 (one log unit beyond the samples) or more becomes
-infinite, and the set contains everything. A threshold below 0 gives the empty set. The proofs are in
-docs/method/adaptive.md.
+infinite, and the set contains everything. A threshold below 0 gives the empty set. The proofs are
+in docs/method/adaptive.md.
 """
 
 from __future__ import annotations
