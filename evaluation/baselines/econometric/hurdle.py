@@ -32,7 +32,8 @@ from saga.keyed_random import uniforms
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
-# The expected number of sampled person-years per group (at work or not), on average over the two.
+# Person-years are sampled reproducibly at random: the expected number per group (at work or not),
+# on average over the two groups.
 SAMPLE_SIZE = 200_000
 MAX_YEARS = 20  # spells and careers are counted up to this many years
 DECAY = 0.8  # decay factor of the weighted share of years at work
