@@ -90,7 +90,10 @@ def migration_config(connection: Connection) -> Config:
 
 @contextmanager
 def translate_errors() -> Iterator[None]:
-    """Raise LedgerError for a failing database; the driver's own message may repeat rows."""
+    """Turn database errors into LedgerError, without the driver's message.
+
+    The message may contain data of persons.
+    """
     try:
         yield
     except DBAPIError as error:

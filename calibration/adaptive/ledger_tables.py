@@ -29,9 +29,9 @@ class Base(DeclarativeBase):
 
 
 class LedgerKey(Base):
-    """One row: a hash of a fixed word under the pseudonym key, so that another key is noticed.
+    """One row: the hash of a fixed word, made with the pseudonym key.
 
-    A writer locks this row.
+    If the ledger is opened with another key, the hash differs. A writer locks this row.
     """
 
     __tablename__ = "ledger"
@@ -43,7 +43,8 @@ class Stream(Base):
     """A bundle, whose issued intervals are judged together.
 
     `levels` are its coverages; `version` counts the transactions that changed its state;
-    `promised_until` is the last origin year that deliveries (`saga calibrate --append`) finished.
+    `promised_until` is the last origin year for which a delivery (`saga calibrate --append`) has
+    entered all its intervals.
     """
 
     __tablename__ = "stream"

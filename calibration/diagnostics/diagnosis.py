@@ -68,7 +68,11 @@ class Diagnostics:
 
     @classmethod
     def from_table(cls, stored: pl.DataFrame) -> Self:
-        """The tables that `to_table` wrote. Raises BundleError if a column is missing."""
+        """The tables that `to_table` wrote.
+
+        A column that is not required may be absent and is then null. Raises BundleError if a
+        required column is missing.
+        """
         columns = {
             name: column for table in TABLES.values() for name, column in table.columns.items()
         }
@@ -108,7 +112,8 @@ def diagnose(
 
     Intervals are judged as they are issued. Whole distributions, probabilities and mean bias are
     judged for forecasts conditioned on the realised macro series: a few years cannot show whether
-    the macro process is right, but many persons can show whether the rest is.
+    the macro process is right, but many persons can show whether the rest is. Without macro
+    series, the forecasts are judged as they are issued.
 
     Args:
         forecaster: The bundle that is judged.
@@ -168,7 +173,7 @@ def diagnose(
 
 @dataclass(frozen=True, eq=False)
 class _Judging:
-    """What the forecasts of test persons are compared with; `outcomes` (n, H) for every year."""
+    """Forecasts of test persons and their outcomes (n, H); columns are horizons 1 to H."""
 
     forecaster: Forecaster
     records: Panel
@@ -256,13 +261,13 @@ def summarise(
         calibrator: The calibrator that made the intervals.
         several_years: Results for several years together.
         conditioned: Results of the same persons, for forecasts conditioned on the realised macro
-            series; None: there are no such series.
+            series; None: there are no such series, and `results` are judged instead.
         provenance: Facts for the table "provenance".
         seed: Key of the simulated sampling bands.
         min_cell: Fewest persons behind a figure.
     """
     cases = Cases.of(results, groups, calibrator, seed=seed, min_cell=min_cell)
-    given_macro = (
+    cases_for_distributions = (
         cases
         if conditioned is None
         else Cases.of(conditioned, groups, calibrator, seed=seed, min_cell=min_cell)
@@ -276,9 +281,9 @@ def summarise(
     verdicts: list[Verdict] = []
     for name, (rows, verdicts_of_table) in {
         "coverage": coverage.tabulate_coverage(cases),
-        "pit": distributions.tabulate_pit(given_macro),
-        "reliability": distributions.tabulate_reliability(given_macro),
-        "level": averages.tabulate_mean_bias(given_macro, cases),
+        "pit": distributions.tabulate_pit(cases_for_distributions),
+        "reliability": distributions.tabulate_reliability(cases_for_distributions),
+        "level": averages.tabulate_mean_bias(cases_for_distributions, cases),
         "together": coverage.tabulate_several_years(cases, several_years),
         "drift": coverage.tabulate_periods(cases),
     }.items():

@@ -2,9 +2,10 @@
 
 Romano, Patterson and Candes (2019): the conformity score is
 max(lower quantile - outcome, outcome - upper quantile) in SEK, and the interval is
-[lower quantile - q, upper quantile + q]. One q per horizon serves everybody, from all calibration
-persons and from forecasts that are not recalibrated. Where zero earnings are frequent it covers
-too much, which is why it is not the default.
+[lower quantile - q, upper quantile + q]. There is one q per horizon, coverage and number of paths,
+the same for every group. It is fitted on all calibration persons, with forecasts that are not
+recalibrated. The intervals cover too much if zero earnings are frequent, so this method is not the
+default.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ def cqr_threshold(
     """The threshold q in SEK, from quantiles `lower`, `upper` (n,) and outcomes (n,).
 
     MAPIE's threshold is one person's score; with `neighbours` > 1 it is the average of that score
-    and the next ones above. +inf if n is too small, for which MAPIE raises.
+    and the next ones above. +inf if n is too small for MAPIE, or if fewer than `neighbours` scores
+    remain from that rank on.
     """
     n = len(outcomes)
     if math.ceil((n + 1) * coverage - 1e-9) > n or n * min(coverage, 1 - coverage) <= 1:
@@ -72,7 +74,8 @@ def cqr_threshold(
         [_Column(j).fit(features) for j in range(3)], confidence_level=coverage, prefit=True
     ).conformalize(features, outcomes)
     ordered = np.sort(model.conformity_scores[2])
-    # Quantiles so far apart that no threshold makes them cross, which MAPIE would log.
+    # Read MAPIE's threshold back from an interval so wide that no threshold makes its ends cross.
+    # If they crossed, MAPIE would log a warning.
     wide = 2.0 * np.abs(ordered).max() + 1.0
     _, interval = model.predict_interval(np.array([[-wide, wide, 0.0]]), symmetric_correction=True)
     rank = int(np.abs(ordered - (interval[0, 1, 0] - wide)).argmin())

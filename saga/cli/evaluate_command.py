@@ -38,26 +38,30 @@ def evaluate(
     baselines: Annotated[
         str,
         typer.Option(
-            help="'all', or names such as carry,groupq,gkos; on a generated register also "
-            "clairvoyant."
+            help="'all' (on a generated register with the clairvoyant), or names such as "
+            "carry,groupq,clairvoyant."
         ),
     ] = "all",
     tables: Annotated[
         str,
         typer.Option(
-            help="'accuracy', further lifetimes, placebos, hindsight, calibration-size (each "
-            "costs simulations), or 'all'."
+            help="accuracy (always made); also lifetimes, placebos, hindsight, calibration-size "
+            "(each costs simulations); or 'all'."
         ),
     ] = "accuracy",
     variants: Annotated[
         Path | None,
         typer.Option(
-            help="YAML: further bundles as rows (ablations); name, table, label, note, bundle."
+            help="YAML file of further bundles (ablations), shown as rows. Keys of an entry: name, "
+            "table, label, note, bundle."
         ),
     ] = None,
     sample: Annotated[
         Literal["all", "paper"],
-        typer.Option(help="paper: ten observed years, five positive, end age 26-54."),
+        typer.Option(
+            help="paper: only origins at ages 26-54 whose last ten years have few gaps and five "
+            "positive years."
+        ),
     ] = "all",
     cache: Annotated[
         Path | None,
@@ -73,7 +77,9 @@ def evaluate(
     threads: ThreadsOption = None,
     split: Annotated[
         Literal["person", "cohort"],
-        typer.Option(help="cohort: the paper's birth years, on their side of the person split."),
+        typer.Option(
+            help="cohort: of each part of the person split, only the paper's birth years."
+        ),
     ] = "person",
     mapping: MappingOption = None,
     prices: PricesOption = None,

@@ -94,7 +94,7 @@ class TokenEmbedding(nn.Module):
     def forward(
         self, state: Tensor, z: Tensor, other: Tensor, codes: Tensor, age: Tensor
     ) -> Tensor:
-        """Sum of the embeddings of all subvectors, (n_person, n_token, width)."""
+        """Sum of the embeddings of all parts, (n_person, n_token, width)."""
         return (
             self.embed_earnings(state, z)
             + self.embed_other(other)

@@ -47,8 +47,8 @@ def fit_state_network(
     """Fit the state network on the panel's training persons, and write the bundle with it.
 
     After an interruption the same call continues from the last checkpoint in
-    `<out>.circumstances.run/`. The metrics "circumstances" give each column's mean negative
-    log-likelihood per year on validation persons.
+    `<out>.circumstances.run/`. The metrics "circumstances" describe the fit; `validation_nll` in
+    them is each column's mean negative log-likelihood per year on validation persons.
 
     Args:
         source: the bundle to which the state network is added.
@@ -132,14 +132,15 @@ def _check_panel(panel: Panel, forecaster: Forecaster) -> None:
     if forecaster.transforms.rhythm != 1:
         raise UsageError(
             "The state network needs a panel with a record for every year; this bundle was trained "
-            "on a panel without. Leave this step out."
+            "on a panel without yearly records. Do not run `saga circumstances` for it."
         )
     check_money(panel, forecaster.transforms)
     if panel.meta.panel_id != trained_on:
         raise UsageError(
-            f"The bundle was trained on the panel {trained_on!r}, this one is "
-            f"{panel.meta.panel_id!r}. Its persons are split differently, so persons reserved for "
-            "calibration and tests would be used for training. Use the first panel."
+            f"The bundle was trained on the panel {trained_on!r}; the given panel is "
+            f"{panel.meta.panel_id!r}. The persons of the given panel are split differently, so "
+            "persons reserved for calibration and tests would be used for training. Use the panel "
+            f"{trained_on!r}."
         )
 
 

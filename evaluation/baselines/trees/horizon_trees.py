@@ -19,7 +19,8 @@ Array = NDArray[Any]
 Floats = NDArray[np.float64]
 TREES = 1000  # at most; early stopping ends sooner
 PATIENCE = 20
-RARE = 50  # zeros, and positive amounts, that a classifier needs; below, the share is used
+# A classifier needs so many zeros and so many positive amounts; otherwise the share is used.
+RARE = 50
 RIDGE = 1e-3
 
 
@@ -53,7 +54,7 @@ class Shape:
     Args:
         names: of the features.
         categorical: the features that are categorical.
-        lowest: the lowest log amount that enters a mean.
+        lowest: smaller log amounts are raised to this one in the linear regression.
     """
 
     names: Sequence[str]
@@ -103,7 +104,7 @@ class Linear:
         self._zero = [column[f"zero_{lag}"] for lag in range(YEARS // 2)]
         self._mean = [column["window_mean"], column["mean_level"]]
         inputs = self._inputs(examples.features)
-        # Otherwise a few tiny amounts would dominate a mean of logs.
+        # The very negative logs of a few tiny amounts would dominate the regression.
         target = np.maximum(examples.log, shape.lowest)
         penalty = RIDGE * len(inputs) * np.eye(inputs.shape[1])
         self._weights = np.linalg.solve(inputs.T @ inputs + penalty, inputs.T @ target)

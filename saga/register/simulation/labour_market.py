@@ -102,8 +102,8 @@ def occupation_cdf(p: LabourMarketParameters) -> Floats:
 def industry_cdf(year: int, p: LabourMarketParameters) -> Floats:
     """Cumulative shares of industries by occupation in `year` (occupation, industry).
 
-    An occupation has its own industries, the first with the largest weight, and a small weight in
-    all others.
+    An occupation has its own industries, with weights 1, 1/2, 1/3, ... in the order of the table,
+    times the industry's size in `year`. All other industries have a small weight.
     """
     sizes = np.exp(INDUSTRY_TREND * (min(year, p.last_trend_year) - p.trend_reference_year))
     weights = np.tile(p.industry_spill * sizes, (len(OCCUPATION_CODES), 1))

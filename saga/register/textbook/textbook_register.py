@@ -1,8 +1,8 @@
 """Registers of a textbook process, in the columns of the full register.
 
-Every person is observed every year from `first_age` to `last_age`. No person dies or emigrates,
-all covariates are null, and macro has no effect. The cohorts are of equal size. Earnings are not
-rounded, so that they follow the process exactly.
+Every person is observed every year from `first_age` to `last_age`, as far as the panel's years
+reach. No person dies or emigrates, all covariates are null, and macro has no effect. The cohorts
+are of equal size. Earnings are not rounded, so that they follow the process exactly.
 """
 
 from __future__ import annotations
