@@ -12,8 +12,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PACKAGES = ("saga", "api", "training", "calibration", "evaluation")
-# Installed with fastapi, pydantic and import-linter, as part of their interface.
-INDIRECT = {"anyio", "grimp", "pydantic-core", "starlette"}
+# Installed with fastapi and pydantic, as part of their interface.
+INDIRECT = {"anyio", "pydantic-core", "starlette"}
 # Used as commands, as plug-ins, or by another library.
 NOT_IMPORTED = {
     "cvxpy",

@@ -341,7 +341,7 @@ def test_the_mixture_of_one_normal_is_that_normal() -> None:
     with torch.no_grad():
         mixture = head(torch.zeros(1, CONFIG.width), torch.tensor([1]), torch.zeros(1, 4))
     mixture = mixture._replace(
-        zero=torch.tensor([-40.0]), weight=torch.tensor([[0.0, *[-50.0] * 4]])
+        zero=torch.tensor([-40.0]), weight_logits=torch.tensor([[0.0, *[-50.0] * 4]])
     )
     u = torch.linspace(0.001, 0.999, 999)
     _, _, z = head.sample(repeated(mixture._replace(death=torch.tensor([-100.0])), 999), u)
