@@ -28,7 +28,7 @@ def percent_label(fraction: float) -> str:
 def forecast_table(paths: Paths, calibrator: Calibrator, request: ForecastRequest) -> pl.DataFrame:
     """One row per person and horizon, until age 64, of recalibrated paths.
 
-    Columns: person_id, origin_year, horizon, year, mean, p_zero, one q.. a quantile; lower_,
+    Columns: person_id, origin_year, horizon, year, mean, p_zero, one q.. per quantile; lower_,
     upper_, includes_zero_ and guarantee_ for each coverage; and cell, the persons whose outcomes
     the intervals rest on ("all" or a group). With `limits` also at_least_, at_most_,
     guarantee_limits_, positive_lower_, positive_upper_, guarantee_positive_ (see
@@ -76,7 +76,7 @@ def lifetime_table(
 ) -> pl.DataFrame:
     """One row per person, of the present values `values` (n, M) of its paths.
 
-    Columns: person_id, origin_year, to_age, rate, mean, one q.. a quantile; lower_, upper_ and
+    Columns: person_id, origin_year, to_age, rate, mean, one q.. per quantile; lower_, upper_ and
     guarantee_ for each coverage; tax_mean and net_mean, null if there is no `mean_tax` (n,).
     """
     paths.require_recalibrated()
