@@ -24,7 +24,7 @@ from api.problems import ProblemError
 from api.request_models import DrawOptions
 from api.request_panel import RequestPanel, read_request_panel
 from api.service import Service
-from saga.conformal.calibrator import ALL
+from saga.conformal.calibration_table import ALL
 from saga.errors import Problem
 from saga.forecast_tables import percent_label
 from saga.requests import Draws, ForecastRequest, LifetimeRequest

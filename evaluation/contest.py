@@ -40,7 +40,7 @@ from evaluation.scoring.metrics import metrics_table
 from evaluation.scoring.score_frame import SCHEMA, SCORES_VERSION, score_block
 from evaluation.scoring.subgroups import assign_subgroups
 from evaluation.selection import Notice, select_baselines, select_clairvoyant, select_tables
-from saga.conformal.calibrator import ALL
+from saga.conformal.calibration_table import ALL
 from saga.data.groups import Grouping
 from saga.data.panel import Panel
 from saga.data.split import persons_of

@@ -17,7 +17,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from saga.bundle import Bundle
-from saga.conformal.calibrator import Calibrator, calibration_method
+from saga.conformal.calibration_table import calibration_method
+from saga.conformal.calibrator import Calibrator
 from saga.conformal.present_value import ValueIntervals, value_intervals
 from saga.data.groups import last_record_origins
 from saga.data.panel import Panel

@@ -38,7 +38,8 @@ from calibration.fit.cqr import fit_cqr
 from calibration.fit.split_conformal import DEFAULT_ATOM_WIDTH, fit_calibration, in_map_fold
 from calibration.fit.thresholds import fit_thresholds
 from evaluation.scoring.futures import true_futures
-from saga.conformal.calibrator import ALL, Calibrator
+from saga.conformal.calibration_table import ALL
+from saga.conformal.calibrator import Calibrator
 from saga.conformal.path_bands import band_intervals
 from saga.conformal.prediction_sets import grow
 from saga.conformal.present_value import value_intervals

@@ -9,7 +9,7 @@ from api.openapi import problem_responses
 from api.response_models import ModelCard, Variables
 from api.service import CurrentService
 from saga.bundle import describe_schema
-from saga.conformal.calibrator import calibration_method
+from saga.conformal.calibration_table import calibration_method
 
 router = APIRouter(prefix="/v1", tags=["model"])
 

@@ -19,7 +19,8 @@ from calibration.adaptive.ledger import Ledger, RecordCounts, open_ledger
 from saga.batch.engine import RUN
 from saga.batch.products import ProductComputation, Recipe
 from saga.bundle import Bundle
-from saga.conformal.calibrator import ALL, reason
+from saga.conformal.calibration_table import ALL
+from saga.conformal.calibrator import reason
 from saga.data.panel import Panel
 from saga.errors import Problem, UsageError
 from saga.files.atomic import read_json

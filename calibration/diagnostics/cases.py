@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from calibration.diagnostics.person_results import PersonResults
 from calibration.diagnostics.verdicts import QUESTIONS, publishable
-from saga.conformal.calibrator import ALL, Calibrator
+from saga.conformal.calibration_table import ALL
+from saga.conformal.calibrator import Calibrator
 from saga.keyed_random import uniform_each
 from saga.requests import COVERAGE
 

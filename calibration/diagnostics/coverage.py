@@ -11,7 +11,7 @@ from calibration.diagnostics.cases import SHARE, Cases, Rows
 from calibration.diagnostics.person_results import SeveralYears
 from calibration.diagnostics.sampling_bands import coverage_band
 from calibration.diagnostics.verdicts import QUESTIONS, Verdict, status, worst_verdict
-from saga.conformal.calibrator import ALL
+from saga.conformal.calibration_table import ALL
 from saga.forecast_tables import percent_label
 
 PERIOD = 100  # fewest persons of a period: years are joined until there are so many

@@ -15,7 +15,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from calibration.diagnostics.reliability import pinball
-from saga.conformal.calibrator import Calibrator, Intervals, ThresholdKind
+from saga.conformal.calibration_table import ThresholdKind
+from saga.conformal.calibrator import Calibrator, Intervals
 from saga.conformal.path_bands import band_scores
 from saga.conformal.present_value import value_scores
 from saga.forecast_tables import percent_label

@@ -21,7 +21,8 @@ from calibration.diagnostics.diagnosis import Diagnostics
 from calibration.diagnostics.table_columns import TABLES
 from calibration.diagnostics.verdicts import QUESTIONS
 from saga.bundle import Bundle
-from saga.conformal.calibrator import ALL, MIN_CELL_PERSONS, REASONS
+from saga.conformal.calibration_table import ALL
+from saga.conformal.calibrator import MIN_CELL_PERSONS, REASONS
 from saga.conformal.quantile_intervals import METHODS
 from saga.errors import Problem, UsageError
 from saga.files.atomic import commit

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 
 from calibration.fit.split_conformal import NEIGHBOURS, check_persons, path_counts
-from saga.conformal.calibrator import ALL, Calibrator
+from saga.conformal.calibration_table import ALL, cqr_cell
+from saga.conformal.calibrator import Calibrator
 from saga.conformal.quantile_intervals import central_quantiles
 from saga.conformal.recalibration import Cell
 from saga.paths import Paths
@@ -52,8 +53,7 @@ def fit_cqr(paths: Paths, outcomes: Array, coverage: Sequence[float] = COVERAGE)
             if thresholds[paths.n_paths, share] is None:
                 reached.discard(share)
         if has_outcome.any():
-            none = np.empty(0)
-            cells[h + 1, ALL] = Cell(none, none, 0, math.nan, thresholds, int(has_outcome.sum()))
+            cells[h + 1, ALL] = cqr_cell(thresholds, int(has_outcome.sum()))
     return Calibrator(cells, method="cqr")
 
 

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from saga.conformal.calibrator import ALL, Calibrator
+from saga.conformal.calibration_table import ALL
+from saga.conformal.calibrator import Calibrator
 from saga.data.groups import Labels, pair_groupings
 
 Array = NDArray[np.float64]

@@ -10,14 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.fit.group_shifts import fit_shifts
-from saga.conformal.calibrator import (
-    ALL,
-    MIN_CELL_PERSONS,
-    MONDRIAN,
-    Calibrator,
-    is_shifted,
-    members_of,
-)
+from saga.conformal.calibration_table import ALL
+from saga.conformal.calibrator import MIN_CELL_PERSONS, MONDRIAN, Calibrator, is_shifted, members_of
 from saga.conformal.prediction_sets import Growth, grow
 from saga.conformal.recalibration import Cell
 from saga.errors import Problem, UsageError

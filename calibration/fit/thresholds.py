@@ -22,7 +22,8 @@ from calibration.fit.split_conformal import (
     published_threshold,
     weights_of,
 )
-from saga.conformal.calibrator import Calibrator, KindThresholds
+from saga.conformal.calibration_table import KindThresholds
+from saga.conformal.calibrator import Calibrator
 from saga.conformal.one_sided import limit_scores
 from saga.conformal.path_bands import band_scores, year_scores
 from saga.conformal.present_value import value_scores

@@ -9,7 +9,7 @@ from saga.cli.options import BundleArgument, JsonOption
 def inspect(directory: BundleArgument, as_json: JsonOption = False) -> None:
     """Show what a bundle is and where it comes from."""
     from saga.bundle import Bundle
-    from saga.conformal.calibrator import calibration_method
+    from saga.conformal.calibration_table import calibration_method
 
     bundle = Bundle.load(directory)
     facts = {

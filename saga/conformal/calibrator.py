@@ -5,46 +5,36 @@ of the person's cell, fitted on the persons of the map fold, replaces the foreca
 path keeps its rank (ensemble copula coupling: Schefzik, Thorarinsdottir and Gneiting 2013), so the
 dependence between years does not change. Second, a threshold, fitted on the persons of the
 threshold fold, chooses from a nested family of sets (`saga.conformal.prediction_sets`) the one that
-has the stated coverage. A person's cell is the smallest one with enough persons; overlapping groups
-shift its threshold.
+has the stated coverage. A person's cell is that of the profile or else of the quintile of earnings,
+or that of all persons if these have too few. Groups, which may overlap, shift its threshold.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
+from saga.conformal.calibration_table import ALL, Calibration, ThresholdKind
 from saga.conformal.prediction_sets import grow
 from saga.conformal.quantile_intervals import conformalised_intervals
 from saga.conformal.recalibration import Cell, map_ordered
-from saga.data.groups import Grouping, Labels, pair_groupings
-from saga.errors import BundleError, Problem, UsageError
+from saga.data.groups import Labels, pair_groupings
+from saga.errors import Problem, UsageError
 from saga.paths import Paths
-from saga.requests import CalibrationMethod
 from saga.scores import covered
 
 Array = NDArray[np.float64]
+# For each grouping: its name, its labels, and the index (n,) of each person's label.
 Members = list[tuple[str, list[str], NDArray[np.int64]]]
 Guarantee = Literal["finite-sample", "assumption", "extrapolated", "none"]
-ThresholdKind = Literal["positive", "at_least", "at_most", "band", "present_value"]
 
-ALL = "all"  # the group of all persons
 # Groupings whose groups may have cells; the first one that has a cell for the person is used.
 MONDRIAN = ("profile", "quintile")
-THRESHOLD_KINDS: tuple[ThresholdKind, ...] = (
-    "positive",
-    "at_least",
-    "at_most",
-    "band",
-    "present_value",
-)
 # With fewer persons, rounding makes a threshold noticeably larger. The report warns of this,
 # and groups have no cells.
 MIN_CELL_PERSONS = 1_000
@@ -58,17 +48,6 @@ REASONS: dict[str, str] = {
     "simulated in this way (another rollout, a scenario). The nearest threshold is used.",
     "none": "No interval: there are too few calibration persons or too few paths, the person is "
     "past age 64, or the calibration method has no interval of this kind.",
-}
-
-SCHEMA: dict[str, pl.DataType] = {
-    "kind": pl.String(),
-    "horizon": pl.Int32(),
-    "group": pl.String(),
-    "level": pl.Float64(),
-    "knot": pl.Float64(),
-    "value": pl.Float64(),
-    "n": pl.Int64(),
-    "split": pl.String(),
 }
 
 
@@ -123,49 +102,8 @@ class PersonThresholds:
     atom_width: Array
 
 
-@dataclass(frozen=True)
-class KindThresholds:
-    """Thresholds of one kind at one horizon.
-
-    `thresholds` maps (number of paths, coverage) to q, fitted on `n` persons of the threshold fold;
-    None if they are too few.
-    """
-
-    thresholds: Mapping[tuple[int, float], float | None]
-    n: int
-
-
-@dataclass(frozen=True, eq=False)
-class Calibrator:
-    """Cells and thresholds of a calibration.
-
-    Args:
-        cells: Cell by horizon and group.
-        scale: Scale of the sets, t = log(earnings + scale), SEK.
-        shifts: (horizon, coverage) -> group, such as "sex=female" -> shift of the cell's threshold.
-        thresholds_of_kind: Thresholds of one-sided limits, intervals given positive earnings, path
-            bands and present values, by kind and horizon (or number of years).
-        band_scales: Horizon -> knots and values of the map that makes scores of all horizons
-            comparable, for path bands.
-        grouping: How persons are grouped; None if the calibration has no groups.
-        extrapolated: Whether paths are simulated differently from those of the calibration (another
-            rollout, a scenario). No guarantee is then better than "extrapolated".
-        drift: (horizon, coverage) -> root mean square deviation of coverage over past origin years,
-            and the number of those years.
-        method: With "cqr" thresholds are SEK added to both quantiles
-            (`saga.conformal.quantile_intervals`), cells are those of all persons, and other fields
-            are empty.
-    """
-
-    cells: Mapping[tuple[int, str], Cell]
-    scale: float = 1.0
-    shifts: Mapping[tuple[int, float], Mapping[str, float]] = field(default_factory=dict)
-    thresholds_of_kind: Mapping[tuple[str, int], KindThresholds] = field(default_factory=dict)
-    band_scales: Mapping[int, tuple[Array, Array]] = field(default_factory=dict)
-    grouping: Grouping | None = None
-    extrapolated: bool = False
-    drift: Mapping[tuple[int, float], tuple[float, int]] = field(default_factory=dict)
-    method: CalibrationMethod = "sets"
+class Calibrator(Calibration):
+    """Applies a calibration to simulated paths."""
 
     @classmethod
     def identity(cls) -> Calibrator:
@@ -437,139 +375,6 @@ class Calibrator:
         zero = has_interval & (lower <= 0)
         return Intervals(tuple(coverage), lower, upper, zero, guarantee, cells)
 
-    def to_table(self) -> pl.DataFrame:
-        """The content of the bundle's `calibration.parquet`; it has only averages over persons.
-
-        With method "cqr" there is one kind, "cqr": q at `level` for quantiles of `knot` paths, from
-        `n` persons. Otherwise the kinds are: "scale" (value); "cut" (limits of quintiles, see
-        `saga.data.groups`); "map" (R at `knot` is `value`); "atom_width" (value); "threshold" (q at
-        coverage `level` for sets from `knot` paths, null if there are too few persons); "shift"
-        (what `group` adds at `level`); "stretch" (a score `knot` at a horizon counts as `value` in
-        path bands); those of THRESHOLD_KINDS (q, as in "threshold"); "drift" (deviation of coverage
-        at `level`, `n` origin years). `split` names the fold of the `n` persons: "A" is the map
-        fold, "B" the threshold fold.
-        """
-        rows: list[_Row] = []
-        if self.method == "cqr":
-            rows += [
-                ("cqr", horizon, group, share, m, cell.thresholds[m, share], cell.n_threshold, "AB")
-                for (horizon, group), cell in sorted(self.cells.items())
-                for m, share in sorted(cell.thresholds)
-            ]
-            return pl.DataFrame(rows, schema=SCHEMA, orient="row")
-        if self.cells:
-            rows.append(("scale", None, ALL, None, None, self.scale, None, None))
-        if self.grouping is not None:
-            rows += self.grouping.rows()
-        for (horizon, group), cell in sorted(self.cells.items()):
-            rows += [
-                ("map", horizon, group, None, k, v, cell.n_map, "A")
-                for k, v in zip(cell.knots, cell.values, strict=True)
-            ]
-            rows.append(
-                ("atom_width", horizon, group, None, None, cell.atom_width, cell.n_map, "A")
-            )
-            rows += [
-                (
-                    "threshold",
-                    horizon,
-                    group,
-                    share,
-                    m,
-                    cell.thresholds[m, share],
-                    cell.n_threshold,
-                    "B",
-                )
-                for m, share in sorted(cell.thresholds)
-            ]
-        for (horizon, share), effects in sorted(self.shifts.items()):
-            rows += [
-                ("shift", horizon, group, share, None, value, None, "A")
-                for group, value in sorted(effects.items())
-            ]
-        for horizon, (knots, values) in sorted(self.band_scales.items()):
-            rows += [
-                ("stretch", horizon, ALL, None, k, v, None, "A")
-                for k, v in zip(knots, values, strict=True)
-            ]
-        for (kind, horizon), fitted in sorted(self.thresholds_of_kind.items()):
-            rows += [
-                (kind, horizon, ALL, share, m, fitted.thresholds[m, share], fitted.n, "B")
-                for m, share in sorted(fitted.thresholds)
-            ]
-        rows += [
-            ("drift", horizon, ALL, share, None, deviation, n_years, "B")
-            for (horizon, share), (deviation, n_years) in sorted(self.drift.items())
-        ]
-        return pl.DataFrame(rows, schema=SCHEMA, orient="row")
-
-    @classmethod
-    def from_table(cls, table: pl.DataFrame) -> Calibrator:
-        """The calibrator that `to_table` wrote.
-
-        Earlier versions wrote kinds that are no longer used ("weight", "unsupported", and "cqr" in
-        addition to the sets); they are skipped. Raises BundleError if the table has other columns
-        or lacks a part.
-        """
-        if dict(table.schema) != SCHEMA:
-            raise BundleError(
-                "the calibration table does not have its columns",
-                [Problem("calibration-form", f"expected {list(SCHEMA)}", "Calibrate again.")],
-            )
-        if calibration_method(table) == "cqr":
-            return cls(_cqr_cells(table), method="cqr")
-        cells = _read_cells(table)
-        if not cells:
-            return cls({})
-        shifts: dict[tuple[int, float], dict[str, float]] = {}
-        for horizon, share, group, value in (
-            _of_kind(table, "shift").select("horizon", "level", "group", "value").iter_rows()
-        ):
-            shifts.setdefault((horizon, share), {})[group] = value
-        by_kind = _of_kind(table, *THRESHOLD_KINDS).group_by("kind", "horizon", maintain_order=True)
-        by_horizon = _of_kind(table, "stretch").group_by("horizon", maintain_order=True)
-        drift = _of_kind(table, "drift").select("horizon", "level", "value", "n")
-        return cls(
-            cells,
-            float(_of_kind(table, "scale")["value"][0]),
-            shifts,
-            {
-                (str(kind), int(str(horizon))): KindThresholds(_thresholds(part), int(part["n"][0]))
-                for (kind, horizon), part in by_kind
-            },
-            {
-                int(str(horizon)): (part["knot"].to_numpy(), part["value"].to_numpy())
-                for (horizon,), part in by_horizon
-            },
-            Grouping.from_rows(_of_kind(table, "cut")),
-            drift={
-                (horizon, share): (deviation, n_years)
-                for horizon, share, deviation, n_years in drift.iter_rows()
-            },
-        )
-
-    @cached_property
-    def digest(self) -> str:
-        """SHA-256 over the table's exact values; the provenance of every output has it."""
-        text = "\n".join(
-            "\t".join(value.hex() if isinstance(value, float) else str(value) for value in row)
-            for row in self.to_table().iter_rows()
-        )
-        return hashlib.sha256(text.encode()).hexdigest()
-
-
-_Row = tuple[str, int | None, str, float | None, float | None, float | None, int | None, str | None]
-
-
-def calibration_method(table: pl.DataFrame | None) -> CalibrationMethod | None:
-    """The method of a calibration table, None without a table.
-
-    A table of nested sets that an earlier version wrote may have "cqr" rows too.
-    """
-    if table is None:
-        return None
-    return "cqr" if set(table["kind"]) == {"cqr"} else "sets"
-
 
 def members_of(groups: Labels, rows: NDArray[np.int64]) -> Members:
     """Groupings and their pairs, the distinct labels in `rows`, and each row's label index."""
@@ -579,44 +384,3 @@ def members_of(groups: Labels, rows: NDArray[np.int64]) -> Members:
         distinct, index = np.unique(labels, return_inverse=True)
         members.append((name, distinct.tolist(), index))
     return members
-
-
-def _of_kind(table: pl.DataFrame, *kinds: str) -> pl.DataFrame:
-    return table.filter(pl.col("kind").is_in(kinds))
-
-
-def _thresholds(rows: pl.DataFrame) -> dict[tuple[int, float], float | None]:
-    columns = rows.select("knot", "level", "value")
-    return {(int(m), share): q for m, share, q in columns.iter_rows()}
-
-
-def _read_cells(table: pl.DataFrame) -> dict[tuple[int, str], Cell]:
-    cells: dict[tuple[int, str], Cell] = {}
-    in_cells = _of_kind(table, "map", "atom_width", "threshold")
-    has_scale = len(_of_kind(table, "scale")) > 0
-    for (horizon, group), part in in_cells.group_by("horizon", "group", maintain_order=True):
-        kinds = {str(kind): rows for (kind,), rows in part.group_by("kind", maintain_order=True)}
-        if "atom_width" not in kinds or "threshold" not in kinds or not has_scale:
-            problem = Problem(
-                "calibration-form", f"horizon {horizon} lacks a part", "Calibrate again."
-            )
-            raise BundleError("the calibration table is incomplete", [problem])
-        knots = kinds.get("map", part.clear())
-        cells[int(str(horizon)), str(group)] = Cell(
-            knots["knot"].to_numpy(),
-            knots["value"].to_numpy(),
-            int(kinds["atom_width"]["n"][0]),
-            float(kinds["atom_width"]["value"][0]),
-            _thresholds(kinds["threshold"]),
-            int(kinds["threshold"]["n"][0]),
-        )
-    return cells
-
-
-def _cqr_cells(rows: pl.DataFrame) -> dict[tuple[int, str], Cell]:
-    return {
-        (int(str(horizon)), str(group)): Cell(
-            np.empty(0), np.empty(0), 0, np.nan, _thresholds(part), int(part["n"][0])
-        )
-        for (horizon, group), part in rows.group_by("horizon", "group", maintain_order=True)
-    }

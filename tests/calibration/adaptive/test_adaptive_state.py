@@ -24,7 +24,8 @@ from calibration.adaptive.adaptive_state import (
     stable_step,
 )
 from calibration.fit.split_conformal import fit_calibration
-from saga.conformal.calibrator import ALL, Calibrator
+from saga.conformal.calibration_table import ALL
+from saga.conformal.calibrator import Calibrator
 from saga.paths import Paths
 
 Array = NDArray[np.float64]

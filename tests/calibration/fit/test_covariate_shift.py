@@ -26,7 +26,8 @@ from calibration.fit.split_conformal import (
 from calibration.fit.thresholds import fit_thresholds
 from saga.bundle import Bundle
 from saga.cli import app
-from saga.conformal.calibrator import ALL, Calibrator
+from saga.conformal.calibration_table import ALL
+from saga.conformal.calibrator import Calibrator
 from saga.data.groups import Grouping, last_record_origins
 from saga.data.origins import draw_origins, history
 from saga.data.panel import Panel

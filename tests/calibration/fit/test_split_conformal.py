@@ -29,12 +29,8 @@ from calibration.fit.split_conformal import (
     rank_needed,
     scale_of,
 )
-from saga.conformal.calibrator import (
-    SCHEMA,
-    Calibrator,
-    Intervals,
-    reason,
-)
+from saga.conformal.calibration_table import SCHEMA
+from saga.conformal.calibrator import Calibrator, Intervals, reason
 from saga.conformal.prediction_sets import grow
 from saga.conformal.recalibration import Cell, map_ordered
 from saga.errors import BundleError, UsageError

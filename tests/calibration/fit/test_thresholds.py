@@ -13,7 +13,8 @@ from scipy import stats
 
 from calibration.fit.split_conformal import NEIGHBOURS, fit_calibration, in_map_fold, rank_needed
 from calibration.fit.thresholds import fit_thresholds
-from saga.conformal.calibrator import THRESHOLD_KINDS, Calibrator
+from saga.conformal.calibration_table import THRESHOLD_KINDS
+from saga.conformal.calibrator import Calibrator
 from saga.conformal.one_sided import forecast_probability, forecast_quantile, one_sided_limits
 from saga.conformal.path_bands import band_intervals, band_scores, from_band_scale, to_band_scale
 from saga.conformal.prediction_sets import grow

@@ -1,0 +1,252 @@
+"""The calibration table: everything that a calibration has fitted, as `calibration.parquet`.
+
+Every figure is an average over persons. Each row is of one kind; unused columns are null.
+
+- "scale": `value` is the scale of the sets, SEK.
+- "cut": limits of the quintiles, see `saga.data.groups`.
+- "map": the map R of a cell is `value` at `knot`.
+- "atom_width": `value` is the atom width of a cell.
+- "threshold": `value` is q for coverage `level` and sets from `knot` paths; null if there were too
+  few persons.
+- "shift": `value` is added to q for the persons of `group`, at coverage `level`.
+- "stretch": a score of `knot` at a horizon counts as `value` in path bands.
+- THRESHOLD_KINDS: as "threshold", for all persons.
+- "drift": `value` is the deviation of coverage `level` in `n` past origin years.
+- "cqr": as "threshold", in SEK; the only kind if the method is "cqr".
+
+`n` is the number of persons, and `split` their fold: "A" is the map fold, "B" the threshold fold.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, Self
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from saga.conformal.recalibration import Cell
+from saga.data.groups import Grouping
+from saga.errors import BundleError, Problem
+from saga.requests import CalibrationMethod
+
+Array = NDArray[np.float64]
+ThresholdKind = Literal["positive", "at_least", "at_most", "band", "present_value"]
+Thresholds = Mapping[tuple[int, float], float | None]  # (number of paths, coverage) -> q
+_Row = tuple[str, int | None, str, float | None, float | None, float | None, int | None, str | None]
+
+ALL = "all"  # the group of all persons
+THRESHOLD_KINDS: tuple[ThresholdKind, ...] = (
+    "positive",
+    "at_least",
+    "at_most",
+    "band",
+    "present_value",
+)
+SCHEMA: dict[str, pl.DataType] = {
+    "kind": pl.String(),
+    "horizon": pl.Int32(),
+    "group": pl.String(),
+    "level": pl.Float64(),
+    "knot": pl.Float64(),
+    "value": pl.Float64(),
+    "n": pl.Int64(),
+    "split": pl.String(),
+}
+
+
+@dataclass(frozen=True)
+class KindThresholds:
+    """Thresholds of one kind at one horizon, fitted on `n` persons of the threshold fold.
+
+    A threshold is None if the persons are too few.
+    """
+
+    thresholds: Thresholds
+    n: int
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """Everything that a calibration has fitted.
+
+    Args:
+        cells: Cell by horizon and group.
+        scale: Scale of the sets, t = log(earnings + scale), SEK.
+        shifts: (horizon, coverage) -> group, such as "sex=female" -> shift of the cell's threshold.
+        thresholds_of_kind: Thresholds of one-sided limits, intervals given positive earnings, path
+            bands and present values, by kind and horizon (or number of years).
+        band_scales: Horizon -> knots and values of the map that makes scores of all horizons
+            comparable, for path bands.
+        grouping: How persons are grouped; None if the calibration has no groups.
+        extrapolated: Whether paths are simulated differently from those of the calibration (another
+            rollout, a scenario). No guarantee is then better than "extrapolated". Not stored.
+        drift: (horizon, coverage) -> root mean square deviation of coverage over past origin years,
+            and the number of those years.
+        method: With "cqr" thresholds are SEK added to both quantiles
+            (`saga.conformal.quantile_intervals`), cells are those of all persons, and other fields
+            are empty.
+    """
+
+    cells: Mapping[tuple[int, str], Cell]
+    scale: float = 1.0
+    shifts: Mapping[tuple[int, float], Mapping[str, float]] = field(default_factory=dict)
+    thresholds_of_kind: Mapping[tuple[str, int], KindThresholds] = field(default_factory=dict)
+    band_scales: Mapping[int, tuple[Array, Array]] = field(default_factory=dict)
+    grouping: Grouping | None = None
+    extrapolated: bool = False
+    drift: Mapping[tuple[int, float], tuple[float, int]] = field(default_factory=dict)
+    method: CalibrationMethod = "sets"
+
+    def to_table(self) -> pl.DataFrame:
+        """The calibration table."""
+        cells = sorted(self.cells.items())
+        rows: list[_Row] = []
+        if self.method == "cqr":
+            for key, cell in cells:
+                rows += _threshold_rows("cqr", key, cell.thresholds, cell.n_threshold, "AB")
+            return pl.DataFrame(rows, schema=SCHEMA, orient="row")
+        if cells:
+            rows.append(("scale", None, ALL, None, None, self.scale, None, None))
+        if self.grouping is not None:
+            rows += self.grouping.rows()
+        for key, cell in cells:
+            rows += _map_rows("map", key, cell.knots, cell.values, cell.n_map)
+            rows.append(("atom_width", *key, None, None, cell.atom_width, cell.n_map, "A"))
+            rows += _threshold_rows("threshold", key, cell.thresholds, cell.n_threshold, "B")
+        for (horizon, coverage), effects in sorted(self.shifts.items()):
+            rows += [
+                ("shift", horizon, group, coverage, None, value, None, "A")
+                for group, value in sorted(effects.items())
+            ]
+        for horizon, (knots, values) in sorted(self.band_scales.items()):
+            rows += _map_rows("stretch", (horizon, ALL), knots, values, None)
+        for (kind, horizon), fitted in sorted(self.thresholds_of_kind.items()):
+            rows += _threshold_rows(kind, (horizon, ALL), fitted.thresholds, fitted.n, "B")
+        rows += [
+            ("drift", horizon, ALL, coverage, None, deviation, n_years, "B")
+            for (horizon, coverage), (deviation, n_years) in sorted(self.drift.items())
+        ]
+        return pl.DataFrame(rows, schema=SCHEMA, orient="row")
+
+    @classmethod
+    def from_table(cls, table: pl.DataFrame) -> Self:
+        """The calibration that `to_table` wrote.
+
+        Earlier versions wrote kinds that are no longer used ("weight", "unsupported", and "cqr" in
+        addition to the sets); they are skipped. Raises BundleError if the table has other columns
+        or lacks a part.
+        """
+        if dict(table.schema) != SCHEMA:
+            raise BundleError(
+                "the calibration table does not have its columns",
+                [Problem("calibration-form", f"expected {list(SCHEMA)}", "Calibrate again.")],
+            )
+        if calibration_method(table) == "cqr":
+            by_cell = table.partition_by("horizon", "group", as_dict=True)
+            cells = {key: cqr_cell(*_read_thresholds(part)) for key, part in by_cell.items()}
+            return cls(cells, method="cqr")
+        parts = table.partition_by("kind", "horizon", "group", as_dict=True)
+        cells = _read_cells(parts)
+        if not cells:
+            return cls({})
+        shifts: dict[tuple[int, float], dict[str, float]] = {}
+        for horizon, coverage, group, value in (
+            _of_kind(table, "shift").select("horizon", "level", "group", "value").iter_rows()
+        ):
+            shifts.setdefault((horizon, coverage), {})[group] = value
+        drift = _of_kind(table, "drift").select("horizon", "level", "value", "n")
+        return cls(
+            cells,
+            float(_of_kind(table, "scale")["value"][0]),
+            shifts,
+            {
+                (kind, horizon): KindThresholds(*_read_thresholds(part))
+                for (kind, horizon, _), part in parts.items()
+                if kind in THRESHOLD_KINDS
+            },
+            {
+                horizon: (part["knot"].to_numpy(), part["value"].to_numpy())
+                for (kind, horizon, _), part in parts.items()
+                if kind == "stretch"
+            },
+            Grouping.from_rows(_of_kind(table, "cut")),
+            drift={(h, coverage): (value, n) for h, coverage, value, n in drift.iter_rows()},
+        )
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 over the table's exact values; the provenance of every output has it."""
+        text = "\n".join(
+            "\t".join(value.hex() if isinstance(value, float) else str(value) for value in row)
+            for row in self.to_table().iter_rows()
+        )
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def calibration_method(table: pl.DataFrame | None) -> CalibrationMethod | None:
+    """The method of a calibration table, None without a table.
+
+    A table of nested sets that an earlier version wrote may have "cqr" rows too.
+    """
+    if table is None:
+        return None
+    return "cqr" if set(table["kind"]) == {"cqr"} else "sets"
+
+
+def cqr_cell(thresholds: Thresholds, n: int) -> Cell:
+    """A cell of method "cqr": thresholds fitted on `n` persons, and no map."""
+    return Cell(np.empty(0), np.empty(0), 0, np.nan, thresholds, n)
+
+
+def _map_rows(
+    kind: str, cell: tuple[int, str], knots: Array, values: Array, n: int | None
+) -> list[_Row]:
+    return [(kind, *cell, None, k, v, n, "A") for k, v in zip(knots, values, strict=True)]
+
+
+def _threshold_rows(
+    kind: str, cell: tuple[int, str], thresholds: Thresholds, n: int, fold: str
+) -> list[_Row]:
+    return [
+        (kind, *cell, coverage, n_paths, thresholds[n_paths, coverage], n, fold)
+        for n_paths, coverage in sorted(thresholds)
+    ]
+
+
+def _of_kind(table: pl.DataFrame, kind: str) -> pl.DataFrame:
+    return table.filter(pl.col("kind") == kind)
+
+
+def _read_thresholds(rows: pl.DataFrame) -> tuple[Thresholds, int]:
+    """Thresholds and their number of persons."""
+    columns = rows.select("knot", "level", "value")
+    return {(int(m), coverage): q for m, coverage, q in columns.iter_rows()}, int(rows["n"][0])
+
+
+def _read_cells(parts: Mapping[tuple[Any, ...], pl.DataFrame]) -> dict[tuple[int, str], Cell]:
+    """The cells of a table of nested sets, from its rows by kind, horizon and group."""
+    cells: dict[tuple[int, str], Cell] = {}
+    has_scale = any(kind == "scale" for kind, *_ in parts)
+    for key in (
+        (h, group) for kind, h, group in parts if kind in ("map", "atom_width", "threshold")
+    ):
+        atom_width, thresholds = (parts.get((kind, *key)) for kind in ("atom_width", "threshold"))
+        if atom_width is None or thresholds is None or not has_scale:
+            problem = Problem(
+                "calibration-form", f"horizon {key[0]} lacks a part", "Calibrate again."
+            )
+            raise BundleError("the calibration table is incomplete", [problem])
+        knots = parts.get(("map", *key), atom_width.clear())
+        cells[key] = Cell(
+            knots["knot"].to_numpy(),
+            knots["value"].to_numpy(),
+            int(atom_width["n"][0]),
+            float(atom_width["value"][0]),
+            *_read_thresholds(thresholds),
+        )
+    return cells
