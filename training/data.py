@@ -15,10 +15,12 @@ from torch.utils.data import DataLoader, Dataset
 
 from saga.features.calendar import Calendar
 from saga.features.sequences import Sequences, pad
-from training.masking import Masking, hide_inputs, make_targets, thin_years
+from training.masking import Masking, hide_inputs, make_direct_targets, make_targets, thin_years
 
 # Tensors of a batch, of shape (n_person, n_token, ...) unless stated:
 # - inputs, partly masked: state, z, other, codes, age (see `saga.features.sequences`)
+# - direct_horizon (0 for none), direct_macro, direct_state, direct_z, direct_dead, of shape (n_person,
+#   n_token, n_question, ...): targets of the direct forecast
 # - target, the next observed year: gap (years until it, 0 for none), macro (of that year),
 #   next_state, next_z, next_dead
 # - origin (n_person,): index of the last token before the fast cell takes over
@@ -46,6 +48,7 @@ def make_batch(
         pad(sequences, persons), sequences.dead_year[persons], end, masking, rng
     )
     targets = make_targets(tokens, dead_year, calendar)
+    direct = make_direct_targets(tokens, dead_year, calendar, end, rng)
     visible, origin = hide_inputs(tokens, end, masking, rng)
     return as_tensors(
         {
@@ -59,6 +62,11 @@ def make_batch(
             "next_state": targets.state.astype(np.int64),
             "next_z": targets.z,
             "next_dead": targets.dead,
+            "direct_horizon": direct.horizon,
+            "direct_macro": direct.macro,
+            "direct_state": direct.state.astype(np.int64),
+            "direct_z": direct.z,
+            "direct_dead": direct.dead,
             "origin": origin,
             "person_years": sequences.lengths[persons].sum(),
         }

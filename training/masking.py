@@ -24,7 +24,10 @@ from saga.features.sequences import (
     last_known,
 )
 from saga.model.config import CheckedOptions
+from saga.requests import MAX_HORIZON
 from saga.schema import MAX_AGE
+
+DIRECT_QUESTIONS = 2  # target years of the direct forecast per token and batch
 
 
 @dataclass(eq=False)
@@ -74,6 +77,75 @@ def make_targets(tokens: Tokens, dead_year: NDArray[np.int64], calendar: Calenda
         dead=dead & has_target,
         macro=(calendar.covariates(tokens.year + gap) * has_target[..., None]).astype(np.float32),
     )
+
+
+@dataclass(eq=False)
+class DirectTargets:
+    """What the direct forecast predicts: arrays of shape (n_person, n_token, n_question).
+
+    Attributes:
+        horizon: Years to the target year, 1 to MAX_HORIZON; 0 if there is no target.
+        state: State of earnings in the target year.
+        z: Log earnings relative to wages in the target year.
+        dead: Whether the person has died by the target year.
+        macro: Macro covariates (..., 7) of the years up to the target year.
+    """
+
+    horizon: NDArray[np.int64]
+    state: NDArray[np.int8]
+    z: NDArray[np.float32]
+    dead: NDArray[np.bool_]
+    macro: NDArray[np.float32]
+
+
+def make_direct_targets(
+    tokens: Tokens,
+    dead_year: NDArray[np.int64],
+    calendar: Calendar,
+    end: int,
+    rng: np.random.Generator,
+) -> DirectTargets:
+    """Random years after each token with known earnings, or after a death.
+
+    Horizons are drawn before looking at the record, from those up to the panel's last year, `end`,
+    and age 64; otherwise persons with long records would be asked more often about long horizons
+    than persons who died.
+    """
+    n, t = tokens.valid.shape
+    reach = np.minimum(np.minimum(end - tokens.year, MAX_AGE - tokens.age), MAX_HORIZON)
+    reach = np.where(tokens.valid, reach, 0)[..., None]
+    horizon = _draw_horizons(np.repeat(reach, DIRECT_QUESTIONS, axis=2), rng)
+    year = tokens.year[..., None] + horizon
+    # Position of each person's token in each year; -1 if earnings are unknown.
+    first = int(tokens.year.min())
+    position = np.full((n, end - first + 1), -1)
+    person, token = np.nonzero(tokens.valid & (tokens.state != UNKNOWN))
+    position[person, tokens.year[person, token] - first] = token
+    rows = np.arange(n)[:, None, None]
+    index = position[rows, np.clip(year - first, 0, end - first)]
+    dead = (horizon > 0) & (dead_year[:, None, None] > 0) & (year >= dead_year[:, None, None])
+    has_earnings = (horizon > 0) & (index >= 0) & ~dead
+    index = np.where(has_earnings, index, 0)
+    has_target = has_earnings | dead
+    macro = calendar.covariates_since(tokens.year[..., None], year)
+    return DirectTargets(
+        horizon=np.where(has_target, horizon, 0),
+        state=np.where(has_earnings, tokens.state[rows, index], UNKNOWN).astype(np.int8),
+        z=(tokens.z[rows, index] * has_earnings).astype(np.float32),
+        dead=dead,
+        macro=(macro * has_target[..., None]).astype(np.float32),
+    )
+
+
+def _draw_horizons(reach: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
+    """A horizon of 1..`reach` each, 0 if `reach` is; near ones are more frequent.
+
+    Half are uniform and half uniform in logs: forecasts differ most over the first years.
+    """
+    u, reach = rng.random(reach.shape), np.maximum(reach, 0)
+    in_logs = np.exp(u * np.log(reach + 1.0))
+    drawn = np.where(rng.random(reach.shape) < 0.5, 1 + u * reach, in_logs)
+    return np.minimum(drawn.astype(np.int64), reach)
 
 
 Probability = Annotated[float, Field(strict=True, ge=0, le=1)]

@@ -14,6 +14,7 @@ from torch import Tensor
 from saga.model import Saga
 from training.data import Batch
 from training.harness import half_cosine, schedule_rate
+from training.masking import DIRECT_QUESTIONS
 from training.optimizer import Muon
 from training.train_config import TrainConfig
 
@@ -48,7 +49,7 @@ class ForecastModule(pl.LightningModule):
         """Losses of a batch (`training.data.make_batch`).
 
         `means` contains the backbone's loss under the name of the head's criterion: "pinball" for
-        the quantile head, else "nll". If the network has a fast cell, `means["light"]` is the
+        the quantile head, else "nll"; `means["direct"]` is that of the direct forecast. If the network has a fast cell, `means["light"]` is the
         loss of the cell on tokens after each person's origin.
 
         The objective is the sum of all losses divided by the batch's person-years. All batches have
@@ -64,6 +65,9 @@ class ForecastModule(pl.LightningModule):
         total, nll = self._summed_losses(hidden, has_target, batch)
         count = has_target.sum().clamp(min=1)
         means, objective = {net.head.criterion: total / count}, total
+        total, n_direct = self._summed_direct_losses(hidden, batch)
+        means["direct"] = total / n_direct.clamp(min=1)
+        objective = objective + total / DIRECT_QUESTIONS
         if net.light is not None:
             position = torch.arange(has_target.shape[1], device=has_target.device)
             after = has_target & (position > batch["origin"][:, None])
@@ -89,6 +93,21 @@ class ForecastModule(pl.LightningModule):
         with torch.no_grad():
             earnings, death = head.nll(predictive, *outcome)
         return loss, (earnings + death).sum()
+
+    def _summed_direct_losses(self, hidden: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Sum of the direct forecast's losses, and the number of its targets."""
+        selected = batch["direct_horizon"] > 0
+        person, token, _ = selected.nonzero(as_tuple=True)
+        horizon, direct = batch["direct_horizon"][selected], self.network.direct
+        predictive = direct(
+            hidden[person, token],
+            horizon,
+            batch["age"][person, token] + horizon,
+            batch["direct_macro"][selected],
+        )
+        outcome = tuple(batch[f"direct_{name}"][selected] for name in ("state", "z", "dead"))
+        earnings, death = direct.head.loss(predictive, *outcome)
+        return (earnings + death).sum(), selected.sum()
 
     def training_step(self, batch: Batch, _index: int) -> Tensor:
         """The objective of a batch; its losses are logged."""

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from saga.macro.history import MacroHistory, log_wage_index
 
 Floats = NDArray[np.float64]
+MACRO_FEATURES = 4  # covariates of a year, see `macro_features`
+PATH_FEATURES = MACRO_FEATURES + 3  # and their means since the origin, see `path_features`
 CLIP = 5.0  # standardised features stay within this many standard deviations
 _MACRO_CENTRE = np.array([0.07, 0.0, 0.015])
 _MACRO_SCALE = np.array([0.02, 0.01, 0.02])
@@ -35,6 +37,21 @@ class Calendar:
         values = self.history.values
         out[observed] = macro_features(values, values[0, 0])[index[observed]]
         return out
+
+    def covariates_since(
+        self, origin: NDArray[np.integer[Any]], year: NDArray[np.integer[Any]]
+    ) -> Floats:
+        """Covariates (..., 7) of `year`, with their means over the years after `origin`.
+
+        Years outside the history count as zeros, see `covariates`.
+        """
+        target = self.covariates(year)
+        first = min(int(origin.min()), int(year.min()))
+        all_years = np.arange(first, int(year.max()) + 1)
+        total = np.cumsum(self.covariates(all_years)[:, :-1], axis=0)
+        mean = total[year - first] - total[np.broadcast_to(origin, year.shape) - first]
+        mean /= np.maximum(year - origin, 1)[..., None]
+        return np.concatenate([target, mean], axis=-1)
 
     def wage_index(self, years: NDArray[np.integer[Any]]) -> Floats:
         """Log real wage index of each year, shape of `years`."""
@@ -64,3 +81,15 @@ def macro_features(values: Floats, before: float) -> Floats:
     features = np.stack([unemployment, change, values[..., 1]], axis=-1)
     z = (features - _MACRO_CENTRE) / _MACRO_SCALE
     return np.concatenate([np.clip(z, -CLIP, CLIP), np.ones((*unemployment.shape, 1))], axis=-1)
+
+
+def path_features(features: Floats) -> Floats:
+    """Covariates (..., T, 7) of T years after an origin: a year's four, then means since it.
+
+    Earlier years matter too: a recession lowers earnings for years. The means are those of the
+    first three of `features` (..., T, 4), from the first year on.
+    """
+    years = np.arange(1, features.shape[-2] + 1)[:, None]
+    return np.concatenate(
+        [features, np.cumsum(features[..., :-1], axis=-2) / years], axis=-1
+    )

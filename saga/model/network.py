@@ -8,17 +8,20 @@ import torch
 from torch import Tensor, nn
 
 from saga.errors import UsageError
+from saga.features.calendar import PATH_FEATURES
 from saga.features.sequences import Tokens
 from saga.features.transforms import AGE, CALENDAR, MISSINGNESS, Transforms
 from saga.model.backbones import Cache, Decoder, build_backbone
 from saga.model.config import ModelConfig
 from saga.model.decoder import Block
+from saga.model.direct import DirectForecast
 from saga.model.fast_cell import FastCell
 from saga.model.heads.binned import BinnedHead
-from saga.model.heads.head import Head, Predictive
+from saga.model.heads.head import Head, HeadInputs, Predictive
 from saga.model.tokens import TokenEmbedding
 from saga.model.variants.mixture_head import MixtureHead
 from saga.model.variants.quantile_head import QuantileHead
+from saga.requests import MAX_HORIZON
 
 
 class Saga(nn.Module):
@@ -41,13 +44,20 @@ class Saga(nn.Module):
         # A direct connection from the embedding of a token to the head, past the backbone.
         self.skip = nn.Linear(config.width, config.width, bias=False)
         self.head = build_head(config, transforms)
+        self.direct = DirectForecast(
+            config.width, build_head(config, transforms, HeadInputs(MAX_HORIZON, PATH_FEATURES))
+        )
         self.light = FastCell(config, self.tokens.earnings_size) if config.light else None
         self.apply(_initialise)
         for layer in self.blocks.residual_outputs():  # scaled by depth (Radford et al. 2019)
             layer.weight.data.mul_((2 * config.layers) ** -0.5)
         inputs = {
-            CALENDAR: [self.head.macro.weight],
-            AGE: [part.age.weight for part in (self.tokens, self.light) if part is not None],
+            CALENDAR: [head.macro.weight for head in (self.head, self.direct.head)],
+            AGE: [
+                part.age.weight
+                for part in (self.tokens, self.direct, self.light)
+                if part is not None
+            ],
         }
         for weight in (weight for name in transforms.without for weight in inputs.get(name, [])):
             weight.requires_grad_(False).zero_()  # an input that is not used has no effect
@@ -73,7 +83,9 @@ class Saga(nn.Module):
 
     def inner_matrices(self) -> list[Tensor]:
         """Weights of the maps between hidden states, without inputs, outputs and embeddings."""
-        inner: list[Tensor] = [layer.weight for layer in (self.skip, self.head.up, self.head.down)]
+        inner: list[Tensor] = [self.skip.weight]
+        for head in (self.head, self.direct.head):
+            inner += [head.up.weight, head.down.weight]
         inner += self.blocks.inner_matrices()
         if (cell := self.light) is not None:
             layers = (cell.first, cell.bias, cell.skip, cell.up, cell.down, cell.out)
@@ -162,11 +174,13 @@ def _initialise(module: nn.Module) -> None:
             nn.init.normal_(layer.weight, std=0.02)
 
 
-def build_head(config: ModelConfig, transforms: Transforms) -> Head[Any]:
-    """The head that `config` names."""
+def build_head(
+    config: ModelConfig, transforms: Transforms, inputs: HeadInputs = HeadInputs()
+) -> Head[Any]:
+    """A head of the kind that `config` names."""
     kinds: dict[str, type[Head[Any]]] = {
         "binned": BinnedHead,
         "mixture": MixtureHead,
         "quantiles": QuantileHead,
     }
-    return kinds[config.head](config, transforms)
+    return kinds[config.head](config, transforms, inputs)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from saga.features.sequences import POSITIVE, ZERO
 from saga.features.transforms import Transforms
 from saga.model.config import ModelConfig
-from saga.model.heads.head import EDGE, LOWEST_LOG_DROP, MIN_TAIL_RATE, Head
+from saga.model.heads.head import EDGE, LOWEST_LOG_DROP, MIN_TAIL_RATE, Head, HeadInputs
 
 _MAX_PEAK = 4.0  # largest distance, in logs, between the last knot and the upper tail's peak
 
@@ -52,8 +52,10 @@ class BinnedHead(Head[BinnedDistribution]):
     bin_start: Tensor
     bin_width: Tensor
 
-    def __init__(self, config: ModelConfig, transforms: Transforms) -> None:
-        super().__init__(config, transforms)
+    def __init__(
+        self, config: ModelConfig, transforms: Transforms, inputs: HeadInputs = HeadInputs()
+    ) -> None:
+        super().__init__(config, transforms, inputs)
         knots = torch.tensor(transforms.knots, dtype=torch.float32)
         self.register_buffer("knots", knots, persistent=False)
         self.register_buffer("log_width", knots.diff().log(), persistent=False)
@@ -120,3 +122,21 @@ class BinnedHead(Head[BinnedDistribution]):
         log_survival = torch.log1p(-share) + F.logsigmoid(t)  # of the logistic, at the draw
         excess = t + torch.log(-torch.expm1(log_survival)) - log_survival
         return index > 0, torch.where(index == last, z + excess / distribution.upper, z)
+
+    def cdf(self, distribution: BinnedDistribution, z: Tensor) -> tuple[Tensor, Tensor]:
+        """See `Head.cdf`."""
+        mass = distribution.logits.softmax(-1)
+        zero, last = mass[..., 0], len(self.knots) - 1
+        # CDF at the knots; bins are uniform, so it is linear between them.
+        at_knots = mass[..., :-1].cumsum(-1)[..., 1:]
+        index = torch.bucketize(z, self.knots, right=True).clamp(1, last)
+        share = ((z - self.knots[index - 1]) / self.bin_width[index + 1]).clamp(0, 1)
+        shape = torch.broadcast_shapes(index.shape, (*mass.shape[:-1], 1))
+        index = index.expand(shape)
+        cdf = torch.lerp(at_knots.gather(-1, index - 1), at_knots.gather(-1, index), share)
+        below = torch.exp(distribution.lower[..., None] * (z - self.knots[0]).clamp(max=0))
+        cdf = cdf - mass[..., 1:2] * (1 - below)
+        t = (distribution.peak * distribution.upper)[..., None]
+        excess = distribution.upper[..., None] * (z - self.knots[-1]).clamp(min=0)
+        beyond = 1 - torch.exp(F.logsigmoid(t - excess) - F.logsigmoid(t))
+        return zero, cdf + mass[..., -1:] * beyond

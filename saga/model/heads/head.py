@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from saga.features.calendar import MACRO_FEATURES
 from saga.features.sequences import MAX_GAP, UNKNOWN
 from saga.features.transforms import Transforms
 from saga.model.config import ModelConfig
 from saga.model.decoder import squared_relu
 
-MACRO_FEATURES = 4  # macro covariates of the target year (`saga.features.calendar.macro_features`)
 # Smallest rate of an upper tail of log earnings; amounts then have a Pareto tail with a mean.
 MIN_TAIL_RATE = 1.5
 LOWEST_LOG_DROP = 12.0  # largest distance, in logs, of a draw in a lower tail from its start
 EDGE = 1e-6  # smallest distance of a draw's probability from 0 and 1
 _INITIAL_LOG_HAZARD = -6.0  # training starts from a hazard of about e^-6 per year
+
+
+class HeadInputs(NamedTuple):
+    """Sizes of a head's inputs: the longest gap in years, and the number of macro covariates."""
+
+    max_gap: int = MAX_GAP
+    macro_features: int = MACRO_FEATURES
 
 
 class Predictive(Protocol):
@@ -46,13 +53,15 @@ class Head(nn.Module, ABC, Generic[Distribution]):
 
     criterion = "nll"  # the name of `loss` in the log
 
-    def __init__(self, config: ModelConfig, transforms: Transforms) -> None:
+    def __init__(
+        self, config: ModelConfig, transforms: Transforms, inputs: HeadInputs = HeadInputs()
+    ) -> None:
         """Make the layers; without zeros or deaths in training their probability is fixed at 0."""
         super().__init__()
         d = config.width
         self.has_zeros, self.has_death = transforms.has_zeros, transforms.has_death
-        self.gap = nn.Embedding(MAX_GAP + 1, d)
-        self.macro = nn.Linear(MACRO_FEATURES, 2 * d, bias=False)
+        self.gap = nn.Embedding(inputs.max_gap + 1, d)
+        self.macro = nn.Linear(inputs.macro_features, 2 * d, bias=False)
         self.norm_in, self.norm_out = nn.LayerNorm(d), nn.LayerNorm(d)
         self.up = nn.Linear(d, config.head_width)
         self.down = nn.Linear(config.head_width, d)
@@ -68,7 +77,7 @@ class Head(nn.Module, ABC, Generic[Distribution]):
         Args:
             hidden: Hidden states (..., d).
             gap: Years from the token to the target year (...,).
-            macro: Macro covariates of the target year (..., 4).
+            macro: Macro covariates (..., m), those of the target year first.
         """
 
     @abstractmethod
@@ -81,6 +90,13 @@ class Head(nn.Module, ABC, Generic[Distribution]):
     @abstractmethod
     def draw(self, distribution: Distribution, v: Tensor) -> tuple[Tensor, Tensor]:
         """Inverse CDF of earnings at v in [0, 1] (...,), given survival: (positive, z)."""
+
+    @abstractmethod
+    def cdf(self, distribution: Distribution, z: Tensor) -> tuple[Tensor, Tensor]:
+        """Probability of zero (...,) and CDF at z (..., G), given survival.
+
+        The CDF is that of earnings and includes zero; `z` (..., G) is relative log earnings.
+        """
 
     def nll(
         self, distribution: Distribution, state: Tensor, z: Tensor, dead: Tensor

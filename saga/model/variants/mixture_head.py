@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from saga.features.sequences import ZERO
 from saga.features.transforms import Transforms
 from saga.model.config import ModelConfig
-from saga.model.heads.head import Head, split_zero
+from saga.model.heads.head import Head, HeadInputs, split_zero
 
 COMPONENTS = 5
 _MIN_DEVIATION = 0.01  # in logs, so that no component narrows to a single person
@@ -48,8 +48,10 @@ class MixtureHead(Head[NormalMixture]):
 
     start: Tensor
 
-    def __init__(self, config: ModelConfig, transforms: Transforms) -> None:
-        super().__init__(config, transforms)
+    def __init__(
+        self, config: ModelConfig, transforms: Transforms, inputs: HeadInputs = HeadInputs()
+    ) -> None:
+        super().__init__(config, transforms, inputs)
         self.scale = transforms.scale
         start = transforms.centre + transforms.scale * torch.linspace(-1.5, 1.5, COMPONENTS)
         self.register_buffer("start", start.to(torch.float32), persistent=False)
@@ -99,3 +101,10 @@ class MixtureHead(Head[NormalMixture]):
             below = cdf < share
             low, high = torch.where(below, middle, low), torch.where(below, high, middle)
         return positive, (low + high) / 2
+
+    def cdf(self, distribution: NormalMixture, z: Tensor) -> tuple[Tensor, Tensor]:
+        """See `Head.cdf`."""
+        zero, weight = torch.sigmoid(distribution.zero), distribution.weight_logits.softmax(-1)
+        x = (z[..., None] - distribution.mean[..., None, :]) / distribution.deviation[..., None, :]
+        positive = (weight[..., None, :] * torch.special.ndtr(x)).sum(-1)
+        return zero, zero[..., None] + (1 - zero[..., None]) * positive

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from saga.features.sequences import UNKNOWN, ZERO
 from saga.features.transforms import Transforms
 from saga.model.config import ModelConfig
-from saga.model.heads.head import LOWEST_LOG_DROP, MIN_TAIL_RATE, Head, split_zero
+from saga.model.heads.head import LOWEST_LOG_DROP, MIN_TAIL_RATE, Head, HeadInputs, split_zero
 
 HEAD_QUANTILES = (0.05, 0.10, 0.25, 0.50, 0.75, 0.90, 0.95)
 _MIN_STEP = 1e-3  # smallest difference between neighbouring quantiles, in logs
@@ -44,8 +44,10 @@ class QuantileHead(Head[QuantileDistribution]):
     probabilities: Tensor
     step: Tensor
 
-    def __init__(self, config: ModelConfig, transforms: Transforms) -> None:
-        super().__init__(config, transforms)
+    def __init__(
+        self, config: ModelConfig, transforms: Transforms, inputs: HeadInputs = HeadInputs()
+    ) -> None:
+        super().__init__(config, transforms, inputs)
         self.centre, self.scale = transforms.centre, transforms.scale
         self.median = HEAD_QUANTILES.index(0.5)
         probabilities = torch.tensor(HEAD_QUANTILES)
@@ -114,6 +116,19 @@ class QuantileHead(Head[QuantileDistribution]):
         z = torch.where(share < p[0], knots[..., 0] + down, z)
         up = torch.log((1 - p[-1]) / (1 - share)) / upper
         return positive, torch.where(share >= p[-1], knots[..., -1] + up, z)
+
+    def cdf(self, distribution: QuantileDistribution, z: Tensor) -> tuple[Tensor, Tensor]:
+        """See `Head.cdf`."""
+        zero, p, last = torch.sigmoid(distribution.zero), self.probabilities, len(HEAD_QUANTILES)
+        lower, upper = (rate[..., None] for rate in self._tail_rates(distribution))
+        knots = distribution.knots[..., None, :]
+        first, final = knots[..., 0], knots[..., -1]
+        share = ((z[..., None] - knots[..., :-1]) / knots.diff(dim=-1)).clamp(0, 1)
+        inside = p[0] + (share * p.diff()).sum(-1)
+        below = p[0] * torch.exp(lower * (z - first).clamp(max=0))
+        above = 1 - (1 - p[last - 1]) * torch.exp(-upper * (z - final).clamp(min=0))
+        positive = torch.where(z < first, below, torch.where(z > final, above, inside))
+        return zero, zero[..., None] + (1 - zero[..., None]) * positive
 
     def _tail_rates(self, distribution: QuantileDistribution) -> tuple[Tensor, Tensor]:
         """Rates (...,) for which the density is continuous; the upper tail always has a mean."""

@@ -1,0 +1,203 @@
+"""Marginal distributions of earnings: one object per person and horizon, read by everything else.
+
+A distribution is an atom at zero and a CDF on a grid of log earnings, linear between grid points.
+It comes from the network's direct forecast (`saga.simulation.marginals`) or from samples. Means,
+probabilities of zero, quantiles, prediction sets, limits and scores are computed from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from saga.errors import UsageError
+
+Array = NDArray[np.float64]
+Rows = NDArray[np.generic] | slice
+
+
+@dataclass(frozen=True, eq=False)
+class Marginals:
+    """Distributions of earnings of n persons over horizons 1..H.
+
+    Args:
+        person_id: Text, shape (n,).
+        birth_year: Shape (n,).
+        origin_year: Last observed year, shape (n,).
+        grid: Log earnings (n, H, G), ascending; earnings are in real SEK a year.
+        cdf: Probability (n, H, G) of earnings up to the grid point, zero included. It starts at
+            `p_zero` and ends at 1. NaN beyond age 64.
+        p_zero: Probability (n, H) of zero earnings, death included.
+        groups: Name of a grouping -> labels (n,) at the origin, as in `saga.data.groups`.
+        conditioned: Whether the macro series follow a scenario instead of the bundle's process.
+        recalibrated: Whether a calibrator's maps have been applied.
+    """
+
+    person_id: NDArray[np.str_]
+    birth_year: NDArray[np.int64]
+    origin_year: NDArray[np.int64]
+    grid: NDArray[np.floating]
+    cdf: NDArray[np.floating]
+    p_zero: NDArray[np.floating]
+    groups: Mapping[str, NDArray[np.str_]] = field(default_factory=dict)
+    conditioned: bool = False
+    recalibrated: bool = False
+
+    def __post_init__(self) -> None:
+        shape = (len(self.person_id), *self.cdf.shape[1:])
+        if self.cdf.ndim != 3 or self.cdf.shape != shape or self.grid.shape != shape:
+            raise ValueError(
+                f"marginals of {len(self.person_id)} persons need a grid and a CDF of shape "
+                f"(persons, horizons, points); got {self.grid.shape} and {self.cdf.shape}"
+            )
+
+    def __len__(self) -> int:
+        return len(self.person_id)
+
+    @property
+    def n_horizons(self) -> int:
+        """H, the last horizon."""
+        return int(self.cdf.shape[1])
+
+    @property
+    def exists(self) -> NDArray[np.bool_]:
+        """Whether there is a distribution (n, H): not beyond age 64."""
+        return ~np.isnan(self.p_zero)
+
+    def take(self, rows: Rows) -> Marginals:
+        """The distributions of a subset of persons: an index, mask or slice."""
+        return replace(
+            self,
+            person_id=self.person_id[rows],
+            birth_year=self.birth_year[rows],
+            origin_year=self.origin_year[rows],
+            grid=self.grid[rows],
+            cdf=self.cdf[rows],
+            p_zero=self.p_zero[rows],
+            groups={name: labels[rows] for name, labels in self.groups.items()},
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[Marginals]) -> Marginals:
+        """Consecutive blocks of persons as one; all with the same horizons and groupings."""
+        names = ("person_id", "birth_year", "origin_year", "grid", "cdf", "p_zero")
+        joined = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+        groups = {
+            name: np.concatenate([part.groups[name] for part in parts]) for name in parts[0].groups
+        }
+        return replace(parts[0], **joined, groups=groups)
+
+    def mapped(self, horizon: int, rows: Rows, knots: Array, values: Array) -> None:
+        """Apply the map of probabilities through `knots` and `values` in place."""
+        h = horizon - 1
+        self.cdf[rows, h] = np.interp(self.cdf[rows, h], knots, values)
+        self.p_zero[rows, h] = np.interp(self.p_zero[rows, h], knots, values)
+
+    @cached_property
+    def mean(self) -> Array:
+        """Mean earnings (n, H)."""
+        ends = np.exp(self.grid.astype(np.float64))
+        width = np.diff(self.grid.astype(np.float64), axis=-1)
+        inside = np.diff(ends, axis=-1) / np.maximum(width, 1e-12)
+        mass = np.diff(self.cdf.astype(np.float64), axis=-1)
+        mean: Array = (mass * inside).sum(axis=-1)
+        return mean + (self.cdf[..., 0] - self.p_zero) * ends[..., 0]
+
+    def quantiles(self, p: Array | Sequence[float]) -> Array:
+        """Quantiles (n, H, L) for probabilities `p`, shape (L,) or (n, H, L); 0 up to `p_zero`."""
+        p = np.asarray(p, dtype=np.float64)
+        p = np.broadcast_to(p, (*self.p_zero.shape, p.shape[-1]))
+        logs = _interpolate(p, self.cdf, self.grid)
+        quantiles: Array = np.where(p <= self.p_zero[..., None], 0.0, np.exp(logs))
+        return np.where(self.exists[..., None], quantiles, np.nan)
+
+    def probability(self, earnings: NDArray[np.floating]) -> Array:
+        """Probability (n, H) of earnings up to those given; `p_zero` at zero, NaN at NaN."""
+        with np.errstate(divide="ignore"):
+            logs = np.log(np.asarray(earnings, dtype=np.float64))
+        p = _interpolate(logs[..., None], self.grid, self.cdf)[..., 0]
+        p = np.where(earnings <= 0, self.p_zero, p)
+        return np.where(np.isnan(logs) | ~self.exists, np.nan, p)
+
+    def require_recalibrated(self) -> None:
+        """Raise UsageError for raw marginals, to which a calibrator's thresholds do not apply."""
+        if not self.recalibrated:
+            raise UsageError(
+                "These marginals are raw, but recalibrated ones are needed here. Apply "
+                "`Calibrator.recalibrate` first."
+            )
+
+    def require_raw(self) -> None:
+        """Raise UsageError for recalibrated marginals, which must not be fitted on again."""
+        if self.recalibrated:
+            raise UsageError("These marginals are already recalibrated, but raw ones are needed.")
+
+
+def grid_of_samples(
+    samples: NDArray[np.floating], points: int = 129
+) -> tuple[Array, Array, Array]:
+    """Grid (..., G), CDF (..., G) and `p_zero` (...,) of samples (..., M).
+
+    The CDF is that of the samples with half a step of mass in both tails; between positive samples
+    it is linear in logs.
+    """
+    m = samples.shape[-1]
+    ordered = np.sort(samples, axis=-1).astype(np.float64)
+    zeros = (ordered == 0).sum(axis=-1)
+    positive = m - zeros
+    points = min(points, max(2, m))
+    share = np.linspace(0.0, 1.0, points)
+    position = np.minimum(zeros, m - 1)[..., None] + share * np.maximum(positive - 1, 0)[..., None]
+    low = position.astype(np.int64)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = np.log(ordered)
+        below = np.take_along_axis(logs, low, -1)
+        above = np.take_along_axis(logs, np.minimum(low + 1, m - 1), -1)
+        weight = position - low
+        grid = np.where(weight > 0, below + weight * (above - below), below)
+    grid = np.where(positive[..., None] > 0, grid, share)
+    steps = np.maximum(positive, 1)[..., None]
+    inner = (0.5 + share * (steps - 1)) / steps
+    p_zero = np.where(np.isnan(ordered[..., -1]), np.nan, zeros / m)
+    cdf = p_zero[..., None] + (1 - p_zero[..., None]) * inner
+    # Half a step on each side: down and up by the distance to the next point, at least 1 %.
+    reach_low = np.maximum(grid[..., 1] - grid[..., 0], 0.01)
+    reach_high = np.maximum(grid[..., -1] - grid[..., -2], 0.01)
+    grid = np.concatenate(
+        [(grid[..., 0] - reach_low)[..., None], grid, (grid[..., -1] + reach_high)[..., None]], -1
+    )
+    ones = np.where(np.isnan(p_zero), np.nan, 1.0)
+    cdf = np.concatenate([p_zero[..., None], cdf, ones[..., None]], axis=-1)
+    return grid, np.where(positive[..., None] > 0, cdf, ones[..., None]), p_zero
+
+
+def _interpolate(
+    x: Array, xp: NDArray[np.floating], fp: NDArray[np.floating]
+) -> Array:
+    """Row-wise linear interpolation at x (..., L) of points (..., G), constant beyond the ends.
+
+    `xp` does not decrease along the last axis. At a jump of `fp` the value after it is taken.
+    """
+    g = xp.shape[-1]
+    rows = xp.reshape(-1, g).astype(np.float64)
+    values = fp.reshape(-1, g).astype(np.float64)
+    at = x.reshape(len(rows), -1)
+    # Rows are shifted onto disjoint intervals, so one search serves all of them.
+    low, high = np.nanmin(rows, axis=1, initial=np.inf), np.nanmax(rows, axis=1, initial=-np.inf)
+    span = np.where(np.isfinite(high - low) & (high > low), high - low, 1.0)
+    low = np.where(np.isfinite(low), low, 0.0)
+    offset = 2.0 * np.arange(len(rows))[:, None]
+    scaled = np.nan_to_num((rows - low[:, None]) / span[:, None]) + offset
+    wanted = np.clip(np.nan_to_num((at - low[:, None]) / span[:, None], nan=-0.5), -0.5, 1.25) + offset
+    index = np.searchsorted(scaled.ravel(), wanted.ravel(), side="right").reshape(at.shape)
+    index = np.clip(index - g * np.arange(len(rows))[:, None], 1, g - 1)
+    x0, x1 = np.take_along_axis(rows, index - 1, 1), np.take_along_axis(rows, index, 1)
+    y0, y1 = np.take_along_axis(values, index - 1, 1), np.take_along_axis(values, index, 1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        share = np.clip((at - x0) / (x1 - x0), 0.0, 1.0)
+    share = np.where(x1 > x0, share, 1.0)
+    return np.asarray(y0 + share * (y1 - y0)).reshape(x.shape)

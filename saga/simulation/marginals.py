@@ -1,0 +1,162 @@
+"""Marginals from the direct forecast: laws of single years, averaged over macro futures.
+
+The record is encoded once. For each horizon the direct head gives one distribution per macro
+future, relative to that future's wage index. Their average, on a grid of log earnings, is the
+marginal. It has no sampling noise: macro futures are a fixed set of nodes, equal for all persons
+and seeds (`macro_nodes`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from saga.features.calendar import Calendar, macro_features, path_features
+from saga.features.sequences import Sequences, pad
+from saga.features.transforms import Transforms
+from saga.macro.history import log_wage_index
+from saga.macro.process import MacroProcess
+from saga.macro.scenarios import Scenario
+from saga.model import Saga
+from saga.requests import MAX_HORIZON
+from saga.schema import MAX_AGE
+from saga.simulation.matmul import at_precision
+from saga.simulation.rollout import MAX_STEPS, group_size
+
+Floats = NDArray[np.float64]
+N_NODES = 16  # macro futures per horizon, a power of two
+_N_DRAWS = 4_096  # macro futures that the nodes represent
+_SEED = 0  # of these draws; a user's seed moves paths, not marginals
+# Grid points beyond the outermost knots of the head, in logs.
+_BELOW = np.array([12.0, 8.0, 5.5, 4.0, 3.0, 2.2, 1.6, 1.1, 0.7, 0.4, 0.2])
+_ABOVE = np.array(
+    [0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0, 1.25, 1.5, 1.8, 2.1, 2.5, 3.0, 3.5, 4.0, 5.0, 6.5, 9.0]
+)
+
+
+@dataclass(frozen=True, eq=False)
+class MacroNodes:
+    """Representative macro futures of an origin year, for each horizon apart.
+
+    `features` (H, E, 7) are the covariates (`saga.features.calendar.path_features`), `wage`
+    (H, E) the log wage index and `level` (H,) its mean.
+    """
+
+    features: Tensor
+    wage: Tensor
+    level: Floats
+
+
+class DirectMarginals:
+    """Computes marginals for one bundle and one scenario."""
+
+    def __init__(
+        self,
+        network: Saga,
+        transforms: Transforms,
+        calendar: Calendar,
+        process: MacroProcess | None,
+        scenario: Scenario | None = None,
+    ) -> None:
+        self.network, self.calendar, self.process = network, calendar, process
+        self.scenario = scenario
+        with torch.inference_mode():
+            self.direct = at_precision(network.direct, "float32")
+        knots = transforms.knots
+        self.grid = np.concatenate([knots[0] - _BELOW, knots, knots[-1] + _ABOVE])
+        self.nodes = lru_cache(maxsize=64)(self._nodes)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle only the inputs; a worker process creates the other attributes again."""
+        raise NotImplementedError
+
+    def _nodes(self, origin: int) -> MacroNodes:
+        features, wage = macro_nodes(self.calendar, self.process, origin, self.scenario)
+        return MacroNodes(
+            torch.from_numpy(features.astype(np.float32)),
+            torch.from_numpy(wage.astype(np.float32)),
+            wage.mean(axis=1),
+        )
+
+    @property
+    def group_size(self) -> int:
+        """Number of persons to compute together."""
+        return group_size((self.network, self.direct), MAX_HORIZON * N_NODES)
+
+    @torch.inference_mode()
+    def compute(
+        self, sequences: Sequences, persons: NDArray[np.int64]
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
+        """Grid (n, 30, G) of log earnings, CDF (n, 30, G) and probability of zero (n, 30).
+
+        NaN beyond age 64.
+        """
+        padded, lengths = pad(sequences, persons, MAX_STEPS + 1), sequences.lengths[persons]
+        rows, last = np.arange(len(persons)), lengths - 1
+        origin, age = padded.year[rows, last], padded.age[rows, last]
+        hidden, _ = self.network.hidden(self.network.embed(padded), torch.from_numpy(padded.age))
+        hidden = torch.stack([person[n - 1] for person, n in zip(hidden, lengths, strict=True)])
+        nodes = [self.nodes(int(year)) for year in origin]
+        horizons = np.arange(1, MAX_HORIZON + 1)
+        z = torch.from_numpy(self.grid.astype(np.float32))
+        level = np.stack([node.level for node in nodes])
+        grid = self.grid + level[..., None]
+        shift = torch.stack([node.wage for node in nodes]) - torch.from_numpy(
+            level.astype(np.float32)
+        ).unsqueeze(-1)
+        distribution = self.direct(
+            hidden[:, None, None],
+            torch.from_numpy(horizons)[:, None],
+            torch.from_numpy(age[:, None] + horizons)[..., None],
+            torch.stack([node.features for node in nodes]),
+        )
+        zero, cdf = self.direct.head.cdf(distribution, z - shift[..., None])
+        survival = torch.sigmoid(-distribution.death)
+        p_zero = (1 - survival * (1 - zero)).mean(2)
+        cdf = (1 - survival[..., None] * (1 - cdf)).mean(2)
+        cdf[..., 0], cdf[..., -1] = p_zero, 1.0
+        cdf = cdf.clamp(max=1.0).cummax(-1).values
+        beyond = torch.from_numpy(age[:, None] + horizons > MAX_AGE)
+        cdf[beyond], p_zero[beyond] = float("nan"), float("nan")
+        return grid.astype(np.float32), cdf.numpy(), p_zero.numpy()
+
+
+def macro_nodes(
+    calendar: Calendar, process: MacroProcess | None, origin: int, scenario: Scenario | None
+) -> tuple[Floats, Floats]:
+    """Covariates (H, E, 7) and log wage index (H, E) of nodes for each horizon 1..30.
+
+    At each horizon, draws of the macro process are split at the median of their most variable
+    coordinate, repeatedly, into `N_NODES` parts of equal size. A node is the mean of a part, so
+    the nodes have the mean of the draws, and nearly their variance. All zero without a process.
+    """
+    if process is None:
+        return np.zeros((MAX_HORIZON, 1, 7)), np.zeros((MAX_HORIZON, 1))
+    series = process.draw(_SEED, _N_DRAWS, origin, origin + MAX_HORIZON, scenario)
+    features = path_features(macro_features(series, process.unemployment(origin, scenario)))
+    wage = calendar.wage_index(np.array([origin]))[0] + log_wage_index(series[..., 1])
+    # In units of their effect: one standard deviation of a covariate moves earnings by far less
+    # than one log point of wages.
+    draws = np.concatenate([features, wage[..., None]], axis=-1).transpose(1, 0, 2)
+    weight = np.array([0.05] * (draws.shape[-1] - 1) + [1.0])
+    nodes = np.stack([_partition_means(draws[h], weight) for h in range(MAX_HORIZON)])
+    return nodes[..., :-1], nodes[..., -1]
+
+
+def _partition_means(draws: Floats, weight: Floats) -> Floats:
+    """Means (E, m) of the parts of draws (N, m)."""
+    parts = draws[None]
+    while len(parts) < N_NODES:
+        axis = (parts.std(axis=1) * weight).argmax(axis=1)
+        key = np.take_along_axis(parts, axis[:, None, None], axis=2)[..., 0]
+        order = np.argsort(key, axis=1, kind="stable")
+        ordered = np.take_along_axis(parts, order[..., None], axis=1)
+        parts = ordered.reshape(2 * len(parts), -1, draws.shape[1])
+    means: Floats = parts.mean(axis=1)
+    return means
