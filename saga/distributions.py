@@ -91,11 +91,25 @@ class Marginals:
         }
         return replace(parts[0], **joined, groups=groups)
 
-    def mapped(self, horizon: int, rows: Rows, knots: Array, values: Array) -> None:
-        """Apply the map of probabilities through `knots` and `values` in place."""
-        h = horizon - 1
-        self.cdf[rows, h] = np.interp(self.cdf[rows, h], knots, values)
-        self.p_zero[rows, h] = np.interp(self.p_zero[rows, h], knots, values)
+    @classmethod
+    def from_samples(
+        cls, samples: NDArray[np.floating], *, recalibrated: bool = False
+    ) -> Marginals:
+        """The distributions of samples (n, H, M) of unnamed persons; see `grid_of_samples`."""
+        grid, cdf, p_zero = grid_of_samples(samples)
+        unknown = np.zeros(len(samples), dtype=np.int64)
+        person_id = np.array([""] * len(samples), dtype=np.str_)
+        return cls(person_id, unknown, unknown, grid, cdf, p_zero, recalibrated=recalibrated)
+
+    def first(self, n_horizons: int) -> Marginals:
+        """The distributions at horizons 1..`n_horizons`."""
+        h = slice(0, n_horizons)
+        return replace(self, grid=self.grid[:, h], cdf=self.cdf[:, h], p_zero=self.p_zero[:, h])
+
+    def year(self, horizon: int) -> Marginals:
+        """The distributions at one horizon, as marginals with H = 1."""
+        h = slice(horizon - 1, horizon)
+        return replace(self, grid=self.grid[:, h], cdf=self.cdf[:, h], p_zero=self.p_zero[:, h])
 
     @cached_property
     def mean(self) -> Array:
@@ -111,17 +125,23 @@ class Marginals:
         """Quantiles (n, H, L) for probabilities `p`, shape (L,) or (n, H, L); 0 up to `p_zero`."""
         p = np.asarray(p, dtype=np.float64)
         p = np.broadcast_to(p, (*self.p_zero.shape, p.shape[-1]))
-        logs = _interpolate(p, self.cdf, self.grid)
+        logs = interpolate_rows(p, self.cdf, self.grid)
         quantiles: Array = np.where(p <= self.p_zero[..., None], 0.0, np.exp(logs))
         return np.where(self.exists[..., None], quantiles, np.nan)
 
     def probability(self, earnings: NDArray[np.floating]) -> Array:
-        """Probability (n, H) of earnings up to those given; `p_zero` at zero, NaN at NaN."""
+        """Probability of earnings up to those given, shape (n, H) or (n, H, K) of `earnings`.
+
+        It is `p_zero` at zero, and NaN at NaN.
+        """
+        amounts = np.asarray(earnings, dtype=np.float64)
+        amounts = amounts.reshape(*self.p_zero.shape, -1)
         with np.errstate(divide="ignore"):
-            logs = np.log(np.asarray(earnings, dtype=np.float64))
-        p = _interpolate(logs[..., None], self.grid, self.cdf)[..., 0]
-        p = np.where(earnings <= 0, self.p_zero, p)
-        return np.where(np.isnan(logs) | ~self.exists, np.nan, p)
+            logs = np.log(amounts)
+        p = interpolate_rows(logs, self.grid, self.cdf)
+        p = np.where(amounts <= 0, self.p_zero[..., None], p)
+        p[np.isnan(amounts) | ~self.exists[..., None]] = np.nan
+        return p.reshape(np.shape(earnings))
 
     def require_recalibrated(self) -> None:
         """Raise UsageError for raw marginals, to which a calibrator's thresholds do not apply."""
@@ -137,9 +157,7 @@ class Marginals:
             raise UsageError("These marginals are already recalibrated, but raw ones are needed.")
 
 
-def grid_of_samples(
-    samples: NDArray[np.floating], points: int = 129
-) -> tuple[Array, Array, Array]:
+def grid_of_samples(samples: NDArray[np.floating], points: int = 129) -> tuple[Array, Array, Array]:
     """Grid (..., G), CDF (..., G) and `p_zero` (...,) of samples (..., M).
 
     The CDF is that of the samples with half a step of mass in both tails; between positive samples
@@ -175,29 +193,27 @@ def grid_of_samples(
     return grid, np.where(positive[..., None] > 0, cdf, ones[..., None]), p_zero
 
 
-def _interpolate(
-    x: Array, xp: NDArray[np.floating], fp: NDArray[np.floating]
+def interpolate_rows(
+    x: Array, xp: NDArray[np.floating], fp: NDArray[np.floating | np.integer]
 ) -> Array:
-    """Row-wise linear interpolation at x (..., L) of points (..., G), constant beyond the ends.
+    """Linear interpolation, row by row, at x (..., L) of points xp and fp (..., G).
 
-    `xp` does not decrease along the last axis. At a jump of `fp` the value after it is taken.
+    `xp` must not decrease along the last axis. Values are constant beyond the ends; at a jump, the
+    value after it is taken. Rows of NaN give NaN.
     """
     g = xp.shape[-1]
-    rows = xp.reshape(-1, g).astype(np.float64)
-    values = fp.reshape(-1, g).astype(np.float64)
-    at = x.reshape(len(rows), -1)
-    # Rows are shifted onto disjoint intervals, so one search serves all of them.
-    low, high = np.nanmin(rows, axis=1, initial=np.inf), np.nanmax(rows, axis=1, initial=-np.inf)
-    span = np.where(np.isfinite(high - low) & (high > low), high - low, 1.0)
-    low = np.where(np.isfinite(low), low, 0.0)
-    offset = 2.0 * np.arange(len(rows))[:, None]
-    scaled = np.nan_to_num((rows - low[:, None]) / span[:, None]) + offset
-    wanted = np.clip(np.nan_to_num((at - low[:, None]) / span[:, None], nan=-0.5), -0.5, 1.25) + offset
-    index = np.searchsorted(scaled.ravel(), wanted.ravel(), side="right").reshape(at.shape)
+    rows = np.asarray(xp, dtype=np.float64).reshape(-1, g)
+    values, at = np.asarray(fp).reshape(-1, g), x.reshape(len(rows), -1)
+    # Each row is moved to an interval of its own, so that one search serves all rows.
+    low, high = rows[:, :1], rows[:, -1:]
+    span = np.where(high > low, high - low, 1.0)
+    offset = 3.0 * np.arange(len(rows))[:, None]
+    moved = np.nan_to_num((rows - low) / span) + offset
+    wanted = np.clip(np.nan_to_num((at - low) / span), -0.5, 1.5) + offset
+    index = np.searchsorted(moved.ravel(), wanted.ravel(), side="right").reshape(at.shape)
     index = np.clip(index - g * np.arange(len(rows))[:, None], 1, g - 1)
-    x0, x1 = np.take_along_axis(rows, index - 1, 1), np.take_along_axis(rows, index, 1)
-    y0, y1 = np.take_along_axis(values, index - 1, 1), np.take_along_axis(values, index, 1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        share = np.clip((at - x0) / (x1 - x0), 0.0, 1.0)
-    share = np.where(x1 > x0, share, 1.0)
+    x0, x1 = (np.take_along_axis(rows, i, 1) for i in (index - 1, index))
+    y0, y1 = (np.take_along_axis(values, i, 1).astype(np.float64) for i in (index - 1, index))
+    share = np.clip((at - x0) / np.where(x1 > x0, x1 - x0, 1.0), 0.0, 1.0)
+    share = np.where((x1 == x0) & (at >= x1), 1.0, share)
     return np.asarray(y0 + share * (y1 - y0)).reshape(x.shape)

@@ -12,6 +12,7 @@ from saga.conformal.calibrator import Calibrator, Intervals
 from saga.conformal.one_sided import Limits, one_sided_limits
 from saga.conformal.path_bands import band_intervals
 from saga.conformal.present_value import ValueIntervals
+from saga.distributions import Marginals
 from saga.paths import Paths
 from saga.requests import ForecastRequest, LifetimeRequest
 
@@ -25,8 +26,10 @@ def percent_label(fraction: float) -> str:
     return text if "." in text else text.zfill(2)
 
 
-def forecast_table(paths: Paths, calibrator: Calibrator, request: ForecastRequest) -> pl.DataFrame:
-    """One row per person and horizon, until age 64, of recalibrated paths.
+def forecast_table(
+    marginals: Marginals, calibrator: Calibrator, request: ForecastRequest
+) -> pl.DataFrame:
+    """One row per person and horizon, until age 64, of recalibrated marginals.
 
     Columns: person_id, origin_year, horizon, year, mean, p_zero, one q.. per quantile; lower_,
     upper_, includes_zero_ and guarantee_ for each coverage; and cell, the persons whose outcomes
@@ -36,18 +39,18 @@ def forecast_table(paths: Paths, calibrator: Calibrator, request: ForecastReques
     band_includes_zero_, guarantee_band_, null after year K (see `saga.conformal.path_bands`).
     """
     columns = np.asarray(request.horizons) - 1
-    person, position = np.nonzero(paths.within_age[:, columns])
+    marginals = marginals.first(request.n_years)
+    person, position = np.nonzero(marginals.exists[:, columns])
     horizon = columns[position]
-    samples = paths.earnings[person, horizon].astype(np.float64)
-    quantiles = np.quantile(samples, request.quantiles, axis=1)
-    intervals = calibrator.intervals(paths, request.coverage)
+    quantiles = marginals.quantiles(request.quantiles)[person, horizon].T
+    intervals = calibrator.intervals(marginals, request.coverage)
     table: dict[str, Column] = {
-        "person_id": paths.person_id[person],
-        "origin_year": paths.origin_year[person].astype(np.int32),
+        "person_id": marginals.person_id[person],
+        "origin_year": marginals.origin_year[person].astype(np.int32),
         "horizon": (horizon + 1).astype(np.int32),
-        "year": paths.years[person, horizon].astype(np.int32),
-        "mean": samples.mean(1),
-        "p_zero": (samples == 0).mean(1),
+        "year": (marginals.origin_year[person] + horizon + 1).astype(np.int32),
+        "mean": marginals.mean[person, horizon],
+        "p_zero": marginals.p_zero[person, horizon].astype(np.float64),
         **_quantile_columns(quantiles, request.quantiles),
     }
     for j, label in _labels(request.coverage):
@@ -57,10 +60,10 @@ def forecast_table(paths: Paths, calibrator: Calibrator, request: ForecastReques
         table[f"guarantee_{label}"] = intervals.guarantee[person, horizon, j].astype(str)
     table["cell"] = intervals.cell[person, horizon].astype(str)
     if request.limits:
-        limits = one_sided_limits(calibrator, paths, request.coverage)
+        limits = one_sided_limits(calibrator, marginals, request.coverage)
         table |= _limit_columns(limits, request.coverage, person, horizon)
     if request.bands is not None:
-        bands = band_intervals(calibrator, paths, request.bands, request.coverage)
+        bands = band_intervals(calibrator, marginals, request.bands, request.coverage)
         table |= _band_columns(bands, person, horizon)
     return pl.DataFrame(table).with_columns(
         pl.col("^(.*lower|.*upper|at_least|at_most)_.*$").fill_nan(None)

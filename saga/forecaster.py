@@ -20,8 +20,10 @@ from saga.bundle import Bundle
 from saga.conformal.calibration_table import calibration_method
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.present_value import ValueIntervals, value_intervals
+from saga.conformal.recalibration import map_paths
 from saga.data.groups import last_record_origins
 from saga.data.panel import Panel
+from saga.distributions import Marginals
 from saga.errors import UsageError
 from saga.features.calendar import Calendar
 from saga.features.sequences import encode
@@ -43,6 +45,7 @@ from saga.requests import (
     TaxName,
 )
 from saga.schema import MAX_AGE
+from saga.simulation.marginals import DirectMarginals
 from saga.simulation.pool import simulation_pool
 from saga.simulation.rollout import Rollout, RolloutOptions
 from saga.states.codes import code_labels, code_numbers
@@ -201,12 +204,12 @@ class Forecaster:
             draws: Number of paths, seed and scenario.
             to_horizon: Last horizon of the paths, or None for as many years as `to_age` needs.
             to_age: Last age of the paths, at most 64.
-            recalibrate: Whether the calibrator's maps are applied to the paths.
+            recalibrate: Whether the paths are mapped to the recalibrated marginals.
             progress: Called with the persons done and the persons in all.
         """
         check_panel(panel, self.transforms, to_age)
         sequences = encode(panel, self.transforms, self.calendar)
-        rollout = self._rollout(draws)
+        rollout, direct = self._rollout(draws), self._direct(draws.scenario)
         origin = sequences.year[sequences.offsets[1:] - 1]
         years_left = to_age - (origin - sequences.birth_year)
         steps = years_left if to_horizon is None else np.minimum(years_left, to_horizon)
@@ -226,7 +229,7 @@ class Forecaster:
                     earnings[i, : len(path_earnings)] = path_earnings
                     if progress:
                         progress(start + i + 1, n)
-                block = Paths(
+                raw = Paths(
                     sequences.person_id[rows],
                     sequences.birth_year[rows],
                     origin[rows],
@@ -234,7 +237,46 @@ class Forecaster:
                     {name: values[rows] for name, values in group_labels.items()},
                     conditioned=rollout.options.scenario is not None,
                 )
-                yield self.calibrator.recalibrate(block) if recalibrate else block
+                if recalibrate:
+                    marginals = direct.marginals(sequences, rows, raw.groups)
+                    yield map_paths(raw, self.calibrator.recalibrate(marginals))
+                else:
+                    yield raw
+
+    def marginals(
+        self,
+        panel: Panel,
+        scenario: ScenarioSource = None,
+        *,
+        recalibrate: bool = True,
+        progress: Progress | None = None,
+    ) -> Iterator[Marginals]:
+        """Marginals of horizons 1..30 in blocks of at most 256 persons (sorted by id).
+
+        They depend on the record, the weights and the scenario only. With `recalibrate`, the
+        calibrator's maps are applied.
+        """
+        check_panel(panel, self.transforms, MAX_AGE)
+        sequences, direct = encode(panel, self.transforms, self.calendar), self._direct(scenario)
+        n, grouping = len(sequences), self.calibrator.grouping
+        labels = grouping.labels(panel, last_record_origins(panel)) if grouping else {}
+        for start in range(0, n, _BLOCK):
+            rows = np.arange(start, min(start + _BLOCK, n))
+            groups = {name: values[rows] for name, values in labels.items()}
+            marginals = direct.marginals(sequences, rows, groups)
+            if progress:
+                progress(int(rows[-1]) + 1, n)
+            yield self.calibrator.recalibrate(marginals) if recalibrate else marginals
+
+    def _direct(self, scenario: ScenarioSource) -> DirectMarginals:
+        return DirectMarginals(
+            self.network,
+            self.transforms,
+            self.calendar,
+            self.process,
+            self.scenario(scenario),
+            threads=self.threads,
+        )
 
     def _rollout(self, draws: Draws) -> Rollout:
         return Rollout(
@@ -310,7 +352,7 @@ class Forecaster:
         self,
         panel: Panel,
         request: ForecastRequest = ForecastRequest(),
-        draws: Draws = Draws(),
+        scenario: ScenarioSource = None,
         *,
         progress: Progress | None = None,
     ) -> pl.DataFrame:
@@ -319,19 +361,19 @@ class Forecaster:
         One row per person and horizon, until age 64; columns as in `forecast_table`. A person above
         64 at every horizon has no row (`saga.data.eligibility.find_ineligible` lists them).
         """
-        blocks = self.forecast_blocks(panel, request, draws, progress=progress)
+        blocks = self.forecast_blocks(panel, request, scenario, progress=progress)
         return pl.concat([table for _, table in blocks])
 
     def forecast_blocks(
         self,
         panel: Panel,
         request: ForecastRequest,
-        draws: Draws,
+        scenario: ScenarioSource,
         *,
         progress: Progress | None = None,
-    ) -> Iterator[tuple[Paths, pl.DataFrame]]:
-        """Recalibrated paths and their forecast table, in the blocks of `blocks`."""
-        for block in self.blocks(panel, draws, to_horizon=request.n_years, progress=progress):
+    ) -> Iterator[tuple[Marginals, pl.DataFrame]]:
+        """Recalibrated marginals and their forecast table, in the blocks of `marginals`."""
+        for block in self.marginals(panel, scenario, progress=progress):
             yield block, forecast_table(block, self._calibrator_for(block), request)
 
     def lifetime(
@@ -369,9 +411,11 @@ class Forecaster:
         together = np.concatenate(values)
         return Lifetimes(pl.concat(tables), together, population(together))
 
-    def _calibrator_for(self, paths: Paths) -> Calibrator:
-        """The calibrator; its guarantees are weaker for paths conditioned on a scenario."""
-        return replace(self.calibrator, extrapolated=True) if paths.conditioned else self.calibrator
+    def _calibrator_for(self, forecast: Paths | Marginals) -> Calibrator:
+        """The calibrator; its guarantees are weaker for forecasts conditioned on a scenario."""
+        return (
+            replace(self.calibrator, extrapolated=True) if forecast.conditioned else self.calibrator
+        )
 
     def _value_intervals(
         self, paths: Paths, values: NDArray[np.float64], panel: Panel, request: LifetimeRequest

@@ -2,15 +2,12 @@
 
 Every figure is an average over persons. Each row is of one kind; unused columns are null.
 
-- "scale": `value` is the scale of the sets, SEK.
 - "cut": limits of the quintiles, see `saga.data.groups`.
 - "map": the map R of a cell is `value` at `knot`.
-- "atom_width": `value` is the atom width of a cell.
-- "threshold": `value` is q for coverage `level` and sets from `knot` paths; null if there were too
-  few persons.
+- "threshold": `value` is q for coverage `level`; null if there were too few persons.
 - "shift": `value` is added to q for the persons of `group`, at coverage `level`.
 - "stretch": a score of `knot` at a horizon counts as `value` in path bands.
-- THRESHOLD_KINDS: as "threshold", for all persons.
+- THRESHOLD_KINDS: as "threshold", for all persons; present values are those of `knot` paths.
 - "drift": `value` is the deviation of coverage `level` in `n` past origin years.
 - "cqr": as "threshold", in SEK; the only kind if the method is "cqr".
 
@@ -36,7 +33,7 @@ from saga.requests import CalibrationMethod
 
 Array = NDArray[np.float64]
 ThresholdKind = Literal["positive", "at_least", "at_most", "band", "present_value"]
-Thresholds = Mapping[tuple[int, float], float | None]  # (number of paths, coverage) -> q
+Thresholds = Mapping[float, float | None]  # coverage -> q
 _Row = tuple[str, int | None, str, float | None, float | None, float | None, int | None, str | None]
 
 ALL = "all"  # the group of all persons
@@ -63,11 +60,13 @@ SCHEMA: dict[str, pl.DataType] = {
 class KindThresholds:
     """Thresholds of one kind at one horizon, fitted on `n` persons of the threshold fold.
 
-    A threshold is None if the persons are too few.
+    A threshold is None if the persons are too few. `n_paths` is the number of paths of present
+    values, None for other kinds, which do not depend on paths.
     """
 
     thresholds: Thresholds
     n: int
+    n_paths: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,15 +75,14 @@ class Calibration:
 
     Args:
         cells: Cell by horizon and group.
-        scale: Scale of the sets, t = log(earnings + scale), SEK.
         shifts: (horizon, coverage) -> group, such as "sex=female" -> shift of the cell's threshold.
         thresholds_of_kind: Thresholds of one-sided limits, intervals given positive earnings, path
             bands and present values, by kind and horizon (or number of years).
         band_scales: Horizon -> knots and values of the map that makes scores of all horizons
             comparable, for path bands.
         grouping: How persons are grouped; None if the calibration has no groups.
-        extrapolated: Whether paths are simulated differently from those of the calibration (another
-            rollout, a scenario). No guarantee is then better than "extrapolated". Not stored.
+        extrapolated: Whether forecasts are made differently from those of the calibration (a
+            scenario). No guarantee is then better than "extrapolated". Not stored.
         drift: (horizon, coverage) -> root mean square deviation of coverage over past origin years,
             and the number of those years.
         method: With "cqr" thresholds are SEK added to both quantiles
@@ -93,7 +91,6 @@ class Calibration:
     """
 
     cells: Mapping[tuple[int, str], Cell]
-    scale: float = 1.0
     shifts: Mapping[tuple[int, float], Mapping[str, float]] = field(default_factory=dict)
     thresholds_of_kind: Mapping[tuple[str, int], KindThresholds] = field(default_factory=dict)
     band_scales: Mapping[int, tuple[Array, Array]] = field(default_factory=dict)
@@ -108,16 +105,15 @@ class Calibration:
         rows: list[_Row] = []
         if self.method == "cqr":
             for key, cell in cells:
-                rows += _threshold_rows("cqr", key, cell.thresholds, cell.n_threshold, "AB")
+                fitted = KindThresholds(cell.thresholds, cell.n_threshold)
+                rows += _threshold_rows("cqr", key, fitted, "AB")
             return pl.DataFrame(rows, schema=SCHEMA, orient="row")
-        if cells:
-            rows.append(("scale", None, ALL, None, None, self.scale, None, None))
         if self.grouping is not None:
             rows += self.grouping.rows()
         for key, cell in cells:
             rows += _map_rows("map", key, cell.knots, cell.values, cell.n_map)
-            rows.append(("atom_width", *key, None, None, cell.atom_width, cell.n_map, "A"))
-            rows += _threshold_rows("threshold", key, cell.thresholds, cell.n_threshold, "B")
+            fitted = KindThresholds(cell.thresholds, cell.n_threshold)
+            rows += _threshold_rows("threshold", key, fitted, "B")
         for (horizon, coverage), effects in sorted(self.shifts.items()):
             rows += [
                 ("shift", horizon, group, coverage, None, value, None, "A")
@@ -126,7 +122,7 @@ class Calibration:
         for horizon, (knots, values) in sorted(self.band_scales.items()):
             rows += _map_rows("stretch", (horizon, ALL), knots, values, None)
         for (kind, horizon), fitted in sorted(self.thresholds_of_kind.items()):
-            rows += _threshold_rows(kind, (horizon, ALL), fitted.thresholds, fitted.n, "B")
+            rows += _threshold_rows(kind, (horizon, ALL), fitted, "B")
         rows += [
             ("drift", horizon, ALL, coverage, None, deviation, n_years, "B")
             for (horizon, coverage), (deviation, n_years) in sorted(self.drift.items())
@@ -148,7 +144,7 @@ class Calibration:
             )
         if calibration_method(table) == "cqr":
             by_cell = table.partition_by("horizon", "group", as_dict=True)
-            cells = {key: cqr_cell(*_read_thresholds(part)) for key, part in by_cell.items()}
+            cells = {key: cqr_cell(_read_thresholds(part)) for key, part in by_cell.items()}
             return cls(cells, method="cqr")
         parts = table.partition_by("kind", "horizon", "group", as_dict=True)
         cells = _read_cells(parts)
@@ -162,10 +158,9 @@ class Calibration:
         drift = _of_kind(table, "drift").select("horizon", "level", "value", "n")
         return cls(
             cells,
-            float(_of_kind(table, "scale")["value"][0]),
             shifts,
             {
-                (kind, horizon): KindThresholds(*_read_thresholds(part))
+                (kind, horizon): _read_thresholds(part)
                 for (kind, horizon, _), part in parts.items()
                 if kind in THRESHOLD_KINDS
             },
@@ -198,9 +193,9 @@ def calibration_method(table: pl.DataFrame | None) -> CalibrationMethod | None:
     return "cqr" if set(table["kind"]) == {"cqr"} else "sets"
 
 
-def cqr_cell(thresholds: Thresholds, n: int) -> Cell:
-    """A cell of method "cqr": thresholds fitted on `n` persons, and no map."""
-    return Cell(np.empty(0), np.empty(0), 0, np.nan, thresholds, n)
+def cqr_cell(fitted: KindThresholds) -> Cell:
+    """A cell of method "cqr": thresholds, and no map."""
+    return Cell(np.empty(0), np.empty(0), 0, fitted.thresholds, fitted.n)
 
 
 def _map_rows(
@@ -210,11 +205,11 @@ def _map_rows(
 
 
 def _threshold_rows(
-    kind: str, cell: tuple[int, str], thresholds: Thresholds, n: int, fold: str
+    kind: str, cell: tuple[int, str], fitted: KindThresholds, fold: str
 ) -> list[_Row]:
     return [
-        (kind, *cell, coverage, n_paths, thresholds[n_paths, coverage], n, fold)
-        for n_paths, coverage in sorted(thresholds)
+        (kind, *cell, coverage, fitted.n_paths, q, fitted.n, fold)
+        for coverage, q in sorted(fitted.thresholds.items())
     ]
 
 
@@ -222,31 +217,34 @@ def _of_kind(table: pl.DataFrame, kind: str) -> pl.DataFrame:
     return table.filter(pl.col("kind") == kind)
 
 
-def _read_thresholds(rows: pl.DataFrame) -> tuple[Thresholds, int]:
-    """Thresholds and their number of persons."""
-    columns = rows.select("knot", "level", "value")
-    return {(int(m), coverage): q for m, coverage, q in columns.iter_rows()}, int(rows["n"][0])
+def _read_thresholds(rows: pl.DataFrame) -> KindThresholds:
+    n_paths = rows["knot"][0]
+    return KindThresholds(
+        dict(rows.select("level", "value").iter_rows()),
+        int(rows["n"][0]),
+        None if n_paths is None else int(n_paths),
+    )
 
 
 def _read_cells(parts: Mapping[tuple[Any, ...], pl.DataFrame]) -> dict[tuple[int, str], Cell]:
-    """The cells of a table of nested sets, from its rows by kind, horizon and group."""
+    """The cells of a table of prediction sets, from its rows by kind, horizon and group."""
     cells: dict[tuple[int, str], Cell] = {}
-    has_scale = any(kind == "scale" for kind, *_ in parts)
-    for key in (
-        (h, group) for kind, h, group in parts if kind in ("map", "atom_width", "threshold")
-    ):
-        atom_width, thresholds = (parts.get((kind, *key)) for kind in ("atom_width", "threshold"))
-        if atom_width is None or thresholds is None or not has_scale:
+    if any(kind == "atom_width" for kind, *_ in parts):
+        problem = Problem("calibration-form", "an earlier version fitted it", "Calibrate again.")
+        raise BundleError("the calibration table has sets of another kind", [problem])
+    for key in ((h, group) for kind, h, group in parts if kind in ("map", "threshold")):
+        if ("threshold", *key) not in parts:
             problem = Problem(
                 "calibration-form", f"horizon {key[0]} lacks a part", "Calibrate again."
             )
             raise BundleError("the calibration table is incomplete", [problem])
-        knots = parts.get(("map", *key), atom_width.clear())
+        fitted = _read_thresholds(parts["threshold", *key])
+        knots = parts.get(("map", *key))
         cells[key] = Cell(
-            knots["knot"].to_numpy(),
-            knots["value"].to_numpy(),
-            int(atom_width["n"][0]),
-            float(atom_width["value"][0]),
-            *_read_thresholds(thresholds),
+            np.empty(0) if knots is None else knots["knot"].to_numpy(),
+            np.empty(0) if knots is None else knots["value"].to_numpy(),
+            0 if knots is None else int(knots["n"][0]),
+            fitted.thresholds,
+            fitted.n,
         )
     return cells

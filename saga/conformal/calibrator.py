@@ -1,11 +1,9 @@
-"""The calibrator: recalibrates simulated paths and gives their prediction sets.
+"""The calibrator: recalibrates marginals and gives their prediction sets.
 
 `calibration` fits it. Two steps apply at each horizon, both in probability space. First, the map R
-of the person's cell, fitted on the persons of the map fold, replaces the forecast F by R(F). Every
-path keeps its rank (ensemble copula coupling: Schefzik, Thorarinsdottir and Gneiting 2013), so the
-dependence between years does not change. Second, a threshold, fitted on the persons of the
-threshold fold, chooses from a nested family of sets (`saga.conformal.prediction_sets`) the one that
-has the stated coverage. A person's cell is that of the profile or else of the quintile of earnings,
+of the person's cell, fitted on the persons of the map fold, replaces the forecast F by R(F).
+Second, a threshold, fitted on the persons of the threshold fold, chooses from a nested family of
+sets (`saga.conformal.prediction_sets`) the one that has the stated coverage. A person's cell is that of the profile or else of the quintile of earnings,
 or that of all persons if these have too few. Groups, which may overlap, shift its threshold.
 """
 
@@ -20,12 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from saga.conformal.calibration_table import ALL, Calibration, ThresholdKind
-from saga.conformal.prediction_sets import grow
+from saga.conformal.prediction_sets import set_ends
 from saga.conformal.quantile_intervals import conformalised_intervals
-from saga.conformal.recalibration import Cell, map_ordered
+from saga.conformal.recalibration import Cell
 from saga.data.groups import Labels, pair_groupings
+from saga.distributions import Marginals
 from saga.errors import Problem, UsageError
-from saga.paths import Paths
 from saga.scores import covered
 
 Array = NDArray[np.float64]
@@ -44,10 +42,10 @@ REASONS: dict[str, str] = {
     "persons, in the same years.",
     "assumption": "Holds if this person is exchangeable with the calibration persons and "
     "conditions have not changed since then.",
-    "extrapolated": "Not guaranteed: no outcome was observed this far ahead, or none for paths "
-    "simulated in this way (another rollout, a scenario). The nearest threshold is used.",
-    "none": "No interval: there are too few calibration persons or too few paths, the person is "
-    "past age 64, or the calibration method has no interval of this kind.",
+    "extrapolated": "Not guaranteed: no outcome was observed this far ahead, or none under such a "
+    "scenario. The nearest threshold is used.",
+    "none": "No interval: there are too few calibration persons, the person is past age 64, or the "
+    "calibration method has no interval of this kind.",
 }
 
 
@@ -92,40 +90,37 @@ class PersonThresholds:
     """Thresholds of persons at one horizon.
 
     `q` (n, L) is for the calibrator's coverage and does not decrease with it, NaN without
-    threshold; `guarantee` (n, L); `cell` (n,) is the cell's name; `atom_width` (n,) is explained in
-    `saga.conformal.prediction_sets`.
+    threshold; `guarantee` (n, L); `cell` (n,) is the cell's name.
     """
 
     q: Array
     guarantee: NDArray[np.str_]
     cell: NDArray[np.str_]
-    atom_width: Array
 
 
 class Calibrator(Calibration):
-    """Applies a calibration to simulated paths."""
+    """Applies a calibration to marginals."""
 
     @classmethod
     def identity(cls) -> Calibrator:
-        """A calibrator that does not change paths and gives no intervals."""
+        """A calibrator that does not change forecasts and gives no intervals."""
         return cls({})
 
     @cached_property
     def coverage(self) -> tuple[float, ...]:
         """Coverage for which thresholds were fitted, ascending."""
-        return tuple(
-            sorted({share for cell in self.cells.values() for _, share in cell.thresholds})
-        )
-
-    @cached_property
-    def path_counts(self) -> tuple[int, ...]:
-        """Numbers of paths for which thresholds were fitted, ascending."""
-        return tuple(sorted({m for cell in self.cells.values() for m, _ in cell.thresholds}))
+        return tuple(sorted({share for cell in self.cells.values() for share in cell.thresholds}))
 
     @property
     def has_sets(self) -> bool:
         """Whether there are thresholds of nested sets, as ledgers and path bands need."""
         return self.method == "sets" and bool(self.coverage)
+
+    @property
+    def value_paths(self) -> int:
+        """Number of paths of the present values that thresholds were fitted on."""
+        kinds = self.thresholds_of_kind.items()
+        return max((k.n_paths or 0 for (kind, _), k in kinds if kind == "present_value"), default=0)
 
     @property
     def furthest_horizons(self) -> dict[float, int]:
@@ -134,21 +129,13 @@ class Calibrator(Calibration):
             (share, h)
             for (h, group), cell in self.cells.items()
             if group == ALL
-            for (_, share), q in cell.thresholds.items()
+            for share, q in cell.thresholds.items()
             if q is not None
         ]
         return {
             coverage: max((h for share, h in fitted if share == coverage), default=0)
             for coverage in self.coverage
         }
-
-    def fitted_path_count(self, n_paths: int) -> int | None:
-        """The fitted number of paths used for `n_paths`: the largest that is not above it.
-
-        Fewer paths make noisier sets, which need a larger q. Coverage is therefore at least as
-        stated. With fewer paths than the smallest fitted number there is no threshold: None.
-        """
-        return max((fitted for fitted in self.path_counts if fitted <= n_paths), default=None)
 
     def map_cell(self, horizon: int, *groups: str) -> Cell | None:
         """The cell whose map applies at a horizon, or None.
@@ -164,41 +151,51 @@ class Calibrator(Calibration):
         return None
 
     def cell_threshold(
-        self, horizon: int, coverage: float, n_paths: int, groups: Sequence[str] = (ALL,)
+        self, horizon: int, coverage: float, groups: Sequence[str] = (ALL,)
     ) -> tuple[float | None, Guarantee, tuple[int, str] | None]:
-        """The threshold for sets from `n_paths` paths, its guarantee, and the key of its cell.
+        """The threshold at a horizon, its guarantee, and the key of its cell.
 
         The cell is that of the first of `groups` with a threshold. Beyond the horizons with
-        outcomes, the longest shorter horizon is used and the guarantee is "extrapolated".
+        outcomes, the longest shorter horizon is used and the guarantee is "extrapolated". From the
+        first horizon with too few outcomes on there is no threshold: a longer horizon never has
+        more guarantee than a shorter one.
         """
-        fitted = self.fitted_path_count(n_paths)
-        if fitted is None:
+        if horizon >= self._first_small_horizon.get(coverage, np.inf):
             return None, "none", None
         for h in range(horizon, 0, -1):
-            keys = [
-                (h, group)
-                for group in groups
-                if (h, group) in self.cells and self.cells[h, group].n_threshold > 0
-            ]
-            for key in keys:
-                q = self.cells[key].thresholds.get((fitted, coverage))
+            for key in ((h, group) for group in groups):
+                q = self.cells[key].thresholds.get(coverage) if key in self.cells else None
                 if q is not None:
                     return q, self._guarantee(h == horizon), key
-            if keys and h == horizon:
-                return None, "none", None
         return None, "none", None
+
+    @cached_property
+    def _first_small_horizon(self) -> dict[float, int]:
+        """Coverage -> first horizon that has outcomes, but too few for a threshold."""
+        small = [
+            (h, share)
+            for (h, group), cell in sorted(self.cells.items())
+            if group == ALL and cell.n_threshold > 0
+            for share, q in cell.thresholds.items()
+            if q is None
+        ]
+        return {share: h for h, share in reversed(small)}
 
     def _guarantee(self, observed: bool) -> Guarantee:
         return "assumption" if observed and not self.extrapolated else "extrapolated"
 
-    def candidate_cells(self, paths: Paths) -> list[tuple[tuple[str, ...], NDArray[np.int64]]]:
+    def candidate_cells(
+        self, marginals: Marginals
+    ) -> list[tuple[tuple[str, ...], NDArray[np.int64]]]:
         """Row numbers of persons by the groups whose cells may apply, the preferred one first."""
         grouped = {group for _, group in self.cells} != {ALL}
-        names = [name for name in MONDRIAN if name in paths.groups] if grouped else []
-        if not names or not len(paths):
-            return [((ALL,), np.arange(len(paths)))]
+        names = [name for name in MONDRIAN if name in marginals.groups] if grouped else []
+        if not names or not len(marginals):
+            return [((ALL,), np.arange(len(marginals)))]
         combinations, index = np.unique(
-            np.stack([paths.groups[name] for name in names], axis=1), axis=0, return_inverse=True
+            np.stack([marginals.groups[name] for name in names], axis=1),
+            axis=0,
+            return_inverse=True,
         )
         return [
             (
@@ -208,10 +205,10 @@ class Calibrator(Calibration):
             for i, labels in enumerate(combinations.tolist())
         ]
 
-    def person_thresholds(self, paths: Paths, horizon: int) -> PersonThresholds:
+    def person_thresholds(self, marginals: Marginals, horizon: int) -> PersonThresholds:
         """Each person's threshold at `horizon`: that of the cell plus the shifts of the groups.
 
-        Raises UsageError if the calibration has no nested sets.
+        Raises UsageError if the calibration has no prediction sets.
         """
         if self.method != "sets":
             problem = Problem(
@@ -219,23 +216,21 @@ class Calibrator(Calibration):
                 f"its method is {self.method}",
                 "Calibrate the bundle with `saga calibrate --method sets`.",
             )
-            raise UsageError("The bundle's calibration has no nested sets", [problem])
-        shape = (len(paths), len(self.coverage))
+            raise UsageError("The bundle's calibration has no prediction sets", [problem])
+        shape = (len(marginals), len(self.coverage))
         q, guarantee = np.full(shape, np.nan), np.full(shape, "none", dtype="<U13")
-        cell, width = np.full(len(paths), "", dtype=object), np.full(len(paths), np.nan)
-        for groups, rows in self.candidate_cells(paths):
-            highest, members = np.full(len(rows), -np.inf), members_of(paths.groups, rows)
+        cell = np.full(len(marginals), "", dtype=object)
+        for groups, rows in self.candidate_cells(marginals):
+            highest, members = np.full(len(rows), -np.inf), members_of(marginals.groups, rows)
             for j, coverage in enumerate(self.coverage):
-                cell_q, cell_guarantee, key = self.cell_threshold(
-                    horizon, coverage, paths.n_paths, groups
-                )
+                cell_q, cell_guarantee, key = self.cell_threshold(horizon, coverage, groups)
                 if cell_q is None or key is None:
                     continue
                 shift = self.shift(members, key[0], coverage) if is_shifted(key[1]) else 0.0
                 highest = np.maximum(highest, cell_q + shift)
                 q[rows, j], guarantee[rows, j] = highest, cell_guarantee
-                cell[rows], width[rows] = key[1], self.cells[key].atom_width
-        return PersonThresholds(q, guarantee, cell.astype(np.str_), width)
+                cell[rows] = key[1]
+        return PersonThresholds(q, guarantee, cell.astype(np.str_))
 
     def shift(self, members: Members, horizon: int, coverage: float) -> Array | float:
         """Sum of the shifts of the groups of some persons, one number each; 0 without shifts."""
@@ -246,32 +241,27 @@ class Calibrator(Calibration):
             total = total + by_label[index]
         return total
 
-    def nested_thresholds(
-        self, kind: ThresholdKind, horizon: int, n_paths: int
-    ) -> tuple[Array, list[Guarantee]]:
+    def nested_thresholds(self, kind: ThresholdKind, horizon: int) -> tuple[Array, list[Guarantee]]:
         """Thresholds (L,) of one kind for all coverage, not decreasing, and their guarantees.
 
-        `horizon` is a number of years for path bands and present values. If a horizon has outcomes,
-        but too few, there is no threshold. A present value is then extrapolated, because there is
-        no other interval for it.
+        `horizon` is a number of years for path bands and present values. Guarantees are those of
+        `cell_threshold`, but a present value with too few outcomes is extrapolated, because there
+        is no other interval for it.
         """
         q, guarantees = np.full(len(self.coverage), np.nan), list[Guarantee]()
-        highest, fitted = -np.inf, self.fitted_path_count(n_paths)
+        highest = -np.inf
         for j, coverage in enumerate(self.coverage):
             guarantee: Guarantee = "none"
-            for h in range(horizon, 0, -1):
-                at_horizon = self.thresholds_of_kind.get((kind, h))
-                if at_horizon is None:
-                    continue
-                threshold = (
-                    None if fitted is None else at_horizon.thresholds.get((fitted, coverage))
-                )
-                if threshold is not None:
-                    q[j] = highest = max(highest, threshold)
-                    guarantee = self._guarantee(h == horizon)
-                    break
-                if at_horizon.n > 0 and h == horizon and kind != "present_value":
-                    break
+            fitted = [
+                (h, at_horizon.thresholds.get(coverage))
+                for (fitted_kind, h), at_horizon in sorted(self.thresholds_of_kind.items())
+                if fitted_kind == kind and h <= horizon and at_horizon.n > 0
+            ]
+            if all(threshold is not None for _, threshold in fitted) or kind == "present_value":
+                for h, threshold in fitted:
+                    if threshold is not None:
+                        q[j] = highest = max(highest, threshold)
+                        guarantee = self._guarantee(h == horizon)
             guarantees.append(guarantee)
         return q, guarantees
 
@@ -290,90 +280,79 @@ class Calibrator(Calibration):
             )
         return [self.coverage.index(share) if self.coverage else None for share in coverage]
 
-    def recalibrate(self, paths: Paths) -> Paths:
-        """The paths under the recalibrated forecasts; every path keeps its rank.
+    def recalibrate(self, marginals: Marginals) -> Marginals:
+        """The marginals after the maps of the persons' cells."""
+        marginals.require_raw()
+        cdf, p_zero = marginals.cdf.copy(), marginals.p_zero.copy()
+        for groups, rows in self.candidate_cells(marginals):
+            for h in range(marginals.n_horizons):
+                cell = self.map_cell(h + 1, *groups)
+                if cell is not None:
+                    for values in (cdf, p_zero):
+                        values[rows, h] = np.interp(values[rows, h], cell.knots, cell.values)
+        return replace(marginals, cdf=cdf, p_zero=p_zero, recalibrated=True)
 
-        Zeros are ranked by the path's total earnings, then by its number. The result is
-        deterministic and, bit for bit, independent of the other persons.
-        """
-        paths.require_raw()
-        if not any(cell.has_map for cell in self.cells.values()):
-            return replace(paths, recalibrated=True)
-        total = np.zeros((len(paths), paths.n_paths))
-        for h in range(paths.n_horizons):
-            total += np.nan_to_num(paths.earnings[:, h])
-        by_total = np.argsort(total, axis=1, kind="stable")
-        result = paths.earnings.copy()
-        for h in range(paths.n_horizons):
-            values = np.take_along_axis(paths.earnings[:, h], by_total, axis=1)
-            order = np.argsort(values, axis=1, kind="stable")
-            mapped = self.map_samples(paths, h + 1, np.take_along_axis(values, order, axis=1))
-            np.put_along_axis(
-                result[:, h], np.take_along_axis(by_total, order, axis=1), mapped, axis=1
-            )
-        return replace(paths, earnings=result, recalibrated=True)
-
-    def map_samples(
-        self, paths: Paths, horizon: int, ordered: NDArray[np.float32]
-    ) -> NDArray[np.float32]:
-        """Sorted samples (n, M) at `horizon` after the maps of the persons' cells, sorted."""
-        mapped = ordered.copy()
-        for groups, rows in self.candidate_cells(paths):
-            cell = self.map_cell(horizon, *groups)
-            if cell is not None:
-                mapped[rows] = map_ordered(ordered[rows], cell)
-        return mapped
-
-    def intervals(self, paths: Paths, coverage: Sequence[float]) -> Intervals:
-        """Prediction sets of recalibrated `paths` for each of `coverage`, nested.
+    def intervals(self, marginals: Marginals, coverage: Sequence[float]) -> Intervals:
+        """Prediction sets of recalibrated marginals for each of `coverage`, nested.
 
         Raises UsageError if no threshold was fitted for one of them. Without calibration every
         guarantee is "none".
         """
-        paths.require_recalibrated()
+        marginals.require_recalibrated()
         columns = self.coverage_columns(coverage)
         if self.method == "cqr":
-            return self._quantile_intervals(paths, coverage)
-        shape = (len(paths), paths.n_horizons, len(coverage))
-        lower, upper = np.full(shape, np.nan), np.full(shape, np.nan)
-        zero, guarantee = np.zeros(shape, dtype=np.bool_), np.full(shape, "none", dtype="<U13")
-        cell = np.full(shape[:2], "", dtype=object)
-        for h in range(paths.n_horizons if self.coverage else 0):
-            thresholds = self.person_thresholds(paths, h + 1)
-            in_range = ~np.isnan(paths.earnings[:, h]).any(axis=1)
-            rows = np.flatnonzero(in_range & ~np.isnan(thresholds.atom_width))
-            if not len(rows):
-                continue
-            growth = grow(np.sort(paths.earnings[rows, h], axis=1), self.scale)
-            sets = growth.with_atom(thresholds.atom_width[rows])
+            return self._quantile_intervals(marginals, coverage)
+        shape = (*marginals.p_zero.shape, len(self.coverage))
+        q, guarantee = np.full(shape, np.nan), np.full(shape, "none", dtype="<U13")
+        cell = np.full(shape[:2], "", dtype="<U40")
+        for h in range(marginals.n_horizons if self.coverage else 0):
+            thresholds = self.person_thresholds(marginals, h + 1)
+            rows = marginals.exists[:, h]
+            q[rows, h], guarantee[rows, h] = thresholds.q[rows], thresholds.guarantee[rows]
             cell[rows, h] = thresholds.cell[rows]
-            for index, column in enumerate(columns):
-                q = thresholds.q[rows, column]
-                has_threshold = ~np.isnan(q)
-                for values, end in zip((lower, upper, zero), sets.set_at(q), strict=True):
-                    values[rows[has_threshold], h, index] = end[has_threshold]
-                guarantee[rows, h, index] = thresholds.guarantee[rows, column]
-        return Intervals(tuple(coverage), lower, upper, zero, guarantee, cell.astype(np.str_))
+        lower, upper, zero = set_ends(marginals, q, self.coverage)
+        guarantee[np.isnan(lower)] = "none"
+        index = [0 if column is None else column for column in columns]
+        if not self.coverage:
+            index, shape = [], (*shape[:2], len(coverage))
+            missing = np.full(shape, np.nan)
+            return Intervals(
+                tuple(coverage),
+                missing,
+                missing,
+                np.zeros(shape, dtype=np.bool_),
+                np.full(shape, "none", dtype="<U13"),
+                cell,
+            )
+        return Intervals(
+            tuple(coverage),
+            lower[..., index],
+            upper[..., index],
+            zero[..., index],
+            guarantee[..., index],
+            cell,
+        )
 
-    def _quantile_intervals(self, paths: Paths, coverage: Sequence[float]) -> Intervals:
-        fitted = self.fitted_path_count(paths.n_paths)
-        lower, upper = np.full((2, len(paths), paths.n_horizons, len(coverage)), np.nan)
-        for h in range(paths.n_horizons):
+    def _quantile_intervals(self, marginals: Marginals, coverage: Sequence[float]) -> Intervals:
+        shape = (*marginals.p_zero.shape, len(self.coverage))
+        q = np.full(shape, np.nan)
+        for h in range(marginals.n_horizons):
             cell = self.cells.get((h + 1, ALL))
-            rows = np.flatnonzero(~np.isnan(paths.earnings[:, h]).any(axis=1))
-            if cell is None or fitted is None or not len(rows):
-                continue
-            q = np.array([cell.thresholds[fitted, share] for share in self.coverage], np.float64)
-            ends = conformalised_intervals(paths.earnings[rows, h], q, self.coverage)
-            for index, share in enumerate(coverage):
-                j = self.coverage.index(share)
-                if not np.isnan(q[j]):
-                    lower[rows, h, index], upper[rows, h, index] = (end[:, j] for end in ends)
+            if cell is not None:
+                q[:, h] = np.array([cell.thresholds[c] for c in self.coverage], np.float64)
+        lower, upper = conformalised_intervals(marginals, q, self.coverage)
         has_interval = ~np.isnan(lower)
         guarantee = np.where(has_interval, self._guarantee(True), "none").astype("<U13")
         cells = np.where(has_interval.any(axis=2), ALL, "").astype(np.str_)
-        zero = has_interval & (lower <= 0)
-        return Intervals(tuple(coverage), lower, upper, zero, guarantee, cells)
+        index = [self.coverage.index(share) for share in coverage]
+        return Intervals(
+            tuple(coverage),
+            lower[..., index],
+            upper[..., index],
+            (has_interval & (lower <= 0))[..., index],
+            guarantee[..., index],
+            cells,
+        )
 
 
 def members_of(groups: Labels, rows: NDArray[np.int64]) -> Members:

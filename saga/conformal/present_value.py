@@ -1,4 +1,8 @@
-"""Conformal intervals of a present value over K years; see docs/method/lifetime-guarantee.md."""
+"""Conformal intervals of a present value over K years; see docs/method/lifetime-guarantee.md.
+
+They are the sets of `saga.conformal.prediction_sets`, of the distribution of a person's simulated
+present values.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from saga.conformal.calibrator import Calibrator
-from saga.conformal.prediction_sets import NestedSets, grow
+from saga.conformal.prediction_sets import set_ends, set_scores
+from saga.distributions import Marginals
 from saga.paths import Paths
 from saga.requests import RATE
 
 Array = NDArray[np.float64]
-# Width by which the probability of a present value of 0 is divided (see `prediction_sets`).
-ATOM_WIDTH = 0.05
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,16 +54,12 @@ class ValueIntervals:
         return ValueIntervals(lower, upper, self.guarantee)
 
 
-def value_sets(values: Array, years: int, scale: float, rate: float) -> NestedSets:
-    """Nested sets of simulated present values (n, M) over `years`.
-
-    The scale of the sets is that of a year times the present value of 1 SEK per year.
-    """
-    annuity = float(((1 + rate) ** -np.arange(1.0, years + 1)).sum())
-    return grow(np.sort(values, axis=1), scale * annuity).with_atom(ATOM_WIDTH)
+def value_distribution(values: Array) -> Marginals:
+    """The distribution of simulated present values (n, M), as marginals of one horizon."""
+    return Marginals.from_samples(values[:, None], recalibrated=True)
 
 
-def value_scores(calibrator: Calibrator, paths: Paths, outcomes: Array) -> Array:
+def value_scores(paths: Paths, outcomes: Array, coverage: float) -> Array:
     """Score of the realised present value of the first K years in column K - 1 of (n, H).
 
     `paths` are recalibrated. NaN if one of the K outcomes is missing.
@@ -75,8 +74,8 @@ def value_scores(calibrator: Calibrator, paths: Paths, outcomes: Array) -> Array
         rows = np.flatnonzero(~np.isnan(realised) & ~np.isnan(simulated).any(axis=1))
         if not len(rows):
             break
-        sets = value_sets(simulated[rows], h + 1, calibrator.scale, RATE)
-        scores[rows, h] = sets.hull_score(realised[rows])
+        distribution = value_distribution(simulated[rows])
+        scores[rows, h] = set_scores(distribution, realised[rows, None], coverage)[:, 0]
     return scores
 
 
@@ -89,10 +88,10 @@ def value_intervals(
 ) -> ValueIntervals:
     """Intervals of simulated present values.
 
-    The guarantee is "assumption" if outcomes over so many years were observed and `rate` is the
-    rate of the calibration; otherwise it is "extrapolated". With fewer observed years, the
-    threshold of the largest observed number is used. Raises UsageError if no threshold was fitted
-    for one of `coverage`.
+    The guarantee is "assumption" if outcomes over so many years were observed, `rate` is the rate
+    of the calibration, and there are at least as many paths as in the calibration; otherwise it is
+    "extrapolated". With fewer observed years, the threshold of the largest observed number is used.
+    Raises UsageError if no threshold was fitted for one of `coverage`.
 
     Args:
         calibrator: The calibrator.
@@ -102,14 +101,16 @@ def value_intervals(
         rate: Discount rate of the values.
     """
     columns = calibrator.coverage_columns(coverage)
-    lower, upper = np.full((2, len(values), len(coverage)), np.nan)
-    guarantee = np.full(lower.shape, "none", dtype="<U13")
+    if None in columns:
+        return ValueIntervals.none(len(values), len(coverage))
+    q = np.full((len(values), len(calibrator.coverage)), np.nan)
+    guarantee = np.full(q.shape, "none", dtype="<U13")
     for n_years in np.unique(years).tolist():
-        q, guarantees = calibrator.nested_thresholds("present_value", n_years, values.shape[1])
+        thresholds, guarantees = calibrator.nested_thresholds("present_value", n_years)
         rows = np.flatnonzero(years == n_years)
-        sets = value_sets(values[rows], n_years, calibrator.scale, rate)
-        for index, j in enumerate(columns):
-            if j is not None and guarantees[j] != "none":
-                lower[rows, index], upper[rows, index] = sets.hull_at(float(q[j]))
-                guarantee[rows, index] = guarantees[j] if rate == RATE else "extrapolated"
-    return ValueIntervals(lower, upper, guarantee)
+        q[rows], guarantee[rows] = thresholds, guarantees
+    if rate != RATE or values.shape[1] < calibrator.value_paths:
+        guarantee[guarantee == "assumption"] = "extrapolated"
+    lower, upper, _ = set_ends(value_distribution(values), q[:, None], calibrator.coverage)
+    guarantee[np.isnan(lower[:, 0])] = "none"
+    return ValueIntervals(lower[:, 0, columns], upper[:, 0, columns], guarantee[:, columns])

@@ -11,34 +11,33 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from saga.distributions import Marginals
 from saga.requests import CalibrationMethod
 
 METHODS: dict[CalibrationMethod, str] = {
-    "sets": "nested prediction sets from recalibrated forecasts, thresholds by group",
+    "sets": "prediction sets from recalibrated forecasts, thresholds by group",
     "cqr": "conformalised quantile regression, one threshold per horizon for everybody",
 }
 Array = NDArray[np.float64]
 
 
-def central_quantiles(samples: NDArray[np.floating], coverage: float) -> tuple[Array, Array]:
-    """The quantiles of samples (n, M) that leave (1 - coverage) / 2 on each side, both (n,)."""
-    tails = [(1 - coverage) / 2, (1 + coverage) / 2]
-    lower, upper = np.quantile(samples.astype(np.float64), tails, axis=-1)
-    return lower, upper
+def central_probabilities(coverage: Sequence[float]) -> Array:
+    """Probabilities (2, L) of the quantiles that leave (1 - coverage) / 2 on each side."""
+    return np.array([[(1 - share) / 2, (1 + share) / 2] for share in coverage]).T
 
 
 def conformalised_intervals(
-    samples: NDArray[np.floating], q: Array, coverage: Sequence[float]
+    marginals: Marginals, q: Array, coverage: Sequence[float]
 ) -> tuple[Array, Array]:
-    """Ends (n, L) in SEK of the intervals of samples (n, M), one for each of `coverage`.
+    """Ends (n, H, L) in SEK of the intervals, one for each of `coverage`.
 
-    `q` (L,) in SEK is added on both sides. Ends below 0 become 0. If a negative q is so large that
-    the ends would cross, both are the middle. `coverage` must ascend, and each interval contains
-    those of lower coverage.
+    `q` (n, H, L) in SEK is added on both sides. Ends below 0 become 0. If a negative q is so large
+    that the ends would cross, both are the middle. `coverage` must ascend, and each interval
+    contains those of lower coverage. NaN where `q` is.
     """
-    ends = np.array([central_quantiles(samples, share) for share in coverage])
-    middle = ends.mean(axis=1).T
-    lower = np.minimum(ends[:, 0].T - q, middle)
-    upper = np.maximum(ends[:, 1].T + q, middle)
-    lower, upper = np.fmin.accumulate(lower, axis=1), np.fmax.accumulate(upper, axis=1)
+    low, high = (marginals.quantiles(p) for p in central_probabilities(coverage))
+    middle = (low + high) / 2
+    lower, upper = np.minimum(low - q, middle), np.maximum(high + q, middle)
+    lower, upper = np.fmin.accumulate(lower, axis=-1), np.fmax.accumulate(upper, axis=-1)
+    lower, upper = (np.where(np.isnan(q), np.nan, end) for end in (lower, upper))
     return np.maximum(lower, 0.0), np.maximum(upper, 0.0)

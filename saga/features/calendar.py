@@ -90,6 +90,4 @@ def path_features(features: Floats) -> Floats:
     first three of `features` (..., T, 4), from the first year on.
     """
     years = np.arange(1, features.shape[-2] + 1)[:, None]
-    return np.concatenate(
-        [features, np.cumsum(features[..., :-1], axis=-2) / years], axis=-1
-    )
+    return np.concatenate([features, np.cumsum(features[..., :-1], axis=-2) / years], axis=-1)

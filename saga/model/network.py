@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,11 +18,13 @@ from saga.model.decoder import Block
 from saga.model.direct import DirectForecast
 from saga.model.fast_cell import FastCell
 from saga.model.heads.binned import BinnedHead
-from saga.model.heads.head import Head, HeadInputs, Predictive
+from saga.model.heads.head import YEARLY, Head, HeadInputs, Predictive
 from saga.model.tokens import TokenEmbedding
 from saga.model.variants.mixture_head import MixtureHead
 from saga.model.variants.quantile_head import QuantileHead
 from saga.requests import MAX_HORIZON
+
+_DIRECT_WIDTH_RATIO = 2  # hidden units of the direct head per hidden unit of the yearly one
 
 
 class Saga(nn.Module):
@@ -44,9 +47,10 @@ class Saga(nn.Module):
         # A direct connection from the embedding of a token to the head, past the backbone.
         self.skip = nn.Linear(config.width, config.width, bias=False)
         self.head = build_head(config, transforms)
-        self.direct = DirectForecast(
-            config.width, build_head(config, transforms, HeadInputs(MAX_HORIZON, PATH_FEATURES))
-        )
+        # Thirty horizons need more units than the next few years.
+        wider = replace(config, head_width=_DIRECT_WIDTH_RATIO * config.head_width)
+        inputs = HeadInputs(MAX_HORIZON, PATH_FEATURES)
+        self.direct = DirectForecast(config.width, build_head(wider, transforms, inputs))
         self.light = FastCell(config, self.tokens.earnings_size) if config.light else None
         self.apply(_initialise)
         for layer in self.blocks.residual_outputs():  # scaled by depth (Radford et al. 2019)
@@ -175,7 +179,7 @@ def _initialise(module: nn.Module) -> None:
 
 
 def build_head(
-    config: ModelConfig, transforms: Transforms, inputs: HeadInputs = HeadInputs()
+    config: ModelConfig, transforms: Transforms, inputs: HeadInputs = YEARLY
 ) -> Head[Any]:
     """A head of the kind that `config` names."""
     kinds: dict[str, type[Head[Any]]] = {

@@ -8,15 +8,16 @@ and seeds (`macro_nodes`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
+from functools import lru_cache, partial
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from saga.distributions import Marginals
 from saga.features.calendar import Calendar, macro_features, path_features
 from saga.features.sequences import Sequences, pad
 from saga.features.transforms import Transforms
@@ -27,6 +28,7 @@ from saga.model import Saga
 from saga.requests import MAX_HORIZON
 from saga.schema import MAX_AGE
 from saga.simulation.matmul import at_precision
+from saga.simulation.pool import single_threaded, split_persons, thread_pool
 from saga.simulation.rollout import MAX_STEPS, group_size
 
 Floats = NDArray[np.float64]
@@ -63,7 +65,10 @@ class DirectMarginals:
         calendar: Calendar,
         process: MacroProcess | None,
         scenario: Scenario | None = None,
+        *,
+        threads: int = 1,
     ) -> None:
+        self.threads = threads
         self.network, self.calendar, self.process = network, calendar, process
         self.scenario = scenario
         with torch.inference_mode():
@@ -71,10 +76,6 @@ class DirectMarginals:
         knots = transforms.knots
         self.grid = np.concatenate([knots[0] - _BELOW, knots, knots[-1] + _ABOVE])
         self.nodes = lru_cache(maxsize=64)(self._nodes)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle only the inputs; a worker process creates the other attributes again."""
-        raise NotImplementedError
 
     def _nodes(self, origin: int) -> MacroNodes:
         features, wage = macro_nodes(self.calendar, self.process, origin, self.scenario)
@@ -89,8 +90,30 @@ class DirectMarginals:
         """Number of persons to compute together."""
         return group_size((self.network, self.direct), MAX_HORIZON * N_NODES)
 
+    def marginals(
+        self,
+        sequences: Sequences,
+        persons: NDArray[np.int64],
+        groups: Mapping[str, NDArray[np.str_]],
+    ) -> Marginals:
+        """Raw marginals of `persons`, whose group labels are `groups`."""
+        parts = split_persons(persons, self.threads, self.group_size)
+        with single_threaded(), thread_pool(self.threads) as pool:
+            computed = list(pool.map(partial(self._compute, sequences), parts))
+        grid, cdf, p_zero = (np.concatenate(arrays) for arrays in zip(*computed, strict=True))
+        return Marginals(
+            sequences.person_id[persons],
+            sequences.birth_year[persons],
+            sequences.year[sequences.offsets[1:][persons] - 1],
+            grid,
+            cdf,
+            p_zero,
+            groups,
+            conditioned=self.scenario is not None,
+        )
+
     @torch.inference_mode()
-    def compute(
+    def _compute(
         self, sequences: Sequences, persons: NDArray[np.int64]
     ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
         """Grid (n, 30, G) of log earnings, CDF (n, 30, G) and probability of zero (n, 30).

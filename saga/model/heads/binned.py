@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from saga.features.sequences import POSITIVE, ZERO
 from saga.features.transforms import Transforms
 from saga.model.config import ModelConfig
-from saga.model.heads.head import EDGE, LOWEST_LOG_DROP, MIN_TAIL_RATE, Head, HeadInputs
+from saga.model.heads.head import EDGE, LOWEST_LOG_DROP, MIN_TAIL_RATE, YEARLY, Head, HeadInputs
 
 _MAX_PEAK = 4.0  # largest distance, in logs, between the last knot and the upper tail's peak
 
@@ -53,7 +53,7 @@ class BinnedHead(Head[BinnedDistribution]):
     bin_width: Tensor
 
     def __init__(
-        self, config: ModelConfig, transforms: Transforms, inputs: HeadInputs = HeadInputs()
+        self, config: ModelConfig, transforms: Transforms, inputs: HeadInputs = YEARLY
     ) -> None:
         super().__init__(config, transforms, inputs)
         knots = torch.tensor(transforms.knots, dtype=torch.float32)

@@ -29,6 +29,9 @@ class HeadInputs(NamedTuple):
     macro_features: int = MACRO_FEATURES
 
 
+YEARLY = HeadInputs()  # of the head that rollouts use
+
+
 class Predictive(Protocol):
     """Parameters of predictive distributions: a tuple of tensors with leading shape (...,)."""
 
@@ -54,7 +57,7 @@ class Head(nn.Module, ABC, Generic[Distribution]):
     criterion = "nll"  # the name of `loss` in the log
 
     def __init__(
-        self, config: ModelConfig, transforms: Transforms, inputs: HeadInputs = HeadInputs()
+        self, config: ModelConfig, transforms: Transforms, inputs: HeadInputs = YEARLY
     ) -> None:
         """Make the layers; without zeros or deaths in training their probability is fixed at 0."""
         super().__init__()

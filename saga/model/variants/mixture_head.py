@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from saga.features.sequences import ZERO
 from saga.features.transforms import Transforms
 from saga.model.config import ModelConfig
-from saga.model.heads.head import Head, HeadInputs, split_zero
+from saga.model.heads.head import YEARLY, Head, HeadInputs, split_zero
 
 COMPONENTS = 5
 _MIN_DEVIATION = 0.01  # in logs, so that no component narrows to a single person
@@ -49,7 +49,7 @@ class MixtureHead(Head[NormalMixture]):
     start: Tensor
 
     def __init__(
-        self, config: ModelConfig, transforms: Transforms, inputs: HeadInputs = HeadInputs()
+        self, config: ModelConfig, transforms: Transforms, inputs: HeadInputs = YEARLY
     ) -> None:
         super().__init__(config, transforms, inputs)
         self.scale = transforms.scale

@@ -17,7 +17,14 @@ from torch import Tensor, nn
 from saga.features.sequences import UNKNOWN, ZERO
 from saga.features.transforms import Transforms
 from saga.model.config import ModelConfig
-from saga.model.heads.head import LOWEST_LOG_DROP, MIN_TAIL_RATE, Head, HeadInputs, split_zero
+from saga.model.heads.head import (
+    LOWEST_LOG_DROP,
+    MIN_TAIL_RATE,
+    YEARLY,
+    Head,
+    HeadInputs,
+    split_zero,
+)
 
 HEAD_QUANTILES = (0.05, 0.10, 0.25, 0.50, 0.75, 0.90, 0.95)
 _MIN_STEP = 1e-3  # smallest difference between neighbouring quantiles, in logs
@@ -45,7 +52,7 @@ class QuantileHead(Head[QuantileDistribution]):
     step: Tensor
 
     def __init__(
-        self, config: ModelConfig, transforms: Transforms, inputs: HeadInputs = HeadInputs()
+        self, config: ModelConfig, transforms: Transforms, inputs: HeadInputs = YEARLY
     ) -> None:
         super().__init__(config, transforms, inputs)
         self.centre, self.scale = transforms.centre, transforms.scale
