@@ -352,28 +352,29 @@ class Forecaster:
         self,
         panel: Panel,
         request: ForecastRequest = ForecastRequest(),
-        scenario: ScenarioSource = None,
+        draws: Draws = Draws(),
         *,
         progress: Progress | None = None,
     ) -> pl.DataFrame:
         """The forecast table, in real money of the bundle's price year.
 
         One row per person and horizon, until age 64; columns as in `forecast_table`. A person above
-        64 at every horizon has no row (`saga.data.eligibility.find_ineligible` lists them).
+        64 at every horizon has no row (`saga.data.eligibility.find_ineligible` lists them). Of the
+        `draws` only the scenario matters: marginals need no paths.
         """
-        blocks = self.forecast_blocks(panel, request, scenario, progress=progress)
+        blocks = self.forecast_blocks(panel, request, draws, progress=progress)
         return pl.concat([table for _, table in blocks])
 
     def forecast_blocks(
         self,
         panel: Panel,
         request: ForecastRequest,
-        scenario: ScenarioSource,
+        draws: Draws,
         *,
         progress: Progress | None = None,
     ) -> Iterator[tuple[Marginals, pl.DataFrame]]:
         """Recalibrated marginals and their forecast table, in the blocks of `marginals`."""
-        for block in self.marginals(panel, scenario, progress=progress):
+        for block in self.marginals(panel, draws.scenario, progress=progress):
             yield block, forecast_table(block, self._calibrator_for(block), request)
 
     def lifetime(

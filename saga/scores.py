@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from saga.data.panel import FLOOR
+from saga.distributions import Marginals
 from saga.keyed_random import uniform_rows
 from saga.paths import Paths
 
@@ -189,13 +190,13 @@ def pit(samples: Numbers, outcomes: Numbers, v: Array) -> Array:
     return np.where(missing, np.nan, (below + v * (1 + equal)) / (samples.shape[-1] + 1))
 
 
-def pit_uniforms(paths: Paths) -> Array:
+def pit_uniforms(forecast: Paths | Marginals) -> Array:
     """The keyed v of `pit`, shape (n, H): a function of person, origin year and horizon only."""
     ids = [
         (str(person), int(year))
-        for person, year in zip(paths.person_id, paths.origin_year, strict=True)
+        for person, year in zip(forecast.person_id, forecast.origin_year, strict=True)
     ]
-    return uniform_rows(paths.n_horizons, ids, "pit")
+    return uniform_rows(forecast.n_horizons, ids, "pit")
 
 
 def sample_scores(

@@ -21,12 +21,14 @@ from saga.data.groups import Grouping, reduce_to_profile
 from saga.data.origins import Origins, cut, draw_origins, history, last_year, realised_earnings
 from saga.data.panel import Panel
 from saga.data.split import persons_of
+from saga.distributions import Marginals
 from saga.errors import InputError, Problem, UsageError
 from saga.forecaster import Forecaster, Progress
 from saga.macro.scenarios import Scenario
 from saga.paths import Paths
 from saga.requests import COVERAGE, MAX_HORIZON, CalibrationMethod, Draws, RolloutName
 
+MAX_PATH_PERSONS = 20_000  # whose present values are calibrated; paths cost most of the time
 POORER = ("survey", "earnings")  # profiles of records that a full record can be reduced to
 
 
@@ -36,7 +38,7 @@ class CalibrationOptions:
 
     Attributes:
         method: "sets": maps, nested sets, limits, bands, sums. "cqr": the paper's intervals alone.
-        n_paths: Paths per person.
+        n_paths: Paths per person, for present values.
         seed: Key of origins, folds and paths.
         map_persons: Persons of the map fold that a map needs; with fewer the raw forecast is used.
         rollout: How paths are simulated, now and in forecasts by default. None: as before.
@@ -96,9 +98,8 @@ def calibrate_bundle(
     destination = bundle if out is None else out
     check_replaceable(destination)
     sample = _draw_sample(panel, options.seed)
-    simulation = _Simulation(
-        forecaster, forecaster.realised_macro(panel, sample.end), options, progress
-    )
+    realised = forecaster.realised_macro(panel, sample.end)
+    forecasts = _Forecasts(forecaster, realised, options, progress)
     summary: dict[str, Any] = {
         "method": options.method,
         "persons": int((~np.isnan(sample.outcomes)).any(1).sum()),
@@ -112,12 +113,12 @@ def calibrate_bundle(
     if options.method == "cqr":
         from calibration.fit.cqr import fit_cqr  # imports MAPIE and scikit-learn
 
-        calibrator = fit_cqr(simulation.simulate(sample.records), sample.outcomes)
+        calibrator = fit_cqr(forecasts.marginals(sample.records), sample.outcomes)
     else:
         weights = None
         if target is not None:
             weights, summary["target"] = _target_weights(sample, panel, target, options)
-        calibrator = _fit_sets(sample, simulation, weights, options)
+        calibrator = _fit_sets(sample, forecasts, weights, options)
     return replace_parts(
         forecaster.bundle,
         destination,
@@ -140,25 +141,38 @@ class _Sample:
 
 
 @dataclass(frozen=True, eq=False)
-class _Simulation:
-    """Raw paths of calibration persons, free or conditioned on the realised macro series."""
+class _Forecasts:
+    """Raw forecasts of calibration persons, free or conditioned on the realised macro series."""
 
     forecaster: Forecaster
     realised_macro: Scenario | None
     options: CalibrationOptions
     progress: Progress | None
 
-    def simulate(self, records: Panel, scenario: Scenario | None = None) -> Paths:
-        draws = Draws(self.options.n_paths, self.options.seed, scenario)
-        return self.forecaster.simulate(records, draws, recalibrate=False, progress=self.progress)
+    def marginals(self, records: Panel, scenario: Scenario | None = None) -> Marginals:
+        blocks = self.forecaster.marginals(
+            records, scenario, recalibrate=False, progress=self.progress
+        )
+        return Marginals.joined(list(blocks))
 
-    def simulate_both(self, records: Panel) -> tuple[Paths, Paths | None]:
-        """Paths of everybody, and conditioned paths of the map fold (None without macro series)."""
-        paths = self.simulate(records)
-        map_fold = paths.person_id[in_map_fold(paths.person_id, self.options.seed)].tolist()
+    def both(self, records: Panel) -> tuple[Marginals, Marginals | None]:
+        """Forecasts of everybody, and conditioned ones of the map fold (None without macro)."""
+        free = self.marginals(records)
+        map_fold = free.person_id[in_map_fold(free.person_id, self.options.seed)].tolist()
         if self.realised_macro is None or not map_fold:
-            return paths, None
-        return paths, self.simulate(records.only(map_fold), self.realised_macro)
+            return free, None
+        return free, self.marginals(records.only(map_fold), self.realised_macro)
+
+    def threshold_paths(self, records: Panel) -> Paths | None:
+        """Raw paths of at most `MAX_PATH_PERSONS` of the threshold fold, for present values."""
+        person_id = np.array(records.persons(), dtype=np.str_)
+        fold = person_id[~in_map_fold(person_id, self.options.seed)][:MAX_PATH_PERSONS]
+        if not len(fold):
+            return None
+        draws = Draws(self.options.n_paths, self.options.seed)
+        return self.forecaster.simulate(
+            records.only(fold.tolist()), draws, recalibrate=False, progress=self.progress
+        )
 
 
 def _draw_sample(panel: Panel, seed: int) -> _Sample:
@@ -181,16 +195,16 @@ def _draw_sample(panel: Panel, seed: int) -> _Sample:
 
 def _fit_sets(
     sample: _Sample,
-    simulation: _Simulation,
+    forecasts: _Forecasts,
     weights: NDArray[np.float64] | None,
     options: CalibrationOptions,
 ) -> Calibrator:
     """Maps, sets, limits, bands, sums, the cells of poorer records, and the drift term."""
     seed, outcomes = options.seed, sample.outcomes
 
-    def fit(paths: Paths, conditioned: Paths | None) -> Calibrator:
+    def fit(free: Marginals, conditioned: Marginals | None) -> Calibrator:
         return fit_calibration(
-            paths,
+            free,
             outcomes,
             seed=seed,
             map_persons=options.map_persons,
@@ -198,17 +212,24 @@ def _fit_sets(
             realised=conditioned,
         )
 
-    paths, conditioned = simulation.simulate_both(sample.records)
-    paths = replace(paths, groups=sample.groups)
-    calibrator = fit(paths, conditioned)
-    calibrator = fit_thresholds(calibrator, paths, outcomes, seed=seed, weights=weights)
+    free, conditioned = forecasts.both(sample.records)
+    free = replace(free, groups=sample.groups)
+    calibrator = fit(free, conditioned)
+    calibrator = fit_thresholds(
+        calibrator,
+        free,
+        outcomes,
+        seed=seed,
+        paths=forecasts.threshold_paths(sample.records),
+        weights=weights,
+    )
     for profile in POORER if options.profiles else ():
-        poorer = simulation.simulate_both(reduce_to_profile(sample.records, profile))
+        poorer = forecasts.both(reduce_to_profile(sample.records, profile))
         calibrator = with_profile(calibrator, fit(*poorer), profile)
     return replace(
         calibrator,
         grouping=sample.grouping if len(sample.grouping.cuts) else None,
-        drift=fit_drift(calibrator, paths, outcomes, seed=seed),
+        drift=fit_drift(calibrator, free, outcomes, seed=seed),
     )
 
 

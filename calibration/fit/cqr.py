@@ -2,8 +2,8 @@
 
 Romano, Patterson and Candes (2019): the conformity score is
 max(lower quantile - outcome, outcome - upper quantile) in SEK, and the interval is
-[lower quantile - q, upper quantile + q]. There is one q per horizon, coverage and number of paths,
-the same for every group. It is fitted on all calibration persons, with forecasts that are not
+[lower quantile - q, upper quantile + q]. There is one q per horizon and coverage, the same
+for every group. It is fitted on all calibration persons, with forecasts that are not
 recalibrated. The intervals cover too much if zero earnings are frequent, so this method is not the
 default.
 """
@@ -18,19 +18,21 @@ from mapie.regression import ConformalizedQuantileRegressor
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 
-from calibration.fit.split_conformal import NEIGHBOURS, check_persons, path_counts
-from saga.conformal.calibration_table import ALL, cqr_cell
+from calibration.fit.split_conformal import NEIGHBOURS, check_persons
+from saga.conformal.calibration_table import ALL, KindThresholds, cqr_cell
 from saga.conformal.calibrator import Calibrator
-from saga.conformal.quantile_intervals import central_quantiles
+from saga.conformal.quantile_intervals import central_probabilities
 from saga.conformal.recalibration import Cell
-from saga.paths import Paths
+from saga.distributions import Marginals
 from saga.requests import COVERAGE
 
 Array = NDArray[np.float64]
 
 
-def fit_cqr(paths: Paths, outcomes: Array, coverage: Sequence[float] = COVERAGE) -> Calibrator:
-    """A calibrator of method "cqr" from raw paths (n, H, M) and outcomes (n, H).
+def fit_cqr(
+    marginals: Marginals, outcomes: Array, coverage: Sequence[float] = COVERAGE
+) -> Calibrator:
+    """A calibrator of method "cqr" from raw marginals (n, H) and outcomes (n, H).
 
     An unknown outcome is NaN.
 
@@ -38,22 +40,23 @@ def fit_cqr(paths: Paths, outcomes: Array, coverage: Sequence[float] = COVERAGE)
     horizon has too few persons for a coverage, neither it nor any longer horizon has a threshold.
     Raises UsageError if shapes disagree, a person occurs twice or a coverage is outside (0, 1).
     """
-    check_persons(paths, outcomes, coverage)
+    check_persons(marginals, outcomes, coverage)
     cells: dict[tuple[int, str], Cell] = {}
-    reached = set(coverage)
-    for h in range(paths.n_horizons):
-        has_outcome = ~np.isnan(outcomes[:, h]) & ~np.isnan(paths.earnings[:, h]).any(axis=1)
-        samples, y = paths.earnings[has_outcome, h], outcomes[has_outcome, h]
-        thresholds: dict[tuple[int, float], float | None] = {}
-        for share in coverage:
-            for count in path_counts(paths):
-                ends = central_quantiles(samples[:, :count], share)
-                q = cqr_threshold(*ends, y, share) if share in reached else math.inf
-                thresholds[count, share] = q if math.isfinite(q) else None
-            if thresholds[paths.n_paths, share] is None:
-                reached.discard(share)
-        if has_outcome.any():
-            cells[h + 1, ALL] = cqr_cell(thresholds, int(has_outcome.sum()))
+    coverages_left = set(coverage)
+    ends = [marginals.quantiles(p) for p in central_probabilities(coverage)]
+    has_outcome = ~np.isnan(outcomes) & marginals.exists
+    for h in np.flatnonzero(has_outcome.any(axis=0)).tolist():
+        rows = has_outcome[:, h]
+        thresholds: dict[float, float | None] = {}
+        for j, share in enumerate(coverage):
+            lower, upper = (end[rows, h, j] for end in ends)
+            q = math.inf
+            if share in coverages_left:
+                q = cqr_threshold(lower, upper, outcomes[rows, h], share)
+            thresholds[share] = q if math.isfinite(q) else None
+            if thresholds[share] is None:
+                coverages_left.discard(share)
+        cells[h + 1, ALL] = cqr_cell(KindThresholds(thresholds, int(rows.sum())))
     return Calibrator(cells, method="cqr")
 
 

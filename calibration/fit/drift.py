@@ -12,29 +12,29 @@ from numpy.typing import NDArray
 
 from calibration.fit.split_conformal import NEIGHBOURS, conformal_quantile, in_map_fold
 from saga.conformal.calibrator import Calibrator
-from saga.conformal.path_bands import year_scores
-from saga.paths import Paths
+from saga.conformal.prediction_sets import set_scores
+from saga.distributions import Marginals
 
 Array = NDArray[np.float64]
 FEWEST_BEFORE, FEWEST_AFTER, FEWEST_YEARS = 300, 30, 5
-BLOCK = 2_000  # persons whose paths are mapped at once
 
 
 def fit_drift(
-    calibrator: Calibrator, paths: Paths, outcomes: Array, *, seed: int
+    calibrator: Calibrator, marginals: Marginals, outcomes: Array, *, seed: int
 ) -> dict[tuple[int, float], tuple[float, int]]:
     """(Horizon, coverage) -> root mean square deviation of coverage, and the number of years.
 
     Sampling variance is taken off, and at least 0 remains. A year needs 300 persons whose outcome
     was known by then and 30 with their origin in it, a horizon needs 5 such years. Standard errors
-    are large: a year is one draw. `paths` (n, H, M) are raw, `outcomes` (n, H).
+    are large: a year is one draw. `marginals` (n, H) are raw, `outcomes` (n, H).
     """
-    rows = np.flatnonzero(~in_map_fold(paths.person_id, seed))
-    origin = paths.origin_year[rows]
-    known_by = origin[:, None] + np.arange(1, paths.n_horizons + 1)
-    excess = _excess_scores(calibrator, paths, outcomes, rows)
+    rows = np.flatnonzero(~in_map_fold(marginals.person_id, seed))
+    origin = marginals.origin_year[rows]
+    known_by = origin[:, None] + np.arange(1, marginals.n_horizons + 1)
+    mapped = calibrator.recalibrate(marginals.take(rows))
+    excess = _excess_scores(calibrator, mapped, outcomes[rows])
     drift = {}
-    for h in range(paths.n_horizons):
+    for h in range(marginals.n_horizons):
         for j, share in enumerate(calibrator.coverage):
             years = [
                 deviation(excess[:, h, j], known_by[:, h], origin, int(year), share)
@@ -75,16 +75,10 @@ def deviation(
     return float((after <= threshold).mean()) - coverage, variance
 
 
-def _excess_scores(
-    calibrator: Calibrator, paths: Paths, outcomes: Array, rows: NDArray[np.int64]
-) -> Array:
-    """Score less the threshold served, (rows, H, L)."""
-    excess = np.full((len(rows), paths.n_horizons, len(calibrator.coverage)), np.nan)
-    for start in range(0, len(rows), BLOCK):
-        block_rows = rows[start : start + BLOCK]
-        mapped = calibrator.recalibrate(paths.take(block_rows))
-        scores = year_scores(calibrator, mapped, outcomes[block_rows])
-        for h in range(paths.n_horizons):
-            served = calibrator.person_thresholds(mapped, h + 1).q
-            excess[start : start + len(block_rows), h] = scores[:, h, None] - served
-    return excess
+def _excess_scores(calibrator: Calibrator, mapped: Marginals, outcomes: Array) -> Array:
+    """Score less the threshold served, (n, H, L), of recalibrated marginals."""
+    coverage = calibrator.coverage
+    scores = np.stack([set_scores(mapped, outcomes, share) for share in coverage], axis=-1)
+    horizons = range(1, mapped.n_horizons + 1)
+    served = np.stack([calibrator.person_thresholds(mapped, h).q for h in horizons], axis=1)
+    return np.asarray(scores - served)

@@ -12,24 +12,21 @@ from numpy.typing import NDArray
 from calibration.fit.group_shifts import fit_shifts
 from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import MIN_CELL_PERSONS, MONDRIAN, Calibrator, is_shifted, members_of
-from saga.conformal.prediction_sets import Growth, grow
+from saga.conformal.prediction_sets import set_scores
 from saga.conformal.recalibration import Cell
+from saga.distributions import Marginals
 from saga.errors import Problem, UsageError
 from saga.keyed_random import uniform_each
-from saga.paths import Paths
 from saga.requests import COVERAGE
-from saga.scores import pit, pit_uniforms
+from saga.scores import pit_uniforms
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.int64]
 NEIGHBOURS = 10  # persons whose average is published instead of one person's value
 MAX_KNOTS = 200
 MIN_MAP = 100  # persons that a map needs; with fewer the raw forecast is better
-ATOM_WIDTHS = tuple(0.001 * 2.0**j for j in range(17))
-DEFAULT_ATOM_WIDTH = 0.5  # the usual choice
-YEARS_OF_PAY = 3.0  # the scale of the sets, in years of typical earnings
-COUNTS = (25, 50, 100, 200, 500, 1_000)  # numbers of paths that have thresholds of their own
-MIN_ZEROS = 50  # zero outcomes, and positive ones, that the choice of the atom width needs
+_MAP_FOLDS = 5  # of the map fold, to choose how far a map is shrunk
+_MAP_WEIGHTS = np.linspace(0.0, 1.0, 11)
 
 
 def rank_needed(n: int, coverage: float) -> int:
@@ -88,13 +85,42 @@ def fit_map(u: Array, map_persons: int = MIN_MAP) -> tuple[Array, Array]:
     """The map R as knots (K,) and values (K,), from randomised PIT values `u` (n,).
 
     `u` is that of the map fold; with fewer than `map_persons` values there is no map (empty
-    arrays). Each inner knot is the average of a block of at least 10 neighbouring order
-    statistics, its value their average rank / (n + 1). Blocks are finer towards 0 and 1, where
-    tails are decided. R(0) = 0 and R(1) = 1.
+    arrays). The map is (1 - w) identity + w R, where R is the smoothed empirical distribution
+    (`empirical_map`) and w is the weight with the highest cross-validated log score: a map from few
+    persons adds noise, and is used as far as it helps.
     """
     n = len(u)
     if n < max(map_persons, NEIGHBOURS):
         return np.empty(0), np.empty(0)
+    weight = _map_weight(u)
+    if weight == 0:
+        return np.empty(0), np.empty(0)
+    knots, values = empirical_map(u)
+    return knots, (1 - weight) * knots + weight * values
+
+
+def _map_weight(u: Array) -> float:
+    """The weight of the empirical map with the best log score of values left out."""
+    fold = np.arange(len(u)) % _MAP_FOLDS
+    gain = np.zeros(len(_MAP_WEIGHTS))
+    for k in range(_MAP_FOLDS):
+        knots, values = empirical_map(u[fold != k])
+        # Density of R at the values of the fold that was left out.
+        density = np.diff(values) / np.maximum(np.diff(knots), 1e-9)
+        inside = np.clip(np.searchsorted(knots, u[fold == k], side="right") - 1, 0, len(knots) - 2)
+        for i, weight in enumerate(_MAP_WEIGHTS):
+            gain[i] += np.log1p(weight * (density[inside] - 1)).sum()
+    return float(_MAP_WEIGHTS[int(gain.argmax())])
+
+
+def empirical_map(u: Array) -> tuple[Array, Array]:
+    """The smoothed empirical distribution of `u` (n,), as knots (K,) and values (K,).
+
+    Each inner knot is the average of a block of at least 10 neighbouring order statistics, its
+    value their average rank / (n + 1). Blocks are finer towards 0 and 1, where tails are decided.
+    It maps 0 to 0 and 1 to 1.
+    """
+    n = len(u)
     ordered, ranks = np.sort(u), np.arange(1, n + 1) / (n + 1)
     blocks = min(MAX_KNOTS - 2, n // NEIGHBOURS)
     ideal = np.round(n * np.sin(np.pi / 2 * np.linspace(0, 1, blocks + 1)) ** 2).astype(np.int64)
@@ -109,147 +135,101 @@ def fit_map(u: Array, map_persons: int = MIN_MAP) -> tuple[Array, Array]:
     return np.concatenate([[0.0], inner, [1.0]]), np.concatenate([[0.0], value, [1.0]])
 
 
-def choose_atom_width(growth: Growth, outcomes: Array, coverage: float = 0.9) -> float:
-    """The atom width that covers zero and positive outcomes (n,) most alike at `coverage`."""
-    zero = outcomes == 0
-    if min(zero.sum(), (~zero).sum()) < MIN_ZEROS:
-        return DEFAULT_ATOM_WIDTH
-
-    def difference(atom_width: float) -> float:
-        scores = growth.with_atom(atom_width).score(outcomes)
-        inside = scores <= np.quantile(scores, coverage)
-        return abs(float(inside[zero].mean() - inside[~zero].mean()))
-
-    return min(ATOM_WIDTHS, key=difference)
-
-
 def in_map_fold(person_id: NDArray[np.str_], seed: int) -> NDArray[np.bool_]:
     """Whether each person is in the map fold (n,), by keyed hash; else the threshold fold."""
     return uniform_each((str(person) for person in person_id), "calibration-half", seed) < 0.5
 
 
 def fit_calibration(
-    paths: Paths,
+    marginals: Marginals,
     outcomes: Array,
     *,
     seed: int,
     coverage: Sequence[float] = COVERAGE,
     map_persons: int = MIN_MAP,
     weights: Array | None = None,
-    realised: Paths | None = None,
+    realised: Marginals | None = None,
 ) -> Calibrator:
-    """Maps and thresholds per horizon, from raw paths of persons with one origin each.
+    """Maps and thresholds per horizon, from raw marginals of persons with one origin each.
 
-    A horizon without outcomes has no cell. Groups of `paths` have cells of their own if both folds
-    hold 1,000 of their persons, and shift the thresholds otherwise. Thresholds are fitted for sets
-    from all M paths and from fewer (25, 50, 100, ...). A threshold with fewer than 10 order
-    statistics at or above it is None: no interval.
+    A horizon without outcomes has no cell. Groups of `marginals` have cells of their own if both
+    folds hold 1,000 of their persons, and shift the thresholds otherwise. A threshold with fewer
+    than 10 order statistics at or above it is None: no interval.
 
     Args:
-        paths: Raw paths (n, H, M) of the calibration persons.
+        marginals: Raw marginals (n, H) of the calibration persons.
         outcomes: Earnings that came true (n, H); NaN if unknown.
         seed: Key of the division into folds.
         coverage: Shares that intervals shall cover.
-        map_persons: Persons of the map fold that a map needs. A map from few persons adds more
-            noise than it repairs.
+        map_persons: Persons of the map fold that a map needs.
         weights: Weights (n, H) that make the thresholds those of another population
             (`calibration.fit.covariate_shift`); persons then count by their effective number.
-        realised: Paths of the map fold's persons, conditioned on the realised macro series. Maps
-            are learnt on them. Otherwise the luck of a few years would be learnt as a fault of the
-            model and repeated in every future. None: maps are learnt on `paths`.
+        realised: Marginals of the map fold's persons, conditioned on the realised macro series.
+            Maps are fitted on them. Otherwise the luck of a few years would be taken for a fault
+            of the model and repeated in every future. None: maps are fitted on `marginals`.
 
     Raises:
         UsageError: If shapes disagree, a person occurs twice (persons are the exchangeable unit),
             or a coverage is outside (0, 1).
     """
-    check_persons(paths, outcomes, coverage)
-    in_map, v = in_map_fold(paths.person_id, seed), pit_uniforms(paths)
-    scale = scale_of(outcomes[in_map])
-    map_paths, map_row = (
-        (paths, np.arange(len(paths)))
-        if realised is None
-        else (realised, _rows_in(realised, paths, in_map))
-    )
+    check_persons(marginals, outcomes, coverage)
+    in_map = in_map_fold(marginals.person_id, seed)
+    has_outcome = ~np.isnan(outcomes) & marginals.exists
+    u = np.full(outcomes.shape, np.nan)
+    map_marginals = marginals.take(in_map)
+    if realised is not None:
+        map_marginals = realised.take(_rows_in(realised, marginals, in_map))
+    v = pit_uniforms(map_marginals)
+    u[in_map] = pit(map_marginals, outcomes[in_map], v)
     cells: dict[tuple[int, str], Cell] = {}
-    shifts: dict[tuple[int, float], dict[str, float]] = {}
-    so_far = Calibrator(cells, scale, shifts=shifts)
-    for h in range(paths.n_horizons):
-        has_outcome = ~np.isnan(outcomes[:, h]) & ~np.isnan(paths.earnings[:, h]).any(axis=1)
-        if not has_outcome.any():
-            continue
-        map_rows, rows = np.flatnonzero(has_outcome & in_map), np.flatnonzero(has_outcome & ~in_map)
+    rows_of: dict[tuple[int, str], Rows] = {}
+    for h in np.flatnonzero(has_outcome.any(axis=0)).tolist():
+        map_rows = np.flatnonzero(has_outcome[:, h] & in_map)
+        rows = np.flatnonzero(has_outcome[:, h] & ~in_map)
         w = None if weights is None else weights[:, h]
         groups = {
             ALL: (map_rows, rows),
-            **_rows_of_groups(paths, map_rows, rows, max(MIN_CELL_PERSONS, map_persons), w),
+            **_rows_of_groups(marginals, map_rows, rows, max(MIN_CELL_PERSONS, map_persons), w),
         }
-        ordered = np.sort(paths.earnings[map_rows, h], axis=1)
-        u = np.full(len(paths), np.nan)
-        u[map_rows] = pit(
-            np.sort(map_paths.earnings[map_row[map_rows], h], axis=1)[:, None, :],
-            outcomes[map_rows, h, None],
-            v[map_rows, h, None],
-        )[:, 0]
         for group, (group_map_rows, group_rows) in groups.items():
             cells[h + 1, group] = Cell(
-                *fit_map(u[group_map_rows], map_persons),
+                *fit_map(u[group_map_rows, h], map_persons),
                 len(group_map_rows),
-                DEFAULT_ATOM_WIDTH,
                 {},
                 count_persons(group_rows, w),
             )
-        # A cell without a map is served another cell's, so thresholds are fitted behind that map.
-        mapped = so_far.map_samples(paths.take(map_rows), h + 1, ordered)
-        growth = grow(mapped, scale)
-        atom_width = choose_atom_width(growth, outcomes[map_rows, h])
-        if len(map_rows) >= MIN_CELL_PERSONS and paths.groups:
-            scores = growth.with_atom(atom_width).score(outcomes[map_rows, h])
-            labels = {name: values[map_rows] for name, values in paths.groups.items()}
-            shifts |= {(h + 1, share): fit_shifts(scores, labels, share) for share in coverage}
-        thresholds: dict[str, dict[tuple[int, float], float | None]] = {
-            group: {} for group in groups
-        }
-        members = members_of(paths.groups, rows)
-        for count in path_counts(paths):
-            # Paths are exchangeable: the first few are what a forecast of so many paths draws.
-            fewer = np.sort(paths.earnings[rows, h, :count], axis=1)
-            mapped = so_far.map_samples(paths.take(rows), h + 1, fewer)
-            scores = grow(mapped, scale).with_atom(atom_width).score(outcomes[rows, h])
+            rows_of[h + 1, group] = group_rows
+    mapped = Calibrator(cells).recalibrate(marginals)
+    scores = {share: set_scores(mapped, outcomes, share) for share in coverage}
+    shifts: dict[tuple[int, float], dict[str, float]] = {}
+    for h in {horizon - 1 for horizon, _ in cells}:
+        map_rows = np.flatnonzero(has_outcome[:, h] & in_map)
+        if len(map_rows) >= MIN_CELL_PERSONS and marginals.groups:
+            labels = {name: values[map_rows] for name, values in marginals.groups.items()}
             for share in coverage:
-                plain, shifted = np.full((2, len(paths)), np.nan)
-                plain[rows] = scores
-                shifted[rows] = scores - so_far.shift(members, h + 1, share)
-                for group, (_, group_rows) in groups.items():
-                    served = shifted if is_shifted(group) else plain
-                    thresholds[group][count, share] = published_threshold(
-                        served[group_rows], share, *weights_of(w, group_rows)
-                    )
-        for group in groups:
-            cells[h + 1, group] = replace(
-                cells[h + 1, group], atom_width=atom_width, thresholds=thresholds[group]
+                shifts[h + 1, share] = fit_shifts(scores[share][map_rows, h], labels, share)
+    so_far = Calibrator(cells, shifts=shifts)
+    for (horizon, group), group_rows in rows_of.items():
+        w = None if weights is None else weights[:, horizon - 1]
+        members = members_of(marginals.groups, group_rows)
+        thresholds = {}
+        for share in coverage:
+            shift = so_far.shift(members, horizon, share) if is_shifted(group) else 0.0
+            thresholds[share] = published_threshold(
+                scores[share][group_rows, horizon - 1] - shift, share, *weights_of(w, group_rows)
             )
-    return Calibrator(cells, scale=scale, shifts=shifts)
+        cells[horizon, group] = replace(cells[horizon, group], thresholds=thresholds)
+    return Calibrator(cells, shifts=shifts)
 
 
-def scale_of(outcomes: Array) -> float:
-    """The scale s of the sets in t = log(earnings + s), from outcomes (n, H); two digits.
+def pit(marginals: Marginals, outcomes: Array, v: Array) -> Array:
+    """Randomised probability integral transform of outcomes (n, H) with uniforms v (n, H).
 
-    `YEARS_OF_PAY` x the geometric mean over persons of each person's typical positive amount.
-    Earnings far below s are on a scale straight in money, so that sets are short in money; earnings
-    far above are on a logarithmic scale. 1 if fewer than ten persons have positive earnings, so
-    that it describes no single person.
+    Uniform under the forecast: F(y) for positive y, and v times the probability of zero for y = 0
+    (Czado, Gneiting and Held 2009).
     """
-    logs = np.where(outcomes > 0, np.log(np.where(outcomes > 0, outcomes, 1.0)), 0.0).sum(axis=1)
-    years = (outcomes > 0).sum(axis=1)
-    typical = logs[years > 0] / years[years > 0]
-    if len(typical) < NEIGHBOURS:
-        return 1.0
-    return float(f"{YEARS_OF_PAY * np.exp(typical.mean()):.1e}")
-
-
-def path_counts(paths: Paths) -> list[int]:
-    """The numbers of paths that thresholds are fitted for: those of COUNTS below M, and M."""
-    return [*(count for count in COUNTS if count < paths.n_paths), paths.n_paths]
+    below = marginals.probability(outcomes)
+    return np.where(outcomes == 0, v * below, below)
 
 
 def published_threshold(
@@ -272,20 +252,20 @@ def weights_of(weights: Array | None, rows: Rows) -> tuple[Array, float] | tuple
     return () if weights is None else (weights[rows], float(weights.max()))
 
 
-def check_persons(paths: Paths, outcomes: Array, coverage: Sequence[float]) -> None:
+def check_persons(marginals: Marginals, outcomes: Array, coverage: Sequence[float]) -> None:
     """Raise UsageError unless there is one origin per person and one outcome per horizon.
 
-    Paths must be raw, and every coverage inside (0, 1).
+    Marginals must be raw, and every coverage inside (0, 1).
     """
-    paths.require_raw()
-    if outcomes.shape != paths.earnings.shape[:2]:
+    marginals.require_raw()
+    if outcomes.shape != marginals.p_zero.shape:
         expected = Problem(
             "outcome-shape",
-            f"outcomes are {outcomes.shape}, paths are {paths.earnings.shape[:2]}",
+            f"outcomes are {outcomes.shape}, forecasts are {marginals.p_zero.shape}",
             "Give one outcome per horizon.",
         )
-        raise UsageError("paths and outcomes disagree", [expected])
-    persons, times = np.unique(paths.person_id, return_counts=True)
+        raise UsageError("forecasts and outcomes disagree", [expected])
+    persons, times = np.unique(marginals.person_id, return_counts=True)
     if (times > 1).any():
         twice = Problem(
             "person-twice",
@@ -304,7 +284,7 @@ def check_persons(paths: Paths, outcomes: Array, coverage: Sequence[float]) -> N
 
 
 def _rows_of_groups(
-    paths: Paths, map_rows: Rows, rows: Rows, fewest: int, weights: Array | None
+    marginals: Marginals, map_rows: Rows, rows: Rows, fewest: int, weights: Array | None
 ) -> dict[str, tuple[Rows, Rows]]:
     """The groups with cells of their own, with their rows of the map and the threshold fold.
 
@@ -313,9 +293,9 @@ def _rows_of_groups(
     """
     groups = {}
     for name in MONDRIAN:
-        for label in np.unique(paths.groups[name]).tolist() if name in paths.groups else []:
+        for label in np.unique(marginals.groups[name]).tolist() if name in marginals.groups else []:
             in_map, in_threshold = (
-                fold[paths.groups[name][fold] == label] for fold in (map_rows, rows)
+                fold[marginals.groups[name][fold] == label] for fold in (map_rows, rows)
             )
             everybody = len(in_map) == len(map_rows) and len(in_threshold) == len(rows)
             if (
@@ -327,13 +307,15 @@ def _rows_of_groups(
     return groups
 
 
-def _rows_in(realised: Paths, paths: Paths, in_map: NDArray[np.bool_]) -> Rows:
-    """Row in `realised` of each person of `paths` (n,), -1 in the threshold fold.
+def _rows_in(realised: Marginals, marginals: Marginals, in_map: NDArray[np.bool_]) -> Rows:
+    """Row in `realised` of each person of the map fold.
 
     UsageError if a person of the map fold is missing, or the horizons differ.
     """
     row_of = {person: i for i, person in enumerate(realised.person_id.tolist())}
-    rows = np.array([row_of.get(person, -1) for person in paths.person_id.tolist()], dtype=np.int64)
+    rows = np.array(
+        [row_of.get(person, -1) for person in marginals.person_id.tolist()], dtype=np.int64
+    )
     missing, fix = in_map & (rows < 0), "Draw them for the map fold and the same horizons."
     problems = []
     if missing.any():
@@ -342,15 +324,16 @@ def _rows_in(realised: Paths, paths: Paths, in_map: NDArray[np.bool_]) -> Rows:
                 "realised-persons",
                 "Persons of the map fold are missing",
                 fix,
-                person_id=str(paths.person_id[missing][0]),
+                person_id=str(marginals.person_id[missing][0]),
                 count=int(missing.sum()),
             )
         )
-    if realised.n_horizons != paths.n_horizons:
-        text = f"They have {realised.n_horizons} horizons, paths have {paths.n_horizons}"
+    if realised.n_horizons != marginals.n_horizons:
+        text = f"They have {realised.n_horizons} horizons, not {marginals.n_horizons}"
         problems.append(Problem("realised-horizons", text, fix))
     if problems:
         raise UsageError(
-            "paths conditioned on the realised macro series are not those of the map fold", problems
+            "forecasts conditioned on the realised macro series are not those of the map fold",
+            problems,
         )
-    return rows
+    return rows[in_map]

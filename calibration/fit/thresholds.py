@@ -8,6 +8,7 @@ whatever the forecasts are.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -16,114 +17,103 @@ from numpy.typing import NDArray
 from calibration.fit.split_conformal import (
     MIN_MAP,
     count_persons,
-    fit_map,
+    empirical_map,
     in_map_fold,
-    path_counts,
     published_threshold,
     weights_of,
 )
-from saga.conformal.calibration_table import KindThresholds
+from saga.conformal.calibration_table import KindThresholds, ThresholdKind
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.one_sided import limit_scores
-from saga.conformal.path_bands import band_scores, year_scores
+from saga.conformal.path_bands import band_scores
+from saga.conformal.prediction_sets import central_scores
 from saga.conformal.present_value import value_scores
+from saga.conformal.recalibration import map_paths
+from saga.distributions import Marginals
 from saga.paths import Paths
 
 Array = NDArray[np.float64]
-BLOCK = 2_000  # persons whose paths are mapped at once
 TIE_TOLERANCE = 1e-9  # scores closer than this count as tied: averages of equal scores may differ
 
 
 def fit_thresholds(
     calibrator: Calibrator,
-    paths: Paths,
+    marginals: Marginals,
     outcomes: Array,
     *,
     seed: int,
+    paths: Paths | None = None,
     weights: Array | None = None,
 ) -> Calibrator:
     """The calibrator of `fit_calibration` with thresholds of every kind of limit.
 
     Args:
         calibrator: What `fit_calibration` returned.
-        paths: Raw paths (n, H, M), as passed to `fit_calibration`.
+        marginals: Raw marginals (n, H), as passed to `fit_calibration`.
         outcomes: Outcomes (n, H), as passed to `fit_calibration`.
         seed: Seed of the folds, as passed to `fit_calibration`.
+        paths: Raw paths (m, H, M) of persons of the threshold fold, for present values; None: no
+            thresholds of present values.
         weights: Weights (n, H) or None, as passed to `fit_calibration`.
     """
-    paths.require_raw()
-    in_map = in_map_fold(paths.person_id, seed)
-    calibrator = replace(
-        calibrator, band_scales=_fit_band_maps(calibrator, paths.take(in_map), outcomes[in_map])
-    )
-    thresholds_of_kind: dict[tuple[str, int], KindThresholds] = {}
+    in_map = in_map_fold(marginals.person_id, seed)
+    mapped = calibrator.recalibrate(marginals)
+    band_scales = _fit_band_scales(central_scores(mapped.take(in_map), outcomes[in_map]))
+    calibrator = replace(calibrator, band_scales=band_scales)
     rows = np.flatnonzero(~in_map)
-    for count in path_counts(paths):
-        scores = _scores(calibrator, paths, outcomes, rows, count)
-        for (kind, horizon), values in scores.items():
-            has_score = np.flatnonzero(~np.isnan(values))
-            if len(has_score):
-                w = None if weights is None else weights[:, horizon - 1]
-                fitted = {
-                    (count, share): published_threshold(
-                        values[has_score], share, *weights_of(w, rows[has_score])
-                    )
-                    for share in calibrator.coverage
-                }
-                earlier = thresholds_of_kind.get((kind, horizon))
-                thresholds = {**(earlier.thresholds if earlier else {}), **fitted}
-                thresholds_of_kind[kind, horizon] = KindThresholds(
-                    thresholds, count_persons(rows[has_score], w)
-                )
-    return replace(calibrator, thresholds_of_kind=thresholds_of_kind)
+    mapped, y = mapped.take(rows), outcomes[rows]
+    scores: dict[ThresholdKind, Array] = {
+        **limit_scores(mapped, y),
+        "band": band_scores(calibrator, mapped, y),
+    }
+    w = None if weights is None else weights[rows]
+    thresholds = {
+        (kind, h + 1): _kind_thresholds(dict.fromkeys(calibrator.coverage, values), h, w)
+        for kind, values in scores.items()
+        for h in range(marginals.n_horizons)
+    }
+    if paths is not None:
+        row_of = {person: i for i, person in enumerate(mapped.person_id.tolist())}
+        same = np.array([row_of[person] for person in paths.person_id.tolist()], dtype=np.int64)
+        mapped_paths = map_paths(paths, mapped.take(same))
+        values = {
+            share: value_scores(mapped_paths, y[same], share) for share in calibrator.coverage
+        }
+        w = None if w is None else w[same]
+        for h in range(marginals.n_horizons):
+            fitted = _kind_thresholds(values, h, w)
+            thresholds["present_value", h + 1] = replace(fitted, n_paths=paths.n_paths)
+    return replace(
+        calibrator, thresholds_of_kind={key: fit for key, fit in thresholds.items() if fit.n > 0}
+    )
 
 
-def _scores(
-    calibrator: Calibrator, paths: Paths, outcomes: Array, rows: NDArray[np.int64], count: int
-) -> dict[tuple[str, int], Array]:
-    """Kind and horizon -> scores of these persons for sets from their first `count` paths."""
-    parts: list[dict[tuple[str, int], Array]] = []
-    for start in range(0, len(rows), BLOCK):
-        block_rows = rows[start : start + BLOCK]
-        block, y = paths.take(block_rows), outcomes[block_rows]
-        mapped = calibrator.recalibrate(block.with_earnings(block.earnings[:, :, :count]))
-        part: dict[tuple[str, int], Array] = {}
-        for kind, columns in (
-            ("band", band_scores(calibrator, mapped, y)),
-            ("present_value", value_scores(calibrator, mapped, y)),
-        ):
-            part |= {(kind, h + 1): columns[:, h] for h in range(paths.n_horizons)}
-        for h in range(paths.n_horizons):
-            limits = limit_scores(calibrator, mapped, h + 1, y[:, h])
-            part |= {(kind, h + 1): values for kind, values in limits.items()}
-        parts.append(part)
-    return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]} if parts else {}
+def _kind_thresholds(
+    scores: Mapping[float, Array], h: int, weights: Array | None
+) -> KindThresholds:
+    """Thresholds at horizon h + 1 from the scores (n, H) of each coverage."""
+    w = None if weights is None else weights[:, h]
+    rows = np.flatnonzero(~np.isnan(next(iter(scores.values()))[:, h]))
+    return KindThresholds(
+        {
+            share: published_threshold(values[rows, h], share, *weights_of(w, rows))
+            for share, values in scores.items()
+        },
+        count_persons(rows, w),
+    )
 
 
-def _fit_band_maps(
-    calibrator: Calibrator, paths: Paths, outcomes: Array
-) -> dict[int, tuple[Array, Array]]:
-    """Horizon -> distribution function of the map fold's scores, as knots and values.
+def _fit_band_scales(scores: Array) -> dict[int, tuple[Array, Array]]:
+    """Horizon -> distribution function of the map fold's scores (n, H), as knots and values.
 
     A horizon with too few scores has none.
     """
-    scores = np.concatenate(
-        [
-            year_scores(
-                calibrator,
-                calibrator.recalibrate(paths.take(slice(start, start + BLOCK))),
-                outcomes[start : start + BLOCK],
-            )
-            for start in range(0, len(paths), BLOCK)
-        ]
-        or [np.empty((0, paths.n_horizons))]
-    )
-    band_maps = {}
-    for h in range(paths.n_horizons):
-        inside = np.minimum(scores[~np.isnan(scores[:, h]), h], 1.0)
-        if len(inside) >= MIN_MAP:
-            band_maps[h + 1] = _increasing(*fit_map(inside))
-    return band_maps
+    band_scales = {}
+    for h in range(scores.shape[1]):
+        known = scores[~np.isnan(scores[:, h]), h]
+        if len(known) >= MIN_MAP:
+            band_scales[h + 1] = _increasing(*empirical_map(known))
+    return band_scales
 
 
 def _increasing(knots: Array, values: Array) -> tuple[Array, Array]:

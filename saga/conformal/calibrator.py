@@ -36,6 +36,7 @@ MONDRIAN = ("profile", "quintile")
 # With fewer persons, rounding makes a threshold noticeably larger. The report warns of this,
 # and groups have no cells.
 MIN_CELL_PERSONS = 1_000
+_MAX_SHIFTED = 0.999  # shifts raise no threshold above it: beyond 1 there is no finite set
 
 REASONS: dict[str, str] = {
     "finite-sample": "Holds in finite samples: these persons were drawn like the calibration "
@@ -79,6 +80,14 @@ class Intervals:
     includes_zero: NDArray[np.bool_]
     guarantee: NDArray[np.str_]
     cell: NDArray[np.str_]
+
+    @classmethod
+    def none(cls, marginals: Marginals, coverage: Sequence[float]) -> Intervals:
+        """No intervals."""
+        shape = (*marginals.p_zero.shape, len(coverage))
+        missing, zero = np.full(shape, np.nan), np.zeros(shape, dtype=np.bool_)
+        guarantee, cell = np.full(shape, "none"), np.full(shape[:2], "")
+        return cls(tuple(coverage), missing, missing, zero, guarantee, cell)
 
     def covered(self, outcomes: Array) -> Array:
         """Whether each outcome (n, H) is in its set, 1 or 0 (n, H, L); NaN if either is missing."""
@@ -227,7 +236,7 @@ class Calibrator(Calibration):
                 if cell_q is None or key is None:
                     continue
                 shift = self.shift(members, key[0], coverage) if is_shifted(key[1]) else 0.0
-                highest = np.maximum(highest, cell_q + shift)
+                highest = np.maximum(highest, np.minimum(cell_q + shift, max(cell_q, _MAX_SHIFTED)))
                 q[rows, j], guarantee[rows, j] = highest, cell_guarantee
                 cell[rows] = key[1]
         return PersonThresholds(q, guarantee, cell.astype(np.str_))
@@ -265,8 +274,8 @@ class Calibrator(Calibration):
             guarantees.append(guarantee)
         return q, guarantees
 
-    def coverage_columns(self, coverage: Sequence[float]) -> list[int | None]:
-        """Index of each of `coverage` among the fitted ones; all None without calibration.
+    def coverage_columns(self, coverage: Sequence[float]) -> list[int]:
+        """Index of each of `coverage` among the fitted ones; empty without calibration.
 
         Raises UsageError if no threshold was fitted for one of them.
         """
@@ -278,7 +287,7 @@ class Calibrator(Calibration):
                 "no threshold for this coverage",
                 [Problem("coverage-level", problem, fix, "coverage")],
             )
-        return [self.coverage.index(share) if self.coverage else None for share in coverage]
+        return [self.coverage.index(share) for share in coverage if self.coverage]
 
     def recalibrate(self, marginals: Marginals) -> Marginals:
         """The marginals after the maps of the persons' cells."""
@@ -300,38 +309,21 @@ class Calibrator(Calibration):
         """
         marginals.require_recalibrated()
         columns = self.coverage_columns(coverage)
+        if not self.coverage:
+            return Intervals.none(marginals, coverage)
         if self.method == "cqr":
             return self._quantile_intervals(marginals, coverage)
         shape = (*marginals.p_zero.shape, len(self.coverage))
         q, guarantee = np.full(shape, np.nan), np.full(shape, "none", dtype="<U13")
         cell = np.full(shape[:2], "", dtype="<U40")
-        for h in range(marginals.n_horizons if self.coverage else 0):
-            thresholds = self.person_thresholds(marginals, h + 1)
-            rows = marginals.exists[:, h]
+        for h in range(marginals.n_horizons):
+            thresholds, rows = self.person_thresholds(marginals, h + 1), marginals.exists[:, h]
             q[rows, h], guarantee[rows, h] = thresholds.q[rows], thresholds.guarantee[rows]
             cell[rows, h] = thresholds.cell[rows]
         lower, upper, zero = set_ends(marginals, q, self.coverage)
         guarantee[np.isnan(lower)] = "none"
-        index = [0 if column is None else column for column in columns]
-        if not self.coverage:
-            index, shape = [], (*shape[:2], len(coverage))
-            missing = np.full(shape, np.nan)
-            return Intervals(
-                tuple(coverage),
-                missing,
-                missing,
-                np.zeros(shape, dtype=np.bool_),
-                np.full(shape, "none", dtype="<U13"),
-                cell,
-            )
-        return Intervals(
-            tuple(coverage),
-            lower[..., index],
-            upper[..., index],
-            zero[..., index],
-            guarantee[..., index],
-            cell,
-        )
+        parts = (values[..., columns] for values in (lower, upper, zero, guarantee))
+        return Intervals(tuple(coverage), *parts, cell)
 
     def _quantile_intervals(self, marginals: Marginals, coverage: Sequence[float]) -> Intervals:
         shape = (*marginals.p_zero.shape, len(self.coverage))
@@ -344,15 +336,9 @@ class Calibrator(Calibration):
         has_interval = ~np.isnan(lower)
         guarantee = np.where(has_interval, self._guarantee(True), "none").astype("<U13")
         cells = np.where(has_interval.any(axis=2), ALL, "").astype(np.str_)
-        index = [self.coverage.index(share) for share in coverage]
-        return Intervals(
-            tuple(coverage),
-            lower[..., index],
-            upper[..., index],
-            (has_interval & (lower <= 0))[..., index],
-            guarantee[..., index],
-            cells,
-        )
+        columns, zero = self.coverage_columns(coverage), has_interval & (lower <= 0)
+        parts = (values[..., columns] for values in (lower, upper, zero, guarantee))
+        return Intervals(tuple(coverage), *parts, cells)
 
 
 def members_of(groups: Labels, rows: NDArray[np.int64]) -> Members:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from saga.conformal.calibration_table import ThresholdKind
 from saga.conformal.calibrator import Calibrator
 from saga.distributions import Marginals
 
@@ -36,7 +37,7 @@ class Limits:
     positive_guarantee: NDArray[np.str_]
 
 
-def limit_scores(marginals: Marginals, outcomes: Array) -> dict[str, Array]:
+def limit_scores(marginals: Marginals, outcomes: Array) -> dict[ThresholdKind, Array]:
     """Scores of outcomes (n, H) by kind of limit; NaN if a kind does not apply.
 
     The marginals are recalibrated. Intervals of positive earnings are central in the distribution
@@ -63,31 +64,27 @@ def one_sided_limits(
     marginals.require_recalibrated()
     columns = calibrator.coverage_columns(coverage)
     shape = (*marginals.p_zero.shape, len(coverage))
-    if None in columns or not calibrator.has_sets:
+    if not calibrator.has_sets:
         missing, none = np.full(shape, np.nan), np.full(shape, "none", dtype="<U13")
         return Limits(missing, missing, missing, missing, none, none)
-    q = {kind: np.full(shape[1:], np.nan) for kind in ("at_least", "at_most", "positive")}
-    guarantee, positive_guarantee = np.full((2, *shape), "none", dtype="<U13")
-    for h in range(marginals.n_horizons):
-        for kind, name in (("at_least", guarantee), ("positive", positive_guarantee)):
-            thresholds, guarantees = calibrator.nested_thresholds(kind, h + 1)  # type: ignore[arg-type]
+    kinds: tuple[ThresholdKind, ...] = ("at_least", "at_most", "positive")
+    q = {kind: np.full(shape[1:], np.nan) for kind in kinds}
+    guarantee = {kind: np.full(shape, "none", dtype="<U13") for kind in kinds}
+    for kind in kinds:
+        for h in range(marginals.n_horizons):
+            thresholds, guarantees = calibrator.nested_thresholds(kind, h + 1)
             q[kind][h] = thresholds[columns]
-            name[:, h] = np.array(guarantees)[columns]
-        q["at_most"][h] = calibrator.nested_thresholds("at_most", h + 1)[0][columns]
-    p_zero, positive = marginals.p_zero[..., None], q["positive"] < 1
-    tail = np.where(positive, (1 - q["positive"]) / 2, np.nan)
-    limits = [
-        _quantiles(marginals, p)
-        for p in (
-            1 - q["at_least"] - _ROUNDING,
-            q["at_most"] + _ROUNDING,
-            p_zero + (1 - p_zero) * np.maximum(tail - _ROUNDING, 1e-9),
-            p_zero + (1 - p_zero) * (1 - tail + _ROUNDING),
-        )
-    ]
-    guarantee[np.isnan(limits[0])] = "none"
-    positive_guarantee[np.isnan(limits[2])] = "none"
-    return Limits(*limits, guarantee, positive_guarantee)
+            guarantee[kind][:, h] = np.array(guarantees)[columns]
+    # In two tails, as shares of the probability of positive earnings.
+    p_zero, tail = marginals.p_zero[..., None], (1 - q["positive"]) / 2
+    tail = np.where(tail > 0, tail, np.nan)
+    at_least = _quantiles(marginals, 1 - q["at_least"] - _ROUNDING)
+    at_most = _quantiles(marginals, q["at_most"] + _ROUNDING)
+    lower = _quantiles(marginals, p_zero + (1 - p_zero) * np.maximum(tail, _ROUNDING))
+    upper = _quantiles(marginals, p_zero + (1 - p_zero) * (1 - tail))
+    guarantee["at_least"][np.isnan(at_least)] = "none"
+    guarantee["positive"][np.isnan(lower)] = "none"
+    return Limits(at_least, at_most, lower, upper, guarantee["at_least"], guarantee["positive"])
 
 
 def _given_positive(below: Array, p_zero: NDArray[np.floating]) -> Array:
@@ -98,4 +95,4 @@ def _given_positive(below: Array, p_zero: NDArray[np.floating]) -> Array:
 def _quantiles(marginals: Marginals, p: Array) -> Array:
     """Quantiles (n, H, L) at probabilities (n, H, L) or (H, L); NaN where they are."""
     p = np.broadcast_to(p, (*marginals.p_zero.shape, p.shape[-1]))
-    return np.where(np.isnan(p), np.nan, marginals.quantiles(np.nan_to_num(p)))
+    return np.asarray(np.where(np.isnan(p), np.nan, marginals.quantiles(np.nan_to_num(p))))

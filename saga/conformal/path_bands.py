@@ -62,8 +62,7 @@ def band_intervals(
     shape = (*exists.shape, len(coverage))
     q, guarantee = np.full(shape, np.nan), np.full(shape, "none", dtype="<U13")
     years_left = exists.sum(axis=1)
-    fitted = calibrator.has_sets and None not in columns
-    for n_years in np.unique(years_left[years_left > 0]).tolist() if fitted else []:
+    for n_years in np.unique(years_left[years_left > 0]).tolist() if calibrator.has_sets else []:
         thresholds, guarantees = calibrator.nested_thresholds("band", n_years)
         persons = np.flatnonzero(years_left == n_years)
         for h in range(n_years):

@@ -101,7 +101,7 @@ def value_intervals(
         rate: Discount rate of the values.
     """
     columns = calibrator.coverage_columns(coverage)
-    if None in columns:
+    if not calibrator.coverage:
         return ValueIntervals.none(len(values), len(coverage))
     q = np.full((len(values), len(calibrator.coverage)), np.nan)
     guarantee = np.full(q.shape, "none", dtype="<U13")

@@ -49,8 +49,8 @@ class Saga(nn.Module):
         self.head = build_head(config, transforms)
         # Thirty horizons need more units than the next few years.
         wider = replace(config, head_width=_DIRECT_WIDTH_RATIO * config.head_width)
-        inputs = HeadInputs(MAX_HORIZON, PATH_FEATURES)
-        self.direct = DirectForecast(config.width, build_head(wider, transforms, inputs))
+        direct = build_head(wider, transforms, HeadInputs(MAX_HORIZON, PATH_FEATURES))
+        self.direct = DirectForecast(config.width, direct)
         self.light = FastCell(config, self.tokens.earnings_size) if config.light else None
         self.apply(_initialise)
         for layer in self.blocks.residual_outputs():  # scaled by depth (Radford et al. 2019)

@@ -131,8 +131,7 @@ class BinnedHead(Head[BinnedDistribution]):
         at_knots = mass[..., :-1].cumsum(-1)[..., 1:]
         index = torch.bucketize(z, self.knots, right=True).clamp(1, last)
         share = ((z - self.knots[index - 1]) / self.bin_width[index + 1]).clamp(0, 1)
-        shape = torch.broadcast_shapes(index.shape, (*mass.shape[:-1], 1))
-        index = index.expand(shape)
+        index = index + torch.zeros_like(mass[..., :1], dtype=index.dtype)  # broadcast
         cdf = torch.lerp(at_knots.gather(-1, index - 1), at_knots.gather(-1, index), share)
         below = torch.exp(distribution.lower[..., None] * (z - self.knots[0]).clamp(max=0))
         cdf = cdf - mass[..., 1:2] * (1 - below)
