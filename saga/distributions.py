@@ -66,7 +66,7 @@ class Marginals:
     @property
     def exists(self) -> NDArray[np.bool_]:
         """Whether there is a distribution (n, H): not beyond age 64."""
-        return ~np.isnan(self.p_zero)
+        return np.asarray(~np.isnan(self.p_zero))
 
     def take(self, rows: Rows) -> Marginals:
         """The distributions of a subset of persons: an index, mask or slice."""
@@ -84,12 +84,19 @@ class Marginals:
     @classmethod
     def joined(cls, parts: Sequence[Marginals]) -> Marginals:
         """Consecutive blocks of persons as one; all with the same horizons and groupings."""
-        names = ("person_id", "birth_year", "origin_year", "grid", "cdf", "p_zero")
-        joined = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
-        groups = {
-            name: np.concatenate([part.groups[name] for part in parts]) for name in parts[0].groups
-        }
-        return replace(parts[0], **joined, groups=groups)
+        return replace(
+            parts[0],
+            person_id=np.concatenate([part.person_id for part in parts]),
+            birth_year=np.concatenate([part.birth_year for part in parts]),
+            origin_year=np.concatenate([part.origin_year for part in parts]),
+            grid=np.concatenate([part.grid for part in parts]),
+            cdf=np.concatenate([part.cdf for part in parts]),
+            p_zero=np.concatenate([part.p_zero for part in parts]),
+            groups={
+                name: np.concatenate([part.groups[name] for part in parts])
+                for name in parts[0].groups
+            },
+        )
 
     @classmethod
     def from_samples(
@@ -112,14 +119,37 @@ class Marginals:
         return replace(self, grid=self.grid[:, h], cdf=self.cdf[:, h], p_zero=self.p_zero[:, h])
 
     @cached_property
+    def _cumulative_mean(self) -> Array:
+        """Integral (n, H, G) of earnings up to each grid point, over their distribution."""
+        grid, cdf = self.grid.astype(np.float64), self.cdf.astype(np.float64)
+        # Between grid points the density is constant in logs.
+        mean = np.diff(np.exp(grid), axis=-1) / np.maximum(np.diff(grid, axis=-1), 1e-12)
+        parts = np.diff(cdf, axis=-1) * mean
+        first = (cdf[..., 0] - self.p_zero) * np.exp(grid[..., 0])
+        return np.cumsum(np.concatenate([first[..., None], parts], axis=-1), axis=-1)
+
+    @property
     def mean(self) -> Array:
         """Mean earnings (n, H)."""
-        ends = np.exp(self.grid.astype(np.float64))
-        width = np.diff(self.grid.astype(np.float64), axis=-1)
-        inside = np.diff(ends, axis=-1) / np.maximum(width, 1e-12)
-        mass = np.diff(self.cdf.astype(np.float64), axis=-1)
-        mean: Array = (mass * inside).sum(axis=-1)
-        return mean + (self.cdf[..., 0] - self.p_zero) * ends[..., 0]
+        return self._cumulative_mean[..., -1]
+
+    def slice_means(self, count: int) -> Array:
+        """Means (n, H, M) of M slices of equal probability, ascending; their mean is `mean`.
+
+        A slice is zero if more than half of it lies in the atom at zero.
+        """
+        edges = np.arange(1, count) / count
+        p = np.broadcast_to(edges, (*self.p_zero.shape, count - 1))
+        logs = interpolate_rows(p, self.cdf, self.grid)
+        # The integral is linear in earnings between grid points.
+        below = interpolate_rows(np.exp(logs), np.exp(self.grid), self._cumulative_mean)
+        below = np.where(p <= self.p_zero[..., None], 0.0, below)
+        total = self.mean[..., None]
+        ends = np.concatenate([np.zeros_like(total), below, total], axis=-1)
+        means = np.diff(ends, axis=-1) * count
+        middle = (np.arange(count) + 0.5) / count
+        means[middle <= self.p_zero[..., None]] = 0.0
+        return np.asarray(np.where(self.exists[..., None], means, np.nan))
 
     def quantiles(self, p: Array | Sequence[float]) -> Array:
         """Quantiles (n, H, L) for probabilities `p`, shape (L,) or (n, H, L); 0 up to `p_zero`."""

@@ -113,6 +113,7 @@ class Forecaster:
             if bundle.calibration is not None
             else Calibrator.identity()
         )
+        self._baseline = self._direct_under(None)  # its macro nodes are computed once
         if self.rollout != calibrated:
             self.calibrator = replace(self.calibrator, extrapolated=True)
 
@@ -269,12 +270,16 @@ class Forecaster:
             yield self.calibrator.recalibrate(marginals) if recalibrate else marginals
 
     def _direct(self, scenario: ScenarioSource) -> DirectMarginals:
+        given = self.scenario(scenario)
+        return self._baseline if given is None else self._direct_under(given)
+
+    def _direct_under(self, scenario: Scenario | None) -> DirectMarginals:
         return DirectMarginals(
             self.network,
             self.transforms,
             self.calendar,
             self.process,
-            self.scenario(scenario),
+            scenario,
             threads=self.threads,
         )
 

@@ -89,6 +89,17 @@ class Intervals:
         guarantee, cell = np.full(shape, "none"), np.full(shape[:2], "")
         return cls(tuple(coverage), missing, missing, zero, guarantee, cell)
 
+    def at(self, columns: Sequence[int]) -> Intervals:
+        """The intervals of some of the coverages, by their index."""
+        return replace(
+            self,
+            coverage=tuple(self.coverage[j] for j in columns),
+            lower=self.lower[..., columns],
+            upper=self.upper[..., columns],
+            includes_zero=self.includes_zero[..., columns],
+            guarantee=self.guarantee[..., columns],
+        )
+
     def covered(self, outcomes: Array) -> Array:
         """Whether each outcome (n, H) is in its set, 1 or 0 (n, H, L); NaN if either is missing."""
         return covered(outcomes[:, :, None], self.lower, self.upper, self.includes_zero)
@@ -322,8 +333,7 @@ class Calibrator(Calibration):
             cell[rows, h] = thresholds.cell[rows]
         lower, upper, zero = set_ends(marginals, q, self.coverage)
         guarantee[np.isnan(lower)] = "none"
-        parts = (values[..., columns] for values in (lower, upper, zero, guarantee))
-        return Intervals(tuple(coverage), *parts, cell)
+        return Intervals(self.coverage, lower, upper, zero, guarantee, cell).at(columns)
 
     def _quantile_intervals(self, marginals: Marginals, coverage: Sequence[float]) -> Intervals:
         shape = (*marginals.p_zero.shape, len(self.coverage))
@@ -336,9 +346,9 @@ class Calibrator(Calibration):
         has_interval = ~np.isnan(lower)
         guarantee = np.where(has_interval, self._guarantee(True), "none").astype("<U13")
         cells = np.where(has_interval.any(axis=2), ALL, "").astype(np.str_)
-        columns, zero = self.coverage_columns(coverage), has_interval & (lower <= 0)
-        parts = (values[..., columns] for values in (lower, upper, zero, guarantee))
-        return Intervals(tuple(coverage), *parts, cells)
+        zero = has_interval & (lower <= 0)
+        every = Intervals(self.coverage, lower, upper, zero, guarantee, cells)
+        return every.at(self.coverage_columns(coverage))
 
 
 def members_of(groups: Labels, rows: NDArray[np.int64]) -> Members:

@@ -89,7 +89,8 @@ def one_sided_limits(
 
 def _given_positive(below: Array, p_zero: NDArray[np.floating]) -> Array:
     """Probability (n, H) given positive earnings, from that of all earnings."""
-    return np.clip((below - p_zero) / np.maximum(1 - p_zero, 1e-9), 0.0, 1.0)
+    share: Array = (below - p_zero) / np.maximum(1 - p_zero, _ROUNDING)
+    return np.clip(share, 0.0, 1.0)
 
 
 def _quantiles(marginals: Marginals, p: Array) -> Array:

@@ -48,7 +48,8 @@ class Cell:
 def map_paths(paths: Paths, marginals: Marginals) -> Paths:
     """The raw paths with the recalibrated marginals as distributions of each year.
 
-    In each year, the path of rank r among M becomes the quantile of (r + 1/2) / M. Zeros are ranked
+    In each year, the path of rank r among M becomes the mean of the r-th of M slices of equal
+    probability, so that the mean of the paths is that of the marginal. Zeros are ranked
     by the path's total earnings, then by its number. Years beyond the last horizon of `marginals`
     keep the correction of that horizon: their samples get its recalibrated probabilities.
     """
@@ -68,7 +69,7 @@ def map_paths(paths: Paths, marginals: Marginals) -> Paths:
         values = np.take_along_axis(paths.earnings[rows, h], by_total[rows], axis=1)
         order = np.argsort(values, axis=1, kind="stable")
         if h < last:
-            mapped = marginals.take(rows).year(h + 1).quantiles(probability)[:, 0]
+            mapped = marginals.take(rows).year(h + 1).slice_means(m)[:, 0]
         else:
             known = np.sort(paths.earnings[rows, last - 1], axis=1)[:, None]
             corrected = marginals.take(rows).year(last).probability(known)[:, 0]

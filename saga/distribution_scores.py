@@ -1,0 +1,140 @@
+"""Un-averaged proper scores of marginals, one per person and horizon; lower is better.
+
+They are the scores of `saga.scores`, computed from the distribution itself instead of samples, so
+they have no sampling error. Outcomes and scores are (n, H); NaN if the outcome or the distribution
+is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from saga.data.panel import FLOOR
+from saga.distributions import Marginals
+from saga.scores import QUANTILES, log_earnings
+
+Array = NDArray[np.float64]
+_SMALLEST = 1e-6  # smallest probability of zero, and density of log earnings, in the log score
+
+
+def marginal_scores(
+    marginals: Marginals, outcomes: Array, floor: float | None = FLOOR
+) -> dict[str, Array]:
+    """All scores by their names in the metrics table; `rmse_log` contains squared errors."""
+    y, level = log_earnings(outcomes, floor), np.asarray(QUANTILES)
+    logs = _Cells.of_logs(marginals, float(np.log(1.0 if floor is None else floor)))
+    error = y[..., None] - log_earnings(marginals.quantiles(QUANTILES), floor)
+    median = log_earnings(marginals.quantiles([0.5])[..., 0], floor)
+    scores = {
+        "crps_log": logs.crps(np.nan_to_num(y), _square_integral_log),
+        "crps_sek": crps_money(marginals, outcomes),
+        "mae_log": np.abs(median - y),
+        "rmse_log": (logs.mean - y) ** 2,
+        "pinball_log": np.maximum(level * error, (level - 1) * error).mean(axis=-1),
+        "brier_zero": (marginals.p_zero - (outcomes == 0)) ** 2,
+        "logscore": log_score(marginals, outcomes),
+    }
+    missing = np.isnan(outcomes) | ~marginals.exists
+    return {name: np.where(missing, np.nan, values) for name, values in scores.items()}
+
+
+def crps_money(marginals: Marginals, outcomes: Array) -> Array:
+    """CRPS in SEK; each integral between two grid points is exact."""
+    first = np.exp(marginals.grid[..., 0].astype(np.float64))
+    cells = _Cells.of_grid(marginals)
+    with np.errstate(divide="ignore"):
+        above = cells.crps(np.log(np.nan_to_num(outcomes)), _square_integral_money)
+    known = np.minimum(np.nan_to_num(outcomes), first)
+    below = marginals.p_zero**2 * known + (1 - marginals.p_zero) ** 2 * (first - known)
+    return np.where(np.isnan(outcomes) | ~marginals.exists, np.nan, above + below)
+
+
+def log_score(marginals: Marginals, outcomes: Array) -> Array:
+    """Minus the log of the probability of zero, or of the density of log earnings, in nats."""
+    cells = _Cells.of_grid(marginals)
+    with np.errstate(divide="ignore"):
+        index = cells.index(np.log(np.nan_to_num(outcomes)))
+    density = np.where(outcomes == 0, marginals.p_zero, _pick(cells.slope, index))
+    score = -np.log(np.maximum(density, _SMALLEST))
+    return np.where(np.isnan(outcomes) | ~marginals.exists, np.nan, score)
+
+
+# Integral of a squared linear function (value, slope) over `width` logs from `start`.
+_SquareIntegral = Callable[[Array, Array, Array, Array], Array]
+
+
+def _square_integral_log(value: Array, slope: Array, width: Array, _start: Array) -> Array:
+    end = value + slope * width
+    return np.asarray(width * (value * value + value * end + end * end) / 3)
+
+
+def _square_integral_money(value: Array, slope: Array, width: Array, start: Array) -> Array:
+    """The same over money, e^t dt: by parts, twice."""
+    end = value + slope * width
+    upper = np.exp(width) * (end * end - 2 * slope * end + 2 * slope * slope)
+    lower = value * value - 2 * slope * value + 2 * slope * slope
+    return np.asarray(np.exp(start) * (upper - lower))
+
+
+class _Cells(NamedTuple):
+    """Cells between grid points, (n, H, G - 1): a CDF that is linear in logs within each."""
+
+    start: Array
+    width: Array
+    value: Array
+    slope: Array
+
+    @classmethod
+    def of_grid(cls, marginals: Marginals) -> Self:
+        return cls._of(marginals.grid.astype(np.float64), marginals.cdf.astype(np.float64))
+
+    @classmethod
+    def of_logs(cls, marginals: Marginals, lowest: float) -> Self:
+        """Of max(log earnings, lowest): all mass up to `lowest` lies on it."""
+        grid = np.maximum(marginals.grid.astype(np.float64), lowest)
+        cdf = marginals.cdf.astype(np.float64)
+        amount = np.full(marginals.p_zero.shape, np.exp(lowest))
+        at_lowest = marginals.probability(amount)
+        return cls._of(grid, np.where(grid > lowest, cdf, at_lowest[..., None]))
+
+    @classmethod
+    def _of(cls, grid: Array, cdf: Array) -> Self:
+        width = np.diff(grid, axis=-1)
+        slope = np.diff(cdf, axis=-1) / np.where(width > 0, width, 1.0)
+        return cls(grid[..., :-1], width, cdf[..., :-1], slope)
+
+    @property
+    def mean(self) -> Array:
+        """Mean (n, H) of the logs."""
+        middle = self.value + self.slope * self.width / 2
+        return np.asarray(self.start[..., 0] + (self.width * (1 - middle)).sum(axis=-1))
+
+    def index(self, y: Array) -> NDArray[np.int64]:
+        """Cell (n, H, 1) of logs y (n, H); the first or last one if y lies outside."""
+        below = (self.start <= y[..., None]).sum(axis=-1, keepdims=True)
+        return np.maximum(below - 1, 0)
+
+    def crps(self, y: Array, integral: _SquareIntegral) -> Array:
+        """Integral (n, H) of (CDF - [x >= y])^2 from the first grid point on."""
+        k = self.index(y)
+        start, value, slope, width = (
+            _pick(part, k) for part in (self.start, self.value, self.slope, self.width)
+        )
+        inside = np.clip(y - start, 0.0, width)
+        below = integral(self.value, self.slope, self.width, self.start)
+        above = integral(1 - self.value, -self.slope, self.width, self.start)
+        before = np.arange(below.shape[-1]) < k
+        total = (below * before).sum(axis=-1) + (above * ~before).sum(axis=-1)
+        total += integral(value, slope, inside, start)
+        total -= integral(1 - value, -slope, inside, start)
+        end = start + width
+        beyond = np.maximum(y - end, 0.0)
+        return np.asarray(total + integral(np.ones_like(y), np.zeros_like(y), beyond, end))
+
+
+def _pick(values: Array, index: NDArray[np.int64]) -> Array:
+    return np.take_along_axis(values, index, axis=-1)[..., 0]
