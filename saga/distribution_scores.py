@@ -8,7 +8,8 @@ is missing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Self
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,7 +58,7 @@ def log_score(marginals: Marginals, outcomes: Array) -> Array:
     """Minus the log of the probability of zero, or of the density of log earnings, in nats."""
     cells = _Cells.of_grid(marginals)
     with np.errstate(divide="ignore"):
-        index = cells.index(np.log(np.nan_to_num(outcomes)))
+        index = cells.cell_of(np.log(np.nan_to_num(outcomes)))
     density = np.where(outcomes == 0, marginals.p_zero, _pick(cells.slope, index))
     score = -np.log(np.maximum(density, _SMALLEST))
     return np.where(np.isnan(outcomes) | ~marginals.exists, np.nan, score)
@@ -80,7 +81,8 @@ def _square_integral_money(value: Array, slope: Array, width: Array, start: Arra
     return np.asarray(np.exp(start) * (upper - lower))
 
 
-class _Cells(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class _Cells:
     """Cells between grid points, (n, H, G - 1): a CDF that is linear in logs within each."""
 
     start: Array
@@ -96,10 +98,13 @@ class _Cells(NamedTuple):
     def of_logs(cls, marginals: Marginals, lowest: float) -> Self:
         """Of max(log earnings, lowest): all mass up to `lowest` lies on it."""
         grid = np.maximum(marginals.grid.astype(np.float64), lowest)
-        cdf = marginals.cdf.astype(np.float64)
         amount = np.full(marginals.p_zero.shape, np.exp(lowest))
-        at_lowest = marginals.probability(amount)
-        return cls._of(grid, np.where(grid > lowest, cdf, at_lowest[..., None]))
+        at_lowest = marginals.probability(amount)[..., None]
+        cdf = np.where(grid > lowest, marginals.cdf.astype(np.float64), at_lowest)
+        start = np.full_like(at_lowest, lowest)
+        return cls._of(
+            np.concatenate([start, grid], axis=-1), np.concatenate([at_lowest, cdf], axis=-1)
+        )
 
     @classmethod
     def _of(cls, grid: Array, cdf: Array) -> Self:
@@ -113,14 +118,14 @@ class _Cells(NamedTuple):
         middle = self.value + self.slope * self.width / 2
         return np.asarray(self.start[..., 0] + (self.width * (1 - middle)).sum(axis=-1))
 
-    def index(self, y: Array) -> NDArray[np.int64]:
+    def cell_of(self, y: Array) -> NDArray[np.int64]:
         """Cell (n, H, 1) of logs y (n, H); the first or last one if y lies outside."""
         below = (self.start <= y[..., None]).sum(axis=-1, keepdims=True)
-        return np.maximum(below - 1, 0)
+        return np.asarray(np.maximum(below - 1, 0))
 
     def crps(self, y: Array, integral: _SquareIntegral) -> Array:
         """Integral (n, H) of (CDF - [x >= y])^2 from the first grid point on."""
-        k = self.index(y)
+        k = self.cell_of(y)
         start, value, slope, width = (
             _pick(part, k) for part in (self.start, self.value, self.slope, self.width)
         )
@@ -137,4 +142,4 @@ class _Cells(NamedTuple):
 
 
 def _pick(values: Array, index: NDArray[np.int64]) -> Array:
-    return np.take_along_axis(values, index, axis=-1)[..., 0]
+    return np.asarray(np.take_along_axis(values, index, axis=-1)[..., 0])

@@ -123,9 +123,11 @@ class Marginals:
         """Integral (n, H, G) of earnings up to each grid point, over their distribution."""
         grid, cdf = self.grid.astype(np.float64), self.cdf.astype(np.float64)
         # Between grid points the density is constant in logs.
-        mean = np.diff(np.exp(grid), axis=-1) / np.maximum(np.diff(grid, axis=-1), 1e-12)
+        width, earnings = np.diff(grid, axis=-1), np.exp(grid)
+        mean = np.diff(earnings, axis=-1) / np.where(width > 0, width, 1.0)
+        mean = np.where(width > 0, mean, earnings[..., 1:])
         parts = np.diff(cdf, axis=-1) * mean
-        first = (cdf[..., 0] - self.p_zero) * np.exp(grid[..., 0])
+        first = (cdf[..., 0] - self.p_zero) * earnings[..., 0]
         return np.cumsum(np.concatenate([first[..., None], parts], axis=-1), axis=-1)
 
     @property

@@ -30,7 +30,7 @@ _MIN_PERSONS = 10  # cells with fewer intervals compared with outcomes are hidde
     responses=problem_responses(401, 503),
 )
 async def get_thresholds(service: CurrentService) -> Response:
-    """The thresholds of split conformal calibration by horizon, group, coverage and paths.
+    """The thresholds of split conformal calibration by horizon, group and coverage.
 
     If the service has a ledger, also the adaptive corrections to them.
     """
@@ -40,12 +40,11 @@ async def get_thresholds(service: CurrentService) -> Response:
             "horizon": h,
             "group": group,
             "coverage": coverage,
-            "paths": n_paths,
             "threshold": threshold,
             "persons": cell.n_threshold,
         }
         for (h, group), cell in sorted(service.forecaster.calibrator.cells.items())
-        for (n_paths, coverage), threshold in sorted(cell.thresholds.items())
+        for coverage, threshold in sorted(cell.thresholds.items())
     ]
     adaptive = None
     if ledger_access is not None:

@@ -1,4 +1,4 @@
-"""Nested sets: membership is the score, sets are nested, and their mass is as stated."""
+"""Prediction sets: membership is the score, mass is the coverage, sets are nested and coherent."""
 
 from itertools import pairwise
 
@@ -6,116 +6,131 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from saga.conformal.prediction_sets import SMALLEST, grow
+from saga.conformal.prediction_sets import (
+    central_ends,
+    central_scores,
+    set_ends,
+    set_scores,
+)
+from saga.distributions import Marginals
+from saga.requests import COVERAGE
 
-SCALE = 24_150.0
-SCORES = np.linspace(0.02, 1.3, 33)
 Array = NDArray[np.float64]
 
 
-def samples(
-    seed: int = 0, n: int = 300, m: int = 80, zero: float | None = None
-) -> NDArray[np.float32]:
+def marginals(seed: int = 0, n: int = 300) -> Marginals:
+    """Smooth distributions with atoms from 0 to .99."""
     rng = np.random.default_rng(seed)
-    p = rng.uniform(0, 0.95, (n, 1)) if zero is None else np.full((n, 1), zero)
-    x = np.where(rng.random((n, m)) < p, 0, rng.lognormal(12, 0.7, (n, m)))
-    return np.sort(x.astype(np.float32), axis=1)
+    p_zero = np.concatenate([np.zeros(20), rng.uniform(0, 0.99, n - 20)])[:, None]
+    points = np.linspace(-4, 4, 201)
+    grid = 12 + rng.normal(size=(n, 1, 1)) + rng.uniform(0.2, 1, (n, 1, 1)) * points
+    inside = 1 / (1 + np.exp(-2.5 * points))
+    inside = (inside - inside[0]) / (inside[-1] - inside[0])
+    cdf = p_zero[..., None] + (1 - p_zero[..., None]) * inside
+    years = np.zeros(n, dtype=np.int64)
+    return Marginals(
+        np.arange(n).astype(str), years, years, grid, cdf, p_zero, recalibrated=True
+    )
 
 
 def contains(lower: Array, upper: Array, zero: NDArray[np.bool_], y: Array) -> NDArray[np.bool_]:
     return np.where(y == 0, zero, (y > 0) & (lower <= y) & (y <= upper))
 
 
-@pytest.mark.parametrize("atom_width", [0.05, 1.0, 20.0])
-def test_an_amount_is_in_the_set_exactly_if_its_score_is_at_most_q(atom_width: float) -> None:
-    sets = grow(samples(), SCALE).with_atom(atom_width)
-    rng = np.random.default_rng(1)
-    y = np.where(rng.random(300) < 0.3, 0, rng.lognormal(12, 1.2, 300))
-    score = sets.score(y)
-    for q in SCORES:
-        decided = np.abs(score - q) > 1e-6  # float32 amounts and exp(log()) blur the edge
-        inside = contains(*sets.set_at(q), y)
-        np.testing.assert_array_equal(inside[decided], (score <= q)[decided])
+def mass(m: Marginals, lower: Array, upper: Array, zero: NDArray[np.bool_]) -> Array:
+    """The probability (n, L) of sets with ends (n, 1, L), under the distributions."""
+    inside = m.probability(upper) - np.where(zero, 0.0, m.probability(lower))
+    return inside[:, 0] if inside.ndim == 3 else inside
 
 
-def test_sets_are_nested() -> None:
-    family = grow(samples(2), SCALE).with_atom(1.0)
-    sets = [family.set_at(q) for q in SCORES]
-    for (lower, upper, zero), (wider_lower, wider_upper, wider_zero) in pairwise(sets):
-        positive = upper > 0
-        assert (wider_lower[positive] <= lower[positive]).all()
-        assert (wider_upper >= upper).all()
-        assert (wider_zero >= zero).all()
+@pytest.mark.parametrize("coverage", COVERAGE)
+def test_an_outcome_is_in_the_set_exactly_if_its_score_is_at_most_q(coverage: float) -> None:
+    m, rng = marginals(), np.random.default_rng(1)
+    y = m.quantiles(rng.random((len(m), 1, 1)))[..., 0]
+    scores = set_scores(m, y, coverage)
+    for q in np.linspace(0.02, 0.995, 25):
+        decided = np.abs(scores - q) > 1e-6
+        lower, upper, zero = set_ends(m, np.full((len(m), 1, 1), q), [coverage])
+        inside = contains(lower[..., 0], upper[..., 0], zero[..., 0], y)
+        np.testing.assert_array_equal(inside[decided], (scores <= q)[decided])
 
 
-def test_a_set_without_zero_starts_above_zero_and_no_set_is_empty() -> None:
-    sets = grow(samples(3), SCALE).with_atom(1.0)
-    for q in SCORES:
-        lower, upper, zero = sets.set_at(q)
-        assert (lower[~zero] > 0).all()
-        assert (upper >= lower).all()
+@pytest.mark.parametrize("coverage", COVERAGE)
+def test_a_set_holds_its_coverage_of_the_persons_own_distribution_unless_the_atom_is_larger(
+    coverage: float,
+) -> None:
+    m = marginals(2)
+    lower, upper, zero = set_ends(m, np.full((len(m), 1, 1), coverage), [coverage])
+    expected = np.maximum(coverage, m.p_zero)
+    np.testing.assert_allclose(mass(m, lower, upper, zero)[:, :1], expected, atol=1e-6)
 
 
-def test_the_score_is_continuous_in_positive_amounts() -> None:
-    sets = grow(samples(4, n=1, zero=0.0), SCALE).with_atom(1.0)
-    t = np.linspace(sets.edges[0, 0] - 0.5, sets.edges[0, -1] + 0.5, 20_001)
-    score = np.array([sets.score(np.exp(t[k : k + 1]) - SCALE)[0] for k in range(0, 20_001, 40)])
-    # On each side of the start the score increases outward; a jump is possible only where the
-    # growth changes sides.
-    start = 0.5 * (sets.edges[0, sets.start[0]] + sets.edges[0, sets.start[0] + 1])
-    right = score[t[::40] > start]
-    assert (np.diff(right) >= -1e-9).all()
-    assert sets.score(np.exp(np.array([start])) - SCALE)[0] == pytest.approx(0, abs=1e-9)
+def test_zero_is_included_exactly_if_the_lower_quantile_is_zero() -> None:
+    m = marginals(3)
+    q = np.broadcast_to(np.array(COVERAGE), (len(m), 1, len(COVERAGE)))
+    lower, _, zero = set_ends(m, q, COVERAGE)
+    for j, coverage in enumerate(COVERAGE):
+        lowest = m.quantiles([(1 - coverage) / 2])[:, 0, 0]
+        np.testing.assert_array_equal(zero[:, 0, j], lowest == 0)
+    np.testing.assert_array_equal(zero, lower == 0)
 
 
-def test_zero_joins_early_with_a_narrow_atom_and_late_with_a_wide_one() -> None:
-    growth = grow(samples(5, zero=0.2), SCALE)
-    narrow, wide = growth.with_atom(1e-6).zero_score, growth.with_atom(1e6).zero_score
-    assert (narrow == 0).all()
-    np.testing.assert_allclose(wide, 1 - growth.p_zero)
+def test_the_ends_of_sets_without_zero_are_published_quantiles() -> None:
+    m = marginals(4)
+    lower, upper, zero = set_ends(m, np.full((len(m), 1, 1), 0.9), [0.9])
+    two_sided = ~zero[:, 0, 0]
+    expected = m.quantiles([0.05, 0.95])[two_sided, 0]
+    np.testing.assert_allclose(lower[two_sided, 0, 0], np.maximum(expected[:, 0], 1), rtol=1e-5)
+    np.testing.assert_allclose(upper[two_sided, 0, 0], expected[:, 1], rtol=1e-5)
 
 
-def test_the_set_of_a_person_with_only_zeros_is_zero_alone() -> None:
-    sets = grow(np.zeros((1, 50), np.float32), SCALE).with_atom(1.0)
-    assert sets.score(np.array([0.0]))[0] == 0
-    assert sets.score(np.array([50_000.0]))[0] > 1
-    assert [float(part[0]) for part in sets.set_at(0.9)] == [0, 0, 1]
+def test_a_person_with_mostly_zeros_gets_zero_alone() -> None:
+    m = marginals(5)
+    lower, upper, zero = set_ends(m, np.full((len(m), 1, 1), 0.5), [0.5])
+    alone = m.p_zero[:, 0] > 0.5 + 1e-6
+    assert alone.any()
+    assert (upper[alone] == 0).all() and (lower[alone] == 0).all() and zero[alone].all()
 
 
-def test_a_zero_without_samples_joins_when_the_lower_end_arrives_at_it() -> None:
-    sets = grow(samples(6, zero=0.0), SCALE).with_atom(1.0)
-    score = sets.score(np.zeros(300))
-    assert score.min() > 1
-    assert len(np.unique(score)) == 300, "no ties between persons"
-    np.testing.assert_allclose(score, sets.score(np.full(300, 1e-9)), atol=1e-9)
-    for q in (1.0, float(np.median(score)), score.max()):
-        lower, _, zero = sets.set_at(q)
-        np.testing.assert_array_equal(zero, score <= q)
-        np.testing.assert_array_equal(zero, lower <= SMALLEST)
+@pytest.mark.parametrize("shift", [-0.03, 0.0, 0.02])
+def test_sets_are_nested_whatever_the_thresholds(shift: float) -> None:
+    m = marginals(6)
+    q = np.broadcast_to(np.clip(np.array(COVERAGE) + shift, 0, 0.999), (len(m), 1, 4))
+    lower, upper, zero = set_ends(m, q, COVERAGE)
+    for a, b in pairwise(range(4)):
+        assert (lower[..., b] <= lower[..., a]).all()
+        assert (upper[..., b] >= upper[..., a]).all()
+        assert (zero[..., b] >= zero[..., a]).all()
 
 
-def test_equal_samples_and_a_single_positive_sample_give_finite_sets() -> None:
-    for row in ([0, 0, 0, 7e4], [5e4] * 4, [0, 5e4, 5e4, 5e4]):
-        sets = grow(np.array([row], np.float32), SCALE).with_atom(1.0)
-        for q in SCORES:
-            lower, upper, _ = sets.set_at(q)
-            assert np.isfinite([lower, upper]).all()
-        assert np.isfinite(sets.score(np.array([6e4])))[0]
+def test_a_threshold_of_one_has_no_finite_set() -> None:
+    m = marginals(7)
+    for q in (1.0, np.nan):
+        lower, upper, zero = set_ends(m, np.full((len(m), 1, 1), q), [0.9])
+        assert np.isnan(lower).all() and np.isnan(upper).all() and not zero.any()
+
+
+def test_a_zero_outside_the_set_scores_one_and_inside_nothing() -> None:
+    m = marginals(8)
+    scores = set_scores(m, np.zeros((len(m), 1)), 0.9)
+    np.testing.assert_array_equal(scores, np.where(m.p_zero >= 0.05, 0.0, 1.0))
+
+
+def test_central_sets_are_nested_for_all_q_and_agree_with_their_scores() -> None:
+    m, rng = marginals(9), np.random.default_rng(10)
+    y = m.quantiles(rng.random((len(m), 1, 1)))[..., 0]
+    scores = central_scores(m, y)
+    q = np.broadcast_to(np.linspace(0.02, 0.99, 40), (len(m), 1, 40))
+    lower, upper, zero = central_ends(m, q)
+    assert (np.diff(lower) <= 1e-6).all() and (np.diff(upper) >= -1e-6).all()
+    inside = contains(lower, upper, zero, y[..., None])
+    decided = np.abs(scores[..., None] - q) > 1e-6
+    np.testing.assert_array_equal(inside[decided], (scores[..., None] <= q)[decided])
 
 
 def test_a_persons_sets_do_not_depend_on_the_batch() -> None:
-    x = samples(8, n=20, m=37)
-    together, alone = grow(x, SCALE).with_atom(0.5), grow(x[7:8], SCALE).with_atom(0.5)
-    for q in (0.3, 0.9):
-        for single, batch in zip(alone.set_at(q), together.set_at(q), strict=True):
-            assert single[0] == batch[7]
-
-
-def test_the_positive_part_is_near_the_shortest_interval() -> None:
-    # Lognormal: the density is unimodal in t. Compared with the shortest 80 % of the samples.
-    x = samples(9, n=200, m=400, zero=0.0)
-    lower, upper, _ = grow(x, SCALE).with_atom(1.0).set_at(0.8)
-    t = np.log(x.astype(float) + SCALE)
-    shortest = (t[:, 320:] - t[:, :-320]).min(axis=1)
-    grown = np.log(upper + SCALE) - np.log(lower + SCALE)
-    assert np.median(grown / shortest) < 1.10
+    m = marginals(11)
+    q = np.broadcast_to(np.array(COVERAGE), (len(m), 1, 4))
+    together, alone = set_ends(m, q, COVERAGE), set_ends(m.take(slice(7, 8)), q[7:8], COVERAGE)
+    for single, batch in zip(alone, together, strict=True):
+        np.testing.assert_array_equal(single[0], batch[7])
