@@ -26,16 +26,15 @@ from saga.files.tables import read_provenance
 from saga.forecaster import Forecaster
 from saga.requests import Draws
 from studies import attainable_floor as study
-from studies.attainable_floor import (
+from studies.attainable_floor import subset, uncalibrated
+from studies.floor_estimation import (
     FLOORS,
     GAP_START,
     fit_floors,
     floor_table,
     mean_scores,
-    subset,
     to_markdown,
     training_table,
-    uncalibrated,
 )
 from training.fit import train
 from training.harness import RunOptions
