@@ -1,4 +1,4 @@
-"""What do records without some columns or years cost the bundle, and does it still win?
+"""What do poorer records cost the bundle, and is it still better than the baselines?
 
     python -m studies.poorer_records REGISTER --out DIR [--bundle bundles/small]
         [--baselines carry,groupq,gbt] [--persons N] [--paths 200] [--seed 0] [--cache DIR]
@@ -72,13 +72,13 @@ def score_reduction(
     """Files of un-averaged scores of the bundle and the baselines with reduced records.
 
     Args:
-        contest: scores contestants and keeps the files.
+        contest: scores contestants and writes the files.
         reduction: what is hidden.
         settings: the settings of the whole records.
         forecaster: the bundle. In-time it also takes part conditioned on realised macro
             (`Contest.hindsight`), which baselines know from outcomes of those years.
         baselines: unfitted; they are fitted on the reduced records.
-        folder: where files are kept.
+        folder: directory of the files.
     """
     reduced = [reduction.setting(setting) for setting in settings]
     training = reduction.training(contest.sample.training)

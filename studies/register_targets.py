@@ -3,7 +3,7 @@
     python -m studies.register_targets [--persons 100000] [--seeds 11 12 13] [--workers 2]
         --out docs/register-check.md
 
-Writes a page of headlines and, in a folder beside it, the full table as `targets.csv`.
+Writes a page of headlines and the full table as `targets.csv` in a folder of the page's name.
 """
 
 from __future__ import annotations
