@@ -12,12 +12,9 @@ after it under macro futures drawn from the register's process.
 from __future__ import annotations
 
 import json
-import signal
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Self
 
@@ -36,8 +33,8 @@ from saga.register.simulation.cohort_simulation import (
     simulate_chunk,
     simulate_years,
 )
-from saga.register.simulation.generation import MAX_PERSONS
-from saga.register.simulation.life_state import RESIDENT, Floats, Ints, LifeState
+from saga.register.simulation.generation import MAX_PERSONS, worker_pool
+from saga.register.simulation.life_state import Floats, Ints, LifeState, Presence
 from saga.register.simulation.parameters import Parameters
 from saga.register.simulation.population import cohort_sizes
 from saga.schema import MAX_AGE
@@ -142,17 +139,8 @@ class Oracle:
         if self.workers == 1:
             yield from map(simulate, chunks)
             return
-        # Only the parent process handles an interrupt.
-        pool = ProcessPoolExecutor(
-            self.workers,
-            mp_context=get_context("spawn"),
-            initializer=signal.signal,
-            initargs=(signal.SIGINT, signal.SIG_IGN),
-        )
-        try:
+        with worker_pool(self.workers) as pool:
             yield from pool.map(simulate, chunks)
-        finally:
-            pool.shutdown(cancel_futures=True)
 
     def chunks(self, past: Panel, origins: Origins) -> Iterator[Chunk]:
         """The persons of `origins` by chunk of the register, in the order of their ids.
@@ -199,7 +187,7 @@ class Oracle:
             raise _mismatch(self.metadata, "it has no such persons as the panel")
         _, rows = simulate_chunk(settings, chunk.birth_year, chunk.number, n_persons, save)
         self._check_rows(rows, chunk.panel_rows)
-        resident = all((state.presence == RESIDENT).all() for state in states.values())
+        resident = all((state.presence == Presence.RESIDENT).all() for state in states.values())
         if states.keys() != origin_years or not resident:
             raise _mismatch(self.metadata, "persons have no row in the year of their origin")
         return states

@@ -144,8 +144,8 @@ class Draws:
 
     def __init__(self, n: int, seed: int) -> None:
         rng = np.random.default_rng(seed)
-        self.start = np.maximum(rng.random((GkosProcess.start_numbers, n)), 2.0**-54)
-        self.steps = np.maximum(rng.random((len(AGES), GkosProcess.step_numbers, n)), 2.0**-54)
+        self.start = np.maximum(rng.random((GkosProcess.start_uniforms, n)), 2.0**-54)
+        self.steps = np.maximum(rng.random((len(AGES), GkosProcess.step_uniforms, n)), 2.0**-54)
 
     def careers(self, process: GkosProcess, persons: slice = slice(None)) -> Floats:
         """Earnings (n, A) of `persons` at ages 20..64, NaN before the process starts."""

@@ -45,7 +45,7 @@ class RegisterSettings:
         future_to: last year of the futures; None for no futures.
         future_draws: number of futures, one for each draw of the economy.
         parameters: parameters of the full process.
-        latent_years: years at whose end the hidden state is saved, beside the last year.
+        latent_years: years at whose end the hidden state is saved, in addition to the last.
         process: textbook process that replaces the full one.
         without: names of mechanisms that are switched off.
         future_records: futures have all columns of the panel, not the earnings only.

@@ -25,7 +25,7 @@ from saga.register.simulation.cohort_simulation import (
     simulate_future,
 )
 from saga.register.simulation.economy import FIRST_HISTORY, LAST_HISTORY
-from saga.register.simulation.life_state import ABROAD, RESIDENT, Bools, LifeState
+from saga.register.simulation.life_state import Bools, LifeState, Presence
 from saga.register.simulation.mechanisms import switch_off
 from saga.register.simulation.population import cohort_sizes
 from saga.register.textbook.textbook_register import (
@@ -38,8 +38,8 @@ from saga.register.textbook.textbook_register import (
 from saga.schema import MAX_AGE, MIN_AGE, PRICE_YEAR
 
 FORMAT_VERSION = 1
-ROWS_A_GROUP = 100_000
-MAX_PERSONS = 9_999_999  # a cohort's running number has seven digits
+ROW_GROUP_SIZE = 100_000
+MAX_PERSONS = 9_999_999  # the running number in a cohort has seven digits
 WORKERS_PER_CORE = 4
 
 Task = tuple[int, int, int]  # birth year, chunk, persons
@@ -54,16 +54,16 @@ def generate_register(
 ) -> dict[str, object]:
     """Simulates a register and writes it to the new directory `out`.
 
-    - `panel/` holds the rows (nominal SEK).
-    - `latent/year=YYYY/` holds the hidden state of the persons still in the register at the end of
-      the last year and of each of `latent_years`.
-    - `future/draw=k/` holds the true later years of the persons in the register at the end of the
-      panel, under macro draw k: SEK of 2022, one row per person and year up to age 64, 0 after
-      death and null abroad. With `future_records` the rows also have the other columns of the panel
-      (null after death and abroad).
-    - `future/macro.parquet` holds the draws of the economy. A textbook process does not use them.
+    - `panel/`: the rows (nominal SEK).
+    - `latent/year=YYYY/`: the hidden state of the persons still in the register at the end of the
+      last year and of each of `latent_years`.
+    - `future/draw=k/`: the true later years of the persons in the register at the end of the panel,
+      under macro draw k: SEK of 2022, one row per person and year up to age 64, 0 after death and
+      null abroad. With `future_records` the rows also have the other columns of the panel (null
+      after death and abroad).
+    - `future/macro.parquet`: the draws of the economy. A textbook process does not use them.
 
-    Everything is written beside `out` and renamed when complete.
+    All files are written to a temporary directory, which is renamed to `out` when complete.
 
     Args:
         out: directory to write; it must not exist or be empty.
@@ -120,7 +120,22 @@ def _execute(
         for task in tasks:
             yield _write_chunk(settings, task, partial)
         return
-    # Only the parent process handles an interrupt.
+    with worker_pool(workers) as pool:
+        tasks_left = {pool.submit(_write_chunk, settings, task, partial) for task in tasks}
+        for future in as_completed(tasks_left):
+            yield future.result()
+
+
+@contextmanager
+def worker_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
+    """A pool of processes with one thread each; only the parent process handles an interrupt.
+
+    Polars and BLAS read the variables when they are loaded. Without them each worker would start
+    as many threads as the machine has cores.
+    """
+    names = ("POLARS_MAX_THREADS", "OMP_NUM_THREADS")
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(dict.fromkeys(names, "1"))
     pool = ProcessPoolExecutor(
         workers,
         mp_context=get_context("spawn"),
@@ -128,27 +143,9 @@ def _execute(
         initargs=(signal.SIGINT, signal.SIG_IGN),
     )
     try:
-        with _single_threaded():
-            waiting = {pool.submit(_write_chunk, settings, task, partial) for task in tasks}
-        for future in as_completed(waiting):
-            yield future.result()
+        yield pool
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-@contextmanager
-def _single_threaded() -> Iterator[None]:
-    """Gives one thread to each process started inside.
-
-    Polars and BLAS read these variables when they are loaded. Without them each worker would start
-    as many threads as the machine has cores, each with memory of its own.
-    """
-    names = ("POLARS_MAX_THREADS", "OMP_NUM_THREADS")
-    before = {name: os.environ.get(name) for name in names}
-    os.environ.update(dict.fromkeys(names, "1"))
-    try:
-        yield
-    finally:
         for name, value in before.items():
             if value is None:
                 del os.environ[name]
@@ -205,14 +202,15 @@ def _write_textbook_chunk(
 def _stays(life: LifeState, year: int) -> Bools:
     """Persons who can have rows after `year`: below 65, and not gone for good."""
     return np.asarray(
-        np.isin(life.presence, (RESIDENT, ABROAD)) & (year - life.birth_year < MAX_AGE)
+        np.isin(life.presence, (Presence.RESIDENT, Presence.ABROAD))
+        & (year - life.birth_year < MAX_AGE)
     )
 
 
 def _write(frame: pl.DataFrame, folder: Path, birth_year: int, chunk: int) -> None:
     path = folder / f"birth_year={birth_year}" / f"part-{chunk}.parquet"
     path.parent.mkdir(parents=True, exist_ok=True)
-    frame.write_parquet(path, compression="zstd", row_group_size=ROWS_A_GROUP)
+    frame.write_parquet(path, compression="zstd", row_group_size=ROW_GROUP_SIZE)
 
 
 def _write_macro(settings: RegisterSettings, partial: Path) -> None:
@@ -246,7 +244,7 @@ def _describe(settings: RegisterSettings, rows: int) -> dict[str, object]:
         "future_to": settings.future_to,
         "future_draws": settings.future_draws,
         "future_prices": PRICE_YEAR,
-        # Absent without the option, so that such a register has the bytes of earlier versions.
+        # Only with the option, so that other registers have the bytes of earlier versions.
         **({"future_records": True} if settings.future_records else {}),
         "without": list(settings.without),
         "versions": {"numpy": np.__version__, "polars": pl.__version__},
@@ -258,46 +256,54 @@ def _check(out: Path, settings: RegisterSettings, workers: int) -> None:
     """Raises UsageError for the first setting that is out of range."""
     first, last, future_to = settings.first_year, settings.last_year, settings.future_to
     saved, longest = _saved_years(settings), MAX_AGE - MIN_AGE
-    if not FIRST_HISTORY <= first <= last <= LAST_HISTORY:
-        raise UsageError(
+    refusals = (
+        (
+            not FIRST_HISTORY <= first <= last <= LAST_HISTORY,
             f"The years must lie within {FIRST_HISTORY}-{LAST_HISTORY}, the first before the last; "
-            "give e.g. 1990-2022"
-        )
-    if not 1 <= settings.persons <= MAX_PERSONS:
-        raise UsageError(f"The number of persons must be 1 to {MAX_PERSONS}")
-    if settings.seed < 0:
-        raise UsageError("The seed must be 0 or a positive whole number")
-    if not 1 <= workers <= WORKERS_PER_CORE * (os.cpu_count() or 1):
-        raise UsageError(
+            "give e.g. 1990-2022",
+        ),
+        (
+            not 1 <= settings.persons <= MAX_PERSONS,
+            f"The number of persons must be 1 to {MAX_PERSONS}",
+        ),
+        (settings.seed < 0, "The seed must be 0 or a positive whole number"),
+        (
+            not 1 <= workers <= WORKERS_PER_CORE * (os.cpu_count() or 1),
             "The number of workers must be at least 1 and not far above the number of processor "
-            "cores"
-        )
-    if (future_to is None) != (settings.future_draws == 0) or settings.future_draws < 0:
-        raise UsageError("Futures need both a last year and a number of macro draws of at least 1")
-    if future_to is not None and not last < future_to <= last + longest:
-        raise UsageError(f"The futures must end after the panel and within {longest} years of it")
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UsageError(f"{out} exists already; give a new directory")
-    if saved[0] < first or saved[-1] > last:
-        raise UsageError(
+            "cores",
+        ),
+        (
+            (future_to is None) != (settings.future_draws == 0) or settings.future_draws < 0,
+            "Futures need both a last year and a number of macro draws of at least 1",
+        ),
+        (
+            future_to is not None and not last < future_to <= last + longest,
+            f"The futures must end after the panel and within {longest} years of it",
+        ),
+        (
+            out.exists() and (not out.is_dir() or any(out.iterdir())),
+            f"{out} exists already; give a new directory",
+        ),
+        (
+            saved[0] < first or saved[-1] > last,
             "The hidden state exists at the end of each year of the panel: give latent years "
-            f"within {first}-{last}"
-        )
-    if settings.future_records and future_to is None:
-        raise UsageError(
-            "Records of futures need futures; also give --future-to, or leave out --future-records"
-        )
-    _check_process(settings)
-
-
-def _check_process(settings: RegisterSettings) -> None:
-    if settings.process is not None and settings.without:
-        raise UsageError(
+            f"within {first}-{last}",
+        ),
+        (
+            settings.future_records and future_to is None,
+            "Records of futures need futures; also give --future-to, or leave out --future-records",
+        ),
+        (
+            settings.process is not None and settings.without,
             "A textbook process has none of the register's mechanisms; leave out --without or "
-            "--process"
-        )
-    if settings.process is not None and settings.future_records:
-        raise UsageError(
+            "--process",
+        ),
+        (
+            settings.process is not None and settings.future_records,
             "A textbook process has earnings and no other records; leave out --future-records or "
-            "--process"
-        )
+            "--process",
+        ),
+    )
+    for refused, message in refusals:
+        if refused:
+            raise UsageError(message)

@@ -14,7 +14,7 @@ from saga.register.simulation.labour_market import (
     industry_cdf,
     occupation_cdf,
 )
-from saga.register.simulation.life_state import EMPLOYED, Floats, Ints, LifeState
+from saga.register.simulation.life_state import Floats, Ints, Labour, LifeState
 from saga.register.simulation.working_time import Activity
 
 
@@ -46,7 +46,7 @@ def start_jobs(life: LifeState, year: CohortYear, rows: Ints) -> None:
 def change_jobs(life: LifeState, year: CohortYear, employed: Ints, activity: Activity) -> None:
     """Moves from job to job (procyclical, fewer with age and tenure), and promotions."""
     p, rng = year.parameters.careers, year.rng
-    rows = employed[(life.state[employed] == EMPLOYED) & ~activity.hired[employed]]
+    rows = employed[(life.state[employed] == Labour.EMPLOYED) & ~activity.hired[employed]]
     u, e = rng.random((3, len(rows))), rng.standard_normal(len(rows))
     age = max(year.age, p.job_change_first_age) - p.job_change_reference_age
     rate = (

@@ -12,7 +12,7 @@ import numpy as np
 from saga.register.simulation.cohort_year import CohortYear
 from saga.register.simulation.curves import by_sex, step_value
 from saga.register.simulation.labour_market import INDUSTRY_OWN_FIRMS
-from saga.register.simulation.life_state import EMPLOYED, Floats, LifeState
+from saga.register.simulation.life_state import Floats, Labour, LifeState
 from saga.register.simulation.working_time import Activity
 
 
@@ -23,7 +23,7 @@ def simulate_firms(life: LifeState, year: CohortYear, activity: Activity) -> Flo
     """
     p, rng = year.parameters.self_employment, year.rng
     u, e = rng.random((2, len(life))), rng.standard_normal((2, len(life)))
-    works = (life.state == EMPLOYED) & ~activity.casual & (life.employer >= 0)
+    works = (life.state == Labour.EMPLOYED) & ~activity.casual & (life.employer >= 0)
     rate = (
         by_sex(p.start, life.female)
         * INDUSTRY_OWN_FIRMS[life.industry]

@@ -14,15 +14,7 @@ from saga.register.simulation.cohort_year import CohortYear
 from saga.register.simulation.curves import by_sex, interpolate, step_value
 from saga.register.simulation.family import Births
 from saga.register.simulation.labour_market import OCCUPATION_PART_TIME
-from saga.register.simulation.life_state import (
-    EMPLOYED,
-    STUDENT,
-    WEEKS,
-    Bools,
-    Floats,
-    Ints,
-    LifeState,
-)
+from saga.register.simulation.life_state import WEEKS, Bools, Floats, Ints, Labour, LifeState
 
 
 @dataclass
@@ -60,7 +52,7 @@ def add_casual_jobs(life: LifeState, year: CohortYear, resident: Bools, activity
     school = step_value(p.casual_school, age)
     prime = p.casual_prime_ages[0] <= age <= p.casual_prime_ages[1]
     share = np.asarray(p.casual)[life.state[idle]] * np.where(
-        life.state[idle] == STUDENT, school, p.casual_prime if prime else 1.0
+        life.state[idle] == Labour.STUDENT, school, p.casual_prime if prime else 1.0
     )
     share = share * by_sex(p.casual_sex, life.female[idle])
     attachment = np.minimum(
@@ -69,7 +61,7 @@ def add_casual_jobs(life: LifeState, year: CohortYear, resident: Bools, activity
     works = u[0] < share * np.exp(attachment)
     rows = idle[works]
     weeks = np.where(
-        life.state[rows] == STUDENT, p.casual_weeks[0] * school, p.casual_weeks[1]
+        life.state[rows] == Labour.STUDENT, p.casual_weeks[0] * school, p.casual_weeks[1]
     ) * -np.log1p(-u[1][works])
     activity.worked[rows] = np.minimum(weeks, p.casual_longest)
     activity.unemployed[rows] = np.maximum(activity.unemployed[rows] - weeks, 0.0)
@@ -133,4 +125,4 @@ def subtract_absences(
     sick = np.minimum(spell, activity.worked)
     activity.sick = sick
     activity.worked = activity.worked - sick
-    life.sick = np.where(life.state == EMPLOYED, np.maximum(spell - sick, 0.0), 0.0)
+    life.sick = np.where(life.state == Labour.EMPLOYED, np.maximum(spell - sick, 0.0), 0.0)
