@@ -3,8 +3,8 @@
 It is a bound for other forecasters, not a target that they can reach.
 
 A chunk of a register is a function of (seed, birth year, chunk number, parameters). The state at an
-origin is therefore obtained by simulating the chunk again from `register.json`. The rows of this
-simulation must equal those of the panel. From the state, the years after the origin are simulated
+origin is therefore obtained by simulating the chunk again from `register.json`; the rows of this
+simulation must equal those of the panel. From this state the years after the origin are simulated
 with random numbers that the register does not use: up to the end of the panel under realised macro,
 after it under macro futures drawn from the register's process.
 """
@@ -39,7 +39,7 @@ from saga.register.simulation.parameters import Parameters
 from saga.register.simulation.population import cohort_sizes
 from saga.schema import MAX_AGE
 
-CANDIDATES = 3  # simulations per path: in each year at least one of them is nearly always resident
+CANDIDATES = 3  # simulations per path, of which at least one is nearly always resident in a year
 BLOCK_ROWS = 50_000  # simulations held in memory at once
 FIRST_DRAW = 1 << 31  # number of the first macro draw; no register has as many futures
 COHORT = MAX_PERSONS + 1  # a person's number is birth year * COHORT + serial number
@@ -120,8 +120,8 @@ class Oracle:
         Persons are in the order of their ids. Origins before the last year of the panel have
         realised macro and the realised closings of employers, and NaN after that year. Origins in
         the last year have drawn macro futures; path k of every person has the k-th. Earnings are 0
-        after death. At each horizon they are conditioned on being resident (or dead) then, as the
-        outcomes that are scored. The numbers of a person depend on `seed`, `n_paths` and the other
+        after death. At each horizon they are conditioned on residence or death in that year, as the
+        scored outcomes are. The numbers of a person depend on `seed`, `n_paths` and the other
         selected persons of the chunk, not on the order of persons.
 
         Args:

@@ -1,7 +1,7 @@
 """Benefits, pensions and capital income of a year.
 
-The rules are outlines (rates, and ceilings in price base amounts by period, from memory [M]). All
-amounts are nominal SEK a year. A benefit exists only if its cause does.
+The rules are simplified: rates, and ceilings in price base amounts by period, from memory [M]. All
+amounts are nominal SEK a year. Nobody has a benefit without its cause.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ ALLOWANCE_CHILDREN = 3  # children that count for the housing supplement
 
 @dataclass
 class Benefits:
-    """Amounts of the year in nominal SEK (n,)."""
+    """Amounts of the year in nominal SEK (n,).
+
+    `transfers` is the sum of all benefits, also those without a field, but not of the pension.
+    """
 
     sickness: Floats
     parental: Floats
@@ -98,7 +101,7 @@ def compute_benefits(
 
 
 def _sickness(year: CohortYear, activity: Activity, usual: Floats) -> Floats:
-    """Paid after the weeks that the employer pays."""
+    """Sickness benefit, after the weeks that the employer pays."""
     p, t = year.parameters.benefits, year.calendar_year
     ceiling = step_value(p.sickness_ceiling, t) * year.macro.base_amount
     weeks = np.maximum(activity.sick - step_value(p.sickness_waiting, t), 0.0)
@@ -106,7 +109,7 @@ def _sickness(year: CohortYear, activity: Activity, usual: Floats) -> Floats:
 
 
 def _parental(life: LifeState, year: CohortYear, activity: Activity, usual: Floats) -> Floats:
-    """Related to pay for those who worked, else the flat amount; some days are not drawn."""
+    """A share of pay for persons who worked, else the flat amount; some days are not claimed."""
     p, t, before = year.parameters.benefits, year.calendar_year, activity.state_before
     rate = step_value(p.parental_rate, t)
     ceiling = step_value(p.parental_ceiling, t) * year.macro.base_amount
@@ -185,7 +188,7 @@ def _assistance(
 
 
 def _housing(life: LifeState, year: CohortYear, household: Floats, u: Floats) -> Floats:
-    """Means-tested: for families with children, the young and the disabled."""
+    """Means-tested supplement for families with children, the young and the disabled."""
     p, base_amount = year.parameters.benefits, year.macro.base_amount
     children = life.children_at_home(year.calendar_year)
     disabled = life.state == Labour.DISABLED
@@ -205,7 +208,7 @@ def _housing(life: LifeState, year: CohortYear, household: Floats, u: Floats) ->
 
 
 def _capital(life: LifeState, year: CohortYear, earnings: Floats) -> Floats:
-    """Return on wealth and rare heavy-tailed gains, less mortgage interest.
+    """Return on wealth and rare heavy-tailed gains, minus mortgage interest.
 
     Wealth is saved from earnings. Wealth and mortgage grow with the wage level.
     """

@@ -58,18 +58,18 @@ def _simulate_employed(life: LifeState, year: CohortYear, rows: Ints, activity: 
     loss = job_risks.loss_rate(life, year, rows)
     closing = year.closing[life.employer[rows]]
     loss = np.where(closing, np.maximum(loss, p.loss_at_closing), loss)
-    sick = job_risks.disability_rate(life, year, rows)
+    disability = job_risks.disability_rate(life, year, rows)
     retire = job_risks.retirement_rate(year) * np.exp(
         -p.retirement_attachment * life.attachment[rows]
     )
-    event = _draw_event(u[0], loss, sick, retire, job_risks.quit_rate(life, year, rows))
-    present = 1.0 - activity.absent[rows]  # nearly always 1: people who return seek work first
-    share = np.where(event == 4, 1.0, u[1])
+    event = _draw_event(u[0], loss, disability, retire, job_risks.quit_rate(life, year, rows))
+    present = 1.0 - activity.absent[rows]  # nearly always 1: persons who return seek work first
+    share = np.where(event == 4, 1.0, u[1])  # of the year before the event
     lost, ill, retired, quits = (rows[event == k] for k in range(4))
     activity.worked[rows] = WEEKS * present * share
     activity.employers[rows] = 1
     life.tenure[rows] += 1.0
-    # Losers search from the day of the loss; some find a job before the year ends.
+    # Persons who lose a job search from that day; some find another before the year ends.
     remaining = 1.0 - u[1][event == 0]
     hazard = job_risks.finding_hazard(life, year, lost)
     _search(life, lost, remaining, hazard, u[2][event == 0], activity)
@@ -85,7 +85,7 @@ def _simulate_employed(life: LifeState, year: CohortYear, rows: Ints, activity: 
 
 
 def _draw_event(u: Floats, *rates: Floats | float) -> Ints:
-    """Which of k competing risks happens: 0 to k - 1, or k for none."""
+    """Index of the competing risk that happens, or the number of risks if none does (n,)."""
     edges = np.cumsum(np.broadcast_arrays(*rates), axis=0)
     return np.asarray((u >= edges).sum(axis=0), dtype=np.int64)
 
@@ -93,7 +93,7 @@ def _draw_event(u: Floats, *rates: Floats | float) -> Ints:
 def _search(
     life: LifeState, rows: Ints, remaining: Floats, hazard: Floats, u: Floats, activity: Activity
 ) -> None:
-    """Job search over the `remaining` share of the year; spells are exponential."""
+    """Job search over the share `remaining` of the year; the time to a job is exponential."""
     spell = -np.log1p(-u) / hazard
     hired = spell < remaining
     activity.unemployed[rows] += WEEKS * np.minimum(spell, remaining)
@@ -109,15 +109,17 @@ def _simulate_unemployed(life: LifeState, year: CohortYear, rows: Ints, activity
     p = year.parameters.careers
     u = year.rng.random((2, len(rows)))
     years = np.minimum(life.duration[rows], p.duration_cap)
-    leave = (
+    to_outside = (
         p.to_outside
         * (p.to_outside_first_year + p.to_outside_per_year * years)
         * np.exp(-p.to_outside_attachment * life.attachment[rows] - p.to_outside_centre)
     )
-    sick = p.disability_of_unemployed * job_risks.disability_rate(life, year, rows)
-    sick = np.minimum(sick, p.disability_of_unemployed_ceiling)
+    disability = p.disability_of_unemployed * job_risks.disability_rate(life, year, rows)
+    disability = np.minimum(disability, p.disability_of_unemployed_ceiling)
     retire = job_risks.retirement_rate(year) * p.retirement_of_unemployed
-    event = _draw_event(u[0], leave, sick, min(retire, p.retirement_of_unemployed_ceiling))
+    event = _draw_event(
+        u[0], to_outside, disability, min(retire, p.retirement_of_unemployed_ceiling)
+    )
     quits, ill, retired = (rows[event == k] for k in range(3))
     for group, state in (
         (quits, Labour.OUTSIDE),
@@ -146,10 +148,10 @@ def _simulate_outside(life: LifeState, year: CohortYear, rows: Ints, activity: A
         * step_value(p.outside_seek_by_age, year.age)
     )
     seek = np.minimum(seek, p.outside_seek_ceiling)
-    sick = p.disability_of_outside * job_risks.disability_rate(life, year, rows)
-    sick = np.minimum(sick, p.disability_of_outside_ceiling)
+    disability = p.disability_of_outside * job_risks.disability_rate(life, year, rows)
+    disability = np.minimum(disability, p.disability_of_outside_ceiling)
     retire = job_risks.retirement_rate(year) * p.retirement_of_outside
-    event = _draw_event(u[0], work, seek, sick, retire)
+    event = _draw_event(u[0], work, seek, disability, retire)
     works, seeks, ill, retired = (rows[event == k] for k in range(4))
     activity.worked[works] = WEEKS * (1.0 - activity.absent[works]) * u[1][event == 0]
     activity.hired[works], activity.employers[works] = True, 1

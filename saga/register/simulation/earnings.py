@@ -1,4 +1,4 @@
-"""Pay: experience, schooling, lasting traits, shocks, scars, care, employer, Pareto top."""
+"""Pay by education, experience, lasting traits, shocks, scars, children, job and employer."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def compute_earnings(
 def full_time_pay(life: LifeState, year: CohortYear) -> Floats:
     """Log full-time yearly pay relative to the wage level (n,).
 
-    Pay floors compress the bottom; the top is stretched into a Pareto tail.
+    Pay floors compress the bottom. The top is stretched to a Pareto tail.
     """
     p = year.parameters.careers
     deviation = (
@@ -105,10 +105,10 @@ def _job_premium(life: LifeState, year: CohortYear) -> Floats:
 
 
 def _draw_shock(life: LifeState, year: CohortYear, activity: Activity) -> None:
-    """The persistent shock: mostly small, at times large.
+    """The persistent shock: usually small, sometimes large.
 
-    Large shocks are more frequent for the young, the low paid, in a new job and in a downturn;
-    they are downward in recessions and from the top.
+    Large shocks are more frequent for the young and the low paid, in a new job and in a downturn.
+    Their mean is lower in a downturn, at high pay and at higher ages.
     """
     p, rng, rise = year.parameters.careers, year.rng, year.macro.rise
     u, e = rng.random(len(life)), rng.standard_normal(len(life))
@@ -134,7 +134,7 @@ def _draw_shock(life: LifeState, year: CohortYear, activity: Activity) -> None:
 def _update_scar_and_care(
     life: LifeState, year: CohortYear, activity: Activity, births: Births
 ) -> None:
-    """Skills fade without work and recover with it; a birth lowers the mother's pay."""
+    """Time without work leaves a scar that fades; a birth lowers the mother's pay."""
     p = year.parameters.careers
     idle = np.maximum(activity.unemployed / WEEKS - p.scar_idle_from, 0.0)
     life.scar = np.minimum(p.scar_fade * life.scar + p.scar_per_year * idle, p.scar_ceiling)

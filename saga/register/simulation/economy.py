@@ -35,18 +35,18 @@ MacroRates = tuple[float, float, float]  # unemployment, real wage growth, infla
 class MacroYear:
     """One year of the economy.
 
-    Args:
-        year: calendar year.
-        unemployment: as published, fraction of the labour force.
-        rise: change of joblessness (unemployment and programmes) over the year before.
-        growth: growth of real wages.
-        inflation: growth of consumer prices.
-        prices: consumer price index, 2022 = 1.
-        wages: nominal wage level, 2022 = 1.
-        base_amount: price base amount, SEK.
-        interest: nominal interest rate.
-        job_loss: share of the employed who lose their job.
-        job_finding: share of the unemployed who find one.
+    Attributes:
+        year: Calendar year.
+        unemployment: As published, fraction of the labour force.
+        rise: Change of joblessness (unemployment and programmes) over the year before.
+        growth: Growth of real wages.
+        inflation: Growth of consumer prices.
+        prices: Consumer price index, 2022 = 1.
+        wages: Nominal wage level, 2022 = 1.
+        base_amount: Price base amount, SEK.
+        interest: Nominal interest rate.
+        job_loss: Share of the employed who lose their job.
+        job_finding: Share of the unemployed who find one.
     """
 
     year: int
@@ -92,7 +92,7 @@ def build_economy(
     Years after 2022 depend on (seed, draw, year) alone.
 
     Raises:
-        ValueError: if there are years after 2022 and no `draw`.
+        ValueError: If there are years after 2022 and no `draw`.
     """
     rates = _rates(first_year, last_year, p, seed, draw)
     prices, wages = _price_and_wage_index(rates)

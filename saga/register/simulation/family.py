@@ -42,19 +42,19 @@ def simulate_family(life: LifeState, year: CohortYear) -> Births:
 
 def _change_unions(life: LifeState, year: CohortYear, alive: Bools, u: Floats, v: Floats) -> None:
     p, age = year.parameters.population, year.age
-    together = life.partnered
+    partnered = life.partnered
     has_child = life.births[:, 0] > 0
-    forms = alive & ~together & (u < _union_rate(life, year))
+    forms = alive & ~partnered & (u < _union_rate(life, year))
     marriage = np.where(has_child, p.marriage_with_children, p.marriage)
     marries = alive & (life.marital == Marital.COHABITING) & (v < marriage)
     separation = np.where(
         life.marital == Marital.MARRIED, p.separation_married, p.separation_cohabiting
     ) * np.exp(-p.separation_fall * max(age - p.separation_age, 0))
-    splits = alive & together & (u < separation)
+    splits = alive & partnered & (u < separation)
     partner_death = np.exp(
         p.partner_death_level + p.partner_death_slope * (age - p.partner_death_age)
     ) * by_sex(p.partner_death_by_sex, life.female)
-    widowed = alive & together & ~splits & (u > 1.0 - partner_death)
+    widowed = alive & partnered & ~splits & (u > 1.0 - partner_death)
     life.marital[splits & (life.marital == Marital.COHABITING)] = Marital.SINGLE
     life.marital[splits & (life.marital == Marital.MARRIED)] = Marital.DIVORCED
     life.marital[widowed] = np.where(
@@ -69,7 +69,7 @@ def _change_unions(life: LifeState, year: CohortYear, alive: Bools, u: Floats, v
 
 def _union_rate(life: LifeState, year: CohortYear) -> Floats:
     p, age = year.parameters.population, year.age
-    # Men form unions later than women; both did so earlier before 1990.
+    # Men form unions later than women; before 1990 both formed them earlier.
     after_peak = (
         age
         - by_sex(p.union_peak_age, life.female)
@@ -120,10 +120,10 @@ def birth_rate(life: LifeState, year: CohortYear) -> Floats:
 
 
 def _give_birth(life: LifeState, year: CohortYear, alive: Bools, u: Floats) -> Births:
-    """Births and leave.
+    """Births and parental leave.
 
-    Mothers take about a year. Fathers took a few weeks in 1990 and a quarter of the leave in 2020
-    (days paid, [M]).
+    Mothers take about a year. Fathers took a few weeks in 1990, and a quarter of the paid days in
+    2020 [M].
     """
     p, rng, n = year.parameters.population, year.rng, len(life)
     life.leave *= life.custody  # leave ends when the child lives elsewhere
@@ -153,7 +153,7 @@ def _give_birth(life: LifeState, year: CohortYear, alive: Bools, u: Floats) -> B
 
 
 def _simulate_partner(life: LifeState, year: CohortYear) -> None:
-    """The partner's shock and employment; job loss and finding follow the economy."""
+    """The partner's shock and employment; job loss and finding are those of the economy."""
     p, macro = year.parameters.population, year.macro
     u, e = year.rng.random(len(life)), year.rng.standard_normal(len(life))
     life.partner_shock = p.partner_persistence * life.partner_shock + p.partner_shock_sd * e

@@ -66,16 +66,16 @@ def generate_register(
     All files are written to a temporary directory, which is renamed to `out` when complete.
 
     Args:
-        out: directory to write; it must not exist or be empty.
-        settings: definition of the register.
-        workers: number of processes.
-        progress: called with the number of simulated persons and of all persons.
+        out: Directory to write; it must not exist or be empty.
+        settings: Definition of the register.
+        workers: Number of processes.
+        progress: Called with the number of simulated persons and of all persons.
 
     Returns:
         The content of `register.json`.
 
     Raises:
-        UsageError: if a setting is out of range, a mechanism is unknown, or `out` is not empty.
+        UsageError: If a setting is out of range, a mechanism is unknown, or `out` is not empty.
     """
     _check(out, settings, workers)
     resolved = replace(

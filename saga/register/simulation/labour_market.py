@@ -116,13 +116,13 @@ def industry_cdf(year: int, p: LabourMarketParameters) -> Floats:
 class Employers:
     """The employers of a register, sorted by industry; the same for all chunks of a seed.
 
-    Args:
-        per_industry: number of employers in each industry.
-        size: number of persons (employer,).
-        effect: log pay premium; larger employers pay more (employer,).
-        colleague_pay: mean log pay of colleagues beyond the premium (employer,).
-        hiring_cdf: cumulative shares of an industry's jobs (industry, per_industry).
-        parameters: parameters of the pool and of closings.
+    Attributes:
+        per_industry: Number of employers in each industry.
+        size: Number of persons (employer,).
+        effect: Log pay premium; larger employers pay more (employer,).
+        colleague_pay: Mean log pay of colleagues beyond the premium (employer,).
+        hiring_cdf: Cumulative shares of an industry's jobs (industry, per_industry).
+        parameters: Parameters of the pool and of closings.
     """
 
     per_industry: int
@@ -168,10 +168,10 @@ class Employers:
         """Flags of the employers that shed most of their jobs, more often small ones (employer,).
 
         Args:
-            seed: seed of the register.
-            draw: number of the macro draw; None for the years of the panel.
-            year: calendar year.
-            job_loss: share of the employed in the economy who lose their job in `year`.
+            seed: Seed of the register.
+            draw: Number of the macro draw; None for the years of the panel.
+            year: Calendar year.
+            job_loss: Share of the employed in the economy who lose their job in `year`.
         """
         p = self.parameters
         key = (seed, CLOSINGS_TAG, 0 if draw is None else draw + 1, year)

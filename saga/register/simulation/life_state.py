@@ -37,52 +37,52 @@ COHORT_IDS = 10_000_000  # a register number is birth year * COHORT_IDS + runnin
 class LifeState:
     """State of `n` persons of one birth cohort; all arrays are (n,) except `births`.
 
-    Args:
-        birth_year: birth year of all.
-        person: running number in the cohort.
-        female: sex.
-        region: region of birth, index of `schema.BIRTH_REGIONS`.
-        entry: first year in the country.
-        ability: lasting level of pay, standard normal.
-        slope: individual growth of log pay per year of experience.
-        attachment: attachment to work, standard normal.
-        health: bad health, standard normal.
-        wants_children: whether the person ever has children.
-        plan_level: final level of education.
-        plan_field: final field of education.
-        study_age: age at which tertiary study starts.
-        presence: code of `Presence`.
-        exit_year: year of death or final emigration; 0 if there is none.
-        exit_reason: code of `Exit`.
-        county: index of `schema.COUNTIES`.
-        marital: code of `Marital`.
-        births: birth years of the children (n, 4), 0 if there is none.
-        custody: whether the children live with the person.
-        partner_level: the partner's lasting log pay, relative to the mean.
-        partner_shock: the partner's persistent shock.
-        partner_works: whether the partner works.
-        level: level of education.
-        field: field of education.
-        study_goal: level at the end of the present study.
-        study_left: years to the end of the present study.
-        state: code of `Labour`.
-        duration: years in that state, of persons without work.
-        experience: years of work.
-        tenure: years with the employer.
-        employer: index of the employer, -1 before the first job.
-        industry: index of the industry, -1 before the first job.
-        occupation: index of the occupation, -1 before the first job.
-        hours: hours relative to full time.
-        own: whether the person runs a firm.
-        profit: persistent log yield of the firm.
-        shock: persistent shock of log pay.
-        scar: loss of log pay after unemployment.
-        care: loss of log pay after births.
-        leave: weeks of parental leave that remain for the next year.
-        sick: weeks of sickness that remain for the next year.
-        disability: degree of disability: 0, 0.5 (at work, partly disabled) or 1.
-        insured: member of an unemployment insurance fund.
-        pay: log full-time yearly pay of the last year relative to the wage level; 0 before any.
+    Attributes:
+        birth_year: Birth year of all.
+        person: Running number in the cohort.
+        female: Sex.
+        region: Region of birth, index of `schema.BIRTH_REGIONS`.
+        entry: First year in the country.
+        ability: Lasting level of pay, standard normal.
+        slope: Individual growth of log pay per year of experience.
+        attachment: Attachment to work, standard normal.
+        health: Bad health, standard normal.
+        wants_children: Whether the person ever has children.
+        plan_level: Final level of education.
+        plan_field: Final field of education.
+        study_age: Age at which tertiary study starts.
+        presence: Code of `Presence`.
+        exit_year: Year of death or final emigration; 0 if there is none.
+        exit_reason: Code of `Exit`.
+        county: Index of `schema.COUNTIES`.
+        marital: Code of `Marital`.
+        births: Birth years of the children (n, 4), 0 if there is none.
+        custody: Whether the children live with the person.
+        partner_level: The partner's lasting log pay, relative to the mean.
+        partner_shock: The partner's persistent shock.
+        partner_works: Whether the partner works.
+        level: Level of education.
+        field: Field of education.
+        study_goal: Level at the end of the present study.
+        study_left: Years to the end of the present study.
+        state: Code of `Labour`.
+        duration: Years in that state, of persons without work.
+        experience: Years of work.
+        tenure: Years with the employer.
+        employer: Index of the employer, -1 before the first job.
+        industry: Index of the industry, -1 before the first job.
+        occupation: Index of the occupation, -1 before the first job.
+        hours: Hours relative to full time.
+        own: Whether the person runs a firm.
+        profit: Persistent log yield of the firm.
+        shock: Persistent shock of log pay.
+        scar: Loss of log pay after unemployment.
+        care: Loss of log pay after births.
+        leave: Weeks of parental leave that remain for the next year.
+        sick: Weeks of sickness that remain for the next year.
+        disability: Degree of disability: 0, 0.5 (at work, partly disabled) or 1.
+        insured: Member of an unemployment insurance fund.
+        pay: Log full-time yearly pay of the last year relative to the wage level; 0 before any.
         wealth: SEK at the wage level of 2022.
         mortgage: SEK at the wage level of 2022.
     """

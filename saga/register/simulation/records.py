@@ -57,12 +57,12 @@ _LABELS: dict[str, tuple[str, ...]] = {
 class YearResult:
     """Outcome of one year for a chunk of persons; amounts in nominal SEK.
 
-    Args:
-        macro: the economy of the year.
-        activity: weeks by use.
-        earnings: labour earnings.
-        partner: the partner's labour earnings.
-        benefits: benefits by kind.
+    Attributes:
+        macro: The economy of the year.
+        activity: Weeks by use.
+        earnings: Labour earnings.
+        partner: The partner's labour earnings.
+        benefits: Benefits by kind.
     """
 
     macro: MacroYear
@@ -301,13 +301,13 @@ class FutureRecords(PanelRecords):
         """Prepare empty records.
 
         Args:
-            life: state at the end of the panel.
-            years: years of the future.
-            rng: random numbers of the records.
-            p: all parameters.
-            employers: all employers.
-            first_year: first year of the panel.
-            school_unknown: the panel's uniforms for unknown education (n,), so that an education
+            life: State at the end of the panel.
+            years: Years of the future.
+            rng: Random numbers of the records.
+            p: All parameters.
+            employers: All employers.
+            first_year: First year of the panel.
+            school_unknown: The panel's uniforms for unknown education (n,), so that an education
                 that is unknown in the panel stays unknown.
         """
         super().__init__(life, years, rng, p, employers)
