@@ -84,17 +84,17 @@ def generate_register(
         latent_years=_saved_years(settings),
         without=tuple(sorted(set(settings.without))),
     )
-    with whole_folder(out) as partial:
+    with whole_folder(out) as folder:
         tasks = list(_tasks(resolved))
         done = rows = 0
-        with closing(_execute(resolved, tasks, partial, workers)) as results:
+        with closing(_execute(resolved, tasks, folder, workers)) as results:
             for task_persons, task_rows in results:
                 done, rows = done + task_persons, rows + task_rows
                 if progress is not None:
                     progress(done, resolved.persons)
-        _write_macro(resolved, partial)
+        _write_macro(resolved, folder)
         description = _describe(resolved, rows)
-        (partial / "register.json").write_text(json.dumps(description, indent=2) + "\n")
+        (folder / "register.json").write_text(json.dumps(description, indent=2) + "\n")
     return description
 
 
@@ -114,14 +114,14 @@ def _tasks(settings: RegisterSettings) -> Iterator[Task]:
 
 
 def _execute(
-    settings: RegisterSettings, tasks: list[Task], partial: Path, workers: int
+    settings: RegisterSettings, tasks: list[Task], folder: Path, workers: int
 ) -> Generator[tuple[int, int]]:
     if workers == 1:
         for task in tasks:
-            yield _write_chunk(settings, task, partial)
+            yield _write_chunk(settings, task, folder)
         return
     with worker_pool(workers) as pool:
-        tasks_left = {pool.submit(_write_chunk, settings, task, partial) for task in tasks}
+        tasks_left = {pool.submit(_write_chunk, settings, task, folder) for task in tasks}
         for future in as_completed(tasks_left):
             yield future.result()
 
@@ -153,29 +153,29 @@ def worker_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
                 os.environ[name] = value
 
 
-def _write_chunk(settings: RegisterSettings, task: Task, partial: Path) -> tuple[int, int]:
+def _write_chunk(settings: RegisterSettings, task: Task, folder: Path) -> tuple[int, int]:
     """Simulates a chunk and writes its files; returns the numbers of persons and panel rows."""
     if settings.process is not None:
-        return _write_textbook_chunk(settings, settings.process, task, partial)
+        return _write_textbook_chunk(settings, settings.process, task, folder)
     birth_year, chunk, persons = task
 
     def save(year: int, life: LifeState) -> None:
         if year in settings.latent_years and (stays := _stays(life, year)).any():
             state = life.take(np.flatnonzero(stays)).to_frame()
-            _write(state, partial / "latent" / f"year={year}", birth_year, chunk)
+            _write(state, folder / "latent" / f"year={year}", birth_year, chunk)
 
     life, frame = simulate_chunk(settings, birth_year, chunk, persons, save)
-    _write(frame, partial / "panel", birth_year, chunk)
+    _write(frame, folder / "panel", birth_year, chunk)
     if (stays := _stays(life, settings.last_year)).any():
         life = life.take(np.flatnonzero(stays))
         for draw in range(settings.future_draws):
             future = simulate_future(settings, life, chunk, draw)
-            _write(future, partial / "future" / f"draw={draw}", birth_year, chunk)
+            _write(future, folder / "future" / f"draw={draw}", birth_year, chunk)
     return persons, frame.height
 
 
 def _write_textbook_chunk(
-    settings: RegisterSettings, process: Process, task: Task, partial: Path
+    settings: RegisterSettings, process: Process, task: Task, folder: Path
 ) -> tuple[int, int]:
     birth_year, chunk, persons = task
     seed, last_year = settings.seed, settings.last_year
@@ -187,15 +187,15 @@ def _write_textbook_chunk(
     for year in range(cohort.year + 1, min(last_year, last_age_year) + 1):
         yearly_rows.append(cohort.simulate(year, rng))
         if year in settings.latent_years and year < last_age_year:
-            _write(cohort.latent(), partial / "latent" / f"year={year}", birth_year, chunk)
+            _write(cohort.latent(), folder / "latent" / f"year={year}", birth_year, chunk)
     rows = pl.concat(yearly_rows).filter(pl.col("year") >= settings.first_year)
     rows = rows.sort("person_id", "year")
-    _write(panel_rows(rows), partial / "panel", birth_year, chunk)
+    _write(panel_rows(rows), folder / "panel", birth_year, chunk)
     if last_year < last_age_year:
         for draw in range(settings.future_draws):
             future_rng = random_stream(seed, 2 + draw, birth_year, chunk)
             later_rows = cohort.copy().simulate(settings.future_end, future_rng)
-            _write(future_rows(later_rows), partial / "future" / f"draw={draw}", birth_year, chunk)
+            _write(future_rows(later_rows), folder / "future" / f"draw={draw}", birth_year, chunk)
     return persons, rows.height
 
 
@@ -213,7 +213,7 @@ def _write(frame: pl.DataFrame, folder: Path, birth_year: int, chunk: int) -> No
     frame.write_parquet(path, compression="zstd", row_group_size=ROW_GROUP_SIZE)
 
 
-def _write_macro(settings: RegisterSettings, partial: Path) -> None:
+def _write_macro(settings: RegisterSettings, folder: Path) -> None:
     if settings.future_to is None:
         return
     draws = [
@@ -222,8 +222,8 @@ def _write_macro(settings: RegisterSettings, partial: Path) -> None:
         .insert_column(0, pl.lit(k, pl.Int32).alias("draw"))
         for k in range(settings.future_draws)
     ]
-    (partial / "future").mkdir(exist_ok=True)
-    pl.concat(draws).write_parquet(partial / "future" / "macro.parquet", compression="zstd")
+    (folder / "future").mkdir(exist_ok=True)
+    pl.concat(draws).write_parquet(folder / "future" / "macro.parquet", compression="zstd")
 
 
 def _describe(settings: RegisterSettings, rows: int) -> dict[str, object]:
