@@ -10,7 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from saga.batch.products import Recipe, score
+    from saga.batch.engine import score
+    from saga.batch.products import Recipe
     from saga.bundle import Bundle
     from saga.data.panel import Panel
     from saga.data.reading import read_panel
@@ -53,7 +54,7 @@ _HOMES = {
     "Scenario": "saga.macro.scenarios",
     "UsageError": "saga.errors",
     "read_panel": "saga.data.reading",
-    "score": "saga.batch.products",
+    "score": "saga.batch.engine",
 }
 
 

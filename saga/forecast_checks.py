@@ -52,15 +52,18 @@ def check_tax(tax: TaxName, transforms: Transforms) -> None:
         )
 
 
-def check_scenario(scenario: Scenario | None, panel: Panel, years: int = MAX_AGE) -> None:
-    """Raise UsageError if a scenario covers none of the next `years` years of any person."""
+def check_scenario(
+    scenario: Scenario | None, panel: Panel, *, years: int = MAX_AGE, to_age: int = MAX_AGE
+) -> None:
+    """Raise UsageError if a scenario covers no year of any person's forecast.
+
+    A forecast covers the `years` after the person's last year, but no age above `to_age`.
+    """
     if scenario is None:
         return
     ahead = panel.frame.group_by("person_id").agg(
         first=pl.col("year").max() + 1,
-        last=pl.min_horizontal(
-            pl.col("year").max() + years, pl.col("birth_year").first() + MAX_AGE
-        ),
+        last=pl.min_horizontal(pl.col("year").max() + years, pl.col("birth_year").first() + to_age),
     )
     spans = ahead.select("first", "last").unique().rows()
     if not any(first <= year <= last for first, last in spans for year in scenario.rows):

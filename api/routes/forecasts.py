@@ -49,7 +49,7 @@ async def post_forecasts(request: Request, service: CurrentService) -> Response:
     forecaster, panel = service.forecaster, call.people.panel
     n_paths, n_years = call.draws.n_paths, call.request.n_years
     work = budget.check_work(call.n_persons, n_paths, n_years, service.settings.max_work)
-    check_scenario(forecaster.scenario(call.draws.scenario), panel, n_years)
+    check_scenario(forecaster.scenario(call.draws.scenario), panel, years=call.request.horizons[-1])
     provenance = forecaster.provenance(call.draws) | call.people.provenance()
     explain: Explain = reason
     if (ledger_access := service.ledger_access) is not None:

@@ -16,8 +16,8 @@ import polars as pl
 from calibration.adaptive.adaptive_state import AdaptiveState, adapt
 from calibration.adaptive.issued_intervals import collect_intervals
 from calibration.adaptive.ledger import Ledger, RecordCounts, open_ledger
-from saga.batch.engine import RUN
 from saga.batch.products import ProductComputation, Recipe
+from saga.batch.run_folder import RUN
 from saga.bundle import Bundle
 from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import reason

@@ -40,20 +40,20 @@ def fit_cqr(paths: Paths, outcomes: Array, coverage: Sequence[float] = COVERAGE)
     """
     check_persons(paths, outcomes, coverage)
     cells: dict[tuple[int, str], Cell] = {}
-    reached = set(coverage)
+    coverages_left = set(coverage)
     for h in range(paths.n_horizons):
-        has_outcome = ~np.isnan(outcomes[:, h]) & ~np.isnan(paths.earnings[:, h]).any(axis=1)
-        samples, y = paths.earnings[has_outcome, h], outcomes[has_outcome, h]
+        usable = ~np.isnan(outcomes[:, h]) & ~np.isnan(paths.earnings[:, h]).any(axis=1)
+        samples, y = paths.earnings[usable, h], outcomes[usable, h]
         thresholds: dict[tuple[int, float], float | None] = {}
         for share in coverage:
             for count in path_counts(paths):
                 ends = central_quantiles(samples[:, :count], share)
-                q = cqr_threshold(*ends, y, share) if share in reached else math.inf
+                q = cqr_threshold(*ends, y, share) if share in coverages_left else math.inf
                 thresholds[count, share] = q if math.isfinite(q) else None
             if thresholds[paths.n_paths, share] is None:
-                reached.discard(share)
-        if has_outcome.any():
-            cells[h + 1, ALL] = cqr_cell(thresholds, int(has_outcome.sum()))
+                coverages_left.discard(share)
+        if usable.any():
+            cells[h + 1, ALL] = cqr_cell(thresholds, int(usable.sum()))
     return Calibrator(cells, method="cqr")
 
 

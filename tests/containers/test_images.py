@@ -214,7 +214,8 @@ def test_the_service_refuses_to_listen_beyond_loopback_without_keys(
 def test_the_batch_image_scores_a_folder_and_equals_the_library(
     engine: Engine, build: Callable[[str], str], tmp_path: Path
 ) -> None:
-    from saga.batch.products import Recipe, score
+    from saga.batch.engine import score
+    from saga.batch.products import Recipe
 
     source, out = tmp_path / "in", tmp_path / "out"
     source.mkdir()

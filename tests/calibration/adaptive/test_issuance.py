@@ -19,8 +19,9 @@ from calibration.adaptive.issuance import (
 )
 from calibration.adaptive.issued_intervals import collect_intervals
 from calibration.adaptive.ledger import open_ledger
+from saga.batch.engine import score
 from saga.batch.partitions import Source
-from saga.batch.products import Recipe, score
+from saga.batch.products import Recipe
 from saga.bundle import Bundle
 from saga.cli import app
 from saga.conformal.calibrator import Calibrator

@@ -8,8 +8,9 @@ import numpy as np
 import polars as pl
 import pytest
 
+from saga.batch.engine import score
 from saga.batch.partitions import Source
-from saga.batch.products import Recipe, score
+from saga.batch.products import Recipe
 from saga.data.panel import Panel
 from saga.data.split import persons_of
 from saga.errors import UsageError
