@@ -34,19 +34,20 @@ def serve(
 ) -> None:
     """Serve forecasts over HTTP until interrupted."""
     from api.server import serve as run_service
+    from api.settings import Settings
     from saga.bundle import default_bundle
 
     note_precision(precision)
+    settings = Settings.of(
+        bundle=bundle or default_bundle(),
+        host=host,
+        port=port,
+        keys=keys,
+        threads=threads,
+        rollout=rollout,
+        precision=precision,
+    )
     try:
-        run_service(
-            bundle=bundle or default_bundle(),
-            host=host,
-            port=port,
-            keys=keys,
-            threads=threads,
-            rollout=rollout,
-            precision=precision,
-            say=lambda text: typer.echo(text, nl=False),  # flushed, so that a pipe gets it at once
-        )
+        run_service(settings)
     except KeyboardInterrupt:  # the way to end a service
         console.note("Stopped.")
