@@ -49,10 +49,7 @@ def body_components() -> dict[str, Any]:
     Endpoints read their bodies themselves, in several formats, so FastAPI does not know them.
     """
     _, schema = models_json_schema(
-        [
-            *((body, "validation") for body in _BODIES.values()),
-            (ProblemDocument, "serialization"),
-        ],
+        [*((body, "validation") for body in _BODIES.values()), (ProblemDocument, "serialization")],
         ref_template=_REF,
     )
     components: dict[str, Any] = schema["$defs"]

@@ -20,9 +20,7 @@ async def livez() -> JSONResponse:
 
 
 @open_router.get(
-    "/readyz",
-    summary="The service is ready to forecast",
-    responses=problem_responses(503),
+    "/readyz", summary="The service is ready to forecast", responses=problem_responses(503)
 )
 async def readyz(service: CurrentService) -> JSONResponse:
     """200 once the bundle is verified, a first forecast is computed and the ledger is open.

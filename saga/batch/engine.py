@@ -38,14 +38,7 @@ from saga.batch.run_folder import (
 from saga.data.files import require_output_outside_input
 from saga.data.panel import Panel
 from saga.errors import InputError, Problem, SagaError, UsageError
-from saga.files.atomic import (
-    commit,
-    commit_json,
-    digest_file,
-    digest_json,
-    sole_writer,
-    sweep,
-)
+from saga.files.atomic import commit, commit_json, digest_file, digest_json, sole_writer, sweep
 from saga.files.tables import KEY
 from saga.simulation.worker_process import follow_parent
 

@@ -87,10 +87,7 @@ class ProductComputation:
         self.recipe, self.forecaster = recipe, forecaster
         if isinstance(recipe.request, LifetimeRequest):
             check_tax(recipe.request.tax, forecaster.transforms)
-        self.provenance = {
-            **forecaster.provenance(recipe.draws),
-            "product": recipe.request.product,
-        }
+        self.provenance = {**forecaster.provenance(recipe.draws), "product": recipe.request.product}
 
     def ineligible(self, panel: Panel) -> dict[str, str]:
         """The persons that cannot be forecast -> the rule that excludes them."""

@@ -30,7 +30,7 @@ def calibrate(
         CalibrationMethod,
         typer.Option(
             help="sets: nested sets from recalibrated forecasts. cqr: the paper's method, "
-            "conformalised quantile regression with one threshold per horizon.",
+            "conformalised quantile regression with one threshold per horizon."
         ),
     ] = "sets",
     paths: options.Paths = 200,
@@ -65,8 +65,7 @@ def calibrate(
         typer.Option(help="--append: first origin year to forecast from.", show_default="the next"),
     ] = None,
     persons: Annotated[
-        int,
-        typer.Option(min=1, help="--append: calibration persons to forecast each year."),
+        int, typer.Option(min=1, help="--append: calibration persons to forecast each year.")
     ] = 2_000,
     rollout: options.Rollout = None,
     profiles: Annotated[
@@ -78,8 +77,7 @@ def calibrate(
         ),
     ] = False,
     until: Annotated[
-        int | None,
-        typer.Option(help="Use the years up to this one, to evaluate on later ones."),
+        int | None, typer.Option(help="Use the years up to this one, to evaluate on later ones.")
     ] = None,
     target: Annotated[
         Path | None,

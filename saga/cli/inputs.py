@@ -22,11 +22,7 @@ if TYPE_CHECKING:
 
 
 def read_persons(
-    source: Path,
-    mapping: str | None,
-    prices: str | None,
-    on_error: OnError,
-    rejected: Path | None,
+    source: Path, mapping: str | None, prices: str | None, on_error: OnError, rejected: Path | None
 ) -> Panel:
     """The panel of a source, with a note of the rows and columns that are not used.
 

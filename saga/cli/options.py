@@ -91,8 +91,7 @@ Coverage = Annotated[
     typer.Option("--coverage", help="Coverage of the intervals, each strictly between 0 and 1."),
 ]
 Quantiles = Annotated[
-    str,
-    typer.Option("--quantiles", help="Quantiles: fractions (.05,.5) or percentages (1-99)."),
+    str, typer.Option("--quantiles", help="Quantiles: fractions (.05,.5) or percentages (1-99).")
 ]
 Horizons = Annotated[
     str, typer.Option("--horizons", help="Years ahead: a range (1-30) or a list (1,5,10).")

@@ -44,9 +44,7 @@ def report(
     database: Annotated[
         str | None,
         typer.Option(
-            envvar="SAGA_DATABASE",
-            help="Ledger whose state the page shows.",
-            show_default="none",
+            envvar="SAGA_DATABASE", help="Ledger whose state the page shows.", show_default="none"
         ),
     ] = None,
     database_key: options.DatabaseKey = None,

@@ -39,8 +39,7 @@ def score(
     out_dir: Annotated[
         Path,
         typer.Argument(
-            metavar="OUT_DIR",
-            help="Directory for the parts; an unfinished run in it is continued.",
+            metavar="OUT_DIR", help="Directory for the parts; an unfinished run in it is continued."
         ),
     ],
     product: Annotated[Product, typer.Option(help="What to compute.")] = "forecasts",
@@ -94,7 +93,7 @@ def score(
     from saga.batch.products import Recipe
     from saga.bundle import default_bundle
 
-    _refuse_foreign_options(
+    _refuse_options_of_other_products(
         product,
         horizons=horizons,
         coverage=coverage,
@@ -158,7 +157,7 @@ def score(
     )
 
 
-def _refuse_foreign_options(product: Product, **options: object) -> None:
+def _refuse_options_of_other_products(product: Product, **options: object) -> None:
     """Raise UsageError for an option, named as the field of a request, of another product."""
     (request_type,) = (request for request in _REQUESTS if request.product == product)
     field_names = {field.name for field in fields(request_type)}

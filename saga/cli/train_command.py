@@ -20,8 +20,7 @@ def train(
     resume: Annotated[bool, typer.Option(help="Continue from the last checkpoint.")] = False,
     devices: Annotated[int, typer.Option(min=1, help="GPUs, or CPU processes.")] = 1,
     until: Annotated[
-        int | None,
-        typer.Option(help="Fit on the years up to this one, to evaluate on later ones."),
+        int | None, typer.Option(help="Fit on the years up to this one, to evaluate on later ones.")
     ] = None,
     seed: options.Seed = 0,
     split: options.Split = "person",

@@ -81,8 +81,10 @@ def map_ordered(ordered: NDArray[np.float32], cell: Cell) -> NDArray[np.float32]
 
 
 def _tail_slope(logs: Array) -> Array:
-    # Inverse Pareto index (n, 1) of the upper tail, Hill's (1975) estimate from the top tenth of
-    # the samples; at most 1 / 1.5, and 0 if that tenth contains zeros.
+    """Inverse Pareto index (n, 1) of the upper tail, from the top tenth of the samples.
+
+    Hill's (1975) estimate, at most 1 / 1.5; it is 0 if that tenth contains zeros.
+    """
     k = max(2, logs.shape[1] // 10)
     if logs.shape[1] <= k:
         return np.zeros((len(logs), 1))

@@ -153,9 +153,7 @@ def test_answers_follow_the_published_schema_for_any_request(service: Running) -
         check()
 
 
-def test_one_call_starts_the_service_and_the_printed_curl_works(
-    tiny_bundle: Path,
-) -> None:
+def test_one_call_starts_the_service_and_the_printed_curl_works(tiny_bundle: Path) -> None:
     settings = f"Settings.of(bundle={str(tiny_bundle)!r}, port=0, threads=1)"
     program = f"from api.server import Settings, serve; serve({settings})"
     with subprocess.Popen(

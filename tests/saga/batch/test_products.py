@@ -253,13 +253,7 @@ def test_ctrl_c_ends_the_run_with_exit_code_3_and_complete_partitions_stay(
             raise KeyboardInterrupt
 
     with pytest.raises(BatchInterruptedError, match="3 partitions complete") as stopped:
-        score(
-            source,
-            tmp_path / "out",
-            Carry(),
-            persons_per_partition=10,
-            progress=stop_at_half,
-        )
+        score(source, tmp_path / "out", Carry(), persons_per_partition=10, progress=stop_at_half)
     assert stopped.value.exit_code == 3
     assert score(source, tmp_path / "out", Carry(), persons_per_partition=10).resumed == 3
 
