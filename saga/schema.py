@@ -149,12 +149,7 @@ COLUMNS: tuple[Column, ...] = (
     ),
     _money("employer_mean_earnings", "Mean earnings at the main employer"),
     Column(
-        "employer_size",
-        "number",
-        "Float64",
-        "Persons at the main employer",
-        "persons",
-        minimum=0.0,
+        "employer_size", "number", "Float64", "Persons at the main employer", "persons", minimum=0.0
     ),
     Column("full_time", "number", "Float64", "1 full time, 0 not", "0/1", minimum=0.0, maximum=1.0),
     Column("employers", "number", "Float64", "Employers during the year", "count", minimum=0.0),

@@ -240,11 +240,7 @@ class NoTax:
         return earnings * 0.0
 
 
-POLICIES: dict[TaxName, Policy] = {
-    "se-2022": Sweden2022(),
-    "paper": PaperRule(),
-    "none": NoTax(),
-}
+POLICIES: dict[TaxName, Policy] = {"se-2022": Sweden2022(), "paper": PaperRule(), "none": NoTax()}
 
 
 def income_tax(earnings: NDArray[np.floating[Any]], policy: TaxName | Policy = "se-2022") -> Array:

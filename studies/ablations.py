@@ -19,9 +19,10 @@ from typing import Any
 
 import yaml
 
-from saga.bundle import MANIFEST, Bundle
+from saga.bundle import Bundle
 from saga.data.reading import read_panel
 from saga.files.atomic import commit
+from saga.files.bundle_folder import MANIFEST
 from studies.study_page import command_line, study_parser
 from studies.trained_bundle import train_or_load
 from training.train_config import load_config

@@ -34,11 +34,12 @@ from calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bun
 from evaluation.cache import file_name
 from evaluation.contestants import BundleContestant
 from evaluation.scoring.evaluation_settings import Setting
-from saga.bundle import MANIFEST, Bundle
+from saga.bundle import Bundle
 from saga.data.origins import Origins, history, realised_earnings
 from saga.data.panel import Panel, PanelMeta
 from saga.data.reading import read_panel
 from saga.files.atomic import commit
+from saga.files.bundle_folder import MANIFEST
 from saga.files.markdown import markdown_table
 from saga.forecaster import Forecaster
 from saga.paths import Paths

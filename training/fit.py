@@ -28,7 +28,7 @@ from pytorch_lightning.utilities import rank_zero_only
 from torch import Tensor
 
 from saga.attention import head_diversity
-from saga.bundle import Bundle, BundleContents, check_replaceable, write_bundle
+from saga.bundle import Bundle, BundleContents, write_bundle
 from saga.data.origins import cut, last_year
 from saga.data.panel import Panel
 from saga.data.split import SPLIT_SHARES, persons_of
@@ -36,6 +36,7 @@ from saga.errors import InputError, Problem, UsageError
 from saga.features.calendar import Calendar
 from saga.features.sequences import encode
 from saga.features.transforms import Transforms
+from saga.files.bundle_folder import check_replaceable
 from saga.keyed_random import sample_persons
 from saga.macro.history import MacroHistory, sweden, sweden_as_published
 from saga.macro.process import MacroProcess

@@ -15,13 +15,14 @@ from calibration.fit.drift import fit_drift
 from calibration.fit.group_shifts import with_profile
 from calibration.fit.split_conformal import MIN_MAP, fit_calibration, in_map_fold
 from calibration.fit.thresholds import fit_thresholds
-from saga.bundle import Bundle, check_replaceable, replace_parts
+from saga.bundle import Bundle, replace_parts
 from saga.conformal.calibrator import Calibrator
 from saga.data.groups import Grouping, reduce_to_profile
 from saga.data.origins import Origins, cut, draw_origins, history, last_year, realised_earnings
 from saga.data.panel import Panel
 from saga.data.split import persons_of
 from saga.errors import InputError, Problem, UsageError
+from saga.files.bundle_folder import check_replaceable
 from saga.forecaster import Forecaster, Progress
 from saga.macro.scenarios import Scenario
 from saga.paths import Paths

@@ -29,11 +29,7 @@ GROUPINGS = (
     "profile",
 )
 # Pairs of groupings whose intersections are groups, too.
-PAIRS = (
-    ("quintile", "sex"),
-    ("quintile", "education_level"),
-    ("sex", "education_level"),
-)
+PAIRS = (("quintile", "sex"), ("quintile", "education_level"), ("sex", "education_level"))
 UNKNOWN = "unknown"  # group of persons without the information
 RECENT = 5  # calendar years of the mean earnings that quintiles rank
 AGE_BAND = 10

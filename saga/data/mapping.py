@@ -217,9 +217,7 @@ class SourceMapping(_Strict):
             return _first_positive(source, frame)
         return pl.coalesce(
             self._recoded(
-                name,
-                _text(column) if self._recodes(name) else pl.col(column),
-                frame.schema[column],
+                name, _text(column) if self._recodes(name) else pl.col(column), frame.schema[column]
             )
             for column in columns
         )

@@ -17,12 +17,7 @@ from saga.data.files import locate_files, read_files, require_output_outside_inp
 from saga.data.mapping import SourceMapping, load_mapping
 from saga.data.panel import Panel, PanelMeta, sort_rows
 from saga.data.prices import CPI_SWEDEN, read_index, real_factors
-from saga.data.validation import (
-    RULES,
-    describe_violations,
-    find_violations,
-    is_outside_ages,
-)
+from saga.data.validation import RULES, describe_violations, find_violations, is_outside_ages
 from saga.errors import InputError, Problem, UsageError
 from saga.requests import OnError
 from saga.schema import BY_NAME, EXIT, MAX_AGE, MIN_AGE, MONEY, NAMES, REQUIRED

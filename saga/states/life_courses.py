@@ -137,10 +137,7 @@ class LifeCourseSimulator:
         return group_size((self.state_network, self.network), len(self.columns))
 
     def simulate_blocks(
-        self,
-        blocks: Iterable[Paths],
-        macro_futures: Callable[[int], MacroFutures],
-        threads: int,
+        self, blocks: Iterable[Paths], macro_futures: Callable[[int], MacroFutures], threads: int
     ) -> Iterator[LifeCourses]:
         """Life courses along blocks of paths to age 64, of the sequences' persons in order.
 

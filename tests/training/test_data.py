@@ -63,9 +63,7 @@ def test_training_learns_the_true_hazard(mortal: Sequences) -> None:
     assert wrong > HAZARD + 4 * error
 
 
-def test_batches_of_equally_many_persons_bias_the_hazard_upwards(
-    mortal: Sequences,
-) -> None:
+def test_batches_of_equally_many_persons_bias_the_hazard_upwards(mortal: Sequences) -> None:
     class Equal(Batches):
         def plan(self) -> list[NDArray[np.int64]]:
             order = np.argsort(self.sequences.lengths, kind="stable")

@@ -10,15 +10,7 @@ import pytest
 
 from saga.data.panel import Panel, PanelMeta
 from saga.features.calendar import Calendar
-from saga.features.sequences import (
-    POSITIVE,
-    UNKNOWN,
-    ZERO,
-    Sequences,
-    Tokens,
-    encode,
-    pad,
-)
+from saga.features.sequences import POSITIVE, UNKNOWN, ZERO, Sequences, Tokens, encode, pad
 from saga.features.transforms import Transforms
 from saga.macro.history import sweden
 from saga.schema import CATEGORICAL
@@ -115,9 +107,7 @@ def mortal(transforms: Transforms) -> tuple[Sequences, Tokens]:
     return tokens_of(rows, transforms)
 
 
-def test_hidden_origins_do_not_bias_the_hazard_of_death(
-    mortal: tuple[Sequences, Tokens],
-) -> None:
+def test_hidden_origins_do_not_bias_the_hazard_of_death(mortal: tuple[Sequences, Tokens]) -> None:
     """At every distance from the origin, because a rollout asks for the hazard year by year."""
     sequences, tokens = mortal
     targets = make_targets(tokens, sequences.dead_year, CALENDAR)

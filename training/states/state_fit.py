@@ -15,11 +15,12 @@ import pytorch_lightning as lightning
 import torch
 from pytorch_lightning.callbacks import Callback, ModelCheckpoint, Timer
 
-from saga.bundle import Bundle, check_replaceable, replace_parts
+from saga.bundle import Bundle, replace_parts
 from saga.data.origins import cut
 from saga.data.panel import Panel
 from saga.data.split import persons_of
 from saga.errors import UsageError
+from saga.files.bundle_folder import check_replaceable
 from saga.forecast_checks import check_money
 from saga.forecaster import Forecaster
 from saga.states.codes import code_labels

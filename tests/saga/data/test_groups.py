@@ -98,9 +98,7 @@ def test_a_poorer_record_has_its_profile(
     assert shown.frame["earnings"].equals(register_panel.frame["earnings"])
 
 
-def test_cut_offs_are_averages_of_persons_and_small_bands_have_none(
-    register_panel: Panel,
-) -> None:
+def test_cut_offs_are_averages_of_persons_and_small_bands_have_none(register_panel: Panel) -> None:
     grouping = Grouping.fit(register_panel)
     cuts = grouping.cuts.select("cut0", "cut1", "cut2", "cut3")
     means = register_panel.frame.group_by("person_id").agg(pl.col("earnings").rolling_mean(5))

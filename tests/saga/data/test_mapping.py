@@ -173,9 +173,7 @@ def test_text_in_a_part_of_a_sum_is_reported(tmp_path: Path) -> None:
     ]
 
 
-def test_a_missing_column_of_null_if_is_refused(
-    tmp_path: Path,
-) -> None:
+def test_a_missing_column_of_null_if_is_refused(tmp_path: Path) -> None:
     (tmp_path / "cpi.csv").write_text("year,index\n2000,50\n2001,100\n")
     with pytest.raises(InputError, match="the column guess is missing"):
         read_panel(_wages().drop("guess"), mapping=_mapping(tmp_path, WAGES))

@@ -12,15 +12,7 @@ from numpy.typing import NDArray
 
 from saga.data.panel import Panel, PanelMeta
 from saga.features.calendar import Calendar
-from saga.features.sequences import (
-    POSITIVE,
-    UNKNOWN,
-    ZERO,
-    Sequences,
-    Tokens,
-    encode,
-    pad,
-)
+from saga.features.sequences import POSITIVE, UNKNOWN, ZERO, Sequences, Tokens, encode, pad
 from saga.features.transforms import Transforms, record_rhythm
 from saga.macro.history import sweden
 
@@ -56,9 +48,7 @@ def tokens_of(rows: list[dict[str, Any]], transforms: Transforms) -> tuple[Seque
     return sequences, pad(sequences, np.arange(len(sequences)))
 
 
-def test_a_null_a_zero_and_a_missing_year_stay_distinct(
-    transforms: Transforms,
-) -> None:
+def test_a_null_a_zero_and_a_missing_year_stay_distinct(transforms: Transforms) -> None:
     _, tokens = tokens_of(person("a", {2000: 1e5, 2001: None, 2002: 0.0, 2004: 2e5}), transforms)
     assert tokens.year[0].tolist() == [2000, 2001, 2002, 2004]
     assert tokens.state[0].tolist() == [POSITIVE, UNKNOWN, ZERO, POSITIVE]
