@@ -365,7 +365,7 @@ _TAX: dict[str, Callable[[Array, Array], float]] = {
     "rate_p99": lambda tax, value: (
         float(np.quantile(_effective(tax, value), 0.99)) if (value > 0).any() else np.nan
     ),
-    "gini": lambda tax, _: float(gini(tax)),
+    "gini": lambda tax, _: float(gini(Ranked.of(np.sort(tax, axis=0)))),
 }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Problem:
-    """One broken rule: first place, count and fix. It contains no value of a person."""
+    """One broken rule: where it occurs first, how often, and the fix; no value of a person."""
 
     rule: str
     message: str

@@ -33,7 +33,7 @@ def check_panel(panel: Panel, transforms: Transforms, to_age: int = MAX_AGE) -> 
 
 
 def check_money(panel: Panel, transforms: Transforms) -> None:
-    """Raise UsageError unless the panel's amounts are in the bundle's currency and prices."""
+    """Raise UsageError unless the panel's amounts are in the bundle's currency and price year."""
     meta = panel.meta
     if (meta.currency, meta.price_year) != (transforms.currency, transforms.price_year):
         raise UsageError(

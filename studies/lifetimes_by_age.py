@@ -65,11 +65,7 @@ def main() -> None:
 
 def origins_at_age(panel: Panel, age: int) -> Origins:
     """Origins of all eligible persons in the year of this age."""
-    rows = eligible_origins(panel, ages=(age, age))
-    return Origins(
-        np.array(rows["person_id"].to_list(), dtype=np.str_),
-        rows["year"].to_numpy().astype(np.int64),
-    )
+    return Origins.from_rows(eligible_origins(panel, ages=(age, age)))
 
 
 def value_inside(

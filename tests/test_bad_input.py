@@ -249,7 +249,7 @@ FILES: dict[str, tuple[str, bytes, tuple[str, ...]]] = {
     "an open quotation": (
         "p.csv",
         (HEADER + GOOD + f'007,2021,1984,"{AMOUNT}\n').encode(),
-        ("line 3 holds a quotation mark",),
+        ("line 3 has a quotation mark that is not closed",),
     ),
     "a column twice": (
         "p.csv",
@@ -292,7 +292,7 @@ OTHER_FILES: dict[str, tuple[str, bytes, str]] = {
     "a scenario with text": (
         "--scenario",
         f"{SCENARIO}2024,{WORD},0,0\n".encode(),
-        "row 1 holds a value that is not a number",
+        "row 1 has a value that is not a number",
     ),
     "a scenario in per cent": ("--scenario", f"{SCENARIO}2024,7,2,2\n".encode(), "0.07 for 7 %"),
     "a scenario with semicolons": (

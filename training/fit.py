@@ -174,7 +174,7 @@ def train(
             "scheme": "person" if validation is None else "given",
             "shares": [round(100 * share) for share in SPLIT_SHARES.values()],
         },
-        weights={k: v.detach().contiguous() for k, v in network.state_dict().items()},
+        weights=dict(network.state_dict()),
         metrics={"training": asdict(report)},
         card=model_card(
             report, settings, panel, run.command, network, person_split=validation is None
@@ -213,11 +213,8 @@ def prepare(
         validating = sorted(held_out)
         training = [person for person in panel.persons() if person not in held_out]
     if not training or not validating:
-        problem = Problem(
-            "too-few-persons",
-            "No training or no validation persons",
-            "Use a panel of at least a few hundred persons.",
-        )
+        fix = "Use a panel of at least a few hundred persons."
+        problem = Problem("too-few-persons", "No training or no validation persons", fix)
         raise InputError("The panel is too small to train on.", [problem])
     history, macro = _macro_of(panel)
     calendar = Calendar(history)

@@ -75,7 +75,7 @@ def test_brier_and_pinball_equal_scoringrules_at_every_quantile(forecasts: Forec
     for level in scores.QUANTILES:
         oracle = sr.quantile_score(ly, np.quantile(logs, level, axis=-1), level)
         np.testing.assert_allclose(
-            scores.pinball_log(samples, y, levels=(level,)), oracle, rtol=1e-9
+            scores.pinball_log(samples, y, quantiles=(level,)), oracle, rtol=1e-9
         )
 
 

@@ -178,7 +178,7 @@ class BoostedTrees:
         if not rows_of_horizon:
             return {}
         used = np.unique(np.concatenate([rows for rows, _ in rows_of_horizon.values()]))
-        origins = _origins(able[used])
+        origins = Origins.from_rows(able[used])
         features, level = self.window.features(panel, origins), self.window.level(origins)
         is_held = able["is_held_out"].to_numpy()[used]
         examples = {}
@@ -202,7 +202,7 @@ class BoostedTrees:
         rows = rows[np.argsort(uniforms(len(rows), "gbt", seed, "origin", h))[:limit]]
         if not len(rows):
             return None
-        outcomes = realised_earnings(panel, _origins(able[rows]), [h], end=end)[:, 0]
+        outcomes = realised_earnings(panel, Origins.from_rows(able[rows]), [h], end=end)[:, 0]
         seen = np.flatnonzero(np.isfinite(outcomes))[: self._rows]
         rows, outcomes = rows[seen], outcomes[seen]
         is_held = able["is_held_out"].to_numpy()[rows]
@@ -241,10 +241,3 @@ class BoostedTrees:
                 np.where(unknown, 0.0, ranks), np.where(unknown, 1.0, ranks), rng
             ),
         }
-
-
-def _origins(rows: pl.DataFrame) -> Origins:
-    return Origins(
-        np.array(rows["person_id"].to_list(), dtype=np.str_),
-        rows["year"].to_numpy().astype(np.int64),
-    )

@@ -421,7 +421,7 @@ def test_a_damaged_file_is_refused_without_repeating_its_contents(
 
 
 def test_a_folder_without_or_with_mixed_data_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="holds no panel file"):
+    with pytest.raises(InputError, match="contains no panel file"):
         read_panel(tmp_path)
     _write_parquet(_rows(), tmp_path)
     _write_csv(_rows(), tmp_path)
