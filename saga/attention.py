@@ -37,9 +37,9 @@ def attention_by_lag(
     """Mean attention of the exact rollout at each horizon, over persons and paths.
 
     Columns `horizon`, `layer`, `head`, `lag`, `weight`. `lag` counts years back from the last
-    record (0); simulated years have negative lags. A person without a token at a lag counts as 0
-    there, so the weights of a head sum to 1. A person who is above age 64 at a horizon is left out
-    there. Raises InputError or UsageError if a person cannot be forecast.
+    record (0); simulated years have negative lags. The mean includes persons without a token at a
+    lag, with weight 0, so the weights of a head sum to 1. It leaves out persons who are above age
+    64 at the horizon. Raises InputError or UsageError if a person cannot be forecast.
     """
     if forecaster.transforms.rhythm != 1:
         raise UsageError(

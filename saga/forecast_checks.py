@@ -23,10 +23,8 @@ def check_panel(panel: Panel, transforms: Transforms, to_age: int = MAX_AGE) -> 
     """
     check_money(panel, transforms)
     if not len(panel):
-        raise InputError(
-            "There is nobody to forecast.",
-            [Problem("empty", "The panel has no rows", "Give at least one person-year.")],
-        )
+        problem = Problem("empty", "The panel has no rows", "Give at least one person-year.")
+        raise InputError("There is nobody to forecast.", [problem])
     problems = list(find_ineligible(panel, to_age).values())
     if problems:
         raise InputError(f"{len(problems)} person(s) cannot be forecast.", problems[:20])
@@ -34,12 +32,11 @@ def check_panel(panel: Panel, transforms: Transforms, to_age: int = MAX_AGE) -> 
 
 def check_money(panel: Panel, transforms: Transforms) -> None:
     """Raise UsageError unless the panel's amounts are in the bundle's currency and price year."""
-    meta = panel.meta
-    if (meta.currency, meta.price_year) != (transforms.currency, transforms.price_year):
+    of_panel, of_bundle = (f"{x.currency} of {x.price_year}" for x in (panel.meta, transforms))
+    if of_panel != of_bundle:
         raise UsageError(
-            f"The panel is in {meta.currency} of {meta.price_year}, the bundle in "
-            f"{transforms.currency} of {transforms.price_year}. Use the mapping that the bundle "
-            "was trained with, or another bundle."
+            f"The panel is in {of_panel}, the bundle in {of_bundle}. Use the mapping that the "
+            "bundle was trained with, or another bundle."
         )
 
 

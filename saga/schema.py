@@ -41,9 +41,9 @@ PRICE_YEAR = 2022
 class Column:
     """One column of the panel.
 
-    `codes` lists the allowed values of a category; if they are too many, the regular expression
-    `pattern` describes them. `static` columns do not change with the year. `lasting` columns seldom
-    change, so a rollout keeps the last known value.
+    `codes` lists the allowed values of a category, or the regular expression `pattern` describes
+    them. `static` columns do not change with the year. `lasting` columns seldom change, so a
+    rollout continues with the last known value.
     """
 
     name: str

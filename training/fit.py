@@ -92,7 +92,7 @@ def train(
 ) -> Bundle:
     """Train a network on the panel and write it as the bundle `out`.
 
-    Checkpoints and logs are kept in `<out>.run/`; the checkpoints are removed when the bundle is
+    Checkpoints and logs are in `<out>.run/`; the checkpoints are removed when the bundle is
     written. With several `devices` Lightning starts this program once per device. The first
     process writes all files; the others end with SystemExit after the fit.
 
@@ -219,7 +219,7 @@ def prepare(
     history, macro = _macro_of(panel)
     calendar = Calendar(history)
     training_panel = panel.only(training)
-    # The sample is random because ids may be sorted by birth year.
+    # The sample is random, because persons may be sorted by birth year.
     validation_sample = sample_persons(
         validating, settings.validation_persons, "validation", panel.meta.panel_id
     )

@@ -45,7 +45,7 @@ def test_records_after_the_origin_do_not_change_groups(
     )
 
 
-def test_a_quintile_holds_a_fifth_of_persons_outside_training(
+def test_a_quintile_contains_a_fifth_of_persons_outside_training(
     grouping: Grouping, register_panel: Panel
 ) -> None:
     outside = register_panel.only(

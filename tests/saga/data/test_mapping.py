@@ -265,9 +265,9 @@ def test_real_wages_are_those_of_the_source_in_2018_dollars(nlsy79: Panel) -> No
         on=["person_id", "year"],
     ).join(index, on="year")
     base = index.filter(pl.col("year") == 2018)["cpi"].item()
-    believed = pl.col("hourly_wage").is_between(1, 300) & ~pl.col("wage_is_predicted")
+    credible = pl.col("hourly_wage").is_between(1, 300) & ~pl.col("wage_is_predicted")
     expected = both.select(
-        pl.when(believed).then(pl.col("hourly_wage") * base / pl.col("cpi"))
+        pl.when(credible).then(pl.col("hourly_wage") * base / pl.col("cpi"))
     ).to_series()
     assert (both["earnings"].is_null() == expected.is_null()).all()
     assert (both["earnings"] / expected - 1).abs().max() < 1e-12  # type: ignore[operator]

@@ -377,7 +377,7 @@ def test_columns_that_are_not_used_are_listed() -> None:
     assert read_panel(_rows(shoe_size=[40] * 6), prices=2022).meta.ignored == ("shoe_size",)
 
 
-def test_an_exit_given_in_one_row_holds_for_the_person() -> None:
+def test_an_exit_given_in_one_row_applies_to_all_rows_of_the_person() -> None:
     frame = _rows(
         exit_year=[None, None, 2004, None, None, None],
         exit_reason=[None, None, "emigrated", None, None, None],
