@@ -10,7 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from saga.batch.products import Recipe, score
+    from saga.batch.engine import score
+    from saga.batch.products import Recipe
     from saga.bundle import Bundle
     from saga.data.panel import Panel
     from saga.data.reading import read_panel
@@ -26,7 +27,8 @@ __all__ = [
 ]  # fmt: skip
 
 _NAMES_BY_MODULE = {
-    "saga.batch.products": ("Recipe", "score"),
+    "saga.batch.engine": ("score",),
+    "saga.batch.products": ("Recipe",),
     "saga.bundle": ("Bundle",),
     "saga.data.panel": ("Panel",),
     "saga.data.reading": ("read_panel",),
