@@ -2,7 +2,8 @@
 
 The tables are: issued intervals; outcomes, of which only a keyed hash is stored; the append-only
 log of settled intervals with their conformity scores; the counts of the log; and the state, a pure
-function of the counts. Names of tables and columns are fixed: ledgers that exist must open.
+function of the counts. Names of tables and columns cannot change, because existing ledgers have
+them.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Base(DeclarativeBase):
 
 
 class LedgerKey(Base):
-    """One row: the hash of a fixed word, made with the pseudonym key.
+    """One row: the hash of a fixed word under the pseudonym key.
 
     If the ledger is opened with another key, the hash differs. A writer locks this row.
     """
@@ -40,11 +41,11 @@ class LedgerKey(Base):
 
 
 class Stream(Base):
-    """A bundle, whose issued intervals are judged together.
+    """A bundle with issued intervals.
 
-    `levels` are its coverages; `version` counts the transactions that changed its state;
-    `promised_until` is the last origin year for which a delivery (`saga calibrate --append`) has
-    entered all its intervals.
+    Columns: `bundle` is its digest; `levels` are its coverages; `version` counts the transactions
+    that changed its state; `promised_until` is the last origin year for which a delivery
+    (`saga calibrate --append`) has entered all its intervals.
     """
 
     __tablename__ = "stream"
@@ -56,9 +57,11 @@ class Stream(Base):
 
 
 class IssuedIntervalRow(Base):
-    """The intervals issued for one person (a pseudonym) and year, with their thresholds.
+    """The intervals of all coverages issued for one person, origin year and horizon.
 
-    `family` are the nested prediction sets; it is deleted when the outcome arrives.
+    Columns: `person` is a pseudonym; `group` is the group of the cell that was used; `base` are the
+    split thresholds by coverage; `issued` are the thresholds in force, base + offset, by coverage;
+    `family` are the packed nested prediction sets, deleted when the outcome arrives.
     """
 
     __tablename__ = "promise"
@@ -75,9 +78,10 @@ class IssuedIntervalRow(Base):
 
 
 class OutcomeRow(Base):
-    """That an outcome arrived, and a keyed hash of its amount.
+    """A known outcome of a person (a pseudonym) in a year.
 
-    The hash tells a repetition from a contradiction.
+    Column `seal` is a keyed hash of the amount. It shows whether a later delivery repeats or
+    contradicts the amount, which is not stored.
     """
 
     __tablename__ = "outcome"
@@ -87,9 +91,10 @@ class OutcomeRow(Base):
 
 
 class SettlementRow(Base):
-    """One entry of the log: issued intervals were settled with this conformity score.
+    """One entry of the log: the issued intervals `promise_id` were settled.
 
-    `version` is that of the stream after the transaction. The database forbids changes.
+    Columns: `score` is the conformity score of the outcome; `version` is that of the stream after
+    the transaction. The database forbids changes.
     """
 
     __tablename__ = "event"
@@ -100,7 +105,11 @@ class SettlementRow(Base):
 
 
 class ExcessCountsRow(Base):
-    """The `ExcessCounts` of one cell and outcome year, as bytes."""
+    """The `ExcessCounts` of one cell and outcome year, as bytes.
+
+    Columns: `counts` are numbers of persons by coverage and excess; `missed` are numbers of
+    intervals without the outcome, by coverage.
+    """
 
     __tablename__ = "tally"
     stream_id: Mapped[int] = mapped_column(ForeignKey("stream.id"), primary_key=True)
@@ -112,7 +121,13 @@ class ExcessCountsRow(Base):
 
 
 class StateRow(Base):
-    """The `CellState` of one cell and coverage; `level` is the coverage."""
+    """The `CellState` of one cell and coverage.
+
+    Columns: `level` is the coverage. `offset` is added to the split threshold; `integral` is the
+    weighted sum over years of (share missed - nominal share); `weight` is the sum of the years'
+    weights; `persons` and `missed` are numbers of settled intervals; `last_year` is the last year
+    with an outcome; `experts` are the weights of the rules that propose offsets.
+    """
 
     __tablename__ = "state"
     stream_id: Mapped[int] = mapped_column(ForeignKey("stream.id"), primary_key=True)

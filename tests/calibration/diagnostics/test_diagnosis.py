@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from calibration.diagnostics.coverage import join_years
-from calibration.diagnostics.diagnosis import MIN_CELL, Diagnostics
+from calibration.diagnostics.diagnosis import MIN_PERSONS, Diagnostics
 from calibration.diagnostics.person_results import PersonResults, crps_thresholds, judge_persons
 from calibration.diagnostics.reliability import (
     decompose_brier,
@@ -269,10 +269,10 @@ def test_no_figure_rests_on_fewer_persons_than_the_minimum(faultless: Diagnostic
         assert rows.select(pl.all_horizontal(pl.col(c).is_null().all() for c in figures)).item()
     for name, table in faultless.tables.items():
         if "n" in table.columns:
-            assert table.filter(pl.col("n") < MIN_CELL).is_empty(), name
+            assert table.filter(pl.col("n") < MIN_PERSONS).is_empty(), name
         assert "person_id" not in table.columns
     counted = faultless["pit"].select((pl.col("share") * pl.col("n")).min()).item()
-    assert counted >= MIN_CELL
+    assert counted >= MIN_PERSONS
 
 
 def test_few_persons_give_no_figures_and_no_good_verdict(diagnosed: Diagnosed) -> None:

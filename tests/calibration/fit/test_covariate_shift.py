@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import stats
 from typer.testing import CliRunner
 
-from calibration.fit.covariate_shift import REST, Target, join_cells, labels_of
+from calibration.fit.covariate_shift import REST, Target, join_strata, labels_of
 from calibration.fit.split_conformal import (
     conformal_quantile,
     effective_persons,
@@ -150,12 +150,12 @@ def test_weights_of_one_give_the_unweighted_calibration_to_the_last_bit() -> Non
     )
     assert same.digest == plain.digest
     # A target composed as the map fold has weights of 1, and so the same thresholds.
-    in_a = in_map_fold(paths.person_id, 0)
+    in_map = in_map_fold(paths.person_id, 0)
     both = outcomes[~np.isnan(outcomes).any(axis=1)]
-    a, complete = group[in_a], ~np.isnan(outcomes[in_a]).any(axis=1)
+    a, complete = group[in_map], ~np.isnan(outcomes[in_map]).any(axis=1)
     target = Target({"sex": a[complete]}, np.full(int(complete.sum()), 40), ("sex",), "same")
     weights, _ = target.weights(
-        {"sex": group}, np.where(np.isnan(outcomes[:, 1:]), np.nan, outcomes), in_a
+        {"sex": group}, np.where(np.isnan(outcomes[:, 1:]), np.nan, outcomes), in_map
     )
     assert len(both)
     assert set(weights.ravel().tolist()) == {0.0, 1.0}
@@ -235,7 +235,7 @@ def test_a_cell_of_its_own_needs_a_thousand_persons_in_effect() -> None:
     assert (1, "quintile=2") in cells
 
 
-def test_small_cells_are_joined_and_nobody_is_lost() -> None:
+def test_small_strata_are_joined_and_nobody_is_lost() -> None:
     rng = np.random.default_rng(2)
     labels = [
         rng.choice(["20-29", "30-39"], 400),
@@ -247,19 +247,19 @@ def test_small_cells_are_joined_and_nobody_is_lost() -> None:
         rng.choice(["f", "m"], 300),
         rng.choice(list("abe"), 300, p=[0.5, 0.49, 0.01]),
     ]
-    in_a = rng.random(400) < 0.5
-    cells, target_cells = join_cells(labels, target_labels, in_a)
-    assert len(cells) == 400
-    assert any(REST in cell for cell in cells)
-    names, counts = np.unique(cells[in_a].astype(str), return_counts=True)
+    in_map = rng.random(400) < 0.5
+    strata, target_strata = join_strata(labels, target_labels, in_map)
+    assert len(strata) == 400
+    assert any(REST in stratum for stratum in strata)
+    names, counts = np.unique(strata[in_map].astype(str), return_counts=True)
     assert all(n >= 20 for name, n in zip(names, counts, strict=True) if name != REST)
-    _, counts = np.unique(target_cells.astype(str), return_counts=True)
+    _, counts = np.unique(target_strata.astype(str), return_counts=True)
     target = Target(
         dict(zip("xyz", target_labels, strict=True)), np.full(300, 9), tuple("xyz"), "t"
     )
     outcomes = np.ones((400, 1))
-    weights, (support,) = target.weights(dict(zip("xyz", labels, strict=True)), outcomes, in_a)
-    assert weights[in_a].mean() == pytest.approx(1 - support.unsupported), (
+    weights, (support,) = target.weights(dict(zip("xyz", labels, strict=True)), outcomes, in_map)
+    assert weights[in_map].mean() == pytest.approx(1 - support.unsupported), (
         "weights are shares of the target over shares of the map fold"
     )
     assert min(support.persons.values()) >= 20

@@ -13,7 +13,8 @@ from scipy import stats
 from sklearn.dummy import DummyRegressor
 from sklearn.linear_model import QuantileRegressor
 
-from calibration.fit.group_shifts import design, fit_shifts, group_quantile, with_profile
+from calibration.fit.bundle_calibration import with_profile
+from calibration.fit.group_shifts import design, fit_shifts, group_quantile
 from calibration.fit.split_conformal import NEIGHBOURS, fit_calibration, rank_needed
 from saga.conformal.calibrator import Calibrator
 from saga.data import groups as known_groups
@@ -42,7 +43,7 @@ def overlapping(n: int, seed: int) -> tuple[Array, dict[str, NDArray[np.str_]]]:
 @pytest.mark.parametrize("level", [0.5, 0.9])
 def test_effects_equal_linear_programming(level: float) -> None:
     scores, labels = overlapping(400, 0)
-    _, indicators = design(labels, fewest=1)
+    _, indicators = design(labels, min_persons=1)
     features = np.delete(
         indicators, [0, 2], axis=1
     )  # one indicator of each grouping is what the others leave
@@ -65,7 +66,7 @@ def test_thresholds_are_those_of_conditional_conformal_prediction_up_to_a_person
     """
     level, n = 0.8, 800
     scores, labels = overlapping(n, 5)
-    _, indicators = design(labels, fewest=1)
+    _, indicators = design(labels, min_persons=1)
     features = np.delete(indicators, [0, 2], axis=1)
     exact = ConditionalSplitConformalRegressor(
         feature_map=lambda x: np.column_stack([np.ones(len(x)), x]),
