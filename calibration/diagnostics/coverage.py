@@ -177,7 +177,7 @@ def _judge_share(
 
 
 def join_years(years: pl.Series, min_persons: int) -> list[tuple[int, int]]:
-    """Periods of consecutive years with at min_persons `min_persons` persons each.
+    """Periods of consecutive years with at least `min_persons` persons each.
 
     Years that remain at the end join the last period.
     """
