@@ -9,20 +9,11 @@ them.
 from __future__ import annotations
 
 import numpy as np
+import sqlalchemy as sa
 from numpy.typing import NDArray
-from sqlalchemy import (
-    JSON,
-    BigInteger,
-    Double,
-    ForeignKey,
-    Integer,
-    LargeBinary,
-    String,
-    UniqueConstraint,
-)
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-_BIG_ID = BigInteger().with_variant(Integer(), "sqlite")
+_BIG_ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
 class Base(DeclarativeBase):
@@ -37,7 +28,7 @@ class LedgerKey(Base):
 
     __tablename__ = "ledger"
     id: Mapped[int] = mapped_column(primary_key=True)
-    key_check: Mapped[bytes] = mapped_column(LargeBinary)
+    key_check: Mapped[bytes] = mapped_column(sa.LargeBinary)
 
 
 class Stream(Base):
@@ -50,8 +41,8 @@ class Stream(Base):
 
     __tablename__ = "stream"
     id: Mapped[int] = mapped_column(primary_key=True)
-    bundle: Mapped[str] = mapped_column(String(64), unique=True)
-    levels: Mapped[list[float]] = mapped_column(JSON)
+    bundle: Mapped[str] = mapped_column(sa.String(64), unique=True)
+    levels: Mapped[list[float]] = mapped_column(sa.JSON)
     version: Mapped[int]
     promised_until: Mapped[int | None]
 
@@ -65,16 +56,16 @@ class IssuedIntervalRow(Base):
     """
 
     __tablename__ = "promise"
-    __table_args__ = (UniqueConstraint("person", "origin_year", "horizon", "stream_id"),)
+    __table_args__ = (sa.UniqueConstraint("person", "origin_year", "horizon", "stream_id"),)
     id: Mapped[int] = mapped_column(_BIG_ID, primary_key=True)
-    stream_id: Mapped[int] = mapped_column(ForeignKey("stream.id"))
-    person: Mapped[bytes] = mapped_column(LargeBinary)
+    stream_id: Mapped[int] = mapped_column(sa.ForeignKey("stream.id"))
+    person: Mapped[bytes] = mapped_column(sa.LargeBinary)
     origin_year: Mapped[int]
     horizon: Mapped[int]
-    group: Mapped[str] = mapped_column(String(64))
-    base: Mapped[bytes] = mapped_column(LargeBinary)
-    issued: Mapped[bytes] = mapped_column(LargeBinary)
-    family: Mapped[bytes | None] = mapped_column(LargeBinary)
+    group: Mapped[str] = mapped_column(sa.String(64))
+    base: Mapped[bytes] = mapped_column(sa.LargeBinary)
+    issued: Mapped[bytes] = mapped_column(sa.LargeBinary)
+    family: Mapped[bytes | None] = mapped_column(sa.LargeBinary)
 
 
 class OutcomeRow(Base):
@@ -85,9 +76,9 @@ class OutcomeRow(Base):
     """
 
     __tablename__ = "outcome"
-    person: Mapped[bytes] = mapped_column(LargeBinary, primary_key=True)
+    person: Mapped[bytes] = mapped_column(sa.LargeBinary, primary_key=True)
     year: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    seal: Mapped[bytes] = mapped_column(LargeBinary)
+    seal: Mapped[bytes] = mapped_column(sa.LargeBinary)
 
 
 class SettlementRow(Base):
@@ -99,9 +90,9 @@ class SettlementRow(Base):
 
     __tablename__ = "event"
     id: Mapped[int] = mapped_column(_BIG_ID, primary_key=True)
-    promise_id: Mapped[int] = mapped_column(ForeignKey("promise.id"), unique=True)
+    promise_id: Mapped[int] = mapped_column(sa.ForeignKey("promise.id"), unique=True)
     version: Mapped[int]
-    score: Mapped[float] = mapped_column(Double)
+    score: Mapped[float] = mapped_column(sa.Double)
 
 
 class ExcessCountsRow(Base):
@@ -112,12 +103,12 @@ class ExcessCountsRow(Base):
     """
 
     __tablename__ = "tally"
-    stream_id: Mapped[int] = mapped_column(ForeignKey("stream.id"), primary_key=True)
-    group: Mapped[str] = mapped_column(String(64), primary_key=True)
+    stream_id: Mapped[int] = mapped_column(sa.ForeignKey("stream.id"), primary_key=True)
+    group: Mapped[str] = mapped_column(sa.String(64), primary_key=True)
     horizon: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     year: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    counts: Mapped[bytes] = mapped_column(LargeBinary)
-    missed: Mapped[bytes] = mapped_column(LargeBinary)
+    counts: Mapped[bytes] = mapped_column(sa.LargeBinary)
+    missed: Mapped[bytes] = mapped_column(sa.LargeBinary)
 
 
 class StateRow(Base):
@@ -130,17 +121,17 @@ class StateRow(Base):
     """
 
     __tablename__ = "state"
-    stream_id: Mapped[int] = mapped_column(ForeignKey("stream.id"), primary_key=True)
-    group: Mapped[str] = mapped_column(String(64), primary_key=True)
+    stream_id: Mapped[int] = mapped_column(sa.ForeignKey("stream.id"), primary_key=True)
+    group: Mapped[str] = mapped_column(sa.String(64), primary_key=True)
     horizon: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    level: Mapped[float] = mapped_column(Double, primary_key=True)
-    offset: Mapped[float] = mapped_column(Double)
-    integral: Mapped[float] = mapped_column(Double)
-    weight: Mapped[float] = mapped_column(Double)
+    level: Mapped[float] = mapped_column(sa.Double, primary_key=True)
+    offset: Mapped[float] = mapped_column(sa.Double)
+    integral: Mapped[float] = mapped_column(sa.Double)
+    weight: Mapped[float] = mapped_column(sa.Double)
     persons: Mapped[int]
     missed: Mapped[int]
     last_year: Mapped[int | None]
-    experts: Mapped[list[float]] = mapped_column(JSON)
+    experts: Mapped[list[float]] = mapped_column(sa.JSON)
 
 
 def pack_thresholds(row: NDArray[np.float64]) -> bytes:
