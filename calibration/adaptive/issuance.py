@@ -62,8 +62,7 @@ def check_recordable(forecaster: Forecaster, scenario: ScenarioSource) -> None:
         message = "Its intervals hold under the scenario, so outcomes cannot judge them"
         fix = "Leave the scenario out, or do not record"
         raise UsageError(
-            "A scenario cannot be recorded",
-            [Problem("record-scenario", message, fix, "record")],
+            "A scenario cannot be recorded", [Problem("record-scenario", message, fix, "record")]
         )
     if not forecaster.calibrator.has_sets:
         fix = "Calibrate the bundle with `saga calibrate --method sets`, or do not record"
@@ -155,11 +154,7 @@ class AdaptiveRecipe:
 
     def describe(self) -> dict[str, Any]:
         """Everything on which the rows depend: the recipe and the state, not the URL."""
-        return {
-            **self.recipe.describe(),
-            "adaptive": self.state.identity(),
-            "record": self.record,
-        }
+        return {**self.recipe.describe(), "adaptive": self.state.identity(), "record": self.record}
 
     def open(self) -> ProductComputation:
         """Load the bundle and, to record, connect to the ledger."""

@@ -234,8 +234,7 @@ class Ledger:
         settled = [(row, amount) for key, amount in new.items() for row in waiting[key]]
         if new:
             connection.execute(
-                insert(OutcomeRow),
-                [{"person": p, "year": y, "seal": hashes[p, y]} for p, y in new],
+                insert(OutcomeRow), [{"person": p, "year": y, "seal": hashes[p, y]} for p, y in new]
             )
             log_settlements(connection, settled)
         return SettlementReport(

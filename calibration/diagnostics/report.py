@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -118,15 +117,6 @@ FACT_LABELS = {
 }
 
 
-@dataclass(frozen=True)
-class Download:
-    """A table as CSV inside the page."""
-
-    name: str
-    rows: int
-    link: str
-
-
 def stored_diagnostics(bundle: Bundle) -> Diagnostics:
     """The diagnostics inside a bundle.
 
@@ -194,7 +184,7 @@ def render(diagnostics: Diagnostics, *, bundle: str | None = None) -> str:
             "adaptive": _describe_adaptive_state(tables, headline),
             "columns": TABLES,
             "pictures": _draw_pictures(tables, horizons, coverages, headline, labels, unit),
-            "downloads": [download(name, table) for name, table in tables.items()],
+            "downloads": {name: _csv_link(table) for name, table in tables.items()},
             "record": record,
             "provenance": {
                 FACT_LABELS.get(name, name): METHODS.get(text, text)  # type: ignore[call-overload]
@@ -215,10 +205,10 @@ def render(diagnostics: Diagnostics, *, bundle: str | None = None) -> str:
     )
 
 
-def download(name: str, table: pl.DataFrame) -> Download:
+def _csv_link(table: pl.DataFrame) -> str:
     """A table as a CSV link that needs no server."""
     text = base64.b64encode(table.write_csv().encode()).decode()
-    return Download(name, table.height, f"data:text/csv;charset=utf-8;base64,{text}")
+    return f"data:text/csv;charset=utf-8;base64,{text}"
 
 
 def percent(value: float | None, digits: int = 1) -> str:

@@ -267,9 +267,7 @@ def test_an_excess_is_rounded_outward_by_less_than_a_thousandth() -> None:
 def state_of(calibrator: Calibrator, offset: float) -> AdaptiveState:
     cell = CellState(offset, 0.0, 1.0, FULL, 0, 2020, (1.0,))
     return AdaptiveState(
-        3,
-        2020,
-        {(ALL, h, c): cell for h, _ in calibrator.cells for c in calibrator.coverage},
+        3, 2020, {(ALL, h, c): cell for h, _ in calibrator.cells for c in calibrator.coverage}
     )
 
 

@@ -104,9 +104,7 @@ def test_thresholds_are_those_of_conditional_conformal_prediction_up_to_a_person
 
 
 @pytest.mark.parametrize("coverage", COVERAGE)
-def test_each_groups_share_below_its_threshold_is_the_coverage_up_to_d(
-    coverage: float,
-) -> None:
+def test_each_groups_share_below_its_threshold_is_the_coverage_up_to_d(coverage: float) -> None:
     scores, labels = overlapping(3_000, 1)
     _, indicators = design(labels)
     intercept, effects = group_quantile(

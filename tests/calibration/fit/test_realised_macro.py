@@ -15,11 +15,7 @@ from numpy.typing import NDArray
 
 import calibration.fit.bundle_calibration as bundle_calibration
 from calibration.diagnostics.diagnosis import summarise
-from calibration.diagnostics.person_results import (
-    PersonResults,
-    crps_thresholds,
-    judge_persons,
-)
+from calibration.diagnostics.person_results import PersonResults, crps_thresholds, judge_persons
 from calibration.fit.split_conformal import fit_calibration, in_map_fold
 from saga.conformal.calibrator import Calibrator
 from saga.data.panel import Panel
@@ -126,10 +122,7 @@ def test_the_report_separates_the_economy_from_the_model() -> None:
 
 
 def test_only_the_map_fold_is_simulated_under_the_realised_economy(
-    tiny_bundle: Path,
-    register_panel: Panel,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    tiny_bundle: Path, register_panel: Panel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[tuple[list[str], ScenarioSource]] = []
     conditioned: list[Paths] = []

@@ -261,9 +261,7 @@ def test_sets_are_nested_over_levels(judged: Judged) -> None:
     assert (sets.lower[~sets.includes_zero] > 0).all()
 
 
-def test_the_chosen_atom_width_covers_zeros_and_positive_outcomes_most_alike(
-    world: World,
-) -> None:
+def test_the_chosen_atom_width_covers_zeros_and_positive_outcomes_most_alike(world: World) -> None:
     paths, outcomes = world(4_000, 18, horizons=1, count=120, wrong=False)
     fresh, fresh_outcomes = world(6_000, 19, horizons=1, count=120, wrong=False)
     fitted = fit_calibration(paths, outcomes, seed=0)
