@@ -365,7 +365,7 @@ def open_ledger(url: str, key: Path | None = None) -> Ledger:
         )
         raise UsageError(
             "The ledger needs a key",
-            [Problem("ledger-key", "The database of a server has no key file beside it", fix)],
+            [Problem("ledger-key", "The database of a server has no default key file", fix)],
         )
     return Ledger(url, PseudonymKey.read(Path(f"{database.database}.key"), create=True))
 

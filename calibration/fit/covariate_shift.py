@@ -1,4 +1,4 @@
-"""Weights that make thresholds those of a population unlike the calibration persons.
+"""Weights for thresholds of a target population that differs from the calibration persons.
 
 Covariate shift (Tibshirani, Foygel Barber, Candes and Ramdas 2019): suppose that the target
 population differs in x, which is known at the origin, but not in the outcomes given x. Scores with

@@ -35,7 +35,7 @@ MIN_ZEROS = 50  # the choice of an atom width needs so many zero and so many pos
 def rank_needed(n: int, coverage: float) -> int:
     """The rank k = ceil((n + 1) coverage) of split conformal prediction (Vovk 2012).
 
-    Safe against the rounding of binary fractions.
+    Subtracting 1e-9 makes up for coverages that have no exact binary fraction.
     """
     return math.ceil((n + 1) * coverage - 1e-9)
 
