@@ -92,7 +92,7 @@ def _adaptive_json(ledger_access: LedgerAccess, bundle_digest: str) -> dict[str,
         for (group, h, coverage), cell in sorted(adapted.state.cells.items())
         if cell.persons >= _MIN_PERSONS
     ]
-    return adapted.identity() | ledger_access.ledger.counts(bundle_digest) | {"cells": cells}
+    return adapted.state.identity() | ledger_access.ledger.counts(bundle_digest) | {"cells": cells}
 
 
 def _report_page(service: Service) -> str:

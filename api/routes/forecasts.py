@@ -56,7 +56,7 @@ async def post_forecasts(request: Request, service: CurrentService) -> Response:
     if (ledger_access := service.ledger_access) is not None:
         adapted = await anyio.to_thread.run_sync(ledger_access.current)
         forecaster, explain = adapted.forecaster, adapted.reason
-        provenance["adaptive"] = adapted.identity()
+        provenance["adaptive"] = adapted.state.identity()
     if not call.options.record:
         table = await service.slot.run(
             request, lambda: forecaster.forecast(panel, call.request, call.draws), size=work

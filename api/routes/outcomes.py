@@ -61,7 +61,7 @@ async def post_outcomes(request: Request, service: CurrentService) -> Response:
             _in_bundle_money(transforms, table, prices).iter_rows()
         )
         problems = [problem.as_dict() for problem in visible_problems(report.problems)]
-        adaptive = ledger_access.current().identity()
+        adaptive = ledger_access.current().state.identity()
         return {**report.counts(), "problems": problems, "adaptive": adaptive}
 
     return json_response(await anyio.to_thread.run_sync(settle))

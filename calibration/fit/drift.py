@@ -1,8 +1,9 @@
 """The drift term: how far coverage moved in the past between calibration and outcome.
 
-Deployment is replayed on the threshold fold. For every origin year, thresholds are set by the
-outcomes known by then and judged on the forecasts made in that year. The deviations beyond sampling
-error are drift. They cover the kind of change that the panel has seen.
+The use of the forecasts in past years is repeated on the threshold fold. For every origin year,
+thresholds are set by the outcomes known by then and judged on the forecasts made in that year. The
+deviations beyond sampling error are drift. They show only changes of the kind that the panel
+contains.
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.fit.split_conformal import NEIGHBOURS, conformal_quantile, in_map_fold
+from calibration.fit.thresholds import BLOCK
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.path_bands import year_scores
 from saga.paths import Paths
 
 Array = NDArray[np.float64]
-FEWEST_BEFORE, FEWEST_AFTER, FEWEST_YEARS = 300, 30, 5
-BLOCK = 2_000  # persons whose paths are mapped at once
+MIN_EARLIER_PERSONS = 300  # with an outcome known by the origin year
+MIN_JUDGED_PERSONS = 30  # with their origin in this year
+MIN_YEARS = 5
 
 
 def fit_drift(
@@ -25,9 +28,9 @@ def fit_drift(
 ) -> dict[tuple[int, float], tuple[float, int]]:
     """(Horizon, coverage) -> root mean square deviation of coverage, and the number of years.
 
-    Sampling variance is taken off, and at least 0 remains. A year needs 300 persons whose outcome
-    was known by then and 30 with their origin in it, a horizon needs 5 such years. Standard errors
-    are large: a year is one draw. `paths` (n, H, M) are raw, `outcomes` (n, H).
+    Sampling variance is subtracted; the result is at least 0. A year needs 300 persons whose
+    outcome was known by then and 30 with their origin in it. A horizon needs 5 such years. Standard
+    errors are large, because a year is one draw. `paths` (n, H, M) are raw, `outcomes` (n, H).
     """
     rows = np.flatnonzero(~in_map_fold(paths.person_id, seed))
     origin = paths.origin_year[rows]
@@ -41,7 +44,7 @@ def fit_drift(
                 for year in np.unique(origin)
             ]
             pairs = np.array([pair for pair in years if pair is not None])
-            if len(pairs) >= FEWEST_YEARS:
+            if len(pairs) >= MIN_YEARS:
                 square = max((pairs[:, 0] ** 2 - pairs[:, 1]).mean(), 0.0)
                 drift[h + 1, share] = float(np.sqrt(square)), len(pairs)
     return drift
@@ -64,27 +67,28 @@ def deviation(
         coverage: Share to cover.
 
     Returns:
-        None if there are too few persons before or after.
+        None if there are too few persons.
     """
     has_outcome = ~np.isnan(excess)
-    before, after = excess[has_outcome & (known_by <= year)], excess[has_outcome & (origin == year)]
-    if len(before) < FEWEST_BEFORE or len(after) < FEWEST_AFTER:
+    earlier = excess[has_outcome & (known_by <= year)]
+    judged = excess[has_outcome & (origin == year)]
+    if len(earlier) < MIN_EARLIER_PERSONS or len(judged) < MIN_JUDGED_PERSONS:
         return None
-    threshold = conformal_quantile(before, coverage, neighbours=NEIGHBOURS)
-    variance = coverage * (1 - coverage) * (1 / len(after) + 1 / len(before))
-    return float((after <= threshold).mean()) - coverage, variance
+    threshold = conformal_quantile(earlier, coverage, neighbours=NEIGHBOURS)
+    variance = coverage * (1 - coverage) * (1 / len(judged) + 1 / len(earlier))
+    return float((judged <= threshold).mean()) - coverage, variance
 
 
 def _excess_scores(
     calibrator: Calibrator, paths: Paths, outcomes: Array, rows: NDArray[np.int64]
 ) -> Array:
-    """Score less the threshold served, (rows, H, L)."""
+    """Score less the threshold in force, (rows, H, L)."""
     excess = np.full((len(rows), paths.n_horizons, len(calibrator.coverage)), np.nan)
     for start in range(0, len(rows), BLOCK):
         block_rows = rows[start : start + BLOCK]
         mapped = calibrator.recalibrate(paths.take(block_rows))
         scores = year_scores(calibrator, mapped, outcomes[block_rows])
         for h in range(paths.n_horizons):
-            served = calibrator.person_thresholds(mapped, h + 1).q
-            excess[start : start + len(block_rows), h] = scores[:, h, None] - served
+            q = calibrator.person_thresholds(mapped, h + 1).q
+            excess[start : start + len(block_rows), h] = scores[:, h, None] - q
     return excess

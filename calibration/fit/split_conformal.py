@@ -22,20 +22,20 @@ from saga.scores import pit, pit_uniforms
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.int64]
-NEIGHBOURS = 10  # persons whose average is published instead of one person's value
+NEIGHBOURS = 10  # scores whose average is stored instead of one person's score
 MAX_KNOTS = 200
-MIN_MAP = 100  # persons that a map needs; with fewer the raw forecast is better
+MIN_MAP_PERSONS = 100  # persons that a map needs; with fewer the raw forecast is better
 ATOM_WIDTHS = tuple(0.001 * 2.0**j for j in range(17))
-DEFAULT_ATOM_WIDTH = 0.5  # the usual choice
+DEFAULT_ATOM_WIDTH = 0.5  # if there are too few outcomes to choose from ATOM_WIDTHS
 YEARS_OF_PAY = 3.0  # the scale of the sets, in years of typical earnings
-COUNTS = (25, 50, 100, 200, 500, 1_000)  # numbers of paths that have thresholds of their own
-MIN_ZEROS = 50  # zero outcomes, and positive ones, that the choice of the atom width needs
+PATH_COUNTS = (25, 50, 100, 200, 500, 1_000)  # numbers of paths with separate thresholds
+MIN_ZEROS = 50  # the choice of an atom width needs so many zero and so many positive outcomes
 
 
 def rank_needed(n: int, coverage: float) -> int:
     """The rank k = ceil((n + 1) coverage) of split conformal prediction (Vovk 2012).
 
-    Safe against the rounding of binary fractions.
+    Subtracting 1e-9 makes up for coverages that have no exact binary fraction.
     """
     return math.ceil((n + 1) * coverage - 1e-9)
 
@@ -50,30 +50,29 @@ def conformal_quantile(
 ) -> float:
     """The k-th smallest of n scores, k = ceil((n + 1) coverage); +inf if n is too small.
 
-    Weights of 1 give the unweighted threshold. Scores of weight 0 are ignored, and the effective
-    number of persons must be large enough too.
+    With weights the effective number of persons must be large enough, too.
 
     Args:
         scores: Conformity scores (n,).
         coverage: Share of new persons to cover.
         neighbours: If above 1, the average of s_(k) .. s_(k + neighbours - 1). It is at least
             s_(k), so coverage is kept, and no single person's score is published.
-        weights: Weights (n,). k is then the first rank at which the weights up to it reach
-            coverage x (sum of weights + `heaviest`).
-        heaviest: Largest weight a new person can have (Tibshirani et al. 2019, eq. 7).
+        weights: Weights (n,); scores of weight 0 are ignored. k is then the first rank at which
+            the weights up to it reach coverage x (sum of weights + `heaviest`).
+        heaviest: Largest weight that a new person can have (Tibshirani et al. 2019, eq. 7).
     """
     if weights is None:
         ordered, k = np.sort(scores), rank_needed(len(scores), coverage)
-        enough = len(scores)
+        is_enough = len(scores) > 0
     else:
         scores, weights = scores[weights > 0], weights[weights > 0]
         order = np.argsort(scores, kind="stable")
         ordered, cumulated = scores[order], np.cumsum(weights[order])
         needed = coverage * ((cumulated[-1] if len(cumulated) else 0.0) + heaviest) - 1e-9
         k = int(np.searchsorted(cumulated, needed)) + 1
-        enough = int(effective_persons(weights) + 1e-9)
-        enough = enough if rank_needed(enough, coverage) + neighbours - 1 <= enough else 0
-    if k + neighbours - 1 > len(ordered) or not enough:
+        n = int(effective_persons(weights) + 1e-9)
+        is_enough = n > 0 and rank_needed(n, coverage) + neighbours - 1 <= n
+    if k + neighbours - 1 > len(ordered) or not is_enough:
         return math.inf
     return float(ordered[k - 1 : k - 1 + neighbours].mean())
 
@@ -84,13 +83,12 @@ def effective_persons(weights: Array) -> float:
     return total * total / float((weights**2).sum()) if total > 0 else 0.0
 
 
-def fit_map(u: Array, map_persons: int = MIN_MAP) -> tuple[Array, Array]:
+def fit_map(u: Array, map_persons: int = MIN_MAP_PERSONS) -> tuple[Array, Array]:
     """The map R as knots (K,) and values (K,), from randomised PIT values `u` (n,).
 
-    `u` is that of the map fold; with fewer than `map_persons` values there is no map (empty
-    arrays). Each inner knot is the average of a block of at least 10 neighbouring order
-    statistics, its value their average rank / (n + 1). Blocks are finer towards 0 and 1, where
-    tails are decided. R(0) = 0 and R(1) = 1.
+    With fewer than `map_persons` values there is no map (empty arrays). Each inner knot is the
+    average of a block of at least 10 neighbouring order statistics, and its value is their average
+    rank / (n + 1). Blocks are smaller towards 0 and 1, in the tails. R(0) = 0 and R(1) = 1.
     """
     n = len(u)
     if n < max(map_persons, NEIGHBOURS):
@@ -134,36 +132,36 @@ def fit_calibration(
     *,
     seed: int,
     coverage: Sequence[float] = COVERAGE,
-    map_persons: int = MIN_MAP,
+    map_persons: int = MIN_MAP_PERSONS,
     weights: Array | None = None,
     realised: Paths | None = None,
 ) -> Calibrator:
     """Maps and thresholds per horizon, from raw paths of persons with one origin each.
 
-    A horizon without outcomes has no cell. Groups of `paths` have cells of their own if both folds
-    hold 1,000 of their persons, and shift the thresholds otherwise. Thresholds are fitted for sets
-    from all M paths and from fewer (25, 50, 100, ...). A threshold with fewer than 10 order
-    statistics at or above it is None: no interval.
+    A horizon without outcomes has no cell. A profile or quintile has a cell if each fold contains
+    1,000 of its persons. Other groups shift the thresholds. Thresholds are fitted for sets from all
+    M paths and from fewer (25, 50, 100, ...). A threshold with fewer than 10 order statistics at or
+    above it is None.
 
     Args:
         paths: Raw paths (n, H, M) of the calibration persons.
-        outcomes: Earnings that came true (n, H); NaN if unknown.
+        outcomes: Realised earnings (n, H); NaN if unknown.
         seed: Key of the division into folds.
-        coverage: Shares that intervals shall cover.
+        coverage: Stated coverages.
         map_persons: Persons of the map fold that a map needs. A map from few persons adds more
-            noise than it repairs.
+            noise than it corrects.
         weights: Weights (n, H) that make the thresholds those of another population
             (`calibration.fit.covariate_shift`); persons then count by their effective number.
-        realised: Paths of the map fold's persons, conditioned on the realised macro series. Maps
-            are learnt on them. Otherwise the luck of a few years would be learnt as a fault of the
-            model and repeated in every future. None: maps are learnt on `paths`.
+        realised: Paths of the map fold's persons, conditioned on the realised macro series, on
+            which maps are fitted. Otherwise maps would correct for the booms and recessions of a
+            few past years in every future. None: maps are fitted on `paths`.
 
     Raises:
         UsageError: If shapes disagree, a person occurs twice (persons are the exchangeable unit),
             or a coverage is outside (0, 1).
     """
     check_persons(paths, outcomes, coverage)
-    in_map, v = in_map_fold(paths.person_id, seed), pit_uniforms(paths)
+    in_map, uniforms = in_map_fold(paths.person_id, seed), pit_uniforms(paths)
     scale = scale_of(outcomes[in_map])
     map_paths, map_row = (
         (paths, np.arange(len(paths)))
@@ -172,7 +170,7 @@ def fit_calibration(
     )
     cells: dict[tuple[int, str], Cell] = {}
     shifts: dict[tuple[int, float], dict[str, float]] = {}
-    so_far = Calibrator(cells, scale, shifts=shifts)
+    unfinished = Calibrator(cells, scale, shifts=shifts)
     for h in range(paths.n_horizons):
         has_outcome = ~np.isnan(outcomes[:, h]) & ~np.isnan(paths.earnings[:, h]).any(axis=1)
         if not has_outcome.any():
@@ -188,7 +186,7 @@ def fit_calibration(
         u[map_rows] = pit(
             np.sort(map_paths.earnings[map_row[map_rows], h], axis=1)[:, None, :],
             outcomes[map_rows, h, None],
-            v[map_rows, h, None],
+            uniforms[map_rows, h, None],
         )[:, 0]
         for group, (group_map_rows, group_rows) in groups.items():
             cells[h + 1, group] = Cell(
@@ -198,8 +196,8 @@ def fit_calibration(
                 {},
                 count_persons(group_rows, w),
             )
-        # A cell without a map is served another cell's, so thresholds are fitted behind that map.
-        mapped = so_far.map_samples(paths.take(map_rows), h + 1, ordered)
+        # A cell without a map uses another cell's map, also when its thresholds are fitted.
+        mapped = unfinished.map_samples(paths.take(map_rows), h + 1, ordered)
         growth = grow(mapped, scale)
         atom_width = choose_atom_width(growth, outcomes[map_rows, h])
         if len(map_rows) >= MIN_CELL_PERSONS and paths.groups:
@@ -210,19 +208,19 @@ def fit_calibration(
             group: {} for group in groups
         }
         members = members_of(paths.groups, rows)
-        for count in path_counts(paths):
-            # Paths are exchangeable: the first few are what a forecast of so many paths draws.
-            fewer = np.sort(paths.earnings[rows, h, :count], axis=1)
-            mapped = so_far.map_samples(paths.take(rows), h + 1, fewer)
+        for n_paths in path_counts(paths):
+            # Paths are exchangeable: the first `n_paths` are like a forecast of so many paths.
+            ordered = np.sort(paths.earnings[rows, h, :n_paths], axis=1)
+            mapped = unfinished.map_samples(paths.take(rows), h + 1, ordered)
             scores = grow(mapped, scale).with_atom(atom_width).score(outcomes[rows, h])
             for share in coverage:
                 plain, shifted = np.full((2, len(paths)), np.nan)
                 plain[rows] = scores
-                shifted[rows] = scores - so_far.shift(members, h + 1, share)
+                shifted[rows] = scores - unfinished.shift(members, h + 1, share)
                 for group, (_, group_rows) in groups.items():
-                    served = shifted if is_shifted(group) else plain
-                    thresholds[group][count, share] = published_threshold(
-                        served[group_rows], share, *weights_of(w, group_rows)
+                    group_scores = (shifted if is_shifted(group) else plain)[group_rows]
+                    thresholds[group][n_paths, share] = published_threshold(
+                        group_scores, share, *weights_of(w, group_rows)
                     )
         for group in groups:
             cells[h + 1, group] = replace(
@@ -234,10 +232,9 @@ def fit_calibration(
 def scale_of(outcomes: Array) -> float:
     """The scale s of the sets in t = log(earnings + s), from outcomes (n, H); two digits.
 
-    `YEARS_OF_PAY` x the geometric mean over persons of each person's typical positive amount.
-    Earnings far below s are on a scale straight in money, so that sets are short in money; earnings
-    far above are on a logarithmic scale. 1 if fewer than ten persons have positive earnings, so
-    that it describes no single person.
+    `YEARS_OF_PAY` x the geometric mean over persons of the geometric mean of each person's positive
+    amounts. Far below s the scale is nearly linear in earnings, far above it is logarithmic. 1 if
+    fewer than ten persons have positive earnings, so that it describes no single person.
     """
     logs = np.where(outcomes > 0, np.log(np.where(outcomes > 0, outcomes, 1.0)), 0.0).sum(axis=1)
     years = (outcomes > 0).sum(axis=1)
@@ -248,14 +245,14 @@ def scale_of(outcomes: Array) -> float:
 
 
 def path_counts(paths: Paths) -> list[int]:
-    """The numbers of paths that thresholds are fitted for: those of COUNTS below M, and M."""
-    return [*(count for count in COUNTS if count < paths.n_paths), paths.n_paths]
+    """Numbers of paths for which thresholds are fitted: those of PATH_COUNTS below M, and M."""
+    return [*(count for count in PATH_COUNTS if count < paths.n_paths), paths.n_paths]
 
 
 def published_threshold(
     scores: Array, coverage: float, weights: Array | None = None, heaviest: float = 1.0
 ) -> float | None:
-    """The threshold that is stored: the average of ten order statistics, None if too few."""
+    """The threshold that is stored: an average of ten order statistics, None if too few."""
     q = conformal_quantile(
         scores, coverage, neighbours=NEIGHBOURS, weights=weights, heaviest=heaviest
     )
@@ -268,7 +265,7 @@ def count_persons(rows: Rows, weights: Array | None) -> int:
 
 
 def weights_of(weights: Array | None, rows: Rows) -> tuple[Array, float] | tuple[()]:
-    """The weights of some rows, and the largest of all persons: no new person weighs more."""
+    """The weights of some rows, and the largest weight of all persons."""
     return () if weights is None else (weights[rows], float(weights.max()))
 
 
@@ -304,12 +301,11 @@ def check_persons(paths: Paths, outcomes: Array, coverage: Sequence[float]) -> N
 
 
 def _rows_of_groups(
-    paths: Paths, map_rows: Rows, rows: Rows, fewest: int, weights: Array | None
+    paths: Paths, map_rows: Rows, rows: Rows, min_persons: int, weights: Array | None
 ) -> dict[str, tuple[Rows, Rows]]:
-    """The groups with cells of their own, with their rows of the map and the threshold fold.
+    """The groups that have a cell, with their rows of the map fold and of the threshold fold.
 
-    Full records have no cell of their own beside those of poorer records: they are served by the
-    finer cells by quintile.
+    Full records (profile "register") have no cell, so that the cells by quintile apply to them.
     """
     groups = {}
     for name in MONDRIAN:
@@ -319,7 +315,7 @@ def _rows_of_groups(
             )
             everybody = len(in_map) == len(map_rows) and len(in_threshold) == len(rows)
             if (
-                min(len(in_map), count_persons(in_threshold, weights)) >= fewest
+                min(len(in_map), count_persons(in_threshold, weights)) >= min_persons
                 and not everybody
                 and f"{name}={label}" != "profile=register"
             ):

@@ -1,9 +1,9 @@
 """Thresholds of everything except the one-year prediction set.
 
 One-sided limits, intervals given positive earnings, path bands of K years and present values of
-K years. Each is an average of neighbouring order statistics of the threshold fold's scores, after
-paths were recalibrated with maps fitted on the map fold. Coverage therefore holds in finite samples
-whatever the forecasts are.
+K years. Each is an average of neighbouring order statistics of the threshold fold's scores, under
+maps fitted on the map fold. Coverage is therefore at least as stated in finite samples, whatever
+the forecasts are.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.fit.split_conformal import (
-    MIN_MAP,
+    MIN_MAP_PERSONS,
     count_persons,
     fit_map,
     in_map_fold,
@@ -30,7 +30,7 @@ from saga.conformal.present_value import value_scores
 from saga.paths import Paths
 
 Array = NDArray[np.float64]
-BLOCK = 2_000  # persons whose paths are mapped at once
+BLOCK = 2_000  # persons whose paths are recalibrated at once
 TIE_TOLERANCE = 1e-9  # scores closer than this count as tied: averages of equal scores may differ
 
 
@@ -58,14 +58,14 @@ def fit_thresholds(
     )
     thresholds_of_kind: dict[tuple[str, int], KindThresholds] = {}
     rows = np.flatnonzero(~in_map)
-    for count in path_counts(paths):
-        scores = _scores(calibrator, paths, outcomes, rows, count)
+    for n_paths in path_counts(paths):
+        scores = _scores(calibrator, paths, outcomes, rows, n_paths)
         for (kind, horizon), values in scores.items():
             has_score = np.flatnonzero(~np.isnan(values))
             if len(has_score):
                 w = None if weights is None else weights[:, horizon - 1]
                 fitted = {
-                    (count, share): published_threshold(
+                    (n_paths, share): published_threshold(
                         values[has_score], share, *weights_of(w, rows[has_score])
                     )
                     for share in calibrator.coverage
@@ -79,14 +79,14 @@ def fit_thresholds(
 
 
 def _scores(
-    calibrator: Calibrator, paths: Paths, outcomes: Array, rows: NDArray[np.int64], count: int
+    calibrator: Calibrator, paths: Paths, outcomes: Array, rows: NDArray[np.int64], n_paths: int
 ) -> dict[tuple[str, int], Array]:
-    """Kind and horizon -> scores of these persons for sets from their first `count` paths."""
+    """Kind and horizon -> scores of the persons in `rows`, for sets from their first paths."""
     parts: list[dict[tuple[str, int], Array]] = []
     for start in range(0, len(rows), BLOCK):
         block_rows = rows[start : start + BLOCK]
         block, y = paths.take(block_rows), outcomes[block_rows]
-        mapped = calibrator.recalibrate(block.with_earnings(block.earnings[:, :, :count]))
+        mapped = calibrator.recalibrate(block.with_earnings(block.earnings[:, :, :n_paths]))
         part: dict[tuple[str, int], Array] = {}
         for kind, columns in (
             ("band", band_scores(calibrator, mapped, y)),
@@ -103,10 +103,7 @@ def _scores(
 def _fit_band_maps(
     calibrator: Calibrator, paths: Paths, outcomes: Array
 ) -> dict[int, tuple[Array, Array]]:
-    """Horizon -> distribution function of the map fold's scores, as knots and values.
-
-    A horizon with too few scores has none.
-    """
+    """Horizon -> distribution function of the map fold's scores, as knots and values."""
     scores = np.concatenate(
         [
             year_scores(
@@ -121,7 +118,7 @@ def _fit_band_maps(
     band_maps = {}
     for h in range(paths.n_horizons):
         inside = np.minimum(scores[~np.isnan(scores[:, h]), h], 1.0)
-        if len(inside) >= MIN_MAP:
+        if len(inside) >= MIN_MAP_PERSONS:
             band_maps[h + 1] = _increasing(*fit_map(inside))
     return band_maps
 

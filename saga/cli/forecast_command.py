@@ -94,7 +94,7 @@ def forecast(
             ledger = open_ledger(database, database_key)
             state = ledger.state(forecaster.bundle.digest)
             adapted = AdaptedForecaster.of(forecaster, state)
-            provenance["adaptive"] = adapted.identity()
+            provenance["adaptive"] = adapted.state.identity()
             if record:
                 table, counts = forecast_and_record(
                     adapted, panel, ledger, request, draws, progress=progress

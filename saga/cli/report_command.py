@@ -84,7 +84,7 @@ def report(
                 horizons=years_ahead,
                 draws=draws,
                 persons=persons,
-                min_cell=min_cell,
+                min_persons=min_cell,
                 progress=progress,
             )
         opened, digest = forecaster.bundle, forecaster.bundle.digest

@@ -130,17 +130,12 @@ class Calibrator(Calibration):
     @property
     def furthest_horizons(self) -> dict[float, int]:
         """Coverage -> furthest horizon with a threshold fitted on all persons; 0 without one."""
-        fitted = [
-            (share, h)
-            for (h, group), cell in self.cells.items()
-            if group == ALL
-            for (_, share), q in cell.thresholds.items()
-            if q is not None
-        ]
-        return {
-            coverage: max((h for share, h in fitted if share == coverage), default=0)
-            for coverage in self.coverage
-        }
+        furthest = dict.fromkeys(self.coverage, 0)
+        for (h, group), cell in self.cells.items():
+            for (_, coverage), q in cell.thresholds.items():
+                if group == ALL and q is not None:
+                    furthest[coverage] = max(furthest[coverage], h)
+        return furthest
 
     def fitted_path_count(self, n_paths: int) -> int | None:
         """The fitted number of paths used for `n_paths`: the largest that is not above it.
@@ -168,8 +163,9 @@ class Calibrator(Calibration):
     ) -> tuple[float | None, Guarantee, tuple[int, str] | None]:
         """The threshold for sets from `n_paths` paths, its guarantee, and the key of its cell.
 
-        The cell is that of the first of `groups` with a threshold. Beyond the horizons with
-        outcomes, the longest shorter horizon is used and the guarantee is "extrapolated".
+        The cell is that of the first of `groups` with a threshold. A horizon with too few outcomes
+        has none. At a horizon without any outcome, the longest shorter one with a threshold is
+        used, and the guarantee is "extrapolated".
         """
         fitted = self.fitted_path_count(n_paths)
         if fitted is None:
@@ -249,11 +245,11 @@ class Calibrator(Calibration):
     def nested_thresholds(
         self, kind: ThresholdKind, horizon: int, n_paths: int
     ) -> tuple[Array, list[Guarantee]]:
-        """Thresholds (L,) of one kind for all coverage, not decreasing, and their guarantees.
+        """Thresholds (L,) of one kind for every coverage, not decreasing, and their guarantees.
 
-        `horizon` is a number of years for path bands and present values. If a horizon has outcomes,
-        but too few, there is no threshold. A present value is then extrapolated, because there is
-        no other interval for it.
+        `horizon` is a number of years for path bands and present values. A horizon with too few
+        outcomes has no threshold, except for present values: theirs are then extrapolated, because
+        there is no other interval.
         """
         q, guarantees = np.full(len(self.coverage), np.nan), list[Guarantee]()
         highest, fitted = -np.inf, self.fitted_path_count(n_paths)
