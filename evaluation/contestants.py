@@ -67,10 +67,7 @@ class BundleContestant:
             past, Draws(n_paths, seed, self.scenario), to_horizon=to_horizon
         ):
             intervals = self.forecaster.calibrator.intervals(block, COVERAGE)
-            yield (
-                block,
-                PredictionSets(intervals.lower, intervals.upper, intervals.includes_zero),
-            )
+            yield (block, PredictionSets(intervals.lower, intervals.upper, intervals.includes_zero))
 
 
 @dataclass(frozen=True)

@@ -187,9 +187,7 @@ def test_on_a_gaussian_register_the_forecast_is_nearly_the_exact_one_and_calibra
     assert kstest(wrong[np.isfinite(wrong[:, 2]), 2], "uniform").pvalue < 1e-3
 
 
-def test_unseen_ages_take_the_profile_of_the_oldest_age(
-    panel_from: Callable[..., Panel],
-) -> None:
+def test_unseen_ages_take_the_profile_of_the_oldest_age(panel_from: Callable[..., Panel]) -> None:
     """One young cohort, 20 years ahead: without growth in the data earnings stay about equal."""
     rng = np.random.default_rng(0)
     log = 12.5 + rng.normal(0, 0.3, (400, 1)) + rng.normal(0, 0.1, (400, 28))
