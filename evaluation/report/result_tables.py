@@ -70,9 +70,12 @@ def published() -> dict[str, Any]:
     return dict(json.loads(text))
 
 
+LABEL = published()["label"]
+
+
 def published_source() -> str:
     """A sentence that says where the published figures come from."""
-    return f"Figures {published()['label']}: {published()['source']}. {published()['note']}"
+    return f"Figures {LABEL}: {published()['source']}. {published()['note']}"
 
 
 @dataclass(frozen=True)
@@ -197,6 +200,31 @@ def format_value(metric: str, value: float | None) -> str:
     return f"{value:.4f}"
 
 
+def format_percent(share: float | None) -> str:
+    """A share in per cent; empty if there is none."""
+    return "" if share is None else f"{100 * share:.1f}"
+
+
+def format_share(value: float | None, spread: float | None) -> str:
+    """A share and its spread in per cent."""
+    return format_percent(value) + ("" if spread is None else f" ± {100 * spread:.1f}")
+
+
+def format_p(p: float | None) -> str:
+    """A p-value as text; empty if there is none."""
+    return "" if p is None else "<.0001" if p < 1e-4 else f"{p:.4f}".removeprefix("0")
+
+
+def published_cell(value: float | None, form: str) -> TableCell:
+    """A published figure."""
+    return TableCell("" if value is None else format(value, form), published=True)
+
+
+def published_percent(share: float | None) -> TableCell:
+    """A published share in per cent."""
+    return TableCell(format_percent(share), published=True)
+
+
 def format_band(row: Row) -> str:
     """The sampling band of a row in per cent; empty if there is none."""
     if row.get("band_lower") is None:
@@ -232,11 +260,10 @@ def _accuracy(metrics: _Metrics) -> Table:
                     ),
                 ]
             )
-    label = published()["label"]
     head = [
         *("metric", "h", "n"),
         *map(heading, metrics.models),
-        *(f"{model} ({label})" for model in published_models),
+        *(f"{model} ({LABEL})" for model in published_models),
     ]
     observed = metrics.setting == "forward" and all(
         row["sd_futures"] is None for row in metrics.rows.values()
@@ -282,7 +309,7 @@ def _coverage(metrics: _Metrics) -> Table:
         *("metric", "h"),
         *map(heading, metrics.models),
         f"band ({banded})",
-        f"{REFEREE} ({published()['label']})",
+        f"{REFEREE} ({LABEL})",
     ]
     return Table(f"Coverage, {metrics.setting}", note, head, rows)
 

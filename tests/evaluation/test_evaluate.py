@@ -8,7 +8,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from evaluation.contest import ContestOptions, EvaluationOptions, evaluate
+from evaluation.bundle_evaluation import EvaluationOptions, evaluate
+from evaluation.contest import ContestOptions
 from evaluation.scoring.futures import true_futures
 from saga.data.origins import history, origins_at
 from saga.data.panel import Panel

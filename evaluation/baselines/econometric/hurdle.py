@@ -277,8 +277,9 @@ class Hurdle:
         amount_quantiles = np.quantile(
             amounts if len(amounts) else [0.0], np.linspace(0, 1, N_QUANTILES)
         )
-        has_deaths = deaths is not None and deaths.any()
-        death = _fit_death(past, deaths, sampled, rate) if has_deaths else None
+        death = None
+        if deaths is not None and deaths.any():
+            death = _fit_death(past, deaths, sampled, rate)
         if not (seen & (past.status != WORK)).any():
             unused = Chance(0.0, np.zeros(0))
             return cls(True, (unused, unused), (unused, unused), death, amount_quantiles)
