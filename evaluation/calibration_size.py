@@ -89,8 +89,8 @@ def coverage_by_size(
                 coverage=(COVERAGE_90,),
             )
             sets = calibrator.intervals(calibrator.recalibrate(test_paths), (COVERAGE_90,))
-            ends = (sets.lower, sets.upper, sets.includes_zero)
-            inside = covered(test_outcomes, *(end[..., 0] for end in ends))[:, 0]
+            lower, upper = sets.lower[..., 0], sets.upper[..., 0]
+            inside = covered(test_outcomes, lower, upper, sets.includes_zero[..., 0])[:, 0]
             for group, member in members.items():
                 # Very few calibration persons may give no interval at all.
                 if group in shares and np.isfinite(inside[member]).any():
