@@ -1,7 +1,4 @@
-"""The charts of an evaluation as SVG text, in the theme of the calibration report.
-
-Nothing is computed here.
-"""
+"""The charts of an evaluation as SVG text, in the theme of the calibration report."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from evaluation.scoring.gap import BOUND
 from saga.files.plot_theme import BAND, INK, LINE, draw_svg
 from saga.requests import RATE
 
-_GREYS = "#8a94a3"
+_GREY = "#8a94a3"
 _SHAPES = (
     "circle",
     "square",
@@ -186,7 +183,7 @@ def lifetimes_chart(table: pl.DataFrame | None) -> Any:
 
 
 def _colour(model: str) -> str:
-    return LINE if model == REFEREE else INK if model == BOUND else _GREYS
+    return LINE if model == REFEREE else INK if model == BOUND else _GREY
 
 
 def _setting() -> Any:

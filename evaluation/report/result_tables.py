@@ -38,12 +38,12 @@ Row = Mapping[str, Any]  # a row of the metrics table
 
 @dataclass(frozen=True)
 class TableCell:
-    """A text in a table, and how it is marked.
+    """A text in a table and its marks.
 
     Args:
         text: the text.
-        best: whether it is the lowest of our models in its row.
-        alarm: whether it lies outside its sampling band.
+        best: whether it is the lowest figure in its row, apart from the bound and the paper.
+        alarm: whether the figure lies outside its sampling band.
         published: whether it is a figure of the paper.
     """
 
@@ -80,7 +80,7 @@ def published_source() -> str:
 
 @dataclass(frozen=True)
 class _Metrics:
-    """The metrics of one setting by (metric, horizon, group, model)."""
+    """The metrics of one setting; `rows` is by (metric, horizon, group, model)."""
 
     setting: str
     models: Sequence[str]
@@ -92,19 +92,16 @@ class _Metrics:
     def of(cls, metrics: pl.DataFrame, setting: str, models: Sequence[str]) -> _Metrics:
         """The rows of `setting`."""
         frame = metrics.filter(pl.col("setting") == setting)
-        return cls(
-            setting,
-            models,
-            {
-                (row["metric"], row["horizon"], row["group"], row["model"]): row
-                for row in frame.iter_rows(named=True)
-            },
-            frame["horizon"].unique().sort().to_list(),
-            [g for g in frame["group"].unique(maintain_order=True).to_list() if g != "all"],
-        )
+        rows = {
+            (row["metric"], row["horizon"], row["group"], row["model"]): row
+            for row in frame.iter_rows(named=True)
+        }
+        groups = frame["group"].unique(maintain_order=True).to_list()
+        horizons = frame["horizon"].unique().sort().to_list()
+        return cls(setting, models, rows, horizons, [g for g in groups if g != "all"])
 
     def cells(self, metric: str, horizon: int, group: str = "all") -> list[TableCell]:
-        """A cell per model; the best of our models is marked, and coverage outside its band."""
+        """A table cell per model; the lowest score and coverage outside its band are marked."""
         rows = [self.rows.get((metric, horizon, group, model)) for model in self.models]
         values = [
             row["value"]
@@ -330,8 +327,8 @@ def _by_group(name: str, metric: str, metrics: _Metrics) -> Table:
 
 
 def _gap(metrics: _Metrics) -> Table:
-    begin = select_reference(set(metrics.models))
-    models = [model for model in metrics.models if model not in (begin, BOUND)]
+    reference = select_reference(set(metrics.models))
+    models = [model for model in metrics.models if model not in (reference, BOUND)]
     of_models = replace(metrics, models=models)
     rows = [
         [TableCell(str(h)), *of_models.cells(GAP, h)]
@@ -339,8 +336,8 @@ def _gap(metrics: _Metrics) -> Table:
         if any((GAP, h, "all", model) in metrics.rows for model in models)
     ]
     note = (
-        f"In CRPS of log earnings: 0 is as good as {begin}, 100 as good as {BOUND}, which cannot "
-        "be attained; ± is the standard error."
+        f"In CRPS of log earnings: 0 is as good as {reference}, 100 as good as {BOUND}, which "
+        "cannot be attained; ± is the standard error."
     )
     return Table(f"Share of the gap closed (%), {metrics.setting}", note, ["h", *models], rows)
 

@@ -29,7 +29,7 @@ Make = Callable[..., Panel]
 
 
 def series(n: int, years: int, rho: float, transitory: float, seed: int) -> np.ndarray:
-    """A fixed effect, an AR(1) from its stationary law, and white noise: (n, years)."""
+    """A fixed effect, an AR(1) from its stationary distribution, and white noise: (n, years)."""
     rng = np.random.default_rng(seed)
     z = rng.normal(0, 0.3 / np.sqrt(1 - rho**2), n)
     out = np.empty((n, years))

@@ -49,7 +49,7 @@ TRUTH = replace(FEW_ZEROS, first_age=FIRST, last_age=64)
 
 
 def seen(earnings: np.ndarray, seed: int) -> np.ndarray:
-    """A third of the cells unknown."""
+    """The records with a third of the years unknown."""
     return np.where(np.random.default_rng(seed).random(earnings.shape) < 1 / 3, np.nan, earnings)
 
 
@@ -168,7 +168,7 @@ class TestMoments:
         """One bin written out: out of work for the second year at 40-49, and levels at 30-34."""
         record = np.tile(
             np.where(careers < MINIMUM, 0.0, careers), (3, 1)
-        )  # thrice, so that the cell has people enough
+        )  # three times, so that the bin has enough persons
         moments = RobustMoments(record, MINIMUM)
         full = np.full(len(moments.selected), np.nan)
         full[moments.selected] = moments.of(record)
@@ -269,9 +269,8 @@ class TestSearch:
             )
 
         true = distance(TRUTH)
-        assert (
-            true < 3 * 87
-        )  # moments are correlated, so the law is wider than chi square with 87 degrees of freedom
+        # Moments are correlated, so the spread exceeds that of chi square with 87 degrees.
+        assert true < 3 * 87
         for wrong in ({"rho": 0.8}, {"sd_alpha": 0.9}, {"eps": replace(TRUTH.eps, sd=(0.6, 0.2))}):
             assert distance(replace(TRUTH, **wrong)) > 3 * true
 
@@ -371,7 +370,7 @@ def fitted(register: Panel) -> Gkos:
     return Gkos().fit(register.only(persons_of(register, "train")), seed=0)
 
 
-def law(process: GkosProcess) -> dict[str, float]:
+def statistics_of(process: GkosProcess) -> dict[str, float]:
     """Statistics of earnings at 40 and of their changes, which data identify well."""
     careers = CareerDraws(40_000, 17).careers(process)
     careers = np.where(careers < MINIMUM, 0.0, careers)
@@ -397,7 +396,10 @@ class TestKnownTruth:
 
     def test_the_estimated_process_has_the_true_distribution(self, fitted: Gkos) -> None:
         """Tolerances: 4 standard errors of 2,500 persons per age, plus the slack of the fit."""
-        true, result = law(TRUTH), law(fitted.processes[1])  # that of people from 30 on
+        true, result = (
+            statistics_of(TRUTH),
+            statistics_of(fitted.processes[1]),
+        )  # the process from age 30 on
         for name, value in true.items():
             count = 250 if "after" in name else 2_500
             spread = (
@@ -428,7 +430,7 @@ class TestKnownTruth:
             assert worse.mean() < 0.05 * bound[seen_, k].mean() + 4 * worse.std() / np.sqrt(
                 len(worse)
             )
-        # The same forecaster with a process that is not the register's is found out.
+        # The same forecaster with another process than the register's is not calibrated.
         fitted.forecasters = [
             ExactForecaster(GkosFilter(replace(process, rho=0.6), 125))
             for process in fitted.processes
