@@ -39,7 +39,7 @@ TAXES = {
 }
 
 
-def lifetime_tables(results: Results) -> list[Table]:
+def build_lifetime_tables(results: Results) -> list[Table]:
     """The table of lifetime earnings and one table of taxes for each tax rule."""
     if results.lifetimes is None:
         return []

@@ -13,7 +13,7 @@ import polars as pl
 from evaluation.lifetime_scores import RATES
 from evaluation.placebos import PLACEBOS
 from evaluation.report.evaluation_results import Results
-from evaluation.report.lifetime_tables import lifetime_tables
+from evaluation.report.lifetime_tables import build_lifetime_tables
 from evaluation.report.result_tables import (
     LABEL,
     Table,
@@ -69,7 +69,7 @@ def paper_tables(results: Results) -> list[Table]:
         *_subgroups(results),
         *_robustness(results),
         *_variants(results),
-        *lifetime_tables(results),
+        *build_lifetime_tables(results),
         *_calibration_size(results),
         *_estimates(results),
         *_cost(results),
