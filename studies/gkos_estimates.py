@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from evaluation.baselines.gkos.gkos import Gkos, GkosPaper
-from evaluation.baselines.gkos.gkos_smm import GROWTH, IDLENESS, SHOCKS, Fit, process_values
+from evaluation.baselines.gkos.gkos_smm import GROWTH, IDLENESS, PUBLISHED, SHOCKS, Fit
 from evaluation.baselines.naive.carry import CarryForward
 from evaluation.baselines.naive.groupq import GroupQuantiles
 from saga.data.origins import draw_origins, history, last_year, realised_earnings
@@ -23,7 +23,6 @@ from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.data.split import persons_of
 from saga.keyed_random import sample_persons
-from saga.register.textbook.gkos_process import GkosProcess
 from saga.scores import crps_log
 from studies.study_page import study_parser
 
@@ -63,10 +62,7 @@ def print_estimates(columns: dict[str, Fit]) -> None:
             f"{fit.values[name]:.3f} ({fit.errors[name]:.3f})" if name in fit.values else "-"
             for fit in columns.values()
         ]
-        print(
-            f"{name:12s}{process_values(GkosProcess())[name]:10.3f}"
-            + "".join(f"{cell:>30s}" for cell in cells)
-        )
+        print(f"{name:12s}{PUBLISHED[name]:10.3f}" + "".join(f"{cell:>30s}" for cell in cells))
     objectives = (f"{fit.objective:.0f} of {len(fit.moments)} moments" for fit in columns.values())
     print(f"{'objective':22s}" + "".join(f"{text:>30s}" for text in objectives))
 

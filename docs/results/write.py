@@ -14,8 +14,9 @@ from typing import Any
 import polars as pl
 
 from evaluation.contest import FILES
+from evaluation.report.evaluation_results import Results
 from evaluation.report.pages import write_pages
-from evaluation.report.paper import Results, paper_tables
+from evaluation.report.paper import paper_tables
 from evaluation.report.result_tables import (
     Table,
     TableCell,

@@ -73,8 +73,9 @@ def evaluate(
     """Score a bundle and the baselines on persons outside training and calibration."""
     import polars as pl
 
-    from evaluation.contest import ContestOptions, EvaluationOptions
-    from evaluation.contest import evaluate as run_evaluation
+    from evaluation.bundle_evaluation import EvaluationOptions
+    from evaluation.bundle_evaluation import evaluate as run_evaluation
+    from evaluation.contest import ContestOptions
     from evaluation.scoring.comparison import verdict_lines
 
     contest_options = ContestOptions(
