@@ -101,7 +101,7 @@ class RequestMonitor:
         self._app, self._service = app, service
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one call."""
+        """Handle one call."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -124,7 +124,7 @@ class RequestMonitor:
         except Exception as error:
             self._service.log.error("internal_error", **error_location(error))
             if status:  # the response has begun, so only a broken connection can report the failure
-                raise ConnectionError("the answer broke off") from None
+                raise ConnectionError("the response is incomplete") from None
             await problems.internal_error()(scope, receive, send_and_note_status)
         finally:
             self._count(scope, status, time.perf_counter() - start)

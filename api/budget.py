@@ -1,4 +1,4 @@
-"""Limits of a call and of the queue; a call that is too large is rejected early."""
+"""Limits of a call and of the queue of calls; a call that is too large is rejected early."""
 
 from __future__ import annotations
 
@@ -57,17 +57,12 @@ async def read_body(request: Request, *, max_bytes: int, seconds: float) -> byte
         ProblemError: Status 413 as soon as the body is larger than `max_bytes`, 408 if it takes
             longer than `seconds` to arrive.
     """
+    limit, fix = f"A body may have {max_bytes} bytes", f"Send fewer persons, or Parquet; {_BATCH}"
     too_large = ProblemError(
         413,
         "body-size",
         "The request body is too large",
-        [
-            Problem(
-                "max-body-bytes",
-                f"A body may have {max_bytes} bytes",
-                f"Send fewer persons, or Parquet; {_BATCH}",
-            )
-        ],
+        [Problem("max-body-bytes", limit, fix)],
         headers={"Connection": "close"},
     )
     declared = request.headers.get("content-length", "")

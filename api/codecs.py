@@ -19,17 +19,15 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json, to_json
 
 from api.budget import check_persons
-from api.problems import ProblemError, shape_problems
+from api.problems import ProblemError, shape_problems, wrong_shape
 from api.request_models import MAX_YEARS, DrawOptions
 from saga.errors import InputError, Problem
 from saga.files.tables import KEY
 from saga.schema import BY_NAME, STATIC, polars_schema
 
 JSON, PARQUET = "application/json", "application/vnd.apache.parquet"
-ARROW_STREAM, ARROW_FILE = (
-    "application/vnd.apache.arrow.stream",
-    "application/vnd.apache.arrow.file",
-)
+ARROW_STREAM = "application/vnd.apache.arrow.stream"
+ARROW_FILE = "application/vnd.apache.arrow.file"
 TABLES = (PARQUET, ARROW_STREAM, ARROW_FILE)
 _MAX_ENTRIES = 100  # no person, year or request has more entries than this
 _LIST_OPTIONS = ("horizons", "coverage", "quantiles")
@@ -87,12 +85,8 @@ def _check_entry_counts(content: Any) -> None:
     rows = [row for p in persons for row in _list_entry(p, "history") if isinstance(row, dict)]
     objects = [entry for entry in (content, *persons, *rows) if isinstance(entry, dict)]
     if any(len(entry) > _MAX_ENTRIES for entry in objects):
-        problem = Problem(
-            "entries",
-            f"An object has more than {_MAX_ENTRIES} entries",
-            "GET /v1/variables lists the columns",
-        )
-        raise ProblemError(422, "request", "The request has the wrong shape", [problem])
+        message = f"An object has more than {_MAX_ENTRIES} entries"
+        raise wrong_shape(Problem("entries", message, "GET /v1/variables lists the columns"))
 
 
 def _list_entry(container: Any, name: str) -> list[Any]:
@@ -107,7 +101,7 @@ def validate(model: type[ModelT], content: Any) -> ModelT:
     except ValidationError as error:
         errors = [dict(entry) for entry in error.errors(include_url=False, include_input=False)]
         problems = shape_problems(errors, content, tuple(model.model_fields))
-        raise ProblemError(422, "request", "The request has the wrong shape", problems) from None
+        raise wrong_shape(*problems) from None
 
 
 def _person_years(persons: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
@@ -180,11 +174,7 @@ def parse_table(
 
 def read_table(body: io.BytesIO, kind: str, max_rows: int) -> pl.DataFrame:
     """The first rows of a Parquet or Arrow body. Raises ProblemError 422 if it is unreadable."""
-    readers = {
-        PARQUET: pl.read_parquet,
-        ARROW_STREAM: pl.read_ipc_stream,
-        ARROW_FILE: pl.read_ipc,
-    }
+    readers = {PARQUET: pl.read_parquet, ARROW_STREAM: pl.read_ipc_stream, ARROW_FILE: pl.read_ipc}
     try:
         frame: pl.DataFrame = readers[kind](body, n_rows=max_rows)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError):
@@ -203,12 +193,8 @@ def read_query(query: Sequence[tuple[str, str]]) -> dict[str, Any]:
     options: dict[str, Any] = {}
     for name, text in query:
         if name in options:
-            raise ProblemError(
-                422,
-                "request",
-                "A query parameter appears twice",
-                [Problem("query-twice", "Given twice", "Give it once", name)],
-            )
+            problem = Problem("query-twice", "Given twice", "Give it once", name)
+            raise ProblemError(422, "request", "A query parameter appears twice", [problem])
         is_list = name in _LIST_OPTIONS
         options[name] = [_scalar(part) for part in text.split(",")] if is_list else _scalar(text)
     return options

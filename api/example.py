@@ -1,4 +1,4 @@
-"""One invented person: example of the schema, the warm-up and the curl of `saga serve`."""
+"""One invented person, for the schema, the warm-up and the curl command of `saga serve`."""
 
 from __future__ import annotations
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
-from typing import Self
 
 from calibration.adaptive.issuance import AdaptedForecaster
-from calibration.adaptive.ledger import Ledger, open_ledger
+from calibration.adaptive.ledger import Ledger
 from saga.forecaster import Forecaster
 
 
@@ -18,11 +16,6 @@ class LedgerAccess:
         self.ledger, self._base_forecaster = ledger, forecaster
         self._lock = threading.Lock()
         self._current = AdaptedForecaster.of(forecaster, None)
-
-    @classmethod
-    def open(cls, url: str, key: Path | None, forecaster: Forecaster) -> Self:
-        """Open the ledger. Raises the same errors as `open_ledger`."""
-        return cls(open_ledger(url, key), forecaster)
 
     def current(self) -> AdaptedForecaster:
         """The forecaster with the thresholds of the current adaptive state.

@@ -1,4 +1,4 @@
-"""Structured logs, one JSON line an event, without values of requests."""
+"""Structured logs: one JSON line per event, without values of requests."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def _add_request_id(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
 
 
 def error_location(error: BaseException) -> dict[str, str | list[str]]:
-    """The class of an unexpected error and the lines it passed, for the log.
+    """The class of an unexpected error and the last lines of its traceback, for the log.
 
-    Its message is left out: a message of a library can quote the value that caused it.
+    The message is left out, because a library's message can contain the value that caused it.
     """
     frames = traceback.extract_tb(error.__traceback__)[-6:]
     return {

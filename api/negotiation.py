@@ -11,16 +11,8 @@ import polars as pl
 from fastapi import Request, Response
 
 from api import budget
-from api.codecs import (
-    JSON,
-    TABLES,
-    encode_json,
-    encode_table,
-    media_type,
-    parse_json,
-    parse_table,
-)
-from api.problems import ProblemError
+from api.codecs import JSON, TABLES, encode_json, encode_table, media_type, parse_json, parse_table
+from api.problems import ProblemError, wrong_shape
 from api.request_models import DrawOptions
 from api.request_panel import RequestPanel, read_request_panel
 from api.service import Service
@@ -61,12 +53,8 @@ def check_body_type(request: Request) -> tuple[str, list[tuple[str, str]]]:
     kind = media_type(request.headers.get("content-type"))
     if kind not in (JSON, *TABLES):
         fix = f"Set Content-Type to {', '.join((JSON, *TABLES))}"
-        raise ProblemError(
-            415,
-            "media-type",
-            "The type of the body is not known",
-            [Problem("content-type", "Not a known type", fix)],
-        )
+        problem = Problem("content-type", "Not a known type", fix)
+        raise ProblemError(415, "media-type", "The type of the body is not known", [problem])
     if request.headers.get("content-encoding", "identity") != "identity":
         problem = Problem(
             "content-encoding",
@@ -76,10 +64,9 @@ def check_body_type(request: Request) -> tuple[str, list[tuple[str, str]]]:
         raise ProblemError(415, "encoding", "Compressed bodies are not read", [problem])
     query = request.query_params.multi_items()
     if kind == JSON and query:
-        problem = Problem(
-            "query", "A JSON call has no query parameters", "Put the options into the body"
+        raise wrong_shape(
+            Problem("query", "A JSON call has no query parameters", "Put the options into the body")
         )
-        raise ProblemError(422, "request", "The request has the wrong shape", [problem])
     return kind, query
 
 

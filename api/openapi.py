@@ -33,7 +33,7 @@ def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def compute_responses() -> dict[int | str, dict[str, Any]]:
-    """OpenAPI `responses` of an endpoint that computes: tables beside JSON, and errors."""
+    """OpenAPI `responses` of an endpoint that computes: the table formats and errors."""
     return problem_responses(401, 408, 413, 415, 422, 503) | {200: {"content": _table_content()}}
 
 
@@ -49,10 +49,7 @@ def body_components() -> dict[str, Any]:
     Endpoints read their bodies themselves, in several formats, so FastAPI does not know them.
     """
     _, schema = models_json_schema(
-        [
-            *((body, "validation") for body in _BODIES.values()),
-            (ProblemDocument, "serialization"),
-        ],
+        [*((body, "validation") for body in _BODIES.values()), (ProblemDocument, "serialization")],
         ref_template=_REF,
     )
     components: dict[str, Any] = schema["$defs"]

@@ -104,6 +104,11 @@ class ProblemError(Exception):
         self.problems, self.headers = tuple(problems), dict(headers or {})
 
 
+def wrong_shape(*problems: Problem) -> ProblemError:
+    """The error of a request that does not fit the schema."""
+    return ProblemError(422, "request", "The request has the wrong shape", problems)
+
+
 def problem_response(
     status: int,
     slug: str,
@@ -171,7 +176,7 @@ def startup_error(error: SagaError) -> SagaError:
 
 
 def internal_error() -> JSONResponse:
-    """The response for an unexpected error; the log gives its place under the same `instance`."""
+    """The response for an unexpected error; the log has its position under the same `instance`."""
     return problem_response(
         500,
         "internal",

@@ -185,8 +185,7 @@ class ForecastOptions(DrawOptions):
         description="Quantiles of the forecast",
     )
     bands: Annotated[Whole, Field(ge=1, le=requests.MAX_HORIZON)] | None = Field(
-        None,
-        description="K: also give path bands, which contain the outcomes of all next K years",
+        None, description="K: also give path bands, which contain the outcomes of all next K years"
     )
     record: Flag = Field(
         False, description="Enter the intervals in the ledger, to be compared with outcomes later"

@@ -13,8 +13,7 @@ from pydantic import BaseModel, Field
 from saga.requests import CalibrationMethod
 
 Money = Annotated[
-    float | None,
-    Field(description="Real, in prices of the price year; null if not available"),
+    float | None, Field(description="Real, in prices of the price year; null if not available")
 ]
 
 

@@ -120,7 +120,7 @@ def check_exposure(host: str, keys: Path | None) -> None:
             " --keys, or listen on 127.0.0.1"
         )
         raise UsageError(
-            "The service does not listen beyond this machine without keys",
+            "Without keys the service listens on this machine only",
             [Problem("keys-required", "The address can be reached from other machines", fix)],
         )
 

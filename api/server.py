@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import socket
 import sys
-from collections.abc import Callable
-from pathlib import Path
 
 import uvicorn
 
@@ -17,39 +15,10 @@ from calibration.adaptive.ledger import open_ledger
 from saga.bundle import Bundle
 from saga.errors import Problem, UsageError
 from saga.forecaster import Forecaster
-from saga.requests import Precision, RolloutName
 
 
-def _print(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()
-
-
-def serve(
-    *,
-    bundle: str | Path | None = None,
-    host: str | None = None,
-    port: int | None = None,
-    keys: str | Path | None = None,
-    threads: int | None = None,
-    rollout: RolloutName | None = None,
-    precision: Precision | None = None,
-    say: Callable[[str], object] = _print,
-) -> None:
-    """Serve until interrupted; `say` receives the URL and a curl command.
-
-    Arguments that are None come from the environment (`SAGA_...`) or the defaults of `Settings`,
-    which describes them.
-
-    Args:
-        bundle: Bundle directory.
-        host: Address to listen on.
-        port: Port to listen on; 0 picks a free one.
-        keys: File of hashed bearer keys.
-        threads: Threads of one forecast.
-        rollout: How paths are simulated.
-        precision: Arithmetic of the paths.
-        say: Prints a text.
+def serve(settings: Settings) -> None:
+    """Serve until interrupted; once ready, print the URL and a curl command.
 
     Raises:
         UsageError: The port is taken, the key file is not valid, the address needs keys or the
@@ -57,20 +26,13 @@ def serve(
         BundleError: The bundle cannot be used.
         LedgerError: The ledger's database cannot be reached.
     """
-    options: dict[str, object] = {
-        "bundle": bundle,
-        "host": host,
-        "port": port,
-        "keys": keys,
-        "threads": threads,
-        "rollout": rollout,
-        "precision": precision,
-    }
-    settings = Settings.of(**{name: value for name, value in options.items() if value is not None})
 
     def announce(forecaster: Forecaster) -> None:
         command = curl(url, keyed=settings.keys is not None, scale=example_scale(forecaster))
-        say(f"SAGA is ready at {url} (documentation at {url}/docs). Try:\n\n{command}\n\n")
+        sys.stdout.write(
+            f"SAGA is ready at {url} (documentation at {url}/docs). Try:\n\n{command}\n\n"
+        )
+        sys.stdout.flush()  # so that a pipe gets it at once
 
     app = create_app(settings, announce=announce)
     with open_socket(settings.host, settings.port) as listener:

@@ -21,6 +21,7 @@ from api.request_models import ForecastBody
 from api.request_panel import read_request_panel
 from api.service_metrics import Metrics
 from api.settings import Settings
+from calibration.adaptive.ledger import open_ledger
 from calibration.diagnostics.diagnosis import Diagnostics
 from calibration.diagnostics.report import render
 from saga.errors import Problem, SagaError
@@ -47,7 +48,7 @@ class Service:
         self.ledger_access: LedgerAccess | None = None
         self._forecaster: Forecaster | None = None
         self._startup_error: SagaError | None = None
-        self._report = _ReportCache()
+        self._report_lock, self._report_key, self._report = Lock(), ("", ""), ""
 
     async def start(self, announce: Callable[[Forecaster], None]) -> None:
         """Load and verify the bundle, forecast once, open the ledger, and mark the service ready.
@@ -89,9 +90,8 @@ class Service:
         people = read_request_panel(forecaster.transforms, frame, prices=None)
         forecaster.forecast(people.panel, ForecastRequest(horizons=[1]), Draws(n_paths=2))
         if settings.database is not None:
-            self.ledger_access = LedgerAccess.open(
-                settings.database.get_secret_value(), settings.database_key, forecaster
-            )
+            ledger = open_ledger(settings.database.get_secret_value(), settings.database_key)
+            self.ledger_access = LedgerAccess(ledger, forecaster)
         return forecaster
 
     def count_computed(self, product: str, n_persons: int, n_paths: int, n_years: int) -> None:
@@ -101,7 +101,12 @@ class Service:
 
     def report_page(self, diagnostics: Diagnostics) -> str:
         """The calibration report as HTML; the last page is cached, because it takes seconds."""
-        return self._report.page(self.forecaster.bundle.digest, diagnostics)
+        bundle = self.forecaster.bundle.digest
+        key = bundle, str(sorted(diagnostics.provenance.items()))
+        with self._report_lock:
+            if key != self._report_key:
+                self._report, self._report_key = render(diagnostics, bundle=bundle), key
+            return self._report
 
     @property
     def forecaster(self) -> Forecaster:
@@ -120,22 +125,6 @@ class Service:
                 headers={"Retry-After": "5"},
             )
         return self._forecaster
-
-
-class _ReportCache:
-    """Cache of the last report page, for one bundle and one state of the ledger."""
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._key: tuple[str, str] | None = None
-        self._page = ""
-
-    def page(self, bundle: str, diagnostics: Diagnostics) -> str:
-        key = bundle, str(sorted(diagnostics.provenance.items()))
-        with self._lock:
-            if key != self._key:
-                self._page, self._key = render(diagnostics, bundle=bundle), key
-            return self._page
 
 
 def example_scale(forecaster: Forecaster) -> float:

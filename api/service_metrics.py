@@ -8,7 +8,7 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 
 
 class Metrics:
-    """The metrics of one service in a registry of its own, so that two services do not add up."""
+    """The metrics of one service, in its own registry so that services do not share counts."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()

@@ -69,22 +69,19 @@ class Settings(BaseSettings):
 
     @classmethod
     def of(cls, **values: object) -> Self:
-        """These values, and the rest from the environment.
+        """These values; those that are None or left out come from the environment or defaults.
 
         Raises UsageError that names a setting that is unknown or out of range.
         """
+        fix = "Correct the option or the variable SAGA_"
+        stated = {name: value for name, value in values.items() if value is not None}
         try:
-            return cls(**values)  # type: ignore[arg-type]  # pydantic checks the types
+            return cls(**stated)  # type: ignore[arg-type]  # pydantic checks the types
         except ValidationError as error:
-            raise UsageError(
-                "A setting of the service is not valid",
-                [
-                    _setting_problem(entry["msg"], str(entry["loc"][0]))
-                    for entry in error.errors(include_url=False, include_input=False)
-                ],
-            ) from None
-
-
-def _setting_problem(message: str, name: str) -> Problem:
-    fix = f"Correct the option or the variable SAGA_{name.upper()}"
-    return Problem("setting", message, fix, name)
+            entries = error.errors(include_url=False, include_input=False)
+            problems = [
+                Problem("setting", entry["msg"], f"{fix}{name.upper()}", name)
+                for entry in entries
+                for name in [str(entry["loc"][0])]
+            ]
+            raise UsageError("A setting of the service is not valid", problems) from None

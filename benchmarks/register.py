@@ -2,9 +2,9 @@
 
     python benchmarks/register.py [--persons 100000] [--workers 2] [--seed 1] [--out DIR]
 
-Prints time, memory and bytes per row. The register that the SAGA paper used has 61.3 million
-person-years, which are 3,400,000 persons here. The memory is an upper bound: the peak of this
-process and, for each worker, the peak of the largest worker; shared pages are counted each time.
+Prints time, memory and bytes per row. The register of the SAGA paper has 61.3 million person-years;
+that is 3,400,000 persons here. The memory is an upper bound: the peak of this process and, for each
+worker, the peak of the largest worker; shared pages are counted each time.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ if __name__ == "__main__":
     parser.add_argument("--persons", type=int, default=100_000)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--out", type=Path, help="a new directory that keeps the register")
+    parser.add_argument("--out", type=Path, help="a new directory for the register")
     args = parser.parse_args()
     if args.out and args.out.exists() and (not args.out.is_dir() or any(args.out.iterdir())):
         parser.error(f"{args.out} exists already: give a new directory to --out, or remove it")

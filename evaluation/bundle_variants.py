@@ -20,11 +20,11 @@ class Variant(BaseModel):
     """One row of the file.
 
     Args:
-        name: key of the paper's figure in `published.json`.
+        name: unique name, and key of the paper's figure in `published.json` if there is one.
         table: title of the table that shows the row.
-        label: the row's name in the table.
+        label: the row's text in the table.
         note: how the bundle was trained (the budget).
-        bundle: its directory.
+        bundle: the directory of the bundle.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -39,9 +39,8 @@ class Variant(BaseModel):
 def read_variants(file: Path) -> pl.DataFrame:
     """The rows of a YAML file, a list of mappings with the fields of `Variant`.
 
-    Bundles are relative to the file's directory. Columns COLUMNS, all text. Raises UsageError
-    naming the row and field if the file is not such a list, a name occurs twice or a bundle does
-    not exist.
+    Paths of bundles are relative to the file's directory. The columns are COLUMNS, all text. Raises
+    UsageError if the file is not such a list, a name occurs twice or a bundle does not exist.
     """
     try:
         rows = TypeAdapter(list[Variant]).validate_python(

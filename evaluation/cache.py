@@ -1,9 +1,9 @@
 """Stored results of a contest, named by their inputs, so that an interrupted contest continues.
 
-A file name is the digest of the content (panel, options, bundle) and of declared versions. Every
-contestant and every step of scoring declares a `version`. **Rule: raise a version when the same
-inputs may give other numbers, or when a stored fit can no longer be unpickled.** A changed comment
-or name does not recompute anything.
+A file's name contains a digest of its inputs (panel, options, bundle) and of declared versions.
+Every contestant and every step of scoring declares a `version`. **Rule: raise a version when the
+same inputs may give other numbers, or when a stored fit can no longer be unpickled.** Other changes
+of the code do not change names of files.
 
 Files of scores have a row per person: store them only where the panel may be stored.
 """
@@ -28,10 +28,9 @@ def store(
     tables: Iterable[pa.Table],
     record: Callable[[], Mapping[str, Any]],
 ) -> Path:
-    """Writes `tables` one after the other to `path` unless the file exists.
+    """Writes `tables` to `path`, completely or not at all, unless the file exists.
 
-    The file is written completely or not at all. `record` is called after the last table; its
-    result is stored as the file's provenance.
+    `record` is called after the last table; its result is the provenance of the file.
     """
 
     def write(part: Path) -> None:

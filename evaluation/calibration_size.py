@@ -21,7 +21,7 @@ from saga.requests import Draws
 from saga.scores import covered
 
 SIZES_VERSION = 1  # raise it when the table's numbers may change (see `evaluation.cache`)
-SIZES = (1_000, 5_000, 14_107)  # the paper's
+SIZES = (1_000, 5_000, 14_107)  # numbers of calibration persons in the paper
 HORIZON, COVERAGE_90, REPEATS = 10, 0.9, 100
 GROUPS = ("all", "quintile=1")
 COLUMNS = {
@@ -49,19 +49,19 @@ def coverage_by_size(
     """Coverage of 90 % sets 10 years ahead in-time by the number of calibration persons.
 
     Each repeat draws `size` of the calibration persons with an outcome, without replacement,
-    because a person drawn twice is not a second observation. `value` and `sd` are over repeats, on
-    the same n test persons. A size above the number `available` gives no value; that number is
-    added as a further size.
+    because a second draw of a person is not a second observation. `value` and `sd` are mean and
+    standard deviation over repeats, on the same n test persons. A size above the number `available`
+    has no value; that number is added as a further size.
 
     Args:
         forecaster: the bundle; its raw paths are calibrated anew.
         panel: the panel with the calibration persons.
-        sample: the test persons, and the training persons that fix quintile cut-offs.
+        sample: the test persons, and the training persons, whose earnings define quintiles.
         n_paths: paths per person.
-        seed: of origins, paths and repeats.
+        seed: seed of origins, paths and repeats.
         sizes: numbers of calibration persons.
-        repeats: random choices of them for each size.
-        progress: is called with (step, done, total).
+        repeats: random choices of persons for each size.
+        progress: called with (step, done, total).
 
     Returns:
         Rows of COLUMNS.
@@ -88,13 +88,9 @@ def coverage_by_size(
                 seed=seed + repeat,
                 coverage=(COVERAGE_90,),
             )
-            intervals = calibrator.intervals(calibrator.recalibrate(test_paths), (COVERAGE_90,))
-            inside = covered(
-                test_outcomes,
-                intervals.lower[..., 0],
-                intervals.upper[..., 0],
-                intervals.includes_zero[..., 0],
-            )[:, 0]
+            sets = calibrator.intervals(calibrator.recalibrate(test_paths), (COVERAGE_90,))
+            lower, upper = sets.lower[..., 0], sets.upper[..., 0]
+            inside = covered(test_outcomes, lower, upper, sets.includes_zero[..., 0])[:, 0]
             for group, member in members.items():
                 # Very few calibration persons may give no interval at all.
                 if group in shares and np.isfinite(inside[member]).any():
@@ -119,16 +115,14 @@ def coverage_by_size(
 def _simulate(
     forecaster: Forecaster, sample: Sample, panel: Panel, n_paths: int, seed: int
 ) -> tuple[Paths, NDArray[np.float64]]:
-    """Raw paths (n, 1, M) and outcomes (n, 1) at the one horizon, in the shape of horizon 1."""
+    """Raw paths (n, 1, M) and outcomes (n, 1) at HORIZON, stored as if they were of horizon 1."""
     origins = sample.draw(panel)
     outcomes = realised_earnings(panel, origins, [HORIZON], end=sample.until)
     observed = np.isfinite(outcomes[:, 0])
     origins = Origins(origins.person_id[observed], origins.year[observed])
     past = history(panel, origins)
-    blocks = []
-    for block in forecaster.blocks(
-        past, Draws(n_paths, seed), to_horizon=HORIZON, recalibrate=False
-    ):
+    blocks, draws = [], Draws(n_paths, seed)
+    for block in forecaster.blocks(past, draws, to_horizon=HORIZON, recalibrate=False):
         earnings = np.ascontiguousarray(block.earnings[:, [HORIZON - 1]])
         year = block.origin_year + HORIZON - 1
         blocks.append(replace(block, earnings=earnings, groups={}, origin_year=year))

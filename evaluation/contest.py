@@ -1,15 +1,15 @@
 """The contest: the bundle and the baselines forecast the same persons from the same origins.
 
-Un-averaged scores come first, one stored file per contestant and setting, then the tables of means.
-An interrupted contest continues, and a further baseline costs its own run only. Paths of a few
-hundred persons are in memory at once.
+First the un-averaged scores are computed, one stored file per contestant and setting, then the
+tables of means. If a contest is interrupted or a baseline is added, stored scores are reused. Paths
+of a few hundred persons are in memory at once.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from evaluation.bundle_variants import read_variants
 from evaluation.cache import file_name, store
 from evaluation.calibration_size import SIZES_VERSION, coverage_by_size
 from evaluation.contestants import (
@@ -31,16 +30,13 @@ from evaluation.contestants import (
 from evaluation.lifetime_scores import TRUTH, LifetimeTask, lifetime_table
 from evaluation.placebos import PLACEBOS, PLACEBOS_VERSION, StaticPlacebo, YearsPlacebo
 from evaluation.protocol import Baseline, HasEstimates, HasSettings
+from evaluation.report.evaluation_results import Results
 from evaluation.report.pages import write_pages
-from evaluation.report.paper import Results
 from evaluation.scoring.comparison import HINDSIGHT, VARIANT, compare_models
 from evaluation.scoring.evaluation_settings import Sample, SampleName, Setting, SplitName
-from evaluation.scoring.gap import BOUND
 from evaluation.scoring.metrics import metrics_table
 from evaluation.scoring.score_frame import SCHEMA, SCORES_VERSION, score_block
 from evaluation.scoring.subgroups import assign_subgroups
-from evaluation.selection import Notice, select_baselines, select_clairvoyant, select_tables
-from saga.conformal.calibration_table import ALL
 from saga.data.groups import Grouping
 from saga.data.panel import Panel
 from saga.data.split import persons_of
@@ -48,7 +44,7 @@ from saga.errors import UsageError
 from saga.files.atomic import digest_json
 from saga.files.tables import read_provenance, write_table
 from saga.forecaster import Forecaster
-from saga.requests import Draws, RolloutName, check_horizons
+from saga.requests import Draws, check_horizons
 
 Progress = Callable[[str, int, int], None]
 HORIZONS = (1, 5, 10, 20)
@@ -64,10 +60,10 @@ class ContestOptions:
     Args:
         horizons: years after the origin.
         n_paths: paths per person, at least 2.
-        seed: of origins, fits and paths.
+        seed: seed of origins, fits and paths.
         sample: "all", or "paper" (see `evaluation.scoring.evaluation_settings.Sample.of`).
         split: "person", or "cohort" (see `Sample.of`).
-        n_persons: largest number of test persons, chosen by key; None: all.
+        n_persons: largest number of test persons, reproducibly at random; None: all.
         until: last year that fitting may use; None: the panel's last.
         cache: directory of stored scores (a row per person) and fits; None: `scores` in the
             output directory, without fits.
@@ -91,116 +87,8 @@ class ContestOptions:
 
 
 @dataclass(frozen=True)
-class EvaluationOptions:
-    """The contestants besides the bundle, and the tables that are written.
-
-    Args:
-        baselines: names from `evaluation.baselines.BASELINES` and "clairvoyant", or "all" alone:
-            every baseline that can run here.
-        tables: further tables (`evaluation.selection.TABLES`), or "all" alone.
-        variants: a file of further bundles (`read_variants`), rows beside the model's.
-        futures: a register directory with `future/draw=k`, for the forward setting.
-        register: directory of the generated register that the panel was read from, for the
-            clairvoyant.
-        rollout: how the bundle simulates; None: as it was calibrated.
-        workers: number of processes.
-    """
-
-    baselines: Sequence[str] = ("carry", "groupq")
-    tables: Sequence[str] = ()
-    variants: Path | None = None
-    futures: Path | None = None
-    register: Path | None = None
-    rollout: RolloutName | None = None
-    workers: int = 1
-
-
-def evaluate(
-    bundle: Path,
-    panel: Panel,
-    out: Path,
-    contest_options: ContestOptions,
-    options: EvaluationOptions,
-    *,
-    progress: Progress | None = None,
-    notice: Notice | None = None,
-) -> pl.DataFrame:
-    """Scores the bundle and the baselines on the test persons and writes the tables to `out`.
-
-    The setting `in-time` has one drawn origin per test person, by the rule of calibration, and
-    outcomes up to the bundle's last training year. The setting `forward` has origins in that year,
-    and outcomes in later years of the panel, or in every drawn macro future of `options.futures` if
-    there are no later years. Baselines are fitted on the training persons' years up to it.
-
-    Args:
-        bundle: directory of the bundle.
-        panel: the panel with the test persons.
-        out: directory of the tables, see `Contest.run`.
-        contest_options: persons, horizons and paths; `until` is taken from the bundle.
-        options: contestants and tables.
-        progress: is called with (step, done, total).
-        notice: receives messages about baselines and tables that are left out.
-
-    Returns:
-        The metrics table, columns `evaluation.scoring.metrics.COLUMNS`.
-
-    Raises:
-        UsageError: if a name is unknown, or a baseline lacks its library.
-        InputError: if no test person has an origin, or if the clairvoyant's register was not
-            generated by this code.
-    """
-    forecaster = Forecaster.load(bundle, workers=options.workers, rollout=options.rollout)
-    until = forecaster.bundle.config.get("until")
-    contest = Contest(panel, replace(contest_options, until=until), progress=progress)
-    sample = contest.sample
-    calibrated_until = forecaster.bundle.metrics.get("calibration", {}).get("until")
-    if (
-        notice
-        and sample.until < sample.end
-        and (calibrated_until is None or calibrated_until > sample.until)
-    ):
-        notice(
-            f"The bundle may be calibrated with outcomes after {until}: "
-            f"calibrate it with --until {until}."
-        )
-    # The clairvoyant comes first: its register is checked before hours of work.
-    contestants = select_clairvoyant(options.baselines, options.register, options.workers)
-    contestants.append(contest.bundle(forecaster))
-    names = [name for name in options.baselines if name != BOUND]
-    contestants += [contest.baseline(baseline) for baseline in select_baselines(names, notice)]
-    has_futures = options.futures is not None and sample.until == sample.end
-    tables = select_tables(options.tables, has_futures=has_futures, notice=notice)
-    further: dict[str, pl.DataFrame] = {}
-    if "placebos" in tables:
-        contestants += contest.placebos(forecaster)
-    if "hindsight" in tables:
-        contestants += contest.hindsight(forecaster)
-    if options.variants is not None:
-        further["variants"] = read_variants(options.variants)
-        contestants += [
-            contest.bundle(Forecaster.load(path, workers=options.workers), VARIANT + name)
-            for name, path in further["variants"].select("name", "bundle").iter_rows()
-        ]
-    if "calibration-size" in tables:
-        further["calibration_size"] = contest.calibration_size(forecaster, out)
-    exchangeable = contest_options.sample == "all" and contest_options.split == "person"
-    cells = forecaster.calibrator.cells.items() if exchangeable else ()
-    return contest.run(
-        contestants,
-        out,
-        futures=options.futures,
-        lifetimes="lifetimes" in tables,
-        further_tables=further,
-        calibrated_on={
-            horizon: cell.n_threshold for (horizon, group), cell in cells if group == ALL
-        },
-        provenance=forecaster.provenance(),
-    )
-
-
-@dataclass(frozen=True)
 class _ContestFiles:
-    """Files of un-averaged scores and, by model, of lifetimes; tables of estimates."""
+    """Files of un-averaged scores, files of lifetimes by model, and tables of estimates."""
 
     scores: list[Path] = field(default_factory=list)
     lifetimes: dict[str, Path] = field(default_factory=dict)
@@ -208,7 +96,7 @@ class _ContestFiles:
 
 
 class Contest:
-    """One panel's test persons, their origins and outcomes; `run` scores contestants on them."""
+    """The test persons of a panel, their origins and outcomes; `run` scores contestants on them."""
 
     def __init__(
         self, panel: Panel, options: ContestOptions, *, progress: Progress | None = None
@@ -267,7 +155,7 @@ class Contest:
         return LazyContestant(name, key, fit, cache / f"fits-{self.seed}" if cache else None)
 
     def placebos(self, forecaster: Forecaster) -> list[LazyContestant]:
-        """The bundle with a reduced record of each person (`evaluation.placebos`)."""
+        """The bundle with reduced records (`evaluation.placebos`)."""
         key = digest_json([_bundle_key(forecaster), PLACEBOS_VERSION])
 
         def build(kind: str) -> Contestant:
@@ -278,23 +166,16 @@ class Contest:
         return [LazyContestant(VARIANT + kind, key, partial(build, kind)) for kind in PLACEBOS]
 
     def hindsight(self, forecaster: Forecaster) -> list[LazyContestant]:
-        """The bundle conditioned on realised macro, in-time only.
+        """The bundle conditioned on realised macro, in-time only; empty without a macro model.
 
-        Baselines know realised macro from outcomes of these years. Empty if the bundle has no macro
-        model.
+        Baselines are fitted on outcomes of these years, so they depend on realised macro as well.
         """
         realised = forecaster.realised_macro(self.panel, self.sample.until)
         if realised is None:
             return []
         key = digest_json([_bundle_key(forecaster), repr(realised)])
-        return [
-            LazyContestant(
-                HINDSIGHT,
-                key,
-                lambda: BundleContestant(forecaster, HINDSIGHT, realised),
-                only_setting="in-time",
-            )
-        ]
+        build = partial(BundleContestant, forecaster, HINDSIGHT, realised)
+        return [LazyContestant(HINDSIGHT, key, build, only_setting="in-time")]
 
     def calibration_size(self, forecaster: Forecaster, out: Path) -> pl.DataFrame:
         """The table of `evaluation.calibration_size`, stored as scores are."""
@@ -342,8 +223,8 @@ class Contest:
             futures: a register directory with drawn futures.
             lifetimes: also write `lifetimes.parquet`; needs drawn futures after the panel's end.
             further_tables: name -> table, written and shown with the others.
-            calibrated_on: horizon -> calibration persons, for the bands of coverage.
-            provenance: is stored with every table.
+            calibrated_on: horizon -> number of calibration persons, for the bands of coverage.
+            provenance: stored with every table, in addition to that of the contest.
 
         Returns:
             The metrics table (`evaluation.scoring.metrics.metrics_table`).
@@ -381,10 +262,7 @@ class Contest:
         yield from self.sample.settings(self.horizons, futures)
 
     def scores(self, contestant: Contestant, setting: Setting, folder: Path) -> Path:
-        """The file in `folder` of one contestant's un-averaged scores in one setting.
-
-        The file is computed unless it is stored already.
-        """
+        """The file in `folder` of a contestant's un-averaged scores; computed unless stored."""
         lazy = LazyContestant.of(contestant)
         inputs = {
             **self.provenance,
@@ -417,12 +295,8 @@ class Contest:
 
     def _groups(self, setting: Setting) -> pl.DataFrame:
         groups = self.grouping.assign(setting.past, setting.origins).select("person_id", *GROUPINGS)
-        groups = groups.join(
-            assign_subgroups(setting.past, setting.origins),
-            on="person_id",
-            how="left",
-            maintain_order="left",
-        )
+        subgroups = assign_subgroups(setting.past, setting.origins)
+        groups = groups.join(subgroups, on="person_id", how="left", maintain_order="left")
         years = setting.origins.frame().rename({"origin": "year"})
         return groups.join(years, on="person_id").with_columns(
             pl.lit(setting.name).alias("setting")
@@ -442,7 +316,7 @@ class Contest:
         folder: Path,
         task: LifetimeTask | None,
     ) -> _ContestFiles:
-        """Scores of every contestant; one contestant at a time is in memory."""
+        """The files of every contestant; one contestant at a time is in memory."""
         results = _ContestFiles()
         if task:
             results.lifetimes[TRUTH] = task.store_realised(folder)
@@ -461,7 +335,7 @@ class Contest:
         return results
 
     def _estimates(self, lazy: LazyContestant, folder: Path) -> list[pl.DataFrame]:
-        """The baseline's estimated parameters, from this fit or a stored one; empty if none."""
+        """The parameters of a baseline, from this fit or a stored one; empty if it has none."""
         path = folder / file_name(lazy.name, "estimates", {"key": lazy.key, "seed": self.seed})
         fitted = lazy.opened
         if isinstance(fitted, BaselineContestant) and isinstance(fitted.baseline, HasEstimates):
@@ -476,7 +350,7 @@ class Contest:
     def _score_tables(
         self, lazy: LazyContestant, setting: Setting, record: dict[str, Any]
     ) -> Iterator[pa.Table]:
-        """Scores, a block of persons at a time; adds seconds of fit and forecast to `record`."""
+        """Scores by block of persons and draw; adds seconds of fit and forecast to `record`."""
         columns = np.asarray(self.horizons) - 1
         blocks = lazy.blocks(
             setting.past,
@@ -515,7 +389,7 @@ class Contest:
 
 
 def cost_table(files: Iterable[Path]) -> pl.DataFrame:
-    """Seconds of fit and forecast per (model, setting) from the records of score files."""
+    """Seconds of fit and forecast per (model, setting) from the provenance of score files."""
     names = ("model", "setting", "fit_seconds", "seconds", "persons", "horizon", "paths")
     records = [read_provenance(file) for file in files]
     table = pl.DataFrame([{name: record[name] for name in names} for record in records])
@@ -527,7 +401,7 @@ def _bundle_key(forecaster: Forecaster) -> str:
 
 
 def _timed(blocks: Blocks, record: dict[str, Any]) -> Blocks:
-    """The same blocks; adds the time that each block takes to `record["seconds"]`."""
+    """The same blocks; adds the time of each block to `record["seconds"]`."""
     while True:
         start = time.perf_counter()
         block = next(blocks, None)

@@ -49,7 +49,7 @@ class Contestant(Protocol):
 class BundleContestant:
     """The bundle: recalibrated paths and the intervals of its calibrator.
 
-    `scenario` is the macro scenario that it is conditioned on. Raise `version` when the same
+    `scenario` is the macro scenario that paths are conditioned on. Raise `version` when the same
     bundle may forecast other numbers.
     """
 
@@ -63,14 +63,10 @@ class BundleContestant:
     ) -> Blocks:
         """Blocks of the forecaster, which sorts persons by id; `origins` are sorted likewise."""
         del origins  # they are the last years of `past`
-        for block in self.forecaster.blocks(
-            past, Draws(n_paths, seed, self.scenario), to_horizon=to_horizon
-        ):
-            intervals = self.forecaster.calibrator.intervals(block, COVERAGE)
-            yield (
-                block,
-                PredictionSets(intervals.lower, intervals.upper, intervals.includes_zero),
-            )
+        draws = Draws(n_paths, seed, self.scenario)
+        for block in self.forecaster.blocks(past, draws, to_horizon=to_horizon):
+            sets = self.forecaster.calibrator.intervals(block, COVERAGE)
+            yield block, PredictionSets(sets.lower, sets.upper, sets.includes_zero)
 
 
 @dataclass(frozen=True)
@@ -124,18 +120,18 @@ class Clairvoyant:
 
 @dataclass
 class LazyContestant:
-    """A contestant that is loaded or fitted when its first forecast is needed.
+    """A contestant that is loaded or fitted only when its first forecast is needed.
 
-    A contestant whose scores are stored is never built.
+    If its scores are stored, it is not built at all.
 
     Args:
         name: its row in the tables.
         key: digest of all inputs of its forecasts except the setting; None: unknown, so its scores
-            are computed anew each time.
+            are not reused.
         build: loads or fits the contestant.
         fits: directory where the built contestant is pickled; None: it is not stored.
         only_setting: the only setting it takes part in; None: all.
-        seconds: time that building took; 0 before.
+        seconds: time of `build`, 0 before it.
     """
 
     name: str

@@ -1,10 +1,10 @@
 """Lifetimes in the contest: present values, simulated and realised, and the tax on them.
 
 Origins are those of the forward setting. A lifetime is counted from the year after the origin to
-age 64, or as many years as the register's futures reach. Realised lifetimes have the form of
-simulated ones, with a drawn macro future instead of a path, and the same functions score both.
-A person who emigrates in a future has no realised lifetime in it. Statistics over persons leave
-this person out of path k if future k (modulo the number of futures) has no lifetime.
+age 64, or to the last year of the register's futures. Realised lifetimes are stored in the same
+form as simulated ones, with a drawn macro future instead of a path. A person who emigrates in a
+future has no realised lifetime in it, and is left out of statistics of path k if future k (modulo
+the number of futures) is such a future.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LIFETIMES_VERSION = 1  # raise it when stored values or taxes may change (see `e
 RATES = (0.0, 0.01, RATE, 0.03)
 RULES: tuple[TaxName, ...] = ("paper", "se-2022")
 TRUTH = "true"
-AGE_BAND = 10
+AGE_BAND = 10  # years
 COVERAGE_90 = 0.9
 VALUES = (*(f"value:{rate:g}" for rate in RATES), *(f"tax:{rule}" for rule in RULES))
 SCHEMA = pa.schema(
@@ -72,8 +72,8 @@ class LifetimeValues:
 
     Args:
         person_id: (n,).
-        age: (n,) at the origin.
-        lower: (n,), lower end of the 90 % set of the present value at 2 %.
+        age: (n,), at the origin.
+        lower: (n,), lower end of the 90 % set of the present value at 2 %, real money.
         upper: (n,), upper end of that set.
         values: name of VALUES -> (n, M), real money.
     """
@@ -186,8 +186,8 @@ def simulated_lifetimes(
 ) -> Iterator[pa.Table]:
     """Tables of SCHEMA, one per block of persons, from a contestant's paths (n, H, M).
 
-    The first `years` (n,) of each person count. Sets are those that the bundle publishes for sums;
-    for any other contestant they follow from the samples.
+    The first `years` (n,) of each person count. Prediction sets are those of the bundle's
+    calibrator for present values; those of other contestants follow from the samples.
     """
     done = 0
     for paths, _ in blocks:
@@ -205,7 +205,7 @@ def simulated_lifetimes(
             lower, upper = intervals.lower[:, 0], intervals.upper[:, 0]
         else:
             sets = sets_from_samples(present[:, None], [COVERAGE_90])
-            # The hull: the set of a sum is one interval, from 0 if it includes zero.
+            # The set of a sum is one interval; it starts at 0 if it includes zero.
             lower = np.where(sets.includes_zero[:, 0, 0], 0.0, sets.lower[:, 0, 0])
             upper = sets.upper[:, 0, 0]
         age = paths.origin_year - paths.birth_year
@@ -239,12 +239,13 @@ def lifetime_table(files: Mapping[str, Path], years: str) -> pl.DataFrame:
     Distributions over persons are computed for each path and averaged over paths:
 
     - earnings: `mean`, `p10`, `p50`, `p90`, `p99`, `gini` and `top_1_share`;
-    - tax, with the rule in the name: `tax:*:mean`, `tax:*:rate` (mean of tax divided by lifetime
-      earnings, without lifetimes of no earnings), `tax:*:rate_p99` and `tax:*:gini`.
+    - tax, with the rule in the name: `tax:*:mean`, `tax:*:rate` (mean of tax / lifetime earnings
+      over positive lifetime earnings), `tax:*:rate_p99` and `tax:*:gini`.
 
     Forecasts of single lifetimes have `crps` at every rate, `coverage_90` and `bias` (mean forecast
     divided by mean outcome, less 1); their `se` is clustered by person and future. `sd_futures` is
-    the spread between paths or futures. Groups are `all` and 10-year age bands at the origin.
+    the standard deviation over paths or futures. Groups are `all` and 10-year age bands at the
+    origin.
 
     Args:
         files: model -> file.
@@ -275,7 +276,7 @@ def lifetime_table(files: Mapping[str, Path], years: str) -> pl.DataFrame:
 
 
 def _values(earnings: Array, years: NDArray[np.int64], taxed: bool) -> dict[str, Array]:
-    """Name of VALUES -> (n, M) from earnings (M, n, H); NaN taxes unless `taxed`."""
+    """Name of VALUES -> (n, M) from earnings (M, n, H); taxes are NaN unless `taxed`."""
     counted = np.where(np.arange(1, earnings.shape[2] + 1) <= years[:, None], earnings, 0.0)
     values = {f"value:{rate:g}": _present_values(counted, rate) for rate in RATES}
     for rule in RULES:
@@ -365,7 +366,7 @@ _TAX: dict[str, Callable[[Array, Array], float]] = {
     "rate_p99": lambda tax, value: (
         float(np.quantile(_effective(tax, value), 0.99)) if (value > 0).any() else np.nan
     ),
-    "gini": lambda tax, _: float(gini(tax)),
+    "gini": lambda tax, _: float(gini(Ranked.of(np.sort(tax, axis=0)))),
 }
 
 
@@ -395,7 +396,7 @@ def _scores(
 
 
 def _mean_row(scores: Array) -> dict[str, Any] | None:
-    """Mean of (n, D) scores with its error clustered by person and future."""
+    """Mean of scores (n, D), its standard error clustered by person and future, and spread."""
     person, draw = np.nonzero(np.isfinite(scores))
     if not len(person):
         return None

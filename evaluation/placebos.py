@@ -1,6 +1,7 @@
 """Placebos: forecasts of the same bundle, without further training, from reduced records.
 
-The score of each placebo must be worse; otherwise the model does not use the hidden information.
+Each placebo must have worse scores than the bundle; otherwise the model does not use the
+information that the placebo hides.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ from saga.paths import Paths
 from saga.requests import COVERAGE, Draws
 
 PLACEBOS_VERSION = 1  # raise it when a placebo's numbers may change (see `evaluation.cache`)
-WINDOW = 5
-FEWEST_OF_KIND = 10
+WINDOW = 5  # calendar years
+FEWEST_OF_KIND = 10  # persons
+# Columns that are not permuted.
 IDENTITY = ("person_id", "year", "birth_year", "entry_year", "exit_year", "exit_reason")
 PLACEBOS = {
     "permuted": "history permuted over the years",
@@ -53,9 +55,8 @@ class YearsPlacebo:
         self, past: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int
     ) -> Blocks:
         """Blocks of the bundle on the changed records."""
-        changed = (
-            permute_years(past, seed) if self.kind == "permuted" else last_years(past, origins)
-        )
+        is_permuted = self.kind == "permuted"
+        changed = permute_years(past, seed) if is_permuted else last_years(past, origins)
         return BundleContestant(self.forecaster).blocks(
             changed, origins, to_horizon=to_horizon, n_paths=n_paths, seed=seed
         )
@@ -65,10 +66,10 @@ class YearsPlacebo:
 class StaticPlacebo:
     """The bundle's forecast given static features alone.
 
-    Path k of a person is path k of a donor of the same kind, drawn anew for each k. By the law of
-    total probability this averages over the histories of such persons. A kind is age at the origin,
-    sex and education level, or age alone if fewer than ten persons are of that kind. Horizons other
-    than `horizons` are NaN.
+    Path k of a person is path k of a donor of the same kind; the donor is drawn for each k. By the
+    law of total probability this averages over the histories of such persons. A kind is age at the
+    origin, sex and education level, or age alone if fewer than ten persons are of that kind.
+    Horizons other than `horizons` are NaN.
     """
 
     forecaster: Forecaster
@@ -80,12 +81,11 @@ class StaticPlacebo:
     ) -> Blocks:
         """Blocks of 256 persons, after the paths of all persons at `horizons` are simulated."""
         columns = np.asarray(self.horizons) - 1
+        blocks = self.forecaster.blocks(past, Draws(n_paths, seed), to_horizon=to_horizon)
         simulated = Paths.joined(
             [
                 replace(block, earnings=np.ascontiguousarray(block.earnings[:, columns]))
-                for block in self.forecaster.blocks(
-                    past, Draws(n_paths, seed), to_horizon=to_horizon
-                )
+                for block in blocks
             ]
         )
         donors = draw_donors(number_kinds(past, origins), origins.person_id, n_paths, seed)
@@ -130,7 +130,7 @@ def draw_donors(
 
 
 def permute_years(panel: Panel, seed: int) -> Panel:
-    """Each person's values in a keyed random order over the same years; IDENTITY is unchanged."""
+    """Each person's rows in a reproducible random order over the same years, without IDENTITY."""
     frame = panel.frame
     person_years = frame.select("person_id", pl.col("year").cast(pl.Int64)).iter_rows()
     position = pl.Series("position", uniform_each(list(person_years), "permuted", seed))
@@ -145,7 +145,7 @@ def permute_years(panel: Panel, seed: int) -> Panel:
 
 
 def last_years(panel: Panel, origins: Origins) -> Panel:
-    """The last five calendar years of each record, and its last row with earnings if older."""
+    """The last five calendar years of each record, and its last row with earnings if earlier."""
     rows = panel.frame.join(origins.frame(), on="person_id", maintain_order="left")
     last = pl.col("year").filter(pl.col("earnings").is_not_null()).max().over("person_id")
     recent = rows.filter((pl.col("year") > pl.col("origin") - WINDOW) | (pl.col("year") == last))

@@ -14,13 +14,13 @@ from saga.paths import Paths
 class Baseline(Protocol):
     """A forecaster of earnings that the contest can fit and score.
 
-    A baseline may use every record of the persons it is fitted on. For the persons it forecasts, it
-    may use only rows up to the origin, even if `history` contains later ones. If it needs a library
-    outside the extra `train`, it imports the library when it is constructed; a contest of all
-    baselines then leaves it out.
+    A baseline may use every record of the persons it is fitted on. Of the persons it forecasts, it
+    may use only rows up to the origin, even if `history` contains later ones. A baseline that needs
+    a library outside the extra `train` imports it when it is constructed, so that a contest of all
+    baselines can leave it out if the library is not installed.
 
     Attributes:
-        name: its row in `metrics.parquet`.
+        name: its name in the tables.
         version: raise it when the same inputs may give other numbers (see `evaluation.cache`).
     """
 
@@ -28,9 +28,9 @@ class Baseline(Protocol):
     version: int
 
     def fit(self, panel: Panel, *, seed: int) -> Self:
-        """Learns from the persons of `panel` (training persons, all their years).
+        """Fits the baseline to `panel` (training persons, all their years).
 
-        Raises InputError if the panel has no data that the baseline can learn from.
+        Raises InputError if the panel has too few data.
         """
         ...
 
@@ -39,19 +39,19 @@ class Baseline(Protocol):
     ) -> Paths:
         """`n_paths` joint futures over horizons 1..`to_horizon` of each person in `origins`.
 
-        Shape (n, to_horizon, n_paths) in the order of `origins`, real money of the panel's price
-        year, NaN beyond age 64. A person's numbers depend on (seed, person, origin) alone, not on
-        the other persons.
+        Earnings have shape (n, to_horizon, n_paths) in the order of `origins`, in real money of the
+        panel's price year, NaN beyond age 64. A person's numbers depend on the seed, the person's
+        id, record and origin alone, not on the other persons.
         """
         ...
 
 
 @runtime_checkable
 class HasEstimates(Protocol):
-    """A baseline with interpretable parameters; the contest shows them."""
+    """A baseline with interpretable parameters, which the contest shows in a table."""
 
     def estimates(self) -> pl.DataFrame:
-        """After `fit`: columns `parameter` (text), `value` and `se` (null if unknown), in order."""
+        """After `fit`: columns `parameter` (text), `value` and `se` (null if unknown)."""
         ...
 
 

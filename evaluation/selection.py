@@ -13,7 +13,7 @@ from saga.errors import Problem, UsageError
 from saga.files.atomic import digest_json
 from saga.register.oracle import Oracle, is_full
 
-TABLES = ("lifetimes", "placebos", "hindsight", "calibration-size")  # they need further paths
+TABLES = ("lifetimes", "placebos", "hindsight", "calibration-size")  # each needs further paths
 Notice = Callable[[str], None]
 
 

@@ -10,7 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from saga.batch.products import Recipe, score
+    from saga.batch.engine import score
+    from saga.batch.products import Recipe
     from saga.bundle import Bundle
     from saga.data.panel import Panel
     from saga.data.reading import read_panel
@@ -21,46 +22,29 @@ if TYPE_CHECKING:
     from saga.requests import Draws, ForecastRequest, LifetimeRequest, PathsRequest
 
 __all__ = [
-    "Bundle",
-    "Draws",
-    "ForecastRequest",
-    "Forecaster",
-    "InputError",
-    "LifetimeRequest",
-    "Panel",
-    "Paths",
-    "PathsRequest",
-    "Recipe",
-    "SagaError",
-    "Scenario",
-    "UsageError",
-    "read_panel",
-    "score",
-]
+    "Bundle", "Draws", "ForecastRequest", "Forecaster", "InputError", "LifetimeRequest", "Panel",
+    "Paths", "PathsRequest", "Recipe", "SagaError", "Scenario", "UsageError", "read_panel", "score",
+]  # fmt: skip
 
-_HOMES = {
-    "Bundle": "saga.bundle",
-    "Draws": "saga.requests",
-    "ForecastRequest": "saga.requests",
-    "Forecaster": "saga.forecaster",
-    "InputError": "saga.errors",
-    "LifetimeRequest": "saga.requests",
-    "Panel": "saga.data.panel",
-    "Paths": "saga.paths",
-    "PathsRequest": "saga.requests",
-    "Recipe": "saga.batch.products",
-    "SagaError": "saga.errors",
-    "Scenario": "saga.macro.scenarios",
-    "UsageError": "saga.errors",
-    "read_panel": "saga.data.reading",
-    "score": "saga.batch.products",
+_NAMES_BY_MODULE = {
+    "saga.batch.engine": ("score",),
+    "saga.batch.products": ("Recipe",),
+    "saga.bundle": ("Bundle",),
+    "saga.data.panel": ("Panel",),
+    "saga.data.reading": ("read_panel",),
+    "saga.errors": ("InputError", "SagaError", "UsageError"),
+    "saga.forecaster": ("Forecaster",),
+    "saga.macro.scenarios": ("Scenario",),
+    "saga.paths": ("Paths",),
+    "saga.requests": ("Draws", "ForecastRequest", "LifetimeRequest", "PathsRequest"),
 }
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'saga' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    for module, names in _NAMES_BY_MODULE.items():
+        if name in names:
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module 'saga' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

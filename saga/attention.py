@@ -1,7 +1,7 @@
 """Inspect a network: attention by lag, layer and head along its rollouts; diversity of its heads.
 
-Attention is computed by the decoder itself, on records continued by simulated years. It shows where
-a head looks, not why the forecast is what it is; `evaluation.explain.attribution` attributes a
+Attention is computed by the decoder, on records continued by simulated years. It shows which years
+have weight in a head, not the causes of a forecast; `evaluation.explain.attribution` attributes a
 forecast to its inputs.
 """
 
@@ -24,8 +24,6 @@ from saga.requests import Draws
 from saga.schema import MAX_AGE
 from saga.simulation.rollout import RolloutOptions, draw_macro_futures, future_codes
 
-_HEADS = {"layer": pl.Int32, "head": pl.Int32}
-
 
 @torch.inference_mode()
 def attention_by_lag(
@@ -39,9 +37,9 @@ def attention_by_lag(
     """Mean attention of the exact rollout at each horizon, over persons and paths.
 
     Columns `horizon`, `layer`, `head`, `lag`, `weight`. `lag` counts years back from the last
-    record (0); simulated years have negative lags. A person without a token at a lag counts as 0
-    there, so the weights of a head sum to 1. A person who is above age 64 at a horizon is left out
-    there. Raises InputError or UsageError if a person cannot be forecast.
+    record (0); simulated years have negative lags. The mean includes persons without a token at a
+    lag, with weight 0, so the weights of a head sum to 1. It leaves out persons who are above age
+    64 at the horizon. Raises InputError or UsageError if a person cannot be forecast.
     """
     if forecaster.transforms.rhythm != 1:
         raise UsageError(
@@ -73,9 +71,8 @@ def attention_by_lag(
                         key = (h, layer, head, lag)
                         totals[key] = totals.get(key, 0.0) + weight
     rows = [(*key, weight / counts[key[0]]) for key, weight in sorted(totals.items())]
-    return pl.DataFrame(
-        rows, {"horizon": pl.Int32, **_HEADS, "lag": pl.Int32, "weight": pl.Float64}, orient="row"
-    )
+    schema = dict.fromkeys(("horizon", "layer", "head", "lag"), pl.Int32) | {"weight": pl.Float64}
+    return pl.DataFrame(rows, schema, orient="row")
 
 
 def _continued_record(
@@ -137,13 +134,10 @@ def head_diversity(network: Saga) -> pl.DataFrame:
         query_map = block.qkv.weight[: heads * size].detach().double()
         queries = query_map.view(heads, size, -1).transpose(1, 2)
         outputs = block.out.weight.detach().double().view(-1, heads, size).transpose(0, 1)
-        rows += [
-            (layer, "queries", subspace_diversity(queries)),
-            (layer, "outputs", subspace_diversity(outputs)),
-        ]
-    return pl.DataFrame(
-        rows, {"layer": pl.Int32, "part": pl.String, "index": pl.Float64}, orient="row"
-    )
+        for part, bases in (("queries", queries), ("outputs", outputs)):
+            rows.append((layer, part, subspace_diversity(bases)))
+    schema = {"layer": pl.Int32, "part": pl.String, "index": pl.Float64}
+    return pl.DataFrame(rows, schema, orient="row")
 
 
 def subspace_diversity(bases: Tensor) -> float | None:

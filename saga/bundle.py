@@ -1,20 +1,15 @@
 """The bundle: one directory with everything needed to forecast, verified when it is opened.
 
-Weights are safetensors, tables are Parquet, all else is JSON: nothing in a bundle can run code.
-`manifest.json` lists the sha256 of every other file, and its own seal. A bundle is never changed in
-place: a new version is written to a new directory, which then replaces the old one.
+Weights are safetensors, tables are Parquet, all else is text or JSON: nothing in a bundle can run
+code. `saga.files.bundle_folder` writes and verifies the files.
 """
 
 from __future__ import annotations
 
-import hashlib
 import io
-import json
 import os
-import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from functools import partial
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,25 +20,24 @@ from safetensors.torch import save as save_safetensors
 
 from saga import schema
 from saga.errors import BundleError, UsageError
-from saga.files.atomic import commit, json_bytes, sync_folder
-from saga.files.tables import check_writable
-from saga.version import current_version
-
-# Format 1 conditioned recorded years on macro values; in format 2 macro values entered the network
-# before the layers of the head.
-FORMAT = 3
-MANIFEST, CARD, WEIGHTS = "manifest.json", "README.md", "model.safetensors"
-CALIBRATION, DIAGNOSTICS = "calibration.parquet", "diagnostics.parquet"
-CIRCUMSTANCES = "circumstances.safetensors"
-PARTS = ("config", "schema", "transforms", "macro", "split", "metrics")  # each is PART.json
-MODEL = (WEIGHTS, "config.json", "macro.json", "transforms.json")  # these decide the raw paths
-REQUIRED = frozenset({WEIGHTS, CARD, *(f"{part}.json" for part in PARTS)})
-OPTIONAL = frozenset({CALIBRATION, DIAGNOSTICS, CIRCUMSTANCES})
-MANIFEST_KEYS = frozenset(
-    {"format", "code_version", "seed", "command", "parents", "files", "digest", "seal"}
+from saga.files.bundle_folder import (
+    CALIBRATION,
+    CARD,
+    CIRCUMSTANCES,
+    DIAGNOSTICS,
+    PARTS,
+    WEIGHTS,
+    digest_files,
+    encode_part,
+    parse_object,
+    read_folder,
+    write_folder,
 )
+
+# These files determine the raw paths.
+_MODEL = (WEIGHTS, "config.json", "macro.json", "transforms.json")
 # Properties of a column that the weights depend on; descriptions and ranges can change freely.
-BINDING = ("name", "kind", "dtype", "codes", "pattern")
+_BINDING = ("name", "kind", "dtype", "codes", "pattern")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +72,7 @@ class Bundle(BundleContents):
     @property
     def model_digest(self) -> str:
         """The sha256 over the files that decide raw paths; a new calibration does not change it."""
-        return _digest({name: self.manifest["files"][name] for name in MODEL})
+        return digest_files({name: self.manifest["files"][name] for name in _MODEL})
 
     @property
     def calibration_digest(self) -> str | None:
@@ -117,10 +111,9 @@ class Bundle(BundleContents):
             BundleError: If a file is missing, unknown or changed, or the format is another one.
         """
         path = Path(path)
-        manifest = _read_manifest(path)
-        content = _read_verified(path, manifest)
+        manifest, content = read_folder(path)
         parts = {
-            part: _parse_object(content[f"{part}.json"], path / f"{part}.json") for part in PARTS
+            part: parse_object(content[f"{part}.json"], path / f"{part}.json") for part in PARTS
         }
         _check_schema(parts["schema"], path, str(manifest["code_version"]))
         tables = {
@@ -164,15 +157,8 @@ def write_bundle(
         BundleError: If a part cannot be stored, or `path` is a directory but not a bundle.
     """
     path = Path(path)
-    parts = {
-        "config": contents.config,
-        "transforms": contents.transforms,
-        "macro": contents.macro,
-        "split": contents.split,
-        "metrics": contents.metrics,
-        "schema": describe_schema(),
-    }
-    content = {f"{part}.json": _json_bytes(value, part) for part, value in parts.items()}
+    parts = {**vars(contents), "schema": describe_schema()}
+    content = {f"{part}.json": encode_part(parts[part], part) for part in PARTS}
     content[WEIGHTS] = _weight_bytes(contents.weights)
     if contents.circumstances is not None:
         content[CIRCUMSTANCES] = _weight_bytes(contents.circumstances)
@@ -181,40 +167,8 @@ def write_bundle(
     for name, table in tables.items():
         if table is not None:
             content[name] = _table_bytes(table, name)
-    files = {name: hashlib.sha256(data).hexdigest() for name, data in sorted(content.items())}
-    manifest: dict[str, Any] = {
-        "format": FORMAT,
-        "code_version": current_version(),
-        "seed": seed,
-        "command": command,
-        "parents": list(parents),
-        "files": files,
-        "digest": _digest(files),
-    }
-    manifest["seal"] = _seal(manifest)
-    content[MANIFEST] = _json_bytes(manifest, "manifest")
-    _commit(path, content)
+    write_folder(path, content, seed=seed, command=command, parents=parents)
     return Bundle.load(path)
-
-
-def check_replaceable(path: str | Path) -> None:
-    """Check that a bundle can be written to `path`, before long work starts.
-
-    Raises:
-        BundleError: If `path` exists and is neither a bundle nor an empty directory.
-        UsageError: If the directory is not writable.
-    """
-    path = Path(path)
-    check_writable(path.absolute())
-    if (
-        path.exists()
-        and not (path / MANIFEST).is_file()
-        and not (path.is_dir() and not any(path.iterdir()))
-    ):
-        raise BundleError(
-            f"{path} exists and is not a bundle, so it is not replaced. Give another --out, or "
-            "remove it."
-        )
 
 
 def replace_parts(
@@ -275,8 +229,8 @@ def describe_schema() -> dict[str, Any]:
     """The columns of `saga.schema` as JSON, for `schema.json` and `GET /v1/variables`."""
     columns = [
         {
-            field.name.removesuffix("_name"): _plain(getattr(column, field.name))
-            for field in fields(column)
+            name.removesuffix("_name"): list(value) if isinstance(value, tuple) else value
+            for name, value in asdict(column).items()
         }
         for column in schema.COLUMNS
     ]
@@ -288,26 +242,12 @@ def describe_schema() -> dict[str, Any]:
     }
 
 
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _json_bytes(value: Mapping[str, Any], part: str) -> bytes:
-    try:
-        return json_bytes(value)
-    except (TypeError, ValueError) as error:
-        raise BundleError(
-            f"{part}.json cannot be written: {error}. Give plain numbers, strings, lists and "
-            "dicts, all finite."
-        ) from error
-
-
 def _weight_bytes(weights: Mapping[str, torch.Tensor]) -> bytes:
     broken = [name for name, tensor in weights.items() if not bool(torch.isfinite(tensor).all())]
     if broken:
         raise BundleError(
-            f"The weights {', '.join(broken)} hold NaN or infinity: training diverged. Train again "
-            "with a lower learning rate."
+            f"The weights {', '.join(broken)} contain NaN or infinity: training diverged. Train "
+            "again with a lower learning rate."
         )
     # Clones, because safetensors refuses tensors that share memory (tied weights).
     return save_safetensors(
@@ -318,150 +258,22 @@ def _weight_bytes(weights: Mapping[str, torch.Tensor]) -> bytes:
 def _table_bytes(table: pl.DataFrame, name: str) -> bytes:
     if "person_id" in table.columns:
         raise BundleError(
-            f"{name} must not hold single persons, but has a column person_id. Store cells, not "
-            "persons."
+            f"{name} must not contain single persons, but has a column person_id. Store summaries "
+            "of groups."
         )
     buffer = io.BytesIO()
     table.write_parquet(buffer, compression="zstd", statistics=False)
     return buffer.getvalue()
 
 
-def _digest(files: Mapping[str, str]) -> str:
-    return hashlib.sha256(
-        "".join(f"{name}\n{files[name]}\n" for name in sorted(files)).encode()
-    ).hexdigest()
-
-
-def _seal(manifest: Mapping[str, Any]) -> str:
-    unsealed = {key: value for key, value in manifest.items() if key != "seal"}
-    return hashlib.sha256(_json_bytes(unsealed, "manifest")).hexdigest()
-
-
-def _read_manifest(path: Path) -> dict[str, Any]:
-    if not path.is_dir():
-        retired = _sibling(path, "old")
-        hint = (
-            f"A replacement was interrupted: rename {retired} to {path.name}."
-            if retired.is_dir()
-            else "Give the directory of a bundle."
-        )
-        raise BundleError(f"There is no bundle at {path}. {hint}")
-    file = path / MANIFEST
-    if not file.is_file():
-        raise BundleError(
-            f"{path} has no {MANIFEST}, so it is not a bundle. Give the directory that "
-            "`saga train` wrote."
-        )
-    data = file.read_bytes()
-    manifest = _parse_object(data, file)
-    if manifest.get("format") != FORMAT:
-        version = manifest.get("code_version")
-        hint = "" if version == current_version() else f", or install saga-forecast {version!r}"
-        raise BundleError(
-            f"{file} is of bundle format {manifest.get('format')!r}, this version of SAGA reads "
-            f"format {FORMAT}. Train the bundle again{hint}."
-        )
-    intact = (
-        manifest.keys() == MANIFEST_KEYS
-        and manifest["seal"] == _seal(manifest)
-        and data == _json_bytes(manifest, "manifest")
-    )
-    if not intact or manifest["digest"] != _digest(manifest["files"]):
-        raise BundleError(
-            f"{file} was changed after the bundle was written. Restore the bundle from its source."
-        )
-    return manifest
-
-
-def _read_verified(path: Path, manifest: Mapping[str, Any]) -> dict[str, bytes]:
-    """The bytes of every file, each equal to its hash.
-
-    The caller parses these bytes and does not read the files again, so that a file cannot change
-    between the check and its use.
-    """
-    listed, present = set(manifest["files"]), {entry.name for entry in path.iterdir()} - {MANIFEST}
-    for name in sorted(present | listed):
-        if name not in REQUIRED | OPTIONAL:
-            pickles = {".pkl", ".pickle", ".pt", ".pth", ".ckpt", ".bin"}
-            is_pickle = Path(name).suffix in pickles
-            reason = "may hold code (pickle)" if is_pickle else "is not a part of a bundle"
-            raise BundleError(
-                f"{path / name} {reason}. Remove it, or restore the bundle from its source."
-            )
-        if name not in listed:
-            raise BundleError(
-                f"{path / name} is not listed in {MANIFEST}. Remove it, or restore the bundle from "
-                "its source."
-            )
-    if absent := sorted((REQUIRED | listed) - present):
-        raise BundleError(f"{path / absent[0]} is missing. Restore the bundle from its source.")
-    content = {}
-    for name in sorted(listed):
-        file = path / name
-        if file.is_symlink() or not file.is_file():
-            raise BundleError(f"{file} is not a regular file. Restore the bundle from its source.")
-        content[name] = file.read_bytes()
-        if hashlib.sha256(content[name]).hexdigest() != manifest["files"][name]:
-            raise BundleError(
-                f"{file} was changed after the bundle was written (sha256 differs). Restore the "
-                "bundle from its source."
-            )
-    return content
-
-
-def _parse_object(data: bytes, file: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(data)
-    except ValueError as error:
-        raise BundleError(
-            f"{file} is not valid JSON. Restore the bundle from its source."
-        ) from error
-    if not isinstance(value, dict):
-        raise BundleError(
-            f"{file} does not hold a JSON object. Restore the bundle from its source."
-        )
-    return value
-
-
 def _check_schema(stored: Mapping[str, Any], path: Path, version: str) -> None:
     """Raise BundleError if columns or codes differ from this code: the weights depend on them."""
 
     def binding(described: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-        return [tuple(column[key] for key in BINDING) for column in described["columns"]]
+        return [tuple(column[key] for key in _BINDING) for column in described["columns"]]
 
     if binding(stored) != binding(describe_schema()):
         raise BundleError(
             f"{path / 'schema.json'} describes other columns than this version of SAGA has. "
             f"Install version {version} of saga-forecast, or train the bundle again."
         )
-
-
-def _sibling(path: Path, suffix: str) -> Path:
-    return path.parent / f".{path.resolve().name}.{suffix}"
-
-
-def _commit(path: Path, content: Mapping[str, bytes]) -> None:
-    """Write all files to a new directory beside `path`, then rename it to `path`.
-
-    A bundle at `path` is renamed first. Between the two renames there is no bundle at `path`. If
-    the process is killed then, the error of `Bundle.load` names the directory of the old bundle.
-    """
-    check_replaceable(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh, retired = _sibling(path, f"new-{os.getpid()}"), _sibling(path, "old")
-    shutil.rmtree(fresh, ignore_errors=True)
-    fresh.mkdir()
-    try:
-        for name, data in content.items():
-            commit(fresh / name, partial(Path.write_bytes, data=data))
-        if path.exists():
-            shutil.rmtree(retired, ignore_errors=True)
-            path.rename(retired)
-        fresh.rename(path)
-        sync_folder(path.parent)
-    except BaseException:
-        shutil.rmtree(fresh, ignore_errors=True)
-        if retired.exists() and not path.exists():
-            retired.rename(path)
-        raise
-    shutil.rmtree(retired, ignore_errors=True)

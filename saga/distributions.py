@@ -110,12 +110,15 @@ class Marginals:
 
     def first(self, n_horizons: int) -> Marginals:
         """The distributions at horizons 1..`n_horizons`."""
-        h = slice(0, n_horizons)
-        return replace(self, grid=self.grid[:, h], cdf=self.cdf[:, h], p_zero=self.p_zero[:, h])
+        return self.at_horizons(range(1, n_horizons + 1))
 
     def year(self, horizon: int) -> Marginals:
         """The distributions at one horizon, as marginals with H = 1."""
-        h = slice(horizon - 1, horizon)
+        return self.at_horizons([horizon])
+
+    def at_horizons(self, horizons: Sequence[int]) -> Marginals:
+        """The distributions at some horizons, which become the columns."""
+        h = np.asarray(horizons) - 1
         return replace(self, grid=self.grid[:, h], cdf=self.cdf[:, h], p_zero=self.p_zero[:, h])
 
     @cached_property

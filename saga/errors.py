@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Problem:
-    """One broken rule: first place, count and fix. It contains no value of a person."""
+    """One broken rule: where it occurs first, how often, and the fix; no value of a person."""
 
     rule: str
     message: str
@@ -24,14 +24,9 @@ class Problem:
         return {k: v for k, v in asdict(self).items() if v is not None}
 
     def __str__(self) -> str:
+        parts = {"person": self.person_id, "year": self.year, "column": self.column}
         location = ", ".join(
-            f"{name} {value}"
-            for name, value in (
-                ("person", self.person_id),
-                ("year", self.year),
-                ("column", self.column),
-            )
-            if value is not None
+            f"{name} {value}" for name, value in parts.items() if value is not None
         )
         first = "first at " if self.count > 1 else "at "
         where = f" ({first}{location})" if location else ""
@@ -51,8 +46,7 @@ class SagaError(Exception):
         self.problems = tuple(problems)
 
     def __str__(self) -> str:
-        lines = [super().__str__(), *(f"  - {p}" for p in self.problems)]
-        return "\n".join(lines)
+        return "\n".join([super().__str__(), *(f"  - {p}" for p in self.problems)])
 
 
 class InputError(SagaError):

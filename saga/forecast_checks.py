@@ -23,23 +23,20 @@ def check_panel(panel: Panel, transforms: Transforms, to_age: int = MAX_AGE) -> 
     """
     check_money(panel, transforms)
     if not len(panel):
-        raise InputError(
-            "There is nobody to forecast.",
-            [Problem("empty", "The panel has no rows", "Give at least one person-year.")],
-        )
+        problem = Problem("empty", "The panel has no rows", "Give at least one person-year.")
+        raise InputError("There is nobody to forecast.", [problem])
     problems = list(find_ineligible(panel, to_age).values())
     if problems:
         raise InputError(f"{len(problems)} person(s) cannot be forecast.", problems[:20])
 
 
 def check_money(panel: Panel, transforms: Transforms) -> None:
-    """Raise UsageError unless the panel's amounts are in the bundle's currency and prices."""
-    meta = panel.meta
-    if (meta.currency, meta.price_year) != (transforms.currency, transforms.price_year):
+    """Raise UsageError unless the panel's amounts are in the bundle's currency and price year."""
+    of_panel, of_bundle = (f"{x.currency} of {x.price_year}" for x in (panel.meta, transforms))
+    if of_panel != of_bundle:
         raise UsageError(
-            f"The panel is in {meta.currency} of {meta.price_year}, the bundle in "
-            f"{transforms.currency} of {transforms.price_year}. Use the mapping that the bundle "
-            "was trained with, or another bundle."
+            f"The panel is in {of_panel}, the bundle in {of_bundle}. Use the mapping that the "
+            "bundle was trained with, or another bundle."
         )
 
 
@@ -52,15 +49,18 @@ def check_tax(tax: TaxName, transforms: Transforms) -> None:
         )
 
 
-def check_scenario(scenario: Scenario | None, panel: Panel, years: int = MAX_AGE) -> None:
-    """Raise UsageError if a scenario covers none of the next `years` years of any person."""
+def check_scenario(
+    scenario: Scenario | None, panel: Panel, *, years: int = MAX_AGE, to_age: int = MAX_AGE
+) -> None:
+    """Raise UsageError if a scenario covers no year of any person's forecast.
+
+    A forecast covers the `years` after the person's last year, but no age above `to_age`.
+    """
     if scenario is None:
         return
     ahead = panel.frame.group_by("person_id").agg(
         first=pl.col("year").max() + 1,
-        last=pl.min_horizontal(
-            pl.col("year").max() + years, pl.col("birth_year").first() + MAX_AGE
-        ),
+        last=pl.min_horizontal(pl.col("year").max() + years, pl.col("birth_year").first() + to_age),
     )
     spans = ahead.select("first", "last").unique().rows()
     if not any(first <= year <= last for first, last in spans for year in scenario.rows):

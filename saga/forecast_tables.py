@@ -11,10 +11,13 @@ from numpy.typing import NDArray
 from saga.conformal.calibrator import Calibrator, Intervals
 from saga.conformal.one_sided import Limits, one_sided_limits
 from saga.conformal.path_bands import band_intervals
-from saga.conformal.present_value import ValueIntervals
+from saga.conformal.present_value import ValueIntervals, value_intervals
+from saga.data.panel import Panel
 from saga.distributions import Marginals
+from saga.lifetime import observed_past, present_value
 from saga.paths import Paths
 from saga.requests import ForecastRequest, LifetimeRequest
+from saga.tax import income_tax
 
 Array = NDArray[np.float64]
 Column = NDArray[np.generic]
@@ -32,8 +35,8 @@ def forecast_table(
     """One row per person and horizon, until age 64, of recalibrated marginals.
 
     Columns: person_id, origin_year, horizon, year, mean, p_zero, one q.. per quantile; lower_,
-    upper_, includes_zero_ and guarantee_ for each coverage; and cell, the persons whose outcomes
-    the intervals rest on ("all" or a group). With `limits` also at_least_, at_most_,
+    upper_, includes_zero_ and guarantee_ for each coverage; and cell, the group of persons whose
+    outcomes decide the intervals ("all": everybody). With `limits` also at_least_, at_most_,
     guarantee_limits_, positive_lower_, positive_upper_, guarantee_positive_ (see
     `saga.conformal.one_sided`). With `bands` = K also band_lower_, band_upper_,
     band_includes_zero_, guarantee_band_, null after year K (see `saga.conformal.path_bands`).
@@ -71,18 +74,16 @@ def forecast_table(
 
 
 def lifetime_table(
-    paths: Paths,
-    values: Array,
-    intervals: ValueIntervals,
-    mean_tax: Array | None,
-    request: LifetimeRequest,
-) -> pl.DataFrame:
-    """One row per person, of the present values `values` (n, M) of its paths.
+    paths: Paths, calibrator: Calibrator, panel: Panel, request: LifetimeRequest
+) -> tuple[pl.DataFrame, Array]:
+    """One row per person of `panel`, and the present values (n, M) of its recalibrated paths.
 
     Columns: person_id, origin_year, to_age, rate, mean, one q.. per quantile; lower_, upper_ and
-    guarantee_ for each coverage; tax_mean and net_mean, null if there is no `mean_tax` (n,).
+    guarantee_ for each coverage; tax_mean and net_mean, null without a tax rule.
     """
     paths.require_recalibrated()
+    values = _present_value(paths, panel, request)
+    intervals = _value_intervals(paths, values, calibrator, panel, request)
     quantiles = np.quantile(values, request.quantiles, axis=1)
     table: dict[str, Column] = {
         "person_id": paths.person_id,
@@ -96,12 +97,55 @@ def lifetime_table(
         table[f"lower_{label}"] = intervals.lower[:, j]
         table[f"upper_{label}"] = intervals.upper[:, j]
         table[f"guarantee_{label}"] = intervals.guarantee[:, j].astype(str)
-    tax_mean = pl.lit(None, dtype=pl.Float64) if mean_tax is None else pl.Series(mean_tax)
-    return (
+    tax_mean: pl.Series | pl.Expr = pl.lit(None, dtype=pl.Float64)
+    if request.tax != "none":
+        tax_mean = pl.Series(_present_tax(paths, panel, request).mean(1))
+    frame = (
         pl.DataFrame(table)
         .with_columns(pl.col("^(lower|upper)_.*$").fill_nan(None), tax_mean=tax_mean)
         .with_columns(net_mean=pl.col("mean") - pl.col("tax_mean"))
     )
+    return frame, values
+
+
+def _present_value(paths: Paths, history: Panel, request: LifetimeRequest) -> Array:
+    return present_value(
+        paths,
+        rate=request.rate,
+        to_age=request.to_age,
+        from_age=request.from_age,
+        history=history,
+    )
+
+
+def _present_tax(paths: Paths, panel: Panel, request: LifetimeRequest) -> Array:
+    """Present value (n, M) of the tax on the paths and, from `from_age`, on the observed past."""
+    taxes = income_tax(paths.earnings, request.tax).astype(np.float32)
+    if request.from_age is not None:
+        past = income_tax(panel.frame["earnings"].to_numpy(), request.tax)
+        observed = pl.Series("earnings", past).fill_nan(None)
+        panel = panel.with_frame(panel.frame.with_columns(observed))
+    return _present_value(paths.with_earnings(taxes), panel, request)
+
+
+def _value_intervals(
+    paths: Paths, values: Array, calibrator: Calibrator, panel: Panel, request: LifetimeRequest
+) -> ValueIntervals:
+    """Intervals of present values (n, M): of the future, then with the observed past added."""
+    age, from_age = paths.origin_year - paths.birth_year, request.from_age
+    if not calibrator.has_sets:
+        return ValueIntervals.none(len(paths), len(request.coverage))
+    calibrated = any(kind == "present_value" for kind, _ in calibrator.thresholds_of_kind)
+    if not calibrated or (from_age is not None and (age < from_age).any()):
+        return ValueIntervals.central(values, request.coverage)
+    rate, to_age = request.rate, request.to_age
+    ahead = values if from_age is None else present_value(paths, rate=rate, to_age=to_age)
+    years = (to_age - age).astype(np.int64)
+    intervals = value_intervals(calibrator, ahead, years, request.coverage, rate)
+    if from_age is None:
+        return intervals
+    past = observed_past(panel, paths, rate=rate, from_age=from_age)
+    return intervals.moved(past, (1 + rate) ** -(age - from_age).astype(np.float64))
 
 
 def _labels(fractions: Sequence[float]) -> Iterator[tuple[int, str]]:

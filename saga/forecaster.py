@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from saga.bundle import Bundle
 from saga.conformal.calibration_table import calibration_method
 from saga.conformal.calibrator import Calibrator
-from saga.conformal.present_value import ValueIntervals, value_intervals
 from saga.conformal.recalibration import map_paths
 from saga.data.groups import last_record_origins
 from saga.data.panel import Panel
@@ -30,7 +29,7 @@ from saga.features.sequences import encode
 from saga.features.transforms import Transforms
 from saga.forecast_checks import check_panel, check_tax
 from saga.forecast_tables import forecast_table, lifetime_table
-from saga.lifetime import observed_past, population, present_value
+from saga.lifetime import population
 from saga.macro.process import MacroProcess
 from saga.macro.scenarios import Scenario, ScenarioSource, scenario_from
 from saga.model import ModelConfig, Saga
@@ -42,7 +41,6 @@ from saga.requests import (
     LifetimeRequest,
     Precision,
     RolloutName,
-    TaxName,
 )
 from saga.schema import MAX_AGE
 from saga.simulation.marginals import DirectMarginals
@@ -51,11 +49,10 @@ from saga.simulation.rollout import Rollout, RolloutOptions
 from saga.states.codes import code_labels, code_numbers
 from saga.states.life_courses import LifeCourses, LifeCourseSimulator
 from saga.states.state_network import StateNetwork
-from saga.tax import income_tax
 
 Progress = Callable[[int, int], None]
-_BLOCK = 256  # persons held in memory at once
-_MANY = 300  # persons from which on starting processes pays
+_BLOCK_PERSONS = 256  # persons whose paths are in memory at the same time
+_MANY_PERSONS = 300  # from this number of persons on, several processes save time
 
 
 class Forecaster:
@@ -74,12 +71,12 @@ class Forecaster:
 
         Args:
             bundle: The bundle, already verified.
-            threads: Persons simulated at a time; None for the number of cores.
-            workers: Processes for jobs of 300 persons and more. They are spawned, so a script
-                needs its `if __name__ == "__main__"`. Neither this nor `threads` changes a number.
-            rollout: How paths are simulated; None for the rollout of the calibration. Under
-                another rollout, intervals are "extrapolated".
-            precision: Of the matrix products of a rollout (`saga.simulation.matmul`).
+            threads: Number of threads of the simulation; None for the number of cores.
+            workers: Number of processes for 300 persons and more. They are spawned, so a script
+                needs `if __name__ == "__main__"`. Neither this nor `threads` changes a number.
+            rollout: How paths are simulated; None for the rollout of the calibration. With
+                another rollout, the guarantee of intervals is "extrapolated".
+            precision: Precision of a rollout's matrix products (`saga.simulation.matmul`).
 
         Raises:
             UsageError: If the bundle has no such rollout, or the precision is unknown.
@@ -219,12 +216,12 @@ class Forecaster:
         n = len(sequences)
         grouping = self.calibrator.grouping
         group_labels = grouping.labels(panel, last_record_origins(panel)) if grouping else {}
-        processes = self.workers if n >= _MANY else 1
+        processes = self.workers if n >= _MANY_PERSONS else 1
         with simulation_pool(
             rollout, sequences, steps, threads=self.threads, processes=processes
         ) as draw:
-            for start in range(0, n, _BLOCK):
-                rows = np.arange(start, min(start + _BLOCK, n))
+            for start in range(0, n, _BLOCK_PERSONS):
+                rows = np.arange(start, min(start + _BLOCK_PERSONS, n))
                 earnings = np.full((len(rows), width, draws.n_paths), np.nan, dtype=np.float32)
                 for i, path_earnings in enumerate(draw(rows)):
                     earnings[i, : len(path_earnings)] = path_earnings
@@ -399,23 +396,14 @@ class Forecaster:
         uncalibrated bundle gives no interval.
         """
         check_tax(request.tax, self.transforms)
-        tables, values = [], []
-        taxed_past = panel.with_frame(
-            panel.frame.with_columns(_taxed(panel.frame["earnings"], request.tax))
-        )
-        for block in self.blocks(
+        blocks = self.blocks(
             panel, draws, to_horizon=None, to_age=request.to_age, progress=progress
-        ):
-            gross = _present_value(block, panel, request)
-            mean_tax = None
-            if request.tax != "none":
-                taxes = income_tax(block.earnings, request.tax).astype(np.float32)
-                mean_tax = _present_value(block.with_earnings(taxes), taxed_past, request).mean(1)
-            intervals = self._value_intervals(block, gross, panel, request)
-            tables.append(lifetime_table(block, gross, intervals, mean_tax, request))
-            values.append(gross)
-        together = np.concatenate(values)
-        return Lifetimes(pl.concat(tables), together, population(together))
+        )
+        results = [
+            lifetime_table(block, self._calibrator_for(block), panel, request) for block in blocks
+        ]
+        values = np.concatenate([values for _, values in results])
+        return Lifetimes(pl.concat([table for table, _ in results]), values, population(values))
 
     def _calibrator_for(self, forecast: Paths | Marginals) -> Calibrator:
         """The calibrator; its guarantees are weaker for forecasts conditioned on a scenario."""
@@ -423,58 +411,15 @@ class Forecaster:
             replace(self.calibrator, extrapolated=True) if forecast.conditioned else self.calibrator
         )
 
-    def _value_intervals(
-        self, paths: Paths, values: NDArray[np.float64], panel: Panel, request: LifetimeRequest
-    ) -> ValueIntervals:
-        """Intervals of present values (n, M): of the future, then with the observed past added."""
-        age, from_age = paths.origin_year - paths.birth_year, request.from_age
-        if not self.calibrator.has_sets:
-            return ValueIntervals.none(len(paths), len(request.coverage))
-        if not any(kind == "present_value" for kind, _ in self.calibrator.thresholds_of_kind) or (
-            from_age is not None and (age < from_age).any()
-        ):
-            return ValueIntervals.central(values, request.coverage)
-        ahead = (
-            values
-            if from_age is None
-            else present_value(paths, rate=request.rate, to_age=request.to_age)
-        )
-        intervals = value_intervals(
-            self._calibrator_for(paths),
-            ahead,
-            (request.to_age - age).astype(np.int64),
-            request.coverage,
-            request.rate,
-        )
-        if from_age is None:
-            return intervals
-        past = observed_past(panel, paths, rate=request.rate, from_age=from_age)
-        return intervals.moved(past, (1 + request.rate) ** -(age - from_age).astype(np.float64))
-
 
 @dataclass(frozen=True, eq=False)
 class Lifetimes:
     """Present values of a panel.
 
-    `table` has one row per person; `values` (n_person, n_path) are the present values of all paths;
-    `population` is described at `saga.lifetime.population`.
+    `table` is that of `lifetime_table`, `values` (n_person, n_path) are the present values of all
+    paths, and `population` is the table of `saga.lifetime.population`.
     """
 
     table: pl.DataFrame
     values: NDArray[np.float64]
     population: pl.DataFrame
-
-
-def _present_value(paths: Paths, history: Panel, request: LifetimeRequest) -> NDArray[np.float64]:
-    return present_value(
-        paths,
-        rate=request.rate,
-        to_age=request.to_age,
-        from_age=request.from_age,
-        history=history,
-    )
-
-
-def _taxed(earnings: pl.Series, tax: TaxName) -> pl.Series:
-    paid = income_tax(earnings.cast(pl.Float64).to_numpy(), tax)
-    return pl.Series("earnings", paid).fill_nan(None)

@@ -31,7 +31,7 @@ def encode(*key: Part) -> bytes:
         elif isinstance(part, (int, np.integer)) and not isinstance(part, bool):
             kind, body = b"i", b"%d" % part
         else:
-            raise TypeError(f"a key holds ints and strings, not {type(part).__name__}")
+            raise TypeError(f"a key consists of ints and strings, not {type(part).__name__}")
         pieces.append(b"%s%d:%s" % (kind, len(body), body))
     return b"".join(pieces)
 

@@ -18,27 +18,14 @@ from saga.schema import MAX_AGE
 Array = NDArray[np.float64]
 
 
-def counted_years(
-    paths: Paths, *, to_age: int = MAX_AGE, from_age: int | None = None, years: int | None = None
+def _counted_years(
+    paths: Paths, to_age: int, from_age: int | None, years: int | None
 ) -> NDArray[np.bool_]:
-    """Whether each horizon counts in the present value, shape (n, H).
-
-    These are the years from `from_age` to `to_age`, at most `years` after the origin.
-
-    Raises:
-        UsageError: If the paths end before the last year that counts.
-    """
+    """Whether each horizon counts in the present value, shape (n, H)."""
     if to_age > MAX_AGE:
-        raise UsageError(
-            "to_age is too high",
-            [
-                Problem(
-                    "to-age",
-                    f"forecasts stop at age {MAX_AGE}",
-                    f"Use to_age of at most {MAX_AGE}.",
-                )
-            ],
-        )
+        fix = f"Use to_age of at most {MAX_AGE}."
+        problem = Problem("to-age", f"forecasts stop at age {MAX_AGE}", fix)
+        raise UsageError("to_age is too high", [problem])
     age = paths.years - paths.birth_year[:, None]
     needed = to_age - (paths.origin_year - paths.birth_year)
     if years is not None:
@@ -87,7 +74,7 @@ def present_value(
             "the rate is out of range",
             [Problem("rate", "a discount rate must be above -1", "Use 0.02 for 2 %.")],
         )
-    counted = counted_years(paths, to_age=to_age, from_age=from_age, years=years)
+    counted = _counted_years(paths, to_age, from_age, years)
     discount = (1 + rate) ** -np.arange(1.0, paths.n_horizons + 1)
     total = np.zeros((len(paths), paths.n_paths))
     # Summed in order of the years, so that a person's sum does not depend on the batch.
@@ -144,14 +131,14 @@ def realised_value(outcomes: Array, *, rate: float = RATE, years: int | None = N
 
 @dataclass(frozen=True, eq=False)
 class Ranked:
-    """n values, or columns of n values, in ascending order, as the statistics need them.
+    """n values, or columns of n values, in ascending order; arrays have the shape of one row.
 
     Args:
         n: Number of values.
         total: Their sum.
         spread: Sum of the absolute differences of all pairs.
-        at: Rank from 0 -> the value of that rank.
-        top: k -> the sum of the k highest values.
+        at: Function of a rank from 0: the value of that rank.
+        top: Function of k: the sum of the k highest values.
     """
 
     n: int
@@ -175,13 +162,22 @@ class Ranked:
         )
 
 
-def _gini(of: Ranked) -> Array:
+def gini(of: Ranked) -> Array:
+    """Gini coefficient: mean absolute difference of all pairs over twice the mean.
+
+    Population form without a small-sample factor: n equal values give 0, one positive value of n
+    gives 1 - 1/n. 0 if all values are 0.
+    """
     return np.asarray(
         np.divide(of.spread, of.n * of.total, out=np.zeros_like(of.total), where=of.total > 0)
     )
 
 
-def _top_share(of: Ranked, top: float = 0.01) -> Array:
+def top_share(of: Ranked, top: float = 0.01) -> Array:
+    """Share of the `top` fraction of persons in the total: 1 - Lorenz(1 - top).
+
+    Interpolated between persons; 0 if all values are 0.
+    """
     count = top * of.n
     whole = int(np.floor(count + 1e-12))
     rest = of.at(of.n - 1 - whole) * max(count - whole, 0.0) if whole < of.n else 0.0
@@ -194,7 +190,7 @@ def _quantile(quantile: float) -> Callable[[Ranked], Array]:
     def statistic(of: Ranked) -> Array:
         rank = quantile * (of.n - 1)
         low, high = of.at(int(rank)), of.at(min(int(rank) + 1, of.n - 1))
-        # NaN is sorted last, and makes the quantile unknown.
+        # NaN is sorted last; if there is one, the quantile is NaN.
         return np.where(np.isnan(of.at(of.n - 1)), np.nan, low + (high - low) * (rank - int(rank)))
 
     return statistic
@@ -206,26 +202,9 @@ STATISTICS: dict[str, Callable[[Ranked], Array]] = {
     "p50": _quantile(0.50),
     "p90": _quantile(0.90),
     "p99": _quantile(0.99),
-    "gini": _gini,
-    "top_1_share": _top_share,
+    "gini": gini,
+    "top_1_share": top_share,
 }
-
-
-def gini(values: Array) -> Array:
-    """Gini coefficient over the first axis: mean absolute difference over twice the mean.
-
-    Population form without a small-sample factor: n equal values give 0, one positive value of n
-    gives 1 - 1/n. 0 if all values are 0.
-    """
-    return _gini(Ranked.of(np.sort(values, axis=0)))
-
-
-def top_share(values: Array, top: float = 0.01) -> Array:
-    """Share of the `top` fraction in the total over the first axis: 1 - Lorenz(1 - top).
-
-    Interpolated between persons; 0 if all values are 0.
-    """
-    return _top_share(Ranked.of(np.sort(values, axis=0)), top)
 
 
 def population(values: Array, *, blocks: int = 20) -> pl.DataFrame:
@@ -245,38 +224,25 @@ def population(values: Array, *, blocks: int = 20) -> pl.DataFrame:
     """
     n, m = values.shape
     if n == 0:
-        raise UsageError(
-            "no persons",
-            [
-                Problem(
-                    "empty-population",
-                    "population statistics need persons",
-                    "Give at least one person.",
-                )
-            ],
-        )
+        why = "population statistics need persons"
+        problem = Problem("empty-population", why, "Give at least one person.")
+        raise UsageError("no persons", [problem])
     by_path = _statistics(Ranked.of(np.sort(values, axis=0)))
     pooled, rests = _pooled(values, np.array_split(np.arange(m), min(blocks, m)) if m > 1 else [])
     of_all, of_rests = _statistics(pooled), [_statistics(rest) for rest in rests]
     rows = []
     for name, path_values in by_path.items():
-        sd = float(path_values.std(ddof=1)) if m > 1 else None
-        rows.append(
-            {
-                "statistic": name,
-                "value": float(path_values.mean()),
-                "sd": sd,
-                "mc_error": None if sd is None else sd / m**0.5,
-                "pooled": float(of_all[name]),
-                "pooled_mc_error": float(
-                    np.sqrt((len(rests) - 1) * np.var([rest[name] for rest in of_rests]))
-                )
-                if m > 1
-                else None,
-            }
-        )
-    schema = dict.fromkeys(("value", "sd", "mc_error", "pooled", "pooled_mc_error"), pl.Float64)
-    return pl.DataFrame(rows, schema={"statistic": pl.String, **schema})
+        sd = mc_error = pooled_mc_error = None
+        if m > 1:
+            sd = float(path_values.std(ddof=1))
+            mc_error = sd / m**0.5
+            variance = np.var([rest[name] for rest in of_rests])
+            pooled_mc_error = float(np.sqrt((len(rests) - 1) * variance))
+        value, of_pooled = float(path_values.mean()), float(of_all[name])
+        rows.append((name, value, sd, mc_error, of_pooled, pooled_mc_error))
+    columns = ("value", "sd", "mc_error", "pooled", "pooled_mc_error")
+    schema = {"statistic": pl.String, **dict.fromkeys(columns, pl.Float64)}
+    return pl.DataFrame(rows, schema, orient="row")
 
 
 def _statistics(of: Ranked) -> dict[str, Array]:
@@ -284,7 +250,7 @@ def _statistics(of: Ranked) -> dict[str, Array]:
 
 
 def _pooled(values: Array, groups: Sequence[NDArray[np.int64]]) -> tuple[Ranked, list[Ranked]]:
-    """All values together, and all values without each group of paths, sorted only once."""
+    """All values together, and all values without each group of paths; they are sorted once."""
     order = np.argsort(values, axis=None)
     ordered = values.reshape(-1)[order]
     whole = Ranked.of(ordered)

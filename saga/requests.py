@@ -1,12 +1,11 @@
-"""Typed requests: what a user may ask for, checked once when the object is made.
+"""Typed requests: the tables that a user can request, checked once when the object is made.
 
 The command line, the HTTP service and the batch engine make these objects and pass them to the
-forecaster unchanged. This module owns the defaults and the allowed values of every option.
+forecaster unchanged. This module defines the defaults and the allowed values of every option.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, get_args
@@ -66,7 +65,7 @@ class ForecastRequest:
         coverage: Coverage of the intervals, each strictly between 0 and 1; stored ascending.
         quantiles: Quantiles, each strictly between 0 and 1; stored ascending.
         limits: Whether to add one-sided limits and intervals given positive earnings.
-        bands: K for intervals that hold the first K years together, or None.
+        bands: K, to add path bands over the first K years; None: no bands.
 
     Raises:
         UsageError: If a value is not allowed.
@@ -81,9 +80,8 @@ class ForecastRequest:
     bands: int | None = None
 
     def __post_init__(self) -> None:
-        _store(self, "horizons", check_horizons(self.horizons))
-        _store(self, "coverage", _check_coverage(self.coverage))
-        _store(self, "quantiles", _check_quantiles(self.quantiles))
+        object.__setattr__(self, "horizons", check_horizons(self.horizons))
+        _store_fractions(self)
         if self.bands is not None and not 1 <= self.bands <= MAX_HORIZON:
             raise UsageError(f"Bands cover the first 1 to {MAX_HORIZON} years, not {self.bands}.")
 
@@ -131,8 +129,7 @@ class LifetimeRequest:
             raise UsageError(
                 f"There is no tax rule {self.tax!r}. Use one of {', '.join(get_args(TaxName))}."
             )
-        _store(self, "coverage", _check_coverage(self.coverage))
-        _store(self, "quantiles", _check_quantiles(self.quantiles))
+        _store_fractions(self)
 
 
 @dataclass(frozen=True)
@@ -180,25 +177,17 @@ def _check_to_age(to_age: int) -> None:
         )
 
 
-def _check_coverage(coverage: Sequence[float]) -> tuple[float, ...]:
-    return _between_0_and_1(
-        coverage, "Coverage", "An interval with coverage 0 or 1 is useless; use for example 0.9."
-    )
-
-
-def _check_quantiles(quantiles: Sequence[float]) -> tuple[float, ...]:
-    return _between_0_and_1(quantiles, "Quantiles", "Use for example 0.05, 0.5 and 0.95.")
-
-
-def _between_0_and_1(fractions: Sequence[float], name: str, example: str) -> tuple[float, ...]:
-    values = sorted(set(fractions))
-    if not values or not all(math.isfinite(value) and 0.0 < value < 1.0 for value in values):
-        raise UsageError(
-            f"{name} must lie strictly between 0 and 1, and at least one value is needed. {example}"
-        )
-    return tuple(values)
-
-
-def _store(request: ForecastRequest | LifetimeRequest, name: str, value: tuple[float, ...]) -> None:
-    """Set the canonical value of a frozen field."""
-    object.__setattr__(request, name, value)
+def _store_fractions(request: ForecastRequest | LifetimeRequest) -> None:
+    """Check `coverage` and `quantiles` of a frozen request, and store them ascending."""
+    hints = {
+        "coverage": "An interval with coverage 0 or 1 is useless; use for example 0.9.",
+        "quantiles": "Use for example 0.05, 0.5 and 0.95.",
+    }
+    for name, hint in hints.items():
+        values = sorted(set(getattr(request, name)))
+        if not values or not all(0.0 < value < 1.0 for value in values):  # refuses NaN, too
+            raise UsageError(
+                f"{name.capitalize()} must lie strictly between 0 and 1, and at least one value is "
+                f"needed. {hint}"
+            )
+        object.__setattr__(request, name, tuple(values))

@@ -41,9 +41,9 @@ PRICE_YEAR = 2022
 class Column:
     """One column of the panel.
 
-    `codes` lists the allowed values of a category; if they are too many, the regular expression
-    `pattern` describes them. `static` columns do not change with the year. `lasting` columns seldom
-    change, so a rollout keeps the last known value.
+    `codes` lists the allowed values of a category, or the regular expression `pattern` describes
+    them. `static` columns do not change with the year. `lasting` columns seldom change, so a
+    rollout continues with the last known value.
     """
 
     name: str
@@ -149,12 +149,7 @@ COLUMNS: tuple[Column, ...] = (
     ),
     _money("employer_mean_earnings", "Mean earnings at the main employer"),
     Column(
-        "employer_size",
-        "number",
-        "Float64",
-        "Persons at the main employer",
-        "persons",
-        minimum=0.0,
+        "employer_size", "number", "Float64", "Persons at the main employer", "persons", minimum=0.0
     ),
     Column("full_time", "number", "Float64", "1 full time, 0 not", "0/1", minimum=0.0, maximum=1.0),
     Column("employers", "number", "Float64", "Employers during the year", "count", minimum=0.0),

@@ -1,8 +1,7 @@
 """Un-averaged proper scores of sampled forecasts, one per person and horizon; lower is better.
 
-Samples are (n, H, M), outcomes (n, H), scores (n, H), NaN if the outcome or a sample is NaN. They
-are not averaged: means, standard errors and groups are computed elsewhere. Log scores use
-`log_earnings`.
+Samples are (n, H, M), outcomes (n, H), scores (n, H), NaN if the outcome or a sample is NaN. Log
+scores use `log_earnings`.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from saga.data.panel import FLOOR
 from saga.distributions import Marginals
 from saga.keyed_random import uniform_rows
 from saga.paths import Paths
+from saga.requests import QUANTILES
 
 Array = NDArray[np.float64]
 Numbers = NDArray[np.floating[Any]]
-QUANTILES = (0.01, 0.05, 0.10, 0.25, 0.50, 0.75, 0.90, 0.95, 0.99)
 
 
 def log_earnings(earnings: Numbers, floor: float | None = FLOOR) -> Array:
@@ -71,15 +70,13 @@ def pinball_log(
     samples: Numbers,
     outcomes: Numbers,
     floor: float | None = FLOOR,
-    levels: Sequence[float] = QUANTILES,
+    quantiles: Sequence[float] = QUANTILES,
 ) -> Array:
-    """Quantile (pinball) loss in log earnings, the mean over `levels`."""
-    level = np.asarray(levels)
-    quantiles = np.moveaxis(np.quantile(log_earnings(samples, floor), level, axis=-1), 0, -1)
-    error = log_earnings(outcomes, floor)[..., None] - quantiles
-    return np.asarray(
-        np.maximum(level * error, (level - 1) * error).mean(axis=-1), dtype=np.float64
-    )
+    """Pinball loss in log earnings, the mean over `quantiles`."""
+    q = np.asarray(quantiles)
+    forecast = np.moveaxis(np.quantile(log_earnings(samples, floor), q, axis=-1), 0, -1)
+    error = log_earnings(outcomes, floor)[..., None] - forecast
+    return np.asarray(np.maximum(q * error, (q - 1) * error).mean(axis=-1), dtype=np.float64)
 
 
 def brier_zero(samples: Numbers, outcomes: Numbers) -> Array:
@@ -125,16 +122,16 @@ def _density_of_log(x: Array, t: Array, fallback_centre: float) -> Array:
     enough = count >= 2
     count_or_one = np.maximum(count, 1)
 
-    def quantile(level: float) -> Array:
-        position = x.shape[-1] - count_or_one + level * (count_or_one - 1)
+    def quantile(q: float) -> Array:
+        position = x.shape[-1] - count_or_one + q * (count_or_one - 1)
         low, rows = position.astype(np.int64), np.arange(len(x))
         above = logs[rows, np.minimum(low + 1, x.shape[-1] - 1)]
         return np.asarray(logs[rows, low] + (position - low) * (above - logs[rows, low]))
 
     iqr = np.maximum(quantile(0.75) - quantile(0.25), 1e-3)
-    centred = np.where(
-        is_positive, logs - (logs.sum(axis=-1) / count_or_one)[:, None], 0.0
-    )  # zeros have log 0 here: they add nothing
+    # In `logs` zero earnings have log 0, so they add nothing to the sum.
+    mean = logs.sum(axis=-1) / count_or_one
+    centred = np.where(is_positive, logs - mean[:, None], 0.0)
     sd = np.maximum(np.sqrt((centred**2).sum(axis=-1) / count_or_one), 1e-3)
     bandwidth = 0.9 * np.minimum(sd, iqr / 1.34) * count_or_one**-0.2
     z = (t[:, None] - logs) / bandwidth[:, None]
@@ -149,7 +146,7 @@ def _density_of_log(x: Array, t: Array, fallback_centre: float) -> Array:
 def covered(
     outcomes: Numbers, lower: Numbers, upper: Numbers, includes_zero: NDArray[np.bool_]
 ) -> Array:
-    """1 if the outcome lies in the published set, else 0; NaN without outcome or interval.
+    """1 if the outcome lies in the prediction set, else 0; NaN without outcome or interval.
 
     The set is [lower, upper] of positive amounts, and 0 if `includes_zero`. Arrays broadcast.
     """
@@ -168,8 +165,8 @@ def interval_score(
 ) -> Array:
     """Interval score (Winkler 1972; Gneiting and Raftery 2007, eq. 43), in the given unit.
 
-    Width + 2 / (1 - coverage) x distance outside. For a published set pass `includes_zero`: an
-    outcome of zero is then inside if the set contains it.
+    Width + 2 / (1 - coverage) x distance outside. With `includes_zero`, an outcome of zero is
+    inside if the prediction set contains zero.
     """
     outside = np.maximum(lower - outcomes, 0) + np.maximum(outcomes - upper, 0)
     if includes_zero is not None:

@@ -22,8 +22,8 @@ Array = NDArray[np.float64]
 
 MONEY = "SEK of 2022"  # currency and prices of all rules
 _STEP = 100.0  # SEK: income and allowances are counted in whole hundreds
-_TABLE_TOP = 2_000_000.0  # SEK: the tax is looked up to here, as it changes by whole hundreds
-_EPSILON = 1e-6  # SEK: keeps a product that is whole in decimals from being rounded away in binary
+_TABLE_TOP = 2_000_000.0  # SEK: lower earnings take their tax from a table by whole hundreds
+_EPSILON = 1e-6  # SEK: larger than binary rounding errors, which would change a rounded amount
 
 
 def _parameter(value: Any, title: str, unit: str, source: str) -> Any:
@@ -35,7 +35,6 @@ class Policy(Protocol):
 
     def tax(self, earnings: Array) -> Array:
         """Annual tax, SEK 2022, of annual earnings, SEK 2022, of any shape; NaN stays NaN."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -240,11 +239,7 @@ class NoTax:
         return earnings * 0.0
 
 
-POLICIES: dict[TaxName, Policy] = {
-    "se-2022": Sweden2022(),
-    "paper": PaperRule(),
-    "none": NoTax(),
-}
+POLICIES: dict[TaxName, Policy] = {"se-2022": Sweden2022(), "paper": PaperRule(), "none": NoTax()}
 
 
 def income_tax(earnings: NDArray[np.floating[Any]], policy: TaxName | Policy = "se-2022") -> Array:

@@ -1,17 +1,17 @@
-r"""What does each part of the network add? Trains the ablations at the same small budget.
+r"""What does each part of the network add?
 
     python -m studies.ablations --panel build/register --out build/ablations
         [--only full no-family] [--until 2012] [--seed 1]
     saga evaluate bundles/small --panel build/register \
         --variants build/ablations/variants.yaml --out build/evaluation
 
-The list is `training/configs/ablations.yaml`. Bundles stay under --out: the same command resumes.
-`variants.yaml` names the trained bundles with the cost of each, for rows of the contest.
+Trains the networks of `training/configs/ablations.yaml`, all with the same small budget. Bundles
+stay under --out, so the same command resumes. `variants.yaml` lists the trained bundles and their
+cost; the contest then has a row for each.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 from importlib.resources import files
 from pathlib import Path
@@ -19,10 +19,11 @@ from typing import Any
 
 import yaml
 
-from saga.bundle import MANIFEST, Bundle
+from saga.bundle import Bundle
 from saga.data.reading import read_panel
 from saga.files.atomic import commit
-from studies.study_page import command_line
+from saga.files.bundle_folder import MANIFEST
+from studies.study_page import command_line, study_parser
 from studies.trained_bundle import train_or_load
 from training.train_config import load_config
 
@@ -30,26 +31,24 @@ from training.train_config import load_config
 def main() -> int:
     """Train what is missing and write the list of variants."""
     rows = listed_ablations()
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = study_parser(__doc__)
     parser.add_argument("--panel", type=Path, required=True)
     parser.add_argument("--mapping")
     parser.add_argument("--out", type=Path, default=Path("build/ablations"))
-    parser.add_argument(
-        "--only",
-        nargs="+",
-        choices=[row["name"] for row in rows],
-        default=[row["name"] for row in rows],
-    )
+    names = [row["name"] for row in rows]
+    parser.add_argument("--only", nargs="+", choices=names, default=names)
     parser.add_argument("--until", type=int, help="last year that training may see")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
-    panel, command = read_panel(args.panel, mapping=args.mapping), command_line(__file__)
+    panel = read_panel(args.panel, mapping=args.mapping)
     for name in args.only:
-        config = load_config(f"ablations/{name}")
         bundle = train_or_load(
-            panel, args.out / name, config, seed=args.seed, until=args.until, command=command
+            panel,
+            args.out / name,
+            load_config(f"ablations/{name}"),
+            seed=args.seed,
+            until=args.until,
+            command=command_line(__file__),
         )
         print(f"{name}: {training_cost(bundle)}", flush=True)
     variants = [
@@ -64,9 +63,8 @@ def main() -> int:
 
 def listed_ablations() -> list[dict[str, str]]:
     """The ablations: `name` and `label`."""
-    rows: list[dict[str, str]] = yaml.safe_load(
-        (files("training") / "configs" / "ablations.yaml").read_text(encoding="utf-8")
-    )
+    file = files("training") / "configs" / "ablations.yaml"
+    rows: list[dict[str, str]] = yaml.safe_load(file.read_text(encoding="utf-8"))
     return rows
 
 
@@ -82,7 +80,7 @@ def variant_row(row: dict[str, str], out: Path) -> dict[str, Any]:
 
 
 def training_cost(bundle: Bundle) -> str:
-    """Parameters, steps and seconds of a bundle's training, from its own record."""
+    """Parameters, steps and seconds of a bundle's training."""
     training = bundle.metrics["training"]
     return (
         f"{training['parameters']:,} parameters, {training['steps']:,} steps, "

@@ -3,8 +3,8 @@
     python -m studies.attention_patterns --panel DIR [--bundle bundles/small] [--persons 300]
         [--paths 4] [--seed 0] [--report FILE]
 
-Mean attention by lag and years ahead, and by layer and head, over a keyed sample of persons with
-their whole records. Test persons only, if the bundle was trained on this panel.
+Prints mean attention by lag and years ahead, and by layer and head, over a keyed sample of persons
+with their whole records. If the bundle was trained on this panel, these are test persons.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from saga.data.reading import read_panel
 from saga.files.markdown import markdown_table
 from saga.forecaster import Forecaster
 from studies.cross_section import follow_persons
-from studies.study_page import page_head, publish_page, study_parser
+from studies.study_page import bundle_parser, page_head, publish_page
 
 HORIZONS, LAGS = (1, 5, 10, 20), 10
 
 
 def main() -> None:
     """Print three tables: by lag and horizon, by layer and head, diversity of heads."""
-    parser = study_parser(__doc__, n_persons=300, n_paths=4)
+    parser = bundle_parser(__doc__, n_persons=300, n_paths=4)
     parser.add_argument("--panel", type=Path, required=True)
     args = parser.parse_args()
     forecaster = Forecaster.load(args.bundle, rollout="exact")

@@ -1,4 +1,4 @@
-"""Persons and paths of the coverage study: who takes part, and simulated paths that are kept."""
+"""Persons and paths of the coverage study: persons by role, and simulated paths on disk."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from saga.requests import Draws
 Array = NDArray[np.float64]
 YEARS = 10
 _PART_PERSONS, _BLOCK_PERSONS = 10_000, 4_000
+_GROUP = "group_"  # prefix of the arrays of groups
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,7 @@ def persons_by_role(
 ) -> dict[str, list[str]]:
     """Persons of the roles "cut" (cut-offs of groups), "calibration" and "test", in keyed order.
 
-    The training persons of the bundle fix the cut-offs if the panel is the bundle's own; otherwise
-    a tenth of the panel does.
+    "cut" are the bundle's training persons if it was trained on the panel, otherwise a tenth of it.
     """
     unseen, training = unseen_and_training(panel, trained_on, seed)
     tenth = 0 if training else len(unseen) // 10
@@ -68,13 +68,13 @@ def unseen_and_training(
 
 
 def open_folder(folder: Path, about: dict[str, object]) -> None:
-    """Make the folder that keeps this run's paths; exit if it keeps those of another run."""
+    """Make the folder of this run's paths; exit if it has those of another run."""
     folder.mkdir(parents=True, exist_ok=True)
     earlier = read_json(folder / "run.json")
     if earlier not in (None, about):
         differing = ", ".join(name for name, value in about.items() if earlier.get(name) != value)
         sys.exit(
-            f"{folder} holds the paths of another run: {differing} differ. Give the arguments of "
+            f"{folder} has the paths of another run: {differing} differ. Give the arguments of "
             "that run, or another --out."
         )
     commit_json(folder / "run.json", about)
@@ -90,15 +90,15 @@ def simulate_sample(
     folder: Path,
     draws: Draws,
 ) -> Sample:
-    """Raw paths of these persons; parts that the folder already keeps are read.
+    """Raw paths of these persons; parts that are already in the folder are read.
 
     Args:
         forecaster: simulates the paths.
-        panel: holds the persons.
+        panel: records of the persons.
         ids: persons, in the order of the result.
         choose_origins: gives the origins of a part of the persons.
         grouping: labels the persons at their origins.
-        folder: where parts are kept.
+        folder: directory of the parts.
         draws: number of paths, seed and scenario.
     """
     end = last_year(panel)
@@ -118,15 +118,15 @@ def simulate_sample(
                 "origin_year": paths.origin_year,
                 "earnings": paths.earnings,
                 "outcomes": realised_earnings(persons, origins, range(1, YEARS + 1), end=end),
-                **{f"group_{name}": values for name, values in labels.items()},
+                **{_GROUP + name: values for name, values in labels.items()},
             }
             _write_arrays(file, arrays)
         parts.append(dict(np.load(file)))
     joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     groups = {
-        name.removeprefix("group_"): values
+        name.removeprefix(_GROUP): values
         for name, values in joined.items()
-        if name.startswith("group_")
+        if name.startswith(_GROUP)
     }
     paths = Paths(
         joined["person_id"],

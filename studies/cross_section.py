@@ -1,14 +1,14 @@
-"""Cross-sections of simulated futures beside the register's true futures of the same persons.
+"""Cross-sections of simulated futures, compared with the same persons' true futures.
 
-A path is one macro future for everybody, and so is a drawn future of the register. Each gives one
-cross-section a year, so each statistic has a distribution over futures. A difference of means is
-uncertain for two reasons, whose variances are added: there are few futures, and few persons, all of
-whose true futures start from one observed record.
+Path k of all persons has one macro future, and so has each drawn future of the register. Each gives
+one cross-section a year, so each statistic has a distribution over futures. A difference of means
+is uncertain for two reasons, whose variances are added: there are few futures, and few persons, all
+of whose true futures start from one observed record.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,7 +74,7 @@ BY_NAME = {statistic.name: statistic for statistic in STATISTICS}
 
 @dataclass(frozen=True)
 class FollowedPersons:
-    """The persons with their past and origins.
+    """Persons with their past and origins.
 
     `born` (n,) are birth years, `sex` (n,) is "female", "male" or "", `origin_earnings` (n,) are
     NaN if unknown.
@@ -90,7 +90,7 @@ class FollowedPersons:
 def follow_persons(
     panel: Panel, *, trained_on: str | None, n_persons: int | None = None
 ) -> FollowedPersons:
-    """A keyed choice of persons with an origin in the panel's last year (None: all of them).
+    """A keyed choice of `n_persons` (None: all) with an origin in the panel's last year.
 
     Only test persons if the model was trained on this panel. Raises InputError if there is nobody.
     """
@@ -149,8 +149,9 @@ def _sections(
             "p90": p90,
             "p10_p50": p10 / p50,
             "p90_p50": p90 / p50,
+            "gini": gini(y[observed]),
+            "zero": (y[observed] == 0).mean(),
         }
-        values |= {"gini": gini(y[observed]), "zero": (y[observed] == 0).mean()}
         working = observed & (y >= floor) & (previous >= floor)
         if working.sum() >= min_persons:
             values["volatility"] = np.std(np.log(y[working] / previous[working]))
@@ -175,11 +176,9 @@ def gini(earnings: Array) -> float:
     """Half the mean absolute difference over the mean of amounts (n,) >= 0; NaN if all are zero."""
     ordered = np.sort(np.asarray(earnings, np.float64))
     n, total = len(ordered), ordered.sum()
-    return (
-        float((2 * np.arange(1, n + 1) - n - 1) @ ordered / (n * total))
-        if total > 0
-        else float("nan")
-    )
+    if not total > 0:
+        return float("nan")
+    return float((2 * np.arange(1, n + 1) - n - 1) @ ordered / (n * total))
 
 
 def simulated_sections(
@@ -188,8 +187,8 @@ def simulated_sections(
     """Cross-sections of every path: `source` ("model"), `future` and those of `cross_sections`.
 
     `paths` (n, n_year, n_path) are real amounts. `wages` (n_path, n_year) is the real wage index of
-    their macro futures, 1 in the last year of record. Beside the true index it separates the drift
-    of macro from the drift of persons.
+    their macro futures, 1 in the last year of record. Its difference from the true index is the
+    drift that comes from macro, not from persons.
     """
     floor = persons.past.meta.floor or 1.0
     rows: list[dict[str, Any]] = []
@@ -235,13 +234,12 @@ def compare(sections: pl.DataFrame, *, paired: bool = False) -> pl.DataFrame:
     """One row per statistic and year, from simulated and true sections together.
 
     Columns: means and standard deviations over futures of both, the `difference` of means with its
-    standard error (as a share of the true mean for relative statistics), numbers of futures. Rows
-    stop with the truth. With a single future on a side the standard error is null.
+    standard error (as a share of the true mean for relative statistics), numbers of futures. Years
+    without truth have no row. With a single future on a side the standard error is null.
 
     `paired`: futures with the same number have the same economy on both sides, and the standard
-    error over futures is that of their differences. It contains the random variation of persons in
-    each future, which the part over persons contains again, so it is too wide rather than too
-    narrow.
+    error over futures is that of their differences. It includes the random variation of persons in
+    each future, which the part over persons includes again, so it is too large, not too small.
     """
     summaries = (
         sections.filter(group=EVERYBODY)
@@ -258,7 +256,7 @@ def compare(sections: pl.DataFrame, *, paired: bool = False) -> pl.DataFrame:
     both = model.join(truth, on=["statistic", "year"], suffix="_true").join(
         _over_persons(sections), on=["statistic", "year"], how="left"
     )
-    relative = pl.col("statistic").is_in([s.name for s in STATISTICS if s.relative])
+    relative = pl.col("statistic").is_in([name for name, s in BY_NAME.items() if s.relative])
     unit = pl.when(relative).then(pl.col("mean_true").abs()).otherwise(pl.lit(1.0))
     over_futures = pl.col("sd") ** 2 / pl.col("futures") + pl.col("sd_true") ** 2 / pl.col(
         "futures_true"
@@ -267,7 +265,7 @@ def compare(sections: pl.DataFrame, *, paired: bool = False) -> pl.DataFrame:
         both = both.join(_paired_spread(sections), on=["statistic", "year"], how="left")
         over_futures = pl.col("sd_difference") ** 2 / pl.col("pairs")
     error = (over_futures + pl.col("over_persons").fill_null(0.0) ** 2).sqrt()
-    order = {statistic.name: i for i, statistic in enumerate(STATISTICS)}
+    order = {name: i for i, name in enumerate(BY_NAME)}
     rank = pl.col("statistic").replace_strict(order, return_dtype=pl.Int32)
     compared = both.with_columns(
         difference=(pl.col("mean") - pl.col("mean_true")) / unit, se=error / unit
@@ -305,9 +303,9 @@ def _over_persons(sections: pl.DataFrame) -> pl.DataFrame:
 def judge(table: pl.DataFrame) -> pl.DataFrame:
     """One row per statistic: the difference in the first, last and worst year, and the verdict.
 
-    `holds`: within the tolerance in every year. `fails`: beyond it by more than 3 standard errors
-    in some year. Otherwise `unclear`. `sd_ratio` is the spread of futures in the model over that in
-    truth, root mean square over years; 1 is right.
+    `holds`: within the tolerance in every year. `fails`: beyond it by more than SURE standard
+    errors in some year. Otherwise `unclear`. `sd_ratio` is the spread of the model's futures over
+    that of the true ones, root mean square over years; 1 is right.
     """
     rows = []
     for (name,), part in table.group_by(["statistic"], maintain_order=True):
@@ -345,9 +343,7 @@ def to_markdown(
     judged: pl.DataFrame, table: pl.DataFrame, years: Sequence[int], provenance: Mapping[str, Any]
 ) -> str:
     """The page: verdicts, then model and truth in some years."""
-    available = set(table["year"].to_list())
-    shown = [year for year in years if year in available]
-    values = {(r["statistic"], r["year"]): r for r in table.iter_rows(named=True)}
+    shown, values = _in_years(table, years)
     rows = [
         [
             BY_NAME[name].meaning,
@@ -367,19 +363,16 @@ def to_markdown(
 
 def differences_markdown(judged: pl.DataFrame, table: pl.DataFrame, years: Sequence[int]) -> str:
     """One row per statistic: differences of means with their standard errors, and the verdict."""
-    available = set(table["year"].to_list())
-    shown = [year for year in years if year in available]
-    values = {(r["statistic"], r["year"]): r for r in table.iter_rows(named=True)}
+    shown, values = _in_years(table, years)
     rows = []
     for row in judged.iter_rows(named=True):
         form = _percent if row["relative"] else _plain
         cells = []
         for year in shown:
             value = values.get((row["statistic"], year))
-            text = "" if value is None else form(value["difference"])
-            if value is not None and value["se"] is not None:
-                text += f" ± {form(value['se'], sign=False)}"
-            cells.append(text)
+            cells.append(
+                "" if value is None else _with_error(form, value["difference"], value["se"])
+            )
         tolerance = form(row["tolerance"], sign=False)
         rows.append([row["meaning"], *cells, tolerance, row["verdict"]])
     header = ["statistic", *(f"{year} years" for year in shown), "tolerance", "verdict"]
@@ -390,13 +383,13 @@ def _verdict_table(judged: pl.DataFrame) -> str:
     rows = []
     for row in judged.iter_rows(named=True):
         form = _percent if row["relative"] else _plain
-        error = "" if row["worst_se"] is None else f" ± {form(row['worst_se'], sign=False)}"
+        worst = _with_error(form, row["worst"], row["worst_se"])
         rows.append(
             [
                 row["meaning"],
                 form(row["first"]),
                 form(row["last"]),
-                f"{form(row['worst'])}{error} ({row['worst_year']})",
+                f"{worst} ({row['worst_year']})",
                 form(row["tolerance"], sign=False),
                 f"{row['sd_ratio']:.2f}",
                 row["verdict"],
@@ -407,6 +400,19 @@ def _verdict_table(judged: pl.DataFrame) -> str:
         *("spread of futures over the true one", "verdict"),
     ]
     return markdown_table(header, rows)
+
+
+def _in_years(
+    table: pl.DataFrame, years: Sequence[int]
+) -> tuple[list[int], dict[tuple[str, int], dict[str, Any]]]:
+    """The years that the table has, and its rows by (statistic, year)."""
+    rows = {(r["statistic"], r["year"]): r for r in table.iter_rows(named=True)}
+    available = {year for _, year in rows}
+    return [year for year in years if year in available], rows
+
+
+def _with_error(form: Callable[..., str], value: float, error: float | None) -> str:
+    return form(value) + ("" if error is None else f" ± {form(error, sign=False)}")
 
 
 def _pair(row: Mapping[str, Any] | None, *, money: bool) -> str:

@@ -3,12 +3,16 @@
     python -m studies.cross_section_drift --register DIR [--bundle bundles/small]
         [--persons 5000] [--paths 100] [--raw] --out DIR
 
-Gini, quantiles, zeros, volatility and mobility of the paths beside the register's true futures. DIR
-is a generated register with futures (`saga register generate --future-to 2052 --future-draws 20`).
-Paths are recalibrated unless --raw is given. Writes cross_section.parquet (one row per statistic
-and year), the same for the model conditioned on the register's macro futures with as many paths in
-all (conditioned.parquet), its response to unemployment (responses.parquet), cross_section.md with
-all three, and cross_section.html. Exit 1 if a statistic fails in the model's own macro futures.
+Compares Gini, quantiles, zeros, volatility and mobility of the paths with the register's true
+futures. DIR is a generated register with futures (`saga register generate --future-to 2052
+--future-draws 20`). Paths are recalibrated unless --raw is given. Exit 1 if a statistic fails in
+the model's own macro futures. Writes to --out:
+
+    cross_section.parquet   one row per statistic and year
+    conditioned.parquet     the same, conditioned on the register's macro futures
+    responses.parquet       responses to unemployment
+    cross_section.md        all three
+    cross_section.html      the first with pictures
 """
 
 from __future__ import annotations
@@ -38,7 +42,7 @@ from studies.cross_section import (
     true_sections,
 )
 from studies.cross_section_page import write_page
-from studies.study_page import code_commit, command_line, publish_page, study_parser
+from studies.study_page import bundle_parser, code_commit, command_line, publish_page
 from studies.unemployment_response import (
     conditioned_sections,
     responses,
@@ -63,7 +67,7 @@ def paths_in_economies(
 ) -> dict[int, NDArray[np.float32]]:
     """`draws.n_paths` paths (n, years, n_paths) in each economy.
 
-    All paths are recalibrated together, because maps move ranks and few paths have few ranks.
+    All paths are recalibrated together: a map moves ranks, and few paths alone have few ranks.
     """
     parts = [
         forecaster.simulate(
@@ -81,8 +85,8 @@ def paths_in_economies(
 
 
 def main() -> int:
-    """Simulate, measure, write the files and print the page."""
-    parser = study_parser(__doc__, n_persons=5_000, n_paths=100)
+    """Simulate, measure, write the files, print the page."""
+    parser = bundle_parser(__doc__, n_persons=5_000, n_paths=100)
     parser.add_argument("--register", type=Path, required=True)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--rollout", choices=["exact", "light"])

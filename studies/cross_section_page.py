@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 import altair as alt
@@ -21,7 +22,7 @@ _MODEL, _TRUTH, _COLUMNS = "#0b5cad", "#1c2430", 3
 def write_page(
     judged: pl.DataFrame, table: pl.DataFrame, out: Path, provenance: Mapping[str, Any]
 ) -> None:
-    """Write the page of `cross_section.judge` and `compare`; it loads nothing from outside."""
+    """Write the results of `cross_section.judge` and `compare` as a page without external files."""
     text = (
         "Model (line, band) and truth (dots, bars) by years ahead, one panel per statistic; "
         "the tables below hold the same numbers."
@@ -64,18 +65,9 @@ def _chart(table: pl.DataFrame) -> Any:
         title = BY_NAME[str(name)].meaning
         panels.append(
             alt.layer(band, line, bars, dots).properties(
-                title=_wrapped(title), width=220, height=130
+                title=wrap(title, 44), width=220, height=130
             )
         )
     return alt.concat(*panels, columns=_COLUMNS, spacing=24).configure_title(
         fontSize=11, anchor="start", fontWeight="normal"
     )
-
-
-def _wrapped(title: str, width: int = 44) -> list[str]:
-    lines = [""]
-    for word in title.split():
-        if len(lines[-1]) + len(word) > width:
-            lines.append("")
-        lines[-1] = f"{lines[-1]} {word}".strip()
-    return lines

@@ -2,21 +2,20 @@
 
     python -m studies.gkos_estimates PANEL [--seed S] [--persons N]
 
-Prints estimates with standard errors, the cost of the fit, and CRPS of log earnings (200 paths) of
-`gkos`, `gkos-paper`, `carry` and `groupq` for N validation persons (0: none), with the standard
-error of the difference from `groupq`. Test persons are not used.
+Prints the estimates with standard errors and the cost of the fit. For N validation persons (0: no
+second table) it also prints the CRPS of log earnings (200 paths) of `gkos`, `gkos-paper`, `carry`
+and `groupq`, and the difference from `groupq` with its standard error. Test persons are not used.
 """
 
 from __future__ import annotations
 
-import argparse
 import time
 from pathlib import Path
 
 import numpy as np
 
 from evaluation.baselines.gkos.gkos import Gkos, GkosPaper
-from evaluation.baselines.gkos.gkos_smm import GROWTH, IDLENESS, SHOCKS, Fit, process_values
+from evaluation.baselines.gkos.gkos_smm import GROWTH, IDLENESS, PUBLISHED, SHOCKS, Fit
 from evaluation.baselines.naive.carry import CarryForward
 from evaluation.baselines.naive.groupq import GroupQuantiles
 from saga.data.origins import draw_origins, history, last_year, realised_earnings
@@ -24,17 +23,15 @@ from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.data.split import persons_of
 from saga.keyed_random import sample_persons
-from saga.register.textbook.gkos_process import GkosProcess
 from saga.scores import crps_log
+from studies.study_page import study_parser
 
 HORIZONS, PATHS = (1, 5, 10, 20), 200
 
 
 def main() -> None:
     """Print both tables."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = study_parser(__doc__)
     parser.add_argument("panel", type=Path)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--persons", type=int, default=1_000)
@@ -58,30 +55,22 @@ def main() -> None:
 
 
 def print_estimates(columns: dict[str, Fit]) -> None:
-    """Parameters by row and process; a dash if a process does not estimate the parameter."""
+    """Print parameters by row and fit; a dash if a fit does not estimate the parameter."""
     print(f"\n{'parameter':12s}{'published':>10s}" + "".join(f"{name:>30s}" for name in columns))
     for name in {**GROWTH, **SHOCKS, **IDLENESS}:
         cells = [
             f"{fit.values[name]:.3f} ({fit.errors[name]:.3f})" if name in fit.values else "-"
             for fit in columns.values()
         ]
-        print(
-            f"{name:12s}{process_values(GkosProcess())[name]:10.3f}"
-            + "".join(f"{cell:>30s}" for cell in cells)
-        )
-    print(
-        f"{'objective':22s}"
-        + "".join(
-            f"{f'{fit.objective:.0f} of {len(fit.moments)} moments':>30s}"
-            for fit in columns.values()
-        )
-    )
+        print(f"{name:12s}{PUBLISHED[name]:10.3f}" + "".join(f"{cell:>30s}" for cell in cells))
+    objectives = (f"{fit.objective:.0f} of {len(fit.moments)} moments" for fit in columns.values())
+    print(f"{'objective':22s}" + "".join(f"{text:>30s}" for text in objectives))
 
 
 def print_forecasts(
     panel: Panel, training: Panel, fitted: list[GkosPaper | Gkos], persons: int, seed: int
 ) -> None:
-    """CRPS by horizon, and its difference from group quantiles."""
+    """Print CRPS by horizon, and its difference from group quantiles."""
     validation = persons_of(panel, "validation")
     sample = panel.only(sample_persons(validation, persons, "gkos-bench", panel.meta.panel_id))
     end = last_year(panel)

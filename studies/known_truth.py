@@ -7,13 +7,13 @@
 A model is trained on a register of a textbook process and compared with the exact forecaster of
 that process: how much CRPS does it lose, and is it biased? The process runs from age 20 to 64
 instead of 25 to 60, so that origins after 3, 10 and 25 years of record all have an outcome 20 years
-ahead. All judged persons are newly simulated. Model and exact forecaster see the same records and
-draw the same number of paths. Both raw and recalibrated paths of the model are judged. The economy
-plays no part in these processes, and by default the model knows no macro series (`--macro none`).
+ahead. All judged persons are newly simulated. Model and exact forecaster have the same records and
+the same number of paths. Raw and recalibrated paths of the model are judged. The economy has no
+effect in these processes, so by default the model has no macro series (`--macro none`).
 
 Registers, bundles and scores stay under --out: the same command resumes, and another --config or
 --steps uses the same registers and the same scores of the exact forecaster. `--bundle DIR` judges
-an existing bundle that was trained on --out's register. Exit 1 if a target is missed.
+an existing bundle that was trained on the register in --out. Exit 1 if a target is missed.
 """
 
 from __future__ import annotations
@@ -34,11 +34,12 @@ from calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bun
 from evaluation.cache import file_name
 from evaluation.contestants import BundleContestant
 from evaluation.scoring.evaluation_settings import Setting
-from saga.bundle import MANIFEST, Bundle
+from saga.bundle import Bundle
 from saga.data.origins import Origins, history, realised_earnings
 from saga.data.panel import Panel, PanelMeta
 from saga.data.reading import read_panel
 from saga.files.atomic import commit
+from saga.files.bundle_folder import MANIFEST
 from saga.files.markdown import markdown_table
 from saga.forecaster import Forecaster
 from saga.paths import Paths
@@ -50,17 +51,18 @@ from saga.register.textbook.textbook_register import PROCESSES, Cohort, Process
 from saga.requests import Draws
 from saga.schema import MAX_AGE
 from saga.scores import crps_log, log_earnings, pit, pit_uniforms
-from studies.study_page import command_line, page_head, publish_page, say, study_parser
+from studies.study_page import bundle_parser, command_line, page_head, publish_page, say
 from studies.trained_bundle import train_or_load
 from training.train_config import TrainConfig, load_config
 
 Array = NDArray[np.float64]
 FIRST_AGE, LAST_AGE = 20, MAX_AGE
 HORIZONS, HISTORIES = (1, 5, 10, 20), (3, 10, 25)
-MAX_LOSS, MAX_BIAS = 0.02, 0.02  # targets: CRPS and mean level within 2 % of the exact forecaster
+MAX_LOSS, MAX_BIAS = 0.02, 0.02  # targets: within 2 % of the exact forecaster's CRPS and mean
 NINETY = 0.9
+SCORES_VERSION = 1  # raise it when a score of this study may change (see `evaluation.cache`)
 _BLOCK = 256  # persons whose paths are in memory at once
-_FIRST_SERIAL = 9_000_000  # beyond the serial numbers of any register, so that ids are new
+_FIRST_SERIAL = 9_000_000  # above the serial numbers of any register, so that ids are new
 
 
 class Simulator(Protocol):
@@ -166,35 +168,31 @@ def person_scores(
 def compare(model: pl.DataFrame, exact: pl.DataFrame, n_paths: int) -> pl.DataFrame:
     """One row per horizon from `person_scores` of both, on the same persons.
 
-    `loss` is the CRPS of the model over that of the exact forecaster, minus 1. `bias` is the
-    difference of the forecast means of log earnings. Both have standard errors over paired persons.
-    `pit_mean` is corrected by the deviation of the exact forecaster's PIT mean from 1/2 on these
-    persons. `coverage` is that of the central 90 % interval. `zero` is the difference of mean
-    p_zero, `spread` the ratio of mean standard deviations. `scatter` is the root mean square of
-    the difference of means without Monte-Carlo noise, as a share of the exact standard deviation:
-    the information of the record that the model does not use. `reached`: loss at most 2 % and bias
-    within 2 %; `sure`: both by two standard errors, or one missed by two.
+    - `loss`: CRPS of the model over that of the exact forecaster, minus 1; `bias`: difference of
+      the forecast means of log earnings. Standard errors are over paired persons.
+    - `pit_mean`: less the deviation of the exact forecaster's mean from 1/2 on these persons.
+    - `coverage`: of the central 90 % interval.
+    - `zero`: difference of mean p_zero; `spread`: ratio of mean standard deviations.
+    - `scatter`: root mean square of the difference of means, without Monte-Carlo noise, over the
+      exact standard deviation: the information of the record that the model does not use.
+    - `reached`: loss at most 2 % and bias within 2 %; `sure`: both by two standard errors, or one
+      missed by two.
     """
+    columns = ("crps", "mean", "sd", "p_zero", "pit")
     paired = model.join(exact, on=["person_id", "horizon"], suffix="_exact", validate="1:1")
     if paired.height != model.height or paired.height != exact.height:
         raise ValueError("model and exact forecaster were not scored on the same persons")
     rows = []
     for (horizon,), part in paired.group_by(["horizon"], maintain_order=True):
-        model_scores = {
-            name: part[name].to_numpy() for name in ("crps", "mean", "sd", "p_zero", "pit")
-        }
-        exact_scores = {name: part[f"{name}_exact"].to_numpy() for name in model_scores}
-        loss = model_scores["crps"].mean() / exact_scores["crps"].mean() - 1
-        loss_se = _error(
-            (model_scores["crps"] - (1 + loss) * exact_scores["crps"]) / exact_scores["crps"].mean()
+        crps, mean, sd, p_zero, pits = (part[name].to_numpy() for name in columns)
+        crps_exact, mean_exact, sd_exact, p_zero_exact, pits_exact = (
+            part[f"{name}_exact"].to_numpy() for name in columns
         )
-        difference = model_scores["mean"] - exact_scores["mean"]
-        noise = (model_scores["sd"] ** 2 + exact_scores["sd"] ** 2).mean() / n_paths
-        bias, bias_se = difference.mean(), _error(difference)
-        inside = {
-            name: np.abs(pits - 0.5) <= NINETY / 2
-            for name, pits in (("model", model_scores["pit"]), ("exact", exact_scores["pit"]))
-        }
+        loss = crps.mean() / crps_exact.mean() - 1
+        loss_se = _standard_error((crps - (1 + loss) * crps_exact) / crps_exact.mean())
+        difference = mean - mean_exact
+        noise = (sd**2 + sd_exact**2).mean() / n_paths
+        bias, bias_se = difference.mean(), _standard_error(difference)
         reached = bool(loss <= MAX_LOSS and abs(bias) <= MAX_BIAS)
         margins = [
             (MAX_LOSS - loss) / max(loss_se, 1e-12),
@@ -204,21 +202,19 @@ def compare(model: pl.DataFrame, exact: pl.DataFrame, n_paths: int) -> pl.DataFr
             {
                 "horizon": horizon,
                 "n": part.height,
-                "crps_exact": exact_scores["crps"].mean(),
+                "crps_exact": crps_exact.mean(),
                 "loss": loss,
                 "loss_se": loss_se,
                 "bias": bias,
                 "bias_se": bias_se,
-                "pit_mean": 0.5 + (model_scores["pit"] - exact_scores["pit"]).mean(),
-                "pit_se": _error(model_scores["pit"] - exact_scores["pit"]),
-                "coverage": inside["model"].mean(),
-                "coverage_exact": inside["exact"].mean(),
+                "pit_mean": 0.5 + (pits - pits_exact).mean(),
+                "pit_se": _standard_error(pits - pits_exact),
+                "coverage": (np.abs(pits - 0.5) <= NINETY / 2).mean(),
+                "coverage_exact": (np.abs(pits_exact - 0.5) <= NINETY / 2).mean(),
                 "coverage_se": np.sqrt(NINETY * (1 - NINETY) / part.height),
-                "zero": (model_scores["p_zero"] - exact_scores["p_zero"]).mean(),
-                "spread": model_scores["sd"].mean() / exact_scores["sd"].mean(),
-                "scatter": np.sqrt(
-                    max((difference**2).mean() - noise, 0.0) / (exact_scores["sd"] ** 2).mean()
-                ),
+                "zero": (p_zero - p_zero_exact).mean(),
+                "spread": sd.mean() / sd_exact.mean(),
+                "scatter": np.sqrt(max((difference**2).mean() - noise, 0.0) / (sd_exact**2).mean()),
                 "reached": reached,
                 "sure": bool(min(margins) > 2 if reached else min(margins) < -2),
             }
@@ -253,29 +249,26 @@ def to_markdown(table: pl.DataFrame) -> str:
     return markdown_table(header, rows)
 
 
-def _error(values: Array) -> float:
+def _standard_error(values: Array) -> float:
     return float(values.std(ddof=1) / np.sqrt(len(values)))
-
-
-SCORES_VERSION = 1  # raise it when a score of this study may change (see `evaluation.cache`)
 
 
 def main() -> int:
     """Train, score and print one table per process."""
-    parser = study_parser(__doc__, n_persons=300_000, n_paths=500)
+    parser = bundle_parser(__doc__, n_persons=300_000, n_paths=500)
     parser.set_defaults(seed=1, bundle=None)
     parser.add_argument("--out", type=Path, default=Path("build/known-truth"))
     parser.add_argument("--process", nargs="+", default=["gaussian", "gkos"])
     parser.add_argument("--config", default="small")
     parser.add_argument("--steps", type=int)
-    parser.add_argument("--judged", type=int, default=2_000, help="judged persons a record length")
+    parser.add_argument("--judged", type=int, default=2_000, help="persons per length of record")
     parser.add_argument("--particles", type=int, default=250)
     parser.add_argument("--macro", choices=["none", "sweden"], default="none")
     parser.add_argument("--rollout", choices=["exact", "light"], default="exact")
     parser.add_argument("--workers", type=int, default=1)
     args = parser.parse_args()
     if args.bundle and len(args.process) > 1:
-        parser.error("--bundle is of one process: name it with --process")
+        parser.error("--bundle needs one --process: that of the bundle's training")
     parts, reached = [page_head("Against known truth", __file__)], True
     for name in args.process:
         for title, table in judge_process(name, args):

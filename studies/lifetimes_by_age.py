@@ -3,12 +3,11 @@
     python -m studies.lifetimes_by_age REGISTER [--years 1,3,5,10,20] [--bundle bundles/small]
         [--persons N] [--paths 100] [--seed 0] [--report FILE]
 
-A present value up to age 64 of the next K years starts at age 64 - K, but its thresholds were
-fitted on persons of all ages. REGISTER is a generated register of another seed than the bundle's;
-of the bundle's own register only the test persons take part. The value of the next K years is
-judged inside the panel's years: once for all persons at age 64 - K, and once from one drawn origin
-each, as in calibration. Standard errors are those of the persons; they ignore that persons of one
-year share its shocks.
+A present value of the next K years up to age 64 starts at age 64 - K, but its thresholds were
+fitted on persons of all ages. REGISTER is a generated register; if the bundle was trained on it,
+only test persons take part. The intervals are compared with outcomes inside the panel's years: once
+for all persons at age 64 - K, and once from one drawn origin each, as in calibration. Standard
+errors are over persons; they ignore that persons of one year share its shocks.
 """
 
 from __future__ import annotations
@@ -29,18 +28,19 @@ from saga.keyed_random import sample_persons
 from saga.lifetime import present_value, realised_value
 from saga.requests import MAX_HORIZON, RATE, Draws
 from saga.schema import MAX_AGE
-from studies.study_page import page_head, publish_page, study_parser
+from studies.study_page import bundle_parser, page_head, publish_page
 
 
 def main() -> None:
     """Print the table of coverage."""
-    parser = study_parser(__doc__, n_persons=None, n_paths=100)
+    parser = bundle_parser(__doc__, n_persons=None, n_paths=100)
     parser.add_argument("register", type=Path)
     parser.add_argument("--years", default="1,3,5,10,20")
     args = parser.parse_args()
     forecaster, panel = Forecaster.load(args.bundle), read_panel(args.register)
-    unseen = unseen_persons(panel, forecaster.bundle.split["panel_id"])
-    panel = keyed_choice(unseen, args.persons)
+    panel = unseen_persons(panel, forecaster.bundle.split["panel_id"])
+    key = ("last-years", panel.meta.panel_id)
+    panel = panel.only(sample_persons(panel.persons(), args.persons, *key))
     draws, rows = Draws(args.paths, args.seed), []
     for years in (int(text) for text in args.years.split(",")):
         origins_by_row = {
@@ -63,19 +63,9 @@ def main() -> None:
     publish_page(f"{head}\n\n{markdown_table(header, rows)}", args.report)
 
 
-def keyed_choice(panel: Panel, n_persons: int | None) -> Panel:
-    """A keyed choice of persons of the panel; None: everybody."""
-    ids = panel.persons()
-    return panel.only(sample_persons(ids, n_persons, "last-years", panel.meta.panel_id))
-
-
 def origins_at_age(panel: Panel, age: int) -> Origins:
     """Origins of all eligible persons in the year of this age."""
-    rows = eligible_origins(panel, ages=(age, age))
-    return Origins(
-        np.array(rows["person_id"].to_list(), dtype=np.str_),
-        rows["year"].to_numpy().astype(np.int64),
-    )
+    return Origins.from_rows(eligible_origins(panel, ages=(age, age)))
 
 
 def value_inside(

@@ -5,16 +5,15 @@
 The study uses streams of conformity scores, without a register and without a network. Persons' log
 earnings are a random walk with Gaussian steps (sd 0.35) and a small common shock a year (sd 0.03).
 The forecaster knows this process, so its split thresholds are right. From a break year on there is
-a recession with scarring: each year a share of all persons loses an exponentially distributed part
-of its earnings for good; the share is large at first and stays above its old value. Shares and
-depths differ between breaks. The same persons are forecast 1, 2, 5 and 10 years ahead every year,
-and outcomes arrive when they are due. Seeds start at 1000; the constants of
+a recession with scarring: each year a share of the persons permanently loses an exponentially
+distributed amount of log earnings; the share is largest in the first year and falls to a lasting
+value. Shares and depths differ between breaks. The same persons are forecast 1, 2, 5 and 10 years
+ahead every year, and outcomes arrive when they are due. Seeds start at 1000; the constants of
 `calibration.adaptive.adaptive_state` were chosen on other seeds. Writes docs/pictures/adaptive.svg.
 """
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import altair as alt
@@ -25,6 +24,7 @@ from scipy.special import ndtr, ndtri
 
 from calibration.adaptive.adaptive_state import MAX_THRESHOLD, ExcessCounts, StateUpdater
 from saga.requests import COVERAGE
+from studies.study_page import study_parser
 
 Array = NDArray[np.float64]
 ROOT = Path(__file__).resolve().parents[1]
@@ -48,7 +48,7 @@ def yearly_changes(rng: np.random.Generator, n_persons: int, broken: bool) -> Ar
 
 
 def conformity_scores(change: Array, horizon: int) -> Array:
-    """Mass of the smallest central set of the forecast that holds the outcome, (n_person,)."""
+    """Mass of the smallest central set of the forecast that contains the outcome, (n_person,)."""
     distance, sd = np.abs(change), SD * horizon**0.5
     edge = ndtri((1 + SAMPLED_MASS) / 2) * sd
     inside = (2 * ndtr(distance / sd) - 1) / SAMPLED_MASS
@@ -73,18 +73,18 @@ def coverage_deviations(seed: int, n_persons: int, *, broken: bool) -> list[dict
             counts[h] = ExcessCounts.of(
                 scores, np.tile(base, (n_persons, 1)), np.tile(thresholds, (n_persons, 1))
             )
-            for j, coverage in enumerate(COVERAGE):
-                for layer, threshold in (("split", base[j]), ("adaptive", thresholds[j])):
-                    rows.append(
-                        {
-                            "seed": seed,
-                            "horizon": h,
-                            "coverage": coverage,
-                            "since": year - YEARS_BEFORE,
-                            "layer": layer,
-                            "deviation": 100 * float((scores <= threshold).mean() - coverage),
-                        }
-                    )
+            rows += [
+                {
+                    "seed": seed,
+                    "horizon": h,
+                    "coverage": coverage,
+                    "since": year - YEARS_BEFORE,
+                    "layer": layer,
+                    "deviation": 100 * float((scores <= threshold).mean() - coverage),
+                }
+                for j, coverage in enumerate(COVERAGE)
+                for layer, threshold in (("split", base[j]), ("adaptive", thresholds[j]))
+            ]
         updater.update(year, counts)
         states = updater.states()
         for h in HORIZONS:
@@ -109,7 +109,7 @@ def deviation_table(rows: pl.DataFrame, horizon: int, coverage: float) -> pl.Dat
 
 
 def print_recovery(rows: pl.DataFrame, coverage: float) -> None:
-    """The recovery at h = 1, on average over the breaks and break by break."""
+    """Print the recovery at h = 1: means over the breaks, and numbers of breaks."""
     next_year = rows.filter(pl.col("horizon") == 1, pl.col("coverage") == coverage)
     by_break = next_year.pivot("since", index=["seed", "layer"], values="deviation")
     for layer in ("split", "adaptive"):
@@ -169,7 +169,7 @@ def draw(rows: pl.DataFrame, out: Path) -> None:
 
 def main() -> None:
     """Simulate the streams, print the tables, draw the picture."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = study_parser(__doc__)
     parser.add_argument("--breaks", type=int, default=24)
     parser.add_argument("--persons", type=int, default=3_000)
     args = parser.parse_args()

@@ -1,15 +1,15 @@
-"""What do records without some columns or years cost the bundle, and does it still win?
+"""What do poorer records cost the bundle, and is it still better than the baselines?
 
     python -m studies.poorer_records REGISTER --out DIR [--bundle bundles/small]
         [--baselines carry,groupq,gbt] [--persons N] [--paths 200] [--seed 0] [--cache DIR]
         [--workers 1] [--report FILE]
 
-REGISTER is any panel. With `future/draw=k` (`saga register generate --future-to 2042 --future-draws
-20`) it is judged forward too. Test persons are judged in-time and forward at h = 1, 5, 10, 20, with
-the same origins and outcomes for every reduction (`studies.record_reductions`). Scores and fitted
-baselines stay in --cache (OUT/kept), so that the same command resumes; the cache of `saga evaluate
---cache` can be used. Exit 1 if the bundle is not better than a baseline with p < .01 (Holm over
-horizons).
+REGISTER is any panel. Forecasts of its test persons are scored in-time at h = 1, 5, 10, 20, and
+forward if it has `future/draw=k` (`saga register generate --future-to 2042 --future-draws 20`).
+Origins and outcomes are the same for every reduction (`studies.record_reductions`). Scores and
+fitted baselines stay in --cache (OUT/kept), so the same command resumes; the cache of `saga
+evaluate --cache` can be used. Exit 1 if the bundle is not better than some baseline with p < .01
+(Holm over horizons).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from saga.files.tables import write_table
 from saga.forecaster import Forecaster
 from saga.requests import Draws
 from studies.record_reductions import REDUCTIONS, WHOLE, Reduction
-from studies.study_page import StepLog, code_commit, command_line, publish_page, say, study_parser
+from studies.study_page import StepLog, bundle_parser, code_commit, page_head, publish_page, say
 
 METRIC = "crps_log"
 KEYS = ("setting", "horizon", "model")
@@ -52,21 +52,13 @@ SCHEMA = {
     "horizon": pl.Int32(),
     "model": pl.String(),
     "n": pl.Int64(),
-    "crps": pl.Float64(),
-    "se": pl.Float64(),
-    "loss": pl.Float64(),
-    "loss_se": pl.Float64(),
-    "gain": pl.Float64(),
-    "gain_se": pl.Float64(),
-    "p": pl.Float64(),
+    **dict.fromkeys(("crps", "se", "loss", "loss_se", "gain", "gain_se", "p"), pl.Float64()),
     "p_holm": pl.Float64(),
     "verdict": pl.String(),
-    "informed_gain": pl.Float64(),
-    "informed_gain_se": pl.Float64(),
-    "informed_p_holm": pl.Float64(),
+    **dict.fromkeys(("informed_gain", "informed_gain_se", "informed_p_holm"), pl.Float64()),
     "informed_verdict": pl.String(),
 }
-Files = Mapping[str, Sequence[Path]]  # a model's files of un-averaged scores, one a setting
+Files = Mapping[str, Sequence[Path]]  # model -> its files of un-averaged scores, one per setting
 
 
 def score_reduction(
@@ -80,32 +72,28 @@ def score_reduction(
     """Files of un-averaged scores of the bundle and the baselines with reduced records.
 
     Args:
-        contest: scores contestants and keeps the files.
+        contest: scores contestants and writes the files.
         reduction: what is hidden.
         settings: the settings of the whole records.
         forecaster: the bundle. In-time it also takes part conditioned on realised macro
             (`Contest.hindsight`), which baselines know from outcomes of those years.
         baselines: unfitted; they are fitted on the reduced records.
-        folder: where files are kept.
+        folder: directory of the files.
     """
     reduced = [reduction.setting(setting) for setting in settings]
     training = reduction.training(contest.sample.training)
     files = {}
     for contestant in (
         contest.bundle(forecaster),
-        *(contest.baseline(reduction.baseline(each), training) for each in baselines),
+        *(contest.baseline(reduction.baseline(baseline), training) for baseline in baselines),
+        *contest.hindsight(forecaster),
     ):
         files[contestant.name] = [
-            contest.scores(contestant, setting, folder) for setting in reduced
+            contest.scores(contestant, setting, folder)
+            for setting in reduced
+            if contestant.only_setting in (None, setting.name)
         ]
         contestant.close()
-    for informed in contest.hindsight(forecaster):
-        files[informed.name] = [
-            contest.scores(informed, setting, folder)
-            for setting in reduced
-            if setting.name == informed.only_setting
-        ]
-        informed.close()
     return files
 
 
@@ -219,19 +207,14 @@ def _gain(row: Mapping[str, Any], paired: Mapping[str, Any] | None) -> dict[str,
 def list_shortfalls(table: pl.DataFrame) -> list[str]:
     """One line per record, setting and baseline for which the bundle is not surely better.
 
-    In-time the bundle is conditioned on realised macro, so that both sides know as much.
+    In-time the bundle is conditioned on realised macro, which the baselines know too.
     """
-    lines = []
-    verdict = pl.coalesce("informed_verdict", "verdict").alias("verdict")
-    unsure = table.with_columns(verdict).filter(pl.col("verdict").is_in([UNSURE, WORSE]))
-    for (record, setting, model), rows in unsure.group_by(
-        "record", "setting", "model", maintain_order=True
-    ):
-        horizons = [f"h = {h} ({text})" for h, text in rows.select("horizon", "verdict").rows()]
-        lines.append(
-            f"{record}, {setting}: not surely better than {model} at {', '.join(horizons)}"
-        )
-    return lines
+    verdicts = table.with_columns(verdict=pl.coalesce("informed_verdict", "verdict"))
+    shortfalls = verdicts.filter(pl.col("verdict").is_in([UNSURE, WORSE]))
+    at = pl.format("h = {} ({})", "horizon", "verdict").str.join(", ")
+    by_model = shortfalls.group_by("record", "setting", "model", maintain_order=True).agg(at=at)
+    text = pl.format("{}, {}: not surely better than {} at {}", "record", "setting", "model", "at")
+    return by_model.select(text).to_series().to_list()
 
 
 def to_markdown(table: pl.DataFrame, labels: Mapping[str, str]) -> str:
@@ -292,7 +275,7 @@ of these years; "informed" is the bundle conditioned on it, which is judged in i
 
 def main() -> int:
     """Score every reduction, write missing.parquet and missing.md, print the page."""
-    parser = study_parser(__doc__, n_persons=None, n_paths=PATHS)
+    parser = bundle_parser(__doc__, n_persons=None, n_paths=PATHS)
     parser.add_argument("register", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--baselines", default="carry,groupq,gbt")
@@ -331,19 +314,16 @@ def main() -> int:
     }
     args.out.mkdir(parents=True, exist_ok=True)
     write_table(table, args.out / "missing.parquet", about)
-    page = report(table, command_line(__file__), about)
-    publish_page(page, args.out / "missing.md", args.report)
+    publish_page(report(table, about), args.out / "missing.md", args.report)
     return int(bool(list_shortfalls(table)))
 
 
-def report(table: pl.DataFrame, command: str, about: Mapping[str, object]) -> str:
+def report(table: pl.DataFrame, about: Mapping[str, object]) -> str:
     """The page: command, provenance, tables and the shortfalls."""
-    names = ("panel", "bundle", "rollout", "commit", "seed", "paths")
+    names = ("panel", "bundle", "rollout", "seed", "paths")
     shortfalls = "\n".join(f"- {line}" for line in list_shortfalls(table))
     parts = [
-        "# What poorer records cost",
-        f"`{command}`",
-        ", ".join(f"{name} `{about[name]}`" for name in names) + ".",
+        page_head("What poorer records cost", __file__, **{name: about[name] for name in names}),
         NOTE,
         to_markdown(table, {r.name: r.label for r in REDUCTIONS}),
         "## Against baselines with the same records",
@@ -351,7 +331,7 @@ def report(table: pl.DataFrame, command: str, about: Mapping[str, object]) -> st
         or "The bundle (in-time: informed) is better than every baseline on every record at every "
         "horizon.",
     ]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(parts)
 
 
 if __name__ == "__main__":

@@ -4,11 +4,12 @@
         [--repeats 16] [--seed 0] [--report FILE]
 
 The table gives the Monte-Carlo variance of a person's figures with independent paths, divided by
-that with Sobol paths: a ratio of 2 says that half as many Sobol paths are as good. A path uses one
-random number a year of the person and three of the economy. Here they are coordinates of scrambled
-Sobol points (Owen 1998), one point per path, shifted modulo 1 by a number of the person or the
-economy: each path is as random as before, but paths no longer cluster by chance. Variances are over
---repeats seeds, means over persons aged below 44 in the panel's last year.
+that with Sobol paths: at a ratio of 2, half as many Sobol paths are as good. Each year of a path
+uses one random number of the person and three of the economy. Here they are coordinates of
+scrambled Sobol points (Owen 1998), one point per path, shifted modulo 1 by a number of the person
+or the economy: each path has the same distribution as before, but paths no longer cluster by
+chance. Variances are over --repeats seeds, means over persons below age 44 in the panel's last
+year.
 """
 
 from __future__ import annotations
@@ -29,24 +30,20 @@ from saga.forecaster import Forecaster
 from saga.keyed_random import uniforms
 from saga.requests import Draws
 from studies.cross_section import follow_persons
-from studies.study_page import page_head, publish_page, study_parser
+from studies.study_page import bundle_parser, page_head, publish_page
 
 Array = NDArray[np.float64]
 HORIZONS = (1, 5, 10, 20)
 FIGURES = (
-    "mean of logs",
-    "5 % quantile",
-    "median",
-    "95 % quantile",
-    "p_zero",
-    "mean log of the sum",
+    *("mean of logs", "5 % quantile", "median", "95 % quantile"),
+    *("p_zero", "mean log of the sum"),
 )
 MAX_ORIGIN_AGE = 43  # so that all forecast years are before age 65
 
 
 def main() -> None:
     """Print the table."""
-    parser = study_parser(__doc__, n_persons=60, n_paths=500)
+    parser = bundle_parser(__doc__, n_persons=60, n_paths=500)
     parser.add_argument("panel", type=Path)
     parser.add_argument("--repeats", type=int, default=16)
     args = parser.parse_args()
@@ -66,11 +63,11 @@ def main() -> None:
 
 
 def young_persons(panel: Panel, forecaster: Forecaster, n_persons: int) -> Panel:
-    """FollowedPersons who can be forecast from the last year, spread evenly over the sorted ids."""
-    followed_persons = follow_persons(panel, trained_on=forecaster.bundle.split["panel_id"])
-    young = last_year(panel) - followed_persons.born <= MAX_ORIGIN_AGE
-    ids = followed_persons.origins.person_id[young].tolist()
-    return followed_persons.past.only(ids[:: max(1, len(ids) // n_persons)][:n_persons])
+    """Persons who can be forecast from the last year, spread evenly over the sorted ids."""
+    persons = follow_persons(panel, trained_on=forecaster.bundle.split["panel_id"])
+    young = last_year(panel) - persons.born <= MAX_ORIGIN_AGE
+    ids = persons.origins.person_id[young].tolist()
+    return persons.past.only(ids[:: max(1, len(ids) // n_persons)][:n_persons])
 
 
 def sobol_uniforms(n_paths: int, origin: int) -> Callable[..., Array]:

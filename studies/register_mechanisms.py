@@ -3,41 +3,41 @@
     python -m studies.register_mechanisms [--persons 40000] [--workers 2] [--seed 1]
         [--only NAME ...] [--out docs/register-mechanisms.md]
 
-The register is generated again without each mechanism and compared with the same targets. A target
-is lost if it holds with the mechanism and not without it; this includes targets that cannot be
-measured without it. In brackets: the change in standard errors of the difference of two independent
-registers. A target that changes by less than 3 was near the edge of its band; this may be chance.
+The register is generated again without each mechanism and compared with the same targets. The page
+explains the table (`EXPLANATION`).
 """
 
 from __future__ import annotations
 
-import argparse
-import tempfile
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
+from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 
 import polars as pl
 
 from saga.files.markdown import markdown_table
-from saga.register import RegisterSettings, generate_register
+from saga.register import RegisterSettings
 from saga.register.simulation.mechanisms import MECHANISMS
-from saga.register.validation.register_check import check_register, count_verdicts, format_number
-from studies.study_page import command_line, publish_page, say
+from saga.register.validation.register_check import count_verdicts, format_number
+from studies.register_targets import generate_and_check
+from studies.study_page import command_line, publish_page, say, study_parser
 
 HEADER = (
     *("without", "enforced targets lost", "reported targets lost"),
     *("targets gained", "largest change"),
 )
 MAX_NAMES = 8  # targets that a table cell names; the rest are counted
+EXPLANATION = """A target is lost if it holds with the mechanism and not without it. It is gained if
+it holds only without it. A target without a value does not hold; "unmeasured" says that it has no
+value with or without the mechanism. In brackets: the change in standard errors of the difference of
+two independent registers. A target that changes by less than 3 was near the edge of its band; this
+may be chance."""
 
 
 def main() -> None:
-    """Print the page, and write it to --out after each mechanism."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    """Print the page; write it to --out after each mechanism."""
+    parser = study_parser(__doc__)
     parser.add_argument("--persons", type=int, default=40_000)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
@@ -45,9 +45,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="write the table as Markdown, too")
     args = parser.parse_args()
     mechanisms = args.only or list(MECHANISMS)
+    whole = RegisterSettings(persons=args.persons, seed=args.seed)
+    settings = [whole, *(replace(whole, without=(name,)) for name in mechanisms)]
     # spawn: threads of polars do not survive a fork
     with ProcessPoolExecutor(args.workers, mp_context=get_context("spawn")) as pool:
-        tables = pool.map(partial(measure, args.persons, args.seed), [None, *mechanisms])
+        tables = pool.map(generate_and_check, settings)
         full, rows = next(tables), list[tuple[str, ...]]()
         for name, reduced in zip(mechanisms, tables, strict=True):
             say(name)
@@ -66,23 +68,9 @@ def page(full: pl.DataFrame, rows: list[tuple[str, ...]]) -> str:
 
 All mechanisms on: {count_verdicts(full)}
 
-A target is lost if it holds with the mechanism and not without it. It is gained if it holds only
-without it. In brackets: the change in standard errors of a difference. A target that changes by
-less than 3 was near the edge of its band; this may be chance. "unmeasured": there is no value with
-or without the mechanism.
+{EXPLANATION}
 
 {markdown_table(HEADER, rows)}"""
-
-
-def measure(persons: int, seed: int, without: str | None) -> pl.DataFrame:
-    """The table of targets of a register without the given mechanism."""
-    settings = RegisterSettings(
-        persons=persons, seed=seed, without=() if without is None else (without,)
-    )
-    with tempfile.TemporaryDirectory() as scratch:
-        register = Path(scratch) / "register"
-        generate_register(register, settings)
-        return check_register(register)
 
 
 def compare(full: pl.DataFrame, reduced: pl.DataFrame) -> tuple[str, str, str, str]:
@@ -94,10 +82,9 @@ def compare(full: pl.DataFrame, reduced: pl.DataFrame) -> tuple[str, str, str, s
     )
     error = (pl.col("se") ** 2 + pl.col("se_less") ** 2).sqrt()
     change = (pl.col("value_less") - pl.col("value")) / error
-    changes = paired.with_columns(
-        pl.col("holds", "holds_less").fill_null(False),  # without a value it does not hold
-        z=change,
-    ).sort(pl.col("z").abs(), descending=True)
+    changes = paired.with_columns(pl.col("holds", "holds_less").fill_null(False), z=change).sort(
+        pl.col("z").abs(), descending=True
+    )
     lost = changes.filter(pl.col("holds"), ~pl.col("holds_less"))
     gained = changes.filter(~pl.col("holds"), pl.col("holds_less"))
     largest = changes.filter(pl.col("z").is_finite()).row(0, named=True)
@@ -111,7 +98,7 @@ def compare(full: pl.DataFrame, reduced: pl.DataFrame) -> tuple[str, str, str, s
 
 
 def target_list(rows: pl.DataFrame) -> str:
-    """Keys with their changes, first the unmeasured, then the largest; the rest are counted."""
+    """The first MAX_NAMES keys with their changes, and the number of the others."""
     keys = [
         f"`{key}` ({'unmeasured' if z is None else f'{z:+.0f}'})"
         for key, z in rows.select("key", "z").iter_rows()

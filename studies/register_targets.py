@@ -3,13 +3,13 @@
     python -m studies.register_targets [--persons 100000] [--seeds 11 12 13] [--workers 2]
         --out docs/register-check.md
 
-Writes a page of headlines and, in a folder beside it, the full table as `targets.csv`.
+Writes a page of headlines and the full table as `targets.csv` in a folder of the page's name.
 """
 
 from __future__ import annotations
 
-import argparse
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
@@ -17,7 +17,7 @@ import polars as pl
 from saga.files.markdown import markdown_table
 from saga.register import RegisterSettings, check_register, generate_register
 from saga.register.validation.register_check import format_number, targets
-from studies.study_page import command_line, publish_page
+from studies.study_page import command_line, publish_page, study_parser
 
 DESCRIPTION = (
     "key", "topic", "concept", "population", "statistic", "target", "low", "high", "enforced",
@@ -26,29 +26,32 @@ DESCRIPTION = (
 
 
 def main() -> None:
-    """Generate, check and write."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    """Generate the registers, compare them, write page and table."""
+    parser = study_parser(__doc__)
     parser.add_argument("--persons", type=int, default=100_000)
     parser.add_argument("--seeds", type=int, nargs="+", default=[11, 12, 13])
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    tables = {seed: judge_register(args.persons, seed, args.workers) for seed in args.seeds}
+    tables = {
+        seed: generate_and_check(RegisterSettings(persons=args.persons, seed=seed), args.workers)
+        for seed in args.seeds
+    }
     write(join(tables), args.seeds, args.persons, args.out)
 
 
-def judge_register(persons: int, seed: int, workers: int) -> pl.DataFrame:
-    """The table of targets of a register that is generated for it."""
-    with tempfile.TemporaryDirectory() as folder:
-        register = Path(folder) / "register"
-        generate_register(register, RegisterSettings(persons=persons, seed=seed), workers=workers)
-        return check_register(register)
+def generate_and_check(
+    settings: RegisterSettings, workers: int = 1, only: Sequence[str] = ()
+) -> pl.DataFrame:
+    """The table of targets of a temporary register; `only` as in `check_register`."""
+    with tempfile.TemporaryDirectory() as scratch:
+        register = Path(scratch) / "register"
+        generate_register(register, settings, workers=workers)
+        return check_register(register, only=only)
 
 
 def join(tables: dict[int, pl.DataFrame]) -> pl.DataFrame:
-    """One row per target: bands of the first seed, value and `holds` of each seed."""
+    """One row per target: band of the first seed, value and `holds` of each seed."""
     table = next(iter(tables.values())).select(DESCRIPTION)
     for seed, part in tables.items():
         values = part.select(
@@ -72,7 +75,7 @@ def write(table: pl.DataFrame, seeds: list[int], persons: int, out: Path) -> Non
 
 
 def page(table: pl.DataFrame, seeds: list[int], persons: int, full_table: str) -> str:
-    """The headlines; `full_table` is the link to the full table."""
+    """The page; `full_table` is the path of the full table, relative to the page."""
     missed = pl.any_horizontal(pl.col(f"holds_{seed}").eq(False) for seed in seeds)
     enforced, reported = table.filter("enforced"), table.filter(~pl.col("enforced"))
     head = (
@@ -92,9 +95,9 @@ All {table.height} targets are in
 with concept, population, band, source and the value of each seed.
 `saga register check` prints the same table for one register.
 
-- A band is a fixed margin and 3 standard errors of the simulated value; the table has the bands of
-  seed {seeds[0]}.
-- Marks: V read in a public source, D derived from V, M recalled from the literature.
+- A band is the published figure plus and minus a fixed margin and 3 standard errors of the
+  simulated value. The tables have the bands of seed {seeds[0]}.
+- Marks: V read in a public source, D derived from such values, M from the literature by memory.
 - Enforced targets (V, D) must lie inside their bands. The others are only reported.
 
 ## Verdicts

@@ -3,29 +3,28 @@
     python -m studies.register_tuning [--persons 40000] [--seed 101] [--steps 1] [--workers 2]
         [--ridge 1]
 
-Gauss-Newton steps for the parameters that are marked C. The study prints the proposed values; they
-are then rounded and written into `saga/register/simulation/parameters.py` by hand. The criterion is
-the distance to the targets of `saga register check` in units of their bands; figures from memory
-have a third of the weight. No forecasting model is involved. All registers have the same random
-numbers (one seed), so differences are smooth; registers of other seeds show what was fitted to
-noise.
+Gauss-Newton steps for parameters with mark C. The study prints the proposed values; they are then
+rounded and written into the parameter modules of `saga/register/simulation/` by hand. The criterion
+is the distance to the targets of `saga register check` in units of their bands; figures from memory
+have a lower weight (`MEMORY_WEIGHT`). No forecasting model is involved. All registers have the same
+random numbers (one seed), so differences are smooth. Registers of other seeds show what was fitted
+to noise.
 """
 
 from __future__ import annotations
 
 import argparse
-import tempfile
 from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from saga.register import RegisterSettings, generate_register
+from saga.register import RegisterSettings
 from saga.register.simulation.parameters import Parameters
-from saga.register.validation.register_check import check_register
+from studies.register_targets import generate_and_check
+from studies.study_page import study_parser
 
 # section.field[.index] -> step of the difference quotient, which is also the unit of a change.
 STEPS: dict[str, float] = {
@@ -81,22 +80,18 @@ def with_values(parameters: Parameters, values: Values) -> Parameters:
 
 def residuals(values: Values, persons: int, seed: int) -> Values:
     """Target -> weighted distance of a register with these parameters."""
-    settings = RegisterSettings(
-        persons=persons, seed=seed, parameters=with_values(Parameters(), values)
-    )
-    with tempfile.TemporaryDirectory() as scratch:
-        register = Path(scratch) / "register"
-        generate_register(register, settings)
-        rows = check_register(register, only=FAMILIES).to_dicts()
-    distances = {row["key"]: distance(row) for row in rows if row["value"] is not None}
+    parameters = with_values(Parameters(), values)
+    settings = RegisterSettings(persons=persons, seed=seed, parameters=parameters)
+    table = generate_and_check(settings, only=FAMILIES).drop_nulls("value")
+    distances = {row["key"]: distance(row) for row in table.iter_rows(named=True)}
     return {key: value for key, value in distances.items() if value is not None}
 
 
 def distance(row: dict[str, Any]) -> float | None:
-    """(value - target) / tolerance; None without a band.
+    """(value - target) / tolerance, weighted; None without a band.
 
-    A band from memory without a target counts only beyond 80 % of its half width. A one-sided
-    target must clear its bound by three tenths of its allowance for sampling error.
+    The value of a band without a target counts only beyond 80 % of the band's half width. A
+    one-sided target must be inside by three tenths of the band's allowance for sampling error.
     """
     weight = 1.0 if row["enforced"] else MEMORY_WEIGHT
     sampling = 3.0 * (row["se"] or 0.0)
@@ -115,10 +110,8 @@ def distance(row: dict[str, Any]) -> float | None:
 
 
 def main() -> None:
-    """Print the values of each step until a step does not help."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    """Print the values of each step; stop at a step that does not help."""
+    parser = study_parser(__doc__)
     parser.add_argument("--persons", type=int, default=40_000)
     parser.add_argument("--seed", type=int, default=101)
     parser.add_argument("--steps", type=int, default=1)

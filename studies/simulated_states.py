@@ -1,13 +1,13 @@
-"""Are the states along paths those that people have? Shares, dependence on earnings, persistence.
+"""Do simulated states have the right shares, dependence on earnings and persistence?
 
     python -m studies.simulated_states --register DIR [--bundle bundles/small] [--persons 4000]
         [--paths 40] [--origin 2002] [--seed 0] [--report FILE]
 
-DIR is a generated register that the bundle was not trained on, its futures with `--future-records`.
-In-time, persons of 20 to 60 years at the end of --origin are followed to the panel's end, and their
-later records are the truth. Forward, they are followed from the panel's end, and the register's
-drawn futures are the truth. Both are compared with life courses simulated from the records up to
-the origin. Years of temporary stays abroad are in neither.
+DIR is a generated register that the bundle was not trained on, with futures of `--future-records`.
+In-time, persons of age 20 to 60 at the end of --origin are followed to the panel's end; their later
+records are the truth. Forward, they are followed from the panel's end; the register's drawn futures
+are the truth. Both are compared with life courses simulated from the records up to the origin.
+Years of temporary stays abroad are in neither.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ import polars as pl
 from numpy.typing import NDArray
 
 from saga.data.origins import cut, last_year
-from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.errors import InputError, Problem
 from saga.features.transforms import Transforms
@@ -35,9 +34,9 @@ from saga.schema import MAX_AGE, NAMES
 from saga.states.codes import COLUMNS, INDUSTRY, STATE, STATES, code_labels, code_numbers
 from saga.states.life_courses import ABROAD_STATE, DEAD_STATE
 from studies.cross_section import FollowedPersons, follow_persons
-from studies.study_page import page_head, publish_page, say, study_parser
+from studies.study_page import bundle_parser, page_head, publish_page, say
 
-FIFTHS = 5  # groups of positive earnings, beside zero, for the dependence on earnings
+FIFTHS = 5  # groups of positive earnings; zero is a further group
 HORIZONS = (1, 5, 10, 20)
 NOT_OBSERVED = -1
 
@@ -82,13 +81,6 @@ def simulated_futures(
     return Futures(np.concatenate(earnings), np.concatenate(codes))
 
 
-def recorded_future(
-    panel: Panel, persons: FollowedPersons, years: int, transforms: Transforms
-) -> Futures:
-    """The panel's later years of the same persons, as one future."""
-    return _future(panel.frame, persons, years, transforms)
-
-
 def true_futures_of_states(
     register: Path, persons: FollowedPersons, years: int, transforms: Transforms
 ) -> Iterator[Futures]:
@@ -108,12 +100,13 @@ def true_futures_of_states(
             raise InputError("The register's futures contain no states", [problem])
         ids = persons.origins.frame().lazy().select("person_id")
         rows = files.join(ids, on="person_id", how="semi").collect()
-        yield _future(rows, persons, years, transforms)
+        yield recorded_future(rows, persons, years, transforms)
 
 
-def _future(
+def recorded_future(
     rows: pl.DataFrame, persons: FollowedPersons, n_years: int, transforms: Transforms
 ) -> Futures:
+    """The later years of the persons in the rows of a panel or of a draw, as one future."""
     n, origin = len(persons.origins), persons.origins.year
     index = {person: i for i, person in enumerate(persons.origins.person_id.tolist())}
     rows = rows.filter(pl.col("person_id").is_in(list(index)))
@@ -156,15 +149,15 @@ def measure(
     """
     rows: list[tuple[int, str, str, str, float, int]] = []
     for h in horizons:
-        left = futures.codes[:, h - 1, :, STATE] >= DEAD_STATE
-        # Records end at the exit, but the model still knows earnings, so these are left out.
-        earnings = np.where(left, np.nan, futures.earnings[:, h - 1])
+        gone = futures.codes[:, h - 1, :, STATE] >= DEAD_STATE
+        # Records end at the exit, but paths of the model go on, so later earnings do not count.
+        earnings = np.where(gone, np.nan, futures.earnings[:, h - 1])
         group = np.column_stack([_earnings_groups(future) for future in earnings.T])
         for j, name in enumerate(COLUMNS):
             codes = futures.codes[:, h - 1, :, j]
             first = np.broadcast_to(origin_codes[:, None, j], codes.shape)
             previous = futures.codes[:, h - 2, :, j] if h > 1 else first
-            observed = (codes >= 0) & ~left if j == INDUSTRY else codes > 0
+            observed = (codes >= 0) & ~gone if j == INDUSTRY else codes > 0
             count = int(observed.sum())
             if not count:
                 continue
@@ -175,9 +168,9 @@ def measure(
             for code, n in zip(*np.unique(pairs, return_counts=True), strict=True):
                 rows.append((h, name, "joint", str(code), n / both.sum(), int(both.sum())))
             for kind, other, equal in (("unchanged", first, True), ("changed", previous, False)):
-                known = observed & (other > 0) & (codes > 0)
-                share = float(((codes == other)[known] == equal).mean())
-                rows.append((h, name, kind, "", share, int(known.sum())))
+                both_known = observed & (other > 0) & (codes > 0)
+                share = float(((codes == other)[both_known] == equal).mean())
+                rows.append((h, name, kind, "", share, int(both_known.sum())))
     schema = {
         "horizon": pl.Int32,
         "column": pl.String,
@@ -308,16 +301,16 @@ def _state_share(table: pl.DataFrame, horizon: int, number: int) -> float:
     return 100 * float(rows["value"].sum())
 
 
-NOTE = """Distance: total variation distance of the model's shares of all codes from the true ones,
-in points (0: equal, 100: nothing in common); in brackets the distance of a perfect model, because
-the persons are a sample. With earnings: the same for codes and six groups of earnings together
-(zero, and fifths of the positive ones of a future), which shows whether states go with the right
-earnings."""
+NOTE = """Distance: total variation distance between the model's shares of all codes and the true
+ones, in points (0: equal, 100: disjoint); in brackets, the distance of a perfect model, which is
+positive because the persons are a sample. With earnings: the distance of codes jointly with six
+groups of earnings (zero, and fifths of positive earnings in that future); it shows whether states
+occur with the right earnings."""
 
 
 def main() -> int:
-    """Simulate, measure and print both settings."""
-    parser = study_parser(__doc__, n_persons=4_000, n_paths=40)
+    """Simulate and measure both settings, print the page."""
+    parser = bundle_parser(__doc__, n_persons=4_000, n_paths=40)
     parser.add_argument("--register", type=Path, required=True)
     parser.add_argument("--origin", type=int, default=2002)
     args = parser.parse_args()
@@ -342,7 +335,7 @@ def main() -> int:
             past, trained_on=forecaster.bundle.split["panel_id"], n_persons=args.persons
         )
         truth = (
-            [recorded_future(panel, persons, years, transforms)]
+            [recorded_future(panel.frame, persons, years, transforms)]
             if in_time
             else list(true_futures_of_states(args.register, persons, years, transforms))
         )

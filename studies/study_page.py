@@ -1,4 +1,4 @@
-"""What the studies share: options, the head of a page, progress, publishing a page."""
+"""Parts that studies share: options, the head of a page, publishing a page, progress."""
 
 from __future__ import annotations
 
@@ -10,19 +10,18 @@ import time
 from pathlib import Path
 
 
-def study_parser(
-    description: str | None, *, n_persons: int | None, n_paths: int
-) -> argparse.ArgumentParser:
-    """A parser with --bundle, --persons, --paths, --seed and --report.
-
-    Args:
-        description: shown by --help as it is written.
-        n_persons: default of --persons; None means everybody.
-        n_paths: default of --paths.
-    """
-    parser = argparse.ArgumentParser(
+def study_parser(description: str | None) -> argparse.ArgumentParser:
+    """A parser without options; `--help` shows the description as it is written."""
+    return argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+
+
+def bundle_parser(
+    description: str | None, *, n_persons: int | None, n_paths: int
+) -> argparse.ArgumentParser:
+    """The parser of a study of a bundle; the numbers are defaults (None: all persons)."""
+    parser = study_parser(description)
     parser.add_argument("--bundle", type=Path, default=Path("bundles/small"))
     parser.add_argument("--persons", type=int, default=n_persons)
     parser.add_argument("--paths", type=int, default=n_paths)
@@ -38,22 +37,19 @@ def command_line(script: str) -> str:
 
 def code_commit() -> str:
     """The short commit of the working directory; "unknown" outside a repository."""
-    answer = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    )
-    return answer.stdout.strip() or "unknown"
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    return result.stdout.strip() or "unknown"
 
 
 def page_head(title: str, script: str, **facts: object) -> str:
     """Title, command, commit and the facts (name = value) that the results depend on."""
-    origin = ", ".join(f"{name.replace('_', ' ')} `{value}`" for name, value in facts.items())
-    return (
-        f"# {title}\n\n`{command_line(script)}`\n\nCommit {code_commit()}{origin and ', '}{origin}."
-    )
+    listed = "".join(f", {name.replace('_', ' ')} `{value}`" for name, value in facts.items())
+    return f"# {title}\n\n`{command_line(script)}`\n\nCommit {code_commit()}{listed}."
 
 
 def publish_page(page: str, *files: Path | None) -> None:
-    """Print the page and write it to each file that is not None."""
+    """Print the page, and write it to the files that are not None."""
     text = page.rstrip() + "\n"
     for file in files:
         if file is not None:
@@ -62,18 +58,18 @@ def publish_page(page: str, *files: Path | None) -> None:
 
 
 def say(line: str) -> None:
-    """A line on standard error for the person who waits."""
+    """Print a line of progress on standard error."""
     print(line, file=sys.stderr, flush=True)
 
 
 class StepLog:
-    """A line on standard error for each step that begins or ends, with its seconds."""
+    """Says when a step begins, and when it ends with its seconds."""
 
     def __init__(self) -> None:
         self.since = time.perf_counter()
 
     def __call__(self, step: str, done: int, total: int) -> None:
-        """A callback (`evaluation.contest.Progress`): `done` of `total` parts of a step."""
+        """Report `done` of `total` parts of a step (`evaluation.contest.Progress`)."""
         if done in (0, total):
             now = time.perf_counter()
             say(f"  {step}" + (f": {now - self.since:.0f} s" if done else ""))

@@ -8,11 +8,12 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from saga.bundle import MANIFEST, Bundle
+from saga.bundle import Bundle
 from saga.data.origins import cut, last_year
 from saga.data.panel import Panel
 from saga.data.split import persons_of
 from saga.errors import UsageError
+from saga.files.bundle_folder import MANIFEST
 from training.fit import train
 from training.harness import RunOptions
 from training.train_config import TrainConfig

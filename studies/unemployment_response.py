@@ -1,4 +1,4 @@
-"""How earnings respond to unemployment: in the model's futures and in the register's true ones.
+"""How do earnings respond to unemployment, in the model's futures and in the true ones?
 
 The model is conditioned on each drawn economy of the register, so both sides have the same
 recessions. The response of a statistic h years ahead is its least-squares slope, over economies, on
@@ -20,16 +20,10 @@ from evaluation.scoring.futures import macro_of_futures
 from saga.files.markdown import markdown_table
 from saga.macro.history import SERIES
 from saga.macro.scenarios import Scenario
-from studies.cross_section import (
-    BY_NAME,
-    EVERYBODY,
-    STATISTICS,
-    FollowedPersons,
-    simulated_sections,
-)
+from studies.cross_section import BY_NAME, EVERYBODY, FollowedPersons, simulated_sections
 
 Array = NDArray[np.float64]
-RESPONDING = ("zero", "mean", "p10_p50")
+RESPONDING = ("mean", "p10_p50", "zero")
 YEARS_AHEAD = (1, 2, 3, 5, 10)
 _MIN_ECONOMIES = 4  # of a slope
 
@@ -76,8 +70,8 @@ def responses(
 
     Columns: `slope` of the model, `slope_true` with `se_true`, and their `difference` with
     `se_difference`. Relative statistics are in logs. Standard errors are those of least squares
-    over independent economies. That of the difference is smaller, because the part of an economy
-    that mean unemployment does not describe is the same on both sides.
+    over independent economies. That of the difference is smaller, because both sides have the same
+    economies, also in what mean unemployment does not describe.
 
     Args:
         sections: of model and truth; `future` is the same economy in both.
@@ -95,7 +89,7 @@ def responses(
     )
     both = model.join(truth, on=["future", "year", "statistic"], suffix="_true").sort("future")
     rows = []
-    for name in (statistic.name for statistic in STATISTICS if statistic.name in RESPONDING):
+    for name in RESPONDING:
         for year in years:
             part = both.filter(statistic=name, year=year)
             if part.height < _MIN_ECONOMIES:

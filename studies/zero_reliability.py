@@ -6,9 +6,9 @@
 REGISTER is a generated register of another seed than the bundle's, with `future/draw=k`. Its test
 persons are forecast as in the contest: in-time from one origin each, forward from the last year.
 The table shows, for bins of the forecast probability, the share of persons without earnings. ± is
-the standard error: over persons in-time; forward over persons (each with the share of futures) and
-over futures, because all persons of a future share its economy. The Brier score is decomposed as by
-Murphy (1973), within these bins.
+its standard error: in-time over persons; forward over persons (each with a share of futures) and
+over futures together, because all persons of a future share its economy. The miscalibration is that
+part of the Brier score (Murphy 1973), over the same bins.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from saga.data.reading import read_panel
 from saga.files.markdown import markdown_table
 from saga.forecaster import Forecaster
 from saga.requests import PATHS, Draws, ForecastRequest
-from studies.study_page import page_head, publish_page, study_parser
+from studies.study_page import bundle_parser, page_head, publish_page
 
 Array = NDArray[np.float64]
 EDGES = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 0.9, 1.0)
@@ -35,7 +35,7 @@ MIN_PERSONS = 30  # of a bin that is shown
 
 def main() -> None:
     """Print one table per setting."""
-    parser = study_parser(__doc__, n_persons=None, n_paths=PATHS)
+    parser = bundle_parser(__doc__, n_persons=None, n_paths=PATHS)
     parser.add_argument("register", type=Path)
     parser.add_argument("--horizons", default="1,5,10,20")
     args = parser.parse_args()
@@ -87,7 +87,7 @@ def zero_probabilities(
 
 @dataclass(frozen=True)
 class Reliability:
-    """Rows of text by bin, the Brier score, and its part of miscalibration."""
+    """Rows of text by bin, the Brier score, and the part of it that is miscalibration."""
 
     rows: list[list[str]]
     brier: float

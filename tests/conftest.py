@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -122,6 +123,17 @@ def _running(settings: Settings) -> Iterator[Running]:
             finally:
                 server.should_exit = True
                 thread.join()
+
+
+@pytest.fixture(scope="session")
+def free_port() -> Callable[[], int]:
+    """Finds a port of the loopback on which nothing listens."""
+
+    def find() -> int:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            return int(listener.getsockname()[1])
+
+    return find
 
 
 @pytest.fixture(scope="session")

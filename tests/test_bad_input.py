@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shlex
 import shutil
 import time
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from api.settings import Settings
 from saga.cli import app
@@ -61,62 +62,57 @@ def without(column: str) -> Callable[[Rows], None]:
     return spoil
 
 
+def problem_of(person_id: str, **entry: str) -> dict[str, str]:
+    """Part of a problem: its person, and its column or rule."""
+    return {"person_id": person_id, **entry}
+
+
 SECOND_ROW = {"person_id": "007", "year": 2018}
+SECOND_COUNTY = {**SECOND_ROW, "column": "county"}
+SECOND_EARNINGS = {**SECOND_ROW, "column": "earnings"}
 PANELS: dict[str, tuple[Callable[[Rows], None], dict[str, Any]]] = {
     "no column person_id": (without("person_id"), {"column": "person_id"}),
     "no column year": (without("year"), {"column": "year"}),
     "no column birth_year": (without("birth_year"), {"column": "birth_year"}),
     "no column earnings": (without("earnings"), {"column": "earnings"}),
     "a person-year twice": (lambda rows: rows.append(dict(rows[1])), SECOND_ROW),
-    "negative earnings": (set_one(1, earnings=-AMOUNT), {**SECOND_ROW, "column": "earnings"}),
-    "infinite earnings": (set_one(1, earnings=float("inf")), {**SECOND_ROW, "column": "earnings"}),
-    "minus infinite earnings": (
-        set_one(1, earnings=float("-inf")),
-        {**SECOND_ROW, "column": "earnings"},
-    ),
-    "earnings that are no number": (
-        set_one(1, earnings=float("nan")),
-        {**SECOND_ROW, "column": "earnings"},
-    ),
-    "text in a number": (set_one(1, earnings=WORD), {**SECOND_ROW, "column": "earnings"}),
-    "a decimal comma": (set_one(1, earnings=f"{AMOUNT},5"), {**SECOND_ROW, "column": "earnings"}),
-    "an unknown code": (set_one(1, county=WORD), {**SECOND_ROW, "column": "county"}),
+    "negative earnings": (set_one(1, earnings=-AMOUNT), SECOND_EARNINGS),
+    "infinite earnings": (set_one(1, earnings=float("inf")), SECOND_EARNINGS),
+    "minus infinite earnings": (set_one(1, earnings=float("-inf")), SECOND_EARNINGS),
+    "earnings that are no number": (set_one(1, earnings=float("nan")), SECOND_EARNINGS),
+    "text in a number": (set_one(1, earnings=WORD), SECOND_EARNINGS),
+    "a decimal comma": (set_one(1, earnings=f"{AMOUNT},5"), SECOND_EARNINGS),
+    "an unknown code": (set_one(1, county=WORD), SECOND_COUNTY),
     "a control character in a name": (
         set_all("B2", person_id="B\x012"),
         {"year": 2021, "column": "person_id", "rule": "not-text"},
     ),
     "a control character in a code": (
         set_one(1, county="01\x01"),
-        {**SECOND_ROW, "column": "county", "rule": "unknown-code"},
+        {**SECOND_COUNTY, "rule": "unknown-code"},
     ),
-    "half a year": (set_one(1, year=2018.5), {"person_id": "007", "column": "year"}),
-    "a year without a century": (set_one(1, year=18), {"person_id": "007", "column": "year"}),
+    "half a year": (set_one(1, year=2018.5), problem_of("007", column="year")),
+    "a year without a century": (set_one(1, year=18), problem_of("007", column="year")),
     "a year that no price index has": (set_one(2, year=2047), {"year": 2047, "column": "year"}),
-    "no birth year": (set_all("B2", birth_year=None), {"person_id": "B2", "column": "birth_year"}),
+    "no birth year": (set_all("B2", birth_year=None), problem_of("B2", column="birth_year")),
     "born after the first record": (
         set_all("007", birth_year=2016),
-        {"person_id": "007", "rule": "born-after-record"},
+        problem_of("007", rule="born-after-record"),
     ),
-    "earnings never known": (
-        set_all("B2", earnings=None),
-        {"person_id": "B2", "rule": "no-earnings"},
-    ),
-    "past age 63": (set_all("B2", birth_year=1958), {"person_id": "B2", "rule": "too-old"}),
+    "earnings never known": (set_all("B2", earnings=None), problem_of("B2", rule="no-earnings")),
+    "past age 63": (set_all("B2", birth_year=1958), problem_of("B2", rule="too-old")),
     "past age 64 in every year": (
         set_all("B2", birth_year=1950),
-        {"person_id": "B2", "rule": "no-usable-row"},
+        problem_of("B2", rule="no-usable-row"),
     ),
-    "dead": (
-        set_all("B2", exit_year=2023, exit_reason="dead"),
-        {"person_id": "B2", "rule": "has-left"},
-    ),
+    "dead": (set_all("B2", exit_year=2023, exit_reason="dead"), problem_of("B2", rule="has-left")),
     "alive after death": (
         set_all("B2", exit_year=2022, exit_reason="dead"),
-        {"person_id": "B2", "column": "exit_year"},
+        problem_of("B2", column="exit_year"),
     ),
     "dead without a year": (
         set_all("B2", exit_reason="dead"),
-        {"person_id": "B2", "column": "exit_reason"},
+        problem_of("B2", column="exit_reason"),
     ),
 }
 OPTIONS: dict[str, tuple[tuple[str, str], dict[str, Any], str]] = {
@@ -143,9 +139,14 @@ class Refusal:
     problems: list[dict[str, Any]]
 
 
+def invoke(*arguments: str | Path) -> Result:
+    """Run `saga` with a command line in parts."""
+    return CliRunner().invoke(app, shlex.split(" ".join(map(str, arguments))))
+
+
 def command(*arguments: str | Path) -> Refusal:
     """Run `saga`; it must end with exit code 2, a JSON object as last line and no traceback."""
-    done = CliRunner().invoke(app, [*map(str, arguments), "--json"])
+    done = invoke(*arguments, "--json")
     assert done.exit_code == 2, done.stderr
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
@@ -183,10 +184,9 @@ def post(service: Running, content: str, *, status: int = 422) -> Refusal:
 
 
 def assert_helps(refusal: Refusal, location: dict[str, Any]) -> None:
-    assert any(location.items() <= problem.items() for problem in refusal.problems), (
-        refusal.problems
-    )
-    assert all(problem["fix"] for problem in refusal.problems)
+    problems = refusal.problems
+    assert any(location.items() <= problem.items() for problem in problems), problems
+    assert all(problem["fix"] for problem in problems)
     assert str(AMOUNT) not in refusal.text
     assert WORD not in refusal.text
 
@@ -200,18 +200,8 @@ def test_a_bad_panel_is_refused_by_command_line_and_service(
     spoil(rows)
     source = write_csv(rows, tmp_path / "people.csv")
     before = source.read_bytes()
-    common = (
-        source,
-        "--bundle",
-        tiny_bundle,
-        "--paths",
-        "20",
-        "--horizons",
-        "1",
-        "--out",
-        tmp_path / "out.csv",
-    )
-    assert_helps(command("forecast", *common), location)
+    options = f"--bundle {tiny_bundle} --paths 20 --horizons 1 --out {tmp_path / 'out.csv'}"
+    assert_helps(command(f"forecast {source} {options}"), location)
     assert [entry.name for entry in tmp_path.iterdir()] == ["people.csv"]
     assert source.read_bytes() == before
     assert_helps(post(service, body(rows)), location)
@@ -224,7 +214,7 @@ def test_a_bad_option_is_refused_by_command_line_and_service(
     arguments, entry, allowed = OPTIONS[case]
     source = write_csv(people(), tmp_path / "people.csv")
     refusal = command(
-        "forecast", source, "--bundle", tiny_bundle, "--out", tmp_path / "out.csv", *arguments
+        f"forecast {source} --bundle {tiny_bundle} --out {tmp_path / 'out.csv'}", *arguments
     )
     assert allowed in refusal.text
     assert not (tmp_path / "out.csv").exists()
@@ -259,7 +249,7 @@ FILES: dict[str, tuple[str, bytes, tuple[str, ...]]] = {
     "an open quotation": (
         "p.csv",
         (HEADER + GOOD + f'007,2021,1984,"{AMOUNT}\n').encode(),
-        ("line 3 holds a quotation mark",),
+        ("line 3 has a quotation mark that is not closed",),
     ),
     "a column twice": (
         "p.csv",
@@ -279,7 +269,7 @@ def test_the_error_of_an_unreadable_file_names_reason_and_line(
     name, content, parts = FILES[case]
     (tmp_path / name).write_bytes(content)
     refusal = command(
-        "forecast", tmp_path / name, "--bundle", tiny_bundle, "--out", tmp_path / "out.csv"
+        f"forecast {tmp_path / name} --bundle {tiny_bundle} --out {tmp_path / 'out.csv'}"
     )
     assert_helps(refusal, {})
     assert all(part in refusal.text for part in parts), refusal.text
@@ -302,7 +292,7 @@ OTHER_FILES: dict[str, tuple[str, bytes, str]] = {
     "a scenario with text": (
         "--scenario",
         f"{SCENARIO}2024,{WORD},0,0\n".encode(),
-        "row 1 holds a value that is not a number",
+        "row 1 has a value that is not a number",
     ),
     "a scenario in per cent": ("--scenario", f"{SCENARIO}2024,7,2,2\n".encode(), "0.07 for 7 %"),
     "a scenario with semicolons": (
@@ -323,17 +313,10 @@ def test_the_error_of_a_broken_mapping_scenario_or_bundle_names_the_fault(
     option, content, part = OTHER_FILES[case]
     source, file = write_csv(people(), tmp_path / "people.csv"), tmp_path / "other"
     file.write_bytes(content)
-    arguments = (
-        "--bundle",
-        tiny_bundle,
-        "--paths",
-        "20",
-        "--out",
-        tmp_path / "out.csv",
-        option,
-        file,
+    refusal = command(
+        f"forecast {source} --bundle {tiny_bundle} --paths 20 --out {tmp_path / 'out.csv'}",
+        f"{option} {file}",
     )
-    refusal = command("forecast", source, *arguments)
     assert part in refusal.text
     assert WORD not in refusal.text
 
@@ -347,7 +330,7 @@ def test_a_bundle_with_one_byte_changed_neither_forecasts_nor_serves(
     weights[-1] ^= 1
     (copy / "model.safetensors").write_bytes(weights)
     source = write_csv(people(), tmp_path / "people.csv")
-    refusal = command("forecast", source, "--bundle", copy, "--out", tmp_path / "out.csv")
+    refusal = command(f"forecast {source} --bundle {copy} --out {tmp_path / 'out.csv'}")
     assert "model.safetensors was changed" in refusal.text
     with start(Settings(bundle=copy, threads=1)) as broken:
         deadline = time.monotonic() + 30
@@ -380,7 +363,7 @@ def test_an_output_never_replaces_a_file_that_saga_did_not_write(
         assert (
             part
             in command(
-                product, source, "--bundle", tiny_bundle, "--paths", "20", "--out", tmp_path / out
+                f"{product} {source} --bundle {tiny_bundle} --paths 20 --out {tmp_path / out}"
             ).text
         )
     assert (source.read_bytes(), notes.read_text()) == (before, "notes\n")
@@ -394,19 +377,10 @@ def test_an_output_of_saga_is_replaced_and_a_missing_folder_is_created(
         tmp_path / "new" / "folder" / "out.csv",
     )
     for horizons, rows in (("1-3", 6), ("1", 2)):
-        arguments = [
-            "forecast",
-            source,
-            "--bundle",
-            tiny_bundle,
-            "--paths",
-            "20",
-            "--horizons",
-            horizons,
-            "--out",
-            out,
-        ]
-        done = CliRunner().invoke(app, [str(argument) for argument in arguments])
+        done = invoke(
+            f"forecast {source} --bundle {tiny_bundle} --paths 20 --horizons {horizons}",
+            f"--out {out}",
+        )
         assert done.exit_code == 0, done.stderr
         assert pl.read_csv(out).height == rows
 
@@ -420,16 +394,16 @@ def test_rejected_rows_and_results_are_never_written_to_the_folder_of_the_input(
     rows[1]["earnings"] = -AMOUNT
     source = write_csv(rows, folder / "people.csv")
     before = source.read_bytes()
-    options = ("--bundle", tiny_bundle, "--paths", "20")
+    options = f"--bundle {tiny_bundle} --paths 20"
     reason = "is the input or lies in its folder"
     assert (
         reason
         in command(
-            "forecast", source, *options, "--out", tmp_path / "out.csv", "--rejected", source
+            f"forecast {source}", options, f"--out {tmp_path / 'out.csv'} --rejected {source}"
         ).text
     )
-    assert reason in command("forecast", folder, *options, "--out", folder / "out.csv").text
-    assert reason in command("score", folder, folder / "out", *options).text
+    assert reason in command(f"forecast {folder}", options, f"--out {folder / 'out.csv'}").text
+    assert reason in command(f"score {folder} {folder / 'out'}", options).text
     assert source.read_bytes() == before
     assert [entry.name for entry in folder.iterdir()] == ["people.csv"]
 
@@ -440,20 +414,13 @@ def test_after_bad_input_a_batch_continues_in_its_folder_with_corrected_input(
     rows = people()
     rows[1]["earnings"] = -AMOUNT
     run = (
-        "score",
-        tmp_path / "people.csv",
-        tmp_path / "out",
-        "--bundle",
-        tiny_bundle,
-        "--paths",
-        "20",
-        "--horizons",
-        "1",
+        f"score {tmp_path / 'people.csv'} {tmp_path / 'out'} --bundle {tiny_bundle} --paths 20",
+        "--horizons 1",
     )
     write_csv(rows, tmp_path / "people.csv")
-    assert_helps(command(*run), {**SECOND_ROW, "column": "earnings"})
+    assert_helps(command(*run), SECOND_EARNINGS)
     write_csv(people(), tmp_path / "people.csv")
-    done = CliRunner().invoke(app, [*map(str, run), "--json"])
+    done = invoke(*run, "--json")
     assert done.exit_code == 0, done.stderr
     assert json.loads(done.stdout)["persons_out"] == 2
 
@@ -467,18 +434,10 @@ def test_a_person_above_64_at_every_horizon_is_listed_without_an_error(
         tmp_path / "people.csv",
     )
     arguments = (
-        "forecast",
-        source,
-        "--bundle",
-        tiny_bundle,
-        "--paths",
-        "20",
-        "--out",
-        tmp_path / "out.csv",
-        "--json",
-        "--horizons",
+        f"forecast {source} --bundle {tiny_bundle} --paths 20 --out {tmp_path / 'out.csv'}",
+        "--json --horizons",
     )
-    done = CliRunner().invoke(app, [*map(str, arguments), "7,8"])
+    done = invoke(*arguments, "7,8")
     assert done.exit_code == 0, done.stderr
     assert [
         (problem["person_id"], problem["rule"]) for problem in json.loads(done.stdout)["left_out"]
@@ -486,7 +445,7 @@ def test_a_person_above_64_at_every_horizon_is_listed_without_an_error(
     assert "sixty" not in set(
         pl.read_csv(tmp_path / "out.csv", schema_overrides={"person_id": pl.String})["person_id"]
     )
-    all_too_old = CliRunner().invoke(app, [*map(str, arguments), "60"])
+    all_too_old = invoke(*arguments, "60")
     assert all_too_old.exit_code == 2
 
 
@@ -499,27 +458,15 @@ def test_dropping_names_every_person_that_is_left_out(tiny_bundle: Path, tmp_pat
     rows += [{**rows[0], "person_id": "sixty", "birth_year": 1962}]
     source = write_csv(rows, tmp_path / "people.csv")
     arguments = (
-        "lifetime",
-        source,
-        "--bundle",
-        tiny_bundle,
-        "--paths",
-        "20",
-        "--to-age",
-        "50",
-        "--out",
-        tmp_path / "out.csv",
+        f"lifetime {source} --bundle {tiny_bundle} --paths 20 --to-age 50",
+        f"--out {tmp_path / 'out.csv'}",
     )
-    done = CliRunner().invoke(app, [*map(str, arguments), "--on-error", "drop", "--json"])
+    done = invoke(*arguments, "--on-error drop --json")
     assert done.exit_code == 0, done.stderr
     answer = json.loads(done.stdout)
-    left_out = {
-        (problem["person_id"], problem["rule"], problem["count"]) for problem in answer["left_out"]
-    }
-    assert left_out == {
-        ("old", "no-usable-row", 2),
-        ("sixty", "too-old", 1),
-    }  # "wrong" is the second person without a usable row
+    left_out = {(p["person_id"], p["rule"], p["count"]) for p in answer["left_out"]}
+    # "wrong" is the second person without a usable row.
+    assert left_out == {("old", "no-usable-row", 2), ("sixty", "too-old", 1)}
     assert answer["dropped"] == {"negative": 1}
     assert pl.read_csv(tmp_path / "out.csv", schema_overrides={"person_id": pl.String})[
         "person_id"

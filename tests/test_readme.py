@@ -8,11 +8,10 @@ import re
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import threading
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -36,12 +35,6 @@ def _commands() -> list[str]:
     return [line for line in lines if line.startswith("make ")]
 
 
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
 def test_the_readme_starts_with_make_run_and_make_test() -> None:
     assert _commands()[:2] == ["make run", "make test"]
 
@@ -55,7 +48,7 @@ def test_the_readme_states_the_number_of_columns() -> None:
 
 
 @pytest.fixture(scope="module")
-def curl() -> Iterator[str]:
+def curl(free_port: Callable[[], int]) -> Iterator[str]:
     """The curl command that `make run` prints; the service runs until the tests are done."""
     if shutil.which("curl") is None or shutil.which("make") is None:
         pytest.skip("make and curl are needed for the commands of the README")
@@ -63,7 +56,7 @@ def curl() -> Iterator[str]:
         pytest.skip(
             "the environment is not up to date (make setup), and a test should not install one"
         )
-    line = [*shlex.split(_commands()[0]), f"PORT={_free_port()}"]
+    line = [*shlex.split(_commands()[0]), f"PORT={free_port()}"]
     # A session of its own, so that the signal reaches make and its children.
     with subprocess.Popen(
         line, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True

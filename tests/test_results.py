@@ -111,9 +111,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
     return Workspace(tmp_path, run)
 
 
-def test_staying_rows_keep_the_bundle_of_their_contest(
-    workspace: Workspace,
-) -> None:
+def test_staying_rows_keep_the_bundle_of_their_contest(workspace: Workspace) -> None:
     workspace.run("--take", "register", workspace.contest("B1", "abb", "gbt"))
     workspace.run("--take", "register", workspace.contest("B2", "gbt"), "abb")
     workspace.run("--take", "register", workspace.contest("B3"), "abb", "gbt")
@@ -121,9 +119,7 @@ def test_staying_rows_keep_the_bundle_of_their_contest(
     assert workspace.kept_record() == {"abb": "B1", "gbt": "B2"}
 
 
-def test_only_variants_of_a_file_stay_and_only_without_new_ones(
-    workspace: Workspace,
-) -> None:
+def test_only_variants_of_a_file_stay_and_only_without_new_ones(workspace: Workspace) -> None:
     workspace.run(
         "--take",
         "register",

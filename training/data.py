@@ -82,9 +82,10 @@ def as_tensors(arrays: dict[str, NDArray[Any]]) -> Batch:
 class Batches(Dataset[Batch]):
     """The batches of an epoch; each depends on (seed, epoch, index) alone.
 
-    Therefore runs can be resumed. Batches hold equally many person-years, and `batch_persons`
-    persons on average. With equally many persons of similar length and a mean loss for each batch,
-    person-years of short records would have more weight, and records are short because persons die.
+    Therefore runs can be resumed. All batches have about the same number of person-years, and
+    `batch_persons` persons on average. If they had the same number of persons, with a mean loss for
+    each batch, person-years of short records would have more weight, and records of persons who
+    die are short.
     """
 
     sequences: Sequences

@@ -28,7 +28,7 @@ from pytorch_lightning.utilities import rank_zero_only
 from torch import Tensor
 
 from saga.attention import head_diversity
-from saga.bundle import Bundle, BundleContents, check_replaceable, write_bundle
+from saga.bundle import Bundle, BundleContents, write_bundle
 from saga.data.origins import cut, last_year
 from saga.data.panel import Panel
 from saga.data.split import SPLIT_SHARES, persons_of
@@ -36,6 +36,7 @@ from saga.errors import InputError, Problem, UsageError
 from saga.features.calendar import Calendar
 from saga.features.sequences import encode
 from saga.features.transforms import Transforms
+from saga.files.bundle_folder import check_replaceable
 from saga.keyed_random import sample_persons
 from saga.macro.history import MacroHistory, sweden, sweden_as_published
 from saga.macro.process import MacroProcess
@@ -91,7 +92,7 @@ def train(
 ) -> Bundle:
     """Train a network on the panel and write it as the bundle `out`.
 
-    Checkpoints and logs are kept in `<out>.run/`; the checkpoints are removed when the bundle is
+    Checkpoints and logs are in `<out>.run/`; the checkpoints are removed when the bundle is
     written. With several `devices` Lightning starts this program once per device. The first
     process writes all files; the others end with SystemExit after the fit.
 
@@ -173,7 +174,7 @@ def train(
             "scheme": "person" if validation is None else "given",
             "shares": [round(100 * share) for share in SPLIT_SHARES.values()],
         },
-        weights={k: v.detach().contiguous() for k, v in network.state_dict().items()},
+        weights=dict(network.state_dict()),
         metrics={"training": asdict(report)},
         card=model_card(
             report, settings, panel, run.command, network, person_split=validation is None
@@ -212,16 +213,13 @@ def prepare(
         validating = sorted(held_out)
         training = [person for person in panel.persons() if person not in held_out]
     if not training or not validating:
-        problem = Problem(
-            "too-few-persons",
-            "No training or no validation persons",
-            "Use a panel of at least a few hundred persons.",
-        )
+        fix = "Use a panel of at least a few hundred persons."
+        problem = Problem("too-few-persons", "No training or no validation persons", fix)
         raise InputError("The panel is too small to train on.", [problem])
     history, macro = _macro_of(panel)
     calendar = Calendar(history)
     training_panel = panel.only(training)
-    # The sample is random because ids may be sorted by birth year.
+    # The sample is random, because persons may be sorted by birth year.
     validation_sample = sample_persons(
         validating, settings.validation_persons, "validation", panel.meta.panel_id
     )

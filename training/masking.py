@@ -153,7 +153,7 @@ Probability = Annotated[float, Field(strict=True, ge=0, le=1)]
 
 @options_dataclass(frozen=True)
 class Masking(CheckedOptions):
-    """How often training hides years, columns and values, which a real panel may lack.
+    """How often training hides years, columns and values, because a real panel may lack them.
 
     Probabilities apply to a person unless stated otherwise.
     """

@@ -25,14 +25,14 @@ _MIN_PERSONS = 10  # cells with fewer intervals compared with outcomes are hidde
 @router.get(
     "/calibration",
     name="calibration",
-    summary="The thresholds in force",
+    summary="The current thresholds",
     response_model=CalibrationTables,
     responses=problem_responses(401, 503),
 )
 async def get_thresholds(service: CurrentService) -> Response:
     """The thresholds of split conformal calibration by horizon, group and coverage.
 
-    If the service has a ledger, also the adaptive corrections to them.
+    If the service has a ledger, the response also has the adaptive corrections to them.
     """
     bundle, ledger_access = service.forecaster.bundle, service.ledger_access
     cells = [
@@ -62,7 +62,7 @@ async def get_thresholds(service: CurrentService) -> Response:
 @router.get(
     "/calibration/report",
     name="report",
-    summary="Can the forecasts be trusted: a page for people",
+    summary="Can the forecasts be trusted? The calibration report, an HTML page",
     response_class=HTMLResponse,
     responses=problem_responses(401, 404, 503),
 )
@@ -91,7 +91,7 @@ def _adaptive_json(ledger_access: LedgerAccess, bundle_digest: str) -> dict[str,
         for (group, h, coverage), cell in sorted(adapted.state.cells.items())
         if cell.persons >= _MIN_PERSONS
     ]
-    return adapted.identity() | ledger_access.ledger.counts(bundle_digest) | {"cells": cells}
+    return adapted.state.identity() | ledger_access.ledger.counts(bundle_digest) | {"cells": cells}
 
 
 def _report_page(service: Service) -> str:

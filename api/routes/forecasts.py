@@ -36,12 +36,13 @@ async def post_forecasts(request: Request, service: CurrentService) -> Response:
     """One distribution per person and horizon, until age 64; the origin is a person's last year.
 
     A Parquet or Arrow body has the columns of a panel, and the options are query parameters
-    (`horizons=1,5,10`). `Accept` chooses the format of the answer; a table has one row per person
+    (`horizons=1,5,10`). `Accept` chooses the format of the response; a table has one row per person
     and horizon, sorted by person.
 
-    With `bands` = K each of the first K years (those of `horizons`) also has sets that hold the
-    outcomes of all K years together, or of the years until age 64. If the service has a ledger, the
-    thresholds of single years follow its outcomes, and `record` enters the intervals in it.
+    With `bands` = K, each year of `horizons` up to K also has sets. Together, the sets of all K
+    years, or of the years until age 64, contain all outcomes with the stated coverage. If the
+    service has a ledger, the thresholds of single years follow its outcomes, and `record` enters
+    the intervals in it.
     """
     call = await read_call(
         request, service, ForecastBody, ForecastOptions, ForecastOptions.to_request
@@ -49,13 +50,13 @@ async def post_forecasts(request: Request, service: CurrentService) -> Response:
     forecaster, panel = service.forecaster, call.people.panel
     n_paths, n_years = call.draws.n_paths, call.request.n_years
     work = budget.check_work(call.n_persons, n_paths, n_years, service.settings.max_work)
-    check_scenario(forecaster.scenario(call.draws.scenario), panel, n_years)
+    check_scenario(forecaster.scenario(call.draws.scenario), panel, years=call.request.horizons[-1])
     provenance = forecaster.provenance(call.draws) | call.people.provenance()
     explain: Explain = reason
     if (ledger_access := service.ledger_access) is not None:
         adapted = await anyio.to_thread.run_sync(ledger_access.current)
         forecaster, explain = adapted.forecaster, adapted.reason
-        provenance["adaptive"] = adapted.identity()
+        provenance["adaptive"] = adapted.state.identity()
     if not call.options.record:
         table = await service.slot.run(
             request, lambda: forecaster.forecast(panel, call.request, call.draws), size=work

@@ -13,21 +13,19 @@ open_router = APIRouter(tags=["health"])
 router = APIRouter(tags=["health"])
 
 
-@open_router.get("/livez", summary="The process answers")
+@open_router.get("/livez", summary="The process responds")
 async def livez() -> JSONResponse:
-    """200 as long as the process answers; it does not depend on the bundle."""
+    """200 as long as the process responds; it does not depend on the bundle."""
     return JSONResponse({"status": "alive"})
 
 
 @open_router.get(
-    "/readyz",
-    summary="The bundle is verified and has forecast once",
-    responses=problem_responses(503),
+    "/readyz", summary="The service is ready to forecast", responses=problem_responses(503)
 )
 async def readyz(service: CurrentService) -> JSONResponse:
     """200 once the bundle is verified, a first forecast is computed and the ledger is open.
 
-    503 before that, and for ever if one of these fails.
+    503 before that. If one of these steps fails, every call returns 503.
     """
     return JSONResponse({"status": "ready", "bundle": service.forecaster.bundle.digest})
 
@@ -40,7 +38,7 @@ async def redirect_to_docs() -> RedirectResponse:
 
 @router.get(
     "/metrics",
-    summary="Counters for Prometheus",
+    summary="Metrics for Prometheus",
     response_class=PlainTextResponse,
     responses=problem_responses(401),
 )

@@ -55,7 +55,7 @@ async def post_lifetimes(request: Request, service: CurrentService) -> Response:
     forecaster, panel = service.forecaster, call.people.panel
     n_paths, n_years = call.draws.n_paths, _years_ahead(panel, call.request.to_age)
     work = budget.check_work(call.n_persons, n_paths, n_years, service.settings.max_work)
-    check_scenario(forecaster.scenario(call.draws.scenario), panel, n_years)
+    check_scenario(forecaster.scenario(call.draws.scenario), panel, to_age=call.request.to_age)
     lifetimes = await service.slot.run(
         request, lambda: forecaster.lifetime(panel, call.request, call.draws), size=work
     )

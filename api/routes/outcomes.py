@@ -33,18 +33,18 @@ _COLUMNS = {"person_id": pl.String, "year": pl.Int64, "earnings": pl.Float64}
 @router.post(
     "/outcomes",
     name="outcomes",
-    summary="Realised earnings move the thresholds",
+    summary="Send realised earnings, which move the thresholds",
     response_model=OutcomesResponse,
     responses=problem_responses(401, 404, 408, 413, 415, 422, 503),
     openapi_extra=request_body("OutcomesRequest"),
 )
 async def post_outcomes(request: Request, service: CurrentService) -> Response:
-    """Earnings of years that recorded forecasts were about.
+    """Realised earnings of years for which forecasts were recorded.
 
     Each outcome counts once, however often it is sent. An outcome that contradicts an earlier one
-    changes nothing and is named in `problems`; the other outcomes of the call count. A Parquet or
-    Arrow body has the columns `person_id`, `year` and `earnings`, and `prices` is a query parameter
-    then. Of the amounts only a keyed hash and the conformity score in each interval are stored.
+    changes nothing and is listed in `problems`; the other outcomes of the call count. A Parquet or
+    Arrow body has the columns `person_id`, `year` and `earnings`; `prices` is then a query
+    parameter. No amount is stored, only a keyed hash of it and its conformity scores.
     """
     kind, query = check_body_type(request)
     settings, transforms = service.settings, service.forecaster.transforms
@@ -61,7 +61,7 @@ async def post_outcomes(request: Request, service: CurrentService) -> Response:
             _in_bundle_money(transforms, table, prices).iter_rows()
         )
         problems = [problem.as_dict() for problem in visible_problems(report.problems)]
-        adaptive = ledger_access.current().identity()
+        adaptive = ledger_access.current().state.identity()
         return {**report.counts(), "problems": problems, "adaptive": adaptive}
 
     return json_response(await anyio.to_thread.run_sync(settle))
@@ -116,9 +116,9 @@ def _read_table(
 
 
 def _with_person_ids(table: pl.DataFrame) -> pl.DataFrame:
-    """The rows with person ids as `read_panel` reads them, since forecasts were recorded so.
+    """The rows with person ids as `read_panel` reads them, because recorded forecasts have those.
 
-    Raises InputError in the words of `read_panel`.
+    Raises InputError with the same message as `read_panel`.
     """
     person_ids, is_not_text = read_column(table["person_id"], BY_NAME["person_id"])
     rows = table.with_columns(person_ids).with_row_index("row")

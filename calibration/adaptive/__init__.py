@@ -1,1 +1,1 @@
-"""Yearly outcomes move the thresholds: adaptive state, ledger, deliveries."""
+"""Thresholds that follow yearly outcomes: adaptive state, ledger, deliveries."""

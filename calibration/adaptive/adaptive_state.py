@@ -1,16 +1,16 @@
 """The adaptive state: offsets that yearly outcomes add to the split thresholds.
 
-Everything in this module is a pure function of counts. Counts add up in any order, so the same
+Everything in this module is a pure function of counts. Counts are added in any order, so the same
 outcomes always give the same state, bit for bit.
 
-The *conformity score* s of an outcome is the mass of the nested prediction set when the
-outcome joins it (`saga.conformal.prediction_sets`). The *base* q is the split threshold. The
-*offset* o is what this layer adds to q. The *excess* e = s - q is the smallest offset that would
-have covered the outcome: an interval issued with offset o misses if e > o.
+The *conformity score* s of an outcome is the mass of the nested prediction set when the outcome
+joins it (`saga.conformal.prediction_sets`). The *base* q is the split threshold. The *offset* o is
+added to q. The *excess* e = s - q is the smallest offset that would have covered the outcome: an
+interval issued with offset o misses if e > o. *Experts* are simple rules that propose offsets.
 
 Nothing is clipped to [0, 1]. A threshold of 2 (one log unit beyond the samples) or more becomes
-infinite, and the set contains everything. A threshold below 0 gives the empty set. The proofs are
-in docs/method/adaptive.md.
+infinite, and the set contains everything. A threshold below 0 gives the empty set. The methods and
+proofs are in docs/method/adaptive.md.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,24 +31,25 @@ from saga.requests import MAX_HORIZON
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
-MAX_THRESHOLD = 2.0  # a threshold that reaches this becomes infinite: the set misses nothing
+MAX_THRESHOLD = 2.0  # a threshold that reaches this becomes infinite
 N_BINS = 4096
-# An excess counts as the upper edge of its bin, so it is rounded outward.
+# An excess is rounded up to the upper edge of its bin.
 BIN_EDGES = np.linspace(-MAX_THRESHOLD, MAX_THRESHOLD, N_BINS + 1)[1:]
-FULL_WEIGHT_PERSONS = 300  # a year with fewer persons moves the state in proportion
-MAX_SHORT_HORIZON = 5  # horizons up to this one show drift before longer ones can
-MAX_DEVIATION = 0.5  # how far the experts may move an offset from the guarded one
-# Pinball loss that divides an expert's weight by e: three points of coverage for one year, at
-# density one.
+FULL_WEIGHT_PERSONS = 300  # a year with n < 300 persons has weight n / 300
+MAX_SHORT_HORIZON = 5  # the shared drift is that of horizons up to this one
+MAX_DEVIATION = 0.5  # between an offset and the guarded one, step x integral of the misses
+# Additional pinball loss that divides an expert's weight by e. An offset that is wrong by three
+# points of coverage has this loss in one year, if scores have density one.
 LOSS_PER_NAT = 0.03**2 / 2
-SHARED_WEIGHT = 0.05  # spread over all experts each year (Herbster and Warmuth 1998)
-TRACKING_RATES = (0.5, 1.0, 2.0)  # of the tracking experts, in units of the stable step
+# Share of the weights that is spread over all experts each year (Herbster and Warmuth 1998).
+SHARED_WEIGHT = 0.05
+TRACKING_RATES = (0.5, 1.0, 2.0)  # steps of the tracking experts, in stable steps
 EXPERTS = ("static", *(f"track x{rate:g}" for rate in TRACKING_RATES), "last year", "shared drift")
 _LAST_YEAR, _SHARED_DRIFT = len(TRACKING_RATES) + 1, len(TRACKING_RATES) + 2
 
 
 def stable_step(horizon: int) -> float:
-    """A quarter of the largest step that does not oscillate with delay `horizon`.
+    """A quarter of the largest step that is stable with a delay of `horizon` years.
 
     An integrator whose feedback arrives `horizon` years late is stable below
     k = 2 sin(pi / (2 (2 h + 1))) at density one (Levin and May 1976). The step is k / 4; the margin
@@ -56,24 +58,12 @@ def stable_step(horizon: int) -> float:
     return math.sin(math.pi / (2 * (2 * horizon + 1))) / 2
 
 
-def error_bound(horizon: int, position: int) -> float:
-    """The most that the weighted misses of a cell can differ from their nominal share.
-
-    Both are summed over years, and the bound holds for any outcomes. `position` counts the
-    coverage among the ascending coverages, from 0: sets are kept nested, which costs the higher
-    ones.
-    """
-    thresholds = MAX_THRESHOLD + MAX_DEVIATION
-    nesting = 2 * position * (MAX_DEVIATION + MAX_THRESHOLD / 2)
-    return (thresholds + nesting) / stable_step(horizon) + horizon * (1 + position)
-
-
 @dataclass(frozen=True, eq=False)
 class ExcessCounts:
     """Settled intervals of one cell and one outcome year, for L coverages.
 
-    `counts` (L, N_BINS) are persons by excess; `missed` (L,) are issued intervals that did not hold
-    the outcome.
+    `counts` (L, N_BINS) are persons by excess; `missed` (L,) are issued intervals that did not
+    contain the outcome.
     """
 
     counts: Counts
@@ -111,11 +101,16 @@ class ExcessCounts:
 
 @dataclass(frozen=True)
 class CellState:
-    """State of one cell and coverage: the offset to use next, and what it rests on.
+    """State of one cell and coverage.
 
-    `integral` is the weighted sum over years of (share missed - nominal share), `weight` the sum of
-    the years' weights. `experts` are the weights of the experts in the order of EXPERTS; an expert
-    that is not in use yet has weight 0.
+    Attributes:
+        offset: Is added to the threshold of intervals that are issued next.
+        integral: Weighted sum over years of (share missed - nominal share).
+        weight: Sum of the years' weights.
+        persons: Number of settled intervals.
+        missed: Number of settled intervals that did not contain the outcome.
+        last_year: Last year with an outcome.
+        experts: Weights of the experts, in the order of EXPERTS; 0 before an expert is in use.
     """
 
     offset: float
@@ -141,9 +136,14 @@ class AdaptiveState:
 
     @property
     def digest(self) -> str:
-        """SHA-256 over the exact values; it names the state in provenance."""
+        """SHA-256 over the exact values."""
         rows = [f"{key!r} {astuple(cell)!r}" for key, cell in sorted(self.cells.items())]
         return hashlib.sha256("\n".join(rows).encode()).hexdigest()
+
+    def identity(self) -> dict[str, Any]:
+        """The state in provenance; the digest is None before the first outcome."""
+        digest = self.digest if self.cells else None
+        return {"version": self.version, "through": self.through, "digest": digest}
 
     def offset(self, group: str, horizon: int, coverage: float) -> float:
         """What to add to the split thresholds of a cell; 0 for a cell without a state."""
@@ -152,10 +152,10 @@ class AdaptiveState:
 
 
 def adapt(calibrator: Calibrator, state: AdaptiveState) -> Calibrator:
-    """The calibrator with its thresholds moved by the offsets of the state.
+    """The calibrator with the offsets of the state added to its thresholds.
 
-    Thresholds are kept nested over coverages, and one that reaches MAX_THRESHOLD becomes infinite.
-    A state without cells returns the same calibrator object.
+    A threshold is at least that of every lower coverage, and becomes infinite at MAX_THRESHOLD.
+    With a state without cells the result is the same object.
     """
     if not state.cells:
         return calibrator
@@ -184,22 +184,22 @@ class StateUpdater:
         self._cells = {h: _CellUpdater(h, np.asarray(coverage)) for h in range(1, max_horizon + 1)}
 
     def update(self, year: int, counts: Mapping[int, ExcessCounts]) -> None:
-        """Take in the outcomes of `year`, by horizon; every year once, in order, empty ones too.
+        """Add the outcomes of `year`, by horizon; for each year once, in order, without gaps.
 
         An interval for year Y at horizon h was issued in Y - h, so the experts are judged by the
         offsets that they proposed then.
         """
-        short: list[tuple[Array, Array]] = []
+        short_horizons: list[tuple[Array, Array]] = []
         for h, cell_counts in sorted(counts.items()):
             weight, needed = self._cells[h].update(year, cell_counts)
             if h <= MAX_SHORT_HORIZON and np.isfinite(needed).all():
-                short.append((weight, needed))
-        drift = _shared_drift(short)
+                short_horizons.append((weight, needed))
+        drift = _shared_drift(short_horizons)
         for cell in self._cells.values():
             cell.close_year(year, drift)
 
     def states(self) -> dict[tuple[int, float], CellState]:
-        """(horizon, coverage) -> state, for the intervals that are issued next."""
+        """(Horizon, coverage) -> state, for the intervals that are issued next."""
         return {
             (h, coverage): cell.state(j)
             for h, cell in self._cells.items()
@@ -220,23 +220,22 @@ def compute_states(
     return updater.states()
 
 
-def _shared_drift(short: list[tuple[Array, Array]]) -> Array | None:
-    """The drift that short horizons agree on, (L,), from their (weight, offset needed).
+def _shared_drift(short_horizons: list[tuple[Array, Array]]) -> Array | None:
+    """The drift that short horizons share, (L,), from the weight and the offset needed of each.
 
     The mean of the offsets is shrunk to zero as far as the horizons disagree (positive-part
     shrinkage, Morris 1983). None for fewer than two horizons.
     """
-    if len(short) < 2:
+    if len(short_horizons) < 2:
         return None
-    weight = np.stack([weights for weights, _ in short])
-    needed = np.stack([offsets for _, offsets in short])
+    weight, needed = (np.stack(arrays) for arrays in zip(*short_horizons, strict=True))
     mean = (weight * needed).sum(axis=0) / weight.sum(axis=0)
-    error = (weight * (needed - mean) ** 2).sum(axis=0) / weight.sum(axis=0) / (len(short) - 1)
+    error = (weight * (needed - mean) ** 2).sum(axis=0) / weight.sum(axis=0) / (len(needed) - 1)
     return np.asarray(mean * np.maximum(0.0, 1 - error / np.maximum(mean**2, 1e-300)))
 
 
 class _CellUpdater:
-    """One horizon while its years are taken in; arrays are (experts, L) or (L,)."""
+    """Computes the states of one horizon; arrays are (experts, L) or (L,)."""
 
     def __init__(self, horizon: int, coverage: Array) -> None:
         self.horizon, self.coverage, self.nominal_share = horizon, coverage, 1 - coverage
@@ -251,10 +250,10 @@ class _CellUpdater:
         self.last_year: list[int | None] = [None] * len(coverage)
 
     def update(self, year: int, counts: ExcessCounts) -> tuple[Array, Array]:
-        """Take in a year: weigh the experts, move their offsets, sum the misses.
+        """Update the weights and offsets of the experts and the sums with the outcomes of a year.
 
-        Returns the weight of the year and the offsets it needed, each (L,); an offset is NaN if the
-        year has too few persons to compute it.
+        Returns the weight of the year and the offset that would have given each coverage, each
+        (L,). The offset is NaN if the year has too few persons.
         """
         issued_offsets = self.offsets_of_year.get(year - self.horizon, np.zeros_like(self.offsets))
         has_outcomes, persons = counts.persons > 0, np.maximum(counts.persons, 1)
@@ -283,7 +282,7 @@ class _CellUpdater:
         return weight, needed
 
     def close_year(self, year: int, drift: Array | None) -> None:
-        """End a year: intervals issued in it use the experts' present offsets."""
+        """Store the offsets of the experts for the intervals that are issued in this year."""
         if drift is not None:
             self.offsets[_SHARED_DRIFT] = drift
         self.offsets_of_year[year] = self.offsets.copy()
@@ -328,9 +327,9 @@ def _coverage_and_loss(offsets: Array, share: Array, coverage: Array) -> tuple[A
 
 
 def _offset_needed(counts: Counts, coverage: float) -> float:
-    """The offset at the conformal rank of a year's excesses; NaN if there are too few persons.
+    """The offset at the conformal rank of a year's excesses, averaged over 10 neighbours.
 
-    It is averaged over 10 neighbours, as the split thresholds are.
+    NaN if there are too few persons.
     """
     rank, cumulative = rank_needed(int(counts.sum()), coverage), np.cumsum(counts)
     if rank + NEIGHBOURS - 1 > cumulative[-1]:
@@ -340,7 +339,7 @@ def _offset_needed(counts: Counts, coverage: float) -> float:
 
 
 def _mixed(log_weight: Array) -> Array:
-    """Weights of which a share is spread over all experts, so that none is forgotten."""
+    """Weights of which a share is spread over all experts, so that each can recover."""
     return (1 - SHARED_WEIGHT) * _softmax(log_weight) + SHARED_WEIGHT / len(EXPERTS)
 
 

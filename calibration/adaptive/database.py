@@ -16,14 +16,14 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from saga.errors import Problem, SagaError, UsageError
 
 _KEYS_PER_QUERY = 500
-_WAIT_SECONDS = 60.0  # of a writer for another one (SQLite)
-_MIGRATION_LOCK = 7_236_801  # names the lock under which PostgreSQL changes the tables
+_WAIT_SECONDS = 60.0  # a writer waits so long for another one (SQLite)
+_MIGRATION_LOCK = 7_236_801  # number of the PostgreSQL lock for changes of the tables
 
 Key = TypeVar("Key")
 
 
 class LedgerError(SagaError):
-    """The database of the ledger does not answer, or refuses (HTTP 503)."""
+    """The database of the ledger cannot be reached or reports an error (HTTP 503)."""
 
     title = "The ledger cannot be reached"
 
@@ -33,7 +33,7 @@ def parse_database_url(text_url: str) -> URL:
     try:
         url = make_url(text_url)
         backend = url.get_backend_name()
-    except (ArgumentError, NoSuchModuleError):  # the URL may hold a password: do not repeat it
+    except (ArgumentError, NoSuchModuleError):  # the URL may contain a password: do not repeat it
         backend = "unknown"
     if backend not in ("sqlite", "postgresql") or url.database in (None, "", ":memory:"):
         fix = "Give sqlite:///FILE or postgresql://USER@HOST/NAME"
@@ -57,7 +57,7 @@ def create_ledger_engine(url: str) -> Engine:
                 [Problem("database", "No driver for PostgreSQL", fix)],
             ) from None
     engine = create_engine(database, connect_args={"timeout": _WAIT_SECONDS})
-    # Python's driver begins transactions by itself; switched off, SQLAlchemy begins them.
+    # Python's driver must not begin transactions by itself: SQLAlchemy does.
     event.listen(
         engine, "connect", lambda connection, _: setattr(connection, "isolation_level", None)
     )
@@ -72,7 +72,7 @@ def create_ledger_engine(url: str) -> Engine:
 
 
 def migrate(connection: Connection) -> None:
-    """Bring the tables to their present form; on a server one process at a time does this."""
+    """Bring the tables to their present form; on PostgreSQL one process at a time."""
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _MIGRATION_LOCK})
     command.upgrade(migration_config(connection), "head")

@@ -20,7 +20,7 @@ from saga.forecaster import Forecaster, Progress
 from saga.keyed_random import sample_rows
 from saga.requests import HORIZONS, MAX_HORIZON, Draws
 
-N_PERSONS = 2_000  # forecast each year; a year has full weight from 300 persons per cell on
+N_PERSONS = 2_000  # forecast each year; a cell's year has full weight from 300 persons
 
 
 @dataclass(frozen=True)
@@ -47,10 +47,9 @@ def apply_delivery(
     """Bring the ledger up to the panel's last year, one origin year after the other.
 
     The earnings up to an origin year settle all intervals about these years. Then calibration
-    persons are forecast from that year under the thresholds after settling, and the intervals are
-    recorded. Deliveries year by year and one delivery of all years give the same ledger. A second
-    call with the same panel changes nothing, and an interrupted delivery that is repeated
-    continues.
+    persons are forecast from that year under the new thresholds, and the intervals are recorded.
+    Deliveries year by year and one delivery of all years give the same ledger. A second call with
+    the same panel changes nothing. A call after an interrupted one continues it.
 
     Args:
         bundle: Directory of a calibrated bundle.
@@ -85,9 +84,8 @@ def apply_delivery(
             "There is nobody to forecast.",
             [Problem("too-few-persons", "No calibration persons in the last year", fix)],
         )
-    check_panel(
-        history(people, newest), split.transforms
-    )  # checks the money before anything is settled
+    # Checks the money before anything is settled.
+    check_panel(history(people, newest), split.transforms)
     finished = ledger.delivered_until(digest)
     start = since if since is not None else end if finished is None else finished + 1
     settled, recorded = SettlementReport(), RecordCounts()
@@ -119,7 +117,7 @@ def _sample_origins(people: Panel, year: int, n_persons: int) -> Origins:
 def _settle(ledger: Ledger, panel: Panel, until: int) -> SettlementReport:
     """Settle all intervals about years up to `until`.
 
-    Years that are settled already are handed in again, so that revised amounts are noticed.
+    Outcomes of settled years are passed again, so that revised amounts are reported.
     """
     first = ledger.first_outcome_year()
     if first is None or first > until:

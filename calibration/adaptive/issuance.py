@@ -1,8 +1,8 @@
-"""Forecasts under the thresholds in force, and their record, for service, CLI and batch.
+"""Forecasts under the thresholds in force, entered in the ledger, for service, CLI and batch.
 
 The thresholds in force are those of one state of the ledger, which is fixed before a forecast. A
-batch keeps the state that it started with, even if it is interrupted and the ledger changes
-meanwhile, so its rows stay the same.
+batch uses the state with which it started, even if it is interrupted and the ledger changes
+meanwhile.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import polars as pl
 from calibration.adaptive.adaptive_state import AdaptiveState, adapt
 from calibration.adaptive.issued_intervals import collect_intervals
 from calibration.adaptive.ledger import Ledger, RecordCounts, open_ledger
-from saga.batch.engine import RUN
 from saga.batch.products import ProductComputation, Recipe
+from saga.batch.run_folder import RUN
 from saga.bundle import Bundle
 from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import reason
@@ -45,10 +45,6 @@ class AdaptedForecaster:
         state = state or INITIAL_STATE
         return cls(split.with_calibrator(adapt(split.calibrator, state)), split, state)
 
-    def identity(self) -> dict[str, Any]:
-        """Identity of the state, for provenance."""
-        return state_identity(self.state)
-
     def reason(self, guarantee: str, cell: str = ALL) -> str:
         """What stands behind an interval, with the state that moved it."""
         sentence = reason(guarantee, cell)
@@ -60,30 +56,13 @@ class AdaptedForecaster:
         )
 
 
-def state_identity(state: AdaptiveState) -> dict[str, Any]:
-    """Version, last year with an outcome, and digest of a state, for provenance.
-
-    The digest is None before the first outcome.
-    """
-    return {
-        "version": state.version,
-        "through": state.through,
-        "digest": state.digest if state.cells else None,
-    }
-
-
 def check_recordable(forecaster: Forecaster, scenario: ScenarioSource) -> None:
-    """Raise UsageError for a forecast that cannot be recorded.
-
-    Those are forecasts under a scenario, which outcomes cannot judge, and forecasts of a bundle
-    without nested sets.
-    """
+    """Raise UsageError if forecasts are under a scenario, or the bundle has no nested sets."""
     if scenario not in (None, "baseline"):
         message = "Its intervals hold under the scenario, so outcomes cannot judge them"
         fix = "Leave the scenario out, or do not record"
         raise UsageError(
-            "A scenario cannot be recorded",
-            [Problem("record-scenario", message, fix, "record")],
+            "A scenario cannot be recorded", [Problem("record-scenario", message, fix, "record")]
         )
     if not forecaster.calibrator.has_sets:
         fix = "Calibrate the bundle with `saga calibrate --method sets`, or do not record"
@@ -104,7 +83,7 @@ def forecast_and_record(
 ) -> tuple[pl.DataFrame, RecordCounts]:
     """Make the forecast table and enter its intervals in the ledger.
 
-    The same forecast again enters nothing. Raises UsageError as `check_recordable`.
+    A repetition of the same forecast enters nothing. Raises UsageError as `check_recordable`.
 
     Args:
         adapted: The forecaster under the thresholds in force.
@@ -130,8 +109,8 @@ class AdaptiveRecipe:
     """The batch recipe of forecasts under one state of a ledger.
 
     With `record` the intervals of each part are entered in the ledger at `url` before its rows are
-    committed. A process that is killed in between enters them again when it computes the part
-    again. This changes nothing, because the first intervals stay and the state is the same.
+    committed. If a process is killed in between, a new one enters them again. This changes nothing,
+    because the ledger keeps the first intervals and the state is the same.
     """
 
     recipe: Recipe
@@ -164,22 +143,18 @@ class AdaptiveRecipe:
         bundle = Bundle.load(recipe.bundle).digest
         ledger = open_ledger(url, key)
         try:
-            started = ((read_json(out / RUN) or {}).get("recipe") or {}).get("adaptive")
-            if started is None:
+            unfinished = ((read_json(out / RUN) or {}).get("recipe") or {}).get("adaptive")
+            if unfinished is None:
                 state = ledger.state(bundle)
             else:
-                state = ledger.replay(bundle, int(started["version"]))
+                state = ledger.replay(bundle, int(unfinished["version"]))
         finally:
             ledger.close()
         return cls(recipe, state or INITIAL_STATE, record, url, key)
 
     def describe(self) -> dict[str, Any]:
-        """What the rows depend on: the recipe and the state, not where the ledger is."""
-        return {
-            **self.recipe.describe(),
-            "adaptive": state_identity(self.state),
-            "record": self.record,
-        }
+        """Everything on which the rows depend: the recipe and the state, not the URL."""
+        return {**self.recipe.describe(), "adaptive": self.state.identity(), "record": self.record}
 
     def open(self) -> ProductComputation:
         """Load the bundle and, to record, connect to the ledger."""
@@ -200,7 +175,7 @@ class _AdaptiveProduct(ProductComputation):
     def __init__(self, recipe: Recipe, adapted: AdaptedForecaster, ledger: Ledger | None) -> None:
         super().__init__(recipe, adapted.forecaster)
         self.adapted, self.ledger = adapted, ledger
-        self.provenance |= {"adaptive": adapted.identity()}
+        self.provenance |= {"adaptive": adapted.state.identity()}
 
     def compute(self, panel: Panel) -> pl.DataFrame:
         request, draws = self.recipe.request, self.recipe.draws

@@ -1,8 +1,8 @@
 """The intervals that a forecast issued, stored so that they can be judged years later.
 
-With the nested prediction sets of a person and horizon any outcome has a conformity score. Without
-them a miss could be counted, but not by how much it missed. They are deleted as soon as the outcome
-is known.
+From the nested prediction sets of a person and horizon the conformity score of any outcome can be
+computed: not only whether an interval missed it, but by how much. The sets are deleted as soon as
+the outcome is known.
 """
 
 from __future__ import annotations
@@ -18,16 +18,15 @@ from saga.conformal.prediction_sets import NestedSets, grow
 from saga.paths import Paths
 
 Array = NDArray[np.float64]
-_N_HEADER = 4  # numbers before the edges: start, mass, zero_score, scale
+_N_HEADER = 4  # numbers before the edges in packed sets: start, mass, zero_score, scale
 
 
 @dataclass(frozen=True, eq=False)
 class IssuedIntervals:
-    """Issued intervals, one row per person and horizon, for L coverages.
+    """Issued intervals, r rows, one per person and horizon, for L coverages.
 
-    `person_id`, `origin_year`, `horizon` and `group` (of the cell that was used) are (r,). `base`
-    are the split thresholds and `issued` those in force, (r, L). `nested_sets` are r packed
-    families of sets.
+    `group` (r,) is the group of the cell that was used. `base` (r, L) are the split thresholds and
+    `issued` (r, L) those in force. `nested_sets` are made by `pack_sets`, one per row.
     """
 
     coverage: tuple[float, ...]
@@ -53,35 +52,16 @@ def collect_intervals(
     Raises UsageError for raw paths.
     """
     paths.require_recalibrated()
-    ascending = sorted(set(horizons))
-    parts = [_collect_horizon(paths, split, adapted, horizon) for horizon in ascending]
-    rows = np.concatenate([part.rows for part in parts])
-    return IssuedIntervals(
-        split.coverage,
-        paths.person_id[rows],
-        paths.origin_year[rows].astype(np.int64),
-        np.repeat(ascending, [len(part.rows) for part in parts]),
-        np.concatenate([part.group for part in parts]),
-        np.concatenate([part.base for part in parts]),
-        np.concatenate([part.issued for part in parts]),
-        tuple(blob for part in parts for blob in part.nested_sets),
-    )
-
-
-@dataclass(frozen=True, eq=False)
-class _HorizonIntervals:
-    """The issued intervals of one horizon; `rows` (r,) are the persons in the paths."""
-
-    rows: NDArray[np.int64]
-    group: NDArray[np.str_]
-    base: Array
-    issued: Array
-    nested_sets: list[bytes]
+    parts = [_collect_horizon(paths, split, adapted, horizon) for horizon in sorted(set(horizons))]
+    names = ("person_id", "origin_year", "horizon", "group", "base", "issued")
+    columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+    nested_sets = tuple(packed for part in parts for packed in part.nested_sets)
+    return IssuedIntervals(split.coverage, nested_sets=nested_sets, **columns)
 
 
 def _collect_horizon(
     paths: Paths, split: Calibrator, adapted: Calibrator, horizon: int
-) -> _HorizonIntervals:
+) -> IssuedIntervals:
     base = split.person_thresholds(paths, horizon)
     in_force = adapted.person_thresholds(paths, horizon)
     samples = paths.earnings[:, horizon - 1]
@@ -91,19 +71,22 @@ def _collect_horizon(
     if len(rows):
         sets = grow(np.sort(samples[rows], axis=1), split.scale)
         nested_sets = pack_sets(sets.with_atom(base.atom_width[rows]))
-    return _HorizonIntervals(
-        rows,
+    return IssuedIntervals(
+        split.coverage,
+        paths.person_id[rows],
+        paths.origin_year[rows].astype(np.int64),
+        np.full(len(rows), horizon),
         base.cell[rows],
         np.where(is_issued, base.q, np.nan)[rows],
         np.where(is_issued, in_force.q, np.nan)[rows],
-        nested_sets,
+        tuple(nested_sets),
     )
 
 
 def pack_sets(sets: NestedSets) -> list[bytes]:
-    """The nested sets of each row as bytes: little-endian float64, some 600 bytes.
+    """The nested sets of each row as bytes: little-endian float64, about 600 bytes.
 
-    The numbers are exact, because outcomes of zero tie with thresholds.
+    They are not rounded, because the score of zero can be equal to a threshold.
     """
     header = np.stack(
         [sets.start, sets.mass, sets.zero_score, np.full(len(sets.start), sets.scale)], 1

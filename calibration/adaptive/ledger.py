@@ -1,8 +1,8 @@
 """The ledger: issued intervals, their outcomes, and the adaptive state.
 
 One database has the tables of `calibration.adaptive.ledger_tables`. Log, counts and state change
-in one transaction, under a lock that one writer holds at a time. A process that is killed leaves
-all of a transaction or nothing, and two processes lose nothing. `Ledger.replay` computes the state
+in one transaction, with one writer at a time. So a process that is killed leaves a whole
+transaction or none, and nothing is lost if two processes write. `Ledger.replay` computes the state
 from the log alone.
 """
 
@@ -56,10 +56,10 @@ PersonYear = tuple[bytes, int]  # (pseudonym, year)
 
 @dataclass(frozen=True)
 class RecordCounts:
-    """What became of issued intervals that were handed in.
+    """Numbers of issued intervals that were passed to `Ledger.record`.
 
-    `new` ones were entered, `repeated` ones were entered before, `late` ones are about a year whose
-    outcome is known, and are not entered.
+    `new` ones were entered. `repeated` ones had been entered before. `late` ones are about a year
+    whose outcome is known; they were not entered.
     """
 
     new: int = 0
@@ -72,11 +72,11 @@ class RecordCounts:
 
 @dataclass(frozen=True)
 class SettlementReport:
-    """What became of outcomes that were handed in.
+    """Numbers of outcomes that were passed to `Ledger.settle`.
 
-    `new` outcomes settled `settled_intervals` issued intervals. A `duplicate` repeats a known
+    `new` outcomes settled `settled_intervals` issued intervals. `duplicate` ones repeat a known
     outcome. `conflicting` ones contradict a known outcome and change nothing; `problems` names
-    them. No interval was recorded for `unmatched` ones, and nothing of them is stored.
+    them. `unmatched` ones have no recorded interval and are not stored.
     """
 
     new: int = 0
@@ -90,7 +90,7 @@ class SettlementReport:
         return SettlementReport(*map(add, vars(self).values(), vars(other).values()))
 
     def counts(self) -> dict[str, int]:
-        """The counts under the names that answers of the service and the command line use."""
+        """The counts under their names in responses of the service and the command line."""
         return {
             "new": self.new,
             "duplicate": self.duplicate,
@@ -149,7 +149,7 @@ class Ledger:
 
     @contextmanager
     def _writing(self) -> Iterator[Connection]:
-        """A transaction with a lock: its first statement updates the one row of LedgerKey."""
+        """A transaction whose first statement locks the ledger: it updates the row of LedgerKey."""
         with translate_errors(), self._engine.begin() as connection:
             connection.execute(update(LedgerKey).values(key_check=LedgerKey.key_check))
             yield connection
@@ -157,7 +157,7 @@ class Ledger:
     def record(self, bundle: str, issued: IssuedIntervals) -> RecordCounts:
         """Enter the intervals issued with the bundle of this digest.
 
-        The first intervals for a person, origin year and horizon stay; later ones are not entered.
+        Only the first intervals for a person, origin year and horizon are entered.
         """
         total = RecordCounts()
         for start in range(0, len(issued), _ROWS_PER_TRANSACTION):
@@ -197,11 +197,10 @@ class Ledger:
         return RecordCounts(len(new), repeated, late)
 
     def settle(self, outcomes: Iterable[tuple[str, int, float]]) -> SettlementReport:
-        """Take in realised earnings: person id, year, real money of the bundle's price year.
+        """Enter realised earnings: person id, year, real money of the bundle's price year.
 
-        Earnings of 0 are an outcome. Outcomes may come in any order and any number of times.
-        Amounts are compared in whole units of the currency. Of 5,000 outcomes at a time, all or
-        none are taken in.
+        Earnings of 0 are an outcome. Order and repetitions do not matter. Amounts are compared in
+        whole units of the currency. Each 5,000 outcomes are one transaction.
         """
         rows = list(outcomes)
         total = SettlementReport()
@@ -235,8 +234,7 @@ class Ledger:
         settled = [(row, amount) for key, amount in new.items() for row in waiting[key]]
         if new:
             connection.execute(
-                insert(OutcomeRow),
-                [{"person": p, "year": y, "seal": hashes[p, y]} for p, y in new],
+                insert(OutcomeRow), [{"person": p, "year": y, "seal": hashes[p, y]} for p, y in new]
             )
             log_settlements(connection, settled)
         return SettlementReport(
@@ -263,14 +261,14 @@ class Ledger:
         return _state(rows[0].version, cells)
 
     def version(self, bundle: str) -> int | None:
-        """The version of that state, without reading the state; None as for `state`."""
+        """The version of the adaptive state, without reading the state; None as for `state`."""
         with self._reading() as connection:
             return connection.scalar(select(Stream.version).where(Stream.bundle == bundle))
 
     def replay(self, bundle: str, version: int | None = None) -> AdaptiveState | None:
         """The state computed from the log alone: equal to `state`, bit for bit.
 
-        With `version` the state of that earlier version.
+        With `version` it is the state of that earlier version.
         """
         with self._reading() as connection:
             stream = connection.execute(
@@ -367,7 +365,7 @@ def open_ledger(url: str, key: Path | None = None) -> Ledger:
         )
         raise UsageError(
             "The ledger needs a key",
-            [Problem("ledger-key", "The database of a server has no key file beside it", fix)],
+            [Problem("ledger-key", "The database of a server has no default key file", fix)],
         )
     return Ledger(url, PseudonymKey.read(Path(f"{database.database}.key"), create=True))
 

@@ -2,26 +2,18 @@
 
 The tables are: issued intervals; outcomes, of which only a keyed hash is stored; the append-only
 log of settled intervals with their conformity scores; the counts of the log; and the state, a pure
-function of the counts. Names of tables and columns are fixed: ledgers that exist must open.
+function of the counts. Names of tables and columns cannot change, because existing ledgers have
+them.
 """
 
 from __future__ import annotations
 
 import numpy as np
+import sqlalchemy as sa
 from numpy.typing import NDArray
-from sqlalchemy import (
-    JSON,
-    BigInteger,
-    Double,
-    ForeignKey,
-    Integer,
-    LargeBinary,
-    String,
-    UniqueConstraint,
-)
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-_BIG_ID = BigInteger().with_variant(Integer(), "sqlite")
+_BIG_ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
 class Base(DeclarativeBase):
@@ -29,103 +21,117 @@ class Base(DeclarativeBase):
 
 
 class LedgerKey(Base):
-    """One row: the hash of a fixed word, made with the pseudonym key.
+    """One row: the hash of a fixed word under the pseudonym key.
 
     If the ledger is opened with another key, the hash differs. A writer locks this row.
     """
 
     __tablename__ = "ledger"
     id: Mapped[int] = mapped_column(primary_key=True)
-    key_check: Mapped[bytes] = mapped_column(LargeBinary)
+    key_check: Mapped[bytes] = mapped_column(sa.LargeBinary)
 
 
 class Stream(Base):
-    """A bundle, whose issued intervals are judged together.
+    """A bundle with issued intervals.
 
-    `levels` are its coverages; `version` counts the transactions that changed its state;
-    `promised_until` is the last origin year for which a delivery (`saga calibrate --append`) has
-    entered all its intervals.
+    Columns: `bundle` is its digest; `levels` are its coverages; `version` counts the transactions
+    that changed its state; `promised_until` is the last origin year for which a delivery
+    (`saga calibrate --append`) has entered all its intervals.
     """
 
     __tablename__ = "stream"
     id: Mapped[int] = mapped_column(primary_key=True)
-    bundle: Mapped[str] = mapped_column(String(64), unique=True)
-    levels: Mapped[list[float]] = mapped_column(JSON)
+    bundle: Mapped[str] = mapped_column(sa.String(64), unique=True)
+    levels: Mapped[list[float]] = mapped_column(sa.JSON)
     version: Mapped[int]
     promised_until: Mapped[int | None]
 
 
 class IssuedIntervalRow(Base):
-    """The intervals issued for one person (a pseudonym) and year, with their thresholds.
+    """The intervals of all coverages issued for one person, origin year and horizon.
 
-    `family` are the nested prediction sets; it is deleted when the outcome arrives.
+    Columns: `person` is a pseudonym; `group` is the group of the cell that was used; `base` are the
+    split thresholds by coverage; `issued` are the thresholds in force, base + offset, by coverage;
+    `family` are the packed nested prediction sets, deleted when the outcome arrives.
     """
 
     __tablename__ = "promise"
-    __table_args__ = (UniqueConstraint("person", "origin_year", "horizon", "stream_id"),)
+    __table_args__ = (sa.UniqueConstraint("person", "origin_year", "horizon", "stream_id"),)
     id: Mapped[int] = mapped_column(_BIG_ID, primary_key=True)
-    stream_id: Mapped[int] = mapped_column(ForeignKey("stream.id"))
-    person: Mapped[bytes] = mapped_column(LargeBinary)
+    stream_id: Mapped[int] = mapped_column(sa.ForeignKey("stream.id"))
+    person: Mapped[bytes] = mapped_column(sa.LargeBinary)
     origin_year: Mapped[int]
     horizon: Mapped[int]
-    group: Mapped[str] = mapped_column(String(64))
-    base: Mapped[bytes] = mapped_column(LargeBinary)
-    issued: Mapped[bytes] = mapped_column(LargeBinary)
-    family: Mapped[bytes | None] = mapped_column(LargeBinary)
+    group: Mapped[str] = mapped_column(sa.String(64))
+    base: Mapped[bytes] = mapped_column(sa.LargeBinary)
+    issued: Mapped[bytes] = mapped_column(sa.LargeBinary)
+    family: Mapped[bytes | None] = mapped_column(sa.LargeBinary)
 
 
 class OutcomeRow(Base):
-    """That an outcome arrived, and a keyed hash of its amount.
+    """A known outcome of a person (a pseudonym) in a year.
 
-    The hash tells a repetition from a contradiction.
+    Column `seal` is a keyed hash of the amount. It shows whether a later delivery repeats or
+    contradicts the amount, which is not stored.
     """
 
     __tablename__ = "outcome"
-    person: Mapped[bytes] = mapped_column(LargeBinary, primary_key=True)
+    person: Mapped[bytes] = mapped_column(sa.LargeBinary, primary_key=True)
     year: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    seal: Mapped[bytes] = mapped_column(LargeBinary)
+    seal: Mapped[bytes] = mapped_column(sa.LargeBinary)
 
 
 class SettlementRow(Base):
-    """One entry of the log: issued intervals were settled with this conformity score.
+    """One entry of the log: the issued intervals `promise_id` were settled.
 
-    `version` is that of the stream after the transaction. The database forbids changes.
+    Columns: `score` is the conformity score of the outcome; `version` is that of the stream after
+    the transaction. The database forbids changes.
     """
 
     __tablename__ = "event"
     id: Mapped[int] = mapped_column(_BIG_ID, primary_key=True)
-    promise_id: Mapped[int] = mapped_column(ForeignKey("promise.id"), unique=True)
+    promise_id: Mapped[int] = mapped_column(sa.ForeignKey("promise.id"), unique=True)
     version: Mapped[int]
-    score: Mapped[float] = mapped_column(Double)
+    score: Mapped[float] = mapped_column(sa.Double)
 
 
 class ExcessCountsRow(Base):
-    """The `ExcessCounts` of one cell and outcome year, as bytes."""
+    """The `ExcessCounts` of one cell and outcome year, as bytes.
+
+    Columns: `counts` are numbers of persons by coverage and excess; `missed` are numbers of
+    intervals without the outcome, by coverage.
+    """
 
     __tablename__ = "tally"
-    stream_id: Mapped[int] = mapped_column(ForeignKey("stream.id"), primary_key=True)
-    group: Mapped[str] = mapped_column(String(64), primary_key=True)
+    stream_id: Mapped[int] = mapped_column(sa.ForeignKey("stream.id"), primary_key=True)
+    group: Mapped[str] = mapped_column(sa.String(64), primary_key=True)
     horizon: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     year: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    counts: Mapped[bytes] = mapped_column(LargeBinary)
-    missed: Mapped[bytes] = mapped_column(LargeBinary)
+    counts: Mapped[bytes] = mapped_column(sa.LargeBinary)
+    missed: Mapped[bytes] = mapped_column(sa.LargeBinary)
 
 
 class StateRow(Base):
-    """The `CellState` of one cell and coverage; `level` is the coverage."""
+    """The `CellState` of one cell and coverage.
+
+    Columns: `level` is the coverage. `offset` is added to the split threshold; `integral` is the
+    weighted sum over years of (share missed - nominal share); `weight` is the sum of the years'
+    weights; `persons` and `missed` are numbers of settled intervals; `last_year` is the last year
+    with an outcome; `experts` are the weights of the rules that propose offsets.
+    """
 
     __tablename__ = "state"
-    stream_id: Mapped[int] = mapped_column(ForeignKey("stream.id"), primary_key=True)
-    group: Mapped[str] = mapped_column(String(64), primary_key=True)
+    stream_id: Mapped[int] = mapped_column(sa.ForeignKey("stream.id"), primary_key=True)
+    group: Mapped[str] = mapped_column(sa.String(64), primary_key=True)
     horizon: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    level: Mapped[float] = mapped_column(Double, primary_key=True)
-    offset: Mapped[float] = mapped_column(Double)
-    integral: Mapped[float] = mapped_column(Double)
-    weight: Mapped[float] = mapped_column(Double)
+    level: Mapped[float] = mapped_column(sa.Double, primary_key=True)
+    offset: Mapped[float] = mapped_column(sa.Double)
+    integral: Mapped[float] = mapped_column(sa.Double)
+    weight: Mapped[float] = mapped_column(sa.Double)
     persons: Mapped[int]
     missed: Mapped[int]
     last_year: Mapped[int | None]
-    experts: Mapped[list[float]] = mapped_column(JSON)
+    experts: Mapped[list[float]] = mapped_column(sa.JSON)
 
 
 def pack_thresholds(row: NDArray[np.float64]) -> bytes:

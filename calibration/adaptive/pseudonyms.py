@@ -17,7 +17,7 @@ _KEY_BYTES = 32
 
 @dataclass(frozen=True)
 class PseudonymKey:
-    """A secret key of at least 32 bytes; it is not printed."""
+    """A secret key of at least 32 bytes; `repr` does not show it."""
 
     key: bytes = field(repr=False)
 
@@ -55,7 +55,7 @@ class PseudonymKey:
 
 
 def _create_key_file(path: Path) -> None:
-    """Write a new key under another name, then link it: never partial, never over another key."""
+    """Write a new key under another name, then link it: a key file is never partial or replaced."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as handle:

@@ -1,4 +1,4 @@
-"""Counts of the log of settled intervals, and the adaptive state they give."""
+"""Counts of the log of settled intervals, and the adaptive state that follows from them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HorizonYear = tuple[int, int]  # (horizon, outcome year)
 
 
 def log_settlements(connection: Connection, settled: Sequence[tuple[IssuedRow, float]]) -> None:
-    """Log the scores of issued intervals with their outcomes, and update counts and state.
+    """Log the scores of intervals, given with their outcomes, and update counts and state.
 
     The nested sets of settled intervals are deleted.
     """

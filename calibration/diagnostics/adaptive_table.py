@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from calibration.adaptive.adaptive_state import AdaptiveState
-from calibration.diagnostics.diagnosis import MIN_CELL, Diagnostics
+from calibration.diagnostics.diagnosis import MIN_PERSONS, Diagnostics
 from calibration.diagnostics.table_columns import TABLES
 
 
@@ -17,10 +17,10 @@ def with_state(
 ) -> Diagnostics:
     """The diagnostics with the table "adaptive", one row per group, horizon and coverage.
 
-    Figures of few issued intervals are null. Without a state the table is empty. `counts` are those
-    of the ledger; the provenance names them and the state.
+    Figures of few issued intervals are null. Without a state the table is empty. The provenance
+    contains the version of the state and `counts`, those of the ledger.
     """
-    least = int(diagnostics.provenance.get("min_cell", MIN_CELL))
+    min_persons = int(diagnostics.provenance.get("min_cell", MIN_PERSONS))
     rows: list[dict[str, Any]] = []
     for (group, horizon, coverage), cell in sorted(state.cells.items() if state else ()):
         row: dict[str, Any] = {
@@ -30,9 +30,9 @@ def with_state(
             "last_year": cell.last_year,
             "size": cell.offset,
         }
-        if cell.persons >= least:
+        if cell.persons >= min_persons:
             row |= {"n": cell.persons, "inside": 1 - cell.missed / cell.persons}
-        if cell.persons >= least or cell.offset != 0:
+        if cell.persons >= min_persons or cell.offset != 0:
             rows.append(row)
     facts = {
         "adaptive_version": state.version if state else 0,

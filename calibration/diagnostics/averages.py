@@ -9,7 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy import stats
 
-from calibration.diagnostics.cases import SHARE, Cases, Rows
+from calibration.diagnostics.cases import QUESTION_ALPHA, Cases, Rows
 from calibration.diagnostics.person_results import EVENTS, QUANTILES, PersonResults
 from calibration.diagnostics.reliability import (
     Decomposition,
@@ -32,7 +32,7 @@ Array = NDArray[Any]
 
 
 def tabulate_widths(cases: Cases) -> Rows:
-    """How wide the intervals of each group are, beside a typical forecast."""
+    """Typical widths of the intervals of each group, and typical forecasts."""
     rows: Rows = []
     for h, results in cases.results.items():
         for (grouping, group), members in cases.members[h].items():
@@ -45,21 +45,21 @@ def tabulate_widths(cases: Cases) -> Rows:
                     "level": coverage,
                 }
                 if part is not None:
-                    row |= _describe_widths(part, percent_label(coverage), cases.min_cell)
+                    row |= _describe_widths(part, percent_label(coverage), cases.min_persons)
                 rows.append(row)
     return rows
 
 
-def _describe_widths(part: pl.DataFrame, label: str, min_cell: int) -> dict[str, Any]:
-    served = part.filter(pl.col(f"width_{label}").is_not_null())
-    if served.height < min_cell:
+def _describe_widths(part: pl.DataFrame, label: str, min_persons: int) -> dict[str, Any]:
+    issued = part.filter(pl.col(f"width_{label}").is_not_null())
+    if issued.height < min_persons:
         return {}
     return {
-        "n": served.height,
-        "width": typical_value(served[f"width_{label}"].to_numpy()),
-        "typical": typical_value(served["median"].to_numpy()),
-        "with_zero": served[f"with_zero_{label}"].mean(),
-        "without": 1 - served.height / part.height,
+        "n": issued.height,
+        "width": typical_value(issued[f"width_{label}"].to_numpy()),
+        "typical": typical_value(issued["median"].to_numpy()),
+        "with_zero": issued[f"with_zero_{label}"].mean(),
+        "without": 1 - issued.height / part.height,
     }
 
 
@@ -67,7 +67,7 @@ def tabulate_scores(cases: Cases) -> Rows:
     """Proper scores, and their parts: miscalibration, discrimination, uncertainty."""
     rows: Rows = []
     for h, results in cases.results.items():
-        if results.frame.height < cases.min_cell:
+        if results.frame.height < cases.min_persons:
             continue
         for score, (values, parts) in _score(results).items():
             n = len(values)
@@ -120,7 +120,7 @@ def tabulate_mean_bias(cases: Cases, unconditioned: Cases) -> tuple[Rows, list[V
     rows: Rows = []
     verdicts: list[Verdict] = []
     # Two figures a horizon: the mean error and the slope.
-    z = float(stats.norm.ppf(1 - SHARE / (2 * len(cases.results)) / 2))
+    z = float(stats.norm.ppf(1 - QUESTION_ALPHA / (2 * len(cases.results)) / 2))
     tolerance = QUESTIONS["level"]
     for h, results in cases.results.items():
         frame, n = results.frame, results.frame.height
@@ -129,7 +129,7 @@ def tabulate_mean_bias(cases: Cases, unconditioned: Cases) -> tuple[Rows, list[V
         )
         regression = (
             mincer_zarnowitz(forecast, outcome, noise, cases.mapped_on(h))
-            if n >= cases.min_cell
+            if n >= cases.min_persons
             else None
         )
         if regression is None:
@@ -143,7 +143,7 @@ def tabulate_mean_bias(cases: Cases, unconditioned: Cases) -> tuple[Rows, list[V
         slope_status = status(
             slope, 1 - slope_reach, 1 + slope_reach, n, target=1, tolerance=2 * tolerance
         )
-        # The worse of the two decides, also if it is unclear: they are about the same persons.
+        # The worse of the two is the verdict, also if it is unclear: the persons are the same.
         both = (
             Verdict("level", h, error_status, n, mean_error),
             Verdict("level", h, slope_status, n, slope - 1, group="slope", tolerance=2 * tolerance),

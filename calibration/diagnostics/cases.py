@@ -1,4 +1,4 @@
-"""The judged persons with their groups and their calibrator: the input of every table."""
+"""The persons judged, with their results, groups and calibrator: the input of every table."""
 
 from __future__ import annotations
 
@@ -21,23 +21,24 @@ Array = NDArray[Any]
 Rows = list[dict[str, Any]]
 # (Grouping, group) -> rows of its persons; None if there are too few to be shown.
 Members = dict[tuple[str, str], Array | None]
-# Probability that a report on a forecaster without fault has any verdict but a good one.
+# Probability of a false alarm: a verdict "watch" or "fails" in a report on a forecaster without
+# fault. Each question has an equal part, which is divided by its figures.
 ALPHA = 0.05
-SHARE = ALPHA / len(QUESTIONS)  # the part of one question, which shares it among its figures
+QUESTION_ALPHA = ALPHA / len(QUESTIONS)
 
 
 @dataclass(frozen=True, eq=False)
 class Cases:
     """Results of single persons by horizon, and the rows of each group at each horizon.
 
-    `min_cell`: fewest persons behind a figure. `seed`: key of the simulated sampling bands.
+    `min_persons`: fewest persons behind a figure. `seed`: key of the simulated sampling bands.
     """
 
     results: Mapping[int, PersonResults]
     members: Mapping[int, Members]
     calibrator: Calibrator
     seed: int
-    min_cell: int
+    min_persons: int
 
     @classmethod
     def of(
@@ -47,11 +48,11 @@ class Cases:
         calibrator: Calibrator,
         *,
         seed: int,
-        min_cell: int,
+        min_persons: int,
     ) -> Self:
         """`groups` has `person_id` and a text column for each grouping."""
-        members = {h: _members(part.frame, groups, min_cell) for h, part in results.items()}
-        return cls(results, members, calibrator, seed, min_cell)
+        members = {h: _members(part.frame, groups, min_persons) for h, part in results.items()}
+        return cls(results, members, calibrator, seed, min_persons)
 
     @property
     def coverage(self) -> tuple[float, ...]:
@@ -64,7 +65,7 @@ class Cases:
         return 0.9 if 0.9 in self.coverage else self.coverage[-1]
 
     def calibrated_on(self, horizon: int, grouping: str = ALL, group: str = ALL) -> int | None:
-        """Persons behind the threshold of these persons; the sampling band counts their chance."""
+        """Number of calibration persons behind the threshold of a group; None without one."""
         cells = self.calibrator.cells
         group_cell, everybody = (cells.get((horizon, key)) for key in (f"{grouping}={group}", ALL))
         if group_cell is not None and group_cell.n_threshold:
@@ -93,10 +94,10 @@ class Cases:
         return np.random.default_rng(int(position * 2**53))
 
 
-def _members(frame: pl.DataFrame, groups: pl.DataFrame | None, min_cell: int) -> Members:
-    """Everybody first, then every group of every grouping."""
+def _members(frame: pl.DataFrame, groups: pl.DataFrame | None, min_persons: int) -> Members:
+    """Rows of everybody, then of every group of every grouping."""
     everybody = np.arange(frame.height)
-    members: Members = {(ALL, ALL): everybody if frame.height >= min_cell else None}
+    members: Members = {(ALL, ALL): everybody if frame.height >= min_persons else None}
     if groups is None:
         return members
     joined = frame.select("person_id").join(
@@ -111,7 +112,7 @@ def _members(frame: pl.DataFrame, groups: pl.DataFrame | None, min_cell: int) ->
         names = sorted(label for label in counts if label)
         if len(names) < 2:
             continue  # the same persons as everybody
-        shown = publishable(counts, min_cell)
+        shown = publishable(counts, min_persons)
         members |= {
             (grouping, label): np.flatnonzero(labels == label) if label in shown else None
             for label in names

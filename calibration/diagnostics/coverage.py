@@ -7,18 +7,18 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from calibration.diagnostics.cases import SHARE, Cases, Rows
+from calibration.diagnostics.cases import QUESTION_ALPHA, Cases, Rows
 from calibration.diagnostics.person_results import SeveralYears
 from calibration.diagnostics.sampling_bands import coverage_band
 from calibration.diagnostics.verdicts import QUESTIONS, Verdict, status, worst_verdict
 from saga.conformal.calibration_table import ALL
 from saga.forecast_tables import percent_label
 
-PERIOD = 100  # fewest persons of a period: years are joined until there are so many
+MIN_PERIOD_PERSONS = 100  # years are joined until a period has so many persons
 
 
 def tabulate_guarantees(cases: Cases) -> Rows:
-    """What each horizon rests on: calibration persons, guarantee, drift term, persons judged."""
+    """Calibration persons, guarantee, drift term and persons judged of each horizon."""
     rows: Rows = []
     calibrator = cases.calibrator
     for h, results in cases.results.items():
@@ -32,7 +32,7 @@ def tabulate_guarantees(cases: Cases) -> Rows:
                 "persons_map": map_cell.n_map if map_cell else 0,
                 "persons_threshold": cell.n_threshold if cell else 0,
                 "guarantee": guarantees[0] if guarantees else "none",
-                "n": n if n >= cases.min_cell else None,
+                "n": n if n >= cases.min_persons else None,
                 "drift_term": drift_term,
             }
         )
@@ -53,7 +53,7 @@ def tabulate_coverage(cases: Cases) -> tuple[Rows, list[Verdict]]:
         of_everybody: list[Verdict] = []
         of_groups: list[Verdict] = []
         for (grouping, group), members in cases.members[h].items():
-            alarm = SHARE / (n_everybody if grouping == ALL else max(1, n_groups))
+            alarm = QUESTION_ALPHA / (n_everybody if grouping == ALL else max(1, n_groups))
             part = None if members is None else results.frame[members]
             for coverage in cases.coverage:
                 row, verdict = _judge_group(cases, part, h, coverage, alarm, (grouping, group))
@@ -82,13 +82,13 @@ def _judge_group(
     }
     question, name = ("coverage", None) if group[0] == ALL else ("groups", "=".join(group))
     label = percent_label(coverage)
-    served = None if part is None else part.filter(pl.col(f"inside_{label}").is_not_null())
-    if served is None or served.height < cases.min_cell:
+    issued = None if part is None else part.filter(pl.col(f"inside_{label}").is_not_null())
+    if issued is None or issued.height < cases.min_persons:
         return row, Verdict(question, h, "unclear", coverage=coverage, group=name)
-    inside, under, over = (_mean(served[f"{kind}_{label}"]) for kind in ("inside", "under", "over"))
+    inside, under, over = (_mean(issued[f"{kind}_{label}"]) for kind in ("inside", "under", "over"))
     calibrated_on = cases.calibrated_on(h, *group)
-    row |= _judge_share(question, inside, served.height, coverage, calibrated_on, alarm)
-    verdict = Verdict(question, h, row["status"], served.height, inside - coverage, coverage, name)
+    row |= _judge_share(question, inside, issued.height, coverage, calibrated_on, alarm)
+    verdict = Verdict(question, h, row["status"], issued.height, inside - coverage, coverage, name)
     return row | {"under": under, "over": over}, verdict
 
 
@@ -101,7 +101,7 @@ def tabulate_several_years(
     figures = [
         (kind, years) for kind in several_years.inside for years in cases.results if years > 1
     ]
-    alarm = SHARE / max(1, len(figures) * len(cases.coverage))
+    alarm = QUESTION_ALPHA / max(1, len(figures) * len(cases.coverage))
     rows: Rows = []
     verdicts: dict[int, list[Verdict]] = {}
     for kind, years in figures:
@@ -117,7 +117,7 @@ def tabulate_several_years(
                 "status": "unclear",
             }
             verdict = Verdict("together", years, "unclear", coverage=coverage, group=kind)
-            if n >= cases.min_cell:
+            if n >= cases.min_persons:
                 share, calibrated_on = float(hits.mean()), fitted.n if fitted else None
                 row |= _judge_share("together", share, n, coverage, calibrated_on, alarm)
                 verdict = Verdict(
@@ -129,24 +129,23 @@ def tabulate_several_years(
 
 
 def tabulate_periods(cases: Cases) -> tuple[Rows, list[Verdict]]:
-    """Coverage of the 90 % (or widest) intervals by year of the outcome.
+    """Coverage of the 90 % intervals (or those of the highest coverage) by year of the outcome.
 
     Years are joined until a period has 100 persons.
     """
     coverage = cases.headline
     inside_column = f"inside_{percent_label(coverage)}"
-    served = {
+    issued = {
         h: results.frame.filter(pl.col(inside_column).is_not_null())
         for h, results in cases.results.items()
     }
-    periods = {
-        h: join_years(frame["year"], max(PERIOD, cases.min_cell)) for h, frame in served.items()
-    }
-    alarm = SHARE / max(1, sum(len(of_horizon) for of_horizon in periods.values()))
+    fewest = max(MIN_PERIOD_PERSONS, cases.min_persons)
+    periods = {h: join_years(frame["year"], fewest) for h, frame in issued.items()}
+    alarm = QUESTION_ALPHA / max(1, sum(len(of_horizon) for of_horizon in periods.values()))
     rows: Rows = []
     verdicts: list[Verdict] = []
-    for h, frame in served.items():
-        enough = frame.height >= cases.min_cell
+    for h, frame in issued.items():
+        enough = frame.height >= cases.min_persons
         of_horizon = [] if enough else [Verdict("drift", h, "unclear")]
         for first, last in periods[h] if enough else []:
             inside = frame.filter(pl.col("year").is_between(first, last))[inside_column]
@@ -169,7 +168,7 @@ def _mean(flags: pl.Series) -> float:
 def _judge_share(
     question: str, share: float, n: int, coverage: float, calibrated_on: int | None, alarm: float
 ) -> dict[str, Any]:
-    """Columns that judge a share inside; `alarm` is the probability of a false alarm."""
+    """Columns about a share inside; `alarm` is the probability of a false alarm."""
     lower, upper = coverage_band(coverage, n, calibrated_on, probability=1 - alarm)
     verdict = status(
         share, lower, upper, n, target=coverage, tolerance=QUESTIONS[question], mild_above=True
@@ -177,8 +176,8 @@ def _judge_share(
     return {"n": n, "inside": share, "band_lower": lower, "band_upper": upper, "status": verdict}
 
 
-def join_years(years: pl.Series, least: int) -> list[tuple[int, int]]:
-    """Periods of consecutive years with at least `least` persons each.
+def join_years(years: pl.Series, min_persons: int) -> list[tuple[int, int]]:
+    """Periods of consecutive years with at least `min_persons` persons each.
 
     Years that remain at the end join the last period.
     """
@@ -186,7 +185,7 @@ def join_years(years: pl.Series, least: int) -> list[tuple[int, int]]:
     first, n_joined = None, 0
     for year, n in years.alias("year").value_counts().sort("year").iter_rows():
         first, n_joined = year if first is None else first, n_joined + n
-        if n_joined >= least:
+        if n_joined >= min_persons:
             periods.append((first, year))
             first, n_joined = None, 0
     if first is not None:

@@ -2,8 +2,8 @@
 
 Test persons are forecast from one drawn origin each, by the rule that calibration uses, and judged
 by their outcomes in the panel's years. `coverage`, `distributions` and `averages` compute the
-tables from the same `Cases`. Figures are averages over at least `min_cell` persons and no single
-person's value, so they may travel with the bundle.
+tables from the same `Cases`. Every figure is an average over at least `min_persons` persons, so the
+tables may be stored in the bundle.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from saga.keyed_random import sample_persons
 from saga.requests import COVERAGE, MAX_HORIZON, Draws
 
 HORIZONS = (1, 5, 10, 20, 30)
-PATHS = 200
-MIN_CELL = 10  # persons that a published figure needs
-LOW_PAY = 0.6  # of the median of positive earnings
+N_PATHS = 200
+MIN_PERSONS = 10  # a figure that is shown needs so many persons
+LOW_PAY_SHARE = 0.6  # of the median of positive earnings
 
 
 @dataclass(frozen=True, eq=False)
 class Diagnostics:
     """Tables by name, with the columns of TABLES.
 
-    Figures of fewer than `min_cell` persons are null, and so is their number.
+    Figures of fewer than `min_persons` persons are null, and so is their number.
     """
 
     tables: Mapping[str, pl.DataFrame]
@@ -103,25 +103,25 @@ def diagnose(
     panel: Panel,
     *,
     horizons: Sequence[int] = HORIZONS,
-    draws: Draws = Draws(n_paths=PATHS),
+    draws: Draws = Draws(n_paths=N_PATHS),
     persons: int | None = None,
-    min_cell: int = MIN_CELL,
+    min_persons: int = MIN_PERSONS,
     progress: Progress | None = None,
 ) -> Diagnostics:
     """Forecast the panel's test persons, one keyed origin each, and judge the forecasts.
 
-    Intervals are judged as they are issued. Whole distributions, probabilities and mean bias are
-    judged for forecasts conditioned on the realised macro series: a few years cannot show whether
-    the macro process is right, but many persons can show whether the rest is. Without macro
-    series, the forecasts are judged as they are issued.
+    Intervals are judged as they are issued. Distributions, probabilities and mean bias are judged
+    for forecasts conditioned on the realised macro series, if there are any: the few years of a
+    panel cannot show whether the macro process is right, but its many persons can show whether the
+    rest of the model is.
 
     Args:
         forecaster: The bundle that is judged.
         panel: Records with outcomes.
         horizons: Years ahead to judge.
         draws: Paths and seed.
-        persons: Judge this many of the test persons, chosen by key; None: all.
-        min_cell: Fewest persons behind a figure.
+        persons: Number of test persons, chosen by key; None: all.
+        min_persons: Fewest persons behind a figure.
         progress: Called with persons done and all persons, in each pass.
 
     Raises:
@@ -140,9 +140,9 @@ def diagnose(
         low_pay_line(panel),
         progress,
     )
-    results, several_years = judging.run(draws)
+    results, several_years = judging.judge(draws)
     macro = forecaster.realised_macro(panel, end)
-    conditioned = None if macro is None else judging.run(replace(draws, scenario=macro))[0]
+    conditioned = None if macro is None else judging.judge(replace(draws, scenario=macro))[0]
     grouping = forecaster.calibrator.grouping or Grouping.fit(
         panel.only(persons_of(panel, "train"))
     )
@@ -167,13 +167,13 @@ def diagnose(
         conditioned,
         provenance=record,
         seed=draws.seed,
-        min_cell=min_cell,
+        min_persons=min_persons,
     )
 
 
 @dataclass(frozen=True, eq=False)
 class _Judging:
-    """Forecasts of test persons and their outcomes (n, H); columns are horizons 1 to H."""
+    """Judges forecasts of test persons by their outcomes (n, H) at horizons 1 to H."""
 
     forecaster: Forecaster
     records: Panel
@@ -183,8 +183,8 @@ class _Judging:
     low_pay: float
     progress: Progress | None
 
-    def run(self, draws: Draws) -> tuple[dict[int, PersonResults], SeveralYears]:
-        """Results by horizon, and of several years together."""
+    def judge(self, draws: Draws) -> tuple[dict[int, PersonResults], SeveralYears]:
+        """Results by horizon, and those of several years together."""
         calibrator = self.forecaster.calibrator
         thresholds = {
             h: crps_thresholds(self.outcomes[:, h - 1], self.floor) for h in self.horizons
@@ -239,7 +239,7 @@ def _draw_test_origins(
 def low_pay_line(panel: Panel) -> float:
     """60 % of the median positive earnings in the panel, to two digits: real money a year."""
     median = panel.frame.filter(pl.col("earnings") > 0)["earnings"].median()
-    return rounded(LOW_PAY * float(median), 2) if isinstance(median, (int, float)) else 0.0
+    return rounded(LOW_PAY_SHARE * float(median), 2) if isinstance(median, (int, float)) else 0.0
 
 
 def summarise(
@@ -251,7 +251,7 @@ def summarise(
     *,
     provenance: Mapping[str, Any],
     seed: int = 0,
-    min_cell: int = MIN_CELL,
+    min_persons: int = MIN_PERSONS,
 ) -> Diagnostics:
     """All tables from results of single persons. The table "adaptive" is empty.
 
@@ -261,16 +261,16 @@ def summarise(
         calibrator: The calibrator that made the intervals.
         several_years: Results for several years together.
         conditioned: Results of the same persons, for forecasts conditioned on the realised macro
-            series; None: there are no such series, and `results` are judged instead.
+            series; None: `results` are used instead.
         provenance: Facts for the table "provenance".
         seed: Key of the simulated sampling bands.
-        min_cell: Fewest persons behind a figure.
+        min_persons: Fewest persons behind a figure.
     """
-    cases = Cases.of(results, groups, calibrator, seed=seed, min_cell=min_cell)
+    cases = Cases.of(results, groups, calibrator, seed=seed, min_persons=min_persons)
     cases_for_distributions = (
         cases
         if conditioned is None
-        else Cases.of(conditioned, groups, calibrator, seed=seed, min_cell=min_cell)
+        else Cases.of(conditioned, groups, calibrator, seed=seed, min_persons=min_persons)
     )
     tables: dict[str, Rows] = {
         "promise": coverage.tabulate_guarantees(cases),
@@ -295,7 +295,7 @@ def summarise(
     ]
     record = {
         **provenance,
-        "min_cell": min_cell,
+        "min_cell": min_persons,
         "alpha": ALPHA,
         "horizons": ",".join(str(h) for h in results),
     }

@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from calibration.diagnostics.cases import SHARE, Cases, Rows
+from calibration.diagnostics.cases import QUESTION_ALPHA, Cases, Rows
 from calibration.diagnostics.person_results import EVENTS
 from calibration.diagnostics.reliability import reliability_curve
 from calibration.diagnostics.sampling_bands import map_noise, simultaneous_band
@@ -23,10 +23,10 @@ def tabulate_pit(cases: Cases) -> tuple[Rows, list[Verdict]]:
     rows: Rows = []
     verdicts: list[Verdict] = []
     for h, results in cases.results.items():
-        values, probability = results.frame["pit"].to_numpy(), 1 - SHARE / len(cases.results)
-        n = len(values)
+        values, n = results.frame["pit"].to_numpy(), results.frame.height
+        probability = 1 - QUESTION_ALPHA / len(cases.results)
         counts = {bins: np.histogram(values, bins=bins, range=(0, 1))[0] for bins in PIT_BINS}
-        bins = next((b for b in PIT_BINS if n and counts[b].min() >= cases.min_cell), None)
+        bins = next((b for b in PIT_BINS if n and counts[b].min() >= cases.min_persons), None)
         if bins is None:
             verdicts.append(Verdict("shape", h, "unclear"))
             continue
@@ -64,15 +64,15 @@ def tabulate_pit(cases: Cases) -> tuple[Rows, list[Verdict]]:
 
 
 def tabulate_reliability(cases: Cases) -> tuple[Rows, list[Verdict]]:
-    """How often EVENTS happened that were forecast with some probability."""
+    """Stated probabilities of EVENTS, and how often the events happened."""
     rows: Rows = []
     verdicts: list[Verdict] = []
     for event in EVENTS:
         for h, results in cases.results.items():
-            frame, probability = results.frame, 1 - SHARE / len(cases.results)
+            frame, n = results.frame, results.frame.height
+            probability = 1 - QUESTION_ALPHA / len(cases.results)
             happened, counts = frame[event].to_numpy(), frame[f"{event}_paths"].to_numpy()
-            n = len(frame)
-            if n < cases.min_cell:
+            if n < cases.min_persons:
                 verdicts.append(Verdict(event, h, "unclear"))
                 continue
             curve = reliability_curve(
@@ -80,7 +80,7 @@ def tabulate_reliability(cases: Cases) -> tuple[Rows, list[Verdict]]:
                 frame[f"{event}_first"].to_numpy(),
                 results.n_paths,
                 happened,
-                least=cases.min_cell,
+                min_persons=cases.min_persons,
                 calibrated_on=cases.mapped_on(h),
                 n_replicates=_n_replicates(probability),
                 rng=cases.rng(event, h),
@@ -93,7 +93,7 @@ def tabulate_reliability(cases: Cases) -> tuple[Rows, list[Verdict]]:
             status = curve_status(
                 bool(outside.any()), reach, n, size=curve.error, tolerance=QUESTIONS[event]
             )
-            # An event that neither happened nor was forecast says nothing.
+            # There is nothing to judge if an event neither happened nor was forecast.
             status = status if happened.any() or counts.any() else "unclear"
             verdicts.append(Verdict(event, h, status, n, curve.error))
             rows += [

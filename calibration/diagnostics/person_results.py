@@ -1,7 +1,7 @@
 """Results of single test persons, one row per person and horizon.
 
-Every table of the diagnostics is computed from them. They hold values of single persons, so they
-stay in memory.
+Every table of the diagnostics is computed from them. They contain values of single persons and are
+therefore never stored.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from saga.scores import crps, log_earnings, logscore, pit, pit_uniforms
 
 Array = NDArray[Any]
 QUANTILES = (0.1, 0.5, 0.9)  # whose reliability is reported
-THRESHOLDS = 100  # parts of the integral in the CRPS decomposition
+N_THRESHOLDS = 100  # of the integral in the CRPS decomposition
 EVENTS = ("zero", "low_pay")
 
 
@@ -38,13 +38,13 @@ class PersonResults:
 
     - `person_id`; `year` of the outcome; the outcome `y` (real money) and `log_y`; its rank `pit`;
     - `mean` and `median` of the forecast (real money), `mean_log`, and `noise`, the variance of
-      `mean_log` that comes from few paths;
+      `mean_log` from the finite number of paths;
     - `crps`, `logscore`, and `q_..`, `pinball_..` for each of QUANTILES (logs);
-    - for each of EVENTS whether it happened, in how many paths (`.._paths`), and in how many of
-      every second path (`.._first`);
+    - for each of EVENTS whether it happened, the number of paths with it (`.._paths`), and the
+      number among every second path (`.._first`);
     - for each coverage `inside_..`, `under_..`, `over_..`, `with_zero_..` (null without interval)
       and `width_..`;
-    - `guarantee` of the 90 % (or the widest) interval.
+    - `guarantee` of the interval of 90 %, or of the highest coverage.
     """
 
     frame: pl.DataFrame
@@ -66,7 +66,7 @@ class PersonResults:
 
 @dataclass(frozen=True, eq=False)
 class SeveralYears:
-    """Whether intervals for several years together cover the outcomes.
+    """Whether intervals for several years together contain the outcomes.
 
     `inside`: kind of threshold ("band", "present_value") -> (n, H, L), column K - 1 for the next K
     years. 1 or 0; NaN if an outcome is unknown or there is no guarantee.
@@ -87,14 +87,14 @@ class SeveralYears:
         )
         for kind, score in score_functions if calibrator.has_sets else ():
             scores = score(calibrator, paths, outcomes)[:, :, None]
-            served = [
+            by_years = [
                 calibrator.nested_thresholds(kind, years, paths.n_paths)
                 for years in range(1, outcomes.shape[1] + 1)
             ]
             q = np.stack(
                 [
                     np.where(np.array(guarantees) == "assumption", thresholds, np.nan)
-                    for thresholds, guarantees in served
+                    for thresholds, guarantees in by_years
                 ]
             )
             inside[kind] = np.where(np.isnan(scores) | np.isnan(q), np.nan, scores <= q)
@@ -116,8 +116,8 @@ def crps_thresholds(outcomes: Array, floor: float | None) -> NDArray[np.float64]
     low, high = (
         (float(known_logs.min()), float(known_logs.max())) if len(known_logs) else (0.0, 0.0)
     )
-    step = max(high - low, 1e-6) / THRESHOLDS
-    return np.asarray(low + step * (np.arange(THRESHOLDS) + 0.5))
+    step = max(high - low, 1e-6) / N_THRESHOLDS
+    return np.asarray(low + step * (np.arange(N_THRESHOLDS) + 0.5))
 
 
 def judge_persons(
@@ -137,9 +137,9 @@ def judge_persons(
     Args:
         paths: Recalibrated paths (n, H, M).
         intervals: Their intervals (n, H, L).
-        outcomes: Earnings that came true (n,) at this horizon, NaN if unknown.
+        outcomes: Realised earnings (n,) at this horizon, NaN if unknown.
         horizon: Years ahead.
-        thresholds: Where the CRPS decomposition counts paths, in logs (`crps_thresholds`).
+        thresholds: Log earnings at which paths are counted (`crps_thresholds`).
         floor: Amounts below this count as this amount in logs.
         low_pay: Earnings below this are low pay.
     """

@@ -20,7 +20,7 @@ STATUS = {
     "fails": ("#b42318", "cross"),
 }
 PERCENT = "%"
-_WIDE = 640  # what all panels of a chart share
+_WIDTH = 640  # of all panels of a chart together, pixels
 
 
 def coverage_chart(table: pl.DataFrame, coverages: Sequence[float]) -> Any:
@@ -37,7 +37,7 @@ def groups_chart(table: pl.DataFrame, horizons: Sequence[int]) -> Any:
 
     `table`: rows of one stated coverage, with a text column `label`.
     """
-    rows = table.with_columns(_panel(pl.col("horizon"), "{} years ahead"))
+    rows = _by_horizon(table)
     labels = table["label"].unique(maintain_order=True).to_list()
     base = alt.Chart(rows).encode(
         y=alt.Y("label:N", sort=labels, title=None, axis=alt.Axis(labelLimit=190))
@@ -53,7 +53,7 @@ def groups_chart(table: pl.DataFrame, horizons: Sequence[int]) -> Any:
     points = base.mark_point(filled=True, size=45, opacity=1).encode(
         x="inside:Q", **_status_encoding()
     )
-    width = (_WIDE - 130) // max(1, len(horizons))
+    width = (_WIDTH - 130) // max(1, len(horizons))
     return (
         alt.layer(band, target, points)
         .properties(width=width, height=14 * len(labels))
@@ -82,13 +82,13 @@ def misses_chart(table: pl.DataFrame) -> Any:
                 legend=_legend(),
             ),
         )
-        .properties(width=_WIDE - 60, height=150)
+        .properties(width=_WIDTH - 60, height=150)
     )
 
 
 def pit_histogram_chart(table: pl.DataFrame) -> Any:
     """Share of outcomes by forecast rank, one panel per horizon."""
-    rows = table.with_columns(_panel(pl.col("horizon"), "{} years ahead"))
+    rows = _by_horizon(table)
     base = alt.Chart(rows).encode(
         x=alt.X("rank:O", title="Rank, low to high", axis=alt.Axis(labels=False, ticks=False))
     )
@@ -101,9 +101,9 @@ def pit_histogram_chart(table: pl.DataFrame) -> Any:
 
 
 def pit_curve_chart(table: pl.DataFrame) -> Any:
-    """Share of outcomes up to a rank less the rank, with its band, one panel per horizon."""
+    """Share of outcomes up to a rank minus the rank, with its band, one panel per horizon."""
     ends = [pl.col(name) - pl.col("rank") for name in ("ecdf", "band_lower", "band_upper")]
-    rows = table.with_columns(_panel(pl.col("horizon"), "{} years ahead"), *ends)
+    rows = _by_horizon(table).with_columns(ends)
     base = alt.Chart(rows).encode(
         x=alt.X("rank:Q", title="Rank", axis=alt.Axis(values=[0, 0.5, 1], format=PERCENT))
     )
@@ -122,7 +122,7 @@ def pit_curve_chart(table: pl.DataFrame) -> Any:
 
 def reliability_chart(table: pl.DataFrame) -> Any:
     """Observed share by stated probability with its band, one panel per horizon: one event."""
-    rows = table.with_columns(_panel(pl.col("horizon"), "{} years ahead"))
+    rows = _by_horizon(table)
     base = alt.Chart(rows).encode(
         x=alt.X(
             "forecast:Q", title="Stated probability", axis=alt.Axis(format=PERCENT, tickCount=3)
@@ -169,7 +169,7 @@ def widths_chart(table: pl.DataFrame, unit: str) -> Any:
                 legend=_legend("Interval"),
             ),
         )
-        .properties(width=_WIDE - 60, height=190)
+        .properties(width=_WIDTH - 60, height=190)
     )
 
 
@@ -188,7 +188,7 @@ def scores_chart(table: pl.DataFrame) -> Any:
                 "part:N", sort=parts, scale=alt.Scale(domain=parts, range=colours), legend=_legend()
             ),
         )
-        .properties(width=_WIDE - 60, height=160)
+        .properties(width=_WIDTH - 60, height=160)
     )
 
 
@@ -208,7 +208,7 @@ def mean_bias_chart(table: pl.DataFrame) -> Any:
         )
         rule = _rule(table, alt.datum(target))
         point = base.mark_point(filled=True, size=60, opacity=1, color=LINE).encode(y=f"{name}:Q")
-        return alt.layer(band, rule, point).properties(width=_WIDE // 2 - 70, height=160)
+        return alt.layer(band, rule, point).properties(width=_WIDTH // 2 - 70, height=160)
 
     error = panel(
         "mean_error", "error_lower", "error_upper", 0, "Outcome less forecast (log)", "+.2f"
@@ -223,17 +223,21 @@ def periods_chart(table: pl.DataFrame) -> Any:
 
     `table`: rows with a text column `period`.
     """
-    rows = table.with_columns(_panel(pl.col("horizon"), "{} years ahead"))
+    rows = _by_horizon(table)
     base = alt.Chart(rows).encode(
         x=alt.X("period:O", title="Year of the outcome", axis=alt.Axis(labelAngle=-60))
     )
     target = _rule(rows, alt.datum(0.9))
     return (
         alt.layer(_band(base, 8), target, _status(base, "inside"))
-        .properties(width=_WIDE // 2 - 70, height=130)
+        .properties(width=_WIDTH // 2 - 70, height=130)
         .facet(facet=_facet(alt.Facet, rows), columns=2, spacing=18)
         .resolve_scale(x="independent")
     )
+
+
+def _by_horizon(table: pl.DataFrame) -> pl.DataFrame:
+    return table.with_columns(_panel(pl.col("horizon"), "{} years ahead"))
 
 
 def _panel(column: pl.Expr, text: str, scale: float = 1) -> pl.Expr:
@@ -258,7 +262,7 @@ def _panels(
     height: int,
     independent: bool = False,
 ) -> Any:
-    width = (_WIDE - 60) // max(1, columns) - (38 if independent else 10)
+    width = (_WIDTH - 60) // max(1, columns) - (38 if independent else 10)
     chart = (
         alt.layer(*layers)
         .properties(width=width, height=height)
@@ -315,7 +319,7 @@ def _status_encoding() -> dict[str, Any]:
 
 
 def _outside(base: Any, field: str) -> Any:
-    """Places where a curve leaves its band."""
+    """Marks points of a curve outside its band."""
     marked = base.transform_filter("datum.outside")
     return marked.mark_point(
         shape="cross", size=55, filled=True, color=STATUS["fails"][0], opacity=1

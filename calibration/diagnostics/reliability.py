@@ -1,8 +1,8 @@
 """Reliability: isotonic recalibration, its gain, and regression on the forecast.
 
 A score S splits exactly into S = MCB - DSC + UNC (Dimitriadis, Gneiting and Jordan 2021): UNC is
-the score of the best constant forecast, DSC what recalibrated forecasts gain on it, MCB what
-recalibration would gain. Recalibration is isotonic (pool adjacent violators).
+the score of the best constant forecast, DSC the gain of recalibrated forecasts over it, MCB the
+gain by recalibration. Recalibration is isotonic (pool adjacent violators).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from scipy.optimize import isotonic_regression
 from calibration.diagnostics.sampling_bands import map_noise
 
 Array = NDArray[np.float64]
-CLASSES = 12  # of a reliability curve
+N_CLASSES = 12  # of a reliability curve, at most
 
 
 @dataclass(frozen=True)
@@ -114,9 +114,8 @@ def isotonic_quantile(forecast: Array, outcomes: Array, quantile: float) -> Arra
     """
     distinct, start = np.unique(np.sort(forecast), return_index=True)
     order = np.argsort(forecast, kind="stable")
-    blocks: list[
-        tuple[Array, float, int]
-    ] = []  # sorted outcomes, their quantile, distinct forecasts pooled
+    # For each block: sorted outcomes, their quantile, number of distinct forecasts.
+    blocks: list[tuple[Array, float, int]] = []
     for group in np.split(outcomes[order], start[1:]):
         values, pooled = np.sort(group), 1
         fit = _lower_quantile(values, quantile)
@@ -159,32 +158,32 @@ def reliability_curve(
     n_paths: int,
     events: NDArray[np.bool_],
     *,
-    least: int,
+    min_persons: int,
     calibrated_on: int | None = None,
     n_replicates: int = 1_999,
     rng: np.random.Generator,
 ) -> Curve:
     """Reliability of the probability of an event, stated as the share of paths with it.
 
-    Persons are sorted into classes by every second path; the other paths state the probability.
-    If the same paths did both, persons whose few paths look extreme by chance would gather in the
-    extreme classes, and a forecaster without fault would look wrong. The simulated curves draw the
-    events of each class with the stated probability (Broecker and Smith 2007), after the noise of
-    the calibration map, and the noise of the paths.
+    Every second path decides the class of a person; the share among the other paths is the stated
+    probability. If the same paths decided both, persons whose paths are extreme by chance would be
+    in the extreme classes, and a forecaster without fault would look wrong. The simulated curves
+    draw the events of each class with the stated probability (Broecker and Smith 2007) under the
+    noise of the calibration map, and the noise of the paths.
 
     Args:
         counts: Paths with the event (n,).
         first: Those among every second path (n,).
         n_paths: Number of paths.
         events: Whether the event happened (n,).
-        least: Fewest persons of a class; each has about 1 / CLASSES of all.
+        min_persons: Fewest persons of a class; each has about 1 / N_CLASSES of all.
         calibrated_on: Persons behind the calibration map; None: no map.
         n_replicates: Simulated curves B.
         rng: Random numbers of the simulated curves.
     """
     n_sorting = -(-n_paths // 2)
     starts = _class_starts(
-        np.bincount(first, minlength=n_sorting + 1), max(least, -(-len(events) // CLASSES))
+        np.bincount(first, minlength=n_sorting + 1), max(min_persons, -(-len(events) // N_CLASSES))
     )
     position = np.searchsorted(starts, first, side="right") - 1
     n = np.bincount(position, minlength=len(starts))
@@ -208,18 +207,18 @@ def reliability_curve(
     return Curve(forecast, np.asarray(isotonic_regression(share, weights=n).x), n, chance)
 
 
-def _class_starts(persons: NDArray[np.integer], least: int) -> NDArray[np.int64]:
-    """First count of each class: a class ends once it has `least` persons.
+def _class_starts(persons: NDArray[np.integer], min_persons: int) -> NDArray[np.int64]:
+    """First count of each class: a class ends once it has `min_persons` persons.
 
     Persons that remain at the end join the last class.
     """
     starts, n_persons = [0], 0
     for count, n in enumerate(persons):
-        if n_persons >= least:
+        if n_persons >= min_persons:
             starts.append(count)
             n_persons = 0
         n_persons += int(n)
-    if n_persons < least and len(starts) > 1:
+    if n_persons < min_persons and len(starts) > 1:
         starts.pop()
     return np.array(starts)
 

@@ -1,6 +1,6 @@
 """The calibration report: the diagnostics as one HTML page for policy analysts.
 
-It computes nothing. Styles, pictures and the tables to download are in the file, and it loads
+No figure is computed here. Styles, pictures and the tables to download are in the file; it loads
 nothing from outside.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,9 +31,9 @@ from saga.schema import MAX_AGE
 from saga.version import current_version
 
 SUFFIXES = (".html", ".htm")
-HEADLINE = 0.9
-NOT_SHOWN = "-"  # also what is not known
-WORDS = {
+HEADLINE_COVERAGE = 0.9
+NOT_SHOWN = "-"  # figures that are hidden or unknown
+STATUS_WORDS = {
     "holds": ("✓", "holds"),
     "unclear": ("?", "cannot tell"),
     "watch": ("!", "watch"),
@@ -50,7 +49,7 @@ QUESTION_TEXTS = {
     "low_pay": "Is the probability of low pay right?",
     "drift": "Did the intervals cover as stated in every period?",
 }
-GROUPINGS = {
+GROUPING_LABELS = {
     "quintile": "Past earnings",
     "sex": "Sex",
     "education_level": "Education",
@@ -60,7 +59,7 @@ GROUPINGS = {
     "origin": "Last earnings",
     "profile": "Record",
 }
-PLACES = {
+REGION_LABELS = {
     "sweden": "Sweden",
     "europe": "Europe",
     "elsewhere": "the rest of the world",
@@ -68,14 +67,14 @@ PLACES = {
     "north": "the north",
     "other": "other counties",
 }
-QUINTILES = {
+QUINTILE_LABELS = {
     "1": "lowest fifth",
     "2": "second fifth",
     "3": "middle fifth",
     "4": "fourth fifth",
     "5": "highest fifth",
 }
-SCORES = {
+SCORE_LABELS = {
     "crps_log": "Whole distribution (CRPS)",
     "pinball_10_log": "10 % quantile (pinball)",
     "pinball_50_log": "Median (pinball)",
@@ -84,11 +83,11 @@ SCORES = {
     "brier_low_pay": "Probability of low pay (Brier)",
     "logscore": "Log score",
 }
-SEVERAL = {
+SEVERAL_YEARS_LABELS = {
     "band": "All of the next years inside the path band",
     "present_value": "The present value of the next years inside its interval",
 }
-PROVENANCE = {
+FACT_LABELS = {
     "bundle": "Bundle that was judged (sha256)",
     "calibration": "Its calibration (sha256)",
     "calibration_method": "Method of its calibration",
@@ -118,15 +117,6 @@ PROVENANCE = {
 }
 
 
-@dataclass(frozen=True)
-class Download:
-    """A table as CSV inside the page."""
-
-    name: str
-    rows: int
-    link: str
-
-
 def stored_diagnostics(bundle: Bundle) -> Diagnostics:
     """The diagnostics inside a bundle.
 
@@ -139,14 +129,14 @@ def stored_diagnostics(bundle: Bundle) -> Diagnostics:
         missing = Problem(
             "no-diagnostics", "Its forecasts were not judged since it was calibrated", fix
         )
-        raise UsageError("The bundle holds no diagnostics to report.", [missing])
+        raise UsageError("The bundle contains no diagnostics to report.", [missing])
     return Diagnostics.from_table(bundle.diagnostics)
 
 
 def write_report(diagnostics: Diagnostics, out: str | Path, *, bundle: str | None = None) -> Path:
     """Write the report to `out`, whole or not at all.
 
-    `bundle`: digest of the bundle that holds the diagnostics.
+    `bundle`: digest of the bundle that contains the diagnostics.
     """
     out = Path(out)
     commit(out, lambda part: part.write_text(render(diagnostics, bundle=bundle), encoding="utf-8"))
@@ -155,27 +145,21 @@ def write_report(diagnostics: Diagnostics, out: str | Path, *, bundle: str | Non
 
 def render(diagnostics: Diagnostics, *, bundle: str | None = None) -> str:
     """The page as HTML. The same tables give the same bytes."""
-    d, record = diagnostics, diagnostics.provenance
-    horizons = d["lights"]["horizon"].unique().sort().to_list()
-    coverages = d["coverage"]["level"].unique().sort().to_list()
-    headline = HEADLINE if HEADLINE in coverages else coverages[-1]
+    tables, record = diagnostics.tables, diagnostics.provenance
+    horizons = tables["lights"]["horizon"].unique().sort().to_list()
+    coverages = tables["coverage"]["level"].unique().sort().to_list()
+    headline = HEADLINE_COVERAGE if HEADLINE_COVERAGE in coverages else coverages[-1]
     everybody = pl.col("grouping") == ALL
-    verdicts = {(row["question"], row["horizon"]): row for row in d["lights"].iter_rows(named=True)}
-    coverage = {
-        (row["grouping"], row["group"], row["horizon"]): row
-        for row in d["coverage"].filter(level=headline).iter_rows(named=True)
+    verdicts = {
+        (row["question"], row["horizon"]): row for row in tables["lights"].iter_rows(named=True)
     }
-    width = {
-        (row["grouping"], row["group"], row["horizon"]): row
-        for row in d["widths"].filter(level=headline).iter_rows(named=True)
-    }
-    labels = _group_labels(d["coverage"].filter(~everybody))
+    labels = _group_labels(tables["coverage"].filter(~everybody))
     unit = f"{record.get('currency', '')} a year, prices of {record.get('price_year', '')}".strip()
     return render_page(
         "calibration.diagnostics",
         "report.html",
         {
-            "words": WORDS,
+            "words": STATUS_WORDS,
             "questions": {
                 question: QUESTION_TEXTS[question]
                 for question in QUESTIONS
@@ -188,22 +172,22 @@ def render(diagnostics: Diagnostics, *, bundle: str | None = None) -> str:
             "verdicts": verdicts,
             "by_status": _horizons_by_status(verdicts, horizons),
             "concerns": _list_concerns(verdicts, labels),
-            "coverage": coverage,
-            "widths": width,
+            "coverage": _by_group_and_horizon(tables["coverage"], headline),
+            "widths": _by_group_and_horizon(tables["widths"], headline),
             "labels": labels,
-            "tables": {name: table.to_dicts() for name, table in d.tables.items()},
-            "overall": d["coverage"].filter(everybody).to_dicts(),
+            "tables": {name: table.to_dicts() for name, table in tables.items()},
+            "overall": tables["coverage"].filter(everybody).to_dicts(),
             "reasons": REASONS,
             "few": MIN_CELL_PERSONS,
-            "scores": SCORES,
-            "several": SEVERAL,
-            "adaptive": _describe_adaptive_state(d, headline),
+            "scores": SCORE_LABELS,
+            "several": SEVERAL_YEARS_LABELS,
+            "adaptive": _describe_adaptive_state(tables, headline),
             "columns": TABLES,
-            "pictures": _draw_pictures(d, horizons, coverages, headline, labels, unit),
-            "downloads": [download(name, table) for name, table in d.tables.items()],
+            "pictures": _draw_pictures(tables, horizons, coverages, headline, labels, unit),
+            "downloads": {name: _csv_link(table) for name, table in tables.items()},
             "record": record,
             "provenance": {
-                PROVENANCE.get(name, name): METHODS.get(text, text)  # type: ignore[call-overload]
+                FACT_LABELS.get(name, name): METHODS.get(text, text)  # type: ignore[call-overload]
                 for name, text in record.items()
             },
             "holder": bundle if bundle != record.get("bundle") else None,
@@ -221,14 +205,14 @@ def render(diagnostics: Diagnostics, *, bundle: str | None = None) -> str:
     )
 
 
-def download(name: str, table: pl.DataFrame) -> Download:
+def _csv_link(table: pl.DataFrame) -> str:
     """A table as a CSV link that needs no server."""
     text = base64.b64encode(table.write_csv().encode()).decode()
-    return Download(name, table.height, f"data:text/csv;charset=utf-8;base64,{text}")
+    return f"data:text/csv;charset=utf-8;base64,{text}"
 
 
 def percent(value: float | None, digits: int = 1) -> str:
-    """0.898 -> "89.8 %"; a dash for what is not known or not shown."""
+    """0.898 -> "89.8 %"; a dash without a value."""
     return NOT_SHOWN if value is None else f"{100 * value:.{digits}f} %"
 
 
@@ -252,35 +236,43 @@ def number(value: float | None, digits: int = 3) -> str:
     return NOT_SHOWN if value is None else f"{value:.{digits}f}"
 
 
-def count(value: int | None, least: str | int = "") -> str:
+def count(value: int | None, min_persons: str | int = "") -> str:
     """A number of persons; "fewer than 10" if it is not shown."""
-    return f"fewer than {least}" if value is None else f"{value:,}"
+    return f"fewer than {min_persons}" if value is None else f"{value:,}"
+
+
+def _by_group_and_horizon(table: pl.DataFrame, coverage: float) -> dict[Any, dict[str, Any]]:
+    """(Grouping, group, horizon) -> the row at this coverage."""
+    rows = table.filter(level=coverage).to_dicts()
+    return {(row["grouping"], row["group"], row["horizon"]): row for row in rows}
 
 
 def _group_labels(coverage: pl.DataFrame) -> dict[tuple[str, str], str]:
-    """(grouping, group) -> what a reader calls it, in the order of the table."""
+    """(Grouping, group) -> its label, in the order of the table."""
     pairs = coverage.select("grouping", "group").unique(maintain_order=True).iter_rows()
-    order = {grouping: i for i, grouping in enumerate(GROUPINGS)}
+    order = {grouping: i for i, grouping in enumerate(GROUPING_LABELS)}
     ordered = sorted(pairs, key=lambda pair: order.get(pair[0], len(order)))
-    return {pair: f"{GROUPINGS.get(pair[0], pair[0])}: {_group_word(*pair)}" for pair in ordered}
+    return {
+        pair: f"{GROUPING_LABELS.get(pair[0], pair[0])}: {_group_text(*pair)}" for pair in ordered
+    }
 
 
-def _group_word(grouping: str, group: str) -> str:
+def _group_text(grouping: str, group: str) -> str:
     if grouping == "quintile":
-        return QUINTILES.get(group, group)
+        return QUINTILE_LABELS.get(group, group)
     if grouping == "age" and "-" in group:
         first, last = group.split("-")
         return f"{first}-{min(int(last), MAX_AGE)}"
     if grouping == "origin":
         return {"zero": "none", "positive": "some"}.get(group, group)
-    return PLACES.get(group, group.replace("_", " "))
+    return REGION_LABELS.get(group, group.replace("_", " "))
 
 
 def _horizons_by_status(
     verdicts: Mapping[tuple[str, int], Mapping[str, Any]], horizons: Sequence[int]
 ) -> dict[str, list[int]]:
     """Status of the first question -> the horizons that have it."""
-    by_status: dict[str, list[int]] = {name: [] for name in WORDS}
+    by_status: dict[str, list[int]] = {name: [] for name in STATUS_WORDS}
     for h in horizons:
         by_status[verdicts["coverage", h]["status"]].append(h)
     return by_status
@@ -306,26 +298,21 @@ def _list_concerns(
     )
 
 
-def _describe_adaptive_state(d: Diagnostics, headline: float) -> list[dict[str, Any]]:
-    """The adaptive state by horizon at the headline coverage, of everybody or of groups."""
-    names = {
-        f"quintile={quintile}": f"Past earnings: {word}" for quintile, word in QUINTILES.items()
-    } | {ALL: "Everyone else"}
-    rows = d["adaptive"].filter(level=headline).to_dicts()
-    alone = {row["group"] for row in rows} == {ALL}
+def _describe_adaptive_state(
+    tables: Mapping[str, pl.DataFrame], headline: float
+) -> list[dict[str, Any]]:
+    """Rows of the adaptive state at the headline coverage, with the group in words."""
+    rows = tables["adaptive"].filter(level=headline).to_dicts()
+    is_everybody = {row["group"] for row in rows} == {ALL}
+    names = {f"quintile={q}": f"Past earnings: {label}" for q, label in QUINTILE_LABELS.items()}
+    names[ALL] = "Everyone" if is_everybody else "Everyone else"
     return [
-        {
-            **row,
-            "persons": "Everyone"
-            if alone
-            else names.get(row["group"], row["group"].replace("=", " ")),
-        }
-        for row in rows
+        {**row, "persons": names.get(row["group"], row["group"].replace("=", " "))} for row in rows
     ]
 
 
 def _draw_pictures(
-    d: Diagnostics,
+    tables: Mapping[str, pl.DataFrame],
     horizons: Sequence[int],
     coverages: Sequence[float],
     headline: float,
@@ -334,13 +321,13 @@ def _draw_pictures(
 ) -> dict[str, str]:
     """Name -> inline SVG; a picture without data is left out."""
     everybody = pl.col("grouping") == ALL
-    main = d["coverage"].filter(everybody)
+    main = tables["coverage"].filter(everybody)
     columns = dict.fromkeys(("grouping", "group", "label"), pl.String)
     named = pl.DataFrame(
         [(g, k, label) for (g, k), label in labels.items()], schema=columns, orient="row"
     )
     by_group = named.join(
-        d["coverage"].filter(~everybody, level=headline),
+        tables["coverage"].filter(~everybody, level=headline),
         on=["grouping", "group"],
         maintain_order="left",
     )
@@ -348,7 +335,7 @@ def _draw_pictures(
     missed = main.filter(level=headline).unpivot(
         list(sides), index="horizon", variable_name="side", value_name="share"
     )
-    crps = d["scores"].filter(score="crps_log")
+    crps = tables["scores"].filter(score="crps_log")
     parts = {
         "without a forecast": pl.col("uncertainty"),
         "with this forecast": pl.col("value"),
@@ -361,7 +348,7 @@ def _draw_pictures(
     period = pl.when(pl.col("first_year") == pl.col("last_year")).then(
         pl.col("first_year").cast(pl.String)
     )
-    dated = d["drift"].with_columns(
+    dated = tables["drift"].with_columns(
         period.otherwise(
             pl.format("{}-{}", "first_year", pl.col("last_year").cast(pl.String).str.slice(2))
         ).alias("period")
@@ -386,32 +373,32 @@ def _draw_pictures(
             "Share inside the intervals by group.",
         ),
         "pit_histogram": (
-            d["pit"],
+            tables["pit"],
             plots.pit_histogram_chart,
             "Ranks of outcomes within their forecasts, as bars.",
         ),
         "pit_curve": (
-            d["pit"],
+            tables["pit"],
             plots.pit_curve_chart,
             "Ranks of outcomes, as difference from evenly spread ranks.",
         ),
         "zero": (
-            d["reliability"].filter(event="zero"),
+            tables["reliability"].filter(event="zero"),
             plots.reliability_chart,
             "Stated probability of no earnings against the share without earnings.",
         ),
         "low_pay": (
-            d["reliability"].filter(event="low_pay"),
+            tables["reliability"].filter(event="low_pay"),
             plots.reliability_chart,
             "Stated probability of low pay against the share with low pay.",
         ),
         "level": (
-            d["level"],
+            tables["level"],
             plots.mean_bias_chart,
             "Mean error and slope of outcomes on forecasts, by years ahead.",
         ),
         "widths": (
-            d["widths"].filter(everybody).drop_nulls("width"),
+            tables["widths"].filter(everybody).drop_nulls("width"),
             partial(plots.widths_chart, unit=unit),
             "Typical width by years ahead.",
         ),

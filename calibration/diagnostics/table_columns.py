@@ -1,11 +1,12 @@
-"""The tables of the diagnostics and what each column means, as data.
+"""The tables of the diagnostics, with the type and meaning of each column.
 
-The names are those of `diagnostics.parquet` and of the CSV files in the report, so they stay.
+The names are those of `diagnostics.parquet` and of the CSV files in the report: do not change them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import polars as pl
 
@@ -32,25 +33,11 @@ class Table:
         return {name: column.dtype for name, column in self.columns.items()}
 
 
-def _text(meaning: str) -> Column:
-    return Column(pl.String(), meaning)
-
-
-def _integer(meaning: str) -> Column:
-    return Column(pl.Int32(), meaning)
-
-
-def _count(meaning: str) -> Column:
-    return Column(pl.Int64(), meaning)
-
-
-def _number(meaning: str) -> Column:
-    return Column(pl.Float64(), meaning)
-
-
-def _flag(meaning: str) -> Column:
-    return Column(pl.Boolean(), meaning)
-
+_text = partial(Column, pl.String())
+_integer = partial(Column, pl.Int32())
+_count = partial(Column, pl.Int64())
+_number = partial(Column, pl.Float64())
+_flag = partial(Column, pl.Boolean())
 
 HORIZON = _integer("years ahead")
 COVERAGE = _number("stated coverage of the interval")
@@ -91,8 +78,7 @@ TABLES: dict[str, Table] = {
             "persons_threshold": _count("calibration persons behind the threshold"),
             "guarantee": _text("most frequent guarantee: assumption, extrapolated or none"),
             "n": N,
-            "drift_term": Column(
-                pl.Float64(),
+            "drift_term": _number(
                 "typical difference, in past years, between calibrated and realised coverage",
                 required=False,
             ),
@@ -181,8 +167,7 @@ TABLES: dict[str, Table] = {
             "slope": _number("slope of the regression; 1 is right"),
             "slope_lower": _number("lower end of the sampling band of `slope`"),
             "slope_upper": _number("upper end of the sampling band of `slope`"),
-            "economy": Column(
-                pl.Float64(),
+            "economy": _number(
                 "log difference of forecasts with and without the realised macro series",
                 required=False,
             ),
@@ -208,7 +193,7 @@ TABLES: dict[str, Table] = {
             "group": _text("the calibration group"),
             "level": COVERAGE,
             "n": _count("issued intervals compared with outcomes; null if too few"),
-            "inside": _number("share of them that held the outcome"),
+            "inside": _number("share of them that contained the outcome"),
             "size": _number("shift of the threshold, on the probability scale"),
             "last_year": _integer("last year with an outcome"),
         },

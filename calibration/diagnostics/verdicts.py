@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from calibration.fit.split_conformal import NEIGHBOURS
 
-# Question -> the deviation that is small in practice: shares in probability, "level" (mean bias)
-# in log earnings (its slope: twice that).
+# Question -> the largest deviation that is small in practice, a share; for "level" (mean bias) in
+# log earnings, for its slope twice that.
 QUESTIONS: dict[str, float] = {
     "coverage": 0.02,
     "groups": 0.02,
@@ -23,11 +23,12 @@ QUESTIONS: dict[str, float] = {
     "low_pay": 0.02,
     "drift": 0.02,
 }
-COVERING = ("coverage", "groups", "together")  # the questions about intervals: they may be too wide
+COVERING = ("coverage", "groups", "together")  # covering too much is better than too little
 STATUSES = ("holds", "unclear", "watch", "fails")  # from good to bad
-FEWEST = 100  # persons below which no verdict is good
-BLUNT = 5  # a band wider than this many tolerances on each side would hide a large fault
-LARGE = 2  # tolerances beyond which a deviation is not called good, although chance explains it
+# A figure inside its band "holds" only within these limits; otherwise it is "unclear".
+MIN_VERDICT_PERSONS = 100
+MAX_REACH = 5  # half the width of the band, in tolerances
+MAX_SIZE = 2  # deviation, in tolerances
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Verdict:
         size: The deviation.
         coverage: The coverage at which the deviation is largest.
         group: The group, period or figure at which it is largest.
-        tolerance: What is small; 0: what is small for the question.
+        tolerance: Largest deviation that is small in practice; 0: that of QUESTIONS.
     """
 
     question: str
@@ -72,7 +73,7 @@ def status(
     tolerance: float,
     mild_above: bool = False,
 ) -> str:
-    """Status "holds" inside the band, "watch" or "fails" outside, "unclear" if it says little.
+    """Status "holds" or "unclear" inside the sampling band, "watch" or "fails" outside.
 
     Outside the band a figure fails if it is further from `target` than `tolerance`. Inside, it is
     unclear with fewer than 100 persons, a band wider than 5 tolerances on each side, or a deviation
@@ -86,7 +87,7 @@ def status(
         target: What the figure should be.
         tolerance: The deviation that is small in practice.
         mild_above: Above the band "watch" is the worst status, because intervals that cover too
-            much are only wide.
+            much are only wider than necessary.
     """
     if not lower <= figure <= upper:
         mild = (mild_above and figure > upper) or abs(figure - target) <= tolerance
@@ -110,8 +111,8 @@ def curve_status(outside: bool, reach: float, n: int, *, size: float, tolerance:
 
 
 def _status_inside(reach: float, n: int, size: float, tolerance: float) -> str:
-    unclear = n < FEWEST or reach > BLUNT * tolerance or size > LARGE * tolerance
-    return "unclear" if unclear else "holds"
+    is_clear = reach <= MAX_REACH * tolerance and size <= MAX_SIZE * tolerance
+    return "holds" if is_clear and n >= MIN_VERDICT_PERSONS else "unclear"
 
 
 def worst_verdict(verdicts: Sequence[Verdict]) -> Verdict:
@@ -133,15 +134,15 @@ def severity(verdict: Verdict) -> tuple[int, bool, float]:
     )
 
 
-def publishable(counts: Mapping[str, int], least: int) -> set[str]:
+def publishable(counts: Mapping[str, int], min_persons: int) -> set[str]:
     """The groups whose figures may be shown, from persons by group ("": no group).
 
-    Groups below `least` persons are hidden. Then the smallest of the others are hidden until the
-    hidden persons are none or at least `least`, so that no figure of a small group follows from the
-    total less the groups shown.
+    Groups below `min_persons` are hidden. Then the smallest of the others are hidden until the
+    hidden persons are none or at least `min_persons`. So no figure of a small group follows from
+    the total and the groups shown.
     """
-    shown = {group for group, n in counts.items() if group and n >= least}
-    while 0 < sum(n for group, n in counts.items() if group not in shown) < least and shown:
+    shown = {group for group, n in counts.items() if group and n >= min_persons}
+    while 0 < sum(n for group, n in counts.items() if group not in shown) < min_persons and shown:
         shown.remove(min(shown, key=lambda group: (counts[group], group)))
     return shown
 
@@ -152,7 +153,7 @@ def rounded(value: float, digits: int = 3) -> float:
 
 
 def typical_value(values: NDArray[Any]) -> float:
-    """The average of the ten values around the median, to three digits: nobody's own value."""
+    """The average of the ten values around the median, to three digits: not one person's value."""
     ordered = np.sort(values)
     start = max(0, len(ordered) // 2 - NEIGHBOURS // 2)
     return rounded(float(ordered[start : start + NEIGHBOURS].mean()))

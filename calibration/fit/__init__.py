@@ -1,1 +1,1 @@
-"""Fits the conformal layer to simulated paths and outcomes."""
+"""Fits a calibration to simulated paths and outcomes."""

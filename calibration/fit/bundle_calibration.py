@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,51 +9,53 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.fit.covariate_shift import BY, Support, Target, labels_of
+from calibration.fit.covariate_shift import DEFAULT_GROUPINGS, Target, labels_of
 from calibration.fit.drift import fit_drift
-from calibration.fit.group_shifts import with_profile
-from calibration.fit.split_conformal import MIN_MAP, fit_calibration, in_map_fold
+from calibration.fit.split_conformal import MIN_MAP_PERSONS, fit_calibration, in_map_fold
 from calibration.fit.thresholds import fit_thresholds
-from saga.bundle import Bundle, check_replaceable, replace_parts
+from saga.bundle import Bundle, replace_parts
+from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import Calibrator
 from saga.data.groups import Grouping, reduce_to_profile
 from saga.data.origins import Origins, cut, draw_origins, history, last_year, realised_earnings
 from saga.data.panel import Panel
 from saga.data.split import persons_of
-from saga.distributions import Marginals
 from saga.errors import InputError, Problem, UsageError
+from saga.distributions import Marginals
+from saga.files.bundle_folder import check_replaceable
 from saga.forecaster import Forecaster, Progress
 from saga.macro.scenarios import Scenario
 from saga.paths import Paths
 from saga.requests import COVERAGE, MAX_HORIZON, CalibrationMethod, Draws, RolloutName
 
 MAX_PATH_PERSONS = 20_000  # whose present values are calibrated; paths cost most of the time
-POORER = ("survey", "earnings")  # profiles of records that a full record can be reduced to
+POORER_PROFILES = ("survey", "earnings")  # full records can be reduced to these
 
 
 @dataclass(frozen=True)
 class CalibrationOptions:
-    """What to fit, and from which draws.
+    """What is fitted, and on which paths.
 
     Attributes:
-        method: "sets": maps, nested sets, limits, bands, sums. "cqr": the paper's intervals alone.
+        method: "sets": maps, prediction sets, limits, path bands, present values. "cqr": the paper's
+            intervals only.
         n_paths: Paths per person, for present values.
         seed: Key of origins, folds and paths.
         map_persons: Persons of the map fold that a map needs; with fewer the raw forecast is used.
-        rollout: How paths are simulated, now and in forecasts by default. None: as before.
-        profiles: Also fit cells for records that hold what a survey shows, or earnings alone.
-        until: Cut the panel at this year, for a bundle to be judged on later years.
+        rollout: How paths are simulated, here and by default in forecasts; None: no change.
+        profiles: Also fit cells for records with the columns of a survey, or with earnings alone.
+        until: Leave out later years of the panel, so that the bundle can be judged on them.
         target_by: Groups that describe a target population, the most important first.
     """
 
     method: CalibrationMethod = "sets"
     n_paths: int = 200
     seed: int = 0
-    map_persons: int = MIN_MAP
+    map_persons: int = MIN_MAP_PERSONS
     rollout: RolloutName | None = None
     profiles: bool = False
     until: int | None = None
-    target_by: tuple[str, ...] = BY
+    target_by: tuple[str, ...] = DEFAULT_GROUPINGS
 
 
 def calibrate_bundle(
@@ -68,7 +69,7 @@ def calibrate_bundle(
     command: str = "saga calibrate",
     progress: Progress | None = None,
 ) -> Bundle:
-    """Fit the conformal layer on the panel's calibration persons and write it into the bundle.
+    """Fit a calibration on the panel's calibration persons and write it into the bundle.
 
     Maps are fitted on forecasts conditioned on the realised macro series of the panel's years,
     thresholds on forecasts that are not. Persons are split by a hash of panel and person, so no
@@ -78,7 +79,7 @@ def calibrate_bundle(
         bundle: Directory of the trained bundle.
         panel: Records with outcomes. Each calibration person has one keyed origin.
         options: What to fit; None for the defaults.
-        out: Where the bundle is written. None: it is replaced as a whole.
+        out: Directory to write. None: `bundle` is replaced as a whole.
         target: A panel of another population, for whose groups thresholds are weighted.
         workers: Number of processes.
         command: The line that the manifest records.
@@ -199,7 +200,7 @@ def _fit_sets(
     weights: NDArray[np.float64] | None,
     options: CalibrationOptions,
 ) -> Calibrator:
-    """Maps, sets, limits, bands, sums, the cells of poorer records, and the drift term."""
+    """A calibrator of method "sets" with everything that the options name."""
     seed, outcomes = options.seed, sample.outcomes
 
     def fit(free: Marginals, conditioned: Marginals | None) -> Calibrator:
@@ -223,7 +224,7 @@ def _fit_sets(
         paths=forecasts.threshold_paths(sample.records),
         weights=weights,
     )
-    for profile in POORER if options.profiles else ():
+    for profile in POORER_PROFILES if options.profiles else ():
         poorer = forecasts.both(reduce_to_profile(sample.records, profile))
         calibrator = with_profile(calibrator, fit(*poorer), profile)
     return replace(
@@ -233,10 +234,23 @@ def _fit_sets(
     )
 
 
+def with_profile(calibrator: Calibrator, poorer: Calibrator, profile: str) -> Calibrator:
+    """The calibrator with cells for records of a poorer `profile`, taken from `poorer`."""
+    cells = {
+        (horizon, f"profile={profile}"): cell
+        for (horizon, group), cell in poorer.cells.items()
+        if group == ALL
+    }
+    return replace(calibrator, cells={**calibrator.cells, **cells})
+
+
 def _target_weights(
     sample: _Sample, panel: Panel, target: Panel, options: CalibrationOptions
 ) -> tuple[NDArray[np.float64], dict[str, Any]]:
-    """Weights (n, H) of the calibration persons, and what the bundle says about the target."""
+    """Weights (n, H) of the calibration persons, and the bundle's facts about the target.
+
+    "cells" are the numbers of weighted strata by horizon.
+    """
     monies = [(source.meta.currency, source.meta.price_year) for source in (target, panel)]
     if monies[0] != monies[1]:
         fix = "Read the target with the mapping of the panel"
@@ -254,13 +268,6 @@ def _target_weights(
         "panel_id": population.panel_id,
         "by": list(population.by),
         "persons": len(population.years_left),
-        **_describe_support(supports),
-    }
-
-
-def _describe_support(supports: Sequence[Support]) -> dict[str, dict[str, float]]:
-    """By horizon the number of weighted cells, and the unsupported share of the target."""
-    return {
         "cells": {str(support.horizon): len(support.weights) for support in supports},
         "unsupported": {
             str(support.horizon): round(support.unsupported, 4) for support in supports

@@ -1,10 +1,10 @@
-"""Weights that make thresholds those of a population unlike the calibration persons.
+"""Weights for thresholds of a target population that differs from the calibration persons.
 
-Covariate shift (Tibshirani, Foygel Barber, Candes and Ramdas 2019): if the target population
-differs in what is known at the origin, and outcomes given that do not differ, scores weighted by
-w(x) = dP_target / dP_calibration are as good as scores of the target. What is known is a cell of
-groups, so w is a ratio of shares: those of the target panel over those of the map fold. The
-threshold fold, whose scores are weighted, takes no part in the weights.
+Covariate shift (Tibshirani, Foygel Barber, Candes and Ramdas 2019): suppose that the target
+population differs in x, which is known at the origin, but not in the outcomes given x. Scores with
+weights w(x) = dP_target / dP_calibration are then as good as scores of the target population. x is
+a stratum: a combination of groups. So w is a ratio of shares, those in the target panel over those
+in the map fold. The threshold fold, whose scores are weighted, does not influence the weights.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from saga.errors import InputError, Problem, UsageError
 from saga.schema import MAX_AGE
 
 Array = NDArray[np.float64]
-CellNames = NDArray[np.object_]
-BY = ("age", "sex", "education_level")
+Strata = NDArray[np.object_]  # (n,) the name of each person's stratum
+DEFAULT_GROUPINGS = ("age", "sex", "education_level")
 COHORT, DECADE = "cohort", 10  # born within the same ten years
-FEWEST = 20  # persons of the map fold that a cell needs; smaller ones are joined
+MIN_STRATUM_PERSONS = 20  # of the map fold; smaller strata are joined
 REST = "others"
 
 
 @dataclass(frozen=True)
 class Support:
-    """The cells of groups that carry weights at one horizon.
+    """The strata that have weights at one horizon.
 
-    `weights`: cell -> w. `persons`: cell -> its persons in the map fold. `unsupported`: the share
-    of the target persons in none of these cells, without a guarantee.
+    `weights`: stratum -> w. `persons`: stratum -> its persons in the map fold. `unsupported`: share
+    of the target persons who are in none of these strata; they have no guarantee.
     """
 
     horizon: int
@@ -59,8 +59,8 @@ class Target:
     panel_id: str
 
     @classmethod
-    def of(cls, panel: Panel, grouping: Grouping, by: Sequence[str] = BY) -> Self:
-        """The persons of `panel` below 64 in their last year on record.
+    def of(cls, panel: Panel, grouping: Grouping, by: Sequence[str] = DEFAULT_GROUPINGS) -> Self:
+        """The persons of `panel` who are below 64 in their last year on record.
 
         Raises:
             UsageError: If a grouping in `by` does not exist.
@@ -92,12 +92,12 @@ class Target:
     def weights(
         self, labels: Labels, outcomes: Array, in_map: NDArray[np.bool_]
     ) -> tuple[Array, list[Support]]:
-        """Weights (n, H) of the calibration persons, and the cells behind them by horizon.
+        """Weights (n, H) of the calibration persons, and the strata behind them by horizon.
 
-        At each horizon the target persons are those with so many years until age 64. A cell needs
-        20 persons of the map fold, and 10 or none of the target. Smaller ones are joined with those
-        that share all but the last label, and so on. Persons without outcome, and those in a cell
-        that stays too small, have weight 0.
+        At each horizon the target persons are those with at least so many years until age 64. A
+        stratum needs 20 persons of the map fold, and 10 or none of the target. Smaller ones are
+        joined with those that share all but the last label, then all but the last two, and so on.
+        Persons without outcome, and those in a stratum that remains too small, have weight 0.
 
         Args:
             labels: Groups of the calibration persons, (n,) each.
@@ -110,23 +110,24 @@ class Target:
             fold = in_map[has_outcome]
             if not fold.any() or not ahead.any():
                 continue
-            cells, target_cells = join_cells(
+            strata, target_strata = join_strata(
                 [labels[name][has_outcome] for name in self.by],
                 [self.labels[name][ahead] for name in self.by],
                 fold,
             )
-            persons, target_persons = _counts(cells[fold]), _counts(target_cells)
+            persons, target_persons = _counts(strata[fold]), _counts(target_strata)
             supported = {
-                cell: n
-                for cell, n in persons.items()
-                if n >= FEWEST and target_persons.get(cell, 0) >= NEIGHBOURS
+                stratum: n
+                for stratum, n in persons.items()
+                if n >= MIN_STRATUM_PERSONS and target_persons.get(stratum, 0) >= NEIGHBOURS
             }
             ratio = {
-                cell: (target_persons[cell] / len(target_cells)) / (n / int(fold.sum()))
-                for cell, n in supported.items()
+                stratum: (target_persons[stratum] / len(target_strata)) / (n / int(fold.sum()))
+                for stratum, n in supported.items()
             }
-            weights[has_outcome, h] = [ratio.get(cell, 0.0) for cell in cells]
-            unsupported = 1 - sum(target_persons[cell] for cell in supported) / len(target_cells)
+            weights[has_outcome, h] = [ratio.get(stratum, 0.0) for stratum in strata]
+            n_supported = sum(target_persons[stratum] for stratum in supported)
+            unsupported = 1 - n_supported / len(target_strata)
             supports.append(Support(h + 1, ratio, supported, unsupported))
         return weights, supports
 
@@ -134,7 +135,7 @@ class Target:
 def labels_of(
     panel: Panel, grouping: Grouping, origins: Origins, by: Sequence[str]
 ) -> dict[str, NDArray[np.str_]]:
-    """The labels (n,) of each origin's person in the groupings `by`, the cohort among them."""
+    """The labels (n,) of each origin's person in the groupings `by`, which may be the cohort."""
     labels = grouping.labels(panel, origins)
     decade = _birth_years(panel, origins) // DECADE * DECADE
     labels[COHORT] = np.char.add(
@@ -143,12 +144,12 @@ def labels_of(
     return {name: labels[name] for name in by}
 
 
-def join_cells(
+def join_strata(
     labels: Sequence[NDArray[np.str_]],
     target_labels: Sequence[NDArray[np.str_]],
     in_map: NDArray[np.bool_],
-) -> tuple[CellNames, CellNames]:
-    """The cell of each calibration person and of each target person, small cells joined.
+) -> tuple[Strata, Strata]:
+    """The stratum of each calibration person and of each target person, small strata joined.
 
     See `Target.weights` for the rule.
     """
@@ -156,23 +157,24 @@ def join_cells(
         np.array(list(zip(*columns, strict=True)), dtype=object).reshape(-1, len(labels))
         for columns in (labels, target_labels)
     ]
-    cells = [np.array(["/".join(row) for row in side], dtype=object) for side in sides]
+    strata = [np.array(["/".join(row) for row in side], dtype=object) for side in sides]
     for n_labels in range(len(labels) - 1, -1, -1):
-        persons, target_persons = _counts(cells[0][in_map]), _counts(cells[1])
-        for side, names in zip(sides, cells, strict=True):
+        persons, target_persons = _counts(strata[0][in_map]), _counts(strata[1])
+        for side, names in zip(sides, strata, strict=True):
             small = np.array(
                 [
-                    persons.get(cell, 0) < FEWEST or 0 < target_persons.get(cell, 0) < NEIGHBOURS
-                    for cell in names
+                    persons.get(name, 0) < MIN_STRATUM_PERSONS
+                    or 0 < target_persons.get(name, 0) < NEIGHBOURS
+                    for name in names
                 ],
                 dtype=np.bool_,
             )
             names[small] = ["/".join((*row[:n_labels], REST)) for row in side[small]]
-    return cells[0], cells[1]
+    return strata[0], strata[1]
 
 
-def _counts(cells: CellNames) -> dict[str, int]:
-    names, counts = np.unique(cells.astype(np.str_), return_counts=True)
+def _counts(strata: Strata) -> dict[str, int]:
+    names, counts = np.unique(strata.astype(np.str_), return_counts=True)
     return dict(zip(names.tolist(), counts.tolist(), strict=True))
 
 

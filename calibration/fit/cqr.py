@@ -32,9 +32,7 @@ Array = NDArray[np.float64]
 def fit_cqr(
     marginals: Marginals, outcomes: Array, coverage: Sequence[float] = COVERAGE
 ) -> Calibrator:
-    """A calibrator of method "cqr" from raw marginals (n, H) and outcomes (n, H).
-
-    An unknown outcome is NaN.
+    """A calibrator of method "cqr" from raw marginals (n, H) and outcomes (n, H), NaN if unknown.
 
     Each threshold is an average over 10 neighbouring scores, never one person's score. If a
     horizon has too few persons for a coverage, neither it nor any longer horizon has a threshold.

@@ -1,8 +1,9 @@
 """The drift term: how far coverage moved in the past between calibration and outcome.
 
-Deployment is replayed on the threshold fold. For every origin year, thresholds are set by the
-outcomes known by then and judged on the forecasts made in that year. The deviations beyond sampling
-error are drift. They cover the kind of change that the panel has seen.
+The use of the forecasts in past years is repeated on the threshold fold. For every origin year,
+thresholds are set by the outcomes known by then and judged on the forecasts made in that year. The
+deviations beyond sampling error are drift. They show only changes of the kind that the panel
+contains.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from saga.conformal.prediction_sets import set_scores
 from saga.distributions import Marginals
 
 Array = NDArray[np.float64]
-FEWEST_BEFORE, FEWEST_AFTER, FEWEST_YEARS = 300, 30, 5
+MIN_EARLIER_PERSONS = 300  # with an outcome known by the origin year
+MIN_JUDGED_PERSONS = 30  # with their origin in this year
+MIN_YEARS = 5
 
 
 def fit_drift(
@@ -24,9 +27,9 @@ def fit_drift(
 ) -> dict[tuple[int, float], tuple[float, int]]:
     """(Horizon, coverage) -> root mean square deviation of coverage, and the number of years.
 
-    Sampling variance is taken off, and at least 0 remains. A year needs 300 persons whose outcome
-    was known by then and 30 with their origin in it, a horizon needs 5 such years. Standard errors
-    are large: a year is one draw. `marginals` (n, H) are raw, `outcomes` (n, H).
+    Sampling variance is subtracted; the result is at least 0. A year needs 300 persons whose
+    outcome was known by then and 30 with their origin in it. A horizon needs 5 such years. Standard
+    errors are large, because a year is one draw. `marginals` (n, H) are raw, `outcomes` (n, H).
     """
     rows = np.flatnonzero(~in_map_fold(marginals.person_id, seed))
     origin = marginals.origin_year[rows]
@@ -41,7 +44,7 @@ def fit_drift(
                 for year in np.unique(origin)
             ]
             pairs = np.array([pair for pair in years if pair is not None])
-            if len(pairs) >= FEWEST_YEARS:
+            if len(pairs) >= MIN_YEARS:
                 square = max((pairs[:, 0] ** 2 - pairs[:, 1]).mean(), 0.0)
                 drift[h + 1, share] = float(np.sqrt(square)), len(pairs)
     return drift
@@ -64,21 +67,22 @@ def deviation(
         coverage: Share to cover.
 
     Returns:
-        None if there are too few persons before or after.
+        None if there are too few persons.
     """
     has_outcome = ~np.isnan(excess)
-    before, after = excess[has_outcome & (known_by <= year)], excess[has_outcome & (origin == year)]
-    if len(before) < FEWEST_BEFORE or len(after) < FEWEST_AFTER:
+    earlier = excess[has_outcome & (known_by <= year)]
+    judged = excess[has_outcome & (origin == year)]
+    if len(earlier) < MIN_EARLIER_PERSONS or len(judged) < MIN_JUDGED_PERSONS:
         return None
-    threshold = conformal_quantile(before, coverage, neighbours=NEIGHBOURS)
-    variance = coverage * (1 - coverage) * (1 / len(after) + 1 / len(before))
-    return float((after <= threshold).mean()) - coverage, variance
+    threshold = conformal_quantile(earlier, coverage, neighbours=NEIGHBOURS)
+    variance = coverage * (1 - coverage) * (1 / len(judged) + 1 / len(earlier))
+    return float((judged <= threshold).mean()) - coverage, variance
 
 
 def _excess_scores(calibrator: Calibrator, mapped: Marginals, outcomes: Array) -> Array:
-    """Score less the threshold served, (n, H, L), of recalibrated marginals."""
+    """Score less the threshold in force, (n, H, L), of recalibrated marginals."""
     coverage = calibrator.coverage
     scores = np.stack([set_scores(mapped, outcomes, share) for share in coverage], axis=-1)
     horizons = range(1, mapped.n_horizons + 1)
-    served = np.stack([calibrator.person_thresholds(mapped, h).q for h in horizons], axis=1)
-    return np.asarray(scores - served)
+    q = np.stack([calibrator.person_thresholds(mapped, h).q for h in horizons], axis=1)
+    return np.asarray(scores - q)

@@ -22,9 +22,9 @@ from saga.scores import pit_uniforms
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.int64]
-NEIGHBOURS = 10  # persons whose average is published instead of one person's value
+NEIGHBOURS = 10  # scores whose average is stored instead of one person's score
 MAX_KNOTS = 200
-MIN_MAP = 100  # persons that a map needs; with fewer the raw forecast is better
+MIN_MAP_PERSONS = 100  # persons that a map needs; with fewer the raw forecast is better
 _MAP_FOLDS = 5  # of the map fold, to choose how far a map is shrunk
 _MAP_WEIGHTS = np.linspace(0.0, 1.0, 11)
 
@@ -32,7 +32,7 @@ _MAP_WEIGHTS = np.linspace(0.0, 1.0, 11)
 def rank_needed(n: int, coverage: float) -> int:
     """The rank k = ceil((n + 1) coverage) of split conformal prediction (Vovk 2012).
 
-    Safe against the rounding of binary fractions.
+    Subtracting 1e-9 makes up for coverages that have no exact binary fraction.
     """
     return math.ceil((n + 1) * coverage - 1e-9)
 
@@ -47,30 +47,29 @@ def conformal_quantile(
 ) -> float:
     """The k-th smallest of n scores, k = ceil((n + 1) coverage); +inf if n is too small.
 
-    Weights of 1 give the unweighted threshold. Scores of weight 0 are ignored, and the effective
-    number of persons must be large enough too.
+    With weights the effective number of persons must be large enough, too.
 
     Args:
         scores: Conformity scores (n,).
         coverage: Share of new persons to cover.
         neighbours: If above 1, the average of s_(k) .. s_(k + neighbours - 1). It is at least
             s_(k), so coverage is kept, and no single person's score is published.
-        weights: Weights (n,). k is then the first rank at which the weights up to it reach
-            coverage x (sum of weights + `heaviest`).
-        heaviest: Largest weight a new person can have (Tibshirani et al. 2019, eq. 7).
+        weights: Weights (n,); scores of weight 0 are ignored. k is then the first rank at which
+            the weights up to it reach coverage x (sum of weights + `heaviest`).
+        heaviest: Largest weight that a new person can have (Tibshirani et al. 2019, eq. 7).
     """
     if weights is None:
         ordered, k = np.sort(scores), rank_needed(len(scores), coverage)
-        enough = len(scores)
+        is_enough = len(scores) > 0
     else:
         scores, weights = scores[weights > 0], weights[weights > 0]
         order = np.argsort(scores, kind="stable")
         ordered, cumulated = scores[order], np.cumsum(weights[order])
         needed = coverage * ((cumulated[-1] if len(cumulated) else 0.0) + heaviest) - 1e-9
         k = int(np.searchsorted(cumulated, needed)) + 1
-        enough = int(effective_persons(weights) + 1e-9)
-        enough = enough if rank_needed(enough, coverage) + neighbours - 1 <= enough else 0
-    if k + neighbours - 1 > len(ordered) or not enough:
+        n = int(effective_persons(weights) + 1e-9)
+        is_enough = n > 0 and rank_needed(n, coverage) + neighbours - 1 <= n
+    if k + neighbours - 1 > len(ordered) or not is_enough:
         return math.inf
     return float(ordered[k - 1 : k - 1 + neighbours].mean())
 
@@ -81,7 +80,7 @@ def effective_persons(weights: Array) -> float:
     return total * total / float((weights**2).sum()) if total > 0 else 0.0
 
 
-def fit_map(u: Array, map_persons: int = MIN_MAP) -> tuple[Array, Array]:
+def fit_map(u: Array, map_persons: int = MIN_MAP_PERSONS) -> tuple[Array, Array]:
     """The map R as knots (K,) and values (K,), from randomised PIT values `u` (n,).
 
     `u` is that of the map fold; with fewer than `map_persons` values there is no map (empty
@@ -146,27 +145,27 @@ def fit_calibration(
     *,
     seed: int,
     coverage: Sequence[float] = COVERAGE,
-    map_persons: int = MIN_MAP,
+    map_persons: int = MIN_MAP_PERSONS,
     weights: Array | None = None,
     realised: Marginals | None = None,
 ) -> Calibrator:
     """Maps and thresholds per horizon, from raw marginals of persons with one origin each.
 
-    A horizon without outcomes has no cell. Groups of `marginals` have cells of their own if both
-    folds hold 1,000 of their persons, and shift the thresholds otherwise. A threshold with fewer
-    than 10 order statistics at or above it is None: no interval.
+    A horizon without outcomes has no cell. A profile or quintile has a cell if each fold contains
+    1,000 of its persons. Other groups shift the thresholds. A threshold with fewer than 10 order
+    statistics at or above it is None.
 
     Args:
         marginals: Raw marginals (n, H) of the calibration persons.
-        outcomes: Earnings that came true (n, H); NaN if unknown.
+        outcomes: Realised earnings (n, H); NaN if unknown.
         seed: Key of the division into folds.
-        coverage: Shares that intervals shall cover.
+        coverage: Stated coverages.
         map_persons: Persons of the map fold that a map needs.
         weights: Weights (n, H) that make the thresholds those of another population
             (`calibration.fit.covariate_shift`); persons then count by their effective number.
-        realised: Marginals of the map fold's persons, conditioned on the realised macro series.
-            Maps are fitted on them. Otherwise the luck of a few years would be taken for a fault
-            of the model and repeated in every future. None: maps are fitted on `marginals`.
+        realised: Marginals of the map fold's persons, conditioned on the realised macro series,
+            on which maps are fitted. Otherwise maps would correct for the booms and recessions of
+            a few past years in every future. None: maps are fitted on `marginals`.
 
     Raises:
         UsageError: If shapes disagree, a person occurs twice (persons are the exchangeable unit),
@@ -208,13 +207,13 @@ def fit_calibration(
             labels = {name: values[map_rows] for name, values in marginals.groups.items()}
             for share in coverage:
                 shifts[h + 1, share] = fit_shifts(scores[share][map_rows, h], labels, share)
-    so_far = Calibrator(cells, shifts=shifts)
+    unfinished = Calibrator(cells, shifts=shifts)
     for (horizon, group), group_rows in rows_of.items():
         w = None if weights is None else weights[:, horizon - 1]
         members = members_of(marginals.groups, group_rows)
         thresholds = {}
         for share in coverage:
-            shift = so_far.shift(members, horizon, share) if is_shifted(group) else 0.0
+            shift = unfinished.shift(members, horizon, share) if is_shifted(group) else 0.0
             thresholds[share] = published_threshold(
                 scores[share][group_rows, horizon - 1] - shift, share, *weights_of(w, group_rows)
             )
@@ -235,7 +234,7 @@ def pit(marginals: Marginals, outcomes: Array, v: Array) -> Array:
 def published_threshold(
     scores: Array, coverage: float, weights: Array | None = None, heaviest: float = 1.0
 ) -> float | None:
-    """The threshold that is stored: the average of ten order statistics, None if too few."""
+    """The threshold that is stored: an average of ten order statistics, None if too few."""
     q = conformal_quantile(
         scores, coverage, neighbours=NEIGHBOURS, weights=weights, heaviest=heaviest
     )
@@ -248,7 +247,7 @@ def count_persons(rows: Rows, weights: Array | None) -> int:
 
 
 def weights_of(weights: Array | None, rows: Rows) -> tuple[Array, float] | tuple[()]:
-    """The weights of some rows, and the largest of all persons: no new person weighs more."""
+    """The weights of some rows, and the largest weight of all persons."""
     return () if weights is None else (weights[rows], float(weights.max()))
 
 
@@ -284,12 +283,11 @@ def check_persons(marginals: Marginals, outcomes: Array, coverage: Sequence[floa
 
 
 def _rows_of_groups(
-    marginals: Marginals, map_rows: Rows, rows: Rows, fewest: int, weights: Array | None
+    marginals: Marginals, map_rows: Rows, rows: Rows, min_persons: int, weights: Array | None
 ) -> dict[str, tuple[Rows, Rows]]:
-    """The groups with cells of their own, with their rows of the map and the threshold fold.
+    """The groups that have a cell, with their rows of the map fold and of the threshold fold.
 
-    Full records have no cell of their own beside those of poorer records: they are served by the
-    finer cells by quintile.
+    Full records (profile "register") have no cell, so that the cells by quintile apply to them.
     """
     groups = {}
     for name in MONDRIAN:
@@ -299,7 +297,7 @@ def _rows_of_groups(
             )
             everybody = len(in_map) == len(map_rows) and len(in_threshold) == len(rows)
             if (
-                min(len(in_map), count_persons(in_threshold, weights)) >= fewest
+                min(len(in_map), count_persons(in_threshold, weights)) >= min_persons
                 and not everybody
                 and f"{name}={label}" != "profile=register"
             ):

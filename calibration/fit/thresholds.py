@@ -1,9 +1,9 @@
 """Thresholds of everything except the one-year prediction set.
 
 One-sided limits, intervals given positive earnings, path bands of K years and present values of
-K years. Each is an average of neighbouring order statistics of the threshold fold's scores, after
-paths were recalibrated with maps fitted on the map fold. Coverage therefore holds in finite samples
-whatever the forecasts are.
+K years. Each is an average of neighbouring order statistics of the threshold fold's scores, under
+maps fitted on the map fold. Coverage is therefore at least as stated in finite samples, whatever
+the forecasts are.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.fit.split_conformal import (
-    MIN_MAP,
+    MIN_MAP_PERSONS,
     count_persons,
     empirical_map,
     in_map_fold,
@@ -111,7 +111,7 @@ def _fit_band_scales(scores: Array) -> dict[int, tuple[Array, Array]]:
     band_scales = {}
     for h in range(scores.shape[1]):
         known = scores[~np.isnan(scores[:, h]), h]
-        if len(known) >= MIN_MAP:
+        if len(known) >= MIN_MAP_PERSONS:
             band_scales[h + 1] = _increasing(*empirical_map(known))
     return band_scales
 

@@ -80,7 +80,7 @@ def read_parameters(part: type) -> tuple[list[Parameter], dict[int, str]]:
             group_notes[group] = f"{group_notes.get(group, '')} {comments[number]}".strip()
         elif not line.strip():
             group += 1
-        elif number in comments and name:  # beside the last line of a long value
+        elif number in comments and name:  # a comment after the last line of a long value
             notes[name] = comments[number]
     values = {name: repr(getattr(part, name)) for name in notes}
     return [Parameter(n, values[n], notes[n], groups[n]) for n in notes], group_notes
@@ -93,7 +93,7 @@ def marks(parameter: Parameter, group_notes: dict[int, str]) -> str:
 
 
 def table_rows(part: type) -> Iterator[str]:
-    """Rows of the page; a note about a single parameter stands beside it."""
+    """Rows of the page; a note about a single parameter is in its row."""
     parameters, group_notes = read_parameters(part)
     unmarked = Counter(p.group for p in parameters if not MARK.search(p.note))
     shown: set[int] = set()
@@ -123,7 +123,7 @@ def page() -> str:
 
 
 def tables() -> str:
-    """The tables beside the parameters: columns, rows and marks."""
+    """The tables next to the parameter modules: columns, rows, marks and sources."""
     rows = []
     for path in sorted(TABLES.glob("*.csv")):
         with path.open(encoding="utf-8") as file:
@@ -144,8 +144,8 @@ def tables() -> str:
 def main() -> int:
     """Writes the page, or checks it."""
     if "--check" in sys.argv[1:]:
-        return int(PAGE.read_text() != page())
-    PAGE.write_text(page())
+        return int(PAGE.read_text(encoding="utf-8") != page())
+    PAGE.write_text(page(), encoding="utf-8")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Writes docs/results.md and the results block of README.md from the tables beside this file.
+"""Writes docs/results.md and the results block of README.md from the tables in this folder.
 
 No figure is typed by hand. Without an option the pages are written; for the options see --help.
 """
@@ -14,8 +14,9 @@ from typing import Any
 import polars as pl
 
 from evaluation.contest import FILES
+from evaluation.report.evaluation_results import Results
 from evaluation.report.pages import write_pages
-from evaluation.report.paper import Results, paper_tables
+from evaluation.report.paper import paper_tables
 from evaluation.report.result_tables import (
     Table,
     TableCell,
@@ -37,18 +38,16 @@ ROOT = HERE.parents[1]
 RESULTS, README = ROOT / "docs/results.md", ROOT / "README.md"
 START, END = "<!-- results: written by docs/results/write.py -->", "<!-- end of results -->"
 README_HORIZONS = (1, 10, 20)
-# Tables of the page beside accuracy and coverage: the columns shown, the rows shown (None: all).
+# Further tables of the page: pattern of the columns shown, first words of the rows shown (None:
+# all).
 FURTHER: dict[str, tuple[str, tuple[str, ...] | None]] = {
     "What knowing realised macro is worth, in-time": (".*", None),
     "Equal data": ("variant|times|trained", None),
     "Ablations": ("variant|times|trained", None),
     "Placebos": ("variant|times", None),
-    "Lifetime earnings": (
-        ".*",
-        ("mean", "median", "Gini", "CRPS", "coverage"),
-    ),
+    "Lifetime earnings": (".*", ("mean", "median", "Gini", "CRPS", "coverage")),
 }
-KEPT = "kept"  # in a provenance: baseline -> the bundle beside which its rows were scored
+KEPT = "kept"  # in a provenance: baseline or variant -> the bundle of the contest of its rows
 # Of groups these metrics are committed, of all persons every metric.
 GROUP_METRICS = ("crps_log", *(name for name in METRICS if name.startswith("coverage_")))
 PANELS = {  # name: title, short title, commands
@@ -93,9 +92,9 @@ def take(panel: str, out: Path, staying: Sequence[str] = ()) -> None:
     """Makes the tables in `out` the committed results of `panel`.
 
     There is one file per table, with a column `panel` and the provenance by panel. Baselines named
-    in `staying` keep their committed rows; the provenance then names the bundle beside which these
-    were scored. So do all variants of a file if `out` has none, but not what a contest makes of the
-    bundle itself (`saga:told` and the placebos).
+    in `staying` keep their committed rows; the provenance then names the bundle of their contest.
+    If `out` has no variants, all committed variants stay too, but not the rows that a contest makes
+    from the bundle (`saga:told` and the placebos).
 
     Raises UsageError, before anything is written, if the panel is unknown, if `out` has no results,
     or if a baseline cannot stay because `out` has rows of it or there are none to stay.
@@ -150,7 +149,7 @@ def take(panel: str, out: Path, staying: Sequence[str] = ()) -> None:
 def take_variants(panel: str, out: Path) -> None:
     """Replaces the rows of the variants in `out`, in every table; other rows stay.
 
-    The provenance says beside which bundle the staying variants were scored. Raises UsageError,
+    The provenance names the bundle of the contest of each staying variant. Raises UsageError,
     before anything is written, if the panel is unknown or `out` has no variants.
     """
     variants = _read_output(panel, out, "variants")["name"].to_list()
@@ -320,7 +319,7 @@ def _further_tables(results: Results) -> list[Table]:
 
 
 def _kept_note(results: Results) -> str:
-    """Sentences about rows of baselines that were scored beside an earlier bundle."""
+    """Sentences about rows of baselines from the contest of an earlier bundle."""
     return "".join(
         f" The rows of {name} are those of the contest of bundle `{bundle[:12]}`, on the same "
         "persons; differences are to that one."
@@ -329,22 +328,22 @@ def _kept_note(results: Results) -> str:
 
 
 def _variants_note(panel: str) -> str:
-    """A sentence about variants that were scored beside another bundle than the rest."""
+    """A sentence about variants from the contest of another bundle."""
     record = _records("variants").get(panel, {})
     names = _names("variants", panel, "name")
     shipped = _records("metrics")[panel]["bundle"]
-    beside = {name: record.get(KEPT, {}).get(name, record["bundle"]) for name in names}
-    others = {name: bundle for name, bundle in beside.items() if bundle != shipped}
+    bundle_of = {name: record.get(KEPT, {}).get(name, record["bundle"]) for name in names}
+    others = {name: bundle for name, bundle in bundle_of.items() if bundle != shipped}
     if not others:
         return ""
     same = ", ".join(sorted(set(names) - set(others)))
     subject = f"The variants except {same}" if same else "The variants"
     bundles = ", ".join(f"`{bundle[:12]}`" for bundle in sorted(set(others.values())))
-    return f" {subject} were scored beside the bundle {bundles}; compare them with each other."
+    return f" {subject} are from the contest of the bundle {bundles}; compare them with each other."
 
 
 def readme_table() -> str:
-    """The table of the README: SAGA beside the best other method, and its coverage."""
+    """The table of the README: SAGA, the best other method, and the coverage of SAGA."""
     rows = []
     for panel, (_, label, _) in PANELS.items():
         by_key = _by_key(committed_results(panel))
@@ -413,7 +412,7 @@ def main() -> int:
         "--take-variants",
         nargs=2,
         metavar=("PANEL", "OUT"),
-        help="take the rows of the variants alone, beside the committed results",
+        help="take only the rows of the variants; other committed results stay",
     )
     args = parser.parse_args()
     try:

@@ -1,4 +1,4 @@
-"""What a naive forecaster uses of a person at an origin: age, sex, education, last earnings."""
+"""States of persons at origins (age, sex, education, last earnings), ranks of earnings, paths."""
 
 from __future__ import annotations
 
@@ -12,23 +12,26 @@ from numpy.typing import NDArray
 from saga.data.origins import Origins
 from saga.data.panel import Panel
 from saga.errors import InputError, Problem
+from saga.paths import Paths
 from saga.schema import BY_NAME, MAX_AGE, MIN_AGE
 
-RANKS = 20  # the finest cut of positive earnings among persons of the same age and year
-SMALLEST = 50  # positive earners that a cut within year and age band needs
+RANKS = 20  # groups of equal size by positive earnings among persons of the same age and year
+SMALLEST = 50  # persons with positive earnings that a quantile of a year and age band needs
+AGE_BAND = 3  # years of age within which earnings are ranked
+LARGEST_GROWTH = 0.03  # of real wages in a year, either way
 CODES = {"sex": BY_NAME["sex"].codes, "education_level": BY_NAME["education_level"].codes}
 Array = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
 class States:
-    """States of n persons, or of n persons on M paths (the arrays broadcast).
+    """States of n persons, (n,), or of n persons on M paths, (n, M); the arrays broadcast.
 
     Args:
-        year: of the last known earnings.
-        age: in that year.
-        earnings: real, NaN if none is known.
-        idle: whether the known earnings before were zero.
+        year: the year of the last known earnings.
+        age: the age in that year.
+        earnings: the last known earnings, real money, NaN if there are none.
+        idle: whether the known earnings before them were zero.
         sex: index of the code plus one, 0 if unknown.
         education_level: index of the code plus one, 0 if unknown.
     """
@@ -50,7 +53,7 @@ def known_states(panel: Panel) -> pl.DataFrame:
 
     def code(name: str) -> pl.Expr:
         numbers = {value: i + 1 for i, value in enumerate(CODES[name])}
-        filled = pl.col(name).forward_fill().over("person_id")  # nothing from later years
+        filled = pl.col(name).forward_fill().over("person_id")  # from earlier years only
         return filled.replace_strict(numbers, default=0, return_dtype=pl.Int8).alias(name)
 
     return (
@@ -65,17 +68,34 @@ def known_states(panel: Panel) -> pl.DataFrame:
     )
 
 
-def no_history_error(person: str, origin: int, count: int) -> InputError:
-    """The error for `count` persons without a row at or before the origin, `person` the first."""
-    problem = Problem(
-        "no-history",
-        "no record at or before the origin",
-        "Give a history with a row in the origin year, or leave the person out.",
-        person_id=person,
-        year=origin,
-        count=count,
-    )
-    return InputError("A person has no record to forecast from", [problem])
+def identities(origins: Origins) -> list[tuple[str, int]]:
+    """(person, origin year) of each origin: the key of the person's random numbers."""
+    return list(zip(origins.person_id.tolist(), origins.year.tolist(), strict=True))
+
+
+def paths_of(origins: Origins, born: Array, earnings: NDArray[np.float32]) -> Paths:
+    """Paths of `earnings` (n, H, M) and birth years (n,); earnings beyond age 64 become NaN."""
+    paths = Paths(np.asarray(origins.person_id), born, np.asarray(origins.year), earnings)
+    earnings[~paths.within_age] = np.nan
+    return paths
+
+
+def no_outcomes_error(message: str, fix: str) -> InputError:
+    """The error for a panel from which a baseline cannot learn."""
+    return InputError("There is nothing to learn from", [Problem("no-outcomes", message, fix)])
+
+
+def no_history_error(
+    person: str,
+    origin: int,
+    count: int,
+    title: str = "A person has no record to forecast from",
+    message: str = "no record at or before the origin",
+) -> InputError:
+    """The error for `count` persons without a record that is needed, `person` the first of them."""
+    fix = "Give a history with a row in the origin year, or leave the person out."
+    problem = Problem("no-history", message, fix, person_id=person, year=origin, count=count)
+    return InputError(title, [problem])
 
 
 def states_at(history: Panel, origins: Origins) -> tuple[States, Array]:
@@ -122,17 +142,21 @@ def as_states(rows: pl.DataFrame) -> States:
 class Reference:
     """Ranks of earnings among persons of the same age and year, and medians of years.
 
-    Ranks within year and age keep their meaning if real wages grow. After the last year of the
-    panel, cuts and medians grow at the average rate within age bands. Positive earnings only.
+    Only positive earnings count. After the last year of the panel, quantiles and medians grow at
+    the average rate within age bands.
+
+    Attributes:
+        first: the first year of the panel.
+        last: its last year.
+        cuts: (years, age bands, 19), quantiles of log earnings between the ranks.
+        median: (years,), median log earnings.
+        growth: yearly growth of log medians within age bands.
     """
 
     def __init__(self, states: States) -> None:
         positive = states.earnings > 0
-        year, band, log = (
-            states.year[positive],
-            self._band(states.age[positive]),
-            np.log(states.earnings[positive]),
-        )
+        year, band = states.year[positive], self._band(states.age[positive])
+        log = np.log(states.earnings[positive])
         self.first, self.last = int(states.year.min()), int(states.year.max())
         years, bands = self.last - self.first + 1, int(self._band(np.array(MAX_AGE))) + 1
         quantiles = np.arange(1, RANKS) / RANKS
@@ -157,20 +181,21 @@ class Reference:
 
     @staticmethod
     def _band(age: Array) -> Array:
-        return (np.clip(age, MIN_AGE, MAX_AGE) - MIN_AGE) // 3
+        return (np.clip(age, MIN_AGE, MAX_AGE) - MIN_AGE) // AGE_BAND
 
-    def _year(self, year: Array) -> tuple[Array, Array]:
+    def _index(self, year: Array) -> tuple[Array, Array]:
+        """The index of the nearest year of the panel, and log growth after the last one."""
         inside = np.clip(year, self.first, self.last)
         return inside - self.first, self.growth * np.maximum(year - self.last, 0)
 
     def level(self, year: Array) -> Array:
         """Median positive earnings of the year, real."""
-        t, ahead = self._year(year)
+        t, ahead = self._index(year)
         return np.asarray(np.exp(self.median[t] + ahead))
 
     def rank(self, states: States) -> Array:
-        """0..19: the twentieth of earners of that age and year; 0 for zero or unknown earnings."""
-        t, ahead = self._year(states.year)
+        """The rank 0..19 of earnings at that age and year; 0 for zero or unknown earnings."""
+        t, ahead = self._index(states.year)
         log = np.log(np.where(states.earnings > 0, states.earnings, np.nan)) - ahead
         band = self._band(states.age)
         rank = np.zeros(log.shape, dtype=np.int64)
@@ -180,11 +205,11 @@ class Reference:
 
 
 def _slope(medians: Array) -> float:
-    """Mean yearly growth of log medians within age bands seen in 5 years; at most 3 %."""
+    """Mean slope of log medians (years, age bands) over bands known in 5 years; at most 3 %."""
     t = np.arange(len(medians))
     slopes = []
     for column in medians.T:
         seen = np.isfinite(column)
         if seen.sum() >= 5:
             slopes.append(np.polyfit(t[seen], column[seen], 1)[0])
-    return float(np.clip(np.mean(slopes), -0.03, 0.03)) if slopes else 0.0
+    return float(np.clip(np.mean(slopes), -LARGEST_GROWTH, LARGEST_GROWTH)) if slopes else 0.0

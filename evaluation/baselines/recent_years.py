@@ -1,4 +1,4 @@
-"""The last years of a person as one row of numbers, for forecasters that read a table."""
+"""The last years of a person as one row of features, for boosted trees and DeepAR."""
 
 from __future__ import annotations
 
@@ -21,24 +21,26 @@ from saga.data.panel import Panel
 from saga.schema import CATEGORICAL, CONTINUOUS, MONEY
 
 Array = NDArray[Any]
-YEARS = 10  # of the window, calendar years up to the origin
-RECENT = 5  # last years over which the other columns are averaged
-SHORTEST = 1 / 52  # years of employment from which a year's pay can be computed
+YEARS = 10  # calendar years of the window, the last is the origin
+RECENT = 5  # last years over which columns other than earnings are averaged
+SHORTEST = 1 / 52  # smallest employment, in years, from which the pay of a full year is computed
 
 
 class Window:
     """Features of a person's records up to an origin, defined by a panel of persons.
 
     Money is relative to the median earnings of its year, so that features mean the same in every
-    year. The calendar year and the birth year are left out, because a forecaster knows how past
-    years relate to each other, not the future. NaN: unknown.
+    year. Calendar and birth years are no features, because future years do not occur in training.
+    Unknown values are NaN.
 
     Args:
         panel: the persons whose columns, codes and medians define the features.
 
     Attributes:
-        names: of the F features.
-        categorical: the features that hold codes 0, 1, ... of a classification.
+        names: names of the F features.
+        categorical: the features whose values are codes 0, 1, ... of a classification.
+        floor: lowest amount in logs, real money.
+        reference: medians and ranks of earnings by year.
     """
 
     def __init__(self, panel: Panel) -> None:
@@ -55,35 +57,27 @@ class Window:
             for name in CATEGORICAL
             if (codes := frame[name].drop_nulls().unique().sort().to_list())
         }
-        lags = [f"{kind}_{lag}" for kind in ("level", "zero") for lag in range(YEARS)]
-        before = [f"{name}_1" for name in self.others]
-        averages = [f"{name}_recent" for name in self.others]
         self.pay = ["pay_0", "pay_1", "pay_recent"] if "employment_rate" in self.others else []
         self.categorical = list(self.codes)
         self.names = [
             "age",
-            *lags,
-            *SUMMARIES,
-            *self.pay,
-            *self.others,
-            *before,
-            *averages,
+            *(f"{kind}_{lag}" for kind in ("level", "zero") for lag in range(YEARS)),
+            *(*SUMMARIES, *self.pay, *self.others),
+            *(f"{name}{suffix}" for suffix in ("_1", "_recent") for name in self.others),
             *self.categorical,
         ]
 
     def features(self, history: Panel, origins: Origins) -> NDArray[np.float32]:
-        """(n, F) float32, one row per origin, from the person's rows up to the origin alone.
+        """Features (n, F) in the order of `origins`, from each person's rows up to the origin.
 
         Raises InputError for a person without a row at or before the origin.
         """
         rows, last, position = locate_rows(history, origins, YEARS)
         year, age = origins.year, origins.year - rows["birth_year"].to_numpy()[last]
-        values_of_rows, running = self._measure(rows)
+        row_values, running = self._measure(rows)
         columns = {"age": age.astype(np.float64)}
-        earnings, relative = (
-            _at(values_of_rows["earnings"], position),
-            _at(values_of_rows["relative"], position),
-        )
+        earnings = _at(row_values["earnings"], position)
+        relative = _at(row_values["relative"], position)
         columns |= {f"level_{lag}": relative[:, lag] for lag in range(YEARS)}
         columns |= {
             f"zero_{lag}": np.where(np.isnan(earnings[:, lag]), np.nan, earnings[:, lag] == 0)
@@ -93,27 +87,19 @@ class Window:
         columns |= self._lifelong(running, last, year, age)
         for name in self.others:
             values = rows[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
-            values = values / values_of_rows["typical"] if name in MONEY else values
+            values = values / row_values["median"] if name in MONEY else values
             recent = _at(values, position[:, :RECENT])
-            columns[name], columns[f"{name}_1"], columns[f"{name}_recent"] = (
-                recent[:, 0],
-                recent[:, 1],
-                _mean(recent),
-            )
-        if self.pay:  # pay of a full year: trees approximate a ratio of two columns by many steps
+            columns |= {name: recent[:, 0], f"{name}_1": recent[:, 1]}
+            columns[f"{name}_recent"] = _mean(recent)
+        if self.pay:  # pay of a full year, because trees approximate a ratio of columns badly
             rate = rows["employment_rate"].cast(pl.Float64).fill_null(np.nan).to_numpy()
             worked = _at(np.where(rate >= SHORTEST, rate, np.nan), position[:, :RECENT])
             pay = np.where(earnings[:, :RECENT] > 0, relative[:, :RECENT], np.nan) - np.log(worked)
             columns |= {"pay_0": pay[:, 0], "pay_1": pay[:, 1], "pay_recent": _mean(pay)}
         for name, codes in self.codes.items():
             number = {code: i for i, code in enumerate(codes)}
-            coded = (
-                rows[name]
-                .replace_strict(number, default=None, return_dtype=pl.Float64)
-                .fill_null(np.nan)
-                .to_numpy()
-            )
-            columns[name] = _at(coded, position[:, :1])[:, 0]
+            coded = rows[name].replace_strict(number, default=np.nan, return_dtype=pl.Float64)
+            columns[name] = _at(coded.fill_null(np.nan).to_numpy(), position[:, :1])[:, 0]
         return np.stack([columns[name] for name in self.names], axis=1).astype(np.float32)
 
     def level(self, origins: Origins) -> Array:
@@ -121,59 +107,44 @@ class Window:
         return np.log(self.reference.level(origins.year))
 
     def _measure(self, rows: pl.DataFrame) -> tuple[dict[str, Array], pl.DataFrame]:
-        """Values of each row, and running sums over the person's rows up to it."""
+        """Values of each row, and running values over the person's rows up to it."""
         earnings = rows["earnings"].fill_null(np.nan).to_numpy()
-        typical = self.reference.level(rows["year"].to_numpy())
-        relative = np.log(np.maximum(earnings, self.floor) / typical)
+        median = self.reference.level(rows["year"].to_numpy())
+        relative = np.log(np.maximum(earnings, self.floor) / median)
         level = pl.Series("level", relative).fill_nan(None)
         seen = rows.select("person_id", "year", "earnings", level).with_columns(
             pl.col("earnings").fill_nan(None)
         )
+        money, log = pl.col("earnings"), pl.col("level")
         so_far = {
-            "years": pl.col("level").is_not_null().cast(pl.Float64),
-            "zeros": (pl.col("earnings") == 0).fill_null(False).cast(pl.Float64),
-            "sum": pl.col("level").fill_null(0.0),
-            "squares": (pl.col("level") ** 2).fill_null(0.0),
+            "years": log.is_not_null().cast(pl.Float64).cum_sum(),
+            "zeros": (money == 0).fill_null(False).cast(pl.Float64).cum_sum(),
+            "sum": log.fill_null(0.0).cum_sum(),
+            "squares": (log**2).fill_null(0.0).cum_sum(),
+            "last": money.forward_fill(),
+            "last_year": pl.when(money.is_not_null()).then("year").forward_fill(),
+            "last_positive": pl.when(money > 0).then("year").forward_fill(),
+            "highest": log.cum_max().forward_fill(),
         }
         running = seen.select(
-            *(
-                expression.cum_sum().over("person_id").alias(name)
-                for name, expression in so_far.items()
-            ),
-            pl.col("earnings").forward_fill().over("person_id").alias("last"),
-            pl.when(pl.col("earnings").is_not_null())
-            .then("year")
-            .forward_fill()
-            .over("person_id")
-            .alias("last_year"),
-            pl.when(pl.col("earnings") > 0)
-            .then("year")
-            .forward_fill()
-            .over("person_id")
-            .alias("last_positive"),
-            pl.col("level").cum_max().forward_fill().over("person_id").alias("highest"),
+            expression.over("person_id").alias(name) for name, expression in so_far.items()
         )
-        return {"earnings": earnings, "typical": typical, "relative": relative}, running
+        return {"earnings": earnings, "median": median, "relative": relative}, running
 
     def _lifelong(
         self, running: pl.DataFrame, last: Array, year: Array, age: Array
     ) -> dict[str, Array]:
-        so_far = running[last]
-        value = {
-            name: so_far[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
-            for name in so_far.columns
-        }
+        at_origin = running[last].select(pl.all().cast(pl.Float64).fill_null(np.nan))
+        value = {column.name: column.to_numpy() for column in at_origin}
         with np.errstate(invalid="ignore", divide="ignore"):
             mean = value["sum"] / value["years"]
             variance = np.maximum(value["squares"] / value["years"] - mean**2, 0)
-        when = np.where(np.isnan(value["last_year"]), year, value["last_year"]).astype(np.int64)
-        unknown_code = np.zeros(len(year), dtype=np.int64)
-        state = States(
-            when, age - (year - when), value["last"], unknown_code, unknown_code, unknown_code
-        )
-        rank = np.where(
-            value["last"] > 0, self.reference.rank(state), np.where(value["last"] == 0, -1, np.nan)
-        )
+        last_year = np.where(np.isnan(value["last_year"]), year, value["last_year"])
+        last_year = last_year.astype(np.int64)
+        unused = np.zeros(len(year), dtype=np.int64)
+        state = States(last_year, age - (year - last_year), value["last"], unused, unused, unused)
+        without_rank = np.where(value["last"] == 0, -1, np.nan)
+        rank = np.where(value["last"] > 0, self.reference.rank(state), without_rank)
         return {
             "years_known": value["years"],
             "zeros_so_far": value["zeros"],
@@ -210,7 +181,7 @@ SUMMARIES = (*_WINDOW, *_LIFELONG)
 
 def _window_summaries(relative: Array) -> dict[str, Array]:
     with warnings.catch_warnings():
-        # Rows without any known year are meant to be NaN.
+        # numpy warns of rows without a known year; their features are NaN.
         warnings.simplefilter("ignore", RuntimeWarning)
         return {
             "window_mean": np.nanmean(relative, axis=1),
@@ -235,36 +206,28 @@ def _at(values: Array, position: Array) -> Array:
 
 
 def locate_rows(history: Panel, origins: Origins, years: int) -> tuple[pl.DataFrame, Array, Array]:
-    """The rows of the persons, and where the last years of each origin are among them.
+    """The rows of the persons, and the positions of each person's last years among them.
 
-    Returns the rows, the last row at or before each origin (n,), and the rows of the last `years`
-    calendar years (n, years), latest first, -1 if there is none. Raises InputError for a person
-    without a row at or before the origin.
+    Returns the rows, the position of the last row at or before each origin (n,), and the positions
+    of the last `years` calendar years (n, years), latest first, -1 without a row. Raises InputError
+    for a person without a row at or before the origin.
     """
-    origin_rows = origins.frame().with_row_index("row")
-    rows = history.frame.join(
-        origin_rows.select("person_id").unique(), on="person_id", how="semi", maintain_order="left"
-    )
-    names = rows["person_id"].unique(maintain_order=True)
-    number = pl.DataFrame({"person_id": names, "number": np.arange(len(names))})
-    of_row = (
-        rows.select("person_id")
-        .join(number, on="person_id", how="left", maintain_order="left")["number"]
-        .to_numpy()
-    )
-    of_origin = (
-        origin_rows.join(number, on="person_id", how="left", maintain_order="left")["number"]
+    ids = origins.frame().select("person_id")
+    rows = history.frame.join(ids, on="person_id", how="semi", maintain_order="left")
+    persons = rows["person_id"].unique(maintain_order=True)
+    number = pl.DataFrame({"person_id": persons, "number": np.arange(len(persons))})
+    of_row, of_origin = (
+        frame.join(number, on="person_id", how="left", maintain_order="left")["number"]
         .fill_null(-1)
         .to_numpy()
+        for frame in (rows.select("person_id"), ids)
     )
     key = of_row * 10_000 + rows["year"].to_numpy()
     origin_key = of_origin * 10_000 + origins.year
     last = np.searchsorted(key, origin_key, side="right") - 1
-    missing = (
-        (of_origin < 0) | (last < 0) | (of_row[last] != of_origin)
-        if len(key)
-        else np.ones(len(origins), dtype=bool)
-    )
+    missing = np.ones(len(origins), dtype=bool)
+    if len(key):
+        missing = (of_origin < 0) | (last < 0) | (of_row[last] != of_origin)
     if missing.any():
         first = int(np.argmax(missing))
         person, year = str(origins.person_id[first]), int(origins.year[first])

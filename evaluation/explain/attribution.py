@@ -1,12 +1,12 @@
 """Integrated gradients of a figure of one person's forecast, by feature and past year.
 
 Integrated gradients (Sundararajan, Taly and Yan 2017) divide f(record) - f(baseline) completely
-among the entries of the record. An entry is one feature in one year. A token is a sum of embeddings
-of its entries, so the part of an entry can be scaled from its value in the baseline to its value in
-the record, even if it is a category. The baseline is the same person, at the same ages under the
-same macro values, with average earnings in every year and no other entry known; such records occur
-in training. Age and the macro values of the forecast year are not attributed, because they are the
-same in both.
+among the entries of the record. An entry is one feature in one year. A token is the sum of the
+embeddings of its entries, so that the embedding of an entry can be scaled from the baseline to the
+record, even if the entry is a category. The baseline is a record of the same person at the same
+ages under the same macro values, with average earnings in every year and no other entry; such
+records occur in training. Age and the macro values of the forecast year have no attribution,
+because they are the same in both.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FIGURES: dict[str, str] = {
 }
 FEATURES = ("earnings", *OTHER, *CATEGORICAL)
 STEPS = 50  # nodes of the Gauss-Legendre rule
-_MACRO_DRAWS = 500  # their mean is the expectation of the forecast year's macro values
+_MACRO_DRAWS = 500  # draws whose mean is the expectation of the forecast year's macro values
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,11 @@ class Explanation:
         person_id: the person.
         origin: the last year of the record.
         year: the forecast year.
-        figure: of FIGURES.
-        value: the figure for the record, in logs of real money or as a probability.
+        figure: name of the figure, one of FIGURES.
+        value: the figure for the record, a log of real money or a probability.
         baseline: the figure for the baseline.
-        table: `year`, `feature`, `attribution`, one row per entry of the record (0 if it equals
-            that of the baseline).
+        table: `year`, `feature`, `attribution`, one row per entry of the record (0 if the entry
+            equals that of the baseline).
     """
 
     person_id: str
@@ -68,7 +68,7 @@ class Explanation:
 
     @property
     def residual(self) -> float:
-        """The value less the baseline less the sum of attributions: the numerical error."""
+        """The numerical error: value less baseline less the sum of attributions."""
         return self.value - self.baseline - float(self.table["attribution"].sum())
 
 
@@ -88,10 +88,10 @@ def attribute_forecast(
 
     Args:
         forecaster: the bundle's forecaster.
-        panel: holds the person.
+        panel: a panel that contains the person.
         person: the person's id.
         gap: 1 to 5 years.
-        figure: of FIGURES.
+        figure: name of the figure, one of FIGURES.
         steps: nodes of the quadrature.
 
     Raises:
@@ -104,12 +104,8 @@ def attribute_forecast(
         raise UsageError(f"There is no figure '{figure}'. Choose from {', '.join(FIGURES)}.")
     record_panel = panel.only([person])
     if not len(record_panel):
-        problem = Problem(
-            "no-record",
-            "the person has no row",
-            "Give the id of a person of the input.",
-            person_id=person,
-        )
+        fix = "Give the id of a person of the input."
+        problem = Problem("no-record", "the person has no row", fix, person_id=person)
         raise InputError("A person cannot be explained", [problem])
     check_panel(record_panel, forecaster.transforms)
     record = pad(encode(record_panel, forecaster.transforms, forecaster.calendar), np.array([0]))
@@ -154,34 +150,34 @@ def attribute_forecast(
 
 
 def scaled_parts(network: Saga, record: Tokens) -> tuple[Tensor, Tensor]:
-    """The baseline's tokens (1, t, d) and the parts that entries add, (1, t, features, d).
+    """The baseline's tokens (1, t, d), and the part (1, t, features, d) that each entry adds.
 
-    The record is that of one person; features are in the order of FEATURES. The sum of the
-    baseline's tokens and the parts gives the record's tokens.
+    Features are in the order of FEATURES. Baseline and parts sum to the tokens of the `record`,
+    which is that of one person.
     """
     dtype = network.skip.weight.dtype
     state, z = torch.from_numpy(record.state.astype(np.int64)), torch.from_numpy(record.z).to(dtype)
     other, codes = torch.from_numpy(record.other).to(dtype), torch.from_numpy(record.codes)
     age = torch.from_numpy(record.age)
-    usual = (torch.full_like(state, POSITIVE), torch.full_like(z, network.tokens.centre))
+    average = (torch.full_like(state, POSITIVE), torch.full_like(z, network.tokens.centre))
     unknown, missing = torch.full_like(other, float("nan")), torch.zeros_like(codes)
-    start: Tensor = network.tokens(*usual, unknown, missing, age)
+    start: Tensor = network.tokens(*average, unknown, missing, age)
     parts = [network.tokens(state, z, unknown, missing, age) - start]
     for j in range(len(OTHER)):
         shown = unknown.clone()
         shown[..., j] = other[..., j]
-        parts.append(network.tokens(*usual, shown, missing, age) - start)
+        parts.append(network.tokens(*average, shown, missing, age) - start)
     for j in range(len(CATEGORICAL)):
         coded = missing.clone()
         coded[..., j] = codes[..., j]
-        parts.append(network.tokens(*usual, unknown, coded, age) - start)
+        parts.append(network.tokens(*average, unknown, coded, age) - start)
     return start, torch.stack(parts, 2)
 
 
 def figure_of(distribution: BinnedDistribution, knots: Tensor, figure: str) -> Tensor:
-    """A figure (n,) of distributions of the binned head with these `knots`, differentiable.
+    """A figure (n,) of n distributions of the binned head with these `knots`, differentiable.
 
-    The figure is a mean of logs less the wage index, or a probability.
+    It is the mean log of positive earnings less the log wage index, or the probability of zero.
     """
     p = distribution.logits.softmax(-1)
     if figure == "p_zero":
@@ -204,7 +200,6 @@ def expected_macro(forecaster: Forecaster, origin: int, gap: int) -> tuple[Tenso
     wage = forecaster.calendar.wage_index(np.array([origin]))[0] + float(
         np.log1p(macro[..., 1]).sum(1).mean()
     )
-    features: NDArray[Any] = macro_features(macro.mean(0), forecaster.process.unemployment(origin))[
-        -1
-    ]
-    return torch.from_numpy(features)[None], wage
+    unemployment = forecaster.process.unemployment(origin)
+    features: NDArray[Any] = macro_features(macro.mean(0), unemployment)
+    return torch.from_numpy(features[-1])[None], wage

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,8 @@ from saga.files.html import render_page
 from saga.files.plot_theme import draw_svg
 
 SUFFIXES = (".html", ".json")
-LAGS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9)
-_UP, _DOWN = "#0b5cad", "#c98b2b"
+LAGS = tuple(range(10))  # years before the origin that have a column each
+_UP, _DOWN = "#0b5cad", "#c98b2b"  # colours of positive and negative attributions
 
 
 def write_explanation(
@@ -34,12 +33,8 @@ def write_explanation(
         tables = {"attributions": explanation.table.to_dicts(), "attention": attention.to_dicts()}
         commit_json(out, {**figures, **tables, "provenance": dict(provenance)})
     else:
-        commit(
-            out,
-            partial(
-                Path.write_text, data=_page(explanation, attention, provenance), encoding="utf-8"
-            ),
-        )
+        page = _page(explanation, attention, provenance)
+        commit(out, lambda part: part.write_text(page, encoding="utf-8"))
 
 
 def _page(explanation: Explanation, attention: pl.DataFrame, provenance: Mapping[str, Any]) -> str:
@@ -62,21 +57,17 @@ def _page(explanation: Explanation, attention: pl.DataFrame, provenance: Mapping
 
 
 def _by_lag(attention: pl.DataFrame) -> list[dict[str, Any]]:
-    """A row per horizon: mean weight at each of LAGS, at earlier years, at simulated years."""
+    """A row per horizon: mean weight at each of LAGS, in earlier years and in simulated years."""
     mean = attention.group_by("horizon", "lag").agg(pl.col("weight").mean()).sort("horizon", "lag")
     rows = []
     for (horizon,), part in mean.group_by(["horizon"], maintain_order=True):
         weight = dict(part.select("lag", "weight").iter_rows())
-        earlier, simulated = (
-            sum(w for lag, w in weight.items() if beyond(lag))
-            for beyond in (LAGS[-1].__lt__, (0).__gt__)
-        )
         rows.append(
             {
                 "horizon": horizon,
                 "at": {lag: weight.get(lag, 0.0) for lag in LAGS},
-                "earlier": earlier,
-                "simulated": simulated,
+                "earlier": sum(w for lag, w in weight.items() if lag > LAGS[-1]),
+                "simulated": sum(w for lag, w in weight.items() if lag < 0),
             }
         )
     return rows

@@ -1,7 +1,4 @@
-"""The charts of an evaluation as SVG text, in the theme of the calibration report.
-
-Nothing is computed here.
-"""
+"""The charts of an evaluation as SVG text, in the theme of the calibration report."""
 
 from __future__ import annotations
 
@@ -11,14 +8,15 @@ import altair as alt
 import polars as pl
 
 from evaluation.lifetime_scores import TRUTH
-from evaluation.report.paper import CUTS, Results
+from evaluation.report.evaluation_results import Results
+from evaluation.report.paper import GROUP_LABELS
 from evaluation.report.result_tables import order_models
 from evaluation.scoring.comparison import REFEREE, VARIANT, YEAR
 from evaluation.scoring.gap import BOUND
 from saga.files.plot_theme import BAND, INK, LINE, draw_svg
 from saga.requests import RATE
 
-_GREYS = "#8a94a3"
+_GREY = "#8a94a3"
 _SHAPES = (
     "circle",
     "square",
@@ -98,14 +96,14 @@ def coverage_chart(metrics: pl.DataFrame) -> Any:
         pl.col("metric") == "coverage_90",
         pl.col("setting") == "in-time",
         pl.col("model") == REFEREE,
-        pl.col("group").is_in(list(CUTS)),
+        pl.col("group").is_in(list(GROUP_LABELS)),
     ).filter(pl.col("n") > 0, pl.col("band_lower").is_not_null())
     if rows.is_empty():
         return None
     rows = rows.with_columns(
-        label=pl.col("group").replace(CUTS), panel=pl.format("{} years ahead", "horizon")
+        label=pl.col("group").replace(GROUP_LABELS), panel=pl.format("{} years ahead", "horizon")
     )
-    labels = [words for group, words in CUTS.items() if group in rows["group"].to_list()]
+    labels = [words for group, words in GROUP_LABELS.items() if group in rows["group"].to_list()]
     panels = [f"{h} years ahead" for h in rows["horizon"].unique().sort().to_list()]
     base = alt.Chart(rows).encode(
         y=alt.Y("label:N", sort=labels, title=None, axis=alt.Axis(labelLimit=190))
@@ -185,7 +183,7 @@ def lifetimes_chart(table: pl.DataFrame | None) -> Any:
 
 
 def _colour(model: str) -> str:
-    return LINE if model == REFEREE else INK if model == BOUND else _GREYS
+    return LINE if model == REFEREE else INK if model == BOUND else _GREY
 
 
 def _setting() -> Any:

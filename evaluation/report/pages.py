@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from evaluation.report.charts import draw_charts
-from evaluation.report.paper import Results, paper_tables
+from evaluation.report.evaluation_results import Results
+from evaluation.report.paper import paper_tables
 from evaluation.report.result_tables import (
     Table,
     build_tables,

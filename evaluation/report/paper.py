@@ -1,35 +1,37 @@
-"""The paper's tables for this evaluation, with the published figures beside them.
+"""The paper's tables for this evaluation, each with the paper's published figures.
 
-Only shares of means are computed here.
+Nothing is computed here except ratios of means.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Self
+from collections.abc import Mapping
+from typing import Any
 
 import polars as pl
 
-from evaluation.lifetime_scores import RATES, RULES, TRUTH
+from evaluation.lifetime_scores import RATES
 from evaluation.placebos import PLACEBOS
+from evaluation.report.evaluation_results import Results
+from evaluation.report.lifetime_tables import build_lifetime_tables
 from evaluation.report.result_tables import (
+    LABEL,
     Table,
     TableCell,
+    format_p,
+    format_percent,
+    format_share,
     heading,
-    order_models,
     outside_band,
     published,
+    published_cell,
+    published_percent,
 )
 from evaluation.scoring.comparison import HINDSIGHT, REFEREE, SURE, VARIANT, YEAR, verdict_lines
 from evaluation.scoring.gap import BOUND, REFERENCES
-from saga.files.tables import read_provenance
-from saga.requests import RATE
 
-HORIZON = 10  # the paper's tables of one horizon
-LABEL = published()["label"]
-CUTS = {
+HORIZON = 10  # years ahead, of the tables for one horizon
+GROUP_LABELS = {
     "all": "everybody",
     "sex=male": "men",
     "sex=female": "women",
@@ -56,50 +58,6 @@ ROBUSTNESS = {
     "sex=male": "men only",
     "employers=stable": "stable employer",
 }
-STATISTICS = {
-    "mean": "mean (million)",
-    "p50": "median (million)",
-    "p10": "P10 (million)",
-    "p90": "P90 (million)",
-    "p99": "P99 (million)",
-    "gini": "Gini",
-    "top_1_share": "top 1 % share (%)",
-    "crps": "CRPS of single lifetimes (million)",
-    "coverage_90": "coverage of 90 % sets (%)",
-    "bias": "mean against true (%)",
-}
-TAXES = {
-    "mean": "mean lifetime tax (million)",
-    "rate": "mean effective rate (%)",
-    "rate_p99": "P99 rate (%)",
-    "gini": "Gini of tax",
-}
-
-
-@dataclass(frozen=True, eq=False)
-class Results:
-    """The tables of one evaluation; None if a table was not made."""
-
-    metrics: pl.DataFrame
-    provenance: Mapping[str, Any]
-    comparisons: pl.DataFrame | None = None
-    lifetimes: pl.DataFrame | None = None
-    calibration_size: pl.DataFrame | None = None
-    variants: pl.DataFrame | None = None
-    estimates: pl.DataFrame | None = None
-    cost: pl.DataFrame | None = None
-
-    @classmethod
-    def read(cls, folder: Path) -> Self:
-        """The Parquet files of `folder`."""
-        names = ("comparisons", "lifetimes", "calibration_size", "variants", "estimates", "cost")
-        tables = {
-            name: pl.read_parquet(file)
-            for name in names
-            if (file := folder / f"{name}.parquet").is_file()
-        }
-        metrics = folder / "metrics.parquet"
-        return cls(pl.read_parquet(metrics), read_provenance(metrics), **tables)
 
 
 def paper_tables(results: Results) -> list[Table]:
@@ -111,8 +69,7 @@ def paper_tables(results: Results) -> list[Table]:
         *_subgroups(results),
         *_robustness(results),
         *_variants(results),
-        *_lifetime_earnings(results),
-        *_lifetime_tax(results),
+        *build_lifetime_tables(results),
         *_calibration_size(results),
         *_estimates(results),
         *_cost(results),
@@ -135,12 +92,12 @@ def _differences(results: Results) -> list[Table]:
                 TableCell(heading(row["model"])),
                 TableCell(str(row["horizon"])),
                 TableCell(f"{row['difference']:.4f} ± {row['se']:.4f}", best=_is_sure(row)),
-                TableCell(_percent(row["relative"])),
+                TableCell(format_percent(row["relative"])),
                 TableCell("" if row["t"] is None else f"{row['t']:.1f}"),
                 TableCell(str(row["df"])),
-                TableCell(_p_value(row["p"])),
-                TableCell(_p_value(row["p_holm"])),
-                _figure(of_test.get(row["model"], {}).get(str(row["horizon"])), ".1f"),
+                TableCell(format_p(row["p"])),
+                TableCell(format_p(row["p_holm"])),
+                published_cell(of_test.get(row["model"], {}).get(str(row["horizon"])), ".1f"),
             ]
             for row in tested.sort("model", "horizon").iter_rows(named=True)
         ]
@@ -159,7 +116,7 @@ def _differences(results: Results) -> list[Table]:
 
 
 def _is_sure(row: Mapping[str, Any]) -> bool:
-    """Whether the referee beats the model of a comparison, which is not the bound."""
+    """Whether the referee is better than the model of a comparison with p < .01; no bound."""
     p = row["p_holm"]
     return p is not None and p < SURE and row["difference"] > 0 and row["model"] != BOUND
 
@@ -189,7 +146,7 @@ def _coverage_by_group(results: Results) -> list[Table]:
     }
     metrics = sorted({metric for _, metric in figures})
     rows = []
-    for group, words in CUTS.items():
+    for group, words in GROUP_LABELS.items():
         if (group, metrics[0]) not in by_group:
             continue
         cells = [TableCell(words), TableCell(f"{by_group[group, metrics[0]]['n']:,}")]
@@ -200,7 +157,7 @@ def _coverage_by_group(results: Results) -> list[Table]:
             else:
                 share = f"{100 * row['value']:.1f} ± {100 * row['se']:.1f}"
                 cells.append(TableCell(share, alarm=outside_band(row)))
-            cells.append(_percent_figure(figures.get((group, metric))))
+            cells.append(published_percent(figures.get((group, metric))))
         rows.append(cells)
     head = ["group", "n"]
     for metric in metrics:
@@ -213,47 +170,47 @@ def _coverage_by_group(results: Results) -> list[Table]:
 
 
 def _subgroups(results: Results) -> list[Table]:
-    begin, head, rows = _cuts(results, CUTS)
+    reference, head, rows = _reductions(results, GROUP_LABELS)
     note = (
-        f"Cut in CRPS of log earnings of {REFEREE} against {begin}, {HORIZON} years ahead, in the "
-        "same groups of persons. Employers are counted by year, places are counties."
+        f"Cut in CRPS of log earnings of {REFEREE} against {reference}, {HORIZON} years ahead, in "
+        "the same groups of persons. Employers are counted by year, places are counties."
     )
-    return [Table("Subgroups", note, head, rows)] if begin else []
+    return [Table("Subgroups", note, head, rows)] if reference else []
 
 
 def _robustness(results: Results) -> list[Table]:
-    begin, head, rows = _cuts(results, ROBUSTNESS)
-    if not begin:
+    reference, head, rows = _reductions(results, ROBUSTNESS)
+    if not reference:
         return []
     if results.lifetimes is not None:
         crps = results.lifetimes.filter(statistic="crps", group="all")
         for rate in RATES:
             value = dict(crps.filter(rate=rate).select("model", "value").iter_rows())
-            if begin in value and REFEREE in value:
+            if reference in value and REFEREE in value:
                 cells = [TableCell("") for _ in head[1:-1]]
-                cells[-1] = TableCell(_percent(1 - value[REFEREE] / value[begin]))
+                cells[-1] = TableCell(format_percent(1 - value[REFEREE] / value[reference]))
                 name = TableCell(f"present value at {100 * rate:g} % (lifetimes)")
-                figure = _percent_figure(published()["cut"].get(f"rate={rate:g}"))
+                figure = published_percent(published()["cut"].get(f"rate={rate:g}"))
                 rows.append([name, *cells, figure])
     note = (
-        f"Cut in CRPS (%) of {REFEREE} against {begin}, {HORIZON} years ahead; of present values "
-        "if the row says so."
+        f"Cut in CRPS (%) of {REFEREE} against {reference}, {HORIZON} years ahead; of present "
+        "values if the row says so."
     )
     return [Table("Robustness", note, head, rows)]
 
 
-def _cuts(
+def _reductions(
     results: Results, groups: Mapping[str, str]
 ) -> tuple[str | None, list[str], list[list[TableCell]]]:
-    """The reference's name (None: no table), and head and rows of the cuts in each setting."""
+    """The reference's name (None: no table), and head and rows of the reductions of CRPS."""
     table = results.comparisons
     if table is None or table.is_empty():
         return None, [], []
-    begin = next((name for name in REFERENCES if name in table["model"].unique()), None)
-    if begin is None:
+    reference = next((name for name in REFERENCES if name in table["model"].unique()), None)
+    if reference is None:
         return None, [], []
     compared = table.filter(
-        pl.col("model") == begin,
+        pl.col("model") == reference,
         pl.col("metric") == "crps_log",
         pl.col("horizon") == HORIZON,
         pl.col("test") != YEAR,
@@ -265,18 +222,18 @@ def _cuts(
         cells = [TableCell(words)]
         for setting in settings:
             row = by_group.get((setting, group))
-            cut = f"{_percent(row['relative'])} (p {_p_value(row['p'])})" if row else ""
+            cut = f"{format_percent(row['relative'])} (p {format_p(row['p'])})" if row else ""
             cells += [TableCell(f"{row['n']:,}" if row else ""), TableCell(cut)]
         if any(cell.text for cell in cells[1:]):
-            rows.append([*cells, _percent_figure(published()["cut"].get(group))])
+            rows.append([*cells, published_percent(published()["cut"].get(group))])
     head = ["group"]
     for setting in settings:
         head += [f"n, {setting}", f"cut (%), {setting}"]
-    return begin if rows else None, [*head, f"against gkos ({LABEL})"], rows
+    return reference if rows else None, [*head, f"against gkos ({LABEL})"], rows
 
 
 def _variants(results: Results) -> list[Table]:
-    """Placebos and the variants of a file (ablations, robustness), beside the whole model."""
+    """Placebos, and the variants that a file lists (ablations, robustness)."""
     listed = [
         {"name": name, "table": "Placebos", "label": label, "note": "no training"}
         for name, label in PLACEBOS.items()
@@ -289,7 +246,7 @@ def _variants(results: Results) -> list[Table]:
         for row in metrics.filter(pl.col("n") > 0).iter_rows(named=True)
     }
     settings = sorted({setting for setting, _ in by_model}, reverse=True)
-    begin = next(
+    reference = next(
         (name for name in REFERENCES if any((setting, name) in by_model for setting in settings)),
         None,
     )
@@ -301,22 +258,21 @@ def _variants(results: Results) -> list[Table]:
             continue
         cells = [TableCell(variant["label"])]
         for setting in settings:
-            row, full, reference = (
-                by_model.get((setting, name)) for name in (model, REFEREE, begin or "")
+            row, full, other = (
+                by_model.get((setting, name)) for name in (model, REFEREE, reference or "")
             )
-            cells += [
-                TableCell(f"{row['value']:.4f} ± {row['se']:.4f}" if row else ""),
-                TableCell(f"{row['value'] / full['value']:.3f}" if row and full else ""),
-                TableCell(
-                    _percent(1 - row["value"] / reference["value"]) if row and reference else ""
-                ),
+            texts = [
+                f"{row['value']:.4f} ± {row['se']:.4f}" if row else "",
+                f"{row['value'] / full['value']:.3f}" if row and full else "",
+                format_percent(1 - row["value"] / other["value"]) if row and other else "",
             ]
+            cells += map(TableCell, texts)
         crps = crps_figures.get(variant["name"])
         ratio = ratio_figures.get(variant["name"], crps / crps_figures["full"] if crps else None)
         cells += [
-            _figure(crps, ".3f"),
-            _figure(ratio, ".3f"),
-            _percent_figure(published()["cut"].get(variant["name"])),
+            published_cell(crps, ".3f"),
+            published_cell(ratio, ".3f"),
+            published_percent(published()["cut"].get(variant["name"])),
             TableCell(variant["note"]),
         ]
         tables.setdefault(variant["table"], []).append(cells)
@@ -325,7 +281,7 @@ def _variants(results: Results) -> list[Table]:
         head += [
             f"CRPS, {setting}",
             f"times {REFEREE}, {setting}",
-            f"cut against {begin} (%), {setting}",
+            f"cut against {reference} (%), {setting}",
         ]
     head += [
         f"CRPS ({LABEL})",
@@ -335,13 +291,13 @@ def _variants(results: Results) -> list[Table]:
     ]
     note = (
         f"CRPS of log earnings {HORIZON} years ahead, as a multiple of {REFEREE}'s and against "
-        f"{begin}'s on the same persons."
+        f"{reference}'s on the same persons."
     )
     return [Table(title, note, head, rows) for title, rows in tables.items()]
 
 
 def _hindsight(results: Results) -> list[Table]:
-    """The bundle conditioned on realised macro, in-time, beside the best baseline."""
+    """CRPS of the bundle conditioned on realised macro, in-time, and of the best baseline."""
     rows = []
     crps = results.metrics.filter(
         pl.col("n") > 0, metric="crps_log", group="all", setting="in-time"
@@ -355,17 +311,10 @@ def _hindsight(results: Results) -> list[Table]:
         ]
         if HINDSIGHT in by_model and REFEREE in by_model and baselines:
             best = min(baselines, key=lambda row: float(row["value"]))
-            rows.append(
-                [
-                    TableCell(str(horizon)),
-                    TableCell(f"{by_model[REFEREE]['n']:,}"),
-                    *(
-                        TableCell(f"{row['value']:.4f} ± {row['se']:.4f}")
-                        for row in (by_model[REFEREE], by_model[HINDSIGHT], best)
-                    ),
-                    TableCell(best["model"]),
-                ]
-            )
+            compared = (by_model[REFEREE], by_model[HINDSIGHT], best)
+            crps_texts = [f"{row['value']:.4f} ± {row['se']:.4f}" for row in compared]
+            texts = [str(horizon), f"{compared[0]['n']:,}", *crps_texts, best["model"]]
+            rows.append([TableCell(text) for text in texts])
     head = [
         "h",
         "persons",
@@ -380,85 +329,6 @@ def _hindsight(results: Results) -> list[Table]:
         "hindsight and no forecast."
     )
     return [Table("What knowing realised macro is worth, in-time", note, head, rows)]
-
-
-def _lifetime_earnings(results: Results) -> list[Table]:
-    note = (
-        "Published: discounted to age 20 and with the observed past, so not comparable. "
-        "true: the lifetimes that the register drew."
-    )
-    return _lifetimes(results, "Lifetime earnings", STATISTICS, "", published()["lifetime"], note)
-
-
-def _lifetime_tax(results: Results) -> list[Table]:
-    tables = []
-    for rule in RULES:
-        tables += _lifetimes(
-            results,
-            f"Tax on lifetimes, rule {rule}",
-            TAXES,
-            f"tax:{rule}:",
-            published()["tax"] if rule == "paper" else {},
-            "Tax of every year at 2 %.",
-        )
-    return tables
-
-
-def _lifetimes(
-    results: Results,
-    title: str,
-    statistics: Mapping[str, str],
-    prefix: str,
-    figures: Mapping[str, Any],
-    note: str,
-) -> list[Table]:
-    if results.lifetimes is None:
-        return []
-    table = results.lifetimes.filter(pl.col("rate") == RATE, pl.col("group") == "all")
-    models = [TRUTH, *order_models([m for m in table["model"].unique().to_list() if m != TRUTH])]
-    by_model = {(row["model"], row["statistic"]): row for row in table.iter_rows(named=True)}
-    rows = []
-    for name, words in statistics.items():
-        values = [by_model.get((model, prefix + name)) for model in models]
-        if any(values):
-            rows.append(
-                [
-                    TableCell(words),
-                    *(
-                        TableCell(
-                            _amount(name, row["value"], row["se"] or row["sd_futures"])
-                            if row
-                            else ""
-                        )
-                        for row in values
-                    ),
-                    *(
-                        TableCell(_amount(name, figure.get(name)), published=True)
-                        for figure in figures.values()
-                    ),
-                ]
-            )
-    head = ["", *map(heading, models), *(f"{model} ({LABEL})" for model in figures)]
-    reach, n = table["years"][0], table["n"][0]
-    meaning = (
-        f"Present values at {100 * RATE:g} % of the years after the origin, {reach}; {n:,} persons "
-        "of the forward setting. ± is the spread between macro futures (paths for models); of "
-        "CRPS, coverage and bias the error clustered by person and future. "
-    )
-    return [Table(title, meaning + note, head, rows)]
-
-
-def _amount(statistic: str, value: float | None, spread: float | None = None) -> str:
-    """A lifetime statistic as text: millions, per cent or a Gini coefficient."""
-    if value is None:
-        return ""
-    scale, digits = (100.0, 1)
-    if statistic in ("mean", "p10", "p50", "p90", "p99", "crps"):
-        scale, digits = (1e-6, 3)
-    elif statistic == "gini":
-        scale, digits = (1.0, 3)
-    error = "" if spread is None else f" ± {scale * spread:.{digits}f}"
-    return f"{scale * value:.{digits}f}{error}"
 
 
 def _calibration_size(results: Results) -> list[Table]:
@@ -478,8 +348,8 @@ def _calibration_size(results: Results) -> list[Table]:
             )
             figure = figures.get(str(size), {}).get(group)
             cells += [
-                TableCell(_share(value, sd)),
-                TableCell(_share(*figure) if figure else "", published=True),
+                TableCell(format_share(value, sd)),
+                TableCell(format_share(*figure) if figure else "", published=True),
             ]
         rows.append(cells)
     head = [
@@ -505,11 +375,11 @@ def _estimates(results: Results) -> list[Table]:
     for (model,), of_model in results.estimates.group_by("model", maintain_order=True):
         rows = [
             [
-                TableCell(row["parameter"]),
-                TableCell(f"{row['value']:.4g}"),
-                TableCell("" if row["se"] is None else f"{row['se']:.2g}"),
+                TableCell(parameter),
+                TableCell(f"{value:.4g}"),
+                TableCell("" if se is None else f"{se:.2g}"),
             ]
-            for row in of_model.iter_rows(named=True)
+            for parameter, value, se in of_model.select("parameter", "value", "se").iter_rows()
         ]
         head, note = ["parameter", "estimate", "se"], "Fitted on the training persons."
         tables.append(Table(f"Estimates of {model}", note, head, rows))
@@ -520,22 +390,16 @@ def _cost(results: Results) -> list[Table]:
     if results.cost is None:
         return []
     costs = results.cost.sort("setting", "model", descending=[True, False])
-    rows = [
-        [
-            TableCell(row["setting"]),
-            TableCell(heading(row["model"])),
-            TableCell(f"{row['fit_seconds']:.1f}"),
-            TableCell(f"{row['ms_person']:.2f}"),
-            TableCell(f"{row['persons']:,}"),
-            TableCell(str(row["paths"])),
-            TableCell(str(row["horizon"])),
-            _figure(
-                published()["ms_person"].get(row["model"]) if row["setting"] == "in-time" else None,
-                ".1f",
-            ),
+    rows = []
+    for row in costs.iter_rows(named=True):
+        texts = [
+            *(row["setting"], heading(row["model"]), f"{row['fit_seconds']:.1f}"),
+            *(f"{row['ms_person']:.2f}", f"{row['persons']:,}"),
+            *(str(row["paths"]), str(row["horizon"])),
         ]
-        for row in costs.iter_rows(named=True)
-    ]
+        figures = published()["ms_person"] if row["setting"] == "in-time" else {}
+        figure = published_cell(figures.get(row["model"]), ".1f")
+        rows.append([*map(TableCell, texts), figure])
     head = [
         *("setting", "model", "fit (s)", "ms per person", "persons", "paths", "years"),
         f"ms, 500 paths x 20 years on an A100 ({LABEL})",
@@ -546,26 +410,5 @@ def _cost(results: Results) -> list[Table]:
 
 def _nearest_horizon(table: pl.DataFrame) -> int:
     """The horizon of the table that is nearest to the paper's."""
-    horizons: Sequence[int] = table["horizon"].unique().to_list() or [HORIZON]
+    horizons: list[int] = table["horizon"].unique().to_list() or [HORIZON]
     return min(horizons, key=lambda h: (abs(h - HORIZON), h))
-
-
-def _percent(share: float | None) -> str:
-    return "" if share is None else f"{100 * share:.1f}"
-
-
-def _share(value: float | None, spread: float | None) -> str:
-    return _percent(value) + ("" if spread is None else f" ± {100 * spread:.1f}")
-
-
-def _p_value(p: float | None) -> str:
-    return "" if p is None else "<.0001" if p < 1e-4 else f"{p:.4f}".removeprefix("0")
-
-
-def _figure(value: float | None, form: str) -> TableCell:
-    """A published figure."""
-    return TableCell("" if value is None else format(value, form), published=True)
-
-
-def _percent_figure(share: float | None) -> TableCell:
-    return TableCell(_percent(share), published=True)

@@ -38,12 +38,12 @@ Row = Mapping[str, Any]  # a row of the metrics table
 
 @dataclass(frozen=True)
 class TableCell:
-    """A text in a table, and how it is marked.
+    """A text in a table and its marks.
 
     Args:
         text: the text.
-        best: whether it is the lowest of our models in its row.
-        alarm: whether it lies outside its sampling band.
+        best: whether it is the lowest figure in its row, apart from the bound and the paper.
+        alarm: whether the figure lies outside its sampling band.
         published: whether it is a figure of the paper.
     """
 
@@ -70,14 +70,17 @@ def published() -> dict[str, Any]:
     return dict(json.loads(text))
 
 
+LABEL = published()["label"]
+
+
 def published_source() -> str:
     """A sentence that says where the published figures come from."""
-    return f"Figures {published()['label']}: {published()['source']}. {published()['note']}"
+    return f"Figures {LABEL}: {published()['source']}. {published()['note']}"
 
 
 @dataclass(frozen=True)
 class _Metrics:
-    """The metrics of one setting by (metric, horizon, group, model)."""
+    """The metrics of one setting; `rows` is by (metric, horizon, group, model)."""
 
     setting: str
     models: Sequence[str]
@@ -89,19 +92,16 @@ class _Metrics:
     def of(cls, metrics: pl.DataFrame, setting: str, models: Sequence[str]) -> _Metrics:
         """The rows of `setting`."""
         frame = metrics.filter(pl.col("setting") == setting)
-        return cls(
-            setting,
-            models,
-            {
-                (row["metric"], row["horizon"], row["group"], row["model"]): row
-                for row in frame.iter_rows(named=True)
-            },
-            frame["horizon"].unique().sort().to_list(),
-            [g for g in frame["group"].unique(maintain_order=True).to_list() if g != "all"],
-        )
+        rows = {
+            (row["metric"], row["horizon"], row["group"], row["model"]): row
+            for row in frame.iter_rows(named=True)
+        }
+        groups = frame["group"].unique(maintain_order=True).to_list()
+        horizons = frame["horizon"].unique().sort().to_list()
+        return cls(setting, models, rows, horizons, [g for g in groups if g != "all"])
 
     def cells(self, metric: str, horizon: int, group: str = "all") -> list[TableCell]:
-        """A cell per model; the best of our models is marked, and coverage outside its band."""
+        """A table cell per model; the lowest score and coverage outside its band are marked."""
         rows = [self.rows.get((metric, horizon, group, model)) for model in self.models]
         values = [
             row["value"]
@@ -197,6 +197,31 @@ def format_value(metric: str, value: float | None) -> str:
     return f"{value:.4f}"
 
 
+def format_percent(share: float | None) -> str:
+    """A share in per cent; empty if there is none."""
+    return "" if share is None else f"{100 * share:.1f}"
+
+
+def format_share(value: float | None, spread: float | None) -> str:
+    """A share and its spread in per cent."""
+    return format_percent(value) + ("" if spread is None else f" ± {100 * spread:.1f}")
+
+
+def format_p(p: float | None) -> str:
+    """A p-value as text; empty if there is none."""
+    return "" if p is None else "<.0001" if p < 1e-4 else f"{p:.4f}".removeprefix("0")
+
+
+def published_cell(value: float | None, form: str) -> TableCell:
+    """A published figure."""
+    return TableCell("" if value is None else format(value, form), published=True)
+
+
+def published_percent(share: float | None) -> TableCell:
+    """A published share in per cent."""
+    return TableCell(format_percent(share), published=True)
+
+
 def format_band(row: Row) -> str:
     """The sampling band of a row in per cent; empty if there is none."""
     if row.get("band_lower") is None:
@@ -232,11 +257,10 @@ def _accuracy(metrics: _Metrics) -> Table:
                     ),
                 ]
             )
-    label = published()["label"]
     head = [
         *("metric", "h", "n"),
         *map(heading, metrics.models),
-        *(f"{model} ({label})" for model in published_models),
+        *(f"{model} ({LABEL})" for model in published_models),
     ]
     observed = metrics.setting == "forward" and all(
         row["sd_futures"] is None for row in metrics.rows.values()
@@ -282,7 +306,7 @@ def _coverage(metrics: _Metrics) -> Table:
         *("metric", "h"),
         *map(heading, metrics.models),
         f"band ({banded})",
-        f"{REFEREE} ({published()['label']})",
+        f"{REFEREE} ({LABEL})",
     ]
     return Table(f"Coverage, {metrics.setting}", note, head, rows)
 
@@ -303,8 +327,8 @@ def _by_group(name: str, metric: str, metrics: _Metrics) -> Table:
 
 
 def _gap(metrics: _Metrics) -> Table:
-    begin = select_reference(set(metrics.models))
-    models = [model for model in metrics.models if model not in (begin, BOUND)]
+    reference = select_reference(set(metrics.models))
+    models = [model for model in metrics.models if model not in (reference, BOUND)]
     of_models = replace(metrics, models=models)
     rows = [
         [TableCell(str(h)), *of_models.cells(GAP, h)]
@@ -312,8 +336,8 @@ def _gap(metrics: _Metrics) -> Table:
         if any((GAP, h, "all", model) in metrics.rows for model in models)
     ]
     note = (
-        f"In CRPS of log earnings: 0 is as good as {begin}, 100 as good as {BOUND}, which cannot "
-        "be attained; ± is the standard error."
+        f"In CRPS of log earnings: 0 is as good as {reference}, 100 as good as {BOUND}, which "
+        "cannot be attained; ± is the standard error."
     )
     return Table(f"Share of the gap closed (%), {metrics.setting}", note, ["h", *models], rows)
 

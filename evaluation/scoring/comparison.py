@@ -29,13 +29,13 @@ from evaluation.scoring.gap import BOUND
 
 Array = NDArray[np.float64]
 Codes = NDArray[np.int64]
-REFEREE = "saga"  # all others are compared with it
-VARIANT = "saga:"  # names of the model's variants begin with it; they are not competitors
+REFEREE = "saga"  # the model with which all others are compared
+VARIANT = "saga:"  # prefix of the names of the model's variants, which are no competitors
 HINDSIGHT = f"{VARIANT}told"  # the bundle conditioned on realised macro
-GROUP_METRICS = ("crps_log",)  # groups are compared in these alone
+GROUP_METRICS = ("crps_log",)  # the metrics in which groups are compared
 COMPARED = ("crps_log", "crps_sek", "mae_log", "pinball_log", "brier_zero", "logscore")
 PERSON, BOTH, YEAR = "person", "person and future", "year"
-SURE = 0.01
+SURE = 0.01  # largest adjusted p of a difference that is called sure
 SCHEMA = {
     "model": pl.String(),
     "setting": pl.String(),
@@ -58,12 +58,12 @@ SCHEMA = {
 def compare_models(scores: pl.LazyFrame, groups: pl.DataFrame) -> pl.DataFrame:
     """Every model against the referee, one row per (model, setting, metric, horizon, group, test).
 
-    `difference` is the model's mean score less the referee's on the same persons and outcomes: the
-    referee is better if it is above 0. Pairs with a missing score are left out. `relative` is the
-    difference as a share of the model's score. `p_holm` is adjusted for the horizons of one model,
-    setting, metric, group and test (Holm 1979). `n` is the number of persons, `clusters` the number
-    of clusters that `df` depends on. Groups are compared in CRPS of log earnings only. The table is
-    empty without the referee.
+    `difference` is the model's mean score less the referee's on the same persons and outcomes; if
+    it is positive, the referee is better. Pairs with a missing score are left out. `relative` is
+    the difference as a share of the model's score. `p_holm` is adjusted for the horizons of one
+    model, setting, metric, group and test (Holm 1979). `n` is the number of persons, `clusters` the
+    number of clusters that `df` depends on. Groups are compared in CRPS of log earnings only. The
+    table is empty without the referee.
 
     Args:
         scores: as in `evaluation.scoring.metrics.metrics_table`.

@@ -1,4 +1,4 @@
-"""Test persons, their origins and outcomes: the settings and samples of the protocol."""
+"""Test persons, their origins and outcomes: the settings and samples of an evaluation."""
 
 from __future__ import annotations
 
@@ -33,12 +33,14 @@ from saga.requests import MAX_HORIZON
 Array = NDArray[Any]
 SampleName = Literal["all", "paper"]
 SplitName = Literal["person", "cohort"]
+# Birth years of the parts of the paper's split by cohort.
 COHORTS: dict[Part, tuple[int, int]] = {
     "train": (1960, 1979),
     "calibration": (1980, 1982),
     "test": (1983, 1985),
 }
-WINDOW, POSITIVE, END_AGES, GAP = 10, 5, (26, 54), 2  # the paper's conditioning window
+# The paper's window before an origin: its years, positive years, ages at its end, longest gap.
+WINDOW, POSITIVE, END_AGES, GAP = 10, 5, (26, 54), 2
 
 
 @dataclass(frozen=True)
@@ -53,13 +55,12 @@ class Setting:
     @cached_property
     def digest(self) -> str:
         """Identifies histories, origins and outcomes."""
-        parts = hashlib.sha256(self.past.digest.encode())
-        parts.update(
-            " ".join(self.origins.person_id.tolist()).encode() + self.origins.year.tobytes()
-        )
+        digest = hashlib.sha256(self.past.digest.encode())
+        persons = " ".join(self.origins.person_id.tolist())
+        digest.update(persons.encode() + self.origins.year.tobytes())
         for draw, outcomes in self.outcomes:
-            parts.update(f"{draw}".encode() + outcomes.tobytes())
-        return parts.hexdigest()
+            digest.update(f"{draw}".encode() + outcomes.tobytes())
+        return digest.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -94,10 +95,10 @@ class Sample:
         Args:
             panel: all persons.
             seed: of the origins.
-            persons: largest number of test persons, chosen by key; None: all.
-            sample: "all", or "paper": origins of `paper_years` only.
-            split: "person", or "cohort": of each part of the person split only the paper's birth
-                years, so no training person of a bundle is tested.
+            persons: largest number of test persons, reproducibly at random; None: all.
+            sample: "all", or "paper": only origins of `paper_years`.
+            split: "person", or "cohort": of each part of the person split only persons born in the
+                paper's years, so that no training person of a bundle is tested.
             until: last year that fitting may use.
 
         Raises:
@@ -124,31 +125,21 @@ class Sample:
         """
         observed = cut(self.test, self.until)
         origins = self.draw(observed)
-        yield self._setting(
-            "in-time",
-            observed,
-            origins,
-            [(None, realised_earnings(observed, origins, list(horizons), end=self.until))],
-        )
+        outcomes = realised_earnings(observed, origins, list(horizons), end=self.until)
+        yield self._setting("in-time", observed, origins, [(None, outcomes)])
+        if self.until == self.end and futures is None:
+            return
+        last = self.at(observed, self.until)
         if self.until < self.end:
-            last = self.at(observed, self.until)
-            yield self._setting(
-                "forward",
-                observed,
-                last,
-                [(None, realised_earnings(self.test, last, list(horizons), end=self.end))],
-            )
+            outcomes = realised_earnings(self.test, last, list(horizons), end=self.end)
+            yield self._setting("forward", observed, last, [(None, outcomes)])
         elif futures is not None:
-            last = self.at(observed, self.until)
-            yield self._setting(
-                "forward",
-                observed,
-                last,
-                list(true_futures(futures, last, horizons, price_year=self.test.meta.price_year)),
-            )
+            price_year = self.test.meta.price_year
+            draws = list(true_futures(futures, last, horizons, price_year=price_year))
+            yield self._setting("forward", observed, last, draws)
 
     def draw(self, panel: Panel) -> Origins:
-        """One origin per person, drawn as in calibration for any horizons of the tables."""
+        """One origin per person, drawn as in calibration; it does not depend on the horizons."""
         return draw_origins(
             panel,
             max_horizon=MAX_HORIZON,
@@ -208,10 +199,10 @@ class Sample:
 
 
 def paper_years(panel: Panel) -> pl.DataFrame:
-    """Person-years that may end the paper's window of ten years: columns `person_id`, `year`.
+    """Last years of windows that satisfy the paper's rules: columns `person_id`, `year`.
 
-    Ages are 26 to 54. In the window the first year has known earnings, at least one of any three
-    consecutive years has known earnings, and at least five years have positive earnings.
+    A window has ten years and ends at age 26 to 54. Earnings are known in its first year and in at
+    least one of any three consecutive years, and positive in at least five years.
     """
     with_earnings = panel.frame.filter(pl.col("earnings").is_not_null()).select(
         "person_id", "birth_year", "year", "earnings"

@@ -42,11 +42,8 @@ def true_futures(
             [Problem("no-futures", f"no future/draw=k in {directory.name}", fix)],
         )
     record = directory / "register.json"
-    prices = (
-        json.loads(record.read_text(encoding="utf-8")).get("future_prices")
-        if record.exists()
-        else None
-    )
+    text = record.read_text(encoding="utf-8") if record.exists() else "{}"
+    prices = json.loads(text).get("future_prices")
     if prices is not None and prices != price_year:
         problem = Problem(
             "future-prices",
@@ -71,11 +68,5 @@ def true_futures(
         outcomes = person_years.join(
             rows, on=["person_id", "year"], how="left", maintain_order="left"
         )
-        yield (
-            draw,
-            outcomes["earnings"]
-            .cast(pl.Float64)
-            .fill_null(np.nan)
-            .to_numpy()
-            .reshape(len(origins), len(ahead)),
-        )
+        earnings = outcomes["earnings"].cast(pl.Float64).fill_null(np.nan).to_numpy()
+        yield draw, earnings.reshape(len(origins), len(ahead))

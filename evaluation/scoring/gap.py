@@ -6,7 +6,7 @@ import polars as pl
 
 BOUND = "clairvoyant"
 GAP = "gap_closed"
-REFERENCES = ("gkos", "groupq", "carry")  # the first of them that takes part is the reference
+REFERENCES = ("gkos", "groupq", "carry")  # the first one in a contest is the reference
 
 
 def select_reference(models: set[str]) -> str | None:
@@ -45,11 +45,8 @@ def measure_gap_closed(rows: pl.LazyFrame, unit: str) -> pl.DataFrame:
     paired = models.join(crps_of(reference, "reference"), on=keys, maintain_order="left").join(
         crps_of(BOUND, "bound"), on=keys, maintain_order="left"
     )
-    reduction, gap, units = (
-        pl.col("reference") - pl.col("crps_log"),
-        pl.col("reference") - pl.col("bound"),
-        pl.len().cast(pl.Float64),
-    )
+    reduction = pl.col("reference") - pl.col("crps_log")
+    gap, units = pl.col("reference") - pl.col("bound"), pl.len().cast(pl.Float64)
     value = reduction.sum() / gap.sum()
     spread = ((reduction - value * gap) ** 2).sum()
     se = pl.when(units > 1).then((spread * units / (units - 1)).sqrt() / gap.sum())

@@ -47,13 +47,13 @@ def metrics_table(
 ) -> pl.DataFrame:
     """The metrics table, one row per (model, setting, metric, horizon, group).
 
-    `n` counts persons with a score (forward: on average over futures). In-time `se` is clustered by
-    person. Forward it is the standard error of the mean over drawn macro futures, and `sd_futures`
-    is the spread between them, the expected deviation of a single future. Coverage in-time has a
-    band: the observed share lies in it with probability 95 % if the sets have their stated
-    coverage. For `saga` over all persons the band accounts for the number of calibration persons,
-    otherwise only for that of the test persons. `gap_closed` is that of `evaluation.scoring.gap`. A
-    horizon without any outcome gives rows for the group `all` with n = 0 and no value.
+    `n` is the number of persons with a score (forward: mean over futures). In-time, `se` is
+    clustered by person. Forward, it is the standard error of the mean over drawn macro futures, and
+    `sd_futures` is the standard deviation between them. Coverage in-time has a band: the observed
+    share lies in it with probability 95 % if the sets have their stated coverage. For `saga` over
+    all persons the band accounts for the numbers of calibration and test persons, otherwise only
+    for that of test persons. `gap_closed` is defined in `evaluation.scoring.gap`. A horizon without
+    an outcome has rows with n = 0 and no value, for the group `all` only.
 
     Args:
         scores: model, setting, draw (null in-time, else the macro future's number), person_id,
@@ -76,10 +76,8 @@ def metrics_table(
         group = pl.lit("all") if name is None else pl.format("{}={}", pl.lit(name), pl.col(name))
         rows = joined if name is None else joined.filter(pl.col(name).is_not_null())
         labelled = rows.with_columns(group.alias("group"))
-        in_time, forward = (
-            labelled.filter(pl.col("draw").is_null()),
-            labelled.filter(pl.col("draw").is_not_null()),
-        )
+        in_time = labelled.filter(pl.col("draw").is_null())
+        forward = labelled.filter(pl.col("draw").is_not_null())
         tables += [
             _in_time(in_time),
             _forward(forward),
@@ -97,10 +95,9 @@ def metrics_table(
 
 def _in_time(rows: pl.LazyFrame) -> pl.DataFrame:
     """Mean, standard error clustered by person (sandwich, C / (C - 1) correction) and n."""
-    sums = [pl.col(metric).sum().alias(f"{metric}:s") for metric in METRICS] + [
-        pl.col(metric).count().alias(f"{metric}:n") for metric in METRICS
-    ]
-    person = rows.group_by(*BY, "group", "person_id", maintain_order=True).agg(sums)
+    person = rows.group_by(*BY, "group", "person_id", maintain_order=True).agg(
+        pl.col(METRICS).sum().name.suffix(":s"), pl.col(METRICS).count().name.suffix(":n")
+    )
 
     def expressions(metric: str) -> list[pl.Expr]:
         s, n = pl.col(f"{metric}:s").cast(pl.Float64), pl.col(f"{metric}:n").cast(pl.Float64)
@@ -124,10 +121,9 @@ def _in_time(rows: pl.LazyFrame) -> pl.DataFrame:
 def _forward(rows: pl.LazyFrame) -> pl.DataFrame:
     """Mean over futures of the mean over persons, its error, the spread, and mean n."""
     keys = (*BY, "group")
-    means = [pl.col(metric).mean() for metric in METRICS] + [
-        pl.col(metric).count().alias(f"{metric}:n") for metric in METRICS
-    ]
-    by_draw = rows.group_by(*keys, "draw", maintain_order=True).agg(means)
+    by_draw = rows.group_by(*keys, "draw", maintain_order=True).agg(
+        pl.col(METRICS).mean(), pl.col(METRICS).count().name.suffix(":n")
+    )
 
     def expressions(metric: str) -> list[pl.Expr]:
         draws, spread = pl.col(metric).count(), pl.col(metric).std()
@@ -148,11 +144,8 @@ def _forward(rows: pl.LazyFrame) -> pl.DataFrame:
 def _long(wide: pl.DataFrame) -> pl.DataFrame:
     parts = []
     for metric in METRICS:
-        spread = (
-            pl.col(f"{metric}:sd")
-            if f"{metric}:sd" in wide.columns
-            else pl.lit(None, dtype=pl.Float64)
-        )
+        has_spread = f"{metric}:sd" in wide.columns
+        spread = pl.col(f"{metric}:sd") if has_spread else pl.lit(None, dtype=pl.Float64)
         parts.append(
             wide.select(
                 *BY,

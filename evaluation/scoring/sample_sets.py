@@ -32,13 +32,12 @@ class PredictionSets:
 
 
 def sets_from_samples(samples: Array, coverage: Sequence[float]) -> PredictionSets:
-    """Sets with exactly this coverage if outcome and samples (n, H, M) are exchangeable.
+    """Sets with this coverage on average if the outcome and samples (n, H, M) are exchangeable.
 
-    A set includes zero if the coverage cannot be reached without it, that is, if the share of zeros
-    exceeds 1 - coverage. The positive part is a central interval with the rest of the coverage. Its
-    ends are the order statistics at (m + 1) q of the m positive samples, which give the right
-    coverage on average, or the extremes if m is too small. If the share of zeros reaches the
-    coverage, the set is {0}.
+    A set includes zero if the share of zeros exceeds 1 - coverage, because the coverage cannot be
+    reached without it. The positive part is a central interval with the rest of the coverage. Its
+    ends are the order statistics at (m + 1) q of the m positive samples, or the extremes if m is
+    too small. If the share of zeros reaches the coverage, the set is {0}.
     """
     ordered = np.sort(samples.astype(np.float64), axis=-1)
     missing = np.isnan(ordered[..., -1])
@@ -58,10 +57,12 @@ def sets_from_samples(samples: Array, coverage: Sequence[float]) -> PredictionSe
                 zeros, count - 1
             )
             below = rank.astype(np.int64)
-            low = np.take_along_axis(ordered, below[..., None], axis=-1)[..., 0]
-            high = np.take_along_axis(
-                ordered, np.minimum(below + 1, count - 1)[..., None], axis=-1
-            )[..., 0]
+            low, high = (
+                np.take_along_axis(ordered, np.minimum(index, count - 1)[..., None], axis=-1)[
+                    ..., 0
+                ]
+                for index in (below, below + 1)
+            )
             end = np.where(only_zero, 0.0, low + (rank - below) * (high - low))
             ends.append(np.where(missing, np.nan, end))
         included.append(needs_zero & ~missing)

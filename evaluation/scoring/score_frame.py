@@ -55,21 +55,14 @@ def score_block(
     """
     person, column = np.nonzero(np.isfinite(outcomes) & np.isfinite(samples[:, :, 0]))
     y = outcomes[person, column]
-    scores = {
-        name: values[:, 0]
-        for name, values in sample_scores(
-            samples[person, column][:, None], y[:, None], floor
-        ).items()
-    }
-    lower, upper, zero = (
-        ends[person, column] for ends in (sets.lower, sets.upper, sets.includes_zero)
-    )
+    by_name = sample_scores(samples[person, column][:, None], y[:, None], floor)
+    scores = {name: values[:, 0] for name, values in by_name.items()}
+    ends = (sets.lower, sets.upper, sets.includes_zero)
+    lower, upper, zero = (end[person, column] for end in ends)
     inside = covered(y[:, None], lower, upper, zero)
-    ninety = COVERAGE.index(0.9)
-    scores["interval_90"] = interval_score(
-        y, lower[:, ninety], upper[:, ninety], 0.9, zero[:, ninety]
-    )
-    scores["width_90"] = upper[:, ninety] - lower[:, ninety]
+    at_90 = np.s_[:, COVERAGE.index(0.9)]
+    scores["interval_90"] = interval_score(y, lower[at_90], upper[at_90], 0.9, zero[at_90])
+    scores["width_90"] = upper[at_90] - lower[at_90]
     scores |= {
         f"coverage_{round(100 * nominal)}": inside[:, i] for i, nominal in enumerate(COVERAGE)
     }

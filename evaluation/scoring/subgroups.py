@@ -1,7 +1,7 @@
-"""The paper's subgroups that a register shows at the origin: employers, places and cohorts.
+"""The paper's subgroups that are known at the origin: employers, places and cohorts.
 
-A register of persons does not identify employers. Each employer in a year beyond the first counts
-as one change. Places are counties; whether a person lives in a town is unknown.
+A register of persons has the number of employers in a year but does not identify them. Each
+employer beyond the first in a year counts as one change. Places are counties.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from saga.data.panel import Panel
 
 SUBGROUPS = ("employers", "place", "cohort")
 WINDOW = 10  # years up to the origin in which employers are counted
-MANY = 4
+MANY = 4  # changes of employer
+SHORTEST = 3  # years with known employers that the group needs
 PLACES = {"01": "stockholm", "12": "skane", "14": "vastra_gotaland"}
-COHORT = (1965, 1979)
+COHORT = (1965, 1979)  # birth years
 
 
 def assign_subgroups(panel: Panel, origins: Origins) -> pl.DataFrame:
@@ -36,18 +37,12 @@ def assign_subgroups(panel: Panel, origins: Origins) -> pl.DataFrame:
         county=pl.col("county").drop_nulls().last(),
         birth_year=pl.col("birth_year").first(),
     )
-    many, any_change = pl.col("changes") >= MANY, pl.col("changes") > 0
-    kind = (
-        pl.when(many)
-        .then(pl.lit("4+"))
-        .when(any_change)
-        .then(pl.lit("1-3"))
-        .otherwise(pl.lit("stable"))
-    )
+    changed = pl.when(pl.col("changes") > 0).then(pl.lit("1-3")).otherwise(pl.lit("stable"))
+    kind = pl.when(pl.col("changes") >= MANY).then(pl.lit("4+")).otherwise(changed)
     born = pl.col("birth_year").is_between(*COHORT)
     return persons.select(
         "person_id",
-        employers=pl.when(pl.col("years") >= 3).then(kind),
+        employers=pl.when(pl.col("years") >= SHORTEST).then(kind),
         place=pl.when(pl.col("county").is_not_null()).then(
             pl.col("county").replace_strict(PLACES, default="other", return_dtype=pl.String)
         ),

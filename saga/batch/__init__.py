@@ -1,1 +1,1 @@
-"""Scoring of everybody in files of any size: partitions, workers, exactly-once commits."""
+"""Products for all persons of a source of any size, computed in partitions."""

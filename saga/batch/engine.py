@@ -1,10 +1,10 @@
-"""The batch engine: a file or folder of any size -> one Parquet file a partition.
+"""The batch engine writes one Parquet file per partition of a source of any size.
 
-`OUT_DIR` holds `part-00000.parquet`, ... (persons sorted over all parts), `_receipts/` (one
-a part: its hash, rows, persons and rejections), `_rejected.csv` (every person without a forecast,
-and the rule) and, written last, `_MANIFEST.json` with the totals. A part counts only with a receipt
-that names its hash and this run (input, bundle and parameters). So the engine may be killed at any
-moment: the same command continues, and the parts are the same bytes.
+The output folder has `part-00000.parquet`, ... (persons sorted over all parts), `_receipts/` (for
+each part its hash, rows, persons and rejected persons), `_rejected.csv` (every person without a
+forecast, and the rule) and, written last, `_MANIFEST.json` with the totals. A part is complete only
+if its receipt has its hash and that of this run (input, bundle and parameters). The engine may
+therefore be killed at any moment: the same command continues, and writes the same bytes.
 """
 
 from __future__ import annotations
@@ -12,15 +12,13 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
-import shutil
 import signal
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -28,36 +26,29 @@ from typing import Any, Protocol
 import polars as pl
 
 from saga.batch.partitions import Partitions, Source, plan, stage
+from saga.batch.run_folder import (
+    STAGED,
+    ScoreReport,
+    claim_folder,
+    finish_folder,
+    receipt_path,
+    sum_receipts,
+    valid_receipt,
+)
+from saga.data.files import require_output_outside_input
 from saga.data.panel import Panel
 from saga.errors import InputError, Problem, SagaError, UsageError
-from saga.files.atomic import (
-    LOCK,
-    commit,
-    commit_json,
-    digest_file,
-    digest_json,
-    read_json,
-    sole_writer,
-    sweep,
-)
+from saga.files.atomic import commit, commit_json, digest_file, digest_json, sole_writer, sweep
 from saga.files.tables import KEY
-from saga.simulation.worker_process import end_with_parent
+from saga.simulation.worker_process import follow_parent
 
 PERSONS_A_PARTITION = 500
-MANIFEST, RUN, REJECTED, RECEIPTS, STAGED = (
-    "_MANIFEST.json",
-    "_run.json",
-    "_rejected.csv",
-    "_receipts",
-    "_staged",
-)
-
 Progress = Callable[[int, int], None]
 """Called with the persons done so far (earlier runs included) and the persons in all."""
 
 
 class BatchInterruptedError(SagaError):
-    """The run stopped before its end; the same command continues it (exit code 3)."""
+    """The run stopped before its end (exit code 3); the same command continues it."""
 
     exit_code = 3
     title = "Interrupted"
@@ -68,7 +59,7 @@ class Computation(Protocol):
 
     @property
     def provenance(self) -> Mapping[str, Any]:
-        """What made the rows, for the metadata of a part."""
+        """Bundle, seed and other origins of the rows, for the metadata of a part."""
         ...
 
     def ineligible(self, panel: Panel) -> Mapping[str, str]:
@@ -81,96 +72,61 @@ class Computation(Protocol):
 
 
 class BatchRecipe(Protocol):
-    """Describes a product; pickled, and opened by each worker process."""
+    """Describes a product. Each worker process receives a pickled copy and opens it."""
 
     def describe(self) -> Mapping[str, Any]:
-        """All that the rows depend on besides the source, as JSON values."""
+        """Everything besides the source on which the rows depend, as JSON values."""
         ...
 
     def open(self) -> Computation:
-        """Load what computing needs."""
+        """Load the bundle or whatever else the computation needs."""
         ...
 
 
-@dataclass(frozen=True)
-class ScoreReport:
-    """What `out_dir` holds after a run.
-
-    Args:
-        out_dir: Directory of the parts.
-        partitions: Number of partitions.
-        resumed: Partitions that were complete before this run.
-        persons_in: Persons of the source: `persons_out` and the persons of `rejected`.
-        persons_out: Persons with rows.
-        rows: Rows of all parts.
-        rejected: Rule -> persons that it excludes.
-        rows_dropped: Rule -> input rows that broke it (`on_error="drop"`).
-        rows_excluded: Rule -> input rows outside what a panel covers.
-    """
-
-    out_dir: Path
-    partitions: int
-    resumed: int
-    persons_in: int
-    persons_out: int
-    rows: int
-    rejected: dict[str, int]
-    rows_dropped: dict[str, int]
-    rows_excluded: dict[str, int]
-
-    @property
-    def totals(self) -> dict[str, Any]:
-        """The entries that do not depend on interruptions, as in the manifest."""
-        return {
-            name: value
-            for name, value in asdict(self).items()
-            if name not in ("out_dir", "resumed")
-        }
-
-
-def run_batch(
-    source: Source,
-    out: Path,
+def score(
+    source: str | Path | Source,
+    out_dir: str | Path,
     recipe: BatchRecipe,
     *,
     workers: int = 1,
-    partition_size: int = PERSONS_A_PARTITION,
+    persons_per_partition: int = PERSONS_A_PARTITION,
     progress: Progress | None = None,
 ) -> ScoreReport:
-    """Write the rows of `recipe` for all persons in `source` to `out`; continue a stopped run.
+    """Write the rows of `recipe` for all persons in `source` to `out_dir`.
+
+    A run that was stopped continues.
 
     Args:
-        source: The input and how to read it.
-        out: Directory for the parts, empty or of a run with the same arguments.
-        recipe: The product.
-        workers: Processes that share the partitions; the rows do not depend on it.
-        partition_size: Persons of one partition; the rows do not depend on it.
+        source: A file or folder of any size; a `Source` also says how to read it.
+        out_dir: Directory of the parts, empty or of a run with the same arguments.
+        recipe: The product, usually a `Recipe`.
+        workers: Number of processes; the rows do not depend on it.
+        persons_per_partition: Number of persons of one part; the rows do not depend on it.
         progress: Called with the persons done and the persons in all.
 
     Raises:
         InputError: If the source cannot be read as a panel.
-        UsageError: If `out` belongs to another run.
+        UsageError: If an option is wrong, or `out_dir` belongs to another run.
         BatchInterruptedError: On SIGINT or SIGTERM.
     """
-    if workers < 1 or partition_size < 1:
+    source = source if isinstance(source, Source) else Source(Path(source))
+    out = Path(out_dir)
+    require_output_outside_input(source.path, out, "The output")
+    if workers < 1 or persons_per_partition < 1:
         raise UsageError("The workers, and the persons a partition, must be at least 1.")
-    # Through JSON, so that it compares equal with the file of an earlier run.
-    description = json.loads(
-        json.dumps(
-            {
-                "input": source.describe(),
-                "recipe": recipe.describe(),
-                "persons_per_partition": partition_size,
-            }
-        )
-    )
+    values = {
+        "input": source.describe(),
+        "recipe": recipe.describe(),
+        "persons_per_partition": persons_per_partition,
+    }
+    description = json.loads(json.dumps(values))  # tuples become lists, as in the file of a run
     out.mkdir(parents=True, exist_ok=True)
     with sole_writer(out), _interrupt_on_sigterm():
-        _claim(out, description)
+        claim_folder(out, description)
         receipts: dict[int, dict[str, Any]] = {}
         run = _Run(out, digest_json(description), source, recipe)
         try:
-            return _complete(run, description, receipts, workers, partition_size, progress)
+            return _complete(run, description, receipts, workers, persons_per_partition, progress)
         except (KeyboardInterrupt, BrokenProcessPool) as stop:
             sweep(out)
             cause = (
@@ -192,13 +148,13 @@ def _complete(
     partition_size: int,
     progress: Progress | None,
 ) -> ScoreReport:
-    """Plan, stage, compute the partitions that lack a receipt (filled in here), and sum up."""
+    """Compute the partitions without a valid receipt; adds to `receipts` as they finish."""
     out, folder = run.out, run.out / STAGED
     partitions, assignment, columns = plan(run.source, partition_size, folder)
     receipts |= {
         index: receipt
         for index in range(partitions.count)
-        if (receipt := _valid_receipt(out, index, run.digest))
+        if (receipt := valid_receipt(out, index, run.digest))
     }
     resumed = len(receipts)
     pending = [index for index in range(partitions.count) if index not in receipts]
@@ -215,14 +171,14 @@ def _complete(
         receipts[receipt["partition"]] = receipt
         report_progress()
     in_order = [receipts[index] for index in range(partitions.count)]
-    report = _sum_up(out, in_order, resumed)
-    _finish(out, description, report, in_order)
+    report = sum_receipts(out, in_order, resumed)
+    finish_folder(out, description, report, in_order)
     return report
 
 
 @dataclass(frozen=True)
 class _Run:
-    """What a worker process needs besides the numbers of its partitions."""
+    """One batch run; `digest` identifies its description."""
 
     out: Path
     digest: str
@@ -231,7 +187,7 @@ class _Run:
 
 
 class _PartitionWriter:
-    """Computes and commits partitions; one a process."""
+    """Computes and commits partitions; each process has one writer."""
 
     def __init__(self, run: _Run, partitions: Partitions) -> None:
         self.run, self.partitions, self.computation = run, partitions, run.recipe.open()
@@ -251,10 +207,8 @@ class _PartitionWriter:
             present = panel.persons()
             if not set(present) <= set(persons):
                 fix = "Store them with one type in all files."
-                raise InputError(
-                    "The persons' ids are written in several ways.",
-                    [Problem("person-id", "text in one file, numbers in another", fix)],
-                )
+                problem = Problem("person-id", "text in one file, numbers in another", fix)
+                raise InputError("The persons' ids are written in several ways.", [problem])
             excluded = self.computation.ineligible(panel)
             rejected = {
                 person: excluded.get(person, "no-usable-row")
@@ -265,7 +219,7 @@ class _PartitionWriter:
             if eligible:
                 receipt |= self._commit_rows(index, panel.only(eligible), eligible)
         receipt["rejected"] = rejected
-        commit_json(_receipt_path(self.run.out, index), receipt)
+        commit_json(receipt_path(self.run.out, index), receipt)
         return receipt
 
     def _panel(self, staged: pl.DataFrame, receipt: dict[str, Any]) -> Panel | None:
@@ -287,8 +241,7 @@ class _PartitionWriter:
         frame = self.computation.compute(panel).rechunk()
         if frame["person_id"].unique(maintain_order=True).to_list() != persons:
             raise RuntimeError(
-                f"the product of partition {index} does not hold its persons, each once and in "
-                "order"
+                f"the rows of partition {index} are not those of its persons, in order"
             )
         path = self.run.out / f"part-{index:05d}.parquet"
         provenance = json.dumps(
@@ -301,7 +254,7 @@ class _PartitionWriter:
 def _compute(
     run: _Run, partitions: Partitions, pending: Sequence[int], workers: int
 ) -> Iterator[dict[str, Any]]:
-    """The receipts of the pending partitions, as they are done, here or by worker processes."""
+    """Compute partitions in this process or in worker processes; receipts as they finish."""
     if not pending:
         return
     if min(workers, len(pending)) == 1:
@@ -320,7 +273,7 @@ def _compute(
             for future in as_completed([pool.submit(_write_in_worker, index) for index in pending]):
                 yield future.result()
         except BaseException:
-            # Killed, not awaited: a partition is committed or not, so only seconds are lost.
+            # Each partition is either committed or not, so killing loses only seconds of work.
             for process in set(multiprocessing.active_children()) - other_processes:
                 process.terminate()
             raise
@@ -328,17 +281,15 @@ def _compute(
             pool.shutdown(cancel_futures=True)
 
 
-# Of a worker process. The writer opens the recipe at its first partition, so that an error in
-# opening reaches the parent.
+# Set in a worker process. The writer opens the recipe with its first partition, not before, so
+# that an error in opening reaches the parent.
 _assigned: tuple[_Run, Partitions] | None = None
 _writer: _PartitionWriter | None = None
 
 
 def _start_worker(run: _Run, partitions: Partitions) -> None:
     global _assigned
-    # Ctrl-C reaches the whole process group; the parent handles it.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    end_with_parent()
+    follow_parent()
     _assigned = run, partitions
 
 
@@ -352,23 +303,21 @@ def _write_in_worker(index: int) -> dict[str, Any]:
 
 @contextmanager
 def _one_thread_a_process() -> Iterator[None]:
-    """Child processes that start inside use one thread each."""
-    settings = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS"), "1")
-    before = {name: os.environ.get(name) for name in settings}
-    os.environ.update(settings)
+    """Child processes that start inside this context use one thread each."""
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS")
+    before = {name: os.environ.pop(name, None) for name in names}
+    os.environ.update(dict.fromkeys(names, "1"))
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        for name in names:
+            del os.environ[name]
+        os.environ.update({name: value for name, value in before.items() if value is not None})
 
 
 @contextmanager
 def _interrupt_on_sigterm() -> Iterator[None]:
-    """SIGTERM, which stops containers, ends the run like Ctrl-C."""
+    """SIGTERM, the signal that stops a container, ends the run like Ctrl-C."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -377,93 +326,3 @@ def _interrupt_on_sigterm() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _claim(out: Path, description: Mapping[str, Any]) -> None:
-    """Make `out` the folder of this run. Raises UsageError if it belongs to another run."""
-    sweep(out)
-    earlier = read_json(out / RUN)
-    if earlier not in (None, description) and not any((out / RECEIPTS).glob("*.json")):
-        # The earlier run stopped before its first part, usually at bad input: nothing is lost.
-        shutil.rmtree(out / STAGED, ignore_errors=True)
-        commit_json(out / RUN, description)
-    elif earlier is None:
-        if foreign := sorted(entry.name for entry in out.iterdir() if entry.name != LOCK):
-            raise UsageError(
-                f"{out} holds {foreign[0]}, which is not of a scoring run. Use an empty or a new "
-                "folder."
-            )
-        commit_json(out / RUN, description)
-    elif earlier != description:
-        names = ", ".join(sorted(_differences(earlier, description)))
-        raise UsageError(
-            f"{out} holds the output of another run: {names} differ. Give the arguments of that "
-            "run, or use another folder."
-        )
-    (out / RECEIPTS).mkdir(exist_ok=True)
-    sweep(out / RECEIPTS)
-
-
-def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:
-    for name in one.keys() | other.keys():
-        a, b = one.get(name), other.get(name)
-        if a != b:
-            yield from (
-                _differences(a, b)
-                if name in ("input", "recipe") and isinstance(a, dict) and isinstance(b, dict)
-                else (name,)
-            )
-
-
-def _receipt_path(out: Path, index: int) -> Path:
-    return out / RECEIPTS / f"part-{index:05d}.json"
-
-
-def _valid_receipt(out: Path, index: int, digest: str) -> dict[str, Any] | None:
-    """The receipt of a partition, or None if its rows are missing or changed."""
-    receipt = read_json(_receipt_path(out, index))
-    if receipt is None or receipt.get("run") != digest:
-        return None
-    if receipt["file"] is None:
-        return receipt
-    path = out / str(receipt["file"])
-    return receipt if path.is_file() and digest_file(path) == receipt["sha256"] else None
-
-
-def _sum_up(out: Path, receipts: Sequence[Mapping[str, Any]], resumed: int) -> ScoreReport:
-    def total(name: str) -> dict[str, int]:
-        return dict(
-            sorted(sum((Counter(receipt[name]) for receipt in receipts), Counter[str]()).items())
-        )
-
-    rejected = Counter(rule for receipt in receipts for rule in receipt["rejected"].values())
-    persons = sum(receipt["persons"] for receipt in receipts)
-    return ScoreReport(
-        out_dir=out,
-        partitions=len(receipts),
-        resumed=resumed,
-        persons_in=persons,
-        persons_out=persons - rejected.total(),
-        rows=sum(receipt["rows"] for receipt in receipts),
-        rejected=dict(sorted(rejected.items())),
-        rows_dropped=total("rows_dropped"),
-        rows_excluded=total("rows_excluded"),
-    )
-
-
-def _finish(
-    out: Path,
-    description: Mapping[str, Any],
-    report: ScoreReport,
-    receipts: Sequence[Mapping[str, Any]],
-) -> None:
-    rejected = [pair for receipt in receipts for pair in receipt["rejected"].items()]
-    table = pl.DataFrame(rejected, schema={"person_id": pl.String, "rule": pl.String}, orient="row")
-    commit(out / REJECTED, table.write_csv)
-    parts = [
-        {name: receipt[name] for name in ("file", "sha256", "rows")}
-        for receipt in receipts
-        if receipt["file"]
-    ]
-    commit_json(out / MANIFEST, {"run": description, "totals": report.totals, "parts": parts})
-    shutil.rmtree(out / STAGED, ignore_errors=True)

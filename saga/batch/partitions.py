@@ -1,4 +1,4 @@
-"""Partitions: the rows of a source, in any order and any number of files, as whole persons.
+"""Partitions: divide the rows of a source, in any order and number of files, by persons.
 
 Registers often have one table per year, so the rows of a person are in many files. They are copied
 file by file to a staging folder, where persons are sorted and cut into partitions of equal size.
@@ -27,7 +27,8 @@ from saga.requests import OnError
 from saga.schema import BY_NAME
 
 _PERSON, _PARTITION, _GROUP = "__person", "__partition", "__group"
-# Few enough files for a register of millions, small enough to scan for one partition.
+# Partitions staged together. With larger groups a register of millions needs fewer files, but
+# reading one partition scans more rows.
 _PARTITIONS_A_GROUP = 32
 _ROWS_A_BLOCK = 20_000
 _MAPPING = "mapping.yaml"
@@ -75,7 +76,7 @@ class Source:
         return stated if self.prices is None and isinstance(stated, int) else self.prices
 
     def _resolved(self) -> SourceMapping:
-        """The mapping with the path of its price index, beside the mapping or the data."""
+        """The mapping with the full path of its price index, from its folder or the data's."""
         mapped, folder = self._mapped
         if mapped.deflator is None:
             return mapped
@@ -109,12 +110,8 @@ class Source:
         mapped_columns, _ = SourceMapping.model_validate(only).apply(frame)
         if "person_id" not in mapped_columns.columns:
             fix = "Add it, or name it in a mapping: `columns: {person_id: ITS_NAME}`."
-            missing = Problem(
-                "missing-column",
-                "the required column person_id is missing",
-                fix,
-                column="person_id",
-            )
+            message = "the required column person_id is missing"
+            missing = Problem("missing-column", message, fix, column="person_id")
             raise InputError("the panel lacks required columns", [missing])
         return (
             read_column(mapped_columns["person_id"], BY_NAME["person_id"])[0]
@@ -123,7 +120,7 @@ class Source:
         )
 
     def write_mapping(self, folder: Path) -> None:
-        """Store the resolved mapping beside the staged rows."""
+        """Write the resolved mapping to the folder of the staged rows."""
         text = self._resolved().model_dump_json()  # JSON is YAML
         commit(folder / _MAPPING, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
@@ -163,17 +160,18 @@ class Partitions:
 
 
 def plan(source: Source, size: int, folder: Path) -> tuple[Partitions, pl.DataFrame, pl.Schema]:
-    """The partitions, a table (person, partition, group), and the columns of all files."""
+    """Sort the persons into partitions of `size`.
+
+    Returns the partitions, a table (person, partition, group) and the columns of all files.
+    """
     persons, empty = pl.Series(_PERSON, [], dtype=pl.String), []
     for frame in source.frames():
         persons = pl.concat([persons, source.person(frame)]).unique()
         empty.append(frame.clear())
     named = persons.filter(persons != "").sort()
     if not named.len():
-        raise InputError(
-            "the panel is empty",
-            [Problem("no-rows", "no row names a person", "Give at least one person-year.")],
-        )
+        problem = Problem("no-rows", "no row names a person", "Give at least one person-year.")
+        raise InputError("the panel is empty", [problem])
     assignment = (
         pl.DataFrame([named]).with_row_index(_PARTITION).with_columns(pl.col(_PARTITION) // size)
     )
@@ -190,7 +188,10 @@ def plan(source: Source, size: int, folder: Path) -> tuple[Partitions, pl.DataFr
 
 
 def stage(source: Source, assignment: pl.DataFrame, columns: pl.Schema, folder: Path) -> None:
-    """Copy the rows to `folder`, by group, unless it exists; renamed when complete."""
+    """Copy the rows to `folder`, by group, unless it exists.
+
+    The folder has another name until it is complete.
+    """
     if folder.exists():
         return
     unfinished = folder.with_name(f"{folder.name}.unfinished")
@@ -198,17 +199,17 @@ def stage(source: Source, assignment: pl.DataFrame, columns: pl.Schema, folder: 
     unfinished.mkdir()
     source.write_mapping(unfinished)
     for number, frame in enumerate(source.frames()):
-        # A column that this file lacks is null, so that a panel does not depend on other files.
-        whole = frame.select(
+        # All staged files have the same columns; those that this file lacks are null.
+        completed = frame.select(
             pl.col(name).cast(dtype)
             if name in frame.columns
             else pl.lit(None, dtype=dtype).alias(name)
             for name, dtype in columns.items()
         )
-        placed = whole.with_columns(source.person(frame)).join(
+        assigned = completed.with_columns(source.person(frame)).join(
             assignment, on=_PERSON, how="left", maintain_order="left"
         )
-        for (group,), rows in placed.partition_by(
+        for (group,), rows in assigned.partition_by(
             _GROUP, as_dict=True, include_key=False, maintain_order=True
         ).items():
             target = unfinished / f"group-{group:05d}" / f"{number:05d}.parquet"

@@ -13,17 +13,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from saga.batch.engine import (
-    PERSONS_A_PARTITION,
-    BatchRecipe,
-    Progress,
-    ScoreReport,
-    run_batch,
-)
-from saga.batch.partitions import Source
 from saga.bundle import Bundle
 from saga.data.eligibility import find_ineligible
-from saga.data.files import require_output_outside_input
 from saga.data.panel import Panel
 from saga.files.atomic import digest_file
 from saga.forecast_checks import check_tax
@@ -43,48 +34,11 @@ from saga.states.life_courses import LifeCourses
 from saga.version import current_version
 
 
-def score(
-    source: str | Path | Source,
-    out_dir: str | Path,
-    recipe: BatchRecipe,
-    *,
-    workers: int = 1,
-    persons_per_partition: int = PERSONS_A_PARTITION,
-    progress: Progress | None = None,
-) -> ScoreReport:
-    """Write the rows of `recipe` for all persons in `source` to `out_dir`; continue a stopped run.
-
-    Args:
-        source: A file or folder of any size; a `Source` also says how to read it.
-        out_dir: Directory for the parts, empty or of a run with the same arguments.
-        recipe: The product, usually a `Recipe`.
-        workers: Processes that share the partitions; the rows do not depend on it.
-        persons_per_partition: Persons of one part; the rows do not depend on it.
-        progress: Called with the persons done and the persons in all.
-
-    Raises:
-        InputError: If the source cannot be read as a panel.
-        UsageError: If an option is wrong, or `out_dir` belongs to another run.
-        BatchInterruptedError: On SIGINT or SIGTERM.
-    """
-    if not isinstance(source, Source):
-        source = Source(Path(source))
-    require_output_outside_input(source.path, Path(out_dir), "The output")
-    return run_batch(
-        source,
-        Path(out_dir),
-        recipe,
-        workers=workers,
-        partition_size=persons_per_partition,
-        progress=progress,
-    )
-
-
 @dataclass(frozen=True)
 class Recipe:
-    """A product, and all it depends on besides the persons. Small and picklable.
+    """A product and everything on which it depends besides the persons.
 
-    The product follows from the type of `request`.
+    The type of `request` decides the product. A recipe is small and can be pickled.
     """
 
     bundle: str | Path
@@ -94,7 +48,7 @@ class Recipe:
     precision: Precision = "float32"
 
     def describe(self) -> dict[str, Any]:
-        """What the rows depend on, as JSON; the bundle and a scenario file by their content.
+        """The values on which rows depend, as JSON; digests of the bundle and a scenario file.
 
         Raises:
             BundleError: If the bundle cannot be trusted.
@@ -133,10 +87,7 @@ class ProductComputation:
         self.recipe, self.forecaster = recipe, forecaster
         if isinstance(recipe.request, LifetimeRequest):
             check_tax(recipe.request.tax, forecaster.transforms)
-        self.provenance = {
-            **forecaster.provenance(recipe.draws),
-            "product": recipe.request.product,
-        }
+        self.provenance = {**forecaster.provenance(recipe.draws), "product": recipe.request.product}
 
     def ineligible(self, panel: Panel) -> dict[str, str]:
         """The persons that cannot be forecast -> the rule that excludes them."""
@@ -162,10 +113,10 @@ class ProductComputation:
 
 
 def paths_table(paths: Paths, life_courses: LifeCourses | None = None) -> pl.DataFrame:
-    """Paths as a long table `person_id, path, year, earnings`, sorted; paths count from 0.
+    """Paths as a long table `person_id, path, year, earnings`, sorted; the first path is 0.
 
-    Years end at age 64. With `life_courses` also the columns of `saga.states.codes`: codes, null if
-    a person has none.
+    Years end at age 64. With `life_courses` the table also has the columns of `saga.states.codes`;
+    a person without a code has null.
     """
     person, path, horizon = np.nonzero(
         np.broadcast_to(paths.within_age[:, None, :], (len(paths), paths.n_paths, paths.n_horizons))

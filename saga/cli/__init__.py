@@ -43,8 +43,11 @@ class _Guarded(TyperGroup):
             raise
         except BaseException as error:
             as_json, debug = "--json" in ctx.obj, bool(ctx.params.get("debug"))
-            if hasattr(error, "format_message") and not as_json:
-                raise  # wrong use: the parser shows it together with the usage of the command
+            if hasattr(error, "format_message") and hasattr(error, "message"):  # wrong use
+                # Typer converts values by pydantic, which puts these words before the message.
+                error.message = str(error.message).removeprefix("Value error, ")
+                if not as_json:
+                    raise  # the parser shows it together with the usage of the command
             raise typer.Exit(console.report(error, as_json=as_json, debug=debug)) from None
 
 

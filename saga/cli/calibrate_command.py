@@ -2,30 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from saga.cli import console
-from saga.cli.inputs import command_line, read_persons
-from saga.cli.options import (
-    BundleArgument,
-    DatabaseKeyOption,
-    JsonOption,
-    MappingOption,
-    OnErrorOption,
-    OutBundleOption,
-    PanelOption,
-    PathsOption,
-    PricesOption,
-    RejectedOption,
-    RolloutOption,
-    SeedOption,
-    SplitOption,
-    ThreadsOption,
-)
+from saga.cli import console, options
+from saga.cli.inputs import command_line, n_workers, read_persons
 from saga.errors import UsageError
 from saga.requests import CalibrationMethod, Draws
 
@@ -33,34 +16,25 @@ if TYPE_CHECKING:
     from calibration.adaptive.ledger import Ledger
     from saga.data.panel import Panel
 
-_TARGET_BY = "age,sex,education_level"
-_OF_APPEND = ("database", "database_key", "since", "persons")  # options with --append only
-_OF_FIT = (
-    "out",
-    "method",
-    "map_persons",
-    "rollout",
-    "profiles",
-    "until",
-    "target",
-    "target_by",
-)  # options without --append only
+# Options with --append only, and options without --append only.
+_APPENDING = ("database", "database_key", "since", "persons")
+_FITTING = ("out", "method", "map_persons", "rollout", "profiles", "until", "target", "target_by")
 
 
 def calibrate(
     ctx: typer.Context,
-    bundle: BundleArgument,
-    panel: PanelOption,
-    out: OutBundleOption = None,
+    bundle: options.BundleArgument,
+    panel: options.Panel,
+    out: options.OutBundle = None,
     method: Annotated[
         CalibrationMethod,
         typer.Option(
             help="sets: nested sets from recalibrated forecasts. cqr: the paper's method, "
-            "conformalised quantile regression with one threshold per horizon.",
+            "conformalised quantile regression with one threshold per horizon."
         ),
     ] = "sets",
-    paths: PathsOption = 200,
-    seed: SeedOption = 0,
+    paths: options.Paths = 200,
+    seed: options.Seed = 0,
     map_persons: Annotated[
         int,
         typer.Option(
@@ -73,7 +47,8 @@ def calibrate(
         bool,
         typer.Option(
             "--append",
-            help="Leave the bundle; settle the intervals in the ledger with a new yearly delivery.",
+            help="Leave the bundle unchanged; compare the ledger's intervals with a new yearly "
+            "delivery.",
         ),
     ] = False,
     database: Annotated[
@@ -84,16 +59,15 @@ def calibrate(
             show_default="BUNDLE.ledger.sqlite",
         ),
     ] = None,
-    database_key: DatabaseKeyOption = None,
+    database_key: options.DatabaseKey = None,
     since: Annotated[
         int | None,
         typer.Option(help="--append: first origin year to forecast from.", show_default="the next"),
     ] = None,
     persons: Annotated[
-        int,
-        typer.Option(min=1, help="--append: calibration persons to forecast each year."),
+        int, typer.Option(min=1, help="--append: calibration persons to forecast each year.")
     ] = 2_000,
-    rollout: RolloutOption = None,
+    rollout: options.Rollout = None,
     profiles: Annotated[
         bool,
         typer.Option(
@@ -103,8 +77,7 @@ def calibrate(
         ),
     ] = False,
     until: Annotated[
-        int | None,
-        typer.Option(help="Use the years up to this one, to evaluate on later ones."),
+        int | None, typer.Option(help="Use the years up to this one, to evaluate on later ones.")
     ] = None,
     target: Annotated[
         Path | None,
@@ -118,23 +91,23 @@ def calibrate(
         typer.Option(
             help="Groups in which --target differs from the panel, the most important first."
         ),
-    ] = _TARGET_BY,
-    threads: ThreadsOption = None,
-    split: SplitOption = "person",
-    mapping: MappingOption = None,
-    prices: PricesOption = None,
-    on_error: OnErrorOption = "fail",
-    rejected: RejectedOption = None,
-    as_json: JsonOption = False,
+    ] = "age,sex,education_level",
+    threads: options.Threads = None,
+    split: options.Split = "person",
+    mapping: options.Mapping = None,
+    prices: options.Prices = None,
+    on_error: options.OnError = "fail",
+    rejected: options.Rejected = None,
+    as_json: options.Json = False,
 ) -> None:
     """Fit the intervals of a bundle on calibration persons; with --append update its ledger."""
     from calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
     from saga.forecaster import Forecaster
 
-    _refuse_foreign(ctx, append)
+    _refuse_options_of_other_mode(ctx, append)
     calibration_panel = read_persons(panel, mapping, prices, on_error, rejected)
     draws = Draws(paths, seed)
-    workers = threads or os.cpu_count() or 1
+    workers = n_workers(threads)
     if append:
         from calibration.adaptive.ledger import open_ledger
 
@@ -192,12 +165,12 @@ def calibrate(
     )
 
 
-def _refuse_foreign(ctx: typer.Context, append: bool) -> None:
+def _refuse_options_of_other_mode(ctx: typer.Context, append: bool) -> None:
     """Raise UsageError for an option of the other mode on the command line.
 
-    Options that the environment sets are for all commands, and are not refused.
+    An option that comes from the environment is not refused, because it is for all commands.
     """
-    for name in _OF_FIT if append else _OF_APPEND:
+    for name in _FITTING if append else _APPENDING:
         source = ctx.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":
             option = f"--{name.replace('_', '-')}"

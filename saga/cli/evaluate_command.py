@@ -2,38 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from saga.cli import console
-from saga.cli.inputs import read_persons
-from saga.cli.options import (
-    BundleArgument,
-    HorizonsOption,
-    JsonOption,
-    MappingOption,
-    OnErrorOption,
-    PanelOption,
-    PathsOption,
-    PricesOption,
-    RejectedOption,
-    RolloutOption,
-    SeedOption,
-    TestPersonsOption,
-    ThreadsOption,
-    parse_horizons,
-)
+from saga.cli import console, options
+from saga.cli.inputs import n_workers, read_persons
 
 if TYPE_CHECKING:
     import polars as pl
 
 
 def evaluate(
-    bundle: BundleArgument,
-    panel: PanelOption,
+    bundle: options.BundleArgument,
+    panel: options.Panel,
     out: Annotated[Path, typer.Option(help="Directory for metrics.parquet and the tables.")],
     baselines: Annotated[
         str,
@@ -69,33 +52,34 @@ def evaluate(
             help="Directory of scores per person, before averaging.", show_default="OUT/scores"
         ),
     ] = None,
-    horizons: HorizonsOption = "1,5,10,20",
-    rollout: RolloutOption = None,
-    paths: PathsOption = 200,
-    persons: TestPersonsOption = None,
-    seed: SeedOption = 0,
-    threads: ThreadsOption = None,
+    horizons: options.Horizons = "1,5,10,20",
+    rollout: options.Rollout = None,
+    paths: options.Paths = 200,
+    persons: options.TestPersons = None,
+    seed: options.Seed = 0,
+    threads: options.Threads = None,
     split: Annotated[
         Literal["person", "cohort"],
         typer.Option(
             help="cohort: of each part of the person split, only the paper's birth years."
         ),
     ] = "person",
-    mapping: MappingOption = None,
-    prices: PricesOption = None,
-    on_error: OnErrorOption = "fail",
-    rejected: RejectedOption = None,
-    as_json: JsonOption = False,
+    mapping: options.Mapping = None,
+    prices: options.Prices = None,
+    on_error: options.OnError = "fail",
+    rejected: options.Rejected = None,
+    as_json: options.Json = False,
 ) -> None:
     """Score a bundle and the baselines on persons outside training and calibration."""
     import polars as pl
 
-    from evaluation.contest import ContestOptions, EvaluationOptions
-    from evaluation.contest import evaluate as run_evaluation
+    from evaluation.bundle_evaluation import EvaluationOptions
+    from evaluation.bundle_evaluation import evaluate as run_evaluation
+    from evaluation.contest import ContestOptions
     from evaluation.scoring.comparison import verdict_lines
 
     contest_options = ContestOptions(
-        horizons=parse_horizons(horizons),
+        horizons=options.parse_horizons(horizons),
         n_paths=paths,
         seed=seed,
         sample=sample,
@@ -110,7 +94,7 @@ def evaluate(
         futures=panel if (panel / "future").is_dir() else None,
         register=panel if (panel / "register.json").is_file() else None,
         rollout=rollout,
-        workers=threads or os.cpu_count() or 1,
+        workers=n_workers(threads),
     )
     test_panel = read_persons(panel, mapping, prices, on_error, rejected)
     with console.progress("Scoring", quiet=as_json) as progress:

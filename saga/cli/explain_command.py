@@ -1,4 +1,4 @@
-"""saga explain: what one person's forecast rests on."""
+"""saga explain: what influenced one person's forecast."""
 
 from __future__ import annotations
 
@@ -7,33 +7,25 @@ from typing import Annotated, Literal
 
 import typer
 
-from saga.cli import console
+from saga.cli import console, options
 from saga.cli.inputs import read_persons
-from saga.cli.options import (
-    BundleOption,
-    InputArgument,
-    JsonOption,
-    MappingOption,
-    PricesOption,
-    SeedOption,
-)
 from saga.requests import check_seed
 
 
 def explain(
-    source: InputArgument,
+    source: options.Input,
     person: Annotated[str, typer.Option(help="Id of the person.")],
     out: Annotated[Path, typer.Option(help="Page (.html) or figures (.json) to write.")],
-    bundle: BundleOption = None,
+    bundle: options.Bundle = None,
     figure: Annotated[
         Literal["mean", "p_zero"],
         typer.Option(help="The mean of log earnings, or the probability of zero."),
     ] = "mean",
     gap: Annotated[int, typer.Option(min=1, max=5, help="Years ahead of the last record.")] = 1,
-    seed: SeedOption = 0,
-    mapping: MappingOption = None,
-    prices: PricesOption = None,
-    as_json: JsonOption = False,
+    seed: options.Seed = 0,
+    mapping: options.Mapping = None,
+    prices: options.Prices = None,
+    as_json: options.Json = False,
 ) -> None:
     """Explain one person's forecast: effects of the values of the record, attention to years."""
     from evaluation.explain.attribution import attribute_forecast

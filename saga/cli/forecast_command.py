@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from saga.cli import console
+from saga.cli import console, options
 from saga.cli.inputs import (
     check_record,
     keep_forecastable,
@@ -15,34 +15,6 @@ from saga.cli.inputs import (
     read_persons,
     reading_report,
     report_table,
-)
-from saga.cli.options import (
-    COVERAGE_TEXT,
-    HORIZONS_TEXT,
-    QUANTILES_TEXT,
-    BundleOption,
-    CoverageOption,
-    DatabaseKeyOption,
-    DatabaseOption,
-    HorizonsOption,
-    InputArgument,
-    JsonOption,
-    MappingOption,
-    OnErrorOption,
-    OutTableOption,
-    PathsOption,
-    PrecisionOption,
-    PricesOption,
-    QuantilesOption,
-    RecordOption,
-    RejectedOption,
-    RolloutOption,
-    ScenarioOption,
-    SeedOption,
-    ThreadsOption,
-    parse_coverage,
-    parse_horizons,
-    parse_quantiles,
 )
 from saga.errors import InputError, Problem
 from saga.requests import MAX_HORIZON, PATHS, Draws, ForecastRequest
@@ -57,21 +29,21 @@ _PREVIEW = ("person_id", "horizon", "year", "mean", "p_zero", "q50", "lower_90",
 
 
 def forecast(
-    source: InputArgument,
-    out: OutTableOption,
-    bundle: BundleOption = None,
-    horizons: HorizonsOption = HORIZONS_TEXT,
-    coverage: CoverageOption = COVERAGE_TEXT,
-    quantiles: QuantilesOption = QUANTILES_TEXT,
-    paths: PathsOption = PATHS,
-    seed: SeedOption = 0,
-    scenario: ScenarioOption = None,
-    rollout: RolloutOption = None,
-    precision: PrecisionOption = None,
-    mapping: MappingOption = None,
-    prices: PricesOption = None,
-    on_error: OnErrorOption = "fail",
-    rejected: RejectedOption = None,
+    source: options.Input,
+    out: options.OutTable,
+    bundle: options.Bundle = None,
+    horizons: options.Horizons = options.HORIZONS_TEXT,
+    coverage: options.Coverage = options.COVERAGE_TEXT,
+    quantiles: options.Quantiles = options.QUANTILES_TEXT,
+    paths: options.Paths = PATHS,
+    seed: options.Seed = 0,
+    scenario: options.Scenario = None,
+    rollout: options.Rollout = None,
+    precision: options.Precision = None,
+    mapping: options.Mapping = None,
+    prices: options.Prices = None,
+    on_error: options.OnError = "fail",
+    rejected: options.Rejected = None,
     limits: Annotated[
         bool,
         typer.Option(
@@ -82,11 +54,11 @@ def forecast(
         int | None,
         typer.Option(min=1, max=MAX_HORIZON, help="Also bands for the next K years together."),
     ] = None,
-    database: DatabaseOption = None,
-    database_key: DatabaseKeyOption = None,
-    record: RecordOption = False,
-    threads: ThreadsOption = None,
-    as_json: JsonOption = False,
+    database: options.Database = None,
+    database_key: options.DatabaseKey = None,
+    record: options.Record = False,
+    threads: options.Threads = None,
+    as_json: options.Json = False,
 ) -> None:
     """Forecast each person's earnings 1 to 30 years ahead, with intervals."""
     from saga.data.files import require_output_outside_input
@@ -94,9 +66,9 @@ def forecast(
     from saga.forecast_checks import check_scenario
 
     request = ForecastRequest(
-        horizons=parse_horizons(horizons),
-        coverage=parse_coverage(coverage),
-        quantiles=parse_quantiles(quantiles),
+        horizons=options.parse_horizons(horizons),
+        coverage=options.parse_coverage(coverage),
+        quantiles=options.parse_quantiles(quantiles),
         limits=limits,
         bands=bands,
     )
@@ -108,7 +80,7 @@ def forecast(
     panel = read_persons(source, mapping, prices, on_error, rejected)
     panel, problems = keep_forecastable(panel, on_error)
     panel, too_old = _keep_within_age(panel, request.horizons[0])
-    check_scenario(forecaster.scenario(scenario), panel, request.horizons[-1])
+    check_scenario(forecaster.scenario(scenario), panel, years=request.horizons[-1])
     details = reading_report(panel, [*problems, *too_old])
     provenance = {**forecaster.provenance(draws), "product": "forecasts"}
     provenance["panel"] = panel.meta.panel_id
@@ -122,7 +94,7 @@ def forecast(
             ledger = open_ledger(database, database_key)
             state = ledger.state(forecaster.bundle.digest)
             adapted = AdaptedForecaster.of(forecaster, state)
-            provenance["adaptive"] = adapted.identity()
+            provenance["adaptive"] = adapted.state.identity()
             if record:
                 table, counts = forecast_and_record(
                     adapted, panel, ledger, request, draws, progress=progress

@@ -1,4 +1,4 @@
-"""Inputs and output of commands: persons from a source, a forecaster from a bundle, the report."""
+"""What commands share: read persons, load a forecaster, report what was written."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from saga.cli import console
-from saga.cli.options import parse_prices
+from saga.cli import console, options
 from saga.errors import InputError, Problem, UsageError
 from saga.requests import OnError, Precision, RolloutName
 from saga.schema import MAX_AGE
@@ -23,11 +22,7 @@ if TYPE_CHECKING:
 
 
 def read_persons(
-    source: Path,
-    mapping: str | None,
-    prices: str | None,
-    on_error: OnError,
-    rejected: Path | None,
+    source: Path, mapping: str | None, prices: str | None, on_error: OnError, rejected: Path | None
 ) -> Panel:
     """The panel of a source, with a note of the rows and columns that are not used.
 
@@ -41,7 +36,7 @@ def read_persons(
         panel = read_panel(
             source,
             mapping=mapping,
-            prices=parse_prices(prices),
+            prices=options.parse_prices(prices),
             on_error=on_error,
             rejected=rejected,
         )
@@ -61,7 +56,7 @@ def read_persons(
     for heading, counts in (
         ("set aside", meta.excluded),
         ("dropped", meta.dropped),
-        ("cells made unknown by the mapping", meta.nulled),
+        ("values made unknown by the mapping", meta.nulled),
     ):
         if counts:
             console.note(f"{heading}: {format_counts(counts)}")
@@ -84,10 +79,15 @@ def open_forecaster(
     return Forecaster.load(
         bundle or default_bundle(),
         threads=threads,
-        workers=threads or os.cpu_count() or 1,
+        workers=n_workers(threads),
         rollout=rollout,
         precision=precision or "float32",
     )
+
+
+def n_workers(threads: int | None) -> int:
+    """Number of processes: `threads`, or one per core."""
+    return threads or os.cpu_count() or 1
 
 
 def note_precision(precision: Precision | None) -> None:

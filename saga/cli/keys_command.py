@@ -8,14 +8,13 @@ from typing import Annotated
 
 import typer
 
-from saga.cli import console
-from saga.cli.options import JsonOption
+from saga.cli import console, options
 
 
 def new(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the key.")],
     file: Annotated[Path | None, typer.Option(help="Append the key's hash to this file.")] = None,
-    as_json: JsonOption = False,
+    as_json: options.Json = False,
 ) -> None:
     """Make a bearer key: it is shown once, and only its hash is stored."""
     from api.security import new_key

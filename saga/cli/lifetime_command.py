@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from saga.cli import console
+from saga.cli import console, options
 from saga.cli.inputs import (
     keep_forecastable,
     open_forecaster,
@@ -10,57 +10,31 @@ from saga.cli.inputs import (
     reading_report,
     report_table,
 )
-from saga.cli.options import (
-    LIFETIME_COVERAGE_TEXT,
-    QUANTILES_TEXT,
-    BundleOption,
-    CoverageOption,
-    FromAgeOption,
-    InputArgument,
-    JsonOption,
-    MappingOption,
-    OnErrorOption,
-    OutTableOption,
-    PathsOption,
-    PrecisionOption,
-    PricesOption,
-    QuantilesOption,
-    RateOption,
-    RejectedOption,
-    RolloutOption,
-    ScenarioOption,
-    SeedOption,
-    TaxOption,
-    ThreadsOption,
-    ToAgeOption,
-    parse_coverage,
-    parse_quantiles,
-)
 from saga.requests import PATHS, RATE, Draws, LifetimeRequest
 from saga.schema import MAX_AGE
 
 
 def lifetime(
-    source: InputArgument,
-    out: OutTableOption,
-    bundle: BundleOption = None,
-    rate: RateOption = RATE,
-    to_age: ToAgeOption = MAX_AGE,
-    from_age: FromAgeOption = None,
-    tax: TaxOption = "none",
-    coverage: CoverageOption = LIFETIME_COVERAGE_TEXT,
-    quantiles: QuantilesOption = QUANTILES_TEXT,
-    paths: PathsOption = PATHS,
-    seed: SeedOption = 0,
-    scenario: ScenarioOption = None,
-    rollout: RolloutOption = None,
-    precision: PrecisionOption = None,
-    mapping: MappingOption = None,
-    prices: PricesOption = None,
-    on_error: OnErrorOption = "fail",
-    rejected: RejectedOption = None,
-    threads: ThreadsOption = None,
-    as_json: JsonOption = False,
+    source: options.Input,
+    out: options.OutTable,
+    bundle: options.Bundle = None,
+    rate: options.Rate = RATE,
+    to_age: options.ToAge = MAX_AGE,
+    from_age: options.FromAge = None,
+    tax: options.Tax = "none",
+    coverage: options.Coverage = options.LIFETIME_COVERAGE_TEXT,
+    quantiles: options.Quantiles = options.QUANTILES_TEXT,
+    paths: options.Paths = PATHS,
+    seed: options.Seed = 0,
+    scenario: options.Scenario = None,
+    rollout: options.Rollout = None,
+    precision: options.Precision = None,
+    mapping: options.Mapping = None,
+    prices: options.Prices = None,
+    on_error: options.OnError = "fail",
+    rejected: options.Rejected = None,
+    threads: options.Threads = None,
+    as_json: options.Json = False,
 ) -> None:
     """Present value of each person's remaining (or whole) working life, and its distribution."""
     from saga.data.files import require_output_outside_input
@@ -72,8 +46,8 @@ def lifetime(
         to_age=to_age,
         from_age=from_age,
         tax=tax,
-        coverage=parse_coverage(coverage),
-        quantiles=parse_quantiles(quantiles),
+        coverage=options.parse_coverage(coverage),
+        quantiles=options.parse_quantiles(quantiles),
     )
     draws = Draws(paths, seed, scenario)
     require_output_outside_input(source, out, "--out")
@@ -81,7 +55,7 @@ def lifetime(
     forecaster = open_forecaster(bundle, threads, rollout, precision)
     panel = read_persons(source, mapping, prices, on_error, rejected)
     panel, problems = keep_forecastable(panel, on_error, to_age)
-    check_scenario(forecaster.scenario(scenario), panel)
+    check_scenario(forecaster.scenario(scenario), panel, to_age=to_age)
     with console.progress("Simulating lives", quiet=as_json) as progress:
         lifetimes = forecaster.lifetime(panel, request, draws, progress=progress)
     table, population = lifetimes.table, lifetimes.population

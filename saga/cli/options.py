@@ -10,52 +10,43 @@ from typing import Annotated, Literal
 
 import typer
 
+from saga import requests
 from saga.errors import UsageError
-from saga.requests import (
-    COVERAGE,
-    LIFETIME_COVERAGE,
-    MAX_HORIZON,
-    QUANTILES,
-    OnError,
-    Precision,
-    RolloutName,
-    TaxName,
-)
 from saga.schema import PRICE_YEAR
 
-HORIZONS_TEXT = f"1-{MAX_HORIZON}"
+HORIZONS_TEXT = f"1-{requests.MAX_HORIZON}"
 COVERAGE_TEXT, LIFETIME_COVERAGE_TEXT, QUANTILES_TEXT = (
     ",".join(f"{fraction:g}" for fraction in fractions)
-    for fractions in (COVERAGE, LIFETIME_COVERAGE, QUANTILES)
+    for fractions in (requests.COVERAGE, requests.LIFETIME_COVERAGE, requests.QUANTILES)
 )
 
-InputArgument = Annotated[
+Input = Annotated[
     Path,
     typer.Argument(
         metavar="INPUT",
         help="Person-years: a file or folder of .parquet .csv .arrow .dta .sas7bdat .sav.",
     ),
 ]
-PanelOption = Annotated[
+Panel = Annotated[
     Path, typer.Option("--panel", help="Person-years: a file, a folder or a generated register.")
 ]
 BundleArgument = Annotated[Path, typer.Argument(metavar="BUNDLE", help="Directory of a bundle.")]
-BundleOption = Annotated[
+Bundle = Annotated[
     Path | None,
     typer.Option("--bundle", help="Directory of a bundle.", show_default="bundles/small"),
 ]
-OutBundleOption = Annotated[
+OutBundle = Annotated[
     Path | None, typer.Option("--out", help="Bundle to write.", show_default="BUNDLE itself")
 ]
-OutTableOption = Annotated[Path, typer.Option("--out", help="Table to write: .parquet or .csv.")]
-MappingOption = Annotated[
+OutTable = Annotated[Path, typer.Option("--out", help="Table to write: .parquet or .csv.")]
+Mapping = Annotated[
     str | None,
     typer.Option(
         "--mapping",
         help="Names and codes of the source: a YAML file or a shipped name (lisa, nlsy79).",
     ),
 ]
-PricesOption = Annotated[
+Prices = Annotated[
     str | None,
     typer.Option(
         "--prices",
@@ -63,59 +54,56 @@ PricesOption = Annotated[
         show_default="nominal",
     ),
 ]
-OnErrorOption = Annotated[
-    OnError,
+OnError = Annotated[
+    requests.OnError,
     typer.Option("--on-error", help="Stop at rows that break a rule, or drop and count them."),
 ]
-RejectedOption = Annotated[
+Rejected = Annotated[
     Path | None,
     typer.Option("--rejected", help="File for the rows that break a rule (.parquet or .csv)."),
 ]
-SeedOption = Annotated[int, typer.Option("--seed", help="The same seed gives the same numbers.")]
-PathsOption = Annotated[int, typer.Option("--paths", help="Simulated futures per person.")]
-ScenarioOption = Annotated[
+Seed = Annotated[int, typer.Option("--seed", help="The same seed gives the same numbers.")]
+Paths = Annotated[int, typer.Option("--paths", help="Simulated futures per person.")]
+Scenario = Annotated[
     str | None,
     typer.Option(
         "--scenario", help="Macro futures: baseline, recession-1990s, high-growth or a CSV file."
     ),
 ]
-RolloutOption = Annotated[
-    RolloutName | None,
+Rollout = Annotated[
+    requests.RolloutName | None,
     typer.Option(
         "--rollout",
         help="exact: simulate with the decoder; light: with the small recurrent cell, faster.",
         show_default="as calibrated",
     ),
 ]
-PrecisionOption = Annotated[
-    Precision | None,
+Precision = Annotated[
+    requests.Precision | None,
     typer.Option(
         "--precision",
         help="Arithmetic of paths; bfloat16 is faster if the processor has units for it.",
         show_default="float32",
     ),
 ]
-CoverageOption = Annotated[
+Coverage = Annotated[
     str,
     typer.Option("--coverage", help="Coverage of the intervals, each strictly between 0 and 1."),
 ]
-QuantilesOption = Annotated[
-    str,
-    typer.Option("--quantiles", help="Quantiles: fractions (.05,.5) or percentages (1-99)."),
+Quantiles = Annotated[
+    str, typer.Option("--quantiles", help="Quantiles: fractions (.05,.5) or percentages (1-99).")
 ]
-HorizonsOption = Annotated[
+Horizons = Annotated[
     str, typer.Option("--horizons", help="Years ahead: a range (1-30) or a list (1,5,10).")
 ]
-RateOption = Annotated[
-    float, typer.Option("--rate", help="Real discount rate a year, as a fraction.")
-]
-ToAgeOption = Annotated[int, typer.Option("--to-age", help="Last age that counts.")]
-FromAgeOption = Annotated[
+Rate = Annotated[float, typer.Option("--rate", help="Real discount rate a year, as a fraction.")]
+ToAge = Annotated[int, typer.Option("--to-age", help="Last age that counts.")]
+FromAge = Annotated[
     int | None,
     typer.Option("--from-age", help="Add the observed past from this age, and discount to it."),
 ]
-TaxOption = Annotated[TaxName, typer.Option("--tax", help="Tax rule: se-2022, paper or none.")]
-DatabaseOption = Annotated[
+Tax = Annotated[requests.TaxName, typer.Option("--tax", help="Tax rule: se-2022, paper or none.")]
+Database = Annotated[
     str | None,
     typer.Option(
         "--database",
@@ -124,7 +112,7 @@ DatabaseOption = Annotated[
         show_default="none",
     ),
 ]
-DatabaseKeyOption = Annotated[
+DatabaseKey = Annotated[
     Path | None,
     typer.Option(
         "--database-key",
@@ -133,20 +121,20 @@ DatabaseKeyOption = Annotated[
         show_default="FILE.key, created if missing",
     ),
 ]
-RecordOption = Annotated[
+Record = Annotated[
     bool,
     typer.Option(
         "--record",
         help="Record the issued intervals in the ledger, to compare them with later outcomes.",
     ),
 ]
-SplitOption = Annotated[
+Split = Annotated[
     Literal["person"],
     typer.Option(
         "--split", help="How persons are divided into training, validation, calibration and test."
     ),
 ]
-ThreadsOption = Annotated[
+Threads = Annotated[
     int | None,
     typer.Option(
         "--threads",
@@ -155,13 +143,13 @@ ThreadsOption = Annotated[
         show_default="all cores",
     ),
 ]
-WorkersOption = Annotated[
+Workers = Annotated[
     int, typer.Option("--workers", min=1, help="Processes; the result does not depend on it.")
 ]
-TestPersonsOption = Annotated[
+TestPersons = Annotated[
     int | None, typer.Option("--persons", min=1, help="Use at most so many test persons.")
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")]
 
 
 _QUANTILES_FIX = "Write percentages (1-99) or fractions (.05,.5,.95)."

@@ -7,8 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from saga.cli import console
-from saga.cli.options import JsonOption, SeedOption, WorkersOption, parse_latent_years, parse_years
+from saga.cli import console, options
 from saga.requests import check_seed
 
 Persons = Annotated[int, typer.Option(min=1, help="Persons in the register.")]
@@ -22,7 +21,7 @@ FutureDraws = Annotated[
 def generate(
     persons: Persons,
     out: Annotated[Path, typer.Option(help="Directory to write.")],
-    seed: SeedOption = 0,
+    seed: options.Seed = 0,
     years: Years = "1990-2022",
     future_to: Annotated[
         int | None,
@@ -33,7 +32,7 @@ def generate(
         bool,
         typer.Option(
             "--future-records",
-            help="Futures hold all columns of the panel, not only earnings and exits.",
+            help="Futures have all columns of the panel, not only earnings and exits.",
         ),
     ] = False,
     latent_years: Annotated[
@@ -56,15 +55,15 @@ def generate(
             help="Switch a mechanism off (a wrong name lists them all). Repeatable.",
         ),
     ] = None,
-    workers: WorkersOption = 1,
-    as_json: JsonOption = False,
+    workers: options.Workers = 1,
+    as_json: options.Json = False,
 ) -> None:
     """Simulate a register of working lives: the same seed gives the same bytes."""
     from saga.register.simulation.cohort_simulation import RegisterSettings
     from saga.register.simulation.generation import generate_register
     from saga.register.textbook.textbook_register import PROCESSES
 
-    first, last = parse_years(years)
+    first, last = options.parse_years(years)
     with console.progress("Simulating", quiet=as_json) as progress:
         metadata = generate_register(
             out,
@@ -74,10 +73,8 @@ def generate(
                 first_year=first,
                 last_year=last,
                 future_to=future_to,
-                future_draws=future_draws
-                if future_draws is not None
-                else int(future_to is not None),
-                latent_years=tuple(parse_latent_years(latent_years)),
+                future_draws=future_draws or int(future_to is not None),
+                latent_years=options.parse_latent_years(latent_years),
                 process=PROCESSES.get(process),
                 without=tuple(without or ()),
                 future_records=future_records,
@@ -110,7 +107,7 @@ def check(
         Path | None, typer.Option(help="Write plots, verdicts and provenance as one HTML file.")
     ] = None,
     markdown: Annotated[Path | None, typer.Option(help="Write the table as Markdown.")] = None,
-    as_json: JsonOption = False,
+    as_json: options.Json = False,
 ) -> None:
     """Compare a register with published figures: exit 1 if an enforced target misses its band."""
     from saga.register.validation.register_check import (
@@ -146,27 +143,27 @@ def check(
 def release(
     out: Annotated[Path, typer.Argument(metavar="OUT", help="Directory to write.")],
     persons: Persons,
-    seed: SeedOption = 0,
+    seed: options.Seed = 0,
     years: Years = "1990-2022",
     future_to: Annotated[
         int | None, typer.Option(min=2023, help="Also the same people's future up to this year.")
     ] = None,
     future_draws: FutureDraws = None,
-    workers: WorkersOption = 1,
-    as_json: JsonOption = False,
+    workers: options.Workers = 1,
+    as_json: options.Json = False,
 ) -> None:
     """Write a register for release: panel, person split, moments, data sheet, checksums."""
     from saga.register import RegisterSettings
     from saga.register.release import release_register
 
-    first, last = parse_years(years)
+    first, last = options.parse_years(years)
     settings = RegisterSettings(
         persons=persons,
         seed=check_seed(seed),
         first_year=first,
         last_year=last,
         future_to=future_to,
-        future_draws=future_draws if future_draws is not None else int(future_to is not None),
+        future_draws=future_draws or int(future_to is not None),
     )
     with console.progress("Simulating", quiet=as_json) as progress:
         written = release_register(out, settings, workers=workers, progress=progress)

@@ -8,23 +8,8 @@ from typing import Annotated
 
 import typer
 
-from saga.cli import console
+from saga.cli import console, options
 from saga.cli.inputs import command_line, format_counts, open_forecaster, read_persons
-from saga.cli.options import (
-    DatabaseKeyOption,
-    HorizonsOption,
-    JsonOption,
-    MappingOption,
-    OnErrorOption,
-    PathsOption,
-    PricesOption,
-    RejectedOption,
-    RolloutOption,
-    SeedOption,
-    TestPersonsOption,
-    ThreadsOption,
-    parse_horizons,
-)
 from saga.errors import UsageError
 from saga.requests import Draws, check_horizons
 
@@ -49,29 +34,27 @@ def report(
     store: Annotated[
         bool, typer.Option("--store", help="Store the results of --panel in the bundle.")
     ] = False,
-    horizons: HorizonsOption = "1,5,10,20,30",
-    paths: PathsOption = 200,
-    persons: TestPersonsOption = None,
-    rollout: RolloutOption = None,
+    horizons: options.Horizons = "1,5,10,20,30",
+    paths: options.Paths = 200,
+    persons: options.TestPersons = None,
+    rollout: options.Rollout = None,
     min_cell: Annotated[
         int, typer.Option(min=1, help="Figures of fewer persons are not shown.")
     ] = 10,
     database: Annotated[
         str | None,
         typer.Option(
-            envvar="SAGA_DATABASE",
-            help="Ledger whose state the page shows.",
-            show_default="none",
+            envvar="SAGA_DATABASE", help="Ledger whose state the page shows.", show_default="none"
         ),
     ] = None,
-    database_key: DatabaseKeyOption = None,
-    seed: SeedOption = 0,
-    threads: ThreadsOption = None,
-    mapping: MappingOption = None,
-    prices: PricesOption = None,
-    on_error: OnErrorOption = "fail",
-    rejected: RejectedOption = None,
-    as_json: JsonOption = False,
+    database_key: options.DatabaseKey = None,
+    seed: options.Seed = 0,
+    threads: options.Threads = None,
+    mapping: options.Mapping = None,
+    prices: options.Prices = None,
+    on_error: options.OnError = "fail",
+    rejected: options.Rejected = None,
+    as_json: options.Json = False,
 ) -> None:
     """Write the calibration report: whether forecasts can be trusted, for whom, how far ahead."""
     from calibration.diagnostics.adaptive_table import with_state
@@ -91,7 +74,7 @@ def report(
         opened = Bundle.load(path)
         diagnostics, digest = stored_diagnostics(opened), opened.digest
     else:
-        years_ahead, draws = check_horizons(parse_horizons(horizons)), Draws(paths, seed)
+        years_ahead, draws = check_horizons(options.parse_horizons(horizons)), Draws(paths, seed)
         test_panel = read_persons(panel, mapping, prices, on_error, rejected)
         forecaster = open_forecaster(path, threads, rollout)
         with console.progress("Evaluating", quiet=as_json) as progress:
@@ -101,7 +84,7 @@ def report(
                 horizons=years_ahead,
                 draws=draws,
                 persons=persons,
-                min_cell=min_cell,
+                min_persons=min_cell,
                 progress=progress,
             )
         opened, digest = forecaster.bundle, forecaster.bundle.digest

@@ -8,30 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from saga.cli import console
+from saga.cli import console, options
 from saga.cli.inputs import check_record, format_counts, note_precision
-from saga.cli.options import (
-    HORIZONS_TEXT,
-    BundleOption,
-    DatabaseKeyOption,
-    DatabaseOption,
-    InputArgument,
-    JsonOption,
-    MappingOption,
-    OnErrorOption,
-    PathsOption,
-    PrecisionOption,
-    PricesOption,
-    RecordOption,
-    RolloutOption,
-    ScenarioOption,
-    SeedOption,
-    WorkersOption,
-    parse_coverage,
-    parse_horizons,
-    parse_prices,
-    parse_quantiles,
-)
 from saga.errors import UsageError
 from saga.requests import (
     COVERAGE,
@@ -57,18 +35,17 @@ _REQUESTS: tuple[type[Request], ...] = (ForecastRequest, LifetimeRequest, PathsR
 
 
 def score(
-    source: InputArgument,
+    source: options.Input,
     out_dir: Annotated[
         Path,
         typer.Argument(
-            metavar="OUT_DIR",
-            help="Directory for the parts; an unfinished run in it is continued.",
+            metavar="OUT_DIR", help="Directory for the parts; an unfinished run in it is continued."
         ),
     ],
     product: Annotated[Product, typer.Option(help="What to compute.")] = "forecasts",
-    bundle: BundleOption = None,
+    bundle: options.Bundle = None,
     horizons: Annotated[
-        str | None, typer.Option(help="Forecasts: years ahead.", show_default=HORIZONS_TEXT)
+        str | None, typer.Option(help="Forecasts: years ahead.", show_default=options.HORIZONS_TEXT)
     ] = None,
     coverage: Annotated[
         str | None, typer.Option(help="Forecasts and lifetimes: coverage of the intervals.")
@@ -94,29 +71,29 @@ def score(
             help="Paths: also state, industry, occupation, county and family of each year.",
         ),
     ] = False,
-    paths: PathsOption = PATHS,
-    seed: SeedOption = 0,
-    scenario: ScenarioOption = None,
-    rollout: RolloutOption = None,
-    precision: PrecisionOption = None,
+    paths: options.Paths = PATHS,
+    seed: options.Seed = 0,
+    scenario: options.Scenario = None,
+    rollout: options.Rollout = None,
+    precision: options.Precision = None,
     engine: Annotated[Literal["local"], typer.Option(help="Where the work is done.")] = "local",
-    workers: WorkersOption = 1,
+    workers: options.Workers = 1,
     persons_per_partition: Annotated[int, typer.Option(min=1, help="Persons of one part.")] = 500,
-    database: DatabaseOption = None,
-    database_key: DatabaseKeyOption = None,
-    record: RecordOption = False,
-    mapping: MappingOption = None,
-    prices: PricesOption = None,
-    on_error: OnErrorOption = "fail",
-    as_json: JsonOption = False,
+    database: options.Database = None,
+    database_key: options.DatabaseKey = None,
+    record: options.Record = False,
+    mapping: options.Mapping = None,
+    prices: options.Prices = None,
+    on_error: options.OnError = "fail",
+    as_json: options.Json = False,
 ) -> None:
     """Compute a product for all persons of a source; after a stop the same command continues."""
+    from saga.batch.engine import score as run_score
     from saga.batch.partitions import Source
     from saga.batch.products import Recipe
-    from saga.batch.products import score as run_score
     from saga.bundle import default_bundle
 
-    _refuse_foreign_options(
+    _refuse_options_of_other_products(
         product,
         horizons=horizons,
         coverage=coverage,
@@ -130,9 +107,9 @@ def score(
     request: Request
     if product == "forecasts":
         request = ForecastRequest(
-            horizons=HORIZONS if horizons is None else parse_horizons(horizons),
-            coverage=COVERAGE if coverage is None else parse_coverage(coverage),
-            quantiles=QUANTILES if quantiles is None else parse_quantiles(quantiles),
+            horizons=HORIZONS if horizons is None else options.parse_horizons(horizons),
+            coverage=COVERAGE if coverage is None else options.parse_coverage(coverage),
+            quantiles=QUANTILES if quantiles is None else options.parse_quantiles(quantiles),
         )
     elif product == "lifetimes":
         request = LifetimeRequest(
@@ -140,8 +117,8 @@ def score(
             to_age=MAX_AGE if to_age is None else to_age,
             from_age=from_age,
             tax=tax or "none",
-            coverage=LIFETIME_COVERAGE if coverage is None else parse_coverage(coverage),
-            quantiles=QUANTILES if quantiles is None else parse_quantiles(quantiles),
+            coverage=LIFETIME_COVERAGE if coverage is None else options.parse_coverage(coverage),
+            quantiles=QUANTILES if quantiles is None else options.parse_quantiles(quantiles),
         )
     else:
         request = PathsRequest(MAX_AGE if to_age is None else to_age, states=circumstances)
@@ -160,7 +137,7 @@ def score(
     note_precision(precision)
     with console.progress("Scoring", quiet=as_json) as progress:
         report = run_score(
-            Source(source, mapping, parse_prices(prices), on_error),
+            Source(source, mapping, options.parse_prices(prices), on_error),
             out_dir,
             batch_recipe,
             workers=workers,
@@ -180,7 +157,7 @@ def score(
     )
 
 
-def _refuse_foreign_options(product: Product, **options: object) -> None:
+def _refuse_options_of_other_products(product: Product, **options: object) -> None:
     """Raise UsageError for an option, named as the field of a request, of another product."""
     (request_type,) = (request for request in _REQUESTS if request.product == product)
     field_names = {field.name for field in fields(request_type)}

@@ -7,13 +7,12 @@ from typing import Annotated
 
 import typer
 
-from saga.cli import console
+from saga.cli import console, options
 from saga.cli.inputs import note_precision
-from saga.cli.options import BundleOption, PrecisionOption, RolloutOption, ThreadsOption
 
 
 def serve(
-    bundle: BundleOption = None,
+    bundle: options.Bundle = None,
     host: Annotated[
         str,
         typer.Option(
@@ -29,25 +28,26 @@ def serve(
             envvar="SAGA_KEYS", help="File of hashed bearer keys, made by `saga keys new`."
         ),
     ] = None,
-    rollout: RolloutOption = None,
-    precision: PrecisionOption = None,
-    threads: ThreadsOption = None,
+    rollout: options.Rollout = None,
+    precision: options.Precision = None,
+    threads: options.Threads = None,
 ) -> None:
     """Serve forecasts over HTTP until interrupted."""
     from api.server import serve as run_service
+    from api.settings import Settings
     from saga.bundle import default_bundle
 
     note_precision(precision)
+    settings = Settings.of(
+        bundle=bundle or default_bundle(),
+        host=host,
+        port=port,
+        keys=keys,
+        threads=threads,
+        rollout=rollout,
+        precision=precision,
+    )
     try:
-        run_service(
-            bundle=bundle or default_bundle(),
-            host=host,
-            port=port,
-            keys=keys,
-            threads=threads,
-            rollout=rollout,
-            precision=precision,
-            say=lambda text: typer.echo(text, nl=False),  # flushed, so that a pipe gets it at once
-        )
+        run_service(settings)
     except KeyboardInterrupt:  # the way to end a service
         console.note("Stopped.")

@@ -6,36 +6,25 @@ from typing import Annotated
 
 import typer
 
-from saga.cli import console
+from saga.cli import console, options
 from saga.cli.inputs import command_line, read_persons
-from saga.cli.options import (
-    BundleArgument,
-    JsonOption,
-    MappingOption,
-    OnErrorOption,
-    OutBundleOption,
-    PanelOption,
-    PricesOption,
-    RejectedOption,
-    SeedOption,
-)
 from saga.requests import check_seed
 
 
 def circumstances(
     ctx: typer.Context,
-    bundle: BundleArgument,
-    panel: PanelOption,
-    out: OutBundleOption = None,
+    bundle: options.BundleArgument,
+    panel: options.Panel,
+    out: options.OutBundle = None,
     steps: Annotated[
         int, typer.Option(min=1, help="Steps of training, of 256 persons each.")
     ] = 4_000,
-    seed: SeedOption = 0,
-    mapping: MappingOption = None,
-    prices: PricesOption = None,
-    on_error: OnErrorOption = "fail",
-    rejected: RejectedOption = None,
-    as_json: JsonOption = False,
+    seed: options.Seed = 0,
+    mapping: options.Mapping = None,
+    prices: options.Prices = None,
+    on_error: options.OnError = "fail",
+    rejected: options.Rejected = None,
+    as_json: options.Json = False,
 ) -> None:
     """Train the states of a year (work, place, family, exits); continues after a stop."""
     from training.states.state_fit import fit_state_network

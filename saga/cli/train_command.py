@@ -7,39 +7,28 @@ from typing import Annotated
 
 import typer
 
-from saga.cli import console
+from saga.cli import console, options
 from saga.cli.inputs import command_line, read_persons
-from saga.cli.options import (
-    JsonOption,
-    MappingOption,
-    OnErrorOption,
-    PanelOption,
-    PricesOption,
-    RejectedOption,
-    SeedOption,
-    SplitOption,
-)
 from saga.requests import check_seed
 
 
 def train(
     ctx: typer.Context,
-    panel: PanelOption,
+    panel: options.Panel,
     out: Annotated[Path, typer.Option(help="Bundle to write.")],
     config: Annotated[str, typer.Option(help="tiny, small, base or a YAML file.")] = "small",
     resume: Annotated[bool, typer.Option(help="Continue from the last checkpoint.")] = False,
     devices: Annotated[int, typer.Option(min=1, help="GPUs, or CPU processes.")] = 1,
     until: Annotated[
-        int | None,
-        typer.Option(help="Fit on the years up to this one, to evaluate on later ones."),
+        int | None, typer.Option(help="Fit on the years up to this one, to evaluate on later ones.")
     ] = None,
-    seed: SeedOption = 0,
-    split: SplitOption = "person",
-    mapping: MappingOption = None,
-    prices: PricesOption = None,
-    on_error: OnErrorOption = "fail",
-    rejected: RejectedOption = None,
-    as_json: JsonOption = False,
+    seed: options.Seed = 0,
+    split: options.Split = "person",
+    mapping: options.Mapping = None,
+    prices: options.Prices = None,
+    on_error: options.OnError = "fail",
+    rejected: options.Rejected = None,
+    as_json: options.Json = False,
 ) -> None:
     """Train a model on a panel's training persons and write it as a bundle."""
     from training.fit import train as run_training

@@ -20,7 +20,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 import polars as pl
@@ -37,13 +37,7 @@ Thresholds = Mapping[float, float | None]  # coverage -> q
 _Row = tuple[str, int | None, str, float | None, float | None, float | None, int | None, str | None]
 
 ALL = "all"  # the group of all persons
-THRESHOLD_KINDS: tuple[ThresholdKind, ...] = (
-    "positive",
-    "at_least",
-    "at_most",
-    "band",
-    "present_value",
-)
+THRESHOLD_KINDS: tuple[ThresholdKind, ...] = get_args(ThresholdKind)
 SCHEMA: dict[str, pl.DataType] = {
     "kind": pl.String(),
     "horizon": pl.Int32(),

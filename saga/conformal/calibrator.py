@@ -145,17 +145,12 @@ class Calibrator(Calibration):
     @property
     def furthest_horizons(self) -> dict[float, int]:
         """Coverage -> furthest horizon with a threshold fitted on all persons; 0 without one."""
-        fitted = [
-            (share, h)
-            for (h, group), cell in self.cells.items()
-            if group == ALL
-            for share, q in cell.thresholds.items()
-            if q is not None
-        ]
-        return {
-            coverage: max((h for share, h in fitted if share == coverage), default=0)
-            for coverage in self.coverage
-        }
+        furthest = dict.fromkeys(self.coverage, 0)
+        for (h, group), cell in self.cells.items():
+            for coverage, q in cell.thresholds.items():
+                if group == ALL and q is not None:
+                    furthest[coverage] = max(furthest[coverage], h)
+        return furthest
 
     def map_cell(self, horizon: int, *groups: str) -> Cell | None:
         """The cell whose map applies at a horizon, or None.

@@ -1,7 +1,7 @@
 """Conversion of source cells to the panel's types; unreadable cells are reported.
 
-Nothing is guessed: an empty text is unknown, a whole number in a float or a text is a whole number,
-and a code gets back the leading zeros it lost. Every other cell that does not fit its column is
+Only these conversions are made: an empty text is unknown, a whole number may be a float or a text,
+and numeric codes are padded with leading zeros. Every other cell that does not fit its column is
 reported. A text with a control character does not fit: numpy drops a trailing NUL, so two persons
 would have the same name.
 """
@@ -14,7 +14,7 @@ import polars as pl
 
 from saga.schema import Column
 
-# Above it floats do not hold every whole number, and an id could silently become another.
+# Larger whole numbers may not be exact as floats, so an id could become another id.
 _EXACT = 2**53
 _CONTROL = r"\p{Cc}"
 

@@ -10,9 +10,10 @@ from saga.schema import MAX_AGE, MIN_AGE
 
 
 def find_ineligible(panel: Panel, to_age: int = MAX_AGE, ahead: int = 1) -> dict[str, Problem]:
-    """Person -> reason why the panel gives no forecast of the person.
+    """Person -> reason why the person cannot be forecast.
 
-    A person is also ineligible if older than `to_age` in `ahead` years from the last record.
+    One reason is an age above `to_age` in the first forecast year, `ahead` years after the last
+    record.
     """
     last = panel.frame.group_by("person_id", maintain_order=True).agg(
         pl.col("year").max(),
@@ -25,15 +26,13 @@ def find_ineligible(panel: Panel, to_age: int = MAX_AGE, ahead: int = 1) -> dict
         "Give at least one year with earnings (0 is a value).",
         "Leave the person out.",
     )
-    too_young, has_left = (
-        f"The last record is below age {MIN_AGE}",
-        "The record ends in death or emigration",
-    )
+    too_young = f"The last record is below age {MIN_AGE}"
+    exited = "The record ends in death or emigration"
     rules = (
         ("no-earnings", ~pl.col("known"), "No year with known earnings", give),
         ("too-old", age > to_age - ahead, *_too_old(to_age, ahead)),
         ("too-young", age < MIN_AGE, too_young, leave_out),
-        ("has-left", pl.col("exit_year").is_not_null(), has_left, leave_out),
+        ("has-left", pl.col("exit_year").is_not_null(), exited, leave_out),
     )
     reasons: dict[str, Problem] = {}
     for rule, condition, message, fix in rules:

@@ -20,10 +20,10 @@ _YEAR_IN_NAME = re.compile(r"(?<!\d)(?:19|20)\d{2}(?!\d)")
 
 @dataclass(frozen=True)
 class Location:
-    """The files of a panel, the folder where a price index may lie, and the register's record.
+    """The files of a panel, the folder in which a price index may be, and register.json.
 
     `register` is the content of register.json, empty if the panel is from another source.
-    `several` says whether the panel has more files than these.
+    `several` says whether the whole panel has more than one file.
     """
 
     files: tuple[Path, ...]
@@ -47,35 +47,26 @@ def locate_files(source: Path, *, price_index: str | None = None) -> Location:
         source = source / "panel"
     if source.is_file():
         if source.suffix.lower() not in SUFFIXES:
-            raise _refuse(
-                source,
-                f"files of type {source.suffix or 'without suffix'} are not known",
-                f"Use one of {' '.join(SUFFIXES)}.",
-            )
+            why = f"files of type {source.suffix or 'without suffix'} are not known"
+            raise _refuse(source, why, f"Use one of {' '.join(SUFFIXES)}.")
         return Location((source,), source.parent, register)
     if not source.is_dir():
         raise _refuse(source, "there is no such file or folder", "Check the path.")
     files = [
         f
         for f in sorted(source.rglob("*"))
-        if f.suffix.lower() in SUFFIXES and f.is_file() and f.name != price_index
-    ]
-    files = [
-        f
-        for f in files
-        if not any(part.startswith((".", "_")) for part in f.relative_to(source).parts)
+        if f.suffix.lower() in SUFFIXES
+        and f.is_file()
+        and f.name != price_index
+        and not any(part.startswith((".", "_")) for part in f.relative_to(source).parts)
     ]
     suffixes = sorted({f.suffix.lower() for f in files})
     if not files:
-        raise _refuse(
-            source, "the folder holds no panel file", f"Files may be {' '.join(SUFFIXES)}."
-        )
+        fix = f"Files may be {' '.join(SUFFIXES)}."
+        raise _refuse(source, "the folder contains no panel file", fix)
     if len(suffixes) > 1:
-        raise _refuse(
-            source,
-            f"the folder mixes file types: {' '.join(suffixes)}",
-            "Name one file, or keep one type in the folder.",
-        )
+        fix = "Name one file, or keep one type in the folder."
+        raise _refuse(source, f"the folder mixes file types: {' '.join(suffixes)}", fix)
     return Location(tuple(files), source, register, len(files) > 1)
 
 
@@ -86,8 +77,8 @@ def require_output_outside_input(source: Path, out: Path, option: str) -> None:
     """
     if source.resolve() in (out.resolve(), *out.resolve().parents):
         raise UsageError(
-            f"{option} {out} is the input or lies in its folder, where it would be read as input "
-            "next time. Choose another place."
+            f"{option} {out} is the input or lies in its folder, so it would be read as input next "
+            "time. Choose another folder."
         )
 
 
@@ -117,15 +108,15 @@ def read_files(
 ) -> tuple[pl.DataFrame, tuple[str, ...]]:
     """The person-years of all files in one frame, and the names of unread columns.
 
-    Folder names `key=value` are columns of the files in them, as Hive writes partitions. CSV cells
-    stay text, so leading zeros survive; empty lines are skipped. Raises `InputError` if a file is
-    damaged; the message repeats none of its contents.
+    A folder name `key=value` is a column of the files in the folder, as in partitions by Hive. CSV
+    cells stay text, so leading zeros remain; empty lines are skipped. Raises `InputError` if a file
+    is damaged; the message repeats none of its contents.
 
     Args:
         location: the files.
         choose: the columns to read, given a file's columns.
         lacking: the required columns that cannot be made from a file's columns. If there are
-            several files, each must have them all.
+            several files, each must have all required columns.
         labels: whether to read value labels of Stata and SPSS instead of their numbers.
         year_in_filename: whether to take `year` from names such as LISA2015_Individ.
     """
@@ -158,19 +149,14 @@ def read_files(
         if lacks and location.several:
             why = f"{file.name} lacks the required column {lacks[0]}"
             fix = "Each file needs it, or the year in which it is missing would look unknown."
-            raise InputError(
-                f"the files in {location.folder} differ",
-                [Problem("missing-column", why, fix, column=lacks[0])],
-            )
-        if file.suffix.lower() == ".csv":  # a blank line is no row
+            problem = Problem("missing-column", why, fix, column=lacks[0])
+            raise InputError(f"the files in {location.folder} differ", [problem])
+        if file.suffix.lower() == ".csv":  # a blank line is not a row
             lazy = lazy.filter(
                 ~pl.all_horizontal(pl.col(name).is_null() for name in chosen if name in names)
             )
-        frames.append(
-            lazy.with_columns(pl.lit(value).alias(key) for key, value in extra.items()).select(
-                chosen
-            )
-        )
+        constants = (pl.lit(value).alias(key) for key, value in extra.items())
+        frames.append(lazy.with_columns(constants).select(chosen))
     try:
         parts = pl.collect_all(frames)
     except (OSError, pl.exceptions.PolarsError, RuntimeError, ValueError):
@@ -245,7 +231,7 @@ def _broken_line(files: Sequence[Path]) -> tuple[Path, str] | None:
                 except UnicodeDecodeError:
                     return file, f"line {number} is not UTF-8 text"
                 if text.count('"') % 2:
-                    return file, f"line {number} holds a quotation mark without its partner"
+                    return file, f"line {number} has a quotation mark that is not closed"
                 if '"' not in text and text.count(separator) > width:
                     return file, f"line {number} has more cells than the header"
     return None

@@ -1,4 +1,4 @@
-"""Groups of persons by what is known at the origin.
+"""Groups of persons by properties known at the origin.
 
 Forecasts can be calibrated within such groups, but not within groups by outcomes. Cut-offs are
 fitted on training persons, so the group of another person depends on that person's past alone.
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from saga.data.origins import Origins, eligible_origins, history
 from saga.data.panel import Panel
 from saga.keyed_random import uniform_each
+from saga.schema import EXIT, REQUIRED
 
 GROUPINGS = (
     "quintile",
@@ -29,19 +30,14 @@ GROUPINGS = (
     "profile",
 )
 # Pairs of groupings whose intersections are groups, too.
-PAIRS = (
-    ("quintile", "sex"),
-    ("quintile", "education_level"),
-    ("sex", "education_level"),
-)
-UNKNOWN = "unknown"  # group of persons without the information
-RECENT = 5  # calendar years of the mean earnings that quintiles rank
-AGE_BAND = 10
-BAND, PERIOD = 5, 5  # ages and years that have cut-offs of their own
-SHARES = (0.2, 0.4, 0.6, 0.8)
-CUTS = ("cut0", "cut1", "cut2", "cut3")
-NEIGHBOURS = 10  # a cut-off is the mean of so many persons, never one person's value
-FEWEST = 5 * NEIGHBOURS  # least persons for cut-offs of an age band and period
+PAIRS = (("quintile", "sex"), ("quintile", "education_level"), ("sex", "education_level"))
+UNKNOWN = "unknown"  # group of persons for whom the property is not known
+_RECENT_YEARS = 5  # calendar years up to the origin; quintiles are of mean earnings in them
+_AGE_GROUP = 10  # ages in a group of the grouping "age"
+_BAND, _PERIOD = 5, 5  # ages and calendar years for which one set of cut-offs is fitted
+_CUTS = {"cut0": 0.2, "cut1": 0.4, "cut2": 0.6, "cut3": 0.8}  # share of persons below each
+_NEIGHBOURS = 10  # a cut-off is the mean of so many persons, never one person's value
+_MIN_PERSONS = 5 * _NEIGHBOURS  # persons that the cut-offs of an age band and period need
 
 EUROPE = ("nordic", "eu", "europe_other")
 METROPOLITAN = ("01", "12", "14")  # Stockholm, Skane, Vastra Gotaland
@@ -91,30 +87,23 @@ class Grouping:
         by_period = years.group_by("person_id", "band", "period", maintain_order=True).agg(
             pl.col("year")
         )
-        ids = list(
-            by_period.select(
-                "person_id", pl.col("band").cast(pl.Int64), pl.col("period").cast(pl.Int64)
-            ).iter_rows()
-        )
+        ids = by_period.select("person_id", "band", "period").rows()
         u = pl.Series(uniform_each(ids, "quintile-year", panel.meta.panel_id))
         index = (pl.lit(u) * pl.col("year").list.len()).floor().cast(pl.UInt32)
         chosen = by_period.with_columns(at=pl.col("year").list.get(index)).drop("year")
         recent = (
             chosen.join(panel.frame.select("person_id", "year", "earnings"), on="person_id")
-            .filter(pl.col("year").is_between(pl.col("at") - RECENT + 1, pl.col("at")))
+            .filter(pl.col("year").is_between(pl.col("at") - _RECENT_YEARS + 1, pl.col("at")))
             .group_by("person_id", "band", "period")
             .agg(pl.col("earnings").mean().alias("recent"))
             .drop_nulls("recent")
         )
         ordered = pl.col("recent").sort()
         columns = [
-            *(
-                _around(ordered, share).alias(name)
-                for share, name in zip(SHARES, CUTS, strict=True)
-            ),
+            *(_around(ordered, share).alias(name) for name, share in _CUTS.items()),
             pl.len().cast(pl.Int64).alias("n"),
         ]
-        cuts = recent.group_by("band", "period").agg(columns).filter(pl.col("n") >= FEWEST)
+        cuts = recent.group_by("band", "period").agg(columns).filter(pl.col("n") >= _MIN_PERSONS)
         last_period = (
             recent.sort("person_id", "period")
             .group_by("person_id", "band", maintain_order=True)
@@ -123,7 +112,7 @@ class Grouping:
         pooled = (
             last_period.group_by("band")
             .agg(pl.col("period").median().cast(pl.Int32), *columns)
-            .filter(pl.col("n") >= FEWEST)
+            .filter(pl.col("n") >= _MIN_PERSONS)
         )
         pooled = pooled.join(cuts, on="band", how="anti")
         return cls(pl.concat([cuts, pooled]).sort("band", "period"))
@@ -135,10 +124,8 @@ class Grouping:
         """
         return [
             ("cut", None, f"band={band}", share, float(period), value, n, "train")
-            for band, period, *values, n in self.cuts.select(
-                "band", "period", *CUTS, "n"
-            ).iter_rows()
-            for share, value in zip(SHARES, values, strict=True)
+            for band, period, *values, n in self.cuts.select("band", "period", *_CUTS, "n").rows()
+            for share, value in zip(_CUTS.values(), values, strict=True)
         ]
 
     @classmethod
@@ -152,7 +139,7 @@ class Grouping:
         ).agg(
             *(
                 pl.col("value").filter(pl.col("level") == share).first().alias(name)
-                for share, name in zip(SHARES, CUTS, strict=True)
+                for name, share in _CUTS.items()
             ),
             pl.col("n").first(),
         )
@@ -180,7 +167,7 @@ class Grouping:
             strategy="nearest",
             check_sortedness=False,
         )
-        higher = [(pl.col("recent") > pl.col(name)).cast(pl.Int32) for name in CUTS]
+        higher = [(pl.col("recent") > pl.col(name)).cast(pl.Int32) for name in _CUTS]
         above = pl.sum_horizontal(higher, ignore_nulls=False)
         return (
             near.with_columns((1 + above).cast(pl.String).alias("quintile"))
@@ -204,40 +191,22 @@ class Grouping:
 def pair_groupings(labels: Labels) -> dict[str, NDArray[np.str_]]:
     """`labels` with the groupings of PAIRS, such as "quintile*sex" with labels "1*female"."""
     pairs = {
-        f"{one}*{two}": (labels[one], labels[two])
+        f"{one}*{two}": np.strings.add(np.strings.add(labels[one], "*"), labels[two])
         for one, two in PAIRS
         if one in labels and two in labels
     }
-    return {
-        **labels,
-        **{
-            name: np.strings.add(np.strings.add(one, "*"), two)
-            for name, (one, two) in pairs.items()
-        },
-    }
+    return {**labels, **pairs}
 
 
 def last_record_origins(panel: Panel) -> Origins:
     """All persons, each with the year of the last record as origin."""
     last = panel.frame.group_by("person_id", maintain_order=True).agg(pl.col("year").max())
-    return Origins(
-        np.array(last["person_id"].to_list(), dtype=np.str_),
-        last["year"].to_numpy().astype(np.int64),
-    )
+    return Origins.from_rows(last)
 
 
 def reduce_to_profile(panel: Panel, profile: str) -> Panel:
     """The panel with the columns of a `profile`; other columns become unknown."""
-    visible = {
-        "person_id",
-        "year",
-        "birth_year",
-        "earnings",
-        "sex",
-        "entry_year",
-        "exit_year",
-        "exit_reason",
-    }
+    visible = {*REQUIRED, "sex", *EXIT}
     if profile == "register":
         return panel
     if profile == "survey":
@@ -257,13 +226,15 @@ def _at_origin(panel: Panel, origins: Origins) -> pl.DataFrame:
         .sort("person_id", "year")
     )
     earnings = pl.col("earnings")
-    decade = (pl.col("year") - pl.col("birth_year")) // AGE_BAND * AGE_BAND
+    first_age = (pl.col("year") - pl.col("birth_year")) // _AGE_GROUP * _AGE_GROUP
     return (
         rows.group_by("person_id", maintain_order=True)
         .agg(
             pl.col("birth_year").first(),
             pl.col("origin").first().alias("year"),
-            earnings.filter(pl.col("year") > pl.col("origin") - RECENT).mean().alias("recent"),
+            earnings.filter(pl.col("year") > pl.col("origin") - _RECENT_YEARS)
+            .mean()
+            .alias("recent"),
             earnings.drop_nulls().last().alias("last"),
             pl.col("sex").drop_nulls().last(),
             pl.col("education_level").drop_nulls().last(),
@@ -279,43 +250,38 @@ def _at_origin(panel: Panel, origins: Origins) -> pl.DataFrame:
         .with_columns(
             _band(),
             _period(),
-            pl.format("{}-{}", decade, decade + AGE_BAND - 1).alias("age"),
+            pl.format("{}-{}", first_age, first_age + _AGE_GROUP - 1).alias("age"),
             pl.when(pl.col("last") == 0)
             .then(pl.lit("zero"))
             .when(pl.col("last") > 0)
             .then(pl.lit("positive"))
             .alias("origin"),
-            _kinds(pl.col("born"), {"sweden": ("sweden",), "europe": EUROPE}, "elsewhere").alias(
-                "birth_region"
-            ),
-            _kinds(pl.col("county"), {"metropolitan": METROPOLITAN, "north": NORTH}, "other").alias(
-                "county_type"
-            ),
+            birth_region=_kind("born", {"sweden": ("sweden",), "europe": EUROPE}, "elsewhere"),
+            county_type=_kind("county", {"metropolitan": METROPOLITAN, "north": NORTH}, "other"),
         )
     )
 
 
 def _band() -> pl.Expr:
-    return ((pl.col("year") - pl.col("birth_year")) // BAND * BAND).cast(pl.Int32).alias("band")
+    return ((pl.col("year") - pl.col("birth_year")) // _BAND * _BAND).cast(pl.Int32).alias("band")
 
 
 def _period() -> pl.Expr:
-    return (pl.col("year") // PERIOD * PERIOD).cast(pl.Int32).alias("period")
+    return (pl.col("year") // _PERIOD * _PERIOD).cast(pl.Int32).alias("period")
 
 
 def _around(ordered: pl.Expr, share: float) -> pl.Expr:
-    start = (pl.len() * share).cast(pl.Int64) - NEIGHBOURS // 2
-    return ordered.slice(start, NEIGHBOURS).mean()
+    start = (pl.len() * share).cast(pl.Int64) - _NEIGHBOURS // 2
+    return ordered.slice(start, _NEIGHBOURS).mean()
 
 
 def _any_known(columns: Sequence[str]) -> pl.Expr:
     return pl.any_horizontal(pl.col(name).is_not_null().any() for name in columns)
 
 
-def _kinds(code: pl.Expr, kinds: Mapping[str, Sequence[str]], otherwise: str) -> pl.Expr:
-    expression: pl.Expr = (
-        pl.when(code.is_null()).then(pl.lit(None, dtype=pl.String)).otherwise(pl.lit(otherwise))
-    )
-    for name, codes in kinds.items():
-        expression = pl.when(code.is_in(list(codes))).then(pl.lit(name)).otherwise(expression)
-    return expression
+def _kind(column: str, codes_of_kind: Mapping[str, Sequence[str]], otherwise: str) -> pl.Expr:
+    """The kind to which the code belongs, or `otherwise`; null if the code is null."""
+    kinds = {code: kind for kind, codes in codes_of_kind.items() for code in codes}
+    code = pl.col(column)
+    kind = code.replace_strict(kinds, default=otherwise, return_dtype=pl.String)
+    return pl.when(code.is_not_null()).then(kind)

@@ -6,6 +6,7 @@ A mapping names columns and recodes them; it computes nothing else. Its keys are
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from importlib import resources
@@ -93,8 +94,8 @@ class SourceMapping(_Strict):
         scale: unit of the amounts, for example 100 for hundreds of SEK.
         deflator: the price index of the currency.
         floor: floor of log scores, in prices of the base year; none: zeros do not occur.
-        macro: name of the macro series of the years; none: masked.
-        year_in_filename: whether the file names hold the year, for one table per year.
+        macro: name of the macro series of the years; none: the network receives none.
+        year_in_filename: whether the year is part of the file name, for one file per year.
     """
 
     name: str | None = None
@@ -113,10 +114,10 @@ class SourceMapping(_Strict):
     @model_validator(mode="after")
     def _consistent(self) -> SourceMapping:
         for part in ("columns", "digits", "codes"):
-            strange = [name for name in getattr(self, part) if name not in BY_NAME]
-            if strange:
+            unknown = [name for name in getattr(self, part) if name not in BY_NAME]
+            if unknown:
                 raise ValueError(
-                    f"`{part}` names {', '.join(strange)}, which the panel does not have; "
+                    f"`{part}` names {', '.join(unknown)}, which the panel does not have; "
                     f"its columns are {', '.join(BY_NAME)}"
                 )
         if self.currency != "SEK" and not {"floor", "macro"} <= self.model_fields_set:
@@ -168,12 +169,10 @@ class SourceMapping(_Strict):
         for name, (low, high) in self.keep.items():
             for column in _spellings((name,), frame.columns):
                 value = _number(frame, column)
-                credible = (value >= (float("-inf") if low is None else low)) & (
-                    value <= (float("inf") if high is None else high)
+                credible = value.is_between(
+                    -math.inf if low is None else low, math.inf if high is None else high
                 )
-                outside = frame.select(
-                    (value.is_not_null() & ~credible).alias("outside")
-                ).to_series()
+                outside = frame.select(value.is_not_null() & ~credible).to_series()
                 nulled[f"keep {name}"] = int(outside.sum())
                 frame = frame.with_columns(pl.when(~outside).then(pl.col(column)).alias(column))
         unknown = self._unknown_earnings(frame, nulled)
@@ -194,13 +193,9 @@ class SourceMapping(_Strict):
         for name, value in self.null_if.items():
             columns = _spellings((name,), frame.columns)
             if not columns:
-                fix = (
-                    f"Add {name}, or remove it from `null_if` in the mapping if it does not matter."
-                )
-                raise InputError(
-                    "the mapping does not fit the source",
-                    [Problem("missing-column", f"the column {name} is missing", fix, column=name)],
-                )
+                why = f"the column {name} is missing"
+                fix = "Add it, or remove it from `null_if` in the mapping if it does not matter."
+                raise _misfit(Problem("missing-column", why, fix, column=name))
             same = _text(columns[0]).str.to_lowercase().is_in([_key(value).lower()])
             flagged = frame.select(same.fill_null(False).alias(name)).to_series()
             nulled[f"null_if {name}"] = int(flagged.sum())
@@ -217,9 +212,7 @@ class SourceMapping(_Strict):
             return _first_positive(source, frame)
         return pl.coalesce(
             self._recoded(
-                name,
-                _text(column) if self._recodes(name) else pl.col(column),
-                frame.schema[column],
+                name, _text(column) if self._recodes(name) else pl.col(column), frame.schema[column]
             )
             for column in columns
         )
@@ -236,31 +229,25 @@ class SourceMapping(_Strict):
         if digits is not None and dtype.is_numeric():
             why = (
                 f"{name} is read from the first {digits} characters of a code, but the source "
-                "holds numbers, which have no leading zeros"
+                "has numbers, which have no leading zeros"
             )
-            raise InputError(
-                "the mapping does not fit the source",
-                [Problem("lost-zeros", why, "Export the code as text.", column=name)],
-            )
+            raise _misfit(Problem("lost-zeros", why, "Export the code as text.", column=name))
         result = text.str.slice(0, digits) if digits is not None else text
-        exact: dict[str, str | None] = {}
-        for code, new in self.codes.get(name, {}).items():
-            if span := _RANGE.fullmatch(code):
-                result = (
-                    pl.when(number.is_between(float(span[1]), float(span[2])))
-                    .then(pl.lit(new, dtype=pl.String))
-                    .otherwise(result)
-                )
-            else:
-                exact[code] = new
-        # Exact codes take precedence over ranges, so they are applied last, to the source's code.
-        for code, new in exact.items():
-            result = (
-                pl.when(text.eq_missing(pl.lit(code)))
-                .then(pl.lit(new, dtype=pl.String))
-                .otherwise(result)
+        spans = {code: _RANGE.fullmatch(code) for code in self.codes.get(name, {})}
+        # Exact codes take precedence over ranges, so they are applied last.
+        for code, span in sorted(spans.items(), key=lambda item: item[1] is None):
+            matches = (
+                number.is_between(float(span[1]), float(span[2]))
+                if span
+                else text.eq_missing(pl.lit(code))
             )
+            new = pl.lit(self.codes[name][code], dtype=pl.String)
+            result = pl.when(matches).then(new).otherwise(result)
         return result
+
+
+def _misfit(problem: Problem) -> InputError:
+    return InputError("the mapping does not fit the source", [problem])
 
 
 def _parts(source: ColumnSource) -> tuple[str, ...]:
@@ -281,10 +268,8 @@ def _spellings(columns: Sequence[str], names: Sequence[str]) -> list[str]:
         spellings = [name] if name in names else lower.get(name.lower(), [])
         if len(spellings) > 1:
             why = f"{name} may be {' or '.join(spellings)}"
-            raise InputError(
-                "the mapping does not fit the source",
-                [Problem("ambiguous-column", why, "Write the exact spelling in the mapping.")],
-            )
+            fix = "Write the exact spelling in the mapping."
+            raise _misfit(Problem("ambiguous-column", why, fix))
         result += spellings
     return result
 
@@ -311,21 +296,16 @@ def _sum(frame: pl.DataFrame, columns: Sequence[str]) -> pl.Expr:
 
 
 def _first_positive(source: FirstPositive, frame: pl.DataFrame) -> pl.Expr:
-    counts = {
-        column: _number(frame, column)
-        for name in source.first_positive
+    counts = [
+        (code, _number(frame, column))
+        for name, code in source.first_positive.items()
         for column in _spellings((name,), frame.columns)
-    }
-    codes = [
-        code for name, code in source.first_positive.items() if _spellings((name,), frame.columns)
     ]
-    result = pl.when(pl.any_horizontal(count.is_not_null() for count in counts.values())).then(
-        pl.lit(source.otherwise)
-    )
-    chain: Any = result
-    for code, count in reversed(list(zip(codes, counts.values(), strict=True))):
-        chain = pl.when(count > 0).then(pl.lit(code)).otherwise(chain)
-    return chain  # type: ignore[no-any-return]
+    known = pl.any_horizontal(count.is_not_null() for _, count in counts)
+    result: pl.Expr = pl.when(known).then(pl.lit(source.otherwise))
+    for code, count in reversed(counts):
+        result = pl.when(count > 0).then(pl.lit(code)).otherwise(result)
+    return result
 
 
 def shipped_mappings() -> tuple[str, ...]:
@@ -354,40 +334,29 @@ def load_mapping(mapping: str | Path) -> tuple[SourceMapping, Path | None]:
         except (OSError, UnicodeDecodeError):
             names = ", ".join(shipped_mappings())
             fix = f"Give a YAML file, or one of the shipped mappings: {names}."
-            raise UsageError(
-                f"there is no mapping {mapping}",
-                [Problem("mapping", "neither a shipped name nor a readable file", fix)],
-            ) from None
+            problem = Problem("mapping", "neither a shipped name nor a readable file", fix)
+            raise UsageError(f"there is no mapping {mapping}", [problem]) from None
     try:
         content = yaml.safe_load(text)
-        result = SourceMapping.model_validate({} if content is None else content)
+        return SourceMapping.model_validate({} if content is None else content), folder
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f"line {mark.line + 1}" if mark else "the file"
-        raise UsageError(
-            f"the mapping {mapping} cannot be used",
-            [Problem("mapping", f"{line} is not YAML", "Correct the syntax.")],
-        ) from None
+        problems = [Problem("mapping", f"{line} is not YAML", "Correct the syntax.")]
     except ValidationError as error:
-        raise UsageError(
-            f"the mapping {mapping} cannot be used",
-            [_explain(e) for e in error.errors(include_url=False)],
-        ) from None
-    return result, folder
+        problems = [_explain(part) for part in error.errors(include_url=False)]
+    raise UsageError(f"the mapping {mapping} cannot be used", problems)
 
 
 def _explain(error: Any) -> Problem:
-    # A union reports each alternative under its type's name; the user wrote only the key.
+    # Pydantic adds the type of each alternative of a union to the key that the user wrote.
     key = ".".join(
         str(part)
         for part in error["loc"]
         if part not in ("str", "Sum", "FirstPositive", "tuple[str, ...]")
     )
     if error["type"] == "extra_forbidden":
-        return Problem(
-            "mapping",
-            f"the key `{key}` is not known",
-            f"Use one of {', '.join(SourceMapping.model_fields)}.",
-        )
+        fix = f"Use one of {', '.join(SourceMapping.model_fields)}."
+        return Problem("mapping", f"the key `{key}` is not known", fix)
     why = str(error["msg"]).removeprefix("Value error, ")
     return Problem("mapping", f"`{key}`: {why}" if key else why, "Correct this key in the mapping.")

@@ -29,6 +29,12 @@ class Origins:
     person_id: NDArray[np.str_]
     year: NDArray[np.int64]
 
+    @classmethod
+    def from_rows(cls, rows: pl.DataFrame) -> Origins:
+        """The persons and years of a frame with the columns `person_id` and `year`."""
+        persons = np.array(rows["person_id"].to_list(), dtype=np.str_)
+        return cls(persons, rows["year"].to_numpy().astype(np.int64))
+
     def __len__(self) -> int:
         return len(self.person_id)
 
@@ -47,10 +53,8 @@ class Origins:
 def last_year(panel: Panel) -> int:
     """The last year with a record in the panel."""
     if len(panel) == 0:
-        raise UsageError(
-            "a panel without rows has no origins",
-            [Problem("empty-panel", "no rows", "Give persons with records.")],
-        )
+        problem = Problem("empty-panel", "no rows", "Give persons with records.")
+        raise UsageError("a panel without rows has no origins", [problem])
     return int(panel.frame["year"].max())  # type: ignore[arg-type]
 
 
@@ -80,24 +84,22 @@ def draw_origins(
 ) -> Origins:
     """One random origin for each person with an eligible year (`eligible_origins`).
 
-    First a horizon h is drawn uniformly from those of 1..`max_horizon` that an eligible year can
-    reach: year + h is at most `end`, and the age then at most 64. Then an origin is drawn uniformly
-    from the eligible years that reach h. With the horizon drawn first, long horizons are as
-    frequent as short ones.
+    First a horizon h is drawn uniformly from those of 1..`max_horizon` for which the person has an
+    eligible year with an outcome: year + h is at most `end`, and the age in it at most 64. Then an
+    origin is drawn uniformly from these years. Because the horizon is drawn first, long horizons
+    are as frequent as short ones.
 
     Args:
         panel: the persons.
         max_horizon: longest horizon.
         seed: part of the key of each draw.
-        end: last year of outcomes; by default the panel's last year. Give it if the panel is a part
-            of a register and may lack the register's last year.
+        end: last year of outcomes; by default the panel's last year. It is needed if the panel is
+            a part of a register and may lack the register's last year.
         among: person-years (`person_id`, `year`) that may be origins; by default all.
     """
     if max_horizon < 1:
-        raise UsageError(
-            "no horizon to draw",
-            [Problem("horizon-range", "max_horizon is below 1", "Use at least 1.")],
-        )
+        problem = Problem("horizon-range", "max_horizon is below 1", "Use at least 1.")
+        raise UsageError("no horizon to draw", [problem])
     final = last_year(panel) if end is None else end
     reach = pl.min_horizontal(pl.lit(final, dtype=pl.Int32), pl.col("birth_year") + MAX_AGE)
     rows = eligible_origins(panel).with_columns(reach=reach)
@@ -124,14 +126,13 @@ def draw_origins(
     chosen = reaching.group_by("person_id", maintain_order=True).agg(
         pl.col("year").get((pl.col("position").first() * pl.len()).floor().cast(pl.UInt32))
     )
-    return Origins(_text(chosen["person_id"]), chosen["year"].to_numpy().astype(np.int64))
+    return Origins.from_rows(chosen)
 
 
 def origins_at(panel: Panel, year: int | None = None) -> Origins:
     """The origin `year`, by default the panel's last, for all persons eligible in it."""
     origin = last_year(panel) if year is None else year
-    rows = eligible_origins(panel).filter(pl.col("year") == origin)
-    return Origins(_text(rows["person_id"]), rows["year"].to_numpy().astype(np.int64))
+    return Origins.from_rows(eligible_origins(panel).filter(pl.col("year") == origin))
 
 
 def history(panel: Panel, origins: Origins) -> Panel:
@@ -146,9 +147,8 @@ def cut(panel: Panel, year: int) -> Panel:
     """The panel without rows and exits after `year`. Raises UsageError if no row remains."""
     frame = panel.frame.filter(pl.col("year") <= year)
     if frame.is_empty():
-        problem = Problem(
-            "nothing-left", f"no record lies in or before {year}", "Choose a later --until."
-        )
+        why = f"no record lies in or before {year}"
+        problem = Problem("nothing-left", why, "Choose a later --until.")
         raise UsageError(f"No record of the panel lies in or before {year}.", [problem])
     return panel.with_frame(without_later_exits(frame, pl.lit(year)))
 
@@ -203,11 +203,5 @@ def realised_earnings(
         .then(0.0)
         .otherwise(pl.col("earnings"))
     )
-    values = outcomes.select(value.cast(pl.Float64).fill_null(float("nan")).alias("y"))[
-        "y"
-    ].to_numpy()
-    return values.reshape(len(origins), len(ahead))
-
-
-def _text(names: pl.Series) -> NDArray[np.str_]:
-    return np.array(names.to_list(), dtype=np.str_)
+    values = outcomes.select(value.cast(pl.Float64).fill_null(float("nan"))).to_series()
+    return values.to_numpy().reshape(len(origins), len(ahead))

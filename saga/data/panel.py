@@ -14,7 +14,7 @@ from saga.schema import PRICE_YEAR, polars_schema
 # Both are needed to distinguish death and emigration from missing years.
 EXIT_LABELS = {"exit_year", "exit_reason"}
 FLOOR = 24_150.0  # half a price base amount of 2022, in SEK
-_HASHED_ROWS = 100_000  # in one step
+_HASHED_ROWS = 100_000  # rows that are hashed in one step
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class Panel:
 
 
 def sort_rows(frame: pl.DataFrame) -> pl.DataFrame:
-    """Sorted by person and year.
+    """The frame sorted by person and year.
 
     Registers are mostly sorted; to check this takes a hundredth of the time of sorting.
     """

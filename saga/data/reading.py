@@ -1,6 +1,6 @@
 """From files to a panel: locate, read, map, check, deflate.
 
-Nothing is dropped silently: `PanelMeta` counts what was left out.
+`PanelMeta` counts all rows and cells that are left out.
 """
 
 from __future__ import annotations
@@ -17,12 +17,7 @@ from saga.data.files import locate_files, read_files, require_output_outside_inp
 from saga.data.mapping import SourceMapping, load_mapping
 from saga.data.panel import Panel, PanelMeta, sort_rows
 from saga.data.prices import CPI_SWEDEN, read_index, real_factors
-from saga.data.validation import (
-    RULES,
-    describe_violations,
-    find_violations,
-    is_outside_ages,
-)
+from saga.data.validation import RULES, describe_violations, find_violations, is_outside_ages
 from saga.errors import InputError, Problem, UsageError
 from saga.requests import OnError
 from saga.schema import BY_NAME, EXIT, MAX_AGE, MIN_AGE, MONEY, NAMES, REQUIRED
@@ -30,7 +25,10 @@ from saga.schema import BY_NAME, EXIT, MAX_AGE, MIN_AGE, MONEY, NAMES, REQUIRED
 
 @dataclass(frozen=True)
 class _Source:
-    """What was read, before any check: cells in the types of the source."""
+    """The content of the source before any check; cells have the types of the source.
+
+    `register_id` and `prices` (the year of the prices) are those in register.json.
+    """
 
     frame: pl.DataFrame
     unread: tuple[str, ...]
@@ -67,15 +65,11 @@ def read_panel(
         UsageError: an option is not valid.
     """
     if on_error not in ("fail", "drop"):
-        raise UsageError(
-            "on_error is fail or drop",
-            [Problem("on-error", "the choice is not known", "Use fail or drop.")],
-        )
+        problem = Problem("on-error", "the choice is not known", "Use fail or drop.")
+        raise UsageError("on_error is fail or drop", [problem])
     if rejected is not None and rejected.suffix not in (".parquet", ".csv"):
-        raise UsageError(
-            "rejected rows go to .parquet or .csv",
-            [Problem("rejected", "the suffix is not known", "Use .parquet or .csv.")],
-        )
+        problem = Problem("rejected", "the suffix is not known", "Use .parquet or .csv.")
+        raise UsageError("rejected rows go to .parquet or .csv", [problem])
     if rejected is not None and not isinstance(source, pl.DataFrame):
         require_output_outside_input(Path(source), rejected, "--rejected")
     mapped, mapping_folder = (SourceMapping(), None) if mapping is None else load_mapping(mapping)
@@ -151,8 +145,8 @@ def _require_columns(present: Sequence[str], raw: _Source, mapped: SourceMapping
                 "Add it. If a file is read, a mapping may name it: "
                 f"`columns: {{{name}: ITS_NAME}}`.{hint}"
             )
-            looked = f" (looked for {mapped.columns[name]})" if name in mapped.columns else ""
-            why = f"the required column {name} is missing{looked}"
+            source = f" (looked for {mapped.columns[name]})" if name in mapped.columns else ""
+            why = f"the required column {name} is missing{source}"
             missing.append(Problem("missing-column", why, fix, column=name))
     if missing:
         raise InputError("the panel lacks required columns", missing)
@@ -181,7 +175,7 @@ def _typed(
 def _inside_ages(typed: pl.DataFrame, broken: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The rows at ages that a panel covers, and their violations.
 
-    A rule about persons may be broken by a wrong birth year, so such rows remain at any age.
+    Rows that break a rule about persons remain at any age: the birth year may be wrong.
     """
     person_rules = [name for name, rule in RULES.items() if rule.of_person]
     rows = broken.filter(pl.col("rule").is_in(person_rules))["row"]
@@ -197,22 +191,15 @@ def _lost(typed: pl.DataFrame, valid: pl.DataFrame) -> Problem | None:
     """The persons of `typed` without a row in `valid`."""
     if typed.height == valid.height:
         return None
-    lost = (
-        typed.select("person_id")
-        .drop_nulls()
-        .unique()
-        .join(valid, on="person_id", how="anti")["person_id"]
-        .sort()
-    )
+    persons = typed.select("person_id").drop_nulls().unique()
+    lost = persons.join(valid, on="person_id", how="anti")["person_id"].sort()
     if not lost.len():
         return None
-    return Problem(
-        "no-usable-row",
-        f"No row of the person is usable: all are outside ages {MIN_AGE}-{MAX_AGE} or break a rule",
-        "Leave the person out.",
-        person_id=lost[0],
-        count=lost.len(),
+    why = (
+        f"No row of the person is usable: all are outside ages {MIN_AGE}-{MAX_AGE} or break a rule"
     )
+    fix = "Leave the person out."
+    return Problem("no-usable-row", why, fix, person_id=lost[0], count=lost.len())
 
 
 def _dropped_by_rule(broken: pl.DataFrame) -> dict[str, int]:
@@ -245,34 +232,28 @@ def _deflated(
 
     A foreign currency without a deflator stays in the prices that the caller states.
     """
+    base, factor = mapped.price_year, pl.lit(mapped.scale)
     if mapped.currency != "SEK" and mapped.deflator is None:
         if prices is None:
             fix = "Add `deflator` to the mapping, or state --prices."
             problem = Problem("no-price-index", f"{mapped.currency} has no deflator", fix)
             raise InputError("the amounts cannot be deflated", [problem])
-        return _scaled(frame, present, pl.lit(mapped.scale)), prices
-    base = mapped.price_year
-    if prices == base:
-        return _scaled(frame, present, pl.lit(mapped.scale)), base
-    index = (
-        read_index(_index_file(mapped.deflator.file, folders)) if mapped.deflator else CPI_SWEDEN
-    )
-    years = frame["year"].unique().to_list() if prices is None else [prices]
-    factors = real_factors(years, index, base)
-    if prices is not None:
-        return _scaled(frame, present, pl.lit(mapped.scale * factors[prices])), base
-    factor = pl.col("year").replace_strict(
-        list(factors), list(factors.values()), return_dtype=pl.Float64
-    )
-    return _scaled(frame, present, mapped.scale * factor), base
-
-
-def _scaled(frame: pl.DataFrame, present: Sequence[str], factor: pl.Expr) -> pl.DataFrame:
-    return frame.with_columns(pl.col(name) * factor for name in MONEY if name in present)
+        base = prices
+    elif prices != base:
+        deflator = mapped.deflator
+        index = read_index(_index_file(deflator.file, folders)) if deflator else CPI_SWEDEN
+        years = frame["year"].unique().to_list() if prices is None else [prices]
+        factors = real_factors(years, index, base)
+        if prices is not None:
+            factor = pl.lit(mapped.scale * factors[prices])
+        else:
+            by_year = pl.col("year").replace_strict(factors, return_dtype=pl.Float64)
+            factor = mapped.scale * by_year
+    return frame.with_columns(pl.col(name) * factor for name in MONEY if name in present), base
 
 
 def _index_file(name: str, folders: Sequence[Path | None]) -> Path:
-    """The price index: an absolute path, or a file beside the mapping or beside the data."""
+    """The price index: an absolute path, or a file in the folder of the mapping or of the data."""
     paths = [folder / name for folder in folders if folder is not None]
     if Path(name).is_absolute():
         paths = [Path(name)]
@@ -283,13 +264,13 @@ def _index_file(name: str, folders: Sequence[Path | None]) -> Path:
     problem = Problem(
         "price-index",
         f"the deflator file {name} was not found (looked in {looked})",
-        "Put it beside the data or the mapping.",
+        "Put it in the folder of the data or of the mapping.",
     )
     raise InputError("the amounts cannot be deflated", [problem])
 
 
 def _whole_labels(frame: pl.DataFrame, present: Sequence[str]) -> pl.DataFrame:
-    """Entry and exit labels that are known in one row of a person, filled into all rows."""
+    """The frame with entry and exit labels in all rows of a person if one row has them."""
     partial = [
         name for name in EXIT if name in present and 0 < frame[name].null_count() < frame.height
     ]

@@ -1,8 +1,8 @@
 """The panel's rules: which rows break them, and the messages about it.
 
 A rule concerns a cell, a row or a person; if it concerns a person, all rows of the person break it.
-The rules are dataframely rules, generated from the column table. A violation is a triple (row,
-rule, column); counts, first places, dropped rows and the file of rejected rows come from one table.
+The rules are dataframely rules, generated from the table of columns (`saga.schema`). A violation is
+a row of the source, a rule and a column.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from saga.schema import BY_NAME, MAX_AGE, MIN_AGE, STATIC, Column
 
 @dataclass(frozen=True)
 class Rule:
-    """What is wrong and how to fix it; `{column}` and `{allowed}` are filled in.
+    """What is wrong and how to fix it; `{column}` and `{allowed}` are placeholders.
 
     `of_person` says whether the rule concerns a person.
     """
@@ -33,16 +33,16 @@ class Rule:
 
 RULES: Mapping[str, Rule] = {
     "not-a-number": Rule(
-        "{column} holds something that is not a number",
+        "{column} contains something that is not a number",
         "Write numbers with a decimal point and no thousands separator, and leave unknown cells "
         "empty.",
     ),
     "not-a-year": Rule(
-        "{column} holds something that is not a whole year",
+        "{column} contains something that is not a whole year",
         "Write years as whole numbers, such as 2015.",
     ),
     "not-text": Rule(
-        "{column} holds something that is neither plain text nor a whole number",
+        "{column} contains something that is neither plain text nor a whole number",
         "Write it as text without control characters.",
     ),
     "missing-value": Rule("{column} is empty", "Fill it in, or leave the row out."),
@@ -95,7 +95,7 @@ def _cell_rules(column: Column) -> dict[str, _Expression]:
             rules["negative"] = lambda cell: cell.is_nan() | (cell >= low)
     elif low is not None or high is not None:
         bottom, top = -float("inf") if low is None else low, float("inf") if high is None else high
-        # Values that are not finite have a rule of their own.
+        # For values that are not finite there is another rule.
         rules["out-of-range"] = lambda cell: (
             cell.is_between(bottom, top) | ~cell.cast(pl.Float64).is_finite()
         )
@@ -241,7 +241,7 @@ def _parsed_key(key: str) -> tuple[str, str | None]:
 def describe_violations(broken: pl.DataFrame, frame: pl.DataFrame) -> list[Problem]:
     """One problem for each broken rule and column, in the order of `RULES`.
 
-    It has the count and the first place. A rule about persons counts persons, others count rows.
+    It counts persons if the rule is about persons, else rows, and names the first of them.
     """
     placed = broken.join(frame.select("row", "person_id", "year"), on="row", how="left")
     groups = placed.group_by("rule", "column").agg(
@@ -249,10 +249,10 @@ def describe_violations(broken: pl.DataFrame, frame: pl.DataFrame) -> list[Probl
         pl.col("person_id").n_unique().alias("persons"),
         pl.col("person_id", "year").sort_by("row").first(),
     )
-    order = {rule: position for position, rule in enumerate(RULES)}
-    columns = {name: position for position, name in enumerate(BY_NAME)}
+    rules, columns = list(RULES), [None, *BY_NAME]
     ordered = sorted(
-        groups.iter_rows(named=True), key=lambda g: (order[g["rule"]], columns.get(g["column"], -1))
+        groups.iter_rows(named=True),
+        key=lambda group: (rules.index(group["rule"]), columns.index(group["column"])),
     )
     return [_problem(group) for group in ordered]
 
@@ -274,6 +274,6 @@ def _problem(group: Mapping[str, Any]) -> Problem:
 
 
 def is_outside_ages() -> pl.Expr:
-    """Whether the age of a row is not covered by a panel; a negative age is an error instead."""
+    """Whether the age of a row is not covered by a panel; a negative age breaks a rule instead."""
     age = pl.col("year") - pl.col("birth_year")
     return (age.is_between(0, MIN_AGE - 1) | (age > MAX_AGE)).fill_null(False)

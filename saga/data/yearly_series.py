@@ -32,7 +32,7 @@ class YearlySeries:
 
 
 def read_shipped_series(table: str, *, gaps: bool = False) -> dict[str, YearlySeries]:
-    """The series of a shipped table by name; `gaps` admits years without a row.
+    """The series of a shipped table by name; with `gaps`, years without a row are allowed.
 
     Raises ValueError if a year occurs twice, is out of order or missing, a unit changes, a mark is
     unknown or a source is empty.

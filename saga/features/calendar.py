@@ -66,10 +66,10 @@ class Calendar:
 def macro_features(values: Floats, before: float) -> Floats:
     """Macro inputs of the network for T consecutive years, shape (..., T, 4).
 
-    They are unemployment, its change in the year, real wage growth, each standardised by its mean
-    and spread in Sweden since 1990, and a flag for a known year. The change matters because jobs
-    are lost when unemployment rises, not when it is high. Inflation is not an input, because
-    earnings are real; it influences later years in `MacroProcess`.
+    They are unemployment, its change in the year and real wage growth, each standardised by its
+    mean and spread in Sweden since 1990, and a flag for a known year. The change is an input,
+    because jobs are lost when unemployment rises, not when it is high. Inflation is no input,
+    because earnings are real; it influences later years in `MacroProcess`.
 
     Args:
         values: series of the years, shape (..., T, 3), fractions.

@@ -51,7 +51,7 @@ class Sequences:
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """Tokens a person, shape (n,)."""
+        """Number of tokens per person, shape (n,)."""
         return np.diff(self.offsets)
 
 
@@ -61,9 +61,8 @@ def encode(panel: Panel, transforms: Transforms, calendar: Calendar) -> Sequence
     ids, starts = np.unique(frame["person_id"].to_numpy(), return_index=True)
     earnings = frame["earnings"].to_numpy().astype(np.float64)
     year = frame["year"].to_numpy().astype(np.int64)
-    state = np.where(np.isnan(earnings), UNKNOWN, np.where(earnings > 0, POSITIVE, ZERO)).astype(
-        np.int8
-    )
+    known_state = np.where(earnings > 0, POSITIVE, ZERO)
+    state = np.where(np.isnan(earnings), UNKNOWN, known_state).astype(np.int8)
     with np.errstate(divide="ignore", invalid="ignore"):
         z = np.where(state == POSITIVE, np.log(earnings) - calendar.wage_index(year), 0.0)
     dead = frame.select(
@@ -116,6 +115,6 @@ def pad(
 
 
 def last_known(codes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Codes (..., n_token, n_column); the last known code replaces missing ones (0)."""
+    """Codes (..., n_token, n_column) in which the last known code replaces missing ones (0)."""
     position = np.where(codes > 0, np.arange(codes.shape[-2])[:, None], 0)
     return np.take_along_axis(codes, np.maximum.accumulate(position, axis=-2), axis=-2)

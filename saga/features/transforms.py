@@ -48,9 +48,9 @@ class Transforms:
         has_zeros: whether zero earnings occur.
         has_death: whether deaths are observed.
         rhythm: years between records at the end of the panel, see `record_rhythm`.
-        without: inputs in HIDEABLE that the network never receives: columns, which are then
-            missing, "calendar" (macro series), "age" (attention still depends on the distance
-            between two records) or "missingness" (missing values are then encoded as average).
+        without: inputs in HIDEABLE that the network never receives: names of columns, "calendar"
+            (macro series), "age" (attention still depends on the distance between two records) or
+            "missingness" (missing values are then encoded as average).
         span: largest number of years between the first and the last record of a person.
     """
 
@@ -80,12 +80,9 @@ class Transforms:
         frame = panel.frame
         positive = frame.filter(pl.col("earnings") > 0)
         if positive.height < 200:
-            problem = Problem(
-                "too-few-records",
-                f"Only {positive.height} positive earnings in the training part; 200 are needed",
-                "Use a panel with more persons or years.",
-                column="earnings",
-            )
+            why = f"Only {positive.height} positive earnings in the training part; 200 are needed"
+            fix = "Use a panel with more persons or years."
+            problem = Problem("too-few-records", why, fix, column="earnings")
             raise InputError("The panel is too small to train on.", [problem])
         z = np.log(positive["earnings"].to_numpy()) - calendar.wage_index(
             positive["year"].to_numpy()
@@ -139,18 +136,11 @@ class Transforms:
         """Code numbers (n_row, 10) of schema.CATEGORICAL, 0 if missing or not in training."""
         out = np.zeros((frame.height, len(schema.CATEGORICAL)), dtype=np.int16)
         for j, name in enumerate(schema.CATEGORICAL):
-            if (
-                frame[name].null_count() < frame.height
-                and self.codes[name]
-                and name not in self.without
-            ):
-                number = {code: i for i, code in enumerate(self.codes[name], start=1)}
-                out[:, j] = (
-                    frame[name]
-                    .replace_strict(number, default=0, return_dtype=pl.Int16)
-                    .fill_null(0)
-                    .to_numpy()
-                )
+            column, codes = frame[name], self.codes[name]
+            if column.null_count() < frame.height and codes and name not in self.without:
+                number = {code: i for i, code in enumerate(codes, start=1)}
+                numbers = column.replace_strict(number, default=0, return_dtype=pl.Int16)
+                out[:, j] = numbers.fill_null(0).to_numpy()
         return out
 
     @property
@@ -182,8 +172,8 @@ def record_rhythm(
 ) -> int:
     """The most common distance in years between successive records of a person, 1..`longest`.
 
-    Only records of the last five years up to `end` count: a panel that changes from yearly to
-    every second year continues with every second year.
+    Only records of the last five years up to `end` count. A panel that changed from records every
+    year to records every second year therefore has rhythm 2.
 
     Args:
         person: person of each record, shape (n,); records are sorted by person and year.

@@ -70,7 +70,7 @@ def commit_json(path: Path, value: Mapping[str, Any]) -> None:
 def json_bytes(value: Mapping[str, Any]) -> bytes:
     """JSON in UTF-8; equal values give equal bytes.
 
-    Raises ValueError or TypeError for values that JSON cannot hold.
+    Raises ValueError or TypeError for values that JSON cannot represent.
     """
     return (
         json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"

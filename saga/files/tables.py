@@ -33,10 +33,8 @@ def check_out(out: str | Path) -> Path:
             f"The output {out} must end in {' or '.join(SUFFIXES)}: the suffix chooses the format."
         )
     if out.is_dir():
-        raise UsageError(
-            f"The output {out} is a directory. Name a file in it, such as "
-            f"{out / 'forecast.parquet'}."
-        )
+        example = out / "forecast.parquet"
+        raise UsageError(f"The output {out} is a directory. Name a file in it, such as {example}.")
     if out.exists() and not _written_by_saga(out):
         raise UsageError(
             f"{out} exists and SAGA did not write it, so it is not replaced. "
@@ -71,7 +69,7 @@ def write_table(frame: pl.DataFrame, out: str | Path, provenance: Mapping[str, A
             out, lambda part: frame.write_parquet(part, compression="zstd", metadata={KEY: record})
         )
     else:
-        # The provenance first, so that a table without provenance never exists.
+        # The provenance is written first, so that there is never a table without provenance.
         commit(_sidecar(out), lambda part: part.write_text(record + "\n", encoding="utf-8"))
         commit(out, lambda part: frame.write_csv(part))
     return out

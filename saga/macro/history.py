@@ -1,7 +1,7 @@
 """Observed macro series of Sweden, and jobless persons outside the unemployment rate.
 
-A calendar year enters a forecast only by three series (unemployment, real wage growth, inflation;
-fractions), so forecasts can go beyond the panel's years.
+A calendar year influences a forecast only through three series (unemployment, real wage growth,
+inflation; fractions), so forecasts can go beyond the panel's years.
 """
 
 from __future__ import annotations
@@ -50,9 +50,10 @@ def sweden_as_published() -> MacroHistory:
 def sweden() -> MacroHistory:
     """Swedish series 1990-2022 as fractions, unemployment by the present definition.
 
-    The definition of 2007 counts persons who are in a labour-market programme and look for work.
-    The definition before 2007 leaves out a third of the jobless of the 1990s: by it, 2009 has
-    nearly the unemployment of 1994, though fewer persons were out of work.
+    Since 2007 the definition includes persons in labour-market programmes who look for work. The
+    definition before 2007 leaves out a third of the jobless of the 1990s. By the definitions of
+    their years, 1994 and 2009 have nearly the same rate, though more persons were out of work in
+    1994.
     """
     published = sweden_as_published()
     values = published.values.copy()

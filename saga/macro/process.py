@@ -26,9 +26,9 @@ Floats = NDArray[np.float64]
 class MacroProcess:
     """Vector autoregression of log unemployment, real wage growth and inflation.
 
-    It has order one and Gaussian innovations. It is fitted by ridge regression towards zero on
-    standardised series, because 33 years identify little more. The spectral radius is capped below
-    one, so futures are stationary. `history` ends at the cut-off.
+    It has order one and Gaussian innovations. It is fitted by ridge regression on standardised
+    series, because 33 years are few. The spectral radius is below one, so futures are
+    stationary. `history` ends at the cut-off.
     """
 
     history: MacroHistory
@@ -142,7 +142,7 @@ class MacroProcess:
 
 
 def _state(values: Floats) -> Floats:
-    """Series -> autoregressive state: unemployment in logs keeps it positive."""
+    """Series -> autoregressive state, with unemployment in logs so that it stays positive."""
     return np.column_stack([np.log(np.clip(values[:, 0], *UNEMPLOYMENT_RANGE)), values[:, 1:]])
 
 

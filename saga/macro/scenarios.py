@@ -37,8 +37,8 @@ ScenarioSource = str | Path | Sequence[Mapping[str, float]] | Scenario | None
 def scenario_from(source: ScenarioSource, history: MacroHistory) -> Scenario | None:
     """A scenario from a name of SCENARIOS, a CSV file, rows, or itself.
 
-    None and "baseline" mean drawn futures. Files and rows hold
-    `year,unemployment,real_wage_growth,inflation` as fractions; other years are drawn. Raises
+    None and "baseline" mean drawn futures. Files and rows have the columns
+    `year,unemployment,real_wage_growth,inflation` (fractions); other years are drawn. Raises
     UsageError if a name is unknown, InputError if the rows are not valid.
     """
     if source is None or source == "baseline":
@@ -58,96 +58,64 @@ def scenario_from(source: ScenarioSource, history: MacroHistory) -> Scenario | N
                 rows = list(csv.DictReader(handle))
         except (UnicodeDecodeError, csv.Error):
             fix = f"Give a CSV file in UTF-8 with the columns {', '.join(('year', *SERIES))}."
-            raise InputError(
-                "The scenario cannot be used.",
-                [Problem("scenario", f"{path} is not CSV text", fix)],
-            ) from None
+            problem = Problem("scenario", f"{path} is not CSV text", fix)
+            raise InputError("The scenario cannot be used.", [problem]) from None
         return _from_rows(path.stem, rows)
     return _from_rows("given", list(source))
 
 
 def _from_rows(name: str, rows: Sequence[Mapping[str, Any]]) -> Scenario:
-    columns = ("year", *SERIES)
+    give_columns = f"Give the columns {', '.join(('year', *SERIES))}"
     problems: list[Problem] = []
-    out: dict[int, tuple[float, float, float]] = {}
+    values_by_year: dict[int, tuple[float, float, float]] = {}
+
+    def report(message: str, fix: str, year: int | None = None, column: str | None = None) -> None:
+        problems.append(Problem("scenario", message, fix, column=column, year=year))
+
     for number, row in enumerate(rows, start=1):
-        missing = [c for c in columns if row.get(c) in (None, "")]
+        missing = [column for column in ("year", *SERIES) if row.get(column) in (None, "")]
         if missing:
-            problems.append(
-                Problem(
-                    "scenario",
-                    f"Scenario row {number} lacks {', '.join(missing)}",
-                    f"Give the columns {', '.join(columns)}, separated by commas.",
-                )
-            )
+            lacks = f"Scenario row {number} lacks {', '.join(missing)}"
+            report(lacks, f"{give_columns}, separated by commas.")
             continue
         try:
-            calendar_year, values = float(row["year"]), tuple(float(row[c]) for c in SERIES)
+            calendar_year, *values = (float(row[column]) for column in ("year", *SERIES))
         except (TypeError, ValueError):
-            problems.append(
-                Problem(
-                    "scenario",
-                    f"Scenario row {number} holds a value that is not a number",
-                    "Use numbers; shares as fractions.",
-                )
-            )
+            message = f"Scenario row {number} has a value that is not a number"
+            report(message, "Use numbers; shares as fractions.")
             continue
         if not calendar_year.is_integer():
-            problems.append(
-                Problem(
-                    "scenario",
-                    f"Scenario row {number} gives no whole year",
-                    "Give a calendar year, such as 2023.",
-                )
-            )
+            message = f"Scenario row {number} gives no whole year"
+            report(message, "Give a calendar year, such as 2023.")
             continue
-        year = int(calendar_year)
-        wrong = [
-            (c, low, high)
-            for c, v, (low, high) in zip(SERIES, values, _RANGES, strict=True)
-            if not low <= v <= high
-        ]
-        for column, low, high in wrong:
-            fix = f"Give a fraction (0.07 for 7 %) from {low:g} to {high:g}."
-            problems.append(
-                Problem("scenario", f"{column} is out of range", fix, year=year, column=column)
-            )
-        if wrong:
+        year, n_problems = int(calendar_year), len(problems)
+        for column, value, (low, high) in zip(SERIES, values, _RANGES, strict=True):
+            if not low <= value <= high:
+                fix = f"Give a fraction (0.07 for 7 %) from {low:g} to {high:g}."
+                report(f"{column} is out of range", fix, year, column)
+        if len(problems) > n_problems:
             continue
-        if year in out:
-            problems.append(
-                Problem(
-                    "scenario", "A scenario year appears twice", "Keep one row per year.", year=year
-                )
-            )
-        out[year] = (values[0], values[1], values[2])
+        if year in values_by_year:
+            report("A scenario year appears twice", "Keep one row per year.", year)
+        values_by_year[year] = (values[0], values[1], values[2])
     if not rows:
-        problems.append(
-            Problem(
-                "scenario", "The scenario has no rows", f"Give the columns {', '.join(columns)}."
-            )
-        )
+        report("The scenario has no rows", f"{give_columns}.")
     if problems:
         raise InputError("The scenario cannot be used.", problems)
-    return Scenario(name, out)
+    return Scenario(name, values_by_year)
 
 
 def _named(name: str, history: MacroHistory) -> Scenario:
-    """Named scenarios start in the year after the history."""
-    start = history.last_year
-    last = history.values[-1]
-    rows: dict[int, tuple[float, float, float]] = {}
+    """A scenario by name; it starts in the year after the history."""
+    start, last = history.last_year, float(history.values[-1, 0])
     if name == "recession-1990s":
         # Sweden 1991-97 again: the rise of unemployment since 1990 is added to its last value.
-        past = sweden().values
-        for i in range(1, 8):
-            rows[start + i] = (
-                float(last[0] + past[i, 0] - past[0, 0]),
-                float(past[i, 1]),
-                float(past[i, 2]),
-            )
+        past = sweden().values.tolist()
+        rows = {
+            start + i: (last + past[i][0] - past[0][0], past[i][1], past[i][2]) for i in range(1, 8)
+        }
     else:
-        for i in range(1, 11):
-            unemployment = last[0] + (0.05 - last[0]) * min(1.0, i / 5)
-            rows[start + i] = (float(unemployment), 0.03, 0.02)
+        rows = {
+            start + i: (last + (0.05 - last) * min(1.0, i / 5), 0.03, 0.02) for i in range(1, 11)
+        }
     return Scenario(name, rows)

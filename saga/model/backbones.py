@@ -20,8 +20,8 @@ Cache = list[tuple[Tensor, ...]]
 class Decoder(nn.ModuleList):
     """The decoder's blocks; the cache is the keys and values (n, t, size) of each layer.
 
-    A token attends to at most `span` earlier years, the longest distance in training. The weight of
-    older years was not trained, and would be arbitrary for a path simulated from a long record.
+    A token attends to years at most `span` years earlier, the longest distance in training. The
+    weights of older years were not trained, so they would be arbitrary in long simulated records.
     """
 
     def __init__(self, config: ModelConfig, span: int) -> None:

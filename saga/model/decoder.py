@@ -84,10 +84,7 @@ class Block(nn.Module):
 
 
 def attend_with_cache(
-    query: Tensor,
-    record: tuple[Tensor, Tensor],
-    path: tuple[Tensor, Tensor],
-    out: Tensor,
+    query: Tensor, record: tuple[Tensor, Tensor], path: tuple[Tensor, Tensor], out: Tensor
 ) -> None:
     """Attention of m paths of a person to the record and to the simulated years.
 

@@ -3,8 +3,8 @@
 It is a bound for other forecasters, not a target that they can reach.
 
 A chunk of a register is a function of (seed, birth year, chunk number, parameters). The state at an
-origin is therefore obtained by simulating the chunk again from `register.json`. The rows of this
-simulation must equal those of the panel. From the state, the years after the origin are simulated
+origin is therefore obtained by simulating the chunk again from `register.json`; the rows of this
+simulation must equal those of the panel. From this state the years after the origin are simulated
 with random numbers that the register does not use: up to the end of the panel under realised macro,
 after it under macro futures drawn from the register's process.
 """
@@ -12,12 +12,9 @@ after it under macro futures drawn from the register's process.
 from __future__ import annotations
 
 import json
-import signal
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Self
 
@@ -36,13 +33,13 @@ from saga.register.simulation.cohort_simulation import (
     simulate_chunk,
     simulate_years,
 )
-from saga.register.simulation.generation import MAX_PERSONS
-from saga.register.simulation.life_state import RESIDENT, Floats, Ints, LifeState
+from saga.register.simulation.generation import MAX_PERSONS, worker_pool
+from saga.register.simulation.life_state import Floats, Ints, LifeState, Presence
 from saga.register.simulation.parameters import Parameters
 from saga.register.simulation.population import cohort_sizes
 from saga.schema import MAX_AGE
 
-CANDIDATES = 3  # simulations per path: in each year at least one of them is nearly always resident
+CANDIDATES = 3  # simulations per path, of which at least one is nearly always resident in a year
 BLOCK_ROWS = 50_000  # simulations held in memory at once
 FIRST_DRAW = 1 << 31  # number of the first macro draw; no register has as many futures
 COHORT = MAX_PERSONS + 1  # a person's number is birth year * COHORT + serial number
@@ -123,8 +120,8 @@ class Oracle:
         Persons are in the order of their ids. Origins before the last year of the panel have
         realised macro and the realised closings of employers, and NaN after that year. Origins in
         the last year have drawn macro futures; path k of every person has the k-th. Earnings are 0
-        after death. At each horizon they are conditioned on being resident (or dead) then, as the
-        outcomes that are scored. The numbers of a person depend on `seed`, `n_paths` and the other
+        after death. At each horizon they are conditioned on residence or death in that year, as the
+        scored outcomes are. The numbers of a person depend on `seed`, `n_paths` and the other
         selected persons of the chunk, not on the order of persons.
 
         Args:
@@ -142,17 +139,8 @@ class Oracle:
         if self.workers == 1:
             yield from map(simulate, chunks)
             return
-        # Only the parent process handles an interrupt.
-        pool = ProcessPoolExecutor(
-            self.workers,
-            mp_context=get_context("spawn"),
-            initializer=signal.signal,
-            initargs=(signal.SIGINT, signal.SIG_IGN),
-        )
-        try:
+        with worker_pool(self.workers) as pool:
             yield from pool.map(simulate, chunks)
-        finally:
-            pool.shutdown(cancel_futures=True)
 
     def chunks(self, past: Panel, origins: Origins) -> Iterator[Chunk]:
         """The persons of `origins` by chunk of the register, in the order of their ids.
@@ -199,7 +187,7 @@ class Oracle:
             raise _mismatch(self.metadata, "it has no such persons as the panel")
         _, rows = simulate_chunk(settings, chunk.birth_year, chunk.number, n_persons, save)
         self._check_rows(rows, chunk.panel_rows)
-        resident = all((state.presence == RESIDENT).all() for state in states.values())
+        resident = all((state.presence == Presence.RESIDENT).all() for state in states.values())
         if states.keys() != origin_years or not resident:
             raise _mismatch(self.metadata, "persons have no row in the year of their origin")
         return states

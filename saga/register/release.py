@@ -1,14 +1,13 @@
 """The synthetic data set: a register as a directory that describes and checks itself.
 
-It adds to the files of `generate_register` the person split, the moments computed on this register
-beside published figures, a data sheet and checksums. No file holds a date or the name of a machine:
-the same seed gives the same bytes.
+Its files are those of `generate_register`, the persons of each part of the split, a comparison of
+the register's moments with published figures, a data sheet and checksums. No file contains a date
+or the name of a machine: the same seed gives the same bytes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -46,8 +45,8 @@ SHEET = """\
 
 **No person in it exists.** Every person, year and amount was simulated; no cell of a real register
 was used, directly or as a sample, a fit or a copy. It has the columns, codes and units of a Swedish
-register of income and work, and resembles it in the moments of `moments.md` that lie inside their
-bands. It is not evidence about Sweden or about any person who lives there.
+register of income and work, and resembles it in the moments of `moments.md` that are inside their
+bands. It is not evidence about Sweden or about any person there.
 
 {summary}
 
@@ -91,14 +90,6 @@ nothing in them shows whether a person is in a real register.
 """
 
 
-@dataclass(frozen=True)
-class _PanelCounts:
-    """Persons of a panel in order, and the number of missing cells by column."""
-
-    persons: pl.Series
-    missing: dict[str, int]
-
-
 def release_register(
     out: Path,
     settings: RegisterSettings,
@@ -108,8 +99,8 @@ def release_register(
 ) -> dict[str, Any]:
     """Simulate a register and write it to the new directory `out` as a data set.
 
-    Beside the files of `generate_register` it writes `split/PART.parquet` (the persons of each
-    part), `moments.parquet` and `moments.md` (the table of `check_register`, with the paper's
+    In addition to the files of `generate_register` it writes `split/PART.parquet` (the persons of
+    each part), `moments.parquet` and `moments.md` (the table of `check_register`, with the paper's
     sample and the descriptive rows), `README.md` (the data sheet) and `SHA256SUMS`. The directory
     is renamed to `out` when complete, so an interrupted release leaves nothing.
 
@@ -142,15 +133,15 @@ def release_register(
             folder, settings, workers=workers, progress=partial(report, "Simulating")
         )
         report("Splitting")
-        counts = _count(folder / "panel")
-        part_sizes = _split(folder, str(description["register_id"]), counts.persons)
+        persons, missing = _count(folder / "panel")
+        part_sizes = _split(folder, str(description["register_id"]), persons)
         report("Measuring")
         moments = check_register(folder, paper=True, descriptive=True)
         moments.write_parquet(folder / "moments.parquet", compression="zstd")
         verdict = count_verdicts(moments)
         title = f"# Moments of {description['register_id']}"
         (folder / "moments.md").write_text(f"{title}\n\n{verdict}\n\n{format_markdown(moments)}")
-        sheet = _data_sheet(description, counts.missing, part_sizes, moments)
+        sheet = _data_sheet(description, missing, part_sizes, moments)
         (folder / "README.md").write_text(sheet)
         report("Summing")
         files = sorted(path for path in folder.rglob("*") if path.is_file())
@@ -167,13 +158,14 @@ def release_register(
     }
 
 
-def _count(panel: Path) -> _PanelCounts:
+def _count(panel: Path) -> tuple[pl.Series, dict[str, int]]:
+    """Persons of a panel in order, and the number of missing cells by column."""
     persons, missing = [], []
     for file in sorted(panel.glob("birth_year=*/*.parquet")):
         rows = pl.read_parquet(file, hive_partitioning=False)
         persons.append(rows["person_id"].unique())
         missing.append(rows.null_count())
-    return _PanelCounts(pl.concat(persons).sort(), pl.concat(missing).sum().row(0, named=True))
+    return pl.concat(persons).sort(), pl.concat(missing).sum().row(0, named=True)
 
 
 def _split(folder: Path, register_id: str, persons: pl.Series) -> dict[str, int]:
@@ -196,12 +188,8 @@ def _data_sheet(
 ) -> str:
     columns = (
         (
-            f"`{column.name}`",
-            column.description,
-            KIND_NAMES[column.kind],
-            column.unit or "-",
-            _valid_values(column),
-            f"{missing[column.name] / description['rows']:.2%}",
+            *(f"`{column.name}`", column.description, KIND_NAMES[column.kind], column.unit or "-"),
+            *(_valid_values(column), f"{missing[column.name] / description['rows']:.2%}"),
         )
         for column in schema.COLUMNS
     )
@@ -248,8 +236,7 @@ def _files(description: dict[str, Any], part_sizes: dict[str, int]) -> Iterator[
     )
     yield (
         "`moments.parquet`, `moments.md`",
-        "moments of this register beside published figures: bands, standard errors, verdicts, "
-        "sources",
+        "moments of this register and published figures: bands, standard errors, verdicts, sources",
     )
     yield (
         "`latent/year=YYYY/birth_year=YYYY/part-*.parquet`",

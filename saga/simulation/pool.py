@@ -7,7 +7,6 @@ interpreter lock; processes take seconds to start and use every core.
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 
 from saga.features.sequences import Sequences
 from saga.simulation.rollout import Rollout
-from saga.simulation.worker_process import end_with_parent
+from saga.simulation.worker_process import follow_parent
 
 Simulate = Callable[[NDArray[np.int64]], Iterator[NDArray[np.float32]]]
 
@@ -93,8 +92,7 @@ _job: tuple[Rollout, Sequences]
 
 def _start_worker(rollout: Rollout, sequences: Sequences) -> None:
     global _job
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles an interrupt
-    end_with_parent()
+    follow_parent()
     torch.set_num_threads(1)
     _job = rollout, sequences
 

@@ -1,4 +1,4 @@
-"""Codes of the states simulated along with earnings, and what is known of them at a year's end.
+"""Codes of the states that are simulated along with earnings, and their spells at a year's end.
 
 Seven columns are simulated (`saga.states.state_network`): the state of the year (its main source of
 income), industry and occupation, county, and three on the family. Death and emigration are

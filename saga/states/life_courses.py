@@ -122,8 +122,8 @@ class LifeCourseSimulator:
         self.codes, self.labels = codes, labels
         # Rows with earnings above the average.
         self.well_paid = (sequences.state == POSITIVE) & (sequences.z >= network.tokens.centre)
-        # By definition there is a youngest child if there are children. A network may err once in
-        # ten thousand cases, so the rule is applied to its draws.
+        # Numbers of the codes for no children. There is a youngest child only if there are
+        # children; the network breaks this rule about once in ten thousand draws.
         family = (("children", "0"), ("youngest_child", "none"))
         self.childless = [
             labels[name].index(code) + 1 if code in labels[name] else 0 for name, code in family
@@ -137,10 +137,7 @@ class LifeCourseSimulator:
         return group_size((self.state_network, self.network), len(self.columns))
 
     def simulate_blocks(
-        self,
-        blocks: Iterable[Paths],
-        macro_futures: Callable[[int], MacroFutures],
-        threads: int,
+        self, blocks: Iterable[Paths], macro_futures: Callable[[int], MacroFutures], threads: int
     ) -> Iterator[LifeCourses]:
         """Life courses along blocks of paths to age 64, of the sequences' persons in order.
 
@@ -183,7 +180,7 @@ class LifeCourseSimulator:
             earnings: Each person's paths (H, M), to age 64.
             wages: The log wage indices (H, M) of their macro futures.
         """
-        # Longest paths first: the persons who continue are always the first ones.
+        # The longest paths first, so that persons with a further year are always the first rows.
         order = np.argsort([-len(path) for path in earnings], kind="stable")
         persons, steps = persons[order], np.array([len(earnings[i]) for i in order])
         n, m = len(persons), len(self.columns)
@@ -195,18 +192,15 @@ class LifeCourseSimulator:
             [earnings[i] for i in order], [wages[i] for i in order], last
         )
         spells = self._spells_at_origin(persons).take(np.repeat(np.arange(n), m))
-        numbers = [
-            np.zeros((own_steps, self.n_paths, len(COLUMNS)), np.int16) for own_steps in steps
-        ]
+        numbers = [np.zeros((years, self.n_paths, len(COLUMNS)), np.int16) for years in steps]
         exited = np.zeros(n * m, np.int16)
         for t in range(int(steps[0])):
-            n_going = int((steps > t).sum())
+            n_going = int((steps > t).sum())  # persons whose paths have this year
             rows = slice(0, n_going * m)
-            year = np.repeat(origin[:n_going] + 1 + t, m)
+            person_years = origin[:n_going] + 1 + t
+            year = np.repeat(person_years, m)
             spells = spells.take(rows)
-            u = self._uniforms(
-                self.sequences.person_id[persons[:n_going]], origin[:n_going] + 1 + t
-            )
+            u = self._uniforms(self.sequences.person_id[persons[:n_going]], person_years)
             before, now, after = self.network.tokens.encode_earnings(
                 state[t : t + 3, rows], z[t : t + 3, rows]
             )
@@ -226,10 +220,8 @@ class LifeCourseSimulator:
                 durations=torch.from_numpy(spells.durations(year - 1)),
             )
             leave, die, features = self.state_network.exits(inputs)
-            leaves, dies = (
-                (u[:, k] < logits.softmax(-1)[:, 1]).numpy()
-                for k, logits in enumerate((leave, die))
-            )
+            leaves = (u[:, 0] < leave.softmax(-1)[:, 1]).numpy()
+            dies = (u[:, 1] < die.softmax(-1)[:, 1]).numpy()
             exits = np.where(leaves, ABROAD_STATE, np.where(dies, DEAD_STATE, 0))
             exited = np.where(exited[rows] > 0, exited[rows], exits).astype(np.int16)
             choose = self._choose_by_inversion(u[:, 2:])

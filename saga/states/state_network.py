@@ -67,8 +67,8 @@ class StateNetwork(nn.Module):
     """Heads for exits and for columns of `sizes` codes each, 0 included.
 
     `d` is the width of the earnings network. The names of the attributes are those of the weights
-    in circumstances.safetensors. `told` is 0 for a column that no training record shows; such a
-    column is never drawn.
+    in circumstances.safetensors. `told` (n_column,) is 0 for a column that no training record has;
+    such a column is never drawn.
     """
 
     starts: Tensor
@@ -84,7 +84,7 @@ class StateNetwork(nn.Module):
         self.before = nn.Linear(earnings_size, width, bias=False)
         self.now = nn.Linear(2 * earnings_size, width, bias=False)
         self.period = nn.Linear(2, width, bias=False)
-        # One table for all integers (age, codes, durations): one sum per row, not sixteen.
+        # One table for all integers (age, codes, durations) needs one sum instead of sixteen.
         rows = [AGES, *sizes, *[2 * (MAX_SPELL + 1)] * (columns + 1)]
         self.numbers = nn.EmbeddingBag(sum(rows), width, mode="sum")
         starts = torch.from_numpy(np.cumsum([0, *rows[:-1]]))
@@ -119,7 +119,7 @@ class StateNetwork(nn.Module):
         of surviving or dying, where a path with positive earnings ahead survives; and the features
         (n, 7 width / 2).
         """
-        # A duration may matter differently with and without a workplace: the row's parity is it.
+        # Odd rows of the table are for durations with a workplace, even rows for those without.
         durations = 2 * inputs.durations + inputs.workplace[:, None]
         integers = torch.cat([inputs.age[:, None], inputs.codes, durations], 1) + self.starts
         period = self.period(torch.stack([inputs.period, inputs.period.exp()], -1))

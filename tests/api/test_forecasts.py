@@ -207,6 +207,22 @@ def test_provenance_names_bundle_calibration_seed_scenario_and_money(
     assert provenance["bundle"] == service.client.get("/readyz").json()["bundle"]
 
 
+@pytest.mark.parametrize(
+    ("route", "options"),
+    [("forecasts", {"horizons": [1, 2], "bands": 20}), ("lifetimes", {"to_age": 50})],
+)
+def test_a_scenario_beyond_all_rows_of_the_answer_is_refused(
+    service: Running, person: Person, route: str, options: dict[str, Any]
+) -> None:
+    """Path bands of more years, and ages above `to_age`, do not make it useful."""
+    body = {"persons": [person()], "paths": 20, **options}
+    for year, status in ((2024, 200), (2040, 422)):
+        row = {"year": year, "unemployment": 0.1, "real_wage_growth": 0.0, "inflation": 0.02}
+        answer = service.client.post(f"/v1/{route}", json={**body, "scenario": [row]})
+        assert answer.status_code == status, answer.text
+    assert "The scenario is about 2040 to 2040" in answer.json()["detail"]
+
+
 def test_a_scenario_of_rows_changes_the_forecast(service: Running, person: Person) -> None:
     """Only one year is given; the others are drawn."""
     row = {"year": 2023, "unemployment": 0.2, "real_wage_growth": -0.2, "inflation": 0.02}

@@ -418,4 +418,4 @@ def test_the_command_refuses_an_unusable_ledger_before_it_listens(
     monkeypatch.setenv("SAGA_DATABASE", f"sqlite:///{tmp_path}/file/ledger.sqlite")
     monkeypatch.setattr(uvicorn.Server, "run", lambda *_, **__: pytest.fail("served"))
     with pytest.raises(UsageError, match="key cannot be read"):
-        serve(bundle=tiny_bundle, port=0)
+        serve(Settings.of(bundle=tiny_bundle, port=0))

@@ -200,9 +200,7 @@ def test_routing_errors_are_problem_documents(
     assert "SENTINEL" not in answer.text + log.getvalue()
 
 
-def test_the_message_of_an_unexpected_error_is_in_neither_answer_nor_log(
-    tmp_path: Path,
-) -> None:
+def test_the_message_of_an_unexpected_error_is_in_neither_answer_nor_log(tmp_path: Path) -> None:
     log = io.StringIO()
     app = create_app(Settings(bundle=tmp_path), log=log)
 

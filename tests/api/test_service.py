@@ -153,10 +153,9 @@ def test_answers_follow_the_published_schema_for_any_request(service: Running) -
         check()
 
 
-def test_one_call_starts_the_service_and_the_printed_curl_works(
-    tiny_bundle: Path,
-) -> None:
-    program = f"from api.server import serve; serve(bundle={str(tiny_bundle)!r}, port=0, threads=1)"
+def test_one_call_starts_the_service_and_the_printed_curl_works(tiny_bundle: Path) -> None:
+    settings = f"Settings.of(bundle={str(tiny_bundle)!r}, port=0, threads=1)"
+    program = f"from api.server import Settings, serve; serve({settings})"
     with subprocess.Popen(
         [sys.executable, "-c", program],
         stdout=subprocess.PIPE,
@@ -183,7 +182,7 @@ def test_one_call_starts_the_service_and_the_printed_curl_works(
 
 def test_the_command_refuses_a_broken_bundle_before_it_listens(tmp_path: Path) -> None:
     with pytest.raises(BundleError):
-        serve(bundle=tmp_path, port=0)
+        serve(Settings.of(bundle=tmp_path, port=0))
 
 
 def test_a_taken_port_is_an_error_before_anything_is_loaded(tmp_path: Path) -> None:
@@ -191,7 +190,7 @@ def test_a_taken_port_is_an_error_before_anything_is_loaded(tmp_path: Path) -> N
         socket.create_server(("127.0.0.1", 0)) as server,
         pytest.raises(UsageError, match="--port"),
     ):
-        serve(bundle=tmp_path, port=server.getsockname()[1])
+        serve(Settings.of(bundle=tmp_path, port=server.getsockname()[1]))
 
 
 def test_the_documentation_names_every_endpoint_and_every_setting(service: Running) -> None:

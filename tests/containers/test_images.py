@@ -10,7 +10,6 @@ import json
 import os
 import shlex
 import shutil
-import socket
 import subprocess
 import time
 import urllib.error
@@ -28,15 +27,7 @@ from api.example import example_persons
 from saga.requests import Draws
 
 ROOT = Path(__file__).resolve().parents[2]
-HARDENED = [
-    "--read-only",
-    "--tmpfs",
-    "/tmp",
-    "--cap-drop",
-    "ALL",
-    "--security-opt",
-    "no-new-privileges",
-]
+HARDENED = "--read-only --tmpfs /tmp --cap-drop ALL --security-opt no-new-privileges"
 Engine = Callable[..., str]
 # The mean at horizon 1 of the example person by the library, without the service.
 DIRECT = """
@@ -55,7 +46,7 @@ print(forecaster.forecast(panel, ForecastRequest(horizons=(1, 5)), Draws(50, 1))
 pytestmark = pytest.mark.containers
 
 
-def _answers(engine: str) -> bool:
+def _is_available(engine: str) -> bool:
     return (
         bool(shutil.which(engine))
         and subprocess.run([engine, "info"], capture_output=True, timeout=60).returncode == 0
@@ -65,7 +56,7 @@ def _answers(engine: str) -> bool:
 @pytest.fixture(scope="session")
 def name() -> str:
     """The name of the engine; podman first, because `docker` may be a wrapper of it."""
-    available = next((engine for engine in ("podman", "docker") if _answers(engine)), None)
+    available = next((engine for engine in ("podman", "docker") if _is_available(engine)), None)
     if available is None:
         pytest.skip(
             "neither `podman info` nor `docker info` answers: there is no container engine here"
@@ -75,15 +66,13 @@ def name() -> str:
 
 @pytest.fixture(scope="session")
 def engine(name: str) -> Engine:
-    """Runs the engine, checks the exit code and returns the output (and errors on request)."""
+    """Runs a command line of the engine, checks the exit code and returns the output."""
 
-    def call(*arguments: str | Path, code: int = 0, with_errors: bool = False) -> str:
-        done = subprocess.run(
-            [name, *map(str, arguments)], capture_output=True, text=True, cwd=ROOT, timeout=1800
-        )
+    def call(arguments: str, *, code: int = 0, with_errors: bool = False) -> str:
+        line = [name, *shlex.split(arguments)]
+        done = subprocess.run(line, capture_output=True, text=True, cwd=ROOT, timeout=1800)
         assert done.returncode == code, (
-            f"{shlex.join([name, *map(str, arguments)])}\n"
-            f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+            f"{shlex.join(line)}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
         )
         return done.stdout + done.stderr if with_errors else done.stdout
 
@@ -98,30 +87,14 @@ def build(engine: Engine, name: str) -> Callable[[str], str]:
     def image(target: str) -> str:
         if target not in built:
             # Podman's own image format has no health check.
-            form = ["--format", "docker"] if name == "podman" else []
-            extra = shlex.split(os.environ.get("CONTAINER_BUILD_ARGS", ""))
-            engine(
-                "build",
-                *form,
-                *extra,
-                "--target",
-                target,
-                "-t",
-                f"saga-{target}",
-                "-f",
-                "docker/Dockerfile",
-                ".",
-            )
+            form = "--format docker" if name == "podman" else ""
+            extra = os.environ.get("CONTAINER_BUILD_ARGS", "")
+            tag = f"--target {target} -t saga-{target}"
+            engine(f"build {form} {extra} {tag} -f docker/Dockerfile .")
             built[target] = f"saga-{target}"
         return built[target]
 
     return image
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def _post(url: str, body: Any, key: str | None) -> tuple[int, Any]:
@@ -140,52 +113,43 @@ def _post(url: str, body: Any, key: str | None) -> tuple[int, Any]:
 def _await_health(engine: Engine, container: str, seconds: float = 120.0) -> None:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        state = json.loads(engine("inspect", container))[0]["State"]
+        state = json.loads(engine(f"inspect {container}"))[0]["State"]
         if (state.get("Health") or state.get("Healthcheck") or {}).get("Status") == "healthy":
             return
-        assert state["Running"], (
-            f"the container ended:\n{engine('logs', container, with_errors=True)}"
-        )
+        logs = engine(f"logs {container}", with_errors=True)
+        assert state["Running"], f"the container ended:\n{logs}"
         time.sleep(1)
-    pytest.fail(
-        f"not healthy after {seconds:.0f} s:\n{engine('logs', container, with_errors=True)}"
-    )
+    pytest.fail(f"not healthy after {seconds:.0f} s:\n{logs}")
+
+
+@pytest.fixture
+def key_file(engine: Engine, build: Callable[[str], str], tmp_path: Path) -> tuple[Path, str]:
+    """A key file, and the key whose hash it has."""
+    key_facts = json.loads(engine(f"run --rm {HARDENED} {build('api')} keys new tester --json"))
+    keys = tmp_path / "keys.txt"
+    keys.write_text(key_facts["line"] + "\n")
+    return keys, key_facts["key"]
 
 
 @pytest.fixture
 def service(
-    engine: Engine, build: Callable[[str], str], tmp_path: Path
+    engine: Engine,
+    build: Callable[[str], str],
+    key_file: tuple[Path, str],
+    free_port: Callable[[], int],
 ) -> Iterator[tuple[str, str, str]]:
     """A running api container: its name, its URL and a key."""
-    image, port, container = build("api"), _free_port(), f"saga-api-test-{os.getpid()}"
-    key_facts = json.loads(
-        engine("run", "--rm", *HARDENED, image, "keys", "new", "tester", "--json")
-    )
-    keys = tmp_path / "keys.txt"
-    keys.write_text(key_facts["line"] + "\n")
+    port, container, (keys, key) = free_port(), f"saga-api-test-{os.getpid()}", key_file
     keys.chmod(0o644)
-    mount = ["-v", f"{keys}:/run/secrets/saga_keys:ro"]
     # On the host's network the service listens on the port of SAGA_PORT.
-    network = ["--network", "host"]
-    engine(
-        "run",
-        "-d",
-        "--name",
-        container,
-        *HARDENED,
-        *network,
-        *mount,
-        "-e",
-        f"SAGA_PORT={port}",
-        "-e",
-        "SAGA_HOST=127.0.0.1",
-        image,
-    )
+    network = f"--network host -e SAGA_PORT={port} -e SAGA_HOST=127.0.0.1"
+    mount = f"-v {keys}:/run/secrets/saga_keys:ro"
+    engine(f"run -d --name {container} {HARDENED} {network} {mount} {build('api')}")
     try:
         _await_health(engine, container)
-        yield container, f"http://127.0.0.1:{port}", key_facts["key"]
+        yield container, f"http://127.0.0.1:{port}", key
     finally:
-        engine("rm", "-f", container)
+        engine(f"rm -f {container}")
 
 
 def test_the_service_is_healthy_read_only_and_without_privileges(
@@ -201,20 +165,21 @@ def test_the_service_is_healthy_read_only_and_without_privileges(
         == json.loads((ROOT / "bundles/small/manifest.json").read_text())["digest"]
     )
     assert _post(f"{url}/v1/forecasts", body, None)[0] == 401
-    assert engine("exec", container, "id", "-u").strip() == "10001"
-    assert "Read-only" in engine("exec", container, "touch", "/app/x", code=1, with_errors=True)
+    assert engine(f"exec {container} id -u").strip() == "10001"
+    assert "Read-only" in engine(f"exec {container} touch /app/x", code=1, with_errors=True)
 
 
 def test_the_service_refuses_to_listen_beyond_loopback_without_keys(
     engine: Engine, build: Callable[[str], str]
 ) -> None:
-    assert "key" in engine("run", "--rm", *HARDENED, build("api"), code=2, with_errors=True)
+    assert "key" in engine(f"run --rm {HARDENED} {build('api')}", code=2, with_errors=True)
 
 
 def test_the_batch_image_scores_a_folder_and_equals_the_library(
     engine: Engine, build: Callable[[str], str], tmp_path: Path
 ) -> None:
-    from saga.batch.products import Recipe, score
+    from saga.batch.engine import score
+    from saga.batch.products import Recipe
 
     source, out = tmp_path / "in", tmp_path / "out"
     source.mkdir()
@@ -225,21 +190,10 @@ def test_the_batch_image_scores_a_folder_and_equals_the_library(
         for row in example_persons()[0]["history"]
     ]
     pl.DataFrame(history).write_csv(source / "panel.csv")
-    options = ["--paths", "20", "--persons-per-partition", "8", "--workers", "2"]
-    mounts = ["-v", f"{source}:/input:ro", "-v", f"{out}:/output"]
-    user = ["--user", f"{os.getuid()}:{os.getgid()}"]
-    engine(
-        "run",
-        "--rm",
-        *HARDENED,
-        *user,
-        *mounts,
-        build("batch"),
-        "score",
-        "/input",
-        "/output",
-        *options,
-    )
+    options = "--paths 20 --persons-per-partition 8 --workers 2"
+    mounts = f"-v {source}:/input:ro -v {out}:/output"
+    user = f"--user {os.getuid()}:{os.getgid()}"
+    engine(f"run --rm {HARDENED} {user} {mounts} {build('batch')} score /input /output {options}")
     score(
         source,
         tmp_path / "library",
@@ -256,18 +210,9 @@ def test_the_batch_image_scores_a_folder_and_equals_the_library(
 
 
 def test_the_training_image_can_train(engine: Engine, build: Callable[[str], str]) -> None:
-    help_text = engine("run", "--rm", *HARDENED, build("train"), "train", "--help")
-    assert "--config" in help_text
-    engine(
-        "run",
-        "--rm",
-        *HARDENED,
-        "--entrypoint",
-        "python",
-        build("train"),
-        "-c",
-        "import training.fit, calibration.fit.split_conformal, evaluation.contest",
-    )
+    assert "--config" in engine(f"run --rm {HARDENED} {build('train')} train --help")
+    code = "import training.fit, calibration.fit.split_conformal, evaluation.contest"
+    engine(f"run --rm {HARDENED} --entrypoint python {build('train')} -c '{code}'")
 
 
 def test_the_compose_file_starts_the_service_alone_and_hardens_all() -> None:
@@ -283,59 +228,36 @@ def test_the_compose_file_starts_the_service_alone_and_hardens_all() -> None:
 
 
 def test_compose_serves_the_same_forecast(
-    engine: Engine, build: Callable[[str], str], tmp_path: Path
+    engine: Engine, key_file: tuple[Path, str], tmp_path: Path, free_port: Callable[[], int]
 ) -> None:
-    if (
-        subprocess.run(["docker", "compose", "version"], capture_output=True).returncode
-        if shutil.which("docker")
-        else True
-    ):
+    version = ["docker", "compose", "version"]
+    if not shutil.which("docker") or subprocess.run(version, capture_output=True).returncode:
         pytest.skip("there is no `docker compose`")
-    image, port = build("api"), _free_port()
-    key_facts = json.loads(
-        engine("run", "--rm", *HARDENED, image, "keys", "new", "tester", "--json")
-    )
-    keys, override = tmp_path / "keys.txt", tmp_path / "loopback.yml"
-    keys.write_text(key_facts["line"] + "\n")
+    port, override, (keys, key) = free_port(), tmp_path / "loopback.yml", key_file
     # On the host's loopback, so that the test opens no port to the network.
     environment = f'{{SAGA_HOST: 127.0.0.1, SAGA_PORT: "{port}"}}'
     override.write_text(
         "services: {api: {network_mode: host, ports: !reset [], restart: !reset null, "
         f"environment: {environment}}}}}\n"
     )
-    compose = [
-        "docker",
-        "compose",
-        "-p",
-        f"saga-test-{os.getpid()}",
-        "-f",
-        "docker-compose.yml",
-        "-f",
-        str(override),
-    ]
+    compose = f"docker compose -p saga-test-{os.getpid()} -f docker-compose.yml -f {override}"
     settings = os.environ | {"SAGA_KEYS_FILE": str(keys)}
 
-    def call(*arguments: str) -> str:
+    def call(arguments: str) -> str:
+        line = f"{compose} {arguments}".split()
         done = subprocess.run(
-            [*compose, *arguments],
-            capture_output=True,
-            text=True,
-            cwd=ROOT,
-            env=settings,
-            timeout=300,
+            line, capture_output=True, text=True, cwd=ROOT, env=settings, timeout=300
         )
-        return (
-            done.stdout + done.stderr
-            if done.returncode == 0
-            else pytest.fail(done.stdout + done.stderr)
-        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout + done.stderr
 
     try:
-        call("up", "-d", "--no-build", "--pull", "never", "--wait", "--wait-timeout", "120")
+        call("up -d --no-build --pull never --wait --wait-timeout 120")
         body = {"persons": example_persons(), "horizons": [1, 5], "paths": 50, "seed": 1}
-        status, answer = _post(f"http://127.0.0.1:{port}/v1/forecasts", body, key_facts["key"])
+        status, answer = _post(f"http://127.0.0.1:{port}/v1/forecasts", body, key)
         assert status == 200, answer
-        direct = json.loads(engine("exec", call("ps", "-q", "api").strip(), "python", "-c", DIRECT))
+        container = call("ps -q api").strip()
+        direct = json.loads(engine(f"exec {container} python -c {shlex.quote(DIRECT)}"))
         assert answer["forecasts"][0]["horizons"][0]["mean"] == pytest.approx(direct, rel=1e-6)
     finally:
-        call("down", "-v")
+        call("down -v")

@@ -42,13 +42,7 @@ def test_coverage_holds_at_every_size_and_spreads_as_the_number_of_persons_says(
     sample = Sample.of(panel, seed=0)
     forecaster: Any = TooNarrow(walker)
     table = coverage_by_size(
-        forecaster,
-        panel,
-        sample,
-        n_paths=40,
-        seed=0,
-        sizes=(40, 230, 480, 10_000),
-        repeats=15,
+        forecaster, panel, sample, n_paths=40, seed=0, sizes=(40, 230, 480, 10_000), repeats=15
     )
     everybody = {row["size"]: row for row in table.filter(group="all").iter_rows(named=True)}
     tiny, small, large, lacking = (everybody[size] for size in (40, 230, 480, 10_000))

@@ -8,7 +8,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from evaluation.contest import ContestOptions, EvaluationOptions, evaluate
+from evaluation.bundle_evaluation import EvaluationOptions, evaluate
+from evaluation.contest import ContestOptions
 from evaluation.scoring.futures import true_futures
 from saga.data.origins import history, origins_at
 from saga.data.panel import Panel
@@ -49,7 +50,9 @@ def test_evaluate_scores_the_bundle_and_baselines_in_both_settings(
         for h in (1, 5)
     }
     in_time = dict(whole.filter(setting="in-time", horizon=5).select("model", "value").iter_rows())
-    assert in_time["saga:told"] != in_time["saga"], "what it is told changes its forecasts"
+    assert in_time["saga:told"] != in_time["saga"], (
+        "conditioning on realised macro changes the forecasts"
+    )
     assert any(
         line.startswith("| 5 |")
         for line in (tmp_path / "tables.md")
@@ -80,11 +83,11 @@ def test_evaluate_scores_the_bundle_and_baselines_in_both_settings(
         (m, s) for m in ("saga", "carry") for s in ("in-time", "forward")
     }
 
-    lives = pl.read_parquet(tmp_path / "lifetimes.parquet").filter(
+    lifetimes = pl.read_parquet(tmp_path / "lifetimes.parquet").filter(
         statistic="crps", rate=0.02, group="all"
     )
-    assert set(lives["model"]) == {"saga", *rivals}
-    assert lives["years"].unique().to_list() == ["to age 64, at most 20 years"]
+    assert set(lifetimes["model"]) == {"saga", *rivals}
+    assert lifetimes["years"].unique().to_list() == ["to age 64, at most 20 years"]
     sizes = pl.read_parquet(tmp_path / "calibration_size.parquet")
     assert (
         sizes.filter(pl.col("size") > pl.col("available"))["value"].null_count() == 6
@@ -95,7 +98,7 @@ def test_evaluate_scores_the_bundle_and_baselines_in_both_settings(
         .all()
     )
 
-    # Coverage is that of the very intervals which the forecaster publishes for these people.
+    # Coverage is that of the intervals that the forecaster gives for these persons.
     scores = pl.read_parquet(tmp_path / "scores/saga-forward-*.parquet").filter(
         pl.col("model") == "saga",
         pl.col("setting") == "forward",

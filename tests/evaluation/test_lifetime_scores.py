@@ -1,4 +1,4 @@
-"""Lifetimes: values and taxes against explicit sums; a wrong forecaster is exposed."""
+"""Lifetimes: values and taxes against explicit sums; a wrong forecaster has worse scores."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from evaluation.selection import select_tables
 from saga.data.origins import Origins
 from saga.data.panel import Panel, PanelMeta
 from saga.errors import UsageError
-from saga.lifetime import gini, top_share
+from saga.lifetime import Ranked, gini, top_share
 from saga.paths import Paths
 from saga.requests import COVERAGE
 from saga.tax import Sweden2022
@@ -35,10 +35,10 @@ N, DRAWS, PATHS, ORIGIN = 60, 8, 40, 2020
 IDS = [f"{i:03d}" for i in range(N)]
 
 
-def _lives(
+def _draw_earnings(
     rng: np.random.Generator, level: np.ndarray, born: np.ndarray, years: int, count: int
 ) -> np.ndarray:
-    """Earnings (n, years, count): personal level, luck and years without any; NaN beyond age 64."""
+    """Earnings (n, years, count): a level times noise, with years of zero; NaN beyond age 64."""
     earnings = level[:, None, None] * np.exp(rng.normal(0, 0.4, (len(level), years, count)))
     earnings = np.where(rng.random(earnings.shape) < 0.1, 0.0, earnings)
     age = ORIGIN + np.arange(1, years + 1) - born[:, None]
@@ -52,7 +52,7 @@ class Known:
         self.name, self.level, self.born, self.factor = name, level, born, factor
 
     def paths(self, origins: Origins, to_horizon: int, n_paths: int) -> Paths:
-        earnings = self.factor * _lives(
+        earnings = self.factor * _draw_earnings(
             np.random.default_rng(5), self.level, self.born, to_horizon, n_paths
         )
         return Paths(origins.person_id, self.born, origins.year, earnings.astype(np.float32))
@@ -74,7 +74,7 @@ def world(
     directory = tmp_path_factory.mktemp("register")
     rng = np.random.default_rng(0)
     born, level = rng.integers(1965, 1996, N), np.exp(rng.normal(12.6, 0.5, N))
-    truth = _lives(rng, level, born, 30, DRAWS)
+    truth = _draw_earnings(rng, level, born, 30, DRAWS)
     truth[3, 4:, 2] = np.nan  # abroad in one of the futures
     for draw in range(DRAWS):
         rows = pl.DataFrame(
@@ -89,32 +89,32 @@ def world(
             directory / f"future/draw={draw}/part.parquet"
         )
     (directory / "register.json").write_text(json.dumps({"future_to": 2050, "future_prices": 2022}))
-    people = {"person_id": IDS, "year": [ORIGIN] * N, "birth_year": born, "earnings": level}
-    panel = Panel.of(pl.DataFrame(people), PanelMeta("lives"))
+    origin_rows = {"person_id": IDS, "year": [ORIGIN] * N, "birth_year": born, "earnings": level}
+    panel = Panel.of(pl.DataFrame(origin_rows), PanelMeta("lives"))
     setting = Setting(
         "forward", panel, Origins(np.array(IDS), np.full(N, ORIGIN)), [(0, truth[:, :1, 0])]
     )
-    question = LifetimeTask(directory, setting, PATHS, 0)
-    return question, truth, Known("right", level, born), Known("wrong", level, born, factor=1.4)
+    task = LifetimeTask(directory, setting, PATHS, 0)
+    return task, truth, Known("right", level, born), Known("wrong", level, born, factor=1.4)
 
 
 @pytest.fixture(scope="module")
-def answers(
+def value_files(
     world: tuple[LifetimeTask, np.ndarray, Known, Known], tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Path]:
-    question, _, *models = world
-    folder = tmp_path_factory.mktemp("kept")
+    task, _, *models = world
+    folder = tmp_path_factory.mktemp("values")
     contestants: list[Contestant] = list(models)
-    return {TRUTH: question.store_realised(folder)} | {
-        model.name: question.store_simulated(model, folder) for model in contestants
+    return {TRUTH: task.store_realised(folder)} | {
+        model.name: task.store_simulated(model, folder) for model in contestants
     }
 
 
 @pytest.fixture(scope="module")
 def table(
-    world: tuple[LifetimeTask, np.ndarray, Known, Known], answers: dict[str, Path]
+    world: tuple[LifetimeTask, np.ndarray, Known, Known], value_files: dict[str, Path]
 ) -> pl.DataFrame:
-    return lifetime_table(answers, world[0].reach)
+    return lifetime_table(value_files, world[0].reach)
 
 
 def _at(
@@ -132,33 +132,35 @@ def _value(earnings: np.ndarray, rate: float) -> np.ndarray:
 
 
 def test_realised_lifetimes_are_sums_of_the_futures_on_disk(
-    world: tuple[LifetimeTask, np.ndarray, Known, Known], answers: dict[str, Path]
+    world: tuple[LifetimeTask, np.ndarray, Known, Known], value_files: dict[str, Path]
 ) -> None:
-    question, truth, *_ = world
-    lives = LifetimeValues.read(answers[TRUTH])
-    counted = np.where((np.arange(1, 31) <= question.years[:, None])[:, :, None], truth, 0.0)
+    task, truth, *_ = world
+    realised = LifetimeValues.read(value_files[TRUTH])
+    counted = np.where((np.arange(1, 31) <= task.years[:, None])[:, :, None], truth, 0.0)
     for rate in RATES:
-        assert lives.values[f"value:{rate:g}"] == pytest.approx(
+        assert realised.values[f"value:{rate:g}"] == pytest.approx(
             _value(counted, rate), rel=1e-6, nan_ok=True
         )
-    assert np.isnan(lives.values["value:0.02"]).sum() == 1
+    assert np.isnan(realised.values["value:0.02"]).sum() == 1
     paid = np.where(np.isnan(counted), np.nan, Sweden2022().tax(np.nan_to_num(counted)))
-    assert lives.values["tax:se-2022"] == pytest.approx(_value(paid, 0.02), rel=1e-6, nan_ok=True)
+    assert realised.values["tax:se-2022"] == pytest.approx(
+        _value(paid, 0.02), rel=1e-6, nan_ok=True
+    )
     municipal, state, fee = (
         0.324 * counted,
         0.2 * np.maximum(counted - 554_900, 0),
         0.07 * np.minimum(counted, 8.07 * 71_000),
     )
-    assert lives.values["tax:paper"] == pytest.approx(
+    assert realised.values["tax:paper"] == pytest.approx(
         _value(municipal + state + fee, 0.02), rel=1e-6, nan_ok=True
     )
 
 
 def test_the_distribution_is_that_of_each_future_averaged(
-    table: pl.DataFrame, answers: dict[str, Path]
+    table: pl.DataFrame, value_files: dict[str, Path]
 ) -> None:
-    lives = LifetimeValues.read(answers[TRUTH])
-    values, taxes = lives.values["value:0.02"], lives.values["tax:se-2022"]
+    realised = LifetimeValues.read(value_files[TRUTH])
+    values, taxes = realised.values["value:0.02"], realised.values["tax:se-2022"]
     columns = [
         (values[~np.isnan(values[:, k]), k], taxes[~np.isnan(values[:, k]), k])
         for k in range(DRAWS)
@@ -166,8 +168,8 @@ def test_the_distribution_is_that_of_each_future_averaged(
     by_hand = {
         "mean": [v.mean() for v, _ in columns],
         "p99": [np.quantile(v, 0.99) for v, _ in columns],
-        "gini": [float(gini(v)) for v, _ in columns],
-        "top_1_share": [float(top_share(v)) for v, _ in columns],
+        "gini": [float(gini(Ranked.of(np.sort(v)))) for v, _ in columns],
+        "top_1_share": [float(top_share(Ranked.of(np.sort(v)))) for v, _ in columns],
         "tax:se-2022:mean": [t.mean() for _, t in columns],
         "tax:se-2022:rate": [(t / v).mean() for v, t in columns],
         "tax:se-2022:rate_p99": [np.quantile(t / v, 0.99) for v, t in columns],
@@ -180,9 +182,12 @@ def test_the_distribution_is_that_of_each_future_averaged(
 
 
 def test_the_crps_of_a_lifetime_equals_scoringrules_without_emigrants(
-    table: pl.DataFrame, answers: dict[str, Path]
+    table: pl.DataFrame, value_files: dict[str, Path]
 ) -> None:
-    truth, right = LifetimeValues.read(answers[TRUTH]), LifetimeValues.read(answers["right"])
+    truth, right = (
+        LifetimeValues.read(value_files[TRUTH]),
+        LifetimeValues.read(value_files["right"]),
+    )
     for rate in RATES:
         y, x = truth.values[f"value:{rate:g}"], right.values[f"value:{rate:g}"]
         scores = np.stack(
@@ -217,10 +222,10 @@ def test_age_bands_partition_the_persons_and_the_reach_is_stated(
 def test_other_money_is_not_taxed_by_swedish_rules(
     world: tuple[LifetimeTask, np.ndarray, Known, Known], tmp_path: Path
 ) -> None:
-    question = world[0]
-    past = Panel.of(question.setting.past.frame, PanelMeta("dollars", currency="USD"))
+    task = world[0]
+    past = Panel.of(task.setting.past.frame, PanelMeta("dollars", currency="USD"))
     foreign = LifetimeTask(
-        question.directory, Setting("forward", past, question.setting.origins, []), PATHS, 0
+        task.directory, Setting("forward", past, task.setting.origins, []), PATHS, 0
     )
     lifetimes = lifetime_table({TRUTH: foreign.store_realised(tmp_path)}, foreign.reach)
     assert "mean" in lifetimes["statistic"].to_list()

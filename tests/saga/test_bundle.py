@@ -12,18 +12,11 @@ import polars as pl
 import pytest
 import torch
 
-import saga.bundle
 from saga import schema
-from saga.bundle import (
-    CALIBRATION,
-    MANIFEST,
-    REQUIRED,
-    Bundle,
-    BundleContents,
-    replace_parts,
-    write_bundle,
-)
+from saga.bundle import Bundle, BundleContents, replace_parts, write_bundle
 from saga.errors import BundleError
+from saga.files import bundle_folder
+from saga.files.bundle_folder import CALIBRATION, MANIFEST, REQUIRED
 
 CELLS = pl.DataFrame({"horizon": [1, 5], "cell": ["all", "all"], "threshold": [0.05, 0.07]})
 
@@ -125,10 +118,10 @@ def test_a_pickle_listed_in_a_well_sealed_manifest_is_still_refused(tmp_path: Pa
     (tmp_path / "b" / "extra.pkl").write_bytes(data)
     manifest = json.loads((tmp_path / "b" / MANIFEST).read_text())
     manifest["files"]["extra.pkl"] = hashlib.sha256(data).hexdigest()
-    manifest["digest"] = saga.bundle._digest(manifest["files"])
-    manifest["seal"] = saga.bundle._seal(manifest)
-    (tmp_path / "b" / MANIFEST).write_bytes(saga.bundle._json_bytes(manifest, "manifest"))
-    with pytest.raises(BundleError, match=r"extra\.pkl may hold code"):
+    manifest["digest"] = bundle_folder.digest_files(manifest["files"])
+    manifest["seal"] = bundle_folder.seal(manifest)
+    (tmp_path / "b" / MANIFEST).write_bytes(bundle_folder.encode_part(manifest, "manifest"))
+    with pytest.raises(BundleError, match=r"extra\.pkl may contain code"):
         Bundle.load(tmp_path / "b")
 
 
@@ -152,16 +145,16 @@ def test_another_format_version_and_another_column_table_say_which_version_to_in
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("saga.bundle.FORMAT", 99)
+        patch.setattr("saga.files.bundle_folder.FORMAT", 99)
         write(tmp_path / "this_version")
-        patch.setattr("saga.bundle.current_version", lambda: "9.9")
+        patch.setattr("saga.files.bundle_folder.current_version", lambda: "9.9")
         write(tmp_path / "b")
     with pytest.raises(BundleError, match=r"format 99.*9\.9"):
         Bundle.load(tmp_path / "b")
     with pytest.raises(BundleError, match=r"format 99.*again\.$"):
         Bundle.load(tmp_path / "this_version")
     with monkeypatch.context() as patch:
-        patch.setattr("saga.bundle.current_version", lambda: "8.8")
+        patch.setattr("saga.files.bundle_folder.current_version", lambda: "8.8")
         write(tmp_path / "c")
     monkeypatch.setattr("saga.schema.COLUMNS", schema.COLUMNS[:-1])
     with pytest.raises(BundleError, match=r"schema\.json.*8\.8"):
@@ -220,7 +213,7 @@ def test_after_an_interrupted_replacement_the_error_names_the_old_bundle(tmp_pat
 
 
 def test_a_part_that_cannot_be_stored_is_refused_before_any_file_is_written(tmp_path: Path) -> None:
-    with pytest.raises(BundleError, match="embedding hold NaN"):
+    with pytest.raises(BundleError, match="embedding contain NaN"):
         write(tmp_path / "b", weights={"embedding": torch.tensor([float("nan")])})
     with pytest.raises(BundleError, match=r"metrics\.json"):
         write(tmp_path / "b", metrics={"crps": float("nan")})

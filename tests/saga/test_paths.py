@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+import polars as pl
 import pytest
 from numpy.typing import NDArray
 
@@ -16,7 +17,8 @@ from calibration.fit.thresholds import fit_thresholds
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.one_sided import limit_scores, one_sided_limits
 from saga.conformal.path_bands import band_intervals, band_scores, year_scores
-from saga.conformal.present_value import ValueIntervals, value_scores
+from saga.conformal.present_value import value_scores
+from saga.data.panel import Panel, PanelMeta
 from saga.errors import UsageError
 from saga.forecast_tables import forecast_table, lifetime_table
 from saga.paths import Paths
@@ -39,6 +41,7 @@ def outcomes(raw: Paths) -> NDArray[np.float64]:
 
 
 IDENTITY = Calibrator.identity()
+PANEL = Panel.of(pl.DataFrame(schema=["person_id"]), PanelMeta("empty"))
 Use = Callable[[Paths, NDArray[np.float64]], object]
 
 
@@ -53,13 +56,7 @@ Use = Callable[[Paths, NDArray[np.float64]], object]
         lambda paths, y: band_scores(IDENTITY, paths, y),
         lambda paths, y: value_scores(IDENTITY, paths, y),
         lambda paths, _: forecast_table(paths, IDENTITY, ForecastRequest(horizons=(1,))),
-        lambda paths, _: lifetime_table(
-            paths,
-            paths.earnings[:, 0].astype(np.float64),
-            ValueIntervals.none(N, 1),
-            None,
-            LifetimeRequest(),
-        ),
+        lambda paths, _: lifetime_table(paths, IDENTITY, PANEL, LifetimeRequest(to_age=43)),
         lambda paths, y: judge_persons(
             paths,
             IDENTITY.intervals(replace(paths, recalibrated=True), COVERAGE),

@@ -14,6 +14,7 @@ from scipy import stats
 from saga import scores
 from saga.data.panel import FLOOR
 from saga.paths import Paths
+from saga.requests import QUANTILES
 
 Floats = NDArray[np.float64]
 Forecasts = tuple[NDArray[np.float32], Floats]  # samples (40, 3, 60), outcomes (40, 3)
@@ -72,10 +73,10 @@ def test_brier_and_pinball_equal_scoringrules_at_every_quantile(forecasts: Forec
         scores.brier_zero(samples, y), sr.brier_score((y == 0).astype(float), chance)
     )
     logs, ly = np.log(np.maximum(samples.astype(np.float64), FLOOR)), np.log(np.maximum(y, FLOOR))
-    for level in scores.QUANTILES:
+    for level in QUANTILES:
         oracle = sr.quantile_score(ly, np.quantile(logs, level, axis=-1), level)
         np.testing.assert_allclose(
-            scores.pinball_log(samples, y, levels=(level,)), oracle, rtol=1e-9
+            scores.pinball_log(samples, y, quantiles=(level,)), oracle, rtol=1e-9
         )
 
 
@@ -83,7 +84,7 @@ def test_pinball_and_interval_scores_equal_scoringrules(forecasts: Forecasts) ->
     samples, y = forecasts
     logs, ly = np.log(np.maximum(samples.astype(np.float64), FLOOR)), np.log(np.maximum(y, FLOOR))
     oracle = np.mean(
-        [sr.quantile_score(ly, np.quantile(logs, q, axis=-1), q) for q in scores.QUANTILES], axis=0
+        [sr.quantile_score(ly, np.quantile(logs, q, axis=-1), q) for q in QUANTILES], axis=0
     )
     np.testing.assert_allclose(scores.pinball_log(samples, y), oracle, rtol=1e-9)
     lower, upper = np.quantile(logs, [0.05, 0.95], axis=-1)

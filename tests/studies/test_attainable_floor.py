@@ -26,16 +26,15 @@ from saga.files.tables import read_provenance
 from saga.forecaster import Forecaster
 from saga.requests import Draws
 from studies import attainable_floor as study
-from studies.attainable_floor import (
+from studies.attainable_floor import subset, uncalibrated
+from studies.floor_estimation import (
     FLOORS,
     GAP_START,
     fit_floors,
     floor_table,
     mean_scores,
-    subset,
     to_markdown,
     training_table,
-    uncalibrated,
 )
 from training.fit import train
 from training.harness import RunOptions
@@ -229,11 +228,10 @@ def _bundles() -> Mapping[str, Bundle]:
     wide = {**SIZES, REFEREE: 200_000}
 
     class FakeBundle:
+        parameters = 1_000
+
         def __init__(self, persons: int) -> None:
-            self.parameters, self.metrics = (
-                1_000,
-                {"training": {"persons": {"train": persons}, "steps": 12_000}},
-            )
+            self.metrics = {"training": {"persons": {"train": persons}, "steps": 12_000}}
 
     return {name: FakeBundle(persons) for name, persons in wide.items()}  # type: ignore[misc]
 
@@ -312,28 +310,10 @@ def test_the_command_trains_scores_reports_and_resumes(
     bundle = train(
         register_panel, tmp_path / "bundle", config=config, seed=1, run=RunOptions(progress=False)
     )
-    argv = [
-        str(SCRIPT),
-        str(register_dir),
-        "--panel",
-        str(register_dir),
-        "--out",
-        str(tmp_path / "out"),
-        "--bundle",
-        str(bundle.path),
-    ]
-    argv += [
-        "--config",
-        str(config),
-        "--capacity",
-        str(wide),
-        "--persons",
-        "24",
-        "--paths",
-        "8",
-        "--report",
-        str(tmp_path / "report.md"),
-    ]
+    argv = [str(SCRIPT), str(register_dir), "--panel", str(register_dir)]
+    argv += ["--out", str(tmp_path / "out"), "--bundle", str(bundle.path), "--config", str(config)]
+    argv += ["--capacity", str(wide), "--persons", "24", "--paths", "8"]
+    argv += ["--report", str(tmp_path / "report.md")]
     monkeypatch.setattr(sys, "argv", argv)
     # Group quantiles replace GKOS, whose estimation takes half a minute.
     monkeypatch.setattr(GroupQuantiles, "name", GAP_START)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from studies import coverage_in_time
+from studies import coverage_in_time, coverage_verdicts
 
 ROOT = Path(__file__).resolve().parents[2]
 FEW, MANY = 1_000, 200_000
@@ -23,7 +23,7 @@ def test_the_exit_status_is_1_if_a_coverage_is_missed(
     band: tuple[float, float],
     status: int,
 ) -> None:
-    monkeypatch.setattr(coverage_in_time, "coverage_band", lambda *_, **__: band)
+    monkeypatch.setattr(coverage_verdicts, "coverage_band", lambda *_, **__: band)
     options = {
         "--bundle": ROOT / "bundles" / "small",
         "--register": register_dir,
@@ -37,26 +37,26 @@ def test_the_exit_status_is_1_if_a_coverage_is_missed(
 @pytest.mark.parametrize(
     ("covered", "calibrated_on"), [([np.nan, np.nan], 100), ([], 100), ([1.0, 0.0], 0)]
 )
-def test_a_cell_without_outcomes_or_calibration_persons_is_not_measured(
+def test_a_figure_without_outcomes_or_calibration_persons_is_not_measured(
     covered: list[float], calibrated_on: int
 ) -> None:
-    cell = coverage_in_time.judge_cell(
+    figure = coverage_verdicts.judge_coverage(
         "sets, all",
         1,
         0.9,
         np.array(covered, dtype=float),
         calibrated_on=calibrated_on,
-        cells=1,
+        n_figures=1,
         bound=None,
     )
-    assert "not measured" in cell.row
-    assert cell.holds is None
+    assert "not measured" in figure.row
+    assert figure.holds is None
 
 
 @pytest.mark.parametrize(
     ("holds", "detected", "persons", "message", "status"),
     [
-        ([True, True], True, FEW, "Every cell", 0),
+        ([True, True], True, FEW, "Every figure", 0),
         ([True, None], True, FEW, "not measured: 1 of 2", 0),
         ([True, True], False, FEW, "Give more persons", 0),
         ([True, True], False, MANY, "NOT as stated", 1),
@@ -64,9 +64,9 @@ def test_a_cell_without_outcomes_or_calibration_persons_is_not_measured(
         ([None, None], True, FEW, "NOT as stated", 1),
     ],
 )
-def test_only_cells_that_were_measured_and_hold_pass(
+def test_only_figures_that_were_measured_and_hold_pass(
     holds: list[bool | None], detected: bool, persons: int, message: str, status: int
 ) -> None:
-    verdict, exit_status = coverage_in_time.conclusion(holds, detected, persons)
+    verdict, exit_status = coverage_verdicts.conclusion(holds, detected, persons)
     assert message in verdict
     assert exit_status == status

@@ -143,20 +143,9 @@ def test_the_command_trains_scores_reports_and_resumes(
 ) -> None:
     config = tmp_path / "few.yaml"
     config.write_text("extends: tiny")
-    budget = [
-        "--config",
-        str(config),
-        "--steps",
-        "4",
-        "--persons",
-        "400",
-        "--judged",
-        "16",
-        "--paths",
-        "8",
-    ]
-    output = ["--out", str(tmp_path), "--report", str(tmp_path / "report.md")]
-    monkeypatch.setattr(sys, "argv", ["known_truth.py", *output, "--process", "gaussian", *budget])
+    argv = ["known_truth.py", "--out", str(tmp_path), "--report", str(tmp_path / "report.md")]
+    argv += ["--config", str(config), "--steps", "4", "--persons", "400", "--judged", "16"]
+    monkeypatch.setattr(sys, "argv", [*argv, "--process", "gaussian", "--paths", "8"])
     assert known_truth.main() == 1, "four steps of training reach no target"
     page = (tmp_path / "report.md").read_text()
     assert page.count("| MISSED") >= 10

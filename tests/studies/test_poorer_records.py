@@ -158,17 +158,9 @@ def test_the_command_scores_the_bundle_and_baselines_on_every_record(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     out, report = tmp_path / "out", tmp_path / "report.md"
-    argv = [
-        str(SCRIPT),
-        str(register_dir),
-        "--out",
-        str(out),
-        "--bundle",
-        str(tiny_bundle),
-        "--baselines",
-        "carry,groupq",
-    ]
-    argv += ["--persons", "60", "--paths", "20", "--report", str(report)]
+    argv = [str(SCRIPT), str(register_dir), "--out", str(out), "--bundle", str(tiny_bundle)]
+    argv += ["--baselines", "carry,groupq", "--persons", "60", "--paths", "20"]
+    argv += ["--report", str(report)]
     monkeypatch.setattr(sys, "argv", argv)
     assert poorer_records.main() == 1  # sixty persons are too few to be sure
     table = pl.read_parquet(out / "missing.parquet")

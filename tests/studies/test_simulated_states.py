@@ -1,4 +1,4 @@
-"""Circumstances beside the truth: the truth itself is at no distance, and what is shuffled is."""
+"""States against the truth: the truth has distance zero, and shuffled earnings are detected."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def setting(
 ) -> tuple[FollowedPersons, Transforms, Futures]:
     transforms = Forecaster.load(tiny_bundle).transforms
     persons = follow_persons(cut(register_panel, 2010), trained_on=None)
-    return persons, transforms, recorded_future(register_panel, persons, 10, transforms)
+    return persons, transforms, recorded_future(register_panel.frame, persons, 10, transforms)
 
 
 def _distances(

@@ -53,7 +53,7 @@ def hazard(epoch: list[Batch], divided_by: str) -> tuple[float, float]:
     return deaths / years, (HAZARD / count) ** 0.5
 
 
-def test_training_learns_the_true_hazard(mortal: Sequences) -> None:
+def test_training_estimates_the_true_hazard(mortal: Sequences) -> None:
     epoch = batches(mortal)
     estimate, error = hazard(epoch, "person_years")
     assert estimate == pytest.approx(HAZARD, abs=4 * error)
@@ -63,9 +63,7 @@ def test_training_learns_the_true_hazard(mortal: Sequences) -> None:
     assert wrong > HAZARD + 4 * error
 
 
-def test_batches_of_equally_many_persons_bias_the_hazard_upwards(
-    mortal: Sequences,
-) -> None:
+def test_batches_of_equally_many_persons_bias_the_hazard_upwards(mortal: Sequences) -> None:
     class Equal(Batches):
         def plan(self) -> list[NDArray[np.int64]]:
             order = np.argsort(self.sequences.lengths, kind="stable")
@@ -76,7 +74,7 @@ def test_batches_of_equally_many_persons_bias_the_hazard_upwards(
         assert wrong > 1.5 * HAZARD > HAZARD + 8 * error
 
 
-def test_batches_hold_equally_many_person_years_and_each_person_once(mortal: Sequences) -> None:
+def test_batches_have_equally_many_person_years_and_each_person_once(mortal: Sequences) -> None:
     plan = Batches(mortal, np.arange(PERSONS), CALENDAR, Masking(), 64, seed=1).plan()
     assert sorted(np.concatenate(plan).tolist()) == list(range(PERSONS))
     years = np.array([mortal.lengths[batch].sum() for batch in plan])

@@ -355,9 +355,7 @@ def test_a_configuration_extends_another_but_not_itself(tmp_path: Path) -> None:
         load_config(loop)
 
 
-def test_other_backbones_have_as_many_parameters_as_the_shipped_decoder(
-    panel: Panel,
-) -> None:
+def test_other_backbones_have_as_many_parameters_as_the_shipped_decoder(panel: Panel) -> None:
     def parameters(name: str) -> int:
         settings = load_config(name)
         without_light = replace(settings, model=replace(settings.model, light=0))

@@ -2,63 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import polars as pl
 import pytest
 
-from saga.data.panel import Panel, PanelMeta
-from saga.features.calendar import Calendar
-from saga.features.sequences import (
-    POSITIVE,
-    UNKNOWN,
-    ZERO,
-    Sequences,
-    Tokens,
-    encode,
-    pad,
-)
+from saga.features.sequences import POSITIVE, UNKNOWN, ZERO, Sequences, Tokens
 from saga.features.transforms import Transforms
-from saga.macro.history import sweden
 from saga.schema import CATEGORICAL
+from tests.saga.features.token_panels import CALENDAR, fit_transforms, panel_of, person, tokens_of
 from training.masking import Masking, hide_inputs, make_targets, thin_years
 
-CALENDAR = Calendar(sweden())
 SEX, EDUCATION, COUNTY = (CATEGORICAL.index(name) for name in ("sex", "education_level", "county"))
 HAZARD = 0.1
 
 
-def panel_of(rows: list[dict[str, Any]]) -> Panel:
-    return Panel.of(pl.DataFrame(rows, infer_schema_length=None), PanelMeta("p"))
-
-
-def person(name: str, earnings: dict[int, float | None], **extra: Any) -> list[dict[str, Any]]:
-    return [
-        {"person_id": name, "year": y, "birth_year": 1970, "earnings": e, **extra}
-        for y, e in earnings.items()
-    ]
-
-
 @pytest.fixture(scope="module")
 def transforms() -> Transforms:
-    rng = np.random.default_rng(0)
-    rows = [
-        r
-        for i in range(60)
-        for r in person(
-            f"t{i:02d}", {y: float(rng.lognormal(12, 0.5)) for y in range(2000, 2010)}, sex="female"
-        )
-    ]
-    return Transforms.fit(panel_of(rows), CALENDAR, 16)
+    return fit_transforms()
 
 
-def tokens_of(rows: list[dict[str, Any]], transforms: Transforms) -> tuple[Sequences, Tokens]:
-    sequences = encode(panel_of(rows), transforms, CALENDAR)
-    return sequences, pad(sequences, np.arange(len(sequences)))
-
-
-def test_targets_skip_unknown_years_and_carry_the_gap(transforms: Transforms) -> None:
+def test_targets_skip_unknown_years_and_have_the_gap(transforms: Transforms) -> None:
     sequences, tokens = tokens_of(
         person("a", {2000: 1e5, 2001: None, 2002: 0.0, 2004: 2e5, 2012: 1e5}), transforms
     )
@@ -115,10 +77,8 @@ def mortal(transforms: Transforms) -> tuple[Sequences, Tokens]:
     return tokens_of(rows, transforms)
 
 
-def test_hidden_origins_do_not_bias_the_hazard_of_death(
-    mortal: tuple[Sequences, Tokens],
-) -> None:
-    """At every distance from the origin, because a rollout asks for the hazard year by year."""
+def test_hidden_origins_do_not_bias_the_hazard_of_death(mortal: tuple[Sequences, Tokens]) -> None:
+    """At every distance from the origin, because a rollout uses the hazard year by year."""
     sequences, tokens = mortal
     targets = make_targets(tokens, sequences.dead_year, CALENDAR)
     _, origin = hide_inputs(tokens, 2011, Masking(), np.random.default_rng(1))
@@ -158,14 +118,8 @@ def test_after_the_hidden_origin_only_earnings_and_fixed_codes_remain(
 
 def test_education_keeps_its_last_known_code_after_the_hidden_origin() -> None:
     levels = (
-        "compulsory",
-        "compulsory",
-        None,
-        "upper_secondary",
-        "upper_secondary",
-        "long_tertiary",
-        "long_tertiary",
-        None,
+        *("compulsory", "compulsory", None, "upper_secondary", "upper_secondary"),
+        *("long_tertiary", "long_tertiary", None),
     )
     rows = [
         {

@@ -15,11 +15,12 @@ import pytorch_lightning as lightning
 import torch
 from pytorch_lightning.callbacks import Callback, ModelCheckpoint, Timer
 
-from saga.bundle import Bundle, check_replaceable, replace_parts
+from saga.bundle import Bundle, replace_parts
 from saga.data.origins import cut
 from saga.data.panel import Panel
 from saga.data.split import persons_of
 from saga.errors import UsageError
+from saga.files.bundle_folder import check_replaceable
 from saga.forecast_checks import check_money
 from saga.forecaster import Forecaster
 from saga.states.codes import code_labels
@@ -59,8 +60,9 @@ def fit_state_network(
         command: the command line, for the model card.
         progress: whether to show progress.
 
-    Raises UsageError if the panel does not fit the bundle (name, money), has no training or no
-    validation persons, or if the bundle's records are not yearly.
+    Raises:
+        UsageError: the panel does not fit the bundle (name, money) or has no training or no
+            validation persons, or the bundle's records are not yearly.
     """
     options, out = options or StateFitOptions(), out or source
     check_replaceable(out)
@@ -91,21 +93,24 @@ def fit_state_network(
     seed_run(seed)
     sizes = tuple(len(codes) + 1 for codes in code_labels(forecaster.transforms).values())
     width, earnings_size = network.config.width, network.tokens.earnings_size
-    states = StateNetwork(width, earnings_size, sizes, options.width)
+    state_network = StateNetwork(width, earnings_size, sizes, options.width)
     records = StateRecords.from_panel(training, forecaster)
-    states.told.copy_(torch.from_numpy((records.codes > 0).any(0)))
-    module = StateModule(states, network, options)
+    state_network.told.copy_(torch.from_numpy((records.codes > 0).any(0)))
+    module = StateModule(state_network, network, options)
     batches = StateBatches(records, until, options.batch_persons, options.steps, seed)
     clock = Timer()  # stored in checkpoints
     trainer = _state_trainer(run.path, options.steps, clock, progress)
     checkpoint = run.checkpoint if run.checkpoint.is_file() else None
     fit_module(trainer, module, ResumableLoader(batches, batch_size=None), checkpoint)
-    exits = ((states.leave, records.emigration_year), (states.die, records.sequences.dead_year))
-    for head, exit_year in exits:
-        if not exit_year.any():  # a panel without exits does not identify their probability
-            head.bias.data[1] = _NEVER
+    exits = (
+        (state_network.leave, records.emigration_year),
+        (state_network.die, records.sequences.dead_year),
+    )
+    for exit_layer, exit_years in exits:
+        if not exit_years.any():  # a panel without exits does not identify their probability
+            exit_layer.bias.data[1] = _NEVER
     report = {
-        "parameters": sum(p.numel() for p in states.parameters()),
+        "parameters": sum(p.numel() for p in state_network.parameters()),
         "persons": training.frame["person_id"].n_unique(),
         "steps": trainer.global_step,
         "seconds": round(clock.time_elapsed(), 1),
@@ -117,9 +122,7 @@ def fit_state_network(
         bundle,
         out,
         command=command,
-        circumstances={
-            name: tensor.detach().cpu().contiguous() for name, tensor in states.state_dict().items()
-        },
+        circumstances=dict(state_network.state_dict()),
         metrics={**bundle.metrics, "circumstances": report},
         card=bundle.card.split(_HEADING)[0].rstrip() + "\n\n" + _card(report, command),
     )

@@ -60,29 +60,32 @@ class RecordReader:
 class StateModule(lightning.LightningModule):
     """Maximum likelihood of exits and of the seven state columns."""
 
-    def __init__(self, states: StateNetwork, network: Saga, options: StateFitOptions) -> None:
+    def __init__(
+        self, state_network: StateNetwork, network: Saga, options: StateFitOptions
+    ) -> None:
         super().__init__()
-        self.states, self.options = states, options
+        self.state_network, self.options = state_network, options
         self.reader = RecordReader(network)
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         """Mean negative log-likelihood per year: of emigration, death and each column."""
         inputs = self.reader.read(batch)
-        leave, die, reads = self.states.exits(inputs)
+        leave, die, features = self.state_network.exits(inputs)
         count = max(1, len(leave))
 
         def mean_loss(logits: Tensor, outcome: Tensor) -> Tensor:
             return cross_entropy(logits, outcome, ignore_index=-1, reduction="sum") / count
 
-        mortal = torch.where(inputs.zero_to_end, batch["dies"], -1)
-        losses = {"leaving": mean_loss(leave, batch["emigrates"]), "dying": mean_loss(die, mortal)}
+        # A death is possible only if all later earnings of the path are zero.
+        deaths = torch.where(inputs.zero_to_end, batch["dies"], -1)
+        losses = {"leaving": mean_loss(leave, batch["emigrates"]), "dying": mean_loss(die, deaths)}
 
         def observe(column: int, logits: Tensor) -> Tensor:
             outcome = batch["next_codes"][:, column]
             losses[COLUMNS[column]] = mean_loss(logits, outcome)
             return outcome.clamp(min=0)
 
-        self.states.columns(reads, inputs.codes, observe)
+        self.state_network.columns(features, inputs.codes, observe)
         return losses
 
     @torch.no_grad()
@@ -110,7 +113,9 @@ class StateModule(lightning.LightningModule):
         """AdamW; the learning rate rises over 100 steps and falls as a half cosine to zero."""
         options = self.options
         optimizer = torch.optim.AdamW(
-            self.states.parameters(), lr=options.learning_rate, weight_decay=options.weight_decay
+            self.state_network.parameters(),
+            lr=options.learning_rate,
+            weight_decay=options.weight_decay,
         )
 
         def rate(step: int) -> float:

@@ -1,4 +1,4 @@
-"""AR(1) with fixed effects: system GMM, empirical Bayes for alpha, empirical shocks."""
+"""AR(1) with fixed effects: system GMM, a Kalman filter for each person, empirical shocks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from evaluation.baselines.econometric.gmm import GmmEstimate, system_gmm
 from evaluation.baselines.econometric.histories import LOW, UNKNOWN, WORK, ZERO, Histories
-from evaluation.baselines.econometric.hurdle import Career, careers
+from evaluation.baselines.econometric.hurdle import Career, careers, repeat_on_paths
 from evaluation.baselines.econometric.hurdle_base import HurdleBaseline
 from evaluation.baselines.econometric.variance_components import Belief, Components
 from saga.errors import InputError
@@ -17,26 +17,26 @@ from saga.features.transforms import record_rhythm
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
-PRIME = (25, 59)  # ages between the beginning and the end of careers: persistence is estimated here
-# First lags of the instruments. A transitory part of one year makes the error a moving average, for
-# which 3 is right.
+PRIME = (25, 59)  # ages between the beginning and the end of careers, to estimate persistence
+# First lags of the instruments. If there is a transitory part of one year, the error is a moving
+# average, and 3 is the smallest valid lag.
 FIRST_LAGS = (3, 4, 5, 6)
 REJECTED = 0.01  # below this p of Hansen's test the next first lag is tried
-LONGEST_RHYTHM = 3  # years between a person's records that a panel may have regularly
-QUANTILES = 201  # of the shocks of a bin
-SMALLEST = 200  # shocks that a bin needs; below, the next broader bin is used
-AGES = (18, 20, 23, 26, 30, 40, 50, 55, 59, 62)
-LEVELS = (-1.0, -0.5, -0.2, 0.0, 0.2, 0.5)
-SCALES = (0.15, 0.3, 0.6, 1.0)
+LONGEST_RHYTHM = 3  # longest regular distance of a panel's records, in years
+N_QUANTILES = 201  # quantiles of the shocks of a bin
+SMALLEST = 200  # shocks that a bin needs; with fewer the next broader bin is used
+AGES = (18, 20, 23, 26, 30, 40, 50, 55, 59, 62)  # limits of bins
+LEVELS = (-1.0, -0.5, -0.2, 0.0, 0.2, 0.5)  # limits of bins of the expected residual
+SCALES = (0.15, 0.3, 0.6, 1.0)  # limits of bins of recent surprise, see `Belief.scale`
 
 
 class AutoRegression(HurdleBaseline[Belief]):
     """r = alpha + z + eps with z an AR(1), forecast by the Kalman filter in innovations form.
 
     The filter gives mean and standard deviation of next year's residual given a record. The
-    standardised surprise is drawn from those of training persons of the same age, expected
-    residual, recent surprises and years since they came to work. A drawn surprise updates the
-    filter as a real one would, so the uncertainty about alpha is in the paths.
+    standardised surprise (residual less mean, divided by the standard deviation) is drawn from
+    those of training persons of similar age, expected residual, recent surprise and spell of work.
+    It updates the filter as an observed one does, so paths include the uncertainty about alpha.
     """
 
     name = "ar1"
@@ -45,10 +45,10 @@ class AutoRegression(HurdleBaseline[Belief]):
     components: Components
 
     def learn(self, past: Histories, *, seed: int) -> None:
-        """System GMM for rho in the panel's rhythm, then variance components and surprises.
+        """Estimates rho by system GMM in the panel's rhythm, then variances, then surprises.
 
-        Variance components are estimated by minimum distance; the surprises are those of a filter
-        run.
+        Variance components are estimated by minimum distance. Surprises are those of the filter on
+        the training records.
         """
         del seed  # nothing is drawn
         person, year = np.nonzero(past.status != UNKNOWN)
@@ -84,15 +84,9 @@ class AutoRegression(HurdleBaseline[Belief]):
         belief = Belief.prior(self.components, (len(past.age),))
         for column in range(past.years):
             belief, level, deviation = self._expect(belief, past.age[:, column], careers[column])
-            belief = belief.updated(
-                past.residual[:, column] - level, past.status[:, column] == WORK, deviation
-            )
-        return Belief(
-            **{
-                name: np.repeat(values[:, None], u.shape[1], axis=1)
-                for name, values in vars(belief).items()
-            }
-        )
+            surprise, is_known = past.residual[:, column] - level, past.status[:, column] == WORK
+            belief = belief.updated(surprise, is_known, deviation)
+        return Belief(**repeat_on_paths(belief, u.shape[1]))
 
     def step(
         self, state: Belief, age: Array, status: Array, career: Career, u: tuple[Floats, Floats]
@@ -103,50 +97,56 @@ class AutoRegression(HurdleBaseline[Belief]):
         return level + surprise, belief.updated(surprise, status == WORK, deviation)
 
     def _expect(self, belief: Belief, age: Array, career: Career) -> tuple[Belief, Floats, Floats]:
+        """The belief a year later, at `age`, and mean and standard deviation of the residual."""
         ahead = belief.ahead(self.components, age)
         return (ahead, *ahead.expected(self.components, age, career.years_out > 0))
 
 
 class Shocks:
-    """Standardised surprises by bin at several levels of detail: 201 quantiles, for inversion."""
+    """Quantiles of standardised surprises by bin, at several levels of detail.
+
+    Args:
+        bins: the bin (n,) of each surprise at every level of detail, finest first, last one bin.
+        shocks: (n,), the surprises.
+    """
 
     def __init__(self, bins: list[Array], shocks: Floats) -> None:
-        chances = np.linspace(0, 1, QUANTILES)
-        self._tables, self._serves = [], []
+        chances = np.linspace(0, 1, N_QUANTILES)
+        self._tables, self._is_used = [], []
         for level, key in enumerate(bins):
             order = np.argsort(key, kind="stable")
             count = np.bincount(key)
-            table = np.zeros((len(count), QUANTILES))
+            table = np.zeros((len(count), N_QUANTILES))
             enough = count >= (SMALLEST if level < len(bins) - 1 else 1)
             start = np.cumsum(count) - count
             for b in np.flatnonzero(enough):
                 table[b] = np.quantile(shocks[order[start[b] : start[b] + count[b]]], chances)
             self._tables.append(table)
-            self._serves.append(enough)
+            self._is_used.append(enough)
 
     def draw(self, bins: list[Array], u: Floats) -> Floats:
         """A surprise for each uniform; `bins` as in the fit, of the shape of `u`."""
-        position = u * (QUANTILES - 1)
-        below = np.minimum(position.astype(np.int64), QUANTILES - 2)
+        position = u * (N_QUANTILES - 1)
+        below = np.minimum(position.astype(np.int64), N_QUANTILES - 2)
         within = position - below
         shocks = np.zeros(u.shape)
-        open_ = np.ones(u.shape, dtype=np.bool_)
-        for key, table, enough in zip(bins, self._tables, self._serves, strict=True):
+        is_open = np.ones(u.shape, dtype=np.bool_)
+        for key, table, enough in zip(bins, self._tables, self._is_used, strict=True):
             inside = np.minimum(key, len(enough) - 1)
-            served = open_ & (key < len(enough)) & enough[inside]
-            k, b = inside[served], below[served]
-            shocks[served] = table[k, b] + within[served] * (table[k, b + 1] - table[k, b])
-            open_ &= ~served
+            selected = is_open & (key < len(enough)) & enough[inside]
+            k, b = inside[selected], below[selected]
+            shocks[selected] = table[k, b] + within[selected] * (table[k, b + 1] - table[k, b])
+            is_open &= ~selected
         return shocks
 
 
 def _bins(age: Array, level: Floats, scale: Floats, career: Career) -> list[Array]:
     """Bin numbers at five levels of detail, finest first.
 
-    Kind of year x age x expected residual x recent surprise, and then with fewer of them, last one
-    bin for all.
+    The finest is kind of career x age x expected residual x recent surprise; the others combine
+    fewer of these, the last is one bin.
     """
-    # 0 to 2: third or later year at work in a row, second, first after a year without work.
+    # 0 to 2: at work for at least three years in a row, for two years, for at most one year.
     # 3 to 5: out of work for 1, 2-3, 4+ years. 6, 7: never at work, with and without a known year.
     kind = np.where(career.tenure >= 3, 0, np.where(career.tenure == 2, 1, 2))
     kind = np.where(
@@ -155,14 +155,12 @@ def _bins(age: Array, level: Floats, scale: Floats, career: Career) -> list[Arra
         kind,
     )
     kind = np.where(career.worked == 0, np.where(career.years_out > 0, 6, 7), kind)
-    old = np.broadcast_to(np.searchsorted(AGES, age, side="right"), level.shape)
-    high, rough = (
-        np.searchsorted(LEVELS, level, side="right"),
-        np.searchsorted(SCALES, scale, side="right"),
-    )
-    broad = kind * (len(AGES) + 1) + old
-    fine = (broad * (len(LEVELS) + 1) + high) * (len(SCALES) + 1) + rough
-    return [fine, kind * 100 + high * 10 + rough, broad, kind, np.zeros_like(kind)]
+    age_bin = np.broadcast_to(np.searchsorted(AGES, age, side="right"), level.shape)
+    level_bin = np.searchsorted(LEVELS, level, side="right")
+    scale_bin = np.searchsorted(SCALES, scale, side="right")
+    broad = kind * (len(AGES) + 1) + age_bin
+    fine = (broad * (len(LEVELS) + 1) + level_bin) * (len(SCALES) + 1) + scale_bin
+    return [fine, kind * 100 + level_bin * 10 + scale_bin, broad, kind, np.zeros_like(kind)]
 
 
 def _without_work(status: Array) -> Array:
@@ -170,7 +168,7 @@ def _without_work(status: Array) -> Array:
 
 
 def _steady(past: Histories) -> Floats:
-    """Residuals without the first and last year of a spell of work, which are partial years."""
+    """Residuals except in the first and last year of a spell of work, often partial years."""
     idle, steady = _without_work(past.status), past.residual.copy()
     steady[:, 1:][idle[:, :-1]] = np.nan
     steady[:, :-1][idle[:, 1:]] = np.nan
@@ -178,10 +176,10 @@ def _steady(past: Histories) -> Floats:
 
 
 def _persistence(past: Histories, step: int) -> GmmEstimate:
-    """System GMM on the steady years of careers in their prime.
+    """System GMM on the steady years of persons in their prime.
 
-    The first lag is the smallest whose moments Hansen's test does not reject; otherwise the one it
-    rejects least.
+    The first lag is the smallest one that Hansen's test does not reject; if it rejects all, the one
+    with the largest p.
     """
     steady = _steady(past)
     prime = np.where((past.age >= PRIME[0]) & (past.age <= PRIME[1]), steady, np.nan)

@@ -4,10 +4,9 @@
 
 Moments (Arellano and Bond 1991; Blundell and Bond 1998): in differences E[r_i,t-l (du_it)] = 0 for
 lags l from `first_lag` on, in levels E[dr_i,t-first_lag+1 (mu_i + u_it)] = 0. A first lag of 2 is
-right for u without serial correlation; a transitory part of r makes u a moving average, for which 3
-is right (`first_lag=3`). Instruments are collapsed (Roodman 2009, one moment per lag), so that
-their number does not grow with the panel. Two-step estimate with the standard error of Windmeijer
-(2005).
+valid if u has no serial correlation, 3 if r has a transitory part, which makes u a moving average.
+Instruments are collapsed (Roodman 2009, one moment per lag), so that their number does not grow
+with the panel. The estimate is two-step, with the standard error of Windmeijer (2005).
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ CHUNK = 5_000  # persons whose equations are in memory at once
 
 @dataclass(frozen=True)
 class GmmEstimate:
-    """`rho` per step with its standard error, the constant, Hansen's J with p, and persons."""
+    """The estimate: `rho` per step with its standard error `se`, and Hansen's J test with its p."""
 
     rho: float
     constant: float
@@ -41,19 +40,20 @@ def system_gmm(
 ) -> GmmEstimate:
     """The estimate from `residual` (n, T), NaN if unknown; a lag is `step` columns.
 
-    Raises InputError if no person gives an equation with an instrument.
+    `lags` is the number of lags whose instruments are used. Raises InputError if too few persons
+    have an equation with an instrument, or if past residuals do not vary.
     """
     zx, zy, weight = _moments(residual, first_lag, lags, step)
-    used = (zx != 0).any(axis=(1, 2))
-    instrumented = (zx[:, :-1] != 0).any(axis=(1, 2))  # more than the constant
-    if instrumented.sum() <= 2 * zx.shape[1]:
+    has_equation = (zx != 0).any(axis=(1, 2))
+    has_instrument = (zx[:, :-1] != 0).any(axis=(1, 2))  # more than the constant
+    if has_instrument.sum() <= 2 * zx.shape[1]:
         years = first_lag + 1
         fix = f"Give more persons with earnings in at least {years} years of the panel's rhythm."
         raise InputError(
             "Persistence cannot be estimated",
             [Problem("few-records", "too few persons have records that long", fix)],
         )
-    zx, zy = zx[used], zy[used]
+    zx, zy = zx[has_equation], zy[has_equation]
     n, total_zx, total_zy = len(zx), zx.sum(axis=0), zy.sum(axis=0)
 
     w1 = np.linalg.pinv(weight)

@@ -1,8 +1,7 @@
-"""Person-years as matrices: work, age, and the distance of log earnings from the profile.
+"""Person-years as matrices: age, work, and residuals of log earnings from the profile.
 
-The econometric baselines split a year's earnings in two: whether there was work (earnings of at
-least the panel's floor), which `hurdle` explains, and the log residual of a year of work, which a
-process (`ar1`, `abb`) explains.
+The econometric baselines model a year's earnings in two parts: whether the person worked (earnings
+of at least the panel's floor, `hurdle`), and the log residual of a year of work (`ar1`, `abb`).
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ def status_of(earnings: Floats, floor: float) -> NDArray[np.int8]:
 
 @dataclass(frozen=True, eq=False)
 class Histories:
-    """n persons over T consecutive years; columns may be different calendar years by person.
+    """n persons over T consecutive years; a column may be another calendar year for each person.
 
     Args:
-        age: (n, T).
+        age: (n, T), in years.
         status: (n, T), see `status_of`.
         residual: (n, T), log earnings less the profile in years of WORK, otherwise NaN.
-        sex: (n,), index of the code plus one as last known, 0 unknown.
+        sex: (n,), index of the last known code plus one, 0 if unknown.
         education: (n,), likewise.
     """
 
@@ -59,9 +58,9 @@ class Histories:
 
 
 def rows_of(panel: Panel) -> tuple[NDArray[np.int64], list[str], States]:
-    """The panel's person-years with known earnings: person numbers, persons and states.
+    """The panel's person-years with known earnings: numbers of the persons, persons and states.
 
-    The number of a person counts from 0 in the order of persons.
+    Persons are numbered from 0 in their order in the panel.
     """
     rows = known_states(panel)
     persons = rows["person_id"].unique(maintain_order=True)
@@ -82,26 +81,18 @@ def align_histories(
     sex, education = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
     # Rows are in the order of years, so the last known code is written last.
     sex[person], education[person] = states.sex, states.education_level
-    return _fill_histories(
-        person,
-        column,
-        first + np.arange(int(column.max()) + 1) - born[:, None],
-        states,
-        profile,
-        floor,
-        sex,
-        education,
-    )
+    age = first + np.arange(int(column.max()) + 1) - born[:, None]
+    return _fill_histories(person, column, age, states, profile, floor, sex, education)
 
 
 def histories_at(
     history: Panel, origins: Origins, profile: Profile, floor: float
 ) -> tuple[Histories, States, Array]:
-    """Histories that end with the last known year at or before the origin.
+    """Histories up to each person's last known year at or before the origin.
 
-    Also that state and the birth years. Rows are in the order of `origins`, the last column is each
-    person's last known year. Persons without any known year have UNKNOWN throughout. Raises
-    InputError for a person without a row.
+    Returns the histories, in which the last column is that year, the states in that year, and birth
+    years, all in the order of `origins`. A person without a known year is UNKNOWN in all columns.
+    Raises InputError for a person without a row.
     """
     last, born = states_at(history, origins)
     origin_rows = origins.frame().with_row_index("row")
@@ -114,13 +105,10 @@ def histories_at(
     back = last.year[person] - states.year
     width = int(back.max(initial=0)) + 1
     age = last.age[:, None] - np.arange(width)[::-1]
-    return (
-        _fill_histories(
-            person, width - 1 - back, age, states, profile, floor, last.sex, last.education_level
-        ),
-        last,
-        born,
+    past = _fill_histories(
+        person, width - 1 - back, age, states, profile, floor, last.sex, last.education_level
     )
+    return past, last, born
 
 
 def _fill_histories(
@@ -137,8 +125,9 @@ def _fill_histories(
     status[person, column] = status_of(states.earnings, floor)
     residual = np.full(age.shape, np.nan)
     working = status[person, column] == WORK
-    usual = profile.mean_log(states.age, states.sex, states.education_level) + profile.year_effect(
-        states.year
+    mean_log = profile.mean_log(states.age, states.sex, states.education_level)
+    mean_log = mean_log + profile.year_effect(states.year)
+    residual[person[working], column[working]] = (
+        np.log(states.earnings[working]) - mean_log[working]
     )
-    residual[person[working], column[working]] = np.log(states.earnings[working]) - usual[working]
     return Histories(age, status, residual, sex, education)

@@ -1,15 +1,15 @@
-"""The zero hurdle: work next year, small earnings only, none, or death.
+"""The hurdle: probabilities of work, of small earnings only, of zero and of death next year.
 
-A year is of WORK (earnings of at least the panel's floor), LOW (positive, below it) or ZERO. The
-hurdle has two logistic models, each fitted separately for persons at work and not at work this
-year, and one for death:
+The status of a year is WORK (earnings of at least the panel's floor), LOW (positive earnings below
+it) or ZERO. The hurdle has two logistic models, each fitted separately for persons at work and not
+at work this year, and one for death:
 
     P(work next year | at work), P(work next year | not at work),
     P(zero | no work next year, at work), P(zero | no work next year, not at work),
     P(death next year).
 
-Their features are age, sex, education, length of the present spell, how steadily the person worked
-before, and past earnings (residuals from `profile`: a rank given age, sex, education and year).
+The features are age, sex, education, length of the present spell, shares of earlier years at work,
+and past earnings, measured as residuals from the profile.
 """
 
 from __future__ import annotations
@@ -32,13 +32,11 @@ from saga.keyed_random import uniforms
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
-# Person-years are sampled reproducibly at random: the expected number per group (at work or not),
-# on average over the two groups.
-SAMPLE_SIZE = 200_000
+SAMPLE_SIZE = 200_000  # half the expected number of person-years that are sampled for the fit
 MAX_YEARS = 20  # spells and careers are counted up to this many years
 DECAY = 0.8  # decay factor of the weighted share of years at work
-AGES = (20, 25, 30, 40, 50, 55, 58, 60, 62)  # where the effect of age may bend
-N_QUANTILES = 401  # quantiles of earnings below the floor
+AGES = (20, 25, 30, 40, 50, 55, 58, 60, 62)  # knots of the linear splines of age
+N_QUANTILES = 401  # number of quantiles of earnings below the floor
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,14 +44,14 @@ class Career:
     """What the hurdle uses of a career up to a year; arrays of one shape, (n,) or (n, M).
 
     Args:
-        years_out: years in a row not at work, 0 at work, at most 20.
+        years_out: years in a row not at work, 0 if at work, at most 20.
         tenure: years in a row at work, at most 20.
         worked: years of work so far.
         years: number of known years so far.
-        zero: whether the last known year had no earnings.
-        work_share: exponentially weighted share of years at work, 1/2 before any is known.
+        zero: 1 if the last known year had no earnings, otherwise 0.
+        work_share: exponentially weighted share of years at work, 1/2 before the first known year.
         mean_residual: mean residual of years at work, exponentially weighted after the fifth.
-        last_residual: the last residual.
+        last_residual: residual of the last year at work, 0 before the first.
     """
 
     years_out: Floats
@@ -67,36 +65,31 @@ class Career:
 
     @classmethod
     def none(cls, shape: tuple[int, ...]) -> Career:
-        """Before the first known year."""
+        """The career before the first known year."""
         zeros = np.zeros(shape)
         return cls(zeros, zeros, zeros, zeros, zeros, np.full(shape, 0.5), zeros, zeros)
 
     def after(self, status: Array, residual: Floats) -> Career:
-        """One year later; an UNKNOWN year changes nothing. `residual` counts in WORK years only."""
+        """The career after a year with this status; an UNKNOWN year does not change it.
+
+        `residual` is used in WORK years only.
+        """
         work, idle = status == WORK, (status == ZERO) | (status == LOW)
         is_known = work | idle
         worked = self.worked + work
         value = np.where(work, residual, 0.0)
+        years_out = np.where(idle, np.minimum(self.years_out + 1, MAX_YEARS), 0.0)
+        tenure = np.where(work, np.minimum(self.tenure + 1, MAX_YEARS), 0.0)
+        work_share = DECAY * self.work_share + (1 - DECAY) * work
+        mean = self.mean_residual + (value - self.mean_residual) / np.clip(worked, 1, 5)
         return Career(
-            years_out=np.where(
-                is_known,
-                np.where(idle, np.minimum(self.years_out + 1, MAX_YEARS), 0.0),
-                self.years_out,
-            ),
-            tenure=np.where(
-                is_known, np.where(work, np.minimum(self.tenure + 1, MAX_YEARS), 0.0), self.tenure
-            ),
+            years_out=np.where(is_known, years_out, self.years_out),
+            tenure=np.where(is_known, tenure, self.tenure),
             worked=worked,
             years=self.years + is_known,
             zero=np.where(is_known, status == ZERO, self.zero).astype(np.float64),
-            work_share=np.where(
-                is_known, DECAY * self.work_share + (1 - DECAY) * work, self.work_share
-            ),
-            mean_residual=np.where(
-                work,
-                self.mean_residual + (value - self.mean_residual) / np.clip(worked, 1, 5),
-                self.mean_residual,
-            ),
+            work_share=np.where(is_known, work_share, self.work_share),
+            mean_residual=np.where(work, mean, self.mean_residual),
             last_residual=np.where(work, value, self.last_residual),
         )
 
@@ -104,9 +97,18 @@ class Career:
         """The careers in `rows`."""
         return Career(**{name: values[rows] for name, values in vars(self).items()})
 
+    def on_paths(self, n_paths: int) -> Career:
+        """The careers (n,) repeated on every path, (n, n_paths)."""
+        return Career(**repeat_on_paths(self, n_paths))
+
+
+def repeat_on_paths(fields: Any, n_paths: int) -> dict[str, Floats]:
+    """The fields (n,) of a dataclass of arrays by name, repeated to (n, n_paths)."""
+    return {name: np.repeat(a[:, None], n_paths, axis=1) for name, a in vars(fields).items()}
+
 
 def careers(past: Histories) -> Iterator[Career]:
-    """The career before each column of the histories and after the last: T + 1 of them."""
+    """The T + 1 careers before each column of the histories and after the last, each (n,)."""
     career = Career.none((len(past.age),))
     yield career
     for column in range(past.years):
@@ -116,14 +118,14 @@ def careers(past: Histories) -> Iterator[Career]:
 
 @dataclass(frozen=True, eq=False)
 class Chance:
-    """A logistic probability. If only one outcome was seen, its smoothed share."""
+    """A logistic model of a probability; constant if all outcomes of the fit were the same."""
 
     intercept: float
     weights: Floats
 
     @classmethod
     def fit(cls, features: Floats, happened: Array) -> Chance:
-        """From features (n, K) and outcomes (n,)."""
+        """Fits the model to features (n, K) and outcomes (n,)."""
         if len(happened) == 0 or happened.all() or not happened.any():
             share = (happened.sum() + 0.5) / (len(happened) + 1)
             return cls(float(np.log(share / (1 - share))), np.zeros(features.shape[1]))
@@ -133,10 +135,10 @@ class Chance:
         return cls(float(model.intercept_[0]), model.coef_[0])
 
     def __call__(self, features: Sequence[Array]) -> Floats:
-        """Probabilities (n, M).
+        """Probabilities (n, M) from K features.
 
-        The sum runs feature by feature, so that a person's number does not depend on the other
-        persons.
+        Features are added one by one: the rounding of a matrix product depends on its size, and a
+        person's number must not depend on the other persons.
         """
         score: Any = self.intercept
         for weight, feature in zip(self.weights, features, strict=True):
@@ -184,20 +186,12 @@ def _spell_indicators(count: Floats, *bounds: int) -> list[Array]:
     return [((count >= low) & (count < high)) * 1.0 for low, high in pairwise(edges)]
 
 
-def _steadiness(career: Career, old: Array, young: Array) -> list[Array]:
+def _work_shares(career: Career, old: Array, young: Array) -> list[Array]:
     ever = (career.worked + 1) / (career.years + 2)
     long = np.minimum(career.years, MAX_YEARS) / MAX_YEARS
-    return [
-        career.work_share,
-        career.work_share**2,
-        career.work_share * old,
-        career.work_share * young,
-        ever,
-        ever**2,
-        ever * long,
-        ever * old,
-        long,
-    ]
+    share = career.work_share
+    recent = [share, share**2, share * old, share * young]
+    return [*recent, ever, ever**2, ever * long, ever * old, long]
 
 
 def _features_at_work(age: Array, career: Career) -> list[Array]:
@@ -213,7 +207,7 @@ def _features_at_work(age: Array, career: Career) -> list[Array]:
         career.last_residual * young,
         spell[0] * career.last_residual,
     ]
-    return [*spell, *interactions, *standing, *_steadiness(career, old, young)]
+    return [*spell, *interactions, *standing, *_work_shares(career, old, young)]
 
 
 def _features_idle(age: Array, career: Career) -> list[Array]:
@@ -240,13 +234,22 @@ def _features_idle(age: Array, career: Career) -> list[Array]:
         never * young,
         never * old,
         *standing,
-        *_steadiness(career, old, young),
+        *_work_shares(career, old, young),
     ]
 
 
 @dataclass(frozen=True, eq=False)
 class Hurdle:
-    """The fitted hurdle. `always_works`: every known year of the training panel was one of work."""
+    """The fitted hurdle; pairs of models are those of persons at work and not at work.
+
+    Args:
+        always_works: whether every known year of the training panel was one of work; `work` and
+            `zero` are then not used.
+        work: P(work next year).
+        zero: P(zero | no work next year).
+        death: P(death next year); None: nobody dies.
+        amounts: (401,), quantiles of positive earnings below the floor, real money.
+    """
 
     always_works: bool
     work: tuple[Chance, Chance]
@@ -264,21 +267,19 @@ class Hurdle:
         Args:
             past: the histories.
             amounts: positive amounts below the floor.
-            deaths: (n, T), persons who die in the year after; None: unknown.
+            deaths: (n, T), deaths in the year after each column; None: unknown.
             seed: seed of the sample of person-years.
         """
         seen = past.status != UNKNOWN
         pairs = seen[:, :-1] & seen[:, 1:]
         rate = min(1.0, 2 * SAMPLE_SIZE / max(1, int(seen.sum())))
         sampled = uniforms(seen.size, "hurdle", seed).reshape(seen.shape) < rate
-        amount_quantiles = (
-            np.quantile(amounts, np.linspace(0, 1, N_QUANTILES))
-            if len(amounts)
-            else np.zeros(N_QUANTILES)
+        amount_quantiles = np.quantile(
+            amounts if len(amounts) else [0.0], np.linspace(0, 1, N_QUANTILES)
         )
-        death = (
-            _hazard(past, deaths, sampled, rate) if deaths is not None and deaths.any() else None
-        )
+        death = None
+        if deaths is not None and deaths.any():
+            death = _fit_death(past, deaths, sampled, rate)
         if not (seen & (past.status != WORK)).any():
             unused = Chance(0.0, np.zeros(0))
             return cls(True, (unused, unused), (unused, unused), death, amount_quantiles)
@@ -287,11 +288,8 @@ class Hurdle:
                 "Give a panel with records in consecutive years, or one whose years without work "
                 "are unknown (null), not zero."
             )
-            problem = Problem(
-                "no-consecutive-years",
-                "years without work occur, but no person is known in two consecutive years",
-                fix,
-            )
+            message = "years without work occur, but no person is known in two consecutive years"
+            problem = Problem("no-consecutive-years", message, fix)
             raise InputError("The chance of losing or finding work cannot be learned", [problem])
         rows: dict[bool, list[Floats]] = {True: [], False: []}
         after: dict[bool, list[Array]] = {True: [], False: []}
@@ -314,14 +312,12 @@ class Hurdle:
 
     def chance_of_work(self, age: Array, sex: Array, education: Array, career: Career) -> Floats:
         """P(WORK in the year at `age`) given the career before; (n, M)."""
-        return (
-            np.ones(career.years_out.shape)
-            if self.always_works
-            else self._by_last_status(self.work, age, sex, education, career)
-        )
+        if self.always_works:
+            return np.ones(career.years_out.shape)
+        return self._by_last_status(self.work, age, sex, education, career)
 
     def chance_of_death(self, age: Array, sex: Array, career: Career) -> Floats:
-        """P(dead in the year at `age`, alive the year before); (n, M)."""
+        """P(death in the year at `age` | alive the year before), (n, M)."""
         if self.death is None:
             return np.zeros(career.years_out.shape)
         return self.death(_death_features(age, sex, career))
@@ -329,56 +325,47 @@ class Hurdle:
     def draw(
         self, age: Array, sex: Array, education: Array, career: Career, u: Sequence[Floats]
     ) -> tuple[Array, Floats]:
-        """Status (n, M) of the year at `age` of the living, and the amount of LOW earnings.
+        """Status (n, M) of living persons in the year at `age`, and their earnings if it is LOW.
 
         `u` are two (n, M) uniforms.
         """
         if self.always_works:
-            return np.full(career.years_out.shape, WORK, dtype=np.int8), np.zeros(
-                career.years_out.shape
-            )
+            shape = career.years_out.shape
+            return np.full(shape, WORK, dtype=np.int8), np.zeros(shape)
         chance = self.chance_of_work(age, sex, education, career)
         # The second uniform decides between zero and small earnings, and then the amount.
         zeros = self._by_last_status(self.zero, age, sex, education, career)
         status = np.where(u[0] < chance, WORK, np.where(u[1] < zeros, ZERO, LOW)).astype(np.int8)
-        position = np.clip((u[1] - zeros) / np.maximum(1 - zeros, 1e-12), 0.0, 1.0) * (
-            N_QUANTILES - 1
-        )
+        rank = np.clip((u[1] - zeros) / np.maximum(1 - zeros, 1e-12), 0.0, 1.0)
+        position = rank * (N_QUANTILES - 1)
         below = np.minimum(position.astype(np.int64), N_QUANTILES - 2)
-        return status, self.amounts[below] + (position - below) * (
-            self.amounts[below + 1] - self.amounts[below]
-        )
+        low, high = self.amounts[below], self.amounts[below + 1]
+        return status, low + (position - below) * (high - low)
 
     def _by_last_status(
         self,
-        of: tuple[Chance, Chance],
+        models: tuple[Chance, Chance],
         age: Array,
         sex: Array,
         education: Array,
         career: Career,
     ) -> Floats:
         person = _person_features(age, sex, education)
-        return np.where(
-            career.years_out > 0,
-            of[1]([*person, *_features_idle(age, career)]),
-            of[0]([*person, *_features_at_work(age, career)]),
-        )
+        at_work = models[0]([*person, *_features_at_work(age, career)])
+        idle = models[1]([*person, *_features_idle(age, career)])
+        return np.where(career.years_out > 0, idle, at_work)
 
 
 def _rows(
     past: Histories, career: Career, rows_of_year: Array, age: Array, working: bool
 ) -> Floats:
     person = _person_features(age, past.sex[rows_of_year], past.education[rows_of_year])
-    return np.column_stack(
-        [
-            *person,
-            *(_features_at_work if working else _features_idle)(age, career.take(rows_of_year)),
-        ]
-    )
+    features = _features_at_work if working else _features_idle
+    return np.column_stack([*person, *features(age, career.take(rows_of_year))])
 
 
 def _death_features(age: Array, sex: Array, career: Career) -> list[Array]:
-    """Age, sex, and whether and how long the person is out of work, since bad health ends work."""
+    """Age, sex and years out of work, because bad health often ends work before death."""
     shape = career.years_out.shape
     years = np.broadcast_to(np.asarray(age, dtype=np.float64), shape)
     woman = np.broadcast_to((sex == 1).astype(np.float64), shape)
@@ -387,20 +374,15 @@ def _death_features(age: Array, sex: Array, career: Career) -> list[Array]:
     return [(years - 40) / 10, older, woman, woman * older, idle, long, idle * older]
 
 
-def _hazard(past: Histories, deaths: Array, sampled_rows: Array, rate: float) -> Chance:
-    """From every death and the sampled share (`rate`) of the other known person-years."""
+def _fit_death(past: Histories, deaths: Array, sampled_rows: Array, rate: float) -> Chance:
+    """Fits P(death next year) to all deaths and a share `rate` of the other known person-years."""
     rows, died = [], []
     for t, career in _after_each(past):
         rows_of_year = np.flatnonzero(
             (past.status[:, t] != UNKNOWN) & (deaths[:, t] | sampled_rows[:, t])
         )
-        rows.append(
-            np.column_stack(
-                _death_features(
-                    past.age[rows_of_year, t + 1], past.sex[rows_of_year], career.take(rows_of_year)
-                )
-            )
-        )
+        age, sex = past.age[rows_of_year, t + 1], past.sex[rows_of_year]
+        rows.append(np.column_stack(_death_features(age, sex, career.take(rows_of_year))))
         died.append(deaths[rows_of_year, t])
     sampled = Chance.fit(np.concatenate(rows), np.concatenate(died))
     # Sampling the living at `rate` multiplies the odds of death by 1 / rate (King and Zeng 2001):
@@ -409,7 +391,7 @@ def _hazard(past: Histories, deaths: Array, sampled_rows: Array, rate: float) ->
 
 
 def _after_each(past: Histories) -> Iterator[tuple[int, Career]]:
-    """Each column but the last, with the career after it."""
+    """Each column except the last, with the career after it."""
     for column, career in enumerate(careers(past)):
         if 0 < column < past.years:
             yield column - 1, career
@@ -418,24 +400,23 @@ def _after_each(past: Histories) -> Iterator[tuple[int, Career]]:
 def deaths_next_year(
     panel: Panel, person: NDArray[np.int64], year: NDArray[np.int64], shape: tuple[int, int]
 ) -> NDArray[np.bool_] | None:
-    """(n, T) flags: earnings known that year and death in the next.
+    """Flags (n, T) of years with known earnings before a death; None if exits are not recorded.
 
-    None if the panel has no exit data. `person` and `year` number the rows of
-    `known_states(panel)`; column 0 is the first year among them.
+    `person` is the row of each row of `known_states(panel)`, `year` its year; column 0 is the first
+    of these years. `shape` is (n, T).
     """
     if not panel.meta.has_exit:
         return None
-    exits = panel.frame.group_by("person_id", maintain_order=True).agg(
-        pl.col("exit_year").first(),
-        pl.col("exit_reason").first(),
-        has_earnings=pl.col("earnings").is_not_null().any(),
+    exits = (
+        panel.frame.group_by("person_id", maintain_order=True)
+        .agg(
+            pl.col("exit_year", "exit_reason").first(),
+            has_earnings=pl.col("earnings").is_not_null().any(),
+        )
+        .filter("has_earnings")
     )
-    exits = exits.filter(pl.col("has_earnings"))
-    year_of = np.where(
-        (exits["exit_reason"] == "dead").fill_null(False).to_numpy(),
-        exits["exit_year"].fill_null(0).to_numpy(),
-        0,
-    )
+    died = pl.when(pl.col("exit_reason") == "dead").then("exit_year").fill_null(0)
+    year_of_death = exits.select(died=died)["died"].to_numpy()
     flags = np.zeros(shape, dtype=np.bool_)
-    flags[person, year - int(year.min())] = year_of[person] == year + 1
+    flags[person, year - int(year.min())] = year_of_death[person] == year + 1
     return flags

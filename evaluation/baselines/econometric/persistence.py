@@ -5,12 +5,12 @@ Arellano, Blundell and Bonhomme (2017):
     r_it = eta_it + eps_it
     eta_it = Q_eta(U | eta_i,t-1, age, work or not)
     eps_it = Q_eps(V | age, first year back at work or not)
-    eta_i,first = Q_start(W | age, seen without work before or not)
+    eta_i,first = Q_start(W | age, a known year without work just before or not)
 
-U, V, W are uniform and independent over years, so persistence may depend on eta and on U. eta
-continues in years without work or without a record. It is one number per person and year, so that
-sums over a grid replace Monte-Carlo draws: given the distributions, the posterior of a whole career
-is exact up to the grid.
+U, V, W are uniform and independent over years; persistence may depend on eta and on U. eta also
+evolves in years without work or without a record. It is one number per person and year, so the
+posterior of a career is computed by sums over a grid, without Monte-Carlo draws. Each distribution
+depends on age and a *mark*, the property of the year that follows age above.
 """
 
 from __future__ import annotations
@@ -30,22 +30,26 @@ from saga.schema import MAX_AGE, MIN_AGE
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
-INTERVALS = 128
+INTERVALS = 128  # G, intervals of the grid of eta
 AGES = MAX_AGE - MIN_AGE + 1
-LEAST = 1e-12  # likelihood of every interval at least: no record is impossible
-FEATURES = (15, 5, 5)  # of the distributions of eta, eps and the first eta
+LEAST = 1e-12  # smallest likelihood of an interval, so that no record is impossible
+FEATURES = (15, 5, 5)  # numbers of features of the distributions of eta, eps and the first eta
 
 
 def _age(age: Array) -> Floats:
-    """Age on a scale that gives more weight to years of youth."""
+    """Age on a logarithmic scale, on which ages differ more in youth."""
     return (np.log(np.clip(age, MIN_AGE, MAX_AGE) - 10.0) - 3.2) / 0.5
 
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """Equal intervals of eta between `edges` (G + 1,).
+    """Equal intervals of eta.
 
-    Outside `inner` the distribution of eta moves in parallel, so that no cubic term diverges.
+    Args:
+        edges: (G + 1,), ends of the intervals.
+        inner: range of eta in which features depend on it. Outside, the distribution of next year's
+            eta is that of the nearest end, shifted by the distance, so that no cubic term diverges.
+        scale: standard deviation of residuals, the unit of eta in features.
     """
 
     edges: Floats
@@ -54,15 +58,11 @@ class Grid:
 
     @classmethod
     def around(cls, residual: Floats) -> Grid:
-        """From known residuals (n,): the range of nearly all of them with room on both sides."""
+        """Over 99.9 % of known residuals (n,), and half a standard deviation on both sides."""
         sd = max(float(residual.std()), 1e-3)
-        low, high = np.quantile(residual, [0.0005, 0.9995])
-        inside = np.quantile(residual, [0.01, 0.99])
-        return cls(
-            np.linspace(low - 0.5 * sd, high + 0.5 * sd, INTERVALS + 1),
-            (float(inside[0]), float(inside[1])),
-            sd,
-        )
+        low, first, last, high = np.quantile(residual, [0.0005, 0.01, 0.99, 0.9995])
+        edges = np.linspace(low - 0.5 * sd, high + 0.5 * sd, INTERVALS + 1)
+        return cls(edges, (float(first), float(last)), sd)
 
     @property
     def centres(self) -> Floats:
@@ -75,9 +75,9 @@ class Grid:
         return float(self.edges[1] - self.edges[0])
 
     def next_features(self, eta: Floats, age: Array, idle: Array) -> tuple[Floats, Floats]:
-        """Features (n, 15) of the distribution of next year's eta, and its parallel shift (n,).
+        """Features (n, 15) of the distribution of next year's eta, and its shift (n,).
 
-        Hermite polynomials of eta and age, and work.
+        They are Hermite polynomials of eta (n,) and `age` (n,), and `idle` (n,): no work next year.
         """
         bounded = np.clip(eta, *self.inner)
         x, a = bounded / self.scale, _age(age)
@@ -87,7 +87,7 @@ class Grid:
 
 
 def level_features(age: Array, marked: Array) -> Floats:
-    """Features (n, 5) of eps and of the first eta: Hermite polynomials of age, and a mark."""
+    """Features (n, 5) of eps and of the first eta: Hermite polynomials of age, and the mark."""
     a = _age(age)
     return np.column_stack([np.ones_like(a), a, a**2 - 1, marked, marked * a])
 
@@ -105,36 +105,35 @@ class Distributions:
 class Tables:
     """Distributions tabulated by age (first axis, from 16) and mark (second axis, 0 or 1).
 
-    `moves` (49, 2, G, G): probability of going from one interval to another. `starts` (49, 2, G):
-    of starting in an interval. Quantiles of each distribution for draws: `eta_knots` (49, 2, G, L),
-    `eps_knots` and `start_knots` (49, 2, L).
+    Attributes:
+        moves: (49, 2, G, G), probabilities of next year's interval given this year's.
+        starts: (49, 2, G), probabilities of the interval of the first eta.
+        eta_knots: (49, 2, G, L), quantiles of next year's eta at TAUS.
+        eps_knots: (49, 2, L), quantiles of eps.
+        start_knots: (49, 2, L), quantiles of the first eta.
     """
 
     def __init__(
         self, distributions: Distributions, ages: range = range(MIN_AGE, MAX_AGE + 1)
     ) -> None:
         self.distributions, grid = distributions, distributions.grid
-        levels = len(TAUS)
-        self.eta_knots = np.zeros((AGES, 2, INTERVALS, levels))
-        self.eps_knots, self.start_knots = np.zeros((AGES, 2, levels)), np.zeros((AGES, 2, levels))
-        self.moves, self.starts = (
-            np.zeros((AGES, 2, INTERVALS, INTERVALS)),
-            np.zeros((AGES, 2, INTERVALS)),
-        )
+        self.eta_knots = np.zeros((AGES, 2, INTERVALS, len(TAUS)))
+        self.eps_knots = np.zeros((AGES, 2, len(TAUS)))
+        self.start_knots = np.zeros((AGES, 2, len(TAUS)))
+        self.moves = np.zeros((AGES, 2, INTERVALS, INTERVALS))
+        self.starts = np.zeros((AGES, 2, INTERVALS))
         for age in ages:
             for mark in (0, 1):
-                at, i = np.full(INTERVALS, age), age - MIN_AGE
-                features, shift = grid.next_features(grid.centres, at, np.full(INTERVALS, mark))
-                self.eta_knots[i, mark] = distributions.eta.knots(features) + shift[:, None]
-                level = level_features(at[:1], np.array([mark]))
-                self.eps_knots[i, mark], self.start_knots[i, mark] = (
-                    distributions.eps.knots(level)[0],
-                    distributions.start.knots(level)[0],
+                same_age, row = np.full(INTERVALS, age), (age - MIN_AGE, mark)
+                features, shift = grid.next_features(
+                    grid.centres, same_age, np.full(INTERVALS, mark)
                 )
-                self.moves[i, mark] = self._masses(distributions.eta, self.eta_knots[i, mark])
-                self.starts[i, mark] = self._masses(
-                    distributions.start, self.start_knots[i, mark : mark + 1]
-                )[0]
+                self.eta_knots[row] = distributions.eta.knots(features) + shift[:, None]
+                features = level_features(same_age[:1], np.array([mark]))
+                self.eps_knots[row] = distributions.eps.knots(features)[0]
+                self.start_knots[row] = distributions.start.knots(features)[0]
+                self.moves[row] = self._masses(distributions.eta, self.eta_knots[row])
+                self.starts[row] = self._masses(distributions.start, self.start_knots[row][None])[0]
 
     def _masses(self, distribution: QuantileDistribution, knots: Floats) -> Floats:
         below = distribution.cdf(self.distributions.grid.edges, knots)
@@ -142,7 +141,7 @@ class Tables:
         return below[:, 1:] - below[:, :-1]
 
     def likelihood(self, residual: Floats, age: int, mark: int) -> Floats:
-        """Density (n, G) of residuals (n,) given eta in each interval, averaged over it."""
+        """Mean density (n, G) of residuals (n,) over each interval of eta."""
         distance = residual[:, None] - self.distributions.grid.edges
         above = self.distributions.eps.cdf(
             distance.ravel(), self.eps_knots[age - MIN_AGE, mark : mark + 1]
@@ -150,36 +149,31 @@ class Tables:
         return np.asarray((above[:, :-1] - above[:, 1:]) / self.distributions.grid.width + LEAST)
 
     def draw(
-        self, distribution: QuantileDistribution, knots: Floats, where: tuple[Array, ...], u: Floats
+        self, distribution: QuantileDistribution, knots: Floats, row: tuple[Array, ...], u: Floats
     ) -> Floats:
-        """Draws by inversion at uniforms `u` from the distribution with quantiles `knots[where]`.
+        """Draws by inversion at uniforms `u` from the distribution with quantiles `knots[row]`.
 
-        `where` broadcasts to the shape of `u`.
+        `row` broadcasts to the shape of `u`.
         """
         level, within = locate_quantile(u)
-        low, high = knots[(*where, level)], knots[(*where, level + 1)]
+        low, high = knots[(*row, level)], knots[(*row, level + 1)]
         return np.asarray(low + within * (high - low) + distribution.tail(u))
 
     def next_eta(self, eta: Floats, age: Array, idle: Array, u: Floats) -> Floats:
-        """The eta of the year at `age` given the year before, by inversion.
+        """The eta of the year at `age` given `eta` of the year before, by inversion at `u`.
 
-        Linear between intervals; arguments broadcast.
+        Quantiles are interpolated between centres of intervals. The arguments broadcast.
         """
         grid = self.distributions.grid
         position = np.clip((eta - grid.centres[0]) / grid.width, 0, INTERVALS - 1)
         interval = np.minimum(position.astype(np.int64), INTERVALS - 2)
-        part = position - interval
         level, within = locate_quantile(u)
-        at = (
-            np.broadcast_to(np.clip(age, MIN_AGE, MAX_AGE) - MIN_AGE, u.shape),
-            idle.astype(np.int64),
-        )
+        row = np.clip(age, MIN_AGE, MAX_AGE) - MIN_AGE, idle.astype(np.int64)
         ends = []
-        for row in (interval, interval + 1):
-            low = self.eta_knots[(*at, row, level)]
-            ends.append(low + within * (self.eta_knots[(*at, row, level + 1)] - low))
-        # Outside the grid the distribution moves in parallel.
+        for i in (interval, interval + 1):
+            low, high = self.eta_knots[(*row, i, level)], self.eta_knots[(*row, i, level + 1)]
+            ends.append(low + within * (high - low))
+        inside = ends[0] + (position - interval) * (ends[1] - ends[0])
+        # Outside the centres the distribution is shifted by the distance from them.
         beyond = eta - (grid.centres[0] + position * grid.width)
-        return np.asarray(
-            ends[0] + part * (ends[1] - ends[0]) + self.distributions.eta.tail(u) + beyond
-        )
+        return np.asarray(inside + self.distributions.eta.tail(u) + beyond)

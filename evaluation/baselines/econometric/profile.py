@@ -1,4 +1,4 @@
-"""The profile: mean log earnings of workers by age, sex, education and year."""
+"""The profile: mean log earnings of persons at work by age, sex, education and year."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from saga.schema import MAX_AGE, MIN_AGE
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
-KNOTS = (16, 18, 20, 22, 25, 30, 40, 50, 58, 62, 64)  # closer where careers begin and end
-LONGEST_DRIFT = 0.03  # largest yearly real growth, either way
-RIDGE = 0.1  # weight of shrinkage of groups to the common profile, in observations
-AGES = MAX_AGE - MIN_AGE + 1
-GROUPS = (len(CODES["sex"]) + 1, len(CODES["education_level"]) + 1)
+KNOTS = (16, 18, 20, 22, 25, 30, 40, 50, 58, 62, 64)  # ages; denser at both ends of careers
+LARGEST_DRIFT = 0.03  # of log real earnings per year, either way
+RIDGE = 0.1  # penalty that shrinks groups to the common profile, in observations
+AGES = MAX_AGE - MIN_AGE + 1  # number of ages
+GROUPS = (len(CODES["sex"]) + 1, len(CODES["education_level"]) + 1)  # codes, 0 for unknown
 
 
 class Profile:
@@ -26,10 +26,14 @@ class Profile:
 
         log y = m(age) + m_sex(age) + m_education(age) + m_sex,education + year effect + residual
 
-    m is a cubic B-spline of age. Year effects after the last year of the panel, and from the origin
-    on in every forecast, are a random walk. The drift is the slope of the panel's year effects on
-    the year (at most 3 % either way); the innovations are their centred yearly changes, drawn with
-    replacement. Realised macro after the origin is not used.
+    m is a cubic B-spline of age. In forecasts, year effects after the origin are a random walk. Its
+    drift is the slope of the panel's year effects on the year (at most 3 % either way), its
+    innovations are their centred yearly changes, drawn with replacement. Realised macro after the
+    origin is not used.
+
+    Args:
+        states: all person-years with known earnings.
+        working: flags of those at work.
     """
 
     def __init__(self, states: States, working: Array) -> None:
@@ -46,8 +50,8 @@ class Profile:
         count = np.bincount(combination, minlength=int(np.prod(shape)))
         total = np.bincount(combination, weights=log, minlength=len(count))
         filled = np.flatnonzero(count)
-        sex, education, at, t = np.unravel_index(filled, shape)
-        design = np.column_stack([self._design(sex, education, at), np.eye(years)[t][:, 1:]])
+        sex, education, age_of, t = np.unravel_index(filled, shape)
+        design = np.column_stack([self._design(sex, education, age_of), np.eye(years)[t][:, 1:]])
         penalty = np.where(np.arange(design.shape[1]) < len(KNOTS) + 2, 1e-6, RIDGE)
         weight = count[filled].astype(np.float64)
         gram = (design * weight[:, None]).T @ design + np.diag(penalty)
@@ -55,11 +59,11 @@ class Profile:
         split = len(solution) - (years - 1)
         effect = np.concatenate([[0.0], solution[split:]])
         observed = np.bincount(t, weights=weight, minlength=years) > 0
-        # Years without a record are interpolated.
+        # Effects of years without observations are interpolated.
         self._effect = np.interp(np.arange(years), np.flatnonzero(observed), effect[observed])
         steps = np.diff(self._effect)
         slope = float(np.polyfit(np.arange(years), self._effect, 1)[0]) if years > 2 else 0.0
-        self.growth = float(np.clip(slope, -LONGEST_DRIFT, LONGEST_DRIFT))
+        self.growth = float(np.clip(slope, -LARGEST_DRIFT, LARGEST_DRIFT))
         self._shocks = steps - steps.mean() if len(steps) else np.zeros(1)
         grid = np.indices((*GROUPS, AGES)).reshape(3, -1)
         self._table = (self._design(*grid) @ solution[:split]).reshape(*GROUPS, AGES)
@@ -76,18 +80,16 @@ class Profile:
     def mean_log(self, age: Array, sex: Array, education: Array) -> Floats:
         """Mean log earnings in years of work without the year effect; the arguments broadcast.
 
-        An age at which nobody was at work in the training panel has the value of the nearest age.
+        Ages beyond those of the training panel's years of work have the value of the nearest age.
         """
         return np.asarray(self._table[sex, education, np.clip(age, *self._ages) - MIN_AGE])
 
     def year_effect(self, year: Array) -> Floats:
-        """The year effect; beyond the years of the panel it grows at the mean rate."""
+        """The year effect; outside the panel's years it grows at the rate of the drift."""
         inside = np.clip(year, self.first, self.first + len(self._effect) - 1)
         return np.asarray(self._effect[inside - self.first] + self.growth * (year - inside))
 
     def draw(self, year: int, n_paths: int, seed: int) -> Floats:
-        """The change of the year effect into `year` on each path (n_paths,), common to all."""
-        pick = (uniforms(n_paths, "year-effect", seed, int(year)) * len(self._shocks)).astype(
-            np.int64
-        )
-        return np.asarray(self.growth + self._shocks[pick])
+        """The change of the year effect into `year` on each path, (n_paths,), common to persons."""
+        position = uniforms(n_paths, "year-effect", seed, int(year)) * len(self._shocks)
+        return np.asarray(self.growth + self._shocks[position.astype(np.int64)])

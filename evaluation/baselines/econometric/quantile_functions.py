@@ -1,8 +1,8 @@
 """Conditional quantile functions: linear in features at TAUS, with exponential tails.
 
-Arellano, Blundell and Bonhomme (2017, section 5): Q(tau | x) = x'b(tau) at the quantiles TAUS,
-interpolated in tau; below the first and above the last one the tails of exponentials with one rate
-each.
+Arellano, Blundell and Bonhomme (2017, section 5): Q(tau | x) = x'b(tau) at the L probabilities
+TAUS, interpolated linearly in tau. Beyond the first and the last of these quantiles there are
+exponential tails, each with a rate of its own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from scipy.special import expit, ndtri
 Floats = NDArray[np.float64]
 TAUS = np.array([0.01, 0.03, 0.07, 0.15, 0.25, 0.375, 0.5, 0.625, 0.75, 0.85, 0.93, 0.97, 0.99])
 APART = 1e-6  # smallest distance of quantiles; crossing ones are sorted (Chernozhukov et al. 2010)
-NEWTON = 12
+STEPS = 12  # largest number of Newton steps
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,21 +30,21 @@ class QuantileDistribution:
 
     @classmethod
     def normal(cls, features: int, sd: float) -> Self:
-        """A normal distribution that does not depend on the features, as a starting point."""
+        """A normal distribution that does not depend on the features, to start an estimation."""
         weights = np.zeros((len(TAUS), features))
         weights[:, 0] = sd * ndtri(TAUS)
         return cls(weights, 3 / sd, 3 / sd)
 
     def refit(self, x: Floats, y: Floats) -> Self:
-        """Quantile regressions of `y` (n,) on `x` (n, K), from these coefficients; tail rates."""
+        """Fits `y` (n,) given features `x` (n, K); the search starts from these coefficients."""
         weights = quantile_regressions(x, y, self.weights)
         low, high = x @ weights[0], x @ weights[-1]
         under, over = (low - y)[y < low], (y - high)[y > high]
-        rate = [
-            1 / max(float(part.mean()), 1e-3) if len(part) else old
-            for part, old in ((under, self.below), (over, self.above))
-        ]
-        return type(self)(weights, rate[0], rate[1])
+        rates = (
+            1 / max(float(tail.mean()), 1e-3) if len(tail) else rate
+            for tail, rate in ((under, self.below), (over, self.above))
+        )
+        return type(self)(weights, *rates)
 
     def knots(self, x: Floats) -> Floats:
         """Quantiles at TAUS given features (n, K): (n, L), increasing."""
@@ -55,12 +55,9 @@ class QuantileDistribution:
         """P(Y <= y) at `y` (E,) for each distribution with quantiles `knots` (R, L): (R, E)."""
         inside = np.stack([np.interp(y, quantiles, TAUS) for quantiles in knots])
         low, high = knots[:, :1] - y, y - knots[:, -1:]
-        inside = np.where(low > 0, TAUS[0] * np.exp(-self.below * np.maximum(low, 0.0)), inside)
-        return np.asarray(
-            np.where(
-                high > 0, 1 - (1 - TAUS[-1]) * np.exp(-self.above * np.maximum(high, 0.0)), inside
-            )
-        )
+        lower = TAUS[0] * np.exp(-self.below * np.maximum(low, 0.0))
+        upper = 1 - (1 - TAUS[-1]) * np.exp(-self.above * np.maximum(high, 0.0))
+        return np.where(high > 0, upper, np.where(low > 0, lower, inside))
 
     def mean_weights(self) -> Floats:
         """The mean as coefficients of the features (K,), the constant first."""
@@ -75,7 +72,7 @@ class QuantileDistribution:
         return np.asarray(mean)
 
     def tail(self, u: Floats) -> Floats:
-        """How far beyond the outermost quantile a draw with uniform `u` lies; 0 between them."""
+        """Distance of the draw at uniform `u` from the outermost quantile; 0 between quantiles."""
         low = np.log(np.minimum(u / TAUS[0], 1.0)) / self.below
         high = np.log(np.maximum((1 - TAUS[-1]) / (1 - u), 1.0)) / self.above
         return np.asarray(low + high)
@@ -86,17 +83,17 @@ def locate_quantile(u: Floats) -> tuple[NDArray[np.int64], Floats]:
 
     Outside TAUS the position is the end of the outermost interval.
     """
-    at = np.clip(np.searchsorted(TAUS, u, side="right") - 1, 0, len(TAUS) - 2)
-    return at, np.clip((u - TAUS[at]) / (TAUS[at + 1] - TAUS[at]), 0.0, 1.0)
+    level = np.clip(np.searchsorted(TAUS, u, side="right") - 1, 0, len(TAUS) - 2)
+    return level, np.clip((u - TAUS[level]) / (TAUS[level + 1] - TAUS[level]), 0.0, 1.0)
 
 
 def quantile_regressions(x: Floats, y: Floats, start: Floats) -> Floats:
     """Coefficients (L, K) at TAUS of linear quantile regressions of `y` (n,) on `x` (n, K).
 
-    `start` are coefficients to start from. The check function is smoothed by a logistic kernel of
-    bandwidth ((K + log n) / n)^(2/5) residual scales (Fernandes, Guerre and Horta 2021; He et al.
-    2023) and minimised by damped Newton steps. With a hundred thousand rows this is much faster
-    than linear programming; the bias is small against the sampling error.
+    The search starts from `start` (L, K). The check function is smoothed by a logistic kernel whose
+    bandwidth is ((K + log n) / n)^(2/5) times the scale of the residuals (Fernandes, Guerre and
+    Horta 2021; He et al. 2023), and minimised by damped Newton steps. This is much faster than
+    linear programming for a hundred thousand rows; the bias is small against the sampling error.
     """
     n, k = x.shape
     spread = float(np.quantile(np.abs(y - x @ start[len(TAUS) // 2]), 0.5)) / 0.6745
@@ -106,7 +103,7 @@ def quantile_regressions(x: Floats, y: Floats, start: Floats) -> Floats:
     for row, tau in enumerate(TAUS):
         b = start[row].copy()
         loss = _smoothed(y - x @ b, tau, h)
-        for _ in range(NEWTON):
+        for _ in range(STEPS):
             p = expit((y - x @ b) / h)  # smoothed probability of a positive residual
             gradient = x.T @ (1 - tau - p)
             curvature = (x * (p * (1 - p) / h)[:, None]).T @ x + ridge

@@ -20,14 +20,14 @@ Floats = NDArray[np.float64]
 BANDS = (20, 25, 35, 45, 55)  # ages at which the variances of the shocks may change
 LAGS = 25  # longest distance in years of the autocovariances that are fitted
 CALM = 0.5  # the mean of |surprise| / standard deviation assumed before the first record
-MEMORY = 0.7  # weight of the past in that mean
-LARGEST = 3.0  # a surprise beyond so many deviations is an outlier (Masreliez and Martin 1977)
-TINY = 1e-4  # smallest variance, so that no filter divides by zero
+MEMORY = 0.7  # weight of earlier years in that mean
+LARGEST = 3.0  # larger surprises, in standard deviations, are cut (Masreliez and Martin 1977)
+TINY = 1e-4  # smallest variance, so that the filter does not divide by zero
 
 
 @dataclass(frozen=True, eq=False)
 class Components:
-    """`rho` per year and variances of the parts.
+    """Persistence and variances of the parts, in squared logs.
 
     Args:
         rho: persistence per year.
@@ -49,10 +49,10 @@ class Components:
 
     @classmethod
     def fit(cls, residual: Floats, age: NDArray[np.int64], first_years: Floats, rho: float) -> Self:
-        """Minimum distance given rho (Chamberlain 1984).
+        """Estimates the variances by minimum distance given rho (Chamberlain 1984).
 
-        Every autocovariance by age and lag is linear in the variances. Non-negative least squares,
-        each moment weighted by the number of its pairs.
+        Every autocovariance by age and lag is linear in the variances. They are fitted by
+        non-negative least squares; the weight of a moment is its number of pairs.
 
         Args:
             residual: (n, T), NaN if unknown.
@@ -63,54 +63,48 @@ class Components:
         """
         ages = np.where(np.isnan(residual), 0, age)
         first, last = int(ages[ages > 0].min()), int(ages.max())
-        bands = len(BANDS) + 1
-        at = np.arange(first, last + 1)
-        band = np.searchsorted(BANDS, at, side="right")
+        bands, n_ages = len(BANDS) + 1, last - first + 1
+        band = np.searchsorted(BANDS, np.arange(first, last + 1), side="right")
         # Var z at each age as a linear function of (z0, eta by band).
-        spread = np.zeros((len(at), 1 + bands))
-        spread[0, 0] = 1.0
-        for i in range(1, len(at)):
-            spread[i] = rho**2 * spread[i - 1]
-            spread[i, 1 + band[i]] += 1.0
+        var_z = np.zeros((n_ages, 1 + bands))
+        var_z[0, 0] = 1.0
+        for i in range(1, n_ages):
+            var_z[i] = rho**2 * var_z[i - 1]
+            var_z[i, 1 + band[i]] += 1.0
         design, target, weight = [], [], []
         for lag in range(min(LAGS, residual.shape[1] - 1) + 1):
             early, late = residual[:, : residual.shape[1] - lag], residual[:, lag:]
             both = ~np.isnan(early) & ~np.isnan(late)
             years = age[:, : residual.shape[1] - lag][both] - first
-            count = np.bincount(years, minlength=len(at))
-            total = np.bincount(years, weights=(early * late)[both], minlength=len(at))
+            count = np.bincount(years, minlength=n_ages)
+            total = np.bincount(years, weights=(early * late)[both], minlength=n_ages)
             for i in np.flatnonzero(count).tolist():
                 noise_of_band = np.zeros(bands)
                 noise_of_band[band[i]] = float(lag == 0)
-                design.append(np.concatenate([[1.0], rho**lag * spread[i], noise_of_band]))
+                design.append(np.concatenate([[1.0], rho**lag * var_z[i], noise_of_band]))
                 target.append(total[i] / count[i])
                 weight.append(np.sqrt(count[i]))
         w = np.array(weight)
         variances, _ = nnls(np.array(design) * w[:, None], np.array(target) * w)
         eps = np.maximum(variances[2 + bands :], TINY)
         first_years = first_years[~np.isnan(first_years)]
-        entry = (
-            max(0.0, float(np.mean(first_years**2) - np.nanvar(residual)))
-            if len(first_years)
-            else 0.0
-        )
-        return cls(
-            rho,
-            float(variances[0]),
-            float(variances[1]),
-            first,
-            variances[2 : 2 + bands],
-            eps,
-            entry,
-        )
+        excess = np.mean(first_years**2) - np.nanvar(residual) if len(first_years) else 0.0
+        alpha, z0, eta = float(variances[0]), float(variances[1]), variances[2 : 2 + bands]
+        return cls(rho, alpha, z0, first, eta, eps, max(0.0, float(excess)))
 
 
 @dataclass(frozen=True, eq=False)
 class Belief:
-    """The normal distribution of (alpha, z) given the years before, and recent surprise.
+    """The normal distribution of (alpha, z) given earlier years, and the size of recent surprises.
 
-    Means and covariances of one shape. `scale` is an exponentially weighted mean of |surprise| /
-    expected standard deviation, because shocks come in clusters.
+    Args:
+        alpha: mean of alpha; all arrays have one shape, (n,) or (n, M).
+        z: mean of z.
+        v_alpha: variance of alpha.
+        v_both: covariance of alpha and z.
+        v_z: variance of z.
+        scale: exponentially weighted mean of |surprise| / expected standard deviation. Large
+            shocks often follow each other, so shocks are drawn given it.
     """
 
     alpha: Floats
@@ -122,15 +116,12 @@ class Belief:
 
     @classmethod
     def prior(cls, parts: Components, shape: tuple[int, ...]) -> Belief:
-        """Before the first year of a career, at `parts.first_age`."""
+        """The distribution before the first year of a career, at `parts.first_age`."""
         zero = np.zeros(shape)
         return cls(zero, zero, zero + parts.alpha, zero, zero + parts.z0, zero + CALM)
 
     def ahead(self, parts: Components, age: Array) -> Belief:
-        """The distribution of the year at `age`, one year later.
-
-        Ages before `first_age` leave it unchanged.
-        """
+        """The distribution one year later, at `age`; unchanged up to `first_age`."""
         moved = age > parts.first_age
         eta = parts.eta[np.searchsorted(BANDS, age, side="right")]
         return Belief(
@@ -143,17 +134,17 @@ class Belief:
         )
 
     def expected(self, parts: Components, age: Array, entry: Array) -> tuple[Floats, Floats]:
-        """Mean and standard deviation of the residual at `age`, for the result of `ahead`.
+        """Mean and standard deviation of the residual at `age` under this distribution.
 
-        `entry`: the last year was without work.
+        `entry`: whether the last known year was without work.
         """
         noise = parts.eps[np.searchsorted(BANDS, age, side="right")] + parts.entry * entry
         return self.alpha + self.z, np.sqrt(self.v_alpha + 2 * self.v_both + self.v_z + noise)
 
     def updated(self, surprise: Floats, is_known: Array, deviation: Floats) -> Belief:
-        """The distribution after a year with a `known` residual, `surprise` above its expectation.
+        """The distribution given `surprise`, the residual less its mean, where `is_known`.
 
-        `deviation` is the expected standard deviation.
+        `deviation` is the standard deviation of `expected`.
         """
         with_alpha, with_z = self.v_alpha + self.v_both, self.v_both + self.v_z
         standard = np.where(is_known, surprise, 0.0) / deviation

@@ -17,7 +17,7 @@ from saga.schema import MAX_AGE
 
 Floats = NDArray[np.float64]
 Array = NDArray[Any]
-FIRST = 20  # age of the first innovation; forecasts start here, earlier records are of pupils
+FIRST = 20  # age of the first innovation; earlier records are mostly those of pupils
 AGES = np.arange(FIRST, MAX_AGE + 1)
 FEWEST = 200  # person-years behind a moment of the robust set
 
@@ -27,7 +27,7 @@ class Moments(ABC):
 
     @abstractmethod
     def sums(self, earnings: Floats, block: Array | None = None, blocks: int = 1) -> Floats:
-        """Sums over the persons of each block, (blocks, S); `block` (n,) numbers them."""
+        """Sums over the persons of each block, (blocks, S); `block` (n,) numbers the blocks."""
 
     @abstractmethod
     def values(self, sums: Floats) -> Floats:
@@ -41,14 +41,14 @@ class Moments(ABC):
 class PaperMoments(Moments):
     """87 moments of log earnings above `minimum`.
 
-    Mean, variance, skewness, kurtosis and fifth central moment of 1-, 3- and 5-year changes by age
-    at their start, in five bins; and 12 covariances of log earnings at different ages. No moment
-    depends on persons below the minimum or on mean earnings.
+    They are mean, variance, skewness, kurtosis and fifth central moment of 1-, 3- and 5-year
+    changes by age at their start (five bins), and 12 covariances of log earnings at different ages.
+    No moment depends on years below the minimum or on mean earnings.
     """
 
     LAGS = (1, 3, 5)
     EDGES = (28, 36, 44, 52)  # five bins of age: 20-27, 28-35, 36-43, 44-51, 52 and over
-    # Covariances between ages within 2 years of a base, and APART years later.
+    # Covariances of log earnings at ages within 2 years of a base with those APART years later.
     BASES, APART = (25, 35, 45), (2, 5, 10, 15)
     POWERS = 6
 
@@ -120,15 +120,16 @@ class PaperMoments(Moments):
 
 
 class RobustMoments(Moments):
-    """Shares of person-years out of work or below the data's quantiles, by cell.
+    """Shares of person-years out of work or below the data's quantiles, by earlier standing.
 
-    Standing in a year: below `minimum` for the second year, newly below it, or the fifth of those
-    above it among persons of like age. For each standing, decade of age and horizon 1, 5, 10, 20:
-    the share below the minimum `h` years later, and the shares below it or below the data's P10,
-    P25, P50, P75, P90 of log changes (of log earnings, for persons out of work). By five years of
-    age: the same shares of log earnings, and the mean and variance of logs. `decades` of 0 (20-29)
-    to 3 (50 and over) limit them to these ages. A share has bounded influence, and E 1{d <= q} = p
-    is the moment condition of a quantile.
+    The standing of a person in a year is: below `minimum` for at least the second year, newly below
+    it, or one of the fifths of persons of similar age above it. For each standing, decade of age
+    and horizon h of 1, 5, 10, 20 the moments are the share of persons below the minimum h years
+    later, and the shares below it or below the data's P10, P25, P50, P75, P90 of log changes (of
+    log earnings for persons out of work). For each five years of age they are the same shares of
+    log earnings, and the mean and variance of logs. Only the ages of `decades` count, from 0
+    (20-29) to 3 (50 and over). The influence of one person-year on a share is bounded, and
+    E 1{d <= q} = p is the moment condition of a quantile.
     """
 
     HORIZONS = (1, 5, 10, 20)
@@ -145,19 +146,22 @@ class RobustMoments(Moments):
         working = ~low & np.isfinite(logs)
         self.cuts = np.array(
             [
-                _quantiles(logs[:, band][working[:, band]], (0.2, 0.4, 0.6, 0.8))
+                quantiles_of(logs[:, band][working[:, band]], (0.2, 0.4, 0.6, 0.8))
                 for band in self._bands()
             ]
         )
         self.level_points = np.array(
-            [_quantiles(logs[:, band][working[:, band]], self.QUANTILES) for band in self._bands()]
+            [
+                quantiles_of(logs[:, band][working[:, band]], self.QUANTILES)
+                for band in self._bands()
+            ]
         )
         standing = self._standing(low, logs)
         self.points = []
         for h in self.HORIZONS:
             bin_, value, out, _ = self._later(low, logs, standing, h)
             n_bins = [value[(bin_ == c) & ~out] for c in range(4 * self.STANDINGS)]
-            self.points.append(np.array([_quantiles(v, self.QUANTILES) for v in n_bins]))
+            self.points.append(np.array([quantiles_of(v, self.QUANTILES) for v in n_bins]))
         counts = self._counts(self.sums(earnings)[0])
         selected = np.concatenate(
             [
@@ -209,7 +213,7 @@ class RobustMoments(Moments):
         return [self.FIVE == band for band in range(9)]
 
     def _logs(self, earnings: Floats) -> tuple[Array, Floats]:
-        """Who is below the minimum, and log earnings over the minimum (0 below, NaN unknown)."""
+        """Flags (n, A) of years below the minimum; logs of earnings / minimum, at least 0."""
         return earnings < self.minimum, np.log(np.maximum(earnings, self.minimum) / self.minimum)
 
     def _standing(self, low: Array, logs: Floats) -> Array:
@@ -223,16 +227,16 @@ class RobustMoments(Moments):
     def _later(
         self, low: Array, logs: Floats, standing: Array, h: int
     ) -> tuple[Array, Floats, Array, Array]:
-        """For pairs of years h apart: bin, log change, below the minimum then, person.
+        """For pairs of years h apart: bin, log change, out of work later, row of the person.
 
-        For persons out of work the log change is the log of later earnings.
+        A bin is a decade of age times the standing in the first year. If the person was out of work
+        then, the log change is the log of later earnings.
         """
         row, column = np.nonzero((standing[:, :-h] >= 0) & np.isfinite(logs[:, h:]))
-        past_standing = standing[row, column]
-        then = logs[row, column + h]
+        past_standing, later_log = standing[row, column], logs[row, column + h]
         return (
             self.DECADE[column] * self.STANDINGS + past_standing,
-            then - np.where(past_standing < 2, 0.0, logs[row, column]),
+            later_log - np.where(past_standing < 2, 0.0, logs[row, column]),
             low[row, column + h],
             row,
         )
@@ -241,7 +245,7 @@ class RobustMoments(Moments):
 def _tally(
     bin_: Array, value: Floats, out: Array, points: Floats, owner: Array, blocks: int
 ) -> Floats:
-    """Counts (blocks, bins * (points + 2)): out, then between the points of the bin."""
+    """Counts (blocks, bins * (points + 2)): out of work, then between the points of the bin."""
     n_bins, classes = points.shape[0], points.shape[1] + 2
     above = sum((value > points[bin_, q]).astype(np.int64) for q in range(points.shape[1]))
     code = (owner * n_bins + bin_) * classes + np.where(out, 0, 1 + above)
@@ -252,5 +256,6 @@ def _tally(
     )
 
 
-def _quantiles(values: Floats, quantiles: tuple[float, ...]) -> Floats:
+def quantiles_of(values: Floats, quantiles: Array | Sequence[float]) -> Floats:
+    """Quantiles of `values` (n,), 0 without values."""
     return np.quantile(values, quantiles) if len(values) else np.zeros(len(quantiles))

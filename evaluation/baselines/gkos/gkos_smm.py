@@ -22,9 +22,10 @@ from saga.schema import MAX_AGE
 
 Floats = NDArray[np.float64]
 Array = NDArray[Any]
-BLOCKS, REPLICATIONS = 200, 200  # persons are resampled in blocks: spreads are known to 5 %
+# Blocks of persons for resampling; standard deviations then have errors of about 5 %.
+BLOCKS, REPLICATIONS = 200, 200
 EMPTY = 10.0  # the residual of a moment without persons in the simulation
-FARTHEST = 1e4  # largest residual: starting points may lie anywhere
+FARTHEST = 1e4  # residuals are cut here, because Sobol points may be far from the data
 # Step of numerical derivatives, as a share of a parameter's range. It must not be small, because
 # simulated shares are step functions.
 STEP = 0.01
@@ -91,6 +92,9 @@ def process_values(process: GkosProcess) -> dict[str, float]:
     }  # fmt: skip
 
 
+PUBLISHED = process_values(GkosProcess())
+
+
 def process_of(values: Mapping[str, float], unit: float) -> GkosProcess:
     """The process with these parameters, from age 20 to 64."""
     v = values
@@ -108,11 +112,12 @@ def process_of(values: Mapping[str, float], unit: float) -> GkosProcess:
 class ProfiledProcess(GkosProcess):
     """The process with a mean and an intercept of non-employment for every age.
 
-    They replace the quadratic `profile` and the line a + b t. Ages outside have the nearest one's.
+    They replace the quadratic `profile` and the line a + b t. An age outside the range has the
+    value of the nearest age.
 
     Args:
-        levels: mean log earnings in money by age from `first_age`.
-        intercepts: log odds of non-employment at z = 0 by age.
+        levels: (A,), mean log of earnings (real money) by age from `first_age`.
+        intercepts: (A,), log odds of non-employment at z = 0 by age.
     """
 
     levels: tuple[float, ...] = ()
@@ -120,7 +125,7 @@ class ProfiledProcess(GkosProcess):
 
     @classmethod
     def of(cls, process: GkosProcess, levels: Floats, intercepts: Floats) -> ProfiledProcess:
-        """A process with its quadratic and line replaced, both (A,)."""
+        """`process` with `levels` and `intercepts` (A,) instead of its quadratic and line."""
         former = {field.name: getattr(process, field.name) for field in fields(GkosProcess)}
         return cls(**former, levels=tuple(levels.tolist()), intercepts=tuple(intercepts.tolist()))
 
@@ -139,13 +144,13 @@ class ProfiledProcess(GkosProcess):
         return np.clip(np.asarray(age, np.int64) - self.first_age, 0, len(self.levels) - 1)
 
 
-class Draws:
-    """The random numbers of `n` simulated careers, the same for every parameter vector."""
+class CareerDraws:
+    """The uniforms of `n` simulated careers, the same for every parameter vector."""
 
     def __init__(self, n: int, seed: int) -> None:
         rng = np.random.default_rng(seed)
-        self.start = np.maximum(rng.random((GkosProcess.start_numbers, n)), 2.0**-54)
-        self.steps = np.maximum(rng.random((len(AGES), GkosProcess.step_numbers, n)), 2.0**-54)
+        self.start = np.maximum(rng.random((GkosProcess.start_uniforms, n)), 2.0**-54)
+        self.steps = np.maximum(rng.random((len(AGES), GkosProcess.step_uniforms, n)), 2.0**-54)
 
     def careers(self, process: GkosProcess, persons: slice = slice(None)) -> Floats:
         """Earnings (n, A) of `persons` at ages 20..64, NaN before the process starts."""
@@ -156,7 +161,7 @@ class Draws:
         return np.ascontiguousarray(earnings.T)
 
     def persistent(self, process: GkosProcess) -> Floats:
-        """The z (A, n) of the same careers; non-employment depends on z, not z on it."""
+        """The persistent component z (A, n) of the same careers; it does not depend on earnings."""
         z = process.start(self.start)[2]
         path = np.full((len(AGES), len(z)), np.nan)
         for t in np.flatnonzero(process.first_age <= AGES):
@@ -165,9 +170,9 @@ class Draws:
 
 
 def intercepts_for(share: Floats, slope: Floats) -> Floats:
-    """Log odds (...,) at which the mean of logistic(intercept + slope) is `share`.
+    """Intercepts (...,) at which the mean of logistic(intercept + slope) is `share` (...,).
 
-    The mean is over the last axis; solved by bisection.
+    The mean is over the last axis of `slope` (..., K). Solved by bisection.
     """
     low, high = np.full(share.shape, -60.0), np.full(share.shape, 60.0)
     for _ in range(40):
@@ -181,7 +186,7 @@ def intercepts_for(share: Floats, slope: Floats) -> Floats:
 class Weights:
     """Data moments (J,), the scale of a residual (J,), and the moments' covariance (J, J).
 
-    The covariance is over resampled persons.
+    The covariance is estimated by resampling persons.
     """
 
     data: Floats
@@ -194,8 +199,8 @@ class Weights:
     ) -> Weights:
         """Resamples persons; the scale includes the noise of `simulated` careers.
 
-        `slack` is a standard deviation added to every moment's: the best fit to expect of the
-        process. Without it moments of many persons would dominate.
+        `slack` is a further standard deviation of every moment: the deviation to be expected even
+        of the best process. Without it the moments of many persons would dominate.
         """
         rng = np.random.default_rng(seed)
         sums = moments.sums(earnings, rng.permutation(len(earnings)) % BLOCKS, BLOCKS)
@@ -210,10 +215,10 @@ class Fit:
     """The end of the search.
 
     Args:
-        values: of the free parameters.
+        values: the free parameters by name.
         errors: their standard errors.
         objective: sum of squared residuals.
-        moments: simulated moments.
+        moments: (J,), simulated moments.
     """
 
     values: dict[str, float]
@@ -224,7 +229,7 @@ class Fit:
 
 @dataclass(frozen=True)
 class Effort:
-    """How much a search tries: 2^`sobol` points, `polished` of them, and up to `rounds` rounds."""
+    """Effort of a search: 2^`sobol` points, `polished` of them improved, `rounds` last steps."""
 
     sobol: int = 6
     polished: int = 3
@@ -243,19 +248,20 @@ def search(
 ) -> Fit:
     """The parameters whose simulated moments are nearest: multi-start least squares.
 
-    The starts and 2^`effort.sobol` Sobol points over the ranges are tried. The best
-    `effort.polished` go through two rounds of Gauss-Newton in a trust region (Branch, Coleman and
-    Li 1999) with numerical derivatives under common random numbers, the best of them through up to
-    `effort.rounds`. Standard errors are those of simulated moments (Pakes and Pollard 1989).
+    The starts and 2^`effort.sobol` Sobol points over the ranges are evaluated. The best
+    `effort.polished` of them are improved by up to 4 steps of Gauss-Newton in a trust region
+    (Branch, Coleman and Li 1999) with numerical derivatives under common random numbers, and the
+    best result by up to `effort.rounds` further steps. Standard errors are those of simulated
+    moments (Pakes and Pollard 1989).
 
     Args:
         parameters: names and ranges of the free parameters.
         simulate: gives the moments (J,) of parameter values.
         weights: data moments and scales.
         starts: values to start from.
-        ratio: number of persons over number of simulated careers.
+        ratio: number of persons divided by the number of simulated careers.
         seed: of the Sobol points.
-        effort: how much is tried.
+        effort: number of points and steps.
     """
     names = list(parameters)
 
@@ -269,25 +275,14 @@ def search(
 
     def polish(x: Floats, steps: int) -> Any:
         # Coordinates in [1, 2], so that a relative step of the derivatives is a part of the range.
-        inside = np.clip(x, 1.001, 1.999)
         return least_squares(
-            residuals,
-            inside,
-            bounds=(1.0, 2.0),
-            diff_step=STEP,
-            max_nfev=steps,
-            x_scale=1.0,
-            xtol=1e-4,
-            ftol=1e-4,
-        )
+            residuals, np.clip(x, 1.001, 1.999), bounds=(1.0, 2.0), diff_step=STEP, max_nfev=steps,
+            x_scale=1.0, xtol=1e-4, ftol=1e-4,
+        )  # fmt: skip
 
-    start_points = [
-        [1.0 + parameters[name].fraction(start[name]) for name in names] for start in starts
-    ]
-    points = [
-        *np.array(start_points),
-        *(1.0 + qmc.Sobol(len(names), rng=np.random.default_rng(seed)).random_base2(effort.sobol)),
-    ]
+    sobol = qmc.Sobol(len(names), rng=np.random.default_rng(seed)).random_base2(effort.sobol)
+    fractions = [[parameters[name].fraction(start[name]) for name in names] for start in starts]
+    points = 1.0 + np.concatenate([np.array(fractions), sobol])
     order = np.argsort([np.square(residuals(x)).sum() for x in points], kind="stable")
     fits = [polish(points[i], 4) for i in order[: effort.polished]]
     best = polish(min(fits, key=lambda fit: float(fit.cost)).x, effort.rounds)

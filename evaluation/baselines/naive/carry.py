@@ -7,16 +7,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evaluation.baselines.naive.donor_base import DonorBaseline, band, crossed, standing
+from evaluation.baselines.naive.donor_base import DonorBaseline, age_band, cross, standing
 from evaluation.baselines.origin_states import States
 
 
 class CarryForward(DonorBaseline):
-    """The last earnings carried forward, with residuals of persons of like age and rank.
+    """The last earnings times a growth factor of persons of similar age and rank.
 
-    The residual is the ratio of later to last earnings. Last earnings below the floor of the scores
-    count as the floor, so that a loss of all earnings is a residual of zero. Persons with zero
-    earnings draw amounts relative to the year's median instead.
+    The growth factor is the ratio of later to last earnings; last earnings below the panel's floor
+    count as the floor. The base of persons with zero earnings is the year's median instead.
     """
 
     name = "carry"
@@ -31,13 +30,13 @@ class CarryForward(DonorBaseline):
         )
 
     def groups(self, states: States) -> list[NDArray[Any]]:
-        """Standing by age: from 20 ranks in 3-year bands to all persons in or out of work."""
+        """Standing by age, from 20 ranks in 3-year bands to standing alone, then one group."""
         rank = self.reference.rank(states)
         spell = np.minimum(standing(states, rank, 1)[0], 3)
         return [
-            crossed(standing(states, rank, 20), band(states, 3)),
-            crossed(standing(states, rank, 10), band(states, 5)),
-            crossed(standing(states, rank, 5), band(states, 10)),
+            cross(standing(states, rank, 20), age_band(states, 3)),
+            cross(standing(states, rank, 10), age_band(states, 5)),
+            cross(standing(states, rank, 5), age_band(states, 10)),
             spell,
             np.zeros_like(spell),
         ]

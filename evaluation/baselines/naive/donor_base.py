@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -10,24 +12,32 @@ import polars as pl
 from numpy.typing import NDArray
 
 from evaluation.baselines.naive.donors import DonorPool
-from evaluation.baselines.origin_states import Reference, States, as_states, known_states, states_at
+from evaluation.baselines.origin_states import (
+    Reference,
+    States,
+    as_states,
+    identities,
+    known_states,
+    no_outcomes_error,
+    paths_of,
+    states_at,
+)
 from saga.data.origins import Origins, realised_earnings
 from saga.data.panel import Panel
-from saga.errors import InputError, Problem
-from saga.keyed_random import uniform_rows, uniforms
+from saga.keyed_random import Identity, uniform_rows, uniforms
 from saga.paths import Paths
 from saga.schema import MAX_AGE, MIN_AGE
 
 Array = NDArray[Any]
-DONORS = 200_000  # past origins at most: bounds memory; more would not move the quantiles
+DONORS = 200_000  # largest number of past origins; more would not change the quantiles
 
 
 class DonorBaseline(ABC):
-    """A forecast is base x donor's outcome / donor's base, of donors of the same group.
+    """Forecasts of base x donor's outcome / donor's base, with donors of the same group.
 
-    A subclass defines the base and the groups that share donors. Paths are joint over a person's
-    horizons; persons are independent given the groups (no common macro future). Horizons beyond the
-    longest record use a second donor, who continues from the state that the first one reached.
+    A donor is a training person at a past origin. A subclass defines the base and the groups. Paths
+    are joint over a person's horizons; persons are independent given the groups (no common macro
+    future). Beyond the longest record a second donor continues from the state at its end.
     """
 
     name: str
@@ -41,7 +51,7 @@ class DonorBaseline(ABC):
         """The group of each state at every level of detail, finest first, last a single group 0."""
 
     def fit(self, panel: Panel, *, seed: int) -> Self:
-        """Takes person-years with known earnings as past origins, at most 200,000, by `seed`.
+        """Takes at most 200,000 person-years with known earnings as past origins.
 
         Raises InputError if no person has earnings in two years.
         """
@@ -62,10 +72,7 @@ class DonorBaseline(ABC):
         )
         if not np.isfinite(outcomes).any():
             fix = "Give a panel in which persons are observed in at least two years."
-            raise InputError(
-                "There is nothing to learn from",
-                [Problem("no-outcomes", "No person has earnings in two years", fix)],
-            )
+            raise no_outcomes_error("No person has earnings in two years", fix)
         relative = (outcomes / self.base(states)[:, None]).astype(np.float32)
         self.pool = DonorPool(self.groups(states), relative, np.random.default_rng(seed))
         return self
@@ -79,22 +86,17 @@ class DonorBaseline(ABC):
         """
         states, born = states_at(history, origins)
         # Years since the last known earnings: the donor's years are counted from there.
-        lag = origins.year - states.year
+        lags = origins.year - states.year
         earnings = np.empty((len(born), to_horizon, n_paths), dtype=np.float32)
-        for g in np.unique(lag):
-            rows = np.flatnonzero(lag == g)
-            ids = list(
-                zip(origins.person_id[rows].tolist(), origins.year[rows].tolist(), strict=True)
-            )
-            earnings[rows] = self._simulate(
-                states.take(rows), ids, int(g) + to_horizon, n_paths, seed
-            )[:, g:]
-        simulated = Paths(np.asarray(origins.person_id), born, np.asarray(origins.year), earnings)
-        earnings[~simulated.within_age] = np.nan
-        return simulated
+        for lag in np.unique(lags):
+            rows = np.flatnonzero(lags == lag)
+            ids = identities(origins.take(rows))
+            futures = self._simulate(states.take(rows), ids, int(lag) + to_horizon, n_paths, seed)
+            earnings[rows] = futures[:, lag:]
+        return paths_of(origins, born, earnings)
 
     def _simulate(
-        self, states: States, ids: list[tuple[str, int]], horizon: int, n_paths: int, seed: int
+        self, states: States, ids: Sequence[Identity], horizon: int, n_paths: int, seed: int
     ) -> NDArray[np.float32]:
         blocks = -(-horizon // self.pool.reach)
         chance = uniform_rows(2 * n_paths * blocks, ids, self.name, seed).reshape(
@@ -109,24 +111,20 @@ class DonorBaseline(ABC):
             outcomes_of_block *= self.base(state)[:, None, :].astype(np.float32)
             done = block * self.pool.reach
             earnings[:, done : done + self.pool.reach] = outcomes_of_block[:, : horizon - done]
-            before = (
-                outcomes_of_block[:, -2]
-                if self.pool.reach > 1
-                else np.broadcast_to(state.earnings, outcomes_of_block[:, -1].shape)
-            )
-            state = States(
+            last = outcomes_of_block[:, -1]
+            before = outcomes_of_block[:, -2] if self.pool.reach > 1 else state.earnings
+            state = replace(
+                state,
                 year=state.year + self.pool.reach,
                 age=state.age + self.pool.reach,
-                earnings=outcomes_of_block[:, -1],
-                idle=before == 0,
-                sex=state.sex,
-                education_level=state.education_level,
+                earnings=last,
+                idle=np.broadcast_to(before == 0, last.shape),
             )
         return earnings
 
 
 def _outcomes(panel: Panel, origins: Origins, horizons: range) -> Array:
-    """`realised_earnings` for many origins in parts, because its joins need much memory."""
+    """`realised_earnings` (n, H), a part of the origins at a time to save memory."""
     outcomes = np.full((len(origins), len(horizons)), np.nan, dtype=np.float32)
     for start in range(0, len(origins) if len(horizons) else 0, DONORS // 10):
         part = slice(start, start + DONORS // 10)
@@ -137,22 +135,21 @@ def _outcomes(panel: Panel, origins: Origins, horizons: range) -> Array:
 def standing(states: States, rank: Array, ranks: int) -> tuple[Array, int]:
     """Employment and rank as one code, and the number of codes.
 
-    0 unknown, 1 zero twice in a row, 2 zero in this year only, then the rank of positive earnings
-    in `ranks` equal groups.
+    Code 0 is unknown, 1 zero twice in a row, 2 zero in the last year only; 3 and above are `ranks`
+    equal groups of `rank`.
     """
     code = np.where(states.earnings > 0, 3 + rank * ranks // 20, np.where(states.idle, 1, 2))
     return np.where(np.isnan(states.earnings), 0, code), 3 + ranks
 
 
-def band(states: States, width: int) -> tuple[Array, int]:
+def age_band(states: States, width: int) -> tuple[Array, int]:
     """Age in bands of `width` years from 16, and the number of bands."""
-    return (np.clip(states.age, MIN_AGE, MAX_AGE) - MIN_AGE) // width, (
-        MAX_AGE - MIN_AGE
-    ) // width + 1
+    band = (np.clip(states.age, MIN_AGE, MAX_AGE) - MIN_AGE) // width
+    return band, (MAX_AGE - MIN_AGE) // width + 1
 
 
-def crossed(*codes: tuple[Array, int]) -> Array:
-    """One group number for a combination of (code, number of codes) pairs; 0 for none."""
+def cross(*codes: tuple[Array, int]) -> Array:
+    """One group number for each combination of (code, number of codes) pairs; 0 without pairs."""
     number: Array = np.zeros(1, dtype=np.int64)
     for code, size in codes:
         number = number * size + code

@@ -1,11 +1,10 @@
-"""Futures of donors: marginals of all similar persons, dependence of those seen longest.
+"""Outcomes of donors: marginals of all donors of a group, dependence of the longest records.
 
-Both naive baselines forecast with the outcomes of *donors*, training persons at origins in the
-past. At each horizon the marginal is the empirical distribution over all donors of the person's
-group who are observed there, however short their record. The dependence over horizons (how long
-high earnings or a spell of zeros lasts) is the empirical copula of the donors with the longest
-records: the Schaake shuffle of Clark et al. (2004), written as a map from a trajectory of ranks to
-values.
+Both naive baselines forecast with the outcomes of *donors*, training persons at past origins. At
+each horizon the marginal is the empirical distribution over all donors of the person's group who
+are observed at that horizon. The dependence over horizons (how long high earnings or a spell of
+zeros lasts) is the empirical copula of the donors with the longest records. This is the Schaake
+shuffle of Clark et al. (2004): a trajectory of ranks is mapped to values.
 """
 
 from __future__ import annotations
@@ -17,21 +16,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
-MINIMUM = 50  # donors that a group needs at a horizon; below, the next broader group is used
-TEMPLATES = 500  # rank trajectories per group
+MINIMUM = 50  # donors that a group needs at a horizon; with fewer the next broader group is used
+TEMPLATES = 500  # largest number of rank trajectories per group
 
 
 class DonorPool:
     """Outcomes of donors sorted within groups, and rank trajectories of broad groups.
 
-    `reach` is the last horizon that can be drawn. A horizon inside it without donors uses the
-    nearest one below that has them.
+    `reach` is the last horizon that can be drawn. An earlier horizon with too few donors uses the
+    values of the nearest one before it that has enough.
 
     Args:
         groups: one (n,) array of group numbers per level of detail, finest first, last a single
             group 0.
-        values: (n, H) float32, a ratio or relative amount at horizons 1..H, NaN if not observed.
-        rng: breaks ties.
+        values: (n, H) float32, relative amounts at horizons 1..H, NaN if not observed.
+        rng: orders equal values.
     """
 
     def __init__(
@@ -48,12 +47,12 @@ class DonorPool:
             np.maximum(np.searchsorted(horizons_with_donors, horizons, side="right") - 1, 0)
         ]
         values, seen = values[:, : self.reach], seen[:, : self.reach]
-        # Zeros keep one order over the horizons; otherwise spells of zeros would break.
-        tie = rng.random(len(values))
+        # The order of equal values is the same at all horizons, so that spells of zeros persist.
+        tie_order = rng.random(len(values))
         self._sorted = [
             [_sort(group[seen[:, h]], values[seen[:, h], h]) for h in horizons] for group in groups
         ]
-        self._templates = [_templates(group, values, tie) for group in groups[-2:]]
+        self._templates = [_templates(group, values, tie_order) for group in groups[-2:]]
 
     def draw(self, groups: Sequence[Array], uniforms: tuple[Array, Array]) -> NDArray[np.float32]:
         """Donors' values (n, reach, M) over horizons 1..reach for n persons on M paths.
@@ -61,8 +60,7 @@ class DonorPool:
         Args:
             groups: for each level of detail the person's group, (n, 1), or (n, M) if it differs by
                 path.
-            uniforms: two (n, M) arrays: they choose the trajectory of ranks, and the position
-                between ranks.
+            uniforms: two (n, M) arrays for the trajectory of ranks and the position between ranks.
         """
         pick, position = uniforms
         trajectory = self._trajectories(groups[-2:], pick)
@@ -81,42 +79,36 @@ class DonorPool:
         self, groups: Sequence[Array], pick: Array
     ) -> list[tuple[Array, Array, Array]]:
         """For each template level: rank matrix, row of each path (-1: none), group size."""
-        open_ = np.ones(pick.shape, dtype=bool)
+        is_open = np.ones(pick.shape, dtype=bool)
         trajectories = []
         for level, (matrix, start, count) in enumerate(self._templates):
             size = _lookup(count, groups[level])
             last = level == len(self._templates) - 1
-            serves = open_ & np.broadcast_to((size >= (1 if last else MINIMUM)), pick.shape)
-            rows = np.where(
-                serves, _lookup(start, groups[level]) + (pick * size).astype(np.int64), -1
-            )
-            open_ &= ~serves
-            trajectories.append((matrix, rows, size))
+            is_used = is_open & (size >= (1 if last else MINIMUM))
+            row = _lookup(start, groups[level]) + (pick * size).astype(np.int64)
+            is_open &= ~is_used
+            trajectories.append((matrix, np.where(is_used, row, -1), size))
         return trajectories
 
     def _quantile(self, h: int, groups: Sequence[Array], ranks: Array) -> Array:
         """The value at each rank (0..1) in the finest group with enough donors at horizon h."""
-        start = np.zeros(groups[0].shape, dtype=np.int64)
-        count = np.zeros(groups[0].shape, dtype=np.int64)
         values_drawn = np.full(ranks.shape, np.nan, dtype=np.float32)
-        open_ = np.ones(groups[0].shape, dtype=bool)
+        is_open = np.ones(groups[0].shape, dtype=bool)
         for level, group in enumerate(groups):
             values, starts, counts = self._sorted[level][h]
             size = _lookup(counts, group)
-            serves = open_ & (size >= (MINIMUM if level < len(groups) - 1 else 1))
-            open_ &= ~serves
-            if serves.any():
-                start, count = (
-                    np.where(serves, _lookup(starts, group), 0),
-                    np.where(serves, size, 1),
-                )
+            is_used = is_open & (size >= (MINIMUM if level < len(groups) - 1 else 1))
+            is_open &= ~is_used
+            if is_used.any():
+                start = np.where(is_used, _lookup(starts, group), 0)
+                count = np.where(is_used, size, 1)
                 index = start + np.minimum((ranks * count).astype(np.int64), count - 1)
-                values_drawn = np.where(serves, values[index], values_drawn)
+                values_drawn = np.where(is_used, values[index], values_drawn)
         return values_drawn
 
 
 def _lookup(table: Array, group: Array) -> Array:
-    """`table[group]`, 0 for a group beyond the table, of which no donor was seen."""
+    """`table[group]`; 0 for a group beyond the table, which has no donors."""
     return np.where(group < len(table), table[np.minimum(group, len(table) - 1)], 0)
 
 
@@ -127,11 +119,11 @@ def _sort(group: Array, values: Array) -> tuple[Array, Array, Array]:
     return values[order], np.cumsum(count) - count, count
 
 
-def _templates(group: Array, values: Array, tie: Array) -> tuple[Array, Array, Array]:
-    """Rank trajectories (T, H) of the longest-seen donors, group by group, with start and size."""
+def _templates(group: Array, values: Array, tie_order: Array) -> tuple[Array, Array, Array]:
+    """Rank trajectories (T, H) of the longest records by group, and start and size of groups."""
     seen = np.isfinite(values)
     span = np.where(seen, np.arange(1, values.shape[1] + 1), 0).max(axis=1) + seen.mean(axis=1)
-    order = np.lexsort((tie, -span, group))
+    order = np.lexsort((tie_order, -span, group))
     order = order[span[order] > 0]
     within = np.arange(len(order)) - np.searchsorted(group[order], group[order])
     order = order[within < TEMPLATES]
@@ -140,19 +132,19 @@ def _templates(group: Array, values: Array, tie: Array) -> tuple[Array, Array, A
     matrix = np.empty((len(order), values.shape[1]), dtype=np.int32)
     for first, size in zip(start[count > 0].tolist(), count[count > 0].tolist(), strict=True):
         rows = order[first : first + size]
-        matrix[first : first + size] = _rank_trajectories(values[rows], tie[rows])
+        matrix[first : first + size] = _rank_trajectories(values[rows], tie_order[rows])
     return matrix, start, count
 
 
-def _rank_trajectories(values: Array, tie: Array) -> Array:
-    """Ranks 0..T-1 at every horizon, each column a permutation.
+def _rank_trajectories(values: Array, tie_order: Array) -> Array:
+    """Ranks 0..T-1 of T donors at every horizon (T, H); each column is a permutation.
 
-    Unobserved years take the rank between their neighbours.
+    The ranks of a donor's unobserved years are interpolated between observed years.
     """
     position = np.full(values.shape, np.nan)
     for h in range(values.shape[1]):
         rows = np.flatnonzero(np.isfinite(values[:, h]))
-        order = rows[np.lexsort((tie[rows], values[rows, h]))]
+        order = rows[np.lexsort((tie_order[rows], values[rows, h]))]
         position[order, h] = (np.arange(len(order)) + 0.5) / max(len(order), 1)
     horizons = np.arange(values.shape[1])
     for row in position:
@@ -160,5 +152,5 @@ def _rank_trajectories(values: Array, tie: Array) -> Array:
         row[~seen] = np.interp(horizons[~seen], horizons[seen], row[seen])
     ranks = np.empty(values.shape, dtype=np.int32)
     for h in range(values.shape[1]):
-        ranks[np.lexsort((tie, position[:, h])), h] = np.arange(len(values))
+        ranks[np.lexsort((tie_order, position[:, h])), h] = np.arange(len(values))
     return ranks

@@ -13,7 +13,13 @@ import polars as pl
 import torch
 from numpy.typing import NDArray
 
-from evaluation.baselines.origin_states import Reference, as_states, known_states
+from evaluation.baselines.origin_states import (
+    Reference,
+    as_states,
+    identities,
+    known_states,
+    paths_of,
+)
 from evaluation.baselines.recent_years import locate_rows
 from saga.data.origins import Origins, last_year
 from saga.data.panel import Panel
@@ -27,11 +33,12 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 INSTALL = 'pip install "gluonts[torch]"'
-LAGS = 3  # past years that enter each step beside the state
-BINS = 128
-GAP = 1.0  # log units between zero and the smallest amount, so that the input separates them
-OUTER = (0.002, 0.9998)  # quantiles of amounts where the outermost bins begin
-HELD, FEWEST = 0.1, 200
+LAGS = 3  # past targets that are inputs of each step
+BINS = 128  # bins of the output
+GAP = 1.0  # logs between zero and the smallest amount on the target's scale
+OUTER = (0.002, 0.9998)  # quantiles of amounts between which the bins of amounts lie
+HELD_OUT = 0.1  # share of persons for the choice of weights
+FEWEST = 200  # positive earnings that a fit needs
 STATIC = {name: BY_NAME[name].codes for name in ("sex", "birth_region")}
 LEVELS = BY_NAME["education_level"].codes
 Batch = dict[str, torch.Tensor]
@@ -40,18 +47,25 @@ Batch = dict[str, torch.Tensor]
 class DeepAR:
     """GluonTS's DeepAR network on log earnings relative to their trend, with binned output.
 
-    Zeros have a bin of their own. Static features are sex and region of birth. Features of a year
-    are age, education as known the year before (in paths: at the origin), and whether the year
-    before is known. Short records are padded on the left and missing years masked; both take the
-    value last known. There are no macro series: what is not known ahead cannot drive its paths. A
-    year of death and later years count as zeros.
+    Zero has its own bin. Static features are sex and region of birth. Features of a year are age,
+    education as known the year before (in paths: at the origin), and whether the year before is
+    known. Short records are padded on the left, missing years are masked; their input is the last
+    known value. There are no macro series, because they are not known ahead. The year of a death
+    and later years count as zeros.
 
-    It is trained on one window per person, the whole record, by Adam with a cosine schedule over a
-    fixed number of passes; the weights are the best on a tenth of the persons. Paths are the
-    network's own joint samples; persons are independent. `width` 128 gives about as many parameters
-    as the shipped model has.
+    The network is trained on one window per person, the whole record up to 40 years, by Adam with a
+    cosine schedule over a fixed number of passes. The weights with the least loss on a tenth of the
+    persons are used. Paths are joint samples of the network; persons are independent.
 
-    Raises ModuleNotFoundError without GluonTS, a development extra.
+    Args:
+        width: units of a layer; 128 gives about as many parameters as the shipped model has.
+        layers: number of LSTM layers.
+        passes: passes over the training persons.
+        batch: persons per step.
+        rate: largest learning rate.
+
+    Raises:
+        ModuleNotFoundError: without GluonTS, a development extra.
     """
 
     name = "deepar"
@@ -73,22 +87,17 @@ class DeepAR:
             raise ModuleNotFoundError(
                 f"The baseline deepar needs GluonTS: {INSTALL}", name=error.name
             ) from error
-        self._width, self._layers, self._passes, self._batch, self._rate = (
-            width,
-            layers,
-            passes,
-            batch,
-            rate,
-        )
+        self._width, self._layers = width, layers
+        self._passes, self._batch, self._rate = passes, batch, rate
 
     def fit(self, panel: Panel, *, seed: int) -> Self:
         """Trains the network on the records of `panel`.
 
-        Raises InputError if they hold too few positive earnings.
+        Raises InputError if they have too few positive earnings.
         """
         reference = Reference(as_states(known_states(panel)))
         years = np.arange(reference.first, reference.last + 1)
-        # A straight line: medians of later years would reveal realised macro to paths in-time.
+        # A line and not the medians themselves, which reveal realised macro after an origin.
         self.growth = reference.growth
         self.start = float(np.mean(reference.median - self.growth * years))
         end = last_year(panel)
@@ -118,22 +127,13 @@ class DeepAR:
                 "Give more persons or years.",
             )
             raise InputError("There is nothing to learn from", [problem])
-        relative = np.log(positive["earnings"].to_numpy()) - self._level(
-            positive["year"].to_numpy()
-        )
-        self.bins = Bins.of(relative)
-        windows = self._windows(
-            panel,
-            ends,
-            1 + self.context + LAGS - 1,
-            deaths=careers["exit_year"].to_numpy(allow_copy=True),
-        )
-        is_held_out = (
-            uniform_each(
-                careers["person_id"].to_list(), self.name, panel.meta.panel_id, seed, "held"
-            )
-            < HELD
-        )
+        level = self._level(positive["year"].to_numpy())
+        self.bins = Bins.of(np.log(positive["earnings"].to_numpy()) - level)
+        deaths = careers["exit_year"].to_numpy(allow_copy=True)
+        windows = self._windows(panel, ends, self.context + LAGS, deaths=deaths)
+        persons = careers["person_id"].to_list()
+        uniform = uniform_each(persons, self.name, panel.meta.panel_id, seed, "held")
+        is_held_out = uniform < HELD_OUT
         self.model = self._network(seed)
         self._train(windows.take(~is_held_out), windows.take(is_held_out), seed)
         return self
@@ -149,10 +149,8 @@ class DeepAR:
         ahead = windows.ahead(to_horizon)
         targets = np.empty((len(origins), to_horizon, n_paths))
         self.model.prediction_length = to_horizon
-        for i, (person, year) in enumerate(
-            zip(origins.person_id.tolist(), origins.year.tolist(), strict=True)
-        ):
-            # A person at a time with its own random numbers: paths do not depend on other persons.
+        for i, (person, year) in enumerate(identities(origins)):
+            # Persons are simulated one at a time, so that paths do not depend on other persons.
             with _quiet(), torch.no_grad(), torch.random.fork_rng(devices=[]):
                 torch.manual_seed(int(uniforms(1, self.name, seed, person, year)[0] * 2**52))
                 batch = {
@@ -162,19 +160,13 @@ class DeepAR:
                 targets[i] = self.model(**batch, num_parallel_samples=n_paths)[0].T.double().numpy()
         level = self._level(origins.year[:, None] + np.arange(1, to_horizon + 1))
         earnings = self.bins.amounts(targets, level[..., None]).astype(np.float32)
-        simulated = Paths(
-            np.asarray(origins.person_id), windows.born, np.asarray(origins.year), earnings
-        )
-        earnings[~simulated.within_age] = np.nan
-        return simulated
+        return paths_of(origins, windows.born, earnings)
 
     def __getstate__(self) -> dict[str, Any]:
-        """For pickles: the weights, because GluonTS's output class is made at run time."""
-        return (
-            {**self.__dict__, "model": self.model.state_dict()}
-            if "model" in self.__dict__
-            else self.__dict__
-        )
+        """The weights instead of the model, whose output class cannot be pickled."""
+        if "model" not in self.__dict__:
+            return self.__dict__
+        return {**self.__dict__, "model": self.model.state_dict()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -207,7 +199,7 @@ class DeepAR:
             )
 
     def _train(self, training: Windows, held_out: Windows, seed: int) -> None:
-        """Minimises the network's loss; keeps the weights with the least loss on `held`."""
+        """Minimises the network's loss; the result are the weights with the least held-out loss."""
         model, steps = self.model, -(-len(training) // self._batch)
         adam = torch.optim.Adam(model.parameters(), lr=self._rate)
         schedule = torch.optim.lr_scheduler.OneCycleLR(
@@ -228,17 +220,14 @@ class DeepAR:
                 model.eval()
                 with torch.no_grad():
                     stopping = held_out if len(held_out) else training
-                    parts = np.array_split(
-                        np.arange(len(stopping)), -(-len(stopping) // self._batch)
-                    )
+                    n_parts = -(-len(stopping) // self._batch)
+                    parts = np.array_split(np.arange(len(stopping)), n_parts)
                     loss = float(
                         np.mean([self._loss(stopping.take(rows)).item() for rows in parts])
                     )
                 if loss < least:
-                    least, best = (
-                        loss,
-                        {name: value.clone() for name, value in model.state_dict().items()},
-                    )
+                    least = loss
+                    best = {name: value.clone() for name, value in model.state_dict().items()}
         model.load_state_dict(best)
         self.loss = least
 
@@ -269,28 +258,17 @@ class DeepAR:
         exists = position >= 0
         year = ends.year[:, None] - np.arange(years)[::-1]
         born = rows["birth_year"].to_numpy()[last].astype(np.int64)
-        earnings = np.where(
-            exists, rows["earnings"].fill_null(np.nan).to_numpy()[np.maximum(position, 0)], np.nan
-        )
+        row = np.maximum(position, 0)
+        earnings = np.where(exists, rows["earnings"].fill_null(np.nan).to_numpy()[row], np.nan)
         if deaths is not None:
-            earnings = np.where(
-                np.isnan(earnings) & (year >= np.asarray(deaths, dtype=np.float64)[:, None]),
-                0.0,
-                earnings,
-            )
+            dead = year >= np.asarray(deaths, dtype=np.float64)[:, None]
+            earnings = np.where(np.isnan(earnings) & dead, 0.0, earnings)
         target = self.bins.target(earnings, self._level(year))
         is_known = np.isfinite(target)
-        level = _codes(rows["education_level"], LEVELS)
-        level = _carried(
-            np.where(exists, level[np.maximum(position, 0)], 0.0),
-            exists & (level[np.maximum(position, 0)] > 0),
-        )
-        before = np.concatenate(
-            [np.zeros((len(ends), 1), dtype=np.int64), level[:, :-1].astype(np.int64)], axis=1
-        )
-        known_before = np.concatenate(
-            [np.zeros((len(ends), 1), dtype=bool), is_known[:, :-1]], axis=1
-        )
+        level = _codes(rows["education_level"], LEVELS)[row]
+        level = _fill_forward(np.where(exists, level, 0.0), exists & (level > 0)).astype(np.int64)
+        before, known_before = np.roll(level, 1, axis=1), np.roll(is_known, 1, axis=1)
+        before[:, 0], known_before[:, 0] = 0, False
         static = np.stack(
             [_codes(rows[name], codes)[last] for name, codes in STATIC.items()], axis=1
         )
@@ -299,18 +277,18 @@ class DeepAR:
             "feat_static_real": torch.zeros(len(ends), 1),
             "past_time_feat": _time_features(year - born[:, None], before, known_before),
             "past_target": torch.from_numpy(
-                _carried(np.where(is_known, target, 0.0), is_known).astype(np.float32)
+                _fill_forward(np.where(is_known, target, 0.0), is_known).astype(np.float32)
             ),
             "past_observed_values": torch.from_numpy(is_known.astype(np.float32)),
         }
-        return Windows(past, born, ends.year, level[:, -1].astype(np.int64), is_known[:, -1])
+        return Windows(past, born, ends.year, level[:, -1], is_known[:, -1])
 
 
 @dataclass(frozen=True)
 class Bins:
     """The target's scale: log relative earnings in equal bins from `lowest` to `highest`.
 
-    Zero is in the first bin, amounts begin at `above`.
+    Zero is in the first bin; amounts begin at `above`, GAP above that bin.
     """
 
     lowest: float
@@ -340,10 +318,9 @@ class Bins:
         return np.where(earnings == 0, self.zero, amounts)
 
     def amounts(self, target: Array, level: Array) -> Array:
-        """Earnings from drawn targets: zero in the lower half of the gap."""
-        return np.where(
-            target < self.above - GAP / 2, 0.0, np.exp(np.maximum(target, self.above) + level)
-        )
+        """Earnings from drawn targets; a target in the lower half of the gap is zero."""
+        amounts = np.exp(np.maximum(target, self.above) + level)
+        return np.where(target < self.above - GAP / 2, 0.0, amounts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -364,12 +341,10 @@ class Windows:
 
     def take(self, rows: Array) -> Windows:
         """The persons in `rows`: an index or a mask."""
-        past = {
-            name: values[torch.from_numpy(np.asarray(rows))] for name, values in self.past.items()
-        }
-        return Windows(
-            past, self.born[rows], self.year[rows], self.education[rows], self.is_known[rows]
-        )
+        index = torch.from_numpy(np.asarray(rows))
+        past = {name: values[index] for name, values in self.past.items()}
+        arrays = (self.born, self.year, self.education, self.is_known)
+        return Windows(past, *(values[rows] for values in arrays))
 
     def ahead(self, horizons: int) -> torch.Tensor:
         """Features of the years after the end, (n, horizons, FEATURES).
@@ -387,7 +362,7 @@ FEATURES = 4 + len(LEVELS)
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Suppresses two warnings of GluonTS 0.17: its JSON library, and how it slices tensors."""
+    """Suppresses two warnings of GluonTS 0.17, about its JSON library and slices of tensors."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Using `json`-module")
         warnings.filterwarnings("ignore", message="Using a non-tuple sequence")
@@ -441,7 +416,7 @@ def _codes(values: pl.Series, codes: tuple[str, ...]) -> Array:
     return values.replace_strict(numbers, default=0, return_dtype=pl.Int64).fill_null(0).to_numpy()
 
 
-def _carried(values: Array, is_known: Array) -> Array:
-    """`values` (n, T) if known, otherwise the value last known before, 0 if there is none."""
+def _fill_forward(values: Array, is_known: Array) -> Array:
+    """`values` (n, T) if known, otherwise the last known value before, 0 without one."""
     position = np.maximum.accumulate(np.where(is_known, np.arange(values.shape[1]), -1), axis=1)
     return np.where(position >= 0, np.take_along_axis(values, np.maximum(position, 0), axis=1), 0.0)

@@ -1,9 +1,9 @@
-"""Networks of other kinds, trained as the model is: an LSTM and a feed-forward network.
+"""Other networks, trained in the same way as the model: an LSTM and a feed-forward network.
 
 They have the same tokens, head, training, masking and rollout, and as many parameters as the
-shipped model without its fast cell. They differ in what combines the years
-(`saga.model.variants.lstm`, `saga.model.variants.feedforward`), so their rows in the
-contest's results show what attention contributes.
+shipped model without its fast cell. Only the part that combines the years differs
+(`saga.model.variants.lstm`, `saga.model.variants.feedforward`), so their rows in the contest's
+results show what attention contributes.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Self
 
 import numpy as np
 
+from evaluation.baselines.origin_states import identities, no_history_error
 from saga.data.origins import Origins, history
 from saga.data.panel import Panel
 from saga.data.split import SPLIT_SHARES
-from saga.errors import InputError, Problem
 from saga.files.atomic import digest_json
 from saga.forecaster import Forecaster
 from saga.keyed_random import uniform_each
@@ -31,9 +31,7 @@ from training.train_config import TrainConfig, load_config
 class TrainedNetwork:
     """A network of a training configuration (`training/configs`), with its training budget."""
 
-    # Increase this whenever the results may change, including through changes in `training` (see
-    # `evaluation.cache`).
-    version = 1
+    version = 1  # raise it when its numbers or `training` may change (see `evaluation.cache`)
 
     def __init__(self, name: str, config: str | TrainConfig) -> None:
         self.name = name
@@ -46,8 +44,8 @@ class TrainedNetwork:
     def fit(self, panel: Panel, *, seed: int) -> Self:
         """Trains on the persons of `panel`.
 
-        It holds out a reproducible random share for early stopping, in the proportion of the
-        train/validation split. Raises InputError if there are too few persons.
+        A reproducible random share of them is held out for early stopping, in the proportion of
+        the train/validation split. Raises InputError if there are too few persons.
         """
         persons = panel.persons()
         validation_share = SPLIT_SHARES["validation"] / (
@@ -101,23 +99,9 @@ def _history_until_origin(panel: Panel, origins: Origins) -> Panel:
     Raises InputError if the last of them is not in the origin year.
     """
     past = history(panel, origins)
-    # Rows are sorted by year, so the last year of a person is kept.
-    last = dict(past.frame.select("person_id", "year").iter_rows())
-    absent = [
-        (p, y)
-        for p, y in zip(origins.person_id.tolist(), origins.year.tolist(), strict=True)
-        if last.get(p) != y
-    ]
+    last = dict(past.frame.select("person_id", "year").iter_rows())  # rows are sorted by year
+    absent = [(person, year) for person, year in identities(origins) if last.get(person) != year]
     if absent:
-        person, year = absent[0]
-        fix = "Give a history with a row in the origin year, or leave the person out."
-        problem = Problem(
-            "no-history",
-            "no record in the origin year",
-            fix,
-            person_id=person,
-            year=year,
-            count=len(absent),
-        )
-        raise InputError("A person has no record in the origin year", [problem])
+        title, message = "A person has no record in the origin year", "no record in the origin year"
+        raise no_history_error(*absent[0], len(absent), title, message)
     return past

@@ -13,18 +13,18 @@ Array = NDArray[Any]
 Floats = NDArray[np.float64]
 QUANTILES = (0.01, 0.05, 0.10, 0.25, 0.50, 0.75, 0.90, 0.95, 0.99)
 KNOTS = logit(np.array(QUANTILES))
-LEAST = 1e-6  # log units between quantiles: keeps the map from ranks to amounts invertible
-HEAVIEST = 0.5  # log units per logit in the upper tail: Pareto index 2, so that means exist
+LEAST = 1e-6  # smallest distance of quantiles in logs, so that ranks and amounts map one to one
+HEAVIEST = 0.5  # largest slope of the upper tail, in logs per logit: Pareto index 2
 
 
 @dataclass(frozen=True, eq=False)
 class Marginals:
-    """One distribution per person and horizon.
+    """One distribution per person and horizon, with an atom at zero.
 
     Between and beyond the quantiles, log amounts are linear in the logit of the probability. This
-    is exact for a logistic distribution and within a hundredth of a standard deviation for a normal
-    one between the outer quantiles. Tails are exponential (amounts: Pareto), the upper one at most
-    HEAVIEST.
+    is exact for a logistic distribution; for a normal one the error between the outer quantiles is
+    below a hundredth of a standard deviation. The tails of log amounts are exponential (amounts:
+    Pareto); the slope of the upper one is at most HEAVIEST.
 
     Args:
         zero: (n, H), probability of zero.
@@ -36,18 +36,15 @@ class Marginals:
 
     @classmethod
     def of(cls, zero: Floats, logs: Floats) -> Marginals:
-        """From predictions that may cross: quantiles are sorted.
-
-        Chernozhukov, Fernandez-Val and Galichon (2010).
-        """
+        """From quantiles that may cross; they are sorted (Chernozhukov et al. 2010)."""
         ordered = np.sort(logs, axis=-1) + LEAST * np.arange(len(QUANTILES))
         return cls(np.clip(zero, 0.0, 1.0), ordered)
 
     def at(self, grid: Array, horizons: Array) -> Marginals:
         """The distributions at `horizons` (K,) from those at `grid` (H,), both ascending.
 
-        Between two horizons the probability of zero and the quantiles are interpolated linearly;
-        outside the grid they are those of its end.
+        The probability of zero and the quantiles are interpolated linearly between grid horizons
+        and constant outside the grid.
         """
         position = np.interp(horizons, grid, np.arange(len(grid)))
         low = np.minimum(position.astype(np.int64), max(len(grid) - 2, 0))
@@ -60,39 +57,32 @@ class Marginals:
     def amounts(self, work: Floats, rank: Floats) -> Floats:
         """Earnings (n, H, M) at two uniforms strictly inside (0, 1).
 
-        Zero if `work` is below the probability of zero, otherwise the amount at `rank` among
+        They are 0 if `work` is below the probability of zero, otherwise the quantile `rank` of
         positive earnings.
         """
         x = logit(rank)
         logs, slopes = self.logs, self._slopes()
         value = logs[..., :1] + np.minimum(x - KNOTS[0], 0) * slopes[..., :1]
         for k in range(len(KNOTS) - 1):
-            value = (
-                value + np.clip(x - KNOTS[k], 0, KNOTS[k + 1] - KNOTS[k]) * slopes[..., k + 1, None]
-            )
+            within = np.clip(x - KNOTS[k], 0, KNOTS[k + 1] - KNOTS[k])
+            value = value + within * slopes[..., k + 1, None]
         value = value + np.maximum(x - KNOTS[-1], 0) * slopes[..., -1:]
         return np.where(work < self.zero[..., None], 0.0, np.exp(value))
 
     def ranks(self, amounts: Floats) -> Floats:
-        """The rank of each amount (n, H) among positive earnings, the inverse of `amounts`.
-
-        NaN for zero and for NaN.
-        """
+        """The rank (n, H) of each amount among positive earnings; NaN for zero and for NaN."""
         with np.errstate(divide="ignore", invalid="ignore"):
             log = np.log(np.where(amounts > 0, amounts, np.nan))
         logs, slopes = self.logs, self._slopes()
         x = KNOTS[0] + np.minimum(log - logs[..., 0], 0) / slopes[..., 0]
         for k in range(len(KNOTS) - 1):
-            x = (
-                x
-                + np.clip(log - logs[..., k], 0, logs[..., k + 1] - logs[..., k])
-                / slopes[..., k + 1]
-            )
+            within = np.clip(log - logs[..., k], 0, logs[..., k + 1] - logs[..., k])
+            x = x + within / slopes[..., k + 1]
         x = x + np.maximum(log - logs[..., -1], 0) / slopes[..., -1]
         return np.asarray(expit(x), dtype=np.float64)
 
     def _slopes(self) -> Floats:
-        """Log units per logit: below the first quantile, between, beyond the last; (n, H, 10)."""
+        """Logs per logit below the first quantile, between and above the last; (n, H, 10)."""
         inner = np.diff(self.logs, axis=-1) / np.diff(KNOTS)
         return np.concatenate(
             [inner[..., :1], inner, np.minimum(inner[..., -1:], HEAVIEST)], axis=-1

@@ -1,4 +1,4 @@
-"""Dependence over horizons: a Gaussian copula between known marginals, some with an atom."""
+"""Dependence over horizons: a Gaussian copula of known marginals, which may have atoms."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from scipy.special import ndtr, ndtri
 from saga.keyed_random import Identity, uniform_rows
 
 Floats = NDArray[np.float64]
-SWEEPS = 100  # of the sampler; the correlations are the mean of the second half
+SWEEPS = 100  # sweeps of the sampler; the result is the mean of the second half
 TINY = 1e-9  # smallest distance of a rank from 0 and 1
 WEIGHT = 20.0  # weight of the starting correlations, in persons
 
 
 def estimate_correlations(lower: Floats, upper: Floats, rng: np.random.Generator) -> Floats:
-    """Correlations (H, H) of the normal scores behind n persons' ranks.
+    """Correlations (H, H) of the normal scores of n persons' ranks over H horizons.
 
-    Each rank lies between `lower` and `upper`, (n, H): equal bounds if it is known, 0 and 1 if the
-    horizon was not observed, otherwise an atom. Unknown scores are draws given the others of the
-    person (Gibbs sampling), and the correlations follow from the completed scores (stochastic EM,
-    Celeux and Diebolt 1985; atoms as truncations as in Hoff 2007, with known marginals).
-    Correlations start from those of a random walk forecast from its origin, sqrt(h / k) for h < k,
-    and stay near them with few persons.
+    A rank lies between `lower` and `upper`, (n, H). Both are equal if the rank is known, 0 and 1 if
+    the horizon was not observed, and otherwise the ends of an atom. A score that is not known is
+    drawn given the other scores of the person (Gibbs sampling), and correlations are computed from
+    the completed scores (stochastic EM, Celeux and Diebolt 1985; atoms are truncations as in Hoff
+    2007, with known marginals). The starting correlations are those of a random walk, sqrt(h / k)
+    for h < k; they have weight WEIGHT in the estimate.
     """
     persons, size = lower.shape
     horizon = np.arange(1.0, size + 1)
@@ -35,11 +35,11 @@ def estimate_correlations(lower: Floats, upper: Floats, rng: np.random.Generator
     )
     is_known = lower == upper
     scores = ndtri(np.clip((lower + upper) / 2, TINY, 1 - TINY))
-    matrix, total, n_kept = start, np.zeros_like(start), 0
+    matrix, total = start, np.zeros_like(start)
     for sweep in range(SWEEPS):
         precision = np.linalg.inv(matrix)
         for h in range(size):
-            rows = np.flatnonzero(np.logical_not(is_known[:, h]))
+            rows = np.flatnonzero(~is_known[:, h])
             spread = 1 / np.sqrt(precision[h, h])
             mean = scores[rows, h] - scores[rows] @ precision[h] * spread**2
             below, above = (ndtr((bound[rows, h] - mean) / spread) for bound in (low, high))
@@ -51,14 +51,14 @@ def estimate_correlations(lower: Floats, upper: Floats, rng: np.random.Generator
         scale = np.sqrt(np.diag(moment))
         matrix = moment / np.outer(scale, scale)
         if sweep >= SWEEPS // 2:
-            total, n_kept = total + matrix, n_kept + 1
-    return np.asarray(total / n_kept)
+            total += matrix
+    return np.asarray(total / (SWEEPS - SWEEPS // 2))
 
 
 def extend_correlations(matrix: Floats, size: int) -> Floats:
-    """The correlations (size, size) of more horizons than were observed.
+    """The correlations (size, size), with further horizons than were observed.
 
-    Each new horizon depends on the one before as the last observed one does.
+    Each further horizon depends on the one before as the last observed one does.
     """
     step = matrix[-1, -2] if len(matrix) > 1 else 0.0
     while len(matrix) < size:
@@ -72,13 +72,13 @@ def joint_uniforms(
 ) -> Floats:
     """Uniforms (n, H, n_paths) strictly inside (0, 1), joint over horizons by the copula.
 
-    Independent over paths and persons. A person's numbers depend on the key and the id alone, and
-    those of the first horizons not on the number of horizons.
+    They are independent over paths and persons. A person's numbers depend on the key and the id
+    alone; those of the first horizons do not depend on the number of horizons.
     """
     size = len(matrix)
     normal = ndtri(uniform_rows(size * n_paths, ids, *key)).reshape(len(ids), size, n_paths)
     factor = np.linalg.cholesky(matrix)
     joint = np.empty_like(normal)
-    for h in range(size):  # summed in a fixed order: a matrix product may round by person count
+    for h in range(size):  # in a fixed order: rounding of a matrix product depends on its size
         joint[:, h] = sum(factor[h, j] * normal[:, j] for j in range(h + 1))
     return np.asarray(np.clip(ndtr(joint), TINY, 1 - TINY))

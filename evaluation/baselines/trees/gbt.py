@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from evaluation.baselines.origin_states import identities, no_outcomes_error, paths_of
 from evaluation.baselines.recent_years import Window
 from evaluation.baselines.trees.atom_quantiles import Marginals
 from evaluation.baselines.trees.copula import (
@@ -19,40 +20,40 @@ from evaluation.baselines.trees.copula import (
 )
 from evaluation.baselines.trees.horizon_trees import (
     Examples,
+    FeatureInfo,
     HorizonTrees,
     Settings,
-    Shape,
     held_out_loss,
 )
 from saga.data.origins import Origins, draw_origins, eligible_origins, last_year, realised_earnings
 from saga.data.panel import Panel
-from saga.errors import InputError, Problem
-from saga.keyed_random import Identity, uniform_each, uniforms
+from saga.keyed_random import uniform_each, uniforms
 from saga.paths import Paths
 from saga.schema import MAX_AGE
 
 Array = NDArray[Any]
 GRID = (1, 2, 5, 10, 20, 30)
-HELD = 0.1  # share of persons for settings, numbers of trees and dependence over horizons
-ROWS = 80_000  # origins at most per horizon
+HELD_OUT = 0.1  # share of persons for settings, numbers of trees and dependence over horizons
+ROWS = 80_000  # largest number of origins per horizon
 FEWEST = (200, 20)  # positive outcomes that a horizon needs, of training and of held-out persons
-SEARCH_HORIZON, SEARCH_ROWS = 5, 20_000
+SEARCH_HORIZON, SEARCH_ROWS = 5, 20_000  # the search for settings uses this horizon and sample
 
 
 class BoostedTrees:
     """A zero classifier and nine quantile models of positive earnings per horizon.
 
-    The features are those of `Window`. Between grid horizons the distribution is interpolated,
-    beyond the last it stays. The dependence over horizons is that of two Gaussian copulas, the same
-    for all persons and independent of each other: of work or none, and of the rank among positive
-    earnings. They are estimated from the ranks of the outcomes of held-out persons in their
-    forecasts. Persons are independent (no common macro future). Deaths count as zeros, as they are
-    scored. A tenth of the persons, by key, is held out: they choose leaves and learning rate at one
-    horizon and stop every model early.
+    The features are those of `Window`. The distribution is interpolated between grid horizons and
+    constant beyond the last. The dependence over horizons is that of two Gaussian copulas, one for
+    working or not and one for the rank among positive earnings, independent of each other and the
+    same for all persons. They are estimated from the ranks of held-out persons' outcomes in their
+    forecasts. Persons are independent (no common macro future). Years after a death count as zeros,
+    in the fit and in scores. A tenth of the persons, chosen reproducibly at random, is held out:
+    leaves and learning rate are chosen by their loss at one horizon, and every model stops early by
+    their loss.
 
     Args:
         grid: horizons with models.
-        rows: origins at most per horizon, several per person.
+        rows: largest number of origins per horizon, several per person.
         leaves: numbers of leaves to try.
         rates: learning rates to try.
         threads: see `Settings`.
@@ -70,13 +71,8 @@ class BoostedTrees:
         rates: Sequence[float] = (0.1, 0.05),
         threads: int = 0,
     ) -> None:
-        self._horizons, self._rows, self._leaves, self._rates, self._threads = (
-            grid,
-            rows,
-            leaves,
-            rates,
-            threads,
-        )
+        self._horizons, self._rows, self._threads = grid, rows, threads
+        self._leaves, self._rates = leaves, rates
 
     def fit(self, panel: Panel, *, seed: int) -> Self:
         """Learns the trees and the copula from `panel`.
@@ -85,7 +81,7 @@ class BoostedTrees:
         """
         persons = panel.persons()
         uniform = uniform_each(persons, "gbt", panel.meta.panel_id, seed, "held")
-        held_out = {person for person, u in zip(persons, uniform, strict=True) if u < HELD}
+        held_out = {person for person, u in zip(persons, uniform, strict=True) if u < HELD_OUT}
         self.window = Window(panel)
         examples = self._examples(panel, held_out, seed)
         if not examples:
@@ -93,20 +89,14 @@ class BoostedTrees:
                 "Give more persons, or persons with more years: an origin needs three known years "
                 "before an outcome."
             )
-            raise InputError(
-                "There is nothing to learn from",
-                [Problem("no-outcomes", "No horizon has enough outcomes", fix)],
-            )
+            raise no_outcomes_error("No horizon has enough outcomes", fix)
         self.grid = np.array(sorted(examples))
-        lowest = float(
-            np.log(self.window.floor)
-            - np.log(self.window.reference.level(np.array(last_year(panel))))
-        )
-        shape = Shape(self.window.names, self.window.categorical, lowest)
-        self.settings = self._search(
-            *examples[int(self.grid[np.abs(self.grid - SEARCH_HORIZON).argmin()])], shape, seed
-        )
-        self.models = [HorizonTrees(*examples[h], shape, self.settings) for h in self.grid.tolist()]
+        last_median = self.window.reference.level(np.array(last_year(panel)))
+        lowest = float(np.log(self.window.floor) - np.log(last_median))
+        info = FeatureInfo(self.window.names, self.window.categorical, lowest)
+        search_horizon = int(self.grid[np.abs(self.grid - SEARCH_HORIZON).argmin()])
+        self.settings = self._search(*examples[search_horizon], info, seed)
+        self.models = [HorizonTrees(*examples[h], info, self.settings) for h in self.grid.tolist()]
         self.correlations = self._dependence(panel.only(sorted(held_out)), last_year(panel), seed)
         return self
 
@@ -119,41 +109,27 @@ class BoostedTrees:
         """
         features = self.window.features(history, origins)
         horizons = np.arange(1, to_horizon + 1)
-        ids: list[Identity] = list(
-            zip(origins.person_id.tolist(), origins.year.tolist(), strict=True)
-        )
-        uniforms_of_part = [
+        ids = identities(origins)
+        work, rank = (
             joint_uniforms(
                 extend_correlations(matrix, to_horizon), n_paths, ids, self.name, part, seed
             )
             for part, matrix in self.correlations.items()
-        ]
-        earnings = (
-            self._predict(features, origins)
-            .at(self.grid, horizons)
-            .amounts(*uniforms_of_part)
-            .astype(np.float32)
         )
+        marginals = self._predict(features, origins).at(self.grid, horizons)
         age = features[:, self.window.names.index("age")].astype(np.int64)
-        simulated = Paths(
-            np.asarray(origins.person_id), origins.year - age, np.asarray(origins.year), earnings
-        )
-        earnings[~simulated.within_age] = np.nan
-        return simulated
+        earnings = marginals.amounts(work, rank).astype(np.float32)
+        return paths_of(origins, origins.year - age, earnings)
 
     def marginals(self, history: Panel, origins: Origins, horizons: Sequence[int]) -> Marginals:
         """The distributions that paths are drawn from, (n, H), at ascending horizons."""
-        return self._predict(self.window.features(history, origins), origins).at(
-            self.grid, np.asarray(horizons)
-        )
+        marginals = self._predict(self.window.features(history, origins), origins)
+        return marginals.at(self.grid, np.asarray(horizons))
 
     def _predict(self, features: NDArray[np.float32], origins: Origins) -> Marginals:
-        predictions = [model.predict(features) for model in self.models]
-        logs = (
-            np.stack([logs for _, logs in predictions], axis=1)
-            + self.window.level(origins)[:, None, None]
-        )
-        return Marginals.of(np.stack([zero for zero, _ in predictions], axis=1), logs)
+        zeros, logs = zip(*(model.predict(features) for model in self.models), strict=True)
+        level = self.window.level(origins)[:, None, None]
+        return Marginals.of(np.stack(zeros, axis=1), np.stack(logs, axis=1) + level)
 
     def _examples(
         self, panel: Panel, held_out: set[str], seed: int
@@ -163,7 +139,7 @@ class BoostedTrees:
         A horizon without enough examples is replaced by the next horizon, or left out.
         """
         end = last_year(panel)
-        able = eligible_origins(panel).with_columns(
+        eligible = eligible_origins(panel).with_columns(
             is_held_out=pl.col("person_id").is_in(list(held_out))
         )
         rows_of_horizon: dict[int, tuple[Array, Array]] = {}
@@ -171,48 +147,49 @@ class BoostedTrees:
             for h in (horizon, horizon + 1):
                 if (
                     h not in rows_of_horizon
-                    and (drawn_rows := self._draw_rows(panel, able, h, end, seed)) is not None
+                    and (drawn_rows := self._draw_rows(panel, eligible, h, end, seed)) is not None
                 ):
                     rows_of_horizon[h] = drawn_rows
                     break
         if not rows_of_horizon:
             return {}
         used = np.unique(np.concatenate([rows for rows, _ in rows_of_horizon.values()]))
-        origins = _origins(able[used])
+        origins = Origins.from_rows(eligible[used])
         features, level = self.window.features(panel, origins), self.window.level(origins)
-        is_held = able["is_held_out"].to_numpy()[used]
+        is_held_out = eligible["is_held_out"].to_numpy()[used]
         examples = {}
         for h, (rows, outcomes) in rows_of_horizon.items():
             at = np.searchsorted(used, rows)
             with np.errstate(divide="ignore"):
                 of_horizon = Examples(features[at], np.log(outcomes) - level[at])
-            examples[h] = of_horizon.take(~is_held[at]), of_horizon.take(is_held[at])
+            examples[h] = of_horizon.take(~is_held_out[at]), of_horizon.take(is_held_out[at])
         return examples
 
     def _draw_rows(
-        self, panel: Panel, able: pl.DataFrame, h: int, end: int, seed: int
+        self, panel: Panel, eligible: pl.DataFrame, h: int, end: int, seed: int
     ) -> tuple[Array, Array] | None:
-        """Rows of `able` with an outcome at horizon h, at most `rows` by key, and the outcomes.
+        """Rows of `eligible` with an outcome at horizon h, and the outcomes; None if too few.
 
-        None if there are too few.
+        At most `rows` of them, chosen reproducibly at random.
         """
         reach = (pl.col("year") + h <= end) & (pl.col("year") + h - pl.col("birth_year") <= MAX_AGE)
-        rows = np.flatnonzero(able.select(reach.alias("reach"))["reach"].to_numpy())
+        rows = np.flatnonzero(eligible.select(reach=reach)["reach"].to_numpy())
         limit = 3 * self._rows  # outcomes may be missing, every second one in a biennial panel
         rows = rows[np.argsort(uniforms(len(rows), "gbt", seed, "origin", h))[:limit]]
         if not len(rows):
             return None
-        outcomes = realised_earnings(panel, _origins(able[rows]), [h], end=end)[:, 0]
+        outcomes = realised_earnings(panel, Origins.from_rows(eligible[rows]), [h], end=end)[:, 0]
         seen = np.flatnonzero(np.isfinite(outcomes))[: self._rows]
         rows, outcomes = rows[seen], outcomes[seen]
-        is_held = able["is_held_out"].to_numpy()[rows]
-        few = (outcomes[~is_held] > 0).sum() < FEWEST[0] or (outcomes[is_held] > 0).sum() < FEWEST[
-            1
-        ]
-        return None if few else (rows, outcomes)
+        is_held_out = eligible["is_held_out"].to_numpy()[rows]
+        positive = ((outcomes[part] > 0).sum() for part in (~is_held_out, is_held_out))
+        enough = all(count >= least for count, least in zip(positive, FEWEST, strict=True))
+        return (rows, outcomes) if enough else None
 
-    def _search(self, training: Examples, held_out: Examples, shape: Shape, seed: int) -> Settings:
-        """The leaves and learning rate with the least quantile loss on held-out persons."""
+    def _search(
+        self, training: Examples, held_out: Examples, info: FeatureInfo, seed: int
+    ) -> Settings:
+        """The candidate settings with the least quantile loss on held-out persons."""
         subset = training.take(slice(0, SEARCH_ROWS))
         candidates = [
             Settings(leaves, rate, self._threads, seed)
@@ -220,7 +197,7 @@ class BoostedTrees:
         ]
         if len(candidates) == 1:
             return candidates[0]
-        losses = [held_out_loss(subset, held_out, shape, settings) for settings in candidates]
+        losses = [held_out_loss(subset, held_out, info, settings) for settings in candidates]
         return candidates[int(np.argmin(losses))]
 
     def _dependence(self, held_out: Panel, end: int, seed: int) -> dict[str, NDArray[np.float64]]:
@@ -241,10 +218,3 @@ class BoostedTrees:
                 np.where(unknown, 0.0, ranks), np.where(unknown, 1.0, ranks), rng
             ),
         }
-
-
-def _origins(rows: pl.DataFrame) -> Origins:
-    return Origins(
-        np.array(rows["person_id"].to_list(), dtype=np.str_),
-        rows["year"].to_numpy().astype(np.int64),
-    )

@@ -1,4 +1,4 @@
-"""One horizon by boosted trees (Ke et al. 2017): a zero classifier and quantile models."""
+"""Boosted trees for one horizon (Ke et al. 2017): a zero classifier and quantile models."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
-TREES = 1000  # at most; early stopping ends sooner
-PATIENCE = 20
-# A classifier needs so many zeros and so many positive amounts; otherwise the share is used.
-RARE = 50
-RIDGE = 1e-3
+TREES = 1000  # largest number of trees of a model
+PATIENCE = 20  # trees without a lower held-out loss after which a model stops
+RARE = 50  # with fewer zeros or fewer amounts their share is used instead of a classifier
+RIDGE = 1e-3  # penalty per example of the linear regression
 
 
 @dataclass(frozen=True, eq=False)
 class Examples:
     """Origins with outcomes at one horizon.
 
-    `features` (n, F); `log` (n,) of amounts relative to the origin year's median, -inf for zero.
+    Args:
+        features: (n, F), see `Window`.
+        log: (n,), log of the amount divided by the origin year's median, -inf for zero.
     """
 
     features: NDArray[np.float32]
@@ -43,17 +44,17 @@ class Examples:
 
     @property
     def positive(self) -> Examples:
-        """The examples with an amount."""
+        """The examples with a positive amount."""
         return self.take(self.log > -np.inf)
 
 
 @dataclass(frozen=True)
-class Shape:
-    """What all horizons share.
+class FeatureInfo:
+    """The features, and the lowest target of the linear regression; the same for all horizons.
 
     Args:
-        names: of the features.
-        categorical: the features that are categorical.
+        names: names of the features (see `evaluation.baselines.recent_years.Window`).
+        categorical: names of the categorical features.
         lowest: smaller log amounts are raised to this one in the linear regression.
     """
 
@@ -64,13 +65,13 @@ class Shape:
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of the trees.
+    """Settings of LightGBM.
 
     Args:
-        leaves: per tree.
+        leaves: leaves per tree.
         rate: learning rate.
-        threads: 0: OpenMP's default; the results are the same.
-        seed: of LightGBM.
+        threads: number of threads; 0: OpenMP's default. Results do not depend on it.
+        seed: seed of LightGBM.
     """
 
     leaves: int
@@ -95,29 +96,30 @@ class Settings:
 class Linear:
     """Ridge regression of log amounts on the window's past amounts.
 
-    The trees then model the residual and need no steps for a linear trend.
+    The trees model its residual, because they can approximate a linear trend by steps only.
     """
 
-    def __init__(self, examples: Examples, shape: Shape) -> None:
-        column = {name: i for i, name in enumerate(shape.names)}
+    def __init__(self, examples: Examples, info: FeatureInfo) -> None:
+        column = {name: i for i, name in enumerate(info.names)}
+        self._age = column["age"]
         self._level = [column[f"level_{lag}"] for lag in range(YEARS)]
         self._zero = [column[f"zero_{lag}"] for lag in range(YEARS // 2)]
         self._mean = [column["window_mean"], column["mean_level"]]
         inputs = self._inputs(examples.features)
         # The very negative logs of a few tiny amounts would dominate the regression.
-        target = np.maximum(examples.log, shape.lowest)
+        target = np.maximum(examples.log, info.lowest)
         penalty = RIDGE * len(inputs) * np.eye(inputs.shape[1])
         self._weights = np.linalg.solve(inputs.T @ inputs + penalty, inputs.T @ target)
 
     def predict(self, features: NDArray[np.float32]) -> Floats:
-        """Predictions (n,); each person's number does not depend on the others."""
+        """Predictions (n,); the prediction for a person does not depend on the other persons."""
         return np.asarray((self._inputs(features) * self._weights).sum(axis=1))
 
     def _inputs(self, features: NDArray[np.float32]) -> Floats:
         x = features.astype(np.float64)
         mean = np.nan_to_num(x[:, self._mean])
         levels = np.where(np.isnan(x[:, self._level]), mean[:, :1], x[:, self._level])
-        age = x[:, :1] / 50
+        age = x[:, [self._age]] / 50
         return np.concatenate(
             [levels, np.nan_to_num(x[:, self._zero]), mean, age, age**2, age**3, np.ones_like(age)],
             axis=1,
@@ -128,15 +130,15 @@ class HorizonTrees:
     """The models of one horizon."""
 
     def __init__(
-        self, training: Examples, held_out: Examples, shape: Shape, settings: Settings
+        self, training: Examples, held_out: Examples, info: FeatureInfo, settings: Settings
     ) -> None:
-        self._share, self._classifier = fit_zero_classifier(training, held_out, shape, settings)
+        self._share, self._classifier = fit_zero_classifier(training, held_out, info, settings)
         self.linear, self._quantiles = fit_quantile_models(
-            training, held_out, shape, settings, QUANTILES
+            training, held_out, info, settings, QUANTILES
         )
 
     def predict(self, features: NDArray[np.float32]) -> tuple[Floats, Floats]:
-        """Probability of zero (n,) and log amounts (n, 9) at QUANTILES, which may still cross.
+        """Probability of zero (n,), and log amounts (n, 9) at QUANTILES, which may cross.
 
         Amounts are relative to the origin year's median.
         """
@@ -155,35 +157,32 @@ class HorizonTrees:
 
 
 def fit_zero_classifier(
-    training: Examples, held_out: Examples, shape: Shape, settings: Settings
+    training: Examples, held_out: Examples, info: FeatureInfo, settings: Settings
 ) -> tuple[float, Booster | None]:
-    """The share of zeros, and a model of their probability.
-
-    The model is None if zeros or amounts are rare.
-    """
+    """The share of zeros, and a model of their probability; None if zeros or amounts are rare."""
     zero, held_zero = (examples.log == -np.inf for examples in (training, held_out))
     share = float(np.concatenate([zero, held_zero]).mean())
     if not RARE <= zero.sum() <= len(zero) - RARE:
         return share, None
     parameters = {"objective": "binary", **settings.parameters(len(training))}
     return share, _boost(
-        (training.features, zero), (held_out.features, held_zero), shape.names, shape, [parameters]
+        (training.features, zero), (held_out.features, held_zero), info.names, info, [parameters]
     )[0]
 
 
 def fit_quantile_models(
     training: Examples,
     held_out: Examples,
-    shape: Shape,
+    info: FeatureInfo,
     settings: Settings,
     quantiles: Sequence[float],
 ) -> tuple[Linear, list[Booster]]:
     """The linear forecast of log amounts, and a model per quantile of its residual.
 
-    Both use the examples with an amount.
+    Both are fitted to the examples with a positive amount.
     """
     positive, held_positive = training.positive, held_out.positive
-    linear = Linear(positive, shape)
+    linear = Linear(positive, info)
 
     def data(examples: Examples) -> tuple[Array, Array]:
         forecast = linear.predict(examples.features)
@@ -194,19 +193,19 @@ def fit_quantile_models(
         for quantile in quantiles
     ]
     return linear, _boost(
-        data(positive), data(held_positive), [*shape.names, "linear"], shape, parameters
+        data(positive), data(held_positive), [*info.names, "linear"], info, parameters
     )
 
 
 def held_out_loss(
     training: Examples,
     held_out: Examples,
-    shape: Shape,
+    info: FeatureInfo,
     settings: Settings,
     quantiles: Sequence[float] = (0.1, 0.5, 0.9),
 ) -> float:
     """Mean quantile loss on the held-out examples with these settings."""
-    _, models = fit_quantile_models(training, held_out, shape, settings, quantiles)
+    _, models = fit_quantile_models(training, held_out, info, settings, quantiles)
     return float(np.mean([model.best_score["held"]["quantile"] for model in models]))
 
 
@@ -218,12 +217,12 @@ def _boost(
     training: tuple[Array, Array],
     held_out: tuple[Array, Array],
     names: Sequence[str],
-    shape: Shape,
+    info: FeatureInfo,
     parameters: Sequence[dict[str, Any]],
 ) -> list[Booster]:
-    """One model per set of parameters, on the same binned data.
+    """A model for each set of parameters, stopped early at the least held-out loss.
 
-    Each stops early, at the least held-out loss.
+    `training` and `held_out` are features and targets.
     """
     import lightgbm
 
@@ -232,7 +231,7 @@ def _boost(
         inputs,
         target.astype(np.float64),
         feature_name=list(names),
-        categorical_feature=list(shape.categorical),
+        categorical_feature=list(info.categorical),
         params=parameters[0],
         free_raw_data=False,
     )

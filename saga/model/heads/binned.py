@@ -2,9 +2,9 @@
 
 The density is constant inside bins, exponential below the lowest knot and logistic above the
 highest. Prior-data fitted networks have such a binned density as output (Müller et al. 2022). The
-upper tail is a logistic distribution truncated at the last knot; amounts have a Pareto tail. Its
-peak may lie above the knot, which persons with much higher earnings need. If the peak is far below
-the knot, the tail is exponential.
+upper tail is a logistic distribution truncated at the last knot; amounts have a Pareto tail. The
+peak of the logistic may lie above the knot, for persons with much higher earnings. If it is far
+below the knot, the tail is exponential.
 """
 
 from __future__ import annotations
@@ -64,9 +64,8 @@ class BinnedHead(Head[BinnedDistribution]):
         width = torch.cat([zero, zero, knots.diff(), zero])
         self.register_buffer("bin_start", torch.cat([zero, knots[:1], knots]), persistent=False)
         self.register_buffer("bin_width", width, persistent=False)
-        self.cells = nn.Linear(
-            config.width, 1 + 1 + config.bins + 1
-        )  # bins; a bundle's weight name
+        # The logits of bins; the attribute's name is that of weights in a bundle.
+        self.cells = nn.Linear(config.width, 1 + 1 + config.bins + 1)
         self.shape = nn.Linear(config.width, 4)
 
     def outputs(self) -> list[nn.Linear]:

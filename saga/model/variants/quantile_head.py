@@ -89,9 +89,8 @@ class QuantileHead(Head[QuantileDistribution]):
         """
         observed = state != UNKNOWN
         above = z[..., None] - distribution.knots
-        pinball = torch.maximum(self.probabilities * above, (self.probabilities - 1) * above).sum(
-            -1
-        )
+        p = self.probabilities
+        pinball = torch.maximum(p * above, (p - 1) * above).sum(-1)
         positive = -F.logsigmoid(-distribution.zero) + pinball
         earnings = torch.where(state == ZERO, -F.logsigmoid(distribution.zero), positive)
         return earnings * observed, self._death_nll(distribution.death, observed, dead)

@@ -1,7 +1,7 @@
 """Benefits, pensions and capital income of a year.
 
-The rules are outlines (rates, and ceilings in price base amounts by period, from memory [M]). All
-amounts are nominal SEK a year. A benefit exists only if its cause does.
+The rules are simplified: rates, and ceilings in price base amounts by period, from memory [M]. All
+amounts are nominal SEK a year. Nobody has a benefit without its cause.
 """
 
 from __future__ import annotations
@@ -15,16 +15,13 @@ from saga.register.simulation.curves import by_sex, interpolate, step_value
 from saga.register.simulation.earnings import ROUND
 from saga.register.simulation.economy import LAST_HISTORY
 from saga.register.simulation.life_state import (
-    DISABLED,
-    EU,
-    OUTSIDE,
-    RETIRED,
-    STUDENT,
     WEEKS,
-    WIDOWED,
     Bools,
     Floats,
+    Labour,
     LifeState,
+    Marital,
+    Region,
 )
 from saga.register.simulation.working_time import Activity
 
@@ -34,7 +31,10 @@ ALLOWANCE_CHILDREN = 3  # children that count for the housing supplement
 
 @dataclass
 class Benefits:
-    """Amounts of the year in nominal SEK (n,)."""
+    """Amounts of the year in nominal SEK (n,).
+
+    `transfers` is the sum of all benefits, also those without a field, but not of the pension.
+    """
 
     sickness: Floats
     parental: Floats
@@ -71,7 +71,7 @@ def compute_benefits(
     household = income + np.where(life.partnered, partner, 0.0)
     housing = p.generosity * _housing(life, year, household, u[1])
     study_aid = step_value(p.study_aid, year.age) * base_amount
-    study = p.generosity * np.where(life.state == STUDENT, study_aid, 0.0)
+    study = p.generosity * np.where(life.state == Labour.STUDENT, study_aid, 0.0)
     child = (
         p.generosity
         * by_sex(p.child_allowance, life.female)
@@ -101,7 +101,7 @@ def compute_benefits(
 
 
 def _sickness(year: CohortYear, activity: Activity, usual: Floats) -> Floats:
-    """Paid after the weeks that the employer pays."""
+    """Sickness benefit, after the weeks that the employer pays."""
     p, t = year.parameters.benefits, year.calendar_year
     ceiling = step_value(p.sickness_ceiling, t) * year.macro.base_amount
     weeks = np.maximum(activity.sick - step_value(p.sickness_waiting, t), 0.0)
@@ -109,13 +109,13 @@ def _sickness(year: CohortYear, activity: Activity, usual: Floats) -> Floats:
 
 
 def _parental(life: LifeState, year: CohortYear, activity: Activity, usual: Floats) -> Floats:
-    """Related to pay for those who worked, else the flat amount; some days are not drawn."""
+    """A share of pay for persons who worked, else the flat amount; some days are not claimed."""
     p, t, before = year.parameters.benefits, year.calendar_year, activity.state_before
     rate = step_value(p.parental_rate, t)
     ceiling = step_value(p.parental_ceiling, t) * year.macro.base_amount
     flat = DAYS_A_YEAR * (step_value(p.parental_flat, t) * max(1.0, year.macro.prices))
     worked = life.experience > p.parental_experience
-    entitled = (before != OUTSIDE) & (before != STUDENT) & worked
+    entitled = (before != Labour.OUTSIDE) & (before != Labour.STUDENT) & worked
     related = np.maximum(rate * np.minimum(usual, ceiling), flat)
     return np.where(entitled, related, flat) * p.parental_drawn * activity.leave / WEEKS
 
@@ -134,7 +134,7 @@ def _unemployment(life: LifeState, year: CohortYear, activity: Activity, usual: 
     entitled = (
         (life.experience > p.unemployment_experience)
         & (life.duration < p.unemployment_longest)
-        & (activity.state_before != STUDENT)
+        & (activity.state_before != Labour.STUDENT)
     )
     weeks = np.maximum(activity.unemployed - p.unemployment_waiting, 0.0)
     paid = np.where(life.insured, full, p.unemployment_basic * daily) * WORKDAYS_A_WEEK * weeks
@@ -143,7 +143,7 @@ def _unemployment(life: LifeState, year: CohortYear, activity: Activity, usual: 
 
 def _disability(life: LifeState, year: CohortYear, usual: Floats) -> Floats:
     p, base_amount = year.parameters.benefits, year.macro.base_amount
-    degree = np.where(life.state == DISABLED, 1.0, life.disability)
+    degree = np.where(life.state == Labour.DISABLED, 1.0, life.disability)
     floor = p.disability_guarantee * base_amount
     ceiling = p.disability_rate * p.disability_ceiling * base_amount
     related = np.clip(p.disability_rate * usual, floor, ceiling)
@@ -154,14 +154,14 @@ def _pension(life: LifeState, year: CohortYear, usual: Floats, u: Floats) -> Flo
     """Pensions of the retired, of some at work after 60, and of widows."""
     p, base_amount = year.parameters.benefits, year.macro.base_amount
     retired = np.where(
-        life.state == RETIRED,
+        life.state == Labour.RETIRED,
         np.minimum(p.pension_rate * usual, p.pension_ceiling * base_amount),
         0.0,
     )
     years = year.age - p.work_pension_age
-    at_work = (years > 0) & (life.state != RETIRED) & (u < p.work_pension_share * years)
+    at_work = (years > 0) & (life.state != Labour.RETIRED) & (u < p.work_pension_share * years)
     widow = (
-        (life.marital == WIDOWED)
+        (life.marital == Marital.WIDOWED)
         & life.female
         & (life.birth_year < p.widow_born_before)
         & (year.age > p.widow_age)
@@ -180,18 +180,18 @@ def _assistance(
     poor: Bools = (
         (household < p.assistance_income * base_amount)
         & (year.age >= p.assistance_age)
-        & (life.state != STUDENT)
+        & (life.state != Labour.STUDENT)
     )
-    use = np.where(life.region > EU, p.assistance_use[1], p.assistance_use[0])
+    use = np.where(life.region > Region.EU, p.assistance_use[1], p.assistance_use[0])
     amount = (p.assistance_least + p.assistance_range * v) * base_amount
     return np.where(poor & (u < use), amount, 0.0)
 
 
 def _housing(life: LifeState, year: CohortYear, household: Floats, u: Floats) -> Floats:
-    """Means-tested: for families with children, the young and the disabled."""
+    """Means-tested supplement for families with children, the young and the disabled."""
     p, base_amount = year.parameters.benefits, year.macro.base_amount
     children = life.children_at_home(year.calendar_year)
-    disabled = life.state == DISABLED
+    disabled = life.state == Labour.DISABLED
     young = p.housing_ages[0] <= year.age <= p.housing_ages[1]
     rate = (
         p.housing_base
@@ -208,7 +208,7 @@ def _housing(life: LifeState, year: CohortYear, household: Floats, u: Floats) ->
 
 
 def _capital(life: LifeState, year: CohortYear, earnings: Floats) -> Floats:
-    """Return on wealth and rare heavy-tailed gains, less mortgage interest.
+    """Return on wealth and rare heavy-tailed gains, minus mortgage interest.
 
     Wealth is saved from earnings. Wealth and mortgage grow with the wage level.
     """

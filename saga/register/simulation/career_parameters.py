@@ -145,7 +145,7 @@ class JobChangeParameters:
     keep_occupation_by_experience: float = 0.06  # rise a year of experience [assumed]
     keep_occupation_ceiling: float = 0.8  # largest share [assumed]
     keep_industry: float = 0.55  # of those who keep the occupation, also the industry [assumed]
-    new_start_experience: float = 1.5  # years below which the occupation is drawn anew [assumed]
+    new_start_experience: float = 1.5  # years below which the occupation is drawn again [assumed]
 
     job_change_sd: float = 0.06  # of the log pay change that comes with a new employer [C]
     job_change_gain: float = 0.025  # mean log pay change [assumed]
@@ -196,8 +196,8 @@ class WorkingTimeParameters:
     # Hours of part time relative to full time: `shortest + range sqrt(uniform)`.
     part_time_shortest: float = 0.30  # [assumed]
     part_time_range: float = 0.60  # [assumed]
-    hours_change_by_age: Steps = ((0, 0.10), (32, 0.035))  # share who choose hours anew [assumed]
-    hours_change_leave: float = 20.0  # weeks of leave after which hours are chosen anew [assumed]
+    hours_change_by_age: Steps = ((0, 0.10), (32, 0.035))  # share who choose hours again [assumed]
+    hours_change_leave: float = 20.0  # weeks of leave after which hours are chosen again [assumed]
 
     # Casual work (summer, extra and odd jobs) of those without a regular job, by state: employed
     # (not used), unemployed, student, outside, disabled, retired [C]. Mean weeks in a year, of
@@ -208,7 +208,7 @@ class WorkingTimeParameters:
     casual_prime: float = 0.50  # relative frequency in `casual_prime_ages`
     casual_prime_ages: tuple[int, int] = (25, 54)
 
-    # Men, women: young women work more beside school (2015 [V]).
+    # Men, women: young women work more while at school (2015 [V]).
     casual_sex: tuple[float, float] = (0.82, 1.20)
     casual_school: Steps = ((0, 0.29), (17, 0.42), (19, 1.0))  # students: multiplier [assumed]
     casual_attachment: float = 0.3  # of the log frequency [assumed]

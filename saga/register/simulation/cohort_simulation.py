@@ -1,7 +1,7 @@
 """Simulation of chunks of persons, year by year: their history and their futures.
 
-A chunk depends only on the seed, the birth year, the chunk number and the parameters. So the
-result does not depend on the number of workers, and memory is bounded by the chunk.
+A chunk is a function of the seed, the birth year, the chunk number and the parameters. The result
+therefore does not depend on the number of workers, and memory is bounded by the size of a chunk.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ STREAM_TAG = 0x6C6966  # separates the streams of persons from those of the econ
 class RegisterSettings:
     """Definition of one register.
 
-    Args:
-        persons: number of persons with a row in the panel.
-        seed: seed of all random numbers.
-        first_year: first year of the panel.
-        last_year: last year of the panel.
-        future_to: last year of the futures; None for no futures.
-        future_draws: number of futures, one for each draw of the economy.
-        parameters: parameters of the full process.
-        latent_years: years at whose end the hidden state is saved, beside the last year.
-        process: textbook process that replaces the full one.
-        without: names of mechanisms that are switched off.
-        future_records: futures have all columns of the panel, not the earnings only.
+    Attributes:
+        persons: Number of persons with a row in the panel.
+        seed: Seed of all random numbers.
+        first_year: First year of the panel.
+        last_year: Last year of the panel.
+        future_to: Last year of the futures; None for no futures.
+        future_draws: Number of futures, one for each draw of the economy.
+        parameters: Parameters of the full process.
+        latent_years: Years at whose end the hidden state is saved, in addition to the last.
+        process: Textbook process that replaces the full one.
+        without: Names of mechanisms that are switched off.
+        future_records: Whether futures have all columns of the panel instead of earnings alone.
     """
 
     persons: int
@@ -75,7 +75,7 @@ class RegisterSettings:
 
 @dataclass(frozen=True)
 class World:
-    """What all persons share: the economy, the employers, and those that close each year."""
+    """The economy, the employers, and by year flags of the employers that close (employer,)."""
 
     economy: Economy
     employers: Employers
@@ -99,10 +99,7 @@ def _world(settings: RegisterSettings, draw: int | None) -> World:
 def simulate_year(
     settings: RegisterSettings, life: LifeState, year: int, world: World, rng: np.random.Generator
 ) -> YearResult:
-    """Simulates one calendar year of a chunk and updates `life` in place.
-
-    The panel, the futures and the oracle share this function.
-    """
+    """One year of a chunk, in the panel, a future or the oracle; updates `life` in place."""
     macro = world.economy[year]
     cohort_year = CohortYear(
         age=year - life.birth_year,
@@ -134,11 +131,11 @@ def simulate_chunk(
     """Panel rows of one chunk, and its state at the end of the panel.
 
     Args:
-        settings: definition of the register.
-        birth_year: birth year of the cohort.
-        chunk: number of the chunk in its cohort.
-        persons: number of persons in the chunk.
-        visit: called with the year and the state at its end, before the next year changes it.
+        settings: Definition of the register.
+        birth_year: Birth year of the cohort.
+        chunk: Number of the chunk in its cohort.
+        persons: Number of persons in the chunk.
+        visit: Called with the year and the state at its end, before the next year changes it.
     """
     p, world = settings.parameters, settings.world()
     rng = random_stream(settings.seed, 0, birth_year, chunk)
@@ -198,9 +195,9 @@ def _future_records(
 ) -> FutureRecords | None:
     if not settings.future_records:
         return None
-    # The records of the panel draw these numbers first, one a person of the chunk. The numbers
-    # that they draw next (understated schooling before 2000) depend on the size of the chunk, so
-    # a future that starts before 2000 has different ones.
+    # The records of the panel draw these numbers first, one per person of the chunk. Their next
+    # numbers (understated education before 2000) depend on the size of the chunk, so a future that
+    # starts before 2000 has others.
     panel_rng = random_stream(settings.seed, 1, life.birth_year, chunk)
     school_unknown = panel_rng.random(CHUNK)[life.person - chunk * CHUNK]
     rng = random_stream(settings.seed, 1, life.birth_year, chunk, 1 + draw)

@@ -16,14 +16,14 @@ from saga.register.simulation.parameters import Parameters
 class CohortYear:
     """One calendar year of one birth cohort.
 
-    Args:
-        age: age of the cohort at the end of the year.
-        first_year: first year of the panel; nobody dies or emigrates before it ends.
-        macro: the economy of the year.
-        employers: all employers.
-        closing: which employers shed most of their jobs this year.
-        rng: random numbers of the chunk.
-        parameters: all parameters of the register.
+    Attributes:
+        age: Age of the cohort at the end of the year.
+        first_year: First year of the panel; nobody dies or emigrates before it ends.
+        macro: The economy of the year.
+        employers: All employers.
+        closing: Flags of employers that shed most of their jobs this year (employer,).
+        rng: Random numbers of the chunk.
+        parameters: All parameters of the register.
     """
 
     age: int

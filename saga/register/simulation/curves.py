@@ -14,12 +14,12 @@ Knots = tuple[tuple[float, float], ...]  # (x, value), straight lines between th
 
 
 def step_value(steps: Steps, x: int) -> float:
-    """Value of `steps` at `x`; before the first step its value holds."""
+    """Value of `steps` at `x`; before the first step it is that of the first."""
     return float(step_values(steps, np.array([x]))[0])
 
 
 def step_values(steps: Steps, x: NDArray[Any]) -> Floats:
-    """Values of `steps` at each of `x`; before the first step its value holds."""
+    """Values of `steps` at each of `x`; before the first step they are that of the first."""
     starts, values = np.array(steps, dtype=np.float64).T
     index = np.searchsorted(starts, x, side="right") - 1
     return np.asarray(values[np.maximum(index, 0)])

@@ -1,20 +1,16 @@
-"""Pay: experience, schooling, lasting traits, shocks, scars, care, employer, Pareto top."""
+"""Pay by education, experience, lasting traits, shocks, scars, children, job and employer."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from saga.register.simulation import labour_market
 from saga.register.simulation.cohort_year import CohortYear
-from saga.register.simulation.curves import step_value
+from saga.register.simulation.curves import by_sex, step_value
 from saga.register.simulation.economy import LAST_HISTORY
 from saga.register.simulation.education import UPPER_SECONDARY
 from saga.register.simulation.family import Births
-from saga.register.simulation.labour_market import (
-    COUNTY_PREMIUM,
-    INDUSTRY_PREMIUM,
-    OCCUPATION_PREMIUM,
-)
-from saga.register.simulation.life_state import EMPLOYED, WEEKS, Floats, LifeState
+from saga.register.simulation.life_state import WEEKS, Floats, Labour, LifeState
 from saga.register.simulation.working_time import Activity
 from saga.schema import MIN_AGE
 
@@ -37,7 +33,7 @@ def compute_earnings(
     loud = u < p.loud_share
     transitory = np.where(loud, p.loud_sd * e - 0.5 * p.loud_sd**2, p.quiet_sd * e)
     casual = np.where(activity.casual, p.casual_pay * p.casual_hours, 1.0)
-    working = 1.0 - life.disability * (life.state == EMPLOYED)
+    working = 1.0 - life.disability * (life.state == Labour.EMPLOYED)
     hours = np.where(activity.casual, 1.0, life.hours * working)
     full_year = year.macro.wages * np.exp(life.pay + firms + transitory)
     earnings = full_year * casual * hours * activity.worked / WEEKS
@@ -47,17 +43,17 @@ def compute_earnings(
 def full_time_pay(life: LifeState, year: CohortYear) -> Floats:
     """Log full-time yearly pay relative to the wage level (n,).
 
-    Pay floors compress the bottom; the top is stretched into a Pareto tail.
+    Pay floors compress the bottom. The top is stretched to a Pareto tail.
     """
     p = year.parameters.careers
     deviation = (
         _education_premium(life, year)
         + _experience_profile(life, year)
-        + _women(life, year)
-        + _origin(life, year)
+        + _gender_gap(life, year)
+        + _origin_gap(life, year)
         + _job_premium(life, year)
-        + p.job_premia * COUNTY_PREMIUM[life.county]
-        + np.where(life.female, p.ability_sd[1], p.ability_sd[0]) * life.ability
+        + p.job_premia * labour_market.COUNTY_PREMIUM[life.county]
+        + by_sex(p.ability_sd, life.female) * life.ability
         + life.slope * (life.experience - p.slope_reference)
         + life.shock
         - life.scar
@@ -71,10 +67,10 @@ def full_time_pay(life: LifeState, year: CohortYear) -> Floats:
 
 def _education_premium(life: LifeState, year: CohortYear) -> Floats:
     p = year.parameters.careers
-    before = np.clip((p.tertiary_rise_to - year.calendar_year) / p.tertiary_rise_years, 0.0, 1.0)
+    missing = np.clip((p.tertiary_rise_to - year.calendar_year) / p.tertiary_rise_years, 0.0, 1.0)
     tertiary = life.level > UPPER_SECONDARY
     premium = np.asarray(p.education_premium)[life.level]
-    return np.asarray(premium - p.tertiary_rise * before * tertiary)
+    return np.asarray(premium - p.tertiary_rise * missing * tertiary)
 
 
 def _experience_profile(life: LifeState, year: CohortYear) -> Floats:
@@ -84,13 +80,13 @@ def _experience_profile(life: LifeState, year: CohortYear) -> Floats:
     return gain * (1.0 - np.exp(-x / p.experience_years)) - decline
 
 
-def _women(life: LifeState, year: CohortYear) -> Floats:
+def _gender_gap(life: LifeState, year: CohortYear) -> Floats:
     p = year.parameters.careers
     gap = p.women - p.women_trend * (p.women_reference_year - min(year.calendar_year, LAST_HISTORY))
     return np.where(life.female, 0.5, -0.5) * gap
 
 
-def _origin(life: LifeState, year: CohortYear) -> Floats:
+def _origin_gap(life: LifeState, year: CohortYear) -> Floats:
     p = year.parameters.careers
     stay = np.maximum(year.calendar_year - life.entry, 0)
     entry_gap = 1.0 + p.region_entry_gap * np.exp(-stay / p.region_assimilation)
@@ -101,18 +97,18 @@ def _origin(life: LifeState, year: CohortYear) -> Floats:
 def _job_premium(life: LifeState, year: CohortYear) -> Floats:
     p = year.parameters.careers
     premium = p.job_premia * (
-        OCCUPATION_PREMIUM[life.occupation]
-        + INDUSTRY_PREMIUM[life.industry]
+        labour_market.OCCUPATION_PREMIUM[life.occupation]
+        + labour_market.INDUSTRY_PREMIUM[life.industry]
         + year.employers.effect[life.employer]
     )
     return np.where(life.occupation >= 0, premium, p.pay_without_job)
 
 
 def _draw_shock(life: LifeState, year: CohortYear, activity: Activity) -> None:
-    """The persistent shock: mostly small, at times large.
+    """The persistent shock: usually small, sometimes large.
 
-    Large shocks are more frequent for the young, the low paid, in a new job and in a downturn;
-    they are downward in recessions and from the top.
+    Large shocks are more frequent for the young and the low paid, in a new job and in a downturn.
+    Their mean is lower in a downturn, at high pay and at higher ages.
     """
     p, rng, rise = year.parameters.careers, year.rng, year.macro.rise
     u, e = rng.random(len(life)), rng.standard_normal(len(life))
@@ -138,7 +134,7 @@ def _draw_shock(life: LifeState, year: CohortYear, activity: Activity) -> None:
 def _update_scar_and_care(
     life: LifeState, year: CohortYear, activity: Activity, births: Births
 ) -> None:
-    """Skills fade without work and recover with it; a birth lowers the mother's pay."""
+    """Time without work leaves a scar that fades; a birth lowers the mother's pay."""
     p = year.parameters.careers
     idle = np.maximum(activity.unemployed / WEEKS - p.scar_idle_from, 0.0)
     life.scar = np.minimum(p.scar_fade * life.scar + p.scar_per_year * idle, p.scar_ceiling)

@@ -1,8 +1,8 @@
 """The Swedish economy: a constant past, the realised years 1990-2022, and drawn futures.
 
 Rates are fractions a year. The history is the same for every seed. A future is a draw of a
-Markov-switching process. Each innovation is named by (seed, draw, year), so the first years of a
-future do not depend on its length.
+Markov-switching process. Its innovations are functions of (seed, draw, year), so the first years of
+a future do not depend on its length.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ MacroRates = tuple[float, float, float]  # unemployment, real wage growth, infla
 class MacroYear:
     """One year of the economy.
 
-    Args:
-        year: calendar year.
-        unemployment: as published, fraction of the labour force.
-        rise: change of joblessness (unemployment and programmes) since the year before.
-        growth: growth of real wages.
-        inflation: growth of consumer prices.
-        prices: consumer price index, 2022 = 1.
-        wages: nominal wage level, 2022 = 1.
-        base_amount: price base amount, SEK.
-        interest: nominal interest rate.
-        job_loss: share of the employed who lose their job.
-        job_finding: share of the unemployed who find one.
+    Attributes:
+        year: Calendar year.
+        unemployment: As published, fraction of the labour force.
+        rise: Change of joblessness (unemployment and programmes) over the year before.
+        growth: Growth of real wages.
+        inflation: Growth of consumer prices.
+        prices: Consumer price index, 2022 = 1.
+        wages: Nominal wage level, 2022 = 1.
+        base_amount: Price base amount, SEK.
+        interest: Nominal interest rate.
+        job_loss: Share of the employed who lose their job.
+        job_finding: Share of the unemployed who find one.
     """
 
     year: int
@@ -62,11 +62,11 @@ class MacroYear:
     job_finding: float
 
 
+@dataclass(frozen=True)
 class Economy:
     """The years that a register needs: the past, the history and perhaps a drawn future."""
 
-    def __init__(self, years: dict[int, MacroYear]) -> None:
-        self.years = years
+    years: dict[int, MacroYear]
 
     def __getitem__(self, year: int) -> MacroYear:
         return self.years[year]
@@ -92,7 +92,7 @@ def build_economy(
     Years after 2022 depend on (seed, draw, year) alone.
 
     Raises:
-        ValueError: if there are years after 2022 and no `draw`.
+        ValueError: If there are years after 2022 and no `draw`.
     """
     rates = _rates(first_year, last_year, p, seed, draw)
     prices, wages = _price_and_wage_index(rates)
@@ -126,7 +126,7 @@ def build_economy(
 
 
 def labour_flows(before: float, after: float, p: EconomyParameters) -> tuple[float, float]:
-    """Job loss and finding (a year) that carry unemployment from `before` to `after`.
+    """Yearly rates of job loss and finding that change unemployment from `before` to `after`.
 
     Finding falls with unemployment; loss solves the stock-flow identity u' = u (1 - f) + (1 - u) s
     (Shimer 2012).
@@ -174,8 +174,8 @@ def _draw_future(
 ) -> dict[int, MacroRates]:
     """Draws the years after the history from the Markov-switching process."""
     rates: dict[int, MacroRates] = {}
-    u, _, inflation = history[LAST_HISTORY]
-    change = u - history[LAST_HISTORY - 1][0]
+    unemployment, _, inflation = history[LAST_HISTORY]
+    change = unemployment - history[LAST_HISTORY - 1][0]
     recession = False
     for year in range(LAST_HISTORY + 1, last_year + 1):
         rng = np.random.Generator(np.random.Philox(np.random.SeedSequence((*key, year))))
@@ -184,12 +184,12 @@ def _draw_future(
         recession = switch >= p.recession_end if recession else switch < p.recession_start
         change = (
             p.unemployment_momentum * change
-            - p.unemployment_reversion * (u - p.unemployment_mean)
+            - p.unemployment_reversion * (unemployment - p.unemployment_mean)
             + p.recession_rise * recession
             + p.unemployment_sd * e[0]
         )
-        change = max(u + change, p.unemployment_floor) - u
-        u += change
+        change = max(unemployment + change, p.unemployment_floor) - unemployment
+        unemployment += change
         inflation = (
             p.inflation_mean
             + p.inflation_persistence * (inflation - p.inflation_mean)
@@ -202,5 +202,5 @@ def _draw_future(
             + p.growth_on_inflation * (inflation - p.inflation_mean)
             + p.growth_sd * e[2]
         )
-        rates[year] = (float(u), float(growth), float(inflation))
+        rates[year] = (float(unemployment), float(growth), float(inflation))
     return rates

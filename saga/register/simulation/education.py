@@ -7,16 +7,7 @@ import numpy as np
 from saga.register.simulation.cohort_year import CohortYear
 from saga.register.simulation.curves import step_value
 from saga.register.simulation.labour_market import draw_index, field_cdf
-from saga.register.simulation.life_state import (
-    EMPLOYED,
-    OUTSIDE,
-    STUDENT,
-    UNEMPLOYED,
-    Bools,
-    Floats,
-    Ints,
-    LifeState,
-)
+from saga.register.simulation.life_state import Bools, Floats, Ints, Labour, LifeState
 from saga.register.simulation.parameters import EducationParameters
 from saga.schema import MIN_AGE
 
@@ -28,9 +19,9 @@ NORMAL_LOGIT = 1.702  # scale at which the logistic is close to the normal distr
 def attainment_shares(
     birth_year: int, female: bool, p: EducationParameters
 ) -> tuple[float, float, float]:
-    """Final attainment of a cohort, cumulative.
+    """Cumulative shares of final attainment in a cohort.
 
-    The shares with compulsory school, at most upper secondary school, at most short tertiary.
+    Compulsory school, at most upper secondary school, at most short tertiary education.
     """
     curves = (
         (p.compulsory_women, p.short_women, p.long_women)
@@ -59,41 +50,30 @@ def draw_plans(
     u = 1.0 / (1.0 + np.exp(-NORMAL_LOGIT * rank))
     cuts = np.array([attainment_shares(birth_year, sex, p) for sex in (False, True)])
     level = (u[:, None] > cuts[female.astype(np.int64)]).sum(axis=1)
-    draw = rng.random((2, n))
-    field = draw_index(field_cdf()[level, female.astype(np.int64)], draw[0])
-    delay = np.floor(p.tertiary_start_spread * -np.log1p(-draw[1])).astype(np.int64)
+    v = rng.random((2, n))
+    field = draw_index(field_cdf()[level, female.astype(np.int64)], v[0])
+    delay = np.floor(p.tertiary_start_spread * -np.log1p(-v[1])).astype(np.int64)
     return level, field, np.minimum(p.tertiary_first_age + delay, p.tertiary_last_start)
 
 
 def simulate_education(life: LifeState, year: CohortYear) -> Bools:
-    """One year of education; returns who left school and now looks for work (n,)."""
+    """One year of education; returns flags of persons whose study ends this year (n,)."""
     u = year.rng.random((3, len(life)))
     resident = life.resident
-    _enrol(life, year, resident, u)
-    studying = resident & (life.state == STUDENT)
-    life.study_left[studying] -= 1
-    done = studying & (life.study_left <= 0)
-    life.level[done] = np.maximum(life.level[done], life.study_goal[done])
-    with_field = done & (life.level > COMPULSORY)
-    life.field[with_field] = np.where(
-        life.level[with_field] == UPPER_SECONDARY,
-        _upper_secondary_field(life, with_field),
-        life.plan_field[with_field],
-    )
-    return np.asarray(done)
-
-
-def _upper_secondary_field(life: LifeState, rows: Bools) -> Ints:
-    """General for those who plan tertiary study, else the planned field."""
-    return np.where(life.plan_level[rows] > UPPER_SECONDARY, GENERAL, life.plan_field[rows])
-
-
-def _enrol(life: LifeState, year: CohortYear, resident: Bools, u: Floats) -> None:
-    """Starts studies: upper secondary at 16, tertiary at the planned age, adult education."""
     if year.age == MIN_AGE:
         _enrol_upper_secondary(life, resident, u[0], year.parameters.education)
     else:
         _enrol_older(life, year, resident, u)
+    studying = resident & (life.state == Labour.STUDENT)
+    life.study_left[studying] -= 1
+    done = studying & (life.study_left <= 0)
+    life.level[done] = np.maximum(life.level[done], life.study_goal[done])
+    with_field = done & (life.level > COMPULSORY)
+    # Upper secondary school is general for persons who plan tertiary study.
+    prepares = (life.level == UPPER_SECONDARY) & (life.plan_level > UPPER_SECONDARY)
+    field = np.where(prepares, GENERAL, life.plan_field)
+    life.field[with_field] = field[with_field]
+    return np.asarray(done)
 
 
 def _enrol_upper_secondary(
@@ -101,18 +81,17 @@ def _enrol_upper_secondary(
 ) -> None:
     years = p.upper_secondary_years
     _begin(life, resident & (life.plan_level >= UPPER_SECONDARY), UPPER_SECONDARY, years)
-    # Most of those who never finish upper secondary school try it and leave.
+    # Most persons who never finish upper secondary school start it and leave.
     share = np.clip((life.birth_year - p.dropout_first) / p.dropout_years, *p.dropout_bounds)
     _begin(life, resident & (life.plan_level == COMPULSORY) & (u < share), COMPULSORY, years)
-    others = resident & (life.state != STUDENT)
-    life.state[others], life.duration[others] = UNEMPLOYED, 0
+    others = resident & (life.state != Labour.STUDENT)
+    life.state[others], life.duration[others] = Labour.UNEMPLOYED, 0
 
 
 def _enrol_older(life: LifeState, year: CohortYear, resident: Bools, u: Floats) -> None:
+    """Starts tertiary study at the planned age, and adult education."""
     p, age = year.parameters.education, year.age
-    free = resident & (
-        (life.state == EMPLOYED) | (life.state == UNEMPLOYED) | (life.state == OUTSIDE)
-    )
+    free = resident & np.isin(life.state, (Labour.EMPLOYED, Labour.UNEMPLOYED, Labour.OUTSIDE))
     tertiary = (
         free
         & (life.level < life.plan_level)
@@ -125,16 +104,13 @@ def _enrol_older(life: LifeState, year: CohortYear, resident: Bools, u: Floats) 
         _begin(life, tertiary & (life.plan_level == level), level, years)
     if p.adult_ages[0] <= age <= p.adult_ages[1]:
         rate = p.adult_return * step_value(p.knowledge_lift, year.calendar_year)
-        pull = np.where(
-            life.state == EMPLOYED, p.adult_by_work[1], p.adult_by_work[0]
-        ) * step_value(p.adult_by_age, age)
-        back = free & (life.state != STUDENT) & (u[2] < rate * pull)
+        by_work = np.where(life.state == Labour.EMPLOYED, p.adult_by_work[1], p.adult_by_work[0])
+        factor = by_work * step_value(p.adult_by_age, age)
+        returns = free & (life.state != Labour.STUDENT) & (u[2] < rate * factor)
         goal = np.where(life.level == COMPULSORY, UPPER_SECONDARY, life.level)
-        life.study_goal[back] = goal[back]
-        _begin(life, back, None, 1)
+        _begin(life, returns, goal[returns], 1)
 
 
-def _begin(life: LifeState, rows: Bools, goal: int | None, years: int) -> None:
-    life.state[rows], life.duration[rows], life.study_left[rows] = STUDENT, 0, years
-    if goal is not None:
-        life.study_goal[rows] = goal
+def _begin(life: LifeState, rows: Bools, goal: int | Ints, years: int) -> None:
+    life.state[rows], life.duration[rows], life.study_left[rows] = Labour.STUDENT, 0, years
+    life.study_goal[rows] = goal

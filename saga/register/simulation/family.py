@@ -10,18 +10,14 @@ from saga.register.simulation.cohort_year import CohortYear
 from saga.register.simulation.curves import by_sex, interpolate, step_value, step_values
 from saga.register.simulation.education import UPPER_SECONDARY
 from saga.register.simulation.life_state import (
-    COHABITING,
-    DIVORCED,
-    EUROPE_OTHER,
-    GONE,
-    MARRIED,
     MAX_BIRTHS,
-    SINGLE,
     WEEKS,
-    WIDOWED,
     Bools,
     Floats,
     LifeState,
+    Marital,
+    Presence,
+    Region,
 )
 
 
@@ -36,7 +32,7 @@ class Births:
 def simulate_family(life: LifeState, year: CohortYear) -> Births:
     """One year of family life of all who are alive."""
     u = year.rng.random((4, len(life)))
-    alive = life.presence != GONE
+    alive = life.presence != Presence.GONE
     if year.age >= year.parameters.population.union_first_age:
         _change_unions(life, year, alive, u[0], u[1])
     births = _give_birth(life, year, alive, u[2])
@@ -46,24 +42,26 @@ def simulate_family(life: LifeState, year: CohortYear) -> Births:
 
 def _change_unions(life: LifeState, year: CohortYear, alive: Bools, u: Floats, v: Floats) -> None:
     p, age = year.parameters.population, year.age
-    together = life.partnered
+    partnered = life.partnered
     has_child = life.births[:, 0] > 0
-    forms = alive & ~together & (u < _union_rate(life, year))
+    forms = alive & ~partnered & (u < _union_rate(life, year))
     marriage = np.where(has_child, p.marriage_with_children, p.marriage)
-    marries = alive & (life.marital == COHABITING) & (v < marriage)
+    marries = alive & (life.marital == Marital.COHABITING) & (v < marriage)
     separation = np.where(
-        life.marital == MARRIED, p.separation_married, p.separation_cohabiting
+        life.marital == Marital.MARRIED, p.separation_married, p.separation_cohabiting
     ) * np.exp(-p.separation_fall * max(age - p.separation_age, 0))
-    splits = alive & together & (u < separation)
+    splits = alive & partnered & (u < separation)
     partner_death = np.exp(
         p.partner_death_level + p.partner_death_slope * (age - p.partner_death_age)
     ) * by_sex(p.partner_death_by_sex, life.female)
-    widowed = alive & together & ~splits & (u > 1.0 - partner_death)
-    life.marital[splits & (life.marital == COHABITING)] = SINGLE
-    life.marital[splits & (life.marital == MARRIED)] = DIVORCED
-    life.marital[widowed] = np.where(life.marital[widowed] == MARRIED, WIDOWED, SINGLE)
-    life.marital[marries & ~splits & ~widowed] = MARRIED
-    life.marital[forms] = COHABITING
+    widowed = alive & partnered & ~splits & (u > 1.0 - partner_death)
+    life.marital[splits & (life.marital == Marital.COHABITING)] = Marital.SINGLE
+    life.marital[splits & (life.marital == Marital.MARRIED)] = Marital.DIVORCED
+    life.marital[widowed] = np.where(
+        life.marital[widowed] == Marital.MARRIED, Marital.WIDOWED, Marital.SINGLE
+    )
+    life.marital[marries & ~splits & ~widowed] = Marital.MARRIED
+    life.marital[forms] = Marital.COHABITING
     # After a separation most children are registered with the mother.
     life.custody[splits & (v < by_sex(p.children_leave, life.female))] = False
     _draw_partners(life, year, forms)
@@ -71,7 +69,7 @@ def _change_unions(life: LifeState, year: CohortYear, alive: Bools, u: Floats, v
 
 def _union_rate(life: LifeState, year: CohortYear) -> Floats:
     p, age = year.parameters.population, year.age
-    # Men form unions later than women; both did so earlier before 1990.
+    # Men form unions later than women; before 1990 both formed them earlier.
     after_peak = (
         age
         - by_sex(p.union_peak_age, life.female)
@@ -82,7 +80,7 @@ def _union_rate(life: LifeState, year: CohortYear) -> Floats:
         age < p.union_late_before
     )
     later = p.repartnering * np.exp(-p.repartnering_fall * max(age - p.repartnering_age, 0))
-    rate = np.where(life.marital == SINGLE, first, later)
+    rate = np.where(life.marital == Marital.SINGLE, first, later)
     return rate * np.exp(p.union_ability * life.ability + p.union_attachment * life.attachment)
 
 
@@ -118,14 +116,14 @@ def birth_rate(life: LifeState, year: CohortYear) -> Floats:
     limit = np.clip(remaining, 0.0, 1.0)
     rate = np.where(parity == 0, first, second * scale) * limit * life.wants_children
     union = np.where(life.partnered, p.birth_in_union[1], p.birth_in_union[0])
-    return rate * union * np.where(life.region > EUROPE_OTHER, p.birth_foreign, 1.0)
+    return rate * union * np.where(life.region > Region.EUROPE_OTHER, p.birth_foreign, 1.0)
 
 
 def _give_birth(life: LifeState, year: CohortYear, alive: Bools, u: Floats) -> Births:
-    """Births and leave.
+    """Births and parental leave.
 
-    Mothers take about a year. Fathers took a few weeks in 1990 and a quarter of the leave in 2020
-    (days paid, [M]).
+    Mothers take about a year. Fathers took a few weeks in 1990, and a quarter of the paid days in
+    2020 [M].
     """
     p, rng, n = year.parameters.population, year.rng, len(life)
     life.leave *= life.custody  # leave ends when the child lives elsewhere
@@ -155,7 +153,7 @@ def _give_birth(life: LifeState, year: CohortYear, alive: Bools, u: Floats) -> B
 
 
 def _simulate_partner(life: LifeState, year: CohortYear) -> None:
-    """The partner's shock and employment; job loss and finding follow the economy."""
+    """The partner's shock and employment; job loss and finding are those of the economy."""
     p, macro = year.parameters.population, year.macro
     u, e = year.rng.random(len(life)), year.rng.standard_normal(len(life))
     life.partner_shock = p.partner_persistence * life.partner_shock + p.partner_shock_sd * e

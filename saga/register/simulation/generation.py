@@ -25,7 +25,7 @@ from saga.register.simulation.cohort_simulation import (
     simulate_future,
 )
 from saga.register.simulation.economy import FIRST_HISTORY, LAST_HISTORY
-from saga.register.simulation.life_state import ABROAD, RESIDENT, Bools, LifeState
+from saga.register.simulation.life_state import Bools, LifeState, Presence
 from saga.register.simulation.mechanisms import switch_off
 from saga.register.simulation.population import cohort_sizes
 from saga.register.textbook.textbook_register import (
@@ -38,8 +38,8 @@ from saga.register.textbook.textbook_register import (
 from saga.schema import MAX_AGE, MIN_AGE, PRICE_YEAR
 
 FORMAT_VERSION = 1
-ROWS_A_GROUP = 100_000
-MAX_PERSONS = 9_999_999  # a cohort's running number has seven digits
+ROW_GROUP_SIZE = 100_000
+MAX_PERSONS = 9_999_999  # the running number in a cohort has seven digits
 WORKERS_PER_CORE = 4
 
 Task = tuple[int, int, int]  # birth year, chunk, persons
@@ -54,28 +54,28 @@ def generate_register(
 ) -> dict[str, object]:
     """Simulates a register and writes it to the new directory `out`.
 
-    - `panel/` holds the rows (nominal SEK).
-    - `latent/year=YYYY/` holds the hidden state of the persons still in the register at the end of
-      the last year and of each of `latent_years`.
-    - `future/draw=k/` holds the true later years of the persons in the register at the end of the
-      panel, under macro draw k: SEK of 2022, one row per person and year up to age 64, 0 after
-      death and null abroad. With `future_records` the rows also have the other columns of the panel
-      (null after death and abroad).
-    - `future/macro.parquet` holds the draws of the economy. A textbook process does not use them.
+    - `panel/`: the rows (nominal SEK).
+    - `latent/year=YYYY/`: the hidden state of the persons still in the register at the end of the
+      last year and of each of `latent_years`.
+    - `future/draw=k/`: the true later years of the persons in the register at the end of the panel,
+      under macro draw k: SEK of 2022, one row per person and year up to age 64, 0 after death and
+      null abroad. With `future_records` the rows also have the other columns of the panel (null
+      after death and abroad).
+    - `future/macro.parquet`: the draws of the economy. A textbook process does not use them.
 
-    Everything is written beside `out` and renamed when complete.
+    All files are written to a temporary directory, which is renamed to `out` when complete.
 
     Args:
-        out: directory to write; it must not exist or be empty.
-        settings: definition of the register.
-        workers: number of processes.
-        progress: called with the number of simulated persons and of all persons.
+        out: Directory to write; it must not exist or be empty.
+        settings: Definition of the register.
+        workers: Number of processes.
+        progress: Called with the number of simulated persons and of all persons.
 
     Returns:
         The content of `register.json`.
 
     Raises:
-        UsageError: if a setting is out of range, a mechanism is unknown, or `out` is not empty.
+        UsageError: If a setting is out of range, a mechanism is unknown, or `out` is not empty.
     """
     _check(out, settings, workers)
     resolved = replace(
@@ -84,17 +84,17 @@ def generate_register(
         latent_years=_saved_years(settings),
         without=tuple(sorted(set(settings.without))),
     )
-    with whole_folder(out) as partial:
+    with whole_folder(out) as folder:
         tasks = list(_tasks(resolved))
         done = rows = 0
-        with closing(_execute(resolved, tasks, partial, workers)) as results:
+        with closing(_execute(resolved, tasks, folder, workers)) as results:
             for task_persons, task_rows in results:
                 done, rows = done + task_persons, rows + task_rows
                 if progress is not None:
                     progress(done, resolved.persons)
-        _write_macro(resolved, partial)
+        _write_macro(resolved, folder)
         description = _describe(resolved, rows)
-        (partial / "register.json").write_text(json.dumps(description, indent=2) + "\n")
+        (folder / "register.json").write_text(json.dumps(description, indent=2) + "\n")
     return description
 
 
@@ -114,13 +114,28 @@ def _tasks(settings: RegisterSettings) -> Iterator[Task]:
 
 
 def _execute(
-    settings: RegisterSettings, tasks: list[Task], partial: Path, workers: int
+    settings: RegisterSettings, tasks: list[Task], folder: Path, workers: int
 ) -> Generator[tuple[int, int]]:
     if workers == 1:
         for task in tasks:
-            yield _write_chunk(settings, task, partial)
+            yield _write_chunk(settings, task, folder)
         return
-    # Only the parent process handles an interrupt.
+    with worker_pool(workers) as pool:
+        tasks_left = {pool.submit(_write_chunk, settings, task, folder) for task in tasks}
+        for future in as_completed(tasks_left):
+            yield future.result()
+
+
+@contextmanager
+def worker_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
+    """A pool of processes with one thread each; only the parent process handles an interrupt.
+
+    Polars and BLAS read the variables when they are loaded. Without them each worker would start
+    as many threads as the machine has cores.
+    """
+    names = ("POLARS_MAX_THREADS", "OMP_NUM_THREADS")
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(dict.fromkeys(names, "1"))
     pool = ProcessPoolExecutor(
         workers,
         mp_context=get_context("spawn"),
@@ -128,27 +143,9 @@ def _execute(
         initargs=(signal.SIGINT, signal.SIG_IGN),
     )
     try:
-        with _single_threaded():
-            waiting = {pool.submit(_write_chunk, settings, task, partial) for task in tasks}
-        for future in as_completed(waiting):
-            yield future.result()
+        yield pool
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-@contextmanager
-def _single_threaded() -> Iterator[None]:
-    """Gives one thread to each process started inside.
-
-    Polars and BLAS read these variables when they are loaded. Without them each worker would start
-    as many threads as the machine has cores, each with memory of its own.
-    """
-    names = ("POLARS_MAX_THREADS", "OMP_NUM_THREADS")
-    before = {name: os.environ.get(name) for name in names}
-    os.environ.update(dict.fromkeys(names, "1"))
-    try:
-        yield
-    finally:
         for name, value in before.items():
             if value is None:
                 del os.environ[name]
@@ -156,29 +153,29 @@ def _single_threaded() -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _write_chunk(settings: RegisterSettings, task: Task, partial: Path) -> tuple[int, int]:
+def _write_chunk(settings: RegisterSettings, task: Task, folder: Path) -> tuple[int, int]:
     """Simulates a chunk and writes its files; returns the numbers of persons and panel rows."""
     if settings.process is not None:
-        return _write_textbook_chunk(settings, settings.process, task, partial)
+        return _write_textbook_chunk(settings, settings.process, task, folder)
     birth_year, chunk, persons = task
 
     def save(year: int, life: LifeState) -> None:
         if year in settings.latent_years and (stays := _stays(life, year)).any():
             state = life.take(np.flatnonzero(stays)).to_frame()
-            _write(state, partial / "latent" / f"year={year}", birth_year, chunk)
+            _write(state, folder / "latent" / f"year={year}", birth_year, chunk)
 
     life, frame = simulate_chunk(settings, birth_year, chunk, persons, save)
-    _write(frame, partial / "panel", birth_year, chunk)
+    _write(frame, folder / "panel", birth_year, chunk)
     if (stays := _stays(life, settings.last_year)).any():
         life = life.take(np.flatnonzero(stays))
         for draw in range(settings.future_draws):
             future = simulate_future(settings, life, chunk, draw)
-            _write(future, partial / "future" / f"draw={draw}", birth_year, chunk)
+            _write(future, folder / "future" / f"draw={draw}", birth_year, chunk)
     return persons, frame.height
 
 
 def _write_textbook_chunk(
-    settings: RegisterSettings, process: Process, task: Task, partial: Path
+    settings: RegisterSettings, process: Process, task: Task, folder: Path
 ) -> tuple[int, int]:
     birth_year, chunk, persons = task
     seed, last_year = settings.seed, settings.last_year
@@ -190,32 +187,33 @@ def _write_textbook_chunk(
     for year in range(cohort.year + 1, min(last_year, last_age_year) + 1):
         yearly_rows.append(cohort.simulate(year, rng))
         if year in settings.latent_years and year < last_age_year:
-            _write(cohort.latent(), partial / "latent" / f"year={year}", birth_year, chunk)
+            _write(cohort.latent(), folder / "latent" / f"year={year}", birth_year, chunk)
     rows = pl.concat(yearly_rows).filter(pl.col("year") >= settings.first_year)
     rows = rows.sort("person_id", "year")
-    _write(panel_rows(rows), partial / "panel", birth_year, chunk)
+    _write(panel_rows(rows), folder / "panel", birth_year, chunk)
     if last_year < last_age_year:
         for draw in range(settings.future_draws):
             future_rng = random_stream(seed, 2 + draw, birth_year, chunk)
             later_rows = cohort.copy().simulate(settings.future_end, future_rng)
-            _write(future_rows(later_rows), partial / "future" / f"draw={draw}", birth_year, chunk)
+            _write(future_rows(later_rows), folder / "future" / f"draw={draw}", birth_year, chunk)
     return persons, rows.height
 
 
 def _stays(life: LifeState, year: int) -> Bools:
     """Persons who can have rows after `year`: below 65, and not gone for good."""
     return np.asarray(
-        np.isin(life.presence, (RESIDENT, ABROAD)) & (year - life.birth_year < MAX_AGE)
+        np.isin(life.presence, (Presence.RESIDENT, Presence.ABROAD))
+        & (year - life.birth_year < MAX_AGE)
     )
 
 
 def _write(frame: pl.DataFrame, folder: Path, birth_year: int, chunk: int) -> None:
     path = folder / f"birth_year={birth_year}" / f"part-{chunk}.parquet"
     path.parent.mkdir(parents=True, exist_ok=True)
-    frame.write_parquet(path, compression="zstd", row_group_size=ROWS_A_GROUP)
+    frame.write_parquet(path, compression="zstd", row_group_size=ROW_GROUP_SIZE)
 
 
-def _write_macro(settings: RegisterSettings, partial: Path) -> None:
+def _write_macro(settings: RegisterSettings, folder: Path) -> None:
     if settings.future_to is None:
         return
     draws = [
@@ -224,8 +222,8 @@ def _write_macro(settings: RegisterSettings, partial: Path) -> None:
         .insert_column(0, pl.lit(k, pl.Int32).alias("draw"))
         for k in range(settings.future_draws)
     ]
-    (partial / "future").mkdir(exist_ok=True)
-    pl.concat(draws).write_parquet(partial / "future" / "macro.parquet", compression="zstd")
+    (folder / "future").mkdir(exist_ok=True)
+    pl.concat(draws).write_parquet(folder / "future" / "macro.parquet", compression="zstd")
 
 
 def _describe(settings: RegisterSettings, rows: int) -> dict[str, object]:
@@ -246,7 +244,7 @@ def _describe(settings: RegisterSettings, rows: int) -> dict[str, object]:
         "future_to": settings.future_to,
         "future_draws": settings.future_draws,
         "future_prices": PRICE_YEAR,
-        # Absent without the option, so that such a register has the bytes of earlier versions.
+        # Only with the option, so that other registers have the bytes of earlier versions.
         **({"future_records": True} if settings.future_records else {}),
         "without": list(settings.without),
         "versions": {"numpy": np.__version__, "polars": pl.__version__},
@@ -258,46 +256,54 @@ def _check(out: Path, settings: RegisterSettings, workers: int) -> None:
     """Raises UsageError for the first setting that is out of range."""
     first, last, future_to = settings.first_year, settings.last_year, settings.future_to
     saved, longest = _saved_years(settings), MAX_AGE - MIN_AGE
-    if not FIRST_HISTORY <= first <= last <= LAST_HISTORY:
-        raise UsageError(
+    refusals = (
+        (
+            not FIRST_HISTORY <= first <= last <= LAST_HISTORY,
             f"The years must lie within {FIRST_HISTORY}-{LAST_HISTORY}, the first before the last; "
-            "give e.g. 1990-2022"
-        )
-    if not 1 <= settings.persons <= MAX_PERSONS:
-        raise UsageError(f"The number of persons must be 1 to {MAX_PERSONS}")
-    if settings.seed < 0:
-        raise UsageError("The seed must be 0 or a positive whole number")
-    if not 1 <= workers <= WORKERS_PER_CORE * (os.cpu_count() or 1):
-        raise UsageError(
+            "give e.g. 1990-2022",
+        ),
+        (
+            not 1 <= settings.persons <= MAX_PERSONS,
+            f"The number of persons must be 1 to {MAX_PERSONS}",
+        ),
+        (settings.seed < 0, "The seed must be 0 or a positive whole number"),
+        (
+            not 1 <= workers <= WORKERS_PER_CORE * (os.cpu_count() or 1),
             "The number of workers must be at least 1 and not far above the number of processor "
-            "cores"
-        )
-    if (future_to is None) != (settings.future_draws == 0) or settings.future_draws < 0:
-        raise UsageError("Futures need both a last year and a number of macro draws of at least 1")
-    if future_to is not None and not last < future_to <= last + longest:
-        raise UsageError(f"The futures must end after the panel and within {longest} years of it")
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UsageError(f"{out} exists already; give a new directory")
-    if saved[0] < first or saved[-1] > last:
-        raise UsageError(
+            "cores",
+        ),
+        (
+            (future_to is None) != (settings.future_draws == 0) or settings.future_draws < 0,
+            "Futures need both a last year and a number of macro draws of at least 1",
+        ),
+        (
+            future_to is not None and not last < future_to <= last + longest,
+            f"The futures must end after the panel and within {longest} years of it",
+        ),
+        (
+            out.exists() and (not out.is_dir() or any(out.iterdir())),
+            f"{out} exists already; give a new directory",
+        ),
+        (
+            saved[0] < first or saved[-1] > last,
             "The hidden state exists at the end of each year of the panel: give latent years "
-            f"within {first}-{last}"
-        )
-    if settings.future_records and future_to is None:
-        raise UsageError(
-            "Records of futures need futures; also give --future-to, or leave out --future-records"
-        )
-    _check_process(settings)
-
-
-def _check_process(settings: RegisterSettings) -> None:
-    if settings.process is not None and settings.without:
-        raise UsageError(
+            f"within {first}-{last}",
+        ),
+        (
+            settings.future_records and future_to is None,
+            "Records of futures need futures; also give --future-to, or leave out --future-records",
+        ),
+        (
+            settings.process is not None and settings.without,
             "A textbook process has none of the register's mechanisms; leave out --without or "
-            "--process"
-        )
-    if settings.process is not None and settings.future_records:
-        raise UsageError(
+            "--process",
+        ),
+        (
+            settings.process is not None and settings.future_records,
             "A textbook process has earnings and no other records; leave out --future-records or "
-            "--process"
-        )
+            "--process",
+        ),
+    )
+    for refused, message in refusals:
+        if refused:
+            raise UsageError(message)

@@ -14,19 +14,19 @@ from saga.register.simulation.labour_market import (
     industry_cdf,
     occupation_cdf,
 )
-from saga.register.simulation.life_state import EMPLOYED, Floats, Ints, LifeState
+from saga.register.simulation.life_state import Floats, Ints, Labour, LifeState
 from saga.register.simulation.working_time import Activity
 
 
 def start_jobs(life: LifeState, year: CohortYear, rows: Ints) -> None:
-    """Draws occupation, industry and employer of new jobs.
+    """Draw occupation, industry and employer of new jobs.
 
-    Most keep their occupation, many their industry; employers are drawn by size.
+    Most persons keep their occupation, many their industry. Employers are drawn by size.
     """
     p, market = year.parameters.careers, year.parameters.labour_market
     u = year.rng.random((5, len(rows)))
     experience = life.experience[rows]
-    fresh = occupation_cdf(market)[
+    new_occupations = occupation_cdf(market)[
         life.level[rows], life.field[rows], life.female[rows].astype(np.int64)
     ]
     share = np.clip(
@@ -35,7 +35,7 @@ def start_jobs(life: LifeState, year: CohortYear, rows: Ints) -> None:
         p.keep_occupation_ceiling,
     )
     keep = (life.occupation[rows] >= 0) & (u[0] < share) & ~(experience < p.new_start_experience)
-    life.occupation[rows] = np.where(keep, life.occupation[rows], draw_index(fresh, u[1]))
+    life.occupation[rows] = np.where(keep, life.occupation[rows], draw_index(new_occupations, u[1]))
     same = keep & (life.industry[rows] >= 0) & (u[2] < p.keep_industry)
     industries = industry_cdf(year.calendar_year, market)[life.occupation[rows]]
     life.industry[rows] = np.where(same, life.industry[rows], draw_index(industries, u[3]))
@@ -44,9 +44,9 @@ def start_jobs(life: LifeState, year: CohortYear, rows: Ints) -> None:
 
 
 def change_jobs(life: LifeState, year: CohortYear, employed: Ints, activity: Activity) -> None:
-    """Moves from job to job (procyclical, fewer with age and tenure), and promotions."""
+    """Moves from job to job, fewer in downturns and with age and tenure, and promotions."""
     p, rng = year.parameters.careers, year.rng
-    rows = employed[(life.state[employed] == EMPLOYED) & ~activity.hired[employed]]
+    rows = employed[(life.state[employed] == Labour.EMPLOYED) & ~activity.hired[employed]]
     u, e = rng.random((3, len(rows))), rng.standard_normal(len(rows))
     age = max(year.age, p.job_change_first_age) - p.job_change_reference_age
     rate = (
@@ -64,7 +64,7 @@ def change_jobs(life: LifeState, year: CohortYear, employed: Ints, activity: Act
 
 
 def _promote(life: LifeState, year: CohortYear, rows: Ints, u: Floats, v: Floats) -> None:
-    """Promotions to management, partly paid at once; some managers leave management."""
+    """Promotions to management, whose pay follows in part later; some managers leave management."""
     p = year.parameters.careers
     rank = (
         np.exp(p.promotion_ability * life.ability[rows] - p.promotion_centre)

@@ -6,14 +6,14 @@ import numpy as np
 
 from saga.register.simulation.cohort_year import CohortYear
 from saga.register.simulation.curves import by_sex, interpolate, step_value
-from saga.register.simulation.labour_market import COUNTY_RISK, INDUSTRY_CYCLE
-from saga.register.simulation.life_state import EU, NORDIC, Floats, Ints, LifeState
+from saga.register.simulation.labour_market import COUNTY_UNEMPLOYMENT, INDUSTRY_CYCLE
+from saga.register.simulation.life_state import Floats, Ints, LifeState, Region
 
 
 def loss_rate(life: LifeState, year: CohortYear, rows: Ints) -> Floats:
-    """Job-loss rate of the employed in `rows`.
+    """Job-loss rate of the employed in `rows` (k,).
 
-    The rate of the economy, spread by tenure, age, schooling, origin, industry and county.
+    The rate of the economy, times factors of tenure, age, education, origin, industry and county.
     """
     p, age = year.parameters.careers, year.age
     rise = min(max(year.macro.rise, p.loss_rise_bounds[0]), p.loss_rise_bounds[1])
@@ -22,7 +22,9 @@ def loss_rate(life: LifeState, year: CohortYear, rows: Ints) -> Floats:
     sensitivity = p.cycle_by_industry * (INDUSTRY_CYCLE[life.industry[rows]] - 1.0)
     cycle = np.exp(p.loss_cycle * rise * sensitivity) * (1.0 + p.loss_by_industry * sensitivity)
     foreign = np.where(
-        life.region[rows] > NORDIC, p.loss_foreign * (1.0 + p.cycle_foreign * max(rise, 0.0)), 1.0
+        life.region[rows] > Region.NORDIC,
+        p.loss_foreign * (1.0 + p.cycle_foreign * max(rise, 0.0)),
+        1.0,
     )
     person = np.exp(
         -p.loss_ability * life.ability[rows]
@@ -30,12 +32,14 @@ def loss_rate(life: LifeState, year: CohortYear, rows: Ints) -> Floats:
         - p.loss_centre
     )
     rate = year.macro.job_loss * by_age * tenure * cycle * foreign * person
-    rate *= np.asarray(p.loss_by_education)[life.level[rows]] * COUNTY_RISK[life.county[rows]]
+    rate *= (
+        np.asarray(p.loss_by_education)[life.level[rows]] * COUNTY_UNEMPLOYMENT[life.county[rows]]
+    )
     return np.asarray(np.minimum(rate, p.loss_ceiling), dtype=np.float64)
 
 
 def finding_hazard(life: LifeState, year: CohortYear, rows: Ints) -> Floats:
-    """Continuous-time hazard of finding work (a year); it falls with the time without work."""
+    """Hazard of finding work per year (k,), in continuous time; it falls with unemployment."""
     p = year.parameters.careers
     base = -np.log1p(-year.macro.job_finding)
     by_age = step_value(p.finding_by_age, year.age)
@@ -48,42 +52,45 @@ def finding_hazard(life: LifeState, year: CohortYear, rows: Ints) -> Floats:
         - p.finding_centre
     )
     duration = np.exp(-p.duration_dependence * np.minimum(life.duration[rows] - 1, p.duration_cap))
-    schooling = np.asarray(p.finding_by_education, dtype=np.float64)[life.level[rows]]
-    hazard = base * by_age * origin * person * duration * schooling
-    return np.asarray(hazard / COUNTY_RISK[life.county[rows]], dtype=np.float64)
+    education = np.asarray(p.finding_by_education, dtype=np.float64)[life.level[rows]]
+    hazard = base * by_age * origin * person * duration * education
+    return np.asarray(hazard / COUNTY_UNEMPLOYMENT[life.county[rows]], dtype=np.float64)
 
 
 def outside_finding(life: LifeState, year: CohortYear, rows: Ints, infant: Floats) -> Floats:
-    """Rate of finding work for those outside the labour force in `rows`."""
+    """Rate of finding work of persons outside the labour force in `rows` (k,).
+
+    `infant` is the factor of mothers of a small child (k,).
+    """
     p = year.parameters.careers
-    level = (
+    background = (
         np.asarray(p.finding_by_education)[life.level[rows]]
         * np.asarray(p.finding_by_region)[life.region[rows]]
     )
     years = np.minimum(life.duration[rows] - 1, p.duration_cap)
     duration = np.exp(-p.outside_duration * years)
-    pull = (
+    person = (
         np.exp(p.outside_work_attachment * life.attachment[rows] - p.outside_work_centre)
         * step_value(p.outside_work_by_age, year.age)
         * infant
     )
     progress = np.clip((year.calendar_year - p.activation_from) / p.activation_years, 0.0, 1.0)
-    era = 1.0 + p.activation * progress
-    normal = era * p.outside_finding * level * duration * pull
+    period = 1.0 + p.activation * progress
+    normal = period * p.outside_finding * background * duration * person
     return np.asarray(normal * year.macro.job_finding / p.outside_finding_reference)
 
 
 def disability_rate(life: LifeState, year: CohortYear, rows: Ints) -> Floats:
-    """Inflow into disability pension by age, health, schooling, sex and the rules of the time."""
+    """Inflow into disability pension (k,) by age, health, education, sex and the rules in force."""
     p = year.parameters.careers
-    era = interpolate(p.disability_by_year, year.calendar_year)
+    rules = interpolate(p.disability_by_year, year.calendar_year)
     age = year.age - p.disability_reference_age
     base = p.disability_at_45 * np.exp(p.disability_slope * age)
     health = np.exp(p.disability_health * life.health[rows] - p.disability_health_centre)
     risk = health * np.asarray(p.disability_by_education)[life.level[rows]]
     long_sick = np.where(life.sick[rows] > p.disability_sick_weeks, p.disability_sick, 1.0)
     risk = risk * by_sex(p.disability_by_sex, life.female[rows]) * long_sick
-    return np.asarray(np.minimum(base * era * risk, p.disability_ceiling_rate), dtype=np.float64)
+    return np.asarray(np.minimum(base * rules * risk, p.disability_ceiling_rate), dtype=np.float64)
 
 
 def retirement_rate(year: CohortYear) -> float:
@@ -91,8 +98,8 @@ def retirement_rate(year: CohortYear) -> float:
     p = year.parameters.careers
     if year.age < p.retirement_first_age:
         return 0.0
-    era = interpolate(p.retirement_by_year, year.calendar_year)
-    return p.retirement[year.age - p.retirement_first_age] * era
+    period = interpolate(p.retirement_by_year, year.calendar_year)
+    return p.retirement[year.age - p.retirement_first_age] * period
 
 
 def quit_rate(life: LifeState, year: CohortYear, rows: Ints) -> Floats:
@@ -105,5 +112,5 @@ def quit_rate(life: LifeState, year: CohortYear, rows: Ints) -> Floats:
     )
     young_child = life.youngest_age(year.calendar_year)[rows] < p.mother_quit_age
     mothers = np.where(life.female[rows] & young_child, p.mother_quit, 1.0)
-    foreign = np.where(life.region[rows] > EU, p.quit_foreign, 1.0)
+    foreign = np.where(life.region[rows] > Region.EU, p.quit_foreign, 1.0)
     return np.asarray(rate * mothers * foreign)

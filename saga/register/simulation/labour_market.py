@@ -1,7 +1,7 @@
 """Counties, industries, occupations and employers, and how education leads to them.
 
-Sizes, premia and cyclical sensitivities are rounded magnitudes, enough for the regional and
-industrial pattern of the Swedish economy. The codes are those of SCB (SSYK 2012, SNI 2007).
+Sizes, premia and sensitivities to the cycle are rounded; they give the regional and industrial
+pattern of the Swedish economy. The codes are those of SCB (SSYK 2012, SNI 2007).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ N_LEVELS = len(schema.EDUCATION_LEVELS)
 _COUNTIES = read_columns("counties")  # in the order of schema.COUNTIES
 _POPULATION = to_numbers(_COUNTIES["population_share"])
 COUNTY_SHARE: Floats = _POPULATION / _POPULATION.sum()
-COUNTY_RISK = to_numbers(_COUNTIES["relative_unemployment"])
+COUNTY_UNEMPLOYMENT = to_numbers(_COUNTIES["relative_unemployment"])  # to the whole country
 COUNTY_PREMIUM = to_numbers(_COUNTIES["pay_premium"])  # log
 COUNTY_PULL_ON_IMMIGRANTS = to_numbers(_COUNTIES["pull_on_immigrants"])
 COUNTY_PULL_ON_YOUNG = to_numbers(_COUNTIES["pull_on_young"])
@@ -37,8 +37,8 @@ _INDUSTRIES = read_columns("industries")
 INDUSTRY_CODES = tuple(_INDUSTRIES["industry"])
 INDUSTRY_CYCLE = to_numbers(_INDUSTRIES["cycle_sensitivity"])  # of job loss; mean near 1
 INDUSTRY_PREMIUM = to_numbers(_INDUSTRIES["pay_premium"])  # log
-INDUSTRY_SIZE = to_numbers(_INDUSTRIES["log_employer_size"])
-INDUSTRY_TREND = to_numbers(_INDUSTRIES["size_trend"])  # log points a year
+INDUSTRY_LOG_EMPLOYER_SIZE = to_numbers(_INDUSTRIES["log_employer_size"])  # log persons
+INDUSTRY_SIZE_TREND = to_numbers(_INDUSTRIES["size_trend"])  # log growth of the industry a year
 INDUSTRY_OWN_FIRMS = to_numbers(_INDUSTRIES["own_firms"])  # relative to all industries
 
 _OCCUPATIONS = read_columns("occupations")
@@ -82,18 +82,15 @@ def occupation_cdf(p: LabourMarketParameters) -> Floats:
     columns = ("weight", "education_level", "share_women", "education_fields")
     rows = zip(*(_OCCUPATIONS[column] for column in columns), strict=True)
     for j, (weight, level_cell, women_cell, fields) in enumerate(rows):
-        usual, women = int(level_cell), float(women_cell)
+        usual_level, women = int(level_cell), float(women_cell)
         manager = p.new_managers if IS_MANAGER[j] else 1.0
         for level in range(N_LEVELS):
-            # Professions are hard to enter below the usual level; above it, people prefer others.
-            distance = np.exp(
-                -p.underqualified * (usual - level)
-                if level < usual
-                else -p.overqualified * (level - usual)
-            )
+            # Below the usual level of an occupation entry is hard; above it, people prefer others.
+            fall = p.underqualified if level < usual_level else p.overqualified
+            by_level = np.exp(-fall * abs(usual_level - level))
             for k, digit in enumerate(EDUCATION_FIELDS):
-                match = p.field_match if digit in fields and level > 0 else 1.0
-                base = float(weight) * distance * match * manager
+                by_field = p.field_match if digit in fields and level > 0 else 1.0
+                base = float(weight) * by_level * by_field * manager
                 weights[level, k, :, j] = base * (1.0 - women), base * women
     return cumulate(weights)
 
@@ -102,36 +99,37 @@ def occupation_cdf(p: LabourMarketParameters) -> Floats:
 def industry_cdf(year: int, p: LabourMarketParameters) -> Floats:
     """Cumulative shares of industries by occupation in `year` (occupation, industry).
 
-    An occupation has its own industries, with weights 1, 1/2, 1/3, ... in the order of the table,
-    times the industry's size in `year`. All other industries have a small weight.
+    The industries that the table names for an occupation have weights 1, 1/2, 1/3, ... in its
+    order, times their size in `year` relative to the reference year. Others have a small weight.
     """
-    sizes = np.exp(INDUSTRY_TREND * (min(year, p.last_trend_year) - p.trend_reference_year))
-    weights = np.tile(p.industry_spill * sizes, (len(OCCUPATION_CODES), 1))
+    trend_years = min(year, p.last_trend_year) - p.trend_reference_year
+    relative_size = np.exp(INDUSTRY_SIZE_TREND * trend_years)
+    weights = np.tile(p.industry_spill * relative_size, (len(OCCUPATION_CODES), 1))
     for j, codes in enumerate(_OCCUPATIONS["industries"]):
         for order, code in enumerate(c for c in codes.split() if c in INDUSTRY_CODES):
             k = INDUSTRY_CODES.index(code)
-            weights[j, k] += sizes[k] / (1.0 + order)
+            weights[j, k] += relative_size[k] / (1.0 + order)
     return cumulate(weights)
 
 
 @dataclass(frozen=True)
 class Employers:
-    """A pool of employers, drawn by size; the same for every worker process of a seed.
+    """The employers of a register, sorted by industry; the same for all chunks of a seed.
 
-    Args:
-        per_industry: employers in each industry.
-        size: number of persons.
-        effect: log pay premium; larger firms pay more.
-        mix: log pay of colleagues beyond the premium.
-        by_size: cumulative shares by size within each industry.
-        parameters: parameters of the pool and of closings.
+    Attributes:
+        per_industry: Number of employers in each industry.
+        size: Number of persons (employer,).
+        effect: Log pay premium; larger employers pay more (employer,).
+        colleague_pay: Mean log pay of colleagues beyond the premium (employer,).
+        hiring_cdf: Cumulative shares of an industry's jobs (industry, per_industry).
+        parameters: Parameters of the pool and of closings.
     """
 
     per_industry: int
     size: Floats
     effect: Floats
-    mix: Floats
-    by_size: Floats
+    colleague_pay: Floats
+    hiring_cdf: Floats
     parameters: LabourMarketParameters
 
     @classmethod
@@ -144,26 +142,40 @@ class Employers:
         rng = np.random.Generator(np.random.Philox(np.random.SeedSequence((seed, EMPLOYERS_TAG))))
         shape = (len(INDUSTRY_CODES), p.employers_per_industry)
         noise = rng.standard_normal(shape)
-        log_size = INDUSTRY_SIZE[:, None] - p.employer_size_shift + p.employer_size_sd * noise
+        mean_log_size = INDUSTRY_LOG_EMPLOYER_SIZE[:, None] - p.employer_size_shift
+        log_size = mean_log_size + p.employer_size_sd * noise
         effect = p.employer_effect_sd * rng.standard_normal(shape) + p.employer_effect_by_size * (
             log_size - p.employer_effect_reference
         )
         size = np.maximum(np.round(np.exp(log_size)), 1.0)
-        # Jobs are drawn, not firms: weight by size, with a bound for the very largest.
+        # Jobs are drawn, not employers: weight by size, with a bound for the very largest.
         largest = p.largest_employer * np.median(size, axis=1, keepdims=True)
-        by_size = cumulate(np.minimum(size, largest))
-        mix = p.colleague_mix_sd * rng.standard_normal(shape)
-        return cls(p.employers_per_industry, size.ravel(), effect.ravel(), mix.ravel(), by_size, p)
+        colleague_pay = p.colleague_mix_sd * rng.standard_normal(shape)
+        return cls(
+            per_industry=p.employers_per_industry,
+            size=size.ravel(),
+            effect=effect.ravel(),
+            colleague_pay=colleague_pay.ravel(),
+            hiring_cdf=cumulate(np.minimum(size, largest)),
+            parameters=p,
+        )
 
     def hire(self, industry: Ints, u: Floats) -> Ints:
         """Employer index of each new job; `industry` and the uniforms `u` are (n,)."""
-        return industry * self.per_industry + draw_index(self.by_size[industry], u)
+        return industry * self.per_industry + draw_index(self.hiring_cdf[industry], u)
 
     def draw_closings(self, seed: int, draw: int | None, year: int, job_loss: float) -> Bools:
-        """Employers that shut or shed most jobs in `year`, small ones more often (employer,)."""
+        """Flags of the employers that shed most of their jobs, more often small ones (employer,).
+
+        Args:
+            seed: Seed of the register.
+            draw: Number of the macro draw; None for the years of the panel.
+            year: Calendar year.
+            job_loss: Share of the employed in the economy who lose their job in `year`.
+        """
         p = self.parameters
         key = (seed, CLOSINGS_TAG, 0 if draw is None else draw + 1, year)
         rng = np.random.Generator(np.random.Philox(np.random.SeedSequence(key)))
-        by_size = p.closing_smallest - p.closing_size_slope * np.log(self.size)
-        factor = np.clip(by_size, p.closing_floor, p.closing_smallest)
+        factor = p.closing_smallest - p.closing_size_slope * np.log(self.size)
+        factor = np.clip(factor, p.closing_floor, p.closing_smallest)
         return np.asarray(rng.random(len(self.size)) < p.closing_share * job_loss * factor)

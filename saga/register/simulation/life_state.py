@@ -1,12 +1,13 @@
 """The state of the persons of a cohort at the end of a year.
 
-The next year depends on nothing else. The state is written to `latent/`, one column a field, and
-can be simulated further from there.
+Of the past, the next year depends on this state alone. It is written to `latent/`, one column per
+field, and the simulation can continue from there.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from enum import IntEnum
 
 import numpy as np
 import polars as pl
@@ -17,70 +18,71 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 WEEKS = 52.0  # in a year
-# Labour states at the end of a year. Parental leave and sickness are spells within employment.
-EMPLOYED, UNEMPLOYED, STUDENT, OUTSIDE, DISABLED, RETIRED = range(6)
+# Labour state at the end of a year. Parental leave and sickness are spells within employment.
+Labour = IntEnum("Labour", "EMPLOYED UNEMPLOYED STUDENT OUTSIDE DISABLED RETIRED", start=0)
 # Presence in the country on 31 December.
-NOT_ARRIVED, RESIDENT, ABROAD, GONE = range(4)
-DEAD, EMIGRATED = 1, 2
-SINGLE, MARRIED, COHABITING, DIVORCED, WIDOWED = range(5)
-# Regions of birth in the order of schema.BIRTH_REGIONS: later ones lie farther from Sweden.
-SWEDEN, NORDIC, EU, EUROPE_OTHER = range(4)
+Presence = IntEnum("Presence", "NOT_ARRIVED RESIDENT ABROAD GONE", start=0)
+Exit = IntEnum("Exit", "NONE DEAD EMIGRATED", start=0)
+# In the order of schema.MARITAL_STATUSES.
+Marital = IntEnum("Marital", "SINGLE MARRIED COHABITING DIVORCED WIDOWED", start=0)
+# Regions of birth in the order of schema.BIRTH_REGIONS; later ones are farther from Sweden.
+Region = IntEnum("Region", "SWEDEN NORDIC EU EUROPE_OTHER", start=0)
 MAX_BIRTHS = 4
-ADULT_CHILD = 19  # age in years from which a child does not count as living at home
+ADULT_CHILD = 19  # age in years from which a child is not counted as living at home
 NO_CHILD = 99  # age of the youngest child of a person without children
-COHORT_IDS = 10_000_000  # register numbers of a cohort: birth year and seven digits
+COHORT_IDS = 10_000_000  # a register number is birth year * COHORT_IDS + running number
 
 
 @dataclass
 class LifeState:
-    """State of a chunk of one birth cohort, `n` persons; all arrays are (n,) but `births`.
+    """State of `n` persons of one birth cohort; all arrays are (n,) except `births`.
 
-    Args:
-        birth_year: birth year of all.
-        person: running number in the cohort.
-        female: sex.
-        region: region of birth, index of `schema.BIRTH_REGIONS`.
-        entry: first year in the country.
-        ability: lasting level of pay, standard normal.
-        slope: log growth of pay a year of experience.
-        attachment: attachment to work, standard normal.
-        health: bad health, standard normal.
-        wants_children: whether the person ever has children.
-        plan_level: final level of education.
-        plan_field: final field of education.
-        study_age: age at which tertiary study starts.
-        presence: presence in the country.
-        exit_year: year of death or final emigration; 0 if there is none.
-        exit_reason: DEAD or EMIGRATED; 0 if neither.
-        county: index of `schema.COUNTIES`.
-        marital: marital status.
-        births: birth years of the children (n, 4), 0 if there is none.
-        custody: whether the children live with the person.
-        partner_level: the partner's lasting log pay.
-        partner_shock: the partner's persistent shock.
-        partner_works: whether the partner works.
-        level: level of education.
-        field: field of education.
-        study_goal: level at the end of the present study.
-        study_left: years until then.
-        state: labour state.
-        duration: years in that state, of those without work.
-        experience: years of work.
-        tenure: years with the employer.
-        employer: index of the employer, -1 before the first job.
-        industry: index of the industry, -1 before the first job.
-        occupation: index of the occupation, -1 before the first job.
-        hours: hours relative to full time.
-        own: whether the person runs a firm.
-        profit: persistent log yield of the firm.
-        shock: persistent shock of log pay.
-        scar: loss of log pay after unemployment.
-        care: loss of log pay after births.
-        leave: weeks of parental leave carried into the next year.
-        sick: weeks of sickness carried into the next year.
-        disability: degree of disability of those at work and in disability pension.
-        insured: member of an unemployment insurance fund.
-        pay: log full-time yearly pay of the last year relative to the wage level; 0 before any.
+    Attributes:
+        birth_year: Birth year of all.
+        person: Running number in the cohort.
+        female: Sex.
+        region: Region of birth, index of `schema.BIRTH_REGIONS`.
+        entry: First year in the country.
+        ability: Lasting level of pay, standard normal.
+        slope: Individual growth of log pay per year of experience.
+        attachment: Attachment to work, standard normal.
+        health: Bad health, standard normal.
+        wants_children: Whether the person ever has children.
+        plan_level: Final level of education.
+        plan_field: Final field of education.
+        study_age: Age at which tertiary study starts.
+        presence: Code of `Presence`.
+        exit_year: Year of death or final emigration; 0 if there is none.
+        exit_reason: Code of `Exit`.
+        county: Index of `schema.COUNTIES`.
+        marital: Code of `Marital`.
+        births: Birth years of the children (n, 4), 0 if there is none.
+        custody: Whether the children live with the person.
+        partner_level: The partner's lasting log pay, relative to the mean.
+        partner_shock: The partner's persistent shock.
+        partner_works: Whether the partner works.
+        level: Level of education.
+        field: Field of education.
+        study_goal: Level at the end of the present study.
+        study_left: Years to the end of the present study.
+        state: Code of `Labour`.
+        duration: Years in that state, of persons without work.
+        experience: Years of work.
+        tenure: Years with the employer.
+        employer: Index of the employer, -1 before the first job.
+        industry: Index of the industry, -1 before the first job.
+        occupation: Index of the occupation, -1 before the first job.
+        hours: Hours relative to full time.
+        own: Whether the person runs a firm.
+        profit: Persistent log yield of the firm.
+        shock: Persistent shock of log pay.
+        scar: Loss of log pay after unemployment.
+        care: Loss of log pay after births.
+        leave: Weeks of parental leave that remain for the next year.
+        sick: Weeks of sickness that remain for the next year.
+        disability: Degree of disability: 0, 0.5 (at work, partly disabled) or 1.
+        insured: Member of an unemployment insurance fund.
+        pay: Log full-time yearly pay of the last year relative to the wage level; 0 before any.
         wealth: SEK at the wage level of 2022.
         mortgage: SEK at the wage level of 2022.
     """
@@ -150,12 +152,12 @@ class LifeState:
     @property
     def resident(self) -> Bools:
         """Registered in the country on 31 December."""
-        return np.asarray(self.presence == RESIDENT)
+        return np.asarray(self.presence == Presence.RESIDENT)
 
     @property
     def partnered(self) -> Bools:
         """Living with a spouse or cohabitant."""
-        return np.asarray((self.marital == MARRIED) | (self.marital == COHABITING))
+        return np.asarray(np.isin(self.marital, (Marital.MARRIED, Marital.COHABITING)))
 
     def parity(self) -> Ints:
         """Children born so far (at most 4)."""
@@ -187,5 +189,5 @@ class LifeState:
 
 
 def person_ids(life: LifeState) -> pl.Series:
-    """Register numbers: birth year and a running number, as text."""
+    """Register numbers as text, from the birth year and the running number."""
     return pl.Series("person_id", life.birth_year * COHORT_IDS + life.person).cast(pl.String)

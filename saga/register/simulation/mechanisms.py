@@ -14,67 +14,64 @@ from saga.errors import UsageError
 from saga.register.simulation.career_parameters import CareerParameters
 from saga.register.simulation.parameters import Parameters
 
-# Section of Parameters -> field -> value.
-Neutral = dict[str, dict[str, float | tuple[float, ...]]]
+Neutral = tuple[str, dict[str, float | tuple[float, ...]]]  # section of Parameters, its values
+BY_LEVEL, BY_REGION, BY_AGE = 4, 8, 10  # levels of education, regions of birth, retirement ages
 
 NEUTRAL_VALUES: dict[str, Neutral] = {
-    "business_cycle": {"economy": {"felt": 0.0}},
-    "unequal_cycle": {"careers": {"cycle_by_industry": 0.0, "cycle_foreign": 0.0}},
-    "unequal_risk": {
-        "careers": {
-            "loss_by_education": (1.0, 1.0, 1.0, 1.0),
+    "business_cycle": ("economy", {"felt": 0.0}),
+    "unequal_cycle": ("careers", {"cycle_by_industry": 0.0, "cycle_foreign": 0.0}),
+    "unequal_risk": (
+        "careers",
+        {
+            "loss_by_education": (1.0,) * BY_LEVEL,
             "loss_foreign": 1.0,
             "loss_young": 1.0,
-            "finding_by_education": (1.0, 1.0, 1.0, 1.0),
-            "finding_by_region": (1.0,) * 8,
-        }
-    },
-    "duration_dependence": {"careers": {"duration_dependence": 0.0, "outside_duration": 0.0}},
-    "scars": {"careers": {"scar_loss": 0.0, "scar_per_year": 0.0}},
-    "transitory_shocks": {"careers": {"loud_share": 0.0, "quiet_sd": 0.0}},
-    "heterogeneous_levels": {"careers": {"ability_sd": (0.0, 0.0)}},
-    "heterogeneous_growth": {"careers": {"slope_sd": 0.0}},
-    "experience": {"careers": {"experience_gain": (0.0, 0.0, 0.0, 0.0), "late_decline": 0.0}},
-    "pareto_top": {"careers": {"top_stretch": 0.0}},
-    "job_premia": {
-        "careers": {
-            "job_premia": 0.0,
-            "education_premium": (0.0, 0.0, 0.0, 0.0),
-            "tertiary_rise": 0.0,
-        }
-    },
-    "job_mobility": {"careers": {"job_change_at_25": 0.0, "promotion": 0.0}},
-    "child_penalty": {
-        "careers": {
-            "care_first": 0.0,
-            "care_later": 0.0,
-            "part_time_mother": 0.0,
-            "mother_quit": 1.0,
-        }
-    },
-    "parental_leave": {
-        "population": {"mother_leave": (0.0, 0.0, 0.0), "father_leave": (0.0, 0.0, 0.0)}
-    },
-    "part_time": {"careers": {"part_time": (0.0, 0.0), "part_time_mother": 0.0}},
-    "self_employment": {"self_employment": {"start": (0.0, 0.0)}},
-    "sickness": {"careers": {"sickness_share": (0.0, 0.0)}},
-    "disability": {"careers": {"disability_at_45": 0.0}},
-    "early_retirement": {"careers": {"retirement": (0.0,) * 10}},
-    "leaving_work": {"careers": {"quit_outside": 0.0, "to_outside": 0.0}},
-    "immigration": {"population": {"immigration": 0.0}},
-    "origin_gap": {"careers": {"region_gap": (0.0,) * 8}},
-    "emigration": {
-        "population": {
+            "finding_by_education": (1.0,) * BY_LEVEL,
+            "finding_by_region": (1.0,) * BY_REGION,
+        },
+    ),
+    "duration_dependence": ("careers", {"duration_dependence": 0.0, "outside_duration": 0.0}),
+    "scars": ("careers", {"scar_loss": 0.0, "scar_per_year": 0.0}),
+    "transitory_shocks": ("careers", {"loud_share": 0.0, "quiet_sd": 0.0}),
+    "heterogeneous_levels": ("careers", {"ability_sd": (0.0, 0.0)}),
+    "heterogeneous_growth": ("careers", {"slope_sd": 0.0}),
+    "experience": ("careers", {"experience_gain": (0.0,) * BY_LEVEL, "late_decline": 0.0}),
+    "pareto_top": ("careers", {"top_stretch": 0.0}),
+    "job_premia": (
+        "careers",
+        {"job_premia": 0.0, "education_premium": (0.0,) * BY_LEVEL, "tertiary_rise": 0.0},
+    ),
+    "job_mobility": ("careers", {"job_change_at_25": 0.0, "promotion": 0.0}),
+    "child_penalty": (
+        "careers",
+        {"care_first": 0.0, "care_later": 0.0, "part_time_mother": 0.0, "mother_quit": 1.0},
+    ),
+    "parental_leave": (
+        "population",
+        {"mother_leave": (0.0, 0.0, 0.0), "father_leave": (0.0, 0.0, 0.0)},
+    ),
+    "part_time": ("careers", {"part_time": (0.0, 0.0), "part_time_mother": 0.0}),
+    "self_employment": ("self_employment", {"start": (0.0, 0.0)}),
+    "sickness": ("careers", {"sickness_share": (0.0, 0.0)}),
+    "disability": ("careers", {"disability_at_45": 0.0}),
+    "early_retirement": ("careers", {"retirement": (0.0,) * BY_AGE}),
+    "leaving_work": ("careers", {"quit_outside": 0.0, "to_outside": 0.0}),
+    "immigration": ("population", {"immigration": 0.0}),
+    "origin_gap": ("careers", {"region_gap": (0.0,) * BY_REGION}),
+    "emigration": (
+        "population",
+        {
             "emigration_native": 0.0,
             "emigration_young": 0.0,
-            "emigration_foreign": (0.0,) * 8,
-        }
-    },
-    "assortative_mating": {"population": {"assortative": 0.0}},
-    "adult_education": {"education": {"adult_return": 0.0}},
-    "benefits": {"benefits": {"generosity": 0.0}},
-    "missing_cells": {
-        "records": {
+            "emigration_foreign": (0.0,) * BY_REGION,
+        },
+    ),
+    "assortative_mating": ("population", {"assortative": 0.0}),
+    "adult_education": ("education", {"adult_return": 0.0}),
+    "benefits": ("benefits", {"generosity": 0.0}),
+    "missing_cells": (
+        "records",
+        {
             "occupation_missing": 0.0,
             "earnings_missing": 0.0,
             "education_missing_native": 0.0,
@@ -82,34 +79,27 @@ NEUTRAL_VALUES: dict[str, Neutral] = {
             "workplace_missing": 0.0,
             "hours_missing": 0.0,
             "late_last_year": 0.0,
-        }
-    },
+        },
+    ),
 }
 MECHANISMS: tuple[str, ...] = tuple(sorted([*NEUTRAL_VALUES, "heavy_tails"]))
 
 
 def switch_off(parameters: Parameters, mechanisms: Iterable[str]) -> Parameters:
-    """The parameters with each of the named `mechanisms` switched off.
-
-    Raises:
-        UsageError: if there is no mechanism of a name.
-    """
+    """The parameters without `mechanisms`; raises UsageError for an unknown name."""
     for name in mechanisms:
         if name not in MECHANISMS:
             raise UsageError(
                 f"There is no mechanism {name!r}; the mechanisms are {', '.join(MECHANISMS)}"
             )
-        neutral = (
-            _normal_shocks(parameters.careers) if name == "heavy_tails" else NEUTRAL_VALUES[name]
-        )
-        for section, values in neutral.items():
-            changed = replace(getattr(parameters, section), **values)
-            parameters = replace(parameters, **{section: changed})
+        section, values = NEUTRAL_VALUES.get(name) or _normal_shocks(parameters.careers)
+        changed = replace(getattr(parameters, section), **values)
+        parameters = replace(parameters, **{section: changed})
     return parameters
 
 
 def _normal_shocks(p: CareerParameters) -> Neutral:
-    """Normal shocks of the same variance.
+    """Without heavy tails: normal shocks of the same variance.
 
     There are no large shocks, and so no skewness and no dependence on rank or cycle.
     """
@@ -118,11 +108,5 @@ def _normal_shocks(p: CareerParameters) -> Neutral:
         + p.large_shock_share * (p.large_shock_sd**2 + p.large_shock_mean**2)
     )
     quiet = hypot(sqrt(1 - p.loud_share) * p.quiet_sd, sqrt(p.loud_share) * p.loud_sd)
-    return {
-        "careers": {
-            "large_shock_share": 0.0,
-            "small_shock_sd": small,
-            "loud_share": 0.0,
-            "quiet_sd": quiet,
-        }
-    }
+    shares = {"large_shock_share": 0.0, "loud_share": 0.0}
+    return "careers", {**shares, "small_shock_sd": small, "quiet_sd": quiet}

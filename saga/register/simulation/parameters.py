@@ -1,7 +1,7 @@
 """The register's parameters, one dataclass per mechanism.
 
-Unit and source stand beside each value.
-A comment above a group of fields holds for all of it, up to the next blank line. Marks:
+A comment gives unit and source of each value. A comment above a group of fields applies to all of
+them, up to the next blank line. Marks:
 
 - [V] read in a public source
 - [M] from the literature by memory (a target band, not a quotation)
@@ -61,7 +61,7 @@ class EconomyParameters:
     # Flows: job finding falls with unemployment, and job loss solves u' = u (1 - f) + (1 - u) s.
     finding_at_two: float = 0.775  # of the newly unemployed when unemployment is 2 % [C]
     finding_slope: float = 2.3  # fall of that share for a rise of unemployment by 1.0 [C]
-    finding_reference: float = 0.02  # unemployment at which `finding_at_two` holds [assumed]
+    finding_reference: float = 0.02  # unemployment at which `finding_at_two` applies [assumed]
     finding_floor: float = 0.35  # [assumed]
     finding_ceiling: float = 0.85  # [assumed]
     loss_floor: float = 0.008  # [assumed]
@@ -140,7 +140,7 @@ class EducationParameters:
 
 @dataclass(frozen=True)
 class SelfEmploymentParameters:
-    """Own firms."""
+    """Firms of the self-employed."""
 
     # About a tenth of men at work and a twentieth of women have one; median yield well below an
     # employee's pay [M]; set to it [C].

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from saga import schema
 from saga.register.simulation.cohort_year import CohortYear
@@ -16,28 +20,22 @@ from saga.register.simulation.labour_market import (
     draw_index,
 )
 from saga.register.simulation.life_state import (
-    ABROAD,
-    DEAD,
-    EMIGRATED,
-    GONE,
     MAX_BIRTHS,
-    NOT_ARRIVED,
-    OUTSIDE,
-    RESIDENT,
-    RETIRED,
-    STUDENT,
-    SWEDEN,
-    UNEMPLOYED,
     Bools,
+    Exit,
     Floats,
     Ints,
+    Labour,
     LifeState,
+    Presence,
+    Region,
 )
 from saga.register.simulation.parameters import Parameters
 from saga.register.simulation.population_parameters import PopulationParameters
 from saga.register.simulation.reference_tables import read_columns, to_numbers
 from saga.schema import MAX_AGE, MIN_AGE
 
+ARRAY_TYPES = {"Bools": np.bool_, "Floats": np.float64, "Ints": np.int64}  # of a `LifeState`
 _IMMIGRANTS = read_columns("immigrant_regions")
 _PERIODS = to_numbers(_IMMIGRANTS["from_year"])
 REGION_SHARES = np.stack(
@@ -46,10 +44,10 @@ REGION_SHARES = np.stack(
 
 
 def entry_weights(birth_year: int, last_year: int, p: PopulationParameters) -> tuple[Ints, Floats]:
-    """Entry years of a cohort and their weights.
+    """Entry years of a cohort and their weights, relative to the natives.
 
-    Year 0 is that of the natives (weight 1); each further year has its immigrants. Only entries
-    with a row between 16 and 64 and within the panel count.
+    The first entry is the natives: year 0, weight 1. Later entry years are those of immigrants who
+    have a row between 16 and 64 and within the panel.
     """
     first_entry = max(p.immigration_first_year, birth_year)
     years = np.arange(first_entry, min(last_year, birth_year + MAX_AGE - 2) + 1)
@@ -82,14 +80,14 @@ def cohort_sizes(
 def create_cohort(
     birth_year: int, serials: Ints, panel_years: range, rng: np.random.Generator, p: Parameters
 ) -> LifeState:
-    """The persons of a chunk at 16, or when they arrive later, with their lasting traits."""
+    """The persons of a chunk at 16 with their lasting traits; some arrive in the country later."""
     n = len(serials)
     u, normal = rng.random((8, n)), rng.standard_normal((8, n))
     years, weights = entry_weights(birth_year, panel_years[-1], p.population)
     immigration = years[draw_index(cumulate(weights), u[0])]  # year; 0 for natives
     period = np.maximum(np.searchsorted(_PERIODS, immigration, side="right") - 1, 0)
     foreign_region = np.maximum(draw_index(cumulate(REGION_SHARES)[period], u[1]), 1)
-    region = np.where(immigration > 0, foreign_region, SWEDEN)
+    region = np.where(immigration > 0, foreign_region, Region.SWEDEN)
     entry = np.maximum(immigration, birth_year + MIN_AGE)
     female = u[2] < p.population.female_share
     ability, c = normal[0], p.careers
@@ -100,14 +98,13 @@ def create_cohort(
     schooled = immigration > birth_year + p.population.arrival_school_age
     never_wants = by_sex(p.population.never_wants, female)
 
-    def floats(value: float = 0.0) -> Floats:
-        return np.full(n, value)
-
-    def ints(value: int = 0) -> Ints:
-        return np.full(n, value, np.int64)
-
-    return LifeState(
-        birth_year=birth_year,
+    zeros: dict[str, NDArray[Any]] = {
+        f.name: np.zeros(n, ARRAY_TYPES[str(f.type)])
+        for f in fields(LifeState)
+        if f.name != "birth_year"
+    }
+    return replace(
+        LifeState(birth_year=birth_year, **zeros),
         person=serials,
         female=female,
         region=region,
@@ -120,67 +117,46 @@ def create_cohort(
         plan_level=level,
         plan_field=field,
         study_age=study_age,
-        presence=np.where(entry > birth_year + MIN_AGE, NOT_ARRIVED, RESIDENT),
-        exit_year=ints(),
-        exit_reason=ints(),
+        presence=np.where(entry > birth_year + MIN_AGE, Presence.NOT_ARRIVED, Presence.RESIDENT),
         county=_draw_county(u[4], region),
-        marital=ints(),
         births=np.zeros((n, MAX_BIRTHS), np.int64),
         custody=np.ones(n, bool),
-        partner_level=floats(),
-        partner_shock=floats(),
-        partner_works=np.zeros(n, bool),
         level=np.where(schooled, level, COMPULSORY),
         field=np.where(schooled, field, 0),
-        study_goal=ints(),
-        study_left=ints(),
-        state=ints(OUTSIDE),
-        duration=ints(),
-        experience=floats(),
-        tenure=floats(),
-        employer=ints(-1),
-        industry=ints(-1),
-        occupation=ints(-1),
-        hours=floats(1.0),
-        own=np.zeros(n, bool),
-        profit=floats(),
+        state=np.full(n, Labour.OUTSIDE, np.int64),
+        employer=np.full(n, -1),
+        industry=np.full(n, -1),
+        occupation=np.full(n, -1),
+        hours=np.ones(n),
         shock=c.start_shock_sd * normal[4],
-        scar=floats(),
-        care=floats(),
-        leave=floats(),
-        sick=floats(),
-        disability=floats(),
         insured=u[5] < p.benefits.insured,
-        pay=floats(),
-        wealth=floats(),
-        mortgage=floats(),
     )
 
 
 def _draw_county(u: Floats, region: Ints) -> Ints:
     """County of birth or of arrival; large cities attract the foreign-born."""
     arrival = draw_index(cumulate(COUNTY_SHARE * COUNTY_PULL_ON_IMMIGRANTS), u)
-    return np.where(region > SWEDEN, arrival, draw_index(cumulate(COUNTY_SHARE), u))
+    return np.where(region > Region.SWEDEN, arrival, draw_index(cumulate(COUNTY_SHARE), u))
 
 
 def simulate_population(life: LifeState, year: CohortYear) -> Floats:
     """Arrivals, deaths, departures, returns and county moves of the year.
 
     Returns the share of the year before each person's arrival or return (n,), 0 for all others.
-    Nobody leaves before the first row.
+    Nobody dies or leaves before the first row.
     """
     p, n = year.parameters.population, len(life)
     u = year.rng.random((5, n))
     absent = np.zeros(n)
-    arriving = (life.presence == NOT_ARRIVED) & (life.entry == year.calendar_year)
-    life.presence[arriving] = RESIDENT
+    arriving = (life.presence == Presence.NOT_ARRIVED) & (life.entry == year.calendar_year)
+    life.presence[arriving] = Presence.RESIDENT
     absent[arriving] = u[0][arriving]
     seeks = u[1] < np.asarray(p.seek_at_arrival)[life.region]
-    life.state[arriving] = np.where(seeks, UNEMPLOYED, OUTSIDE)[arriving]
+    life.state[arriving] = np.where(seeks, Labour.UNEMPLOYED, Labour.OUTSIDE)[arriving]
     life.duration[arriving] = 0
     life.experience[arriving] = p.arrival_experience * max(year.age - p.arrival_work_age, 0)
-    returning = (life.presence == ABROAD) & (u[2] < p.temporary_return)
-    life.presence[returning] = RESIDENT
+    returning = (life.presence == Presence.ABROAD) & (u[2] < p.temporary_return)
+    life.presence[returning] = Presence.RESIDENT
     absent[returning] = u[0][returning]
     _resume_work(life, returning)
     if year.calendar_year > year.first_year:
@@ -190,39 +166,38 @@ def simulate_population(life: LifeState, year: CohortYear) -> Floats:
 
 
 def _lose_persons(life: LifeState, year: CohortYear, returning: Bools, u: Floats) -> None:
-    """Deaths and departures of those who have a row already."""
+    """Deaths and departures of persons who already have a row."""
     p = year.parameters.population
     recorded = (
         (life.entry < year.calendar_year)
-        & ((life.presence == RESIDENT) | (life.presence == ABROAD))
+        & ((life.presence == Presence.RESIDENT) | (life.presence == Presence.ABROAD))
         & (year.calendar_year > life.birth_year + MIN_AGE)
     )
-    _exit(life, recorded & (u[3] < death_rate(life, year)), year.calendar_year, DEAD)
+    _exit(life, recorded & (u[3] < death_rate(life, year)), year.calendar_year, Exit.DEAD)
     leaving = (
-        recorded & (life.presence == RESIDENT) & ~returning & (u[4] < emigration_rate(life, year))
+        recorded
+        & (life.presence == Presence.RESIDENT)
+        & ~returning
+        & (u[4] < emigration_rate(life, year))
     )
-    share = np.where(life.region == SWEDEN, p.temporary_share, p.temporary_share_foreign)
+    share = np.where(life.region == Region.SWEDEN, p.temporary_share, p.temporary_share_foreign)
     temporary = leaving & (u[1] < share)
-    life.presence[temporary] = ABROAD
-    _exit(life, leaving & ~temporary, year.calendar_year, EMIGRATED)
+    life.presence[temporary] = Presence.ABROAD
+    _exit(life, leaving & ~temporary, year.calendar_year, Exit.EMIGRATED)
 
 
 def death_rate(life: LifeState, year: CohortYear) -> Floats:
     """Gompertz rate by sex with a falling trend; by education, health and work (n,)."""
     p = year.parameters.population
     age = year.age - p.death_reference_age
-    log = np.where(
-        life.female,
-        p.death_level[1] + p.death_slope[1] * age,
-        p.death_level[0] + p.death_slope[0] * age,
-    )
     log = (
-        log
+        by_sex(p.death_level, life.female)
+        + by_sex(p.death_slope, life.female) * age
         + p.death_trend * (year.calendar_year - p.death_reference_year)
         + np.log(p.death_by_education)[life.level]
         + p.death_health * life.health
     )
-    jobless = (life.state == UNEMPLOYED) | (life.state == OUTSIDE)
+    jobless = (life.state == Labour.UNEMPLOYED) | (life.state == Labour.OUTSIDE)
     log = log + p.death_disabled * (life.disability > 0) + p.death_jobless * jobless
     return np.asarray(np.exp(log), dtype=np.float64)
 
@@ -236,7 +211,7 @@ def emigration_rate(life: LifeState, year: CohortYear) -> Floats:
         p.emigration_by_stay, year.calendar_year - life.entry
     )
     by_level = p.emigration_at_compulsory + p.emigration_by_level * life.level
-    rate = np.where(life.region == SWEDEN, native * by_level, foreign)
+    rate = np.where(life.region == Region.SWEDEN, native * by_level, foreign)
     children = np.where(
         life.children_at_home(year.calendar_year) > 0, p.emigration_with_children, 1.0
     )
@@ -244,15 +219,20 @@ def emigration_rate(life: LifeState, year: CohortYear) -> Floats:
 
 
 def _exit(life: LifeState, rows: Bools, year: int, reason: int) -> None:
-    life.presence[rows] = GONE
+    life.presence[rows] = Presence.GONE
     life.exit_year[rows] = year
     life.exit_reason[rows] = reason
 
 
 def _resume_work(life: LifeState, rows: Bools) -> None:
-    """People who return from abroad look for work; study and retirement go on."""
-    seeks = rows & (life.state != STUDENT) & (life.state != RETIRED) & (life.disability == 0)
-    life.state[seeks], life.duration[seeks] = UNEMPLOYED, 0
+    """Persons who return from abroad look for work; study and retirement continue."""
+    seeks = (
+        rows
+        & (life.state != Labour.STUDENT)
+        & (life.state != Labour.RETIRED)
+        & (life.disability == 0)
+    )
+    life.state[seeks], life.duration[seeks] = Labour.UNEMPLOYED, 0
     life.experience[seeks] += 1.0
 
 

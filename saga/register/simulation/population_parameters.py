@@ -113,7 +113,9 @@ class UnionParameters:
     partner_death_by_sex: tuple[float, float] = (0.8, 1.8)  # [assumed]
 
     assortative: float = 0.35  # correlation of spouses' earnings levels [M]
-    assortative_education: float = 0.5  # weight of a level of education beside ability [assumed]
+    assortative_education: float = (
+        0.5  # weight of a level of education, that of ability is 1 [assumed]
+    )
     partner_level_sd: float = 0.19  # of the partner's lasting log pay [assumed]
     partner_start_sd: float = 0.15  # of the partner's first shock [assumed]
     partner_persistence: float = 0.95  # of the partner's shock [assumed]

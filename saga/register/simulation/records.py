@@ -1,4 +1,4 @@
-"""Rows of the register: nominal amounts, codes, and table cells that are missing."""
+"""Rows of the register: amounts, codes and missing table cells."""
 
 from __future__ import annotations
 
@@ -21,17 +21,16 @@ from saga.register.simulation.labour_market import (
     Employers,
 )
 from saga.register.simulation.life_state import (
-    COHABITING,
-    DEAD,
-    EMPLOYED,
-    GONE,
-    SINGLE,
-    SWEDEN,
     WEEKS,
     Bools,
+    Exit,
     Floats,
     Ints,
+    Labour,
     LifeState,
+    Marital,
+    Presence,
+    Region,
     person_ids,
 )
 from saga.register.simulation.parameters import Parameters
@@ -58,12 +57,12 @@ _LABELS: dict[str, tuple[str, ...]] = {
 class YearResult:
     """Outcome of one year for a chunk of persons; amounts in nominal SEK.
 
-    Args:
-        macro: the economy of the year.
-        activity: weeks by use.
-        earnings: labour earnings.
-        partner: the partner's labour earnings.
-        benefits: benefits by kind.
+    Attributes:
+        macro: The economy of the year.
+        activity: Weeks by use.
+        earnings: Labour earnings.
+        partner: The partner's labour earnings.
+        benefits: Benefits by kind.
     """
 
     macro: MacroYear
@@ -100,12 +99,12 @@ class PanelRecords:
         self.school_unknown, self.school_understated = rng.random((2, len(life)))
 
     def write(self, life: LifeState, result: YearResult) -> None:
-        """Enters the year of all who are resident on 31 December."""
+        """Enter one year; only residents on 31 December get a row."""
         year = result.macro.year
         t = year - self.years.start
         self.present[:, t] = life.resident
         activity = result.activity
-        has_job = (life.state == EMPLOYED) | ((activity.worked > 0) & ~activity.casual)
+        has_job = (life.state == Labour.EMPLOYED) | ((activity.worked > 0) & ~activity.casual)
         has_job &= life.employer >= 0
         work = self._work(life, result, has_job)
         for name, numbers in (self._amounts(life, result) | work).items():
@@ -167,7 +166,7 @@ class PanelRecords:
         noise = self.rng.standard_normal((2, len(life)))
         log_pay = self.base_pay + (
             employers.effect[index]
-            + employers.mix[index]
+            + employers.colleague_pay[index]
             + INDUSTRY_PREMIUM[life.industry]
             + p.colleague_noise * noise[0]
         )
@@ -188,7 +187,9 @@ class PanelRecords:
     def _codes(self, life: LifeState, year: int, has_job: Bools) -> dict[str, Ints]:
         p = self.p
         level, field = self._education(life, year)
-        cohabiting_unseen = (life.marital == COHABITING) & ~self._recorded_partner(life, year)
+        cohabiting_unseen = (life.marital == Marital.COHABITING) & ~self._recorded_partner(
+            life, year
+        )
         children = life.children_at_home(year)
         group = step_values(YOUNGEST_CHILD_AGES, life.youngest_age(year)).astype(np.int64)
         return {
@@ -197,14 +198,14 @@ class PanelRecords:
             "county": life.county,
             "education_level": level,
             "education_field": field,
-            "marital_status": np.where(cohabiting_unseen, SINGLE, life.marital),
+            "marital_status": np.where(cohabiting_unseen, Marital.SINGLE, life.marital),
             "children": np.minimum(children, len(CHILDREN) - 1),
             "youngest_child": np.where(children > 0, group, 0),
         }
 
     def _education(self, life: LifeState, year: int) -> tuple[Ints, Ints]:
-        """Level and field as recorded: unknown for some, understated before the new register."""
-        p, foreign = self.p, life.region > SWEDEN
+        """Level and field as recorded: some unknown, some understated before the new register."""
+        p, foreign = self.p, life.region > Region.SWEDEN
         newcomer = (year - life.entry < p.education_new_years) & (
             life.entry > life.birth_year + p.education_new_age
         )
@@ -220,16 +221,16 @@ class PanelRecords:
         return level, np.where(hidden | no_field, -1, life.field)
 
     def _recorded_partner(self, life: LifeState, year: int) -> Bools:
-        """Partners in the register: cohabitants without common children only from 2011 on."""
+        """Whether the partner is recorded: cohabitants without children only from 2011 on."""
         unseen = (
-            (life.marital == COHABITING)
+            (life.marital == Marital.COHABITING)
             & (life.births[:, 0] == 0)
             & (year < self.p.cohabitants_from)
         )
         return np.asarray(life.partnered & ~unseen)
 
     def _remove_cells(self, t: int, year: int) -> None:
-        """Removes statements and workplaces that were not delivered, or late in the last year."""
+        """Remove cells that were not delivered, or are late in the last year of the panel."""
         p, number, code = self.p, self.numbers, self.codes
         u = self.rng.random((5, len(self.present)))
         late = p.late_last_year if year == self.years[-1] else 0.0
@@ -257,11 +258,11 @@ class FutureEarnings:
         self.dead = np.zeros((len(life), len(years)), bool)
 
     def write(self, life: LifeState, result: YearResult) -> None:
-        """Enters one year: real earnings of residents, 0 for the dead, NaN abroad."""
+        """Enter one year: real earnings of residents, NaN for all others."""
         t = result.macro.year - self.years.start
         real = result.earnings / result.macro.prices
         self.earnings[:, t] = np.where(life.resident, real, np.nan)
-        self.dead[:, t] = (life.presence == GONE) & (life.exit_reason == DEAD)
+        self.dead[:, t] = (life.presence == Presence.GONE) & (life.exit_reason == Exit.DEAD)
 
     def to_frame(self, life: LifeState) -> pl.DataFrame:
         """One row per person and year up to age 64: 0 from the year of death on, null abroad."""
@@ -280,10 +281,10 @@ class FutureEarnings:
 
 
 class FutureRecords(PanelRecords):
-    """The other columns of a `FutureEarnings`, as the register would record them.
+    """The columns that `FutureEarnings` does not have, as the register would record them.
 
-    Amounts are in SEK of the price year. Codes and missing cells are as in the panel, but no cell
-    is late in the last year: a future ends in a year that no delivery of the register sets.
+    Amounts are in SEK of the price year. Codes and missing cells are as in the panel, except that
+    no cell of the last year is missing because its delivery is late.
     """
 
     def __init__(
@@ -297,17 +298,17 @@ class FutureRecords(PanelRecords):
         first_year: int,
         school_unknown: Floats,
     ) -> None:
-        """Prepares empty records.
+        """Prepare empty records.
 
         Args:
-            life: state at the end of the panel.
-            years: years of the future.
-            rng: random numbers of the records.
-            p: all parameters.
-            employers: all employers.
-            first_year: first year of the panel.
-            school_unknown: the panel's uniforms of unknown schooling (n,), so that schooling
-                unknown in the panel stays unknown.
+            life: State at the end of the panel.
+            years: Years of the future.
+            rng: Random numbers of the records.
+            p: All parameters.
+            employers: All employers.
+            first_year: First year of the panel.
+            school_unknown: The panel's uniforms for unknown education (n,), so that an education
+                that is unknown in the panel stays unknown.
         """
         super().__init__(life, years, rng, p, employers)
         self.p = replace(p.records, late_last_year=0.0)
@@ -315,7 +316,7 @@ class FutureRecords(PanelRecords):
         self.school_unknown = school_unknown
 
     def write(self, life: LifeState, result: YearResult) -> None:
-        """Enters the year in real money; nothing for those who are dead or abroad."""
+        """Enter one year in real money; cells of the dead and of persons abroad are missing."""
         super().write(life, result)
         t = result.macro.year - self.years.start
         for name, numbers in self.numbers.items():
@@ -337,5 +338,5 @@ def nullable_years(years: Ints) -> pl.Series:
 
 
 def exit_reasons(life: LifeState) -> pl.Series:
-    """The reasons dead and emigrated, null if there is none; one a person."""
+    """Reason of exit of each person; null without exit."""
     return pl.Series([None, "dead", "emigrated"], dtype=pl.String).gather(life.exit_reason)

@@ -1,8 +1,8 @@
-"""Own firms: who runs one, and how unequal their yield is.
+"""Firms of the self-employed: their start, their end and their yield.
 
-Business income is part of labour earnings. It is lower at the median and far more unequal than
-wages (Hamilton 2000; for Sweden LISA's business incomes, [M]): many small incomes and a few very
-large ones.
+Business income is part of labour earnings. Its median is lower than that of wages and its
+inequality much larger: many small incomes and a few very large ones (Hamilton 2000; for Sweden the
+business incomes of LISA, [M]).
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ import numpy as np
 from saga.register.simulation.cohort_year import CohortYear
 from saga.register.simulation.curves import by_sex, step_value
 from saga.register.simulation.labour_market import INDUSTRY_OWN_FIRMS
-from saga.register.simulation.life_state import EMPLOYED, Floats, LifeState
+from saga.register.simulation.life_state import Floats, Labour, LifeState
 from saga.register.simulation.working_time import Activity
 
 
 def simulate_firms(life: LifeState, year: CohortYear, activity: Activity) -> Floats:
-    """Log yield of own firms relative to the pay of a similar employee (n,), 0 for employees.
+    """Log yield of firms relative to the pay of a similar employee (n,), 0 for employees.
 
-    Firms start and stop in place.
+    Updates in place who runs a firm.
     """
     p, rng = year.parameters.self_employment, year.rng
     u, e = rng.random((2, len(life))), rng.standard_normal((2, len(life)))
-    works = (life.state == EMPLOYED) & ~activity.casual & (life.employer >= 0)
+    works = (life.state == Labour.EMPLOYED) & ~activity.casual & (life.employer >= 0)
     rate = (
         by_sex(p.start, life.female)
         * INDUSTRY_OWN_FIRMS[life.industry]

@@ -1,7 +1,7 @@
 """Weeks of a working year by use: casual jobs, hours, parental leave and sickness.
 
-Weeks add up: of the weeks in the country some are worked, some unemployed, some on leave and some
-sick. Long spells go on in the next year.
+A week in the country is worked, unemployed, on leave, sick, or none of these. Long spells of leave
+and sickness continue in the next year.
 """
 
 from __future__ import annotations
@@ -14,31 +14,23 @@ from saga.register.simulation.cohort_year import CohortYear
 from saga.register.simulation.curves import by_sex, interpolate, step_value
 from saga.register.simulation.family import Births
 from saga.register.simulation.labour_market import OCCUPATION_PART_TIME
-from saga.register.simulation.life_state import (
-    EMPLOYED,
-    STUDENT,
-    WEEKS,
-    Bools,
-    Floats,
-    Ints,
-    LifeState,
-)
+from saga.register.simulation.life_state import WEEKS, Bools, Floats, Ints, Labour, LifeState
 
 
 @dataclass
 class Activity:
     """Weeks of one year by use, and what changed; all arrays are (n,).
 
-    Args:
-        worked: weeks at work.
-        unemployed: weeks of unemployment.
-        leave: weeks of parental leave.
-        sick: weeks of sickness.
-        employers: number of employers.
-        casual: whether the year has only short or casual jobs.
-        hired: whether a new job began.
-        state_before: labour state at the start of the year.
-        absent: share of the year before arrival, return or the end of school.
+    Attributes:
+        worked: Weeks at work.
+        unemployed: Weeks of unemployment.
+        leave: Weeks of parental leave.
+        sick: Weeks of sickness.
+        employers: Number of employers.
+        casual: Whether the year has only short or casual jobs.
+        hired: Whether a new job began.
+        state_before: Labour state at the start of the year.
+        absent: Share of the year before arrival, return or the end of school.
     """
 
     worked: Floats
@@ -53,14 +45,14 @@ class Activity:
 
 
 def add_casual_jobs(life: LifeState, year: CohortYear, resident: Bools, activity: Activity) -> None:
-    """Casual jobs of those without a regular one: of students most, of the disabled least."""
+    """Casual jobs of persons without a regular job: most often students, least often disabled."""
     p, age = year.parameters.careers, year.age
     idle = np.flatnonzero(resident & (activity.worked <= 0.0))
     u = year.rng.random((2, len(idle)))
     school = step_value(p.casual_school, age)
     prime = p.casual_prime_ages[0] <= age <= p.casual_prime_ages[1]
     share = np.asarray(p.casual)[life.state[idle]] * np.where(
-        life.state[idle] == STUDENT, school, p.casual_prime if prime else 1.0
+        life.state[idle] == Labour.STUDENT, school, p.casual_prime if prime else 1.0
     )
     share = share * by_sex(p.casual_sex, life.female[idle])
     attachment = np.minimum(
@@ -69,7 +61,7 @@ def add_casual_jobs(life: LifeState, year: CohortYear, resident: Bools, activity
     works = u[0] < share * np.exp(attachment)
     rows = idle[works]
     weeks = np.where(
-        life.state[rows] == STUDENT, p.casual_weeks[0] * school, p.casual_weeks[1]
+        life.state[rows] == Labour.STUDENT, p.casual_weeks[0] * school, p.casual_weeks[1]
     ) * -np.log1p(-u[1][works])
     activity.worked[rows] = np.minimum(weeks, p.casual_longest)
     activity.unemployed[rows] = np.maximum(activity.unemployed[rows] - weeks, 0.0)
@@ -78,11 +70,11 @@ def add_casual_jobs(life: LifeState, year: CohortYear, resident: Bools, activity
 
 
 def choose_hours(life: LifeState, year: CohortYear, births: Births, activity: Activity) -> None:
-    """Full or part time: chosen with a job, after a birth, and at times in between."""
+    """Full or part time: drawn for a new job, after long leave, and at random times."""
     p, age = year.parameters.careers, year.age
     u = year.rng.random((3, len(life)))
     change = u[0] < step_value(p.hours_change_by_age, age)
-    anew = activity.hired | change | (births.leave > p.hours_change_leave)
+    redrawn = activity.hired | change | (births.leave > p.hours_change_leave)
     years = np.clip(p.part_time_year - year.calendar_year, 0, p.part_time_fall_years)
     women = p.part_time[1] * np.exp(p.part_time_fall * years)
     part = np.where(life.female, women, p.part_time[0])
@@ -102,13 +94,13 @@ def choose_hours(life: LifeState, year: CohortYear, births: Births, activity: Ac
         p.part_time_shortest + p.part_time_range * np.sqrt(u[2]),
         1.0,
     )
-    life.hours = np.where(anew, hours, life.hours)
+    life.hours = np.where(redrawn, hours, life.hours)
 
 
 def subtract_absences(
     life: LifeState, year: CohortYear, births: Births, activity: Activity
 ) -> None:
-    """Parental leave and sickness reduce the weeks of work; long sickness goes on next year."""
+    """Parental leave and sickness reduce the weeks of work; long sickness continues next year."""
     p = year.parameters.careers
     u = year.rng.random((3, len(life)))
     young_child = life.youngest_age(year.calendar_year) < p.child_care_age
@@ -133,4 +125,4 @@ def subtract_absences(
     sick = np.minimum(spell, activity.worked)
     activity.sick = sick
     activity.worked = activity.worked - sick
-    life.sick = np.where(life.state == EMPLOYED, np.maximum(spell - sick, 0.0), 0.0)
+    life.sick = np.where(life.state == Labour.EMPLOYED, np.maximum(spell - sick, 0.0), 0.0)

@@ -1,8 +1,8 @@
 """Forecasters that know the process of a textbook register.
 
-Their forecasts are the best that its records allow. They know the parameters, not the hidden state.
-A model can therefore equal but not beat them, while it cannot reach the oracle of the full
-register. They follow the contest's protocol for baselines and are scored by the same functions.
+Their forecasts are the best that its records allow, because they use the true parameters. The
+hidden state is unknown to them, so a model can equal them, but not be better; it cannot equal the
+clairvoyant of the full register. They follow the contest's protocol for baselines.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ BLOCK = 64  # persons whose random numbers are in memory at once
 
 
 class StateFilter(Protocol):
-    """A filter: draws of the hidden state at the origin, given a record."""
+    """A filter draws the hidden state at the origin, given a record."""
 
     @property
     def process(self) -> GaussianProcess | GkosProcess:
-        """The process that the filter knows."""
+        """The process of the records."""
         ...
 
     @property
-    def draw_numbers(self) -> int:
+    def draw_uniforms(self) -> int:
         """Number of uniforms that one draw needs."""
         ...
 
     def draw_states(self, earnings: Floats, age: NDArray[np.int64], u: Floats) -> Floats:
         """States (S, n, M) from records (n, A), origin ages (n,) and uniforms `u`.
 
-        `u` has shape (n, M, `draw_numbers`).
+        `u` has shape (n, M, `draw_uniforms`).
         """
         ...
 
@@ -62,7 +62,7 @@ class ExactForecaster:
         name: Row in the metrics table.
     """
 
-    version = 1  # raise it when its numbers may change: stored scores carry it
+    version = 1  # of its numbers; increase it when they may change (see `Baseline.version`)
 
     def __init__(self, state_filter: StateFilter, name: str = "exact") -> None:
         self.filter, self.name = state_filter, name
@@ -76,29 +76,23 @@ class ExactForecaster:
         file = directory / "register.json"
         if not file.is_file():
             fix = "Give the directory that `saga register generate` wrote."
-            raise InputError(
-                "There is no register",
-                [Problem("no-register", f"no register.json in {directory.name}", fix)],
-            )
+            problem = Problem("no-register", f"no register.json in {directory.name}", fix)
+            raise InputError("There is no register", [problem])
         metadata = json.loads(file.read_text(encoding="utf-8"))
         match metadata.get("process"):
             case "gaussian":
-                gaussian = GaussianProcess.from_dict(metadata["parameters"])
-                return cls(KalmanFilter(gaussian))
+                return cls(KalmanFilter(GaussianProcess.from_dict(metadata["parameters"])))
             case "gkos":
-                gkos = GkosProcess.from_dict(metadata["parameters"])
-                return cls(GkosFilter(gkos, particles))
+                return cls(GkosFilter(GkosProcess.from_dict(metadata["parameters"]), particles))
         fix = (
             "Use saga.register.oracle for the full process, or generate with --process gaussian "
             "or gkos."
         )
-        raise UsageError(
-            "Only textbook processes have an exact forecaster",
-            [Problem("process", "the register is of another process", fix)],
-        )
+        problem = Problem("process", "the register is of another process", fix)
+        raise UsageError("Only textbook processes have an exact forecaster", [problem])
 
     def fit(self, panel: Panel, *, seed: int) -> Self:
-        """Return itself: the contest calls this, but there is nothing to learn."""
+        """Return itself: the parameters are known, but the contest fits every baseline."""
         del panel, seed
         return self
 
@@ -126,18 +120,17 @@ class ExactForecaster:
         future = np.full((len(origins), to_horizon, n_paths), np.nan, dtype=np.float32)
         for start in range(0, len(origins), BLOCK):
             rows = slice(start, start + BLOCK)
-            ids = list(
-                zip(origins.person_id[rows].tolist(), origins.year[rows].tolist(), strict=True)
-            )
+            block = origins.take(rows)
+            ids = list(zip(block.person_id.tolist(), block.year.tolist(), strict=True))
 
             def uniforms(step: int, size: int, ids: list[tuple[str, int]] = ids) -> Floats:
                 u = uniform_rows(n_paths * size, ids, "exact", seed, step)
                 return u.reshape(len(ids), n_paths, size)
 
-            u = uniforms(0, self.filter.draw_numbers)
+            u = uniforms(0, self.filter.draw_uniforms)
             state = self.filter.draw_states(earnings[rows], age[rows], u)
             for h in range(1, to_horizon + 1):
-                u = np.moveaxis(uniforms(h, process.step_numbers), -1, 0)
+                u = np.moveaxis(uniforms(h, process.step_uniforms), -1, 0)
                 state, future[rows, h - 1] = process.step(state, age[rows, None] + h, u)
         paths = Paths(np.asarray(origins.person_id), birth_year, np.asarray(origins.year), future)
         future[~paths.within_age] = np.nan
@@ -157,34 +150,21 @@ def earnings_by_age(
     born = persons.join(births, on="person_id", how="left", maintain_order="left")["birth_year"]
     if born.null_count():
         person = str(origins.person_id[born.is_null().arg_max() or 0])
-        raise InputError(
-            "A person cannot be forecast",
-            [
-                Problem(
-                    "no-record",
-                    "the person has no row",
-                    "Leave the person out.",
-                    person_id=person,
-                    count=born.null_count(),
-                )
-            ],
-        )
+        fix, count = "Leave the person out.", born.null_count()
+        problem = Problem("no-record", "the person has no row", fix, person_id=person, count=count)
+        raise InputError("A person cannot be forecast", [problem])
     birth_year = born.to_numpy().astype(np.int64)
     age = np.asarray(origins.year, np.int64) - birth_year
     early = np.flatnonzero(age < process.first_age - 1)
     if len(early):
-        raise InputError(
-            "An origin is too early",
-            [
-                Problem(
-                    "origin-age",
-                    f"the process starts at age {process.first_age}",
-                    f"Use origins at age {process.first_age - 1} or later.",
-                    person_id=str(origins.person_id[early[0]]),
-                    count=len(early),
-                )
-            ],
+        problem = Problem(
+            "origin-age",
+            f"the process starts at age {process.first_age}",
+            f"Use origins at age {process.first_age - 1} or later.",
+            person_id=str(origins.person_id[early[0]]),
+            count=len(early),
         )
+        raise InputError("An origin is too early", [problem])
     column = pl.col("year") - pl.col("birth_year") - process.first_age
     rows = (
         history.frame.join(persons, on="person_id")
@@ -196,18 +176,14 @@ def earnings_by_age(
     impossible = earnings <= 0 if isinstance(process, GaussianProcess) else earnings < 0
     if impossible.any():
         row, first = np.argwhere(impossible)[0]
-        raise InputError(
-            "A record does not come from the process",
-            [
-                Problem(
-                    "impossible-earnings",
-                    f"the {process.name} process has no such earnings",
-                    "Use the register that the process generated.",
-                    column="earnings",
-                    person_id=str(origins.person_id[row]),
-                    year=int(birth_year[row] + process.first_age + first),
-                    count=int(impossible.sum()),
-                )
-            ],
+        problem = Problem(
+            "impossible-earnings",
+            f"the {process.name} process has no such earnings",
+            "Use the register that the process generated.",
+            column="earnings",
+            person_id=str(origins.person_id[row]),
+            year=int(birth_year[row] + process.first_age + first),
+            count=int(impossible.sum()),
         )
+        raise InputError("A record does not come from the process", [problem])
     return birth_year, age, earnings

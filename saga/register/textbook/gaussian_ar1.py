@@ -1,8 +1,8 @@
 """The Gaussian textbook process: a fixed effect, an AR(1) and white noise in logs.
 
 log y = g(t) + alpha + z + eps, with t = (age - 24) / 10, g(t) = a0 + a1 t + a2 t^2 and
-z = rho z(-1) + eta. alpha, z at 24, eta and eps are independent normals; y is in units of `unit`
-SEK of 2022. No person has zero earnings, dies or emigrates.
+z = rho z(-1) + eta. Here alpha, z at 24, eta and eps are independent normals, and earnings y are in
+units of `unit` SEK of 2022. No person has zero earnings, dies or emigrates.
 """
 
 from __future__ import annotations
@@ -18,13 +18,29 @@ Floats = NDArray[np.float64]
 Ages = NDArray[Any] | int
 
 # SEK of 2022 for a thousand dollars of 2010: 7.20 SEK per dollar on average in 2010 (Riksbank, from
-# memory) times the rise of the consumer price index, 371.91 / 303.46. Rounded, since a constant
-# factor only shifts the logs.
+# memory) times the growth of the consumer price index, 371.91 / 303.46. Rounded: a constant factor
+# only shifts the logs.
 THOUSAND_DOLLARS = 8_830.0
 
 
+class LogProfile:
+    """Mean log earnings by age: log(unit) + a0 + a1 t + a2 t^2, with t = (age - 24) / 10."""
+
+    profile: tuple[float, float, float]  # a0, a1, a2
+    unit: float  # SEK of 2022
+
+    def time(self, age: Ages) -> Floats:
+        """Decades t after age 24, with the shape of `age`."""
+        return (np.asarray(age, np.float64) - 24.0) / 10.0
+
+    def mean_log(self, age: Ages) -> Floats:
+        """Mean of log SEK of 2022 at `age`, same shape."""
+        t, (a0, a1, a2) = self.time(age), self.profile
+        return np.asarray(np.log(self.unit) + a0 + a1 * t + a2 * t * t)
+
+
 @dataclass(frozen=True)
-class GaussianProcess:
+class GaussianProcess(LogProfile):
     """Parameters of the process, and its simulation.
 
     The default is the normal AR(1) with a fixed effect that Guvenen, Karahan, Ozkan and Song (2021)
@@ -45,20 +61,13 @@ class GaussianProcess:
 
     name: ClassVar[str] = "gaussian"
     state_names: ClassVar[tuple[str, ...]] = ("alpha", "z")
-    start_numbers: ClassVar[int] = 2  # uniforms that `start` needs per person
-    step_numbers: ClassVar[int] = 2  # uniforms that `step` needs per person
+    start_uniforms: ClassVar[int] = 2  # that `start` needs per person
+    step_uniforms: ClassVar[int] = 2  # that `step` needs per person
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> GaussianProcess:
         """The inverse of `dataclasses.asdict`, also after JSON."""
         return cls(**{**values, "profile": tuple(values["profile"])})
-
-    def mean_log(self, age: Ages) -> Floats:
-        """Log of `unit` plus g(t), same shape: the mean of log SEK at that age."""
-        t = (np.asarray(age, np.float64) - 24.0) / 10.0
-        return np.asarray(
-            np.log(self.unit) + self.profile[0] + self.profile[1] * t + self.profile[2] * t * t
-        )
 
     def start(self, u: Floats) -> Floats:
         """State (alpha, z) in the year before `first_age` from uniforms `u` (2, ...)."""
@@ -66,10 +75,7 @@ class GaussianProcess:
         return np.stack([self.sd_alpha * normal[0], self.sd_z0 * normal[1]])
 
     def step(self, state: Floats, age: Ages, u: Floats) -> tuple[Floats, Floats]:
-        """State and real earnings (SEK of 2022) at `age`.
-
-        They follow from the state of the year before and uniforms `u` (2, ...).
-        """
+        """State and real earnings at `age` from the state before and uniforms `u` (2, ...)."""
         normal = ndtri(u)
         alpha, z = state[0], self.rho * state[1] + self.sd_eta * normal[0]
         log = self.mean_log(age) + alpha + z + self.sd_eps * normal[1]

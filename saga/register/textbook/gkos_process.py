@@ -6,10 +6,10 @@ Potential earnings y follow log y = g(t) + alpha + beta t + z + eps, with t = (a
 g(t) = a0 + a1 t + a2 t^2 and z = rho z(-1) + eta.
 
 alpha and beta are correlated normals, z is normal at age 24, and eta and eps are mixtures of two
-normals with mean zero. Earnings are (1 - nu) y, in units of `unit` SEK of 2022; nu is the fraction
-of the year without employment. With probability p_nu = logistic(a + b t + c z + d z t) it is
-min(1, E), E exponential of rate lambda; otherwise it is 0. With a rate near zero almost every
-period of non-employment is a full year of zero earnings.
+normals with mean zero. Earnings are (1 - nu) y, in units of `unit` SEK of 2022, where nu is the
+fraction of the year without employment. With probability p_nu = logistic(a + b t + c z + d z t),
+nu is min(1, E), with E exponential of rate lambda; otherwise it is 0. With a rate near zero almost
+every period of non-employment is a full year of zero earnings.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, ndtri
 
-from saga.register.textbook.gaussian_ar1 import THOUSAND_DOLLARS, Ages
+from saga.register.textbook.gaussian_ar1 import THOUSAND_DOLLARS, Ages, LogProfile
 
 Floats = NDArray[np.float64]
 
@@ -64,17 +64,16 @@ class Mixture:
 
     def density(self, x: Floats) -> Floats:
         """Density at `x`, same shape."""
-        parts = zip(self.weights, self.means, self.sd, strict=True)
-        return np.asarray(
-            sum(
-                w / (s * np.sqrt(2 * np.pi)) * np.exp(-0.5 * ((x - m) / s) ** 2)
-                for w, m, s in parts
-            )
+        components = zip(self.weights, self.means, self.sd, strict=True)
+        densities = (
+            w / (s * np.sqrt(2 * np.pi)) * np.exp(-0.5 * ((x - m) / s) ** 2)
+            for w, m, s in components
         )
+        return np.asarray(sum(densities))
 
 
 @dataclass(frozen=True)
-class GkosProcess:
+class GkosProcess(LogProfile):
     """Parameters of the process, and its simulation.
 
     The default is the published benchmark at full precision (US men, thousand dollars of 2010).
@@ -108,8 +107,8 @@ class GkosProcess:
 
     name: ClassVar[str] = "gkos"
     state_names: ClassVar[tuple[str, ...]] = ("alpha", "beta", "z")
-    start_numbers: ClassVar[int] = 3  # uniforms that `start` needs per person
-    step_numbers: ClassVar[int] = 6  # uniforms that `step` needs per person
+    start_uniforms: ClassVar[int] = 3  # that `start` needs per person
+    step_uniforms: ClassVar[int] = 6  # that `step` needs per person
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> GkosProcess:
@@ -120,17 +119,6 @@ class GkosProcess:
             for name in ("eta", "eps")
         }
         return cls(**{**values, **tuples, **mixtures})
-
-    def time(self, age: Ages) -> Floats:
-        """Time (age - 24) / 10."""
-        return (np.asarray(age, np.float64) - 24.0) / 10.0
-
-    def mean_log(self, age: Ages) -> Floats:
-        """log(unit) + g(t), with the shape of `age`."""
-        t = self.time(age)
-        return np.asarray(
-            np.log(self.unit) + self.profile[0] + self.profile[1] * t + self.profile[2] * t * t
-        )
 
     def nonemployment_index(self, age: Ages, z: Floats) -> Floats:
         """Log odds of non-employment, a + b t + c z + d z t."""
@@ -151,10 +139,7 @@ class GkosProcess:
         return np.concatenate([self.effects(normal[:2]), self.sd_z0 * normal[2:]])
 
     def step(self, state: Floats, age: Ages, u: Floats) -> tuple[Floats, Floats]:
-        """State and real earnings (SEK of 2022) at `age`.
-
-        They follow from the state of the year before and uniforms `u` (6, ...).
-        """
+        """State and real earnings at `age` from the state before and uniforms `u` (6, ...)."""
         alpha, beta = state[0], state[1]
         z = self.rho * state[2] + self.eta.draw(u[0], u[1])
         eps = self.eps.draw(u[2], u[3])

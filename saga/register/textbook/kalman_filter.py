@@ -37,7 +37,7 @@ class KalmanFilter:
     It has the methods of `saga.register.textbook.particle_filter.GkosFilter`.
     """
 
-    draw_numbers = 2  # uniforms per draw of a state
+    draw_uniforms = 2  # uniforms per draw of a state
 
     def __init__(self, process: GaussianProcess) -> None:
         self.process = process
@@ -79,10 +79,10 @@ class KalmanFilter:
         mean, covariance = self.posterior(earnings, age)
         alpha_sd = np.sqrt(np.maximum(covariance[:, 0, 0], 1e-300))
         slope = covariance[:, 0, 1] / alpha_sd
-        rest = np.sqrt(np.maximum(covariance[:, 1, 1] - slope**2, 0.0))
+        z_sd = np.sqrt(np.maximum(covariance[:, 1, 1] - slope**2, 0.0))  # given alpha
         normal = ndtri(u)
         alpha = mean[:, 0, None] + alpha_sd[:, None] * normal[..., 0]
-        z = mean[:, 1, None] + slope[:, None] * normal[..., 0] + rest[:, None] * normal[..., 1]
+        z = mean[:, 1, None] + slope[:, None] * normal[..., 0] + z_sd[:, None] * normal[..., 1]
         return np.stack([alpha, z])
 
     def forecast(
@@ -94,18 +94,18 @@ class KalmanFilter:
         """
         p = self.process
         mean, covariance = self.posterior(earnings, age)
-        ahead = np.arange(1, to_horizon + 1)
-        power = p.rho**ahead
-        expected = p.mean_log(age[:, None] + ahead) + mean[:, :1] + mean[:, 1:] * power
-        nearer = np.minimum.outer(ahead, ahead)
-        apart = np.abs(np.subtract.outer(ahead, ahead))
+        horizon = np.arange(1, to_horizon + 1)
+        power = p.rho**horizon
+        expected = p.mean_log(age[:, None] + horizon) + mean[:, :1] + mean[:, 1:] * power
+        nearer = np.minimum.outer(horizon, horizon)
+        distance = np.abs(np.subtract.outer(horizon, horizon))
         # Innovations up to the nearer horizon affect both: sd^2 (1 + rho^2 + ...) rho^|h - k|.
-        sums = np.concatenate([[0.0], np.cumsum(p.rho ** (2 * (ahead - 1)))])
-        shocks = p.sd_eta**2 * p.rho**apart * sums[nearer]
-        part = covariance[:, :, :, None, None]
+        sums = np.concatenate([[0.0], np.cumsum(p.rho ** (2 * (horizon - 1)))])
+        shocks = p.sd_eta**2 * p.rho**distance * sums[nearer]
+        state = covariance[:, :, :, None, None]
         effects = (
-            part[:, 0, 0]
-            + part[:, 0, 1] * np.add.outer(power, power)
-            + part[:, 1, 1] * np.multiply.outer(power, power)
+            state[:, 0, 0]
+            + state[:, 0, 1] * np.add.outer(power, power)
+            + state[:, 1, 1] * np.multiply.outer(power, power)
         )
         return GaussianForecast(expected, effects + shocks + p.sd_eps**2 * np.eye(to_horizon))

@@ -2,9 +2,9 @@
 
 A particle is a pair (alpha, beta). Given the pair, the persistent state z is a Markov chain in one
 dimension. Its distribution given the record is computed by the forward recursion on a fine grid;
-mixture components and spells of non-employment are summed over. The weight of a particle is its
-prior times the likelihood of the whole record. Particles are never resampled, so after forty years
-there are as many distinct fixed effects as at the start. They are points of a lattice in the two
+it sums over mixture components and spells of non-employment. The weight of a particle is its prior
+times the likelihood of the whole record. Particles are never resampled, so after forty years there
+are as many distinct fixed effects as at the start. They are points of a lattice in the two
 dimensions of the prior (quasi-Monte Carlo).
 
 Why a grid is exact: sums over an equally spaced grid integrate a product of normals of standard
@@ -28,22 +28,19 @@ from saga.schema import MAX_AGE
 Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]
 
-# Radius of the disc of particles, in prior standard deviations: 4e-6 of the prior lies outside
-RADIUS = 5.0
-REACH = 5.5  # half width of the grid, in the largest standard deviation of z at any age
+RADIUS = 5.0  # of the disc of particles, in prior standard deviations: 4e-6 of the prior is outside
+GRID_HALF_WIDTH = 5.5  # in the largest standard deviation of z at any age
 PHASES = 256  # observations are rounded to 1/256 of the spacing: an error of 0.0001 log points
-FINEST = (
-    0.02  # smallest spacing; noise of a smaller standard deviation is filtered as if it had this
-)
-# Particles whose log weight is this far below the best hold less than 1e-6 of the posterior; they
-# are dropped once they are a tenth of the particles.
+MIN_SPACING = 0.02  # of the grid; noise with a smaller standard deviation is given this one
+# Particles whose log weight is this far below the largest have less than 1e-6 of the posterior.
+# They are dropped when they are more than a tenth of the particles.
 NEGLIGIBLE, DROPPED_SHARE = 20.0, 0.1
-# Smallest density of a grid point: a record that the process cannot produce has a finite weight.
-SMALLEST = np.float32(1e-12)
+# Smallest density of a grid point: a record that the process cannot produce has a positive weight.
+MIN_DENSITY = np.float32(1e-12)
 SUBNORMAL = 1e-15  # smaller densities are set to 0, because subnormal numbers slow products down
 MIN_PARTICLES = 8
-# The centre of the disc lies off the lattice, so that no two points have the same distance from it
-# and any number of particles is possible.
+# The centre of the disc is not a lattice point, so that no two points have the same distance from
+# it and any number of particles is possible.
 LATTICE_CENTRE = (0.37, 0.21)
 
 
@@ -85,15 +82,15 @@ class GkosFilter:
         particles: Number of points (alpha, beta), at least 8.
     """
 
-    draw_numbers = 1  # uniforms per draw of a state
+    draw_uniforms = 1  # per draw of a state
 
     def __init__(self, process: GkosProcess, particles: int = 500) -> None:
         smallest = min(*process.eta.sd, *process.eps.sd)
         self.process = process
-        self.spacing = max(smallest, FINEST)
-        self.eta, self.eps = (_no_finer(m, self.spacing) for m in (process.eta, process.eps))
+        self.spacing = max(smallest, MIN_SPACING)
+        self.eta, self.eps = (_widen(m, self.spacing) for m in (process.eta, process.eps))
         deviation = np.sqrt(_variances(process).max())
-        half = int(np.ceil(REACH * deviation / self.spacing))
+        half = int(np.ceil(GRID_HALF_WIDTH * deviation / self.spacing))
         self.z: Floats = self.spacing * np.arange(-half, half + 1, dtype=np.float64)
         kernel = self.spacing * self.eta.density(self.z[None, :] - process.rho * self.z[:, None])
         self.kernel = np.where(kernel < SUBNORMAL, 0.0, kernel).astype(np.float32)
@@ -124,7 +121,7 @@ class GkosFilter:
             density *= self._likelihood(earnings[a - first], a, effects)
             total = density.sum(axis=1)
             density /= total[:, None]
-            np.maximum(density, SMALLEST, out=density)
+            np.maximum(density, MIN_DENSITY, out=density)
             log_weight += np.log(total, dtype=np.float64)
             likely = log_weight > log_weight.max() - NEGLIGIBLE
             if likely.mean() < 1.0 - DROPPED_SHARE:
@@ -151,32 +148,32 @@ class GkosFilter:
         for _ in range(self.process.first_age, MAX_AGE + 1):
             density = rows[-1] @ self.kernel
             rows.append(density / density.sum())
-        return np.maximum(np.array(rows, np.float32), SMALLEST)
+        return np.maximum(np.array(rows, np.float32), MIN_DENSITY)
 
     def _likelihood(self, earnings: float, age: int, effects: Floats) -> Singles:
-        """Of one year's earnings at each particle and grid point: (1, K) for zero, else (N, K)."""
+        """Likelihood of a year's earnings at particles and points: (1, K) for zero, else (N, K)."""
         index = self.process.nonemployment_index(age, self.z)
         idle, employed = expit(index).astype(np.float32), expit(-index).astype(np.float32)
         if earnings == 0:
             full_spell = np.float32(np.exp(-self.process.rate))
-            zero: Singles = np.maximum(idle * full_spell, SMALLEST)
+            zero: Singles = np.maximum(idle * full_spell, MIN_DENSITY)
             return zero[None, :]
-        level = (
+        residual = (
             np.log(earnings)
             - self.process.mean_log(age)
             - effects[0]
             - effects[1] * self.process.time(age)
         )
         points = len(self.z)
-        position = np.rint((level - self.z[0]) / self.spacing * PHASES).astype(np.int64)
-        whole, phase = np.divmod(np.clip(position, -points * PHASES, 2 * points * PHASES), PHASES)
+        position = np.rint((residual - self.z[0]) / self.spacing * PHASES).astype(np.int64)
+        steps, phase = np.divmod(np.clip(position, -points * PHASES, 2 * points * PHASES), PHASES)
         full_year_density, spell_density = self._tables
-        likelihood: Singles = full_year_density[phase, 2 * points - whole]
+        likelihood: Singles = full_year_density[phase, 2 * points - steps]
         likelihood *= employed
-        spell = spell_density[phase, 2 * points - whole]
+        spell = spell_density[phase, 2 * points - steps]
         spell *= idle
         likelihood += spell
-        np.maximum(likelihood, SMALLEST, out=likelihood)
+        np.maximum(likelihood, MIN_DENSITY, out=likelihood)
         return likelihood
 
     @cached_property
@@ -216,7 +213,7 @@ def _spell_density(residual: Floats, eps: Mixture, rate: float) -> Floats:
     return density
 
 
-def _no_finer(mixture: Mixture, spacing: float) -> Mixture:
+def _widen(mixture: Mixture, spacing: float) -> Mixture:
     return replace(mixture, sd=(max(mixture.sd[0], spacing), max(mixture.sd[1], spacing)))
 
 

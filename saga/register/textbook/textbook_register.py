@@ -63,7 +63,7 @@ class Cohort:
         cls, process: Process, birth_year: int, serials: NDArray[np.int64], rng: np.random.Generator
     ) -> Cohort:
         """The persons at the end of the year before `first_age`."""
-        state = process.start(_open_uniforms(rng, process.start_numbers, len(serials)))
+        state = process.start(_open_uniforms(rng, process.start_uniforms, len(serials)))
         return cls(process, birth_year, serials, state, birth_year + process.first_age - 1)
 
     def copy(self) -> Cohort:
@@ -78,7 +78,7 @@ class Cohort:
         years = range(self.year + 1, min(to_year, self.birth_year + self.process.last_age) + 1)
         earnings = np.empty((len(self.serials), len(years)))
         for t, year in enumerate(years):
-            u = _open_uniforms(rng, self.process.step_numbers, len(self.serials))
+            u = _open_uniforms(rng, self.process.step_uniforms, len(self.serials))
             self.state, earnings[:, t] = self.process.step(self.state, year - self.birth_year, u)
         self.year = max(self.year, years.stop - 1)
         row = np.repeat(np.arange(len(self.serials)), len(years))
@@ -127,5 +127,6 @@ def future_rows(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _open_uniforms(rng: np.random.Generator, numbers: int, n: int) -> Floats:
-    return np.maximum(rng.random((numbers, n)), 2.0**-54)  # 0 has no normal quantile
+def _open_uniforms(rng: np.random.Generator, count: int, n: int) -> Floats:
+    """Uniforms (count, n) above 0, which has no normal quantile."""
+    return np.maximum(rng.random((count, n)), 2.0**-54)

@@ -1,1 +1,1 @@
-"""The register beside its targets: statistics, targets, verdicts, report."""
+"""Comparison of the register with its targets: statistics, targets, verdicts, report."""

@@ -56,8 +56,20 @@ def describe(register: RegisterArrays) -> Rows:
         yield from measure(register)
 
 
-def _row(key: str, topic: str, concept: str, population: str, statistic: str) -> RegisterTarget:
-    return RegisterTarget(key, topic, concept, population, statistic, band="none")
+def _row(
+    key: str, topic: str, concept: str, population: str, statistic: str, estimate: Estimate
+) -> tuple[RegisterTarget, Estimate]:
+    return RegisterTarget(key, topic, concept, population, statistic, band="none"), estimate
+
+
+def _distribution(sample: Sample) -> Iterator[tuple[str, str, Estimate]]:
+    """Last word of the key, statistic and estimate."""
+    yield "mean", "mean", sample.mean()
+    for name, quantile in zip(
+        ("p10", "p50", "p90"), sample.quantiles((0.1, 0.5, 0.9)), strict=True
+    ):
+        yield name, name.upper(), quantile
+    yield "gini", "Gini", sample.gini()
 
 
 def _by_year(register: RegisterArrays) -> Rows:
@@ -66,43 +78,36 @@ def _by_year(register: RegisterArrays) -> Rows:
         for group in SEXES:
             mask = register.aged(year, *ADULT_AGES) & register.group(group)
             sample = register.sample(register.real(year), mask)
-            p10, p50, p90 = sample.quantiles((0.1, 0.5, 0.9))
-            for key, statistic, estimate in (
-                ("mean", "mean", sample.mean()),
-                ("p10", "P10", p10),
-                ("p50", "P50", p50),
-                ("p90", "P90", p90),
-                ("gini", "Gini", sample.gini()),
-                ("zeros", "share of zeros", sample.share(sample.values == 0)),
-            ):
-                row = _row(
+            zeros = "zeros", "share of zeros", sample.share(sample.values == 0)
+            for key, statistic, estimate in (*_distribution(sample), zeros):
+                yield _row(
                     f"year.{group}.{year}.{key}",
                     "Earnings by year",
                     "labour earnings, SEK of 2022",
                     f"20-64, {group}, {year}",
                     statistic,
+                    estimate,
                 )
-                yield row, estimate
-        row = _row(
+        yield _row(
             f"pay_ratio.{year}",
             "Women and men by year",
             "pay of a full-time full-year job",
             f"20-64, {year}",
             "women's mean / men's",
+            pay_ratio(register, year),
         )
-        yield row, pay_ratio(register, year)
     for year in register.years[1:]:
         for group in GROUPS:
             sample = changes(register, [year], group=register.group(group))
             for statistic, estimate in (("Kelley", sample.kelley()), ("P90-P10", sample.spread())):
-                row = _row(
+                yield _row(
                     f"moves.year.{group}.{year}.{statistic.lower()}",
                     "Changes by year",
                     f"1-year {CHANGE}",
                     f"25-55, {group}, {year}",
                     statistic,
+                    estimate,
                 )
-                yield row, estimate
 
 
 def by_age(register: RegisterArrays) -> Rows:
@@ -115,25 +120,25 @@ def by_age(register: RegisterArrays) -> Rows:
                 (register.earned(year), register.aged(year, first, last) & mask)
                 for year in register.years
             )
-            row = _row(
+            yield _row(
                 f"zeros.{group}.{first}-{last}",
                 "Zero earnings by age",
                 "labour earnings",
                 f"{population}, all years",
                 "share of zeros",
+                sample.share(sample.values == 0),
             )
-            yield row, sample.share(sample.values == 0)
             if (year := EMPLOYMENT_YEAR) in register.years:
                 employed = register.employed[:, register.column(year)]
                 sample = register.sample(employed, register.aged(year, first, last) & mask)
-                row = _row(
+                yield _row(
                     f"employed.{group}.{first}-{last}",
                     "Employment by age",
                     "weeks at work or on paid leave from a job, out of 52",
                     f"{population}, {year}",
                     "mean share of the year",
+                    sample.mean(),
                 )
-                yield row, sample.mean()
 
 
 def _education_by_cohort(register: RegisterArrays) -> Rows:
@@ -147,14 +152,14 @@ def _education_by_cohort(register: RegisterArrays) -> Rows:
         for group in SEXES:
             sample = register.sample(education, register.group(group) & cohort)
             for code, name in enumerate(EDUCATION_LEVELS):
-                row = _row(
+                yield _row(
                     f"schooling.{group}.{born}.{name}",
                     "Education by cohort",
                     "highest education, known level only",
                     f"{group} born {born - 1}-{born + 1}, in {year}",
                     f"share with {name}",
+                    sample.share(sample.values == code),
                 )
-                yield row, sample.share(sample.values == code)
 
 
 def _changes_by_age_and_rank(register: RegisterArrays) -> Rows:
@@ -168,14 +173,14 @@ def _changes_by_age_and_rank(register: RegisterArrays) -> Rows:
             ("kelley", "Kelley", sample.kelley()),
             ("crow-siddiqui", "excess Crow-Siddiqui", sample.crow_siddiqui()),
         ):
-            row = _row(
+            yield _row(
                 f"moves.{key}.{lag}.{name}",
                 "Changes by age and rank",
                 f"{lag}-year {CHANGE}",
                 population,
                 statistic,
+                estimate,
             )
-            yield row, estimate
 
     for lag in CHANGE_LAGS:
         for ages in CHANGE_AGES:
@@ -199,14 +204,14 @@ def _mobility(register: RegisterArrays) -> Rows:
         if lag >= len(register.years) - 2:
             continue
         for group in SEXES:
-            row = _row(
+            yield _row(
                 f"ranks.{group}.{lag}",
                 "Mobility",
                 "rank of real labour earnings by year",
                 f"{first_age}-{last_age} at the start, {group}",
                 f"rank-rank slope over {lag} years",
+                rank_slope(register, lag, register.group(group)),
             )
-            yield row, rank_slope(register, lag, register.group(group))
         transitions = []
         for year in range(register.years.start + RANK_YEARS - 1, register.years.stop - lag):
             origin, destination = past_rank(register, year), past_rank(register, year + lag)
@@ -216,14 +221,14 @@ def _mobility(register: RegisterArrays) -> Rows:
         for first in range(5):
             from_fifth = sample.where(sample.values // 5 == first)
             for second in range(5):
-                row = _row(
+                yield _row(
                     f"fifths.{lag}.{first + 1}-{second + 1}",
                     "Mobility",
                     "rank of real labour earnings by year",
                     f"25-55 in both years, fifth {first + 1} of three-year mean earnings",
                     f"share in fifth {second + 1} {lag} years later",
+                    from_fifth.share(from_fifth.values % 5 == second),
                 )
-                yield row, from_fifth.share(from_fifth.values % 5 == second)
 
 
 def _around_first_birth(register: RegisterArrays) -> Rows:
@@ -234,15 +239,15 @@ def _around_first_birth(register: RegisterArrays) -> Rows:
         if study is None:
             continue
         for k in EVENT_YEARS:
-            row = _row(
+            yield _row(
                 f"penalty.{parents}.{k}",
                 "Children, profile",
                 "real labour earnings, zeros counted: event study with age and year dummies, "
                 "the year before the first birth as base",
                 f"{parents}, first birth at 20-45",
                 f"effect {k} years from the birth / earnings predicted without it",
+                study.relative(k),
             )
-            yield row, study.relative(k)
 
 
 def _lifetime(register: RegisterArrays) -> Rows:
@@ -252,20 +257,13 @@ def _lifetime(register: RegisterArrays) -> Rows:
         return
     for group in GROUPS:
         sample = register.sample(total, register.group(group))
-        p10, p50, p90 = sample.quantiles((0.1, 0.5, 0.9))
-        for key, statistic, estimate in (
-            ("mean", "mean", sample.mean()),
-            ("p10", "P10", p10),
-            ("p50", "P50", p50),
-            ("p90", "P90", p90),
-            ("gini", "Gini", sample.gini()),
-            ("top1", "mean of the top 1 %", sample.mean_between(0.99, 1.0)),
-        ):
-            row = _row(
+        top = "top1", "mean of the top 1 %", sample.mean_between(0.99, 1.0)
+        for key, statistic, estimate in (*_distribution(sample), top):
+            yield _row(
                 f"life.{group}.{key}",
                 "Lifetime earnings",
                 "real labour earnings added up over 25-54",
                 f"born 1965-68, in the register each year, {group}",
                 statistic,
+                estimate,
             )
-            yield row, estimate

@@ -37,7 +37,7 @@ CRISIS_YEARS = range(1992, 1995)
 BUST_2009_YEARS = (2009,)
 UPTURN_YEARS = (1998, 1999, 2000, 2006, 2007)
 CHANGE_YEARS = FULL_PERIOD[1:]
-ABSTRACT_YEARS = range(1991, 2017)  # Friedrich, Laun and Meghir (2022)
+VOLATILITY_YEARS = range(1991, 2017)  # of Friedrich, Laun and Meghir (2022)
 
 Group = Bools | Callable[[int], Bools]  # persons (n,), or by the year in which a change starts
 
@@ -55,7 +55,7 @@ def changes(
         register: The register.
         years: Years in which the changes end.
         lag: Number of years between start and end.
-        group: Persons whose changes are meant; None for all.
+        group: Persons whose changes are counted; None for all.
         ages: First and last age at the start.
     """
     parts = []
@@ -78,14 +78,14 @@ def log_earnings(register: RegisterArrays, year: int, mask: Bools) -> Sample:
 
 
 def signs(register: RegisterArrays) -> KeyedEstimates:
-    """Differences whose sign, but not size, sources state."""
+    """Differences of which the sources state the sign, but not the size."""
     if not register.covers(FULL_PERIOD):
         return
     everybody, men, women = (register.group(name) for name in ("all", "men", "women"))
     yield from _cycle(register)
 
     def spread_difference(group: Group, reference: Group) -> Estimate:
-        samples = (changes(register, ABSTRACT_YEARS, group=g) for g in (group, reference))
+        samples = (changes(register, VOLATILITY_YEARS, group=g) for g in (group, reference))
         first, second = (sample.spread() for sample in samples)
         return first - second
 
@@ -116,7 +116,7 @@ def signs(register: RegisterArrays) -> KeyedEstimates:
         def educated(year: int) -> Bools:
             return np.asarray(register.education[:, register.column(year)] == code)
 
-        return changes(register, ABSTRACT_YEARS, group=educated).kelley()
+        return changes(register, VOLATILITY_YEARS, group=educated).kelley()
 
     highest = len(EDUCATION_LEVELS) - 1
     yield "sign.skew.low_educated", kelley_by_education(0) - kelley_by_education(highest)
@@ -181,7 +181,7 @@ def _below_median(register: RegisterArrays, year: int) -> Bools:
 def _large_losses(register: RegisterArrays, group: Callable[[int], Bools]) -> Estimate:
     """Share whose real earnings fall to less than half; earnings may be 0 afterwards."""
     parts = []
-    for year in ABSTRACT_YEARS:
+    for year in VOLATILITY_YEARS:
         ratio = register.real(year) / np.maximum(register.real(year - 1), 1.0)
         parts.append((ratio, group(year - 1) & register.aged(year - 1, *PRIME_AGES)))
     sample = register.pool(parts)

@@ -26,12 +26,12 @@ NORMAL_CROW_SIDDIQUI = 2.91
 
 @dataclass(frozen=True)
 class Estimate:
-    """A statistic: its value, the effect of each person on it and the persons it rests on.
+    """A statistic with the effect of each person on it.
 
     Attributes:
         value: The statistic.
         influence: First-order effect of each person (n_persons,).
-        n: Number of persons it rests on.
+        n: Number of persons from whose data it is computed.
     """
 
     value: float
@@ -96,7 +96,7 @@ class Sample:
     n_persons: int
 
     @property
-    def empty(self) -> bool:
+    def too_small(self) -> bool:
         """Whether there are fewer than two observations."""
         return len(self.values) < 2
 
@@ -106,7 +106,7 @@ class Sample:
 
     def estimate(self, value: float, effect: Floats) -> Estimate:
         """The estimate with this value and the effect of each observation, times m (m,)."""
-        if self.empty:
+        if self.too_small:
             return Estimate(float("nan"), np.zeros(self.n_persons), len(effect))
         centred = (effect - effect.mean()) / len(effect)
         influence = np.bincount(self.person, centred, self.n_persons).astype(np.float64)
@@ -131,7 +131,7 @@ class Sample:
 
         Their influence is (p - 1{x <= q}) / f(q), with the density f from Woodruff's interval.
         """
-        if self.empty:
+        if self.too_small:
             return [self.mean() for _ in shares]
         p = np.asarray(shares)
         width = np.sqrt(p * (1.0 - p) / len(self.values))
@@ -149,7 +149,7 @@ class Sample:
         Its influence is the value, censored at the two quantiles, over `high` - `low`.
         """
         ordered = np.sort(self.values)
-        if self.empty:
+        if self.too_small:
             return self.mean()
         first = min(round(low * len(ordered)), len(ordered) - 1)
         last = max(round(high * len(ordered)), first + 1)
@@ -161,7 +161,7 @@ class Sample:
 
         Its influence is that of Cowell and Flachaire (2007).
         """
-        if self.empty or not self.values.any():
+        if self.too_small or not self.values.any():
             return Estimate(float("nan"), np.zeros(self.n_persons), len(self.values))
         order = np.argsort(self.values, kind="stable")
         x, n = self.values[order], len(order)

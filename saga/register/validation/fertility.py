@@ -22,13 +22,13 @@ CHILDLESS_COHORTS = {
     "men": {1945: 55, 1950: 55, 1955: 55},
 }
 COHORT_SIZE = 4_000  # persons simulated per cohort, to see the births before the panel
-FIRST_BIRTH_YEARS = (1991, 2020)
+FIRST_BIRTH_YEARS = (1991, 2020)  # for which the mean age at the first child is published
 PARENT_AGES = (20, 45)  # at the first birth
 EVENT_YEARS = range(-5, 16)  # years from the first birth
 BASE_EVENT = -1  # the year before the birth
 EVENT_DUMMIES = np.array([k for k in EVENT_YEARS if k != BASE_EVENT])
-LONG_RUN = range(5, 11)
-VERY_LONG_RUN = 15
+LONG_RUN = range(5, 11)  # years after the birth
+VERY_LONG_RUN = 15  # years after the birth
 
 
 def childlessness(register: RegisterArrays) -> KeyedEstimates:
@@ -140,8 +140,8 @@ def event_study(
 ) -> EventStudy | None:
     """Event study of real earnings, zeros counted, around first births at 20-45.
 
-    Least squares on age, year and years from the first birth (dummies) among parents at `mask`.
-    The standard errors take the predicted earnings as given. None if there are no observations.
+    Least squares on dummies of age, year and years from the first birth, for parents at `mask`.
+    The standard errors treat the predicted earnings as known. None if there are no observations.
     """
     age_at_birth = birth - register.birth_year
     youngest, oldest = PARENT_AGES

@@ -240,7 +240,7 @@ def premia(register: RegisterArrays) -> KeyedEstimates:
 
 
 def lifetime_dispersion(register: RegisterArrays) -> KeyedEstimates:
-    """How much more equal earnings are over thirty years than in one year."""
+    """Relative fall of the coefficient of variation from one year to thirty years."""
     total, by_age = lifetime_earnings(register)
     if total is None:
         return
@@ -250,12 +250,8 @@ def lifetime_dispersion(register: RegisterArrays) -> KeyedEstimates:
         sample = register.sample(values, complete)
         return combine(lambda v: float(np.sqrt(v[0]) / v[1]), sample.variance(), sample.mean())
 
-    yield (
-        "lifetime.dispersion",
-        combine(
-            lambda v: float(1.0 - v[0] / v[1:].mean()), dispersion(total), *map(dispersion, by_age)
-        ),
-    )
+    parts = dispersion(total), *map(dispersion, by_age)
+    yield "lifetime.dispersion", combine(lambda v: float(1.0 - v[0] / v[1:].mean()), *parts)
 
 
 def lifetime_earnings(

@@ -1,9 +1,7 @@
-"""A generated register as arrays of persons by years.
+"""A generated register as arrays of persons by years: the input of all statistics.
 
-All statistics are computed from these arrays.
-
-A person without a row in a year (abroad, before entry, after death, under 16, over 64) and unknown
-cells are NaN, False or -1. Amounts are nominal SEK.
+If a person has no row in a year (abroad, before entry, after death, under 16, over 64) or a cell is
+unknown, the value is NaN, False or -1. Amounts are nominal SEK.
 """
 
 from __future__ import annotations
@@ -227,8 +225,8 @@ def read_register(directory: Path) -> RegisterArrays:
     ]
     if not parts:
         raise InputError(
-            f"{directory} holds no panel",
-            [Problem("no-register", "panel/ has no Parquet file", "Generate the register anew.")],
+            f"{directory} has no panel",
+            [Problem("no-register", "panel/ has no Parquet file", "Generate the register again.")],
         )
     arrays = {
         field.name: np.concatenate([getattr(part, field.name) for part in parts])

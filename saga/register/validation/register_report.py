@@ -1,7 +1,7 @@
 """The HTML report of a register: plots against published figures, and all verdicts.
 
-One file that needs nothing else. Everything is drawn from the table of
-`saga.register.validation.register_check` with its descriptive rows; nothing is computed here.
+The page is one file that needs no other. All its figures are those of the table of
+`saga.register.validation.register_check` with its descriptive rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from saga.register.validation.level_statistics import (
 from saga.register.validation.register_check import IS_TARGET, count_verdicts, format_number
 from saga.schema import EDUCATION_LEVELS
 
-Chart = Any  # any kind of altair chart; not all their methods are typed
+Chart = Any  # a chart of altair; not all methods are typed
 
 COLORS = {"all": "#444444", "women": "#c44e00", "men": "#0064a8"}
 INK, BAND, GRID, AREA = "#1c2430", "#d3d9e2", "#e3e6eb", "#b9c2cf"
@@ -37,17 +37,26 @@ YEARS_AXIS = alt.X(
     axis=alt.Axis(format="d", values=list(range(1990, 2023, 5))),
     scale=alt.Scale(domain=[1990, 2023], nice=False),
 )
+QUANTILES = ["p10", "p25", "p50", "p75", "p90", "mean", "top5", "top1"]
 UPRIGHT = alt.Axis(labelAngle=0)
 PERCENT = alt.Axis(format=".0%")
 
 
 @dataclass(frozen=True)
-class Figure:
-    """A plot with its title and what it shows."""
+class Plot:
+    """A plot of the rows whose key matches a pattern.
+
+    Attributes:
+        title: Title of the plot.
+        note: What it shows.
+        pattern: Regular expression of the keys; its groups name columns.
+        draw: Chart of these rows; its second argument is the table of all measured rows.
+    """
 
     title: str
     note: str
-    svg: str
+    pattern: str
+    draw: Callable[[pl.DataFrame, pl.DataFrame], Chart]
 
 
 def write_report(table: pl.DataFrame, out: Path, provenance: Mapping[str, Any]) -> None:
@@ -94,14 +103,15 @@ def _format_band(low: float | None, high: float | None) -> str:
     return f"{'below' if low is None else f'{format_number(low)} to'} {format_number(high)}"
 
 
-def _figures(table: pl.DataFrame) -> Iterator[Figure]:
-    """Every plot for which the table has rows."""
+def _figures(table: pl.DataFrame) -> Iterator[dict[str, str]]:
+    """Title, note and SVG of every plot for which the table has rows."""
     measured = table.filter(pl.col("value").is_not_null())
-    for title, note, plot in PLOTS:
-        chart = plot(measured)
-        if chart is not None:
+    for plot in PLOTS:
+        rows = _rows(measured, plot.pattern)
+        if not rows.is_empty():
             chart = (
-                chart.properties(description=title)
+                plot.draw(rows, measured)
+                .properties(description=plot.title)
                 .configure(font="sans-serif")
                 .configure_view(stroke=None)
                 .configure_legend(orient="top", labelLimit=0, symbolOpacity=1)
@@ -109,23 +119,26 @@ def _figures(table: pl.DataFrame) -> Iterator[Figure]:
             )
             svg = vl_convert.vegalite_to_svg(chart.to_dict())
             # One image for a screen reader, which would otherwise read every mark aloud.
-            labelled = svg.replace("<svg ", f'<svg role="img" aria-label="{title}" ', 1)
-            yield Figure(title, note, labelled)
+            labelled = svg.replace("<svg ", f'<svg role="img" aria-label="{plot.title}" ', 1)
+            yield {"title": plot.title, "note": plot.note, "svg": labelled}
 
 
-def _rows(table: pl.DataFrame, pattern: str, *names: str) -> pl.DataFrame:
-    """The rows whose key matches `pattern`, its groups as columns `names`.
+def _rows(table: pl.DataFrame, pattern: str) -> pl.DataFrame:
+    """The rows whose key matches `pattern`, with its named groups as columns.
 
-    A column of whole numbers is converted to integers.
+    Columns of whole numbers become integers.
     """
-    key = pl.col("key")
-    rows = table.filter(key.str.contains(f"^{pattern}$")).with_columns(
-        key.str.extract(f"^{pattern}$", k + 1).alias(name) for k, name in enumerate(names)
+    key = pl.col("key").str
+    rows = table.filter(key.contains(f"^{pattern}$")).select(
+        "value", "se", "target", "low", "high", key.extract_groups(f"^{pattern}$").alias("groups")
     )
-    whole = [name for name in names if rows.height and rows[name].str.contains(r"^-?\d+$").all()]
-    return rows.with_columns(pl.col(whole).cast(pl.Int64)).select(
-        *names, "value", "se", "target", "low", "high"
-    )
+    rows = rows.unnest("groups")
+    whole = [
+        column.name
+        for column in rows.select(pl.col(pl.String))
+        if rows.height and column.str.contains(r"^-?\d+$").all()
+    ]
+    return rows.with_columns(pl.col(whole).cast(pl.Int64))
 
 
 def _sex_color() -> alt.Color:
@@ -151,55 +164,39 @@ def _against_target(frame: pl.DataFrame, x: alt.X, title: str, number_format: st
     return alt.layer(band, target, value)
 
 
-def _plot_quantiles(table: pl.DataFrame) -> Chart:
-    order = ["p10", "p25", "p50", "p75", "p90", "mean", "top5", "top1"]
-    frame = _rows(table, rf"level\.(all|women|men)\.({'|'.join(order)})", "group", "statistic")
-    if frame.is_empty():
-        return None
-    frame = frame.with_columns(pl.col("value", "target", "low", "high") / pl.col("target") - 1.0)
-    x = alt.X("statistic:N", sort=order, title=None, axis=UPRIGHT)
-    chart = _against_target(frame, x, "distance from the target", "+.0%")
+def _plot_quantiles(rows: pl.DataFrame, _: pl.DataFrame) -> Chart:
+    rows = rows.with_columns(pl.col("value", "target", "low", "high") / pl.col("target") - 1.0)
+    x = alt.X("statistic:N", sort=QUANTILES, title=None, axis=UPRIGHT)
+    chart = _against_target(rows, x, "distance from the target", "+.0%")
     return _facet_by_group(chart.properties(width=260, height=PANEL["height"]))
 
 
-def _plot_classes(table: pl.DataFrame) -> Chart:
-    frame = _rows(table, r"bins\.(women|men)\.(.+)", "group", "class")
-    if frame.is_empty():
-        return None
+def _plot_classes(rows: pl.DataFrame, _: pl.DataFrame) -> Chart:
     tilted = alt.Axis(labelAngle=-60)
     x = alt.X("class:N", sort=list(CLASS_NAMES), title="thousand SEK of 2020", axis=tilted)
-    chart = _against_target(frame, x, "share of persons", ".0%")
+    chart = _against_target(rows, x, "share of persons", ".0%")
     return _facet_by_group(chart.properties(width=400, height=PANEL["height"]))
 
 
-def _plot_employment(table: pl.DataFrame) -> Chart:
-    frame = _rows(table, r"employment\.(women|men)\.(\d+-\d+)", "group", "age")
-    if frame.is_empty():
-        return None
+def _plot_employment(rows: pl.DataFrame, _: pl.DataFrame) -> Chart:
     order = [f"{first}-{last}" for first, last in EMPLOYMENT_AGES]
     x = alt.X("age:N", title=None, axis=UPRIGHT, sort=order)
-    chart = _against_target(frame, x, "share employed, 2015", ".0%")
+    chart = _against_target(rows, x, "share employed, 2015", ".0%")
     return _facet_by_group(chart.properties(**PANEL))
 
 
-def _plot_zeros(table: pl.DataFrame) -> Chart:
-    frame = _rows(table, r"zeros\.(women|men)\.(\d+-\d+)", "group", "age")
-    if frame.is_empty():
-        return None
+def _plot_zeros(rows: pl.DataFrame, _: pl.DataFrame) -> Chart:
     x = alt.X("age:N", title=None, axis=UPRIGHT)
     y = alt.Y("value:Q", title="share of zeros", axis=PERCENT)
-    chart = alt.Chart(frame).mark_line(point=True).encode(x, y, _sex_color())
+    chart = alt.Chart(rows).mark_line(point=True).encode(x, y, _sex_color())
     return chart.properties(width=600, height=PANEL["height"])
 
 
-def _plot_pay_ratio(table: pl.DataFrame) -> Chart:
-    frame = _rows(table, r"pay_ratio\.(\d+)", "year")
-    if frame.is_empty():
-        return None
+def _plot_pay_ratio(rows: pl.DataFrame, table: pl.DataFrame) -> Chart:
     y = alt.Y("value:Q", title="women's pay / men's", scale=alt.Scale(zero=False))
     points = alt.OverlayMarkDef(color=COLORS["women"], size=20)
-    chart = alt.Chart(frame).mark_line(color=COLORS["women"], point=points).encode(YEARS_AXIS, y)
-    targets = _rows(table, r"wage_ratio\.(\d+).*", "first")
+    chart = alt.Chart(rows).mark_line(color=COLORS["women"], point=points).encode(YEARS_AXIS, y)
+    targets = _rows(table, r"wage_ratio\.(?P<first>\d+).*")
     if not targets.is_empty():
         last = pl.col("first").replace_strict(dict(PAY_RATIO_PERIODS)) + 1
         first_year = alt.X(
@@ -212,17 +209,13 @@ def _plot_pay_ratio(table: pl.DataFrame) -> Chart:
     return chart.properties(width=600, height=PANEL["height"])
 
 
-def _plot_education(table: pl.DataFrame) -> Chart:
-    pattern = r"schooling\.(women|men)\.(\d+)\.(compulsory|long_tertiary)"
-    frame = _rows(table, pattern, "group", "born", "level")
-    if frame.is_empty():
-        return None
+def _plot_education(rows: pl.DataFrame, table: pl.DataFrame) -> Chart:
     x = alt.X("born:Q", title="birth year", axis=alt.Axis(format="d"), scale=alt.Scale(zero=False))
     y = alt.Y("value:Q", title="share", axis=PERCENT)
     dash = alt.StrokeDash("level:N", title=None)
-    cohorts = alt.Chart(frame).mark_line(point=True).encode(x, y, _sex_color(), dash)
+    cohorts = alt.Chart(rows).mark_line(point=True).encode(x, y, _sex_color(), dash)
     cohorts = cohorts.properties(**PANEL)
-    targets = _rows(table, r"education\.2019\.(women|men)\.(.+)", "group", "level")
+    targets = _rows(table, r"education\.2019\.(?P<group>women|men)\.(?P<level>.+)")
     if targets.is_empty():
         return cohorts
     group = alt.X("group:N", title=None, axis=UPRIGHT)
@@ -232,33 +225,25 @@ def _plot_education(table: pl.DataFrame) -> Chart:
     return alt.hconcat(cohorts, in_2019).resolve_scale(color="independent")
 
 
-def _plot_years(table: pl.DataFrame) -> Chart:
-    pattern = r"year\.(women|men)\.(\d+)\.(p10|p50|p90|gini)"
-    frame = _rows(table, pattern, "group", "year", "statistic")
-    if frame.is_empty():
-        return None
-    amounts = frame.filter(pl.col("statistic") != "gini").with_columns(pl.col("value") / 1000)
+def _plot_years(rows: pl.DataFrame, _: pl.DataFrame) -> Chart:
+    amounts = rows.filter(pl.col("statistic") != "gini").with_columns(pl.col("value") / 1000)
     thousands = alt.Y("value:Q", title="thousand SEK of 2022")
     dash = alt.StrokeDash("statistic:N", title=None, sort=["p50", "p10", "p90"])
     quantiles = alt.Chart(amounts).mark_line().encode(YEARS_AXIS, thousands, _sex_color(), dash)
-    gini_rows = frame.filter(pl.col("statistic") == "gini")
+    gini_rows = rows.filter(pl.col("statistic") == "gini")
     y = alt.Y("value:Q", title="Gini, zeros counted", scale=alt.Scale(zero=False))
     gini = alt.Chart(gini_rows).mark_line().encode(YEARS_AXIS, y, _sex_color())
     return alt.hconcat(quantiles.properties(**PANEL), gini.properties(**PANEL))
 
 
-def _plot_cycle(table: pl.DataFrame) -> Chart:
-    pattern = r"moves\.year\.(women|men)\.(\d+)\.(kelley|p90-p10)"
-    frame = _rows(table, pattern, "group", "year", "statistic")
-    if frame.is_empty():
-        return None
+def _plot_cycle(rows: pl.DataFrame, _: pl.DataFrame) -> Chart:
     history = sweden_as_published()
     years = list(range(history.first_year, history.last_year + 1))
     rate = pl.DataFrame({"year": years, "rate": history.values[:, 0]})
 
     def panel(statistic: str, title: str) -> Chart:
         y = alt.Y("value:Q", title=title, scale=alt.Scale(zero=False))
-        lines = alt.Chart(frame.filter(pl.col("statistic") == statistic)).mark_line(
+        lines = alt.Chart(rows.filter(pl.col("statistic") == statistic)).mark_line(
             point=alt.OverlayMarkDef(size=15)
         )
         return lines.encode(YEARS_AXIS, y, _sex_color()).properties(width=640, height=130)
@@ -272,16 +257,13 @@ def _plot_cycle(table: pl.DataFrame) -> Chart:
     )
 
 
-def _plot_ranks(table: pl.DataFrame) -> Chart:
-    frame = _rows(table, r"moves\.rank\.(\d+)\.(\d+)\.(.+)", "decile", "lag", "statistic")
-    if frame.is_empty():
-        return None
-    frame = frame.with_columns(pl.format("over {} y", "lag").alias("over"))
+def _plot_ranks(rows: pl.DataFrame, _: pl.DataFrame) -> Chart:
+    rows = rows.with_columns(pl.format("over {} y", "lag").alias("over"))
     color = alt.Color("over:N", title=None, scale=alt.Scale(range=LAG_COLORS))
     x = alt.X("decile:O", title="decile of past earnings", axis=UPRIGHT)
 
     def panel(statistic: str, title: str) -> Chart:
-        lines = alt.Chart(frame.filter(pl.col("statistic") == statistic)).mark_line(point=True)
+        lines = alt.Chart(rows.filter(pl.col("statistic") == statistic)).mark_line(point=True)
         chart = lines.encode(x, alt.Y("value:Q", title=title), color)
         return chart.properties(width=250, height=200)
 
@@ -292,29 +274,22 @@ def _plot_ranks(table: pl.DataFrame) -> Chart:
     )
 
 
-def _plot_first_birth(table: pl.DataFrame) -> Chart:
-    frame = _rows(table, r"penalty\.(mothers|fathers)\.(-?\d+)", "parent", "event")
-    if frame.is_empty():
-        return None
-    frame = frame.with_columns(
+def _plot_first_birth(rows: pl.DataFrame, _: pl.DataFrame) -> Chart:
+    rows = rows.with_columns(
         group=pl.col("parent").replace_strict({"mothers": "women", "fathers": "men"}),
         low=pl.col("value") - 2 * pl.col("se"),
         high=pl.col("value") + 2 * pl.col("se"),
     )
     x = alt.X("event:Q", title="years from the first birth")
     low = alt.Y("low:Q", title="effect on earnings", axis=PERCENT)
-    base = alt.Chart(frame)
+    base = alt.Chart(rows)
     band = base.mark_area(opacity=0.2).encode(x, low, alt.Y2("high:Q"), _sex_color())
     line = base.mark_line(point=True).encode(x, alt.Y("value:Q"), _sex_color())
     return alt.layer(band, line).properties(width=600, height=240)
 
 
-def _plot_mobility(table: pl.DataFrame) -> Chart:
-    frame = _rows(table, r"fifths\.(\d+)\.(\d)-(\d)", "lag", "now", "later")
-    frame = frame.filter(pl.col("lag") > 1)
-    if frame.is_empty():
-        return None
-    frame = frame.with_columns(pl.format("{} years later", "lag").alias("over"))
+def _plot_mobility(rows: pl.DataFrame, _: pl.DataFrame) -> Chart:
+    rows = rows.with_columns(pl.format("{} years later", "lag").alias("over"))
     base = alt.Chart().encode(
         alt.X("later:O", title="fifth later", axis=UPRIGHT),
         alt.Y("now:O", title="fifth now", sort="descending"),
@@ -322,7 +297,7 @@ def _plot_mobility(table: pl.DataFrame) -> Chart:
     blues = alt.Color("value:Q", title="share", scale=alt.Scale(scheme="blues"), legend=None)
     contrast = alt.condition("datum.value > 0.4", alt.value("white"), alt.value(INK))
     text = base.mark_text().encode(alt.Text("value:Q", format=".0%"), color=contrast)
-    chart = alt.layer(base.mark_rect().encode(blues), text, data=frame)
+    chart = alt.layer(base.mark_rect().encode(blues), text, data=rows)
     order = ["5 years later", "10 years later"]
     return chart.properties(width=250, height=200).facet(
         column=alt.Column("over:N", title=None, sort=order)
@@ -330,56 +305,71 @@ def _plot_mobility(table: pl.DataFrame) -> Chart:
 
 
 LEGEND = "Dot: simulated; bar: band; tick: target."
-PLOTS: tuple[tuple[str, str, Callable[[pl.DataFrame], Chart]], ...] = (
-    (
+PLOTS = (
+    Plot(
         "Income 2020: quantiles and means",
         "Taxable income, 20-64, resident all year, relative to the published figure. " + LEGEND,
+        rf"level\.(?P<group>all|women|men)\.(?P<statistic>{'|'.join(QUANTILES)})",
         _plot_quantiles,
     ),
-    ("Income 2020: classes by sex", f"Taxable income, 20-64. {LEGEND}", _plot_classes),
-    (
+    Plot(
+        "Income 2020: classes by sex",
+        f"Taxable income, 20-64. {LEGEND}",
+        r"bins\.(?P<group>women|men)\.(?P<class>.+)",
+        _plot_classes,
+    ),
+    Plot(
         "Employment by age 2015",
         f"Share at work or on paid leave in a week drawn at random. {LEGEND}",
+        r"employment\.(?P<group>women|men)\.(?P<age>\d+-\d+)",
         _plot_employment,
     ),
-    (
+    Plot(
         "Years without earnings by age",
         "Share of person-years with labour earnings of exactly 0, all years. No target by age.",
+        r"zeros\.(?P<group>women|men)\.(?P<age>\d+-\d+)",
         _plot_zeros,
     ),
-    (
+    Plot(
         "Women's pay relative to men's",
         "Full-time full-year jobs. Line: simulated; bars: published figures and their bands.",
+        r"pay_ratio\.(?P<year>\d+)",
         _plot_pay_ratio,
     ),
-    (
+    Plot(
         "Education",
         "Left: by cohort, at 37 or as soon as the panel shows it. Right, 2019: " + LEGEND.lower(),
+        r"schooling\.(?P<group>women|men)\.(?P<born>\d+)\.(?P<level>compulsory|long_tertiary)",
         _plot_education,
     ),
-    (
+    Plot(
         "Earnings by year",
         "Labour earnings at 20-64, zeros counted, and their Gini coefficient.",
+        r"year\.(?P<group>women|men)\.(?P<year>\d+)\.(?P<statistic>p10|p50|p90|gini)",
         _plot_years,
     ),
-    (
+    Plot(
         "Changes and the cycle",
         "1-year changes of log earnings, 25-55, by the second year, above unemployment.",
+        r"moves\.year\.(?P<group>women|men)\.(?P<year>\d+)\.(?P<statistic>kelley|p90-p10)",
         _plot_cycle,
     ),
-    (
+    Plot(
         "Changes by rank",
         "Changes of log earnings by decile of the mean of three past years, 25-55.",
+        r"moves\.rank\.(?P<decile>\d+)\.(?P<lag>\d+)\.(?P<statistic>.+)",
         _plot_ranks,
     ),
-    (
+    Plot(
         "Earnings around the first birth",
         "Event study, zeros counted; base: the year before. Area: 2 standard errors either side.",
+        r"penalty\.(?P<parent>mothers|fathers)\.(?P<event>-?\d+)",
         _plot_first_birth,
     ),
-    (
+    Plot(
         "Mobility",
         "Where persons in a fifth of three-year mean earnings are later, 25-55 in both years.",
+        r"fifths\.(?P<lag>5|10)\.(?P<now>\d)-(?P<later>\d)",
         _plot_mobility,
     ),
 )

@@ -1,7 +1,7 @@
 """Couples, migration, origin, schooling, illness, leave, firms, jobs and joblessness.
 
-Each figure would show the absence of one mechanism of the simulation. It is computed from the
-columns of the panel alone, and only if the register covers its years.
+Each figure changes if one mechanism of the simulation is absent. It is computed from the columns of
+the panel, and only if the register covers its years.
 """
 
 from __future__ import annotations
@@ -171,10 +171,8 @@ def _schooling(register: RegisterArrays) -> KeyedEstimates:
 def _out_of_work(register: RegisterArrays) -> KeyedEstimates:
     for year in DISABILITY_YEARS:
         if year in register.years:
-            pensioner, aged = (
-                register.has("disability", year),
-                register.aged(year, *DISABILITY_AGES),
-            )
+            pensioner = register.has("disability", year)
+            aged = register.aged(year, *DISABILITY_AGES)
             yield f"disability.{year}", _share(register, [(pensioner, aged)])
     if register.covers(PENSION_YEARS):
         parts = [
@@ -198,10 +196,8 @@ def _absences(register: RegisterArrays) -> KeyedEstimates:
         working = register.aged(SOCIAL_YEAR, *ADULT_AGES) & (register.earned(SOCIAL_YEAR) > 0)
         sick = register.has("sickness", SOCIAL_YEAR)
         for group in ("women", "men"):
-            yield (
-                f"sickness.{group}",
-                _share(register, [(sick, working & register.group(group))]),
-            )
+            estimate = _share(register, [(sick, working & register.group(group))])
+            yield f"sickness.{group}", estimate
 
 
 def _jobs(register: RegisterArrays) -> KeyedEstimates:
@@ -218,12 +214,12 @@ def _jobs(register: RegisterArrays) -> KeyedEstimates:
     if year not in register.years:
         return
     adult = register.aged(year, *ADULT_AGES)
-    one_person_firm, several = (
-        register.has(fact, year) for fact in ("one_person_firm", "several_employers")
+    one_person_firm, with_workplace, several, manager, with_occupation = (
+        register.has(fact, year)
+        for fact in ("one_person_firm", "workplace", "several_employers", "manager", "occupation")
     )
-    yield "own_firm", _share(register, [(one_person_firm, adult & register.has("workplace", year))])
+    yield "own_firm", _share(register, [(one_person_firm, adult & with_workplace)])
     yield "jobs", _share(register, [(several, adult & (register.earned(year) > 0))])
-    manager, with_occupation = register.has("manager", year), register.has("occupation", year)
     late, early = (
         _share(register, [(manager, with_occupation & register.aged(year, *ages))])
         for ages in (LATE_CAREER_AGES, EARLY_CAREER_AGES)
@@ -258,10 +254,8 @@ def _growth(register: RegisterArrays) -> KeyedEstimates:
         return register.pool((value(y), men & (y > 0)) for y in y_by_age).mean()
 
     moments = mean(lambda _: x), mean(lambda y: y), mean(lambda y: x * y), mean(lambda _: x * x)
-    yield (
-        "lifetime_slope",
-        combine(lambda v: float((v[2] - v[0] * v[1]) / (v[3] - v[0] ** 2)), *moments),
-    )
+    estimate = combine(lambda v: float((v[2] - v[0] * v[1]) / (v[3] - v[0] ** 2)), *moments)
+    yield "lifetime_slope", estimate
 
 
 def _leavers(register: RegisterArrays) -> KeyedEstimates:
@@ -339,16 +333,10 @@ def _job_loss(register: RegisterArrays) -> KeyedEstimates:
             parts.append((register.has("unemployment", year), worked))
         return _share(register, parts)
 
-    bust_goods, bust_public, upturn_goods, upturn_public = (
+    risks = [
         risk(years, divisions)
         for years in (BUST_YEARS, UPTURN_YEARS)
         for divisions in (GOODS, PUBLIC)
-    )
-    yield "loss_by_trade", bust_goods / bust_public
-    yield (
-        "loss_cycle",
-        combine(
-            lambda v: float(np.log(v[0] * v[3] / (v[1] * v[2]))),
-            *(bust_goods, bust_public, upturn_goods, upturn_public),
-        ),
-    )
+    ]
+    yield "loss_by_trade", risks[0] / risks[1]
+    yield "loss_cycle", combine(lambda v: float(np.log(v[0] * v[3] / (v[1] * v[2]))), *risks)

@@ -6,8 +6,8 @@ from general knowledge, not to be quoted; P published by the authors of the SAGA
 on the concept and population of its source. The others are reported.
 
 The rule of the bands was fixed before any register was compared with this table. The bands of the
-topic "Social statistics" were fixed later, by authors who knew the parameters of the simulation:
-each shows what one mechanism does, and confirms nothing.
+topic "Social statistics" were fixed later, by authors who knew the parameters of the simulation.
+Each shows what one mechanism does, but is no evidence for the simulation.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class RegisterTarget:
         enforced: Whether a check fails if the value lies outside the band.
         mark: How the figure is known: V, D, M or P; None without a figure.
         source: Where the figure is from.
-        note: What a reader of the table should know beside it.
+        note: Further remarks on the figure.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -71,13 +71,13 @@ class RegisterTarget:
 
     @property
     def family(self) -> str:
-        """The first word of the key."""
+        """The part of the key before the first dot."""
         return self.key.split(".")[0]
 
     def bounds(self, se: float) -> tuple[float | None, float | None]:
         """Lowest and highest simulated value that agrees, given its standard error.
 
-        None is unbounded. A sign holds if the value lies more than 3 standard errors beyond zero.
+        None is unbounded. A sign agrees if the value is more than 3 standard errors beyond zero.
         """
         margin = MARGIN_ERRORS * se
         if self.band == "above":

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from calibration.adaptive import adaptive_state
 from calibration.adaptive.adaptive_state import (
+    MAX_DEVIATION,
     MAX_THRESHOLD,
     AdaptiveState,
     CellState,
@@ -20,7 +21,6 @@ from calibration.adaptive.adaptive_state import (
     StateUpdater,
     adapt,
     compute_states,
-    error_bound,
     stable_step,
 )
 from calibration.fit.split_conformal import fit_calibration
@@ -33,6 +33,17 @@ World = Callable[..., tuple[Paths, Array]]
 COVERAGE = (0.5, 0.8, 0.9, 0.95)
 BASE = np.array(COVERAGE)  # split thresholds of scores that are uniform on (0, 1)
 FULL = adaptive_state.FULL_WEIGHT_PERSONS
+
+
+def error_bound(horizon: int, position: int) -> float:
+    """Largest |integral| of a cell, for any outcomes (docs/method/adaptive.md).
+
+    `position` is the index of the coverage, ascending. Because sets are nested, the bound is larger
+    for higher coverage.
+    """
+    thresholds = MAX_THRESHOLD + MAX_DEVIATION
+    nesting = 2 * position * (MAX_DEVIATION + MAX_THRESHOLD / 2)
+    return (thresholds + nesting) / stable_step(horizon) + horizon * (1 + position)
 
 
 @dataclass
@@ -256,9 +267,7 @@ def test_an_excess_is_rounded_outward_by_less_than_a_thousandth() -> None:
 def state_of(calibrator: Calibrator, offset: float) -> AdaptiveState:
     cell = CellState(offset, 0.0, 1.0, FULL, 0, 2020, (1.0,))
     return AdaptiveState(
-        3,
-        2020,
-        {(ALL, h, c): cell for h, _ in calibrator.cells for c in calibrator.coverage},
+        3, 2020, {(ALL, h, c): cell for h, _ in calibrator.cells for c in calibrator.coverage}
     )
 
 

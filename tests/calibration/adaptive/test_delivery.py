@@ -56,10 +56,7 @@ def test_each_delivery_settles_its_year_and_issues_intervals_from_it(
 ) -> None:
     ledger, reports_by_year = by_year
     assert [report.origins for report in reports_by_year] == [(2018,), (2019,), (2020,)]
-    assert (reports_by_year[0].settled.settled_intervals, reports_by_year[0].state.version) == (
-        0,
-        0,
-    )
+    assert reports_by_year[0].settled.settled_intervals == reports_by_year[0].state.version == 0
     assert 20 < reports_by_year[1].settled.new <= N_PERSONS, (
         "the persons with intervals for 2019, unless they left"
     )
@@ -83,17 +80,8 @@ def test_one_delivery_equals_deliveries_by_year_and_a_repetition_changes_nothing
     assert once.recorded.new == sum(report.recorded.new for report in reports_by_year)
     assert once.state.cells == reports_by_year[-1].state.cells
     repeated = apply_delivery(tiny_bundle, last, ledger, n_persons=N_PERSONS, draws=DRAWS)
-    assert (
-        repeated.origins,
-        repeated.recorded.new,
-        repeated.settled.new,
-        repeated.settled.conflicting,
-    ) == (
-        (),
-        0,
-        0,
-        0,
-    )
+    assert repeated.origins == ()
+    assert repeated.recorded.new == repeated.settled.new == repeated.settled.conflicting == 0
     assert repeated.state == once.state
 
 
@@ -104,22 +92,22 @@ def test_an_interrupted_delivery_continues_with_its_year(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Killed twice after two of five blocks, then repeated: the ledger is the same."""
+    """Interrupted twice after two of five blocks, then repeated: the ledger is the same."""
     _, reports_by_year = by_year
     monkeypatch.setattr("saga.forecaster._BLOCK", 8)
     ledger = Ledger(f"sqlite:///{tmp_path / 'killed.sqlite'}", PseudonymKey(b"k" * 32))
     record, total = ledger.record, RecordCounts()
 
-    def record_or_die(bundle: str, issued: IssuedIntervals) -> RecordCounts:
+    def record_or_interrupt(bundle: str, issued: IssuedIntervals) -> RecordCounts:
         nonlocal total
         recorded = record(bundle, issued)
         total += recorded
-        if recorded.new and next(deaths, 0):
+        if recorded.new and next(interruptions, 0):
             raise KeyboardInterrupt
         return recorded
 
-    deaths = iter([0, 1, 0, 1])
-    monkeypatch.setattr(ledger, "record", record_or_die)
+    interruptions = iter([0, 1, 0, 1])
+    monkeypatch.setattr(ledger, "record", record_or_interrupt)
     last = delivery(register_panel, 2019)
     reports: list[DeliveryReport | None] = []
     for _ in range(3):
@@ -161,24 +149,9 @@ def test_the_command_reports_and_fails_if_the_delivery_contradicts_an_earlier_on
 ) -> None:
     def run(name: str, frame: pl.DataFrame) -> tuple[int, dict[str, Any]]:
         frame.write_parquet(tmp_path / name)
-        database = f"sqlite:///{tmp_path / 'ledger.sqlite'}"
-        options = [
-            "--append",
-            "--database",
-            database,
-            "--paths",
-            "25",
-            "--persons",
-            "30",
-            "--prices",
-            "2022",
-            "--threads",
-            "1",
-            "--json",
-        ]
-        result = CliRunner().invoke(
-            app, ["calibrate", str(tiny_bundle), "--panel", str(tmp_path / name), *options]
-        )
+        options = f"--append --database sqlite:///{tmp_path}/ledger.sqlite --paths 25 --persons 30"
+        options += f" --prices 2022 --threads 1 --json --panel {tmp_path / name}"
+        result = CliRunner().invoke(app, ["calibrate", str(tiny_bundle), *options.split()])
         return result.exit_code, json.loads(result.stdout)
 
     first, second = delivery(register_panel, 2018).frame, delivery(register_panel, 2019).frame

@@ -19,8 +19,9 @@ from calibration.adaptive.issuance import (
 )
 from calibration.adaptive.issued_intervals import collect_intervals
 from calibration.adaptive.ledger import open_ledger
+from saga.batch.engine import score
 from saga.batch.partitions import Source
-from saga.batch.products import Recipe, score
+from saga.batch.products import Recipe
 from saga.bundle import Bundle
 from saga.cli import app
 from saga.conformal.calibrator import Calibrator
@@ -124,16 +125,8 @@ def test_command_and_batch_use_the_state_of_the_ledger_and_name_it(
     )
 
     options = (
-        "--bundle",
-        tiny_bundle,
-        "--horizons",
-        "1-3",
-        "--coverage",
-        ".5,.8",
-        "--quantiles",
-        ".5",
-        "--database",
-        url,
+        *("--bundle", tiny_bundle, "--database", url),
+        *["--horizons", "1-3", "--coverage", ".5,.8", "--quantiles", ".5"],
     )
     code, report = command(
         "forecast", source, "--out", tmp_path / "f.parquet", *options, "--threads", "1"
@@ -265,15 +258,8 @@ def test_workers_record_together_what_one_process_records(
     for name in ("ledger.sqlite", "ledger.sqlite.key"):
         shutil.copy(tmp_path / name, tmp_path / f"two-{name}")
     two = f"sqlite:///{tmp_path / 'two-ledger.sqlite'}"
-    options = (
-        "--bundle",
-        tiny_bundle,
-        "--horizons",
-        "1-3",
-        "--record",
-        "--persons-per-partition",
-        "6",
-    )
+    options = ["--bundle", str(tiny_bundle)]
+    options += ["--horizons", "1-3", "--record", "--persons-per-partition", "6"]
     assert command("score", source, tmp_path / "one", *options, "--database", url)[0] == 0
     assert (
         command("score", source, tmp_path / "two", *options, "--database", two, "--workers", "2")[0]

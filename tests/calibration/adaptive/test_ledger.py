@@ -155,10 +155,8 @@ def test_each_outcome_counts_once_when_repeated_or_contradicted(
         new=len(outcomes) - 50, duplicate=50, settled_intervals=len(outcomes) - 50
     )
     assert ledger.counts(BUNDLE) == {"settled": PERSONS * HORIZONS, "waiting": 0}
-    assert (
-        current_state(ledger).cells
-        == state_of_one_delivery(pseudonym_key, tmp_path, outcomes).cells
-    )
+    once = state_of_one_delivery(pseudonym_key, tmp_path, outcomes)
+    assert current_state(ledger).cells == once.cells
 
 
 def test_an_outcome_settles_all_intervals_of_its_year_and_later_ones_are_refused(
@@ -204,10 +202,8 @@ def test_order_and_parts_of_a_delivery_do_not_matter(
     shuffled = random.Random(3).sample(outcomes, len(outcomes))
     for start in range(0, len(shuffled), 31):
         ledger.settle(shuffled[start : start + 31])
-    assert (
-        current_state(ledger).cells
-        == state_of_one_delivery(pseudonym_key, tmp_path, outcomes).cells
-    )
+    once = state_of_one_delivery(pseudonym_key, tmp_path, outcomes)
+    assert current_state(ledger).cells == once.cells
 
 
 def test_the_log_cannot_be_changed(ledger: Ledger) -> None:
@@ -287,18 +283,8 @@ def test_the_key_file_is_made_once_and_readable_by_its_owner_only(tmp_path: Path
 
 
 def start_settling(url: str, key: Path, persons: int, parts: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "tests.calibration.adaptive.ledgers",
-            url,
-            str(key),
-            str(persons),
-            *parts,
-        ],
-        cwd=ROOT,
-    )
+    program = [sys.executable, "-m", "tests.calibration.adaptive.ledgers"]
+    return subprocess.Popen([*program, url, str(key), str(persons), *parts], cwd=ROOT)
 
 
 @pytest.fixture
@@ -321,10 +307,8 @@ def test_two_processes_lose_nothing_and_count_nothing_twice(
     assert ledger.version(BUNDLE) == len(outcomes), "one transaction an outcome"
     with connect(ledger) as connection:
         assert connection.scalar(select(func.count()).select_from(SettlementRow)) == len(outcomes)
-    assert (
-        current_state(ledger).cells
-        == state_of_one_delivery(pseudonym_key, tmp_path, outcomes).cells
-    )
+    once = state_of_one_delivery(pseudonym_key, tmp_path, outcomes)
+    assert current_state(ledger).cells == once.cells
     assert ledger.replay(BUNDLE) == current_state(ledger)
 
 
@@ -336,9 +320,8 @@ def test_a_killed_process_leaves_a_consistent_state_that_a_repetition_completes(
     for attempt in range(2):
         process = start_settling(url, key_file, PERSONS, "0123456789")
         began = time.monotonic()
-        while (ledger.version(BUNDLE) or 0) < versions[
-            -1
-        ] + 3 + attempt and time.monotonic() < began + 60:
+        enough = versions[-1] + 3 + attempt
+        while (ledger.version(BUNDLE) or 0) < enough and time.monotonic() < began + 60:
             time.sleep(0.002 * attempt)
         process.send_signal(signal.SIGKILL)
         process.wait()
@@ -347,10 +330,8 @@ def test_a_killed_process_leaves_a_consistent_state_that_a_repetition_completes(
     assert versions == sorted(set(versions))
     assert versions[-1] < PERSONS * HORIZONS, "killed before the end"
     ledger.settle(make_outcomes())
-    assert (
-        current_state(ledger).cells
-        == state_of_one_delivery(pseudonym_key, tmp_path, make_outcomes()).cells
-    )
+    once = state_of_one_delivery(pseudonym_key, tmp_path, make_outcomes())
+    assert current_state(ledger).cells == once.cells
     assert ledger.replay(BUNDLE) == current_state(ledger)
 
 

@@ -117,20 +117,20 @@ def test_a_bundle_from_before_these_tables_is_still_read(faultless: Diagnostics)
     assert set(Diagnostics.from_table(shipped.diagnostics).tables) == set(TABLES)
 
 
-def learnt(persons: int, score: float) -> AdaptiveState:
-    tally = ExcessCounts.of(
+def state_after_misses(persons: int, score: float) -> AdaptiveState:
+    counts = ExcessCounts.of(
         np.full(persons, score),
         np.tile([0.5, 0.9], (persons, 1)),
         np.tile([0.5, 0.9], (persons, 1)),
     )
-    cells = compute_states((0.5, 0.9), {(1, 2023): tally})
-    return AdaptiveState(3, 2023, {("all", h, level): cell for (h, level), cell in cells.items()})
+    cells = compute_states((0.5, 0.9), {(1, 2023): counts})
+    return AdaptiveState(3, 2023, {("all", *key): cell for key, cell in cells.items()})
 
 
 def test_the_report_shows_the_adaptive_state_and_no_figure_of_few_persons(
     faultless: Diagnostics,
 ) -> None:
-    shown = with_state(faultless, learnt(400, 0.99), {"settled": 400, "waiting": 7})
+    shown = with_state(faultless, state_after_misses(400, 0.99), {"settled": 400, "waiting": 7})
     row = shown["adaptive"].filter(horizon=1, level=0.9).row(0, named=True)
     assert (row["n"], row["inside"], row["last_year"]) == (400, 0.0, 2023)
     assert row["size"] > 0
@@ -140,14 +140,14 @@ def test_the_report_shows_the_adaptive_state_and_no_figure_of_few_persons(
         " outcome, 7 have no outcome yet" in page
     )
     assert "wider" in page.split("Change of the 90 % intervals by later outcomes")[1]
-    few = with_state(faultless, learnt(4, 0.99), {"settled": 4, "waiting": 0})
+    few = with_state(faultless, state_after_misses(4, 0.99), {"settled": 4, "waiting": 0})
     assert few["adaptive"].filter(horizon=1, level=0.9)["n"].to_list() == [None]
     assert "fewer than 10" in render(few).split("Change of the 90 % intervals")[1]
     empty = render(with_state(faultless, None, {"settled": 0, "waiting": 0}))
     assert "It has no outcome yet" in empty
     assert "What later outcomes have changed" not in render(faultless)
     assert (
-        with_state(shown, learnt(400, 0.99), {"settled": 400, "waiting": 7}).provenance
+        with_state(shown, state_after_misses(400, 0.99), {"settled": 400, "waiting": 7}).provenance
         == shown.provenance
     ), "not twice"
 
@@ -164,21 +164,10 @@ def test_command_and_service_show_the_ledgers_state(
         tmp_path / "r.html",
     )
     shutil.copytree(tiny_bundle, bundle)
-    options = [
-        "--panel",
-        str(register_dir),
-        "--paths",
-        "25",
-        "--horizons",
-        "1,2",
-        "--persons",
-        "60",
-        "--threads",
-        "1",
-        "--store",
-        "--json",
-    ]
-    done = CliRunner().invoke(app, ["report", str(bundle), "--out", str(page), *options])
+    options = (
+        f"--panel {register_dir} --paths 25 --horizons 1,2 --persons 60 --threads 1 --store --json"
+    )
+    done = CliRunner().invoke(app, ["report", str(bundle), "--out", str(page), *options.split()])
     assert done.exit_code == 0, done.output
     assert "What later outcomes have changed" not in page.read_text()
     open_ledger(url).close()

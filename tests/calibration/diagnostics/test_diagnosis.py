@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from calibration.diagnostics.coverage import join_years
-from calibration.diagnostics.diagnosis import MIN_CELL, Diagnostics
+from calibration.diagnostics.diagnosis import MIN_PERSONS, Diagnostics
 from calibration.diagnostics.person_results import PersonResults, crps_thresholds, judge_persons
 from calibration.diagnostics.reliability import (
     decompose_brier,
@@ -120,7 +120,7 @@ def test_a_score_is_exactly_the_sum_of_its_parts(faultless: Diagnostics) -> None
 
 
 def test_parts_of_scores_by_hand() -> None:
-    # Forecasts 0, 1/2, 1/2, 1 and events 0, 1, 1, 1: recalibration says 0, 1, 1, 1.
+    # Forecasts 0, 1/2, 1/2, 1 and events 0, 1, 1, 1: recalibrated forecasts are 0, 1, 1, 1.
     split = decompose_brier(np.array([0, 1, 1, 2]), 2, np.array([False, True, True, True]))
     assert (split.score, split.miscalibration, split.discrimination, split.uncertainty) == (
         0.125,
@@ -145,16 +145,16 @@ def test_parts_of_scores_by_hand() -> None:
     assert loss.discrimination > 0.1 * loss.uncertainty
 
 
-@pytest.mark.parametrize("level", [0.1, 0.5, 0.9])
-def test_isotonic_quantiles_obey_the_max_min_formula(level: float) -> None:
+@pytest.mark.parametrize("probability", [0.1, 0.5, 0.9])
+def test_isotonic_quantiles_obey_the_max_min_formula(probability: float) -> None:
     rng = np.random.default_rng(2)
     x, y = rng.integers(0, 12, 40).astype(float), rng.normal(size=40)
-    fitted = isotonic_quantile(x, y, level)
+    fitted = isotonic_quantile(x, y, probability)
     values = np.unique(x)
 
     def quantile(a: float, b: float) -> float:
         pooled = np.sort(y[(x >= a) & (x <= b)])
-        return float(pooled[max(int(np.ceil(level * len(pooled) - 1e-9)) - 1, 0)])
+        return float(pooled[max(int(np.ceil(probability * len(pooled) - 1e-9)) - 1, 0)])
 
     for value in values:
         oracle = max(
@@ -163,7 +163,7 @@ def test_isotonic_quantiles_obey_the_max_min_formula(level: float) -> None:
         assert fitted[x == value][0] == oracle
 
 
-def test_regression_without_noise_is_least_squares_and_noise_is_taken_out() -> None:
+def test_regression_without_noise_is_least_squares_and_noise_is_removed() -> None:
     rng = np.random.default_rng(3)
     n = 20_000
     truth = rng.normal(12, 0.7, n)
@@ -199,20 +199,20 @@ def test_a_simultaneous_band_has_its_probability() -> None:
 
 
 @pytest.mark.parametrize(
-    ("level", "n", "m", "probability"),
+    ("coverage", "n", "m", "probability"),
     [(0.9, 500, 300, 0.95), (0.5, 97, 1_000, 0.999), (0.95, 60, 250, 0.99)],
 )
 def test_coverage_bands_are_quantiles_of_the_beta_binomial_law(
-    level: float, n: int, m: int, probability: float
+    coverage: float, n: int, m: int, probability: float
 ) -> None:
-    k = int(np.ceil((m + 1) * level - 1e-9))
+    k = int(np.ceil((m + 1) * coverage - 1e-9))
     tails = (1 - probability) / 2, (1 + probability) / 2
     outer = min(k + 9, m)
     expected = (
         stats.betabinom.ppf(tails[0], n, k, m + 1 - k) / n,
         stats.betabinom.ppf(tails[1], n, outer, m + 1 - outer) / n,
     )
-    assert coverage_band(level, n, m, probability=probability) == pytest.approx(expected)
+    assert coverage_band(coverage, n, m, probability=probability) == pytest.approx(expected)
 
 
 def test_status_rules() -> None:
@@ -269,10 +269,10 @@ def test_no_figure_rests_on_fewer_persons_than_the_minimum(faultless: Diagnostic
         assert rows.select(pl.all_horizontal(pl.col(c).is_null().all() for c in figures)).item()
     for name, table in faultless.tables.items():
         if "n" in table.columns:
-            assert table.filter(pl.col("n") < MIN_CELL).is_empty(), name
+            assert table.filter(pl.col("n") < MIN_PERSONS).is_empty(), name
         assert "person_id" not in table.columns
     counted = faultless["pit"].select((pl.col("share") * pl.col("n")).min()).item()
-    assert counted >= MIN_CELL
+    assert counted >= MIN_PERSONS
 
 
 def test_few_persons_give_no_figures_and_no_good_verdict(diagnosed: Diagnosed) -> None:

@@ -223,16 +223,7 @@ def test_from_panel_to_bundle_to_page_and_service(
     assert refused.exit_code == 2
     assert "--store" in refused.output + refused.stderr
 
-    arguments = [
-        "--panel",
-        str(register_dir),
-        "--paths",
-        "50",
-        "--horizons",
-        "1,5",
-        "--threads",
-        "1",
-    ]
+    arguments = f"--panel {register_dir} --paths 50 --horizons 1,5 --threads 1".split()
     result = run.invoke(
         app, ["report", str(bundle), "--out", str(judged), "--store", "--json", *arguments]
     )

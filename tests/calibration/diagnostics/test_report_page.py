@@ -34,25 +34,25 @@ def opened(
     """The page in a browser, the addresses that it requested, and the browser's messages."""
     file = write_report(faultless, tmp_path_factory.mktemp("page") / "report.html", bundle="holder")
     requests: list[str] = []
-    complaints: list[str] = []
+    messages: list[str] = []
     with sync_playwright() as play:
         browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1000, "height": 900})
         page.on("request", lambda request: requests.append(request.url))
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("console", lambda message: messages.append(message.text))
+        page.on("pageerror", lambda error: messages.append(str(error)))
         page.goto(file.as_uri())
         page.wait_for_load_state("networkidle")
-        yield page, requests, complaints
+        yield page, requests, messages
         browser.close()
 
 
 def test_the_page_requests_nothing_and_the_browser_reports_no_error(
     opened: tuple[Page, list[str], list[str]],
 ) -> None:
-    page, requests, complaints = opened
+    page, requests, messages = opened
     assert [url for url in requests if not url.startswith(("file:", "data:"))] == []
-    assert complaints == []
+    assert messages == []
     assert page.title() == "Calibration report: can these forecasts be trusted?"
 
 

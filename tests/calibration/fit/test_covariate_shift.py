@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import stats
 from typer.testing import CliRunner
 
-from calibration.fit.covariate_shift import REST, Target, join_cells, labels_of
+from calibration.fit.covariate_shift import REST, Target, join_strata, labels_of
 from calibration.fit.split_conformal import (
     conformal_quantile,
     effective_persons,
@@ -88,9 +88,9 @@ def shifted() -> tuple[Calibrator, Calibrator, Calibrator, Paths, Array, int]:
     )
 
 
-def plausible(hits: Array, n: int, level: float) -> bool:
+def plausible(hits: Array, n: int, stated: float) -> bool:
     """Whether the hits fit a threshold at or a little above the k-th of n effective scores."""
-    k = rank_needed(n, level)
+    k = rank_needed(n, stated)
     low, high = (
         stats.betabinom(len(hits), k, n + 1 - k),
         stats.betabinom(len(hits), k + 40, max(n - 39 - k, 1)),
@@ -102,15 +102,15 @@ def test_weighted_sets_hold_in_the_target_and_unweighted_ones_do_not(
     shifted: tuple[Calibrator, Calibrator, Calibrator, Paths, Array, int],
 ) -> None:
     plain, weighted, wrong, paths, truth, n = shifted
-    for level in COVERAGE:
-        j = COVERAGE.index(level)
+    for stated in COVERAGE:
+        j = COVERAGE.index(stated)
         covered = {
             name: calibrator.intervals(paths, COVERAGE).covered(truth)[:, 0, j]
             for name, calibrator in (("plain", plain), ("weighted", weighted), ("wrong", wrong))
         }
-        assert plausible(covered["weighted"], n, level), (level, covered["weighted"].mean())
-        assert not plausible(covered["plain"], n, level), (level, covered["plain"].mean())
-        assert not plausible(covered["wrong"], n, level), (level, covered["wrong"].mean())
+        assert plausible(covered["weighted"], n, stated), (stated, covered["weighted"].mean())
+        assert not plausible(covered["plain"], n, stated), (stated, covered["plain"].mean())
+        assert not plausible(covered["wrong"], n, stated), (stated, covered["wrong"].mean())
 
 
 def test_bands_and_sums_cover_in_the_target_too(
@@ -150,12 +150,12 @@ def test_weights_of_one_give_the_unweighted_calibration_to_the_last_bit() -> Non
     )
     assert same.digest == plain.digest
     # A target composed as the map fold has weights of 1, and so the same thresholds.
-    in_a = in_map_fold(paths.person_id, 0)
+    in_map = in_map_fold(paths.person_id, 0)
     both = outcomes[~np.isnan(outcomes).any(axis=1)]
-    a, complete = group[in_a], ~np.isnan(outcomes[in_a]).any(axis=1)
+    a, complete = group[in_map], ~np.isnan(outcomes[in_map]).any(axis=1)
     target = Target({"sex": a[complete]}, np.full(int(complete.sum()), 40), ("sex",), "same")
     weights, _ = target.weights(
-        {"sex": group}, np.where(np.isnan(outcomes[:, 1:]), np.nan, outcomes), in_a
+        {"sex": group}, np.where(np.isnan(outcomes[:, 1:]), np.nan, outcomes), in_map
     )
     assert len(both)
     assert set(weights.ravel().tolist()) == {0.0, 1.0}
@@ -167,22 +167,22 @@ def test_weights_of_one_give_the_unweighted_calibration_to_the_last_bit() -> Non
 )
 @settings(max_examples=200, deadline=None)
 def test_integer_weights_equal_repeated_persons(
-    weighted_scores: list[tuple[float, int]], level: float
+    weighted_scores: list[tuple[float, int]], stated: float
 ) -> None:
     scores, times = (
         np.array(column, dtype=np.float64) for column in zip(*weighted_scores, strict=True)
     )
     repeated = np.repeat(scores, times.astype(int))
-    weighted = conformal_quantile(scores, level, weights=times)
+    weighted = conformal_quantile(scores, stated, weights=times)
     enough = int(effective_persons(times) + 1e-9)
-    if rank_needed(enough, level) <= enough:
-        assert weighted == conformal_quantile(repeated, level)
+    if rank_needed(enough, stated) <= enough:
+        assert weighted == conformal_quantile(repeated, stated)
     else:
         assert weighted == np.inf
 
 
 def test_the_weighted_quantile_covers_and_without_the_new_persons_weight_it_does_not() -> None:
-    rng, level, n, times = np.random.default_rng(4), 0.8, 12, 20_000
+    rng, stated, n, times = np.random.default_rng(4), 0.8, 12, 20_000
     weight = np.array([1.0, 6.0])
     light = rng.random((times, n)) < 0.8
     scores = rng.random((times, n)) + np.where(light, 0, 0.5)
@@ -192,12 +192,12 @@ def test_the_weighted_quantile_covers_and_without_the_new_persons_weight_it_does
     ordered = np.column_stack([np.take_along_axis(scores, order, axis=1), np.full(times, np.inf)])
 
     def covered(heaviest: float) -> float:
-        rank = (cumulated < level * (cumulated[:, -1:] + heaviest) - 1e-9).sum(axis=1)
+        rank = (cumulated < stated * (cumulated[:, -1:] + heaviest) - 1e-9).sum(axis=1)
         return float((new_scores <= ordered[np.arange(times), rank]).mean())
 
-    error = 4.9 * (level * (1 - level) / times) ** 0.5  # p = 1e-6
-    assert covered(float(weight.max())) >= level - error
-    assert covered(0.0) < level - error, "the broken version"
+    error = 4.9 * (stated * (1 - stated) / times) ** 0.5  # p = 1e-6
+    assert covered(float(weight.max())) >= stated - error
+    assert covered(0.0) < stated - error, "the broken version"
 
 
 def test_the_quantile_is_the_one_of_that_argument() -> None:
@@ -235,7 +235,7 @@ def test_a_cell_of_its_own_needs_a_thousand_persons_in_effect() -> None:
     assert (1, "quintile=2") in cells
 
 
-def test_small_cells_are_joined_and_nobody_is_lost() -> None:
+def test_small_strata_are_joined_and_nobody_is_lost() -> None:
     rng = np.random.default_rng(2)
     labels = [
         rng.choice(["20-29", "30-39"], 400),
@@ -247,19 +247,19 @@ def test_small_cells_are_joined_and_nobody_is_lost() -> None:
         rng.choice(["f", "m"], 300),
         rng.choice(list("abe"), 300, p=[0.5, 0.49, 0.01]),
     ]
-    in_a = rng.random(400) < 0.5
-    cells, target_cells = join_cells(labels, target_labels, in_a)
-    assert len(cells) == 400
-    assert any(REST in cell for cell in cells)
-    names, counts = np.unique(cells[in_a].astype(str), return_counts=True)
+    in_map = rng.random(400) < 0.5
+    strata, target_strata = join_strata(labels, target_labels, in_map)
+    assert len(strata) == 400
+    assert any(REST in stratum for stratum in strata)
+    names, counts = np.unique(strata[in_map].astype(str), return_counts=True)
     assert all(n >= 20 for name, n in zip(names, counts, strict=True) if name != REST)
-    _, counts = np.unique(target_cells.astype(str), return_counts=True)
+    _, counts = np.unique(target_strata.astype(str), return_counts=True)
     target = Target(
         dict(zip("xyz", target_labels, strict=True)), np.full(300, 9), tuple("xyz"), "t"
     )
     outcomes = np.ones((400, 1))
-    weights, (support,) = target.weights(dict(zip("xyz", labels, strict=True)), outcomes, in_a)
-    assert weights[in_a].mean() == pytest.approx(1 - support.unsupported), (
+    weights, (support,) = target.weights(dict(zip("xyz", labels, strict=True)), outcomes, in_map)
+    assert weights[in_map].mean() == pytest.approx(1 - support.unsupported), (
         "weights are shares of the target over shares of the map fold"
     )
     assert min(support.persons.values()) >= 20
@@ -294,26 +294,11 @@ def test_the_command_weights_for_another_panel_and_says_so(
     young = test_persons.frame.filter((pl.col("birth_year") > 1985) & (pl.col("sex") == "female"))
     young.write_parquet(tmp_path / "young.parquet")
     register_panel.frame.write_parquet(tmp_path / "panel.parquet")
-    options = [
-        "--panel",
-        str(tmp_path / "panel.parquet"),
-        "--target",
-        str(tmp_path / "young.parquet"),
-        "--target-by",
-        "sex",
-    ]
-    more = [
-        "--out",
-        str(tmp_path / "out"),
-        "--paths",
-        "25",
-        "--threads",
-        "1",
-        "--prices",
-        "2022",
-        "--json",
-    ]
-    done = CliRunner().invoke(app, ["calibrate", str(tiny_bundle), *options, *more])
+    options = (
+        f"--panel {tmp_path}/panel.parquet --target {tmp_path}/young.parquet --target-by sex"
+        f" --out {tmp_path}/out --paths 25 --threads 1 --prices 2022 --json"
+    )
+    done = CliRunner().invoke(app, ["calibrate", str(tiny_bundle), *options.split()])
     assert done.exit_code == 0, done.stderr
     bundle = Bundle.load(json.loads(done.stdout)["out"])
     about = bundle.metrics["calibration"]["target"]
@@ -322,7 +307,7 @@ def test_the_command_weights_for_another_panel_and_says_so(
     assert table is not None
     assert (about["cells"]["1"], about["unsupported"]["1"]) == (1, 0)
     assert Calibrator.from_table(table).to_table().equals(table)
-    served = table.filter(pl.col("kind") == "threshold", pl.col("horizon") == 1)["n"].max()
     plain = Bundle.load(tiny_bundle).calibration
     assert plain is not None
-    assert served < plain.filter(pl.col("kind") == "threshold", pl.col("horizon") == 1)["n"].max()  # type: ignore[operator]
+    is_threshold = (pl.col("kind") == "threshold") & (pl.col("horizon") == 1)
+    assert table.filter(is_threshold)["n"].max() < plain.filter(is_threshold)["n"].max()  # type: ignore[operator]

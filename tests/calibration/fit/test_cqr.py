@@ -1,4 +1,4 @@
-"""Method "cqr", the paper's intervals: MAPIE is the oracle, theory the judge, numpy serves them."""
+"""Method "cqr", the paper's intervals: compared with MAPIE and with theory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import polars as pl
 import pytest
 from mapie.regression import ConformalizedQuantileRegressor
 from numpy.typing import NDArray
-from scipy import stats
 from typer.testing import CliRunner
 
 from calibration.adaptive.issuance import check_recordable
@@ -22,7 +21,7 @@ from calibration.diagnostics.diagnosis import diagnose
 from calibration.diagnostics.report import render
 from calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
 from calibration.fit.cqr import _Column, cqr_threshold, fit_cqr
-from calibration.fit.split_conformal import NEIGHBOURS, conformal_quantile, rank_needed
+from calibration.fit.split_conformal import conformal_quantile
 from saga.bundle import Bundle
 from saga.cli import app
 from saga.conformal.calibrator import Calibrator
@@ -33,10 +32,10 @@ from saga.files.tables import read_provenance
 from saga.forecaster import Forecaster
 from saga.paths import Paths
 from saga.requests import COVERAGE, Draws, ForecastRequest, LifetimeRequest
+from tests.calibration.fit.hits import P, is_plausible
 
 Array = NDArray[np.float64]
 World = Callable[..., tuple[Paths, Array]]
-P = 1e-6
 
 
 def conformity_scores(samples: NDArray[np.float32], outcomes: Array, coverage: float) -> Array:
@@ -86,7 +85,7 @@ def test_a_stored_threshold_is_the_average_of_ten_order_statistics(world: World)
         assert cell.thresholds[count, 0.9] == pytest.approx(expected, rel=1e-12)
 
 
-# --- served intervals ---
+# --- intervals of a calibrator ---
 
 
 def test_intervals_are_those_of_mapie_with_the_same_threshold(world: World) -> None:
@@ -109,13 +108,6 @@ def test_intervals_are_those_of_mapie_with_the_same_threshold(world: World) -> N
         np.testing.assert_allclose(upper[:, 0], expected[:, 1], rtol=1e-9)
 
 
-def plausible(hits: int, trials: int, n: int, coverage: float) -> bool:
-    """Whether `hits` fits a threshold between the k-th and the (k + 9)-th of n scores."""
-    k = rank_needed(n, coverage)
-    low, high = (stats.betabinom(trials, r, n + 1 - r) for r in (k, k + NEIGHBOURS - 1))
-    return bool(low.ppf(P / 16) <= hits <= high.isf(P / 16))
-
-
 def test_coverage_of_fresh_persons_follows_the_theory_and_raw_quantiles_do_not(
     world: World,
 ) -> None:
@@ -128,8 +120,9 @@ def test_coverage_of_fresh_persons_follows_the_theory_and_raw_quantiles_do_not(
     raw = conformalised_intervals(fresh.earnings[:, 0], np.zeros(len(COVERAGE)), COVERAGE)
     inside = ((raw[0] <= outcomes[:, :1]) & (outcomes[:, :1] <= raw[1])).sum(axis=0)
     for j, coverage in enumerate(COVERAGE):
-        assert all(plausible(int(hits[h, j]), trials, fitted, coverage) for h in range(2))
-        assert not plausible(int(inside[j]), trials, fitted, coverage), "the broken variant"
+        tail = P / 16
+        assert all(is_plausible(int(hits[h, j]), trials, fitted, coverage, tail) for h in range(2))
+        assert not is_plausible(int(inside[j]), trials, fitted, coverage, tail), "broken variant"
 
 
 def test_intervals_start_at_zero_and_cover_too_much_if_there_is_an_atom(world: World) -> None:

@@ -13,16 +13,17 @@ from scipy import stats
 from sklearn.dummy import DummyRegressor
 from sklearn.linear_model import QuantileRegressor
 
-from calibration.fit.group_shifts import design, fit_shifts, group_quantile, with_profile
-from calibration.fit.split_conformal import NEIGHBOURS, fit_calibration, rank_needed
+from calibration.fit.bundle_calibration import with_profile
+from calibration.fit.group_shifts import design, fit_shifts, group_quantile
+from calibration.fit.split_conformal import fit_calibration
 from saga.conformal.calibrator import Calibrator
 from saga.data import groups as known_groups
 from saga.data.groups import Labels
 from saga.paths import Paths
 from saga.requests import COVERAGE
+from tests.calibration.fit.hits import P, is_plausible
 
 Array = NDArray[np.float64]
-P = 1e-6
 
 
 def overlapping(n: int, seed: int) -> tuple[Array, dict[str, NDArray[np.str_]]]:
@@ -39,18 +40,18 @@ def overlapping(n: int, seed: int) -> tuple[Array, dict[str, NDArray[np.str_]]]:
     return rng.random(n) ** (1 / power), labels
 
 
-@pytest.mark.parametrize("level", [0.5, 0.9])
-def test_effects_equal_linear_programming(level: float) -> None:
+@pytest.mark.parametrize("coverage", [0.5, 0.9])
+def test_effects_equal_linear_programming(coverage: float) -> None:
     scores, labels = overlapping(400, 0)
-    _, indicators = design(labels, fewest=1)
+    _, indicators = design(labels, min_persons=1)
     features = np.delete(
         indicators, [0, 2], axis=1
     )  # one indicator of each grouping is what the others leave
-    oracle = QuantileRegressor(quantile=level, alpha=0, solver="highs").fit(features, scores)
-    intercept, effects = group_quantile(scores, features, level, bandwidth=1e-4, shrinkage=1e-6)
+    oracle = QuantileRegressor(quantile=coverage, alpha=0, solver="highs").fit(features, scores)
+    intercept, effects = group_quantile(scores, features, coverage, bandwidth=1e-4, shrinkage=1e-6)
     # A minimum need not be unique: its value is.
     loss, exact_loss = (
-        np.maximum(level * u, (level - 1) * u).sum()
+        np.maximum(coverage * u, (coverage - 1) * u).sum()
         for u in (scores - intercept - features @ effects, scores - oracle.predict(features))
     )
     assert loss == pytest.approx(exact_loss, abs=1e-3)
@@ -63,20 +64,20 @@ def test_thresholds_are_those_of_conditional_conformal_prediction_up_to_a_person
     It solves a linear program with every new person in it. The smoothed effects, fitted once,
     differ from it by about one person in each group.
     """
-    level, n = 0.8, 800
+    coverage, n = 0.8, 800
     scores, labels = overlapping(n, 5)
-    _, indicators = design(labels, fewest=1)
+    _, indicators = design(labels, min_persons=1)
     features = np.delete(indicators, [0, 2], axis=1)
     exact = ConditionalSplitConformalRegressor(
         feature_map=lambda x: np.column_stack([np.ones(len(x)), x]),
         estimator=DummyRegressor(strategy="constant", constant=0.0).fit(features, scores),
-        confidence_level=level,
+        confidence_level=coverage,
         conformity_score="absolute",
         prefit=True,
     ).conformalize(features, scores)
     patterns, which = np.unique(features, axis=0, return_inverse=True)
     exact_thresholds = exact.predict_interval(patterns)[1][:, 1, 0][which.ravel()]
-    intercept, effects = group_quantile(scores, features, level, bandwidth=1e-4, shrinkage=1e-6)
+    intercept, effects = group_quantile(scores, features, coverage, bandwidth=1e-4, shrinkage=1e-6)
     thresholds = intercept + features @ effects
     persons = (
         features.shape[1] + 2
@@ -86,10 +87,10 @@ def test_thresholds_are_those_of_conditional_conformal_prediction_up_to_a_person
             (scores[group] <= thresholds[group]).sum(),
             (scores[group] <= exact_thresholds[group]).sum(),
         )
-        assert abs(exactly - level * group.sum()) <= persons
+        assert abs(exactly - coverage * group.sum()) <= persons
         assert abs(hits - exactly) <= persons
     # One threshold for all is not the answer in some group.
-    pooled = np.quantile(scores, level)
+    pooled = np.quantile(scores, coverage)
     assert (
         max(
             abs(
@@ -102,19 +103,21 @@ def test_thresholds_are_those_of_conditional_conformal_prediction_up_to_a_person
     )
 
 
-@pytest.mark.parametrize("level", COVERAGE)
-def test_each_groups_share_below_its_threshold_is_the_level_up_to_d_persons(level: float) -> None:
+@pytest.mark.parametrize("coverage", COVERAGE)
+def test_each_groups_share_below_its_threshold_is_the_coverage_up_to_d(coverage: float) -> None:
     scores, labels = overlapping(3_000, 1)
     _, indicators = design(labels)
-    intercept, effects = group_quantile(scores, indicators, level, bandwidth=1e-4, shrinkage=1e-3)
-    off = indicators.T @ ((scores <= intercept + indicators @ effects) - level)
+    intercept, effects = group_quantile(
+        scores, indicators, coverage, bandwidth=1e-4, shrinkage=1e-3
+    )
+    off = indicators.T @ ((scores <= intercept + indicators @ effects) - coverage)
     assert (
         np.abs(off).max() <= indicators.shape[1] + 1
     )  # KKT: as many persons as parameters lie on the threshold
     # One threshold for all breaks the bound.
-    assert np.abs(indicators.T @ ((scores <= np.quantile(scores, level)) - level)).max() > 3 * (
-        indicators.shape[1] + 1
-    )
+    assert np.abs(
+        indicators.T @ ((scores <= np.quantile(scores, coverage)) - coverage)
+    ).max() > 3 * (indicators.shape[1] + 1)
 
 
 def test_the_smoothed_equations_hold_exactly_with_shrinkage() -> None:
@@ -221,9 +224,10 @@ def worst(calibrator: Calibrator, paths: Paths, outcomes: Array, name: str) -> f
     largest = 0.0
     for label in np.unique(paths.groups[name]):
         members = paths.groups[name] == label
-        for j, level in enumerate(COVERAGE):
-            error = (level * (1 - level) * (1 / members.sum() + 2 / (size * members.mean()))) ** 0.5
-            largest = max(largest, abs(float(hits[members, j].mean()) - level) / error)
+        for j, coverage in enumerate(COVERAGE):
+            variance = coverage * (1 - coverage)
+            error = (variance * (1 / members.sum() + 2 / (size * members.mean()))) ** 0.5
+            largest = max(largest, abs(float(hits[members, j].mean()) - coverage) / error)
     return largest
 
 
@@ -240,12 +244,9 @@ def test_cells_of_quintiles_follow_the_law_of_coverage(
             paths.groups["quintile"] == label,
             grouped.cells[1, f"quintile={label}"].n_threshold,
         )
-        for j, level in enumerate(COVERAGE):
-            k = rank_needed(n, level)
-            low, high = (
-                stats.betabinom(int(members.sum()), r, n + 1 - r) for r in (k, k + NEIGHBOURS - 1)
-            )
-            assert low.ppf(P / 40) <= hits[members, j].sum() <= high.isf(P / 40)
+        for j, coverage in enumerate(COVERAGE):
+            n_hits = int(hits[members, j].sum())
+            assert is_plausible(n_hits, int(members.sum()), n, coverage, P / 40)
 
 
 def test_overlapping_groups_are_covered_and_without_their_effects_are_not(
@@ -307,32 +308,30 @@ def test_the_table_keeps_groups(grouped: Calibrator, fresh: tuple[Paths, Array])
     )
 
 
-def test_poorer_records_are_served_by_their_own_cells(
+def test_poorer_records_have_cells_of_their_own(
     grouped: Calibrator, fresh: tuple[Paths, Array]
 ) -> None:
     paths, outcomes = fresh
-    vague = paths.with_earnings(np.random.default_rng(5).permuted(paths.earnings, axis=0))
+    imprecise = paths.with_earnings(np.random.default_rng(5).permuted(paths.earnings, axis=0))
     poor_records = replace(
-        vague, groups={**paths.groups, "profile": np.full(len(paths), "earnings")}
+        imprecise, groups={**paths.groups, "profile": np.full(len(paths), "earnings")}
     )
     half = np.arange(len(paths)) < 12_000
-    poorer = fit_calibration(replace(vague.take(half), groups={}), outcomes[half], seed=0)
-    served = with_profile(grouped, poorer, "earnings")
+    poorer = fit_calibration(replace(imprecise.take(half), groups={}), outcomes[half], seed=0)
+    calibrator = with_profile(grouped, poorer, "earnings")
     fresh_records, y = poor_records.take(~half), outcomes[~half]
-    intervals = served.intervals(served.recalibrate(fresh_records), COVERAGE)
+    intervals = calibrator.intervals(calibrator.recalibrate(fresh_records), COVERAGE)
     assert set(intervals.cell.ravel()) == {"profile=earnings"}
     hits, n = intervals.covered(y)[:, 0].sum(axis=0), poorer.cells[1, "all"].n_threshold
-    for j, level in enumerate(COVERAGE):
-        k = rank_needed(n, level)
-        low, high = (stats.betabinom(len(y), r, n + 1 - r) for r in (k, k + NEIGHBOURS - 1))
-        assert low.ppf(P) <= hits[j] <= high.isf(P)
+    for j, coverage in enumerate(COVERAGE):
+        assert is_plausible(int(hits[j]), len(y), n, coverage, P)
     assert np.array_equal(
-        served.person_thresholds(paths, 1).q, grouped.person_thresholds(paths, 1).q
-    )  # full records are served as before
+        calibrator.person_thresholds(paths, 1).q, grouped.person_thresholds(paths, 1).q
+    )  # full records are calibrator as before
 
 
 def test_a_panel_of_several_kinds_of_record_covers_each_kind() -> None:
-    """Thresholds are fitted as they are served, with most poor records those of women."""
+    """Thresholds are fitted as they are calibrator, with most poor records those of women."""
 
     def mixed(n: int, seed: int) -> tuple[Paths, Array]:
         paths, outcomes = draw_groups(n, seed)
@@ -350,9 +349,6 @@ def test_a_panel_of_several_kinds_of_record_covers_each_kind() -> None:
     hits = intervals.covered(outcomes)[:, 0]
     for kind in ("earnings", "survey"):
         members, n = paths.groups["profile"] == kind, fitted.cells[1, f"profile={kind}"].n_threshold
-        for j, level in enumerate(COVERAGE):
-            k = rank_needed(n, level)
-            low, high = (
-                stats.betabinom(int(members.sum()), r, n + 1 - r) for r in (k, k + NEIGHBOURS - 1)
-            )
-            assert low.ppf(P / 16) <= hits[members, j].sum() <= high.isf(P / 16)
+        for j, coverage in enumerate(COVERAGE):
+            n_hits = int(hits[members, j].sum())
+            assert is_plausible(n_hits, int(members.sum()), n, coverage, P / 16)

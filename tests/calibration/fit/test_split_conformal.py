@@ -37,11 +37,11 @@ from saga.errors import BundleError, UsageError
 from saga.paths import Paths
 from saga.requests import COVERAGE
 from saga.scores import covered, pit, pit_uniforms
+from tests.calibration.fit.hits import P, is_plausible
 
 Array = NDArray[np.float64]
 World = Callable[..., tuple[Paths, Array]]
 Judged = tuple[Paths, Paths, Array, Intervals]
-P = 1e-6
 FITTED, FRESH = 3_000, 8_000
 
 
@@ -87,13 +87,13 @@ def test_thresholds_equal_mapie_at_all_levels() -> None:
         Zero().fit(), confidence_level=list(COVERAGE), prefit=True
     ).conformalize(features, scores)
     upper = model.predict_interval(features[:1])[1][0, 1]
-    assert upper.tolist() == [conformal_quantile(scores, level) for level in COVERAGE]
+    assert upper.tolist() == [conformal_quantile(scores, coverage) for coverage in COVERAGE]
 
 
-@pytest.mark.parametrize("level", [0.5, 0.8, 0.9, 0.95, 0.99])
-def test_the_rank_is_the_exact_ceiling(level: float) -> None:
-    exact = Fraction(str(level))
-    assert [rank_needed(n, level) for n in range(1, 1200)] == [
+@pytest.mark.parametrize("coverage", [0.5, 0.8, 0.9, 0.95, 0.99])
+def test_the_rank_is_the_exact_ceiling(coverage: float) -> None:
+    exact = Fraction(str(coverage))
+    assert [rank_needed(n, coverage) for n in range(1, 1200)] == [
         math.ceil((n + 1) * exact) for n in range(1, 1200)
     ]
 
@@ -113,10 +113,10 @@ def test_rounding_averages_order_statistics_at_and_above_the_needed_one() -> Non
 
 
 def coverage_law_pvalue(
-    quantile: Callable[[Array], float], n: int = 100, level: float = 0.9, repeats: int = 2_000
+    quantile: Callable[[Array], float], n: int = 100, coverage: float = 0.9, repeats: int = 2_000
 ) -> float:
     scores = np.random.default_rng(3).random((repeats, n))
-    k = rank_needed(n, level)
+    k = rank_needed(n, coverage)
     thresholds = [quantile(row) for row in scores]
     return float(stats.kstest(thresholds, stats.beta(k, n + 1 - k).cdf).pvalue)
 
@@ -132,47 +132,36 @@ def test_a_threshold_without_the_plus_one_fails_the_beta_law() -> None:
 def test_mean_coverage_lies_between_the_level_and_one_over_n_plus_1_above_plus_rounding() -> None:
     n, repeats = 299, 4_000
     scores = np.random.default_rng(4).random((repeats, n))
-    for level in COVERAGE[:3]:
+    for coverage in COVERAGE[:3]:
         for neighbours in (1, NEIGHBOURS):
-            coverage = np.array(
-                [conformal_quantile(row, level, neighbours=neighbours) for row in scores]
+            shares = np.array(
+                [conformal_quantile(row, coverage, neighbours=neighbours) for row in scores]
             )
-            error = 5 * coverage.std() / repeats**0.5
+            error = 5 * shares.std() / repeats**0.5
             assert (
-                level - error
-                <= coverage.mean()
-                <= level + 1 / (n + 1) + (neighbours - 1) / 2 / (n + 1) + error
+                coverage - error
+                <= shares.mean()
+                <= coverage + 1 / (n + 1) + (neighbours - 1) / 2 / (n + 1) + error
             )
 
 
 # --- published sets ---
 
 
-def in_coverage_law(hits: int, trials: int, n: int, level: float, cells: int) -> bool:
-    """Whether `hits` fits a threshold between the k-th and the (k + 9)-th order statistic."""
-    k = rank_needed(n, level)
-    top = k + NEIGHBOURS - 1
-    tail = P / 2 / cells
-    return bool(
-        stats.betabinom(trials, k, n + 1 - k).ppf(tail)
-        <= hits
-        <= stats.betabinom(trials, top, n + 1 - top).isf(tail)
-    )
-
-
 def hits_hold(hits: Array, fitted: Calibrator, outcomes: Array) -> bool:
     """The check that the calibrator must pass and broken variants must fail; hits (n, H, L)."""
-    horizons, cells = hits.shape[1], hits.shape[1] * hits.shape[2]
+    _, horizons, n_coverages = hits.shape
+    tail = P / 2 / (horizons * n_coverages)
     return all(
-        in_coverage_law(
-            int(hits[:, h, index].sum()),
+        is_plausible(
+            int(hits[:, h, j].sum()),
             len(outcomes),
             fitted.cells[h + 1, "all"].n_threshold,
-            level,
-            cells,
+            coverage,
+            tail,
         )
         for h in range(horizons)
-        for index, level in enumerate(COVERAGE)
+        for j, coverage in enumerate(COVERAGE)
     )
 
 
@@ -196,18 +185,18 @@ def test_sets_from_other_numbers_of_paths_cover_as_stated_too(
             .sum(axis=0)
         )
         n = fitted.cells[1, "all"].n_threshold
-        for total, level in zip(hits, COVERAGE, strict=True):
+        for total, coverage in zip(hits, COVERAGE, strict=True):
             if exact:
-                assert in_coverage_law(int(total), FRESH, n, level, 4 * 5)
+                assert is_plausible(int(total), FRESH, n, coverage, P / 2 / (4 * 5))
             else:
-                k = rank_needed(n, level)
+                k = rank_needed(n, coverage)
                 assert total >= stats.betabinom(FRESH, k, n + 1 - k).ppf(P / 20)
 
 
 def test_a_threshold_fitted_with_many_paths_fails_for_few(world: World, fitted: Calibrator) -> None:
     paths, outcomes = world(FRESH, 55, horizons=2, count=25)
     swapped = {
-        key: replace(c, thresholds={(25, level): c.thresholds[60, level] for level in COVERAGE})
+        key: replace(c, thresholds={(25, share): c.thresholds[60, share] for share in COVERAGE})
         for key, c in fitted.cells.items()
     }
     broken = Calibrator(swapped, scale=fitted.scale)
@@ -239,10 +228,10 @@ def test_broken_calibrators_fail_the_same_check(fitted: Calibrator, judged: Judg
         np.zeros_like(intervals.includes_zero),
     )
     # Equal-tailed closed intervals of a PIT whose atom is not randomised: zero is inside too often.
-    levels = np.array(COVERAGE)
+    coverages = np.array(COVERAGE)
     low, high = (
         np.quantile(recalibrated.earnings, q, axis=2).transpose(1, 2, 0)
-        for q in ((1 - levels) / 2, (1 + levels) / 2)
+        for q in ((1 - coverages) / 2, (1 + coverages) / 2)
     )
     unrandomised = ((low <= outcomes[..., None]) & (outcomes[..., None] <= high)).astype(float)
     for broken in (no_calibration, half_open, unrandomised):
@@ -272,9 +261,7 @@ def test_sets_are_nested_over_levels(judged: Judged) -> None:
     assert (sets.lower[~sets.includes_zero] > 0).all()
 
 
-def test_the_chosen_atom_width_covers_zeros_and_positive_outcomes_most_alike(
-    world: World,
-) -> None:
+def test_the_chosen_atom_width_covers_zeros_and_positive_outcomes_most_alike(world: World) -> None:
     paths, outcomes = world(4_000, 18, horizons=1, count=120, wrong=False)
     fresh, fresh_outcomes = world(6_000, 19, horizons=1, count=120, wrong=False)
     fitted = fit_calibration(paths, outcomes, seed=0)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from calibration.fit.split_conformal import NEIGHBOURS, fit_calibration, in_map_fold, rank_needed
+from calibration.fit.split_conformal import fit_calibration, in_map_fold, rank_needed
 from calibration.fit.thresholds import fit_thresholds
 from saga.conformal.calibration_table import THRESHOLD_KINDS
 from saga.conformal.calibrator import Calibrator
@@ -22,27 +22,28 @@ from saga.conformal.present_value import ValueIntervals, value_intervals, value_
 from saga.lifetime import present_value, realised_value
 from saga.paths import Paths
 from saga.requests import COVERAGE, RATE
+from tests.calibration.fit.hits import P, is_plausible
 
 Array = NDArray[np.float64]
 Judged = tuple[Paths, Array]
-P = 1e-6
 YEARS = 4
 NINETY = COVERAGE.index(0.9)
 
 
-def draw_lives(n: int, seed: int, count: int = 60, rho: float = 0.9) -> tuple[Paths, Array]:
-    """Outcomes that persist from year to year, and a sampler that draws each year anew."""
+def draw_careers(n: int, seed: int, count: int = 60, rho: float = 0.9) -> tuple[Paths, Array]:
+    """Outcomes that persist from year to year, and a sampler without persistence."""
     rng = np.random.default_rng(seed)
     centre, zero = rng.normal(12.3, 0.4, n), rng.uniform(0.02, 0.2, n)
 
-    def standing(shape: tuple[int, int], rho: float) -> Array:
+    def autoregression(shape: tuple[int, int], rho: float) -> Array:
         e = rng.normal(size=shape)
         for h in range(1, shape[1]):
             e[:, h] = rho * e[:, h - 1] + (1 - rho**2) ** 0.5 * e[:, h]
         return e
 
-    luck, work = standing((n, YEARS), rho), stats.norm.cdf(standing((n, YEARS), 0.3))
-    outcomes = np.where(work < zero[:, None], 0, np.exp(centre[:, None] + 0.5 * luck))
+    residual = autoregression((n, YEARS), rho)
+    work = stats.norm.cdf(autoregression((n, YEARS), 0.3))
+    outcomes = np.where(work < zero[:, None], 0, np.exp(centre[:, None] + 0.5 * residual))
     earnings = np.exp(centre[:, None, None] + 0.6 * rng.normal(size=(n, YEARS, count)))
     earnings = np.where(rng.random((n, YEARS, count)) < zero[:, None, None], 0, earnings).astype(
         np.float32
@@ -53,23 +54,24 @@ def draw_lives(n: int, seed: int, count: int = 60, rho: float = 0.9) -> tuple[Pa
 
 @pytest.fixture(scope="module")
 def fitted() -> Calibrator:
-    paths, outcomes = draw_lives(4_000, 1)
+    paths, outcomes = draw_careers(4_000, 1)
     return fit_thresholds(fit_calibration(paths, outcomes, seed=0), paths, outcomes, seed=0)
 
 
 @pytest.fixture(scope="module")
 def judged(fitted: Calibrator) -> Judged:
     """Fresh persons: recalibrated paths and outcomes."""
-    paths, outcomes = draw_lives(8_000, 2)
+    paths, outcomes = draw_careers(8_000, 2)
     return fitted.recalibrate(paths), outcomes
 
 
-def holds(hits: int, trials: int, n: int, level: float, cells: int = 60) -> bool:
-    """Whether `hits` fits a threshold between the k-th and the (k + 9)-th order statistic."""
-    k = rank_needed(n, level)
-    tail = P / 2 / cells
-    low, high = (stats.betabinom(trials, r, n + 1 - r) for r in (k, k + NEIGHBOURS - 1))
-    return bool(low.ppf(tail) <= hits <= high.isf(tail))
+def holds(hits: int, trials: int, n: int, coverage: float) -> bool:
+    return is_plausible(hits, trials, n, coverage, P / 120)
+
+
+def all_hold(hits: Array, trials: int, n: int) -> bool:
+    pairs = zip(hits, COVERAGE, strict=True)
+    return all(holds(int(n_hits), trials, n, coverage) for n_hits, coverage in pairs)
 
 
 def test_earnings_lie_above_and_below_their_limits_as_stated(
@@ -78,19 +80,19 @@ def test_earnings_lie_above_and_below_their_limits_as_stated(
     paths, outcomes = judged
     published = one_sided_limits(fitted, paths, COVERAGE)
     for h in range(YEARS):
-        for j, level in enumerate(COVERAGE):
+        for j, coverage in enumerate(COVERAGE):
             y = outcomes[:, h]
             assert holds(
                 int((y >= published.at_least[:, h, j]).sum()),
                 len(y),
                 fitted.thresholds_of_kind["at_least", h + 1].n,
-                level,
+                coverage,
             )
             assert holds(
                 int((y <= published.at_most[:, h, j]).sum()),
                 len(y),
                 fitted.thresholds_of_kind["at_most", h + 1].n,
-                level,
+                coverage,
             )
     assert (np.diff(published.at_least, axis=2) <= 0).all()
     assert (np.diff(published.at_most, axis=2) >= 0).all()
@@ -110,9 +112,7 @@ def test_positive_earnings_lie_in_their_interval(fitted: Calibrator, judged: Jud
             (published.positive_lower[earned, h] <= y) & (y <= published.positive_upper[earned, h])
         ).sum(axis=0)
         n = fitted.thresholds_of_kind["positive", h + 1].n
-        assert all(
-            holds(int(hits[j]), int(earned.sum()), n, level) for j, level in enumerate(COVERAGE)
-        )
+        assert all_hold(hits, int(earned.sum()), n)
     # With zeros included it covers less: the condition is part of the guarantee.
     y = outcomes[:, 0, None]
     hits = ((published.positive_lower[:, 0] <= y) & (y <= published.positive_upper[:, 0])).sum(
@@ -129,12 +129,10 @@ def test_bands_cover_whole_paths_and_yearly_sets_do_not(
     published = band_intervals(fitted, paths, years, COVERAGE)
     hits = published.covered(outcomes[:, :years]).all(axis=1).sum(axis=0)
     n = fitted.thresholds_of_kind["band", years].n
-    assert all(holds(int(hits[j]), len(outcomes), n, level) for j, level in enumerate(COVERAGE))
+    assert all_hold(hits, len(outcomes), n)
     assert (published.guarantee == "assumption").all()
     yearly = fitted.intervals(paths, COVERAGE).covered(outcomes)[:, :years].all(axis=1).sum(axis=0)
-    assert all(
-        holds(int(yearly[j]), len(outcomes), n, level) for j, level in enumerate(COVERAGE)
-    ) == (years == 1)
+    assert all_hold(yearly, len(outcomes), n) == (years == 1)
 
 
 def test_an_outcome_is_in_the_band_exactly_if_its_score_is_at_most_the_threshold(
@@ -170,22 +168,22 @@ def test_present_values_are_covered_although_the_sampler_has_no_persistence(
     published = value_intervals(fitted, values, np.full(len(values), years), COVERAGE, RATE)
     hits = ((published.lower <= truth[:, None]) & (truth[:, None] <= published.upper)).sum(axis=0)
     n = fitted.thresholds_of_kind["present_value", years].n
-    assert all(holds(int(hits[j]), len(truth), n, level) for j, level in enumerate(COVERAGE))
+    assert all_hold(hits, len(truth), n)
     assert (published.guarantee == "assumption").all()
     assert (np.diff(published.lower, axis=1) <= 0).all()
     assert (np.diff(published.upper, axis=1) >= 0).all()
     central = ValueIntervals.central(values, COVERAGE)
     raw = ((central.lower <= truth[:, None]) & (truth[:, None] <= central.upper)).sum(axis=0)
     if years > 1:
-        assert not all(holds(int(raw[j]), len(truth), n, level) for j, level in enumerate(COVERAGE))
+        assert not all_hold(raw, len(truth), n)
 
 
 def test_the_theorem_holds_for_any_number_of_paths() -> None:
-    # Three wrong paths per person: the order statistic holds, because both sides draw alike.
+    # Also with few and wrong paths, because those of all persons are drawn in the same way.
     for count in (3, 10):
         (paths, outcomes), (fresh, truth) = (
-            draw_lives(3_000, 5, count=count),
-            draw_lives(4_000, 6, count=count),
+            draw_careers(3_000, 5, count=count),
+            draw_careers(4_000, 6, count=count),
         )
         plain = Calibrator.identity()
         scores, new = (
@@ -209,7 +207,7 @@ def test_the_value_of_more_years_than_observed_and_of_another_rate_is_extrapolat
 
 
 def test_only_the_threshold_fold_decides_thresholds_of_limits() -> None:
-    paths, outcomes = draw_lives(600, 7)
+    paths, outcomes = draw_careers(600, 7)
     fitted = fit_thresholds(fit_calibration(paths, outcomes, seed=0), paths, outcomes, seed=0)
     n = int((~in_map_fold(paths.person_id, 0)).sum())
     assert {

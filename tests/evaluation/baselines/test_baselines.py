@@ -263,9 +263,7 @@ def test_a_panel_without_zeros_covariates_or_odd_horizons_works() -> None:
         assert (earnings.earnings[earnings.within_age] > 0).all()
 
 
-def test_forecasts_start_from_the_last_known_year(
-    random_walk: Make,
-) -> None:
+def test_forecasts_start_from_the_last_known_year(random_walk: Make) -> None:
     """The horizon then counts from the last known year: the spread is that of h + 2 years."""
     panel = random_walk(1000, seed=5)
     carry = CarryForward().fit(panel, seed=0)

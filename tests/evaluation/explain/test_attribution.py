@@ -122,9 +122,11 @@ def test_the_explained_value_is_the_forecast_of_the_network(
         hidden, _ = network.hidden(
             network.tokens(*map(torch.from_numpy, arrays)), torch.from_numpy(record.age)
         )
-        law = network.head(hidden[:, -1], torch.tensor([1]), covariates.float())
-        law = type(law)(*(part.expand(20_000, *part.shape[1:]) for part in law))
-        _, positive, z = network.head.sample(law, (torch.arange(20_000) + 0.5) / 20_000)
+        distribution = network.head(hidden[:, -1], torch.tensor([1]), covariates.float())
+        distribution = type(distribution)(
+            *(part.expand(20_000, *part.shape[1:]) for part in distribution)
+        )
+        _, positive, z = network.head.sample(distribution, (torch.arange(20_000) + 0.5) / 20_000)
     assert attribute_forecast(
         forecaster, small_panel, person, figure="p_zero"
     ).value == pytest.approx(1 - positive.float().mean().item(), abs=1e-3)

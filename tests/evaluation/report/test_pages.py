@@ -12,8 +12,9 @@ import pytest
 
 from evaluation.contest import Contest, ContestOptions
 from evaluation.lifetime_scores import COLUMNS as LIFETIME_COLUMNS
+from evaluation.report.evaluation_results import Results
 from evaluation.report.pages import all_tables, write_pages
-from evaluation.report.paper import Results, paper_tables
+from evaluation.report.paper import paper_tables
 from evaluation.report.result_tables import Table, published
 from saga.data.panel import Panel
 

@@ -89,7 +89,9 @@ def test_the_root_of_a_mean_square_comes_with_a_delta_method_error() -> None:
 
 
 @pytest.mark.parametrize(("calibrated_on", "n"), [(None, 500), (2000, 500), (300, 5000)])
-def test_the_band_holds_19_of_20_calibrated_forecasters(calibrated_on: int | None, n: int) -> None:
+def test_the_band_contains_19_of_20_calibrated_forecasters(
+    calibrated_on: int | None, n: int
+) -> None:
     rng = np.random.default_rng(0)
     runs, level = 4000, 0.9
     if calibrated_on is None:

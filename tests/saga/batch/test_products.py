@@ -7,7 +7,7 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,10 @@ import pytest
 from carry import Carry
 from typer.testing import CliRunner
 
-from saga.batch.engine import MANIFEST, REJECTED, BatchInterruptedError, run_batch
+from saga.batch.engine import BatchInterruptedError, score
 from saga.batch.partitions import Source
-from saga.batch.products import Recipe, score
+from saga.batch.products import Recipe
+from saga.batch.run_folder import MANIFEST, REJECTED
 from saga.cli import app
 from saga.data.eligibility import find_ineligible
 from saga.data.panel import Panel
@@ -67,12 +68,17 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def truth(source: Path) -> pl.DataFrame:
-    """The product of the whole panel at once, without the engine."""
-    panel, product = read_panel(source), Carry().open()
-    ineligible = product.ineligible(panel)
-    return product.compute(
-        panel.only([person for person in panel.persons() if person not in ineligible])
-    )
+    return _computed_at_once(read_panel(source))
+
+
+def _computed_at_once(panel: Panel) -> pl.DataFrame:
+    """The product of the whole panel, without the engine."""
+    product = Carry().open()
+    return product.compute(_without(panel, product.ineligible(panel)))
+
+
+def _without(panel: Panel, persons: Container[str]) -> Panel:
+    return panel.only([person for person in panel.persons() if person not in persons])
 
 
 def _read(out: Path) -> pl.DataFrame:
@@ -92,20 +98,20 @@ def _bytes(out: Path) -> dict[str, bytes]:
 def test_the_rows_equal_those_of_the_whole_panel_for_any_partition_size(
     source: Path, truth: pl.DataFrame, tmp_path: Path, size: int
 ) -> None:
-    report = run_batch(Source(source), tmp_path / "out", Carry(), partition_size=size)
+    report = score(source, tmp_path / "out", Carry(), persons_per_partition=size)
     assert _read(tmp_path / "out").equals(truth)
     assert (report.partitions, report.rows) == (-(-PERSONS // size), truth.height)
 
 
 def test_two_processes_write_the_same_bytes_as_one(source: Path, tmp_path: Path) -> None:
-    run_batch(Source(source), tmp_path / "one", Carry(), partition_size=9)
-    run_batch(Source(source), tmp_path / "two", Carry(), partition_size=9, workers=2)
+    score(source, tmp_path / "one", Carry(), persons_per_partition=9)
+    score(source, tmp_path / "two", Carry(), persons_per_partition=9, workers=2)
     assert _bytes(tmp_path / "one") == _bytes(tmp_path / "two")
 
 
 def test_every_person_is_forecast_or_listed_with_the_rule(source: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    report = run_batch(Source(source), out, Carry(), partition_size=9)
+    report = score(source, out, Carry(), persons_per_partition=9)
     assert report.rejected == {"no-earnings": 2, "no-usable-row": 1}
     assert report.rows_excluded.keys() == {"age-range"}
     assert (report.persons_in, report.persons_out) == (PERSONS, PERSONS - 3)
@@ -124,8 +130,8 @@ def test_every_person_is_forecast_or_listed_with_the_rule(source: Path, tmp_path
 
 
 def test_a_product_that_loses_a_person_is_an_error(source: Path, tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="does not hold its persons"):
-        run_batch(Source(source), tmp_path / "out", Carry(fault="030"))
+    with pytest.raises(RuntimeError, match="are not those of its persons"):
+        score(source, tmp_path / "out", Carry(fault="030"))
 
 
 class Killed(BaseException):
@@ -155,20 +161,20 @@ def _crash_points() -> Iterator[tuple[int, bool]]:
 def test_a_crash_at_any_commit_neither_loses_nor_repeats_a_person(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_batch(Source(source), tmp_path / "whole", Carry(), partition_size=20)
+    score(source, tmp_path / "whole", Carry(), persons_per_partition=20)
     expected, deaths = _bytes(tmp_path / "whole"), 0
     for call, after in _crash_points():
         out = tmp_path / f"{call}-{after}"
         with monkeypatch.context() as patch:
             _die_at(patch, call, after=after)
             try:
-                run_batch(Source(source), out, Carry(), partition_size=20)
+                score(source, out, Carry(), persons_per_partition=20)
             except Killed:
                 deaths += 1
                 (out / ".part-00000.parquet.1.tmp").write_bytes(
                     b"half a file, as SIGKILL leaves it"
                 )
-        run_batch(Source(source), out, Carry(), partition_size=20)
+        score(source, out, Carry(), persons_per_partition=20)
         assert _bytes(out) == expected, f"after a death at rename {call}"
     assert deaths == len(list(_crash_points())), (
         "the process must end at every point, or the last commits are not covered"
@@ -177,19 +183,17 @@ def test_a_crash_at_any_commit_neither_loses_nor_repeats_a_person(
 
 SCRIPT = """
 import sys
-from pathlib import Path
 from carry import Carry
-from saga.batch.partitions import Source
-from saga.batch.engine import BatchInterruptedError, run_batch
+from saga.batch.engine import BatchInterruptedError, score
 
 if __name__ == "__main__":
     source, out, workers = sys.argv[1:]
     try:
-        run_batch(
-            Source(Path(source)),
-            Path(out),
+        score(
+            source,
+            out,
             Carry(seconds=0.2),
-            partition_size=3,
+            persons_per_partition=3,
             workers=int(workers),
             progress=lambda n, _: print(n, flush=True),
         )
@@ -222,7 +226,7 @@ def test_a_run_that_is_killed_at_random_moments_continues_where_it_stopped(
 ) -> None:
     script, out, moments = tmp_path / "batch.py", tmp_path / "out", random.Random(3)
     script.write_text(SCRIPT)
-    run_batch(Source(source), tmp_path / "whole", Carry(), partition_size=3)
+    score(source, tmp_path / "whole", Carry(), persons_per_partition=3)
     for workers, stop, persons in (
         (1, signal.SIGKILL, 6),
         (2, signal.SIGKILL, 15),
@@ -236,7 +240,7 @@ def test_a_run_that_is_killed_at_random_moments_continues_where_it_stopped(
             process.send_signal(stop)
             assert process.wait(10) == (-9 if stop == signal.SIGKILL else 3)
         assert not (out / MANIFEST).exists()
-    report = run_batch(Source(source), out, Carry(), partition_size=3)
+    report = score(source, out, Carry(), persons_per_partition=3)
     assert 36 // 3 <= report.resumed < report.partitions
     assert _bytes(out) == _bytes(tmp_path / "whole")
 
@@ -249,33 +253,31 @@ def test_ctrl_c_ends_the_run_with_exit_code_3_and_complete_partitions_stay(
             raise KeyboardInterrupt
 
     with pytest.raises(BatchInterruptedError, match="3 partitions complete") as stopped:
-        run_batch(
-            Source(source), tmp_path / "out", Carry(), partition_size=10, progress=stop_at_half
-        )
+        score(source, tmp_path / "out", Carry(), persons_per_partition=10, progress=stop_at_half)
     assert stopped.value.exit_code == 3
-    assert run_batch(Source(source), tmp_path / "out", Carry(), partition_size=10).resumed == 3
+    assert score(source, tmp_path / "out", Carry(), persons_per_partition=10).resumed == 3
 
 
 def test_a_part_that_was_changed_or_lost_is_computed_again(source: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    run_batch(Source(source), out, Carry(), partition_size=10)
+    score(source, out, Carry(), persons_per_partition=10)
     expected = _bytes(out)
     (out / "part-00001.parquet").write_bytes(b"changed")
     (out / "part-00004.parquet").unlink()
-    assert run_batch(Source(source), out, Carry(), partition_size=10).resumed == 4
+    assert score(source, out, Carry(), persons_per_partition=10).resumed == 4
     assert _bytes(out) == expected
 
 
 def test_other_arguments_or_another_input_need_another_folder(source: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    run_batch(Source(source), out, Carry(), partition_size=10)
+    score(source, out, Carry(), persons_per_partition=10)
     with pytest.raises(UsageError, match="another run: seed differ"):
-        run_batch(Source(source), out, Carry(seed=1), partition_size=10)
+        score(source, out, Carry(seed=1), persons_per_partition=10)
     with pytest.raises(UsageError, match="on_error, persons_per_partition differ"):
-        run_batch(Source(source, on_error="drop"), out, Carry(), partition_size=11)
+        score(Source(source, on_error="drop"), out, Carry(), persons_per_partition=11)
     changed = _write_years(_rows().with_columns(pl.col("earnings") * 2), tmp_path / "changed")
     with pytest.raises(UsageError, match="another run: files differ"):
-        run_batch(Source(changed), out, Carry(), partition_size=10)
+        score(changed, out, Carry(), persons_per_partition=10)
 
 
 def test_a_folder_with_other_files_and_a_folder_in_use_are_refused(
@@ -284,10 +286,10 @@ def test_a_folder_with_other_files_and_a_folder_in_use_are_refused(
     out = tmp_path / "out"
     out.mkdir()
     with atomic.sole_writer(out), pytest.raises(UsageError, match="Another process is writing"):
-        run_batch(Source(source), out, Carry())
+        score(source, out, Carry())
     (out / "thesis.docx").touch()
     with pytest.raises(UsageError, match=r"thesis\.docx"):
-        run_batch(Source(source), out, Carry())
+        score(source, out, Carry())
 
 
 def test_broken_rows_fail_the_run_or_are_dropped_and_counted(tmp_path: Path) -> None:
@@ -298,12 +300,12 @@ def test_broken_rows_fail_the_run_or_are_dropped_and_counted(tmp_path: Path) -> 
     )
     source = _write_years(rows, tmp_path / "years")
     with pytest.raises(InputError) as broken:
-        run_batch(Source(source), tmp_path / "strict", Carry(), partition_size=10)
+        score(source, tmp_path / "strict", Carry(), persons_per_partition=10)
     assert [(p.person_id, p.year, p.column) for p in broken.value.problems] == [
         ("033", 2006, "earnings")
     ]
-    report = run_batch(
-        Source(source, on_error="drop"), tmp_path / "lenient", Carry(), partition_size=10
+    report = score(
+        Source(source, on_error="drop"), tmp_path / "lenient", Carry(), persons_per_partition=10
     )
     assert sum(report.rows_dropped.values()) == 1
 
@@ -313,11 +315,11 @@ def test_an_error_of_a_worker_process_keeps_its_problems(tmp_path: Path) -> None
         earnings=pl.when(pl.col("person_id") == "033").then(-1.0).otherwise("earnings")
     )
     with pytest.raises(InputError) as broken:
-        run_batch(
-            Source(_write_years(rows, tmp_path / "years")),
+        score(
+            _write_years(rows, tmp_path / "years"),
             tmp_path / "out",
             Carry(),
-            partition_size=10,
+            persons_per_partition=10,
             workers=2,
         )
     assert broken.value.problems[0].person_id == "033"
@@ -328,7 +330,7 @@ def test_an_error_in_opening_the_product_is_raised_unchanged(
     source: Path, tmp_path: Path, workers: int
 ) -> None:
     with pytest.raises(BundleError, match="no bundle"):
-        run_batch(Source(source), tmp_path, Carry(fault="open"), partition_size=10, workers=workers)
+        score(source, tmp_path, Carry(fault="open"), persons_per_partition=10, workers=workers)
 
 
 def test_mapped_files_with_their_own_columns_types_and_price_index(tmp_path: Path) -> None:
@@ -353,18 +355,13 @@ def test_mapped_files_with_their_own_columns_types_and_price_index(tmp_path: Pat
         "columns: {person_id: ID, earnings: WAGE, sex: SEX}\ncodes: {sex: {f: female}}\n"
         "currency: USD\nmacro: none\nfloor: none\ndeflator: {file: cpi.csv, base_year: 2006}\n"
     )
-    run_batch(Source(folder, mapping), tmp_path / "out", Carry(), partition_size=8)
-    whole, product = read_panel(folder, mapping=mapping), Carry().open()
-    ineligible = product.ineligible(whole)
-    assert _read(tmp_path / "out").equals(
-        product.compute(
-            whole.only([person for person in whole.persons() if person not in ineligible])
-        )
-    )
+    score(Source(folder, mapping), tmp_path / "out", Carry(), persons_per_partition=8)
+    whole = read_panel(folder, mapping=mapping)
+    assert _read(tmp_path / "out").equals(_computed_at_once(whole))
 
 
 def test_parts_carry_their_provenance(source: Path, tmp_path: Path) -> None:
-    run_batch(Source(source), tmp_path / "out", Carry(seed=5))
+    score(source, tmp_path / "out", Carry(seed=5))
     metadata: dict[str, Any] = pl.read_parquet_metadata(tmp_path / "out" / "part-00000.parquet")
     assert metadata["saga"] == '{"seed": 5}'
 
@@ -395,7 +392,7 @@ def test_the_products_equal_the_results_of_the_forecaster(
     )
     forecaster, panel = Forecaster.load(tiny_bundle, threads=1), read_panel(people, prices=2022)
     ineligible = find_ineligible(panel)
-    panel = panel.only([person for person in panel.persons() if person not in ineligible])
+    panel = _without(panel, ineligible)
     rows = _read(tmp_path)
     assert (report.persons_in, report.persons_out) == (
         len(ineligible) + len(panel.persons()),
@@ -423,6 +420,13 @@ def test_the_products_equal_the_results_of_the_forecaster(
     )
 
 
+def _persons_from_age(people: Path, age: int) -> set[str]:
+    """The persons who are at least `age` in their last year."""
+    last = pl.col("year").max() - pl.col("birth_year").first()
+    ages = read_panel(people, prices=2022).frame.group_by("person_id").agg(age=last)
+    return set(ages.filter(pl.col("age") >= age)["person_id"])
+
+
 def test_lifetimes_to_an_earlier_age_leave_out_older_persons(
     tiny_bundle: Path, people: Path, tmp_path: Path
 ) -> None:
@@ -431,11 +435,7 @@ def test_lifetimes_to_an_earlier_age_leave_out_older_persons(
         tmp_path,
         Recipe(tiny_bundle, LifetimeRequest(to_age=40), Draws(20)),
     )
-    panel = read_panel(people, prices=2022)
-    age = panel.frame.group_by("person_id").agg(
-        (pl.col("year") - pl.col("birth_year")).max().alias("age")
-    )
-    late = set(age.filter(pl.col("age") >= 40)["person_id"])
+    late = _persons_from_age(people, 40)
     assert late, "the sample must have a person aged 40 or more"
     assert not late & set(_read(tmp_path)["person_id"])
     assert report.persons_out == report.persons_in - sum(report.rejected.values()) > 0
@@ -449,23 +449,12 @@ def test_persons_above_64_at_every_horizon_are_listed_and_the_others_are_forecas
         tmp_path,
         Recipe(tiny_bundle, ForecastRequest(horizons=(30,)), Draws(20)),
     )
-    panel = read_panel(people, prices=2022)
-    age = panel.frame.group_by("person_id").agg(
-        (pl.col("year") - pl.col("birth_year")).max().alias("age")
-    )
-    late = set(age.filter(pl.col("age") > 34)["person_id"])
+    late = _persons_from_age(people, 35)
     persons = set(_read(tmp_path)["person_id"])
     assert late
     assert persons
     assert not late & persons
-    assert (
-        set(
-            pl.read_csv(tmp_path / "_rejected.csv", schema_overrides={"person_id": pl.String})[
-                "person_id"
-            ]
-        )
-        >= late
-    )
+    assert set(pl.read_csv(tmp_path / REJECTED, infer_schema=False)["person_id"]) >= late
     assert report.persons_out == len(persons) == report.persons_in - sum(report.rejected.values())
 
 

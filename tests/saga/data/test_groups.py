@@ -45,7 +45,7 @@ def test_records_after_the_origin_do_not_change_groups(
     )
 
 
-def test_a_quintile_holds_a_fifth_of_persons_outside_training(
+def test_a_quintile_contains_a_fifth_of_persons_outside_training(
     grouping: Grouping, register_panel: Panel
 ) -> None:
     outside = register_panel.only(
@@ -98,9 +98,7 @@ def test_a_poorer_record_has_its_profile(
     assert shown.frame["earnings"].equals(register_panel.frame["earnings"])
 
 
-def test_cut_offs_are_averages_of_persons_and_small_bands_have_none(
-    register_panel: Panel,
-) -> None:
+def test_cut_offs_are_averages_of_persons_and_small_bands_have_none(register_panel: Panel) -> None:
     grouping = Grouping.fit(register_panel)
     cuts = grouping.cuts.select("cut0", "cut1", "cut2", "cut3")
     means = register_panel.frame.group_by("person_id").agg(pl.col("earnings").rolling_mean(5))

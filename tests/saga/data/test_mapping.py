@@ -173,9 +173,7 @@ def test_text_in_a_part_of_a_sum_is_reported(tmp_path: Path) -> None:
     ]
 
 
-def test_a_missing_column_of_null_if_is_refused(
-    tmp_path: Path,
-) -> None:
+def test_a_missing_column_of_null_if_is_refused(tmp_path: Path) -> None:
     (tmp_path / "cpi.csv").write_text("year,index\n2000,50\n2001,100\n")
     with pytest.raises(InputError, match="the column guess is missing"):
         read_panel(_wages().drop("guess"), mapping=_mapping(tmp_path, WAGES))
@@ -267,9 +265,9 @@ def test_real_wages_are_those_of_the_source_in_2018_dollars(nlsy79: Panel) -> No
         on=["person_id", "year"],
     ).join(index, on="year")
     base = index.filter(pl.col("year") == 2018)["cpi"].item()
-    believed = pl.col("hourly_wage").is_between(1, 300) & ~pl.col("wage_is_predicted")
+    credible = pl.col("hourly_wage").is_between(1, 300) & ~pl.col("wage_is_predicted")
     expected = both.select(
-        pl.when(believed).then(pl.col("hourly_wage") * base / pl.col("cpi"))
+        pl.when(credible).then(pl.col("hourly_wage") * base / pl.col("cpi"))
     ).to_series()
     assert (both["earnings"].is_null() == expected.is_null()).all()
     assert (both["earnings"] / expected - 1).abs().max() < 1e-12  # type: ignore[operator]

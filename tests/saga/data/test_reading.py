@@ -377,7 +377,7 @@ def test_columns_that_are_not_used_are_listed() -> None:
     assert read_panel(_rows(shoe_size=[40] * 6), prices=2022).meta.ignored == ("shoe_size",)
 
 
-def test_an_exit_given_in_one_row_holds_for_the_person() -> None:
+def test_an_exit_given_in_one_row_applies_to_all_rows_of_the_person() -> None:
     frame = _rows(
         exit_year=[None, None, 2004, None, None, None],
         exit_reason=[None, None, "emigrated", None, None, None],
@@ -421,7 +421,7 @@ def test_a_damaged_file_is_refused_without_repeating_its_contents(
 
 
 def test_a_folder_without_or_with_mixed_data_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="holds no panel file"):
+    with pytest.raises(InputError, match="contains no panel file"):
         read_panel(tmp_path)
     _write_parquet(_rows(), tmp_path)
     _write_csv(_rows(), tmp_path)

@@ -3,62 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-import polars as pl
 import pytest
 from numpy.typing import NDArray
 
-from saga.data.panel import Panel, PanelMeta
-from saga.features.calendar import Calendar
-from saga.features.sequences import (
-    POSITIVE,
-    UNKNOWN,
-    ZERO,
-    Sequences,
-    Tokens,
-    encode,
-    pad,
-)
+from saga.features.sequences import POSITIVE, UNKNOWN, ZERO, pad
 from saga.features.transforms import Transforms, record_rhythm
-from saga.macro.history import sweden
-
-CALENDAR = Calendar(sweden())
-
-
-def panel_of(rows: list[dict[str, Any]]) -> Panel:
-    return Panel.of(pl.DataFrame(rows, infer_schema_length=None), PanelMeta("p"))
-
-
-def person(name: str, earnings: dict[int, float | None], **extra: Any) -> list[dict[str, Any]]:
-    return [
-        {"person_id": name, "year": y, "birth_year": 1970, "earnings": e, **extra}
-        for y, e in earnings.items()
-    ]
+from tests.saga.features.token_panels import CALENDAR, fit_transforms, panel_of, person, tokens_of
 
 
 @pytest.fixture(scope="module")
 def transforms() -> Transforms:
-    rng = np.random.default_rng(0)
-    rows = [
-        r
-        for i in range(60)
-        for r in person(
-            f"t{i:02d}", {y: float(rng.lognormal(12, 0.5)) for y in range(2000, 2010)}, sex="female"
-        )
-    ]
-    return Transforms.fit(panel_of(rows), CALENDAR, 16)
+    return fit_transforms()
 
 
-def tokens_of(rows: list[dict[str, Any]], transforms: Transforms) -> tuple[Sequences, Tokens]:
-    sequences = encode(panel_of(rows), transforms, CALENDAR)
-    return sequences, pad(sequences, np.arange(len(sequences)))
-
-
-def test_a_null_a_zero_and_a_missing_year_stay_distinct(
-    transforms: Transforms,
-) -> None:
+def test_a_null_a_zero_and_a_missing_year_stay_distinct(transforms: Transforms) -> None:
     _, tokens = tokens_of(person("a", {2000: 1e5, 2001: None, 2002: 0.0, 2004: 2e5}), transforms)
     assert tokens.year[0].tolist() == [2000, 2001, 2002, 2004]
     assert tokens.state[0].tolist() == [POSITIVE, UNKNOWN, ZERO, POSITIVE]

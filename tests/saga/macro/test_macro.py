@@ -77,7 +77,7 @@ def test_unemployment_is_comparable_and_moves_like_the_published_series() -> Non
 
 
 def test_the_published_series_forecasts_unemployment_better_five_years_ahead() -> None:
-    def missed_by(series: MacroHistory) -> float:
+    def error_of(series: MacroHistory) -> float:
         errors = []
         for year in range(2002, 2018):
             process = MacroProcess.fit(sweden().until(year), dynamics=series.until(year))
@@ -85,7 +85,7 @@ def test_the_published_series_forecasts_unemployment_better_five_years_ahead() -
             errors.append(ahead - sweden().values[year + 5 - 1990, 0])
         return float(np.sqrt(np.mean(np.square(errors))))
 
-    published, comparable = missed_by(sweden_as_published()), missed_by(sweden())
+    published, comparable = error_of(sweden_as_published()), error_of(sweden())
     assert published < 0.8 * comparable
     assert MacroProcess.fit(sweden()).draw(0, 200, 2022, 2024)[:, -1, 0].mean() > 0.10
 

@@ -80,7 +80,7 @@ def leak(network: Saga) -> float:
     return float((a[:, :5] - b[:, :5]).abs().max())
 
 
-def test_a_prediction_does_not_see_later_years(network: Saga) -> None:
+def test_a_prediction_does_not_depend_on_later_years(network: Saga) -> None:
     assert leak(network) < 1e-6
 
 
@@ -133,7 +133,7 @@ def test_positions_are_ages_so_a_gap_changes_a_prediction(network: Saga) -> None
     assert change.abs().max() > 1e-4
 
 
-def test_the_feed_forward_backbone_sees_only_ten_records() -> None:
+def test_the_feed_forward_backbone_uses_only_ten_records() -> None:
     torch.manual_seed(0)
     window, lstm = (
         Saga(replace(CONFIG, backbone=name), transforms()).eval()

@@ -8,8 +8,9 @@ import numpy as np
 import polars as pl
 import pytest
 
+from saga.batch.engine import score
 from saga.batch.partitions import Source
-from saga.batch.products import Recipe, score
+from saga.batch.products import Recipe
 from saga.data.panel import Panel
 from saga.data.split import persons_of
 from saga.errors import UsageError
@@ -20,6 +21,7 @@ from saga.states.codes import (
     CATEGORIES,
     COLUMNS,
     MAX_SPELL,
+    SOURCES,
     STATES,
     Spells,
     code_labels,
@@ -39,14 +41,7 @@ PATHS = 40
 
 
 def test_the_state_is_the_largest_source_of_income() -> None:
-    sums = [
-        "earnings",
-        "unemployment_benefit",
-        "parental_benefit",
-        "sickness_benefit",
-        "disability_pension",
-        "pension_income",
-    ]
+    sums = list(SOURCES.values())
     rows = [
         ([300.0, 0, 0, 0, 0, 0], "employed"),
         ([100.0, 150, 0, 0, 0, 0], "unemployed"),

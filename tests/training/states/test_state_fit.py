@@ -18,6 +18,7 @@ from saga.features.sequences import Sequences
 from saga.forecaster import Forecaster
 from saga.requests import Draws
 from saga.schema import MAX_AGE
+from saga.states.codes import SOURCES
 from saga.states.life_courses import ZeroRuns
 from training.states.state_data import StateRecords, make_state_batch
 from training.states.state_fit import fit_state_network
@@ -158,14 +159,7 @@ def test_planted_dynamics_are_recovered(tiny_bundle: Path, planted: Panel, tmp_p
 def test_columns_and_exits_without_observations_are_never_simulated(
     tiny_bundle: Path, register_panel: Panel, tmp_path: Path
 ) -> None:
-    removed = (
-        "county",
-        "unemployment_benefit",
-        "parental_benefit",
-        "sickness_benefit",
-        "disability_pension",
-        "pension_income",
-    )
+    removed = ("county", *(name for name in SOURCES.values() if name != "earnings"))
     exits = ("exit_year", "exit_reason")
     frame = register_panel.frame.with_columns(
         pl.lit(None, register_panel.frame.schema[name]).alias(name) for name in (*removed, *exits)

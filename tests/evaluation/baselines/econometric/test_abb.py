@@ -93,14 +93,16 @@ def test_smoothed_quantile_regressions_equal_linear_programming() -> None:
 
 
 def test_mean_and_draws_agree_with_the_distribution() -> None:
-    law = replace(QuantileDistribution.normal(1, 1.0), below=2.0, above=4.0)
-    knots = law.knots(np.ones((1, 1)))
+    distribution = replace(QuantileDistribution.normal(1, 1.0), below=2.0, above=4.0)
+    knots = distribution.knots(np.ones((1, 1)))
     assert np.interp([0.5], TAUS, knots[0]) == pytest.approx([0.0], abs=1e-5)
     y = np.linspace(-12, 12, 200_001)
-    below = law.cdf(y, knots)[0]
+    below = distribution.cdf(y, knots)[0]
     assert (np.diff(below) >= 0).all()
     centre = (y[1:] + y[:-1]) / 2
-    assert (np.diff(below) * centre).sum() == pytest.approx(law.mean_weights()[0], abs=1e-3)
+    assert (np.diff(below) * centre).sum() == pytest.approx(
+        distribution.mean_weights()[0], abs=1e-3
+    )
 
 
 def normal_laws(parts: GaussianProcess, grid: Grid) -> Distributions:

@@ -29,7 +29,7 @@ Make = Callable[..., Panel]
 
 
 def series(n: int, years: int, rho: float, transitory: float, seed: int) -> np.ndarray:
-    """A fixed effect, an AR(1) from its stationary law, and white noise: (n, years)."""
+    """A fixed effect, an AR(1) from its stationary distribution, and white noise: (n, years)."""
     rng = np.random.default_rng(seed)
     z = rng.normal(0, 0.3 / np.sqrt(1 - rho**2), n)
     out = np.empty((n, years))
@@ -187,9 +187,7 @@ def test_on_a_gaussian_register_the_forecast_is_nearly_the_exact_one_and_calibra
     assert kstest(wrong[np.isfinite(wrong[:, 2]), 2], "uniform").pvalue < 1e-3
 
 
-def test_unseen_ages_take_the_profile_of_the_oldest_age(
-    panel_from: Callable[..., Panel],
-) -> None:
+def test_unseen_ages_take_the_profile_of_the_oldest_age(panel_from: Callable[..., Panel]) -> None:
     """One young cohort, 20 years ahead: without growth in the data earnings stay about equal."""
     rng = np.random.default_rng(0)
     log = 12.5 + rng.normal(0, 0.3, (400, 1)) + rng.normal(0, 0.1, (400, 28))

@@ -33,7 +33,7 @@ def chance_of_work(working: np.ndarray, woman: np.ndarray, age: np.ndarray) -> n
     return np.asarray(np.where(working, expit(2.5 - 0.8 * woman), expit(-0.5 - 0.06 * (age - 40))))
 
 
-def lives(seed: int = 0) -> Histories:
+def simulated_histories(seed: int = 0) -> Histories:
     """Markov careers at 25 to 48 by sex, age and state; a quarter of idle years are LOW."""
     rng = np.random.default_rng(seed)
     sex, age = rng.integers(1, 3, N), np.tile(np.arange(25, 25 + YEARS), (N, 1))
@@ -50,7 +50,7 @@ def lives(seed: int = 0) -> Histories:
 
 @pytest.fixture(scope="module")
 def fitted() -> tuple[Histories, Hurdle]:
-    past = lives()
+    past = simulated_histories()
     return past, Hurdle.fit(past, np.linspace(1_000, 24_000, 500), None, seed=0)
 
 
@@ -85,7 +85,7 @@ def test_known_chances_of_finding_and_losing_work_are_recovered(
     fitted: tuple[Histories, Hurdle],
 ) -> None:
     _, hurdle = fitted
-    fresh = lives(seed=1)
+    fresh = simulated_histories(seed=1)
     assert max(calibration(fresh, hurdle, column) for column in (5, 12, 23)) < 2
 
 
@@ -95,7 +95,7 @@ def test_a_hurdle_with_too_many_returns_to_work_fails_the_check(
     _, hurdle = fitted
     idle = hurdle.work[1]
     wrong = replace(hurdle, work=(hurdle.work[0], replace(idle, intercept=idle.intercept + 1)))
-    assert calibration(lives(seed=1), wrong, 12) > 6
+    assert calibration(simulated_histories(seed=1), wrong, 12) > 6
 
 
 def test_draws_have_the_chances_and_small_amounts_their_distribution(
@@ -148,7 +148,7 @@ def test_status_distinguishes_unknown_zero_low_and_work() -> None:
 
 
 def test_the_hazard_of_death_is_recovered_from_exits() -> None:
-    past = lives()
+    past = simulated_histories()
     rng = np.random.default_rng(2)
     hazard = np.broadcast_to(
         0.004 * np.exp(0.06 * (past.age - 25)) * np.where(past.sex == 1, 0.6, 1.0)[:, None],
@@ -202,7 +202,7 @@ def test_earnings_after_death_are_zero_and_deaths_are_counted(panel_from: Make) 
 
 
 def test_without_any_idle_year_everybody_works_until_death() -> None:
-    past = lives()
+    past = simulated_histories()
     always = replace(past, status=np.full(past.status.shape, WORK, dtype=np.int8))
     deaths = np.random.default_rng(0).random(past.status.shape) < 0.01
     hurdle = Hurdle.fit(always, np.empty(0), deaths, seed=0)
@@ -217,7 +217,7 @@ def test_without_any_idle_year_everybody_works_until_death() -> None:
 
 
 def test_a_panel_with_zeros_needs_consecutive_years() -> None:
-    past = lives()
+    past = simulated_histories()
     biennial = past.status.copy()
     biennial[:, 1::2] = UNKNOWN
     with pytest.raises(InputError, match="consecutive years"):

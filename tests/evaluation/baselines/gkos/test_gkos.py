@@ -11,20 +11,19 @@ import pytest
 from scipy import stats
 from scipy.special import expit
 
-from evaluation.baselines.gkos.gkos import (
-    FEWEST,
-    Gkos,
-    GkosPaper,
-    LowEarnings,
-    Profiles,
-    death_hazard,
-    pooled,
-    school_prospects,
-)
+from evaluation.baselines.gkos.gkos import Gkos, GkosPaper
 from evaluation.baselines.gkos.gkos_moments import AGES, FIRST, PaperMoments, RobustMoments
+from evaluation.baselines.gkos.gkos_profiles import Profiles
+from evaluation.baselines.gkos.gkos_records import (
+    FEWEST,
+    LowEarnings,
+    death_hazard,
+    education_prospects,
+    pool_small_groups,
+)
 from evaluation.baselines.gkos.gkos_smm import (
     SHOCKS,
-    Draws,
+    CareerDraws,
     Effort,
     Parameter,
     ProfiledProcess,
@@ -50,14 +49,14 @@ TRUTH = replace(FEW_ZEROS, first_age=FIRST, last_age=64)
 
 
 def seen(earnings: np.ndarray, seed: int) -> np.ndarray:
-    """A third of the cells unknown."""
+    """The records with a third of the years unknown."""
     return np.where(np.random.default_rng(seed).random(earnings.shape) < 1 / 3, np.nan, earnings)
 
 
 @pytest.fixture(scope="module")
 def careers() -> np.ndarray:
     """Records (1500, 45) with gaps."""
-    return seen(Draws(1_500, 1).careers(TRUTH), 1)
+    return seen(CareerDraws(1_500, 1).careers(TRUTH), 1)
 
 
 class TestSimulator:
@@ -65,7 +64,7 @@ class TestSimulator:
         """Zero shares and variances of logs above 1,500 dollars, from another implementation."""
         n = 20_000
         process = GkosProcess()
-        earnings = Draws(n, 3).careers(process)[:, : 60 - FIRST + 1]
+        earnings = CareerDraws(n, 3).careers(process)[:, : 60 - FIRST + 1]
         assert np.isnan(earnings[:, : 25 - FIRST]).all()
         for age, share in ((25, 0.208), (40, 0.276), (60, 0.309)):
             assert (earnings[:, age - FIRST] == 0).mean() == pytest.approx(
@@ -87,7 +86,7 @@ class TestSimulator:
             eps=replace(TRUTH.eps, mean=0.0, sd=(0.0, 0.0)),
             nonemployment=(-60, 0, 0, 0),
         )
-        draws = Draws(50, 2)
+        draws = CareerDraws(50, 2)
         np.testing.assert_allclose(
             np.log(draws.careers(bare)).T - bare.mean_log(AGES)[:, None],
             draws.persistent(bare),
@@ -99,7 +98,7 @@ class TestSimulator:
         same = ProfiledProcess.of(
             TRUTH, TRUTH.mean_log(AGES), TRUTH.nonemployment[0] + TRUTH.nonemployment[1] * t
         )
-        draws = Draws(200, 4)
+        draws = CareerDraws(200, 4)
         np.testing.assert_allclose(draws.careers(same), draws.careers(TRUTH), rtol=1e-12)
         assert same.mean_log(70) == same.mean_log(64)
 
@@ -111,7 +110,7 @@ class TestSimulator:
 
     def test_processes_match_the_profiles(self) -> None:
         """Shifted careers have the zeros and mean logs of the profiles, in both groups."""
-        draws = Draws(8_000, 5)
+        draws = CareerDraws(8_000, 5)
         group = np.repeat([0, 1], 4_000)
         record = np.concatenate(
             [
@@ -123,9 +122,9 @@ class TestSimulator:
         profiles = Profiles.of(record, group, MINIMUM)
         slices = [slice(0, 4_000), slice(4_000, 8_000)]
         for e, (process, simulated) in enumerate(
-            profiles.processes(process_values(TRUTH), Draws(8_000, 6), slices)
+            profiles.processes(process_values(TRUTH), CareerDraws(8_000, 6), slices)
         ):
-            lifted, levels = profiles.lift(e, simulated)
+            lifted, levels = profiles.shift(e, simulated)
             again = Profiles.of(lifted, np.zeros(4_000, dtype=int), MINIMUM)
             assert np.abs(again.zeros[0] - profiles.zeros[e]).max() < 6 * np.sqrt(0.25 / 4_000)
             np.testing.assert_allclose(again.level[0], profiles.level[e], atol=0.05)
@@ -169,7 +168,7 @@ class TestMoments:
         """One bin written out: out of work for the second year at 40-49, and levels at 30-34."""
         record = np.tile(
             np.where(careers < MINIMUM, 0.0, careers), (3, 1)
-        )  # thrice, so that the cell has people enough
+        )  # three times, so that the bin has enough persons
         moments = RobustMoments(record, MINIMUM)
         full = np.full(len(moments.selected), np.nan)
         full[moments.selected] = moments.of(record)
@@ -209,7 +208,7 @@ class TestMoments:
     def test_bootstrap_weights_are_the_moments_sampling_spread(self) -> None:
         """The spread of moments over 60 panels agrees with one panel's bootstrap over persons."""
         moments = PaperMoments(MINIMUM)
-        panels = [seen(Draws(1_000, 100 + k).careers(TRUTH), k) for k in range(60)]
+        panels = [seen(CareerDraws(1_000, 100 + k).careers(TRUTH), k) for k in range(60)]
         fresh = np.std([moments.of(panel) for panel in panels], axis=0)
         weights = Weights.bootstrap(moments, panels[0], simulated=10**9, seed=0)
         plain = [
@@ -258,7 +257,7 @@ class TestSearch:
         """The weighted distance is about the number of moments only at the true parameters."""
         moments = PaperMoments(MINIMUM)
         weights = Weights.bootstrap(moments, careers, 6_000, seed=0)
-        draws = Draws(6_000, 9)
+        draws = CareerDraws(6_000, 9)
         mask = np.isfinite(np.resize(careers, (6_000, len(AGES))))
 
         def distance(process: GkosProcess) -> float:
@@ -270,9 +269,8 @@ class TestSearch:
             )
 
         true = distance(TRUTH)
-        assert (
-            true < 3 * 87
-        )  # moments are correlated, so the law is wider than chi square with 87 degrees of freedom
+        # Moments are correlated, so the spread exceeds that of chi square with 87 degrees.
+        assert true < 3 * 87
         for wrong in ({"rho": 0.8}, {"sd_alpha": 0.9}, {"eps": replace(TRUTH.eps, sd=(0.6, 0.2))}):
             assert distance(replace(TRUTH, **wrong)) > 3 * true
 
@@ -325,7 +323,7 @@ class TestSurroundings:
                 (30, "long_tertiary" if i < 4 else "upper_secondary"),
             )
         ]
-        prospects = school_prospects(known_states(panel_of(pl.DataFrame(rows))))
+        prospects = education_prospects(known_states(panel_of(pl.DataFrame(rows))))
         male, schools = CODES["sex"].index("male") + 1, CODES["education_level"]
         upper, long = schools.index("upper_secondary") + 1, schools.index("long_tertiary") + 1
         assert prospects[male, 0, upper, long] == pytest.approx(0.4, abs=0.001)
@@ -340,7 +338,7 @@ class TestSurroundings:
         futures = np.zeros((50, 4, 50), dtype=np.float32)
         futures[:, 0] = 1e6
         futures[:, 1] = np.nan
-        LowEarnings.of(states, MINIMUM).earn(
+        LowEarnings.of(states, MINIMUM).add_to(
             futures, np.full((50, 4), 30 - FIRST), rng.random(futures.shape)
         )
         assert (futures[:, 0] == 1e6).all()
@@ -353,10 +351,10 @@ class TestSurroundings:
 
     def test_small_groups_join_the_largest(self) -> None:
         codes = np.repeat([0, 1, 2, 3], [FEWEST - 1, FEWEST, 3 * FEWEST, 5])
-        groups = pooled(codes, 5)
+        groups = pool_small_groups(codes, 5)
         assert groups[1] != groups[2]
         assert groups[0] == groups[2] == groups[3] == groups[4]
-        assert set(pooled(np.zeros(10, dtype=int), 3).tolist()) == {0}
+        assert set(pool_small_groups(np.zeros(10, dtype=int), 3).tolist()) == {0}
 
 
 @pytest.fixture(scope="module")
@@ -372,9 +370,9 @@ def fitted(register: Panel) -> Gkos:
     return Gkos().fit(register.only(persons_of(register, "train")), seed=0)
 
 
-def law(process: GkosProcess) -> dict[str, float]:
+def statistics_of(process: GkosProcess) -> dict[str, float]:
     """Statistics of earnings at 40 and of their changes, which data identify well."""
-    careers = Draws(40_000, 17).careers(process)
+    careers = CareerDraws(40_000, 17).careers(process)
     careers = np.where(careers < MINIMUM, 0.0, careers)
     at = {age: careers[:, age - FIRST] for age in (40, 41, 45, 55)}
     log = {age: np.log(np.where(y > 0, y, np.nan)) for age, y in at.items()}
@@ -398,7 +396,10 @@ class TestKnownTruth:
 
     def test_the_estimated_process_has_the_true_distribution(self, fitted: Gkos) -> None:
         """Tolerances: 4 standard errors of 2,500 persons per age, plus the slack of the fit."""
-        true, result = law(TRUTH), law(fitted.processes[1])  # that of people from 30 on
+        true, result = (
+            statistics_of(TRUTH),
+            statistics_of(fitted.processes[1]),
+        )  # the process from age 30 on
         for name, value in true.items():
             count = 250 if "after" in name else 2_500
             spread = (
@@ -429,7 +430,7 @@ class TestKnownTruth:
             assert worse.mean() < 0.05 * bound[seen_, k].mean() + 4 * worse.std() / np.sqrt(
                 len(worse)
             )
-        # The same forecaster with a process that is not the register's is found out.
+        # The same forecaster with another process than the register's is not calibrated.
         fitted.forecasters = [
             ExactForecaster(GkosFilter(replace(process, rho=0.6), 125))
             for process in fitted.processes

@@ -20,9 +20,7 @@ MODEL = ModelConfig(backbone="feedforward", width=8, layers=1, bins=8, head_widt
 BRIEF = TrainConfig("brief", MODEL, batch_persons=64, max_steps=2, warmup_steps=1, validate_every=2)
 
 
-def test_an_eighth_of_the_persons_is_for_early_stopping(
-    random_walk: Callable[..., Panel],
-) -> None:
+def test_an_eighth_of_the_persons_is_for_early_stopping(random_walk: Callable[..., Panel]) -> None:
     panel = random_walk(300)
     fitted = FeedForward(BRIEF).fit(panel, seed=0)
     persons = fitted.forecaster.bundle.metrics["training"]["persons"]

@@ -1,4 +1,4 @@
-"""Records of futures: the other columns of the panel beside the true earnings."""
+"""Records of futures: the true earnings with the other columns of the panel."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from saga.data.origins import origins_at
 from saga.data.reading import read_panel
 from saga.register import RegisterSettings, generate_register
 from saga.register.simulation.cohort_simulation import simulate_chunk, simulate_future
-from saga.register.simulation.life_state import ABROAD, RESIDENT
+from saga.register.simulation.life_state import Presence
 from saga.register.simulation.parameters import Parameters
 from tests.saga.register.register_files import digests, read_state
 
@@ -30,20 +30,13 @@ WITH_RECORDS = replace(PLAIN, future_records=True)
 TRUE = ["person_id", "year", "birth_year", "earnings", "exit_year", "exit_reason"]
 ADDED = [name for name in schema.NAMES if name not in TRUE]
 ALWAYS = ["sex", "birth_region", "entry_year"]
-NEVER_MISSING = [
-    "transfers",
-    "employers",
-    "county",
-    "marital_status",
-    "children",
-    "youngest_child",
-]  # for residents
+NOT_NULL = ["transfers", "employers", "county", "marital_status", "children", "youngest_child"]
 COHORTS, COHORT_SIZE = range(1960, 2006, 3), 400
 
 
 @pytest.fixture(scope="module")
 def registers(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A register whose futures hold records, and the same one without."""
+    """A register whose futures have records, and the same one without."""
     folder = tmp_path_factory.mktemp("register")
     generate_register(folder / "with", WITH_RECORDS)
     generate_register(folder / "without", PLAIN)
@@ -53,12 +46,8 @@ def registers(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 @pytest.fixture(scope="module")
 def mobile() -> Simulated:
     """Panel and future of cohorts of which many persons die or leave, for a time or for good."""
-    population = replace(
-        Parameters().population,
-        emigration_native=0.02,
-        emigration_young=0.03,
-        death_level=(-6.5, -7.0),
-    )
+    population = replace(Parameters().population, emigration_native=0.02, emigration_young=0.03)
+    population = replace(population, death_level=(-6.5, -7.0))
     return simulate_cohorts(replace(Parameters(), population=population))
 
 
@@ -68,19 +57,14 @@ def usual() -> Simulated:
 
 
 def simulate_cohorts(parameters: Parameters) -> Simulated:
-    settings = RegisterSettings(
-        persons=0,
-        seed=SEED,
-        future_to=2032,
-        future_draws=1,
-        parameters=parameters,
-        future_records=True,
+    settings = replace(
+        WITH_RECORDS, persons=0, future_to=2032, future_draws=1, parameters=parameters
     )
     panels, futures = [], []
     for born in COHORTS:
         life, panel = simulate_chunk(settings, born, 0, COHORT_SIZE)
         panels.append(panel)
-        stays = np.flatnonzero(np.isin(life.presence, (RESIDENT, ABROAD)))
+        stays = np.flatnonzero(np.isin(life.presence, (Presence.RESIDENT, Presence.ABROAD)))
         futures.append(simulate_future(settings, life.take(stays), 0, 0))
     return pl.concat(panels), pl.concat(futures)
 
@@ -92,24 +76,23 @@ def residents(future: pl.DataFrame) -> pl.DataFrame:
 
 def test_records_do_not_change_the_other_columns_of_a_future(registers: tuple[Path, Path]) -> None:
     rich, plain = registers
-    files = [path.relative_to(plain) for path in sorted(plain.glob("future/draw=*/**/*.parquet"))]
-    assert files == [
-        path.relative_to(rich) for path in sorted(rich.glob("future/draw=*/**/*.parquet"))
-    ]
+    files, expected_files = (
+        [path.relative_to(folder) for path in sorted(folder.glob("future/draw=*/**/*.parquet"))]
+        for folder in registers
+    )
+    assert files == expected_files
+    types = {name: schema.BY_NAME[name].dtype for name in ADDED}
     for file in files:
-        with_records = pl.read_parquet(rich / file, hive_partitioning=False)
-        assert with_records.columns == TRUE + ADDED
-        assert with_records.select(TRUE).equals(
-            pl.read_parquet(plain / file, hive_partitioning=False)
+        with_records, expected = (
+            pl.read_parquet(folder / file, hive_partitioning=False) for folder in registers
         )
-        assert with_records.select(ADDED).schema == {
-            name: schema.BY_NAME[name].dtype for name in ADDED
-        }
+        assert with_records.columns == TRUE + ADDED
+        assert with_records.select(TRUE).equals(expected)
+        assert with_records.select(ADDED).schema == types
     for part in ("panel", "latent"):
         assert digests(rich / part) == digests(plain / part)
-    assert (rich / "future/macro.parquet").read_bytes() == (
-        plain / "future/macro.parquet"
-    ).read_bytes()
+    macro = "future/macro.parquet"
+    assert (rich / macro).read_bytes() == (plain / macro).read_bytes()
 
 
 def test_register_json_names_the_records_only_if_there_are_any(
@@ -128,20 +111,9 @@ def test_bytes_do_not_depend_on_the_number_of_workers(
 
 
 def test_the_command_writes_records(registers: tuple[Path, Path], tmp_path: Path) -> None:
-    arguments = [
-        "--persons",
-        str(PERSONS),
-        "--seed",
-        str(SEED),
-        "--future-to",
-        "2040",
-        "--future-draws",
-        "2",
-        "--future-records",
-    ]
-    run = CliRunner().invoke(
-        app, ["register", "generate", *arguments, "--out", str(tmp_path / "out")]
-    )
+    futures = "--future-to 2040 --future-draws 2 --future-records"
+    command = f"register generate --persons {PERSONS} --seed {SEED} {futures} --out".split()
+    run = CliRunner().invoke(app, [*command, str(tmp_path / "out")])
     assert run.exit_code == 0, run.stderr
     assert digests(tmp_path / "out") == digests(registers[0])
 
@@ -149,9 +121,8 @@ def test_the_command_writes_records(registers: tuple[Path, Path], tmp_path: Path
 def test_records_can_be_simulated_from_the_hidden_state_alone(registers: tuple[Path, Path]) -> None:
     path = sorted((registers[0] / "latent").rglob("*.parquet"))[-1]
     life = read_state(path)
-    written = pl.read_parquet(
-        registers[0] / "future" / "draw=1" / path.parent.name / path.name, hive_partitioning=False
-    )
+    file = registers[0] / "future" / "draw=1" / path.parent.name / path.name
+    written = pl.read_parquet(file, hive_partitioning=False)
     assert simulate_future(WITH_RECORDS, life, 0, 1).equals(written)
 
 
@@ -167,28 +138,23 @@ def test_true_futures_do_not_depend_on_the_records(registers: tuple[Path, Path])
 def test_nothing_is_recorded_of_the_dead_and_the_absent(mobile: Simulated) -> None:
     _, future = mobile
     resident_rows = residents(future)
-    away = future.join(
-        resident_rows.select("person_id", "year"), on=["person_id", "year"], how="anti"
+    away = future.join(resident_rows, on=["person_id", "year"], how="anti")
+    dead, emigrated = (
+        away.filter(pl.col("year") >= pl.col("exit_year"), exit_reason=reason).height
+        for reason in ("dead", "emigrated")
     )
-    dead = away.filter(pl.col("exit_reason") == "dead", pl.col("year") >= pl.col("exit_year"))
-    emigrated = away.filter(
-        pl.col("exit_reason") == "emigrated", pl.col("year") >= pl.col("exit_year")
-    )
-    assert min(dead.height, emigrated.height, away.height - dead.height - emigrated.height) > 50, (
-        "too few persons for this test"
-    )
+    assert min(dead, emigrated, away.height - dead - emigrated) > 50, "too few persons"
     for name in ADDED:
         assert away[name].null_count() == (0 if name in ALWAYS else away.height), name
-    for name in NEVER_MISSING + ALWAYS:
+    for name in NOT_NULL + ALWAYS:
         assert resident_rows[name].null_count() == 0, name
 
 
 def test_lasting_traits_are_those_of_the_panel(mobile: Simulated) -> None:
     panel, future = mobile
     recorded = panel.group_by("person_id").agg(pl.col(ALWAYS).first())
-    both = (
-        future.select("person_id", *ALWAYS).unique().join(recorded, on="person_id", suffix="_panel")
-    )
+    persons = future.select("person_id", *ALWAYS).unique()
+    both = persons.join(recorded, on="person_id", suffix="_panel")
     assert both.height > 0.9 * COHORT_SIZE
     for name in ALWAYS:
         assert both[name].equals(both[f"{name}_panel"].rename(name)), name
@@ -196,25 +162,20 @@ def test_lasting_traits_are_those_of_the_panel(mobile: Simulated) -> None:
 
 def test_schooling_unknown_in_the_panel_stays_unknown(usual: Simulated) -> None:
     panel, future = usual
-    native = (
-        pl.col("birth_region") == "sweden"
-    )  # of others it becomes known after four years in the country
+    # The education of others becomes known after four years in the country.
+    native = pl.col("birth_region") == "sweden"
     last = panel.filter(pl.col("year") == 2022, native).select(
         "person_id", is_known=pl.col("education_level").is_not_null()
     )
     later = residents(future).filter(native).join(last, on="person_id")
-    assert later.filter(~pl.col("is_known"))["person_id"].n_unique() > 10, (
-        "too few persons for this test"
-    )
+    assert later.filter(~pl.col("is_known"))["person_id"].n_unique() > 10, "too few persons"
     assert (later["education_level"].is_not_null() == later["is_known"]).all()
 
 
 def test_records_can_be_read_by_the_contract_of_the_panel(usual: Simulated) -> None:
     resident_rows = residents(usual[1])
-    assert (
-        read_panel(resident_rows, panel_id="future", prices=schema.PRICE_YEAR).frame.height
-        == resident_rows.height
-    )
+    panel = read_panel(resident_rows, panel_id="future", prices=schema.PRICE_YEAR)
+    assert panel.frame.height == resident_rows.height
     for name in ADDED:
         assert resident_rows[name].null_count() < resident_rows.height, name
 
@@ -248,17 +209,9 @@ def test_shares_of_marital_statuses_change_after_the_panel_as_before_its_end(
     usual: Simulated, status: str
 ) -> None:
     """A share changes after the last year of the panel as in that year, for the same people."""
-    ahead, behind = (
-        status_pairs(usual, year).select(
-            after=pl.col("after") == status, before=pl.col("before") == status
-        )
-        for year in (2023, 2022)
-    )
+    after, before = ((pl.col(name) == status).cast(pl.Int8) for name in ("after", "before"))
     assert_alike(
-        *(
-            rows.select(pl.col("after").cast(pl.Int8) - pl.col("before").cast(pl.Int8)).to_series()
-            for rows in (ahead, behind)
-        )
+        *(status_pairs(usual, year).select(after - before).to_series() for year in (2023, 2022))
     )
 
 

@@ -1,0 +1,147 @@
+"""The output folder of a batch run: its description, receipts, rejected persons and manifest."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from saga.errors import UsageError
+from saga.files.atomic import LOCK, commit, commit_json, digest_file, read_json, sweep
+
+MANIFEST, RUN, REJECTED = "_MANIFEST.json", "_run.json", "_rejected.csv"
+RECEIPTS, STAGED = "_receipts", "_staged"
+
+
+@dataclass(frozen=True)
+class ScoreReport:
+    """Counts of persons, rows and partitions in `out_dir` after a run.
+
+    Args:
+        out_dir: Directory of the parts.
+        partitions: Number of partitions.
+        resumed: Number of partitions that were complete before this run.
+        persons_in: Number of persons of the source, the sum of `persons_out` and `rejected`.
+        persons_out: Number of persons with rows.
+        rows: Number of rows of all parts.
+        rejected: Rule -> number of persons that it excludes.
+        rows_dropped: Rule -> number of input rows that broke it (`on_error="drop"`).
+        rows_excluded: Rule -> number of input rows that a panel never has, such as other ages.
+    """
+
+    out_dir: Path
+    partitions: int
+    resumed: int
+    persons_in: int
+    persons_out: int
+    rows: int
+    rejected: dict[str, int]
+    rows_dropped: dict[str, int]
+    rows_excluded: dict[str, int]
+
+    @property
+    def totals(self) -> dict[str, Any]:
+        """The entries of the manifest, which do not depend on interruptions."""
+        values = asdict(self)
+        del values["out_dir"], values["resumed"]
+        return values
+
+
+def claim_folder(out: Path, description: Mapping[str, Any]) -> None:
+    """Write the run's description to `out`; UsageError if `out` belongs to another run."""
+    sweep(out)
+    earlier = read_json(out / RUN)
+    if earlier not in (None, description) and not any((out / RECEIPTS).glob("*.json")):
+        # The earlier run stopped before its first part, usually at bad input: nothing is lost.
+        shutil.rmtree(out / STAGED, ignore_errors=True)
+        commit_json(out / RUN, description)
+    elif earlier is None:
+        if foreign := sorted(entry.name for entry in out.iterdir() if entry.name != LOCK):
+            raise UsageError(
+                f"{out} has the file {foreign[0]}, which no scoring run wrote. Use an empty or a "
+                "new folder."
+            )
+        commit_json(out / RUN, description)
+    elif earlier != description:
+        names = ", ".join(sorted(_differences(earlier, description)))
+        raise UsageError(
+            f"{out} has the output of another run: {names} differ. Give the arguments of that "
+            "run, or use another folder."
+        )
+    (out / RECEIPTS).mkdir(exist_ok=True)
+    sweep(out / RECEIPTS)
+
+
+def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:
+    """Names of the entries that differ, inside the input and the recipe too."""
+    for name in one.keys() | other.keys():
+        a, b = one.get(name), other.get(name)
+        if a != b:
+            yield from (
+                _differences(a, b)
+                if name in ("input", "recipe") and isinstance(a, dict) and isinstance(b, dict)
+                else (name,)
+            )
+
+
+def receipt_path(out: Path, index: int) -> Path:
+    """Path of the receipt of a partition."""
+    return out / RECEIPTS / f"part-{index:05d}.json"
+
+
+def valid_receipt(out: Path, index: int, digest: str) -> dict[str, Any] | None:
+    """The receipt of a partition in run `digest`; None if its rows are missing or changed."""
+    receipt = read_json(receipt_path(out, index))
+    if receipt is None or receipt.get("run") != digest:
+        return None
+    if receipt["file"] is None:
+        return receipt
+    path = out / str(receipt["file"])
+    return receipt if path.is_file() and digest_file(path) == receipt["sha256"] else None
+
+
+def sum_receipts(out: Path, receipts: Sequence[Mapping[str, Any]], resumed: int) -> ScoreReport:
+    """Add up the counts of all receipts."""
+
+    def total(name: str) -> dict[str, int]:
+        return dict(
+            sorted(sum((Counter(receipt[name]) for receipt in receipts), Counter[str]()).items())
+        )
+
+    rejected = Counter(rule for receipt in receipts for rule in receipt["rejected"].values())
+    persons = sum(receipt["persons"] for receipt in receipts)
+    return ScoreReport(
+        out_dir=out,
+        partitions=len(receipts),
+        resumed=resumed,
+        persons_in=persons,
+        persons_out=persons - rejected.total(),
+        rows=sum(receipt["rows"] for receipt in receipts),
+        rejected=dict(sorted(rejected.items())),
+        rows_dropped=total("rows_dropped"),
+        rows_excluded=total("rows_excluded"),
+    )
+
+
+def finish_folder(
+    out: Path,
+    description: Mapping[str, Any],
+    report: ScoreReport,
+    receipts: Sequence[Mapping[str, Any]],
+) -> None:
+    """Write the rejected persons and the manifest, and delete the staged rows."""
+    rejected = [pair for receipt in receipts for pair in receipt["rejected"].items()]
+    table = pl.DataFrame(rejected, schema={"person_id": pl.String, "rule": pl.String}, orient="row")
+    commit(out / REJECTED, table.write_csv)
+    parts = [
+        {name: receipt[name] for name in ("file", "sha256", "rows")}
+        for receipt in receipts
+        if receipt["file"]
+    ]
+    commit_json(out / MANIFEST, {"run": description, "totals": report.totals, "parts": parts})
+    shutil.rmtree(out / STAGED, ignore_errors=True)

@@ -1,0 +1,273 @@
+"""Tables of the coverage study: each coverage with its sampling band, its bound and a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations, pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibration.diagnostics.sampling_bands import coverage_band
+from calibration.fit.split_conformal import in_map_fold
+from saga.files.markdown import markdown_table
+from saga.requests import COVERAGE
+from studies.coverage_paths import YEARS, Sample
+
+Array = NDArray[np.float64]
+HORIZONS = (1, 5, 10)
+MAIN_GROUPS = ("quintile", "sex", "education_level")
+P_ZERO_CUTS = (0.05, 0.2, 0.5, 0.8, 0.95)
+SIMULTANEOUS = 0.99  # probability that all figures of a faultless table are in their bands
+NINETY = COVERAGE.index(0.9)
+MIN_PAIR_PERSONS = 1_000
+TITLES = {"sets": "sets, all", "value": "present value of K years", "band": "band of K years"}
+HEADER = (
+    *("product", "h or K", "coverage, %", "test persons", "calibrated on"),
+    *("covered, %", "simultaneous 99 % band", "verdict"),
+)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The largest deviation, in points, that is allowed with so many persons on each side."""
+
+    points: float
+    persons: int
+
+
+EVERYBODY, GROUP = Bound(0.3, 200_000), Bound(1.0, 50_000)
+VALUE, BAND = Bound(0.5, 50_000), Bound(1.0, 50_000)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One line of a table; `holds` is None if its coverage was not measured."""
+
+    row: list[str]
+    holds: bool | None
+
+
+def judge_coverage(
+    name: str,
+    horizon: int,
+    coverage: float,
+    covered: Array,
+    *,
+    calibrated_on: int,
+    n_figures: int,
+    bound: Bound | None,
+) -> Figure:
+    """Compare a share with its simultaneous band and its bound.
+
+    Args:
+        name: product or group.
+        horizon: years ahead, or number of years together.
+        coverage: stated coverage.
+        covered: 1, 0 or NaN, (n,).
+        calibrated_on: persons behind the threshold.
+        n_figures: number of figures that share the simultaneous band.
+        bound: allowed deviation, or None.
+    """
+    measured = covered[~np.isnan(covered)]
+    row = [name, str(horizon), f"{100 * coverage:g}", f"{len(measured):,}", f"{calibrated_on:,}"]
+    if not len(measured) or not calibrated_on:
+        return Figure([*row, "", "", "not measured"], None)
+    low, high = coverage_band(
+        coverage, len(measured), calibrated_on, probability=1 - (1 - SIMULTANEOUS) / n_figures
+    )
+    share = measured.mean()
+    in_band = bool(low - 1e-12 <= share <= high + 1e-12)
+    verdict, in_bound = "in band" if in_band else "OUT OF BAND", True
+    if bound is not None and min(len(measured), 2 * calibrated_on) < bound.persons:
+        verdict += f"; +-{bound.points:g} needs {bound.persons:,}"
+    elif bound is not None:
+        in_bound = abs(share - coverage) <= bound.points / 100
+        verdict += f"; {'within' if in_bound else 'NOT WITHIN'} +-{bound.points:g}"
+    row += [f"{100 * share:.2f} ({100 * (share - coverage):+.2f})"]
+    row += [f"{100 * low:.2f}-{100 * high:.2f}", verdict]
+    return Figure(row, in_band and in_bound)
+
+
+class CoverageTables:
+    """The tables of one calibration: products, groups, pairs of groups, comparisons.
+
+    `covered` is that of `coverage_in_time.covered_by_product` for the persons of `test`.
+    """
+
+    def __init__(
+        self, covered: dict[str, Array], calibration: Sample, test: Sample, seed: int
+    ) -> None:
+        self.covered, self.calibration, self.test = covered, calibration, test
+        self.observed = ~np.isnan(calibration.outcomes)
+        fold = ~in_map_fold(calibration.paths.person_id, seed)
+        self.in_threshold_fold = self.observed & fold[:, None]  # (n, YEARS), with an outcome
+
+    def products(self) -> list[Figure]:
+        """Sets of all persons, present values and bands."""
+        complete = int((self.in_threshold_fold & self.observed.all(1, keepdims=True))[:, 0].sum())
+        figures = [
+            (TITLES["sets"], h, j, self.covered["sets"][:, h - 1, j], n, EVERYBODY)
+            for h, n in zip(HORIZONS, self._calibrated_on(), strict=True)
+            for j in range(len(COVERAGE))
+        ]
+        figures += [
+            (TITLES[name], YEARS, j, self.covered[name][:, j], complete, bound)
+            for name, bound in (("value", VALUE), ("band", BAND))
+            for j in range(len(COVERAGE))
+        ]
+        return [
+            judge_coverage(
+                title,
+                h,
+                COVERAGE[j],
+                covered,
+                calibrated_on=n,
+                n_figures=len(COVERAGE) * (len(HORIZONS) if bound is EVERYBODY else 2),
+                bound=bound if j == NINETY else None,
+            )
+            for title, h, j, covered, n, bound in figures
+        ]
+
+    def _calibrated_on(self, members: NDArray[np.bool_] | slice = slice(None)) -> list[int]:
+        """Persons of the threshold fold with an outcome, for each of HORIZONS."""
+        return [int(self.in_threshold_fold[members, h - 1].sum()) for h in HORIZONS]
+
+    def _groups(self) -> list[tuple[str, str]]:
+        """The main groups with their labels, without "unknown"."""
+        return [
+            (group, label)
+            for group in MAIN_GROUPS
+            for label in np.unique(self.test.paths.groups[group]).tolist()
+            if label != "unknown"
+        ]
+
+    def by_group(self) -> list[Figure]:
+        """90 % sets within each main group."""
+        groups = self._groups()
+        return [
+            judge_coverage(
+                f"{group}={label}",
+                h,
+                0.9,
+                self.covered["sets"][self.test.paths.groups[group] == label, h - 1, NINETY],
+                calibrated_on=n,
+                n_figures=len(groups) * len(HORIZONS),
+                bound=GROUP,
+            )
+            for group, label in groups
+            for h, n in zip(
+                HORIZONS,
+                self._calibrated_on(self.calibration.paths.groups[group] == label),
+                strict=True,
+            )
+        ]
+
+    def pairs_line(self) -> str:
+        """How sets cover within pairs of main groups, for all horizons and coverages."""
+        pairs = []
+        for (one, a), (two, b) in combinations(self._groups(), 2):
+            rows, calibration_rows = (
+                (paths.groups[one] == a) & (paths.groups[two] == b)
+                for paths in (self.test.paths, self.calibration.paths)
+            )
+            if one != two and rows.sum() >= MIN_PAIR_PERSONS:
+                pairs += [
+                    (f"{one}={a}, {two}={b}", h, coverage, self.covered["sets"][rows, h - 1, j], n)
+                    for h, n in zip(HORIZONS, self._calibrated_on(calibration_rows), strict=True)
+                    for j, coverage in enumerate(COVERAGE)
+                ]
+        outside, unmeasured, worst = 0, 0, (0.0, "no figure")
+        for name, h, coverage, covered, n in pairs:
+            figure = judge_coverage(
+                name, h, coverage, covered, calibrated_on=n, n_figures=len(pairs), bound=None
+            )
+            if figure.holds is None:
+                unmeasured += 1
+                continue
+            outside += not figure.holds
+            deviation = abs(float(np.nanmean(covered)) - coverage)
+            worst = max(worst, (deviation, f"{name}, h={h}, {100 * coverage:g} %"))
+        return (
+            f"Pairs of groups of {MIN_PAIR_PERSONS:,} and more test persons, all coverages and "
+            f"horizons: {outside} of {len(pairs)} figures out of the band, {unmeasured} not "
+            f"measured; worst {100 * worst[0]:.2f} points ({worst[1]}). Bands of groups count the "
+            "group's persons of the threshold fold."
+        )
+
+    def comparisons(self) -> tuple[list[Figure], bool]:
+        """CQR and the broken calibrator, and whether the check detects the broken one."""
+        cqr, broken = (
+            [
+                judge_coverage(
+                    name,
+                    h,
+                    0.9,
+                    self.covered[name][:, h - 1],
+                    calibrated_on=int(persons[:, h - 1].sum()),
+                    n_figures=len(HORIZONS),
+                    bound=EVERYBODY,
+                )
+                for h in HORIZONS
+            ]
+            # CQR is fitted on both folds.
+            for name, persons in (("cqr", self.observed), ("uncalibrated", self.in_threshold_fold))
+        )
+        return cqr + broken, any(figure.holds is False for figure in broken)
+
+
+def conclusion(holds: Sequence[bool | None], detected: bool, persons: int) -> tuple[str, int]:
+    """The last line and the exit status.
+
+    Args:
+        holds: of each figure whether it holds; None: not measured.
+        detected: whether the broken calibrator was detected.
+        persons: number of persons on the smaller side.
+    """
+    missed, unmeasured, total = holds.count(False), holds.count(None), len(holds)
+    broken = "the broken calibrator is inside its band too"
+    if missed or unmeasured == total:
+        return f"NOT as stated: of {total} figures {missed} missed, {unmeasured} not measured.", 1
+    if not detected and persons >= EVERYBODY.persons:
+        return f"NOT as stated: {broken}, so this check detects nothing.", 1
+    if unmeasured or not detected:
+        undetected = "" if detected else f"; {broken}"
+        return (
+            f"No figure is missed; not measured: {unmeasured} of {total} figures{undetected}. Give "
+            "more persons to know.",
+            0,
+        )
+    return "Every figure is inside its band, and the broken calibrator is not.", 0
+
+
+def conditional_table(covered: dict[str, Array], outcomes: Array) -> str:
+    """Coverage given the outcome and within bins of `p_zero`; neither is guaranteed."""
+    rows = []
+    for h in HORIZONS:
+        y, bins = outcomes[:, h - 1], np.digitize(covered["p_zero"][:, h - 1], P_ZERO_CUTS)
+        masks = {"zero earnings": y == 0, "positive earnings": y > 0}
+        for i, (low, high) in enumerate(pairwise((0.0, *P_ZERO_CUTS, 1.0))):
+            masks[f"p_zero {100 * low:g} to {100 * high:g} %"] = (bins == i) & ~np.isnan(y)
+        for name, mask in masks.items():
+            if mask.any():
+                columns = [c[~np.isnan(c)] for c in covered["sets"][mask, h - 1].T]
+                shares = [f"{100 * c.mean():.1f}" if len(c) else "not measured" for c in columns]
+                rows.append([name, str(h), f"{mask.sum():,}", *shares])
+    header = ["not guaranteed: given", "h", "test persons", *(f"{100 * c:g} %" for c in COVERAGE)]
+    return markdown_table(header, rows)
+
+
+def forward_table(covered: dict[str, Array]) -> str:
+    """Mean, spread and range of `coverage_in_time.forward_coverage` over the futures."""
+    rows = []
+    for name, shares in covered.items():
+        yearly = shares.shape[1] > 1
+        for h in HORIZONS if yearly else (YEARS,):
+            percent = 100 * shares[:, h - 1 if yearly else 0]
+            mean = f"{percent.mean():.2f} ({percent.mean() - 90:+.2f})"
+            spread = f"{percent.std(ddof=1):.2f}" if len(percent) > 1 else ""
+            ends = (f"{end:.2f}" for end in (percent.min(), percent.max()))
+            rows.append([TITLES.get(name, name), str(h), mean, spread, *ends])
+    header = ["product", "h or K", "mean, %", "SD over futures", "lowest", "highest"]
+    return markdown_table(header, rows)

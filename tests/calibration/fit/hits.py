@@ -1,0 +1,19 @@
+"""Whether a number of covered persons is plausible under split conformal calibration."""
+
+from __future__ import annotations
+
+from scipy import stats
+
+from calibration.fit.split_conformal import NEIGHBOURS, rank_needed
+
+P = 1e-6  # probability that a test fails by chance
+
+
+def is_plausible(hits: int, trials: int, n: int, coverage: float, tail: float) -> bool:
+    """Whether `hits` fits a threshold between the k-th and the (k + 9)-th of n scores.
+
+    `tail` is the probability of fewer hits, and of more, that counts as implausible.
+    """
+    k = rank_needed(n, coverage)
+    low, high = (stats.betabinom(trials, r, n + 1 - r) for r in (k, k + NEIGHBOURS - 1))
+    return bool(low.ppf(tail) <= hits <= high.isf(tail))
