@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from saga.data.panel import FLOOR
 from saga.distributions import Marginals
-from saga.scores import QUANTILES, log_earnings
+from saga.requests import QUANTILES
+from saga.scores import log_earnings
 
 Array = NDArray[np.float64]
 _SMALLEST = 1e-6  # smallest probability of zero, and density of log earnings, in the log score

@@ -129,10 +129,7 @@ def main() -> None:
         persons=len(raw),
         panel=panel.meta.panel_id,
     )
-    sections = [
-        judge(marginals, outcomes, part, coverage)
-        for coverage in COVERAGE
-    ]
+    sections = [judge(marginals, outcomes, part, coverage) for coverage in COVERAGE]
     publish_page("\n\n".join([head, *sections]), args.report)
 
 
@@ -160,9 +157,7 @@ def contains(sets: Sets, y: Array) -> NDArray[np.bool_]:
     return np.asarray(np.where(y == 0, sets.zero, inside))
 
 
-def judge(
-    marginals: Marginals, outcomes: Array, part: NDArray[np.int64], coverage: float
-) -> str:
+def judge(marginals: Marginals, outcomes: Array, part: NDArray[np.int64], coverage: float) -> str:
     """The tables of one coverage."""
     fit, test = part == 1, part == 2
     scores: list[list[str]] = []

@@ -19,8 +19,8 @@ from training.masking import Masking, hide_inputs, make_direct_targets, make_tar
 
 # Tensors of a batch, of shape (n_person, n_token, ...) unless stated:
 # - inputs, partly masked: state, z, other, codes, age (see `saga.features.sequences`)
-# - direct_horizon (0 for none), direct_macro, direct_state, direct_z, direct_dead, of shape (n_person,
-#   n_token, n_question, ...): targets of the direct forecast
+# - targets of the direct forecast, of shape (n_person, n_token, n_question, ...): direct_horizon
+#   (0 for none), direct_macro, direct_state, direct_z, direct_dead
 # - target, the next observed year: gap (years until it, 0 for none), macro (of that year),
 #   next_state, next_z, next_dead
 # - origin (n_person,): index of the last token before the fast cell takes over

@@ -20,8 +20,8 @@ from saga.data.groups import Grouping, reduce_to_profile
 from saga.data.origins import Origins, cut, draw_origins, history, last_year, realised_earnings
 from saga.data.panel import Panel
 from saga.data.split import persons_of
-from saga.errors import InputError, Problem, UsageError
 from saga.distributions import Marginals
+from saga.errors import InputError, Problem, UsageError
 from saga.files.bundle_folder import check_replaceable
 from saga.forecaster import Forecaster, Progress
 from saga.macro.scenarios import Scenario
@@ -37,8 +37,8 @@ class CalibrationOptions:
     """What is fitted, and on which paths.
 
     Attributes:
-        method: "sets": maps, prediction sets, limits, path bands, present values. "cqr": the paper's
-            intervals only.
+        method: "sets": maps, prediction sets, limits, path bands, present values. "cqr": the
+            paper's intervals only.
         n_paths: Paths per person, for present values.
         seed: Key of origins, folds and paths.
         map_persons: Persons of the map fold that a map needs; with fewer the raw forecast is used.

@@ -3,8 +3,9 @@
 `calibration` fits it. Two steps apply at each horizon, both in probability space. First, the map R
 of the person's cell, fitted on the persons of the map fold, replaces the forecast F by R(F).
 Second, a threshold, fitted on the persons of the threshold fold, chooses from a nested family of
-sets (`saga.conformal.prediction_sets`) the one that has the stated coverage. A person's cell is that of the profile or else of the quintile of earnings,
-or that of all persons if these have too few. Groups, which may overlap, shift its threshold.
+sets (`saga.conformal.prediction_sets`) the one that has the stated coverage. A person's cell is
+that of the profile or else of the quintile of earnings, or that of all persons if these have too
+few. Groups, which may overlap, shift its threshold.
 """
 
 from __future__ import annotations

@@ -33,7 +33,9 @@ def test_mean_quantiles_and_probabilities_are_those_of_the_lognormal() -> None:
     np.testing.assert_allclose(marginals.mean, mean, rtol=1e-3)
     p = np.array([0.05, 0.3, 0.5, 0.9, 0.99])
     inner = (p - p_zero[..., None]) / (1 - p_zero[..., None])
-    expected = lognorm.ppf(np.maximum(inner, 0), spread[..., None], scale=np.exp(location)[..., None])
+    expected = lognorm.ppf(
+        np.maximum(inner, 0), spread[..., None], scale=np.exp(location)[..., None]
+    )
     quantiles = marginals.quantiles(p)
     np.testing.assert_allclose(quantiles, expected, rtol=1e-3, atol=1e-3)
     assert (quantiles[np.broadcast_to(p, quantiles.shape) <= p_zero[..., None]] == 0).all()
@@ -99,7 +101,11 @@ def test_a_year_beyond_age_64_is_missing_everywhere() -> None:
     samples[1, 1] = np.nan
     marginals = Marginals.from_samples(samples)
     np.testing.assert_array_equal(marginals.exists, [[True, True], [True, False]])
-    for values in (marginals.mean, marginals.quantiles([0.5])[..., 0], marginals.slice_means(9)[..., 0]):
+    for values in (
+        marginals.mean,
+        marginals.quantiles([0.5])[..., 0],
+        marginals.slice_means(9)[..., 0],
+    ):
         np.testing.assert_array_equal(np.isnan(values), ~marginals.exists)
 
 

@@ -28,9 +28,7 @@ def marginals(seed: int = 0, n: int = 300) -> Marginals:
     inside = (inside - inside[0]) / (inside[-1] - inside[0])
     cdf = p_zero[..., None] + (1 - p_zero[..., None]) * inside
     years = np.zeros(n, dtype=np.int64)
-    return Marginals(
-        np.arange(n).astype(str), years, years, grid, cdf, p_zero, recalibrated=True
-    )
+    return Marginals(np.arange(n).astype(str), years, years, grid, cdf, p_zero, recalibrated=True)
 
 
 def contains(lower: Array, upper: Array, zero: NDArray[np.bool_], y: Array) -> NDArray[np.bool_]:
