@@ -221,7 +221,7 @@ class Forecaster:
             rollout, sequences, steps, threads=self.threads, processes=processes
         ) as draw:
             for start in range(0, n, _BLOCK_PERSONS):
-                rows = np.arange(start, min(start + _BLOCK_PERSONS_PERSONS, n))
+                rows = np.arange(start, min(start + _BLOCK_PERSONS, n))
                 earnings = np.full((len(rows), width, draws.n_paths), np.nan, dtype=np.float32)
                 for i, path_earnings in enumerate(draw(rows)):
                     earnings[i, : len(path_earnings)] = path_earnings

@@ -49,10 +49,11 @@ class ForecastModule(pl.LightningModule):
         """Losses of a batch (`training.data.make_batch`).
 
         `means` contains the backbone's loss under the name of the head's criterion: "pinball" for
-        the quantile head, else "nll"; `means["direct"]` is that of the direct forecast. If the network has a fast cell, `means["light"]` is the
-        loss of the cell on tokens after each person's origin.
+        the quantile head, else "nll"; `means["direct"]` is the loss of the direct forecast, and
+        `means["light"]` that of the fast cell, if there is one, on tokens after each person's
+        origin.
 
-        The objective is the sum of all losses divided by the batch's person-years. All batches have
+        The objective is the sum of all losses (the direct one per question of a token) divided by the batch's person-years. All batches have
         about equally many person-years, so every token has the same weight. A mean over tokens with
         a target would give more weight to batches with many deaths, which have fewer targets.
         """
