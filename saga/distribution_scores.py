@@ -44,6 +44,12 @@ def marginal_scores(
     return {name: np.where(missing, np.nan, values) for name, values in scores.items()}
 
 
+def mean_log(marginals: Marginals, floor: float | None = FLOOR) -> Array:
+    """Mean (n, H) of log(max(earnings, floor)); with a floor of None, of log(max(earnings, 1))."""
+    mean = _Cells.of_logs(marginals, float(np.log(1.0 if floor is None else floor))).mean
+    return np.where(marginals.exists, mean, np.nan)
+
+
 def crps_money(marginals: Marginals, outcomes: Array) -> Array:
     """CRPS in SEK; each integral between two grid points is exact."""
     first = np.exp(marginals.grid[..., 0].astype(np.float64))

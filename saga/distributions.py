@@ -170,7 +170,7 @@ class Marginals:
         It is `p_zero` at zero, and NaN at NaN.
         """
         amounts = np.asarray(earnings, dtype=np.float64)
-        amounts = amounts.reshape(*self.p_zero.shape, -1)
+        amounts = amounts.reshape(*self.p_zero.shape, *amounts.shape[2:] or (1,))
         with np.errstate(divide="ignore"):
             logs = np.log(amounts)
         p = interpolate_rows(logs, self.grid, self.cdf)
@@ -238,7 +238,7 @@ def interpolate_rows(
     """
     g = xp.shape[-1]
     rows = np.asarray(xp, dtype=np.float64).reshape(-1, g)
-    values, at = np.asarray(fp).reshape(-1, g), x.reshape(len(rows), -1)
+    values, at = np.asarray(fp).reshape(-1, g), x.reshape(len(rows), x.shape[-1])
     # Each row is moved to an interval of its own, so that one search serves all rows.
     low, high = rows[:, :1], rows[:, -1:]
     span = np.where(high > low, high - low, 1.0)

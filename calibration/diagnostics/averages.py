@@ -92,9 +92,9 @@ def tabulate_scores(cases: Cases) -> Rows:
 
 def _score(results: PersonResults) -> dict[str, tuple[Array, Decomposition | None]]:
     """Name of the score -> the scores of all persons (n,), and their parts."""
-    frame, n_paths = results.frame, results.n_paths
+    frame = results.frame
     y, crps = frame["log_y"].to_numpy(), frame["crps"].to_numpy()
-    crps_parts = decompose_crps(float(crps.mean()), results.below, n_paths, y, results.thresholds)
+    crps_parts = decompose_crps(float(crps.mean()), results.below, y, results.thresholds)
     scores: dict[str, tuple[Array, Decomposition | None]] = {"crps_log": (crps, crps_parts)}
     for quantile in QUANTILES:
         label = percent_label(quantile)
@@ -103,11 +103,8 @@ def _score(results: PersonResults) -> dict[str, tuple[Array, Decomposition | Non
             decompose_pinball(frame[f"q_{label}"].to_numpy(), y, quantile),
         )
     for event in EVENTS:
-        counts, happened = frame[f"{event}_paths"].to_numpy(), frame[event].to_numpy()
-        scores[f"brier_{event}"] = (
-            (counts / n_paths - happened) ** 2,
-            decompose_brier(counts, n_paths, happened),
-        )
+        forecast, happened = frame[f"p_{event}"].to_numpy(), frame[event].to_numpy()
+        scores[f"brier_{event}"] = (forecast - happened) ** 2, decompose_brier(forecast, happened)
     return scores | {"logscore": (frame["logscore"].to_numpy(), None)}
 
 
@@ -124,14 +121,9 @@ def tabulate_mean_bias(cases: Cases, unconditioned: Cases) -> tuple[Rows, list[V
     tolerance = QUESTIONS["level"]
     for h, results in cases.results.items():
         frame, n = results.frame, results.frame.height
-        forecast, outcome, noise = (
-            frame[name].to_numpy() for name in ("mean_log", "log_y", "noise")
-        )
-        regression = (
-            mincer_zarnowitz(forecast, outcome, noise, cases.mapped_on(h))
-            if n >= cases.min_persons
-            else None
-        )
+        forecast, outcome = frame["mean_log"].to_numpy(), frame["log_y"].to_numpy()
+        enough = n >= cases.min_persons
+        regression = mincer_zarnowitz(forecast, outcome, cases.mapped_on(h)) if enough else None
         if regression is None:
             verdicts.append(Verdict("level", h, "unclear"))
             continue

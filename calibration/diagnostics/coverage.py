@@ -10,10 +10,18 @@ import polars as pl
 from calibration.diagnostics.cases import QUESTION_ALPHA, Cases, Rows
 from calibration.diagnostics.person_results import SeveralYears
 from calibration.diagnostics.sampling_bands import coverage_band
-from calibration.diagnostics.verdicts import QUESTIONS, Verdict, status, worst_verdict
+from calibration.diagnostics.verdicts import (
+    QUESTIONS,
+    Verdict,
+    publishable,
+    status,
+    worst_verdict,
+)
+from calibration.fit.split_conformal import rank_needed
 from saga.conformal.calibration_table import ALL
 from saga.forecast_tables import percent_label
 
+ZERO_BINS = 10  # equal parts of the scale of the probability of zero
 MIN_PERIOD_PERSONS = 100  # years are joined until a period has so many persons
 
 
@@ -29,14 +37,19 @@ def tabulate_guarantees(cases: Cases) -> Rows:
         rows.append(
             {
                 "horizon": h,
-                "persons_map": map_cell.n_map if map_cell else 0,
-                "persons_threshold": cell.n_threshold if cell else 0,
+                "persons_map": _shown(map_cell.n_map if map_cell else 0, cases.min_persons),
+                "persons_threshold": _shown(cell.n_threshold if cell else 0, cases.min_persons),
                 "guarantee": guarantees[0] if guarantees else "none",
                 "n": n if n >= cases.min_persons else None,
                 "drift_term": drift_term,
             }
         )
     return rows
+
+
+def _shown(n: int, least: int) -> int | None:
+    """The number, or None if it is that of a few persons."""
+    return n if n == 0 or n >= least else None
 
 
 def tabulate_coverage(cases: Cases) -> tuple[Rows, list[Verdict]]:
@@ -98,16 +111,14 @@ def tabulate_several_years(
     """Coverage of path bands of K years, and of present values of K years."""
     if several_years is None:
         return [], []
-    figures = [
-        (kind, years) for kind in several_years.inside for years in cases.results if years > 1
-    ]
+    figures = list(several_years.inside)
     alarm = QUESTION_ALPHA / max(1, len(figures) * len(cases.coverage))
     rows: Rows = []
     verdicts: dict[int, list[Verdict]] = {}
     for kind, years in figures:
         fitted = cases.calibrator.thresholds_of_kind.get((kind, years))
         for j, coverage in enumerate(cases.coverage):
-            column = several_years.inside[kind][:, years - 1, j]
+            column = several_years.inside[kind, years][:, j]
             hits = column[~np.isnan(column)]
             n = len(hits)
             row: dict[str, Any] = {
@@ -126,6 +137,43 @@ def tabulate_several_years(
             rows.append(row)
             verdicts.setdefault(years, []).append(verdict)
     return rows, [worst_verdict(of_years) for of_years in verdicts.values()]
+
+
+def tabulate_zero_bins(cases: Cases) -> tuple[Rows, list[Verdict]]:
+    """Coverage of the intervals of 90 %, or of the highest coverage, by the probability of zero.
+
+    There are ten bins. An interval covers its probability of zero at least, so the target of a bin
+    is the mean of max(coverage, probability of zero).
+    """
+    coverage = cases.headline
+    inside_column = f"inside_{percent_label(coverage)}"
+    parts: dict[tuple[int, int], pl.DataFrame] = {}
+    for h, results in cases.results.items():
+        issued = results.frame.drop_nulls(inside_column).with_columns(
+            (pl.col("p_zero") * ZERO_BINS).cast(pl.Int32).clip(0, ZERO_BINS - 1).alias("bin")
+        )
+        counts = {str(i): n for i, n in issued["bin"].value_counts().iter_rows()}
+        shown = publishable(counts, cases.min_persons)
+        parts |= {(h, int(name)): issued.filter(bin=int(name)) for name in sorted(shown, key=int)}
+    rows: Rows = []
+    verdicts: dict[int, list[Verdict]] = {h: [] for h in cases.results}
+    for (h, i), part in parts.items():
+        n, share = part.height, _mean(part[inside_column])
+        target = float(np.maximum(part["p_zero"].to_numpy(), coverage).mean())
+        row: dict[str, Any] = {"horizon": h, "level": coverage, "forced": target}
+        row |= {"p_from": i / ZERO_BINS, "p_to": (i + 1) / ZERO_BINS}
+        m = cases.calibrated_on(h)
+        # With so few calibration persons a threshold has no rank: the band is then binomial.
+        m = None if m is None or rank_needed(m, target) > m else m
+        row |= _judge_share("zero_bins", share, n, target, m, QUESTION_ALPHA / len(parts))
+        rows.append(row)
+        group = f"{i / ZERO_BINS:.1f}-{(i + 1) / ZERO_BINS:.1f}"
+        size = share - target
+        verdicts[h].append(Verdict("zero_bins", h, row["status"], n, size, coverage, group))
+    return rows, [
+        worst_verdict(of_horizon or [Verdict("zero_bins", h, "unclear")])
+        for h, of_horizon in verdicts.items()
+    ]
 
 
 def tabulate_periods(cases: Cases) -> tuple[Rows, list[Verdict]]:

@@ -1,15 +1,17 @@
 """The diagnostics of a bundle: all tables that the calibration report shows.
 
 Test persons are forecast from one drawn origin each, by the rule that calibration uses, and judged
-by their outcomes in the panel's years. `coverage`, `distributions` and `averages` compute the
-tables from the same `Cases`. Every figure is an average over at least `min_persons` persons, so the
-tables may be stored in the bundle.
+by their outcomes in the panel's years. `coverage`, `distributions`, `averages` and `efficiency`
+compute the tables from the same `Cases`. Every figure is an average over at least `min_persons`
+persons, so the tables may be stored in the bundle. The table "people" shows single persons, who are
+simulated or invented.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any, Self
 
 import numpy as np
@@ -17,12 +19,24 @@ import polars as pl
 
 from calibration.diagnostics import averages, coverage, distributions
 from calibration.diagnostics.cases import ALPHA, Cases, Rows
+from calibration.diagnostics.efficiency import tabulate_efficiency
+from calibration.diagnostics.example_persons import (
+    draw_example_persons,
+    invent_persons,
+    tabulate_example_persons,
+)
 from calibration.diagnostics.person_results import (
     PersonResults,
     SeveralYears,
     crps_thresholds,
     judge_persons,
 )
+from calibration.diagnostics.seed_stability import (
+    SeedRanges,
+    measure_seed_ranges,
+    tabulate_seed_ranges,
+)
+from calibration.diagnostics.simple_rules import KnownAtOrigin, SimpleRules
 from calibration.diagnostics.table_columns import TABLES
 from calibration.diagnostics.verdicts import QUESTIONS, Verdict, rounded
 from saga.conformal.calibrator import Calibrator
@@ -33,11 +47,13 @@ from saga.data.split import persons_of
 from saga.errors import BundleError, InputError, Problem
 from saga.forecaster import Forecaster, Progress
 from saga.keyed_random import sample_persons
+from saga.macro.scenarios import Scenario
 from saga.requests import COVERAGE, MAX_HORIZON, Draws
 
 HORIZONS = (1, 5, 10, 20, 30)
 N_PATHS = 200
-MIN_PERSONS = 10  # a figure that is shown needs so many persons
+MIN_PERSONS = 10  # persons that a published figure needs
+SIMULATED = "Simulated people, not real"
 LOW_PAY_SHARE = 0.6  # of the median of positive earnings
 
 
@@ -127,7 +143,7 @@ def diagnose(
     Raises:
         InputError: If the panel has no test person with an origin.
     """
-    end = last_year(panel)
+    end, calibrator = last_year(panel), forecaster.calibrator
     people, origins = _draw_test_origins(panel, draws.seed, end, persons)
     records = history(people, origins)
     outcomes = realised_earnings(people, origins, range(1, max(horizons) + 1), end=end)
@@ -140,15 +156,32 @@ def diagnose(
         low_pay_line(panel),
         progress,
     )
-    results, several_years = judging.judge(draws)
     macro = forecaster.realised_macro(panel, end)
-    conditioned = None if macro is None else judging.judge(replace(draws, scenario=macro))[0]
-    grouping = forecaster.calibrator.grouping or Grouping.fit(
-        panel.only(persons_of(panel, "train"))
+    grouping = calibrator.grouping or Grouping.fit(panel.only(persons_of(panel, "train")))
+    groups = grouping.assign(records, origins)
+    headline = 0.9 if 0.9 in calibrator.coverage else max(calibrator.coverage, default=0.9)
+    years = [h for h in horizons if h > 1]
+    rules = SimpleRules.fit(
+        panel, grouping, horizons, seed=draws.seed, until=_last_training_year(forecaster, end)
+    )
+    known = KnownAtOrigin.of(records, origins, grouping)
+    findings = Findings(
+        results=judging.run(),
+        several_years=judging.several_years(draws, years),
+        conditioned=None if macro is None else judging.run(macro),
+        rules={h: rules.judge(known, outcomes[:, h - 1], h, headline) for h in horizons},
+        seed_ranges=measure_seed_ranges(forecaster, records, draws, years, headline),
+        people=tabulate_example_persons(
+            forecaster,
+            draw_example_persons(records, groups, draws.seed)
+            if panel.meta.simulated
+            else invent_persons(panel, low_pay_line(panel) / LOW_PAY_SHARE),
+        ),
     )
     record = {
         **forecaster.provenance(draws),
         "panel": panel.meta.panel_id,
+        "people": SIMULATED if panel.meta.simulated else None,
         "trained_on": forecaster.bundle.split.get("panel_id"),
         "persons": len(origins),
         "origins": f"{int(origins.year.min())}-{int(origins.year.max())}",
@@ -160,15 +193,34 @@ def diagnose(
         "floor": judging.floor,
     }
     return summarise(
-        results,
-        grouping.assign(records, origins),
-        forecaster.calibrator,
-        several_years,
-        conditioned,
-        provenance=record,
-        seed=draws.seed,
-        min_persons=min_persons,
+        findings, groups, calibrator, provenance=record, seed=draws.seed, min_persons=min_persons
     )
+
+
+def _last_training_year(forecaster: Forecaster, end: int) -> int:
+    return min(end, int(forecaster.bundle.config.get("until", end)))
+
+
+@dataclass(frozen=True, eq=False)
+class Findings:
+    """What the tables are computed from; all but `people` hold values of single persons.
+
+    Attributes:
+        results: By horizon, for forecasts as they are issued.
+        several_years: Results for several years together.
+        conditioned: Results of the same persons, for forecasts conditioned on the realised macro
+            series; None: `results` are used instead.
+        rules: By horizon, the intervals of the simple rules (`SimpleRules.judge`).
+        seed_ranges: By number of years, how far present values' intervals move with the seed.
+        people: Rows of the table of example persons.
+    """
+
+    results: Mapping[int, PersonResults]
+    several_years: SeveralYears | None = None
+    conditioned: Mapping[int, PersonResults] | None = None
+    rules: Mapping[int, pl.DataFrame] = field(default_factory=dict)
+    seed_ranges: Mapping[int, SeedRanges] = field(default_factory=dict)
+    people: Rows = field(default_factory=list)
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,18 +235,15 @@ class _Judging:
     low_pay: float
     progress: Progress | None
 
-    def judge(self, draws: Draws) -> tuple[dict[int, PersonResults], SeveralYears]:
-        """Results by horizon, and those of several years together."""
+    def run(self, scenario: Scenario | None = None) -> dict[int, PersonResults]:
+        """Results by horizon, of the marginals under a scenario."""
         calibrator = self.forecaster.calibrator
         thresholds = {
             h: crps_thresholds(self.outcomes[:, h - 1], self.floor) for h in self.horizons
         }
         parts: dict[int, list[PersonResults]] = {h: [] for h in self.horizons}
-        several_years: list[SeveralYears] = []
         n_done = 0
-        for block in self.forecaster.blocks(
-            self.records, draws, to_horizon=max(self.horizons), progress=self.progress
-        ):
+        for block in self.forecaster.marginals(self.records, scenario, progress=self.progress):
             outcomes = self.outcomes[n_done : n_done + len(block)]
             intervals = calibrator.intervals(block, calibrator.coverage or COVERAGE)
             for h in self.horizons:
@@ -209,10 +258,27 @@ class _Judging:
                         low_pay=self.low_pay,
                     )
                 )
-            several_years.append(SeveralYears.of(calibrator, block, outcomes))
             n_done += len(block)
-        results = {h: PersonResults.join(part) for h, part in parts.items()}
-        return results, SeveralYears.join(several_years)
+        return {h: PersonResults.join(part) for h, part in parts.items()}
+
+    def several_years(self, draws: Draws, years: Sequence[int]) -> SeveralYears:
+        """Results of the next K years together, for each K of `years`."""
+        calibrator = self.forecaster.calibrator
+        kinds = {kind for kind, _ in calibrator.thresholds_of_kind}
+        paths = (
+            self.forecaster.blocks(
+                self.records, draws, to_horizon=max(years), progress=self.progress
+            )
+            if years and "present_value" in kinds
+            else repeat(None)
+        )
+        parts: list[SeveralYears] = []
+        n_done = 0
+        for block, block_paths in zip(self.forecaster.marginals(self.records), paths, strict=False):
+            outcomes = self.outcomes[n_done : n_done + len(block)]
+            parts.append(SeveralYears.of(calibrator, block, block_paths, outcomes, years))
+            n_done += len(block)
+        return SeveralYears.join(parts)
 
 
 def _draw_test_origins(
@@ -243,39 +309,36 @@ def low_pay_line(panel: Panel) -> float:
 
 
 def summarise(
-    results: Mapping[int, PersonResults],
+    findings: Findings,
     groups: pl.DataFrame | None,
     calibrator: Calibrator,
-    several_years: SeveralYears | None = None,
-    conditioned: Mapping[int, PersonResults] | None = None,
     *,
     provenance: Mapping[str, Any],
     seed: int = 0,
     min_persons: int = MIN_PERSONS,
 ) -> Diagnostics:
-    """All tables from results of single persons. The table "adaptive" is empty.
+    """All tables. The table "adaptive" is empty.
 
     Args:
-        results: By horizon, for forecasts as they are issued.
+        findings: Results of single persons.
         groups: `person_id` and a text column for each grouping.
         calibrator: The calibrator that made the intervals.
-        several_years: Results for several years together.
-        conditioned: Results of the same persons, for forecasts conditioned on the realised macro
-            series; None: `results` are used instead.
         provenance: Facts for the table "provenance".
         seed: Key of the simulated sampling bands.
         min_persons: Fewest persons behind a figure.
     """
-    cases = Cases.of(results, groups, calibrator, seed=seed, min_persons=min_persons)
+    cases = Cases.of(findings.results, groups, calibrator, seed=seed, min_persons=min_persons)
     cases_for_distributions = (
         cases
-        if conditioned is None
-        else Cases.of(conditioned, groups, calibrator, seed=seed, min_persons=min_persons)
+        if findings.conditioned is None
+        else Cases.of(findings.conditioned, groups, calibrator, seed=seed, min_persons=min_persons)
     )
     tables: dict[str, Rows] = {
         "promise": coverage.tabulate_guarantees(cases),
         "widths": averages.tabulate_widths(cases),
         "scores": averages.tabulate_scores(cases),
+        "stability": tabulate_seed_ranges(findings.seed_ranges, cases.headline, min_persons),
+        "people": findings.people,
         "adaptive": [],
     }
     verdicts: list[Verdict] = []
@@ -284,7 +347,9 @@ def summarise(
         "pit": distributions.tabulate_pit(cases_for_distributions),
         "reliability": distributions.tabulate_reliability(cases_for_distributions),
         "level": averages.tabulate_mean_bias(cases_for_distributions, cases),
-        "together": coverage.tabulate_several_years(cases, several_years),
+        "together": coverage.tabulate_several_years(cases, findings.several_years),
+        "zero_bins": coverage.tabulate_zero_bins(cases),
+        "efficiency": tabulate_efficiency(cases, findings.rules),
         "drift": coverage.tabulate_periods(cases),
     }.items():
         tables[name] = rows
@@ -297,7 +362,7 @@ def summarise(
         **provenance,
         "min_cell": min_persons,
         "alpha": ALPHA,
-        "horizons": ",".join(str(h) for h in results),
+        "horizons": ",".join(str(h) for h in findings.results),
     }
     tables["provenance"] = [
         {"name": name, "text": str(value)} for name, value in record.items() if value is not None

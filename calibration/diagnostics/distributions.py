@@ -69,16 +69,14 @@ def tabulate_reliability(cases: Cases) -> tuple[Rows, list[Verdict]]:
     verdicts: list[Verdict] = []
     for event in EVENTS:
         for h, results in cases.results.items():
-            frame, n = results.frame, results.frame.height
-            probability = 1 - QUESTION_ALPHA / len(cases.results)
-            happened, counts = frame[event].to_numpy(), frame[f"{event}_paths"].to_numpy()
+            frame, probability = results.frame, 1 - QUESTION_ALPHA / len(cases.results)
+            happened, forecast = frame[event].to_numpy(), frame[f"p_{event}"].to_numpy()
+            n = len(frame)
             if n < cases.min_persons:
                 verdicts.append(Verdict(event, h, "unclear"))
                 continue
             curve = reliability_curve(
-                counts,
-                frame[f"{event}_first"].to_numpy(),
-                results.n_paths,
+                forecast,
                 happened,
                 min_persons=cases.min_persons,
                 calibrated_on=cases.mapped_on(h),
@@ -93,8 +91,8 @@ def tabulate_reliability(cases: Cases) -> tuple[Rows, list[Verdict]]:
             status = curve_status(
                 bool(outside.any()), reach, n, size=curve.error, tolerance=QUESTIONS[event]
             )
-            # There is nothing to judge if an event neither happened nor was forecast.
-            status = status if happened.any() or counts.any() else "unclear"
+            # An event that neither happened nor was forecast says nothing.
+            status = status if happened.any() or forecast.any() else "unclear"
             verdicts.append(Verdict(event, h, status, n, curve.error))
             rows += [
                 {

@@ -15,13 +15,17 @@ import polars as pl
 from numpy.typing import NDArray
 
 from calibration.diagnostics.reliability import pinball
+from calibration.fit.split_conformal import pit
 from saga.conformal.calibration_table import ThresholdKind
 from saga.conformal.calibrator import Calibrator, Intervals
 from saga.conformal.path_bands import band_scores
-from saga.conformal.present_value import value_scores
+from saga.conformal.present_value import value_intervals
+from saga.distribution_scores import marginal_scores, mean_log
+from saga.distributions import Marginals
 from saga.forecast_tables import percent_label
 from saga.paths import Paths
-from saga.scores import crps, log_earnings, logscore, pit, pit_uniforms
+from saga.requests import RATE
+from saga.scores import interval_score, log_earnings, pit_uniforms
 
 Array = NDArray[Any]
 QUANTILES = (0.1, 0.5, 0.9)  # whose reliability is reported
@@ -33,34 +37,29 @@ EVENTS = ("zero", "low_pay")
 class PersonResults:
     """The persons with an outcome at one horizon.
 
-    `below` (n, T): number of paths at or below each of `thresholds` (T,), in logs. `frame` has n
+    `below` (n, T): probability of earnings up to each of `thresholds` (T,), in logs. `frame` has n
     rows and these columns:
 
     - `person_id`; `year` of the outcome; the outcome `y` (real money) and `log_y`; its rank `pit`;
-    - `mean` and `median` of the forecast (real money), `mean_log`, and `noise`, the variance of
-      `mean_log` from the finite number of paths;
+    - `mean` and `median` of the forecast (real money), and `mean_log`;
     - `crps`, `logscore`, and `q_..`, `pinball_..` for each of QUANTILES (logs);
-    - for each of EVENTS whether it happened, the number of paths with it (`.._paths`), and the
-      number among every second path (`.._first`);
-    - for each coverage `inside_..`, `under_..`, `over_..`, `with_zero_..` (null without interval)
-      and `width_..`;
+    - for each of EVENTS whether it happened, and its probability (`p_..`);
+    - for each coverage `inside_..`, `under_..`, `over_..`, `with_zero_..`, `width_..` and the
+      interval score `winkler_..` (null without interval);
     - `guarantee` of the interval of 90 %, or of the highest coverage.
     """
 
     frame: pl.DataFrame
-    below: NDArray[np.uint16]
+    below: NDArray[np.float32]
     thresholds: NDArray[np.float64]
-    n_paths: int
 
     @classmethod
     def join(cls, parts: Sequence[PersonResults]) -> PersonResults:
-        """Blocks of the same horizon, thresholds and number of paths as one."""
-        first = parts[0]
+        """Blocks of the same horizon and thresholds as one."""
         return cls(
             pl.concat(part.frame for part in parts),
             np.concatenate([part.below for part in parts]),
-            first.thresholds,
-            first.n_paths,
+            parts[0].thresholds,
         )
 
 
@@ -68,36 +67,39 @@ class PersonResults:
 class SeveralYears:
     """Whether intervals for several years together contain the outcomes.
 
-    `inside`: kind of threshold ("band", "present_value") -> (n, H, L), column K - 1 for the next K
-    years. 1 or 0; NaN if an outcome is unknown or there is no guarantee.
+    `inside`: kind of threshold ("band", "present_value") and number of years K -> (n, L). 1 or 0;
+    NaN if an outcome is unknown or there is no guarantee.
     """
 
-    inside: Mapping[ThresholdKind, Array]
+    inside: Mapping[tuple[ThresholdKind, int], Array]
 
     @classmethod
-    def of(cls, calibrator: Calibrator, paths: Paths, outcomes: Array) -> Self:
-        """Recalibrated `paths` (n, H, M) against `outcomes` (n, H).
+    def of(
+        cls,
+        calibrator: Calibrator,
+        marginals: Marginals,
+        paths: Paths | None,
+        outcomes: Array,
+        years: Sequence[int],
+    ) -> Self:
+        """Recalibrated forecasts of n persons against `outcomes` (n, H), for each K of `years`.
 
-        A band covers an outcome exactly if its score is at most the threshold.
+        A band covers the outcomes exactly if their score is at most the threshold. Without `paths`
+        there are no present values.
         """
-        inside: dict[ThresholdKind, Array] = {}
-        score_functions: tuple[tuple[ThresholdKind, Any], ...] = (
-            ("band", band_scores),
-            ("present_value", value_scores),
-        )
-        for kind, score in score_functions if calibrator.has_sets else ():
-            scores = score(calibrator, paths, outcomes)[:, :, None]
-            by_years = [
-                calibrator.nested_thresholds(kind, years, paths.n_paths)
-                for years in range(1, outcomes.shape[1] + 1)
-            ]
-            q = np.stack(
-                [
-                    np.where(np.array(guarantees) == "assumption", thresholds, np.nan)
-                    for thresholds, guarantees in by_years
-                ]
-            )
-            inside[kind] = np.where(np.isnan(scores) | np.isnan(q), np.nan, scores <= q)
+        if not calibrator.has_sets:
+            return cls({})
+        inside: dict[tuple[ThresholdKind, int], Array] = {}
+        scores = band_scores(calibrator, marginals.first(outcomes.shape[1]), outcomes)
+        for k in years:
+            q, guarantees = calibrator.nested_thresholds("band", k)
+            q = np.where(np.array(guarantees) == "assumption", q, np.nan)
+            score = scores[:, k - 1, None]
+            inside["band", k] = np.where(np.isnan(score) | np.isnan(q), np.nan, score <= q)
+        if paths is not None:
+            inside |= {
+                ("present_value", k): _values_inside(calibrator, paths, outcomes, k) for k in years
+            }
         return cls(inside)
 
     @classmethod
@@ -105,6 +107,30 @@ class SeveralYears:
         """Blocks of persons as one."""
         kinds = parts[0].inside
         return cls({kind: np.concatenate([part.inside[kind] for part in parts]) for kind in kinds})
+
+
+def _values_inside(calibrator: Calibrator, paths: Paths, outcomes: Array, years: int) -> Array:
+    """Whether the present value of the first K = `years` outcomes is in its intervals (n, L)."""
+    paths.require_recalibrated()
+    realised = discounted_sum(outcomes[:, :years])
+    values = discounted_sum(paths.earnings[:, :years])
+    inside = np.full((len(paths), len(calibrator.coverage)), np.nan)
+    rows = np.flatnonzero(~np.isnan(realised) & ~np.isnan(values).any(axis=1))
+    if len(rows):
+        sets = value_intervals(
+            calibrator, values[rows], np.full(len(rows), years), calibrator.coverage, RATE
+        )
+        y = realised[rows, None]
+        inside[rows] = np.where(
+            sets.guarantee == "assumption", (sets.lower <= y) & (y <= sets.upper), np.nan
+        )
+    return inside
+
+
+def discounted_sum(earnings: Array) -> Array:
+    """Present value (n, ...) of earnings (n, K, ...) of the next K years, at RATE."""
+    factors = (1 + RATE) ** -(np.arange(earnings.shape[1]) + 1.0)
+    return np.asarray(np.tensordot(earnings, factors, axes=(1, 0)))
 
 
 def crps_thresholds(outcomes: Array, floor: float | None) -> NDArray[np.float64]:
@@ -121,7 +147,7 @@ def crps_thresholds(outcomes: Array, floor: float | None) -> NDArray[np.float64]
 
 
 def judge_persons(
-    paths: Paths,
+    marginals: Marginals,
     intervals: Intervals,
     outcomes: Array,
     horizon: int,
@@ -130,51 +156,49 @@ def judge_persons(
     floor: float | None,
     low_pay: float,
 ) -> PersonResults:
-    """Results of recalibrated paths and their published intervals at one horizon.
+    """Results of recalibrated marginals and their published intervals at one horizon.
 
-    Persons without an outcome, or with no path that far (age 64), are left out.
+    Persons without an outcome, or without a forecast that far (age 64), are left out.
 
     Args:
-        paths: Recalibrated paths (n, H, M).
+        marginals: Recalibrated marginals (n, H).
         intervals: Their intervals (n, H, L).
         outcomes: Realised earnings (n,) at this horizon, NaN if unknown.
         horizon: Years ahead.
-        thresholds: Log earnings at which paths are counted (`crps_thresholds`).
+        thresholds: Thresholds of the CRPS decomposition, in logs (`crps_thresholds`).
         floor: Amounts below this count as this amount in logs.
         low_pay: Earnings below this are low pay.
     """
-    paths.require_recalibrated()
+    marginals.require_recalibrated()
     h = horizon - 1
-    row = np.flatnonzero(~np.isnan(outcomes) & ~np.isnan(paths.earnings[:, h]).any(axis=1))
-    samples, y = paths.earnings[row, h].astype(np.float64), outcomes[row]
-    logs, log_y = log_earnings(samples, floor), log_earnings(y, floor)
+    row = np.flatnonzero(~np.isnan(outcomes) & marginals.exists[:, h])
+    v, forecasts = pit_uniforms(marginals.take(row))[:, [h]], marginals.take(row).year(horizon)
+    y = outcomes[row]
+    log_y, scores = log_earnings(y, floor), marginal_scores(forecasts, y[:, None], floor)
     data: dict[str, Any] = {
-        "person_id": pl.Series(paths.person_id[row].tolist(), dtype=pl.String),
-        "year": (paths.origin_year[row] + horizon).astype(np.int32),
+        "person_id": pl.Series(marginals.person_id[row].tolist(), dtype=pl.String),
+        "year": (marginals.origin_year[row] + horizon).astype(np.int32),
         "y": y,
         "log_y": log_y,
-        "pit": pit(samples, y, pit_uniforms(paths.take(row))[:, h]),
-        "mean": samples.mean(axis=1),
-        "median": np.median(samples, axis=1),
-        "mean_log": logs.mean(axis=1),
-        "noise": logs.var(axis=1, ddof=1) / logs.shape[1],
-        "crps": crps(logs, log_y),
-        "logscore": logscore(samples, y, floor),
+        "pit": pit(forecasts, y[:, None], v)[:, 0],
+        "mean": forecasts.mean[:, 0],
+        "median": forecasts.quantiles([0.5])[:, 0, 0],
+        "mean_log": mean_log(forecasts, floor)[:, 0],
+        "crps": scores["crps_log"][:, 0],
+        "logscore": scores["logscore"][:, 0],
     }
-    for quantile, forecast in zip(QUANTILES, np.quantile(logs, QUANTILES, axis=1), strict=True):
+    quantiles = log_earnings(forecasts.quantiles(QUANTILES)[:, 0].T, floor)
+    for quantile, forecast in zip(QUANTILES, quantiles, strict=True):
         data |= {
             f"q_{percent_label(quantile)}": forecast,
             f"pinball_{percent_label(quantile)}": pinball(forecast, log_y, quantile),
         }
-    for event, happened, simulated in (
-        ("zero", y == 0, samples == 0),
-        ("low_pay", y < low_pay, samples < low_pay),
-    ):
-        data |= {
-            event: happened,
-            f"{event}_paths": simulated.sum(axis=1).astype(np.int64),
-            f"{event}_first": simulated[:, ::2].sum(axis=1),
-        }
+    data |= {
+        "zero": y == 0,
+        "p_zero": forecasts.p_zero[:, 0].astype(np.float64),
+        "low_pay": y < low_pay,
+        "p_low_pay": _probability_up_to(forecasts, np.array([low_pay]))[:, 0],
+    }
     for i, coverage in enumerate(intervals.coverage):
         name = percent_label(coverage)
         lower, upper, zero = (
@@ -182,7 +206,6 @@ def judge_persons(
         )
         absent = np.isnan(lower)
         inside = np.where(y == 0, zero, (lower <= y) & (y <= upper) & (y > 0))
-        # An outcome in the gap between {0} and the interval lies under the interval.
         over = ~inside & (y > upper)
         for kind, flag in (
             ("inside", inside),
@@ -192,17 +215,18 @@ def judge_persons(
         ):
             data[f"{kind}_{name}"] = pl.Series(flag, dtype=pl.Boolean).set(pl.Series(absent), None)
         data[f"width_{name}"] = upper - lower
+        data[f"winkler_{name}"] = interval_score(y, lower, upper, coverage, zero)
     headline = 0.9 if 0.9 in intervals.coverage else intervals.coverage[-1]
     guarantee = intervals.guarantee[row, h, intervals.coverage.index(headline)]
     data["guarantee"] = pl.Series(guarantee.tolist(), dtype=pl.String)
-    below = (
-        (logs[:, :, None] <= thresholds).sum(axis=1).astype(np.uint16)
-        if len(row)
-        else np.empty((0, len(thresholds)), np.uint16)
-    )
     return PersonResults(
-        pl.DataFrame(data).with_columns(pl.col("^width_.*$").fill_nan(None)),
-        below,
+        pl.DataFrame(data).with_columns(pl.col("^(width|winkler)_.*$").fill_nan(None)),
+        _probability_up_to(forecasts, np.exp(thresholds)).astype(np.float32),
         thresholds,
-        samples.shape[1],
     )
+
+
+def _probability_up_to(forecasts: Marginals, amounts: Array) -> Array:
+    """Probability (n, T) of earnings up to `amounts` (T,), of marginals of one horizon."""
+    shape = (len(forecasts), 1, len(amounts))
+    return forecasts.probability(np.broadcast_to(amounts, shape))[:, 0]

@@ -16,7 +16,8 @@ from scipy.optimize import isotonic_regression
 from calibration.diagnostics.sampling_bands import map_noise
 
 Array = NDArray[np.float64]
-N_CLASSES = 12  # of a reliability curve, at most
+N_CLASSES = 12  # of a reliability curve
+N_MAP_BINS = 200  # parts of the probability scale in which the noise of a map is simulated
 
 
 @dataclass(frozen=True)
@@ -35,54 +36,46 @@ class Decomposition:
 
 
 def brier_parts(
-    counts: NDArray[np.integer], n_paths: int, events: NDArray[np.bool_]
+    forecast: NDArray[np.floating], events: NDArray[np.bool_]
 ) -> tuple[float, float, float]:
     """Mean Brier scores of a forecast, of its isotonic recalibration and of the constant.
 
-    The forecast is counts / n_paths (n,); `events` (n,) says whether the event happened.
+    `forecast` (n,) is a probability; `events` (n,) says whether the event happened.
     """
-    n = len(events)
-    persons = np.bincount(counts, minlength=n_paths + 1).astype(np.float64)
-    happened = np.bincount(counts, weights=events, minlength=n_paths + 1)
-    forecast = np.arange(n_paths + 1) / n_paths
-    used = persons > 0
-    share = happened[used] / persons[used]
-    fitted = isotonic_regression(share, weights=persons[used]).x
-    # Events are 0 or 1, so the mean of (p - event)^2 at one forecast p is p^2 - 2 p share + share.
-    score = float(
-        (persons[used] * (forecast[used] ** 2 - 2 * forecast[used] * share + share)).sum() / n
-    )
-    recalibrated = float((persons[used] * (fitted**2 - 2 * fitted * share + share)).sum() / n)
+    distinct, index = np.unique(forecast, return_inverse=True)
+    persons = np.bincount(index).astype(np.float64)
+    share = np.bincount(index, weights=events) / persons
+    fitted = isotonic_regression(share, weights=persons).x[index]
     rate = float(events.mean())
-    return score, recalibrated, rate * (1 - rate)
+    return (
+        float(((distinct[index] - events) ** 2).mean()),
+        float(((fitted - events) ** 2).mean()),
+        rate * (1 - rate),
+    )
 
 
-def decompose_brier(
-    counts: NDArray[np.integer], n_paths: int, events: NDArray[np.bool_]
-) -> Decomposition:
-    """The Brier score of the probability counts / n_paths; all parts are at least 0."""
-    return Decomposition.of(*brier_parts(counts, n_paths, events))
+def decompose_brier(forecast: Array, events: NDArray[np.bool_]) -> Decomposition:
+    """The Brier score of a probability (n,) of events (n,); all parts are at min_persons 0."""
+    return Decomposition.of(*brier_parts(forecast, events))
 
 
 def decompose_crps(
-    score: float, counts: NDArray[np.integer], n_paths: int, outcomes: Array, thresholds: Array
+    score: float, below: NDArray[np.floating], outcomes: Array, thresholds: Array
 ) -> Decomposition:
     """A mean CRPS, split by integrating the Brier decompositions of the events y <= t.
 
     Gneiting and Ranjan (2011), eq. 4.
 
     Args:
-        score: The fair CRPS. The miscalibration is then free of the noise of few paths, and can be
-            slightly below 0.
-        counts: Paths at or below each threshold (n, T).
-        n_paths: Number of paths.
+        score: The CRPS.
+        below: Probability of an outcome up to each threshold (n, T).
         outcomes: Outcomes (n,).
         thresholds: Midpoints (T,) of equal parts of the range of the outcomes. Outside it neither
             the recalibrated nor the constant forecast loses anything.
     """
     step = float(thresholds[1] - thresholds[0])
     parts = np.array(
-        [brier_parts(counts[:, j], n_paths, outcomes <= t)[1:] for j, t in enumerate(thresholds)]
+        [brier_parts(below[:, j], outcomes <= t)[1:] for j, t in enumerate(thresholds)]
     )
     recalibrated, constant = step * parts.sum(axis=0)
     return Decomposition.of(score, float(recalibrated), float(constant))
@@ -108,7 +101,7 @@ def pinball(forecast: Array | float, outcomes: Array, quantile: float) -> Array:
 
 
 def isotonic_quantile(forecast: Array, outcomes: Array, quantile: float) -> Array:
-    """The increasing function of the forecast (n,) with the least quantile loss.
+    """The increasing function of the forecast (n,) with the min_persons quantile loss.
 
     Its value at each forecast; adjacent violators are pooled.
     """
@@ -153,9 +146,7 @@ class Curve:
 
 
 def reliability_curve(
-    counts: NDArray[np.integer],
-    first: NDArray[np.integer],
-    n_paths: int,
+    forecast: Array,
     events: NDArray[np.bool_],
     *,
     min_persons: int,
@@ -163,59 +154,47 @@ def reliability_curve(
     n_replicates: int = 1_999,
     rng: np.random.Generator,
 ) -> Curve:
-    """Reliability of the probability of an event, stated as the share of paths with it.
+    """Reliability of the stated probability of an event.
 
-    Every second path decides the class of a person; the share among the other paths is the stated
-    probability. If the same paths decided both, persons whose paths are extreme by chance would be
-    in the extreme classes, and a forecaster without fault would look wrong. The simulated curves
-    draw the events of each class with the stated probability (Broecker and Smith 2007) under the
-    noise of the calibration map, and the noise of the paths.
+    Persons are sorted into classes by the probability. The simulated curves draw the events of each
+    class with the stated probability (Broecker and Smith 2007), after the noise of the calibration
+    map.
 
     Args:
-        counts: Paths with the event (n,).
-        first: Those among every second path (n,).
-        n_paths: Number of paths.
+        forecast: Stated probability (n,).
         events: Whether the event happened (n,).
         min_persons: Fewest persons of a class; each has about 1 / N_CLASSES of all.
         calibrated_on: Persons behind the calibration map; None: no map.
         n_replicates: Simulated curves B.
         rng: Random numbers of the simulated curves.
     """
-    n_sorting = -(-n_paths // 2)
-    starts = _class_starts(
-        np.bincount(first, minlength=n_sorting + 1), max(min_persons, -(-len(events) // N_CLASSES))
-    )
-    position = np.searchsorted(starts, first, side="right") - 1
+    index = np.unique(forecast, return_inverse=True)[1]
+    starts = _class_starts(np.bincount(index), max(min_persons, -(-len(events) // N_CLASSES)))
+    position = np.searchsorted(starts, index, side="right") - 1
     n = np.bincount(position, minlength=len(starts))
-    stated = (counts - first) / (n_paths - n_sorting)
-    forecast = np.bincount(position, weights=stated, minlength=len(starts)) / n
+    stated = np.bincount(position, weights=forecast, minlength=len(starts)) / n
     share = np.bincount(position, weights=events, minlength=len(starts)) / n
-    grid = np.linspace(0, 1, n_paths + 1)
+    grid = np.linspace(0, 1, N_MAP_BINS + 1)
     truth = np.array(
         [
-            np.interp(forecast, grid, noise)
-            for noise in map_noise(n_paths, calibrated_on, n_replicates, rng)
+            np.interp(stated, grid, noise)
+            for noise in map_noise(N_MAP_BINS, calibrated_on, n_replicates, rng)
         ]
     )
-    # A calibrated probability is rounded to whole paths, alike for all with the same count.
-    truth = np.clip(truth + rng.uniform(-0.5, 0.5, truth.shape) / n_paths, 0, 1)
-    n_stating = n * (n_paths - n_sorting)
-    simulated = rng.binomial(n, truth) / n - (
-        rng.binomial(n_stating, forecast, truth.shape) / n_stating - forecast
-    )
-    chance = np.array([isotonic_regression(row, weights=n).x for row in simulated])
-    return Curve(forecast, np.asarray(isotonic_regression(share, weights=n).x), n, chance)
+    chance = np.array([isotonic_regression(row, weights=n).x for row in rng.binomial(n, truth) / n])
+    return Curve(stated, np.asarray(isotonic_regression(share, weights=n).x), n, chance)
 
 
 def _class_starts(persons: NDArray[np.integer], min_persons: int) -> NDArray[np.int64]:
-    """First count of each class: a class ends once it has `min_persons` persons.
+    """First distinct forecast of each class: a class ends once it has `min_persons` persons.
 
-    Persons that remain at the end join the last class.
+    `persons` is the number of persons at each distinct forecast, in ascending order. Persons that
+    remain at the end join the last class.
     """
     starts, n_persons = [0], 0
-    for count, n in enumerate(persons):
+    for i, n in enumerate(persons):
         if n_persons >= min_persons:
-            starts.append(count)
+            starts.append(i)
             n_persons = 0
         n_persons += int(n)
     if n_persons < min_persons and len(starts) > 1:
@@ -235,7 +214,7 @@ class Regression:
 
 
 def mincer_zarnowitz(
-    forecast: Array, outcomes: Array, noise: Array, calibrated_on: int | None = None
+    forecast: Array, outcomes: Array, calibrated_on: int | None = None
 ) -> Regression | None:
     """Regression of outcomes on forecast means.
 
@@ -245,23 +224,18 @@ def mincer_zarnowitz(
     Args:
         forecast: Forecast means (n,).
         outcomes: Outcomes (n,).
-        noise: Variance of each forecast mean that comes from few paths (n,). It is taken out of the
-            variance of the forecasts, as in a regression with errors in variables (Fuller 1987,
-            sec. 1.2); otherwise the slope would be too small.
         calibrated_on: Calibration persons, whose chance the standard error of the mean error
             counts. Standard errors are robust to unequal variances (White 1980, HC1).
     """
     n = len(outcomes)
     error = outcomes - forecast
     centred = forecast - forecast.mean()
-    spread = float(np.mean(centred**2)) - float(noise.mean())
+    spread = float(np.mean(centred**2))
     if n < 3 or spread <= 1e-12:
         return None
     slope = float(np.mean(centred * outcomes)) / spread
     residual = outcomes - outcomes.mean() - slope * centred
-    # The corrected moment equation: each person's part of covariance less slope x true variance.
-    moment = centred * residual + slope * noise
-    slope_se = float(np.sqrt(n / (n - 2) * np.mean(moment**2) / n)) / spread
+    slope_se = float(np.sqrt(n / (n - 2) * np.mean((centred * residual) ** 2) / n)) / spread
     persons = 1 / n + (1 / calibrated_on if calibrated_on else 0.0)
     return Regression(
         float(error.mean()),

@@ -48,6 +48,8 @@ QUESTION_TEXTS = {
     "zero": "Is the probability of no earnings right?",
     "low_pay": "Is the probability of low pay right?",
     "drift": "Did the intervals cover as stated in every period?",
+    "zero_bins": "Do they cover as stated whatever the probability of no earnings?",
+    "efficiency": "Do the intervals say more than simple rules?",
 }
 GROUPING_LABELS = {
     "quintile": "Past earnings",

@@ -186,6 +186,71 @@ TABLES: dict[str, Table] = {
             "status": STATUS,
         },
     ),
+    "zero_bins": Table(
+        "Coverage of persons with a similar stated probability of no earnings.",
+        {
+            "horizon": HORIZON,
+            "level": COVERAGE,
+            "p_from": _number("lowest probability of no earnings in the bin"),
+            "p_to": _number("highest probability of no earnings in the bin"),
+            "n": N,
+            "inside": INSIDE,
+            "forced": _number(
+                "share that should be inside: the stated coverage, or the probability of no "
+                "earnings where that is higher"
+            ),
+            **SAMPLING_BAND,
+            "status": STATUS,
+        },
+    ),
+    "efficiency": Table(
+        "Width and interval score of the intervals, and of simple rules for the same persons.",
+        {
+            "horizon": HORIZON,
+            "rule": _text(
+                "saga; last_year: last earnings plus the changes that training persons had; "
+                "group_quantiles: earnings of training persons of the same age and quintile"
+            ),
+            "level": COVERAGE,
+            "n": N,
+            "inside": INSIDE,
+            "width": _number("mean width, real money a year"),
+            "value": _number("mean interval score, real money a year; lower is better"),
+            "size": _number("score of SAGA less that of the rule, as a share of the latter"),
+            "reach": _number("how far from 0 chance could move `size` if both were equal"),
+            "status": STATUS,
+        },
+    ),
+    "stability": Table(
+        "How far the end of a present value's interval moves between five seeds.",
+        {
+            "horizon": _integer("number of years"),
+            "end": _text("lower or upper end"),
+            "level": COVERAGE,
+            "n": N,
+            "middle": _number("range over the seeds, relative to the median value: middle person"),
+            "high": _number("the same, of the person at 90 % of all persons"),
+            "differs": _number("share of intervals that begin at zero with some seeds only"),
+        },
+    ),
+    "people": Table(
+        "A year of an example person: the record, or the forecast. None of them is a real person.",
+        {
+            "person": _integer("number of the example"),
+            "kind": _text("kind of person"),
+            "year": _integer("year"),
+            "age": _integer("age in that year"),
+            "earnings": _number("earnings of the record, real money a year"),
+            "horizon": HORIZON,
+            "median": _number("median forecast, real money a year"),
+            "p_zero": _number("probability of no earnings"),
+            **{
+                f"{end}_{share}": _number(f"{end} end of the {share} % interval")
+                for share in (50, 80, 90)
+                for end in ("lower", "upper")
+            },
+        },
+    ),
     "adaptive": Table(
         "What outcomes in the ledger have changed for a group at a horizon.",
         {

@@ -22,8 +22,11 @@ QUESTIONS: dict[str, float] = {
     "zero": 0.02,
     "low_pay": 0.02,
     "drift": 0.02,
+    "zero_bins": 0.02,
+    "efficiency": 0.02,  # relative difference of mean interval scores
 }
-COVERING = ("coverage", "groups", "together")  # covering too much is better than too little
+# Questions for which covering too much is better than too little.
+COVERING = ("coverage", "groups", "together", "zero_bins")
 STATUSES = ("holds", "unclear", "watch", "fails")  # from good to bad
 # A figure inside its band "holds" only within these limits; otherwise it is "unclear".
 MIN_VERDICT_PERSONS = 100
@@ -152,8 +155,9 @@ def rounded(value: float, digits: int = 3) -> float:
     return float(f"{value:.{digits}g}")
 
 
-def typical_value(values: NDArray[Any]) -> float:
-    """The average of the ten values around the median, to three digits: not one person's value."""
+def typical_value(values: NDArray[Any], quantile: float = 0.5) -> float:
+    """The average of the ten values around a quantile, to three digits: not one person's value."""
     ordered = np.sort(values)
-    start = max(0, len(ordered) // 2 - NEIGHBOURS // 2)
+    start = int(len(ordered) * quantile) - NEIGHBOURS // 2
+    start = max(0, min(start, len(ordered) - NEIGHBOURS))
     return rounded(float(ordered[start : start + NEIGHBOURS].mean()))

@@ -28,6 +28,7 @@ class PanelMeta:
         floor: scores use log(max(earnings, floor)); None: zeros do not occur, scores use the log.
         macro: name of the macro series of the panel's years; None masks them.
         present: canonical columns that the source has.
+        simulated: whether the persons are those of a generated register.
         has_exit: whether deaths and emigrations are observed.
         ignored: columns of the source that were not used.
         excluded: rows that the panel does not cover, by rule.
@@ -42,6 +43,7 @@ class PanelMeta:
     floor: float | None = FLOOR
     macro: str | None = "sweden"
     present: tuple[str, ...] = ()
+    simulated: bool = False
     has_exit: bool = False
     ignored: tuple[str, ...] = ()
     excluded: Mapping[str, int] = field(default_factory=dict)

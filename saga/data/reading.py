@@ -102,6 +102,7 @@ def read_panel(
         floor=mapped.floor,
         macro=mapped.macro,
         present=present,
+        simulated=raw.register_id is not None,
         ignored=raw.unread,
         excluded={"age-range": outside_ages} if outside_ages else {},
         dropped=_dropped_by_rule(broken),

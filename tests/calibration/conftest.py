@@ -6,14 +6,9 @@ An atom of 5-45 %, heavy-tailed positive earnings, and a sampler that is wrong a
 from collections.abc import Callable
 
 import numpy as np
-import polars as pl
 import pytest
 from numpy.typing import NDArray
 
-from calibration.diagnostics.diagnosis import Diagnostics, summarise
-from calibration.diagnostics.person_results import crps_thresholds, judge_persons
-from calibration.fit.split_conformal import fit_calibration
-from saga.data.panel import FLOOR
 from saga.paths import Paths
 
 World = Callable[..., tuple[Paths, NDArray[np.float64]]]
@@ -48,49 +43,3 @@ def draw_world(
 @pytest.fixture(scope="session")
 def world() -> World:
     return draw_world
-
-
-def diagnose_world(
-    seed: int = 3, n: int = 1_500, fault: Callable[[Paths], Paths] | None = None
-) -> Diagnostics:
-    """Diagnostics of a calibrated forecaster; `fault` changes its forecasts after calibration."""
-    calibration, truth = draw_world(800, 10_000 + seed, wrong=False)
-    paths, outcomes = draw_world(n, seed, wrong=False)
-    calibrator = fit_calibration(calibration, truth, seed=seed)
-    paths = calibrator.recalibrate(paths)
-    paths = paths if fault is None else fault(paths)
-    sets = calibrator.intervals(paths, calibrator.coverage)
-    cases = {
-        h: judge_persons(
-            paths, sets, y, h, thresholds=crps_thresholds(y, FLOOR), floor=FLOOR, low_pay=150_000.0
-        )
-        for h, y in ((1, outcomes[:, 0]), (2, outcomes[:, 1]))
-    }
-    rng = np.random.default_rng(seed)
-    regions = np.where(
-        np.arange(n) < 4, "europe", rng.choice(["sweden", "elsewhere"], n, p=[0.9, 0.1])
-    )
-    groups = pl.DataFrame(
-        {
-            "person_id": paths.person_id.tolist(),
-            "sex": rng.choice(["female", "male"], n).tolist(),
-            "birth_region": regions.tolist(),
-        }
-    )
-    return summarise(
-        cases,
-        groups,
-        calibrator,
-        provenance={"bundle": "b", "panel": "toy", "currency": "SEK"},
-        seed=seed,
-    )
-
-
-@pytest.fixture(scope="session")
-def diagnosed() -> Callable[..., Diagnostics]:
-    return diagnose_world
-
-
-@pytest.fixture(scope="session")
-def faultless() -> Diagnostics:
-    return diagnose_world()

@@ -6,11 +6,13 @@ import json
 import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from pydantic import SecretStr
 from typer.testing import CliRunner
 
@@ -18,40 +20,54 @@ from api.settings import Settings
 from calibration.adaptive.adaptive_state import AdaptiveState, ExcessCounts, compute_states
 from calibration.adaptive.ledger import open_ledger
 from calibration.diagnostics.adaptive_table import with_state
-from calibration.diagnostics.diagnosis import Diagnostics, summarise
+from calibration.diagnostics.diagnosis import Diagnostics, Findings, summarise
 from calibration.diagnostics.person_results import SeveralYears, crps_thresholds, judge_persons
 from calibration.diagnostics.report import render
 from calibration.diagnostics.table_columns import TABLES
-from calibration.fit.split_conformal import fit_calibration
+from calibration.fit.split_conformal import fit_calibration, in_map_fold
 from calibration.fit.thresholds import fit_thresholds
 from saga.bundle import Bundle
 from saga.cli import app
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.path_bands import band_intervals
 from saga.conformal.present_value import value_intervals
+from saga.conformal.recalibration import map_paths
 from saga.data.panel import FLOOR
+from saga.distributions import Marginals
 from saga.lifetime import present_value, realised_value
 from saga.paths import Paths
 from saga.requests import COVERAGE, RATE
 
-World = Callable[..., tuple[Paths, np.ndarray[Any, Any]]]
+Array = NDArray[np.float64]
+TrueWorld = Callable[..., tuple[Marginals, Array]]
+Judged = tuple[Calibrator, Marginals, Paths, Array]
+
+
+def draw_paths(marginals: Marginals, seed: int) -> Paths:
+    """Raw paths of independent years, from the marginals themselves."""
+    u = np.random.default_rng(seed).uniform(size=(*marginals.p_zero.shape, 60))
+    earnings = marginals.quantiles(u).astype(np.float32)
+    return Paths(marginals.person_id, marginals.birth_year, marginals.origin_year, earnings)
 
 
 @pytest.fixture(scope="module")
-def judged(world: World) -> tuple[Calibrator, Paths, np.ndarray[Any, Any]]:
-    calibration, truth = world(1_200, 21, wrong=False)
-    calibrator = fit_thresholds(
-        fit_calibration(calibration, truth, seed=0), calibration, truth, seed=0
-    )
-    paths, outcomes = world(900, 22, wrong=False)
-    return calibrator, calibrator.recalibrate(paths), outcomes
+def judged(true_world: TrueWorld) -> Judged:
+    calibration, truth = true_world(1_200, 21)
+    calibrator = fit_calibration(calibration, truth, seed=0)
+    in_threshold_fold = np.flatnonzero(~in_map_fold(calibration.person_id, 0))
+    paths = draw_paths(calibration.take(in_threshold_fold), 1)
+    calibrator = fit_thresholds(calibrator, calibration, truth, seed=0, paths=paths)
+    marginals, outcomes = true_world(900, 22)
+    mapped = calibrator.recalibrate(marginals)
+    return calibrator, mapped, map_paths(draw_paths(marginals, 2), mapped), outcomes
 
 
-def diagnosed(calibrator: Calibrator, paths: Paths, outcomes: np.ndarray[Any, Any]) -> Diagnostics:
-    sets = calibrator.intervals(paths, calibrator.coverage)
-    cases = {
+def diagnosed(calibrator: Calibrator, several_years: SeveralYears, judged: Judged) -> Diagnostics:
+    _, marginals, _, outcomes = judged
+    sets = calibrator.intervals(marginals, calibrator.coverage)
+    results = {
         h: judge_persons(
-            paths,
+            marginals,
             sets,
             outcomes[:, h - 1],
             h,
@@ -62,40 +78,40 @@ def diagnosed(calibrator: Calibrator, paths: Paths, outcomes: np.ndarray[Any, An
         for h in (1, 2)
     }
     return summarise(
-        cases,
+        Findings(results, several_years),
         None,
         calibrator,
-        SeveralYears.of(calibrator, paths, outcomes),
         provenance={"bundle": "b", "persons": 900},
     )
 
 
-def test_several_years_are_judged_by_the_published_bands_and_sums(
-    judged: tuple[Calibrator, Paths, np.ndarray[Any, Any]],
-) -> None:
-    calibrator, paths, outcomes = judged
-    several_years = SeveralYears.of(calibrator, paths, outcomes)
-    published = band_intervals(calibrator, paths, 2, COVERAGE).covered(outcomes).min(axis=1)
-    assert np.array_equal(several_years.inside["band"][:, 1], published)
+def test_several_years_are_judged_by_the_published_bands_and_sums(judged: Judged) -> None:
+    calibrator, marginals, paths, outcomes = judged
+    several_years = SeveralYears.of(calibrator, marginals, paths, outcomes, [2])
+    published = band_intervals(calibrator, marginals, 2, COVERAGE).covered(outcomes).min(axis=1)
+    assert np.array_equal(several_years.inside["band", 2], published)
     values = present_value(paths, years=2, to_age=34)
     sums = value_intervals(calibrator, values, np.full(len(values), 2), COVERAGE, RATE)
     truth = realised_value(outcomes, rate=RATE, years=2)[:, None]
     assert np.array_equal(
-        several_years.inside["present_value"][:, 1], (sums.lower <= truth) & (truth <= sums.upper)
+        several_years.inside["present_value", 2], (sums.lower <= truth) & (truth <= sums.upper)
     )
 
 
-def test_several_years_are_green_if_covered_as_stated_and_red_if_not(
-    judged: tuple[Calibrator, Paths, np.ndarray[Any, Any]],
-) -> None:
-    calibrator, paths, outcomes = judged
-    good = diagnosed(calibrator, paths, outcomes)
+def test_several_years_are_green_if_covered_as_stated_and_red_if_not(judged: Judged) -> None:
+    calibrator, marginals, paths, outcomes = judged
+    good = diagnosed(
+        calibrator, SeveralYears.of(calibrator, marginals, paths, outcomes, [2]), judged
+    )
     assert set(good["together"]["question"]) == {"band", "present_value"}
     assert set(good["together"]["horizon"]) == {2}
     assert not good["lights"].filter(question="together")["status"].is_in(["watch", "fails"]).any()
-    bad = diagnosed(
-        calibrator, paths.with_earnings((0.4 * paths.earnings).astype("float32")), outcomes
+    too_low = (
+        replace(marginals, grid=marginals.grid + np.log(0.4)),
+        paths.with_earnings((0.4 * paths.earnings).astype("float32")),
     )
+    bad = diagnosed(calibrator, SeveralYears.of(calibrator, *too_low, outcomes, [2]), judged)
+    assert set(bad["together"].filter(level=0.9)["status"]) == {"fails"}
     assert bad["lights"].filter(question="together")["status"].to_list() == ["fails"]
     page = render(bad)
     assert "Several years together" in page
@@ -103,12 +119,19 @@ def test_several_years_are_green_if_covered_as_stated_and_red_if_not(
     assert "next years inside the path band" in page.split("Where to be careful")[1]
 
 
+def test_present_values_of_fewer_paths_than_calibrated_are_not_judged(judged: Judged) -> None:
+    calibrator, marginals, paths, outcomes = judged
+    few = paths.with_earnings(paths.earnings[..., :30])
+    inside = SeveralYears.of(calibrator, marginals, few, outcomes, [2]).inside
+    assert np.isnan(inside["present_value", 2]).all()
+
+
 def test_a_bundle_from_before_these_tables_is_still_read(faultless: Diagnostics) -> None:
     import polars as pl
 
     old = (
         faultless.to_table()
-        .filter(~pl.col("table").is_in(["together", "adaptive"]))
+        .filter(~pl.col("table").is_in(["together", "adaptive", "stability", "people"]))
         .drop("economy")
     )
     assert "Can these forecasts be trusted?" in render(Diagnostics.from_table(old))

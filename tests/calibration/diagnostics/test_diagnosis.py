@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -18,7 +17,7 @@ from scipy import stats
 
 from calibration.diagnostics.coverage import join_years
 from calibration.diagnostics.diagnosis import MIN_PERSONS, Diagnostics
-from calibration.diagnostics.person_results import PersonResults, crps_thresholds, judge_persons
+from calibration.diagnostics.person_results import PersonResults, judge_persons
 from calibration.diagnostics.reliability import (
     decompose_brier,
     decompose_crps,
@@ -39,14 +38,15 @@ from calibration.diagnostics.verdicts import (
     worst_verdict,
 )
 from calibration.fit.split_conformal import fit_calibration
+from saga.conformal.calibrator import Calibrator, Intervals
 from saga.data.panel import FLOOR
+from saga.distributions import Marginals
 from saga.errors import BundleError
-from saga.paths import Paths
 from saga.scores import crps
 
 Diagnosed = Callable[..., Diagnostics]
-Fault = Callable[[Paths], Paths]
-World = Callable[..., Any]
+Fault = Callable[[Marginals], Marginals]
+TrueWorld = Callable[..., tuple[Marginals, NDArray[np.float64]]]
 Array = NDArray[np.float64]
 
 
@@ -71,25 +71,28 @@ def test_the_probability_of_an_all_green_report_is_as_stated(diagnosed: Diagnose
     assert alarms <= stats.binom.ppf(1 - 1e-4, 60, 0.05)
 
 
-def overconfident(paths: Paths) -> Paths:
-    logs = np.log(np.where(paths.earnings > 0, paths.earnings, np.nan))
-    centre = np.nanmedian(logs, axis=-1, keepdims=True)
-    return paths.with_earnings(
-        np.where(paths.earnings > 0, np.exp(centre + 0.5 * (logs - centre)), 0).astype(np.float32)
-    )
+def spread(marginals: Marginals, factor: float) -> Marginals:
+    """The logs of positive earnings, `factor` as far from the middle of the grid."""
+    centre = marginals.grid.mean(axis=-1, keepdims=True)
+    return replace(marginals, grid=centre + factor * (marginals.grid - centre))
 
 
-def too_high(paths: Paths) -> Paths:
-    return paths.with_earnings((1.5 * paths.earnings).astype(np.float32))
+def overconfident(marginals: Marginals) -> Marginals:
+    return spread(marginals, 0.5)
 
 
-def blind_to_zero(paths: Paths) -> Paths:
-    positive = np.nanmedian(
-        np.where(paths.earnings > 0, paths.earnings, np.nan), axis=-1, keepdims=True
-    )
-    return paths.with_earnings(
-        np.where(paths.earnings > 0, paths.earnings, positive).astype(np.float32)
-    )
+def vague(marginals: Marginals) -> Marginals:
+    return spread(marginals, 3.0)
+
+
+def too_high(marginals: Marginals) -> Marginals:
+    return replace(marginals, grid=marginals.grid + np.log(1.5))
+
+
+def blind_to_zero(marginals: Marginals) -> Marginals:
+    zero = marginals.p_zero[..., None]
+    cdf = (marginals.cdf - zero) / (1 - zero)
+    return replace(marginals, cdf=cdf, p_zero=np.zeros_like(marginals.p_zero))
 
 
 @pytest.mark.parametrize(
@@ -97,7 +100,8 @@ def blind_to_zero(paths: Paths) -> Paths:
     [
         (overconfident, {"coverage", "shape"}, {"zero"}),
         (too_high, {"level"}, {"zero"}),
-        (blind_to_zero, {"zero"}, set()),
+        (blind_to_zero, {"zero", "zero_bins"}, set()),
+        (vague, {"efficiency"}, {"zero"}),
     ],
 )
 def test_each_fault_has_its_own_red_verdict(
@@ -121,7 +125,7 @@ def test_a_score_is_exactly_the_sum_of_its_parts(faultless: Diagnostics) -> None
 
 def test_parts_of_scores_by_hand() -> None:
     # Forecasts 0, 1/2, 1/2, 1 and events 0, 1, 1, 1: recalibrated forecasts are 0, 1, 1, 1.
-    split = decompose_brier(np.array([0, 1, 1, 2]), 2, np.array([False, True, True, True]))
+    split = decompose_brier(np.array([0, 0.5, 0.5, 1]), np.array([False, True, True, True]))
     assert (split.score, split.miscalibration, split.discrimination, split.uncertainty) == (
         0.125,
         0.125,
@@ -133,9 +137,9 @@ def test_parts_of_scores_by_hand() -> None:
     samples, y = centre[:, None] + rng.normal(size=(400, 50)), centre + rng.normal(size=400)
     thresholds = np.linspace(y.min(), y.max(), 401)
     thresholds = (thresholds[1:] + thresholds[:-1]) / 2
-    below = (samples[:, :, None] <= thresholds).sum(axis=1)
+    below = (samples[:, :, None] <= thresholds).mean(axis=1)
     score = float(crps(samples, y).mean())
-    decomposition = decompose_crps(score, below, 50, y, thresholds)
+    decomposition = decompose_crps(score, below, y, thresholds)
     # The best constant forecast is the empirical distribution of the outcomes, whose CRPS is half
     # their mean absolute difference.
     assert decomposition.uncertainty == pytest.approx(np.abs(y[:, None] - y).mean() / 2, rel=1e-3)
@@ -163,21 +167,20 @@ def test_isotonic_quantiles_obey_the_max_min_formula(probability: float) -> None
         assert fitted[x == value][0] == oracle
 
 
-def test_regression_without_noise_is_least_squares_and_noise_is_removed() -> None:
+def test_the_regression_is_least_squares_and_finds_exaggerated_differences() -> None:
     rng = np.random.default_rng(3)
     n = 20_000
     truth = rng.normal(12, 0.7, n)
     y = truth + rng.normal(0, 0.5, n)
-    exact = mincer_zarnowitz(truth, y, np.zeros(n))
+    exact = mincer_zarnowitz(truth, y)
     assert exact is not None
     slope, intercept = np.polyfit(truth, y, 1)
     assert (exact.slope, exact.intercept) == pytest.approx((slope, intercept))
-    noisy = mincer_zarnowitz(truth + rng.normal(0, 0.4, n), y, np.full(n, 0.16))
+    assert abs(exact.slope - 1) < 4 * exact.slope_se
+    noisy = mincer_zarnowitz(truth + rng.normal(0, 0.4, n), y)
     assert noisy is not None
-    assert abs(noisy.slope - 1) < 4 * noisy.slope_se
-    naive = mincer_zarnowitz(truth + rng.normal(0, 0.4, n), y, np.zeros(n))
-    assert naive is not None
-    assert naive.slope < 0.8
+    assert noisy.slope == pytest.approx(0.49 / (0.49 + 0.16), abs=4 * noisy.slope_se)
+    assert mincer_zarnowitz(np.ones(n), y) is None
 
 
 def test_a_simultaneous_band_has_its_probability() -> None:
@@ -309,43 +312,65 @@ def test_a_typical_width_is_no_persons_width() -> None:
     assert typical_value(values) == pytest.approx(49.5)
 
 
-def test_a_block_in_which_nobody_has_an_outcome_joins_the_others(world: World) -> None:
-    paths, outcomes = world(60, 8, wrong=False)
-    calibrator = fit_calibration(*world(800, 9, wrong=False), seed=1)
-    paths = calibrator.recalibrate(paths)
-    sets = calibrator.intervals(paths, (0.9,))
+def judge(
+    calibrator: Calibrator, marginals: Marginals, y: Array, sets: Intervals | None = None
+) -> PersonResults:
+    sets = sets or calibrator.intervals(marginals, calibrator.coverage)
+    thresholds = np.linspace(10.0, 14.0, 100)
+    return judge_persons(
+        marginals, sets, y, 1, thresholds=thresholds, floor=FLOOR, low_pay=150_000.0
+    )
 
-    def judge(y: Array) -> PersonResults:
-        thresholds = crps_thresholds(outcomes[:, 0], FLOOR)
-        return judge_persons(
-            paths, sets, y, 1, thresholds=thresholds, floor=FLOOR, low_pay=150_000.0
-        )
 
-    nobody, everybody = judge(np.full(60, np.nan)), judge(outcomes[:, 0])
+@pytest.fixture(scope="module")
+def calibrator(true_world: TrueWorld) -> Calibrator:
+    return fit_calibration(*true_world(800, 9), seed=1)
+
+
+def test_a_block_in_which_nobody_has_an_outcome_joins_the_others(
+    true_world: TrueWorld, calibrator: Calibrator
+) -> None:
+    marginals, outcomes = true_world(60, 8)
+    marginals = calibrator.recalibrate(marginals)
+    nobody = judge(calibrator, marginals, np.full(60, np.nan))
+    everybody = judge(calibrator, marginals, outcomes[:, 0])
     assert PersonResults.join([nobody, everybody]).frame.equals(everybody.frame)
 
 
-def test_persons_without_outcome_or_interval_are_not_counted(world: World) -> None:
-    paths, outcomes = world(200, 6, wrong=False)
-    calibration, truth = world(800, 7, wrong=False)
-    calibrator = fit_calibration(calibration, truth, seed=1)
+def test_persons_without_outcome_or_interval_are_not_counted(
+    true_world: TrueWorld, calibrator: Calibrator
+) -> None:
+    marginals, outcomes = true_world(200, 6)
     outcomes[:50, 0] = np.nan
-    paths = calibrator.recalibrate(paths)
-    sets = calibrator.intervals(paths, calibrator.coverage)
+    marginals = calibrator.recalibrate(marginals)
+    sets = calibrator.intervals(marginals, calibrator.coverage)
     sets = replace(sets, lower=np.where(np.arange(200)[:, None, None] < 60, np.nan, sets.lower))
-    case = judge_persons(
-        paths,
-        sets,
-        outcomes[:, 0],
-        1,
-        thresholds=crps_thresholds(outcomes[:, 0], FLOOR),
-        floor=FLOOR,
-        low_pay=150_000.0,
-    )
-    assert case.frame.height == 150
-    assert case.frame["inside_90"].null_count() == 10
-    assert case.frame.filter(pl.col("inside_90"))["over_90"].any() is False
-    whole = case.frame.drop_nulls("inside_90").select(
+    frame = judge(calibrator, marginals, outcomes[:, 0], sets).frame
+    assert frame.height == 150
+    assert frame["inside_90"].null_count() == frame["winkler_90"].null_count() == 10
+    assert frame.filter(pl.col("inside_90"))["over_90"].any() is False
+    whole = frame.drop_nulls("inside_90").select(
         pl.sum_horizontal("inside_90", "under_90", "over_90")
     )
     assert (whole.to_series() == 1).all()
+
+
+def test_results_of_a_person_are_those_of_the_known_distribution(true_world: TrueWorld) -> None:
+    marginals, outcomes = true_world(400, 12)
+    exact = replace(marginals, recalibrated=True)
+    frame = judge(Calibrator.identity(), exact, outcomes[:, 0], Intervals.none(exact, (0.9,))).frame
+    centre, zero = exact.grid[:, 0].mean(axis=-1), exact.p_zero[:, 0]
+    sd = (exact.grid[:, 0, -1] - centre) / 5
+    low_pay = zero + (1 - zero) * stats.norm.cdf((np.log(150_000.0) - centre) / sd)
+    np.testing.assert_allclose(frame["p_low_pay"], low_pay, atol=1e-4)
+    np.testing.assert_allclose(frame["p_zero"], zero)
+    mean = (1 - zero) * np.exp(centre + sd**2 / 2)
+    np.testing.assert_allclose(frame["mean"], mean, rtol=2e-3)
+    positive = outcomes[:, 0] > 0
+    ranks = zero + (1 - zero) * stats.norm.cdf((frame["log_y"].to_numpy() - centre) / sd)
+    inner = positive & (outcomes[:, 0] > FLOOR)
+    np.testing.assert_allclose(frame["pit"].to_numpy()[inner], ranks[inner], atol=1e-4)
+    # An outcome of zero has a random rank inside the atom.
+    at_zero = frame.filter("zero")
+    assert ((at_zero["pit"] > 0) & (at_zero["pit"] < at_zero["p_zero"])).all()
+    assert (at_zero["pit"] / at_zero["p_zero"]).mean() == pytest.approx(0.5, abs=0.1)

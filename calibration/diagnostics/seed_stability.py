@@ -1,0 +1,101 @@
+"""How far intervals of present values move if only the seed of the paths changes.
+
+Distributions and intervals of single years have no seed: they are computed from the record, the
+weights and fixed macro futures (`saga.simulation.marginals`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibration.diagnostics.cases import Rows
+from calibration.diagnostics.person_results import discounted_sum
+from calibration.diagnostics.verdicts import typical_value
+from saga.conformal.present_value import value_intervals
+from saga.data.panel import Panel
+from saga.forecaster import Forecaster
+from saga.keyed_random import sample_persons
+from saga.requests import RATE, Draws
+
+Array = NDArray[Any]
+SEEDS = 5
+PERSONS = 200  # whose present values are simulated with every seed
+
+
+@dataclass(frozen=True, eq=False)
+class SeedRanges:
+    """Of n persons, over the seeds, relative to the median present value: ranges (n,) of the ends.
+
+    `differs` (n,): whether the interval begins at zero with some seeds and above with others.
+    """
+
+    lower: Array
+    upper: Array
+    differs: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, lower: Array, upper: Array, median: Array) -> SeedRanges:
+        """From ends and medians (S, n) of S seeds."""
+        unit = np.maximum(median.mean(axis=0), 1.0)
+        at_zero = lower <= 1.0
+        return cls(
+            np.ptp(lower, axis=0) / unit,
+            np.ptp(upper, axis=0) / unit,
+            np.asarray(at_zero.any(axis=0) & ~at_zero.all(axis=0)),
+        )
+
+
+def measure_seed_ranges(
+    forecaster: Forecaster, records: Panel, draws: Draws, years: Sequence[int], coverage: float
+) -> dict[int, SeedRanges]:
+    """By number of years, the ranges of at most 200 of the persons who are 64 later than that.
+
+    Empty if the calibration has no present values.
+    """
+    calibrator = forecaster.calibrator
+    if not any(kind == "present_value" for kind, _ in calibrator.thresholds_of_kind):
+        return {}
+    chosen = sample_persons(records.persons(), PERSONS, "seed-stability", draws.seed)
+    people = records.only(chosen)
+    ends: dict[int, list[tuple[Array, Array, Array]]] = {k: [] for k in years}
+    for seed in range(draws.seed, draws.seed + SEEDS):
+        paths = forecaster.simulate(people, replace(draws, seed=seed), to_horizon=max(years))
+        for k in years:
+            values = discounted_sum(paths.earnings[:, :k])
+            values = values[~np.isnan(values).any(axis=1)]
+            n_years = np.full(len(values), k)
+            sets = value_intervals(calibrator, values, n_years, (coverage,), RATE)
+            ends[k].append((sets.lower[:, 0], sets.upper[:, 0], np.median(values, axis=1)))
+    return {
+        k: SeedRanges.of(*(np.stack(part) for part in zip(*of_seeds, strict=True)))
+        for k, of_seeds in ends.items()
+    }
+
+
+def tabulate_seed_ranges(
+    ranges: Mapping[int, SeedRanges], coverage: float, min_persons: int
+) -> Rows:
+    """The middle person's range and that of the person at 90 %, each the mean of ten neighbours."""
+    rows: Rows = []
+    for years, of_years in ranges.items():
+        known = ~(np.isnan(of_years.lower) | np.isnan(of_years.upper))
+        n = int(known.sum())
+        for end in ("lower", "upper") if n >= min_persons else ():
+            values = getattr(of_years, end)[known]
+            rows.append(
+                {
+                    "horizon": years,
+                    "end": end,
+                    "level": coverage,
+                    "n": n,
+                    "middle": typical_value(values),
+                    "high": typical_value(values, 0.9),
+                    "differs": float(of_years.differs[known].mean()),
+                }
+            )
+    return rows

@@ -1,0 +1,123 @@
+"""A world whose distributions are known exactly, and diagnostics of a forecaster that knows them.
+
+An atom of 2-95 % and lognormal positive earnings.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import polars as pl
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from calibration.diagnostics.diagnosis import Diagnostics, Findings, summarise
+from calibration.diagnostics.person_results import SeveralYears, crps_thresholds, judge_persons
+from calibration.diagnostics.seed_stability import SeedRanges
+from calibration.diagnostics.simple_rules import KnownAtOrigin, SimpleRules
+from calibration.fit.split_conformal import fit_calibration
+from calibration.fit.thresholds import fit_thresholds
+from saga.data.panel import FLOOR
+from saga.distributions import Marginals
+
+Array = NDArray[np.float64]
+TrueWorld = Callable[..., tuple[Marginals, Array]]
+_Z = np.linspace(-5.0, 5.0, 201)
+
+
+def draw_true_world(n: int, seed: int, *, horizons: int = 2) -> tuple[Marginals, Array]:
+    """The true raw marginals (n, H) of exchangeable persons, and outcomes (n, H)."""
+    rng = np.random.default_rng(seed)
+    zero, centre, sd = (
+        np.where(rng.random(n) < 0.2, rng.uniform(0.5, 0.95, n), rng.uniform(0.02, 0.45, n)),
+        rng.normal(12.3, 0.4, n),
+        rng.uniform(0.3, 0.7, n),
+    )
+    zero, centre, sd = (np.tile(values[:, None], (1, horizons)) for values in (zero, centre, sd))
+    positive = np.exp(centre + sd * rng.normal(size=(n, horizons)))
+    outcomes = np.where(rng.random((n, horizons)) < zero, 0.0, positive)
+    cdf = zero[..., None] + (1 - zero[..., None]) * stats.norm.cdf(_Z)
+    cdf[..., 0], cdf[..., -1] = zero, 1.0
+    grid = centre[..., None] + sd[..., None] * _Z
+    ids = np.array([f"{seed}-{i}" for i in range(n)])
+    return Marginals(ids, np.full(n, 1970), np.full(n, 2000), grid, cdf, zero), outcomes
+
+
+@pytest.fixture(scope="session")
+def true_world() -> TrueWorld:
+    return draw_true_world
+
+
+def same_for_everybody(outcomes: Array, known: KnownAtOrigin) -> SimpleRules:
+    """Rules that know the distribution of all persons, and nothing about one of them."""
+    quantiles = np.quantile(outcomes, (np.arange(199) + 0.5) / 199, axis=0).T
+    changes = np.quantile(outcomes - known.last[:, None], (np.arange(199) + 0.5) / 199, axis=0).T
+    return SimpleRules(
+        dict(enumerate(changes, start=1)),
+        {h: {"all": of_horizon} for h, of_horizon in enumerate(quantiles, start=1)},
+    )
+
+
+def diagnose_true_world(
+    seed: int = 3,
+    n: int = 1_500,
+    fault: Callable[[Marginals], Marginals] | None = None,
+) -> Diagnostics:
+    """Diagnostics of a calibrated forecaster; `fault` changes its forecasts after calibration."""
+    calibration, truth = draw_true_world(800, 10_000 + seed)
+    marginals, outcomes = draw_true_world(n, seed)
+    calibrator = fit_calibration(calibration, truth, seed=seed)
+    calibrator = fit_thresholds(calibrator, calibration, truth, seed=seed)
+    marginals = calibrator.recalibrate(marginals)
+    marginals = marginals if fault is None else fault(marginals)
+    sets = calibrator.intervals(marginals, calibrator.coverage)
+    results = {
+        h: judge_persons(
+            marginals,
+            sets,
+            y,
+            h,
+            thresholds=crps_thresholds(y, FLOOR),
+            floor=FLOOR,
+            low_pay=150_000.0,
+        )
+        for h, y in ((1, outcomes[:, 0]), (2, outcomes[:, 1]))
+    }
+    rng = np.random.default_rng(seed)
+    nothing = np.full(n, "-")
+    known = KnownAtOrigin(marginals.person_id, rng.permutation(outcomes[:, 0]), nothing, nothing)
+    rules = same_for_everybody(outcomes, known)
+    ends = rng.uniform(size=(2, 5, n))
+    regions = np.where(
+        np.arange(n) < 4, "europe", rng.choice(["sweden", "elsewhere"], n, p=[0.9, 0.1])
+    )
+    groups = pl.DataFrame(
+        {
+            "person_id": marginals.person_id.tolist(),
+            "sex": rng.choice(["female", "male"], n).tolist(),
+            "birth_region": regions.tolist(),
+        }
+    )
+    findings = Findings(
+        results,
+        several_years=SeveralYears.of(calibrator, marginals, None, outcomes, [2]),
+        rules={h: rules.judge(known, outcomes[:, h - 1], h, 0.9) for h in (1, 2)},
+        seed_ranges={2: SeedRanges.of(ends[0], 2 + ends[1], np.ones((5, n)))},
+    )
+    return summarise(
+        findings,
+        groups,
+        calibrator,
+        provenance={"bundle": "b", "panel": "toy", "currency": "SEK"},
+        seed=seed,
+    )
+
+
+@pytest.fixture(scope="session")
+def diagnosed() -> Callable[..., Diagnostics]:
+    return diagnose_true_world
+
+
+@pytest.fixture(scope="session")
+def faultless() -> Diagnostics:
+    return diagnose_true_world()
