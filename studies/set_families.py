@@ -35,7 +35,7 @@ from saga.forecaster import Forecaster
 from saga.keyed_random import sample_persons
 from saga.requests import COVERAGE, MAX_HORIZON
 from saga.scores import pit_uniforms
-from studies.study_page import page_head, publish_page, study_parser
+from studies.study_page import bundle_parser, page_head, publish_page
 
 Array = NDArray[np.float64]
 HORIZONS = (1, 2, 5, 10, 20)
@@ -106,7 +106,7 @@ FAMILIES: dict[str, Family] = {
 
 def main() -> None:
     """Print the comparison."""
-    parser = study_parser(__doc__, n_persons=20_000, n_paths=0)
+    parser = bundle_parser(__doc__, n_persons=20_000, n_paths=0)
     parser.add_argument("panel", type=Path)
     args = parser.parse_args()
     forecaster = Forecaster.load(args.bundle)

@@ -73,8 +73,7 @@ class DirectMarginals:
         self.scenario = scenario
         with torch.inference_mode():
             self.direct = at_precision(network.direct, "float32")
-        knots = transforms.knots
-        self.grid = np.concatenate([knots[0] - _BELOW, knots, knots[-1] + _ABOVE])
+        self.grid = marginal_grid(transforms)
         self.nodes = lru_cache(maxsize=64)(self._nodes)
 
     def _nodes(self, origin: int) -> MacroNodes:
@@ -148,6 +147,12 @@ class DirectMarginals:
         beyond = torch.from_numpy(age[:, None] + horizons > MAX_AGE)
         cdf[beyond], p_zero[beyond] = float("nan"), float("nan")
         return grid.astype(np.float32), cdf.numpy(), p_zero.numpy()
+
+
+def marginal_grid(transforms: Transforms) -> Floats:
+    """Grid points (G,) of relative log earnings: the head's knots, and tails beyond them."""
+    knots = transforms.knots
+    return np.concatenate([knots[0] - _BELOW, knots, knots[-1] + _ABOVE])
 
 
 def macro_nodes(
