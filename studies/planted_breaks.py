@@ -20,7 +20,7 @@ import altair as alt
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtr
 
 from calibration.adaptive.adaptive_state import MAX_THRESHOLD, ExcessCounts, StateUpdater
 from saga.requests import COVERAGE
@@ -30,7 +30,6 @@ Array = NDArray[np.float64]
 ROOT = Path(__file__).resolve().parents[1]
 HORIZONS = (1, 2, 5, 10)
 SD, COMMON_SD = 0.35, 0.03
-SAMPLED_MASS = 0.99  # mass within the samples; beyond them the score is 1 + the distance in logs
 YEARS_BEFORE, YEARS_AFTER = 12, 14
 FIRST_SEED = 1000
 
@@ -49,17 +48,14 @@ def yearly_changes(rng: np.random.Generator, n_persons: int, broken: bool) -> Ar
 
 def conformity_scores(change: Array, horizon: int) -> Array:
     """Mass of the smallest central set of the forecast that contains the outcome, (n_person,)."""
-    distance, sd = np.abs(change), SD * horizon**0.5
-    edge = ndtri((1 + SAMPLED_MASS) / 2) * sd
-    inside = (2 * ndtr(distance / sd) - 1) / SAMPLED_MASS
-    return np.asarray(np.where(distance > edge, 1 + distance - edge, inside))
+    return np.asarray(2 * ndtr(np.abs(change) / (SD * horizon**0.5)) - 1)
 
 
 def coverage_deviations(seed: int, n_persons: int, *, broken: bool) -> list[dict[str, object]]:
     """Deviation of coverage by horizon, coverage and year of one stream, for both layers."""
     change = yearly_changes(np.random.default_rng(seed), n_persons, broken)
     log_earnings = np.concatenate([np.zeros((n_persons, 1)), np.cumsum(change, axis=1)], axis=1)
-    base = np.asarray(COVERAGE) / SAMPLED_MASS
+    base = np.asarray(COVERAGE)
     updater = StateUpdater(COVERAGE, max(HORIZONS))
     issued: dict[tuple[int, int], Array] = {}  # (horizon, origin year) -> thresholds
     rows: list[dict[str, object]] = []
@@ -71,7 +67,9 @@ def coverage_deviations(seed: int, n_persons: int, *, broken: bool) -> list[dict
             difference = log_earnings[:, year + 1] - log_earnings[:, year + 1 - h]
             scores, thresholds = conformity_scores(difference, h), issued[h, year - h]
             counts[h] = ExcessCounts.of(
-                scores, np.tile(base, (n_persons, 1)), np.tile(thresholds, (n_persons, 1))
+                np.tile(scores[:, None], len(COVERAGE)),
+                np.tile(base, (n_persons, 1)),
+                np.tile(thresholds, (n_persons, 1)),
             )
             rows += [
                 {
@@ -88,8 +86,7 @@ def coverage_deviations(seed: int, n_persons: int, *, broken: bool) -> list[dict
         updater.update(year, counts)
         states = updater.states()
         for h in HORIZONS:
-            offsets = [states[h, coverage].offset for coverage in COVERAGE]
-            moved = np.maximum.accumulate(base + offsets)
+            moved = base + [states[h, coverage].offset for coverage in COVERAGE]
             issued[h, year] = np.where(moved >= MAX_THRESHOLD, np.inf, moved)
     return rows
 

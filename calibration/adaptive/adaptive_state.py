@@ -3,14 +3,16 @@
 Everything in this module is a pure function of counts. Counts are added in any order, so the same
 outcomes always give the same state, bit for bit.
 
-The *conformity score* s of an outcome is the mass of the nested prediction set when the outcome
-joins it (`saga.conformal.prediction_sets`). The *base* q is the split threshold. The *offset* o is
-added to q. The *excess* e = s - q is the smallest offset that would have covered the outcome: an
-interval issued with offset o misses if e > o. *Experts* are simple rules that propose offsets.
+An outcome has one *conformity score* s in [0, 1] for each coverage: the smallest threshold whose
+set contains it (`saga.conformal.prediction_sets`). The *base* q is the split threshold. The
+*offset* o is added to q. The *excess* e = s - q is the smallest offset that would have covered the
+outcome: an interval issued with offset o misses if e > o. *Experts* are simple rules that propose
+offsets.
 
-Nothing is clipped to [0, 1]. A threshold of 2 (one log unit beyond the samples) or more becomes
-infinite, and the set contains everything. A threshold below 0 gives the empty set. The methods and
-proofs are in docs/method/adaptive.md.
+Nothing is clipped to [0, 1]. A threshold of 1 or more becomes infinite: only the set of all amounts
+contains the outcomes of score 1, so no interval is published and nothing counts as missed. Below 0
+the smallest set is published and everything counts as missed, also an outcome that this set
+contains. The methods and proofs are in docs/method/adaptive.md.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from saga.requests import MAX_HORIZON
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
-MAX_THRESHOLD = 2.0  # a threshold that reaches this becomes infinite
+MAX_THRESHOLD = 1.0  # a threshold that reaches this becomes infinite
 N_BINS = 4096
 # An excess is rounded up to the upper edge of its bin.
 BIN_EDGES = np.linspace(-MAX_THRESHOLD, MAX_THRESHOLD, N_BINS + 1)[1:]
@@ -62,8 +64,8 @@ def stable_step(horizon: int) -> float:
 class ExcessCounts:
     """Settled intervals of one cell and one outcome year, for L coverages.
 
-    `counts` (L, N_BINS) are persons by excess; `missed` (L,) are issued intervals that did not
-    contain the outcome.
+    `counts` (L, N_BINS) are persons by excess; `missed` (L,) are issued thresholds below the score
+    of the outcome.
     """
 
     counts: Counts
@@ -77,18 +79,17 @@ class ExcessCounts:
         )
 
     @classmethod
-    def of(cls, score: Array, base: Array, issued: Array) -> ExcessCounts:
-        """Count conformity scores against thresholds.
+    def of(cls, scores: Array, base: Array, issued: Array) -> ExcessCounts:
+        """Count conformity `scores` against split thresholds `base` and `issued` ones, all (n, L).
 
-        `score` (n,), the split thresholds `base` (n, L) and the `issued` ones (n, L); NaN if no
-        interval was issued.
+        Thresholds are NaN if no interval was issued.
         """
         is_issued = ~np.isnan(base)
-        excess = np.minimum(score, MAX_THRESHOLD)[:, None] - np.where(is_issued, base, 0.0)
+        excess = np.where(is_issued, scores - base, 0.0)
         bins = np.ceil((excess + MAX_THRESHOLD) * (N_BINS / (2 * MAX_THRESHOLD))).astype(np.int64)
         columns = zip(np.clip(bins - 1, 0, N_BINS - 1).T, is_issued.T, strict=True)
         counts = np.stack([np.bincount(bin_[rows], minlength=N_BINS) for bin_, rows in columns])
-        return cls(counts, ((score[:, None] > issued) & is_issued).sum(axis=0))
+        return cls(counts, ((scores > issued) & is_issued).sum(axis=0))
 
     def __add__(self, other: ExcessCounts) -> ExcessCounts:
         return ExcessCounts(self.counts + other.counts, self.missed + other.missed)
@@ -154,25 +155,19 @@ class AdaptiveState:
 def adapt(calibrator: Calibrator, state: AdaptiveState) -> Calibrator:
     """The calibrator with the offsets of the state added to its thresholds.
 
-    A threshold is at least that of every lower coverage, and becomes infinite at MAX_THRESHOLD.
-    With a state without cells the result is the same object.
+    A threshold becomes infinite at MAX_THRESHOLD. Each coverage moves by itself; the calibrator
+    keeps the published sets nested. With a state without cells the result is the same object.
     """
     if not state.cells:
         return calibrator
     cells = {}
     for (horizon, group), cell in calibrator.cells.items():
-        moved: dict[tuple[int, float], float | None] = {}
-        floor: dict[int, float] = {}
-        for n_paths, coverage in sorted(cell.thresholds):
-            q = cell.thresholds[n_paths, coverage]
-            if q is None:
-                moved[n_paths, coverage] = None
-                continue
-            offset = state.offset(group, horizon, coverage)
-            floor[n_paths] = max(q + offset, floor.get(n_paths, -math.inf))
-            is_finite = floor[n_paths] < MAX_THRESHOLD
-            moved[n_paths, coverage] = floor[n_paths] if is_finite else math.inf
-        cells[horizon, group] = replace(cell, thresholds=moved)
+        thresholds: dict[float, float | None] = {}
+        for coverage, q in cell.thresholds.items():
+            moved = None if q is None else q + state.offset(group, horizon, coverage)
+            is_finite = moved is None or moved < MAX_THRESHOLD
+            thresholds[coverage] = moved if is_finite else math.inf
+        cells[horizon, group] = replace(cell, thresholds=thresholds)
     return replace(calibrator, cells=cells)
 
 

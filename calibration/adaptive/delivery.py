@@ -18,7 +18,7 @@ from saga.errors import InputError, Problem, UsageError
 from saga.forecast_checks import check_panel
 from saga.forecaster import Forecaster, Progress
 from saga.keyed_random import sample_rows
-from saga.requests import HORIZONS, MAX_HORIZON, Draws
+from saga.requests import HORIZONS
 
 N_PERSONS = 2_000  # forecast each year; a cell's year has full weight from 300 persons
 
@@ -40,8 +40,7 @@ def apply_delivery(
     *,
     since: int | None = None,
     n_persons: int = N_PERSONS,
-    draws: Draws = Draws(n_paths=200),
-    workers: int = 1,
+    threads: int | None = None,
     progress: Progress | None = None,
 ) -> DeliveryReport:
     """Bring the ledger up to the panel's last year, one origin year after the other.
@@ -59,8 +58,7 @@ def apply_delivery(
             or the panel's last year if there is none. Intervals of other forecasts in the ledger
             do not count.
         n_persons: Calibration persons with a record in the year who are forecast, chosen by key.
-        draws: Number of paths, seed and scenario.
-        workers: Processes of the forecaster.
+        threads: Persons forecast at a time; None for the number of cores.
         progress: Called with the persons done and the persons in all.
 
     Raises:
@@ -68,7 +66,7 @@ def apply_delivery(
         InputError: The panel has no calibration persons.
         LedgerError: The database does not answer.
     """
-    split = Forecaster.load(bundle, workers=workers)
+    split = Forecaster.load(bundle, threads=threads)
     if not split.calibrator.has_sets:
         fix = "Run `saga calibrate --method sets`"
         raise UsageError(
@@ -95,10 +93,7 @@ def apply_delivery(
         if not len(origins):
             continue
         adapted = AdaptedForecaster.of(split, ledger.state(digest)).forecaster
-        blocks = adapted.blocks(
-            history(people, origins), draws, to_horizon=MAX_HORIZON, progress=progress
-        )
-        for block in blocks:
+        for block in adapted.marginals(history(people, origins), progress=progress):
             issued = collect_intervals(block, split.calibrator, adapted.calibrator, HORIZONS)
             recorded += ledger.record(digest, issued)
         ledger.mark_delivered(digest, year)

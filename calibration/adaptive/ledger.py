@@ -15,6 +15,7 @@ from operator import add
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from sqlalchemy import Connection, func, insert, select, update
 
 from calibration.adaptive.adaptive_state import (
@@ -30,7 +31,7 @@ from calibration.adaptive.database import (
     parse_database_url,
     translate_errors,
 )
-from calibration.adaptive.issued_intervals import IssuedIntervals
+from calibration.adaptive.issued_intervals import IssuedIntervals, conformity_scores
 from calibration.adaptive.ledger_tables import (
     IssuedIntervalRow,
     LedgerKey,
@@ -157,7 +158,8 @@ class Ledger:
     def record(self, bundle: str, issued: IssuedIntervals) -> RecordCounts:
         """Enter the intervals issued with the bundle of this digest.
 
-        Only the first intervals for a person, origin year and horizon are entered.
+        Only the first intervals for a person, origin year and horizon are entered. Raises
+        UsageError if the entries of this bundle are closed.
         """
         total = RecordCounts()
         for start in range(0, len(issued), _ROWS_PER_TRANSACTION):
@@ -190,7 +192,7 @@ class Ledger:
                     "group": str(issued.group[row]),
                     "base": pack_thresholds(issued.base[row]),
                     "issued": pack_thresholds(issued.issued[row]),
-                    "family": issued.nested_sets[row],
+                    "family": issued.marginals[row],
                 }
         if new:
             connection.execute(insert(IssuedIntervalRow), list(new.values()))
@@ -268,16 +270,23 @@ class Ledger:
     def replay(self, bundle: str, version: int | None = None) -> AdaptiveState | None:
         """The state computed from the log alone: equal to `state`, bit for bit.
 
-        With `version` it is the state of that earlier version.
+        With `version` it is the state of that earlier version. Raises UsageError if the entries of
+        this bundle are closed.
         """
         with self._reading() as connection:
             stream = connection.execute(
-                select(Stream.id, Stream.levels).where(Stream.bundle == bundle)
+                select(Stream.id, Stream.levels, Stream.closed).where(Stream.bundle == bundle)
             ).one_or_none()
             if stream is None:
                 return None
+            _require_open(stream.closed)
             log = (
-                select(IssuedIntervalRow.__table__, SettlementRow.score, SettlementRow.version)
+                select(
+                    IssuedIntervalRow.__table__,
+                    SettlementRow.probability,
+                    SettlementRow.p_zero,
+                    SettlementRow.version,
+                )
                 .join(SettlementRow, SettlementRow.promise_id == IssuedIntervalRow.id)
                 .where(IssuedIntervalRow.stream_id == stream.id)
                 .order_by(SettlementRow.id)
@@ -289,7 +298,9 @@ class Ledger:
             last_version = 0
             for part in rows.partitions():
                 last_version = max(last_version, *(row.version for row in part))
-                for group, counts in count_settled((row, row.score) for row in part).items():
+                less, p_zero = np.array([(row.probability, row.p_zero) for row in part]).T
+                scores = conformity_scores(less, p_zero, stream.levels)
+                for group, counts in count_settled(part, scores).items():
                     of_group = total.setdefault(group, {})
                     for key, new in counts.items():
                         of_group[key] = of_group[key] + new if key in of_group else new
@@ -335,15 +346,20 @@ class Ledger:
         ]
 
     def counts(self, bundle: str) -> dict[str, int]:
-        """How many intervals of this bundle are settled, and how many wait for their outcome."""
+        """How many intervals of this bundle are settled, and how many wait for their outcome.
+
+        Those that a migration closed before their outcome are neither.
+        """
         query = (
-            select(func.count(IssuedIntervalRow.id), func.count(IssuedIntervalRow.family))
+            select(func.count(SettlementRow.id), func.count(IssuedIntervalRow.family))
+            .select_from(IssuedIntervalRow)
             .join(Stream)
+            .outerjoin(SettlementRow)
             .where(Stream.bundle == bundle)
         )
         with self._reading() as connection:
-            recorded, waiting = connection.execute(query).one()
-        return {"settled": recorded - waiting, "waiting": waiting}
+            settled, waiting = connection.execute(query).one()
+        return {"settled": settled, "waiting": waiting}
 
     def _pseudonym(self, person_id: str) -> bytes:
         return self._key.keyed_hash("person", person_id)
@@ -419,14 +435,26 @@ def _conflict(person_id: str, year: int) -> Problem:
     )
 
 
+def _require_open(closed: str | None) -> None:
+    """Raise UsageError with the reason why a stream is closed."""
+    if closed is not None:
+        fix = "Use the present bundle; its intervals have a state of their own."
+        raise UsageError(
+            "The ledger's entries for this bundle are closed",
+            [Problem("ledger-closed", closed, fix)],
+        )
+
+
 def _state(version: int, cells: Mapping[tuple[str, int, float], CellState]) -> AdaptiveState:
     years = [cell.last_year for cell in cells.values() if cell.last_year is not None]
     return AdaptiveState(version, max(years, default=None), cells)
 
 
 def _stream_id(connection: Connection, bundle: str, coverage: Sequence[float]) -> int:
-    stream_id = connection.scalar(select(Stream.id).where(Stream.bundle == bundle))
-    if stream_id is not None:
-        return stream_id
+    query = select(Stream.id, Stream.closed).where(Stream.bundle == bundle)
+    stream = connection.execute(query).one_or_none()
+    if stream is not None:
+        _require_open(stream.closed)
+        return int(stream.id)
     new = insert(Stream).values(bundle=bundle, levels=list(coverage), version=0)
     return connection.execute(new.returning(Stream.id)).scalar_one()

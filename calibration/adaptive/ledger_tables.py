@@ -1,9 +1,9 @@
 """The tables of the ledger, and how their rows store numbers.
 
 The tables are: issued intervals; outcomes, of which only a keyed hash is stored; the append-only
-log of settled intervals with their conformity scores; the counts of the log; and the state, a pure
-function of the counts. Names of tables and columns cannot change, because existing ledgers have
-them.
+log of settled intervals with the forecast probabilities of their outcomes; the counts of the log;
+and the state, a pure function of the counts. Names of tables and columns can change by a migration
+only, because existing ledgers have them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class Stream(Base):
 
     Columns: `bundle` is its digest; `levels` are its coverages; `version` counts the transactions
     that changed its state; `promised_until` is the last origin year for which a delivery
-    (`saga calibrate --append`) has entered all its intervals.
+    (`saga calibrate --append`) has entered all its intervals; `closed` is the reason why intervals
+    cannot be entered or settled any more, null if they can.
     """
 
     __tablename__ = "stream"
@@ -45,6 +46,7 @@ class Stream(Base):
     levels: Mapped[list[float]] = mapped_column(sa.JSON)
     version: Mapped[int]
     promised_until: Mapped[int | None]
+    closed: Mapped[str | None] = mapped_column(sa.String(200))
 
 
 class IssuedIntervalRow(Base):
@@ -52,7 +54,7 @@ class IssuedIntervalRow(Base):
 
     Columns: `person` is a pseudonym; `group` is the group of the cell that was used; `base` are the
     split thresholds by coverage; `issued` are the thresholds in force, base + offset, by coverage;
-    `family` are the packed nested prediction sets, deleted when the outcome arrives.
+    `family` is the packed distribution, deleted when the outcome arrives.
     """
 
     __tablename__ = "promise"
@@ -84,15 +86,18 @@ class OutcomeRow(Base):
 class SettlementRow(Base):
     """One entry of the log: the issued intervals `promise_id` were settled.
 
-    Columns: `score` is the conformity score of the outcome; `version` is that of the stream after
-    the transaction. The database forbids changes.
+    Columns: `probability` is the forecast probability of less earnings than the outcome, and
+    `p_zero` that of zero; together they give the conformity score for each coverage. If `p_zero` is
+    null, the stream is closed and `probability` is the score in the nested sets of that time.
+    `version` is that of the stream after the transaction. The database forbids changes.
     """
 
     __tablename__ = "event"
     id: Mapped[int] = mapped_column(_BIG_ID, primary_key=True)
     promise_id: Mapped[int] = mapped_column(sa.ForeignKey("promise.id"), unique=True)
     version: Mapped[int]
-    score: Mapped[float] = mapped_column(sa.Double)
+    probability: Mapped[float] = mapped_column(sa.Double)
+    p_zero: Mapped[float | None] = mapped_column(sa.Double)
 
 
 class ExcessCountsRow(Base):

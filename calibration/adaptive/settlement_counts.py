@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from calibration.adaptive.adaptive_state import ExcessCounts, compute_states
 from calibration.adaptive.database import key_batches
-from calibration.adaptive.issued_intervals import conformity_scores
+from calibration.adaptive.issued_intervals import conformity_scores, unpack_marginals
 from calibration.adaptive.ledger_tables import (
     ExcessCountsRow,
     IssuedIntervalRow,
@@ -21,59 +22,64 @@ from calibration.adaptive.ledger_tables import (
     Stream,
     unpack_thresholds,
 )
+from saga.conformal.prediction_sets import probability_of_less
 
 IssuedRow = Row[Any]  # a row of the table of issued intervals
 HorizonYear = tuple[int, int]  # (horizon, outcome year)
 
 
 def log_settlements(connection: Connection, settled: Sequence[tuple[IssuedRow, float]]) -> None:
-    """Log the scores of intervals, given with their outcomes, and update counts and state.
+    """Log intervals, given with their outcomes, and update counts and state.
 
-    The nested sets of settled intervals are deleted.
+    The forecast distributions of settled intervals are deleted.
     """
     by_stream: dict[int, list[tuple[IssuedRow, float]]] = {}
     for row, amount in settled:
         by_stream.setdefault(row.stream_id, []).append((row, amount))
     for stream_id, pairs in sorted(by_stream.items()):
         rows = [row for row, _ in pairs]
-        version = connection.execute(
+        version, coverage = connection.execute(
             update(Stream)
             .where(Stream.id == stream_id)
             .values(version=Stream.version + 1)
-            .returning(Stream.version)
-        ).scalar_one()
-        scores = conformity_scores(
-            [row.family for row in rows], np.array([amount for _, amount in pairs])
-        )
-        scored = [(row, float(score)) for row, score in zip(rows, scores, strict=True)]
+            .returning(Stream.version, Stream.levels)
+        ).one()
+        less, p_zero = np.empty(len(rows)), np.empty(len(rows))
+        amounts = np.array([amount for _, amount in pairs])
+        for index, marginals in unpack_marginals([row.family for row in rows]):
+            less[index] = probability_of_less(marginals, amounts[index, None])[:, 0]
+            p_zero[index] = marginals.p_zero[:, 0]
         connection.execute(
             insert(SettlementRow),
-            [{"promise_id": row.id, "version": version, "score": score} for row, score in scored],
+            [
+                {"promise_id": row.id, "version": version, "probability": p, "p_zero": zero}
+                for row, p, zero in zip(rows, less.tolist(), p_zero.tolist(), strict=True)
+            ],
         )
         for ids in key_batches([row.id for row in rows]):
             connection.execute(
                 update(IssuedIntervalRow).where(IssuedIntervalRow.id.in_(ids)).values(family=None)
             )
-        for group, counts in count_settled(scored).items():
+        scores = conformity_scores(less, p_zero, coverage)
+        for group, counts in count_settled(rows, scores).items():
             for (horizon, year), cell_counts in counts.items():
                 _add_counts(connection, stream_id, group, horizon, year, cell_counts)
             _update_state(connection, stream_id, group)
 
 
 def count_settled(
-    scored: Iterable[tuple[IssuedRow, float]],
+    rows: Sequence[IssuedRow], scores: NDArray[np.float64]
 ) -> dict[str, dict[HorizonYear, ExcessCounts]]:
-    """Count settled intervals with their scores: group -> (horizon, outcome year) -> counts."""
-    cells: dict[tuple[str, HorizonYear], list[tuple[IssuedRow, float]]] = {}
-    for row, score in scored:
+    """Count settled intervals with scores (n, L): group -> (horizon, outcome year) -> counts."""
+    cells: dict[tuple[str, HorizonYear], list[int]] = {}
+    for i, row in enumerate(rows):
         key = row.group, (row.horizon, row.origin_year + row.horizon)
-        cells.setdefault(key, []).append((row, score))
+        cells.setdefault(key, []).append(i)
     counts: dict[str, dict[HorizonYear, ExcessCounts]] = {}
-    for (group, horizon_year), pairs in cells.items():
-        base = np.stack([unpack_thresholds(row.base) for row, _ in pairs])
-        issued = np.stack([unpack_thresholds(row.issued) for row, _ in pairs])
-        scores = np.array([score for _, score in pairs])
-        counts.setdefault(group, {})[horizon_year] = ExcessCounts.of(scores, base, issued)
+    for (group, horizon_year), index in cells.items():
+        base = np.stack([unpack_thresholds(rows[i].base) for i in index])
+        issued = np.stack([unpack_thresholds(rows[i].issued) for i in index])
+        counts.setdefault(group, {})[horizon_year] = ExcessCounts.of(scores[index], base, issued)
     return counts
 
 

@@ -10,7 +10,7 @@ import typer
 from saga.cli import console, options
 from saga.cli.inputs import command_line, n_workers, read_persons
 from saga.errors import UsageError
-from saga.requests import CalibrationMethod, Draws
+from saga.requests import CalibrationMethod
 
 if TYPE_CHECKING:
     from calibration.adaptive.ledger import Ledger
@@ -18,7 +18,18 @@ if TYPE_CHECKING:
 
 # Options with --append only, and options without --append only.
 _APPENDING = ("database", "database_key", "since", "persons")
-_FITTING = ("out", "method", "map_persons", "rollout", "profiles", "until", "target", "target_by")
+_FITTING = (
+    "out",
+    "method",
+    "paths",
+    "seed",
+    "map_persons",
+    "rollout",
+    "profiles",
+    "until",
+    "target",
+    "target_by",
+)
 
 
 def calibrate(
@@ -106,8 +117,6 @@ def calibrate(
 
     _refuse_options_of_other_mode(ctx, append)
     calibration_panel = read_persons(panel, mapping, prices, on_error, rejected)
-    draws = Draws(paths, seed)
-    workers = n_workers(threads)
     if append:
         from calibration.adaptive.ledger import open_ledger
 
@@ -118,8 +127,7 @@ def calibrate(
             calibration_panel,
             since,
             persons,
-            draws,
-            workers,
+            threads,
             as_json=as_json,
         )
         return
@@ -130,8 +138,8 @@ def calibrate(
             calibration_panel,
             CalibrationOptions(
                 method=method,
-                n_paths=draws.n_paths,
-                seed=draws.seed,
+                n_paths=paths,
+                seed=seed,
                 map_persons=map_persons,
                 rollout=rollout,
                 profiles=profiles,
@@ -140,7 +148,7 @@ def calibrate(
             ),
             out=out,
             target=target_panel,
-            workers=workers,
+            workers=n_workers(threads),
             command=command_line(ctx),
             progress=progress,
         )
@@ -187,8 +195,7 @@ def _apply_delivery(
     panel: Panel,
     since: int | None,
     persons: int,
-    draws: Draws,
-    workers: int,
+    threads: int | None,
     *,
     as_json: bool,
 ) -> None:
@@ -201,8 +208,7 @@ def _apply_delivery(
             ledger,
             since=since,
             n_persons=persons,
-            draws=draws,
-            workers=workers,
+            threads=threads,
             progress=progress,
         )
     settled, state = delivery.settled, delivery.state

@@ -46,8 +46,8 @@ REASONS: dict[str, str] = {
     "conditions have not changed since then.",
     "extrapolated": "Not guaranteed: no outcome was observed this far ahead, or none under such a "
     "scenario. The nearest threshold is used.",
-    "none": "No interval: there are too few calibration persons, the person is past age 64, or the "
-    "calibration method has no interval of this kind.",
+    "none": "No interval: there are too few calibration persons, no finite interval has this "
+    "coverage, the person is past age 64, or the calibration method has no interval of this kind.",
 }
 
 
@@ -111,10 +111,12 @@ class PersonThresholds:
     """Thresholds of persons at one horizon.
 
     `q` (n, L) is for the calibrator's coverage and does not decrease with it, NaN without
-    threshold; `guarantee` (n, L); `cell` (n,) is the cell's name.
+    threshold; `separate` (n, L) is each coverage's threshold before it is raised to those of lower
+    coverage; `guarantee` (n, L); `cell` (n,) is the cell's name.
     """
 
     q: Array
+    separate: Array
     guarantee: NDArray[np.str_]
     cell: NDArray[np.str_]
 
@@ -235,7 +237,7 @@ class Calibrator(Calibration):
             raise UsageError("The bundle's calibration has no prediction sets", [problem])
         shape = (len(marginals), len(self.coverage))
         q, guarantee = np.full(shape, np.nan), np.full(shape, "none", dtype="<U13")
-        cell = np.full(len(marginals), "", dtype=object)
+        separate, cell = q.copy(), np.full(len(marginals), "", dtype=object)
         for groups, rows in self.candidate_cells(marginals):
             highest, members = np.full(len(rows), -np.inf), members_of(marginals.groups, rows)
             for j, coverage in enumerate(self.coverage):
@@ -243,10 +245,11 @@ class Calibrator(Calibration):
                 if cell_q is None or key is None:
                     continue
                 shift = self.shift(members, key[0], coverage) if is_shifted(key[1]) else 0.0
-                highest = np.maximum(highest, np.minimum(cell_q + shift, max(cell_q, _MAX_SHIFTED)))
+                separate[rows, j] = np.minimum(cell_q + shift, max(cell_q, _MAX_SHIFTED))
+                highest = np.maximum(highest, separate[rows, j])
                 q[rows, j], guarantee[rows, j] = highest, cell_guarantee
                 cell[rows] = key[1]
-        return PersonThresholds(q, guarantee, cell.astype(np.str_))
+        return PersonThresholds(q, separate, guarantee, cell.astype(np.str_))
 
     def shift(self, members: Members, horizon: int, coverage: float) -> Array | float:
         """Sum of the shifts of the groups of some persons, one number each; 0 without shifts."""

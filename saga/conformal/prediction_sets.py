@@ -28,7 +28,7 @@ _SMALLEST = 1.0  # SEK; the lower end of a set without zero
 
 def starts_at_zero(p_zero: NDArray[np.floating], coverage: float) -> NDArray[np.bool_]:
     """Whether the set of this coverage contains zero, shape of `p_zero`."""
-    return np.asarray(p_zero) >= (1 - coverage) / 2
+    return np.asarray(np.asarray(p_zero, dtype=np.float64) >= (1 - coverage) / 2)
 
 
 def set_scores(marginals: Marginals, outcomes: Array, coverage: float) -> Array:
@@ -36,11 +36,21 @@ def set_scores(marginals: Marginals, outcomes: Array, coverage: float) -> Array:
 
     1 for zero earnings if the set does not contain zero: then only the set of all amounts does.
     """
-    below = marginals.probability(outcomes)
-    one_sided = np.where(outcomes == 0, 0.0, below)
-    two_sided = np.where(outcomes == 0, 1.0, np.abs(2 * below - 1))
-    scores = np.where(starts_at_zero(marginals.p_zero, coverage), one_sided, two_sided)
-    return np.where(np.isnan(below), np.nan, scores)
+    return scores_of(probability_of_less(marginals, outcomes), marginals.p_zero, coverage)
+
+
+def probability_of_less(marginals: Marginals, outcomes: Array) -> Array:
+    """Forecast probability of less earnings than each outcome (n, H): 0 for zero; NaN if unknown.
+
+    With `p_zero` it gives the score of the outcome for every coverage.
+    """
+    up_to = marginals.probability(outcomes)
+    return np.where((outcomes == 0) & ~np.isnan(up_to), 0.0, up_to)
+
+
+def scores_of(less: Array, p_zero: NDArray[np.floating], coverage: float) -> Array:
+    """Scores of outcomes from `probability_of_less` and `p_zero`, arrays of one shape."""
+    return np.where(starts_at_zero(p_zero, coverage), less, np.abs(2 * less - 1))
 
 
 def set_ends(
@@ -49,9 +59,10 @@ def set_ends(
     """Ends (n, H, L) in SEK, and whether zero belongs to the set; one of L per coverage.
 
     `coverage` ascends and `q` (n, H, L) must not decrease with it; each set then contains those of
-    lower coverage. NaN if `q` is NaN, or 1 or above, which no finite set reaches.
+    lower coverage. NaN if `q` is NaN, or 1 or above, which no finite set reaches. Below 0 the set
+    is that of 0, because none is smaller.
     """
-    q = np.where(q < 1, q, np.nan)
+    q = np.where(q < 1, np.maximum(q, 0.0), np.nan)
     zero = np.stack([starts_at_zero(marginals.p_zero, share) for share in coverage], axis=-1)
     tail = np.where(zero, 1 - q, (1 - q) / 2)
     lower = marginals.quantiles(np.nan_to_num(tail) - _ROUNDING)

@@ -7,14 +7,16 @@ one.
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from calibration.adaptive.issued_intervals import IssuedIntervals, pack_sets
+from calibration.adaptive.issued_intervals import IssuedIntervals, pack_marginals
 from calibration.adaptive.ledger import Ledger
 from calibration.adaptive.pseudonyms import PseudonymKey
-from saga.conformal.prediction_sets import grow
+from saga.distributions import Marginals
+from saga.paths import Paths
 
 COVERAGE = (0.5, 0.8, 0.9, 0.95)
 BUNDLE = "a" * 64
@@ -29,9 +31,6 @@ def make_intervals(
     rows = persons * horizons
     samples = np.exp(rng.normal(12.5, 0.5, (rows, 30)))
     samples[np.arange(rows) % 5 == 0, :20] = 0
-    nested_sets = pack_sets(
-        grow(np.sort(samples.astype(np.float32), axis=1), 24_150.0).with_atom(0.5)
-    )
     base = np.tile(COVERAGE, (rows, 1)) + 0.01
     names = np.array([f"P{i}" for i in range(persons)])
     return IssuedIntervals(
@@ -42,7 +41,17 @@ def make_intervals(
         np.where(np.tile(np.arange(persons), horizons) % 2, "quintile=1", "all"),
         base,
         base + 0.02,
-        tuple(nested_sets),
+        tuple(pack_marginals(Marginals.from_samples(samples[:, None]))),
+    )
+
+
+def sampled_marginals(paths: Paths) -> Marginals:
+    """The distributions of the paths' samples, of the same persons."""
+    return replace(
+        Marginals.from_samples(paths.earnings),
+        person_id=paths.person_id,
+        birth_year=paths.birth_year,
+        origin_year=paths.origin_year,
     )
 
 

@@ -26,7 +26,10 @@ from calibration.adaptive.adaptive_state import (
 from calibration.fit.split_conformal import fit_calibration
 from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import Calibrator
+from saga.forecast_tables import forecast_table
 from saga.paths import Paths
+from saga.requests import ForecastRequest
+from tests.calibration.adaptive.ledgers import sampled_marginals
 
 Array = NDArray[np.float64]
 World = Callable[..., tuple[Paths, Array]]
@@ -35,15 +38,9 @@ BASE = np.array(COVERAGE)  # split thresholds of scores that are uniform on (0, 
 FULL = adaptive_state.FULL_WEIGHT_PERSONS
 
 
-def error_bound(horizon: int, position: int) -> float:
-    """Largest |integral| of a cell, for any outcomes (docs/method/adaptive.md).
-
-    `position` is the index of the coverage, ascending. Because sets are nested, the bound is larger
-    for higher coverage.
-    """
-    thresholds = MAX_THRESHOLD + MAX_DEVIATION
-    nesting = 2 * position * (MAX_DEVIATION + MAX_THRESHOLD / 2)
-    return (thresholds + nesting) / stable_step(horizon) + horizon * (1 + position)
+def error_bound(horizon: int) -> float:
+    """Largest |integral| of a cell, for any outcomes and coverage (docs/method/adaptive.md)."""
+    return (MAX_THRESHOLD + MAX_DEVIATION) / stable_step(horizon) + horizon
 
 
 @dataclass
@@ -66,8 +63,8 @@ class Service:
     def run_year(self, year: int, scores: Callable[[int, Array], Array | None]) -> None:
         """Settle and issue intervals for one year.
 
-        `scores(h, thresholds)` are the scores of the persons whose outcome is due, None if there
-        are no such persons.
+        `scores(h, thresholds)` are the scores (n, L) of the persons whose outcome is due, None if
+        there are no such persons.
         """
         counts = {}
         for h in self.horizons:
@@ -85,12 +82,12 @@ class Service:
         self.updater.update(year, counts)
         states = self.updater.states()
         for h in self.horizons:
-            moved = np.maximum.accumulate(BASE + [states[h, c].offset for c in COVERAGE])
+            moved = BASE + [states[h, c].offset for c in COVERAGE]
             self.issued[h, year] = np.where(moved >= MAX_THRESHOLD, np.inf, moved)
 
     def within_bound(self) -> bool:
         return all(
-            abs(self.error[h][j]) <= error_bound(h, j)
+            abs(self.error[h][j]) <= error_bound(h)
             for h in self.horizons
             for j in range(len(COVERAGE))
         )
@@ -102,6 +99,7 @@ ADVERSARIES = (
     "just above",
     "just below",
     "either side",
+    "against each other",
     "random",
     "hidden year",
 )
@@ -111,17 +109,19 @@ def adversary(
     name: str, rng: np.random.Generator, persons: int, position: int
 ) -> Callable[[int, Array], Array | None]:
     def scores(_: int, thresholds: Array) -> Array | None:
-        q = thresholds[position]
+        q = np.minimum(thresholds, 1.0)
+        attacked = q[position]
         if name == "hidden year" and rng.random() < 0.3:
             return None
-        score = {
-            "out of reach": 1.9,
+        score: Array | float = {
+            "out of reach": 1.0,
             "never": 0.0,
-            "just above": min(q, 9.0) + 1e-3,
-            "just below": min(q, 9.0) - 1e-3,
-            "either side": min(q, 9.0) + (1e-3 if rng.random() < 0.5 else -1.5),
-        }.get(name, rng.uniform(0, 2.5))
-        return np.full(persons, max(score, 0.0))
+            "just above": attacked + 1e-3,
+            "just below": attacked - 1e-3,
+            "either side": attacked + (1e-3 if rng.random() < 0.5 else -0.75),
+            "against each other": q + np.where(rng.random(len(q)) < 0.5, 1e-3, -0.75),
+        }.get(name, rng.uniform(0, 1))
+        return np.broadcast_to(np.clip(score, 0.0, 1.0), (persons, len(COVERAGE)))
 
     return scores
 
@@ -150,12 +150,12 @@ def test_the_bound_holds_on_any_stream(
 def test_coverage_holds_in_the_long_run_and_clipping_the_state_breaks_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Scores beyond all samples for ever: the layer covers them; one inside [0, 1] never does."""
+    """Scores of 1 for ever, in no finite set: the layer covers them; a threshold below 1 never."""
 
     def late_coverage(years: int) -> float:
         service = Service((1,))
         for year in range(years):
-            service.run_year(year, lambda *_: np.full(FULL, 1.9))
+            service.run_year(year, lambda *_: np.ones((FULL, len(COVERAGE))))
         return float(np.mean(service.coverage[1][-50:])) if service.within_bound() else 0.0
 
     assert late_coverage(150) == pytest.approx(np.mean(COVERAGE), abs=0.02)
@@ -164,7 +164,7 @@ def test_coverage_holds_in_the_long_run_and_clipping_the_state_breaks_it(
     def clipped(cell: adaptive_state._CellUpdater, j: int) -> CellState:
         state = unclipped_state(cell, j)
         return CellState(
-            min(state.offset, 1 - BASE[j]),
+            min(state.offset, 0.999 - BASE[j]),
             *(getattr(state, name) for name in list(CellState.__annotations__)[1:]),
         )
 
@@ -185,6 +185,11 @@ def test_four_times_the_step_is_the_limit_of_stability(horizon: int) -> None:
     assert radius(0.999 * limit) < 1 < radius(1.001 * limit)
 
 
+def each_coverage(scores: Array) -> Array:
+    """Scores (n, L) that are the same for every coverage."""
+    return np.tile(scores[:, None], len(COVERAGE))
+
+
 def stream(
     years: int, break_year: int | None, seed: int, persons: int = 20_000
 ) -> tuple[list[Array], list[Array]]:
@@ -201,7 +206,8 @@ def stream(
             z = 1.3 * z - 0.5
         scores = np.abs(2 * ndtr(z) - 1)
         split.append((scores[:, None] <= BASE).mean(axis=0))
-        service.run_year(year, lambda *_, scores=scores: scores)
+        due = each_coverage(scores)
+        service.run_year(year, lambda *_, due=due: due)
     return service.coverage[1], split[1:]
 
 
@@ -228,9 +234,9 @@ def test_horizons_without_outcomes_follow_short_horizons_that_agree() -> None:
     def shared(*shifts: float) -> float:
         rng, counts = np.random.default_rng(1), {}
         for h, shift in enumerate(shifts, start=1):
-            scores = np.clip(rng.random(5_000) + shift, 0, None)
+            scores = np.clip(rng.random(5_000) + shift, 0, 1)
             counts[h, 2020] = ExcessCounts.of(
-                scores, np.tile(BASE, (5_000, 1)), np.tile(BASE, (5_000, 1))
+                each_coverage(scores), np.tile(BASE, (5_000, 1)), np.tile(BASE, (5_000, 1))
             )
         return compute_states(COVERAGE, counts)[25, 0.9].offset
 
@@ -243,7 +249,7 @@ def test_horizons_without_outcomes_follow_short_horizons_that_agree() -> None:
 
 def test_counts_add_up_in_any_order_and_any_parts() -> None:
     rng = np.random.default_rng(2)
-    scores, issued = rng.uniform(0, 2.5, 1_000), np.tile(BASE + 0.1, (1_000, 1))
+    scores, issued = rng.uniform(0, 1, (1_000, len(COVERAGE))), np.tile(BASE + 0.1, (1_000, 1))
     whole = ExcessCounts.of(scores, np.tile(BASE, (1_000, 1)), issued)
     parts = ExcessCounts.empty(len(COVERAGE))
     for rows in np.array_split(rng.permutation(1_000), 7):
@@ -258,7 +264,7 @@ def test_counts_add_up_in_any_order_and_any_parts() -> None:
 def test_an_excess_is_rounded_outward_by_less_than_a_thousandth() -> None:
     """The offset that the counts need covers enough persons, and is at most one bin too wide."""
     scores = np.random.default_rng(3).random(20_000)
-    counts = ExcessCounts.of(scores, np.zeros((20_000, 1)), np.zeros((20_000, 1)))
+    counts = ExcessCounts.of(scores[:, None], np.zeros((20_000, 1)), np.zeros((20_000, 1)))
     needed = adaptive_state._offset_needed(counts.counts[0], 0.9)
     exact = np.sort(scores)[17_999 : 17_999 + 12].mean()
     assert 0 <= needed - exact + 1e-4 < 2 * MAX_THRESHOLD / adaptive_state.N_BINS + 2e-4
@@ -274,28 +280,52 @@ def state_of(calibrator: Calibrator, offset: float) -> AdaptiveState:
 @pytest.fixture(scope="module")
 def calibrated(world: World) -> Calibrator:
     paths, outcomes = world(4_000, 11)
-    return fit_calibration(paths, outcomes, seed=0)
+    return fit_calibration(sampled_marginals(paths), outcomes, seed=0)
 
 
 def test_offsets_move_thresholds_and_keep_sets_nested(calibrated: Calibrator, world: World) -> None:
     assert adapt(calibrated, AdaptiveState(0, None, {})) is calibrated
-    paths = calibrated.recalibrate(world(500, 12)[0])
-    before = calibrated.intervals(paths, COVERAGE)
-    same = adapt(calibrated, state_of(calibrated, 0.0)).intervals(paths, COVERAGE)
+    marginals = calibrated.recalibrate(sampled_marginals(world(500, 12)[0]))
+    before = calibrated.intervals(marginals, COVERAGE)
+    same = adapt(calibrated, state_of(calibrated, 0.0)).intervals(marginals, COVERAGE)
     assert all(
         np.array_equal(getattr(before, name), getattr(same, name), equal_nan=name != "guarantee")
         for name in ("lower", "upper", "guarantee")
     )
-    wider = adapt(calibrated, state_of(calibrated, 0.04)).intervals(paths, COVERAGE)
+    wider = adapt(calibrated, state_of(calibrated, 0.02)).intervals(marginals, COVERAGE)
     has_interval = before.upper > 0
     assert (wider.lower <= before.lower)[has_interval].all()
     assert (wider.upper >= before.upper)[has_interval].all()
     crossed = state_of(calibrated, 0.0)
     crossed.cells[ALL, 1, 0.9] = CellState(-0.8, 0, 1, FULL, 0, 2020, (1.0,))  # type: ignore[index]
-    moved = adapt(calibrated, crossed).cells[1, ALL].thresholds
-    for n_paths in calibrated.path_counts:
-        thresholds = [moved[n_paths, c] for c in COVERAGE]
-        assert thresholds == sorted(thresholds)  # type: ignore[type-var]
-    everything = adapt(calibrated, state_of(calibrated, 2.0)).intervals(paths, COVERAGE)
-    assert (everything.upper == np.inf).all()
-    assert everything.includes_zero.all()
+    moved = adapt(calibrated, crossed)
+    thresholds = moved.person_thresholds(marginals, 1)
+    assert (np.diff(thresholds.q) >= 0).all()
+    assert (thresholds.separate[:, 2] < thresholds.separate[:, 1]).all()
+    nested = moved.intervals(marginals, COVERAGE)
+    assert (np.diff(nested.lower) <= 0).all()
+    assert (np.diff(nested.upper) >= 0).all()
+
+
+def test_a_threshold_of_one_publishes_no_interval_and_one_below_zero_the_smallest(
+    calibrated: Calibrator, world: World
+) -> None:
+    marginals = calibrated.recalibrate(sampled_marginals(world(500, 12)[0]))
+    request = ForecastRequest((1, 2), coverage=COVERAGE, quantiles=(0.5,))
+    above = state_of(calibrated, 0.0)
+    above.cells[ALL, 1, 0.9] = CellState(0.2, 0, 1, FULL, 0, 2020, (1.0,))  # type: ignore[index]
+    first = forecast_table(marginals, adapt(calibrated, above), request).filter(horizon=1)
+    for label in ("90", "95"):  # nested sets: without a set of 90 % there is none of 95 %
+        assert first[f"guarantee_{label}"].unique().to_list() == ["none"]
+        assert first[f"lower_{label}"].null_count() == len(first)
+        assert first[f"upper_{label}"].null_count() == len(first)
+        assert not first[f"includes_zero_{label}"].any()
+    assert first["guarantee_80"].unique().to_list() == ["assumption"]
+    everything = adapt(calibrated, state_of(calibrated, 1.0)).intervals(marginals, COVERAGE)
+    assert np.isnan(everything.upper).all()
+    assert (everything.guarantee == "none").all()
+    nothing = adapt(calibrated, state_of(calibrated, -2.0)).intervals(marginals, COVERAGE)
+    at_zero = adapt(calibrated, state_of(calibrated, -0.9999)).intervals(marginals, COVERAGE)
+    assert (nothing.lower <= nothing.upper).all()
+    assert np.array_equal(nothing.upper, at_zero.upper)
+    assert (nothing.guarantee == "assumption").all()

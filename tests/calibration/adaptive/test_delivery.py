@@ -44,9 +44,7 @@ def by_year(
         f"sqlite:///{tmp_path_factory.mktemp('ledger') / 'by_year.sqlite'}", PseudonymKey(b"k" * 32)
     )
     return ledger, [
-        apply_delivery(
-            tiny_bundle, delivery(register_panel, year), ledger, n_persons=N_PERSONS, draws=DRAWS
-        )
+        apply_delivery(tiny_bundle, delivery(register_panel, year), ledger, n_persons=N_PERSONS)
         for year in (2018, 2019, 2020)
     ]
 
@@ -76,10 +74,10 @@ def test_one_delivery_equals_deliveries_by_year_and_a_repetition_changes_nothing
     _, reports_by_year = by_year
     ledger = Ledger(f"sqlite:///{tmp_path / 'once.sqlite'}", PseudonymKey(b"other" * 8))
     last = delivery(register_panel, 2020)
-    once = apply_delivery(tiny_bundle, last, ledger, since=2018, n_persons=N_PERSONS, draws=DRAWS)
+    once = apply_delivery(tiny_bundle, last, ledger, since=2018, n_persons=N_PERSONS)
     assert once.recorded.new == sum(report.recorded.new for report in reports_by_year)
     assert once.state.cells == reports_by_year[-1].state.cells
-    repeated = apply_delivery(tiny_bundle, last, ledger, n_persons=N_PERSONS, draws=DRAWS)
+    repeated = apply_delivery(tiny_bundle, last, ledger, n_persons=N_PERSONS)
     assert repeated.origins == ()
     assert repeated.recorded.new == repeated.settled.new == repeated.settled.conflicting == 0
     assert repeated.state == once.state
@@ -113,9 +111,7 @@ def test_an_interrupted_delivery_continues_with_its_year(
     for _ in range(3):
         try:
             reports.append(
-                apply_delivery(
-                    tiny_bundle, last, ledger, since=2018, n_persons=N_PERSONS, draws=DRAWS
-                )
+                apply_delivery(tiny_bundle, last, ledger, since=2018, n_persons=N_PERSONS)
             )
         except KeyboardInterrupt:
             reports.append(None)
@@ -139,7 +135,7 @@ def test_recorded_forecasts_do_not_count_as_a_delivery(
     request = ForecastRequest((1, 2), coverage=(0.5,), quantiles=(0.5,))
     _, recorded = forecast_and_record(adapted, first.only(person), ledger, request, DRAWS)
     assert recorded.new
-    report = apply_delivery(tiny_bundle, first, ledger, n_persons=N_PERSONS, draws=DRAWS)
+    report = apply_delivery(tiny_bundle, first, ledger, n_persons=N_PERSONS)
     assert report.origins == (2018,)
     assert report.recorded.new + report.recorded.repeated == reports_by_year[0].recorded.new
 
@@ -149,7 +145,7 @@ def test_the_command_reports_and_fails_if_the_delivery_contradicts_an_earlier_on
 ) -> None:
     def run(name: str, frame: pl.DataFrame) -> tuple[int, dict[str, Any]]:
         frame.write_parquet(tmp_path / name)
-        options = f"--append --database sqlite:///{tmp_path}/ledger.sqlite --paths 25 --persons 30"
+        options = f"--append --database sqlite:///{tmp_path}/ledger.sqlite --persons 30"
         options += f" --prices 2022 --threads 1 --json --panel {tmp_path / name}"
         result = CliRunner().invoke(app, ["calibrate", str(tiny_bundle), *options.split()])
         return result.exit_code, json.loads(result.stdout)

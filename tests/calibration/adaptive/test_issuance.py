@@ -158,7 +158,7 @@ def test_a_command_and_a_batch_record_the_same_intervals_once(
         "forecast", source, "--out", tmp_path / "f.parquet", *options, "--threads", "1"
     )
     state = open_ledger(url).state(digest)
-    blocks = list(forecaster.blocks(read_panel(source, prices=2022), DRAWS, to_horizon=3))
+    blocks = list(forecaster.marginals(read_panel(source, prices=2022)))
     issued = [
         collect_intervals(
             block,

@@ -114,13 +114,51 @@ def test_migrations_create_the_tables_of_the_models(ledger: Ledger) -> None:
 def test_a_ledger_of_the_first_revision_is_migrated(
     ledger: Ledger, url: str, pseudonym_key: PseudonymKey
 ) -> None:
-    """Its delivered year becomes the last origin year of its intervals."""
+    """Its delivered year becomes the last origin year of its intervals.
+
+    What was settled can be read; what waits is closed, and a new bundle starts a new state.
+    """
+    outcomes, settled = make_outcomes(), PERSONS + 5
     ledger.record(BUNDLE, make_intervals())
+    ledger.settle(outcomes[:settled])
+    before = current_state(ledger)
     with connect(ledger) as connection:
         command.downgrade(migration_config(connection), "0001")
+        connection.execute(
+            text(
+                "UPDATE promise SET family = :sets WHERE id NOT IN (SELECT promise_id FROM event)"
+            ),
+            {"sets": b"nested sets"},
+        )
     reopened = Ledger(url, pseudonym_key)
     assert reopened.delivered_until(BUNDLE) == ORIGIN
-    assert reopened.settle(make_outcomes()).settled_intervals == PERSONS * HORIZONS
+    assert current_state(reopened) == before
+    assert reopened.counts(BUNDLE) == {"settled": settled, "waiting": 0}
+    with connect(reopened) as connection:
+        logged = connection.execute(select(SettlementRow.probability, SettlementRow.p_zero)).all()
+        families = connection.scalars(select(IssuedIntervalRow.family).distinct()).all()
+        assert compare_metadata(MigrationContext.configure(connection), Base.metadata) == []
+    assert (len(logged), {row.p_zero for row in logged}) == (settled, {None})
+    assert families == [None]
+    with pytest.raises(DBAPIError, match="append-only"), connect(reopened) as connection:
+        connection.execute(text("DELETE FROM event"))
+    for refused in (
+        lambda: reopened.replay(BUNDLE),
+        lambda: reopened.record(BUNDLE, make_intervals(origin=ORIGIN + 1)),
+    ):
+        with pytest.raises(UsageError, match="earlier version"):
+            refused()
+    person_id, year, amount = outcomes[0]
+    assert reopened.settle([(person_id, year, amount + 4_321)]).conflicting == 1
+    assert reopened.settle(outcomes) == SettlementReport(
+        duplicate=settled, unmatched=len(outcomes) - settled
+    )
+    for bundle in ("b" * 64, "c" * 64):
+        reopened.record(bundle, make_intervals(origin=ORIGIN + 10))
+        assert reopened.delivered_until(bundle) is None
+    again = reopened.settle(make_outcomes(origin=ORIGIN + 10))
+    assert again.settled_intervals == 2 * PERSONS * HORIZONS
+    assert reopened.replay("b" * 64) == reopened.state("b" * 64)
     reopened.close()
 
 
@@ -209,12 +247,12 @@ def test_order_and_parts_of_a_delivery_do_not_matter(
 def test_the_log_cannot_be_changed(ledger: Ledger) -> None:
     ledger.record(BUNDLE, make_intervals())
     ledger.settle(make_outcomes())
-    for statement in ("UPDATE event SET score = 0", "DELETE FROM event"):
+    for statement in ("UPDATE event SET probability = 0", "DELETE FROM event"):
         with pytest.raises(DBAPIError, match="append-only"), connect(ledger) as connection:
             connection.execute(text(statement))
 
 
-def test_no_name_amount_or_settled_prediction_set_is_stored(ledger: Ledger) -> None:
+def test_no_name_amount_or_settled_distribution_is_stored(ledger: Ledger) -> None:
     issued = make_intervals()
     named = replace(issued, person_id=np.array([f"SENTINEL-{p}" for p in issued.person_id]))
     outcomes = [(f"SENTINEL-{p}", year, 271_828.0) for p, year, _ in make_outcomes()]
