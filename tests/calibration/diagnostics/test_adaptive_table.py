@@ -142,7 +142,7 @@ def test_a_bundle_from_before_these_tables_is_still_read(faultless: Diagnostics)
 
 def state_after_misses(persons: int, score: float) -> AdaptiveState:
     counts = ExcessCounts.of(
-        np.full(persons, score),
+        np.full((persons, 2), score),
         np.tile([0.5, 0.9], (persons, 1)),
         np.tile([0.5, 0.9], (persons, 1)),
     )
