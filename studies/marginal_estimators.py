@@ -180,11 +180,12 @@ def stratified_laws(forecaster: Forecaster, panel: Panel, n_paths: int, seed: in
 def _laws(rollout: Rollout) -> Iterator[list[tuple[Any, torch.Tensor]]]:
     """The distributions of each simulated year, and which paths were alive before it."""
     laws: list[tuple[Any, torch.Tensor]] = []
-    sample, alive = rollout.head.sample, [None]
+    sample = rollout.head.sample
+    alive: list[torch.Tensor | None] = [None]
 
     def record(distribution: Any, u: torch.Tensor) -> Any:
         outcome = sample(distribution, u)
-        before = torch.ones_like(outcome[0]) if alive[0] is None else alive[0]
+        before = alive[0] if alive[0] is not None else torch.ones_like(outcome[0])
         laws.append((distribution, before))
         alive[0] = before & ~outcome[0]
         return outcome
