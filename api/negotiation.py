@@ -19,6 +19,7 @@ from api.service import Service
 from saga.conformal.calibration_table import ALL
 from saga.errors import Problem
 from saga.forecast_tables import percent_label
+from saga.forecast_warnings import ForecastWarning, warning_dicts
 from saga.requests import Draws, ForecastRequest, LifetimeRequest
 
 OptionsT = TypeVar("OptionsT", bound=DrawOptions)
@@ -108,18 +109,22 @@ async def respond(
     request: Request,
     table: pl.DataFrame,
     provenance: Mapping[str, Any],
+    warnings: Sequence[ForecastWarning],
     to_json: Callable[[], Mapping[str, Any]],
 ) -> Response:
     """The response: the table as Parquet or Arrow if the client accepts that, else JSON.
 
-    `to_json` builds the JSON entries without the provenance.
+    A table has the warnings in its provenance. `to_json` builds the JSON entries without
+    provenance and warnings.
     """
-    accepted = media_type(request.headers.get("accept"))
+    accepted, listed = media_type(request.headers.get("accept")), warning_dicts(warnings)
     if accepted in TABLES:
-        content = await anyio.to_thread.run_sync(encode_table, table, accepted, provenance)
+        content = await anyio.to_thread.run_sync(
+            encode_table, table, accepted, {**provenance, "warnings": listed}
+        )
         return Response(content, media_type=accepted)
     return await anyio.to_thread.run_sync(
-        lambda: json_response({"provenance": provenance, **to_json()})
+        lambda: json_response({"provenance": provenance, "warnings": listed, **to_json()})
     )
 
 

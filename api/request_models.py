@@ -158,6 +158,9 @@ class DrawOptions(BaseModel):
         None, description="Macro values: a name, or rows; years without a row are simulated"
     )
     prices: Prices | None = _PRICES
+    unrounded: Flag = Field(
+        False, description="Amounts with all digits, instead of whole units of the currency"
+    )
 
     def draws(self) -> Draws:
         """Options of the simulation, in the form that the forecaster needs."""
@@ -193,7 +196,13 @@ class ForecastOptions(DrawOptions):
 
     def to_request(self) -> ForecastRequest:
         """The typed request, in the form that the forecaster needs."""
-        return ForecastRequest(self.horizons, self.coverage, self.quantiles, bands=self.bands)
+        return ForecastRequest(
+            self.horizons,
+            self.coverage,
+            self.quantiles,
+            bands=self.bands,
+            unrounded=self.unrounded,
+        )
 
 
 class LifetimeOptions(DrawOptions):
@@ -224,6 +233,7 @@ class LifetimeOptions(DrawOptions):
             from_age=self.from_age,
             tax=self.tax,
             coverage=self.coverage,
+            unrounded=self.unrounded,
         )
 
 

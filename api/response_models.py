@@ -46,15 +46,14 @@ class OutcomesResponse(BaseModel):
 
 
 class SplitCell(BaseModel):
-    """Threshold of the split layer for sets built from `paths` paths.
+    """Threshold of the split layer: the sets contain the outcomes up to this conformity score.
 
-    The sets contain the outcomes up to this conformity score. Null if there are too few persons.
+    Null if there are too few persons.
     """
 
     horizon: int
     group: str
     coverage: float
-    paths: int
     threshold: float | None
     persons: int
 
@@ -133,10 +132,29 @@ class PersonForecast(BaseModel):
     horizons: list[Horizon]
 
 
+class ResultWarning(BaseModel):
+    """What a reader must know: about one person, about `count` persons, or about the answer."""
+
+    code: Literal[
+        "beyond-age",
+        "unlike-training",
+        "unit",
+        "no-effect",
+        "unobserved-past",
+        "simulated-people",
+    ]
+    message: str
+    person_id: str | None = None
+    count: int | None = None
+    column: str | None = None
+    option: str | None = None
+
+
 class ForecastResponse(BaseModel):
     """Forecasts and their provenance."""
 
     provenance: dict[str, Any]
+    warnings: list[ResultWarning]
     forecasts: list[PersonForecast]
 
 
@@ -207,12 +225,16 @@ class LifetimeResponse(BaseModel):
     """Lifetimes and their provenance."""
 
     provenance: dict[str, Any]
+    warnings: list[ResultWarning]
     lifetimes: list[PersonLifetime]
     population: Population
 
 
 class ModelCard(BaseModel):
-    """The bundle of the service; `coverage` lists its calibrated coverages, if any."""
+    """The bundle of the service; `coverage` lists its calibrated coverages, if any.
+
+    `trained_on` is "simulated people" or "records".
+    """
 
     bundle: str
     calibration: str | None
@@ -223,6 +245,7 @@ class ModelCard(BaseModel):
     parameters: int
     currency: str
     price_year: int
+    trained_on: str
     coverage: list[float]
     config: dict[str, Any]
     metrics: dict[str, Any]

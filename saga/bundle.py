@@ -19,6 +19,7 @@ from safetensors.torch import load as load_safetensors
 from safetensors.torch import save as save_safetensors
 
 from saga import schema
+from saga.data.panel import is_simulated
 from saga.errors import BundleError, UsageError
 from saga.files.bundle_folder import (
     CALIBRATION,
@@ -84,6 +85,16 @@ class Bundle(BundleContents):
     def code_version(self) -> str:
         """Version of the code that wrote the bundle."""
         return str(self.manifest["code_version"])
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the bundle was trained on simulated people."""
+        return is_simulated(str(self.split.get("panel_id", "")))
+
+    @property
+    def trained_on(self) -> str:
+        """Word for provenance: "simulated people" or "records"."""
+        return "simulated people" if self.simulated else "records"
 
     def state_weights(self) -> dict[str, torch.Tensor]:
         """Weights of the state network.

@@ -1,4 +1,7 @@
-"""Forecast and lifetime tables: from paths and their intervals to the columns that users read."""
+"""Forecast and lifetime tables: from marginals, paths and intervals to the columns users read.
+
+Amounts are rounded to `decimals` (None: not rounded), which is 0 for whole units of a currency.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,9 @@ from saga.requests import ForecastRequest, LifetimeRequest
 from saga.tax import income_tax
 
 Array = NDArray[np.float64]
+_MONEY_COLUMNS = (
+    r"^(mean|tax_mean|earnings|q[0-9.]+|(band_|positive_)?(lower|upper)_.*|(at_least|at_most)_.*)$"
+)
 Column = NDArray[np.generic]
 
 
@@ -30,7 +36,10 @@ def percent_label(fraction: float) -> str:
 
 
 def forecast_table(
-    marginals: Marginals, calibrator: Calibrator, request: ForecastRequest
+    marginals: Marginals,
+    calibrator: Calibrator,
+    request: ForecastRequest,
+    decimals: int | None = None,
 ) -> pl.DataFrame:
     """One row per person and horizon, until age 64, of recalibrated marginals.
 
@@ -68,13 +77,18 @@ def forecast_table(
     if request.bands is not None:
         bands = band_intervals(calibrator, marginals, request.bands, request.coverage)
         table |= _band_columns(bands, person, horizon)
-    return pl.DataFrame(table).with_columns(
+    frame = pl.DataFrame(table).with_columns(
         pl.col("^(.*lower|.*upper|at_least|at_most)_.*$").fill_nan(None)
     )
+    return round_amounts(frame, decimals)
 
 
 def lifetime_table(
-    paths: Paths, calibrator: Calibrator, panel: Panel, request: LifetimeRequest
+    paths: Paths,
+    calibrator: Calibrator,
+    panel: Panel,
+    request: LifetimeRequest,
+    decimals: int | None = None,
 ) -> tuple[pl.DataFrame, Array]:
     """One row per person of `panel`, and the present values (n, M) of its recalibrated paths.
 
@@ -100,12 +114,30 @@ def lifetime_table(
     tax_mean: pl.Series | pl.Expr = pl.lit(None, dtype=pl.Float64)
     if request.tax != "none":
         tax_mean = pl.Series(_present_tax(paths, panel, request).mean(1))
-    frame = (
-        pl.DataFrame(table)
-        .with_columns(pl.col("^(lower|upper)_.*$").fill_nan(None), tax_mean=tax_mean)
-        .with_columns(net_mean=pl.col("mean") - pl.col("tax_mean"))
+    frame = pl.DataFrame(table).with_columns(
+        pl.col("^(lower|upper)_.*$").fill_nan(None), tax_mean=tax_mean
     )
-    return frame, values
+    frame = round_amounts(frame, decimals)
+    return frame.with_columns(net_mean=pl.col("mean") - pl.col("tax_mean")), values
+
+
+def round_amounts(frame: pl.DataFrame, decimals: int | None) -> pl.DataFrame:
+    """The columns of money rounded; other columns do not change."""
+    if decimals is None:
+        return frame
+    return frame.with_columns(pl.col(_MONEY_COLUMNS).round(decimals))
+
+
+def round_population(population: pl.DataFrame, decimals: int | None) -> pl.DataFrame:
+    """Statistics of `saga.lifetime.population` that are amounts, rounded."""
+    if decimals is None:
+        return population
+    is_amount = ~pl.col("statistic").is_in(["gini", "top_1_share"])
+    return population.with_columns(
+        pl.when(is_amount).then(pl.col(name).round(decimals)).otherwise(pl.col(name)).alias(name)
+        for name in population.columns
+        if name != "statistic"
+    )
 
 
 def _present_value(paths: Paths, history: Panel, request: LifetimeRequest) -> Array:

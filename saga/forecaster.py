@@ -28,7 +28,8 @@ from saga.features.calendar import Calendar
 from saga.features.sequences import encode
 from saga.features.transforms import Transforms
 from saga.forecast_checks import check_panel, check_tax
-from saga.forecast_tables import forecast_table, lifetime_table
+from saga.forecast_tables import forecast_table, lifetime_table, round_population
+from saga.forecast_warnings import ForecastWarning, find_warnings
 from saga.lifetime import population
 from saga.macro.process import MacroProcess
 from saga.macro.scenarios import Scenario, ScenarioSource, scenario_from
@@ -40,6 +41,7 @@ from saga.requests import (
     ForecastRequest,
     LifetimeRequest,
     Precision,
+    Request,
     RolloutName,
 )
 from saga.schema import MAX_AGE
@@ -161,7 +163,25 @@ class Forecaster:
             **scenario_digest,
             "currency": self.transforms.currency,
             "price_year": self.transforms.price_year,
+            "trained_on": self.bundle.trained_on,
         }
+
+    def warnings(
+        self, panel: Panel, request: Request, draws: Draws = Draws()
+    ) -> tuple[ForecastWarning, ...]:
+        """What a reader of the requested table must know, see `saga.forecast_warnings`."""
+        return find_warnings(
+            panel,
+            request,
+            draws,
+            self.transforms.reference,
+            scenario=self.scenario(draws.scenario),
+            simulated=self.bundle.simulated,
+        )
+
+    def decimals(self, request: Request) -> int | None:
+        """Decimals of the amounts in a table; None: amounts are not rounded."""
+        return None if request.unrounded else self.transforms.decimals
 
     def scenario(self, source: ScenarioSource) -> Scenario | None:
         """The scenario of a source; UsageError if the bundle has no macro series."""
@@ -357,15 +377,16 @@ class Forecaster:
         draws: Draws = Draws(),
         *,
         progress: Progress | None = None,
-    ) -> pl.DataFrame:
-        """The forecast table, in real money of the bundle's price year.
+    ) -> Forecasts:
+        """The forecast table, in real money of the bundle's price year, and its warnings.
 
         One row per person and horizon, until age 64; columns as in `forecast_table`. A person above
         64 at every horizon has no row (`saga.data.eligibility.find_ineligible` lists them). Of the
         `draws` only the scenario matters: marginals need no paths.
         """
         blocks = self.forecast_blocks(panel, request, draws, progress=progress)
-        return pl.concat([table for _, table in blocks])
+        table = pl.concat([table for _, table in blocks])
+        return Forecasts(table, self.warnings(panel, request, draws))
 
     def forecast_blocks(
         self,
@@ -377,7 +398,8 @@ class Forecaster:
     ) -> Iterator[tuple[Marginals, pl.DataFrame]]:
         """Recalibrated marginals and their forecast table, in the blocks of `marginals`."""
         for block in self.marginals(panel, draws.scenario, progress=progress):
-            yield block, forecast_table(block, self._calibrator_for(block), request)
+            calibrator = self._calibrator_for(block)
+            yield block, forecast_table(block, calibrator, request, self.decimals(request))
 
     def lifetime(
         self,
@@ -399,11 +421,18 @@ class Forecaster:
         blocks = self.blocks(
             panel, draws, to_horizon=None, to_age=request.to_age, progress=progress
         )
+        decimals = self.decimals(request)
         results = [
-            lifetime_table(block, self._calibrator_for(block), panel, request) for block in blocks
+            lifetime_table(block, self._calibrator_for(block), panel, request, decimals)
+            for block in blocks
         ]
         values = np.concatenate([values for _, values in results])
-        return Lifetimes(pl.concat([table for table, _ in results]), values, population(values))
+        return Lifetimes(
+            pl.concat([table for table, _ in results]),
+            values,
+            round_population(population(values), decimals),
+            self.warnings(panel, request, draws),
+        )
 
     def _calibrator_for(self, forecast: Paths | Marginals) -> Calibrator:
         """The calibrator; its guarantees are weaker for forecasts conditioned on a scenario."""
@@ -413,13 +442,23 @@ class Forecaster:
 
 
 @dataclass(frozen=True, eq=False)
+class Forecasts:
+    """The table of `forecast_table` for a panel, and the warnings of `saga.forecast_warnings`."""
+
+    table: pl.DataFrame
+    warnings: tuple[ForecastWarning, ...]
+
+
+@dataclass(frozen=True, eq=False)
 class Lifetimes:
     """Present values of a panel.
 
     `table` is that of `lifetime_table`, `values` (n_person, n_path) are the present values of all
-    paths, and `population` is the table of `saga.lifetime.population`.
+    paths, and `population` is the table of `saga.lifetime.population`. `warnings` are those of
+    `saga.forecast_warnings`.
     """
 
     table: pl.DataFrame
     values: NDArray[np.float64]
     population: pl.DataFrame
+    warnings: tuple[ForecastWarning, ...] = ()

@@ -66,6 +66,7 @@ class ForecastRequest:
         quantiles: Quantiles, each strictly between 0 and 1; stored ascending.
         limits: Whether to add one-sided limits and intervals given positive earnings.
         bands: K, to add path bands over the first K years; None: no bands.
+        unrounded: Whether amounts have all digits, instead of whole units of the currency.
 
     Raises:
         UsageError: If a value is not allowed.
@@ -78,6 +79,7 @@ class ForecastRequest:
     quantiles: Sequence[float] = QUANTILES
     limits: bool = False
     bands: int | None = None
+    unrounded: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "horizons", check_horizons(self.horizons))
@@ -102,6 +104,7 @@ class LifetimeRequest:
         tax: Name of the tax rule.
         coverage: Coverage of the intervals, each strictly between 0 and 1; stored ascending.
         quantiles: Quantiles, each strictly between 0 and 1; stored ascending.
+        unrounded: Whether amounts have all digits, instead of whole units of the currency.
 
     Raises:
         UsageError: If a value is not allowed.
@@ -115,6 +118,7 @@ class LifetimeRequest:
     tax: TaxName = "none"
     coverage: Sequence[float] = LIFETIME_COVERAGE
     quantiles: Sequence[float] = QUANTILES
+    unrounded: bool = False
 
     def __post_init__(self) -> None:
         if not -0.5 < self.rate < 1.0:  # also refuses NaN
@@ -136,6 +140,8 @@ class LifetimeRequest:
 class PathsRequest:
     """The simulated paths themselves, up to `to_age`; with `states` also the state of each year.
 
+    `unrounded` paths have all digits, instead of whole units of the currency.
+
     Raises:
         UsageError: If `to_age` is not 17 to 64.
     """
@@ -144,6 +150,7 @@ class PathsRequest:
 
     to_age: int = MAX_AGE
     states: bool = False
+    unrounded: bool = False
 
     def __post_init__(self) -> None:
         _check_to_age(self.to_age)

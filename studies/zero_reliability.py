@@ -76,7 +76,8 @@ def zero_probabilities(
     forecaster: Forecaster, setting: Setting, request: ForecastRequest, draws: Draws
 ) -> Array:
     """`p_zero` of the setting's persons in its order, (n_person, n_horizon); NaN beyond age 64."""
-    table = forecaster.forecast(history(setting.past, setting.origins), request, draws)
+    panel = history(setting.past, setting.origins)
+    table = forecaster.forecast(panel, request, draws).table
     position = {person: i for i, person in enumerate(setting.origins.person_id.tolist())}
     probabilities = np.full((len(position), len(request.horizons)), np.nan)
     rows = [position[person] for person in table["person_id"]]

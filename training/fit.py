@@ -37,6 +37,7 @@ from saga.features.calendar import Calendar
 from saga.features.sequences import encode
 from saga.features.transforms import Transforms
 from saga.files.bundle_folder import check_replaceable
+from saga.forecast_warnings import SIMULATED
 from saga.keyed_random import sample_persons
 from saga.macro.history import MacroHistory, sweden, sweden_as_published
 from saga.macro.process import MacroProcess
@@ -322,9 +323,10 @@ def model_card(
         if person_split
         else "All persons except the validation persons were used for training."
     )
+    simulated = f"{SIMULATED}\n\n" if panel.meta.simulated else ""
     return f"""# SAGA bundle `{settings.name}`
 
-{backbone} over yearly records, {report.parameters:,} parameters. Trained on
+{simulated}{backbone} over yearly records, {report.parameters:,} parameters. Trained on
 {report.persons["train"]:,} persons ({report.person_years:,} person-years, {years.min()} to
 {years.max()}) of the panel `{panel.meta.panel_id}`; money in {panel.meta.currency} of
 {panel.meta.price_year}.

@@ -19,7 +19,8 @@ from api.service import CurrentService
 from calibration.adaptive.issuance import forecast_and_record
 from saga.conformal.calibrator import reason
 from saga.forecast_checks import check_scenario
-from saga.requests import ForecastRequest
+from saga.requests import MAX_HORIZON, ForecastRequest
+from saga.simulation.marginals import N_NODES
 
 router = APIRouter(prefix="/v1", tags=["forecasts"])
 
@@ -48,8 +49,9 @@ async def post_forecasts(request: Request, service: CurrentService) -> Response:
         request, service, ForecastBody, ForecastOptions, ForecastOptions.to_request
     )
     forecaster, panel = service.forecaster, call.people.panel
-    n_paths, n_years = call.draws.n_paths, call.request.n_years
-    work = budget.check_work(call.n_persons, n_paths, n_years, service.settings.max_work)
+    # All horizons are computed, each for a fixed number of macro futures instead of paths.
+    n_futures, n_years = N_NODES, MAX_HORIZON
+    work = budget.check_work(call.n_persons, n_futures, n_years, service.settings.max_work)
     check_scenario(forecaster.scenario(call.draws.scenario), panel, years=call.request.horizons[-1])
     provenance = forecaster.provenance(call.draws) | call.people.provenance()
     explain: Explain = reason
@@ -58,9 +60,10 @@ async def post_forecasts(request: Request, service: CurrentService) -> Response:
         forecaster, explain = adapted.forecaster, adapted.reason
         provenance["adaptive"] = adapted.state.identity()
     if not call.options.record:
-        table = await service.slot.run(
+        forecasts = await service.slot.run(
             request, lambda: forecaster.forecast(panel, call.request, call.draws), size=work
         )
+        table, warnings = forecasts.table, forecasts.warnings
     elif ledger_access is None:
         raise no_ledger_problem()
     else:
@@ -71,11 +74,13 @@ async def post_forecasts(request: Request, service: CurrentService) -> Response:
             size=work,
         )
         provenance["recorded"] = asdict(recorded)
-    service.count_computed("forecasts", call.n_persons, n_paths, n_years)
+        warnings = forecaster.warnings(panel, call.request, call.draws)
+    service.count_computed("forecasts", call.n_persons, n_futures, n_years)
     return await respond(
         request,
         table,
         provenance,
+        warnings,
         lambda: {"forecasts": _forecasts_json(table, call.people, call.request, explain)},
     )
 

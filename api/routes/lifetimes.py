@@ -65,7 +65,10 @@ async def post_lifetimes(request: Request, service: CurrentService) -> Response:
         request,
         lifetimes.table,
         provenance,
-        lambda: _lifetimes_json(lifetimes, call.people.person_ids, call.request),
+        lifetimes.warnings,
+        lambda: _lifetimes_json(
+            lifetimes, call.people.person_ids, call.request, forecaster.decimals(call.request)
+        ),
     )
 
 
@@ -76,10 +79,13 @@ def _years_ahead(panel: Panel, to_age: int) -> int:
 
 
 def _lifetimes_json(
-    lifetimes: Lifetimes, person_ids: Sequence[str], request: LifetimeRequest
+    lifetimes: Lifetimes,
+    person_ids: Sequence[str],
+    request: LifetimeRequest,
+    decimals: int | None,
 ) -> Mapping[str, object]:
     persons = {
-        row["person_id"]: _person_json(row, values, request)
+        row["person_id"]: _person_json(row, values, request, decimals)
         for row, values in zip(lifetimes.table.iter_rows(named=True), lifetimes.values, strict=True)
     }
     statistics = {row.pop("statistic"): row for row in lifetimes.population.iter_rows(named=True)}
@@ -90,12 +96,17 @@ def _lifetimes_json(
 
 
 def _person_json(
-    row: TableRow, values: NDArray[np.float64], request: LifetimeRequest
+    row: TableRow, values: NDArray[np.float64], request: LifetimeRequest, decimals: int | None
 ) -> Mapping[str, object]:
     counts, edges = np.histogram(values, bins=_N_BINS)
+    mc_error = float(values.std(ddof=1) / len(values) ** 0.5)
+    if decimals is not None:
+        mc_error = round(mc_error, decimals)
+        if edges[-1] - edges[0] > 2 * _N_BINS:  # else rounding would make edges equal
+            edges = edges.round(decimals)
     present_value = {
         "mean": row["mean"],
-        "mc_error": float(values.std(ddof=1) / len(values) ** 0.5),
+        "mc_error": mc_error,
         "quantiles": quantiles_json(row, request.quantiles),
         "intervals": [interval_json(row, c, _explain) for c in request.coverage],
         "histogram": {"edges": edges.tolist(), "shares": (counts / len(values)).tolist()},

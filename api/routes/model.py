@@ -36,6 +36,7 @@ async def get_model(service: CurrentService) -> Response:
             "parameters": bundle.parameters,
             "currency": transforms.currency,
             "price_year": transforms.price_year,
+            "trained_on": bundle.trained_on,
             "coverage": list(forecaster.calibrator.coverage),
             "config": bundle.config,
             "metrics": bundle.metrics,

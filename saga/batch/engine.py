@@ -40,6 +40,7 @@ from saga.data.panel import Panel
 from saga.errors import InputError, Problem, SagaError, UsageError
 from saga.files.atomic import commit, commit_json, digest_file, digest_json, sole_writer, sweep
 from saga.files.tables import KEY
+from saga.forecast_warnings import ForecastWarning, warning_dicts
 from saga.simulation.worker_process import follow_parent
 
 PERSONS_A_PARTITION = 500
@@ -68,6 +69,10 @@ class Computation(Protocol):
 
     def compute(self, panel: Panel) -> pl.DataFrame:
         """The rows of a panel of eligible persons, sorted by person."""
+        ...
+
+    def warnings(self, panel: Panel) -> Sequence[ForecastWarning]:
+        """The warnings about a panel of eligible persons."""
         ...
 
 
@@ -201,6 +206,7 @@ class _PartitionWriter:
             "persons": len(persons),
             "file": None,
             "rows": 0,
+            "warnings": [],
         }
         rejected, panel = dict.fromkeys(persons, "no-usable-row"), self._panel(staged, receipt)
         if panel is not None:
@@ -244,11 +250,16 @@ class _PartitionWriter:
                 f"the rows of partition {index} are not those of its persons, in order"
             )
         path = self.run.out / f"part-{index:05d}.parquet"
+        warnings = warning_dicts(self.computation.warnings(panel), max_persons=0)
         provenance = json.dumps(
-            dict(self.computation.provenance), sort_keys=True, ensure_ascii=False, default=str
+            {**self.computation.provenance, "warnings": warnings},
+            sort_keys=True,
+            ensure_ascii=False,
+            default=str,
         )
         commit(path, partial(frame.write_parquet, compression="zstd", metadata={KEY: provenance}))
-        return {"file": path.name, "sha256": digest_file(path), "rows": frame.height}
+        digest = digest_file(path)
+        return {"file": path.name, "sha256": digest, "rows": frame.height, "warnings": warnings}
 
 
 def _compute(

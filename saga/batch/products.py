@@ -18,6 +18,8 @@ from saga.data.eligibility import find_ineligible
 from saga.data.panel import Panel
 from saga.files.atomic import digest_file
 from saga.forecast_checks import check_tax
+from saga.forecast_tables import round_amounts
+from saga.forecast_warnings import ForecastWarning
 from saga.forecaster import Forecaster
 from saga.paths import Paths
 from saga.requests import (
@@ -102,14 +104,20 @@ class ProductComputation:
         """The rows of a panel of eligible persons, person by person in sorted order."""
         forecaster, request, draws = self.forecaster, self.recipe.request, self.recipe.draws
         if isinstance(request, ForecastRequest):
-            return forecaster.forecast(panel, request, draws)
+            return forecaster.forecast(panel, request, draws).table
         if isinstance(request, LifetimeRequest):
             return forecaster.lifetime(panel, request, draws).table
         if request.states:
             blocks = forecaster.life_courses(panel, draws, to_age=request.to_age)
-            return pl.concat([paths_table(block.paths, block) for block in blocks])
-        path_blocks = forecaster.blocks(panel, draws, to_horizon=None, to_age=request.to_age)
-        return pl.concat([paths_table(block) for block in path_blocks])
+            tables = [paths_table(block.paths, block) for block in blocks]
+        else:
+            path_blocks = forecaster.blocks(panel, draws, to_horizon=None, to_age=request.to_age)
+            tables = [paths_table(block) for block in path_blocks]
+        return round_amounts(pl.concat(tables), forecaster.decimals(request))
+
+    def warnings(self, panel: Panel) -> tuple[ForecastWarning, ...]:
+        """The warnings about a panel of eligible persons."""
+        return self.forecaster.warnings(panel, self.recipe.request, self.recipe.draws)
 
 
 def paths_table(paths: Paths, life_courses: LifeCourses | None = None) -> pl.DataFrame:

@@ -13,6 +13,7 @@ import polars as pl
 
 from saga.errors import UsageError
 from saga.files.atomic import LOCK, commit, commit_json, digest_file, read_json, sweep
+from saga.forecast_warnings import add_counts
 
 MANIFEST, RUN, REJECTED = "_MANIFEST.json", "_run.json", "_rejected.csv"
 RECEIPTS, STAGED = "_receipts", "_staged"
@@ -32,6 +33,7 @@ class ScoreReport:
         rejected: Rule -> number of persons that it excludes.
         rows_dropped: Rule -> number of input rows that broke it (`on_error="drop"`).
         rows_excluded: Rule -> number of input rows that a panel never has, such as other ages.
+        warnings: Warnings of all parts together (`saga.forecast_warnings`), as plain values.
     """
 
     out_dir: Path
@@ -43,6 +45,7 @@ class ScoreReport:
     rejected: dict[str, int]
     rows_dropped: dict[str, int]
     rows_excluded: dict[str, int]
+    warnings: list[dict[str, Any]]
 
     @property
     def totals(self) -> dict[str, Any]:
@@ -125,6 +128,7 @@ def sum_receipts(out: Path, receipts: Sequence[Mapping[str, Any]], resumed: int)
         rejected=dict(sorted(rejected.items())),
         rows_dropped=total("rows_dropped"),
         rows_excluded=total("rows_excluded"),
+        warnings=add_counts([receipt["warnings"] for receipt in receipts]),
     )
 
 

@@ -78,7 +78,8 @@ def _cell(value: object) -> str:
     if value is None:
         return "-"
     if isinstance(value, float):
-        return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.4g}"
+        digits = 0 if abs(value) >= 1_000 or value == int(value) else 2 if abs(value) >= 1 else 4
+        return f"{value:,.{digits}f}"
     return str(value)
 
 

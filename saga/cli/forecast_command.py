@@ -15,6 +15,7 @@ from saga.cli.inputs import (
     read_persons,
     reading_report,
     report_table,
+    show_warnings,
 )
 from saga.errors import InputError, Problem
 from saga.requests import MAX_HORIZON, PATHS, Draws, ForecastRequest
@@ -35,8 +36,8 @@ def forecast(
     horizons: options.Horizons = options.HORIZONS_TEXT,
     coverage: options.Coverage = options.COVERAGE_TEXT,
     quantiles: options.Quantiles = options.QUANTILES_TEXT,
-    paths: options.Paths = PATHS,
-    seed: options.Seed = 0,
+    paths: options.UnusedPaths = PATHS,
+    seed: options.UnusedSeed = 0,
     scenario: options.Scenario = None,
     rollout: options.Rollout = None,
     precision: options.Precision = None,
@@ -44,6 +45,7 @@ def forecast(
     prices: options.Prices = None,
     on_error: options.OnError = "fail",
     rejected: options.Rejected = None,
+    unrounded: options.Unrounded = False,
     limits: Annotated[
         bool,
         typer.Option(
@@ -71,6 +73,7 @@ def forecast(
         quantiles=options.parse_quantiles(quantiles),
         limits=limits,
         bands=bands,
+        unrounded=unrounded,
     )
     draws = Draws(paths, seed, scenario)
     require_output_outside_input(source, out, "--out")
@@ -86,7 +89,8 @@ def forecast(
     provenance["panel"] = panel.meta.panel_id
     with console.progress("Forecasting", quiet=as_json) as progress:
         if database is None:
-            table = forecaster.forecast(panel, request, draws, progress=progress)
+            forecasts = forecaster.forecast(panel, request, draws, progress=progress)
+            table, warnings = forecasts.table, forecasts.warnings
         else:
             from calibration.adaptive.issuance import AdaptedForecaster, forecast_and_record
             from calibration.adaptive.ledger import open_ledger
@@ -95,6 +99,7 @@ def forecast(
             state = ledger.state(forecaster.bundle.digest)
             adapted = AdaptedForecaster.of(forecaster, state)
             provenance["adaptive"] = adapted.state.identity()
+            warnings = forecaster.warnings(panel, request, draws)
             if record:
                 table, counts = forecast_and_record(
                     adapted, panel, ledger, request, draws, progress=progress
@@ -105,12 +110,15 @@ def forecast(
                     f"{counts.late:,} about years whose outcome is known."
                 )
             else:
-                table = adapted.forecaster.forecast(panel, request, draws, progress=progress)
+                table = adapted.forecaster.forecast(panel, request, draws, progress=progress).table
     _note_missing_intervals(table)
+    details["warnings"] = show_warnings(warnings)
+    provenance["warnings"] = details["warnings"]
     write_table(table, out, provenance)
     if not as_json:
         columns = [name for name in _PREVIEW if name in table.columns]
-        console.table(table.select(columns).head(5), "First rows")
+        unit = f"{provenance['currency']} of {provenance['price_year']}"
+        console.table(table.select(columns).head(5), f"First rows, {unit} a year")
     size = {"rows": table.height, "persons": table["person_id"].n_unique()}
     report_table(out, size, provenance, details, as_json=as_json)
 

@@ -18,6 +18,7 @@ from saga.schema import MAX_AGE
 
 if TYPE_CHECKING:
     from saga.data.panel import Panel
+    from saga.forecast_warnings import ForecastWarning
     from saga.forecaster import Forecaster
 
 
@@ -161,6 +162,15 @@ def reading_report(panel: Panel, left_out: Sequence[Problem]) -> dict[str, objec
         "ignored": meta.ignored,
         "left_out": [problem.as_dict() for problem in left_out],
     }
+
+
+def show_warnings(warnings: Sequence[ForecastWarning]) -> list[dict[str, object]]:
+    """Print warnings on standard error, with numbers of persons; return them for `--json`."""
+    from saga.forecast_warnings import merge_warnings, warning_dicts
+
+    for warning in merge_warnings(warnings, max_persons=0):
+        console.note(f"Warning: {warning}")
+    return warning_dicts(warnings)
 
 
 def report_table(

@@ -9,6 +9,7 @@ from saga.cli.inputs import (
     read_persons,
     reading_report,
     report_table,
+    show_warnings,
 )
 from saga.requests import PATHS, RATE, Draws, LifetimeRequest
 from saga.schema import MAX_AGE
@@ -33,6 +34,7 @@ def lifetime(
     prices: options.Prices = None,
     on_error: options.OnError = "fail",
     rejected: options.Rejected = None,
+    unrounded: options.Unrounded = False,
     threads: options.Threads = None,
     as_json: options.Json = False,
 ) -> None:
@@ -48,6 +50,7 @@ def lifetime(
         tax=tax,
         coverage=options.parse_coverage(coverage),
         quantiles=options.parse_quantiles(quantiles),
+        unrounded=unrounded,
     )
     draws = Draws(paths, seed, scenario)
     require_output_outside_input(source, out, "--out")
@@ -67,10 +70,17 @@ def lifetime(
         "to_age": request.to_age,
         "from_age": request.from_age,
         "tax": request.tax,
+        "warnings": show_warnings(lifetimes.warnings),
     }
     write_table(table, out, provenance)
     if not as_json:
-        console.table(population, f"Distribution of present values over {table.height:,} persons")
-    details = {**reading_report(panel, problems), "population": population.to_dicts()}
+        unit = f"{provenance['currency']} of {provenance['price_year']}"
+        title = f"Distribution of present values over {table.height:,} persons, {unit}"
+        console.table(population, title)
+    details = {
+        **reading_report(panel, problems),
+        "population": population.to_dicts(),
+        "warnings": provenance["warnings"],
+    }
     size = {"rows": table.height, "persons": table.height}
     report_table(out, size, provenance, details, as_json=as_json)

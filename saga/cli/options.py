@@ -64,6 +64,12 @@ Rejected = Annotated[
 ]
 Seed = Annotated[int, typer.Option("--seed", help="The same seed gives the same numbers.")]
 Paths = Annotated[int, typer.Option("--paths", help="Simulated futures per person.")]
+UnusedPaths = Annotated[
+    int, typer.Option("--paths", help="No effect: a forecast needs no simulated futures.")
+]
+UnusedSeed = Annotated[
+    int, typer.Option("--seed", help="No effect: a forecast needs no random numbers.")
+]
 Scenario = Annotated[
     str | None,
     typer.Option(
@@ -148,6 +154,10 @@ Workers = Annotated[
 ]
 TestPersons = Annotated[
     int | None, typer.Option("--persons", min=1, help="Use at most so many test persons.")
+]
+Unrounded = Annotated[
+    bool,
+    typer.Option("--unrounded", help="Amounts with all digits, not rounded to whole units."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")]
 

@@ -85,6 +85,7 @@ def score(
     mapping: options.Mapping = None,
     prices: options.Prices = None,
     on_error: options.OnError = "fail",
+    unrounded: options.Unrounded = False,
     as_json: options.Json = False,
 ) -> None:
     """Compute a product for all persons of a source; after a stop the same command continues."""
@@ -92,6 +93,7 @@ def score(
     from saga.batch.partitions import Source
     from saga.batch.products import Recipe
     from saga.bundle import default_bundle
+    from saga.forecast_warnings import ForecastWarning
 
     _refuse_options_of_other_products(
         product,
@@ -110,6 +112,7 @@ def score(
             horizons=HORIZONS if horizons is None else options.parse_horizons(horizons),
             coverage=COVERAGE if coverage is None else options.parse_coverage(coverage),
             quantiles=QUANTILES if quantiles is None else options.parse_quantiles(quantiles),
+            unrounded=unrounded,
         )
     elif product == "lifetimes":
         request = LifetimeRequest(
@@ -119,9 +122,11 @@ def score(
             tax=tax or "none",
             coverage=LIFETIME_COVERAGE if coverage is None else options.parse_coverage(coverage),
             quantiles=QUANTILES if quantiles is None else options.parse_quantiles(quantiles),
+            unrounded=unrounded,
         )
     else:
-        request = PathsRequest(MAX_AGE if to_age is None else to_age, states=circumstances)
+        last_age = MAX_AGE if to_age is None else to_age
+        request = PathsRequest(last_age, states=circumstances, unrounded=unrounded)
     if record and product != "forecasts":
         raise UsageError(f"The product {product} has no option --record. Leave it out.")
     check_record(record, database)
@@ -144,6 +149,8 @@ def score(
             persons_per_partition=persons_per_partition,
             progress=progress,
         )
+    for warning in report.warnings:
+        console.note(f"Warning: {ForecastWarning(**warning)}")
     text = (
         f"{report.rows:,} rows for {report.persons_out:,} of {report.persons_in:,} persons are in "
         f"{report.out_dir}."

@@ -14,6 +14,7 @@ from saga.schema import PRICE_YEAR, polars_schema
 # Both are needed to distinguish death and emigration from missing years.
 EXIT_LABELS = {"exit_year", "exit_reason"}
 FLOOR = 24_150.0  # half a price base amount of 2022, in SEK
+SIMULATED_ID = "saga-"  # start of the id of every panel that `saga register` generates
 _HASHED_ROWS = 100_000  # rows that are hashed in one step
 
 
@@ -50,6 +51,11 @@ class PanelMeta:
     dropped: Mapping[str, int] = field(default_factory=dict)
     nulled: Mapping[str, int] = field(default_factory=dict)
     lost: Problem | None = None
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the persons are simulated, see `is_simulated`."""
+        return is_simulated(self.panel_id)
 
 
 @dataclass(frozen=True)
@@ -123,6 +129,11 @@ class Panel:
         present = meta.present or present
         has_exit = EXIT_LABELS <= set(present)
         return cls(sort_rows(full), replace(meta, present=present, has_exit=has_exit))
+
+
+def is_simulated(panel_id: str) -> bool:
+    """Whether the panel of this id is a generated register."""
+    return panel_id.startswith(SIMULATED_ID)
 
 
 def sort_rows(frame: pl.DataFrame) -> pl.DataFrame:

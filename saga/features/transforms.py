@@ -19,6 +19,7 @@ from saga import schema
 from saga.data.panel import Panel
 from saga.errors import InputError, Problem
 from saga.features.calendar import CLIP, Calendar
+from saga.features.training_reference import TrainingReference
 
 Floats = NDArray[np.float64]
 OTHER = tuple(name for name in schema.CONTINUOUS if name != "earnings")
@@ -26,7 +27,7 @@ _LOGGED = (*(name for name in schema.MONEY if name != "earnings"), "employer_siz
 # Inputs of the network that are not columns, for `Transforms.without`.
 CALENDAR, AGE, MISSINGNESS = "calendar", "age", "missingness"
 HIDEABLE = (*OTHER, *schema.CATEGORICAL, CALENDAR, AGE, MISSINGNESS)
-_CONVERTED = ("knots", "codes", "without")  # fields with another form in JSON
+_CONVERTED = ("knots", "codes", "without", "reference")  # fields with another form in JSON
 _LONGEST_RHYTHM = 5  # years; the longest gap that the model learns
 
 
@@ -52,6 +53,7 @@ class Transforms:
             (macro series), "age" (attention still depends on the distance between two records) or
             "missingness" (missing values are then encoded as average).
         span: largest number of years between the first and the last record of a person.
+        reference: quantiles of training persons, for warnings; None if they were not stored.
     """
 
     knots: Floats
@@ -68,6 +70,7 @@ class Transforms:
     rhythm: int = 1
     without: tuple[str, ...] = ()
     span: int = schema.MAX_AGE - schema.MIN_AGE
+    reference: TrainingReference | None = None
 
     @classmethod
     def fit(
@@ -118,6 +121,7 @@ class Transforms:
             has_death=bool((frame["exit_reason"] == "dead").any()),
             without=tuple(without),
             span=max(1, int(spans["year"].to_numpy().max())),
+            reference=TrainingReference.fit(panel),
         )
 
     def continuous(self, frame: pl.DataFrame) -> NDArray[np.float32]:
@@ -148,6 +152,11 @@ class Transforms:
         """Number of codes of each categorical column, the missing code included."""
         return tuple(len(self.codes[name]) + 1 for name in schema.CATEGORICAL)
 
+    @property
+    def decimals(self) -> int:
+        """Decimals of published amounts: none, or two if the typical amount is below 1,000."""
+        return 0 if np.exp(self.centre) >= 1_000 else 2
+
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for transforms.json."""
         return {
@@ -155,6 +164,7 @@ class Transforms:
             "without": list(self.without),
             "knots": self.knots.tolist(),
             "codes": {k: list(v) for k, v in self.codes.items()},
+            "reference": None if self.reference is None else self.reference.as_dict(),
         }
 
     @classmethod
@@ -162,8 +172,13 @@ class Transforms:
         """Inverse of `as_dict`."""
         rest = {k: v for k, v in d.items() if k not in _CONVERTED}
         codes = {k: tuple(v) for k, v in d["codes"].items()}
+        reference = d.get("reference")
         return cls(
-            knots=np.array(d["knots"]), codes=codes, without=tuple(d.get("without", ())), **rest
+            knots=np.array(d["knots"]),
+            codes=codes,
+            without=tuple(d.get("without", ())),
+            reference=None if reference is None else TrainingReference.from_dict(reference),
+            **rest,
         )
 
 

@@ -108,9 +108,8 @@ def test_evaluate_scores_the_bundle_and_baselines_in_both_settings(
     judged = register_panel.only(scores["person_id"])
     origins = origins_at(judged, 2022)
     _, outcomes = next(true_futures(register_dir, origins, [1], price_year=2022))
-    forecast = Forecaster.load(tiny_bundle).forecast(
-        history(judged, origins), ForecastRequest(horizons=[1, 5], coverage=(0.5,)), Draws(50)
-    )
+    request = ForecastRequest(horizons=[1, 5], coverage=(0.5,), unrounded=True)
+    forecast = Forecaster.load(tiny_bundle).forecast(history(judged, origins), request).table
     ends = forecast.filter(pl.col("horizon") == 1)
     lower, upper = (
         ends[name].cast(pl.Float64).fill_null(np.nan).to_numpy()

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from saga.data.panel import SIMULATED_ID
 from saga.errors import UsageError
 from saga.files.atomic import whole_folder
 from saga.register.simulation.cohort_simulation import (
@@ -229,7 +230,7 @@ def _write_macro(settings: RegisterSettings, folder: Path) -> None:
 def _describe(settings: RegisterSettings, rows: int) -> dict[str, object]:
     process = settings.process
     name = "full" if process is None else process.name
-    prefix = f"saga-{'register' if process is None else name}"
+    prefix = f"{SIMULATED_ID}{'register' if process is None else name}"
     return {
         "register_id": f"{prefix}-{settings.seed}-{settings.persons}",
         "format_version": FORMAT_VERSION,

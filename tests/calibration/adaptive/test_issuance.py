@@ -117,8 +117,10 @@ def test_command_and_batch_use_the_state_of_the_ledger_and_name_it(
         one_year_later(people, tmp_path),
         read_panel(one_year_later(people, tmp_path), prices=2022),
     )
-    expected = AdaptedForecaster.of(forecaster, state).forecaster.forecast(panel, REQUEST, DRAWS)
-    split = forecaster.forecast(panel, REQUEST, DRAWS)
+    expected = (
+        AdaptedForecaster.of(forecaster, state).forecaster.forecast(panel, REQUEST, DRAWS).table
+    )
+    split = forecaster.forecast(panel, REQUEST, DRAWS).table
     assert not expected.equals(split)
     assert expected.drop("^(lower|upper|includes_zero)_.*$").equals(
         split.drop("^(lower|upper|includes_zero)_.*$")

@@ -248,7 +248,7 @@ def test_forecasts_publish_the_intervals_and_name_the_method(
     assert forecaster.calibrator.method == "cqr"
     forecast = forecaster.forecast(
         young, ForecastRequest(horizons=(1, 2), limits=True, bands=2), Draws(50)
-    )
+    ).table
     assert table.equals(forecast)
     q = forecaster.calibrator.cells[1, "all"].thresholds[50, 0.9]
     assert q is not None
