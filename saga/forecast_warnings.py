@@ -1,0 +1,283 @@
+"""Warnings that belong to a result: what a reader must know about the input and the options.
+
+A warning never repeats a person's value, because messages go to logs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from saga.data.panel import Panel
+from saga.features.training_reference import (
+    LEVELS,
+    TrainingReference,
+    person_numbers,
+    record_properties,
+)
+from saga.macro.scenarios import Scenario
+from saga.requests import PATHS, Draws, ForecastRequest, LifetimeRequest, Request
+from saga.schema import MAX_AGE, MONEY
+
+MAX_PERSONS = 20  # of one message; beyond that the warning has their number instead
+SIMULATED = "The bundle was trained on simulated people, not on records of real persons."
+_RARE = 0.005  # a record is unlike training beyond this quantile, or 1 minus it
+_FEW_PERSONS_RARE = 0.02  # the same if training persons were too few for that quantile
+_PROPERTY_TEXT = {
+    "amount": "The typical amount, compared with persons of the same age,",
+    "zero_share": "The share of years without earnings",
+    "volatility": "The variation of earnings between years",
+    "n_years": "The number of recorded years",
+}
+_MANY_PERSONS = 20  # from this number on, smaller deviations of the typical amount are reported
+# Lowest ratio of training's typical amount to the panel's, and what the amounts probably are.
+_UNITS_BELOW = (
+    (300.0, "thousands", "1000"),
+    (30.0, "hundreds", "100"),
+    (5.0, "amounts per month", "12"),
+)
+_MIN_COLUMN_RATIO = 30.0  # other columns than earnings differ more between panels
+
+
+@dataclass(frozen=True)
+class ForecastWarning:
+    """One warning, about a person, about `count` persons, or about the whole result.
+
+    Codes: beyond-age, unlike-training, unit, no-effect, unobserved-past, simulated-people.
+    """
+
+    code: str
+    message: str
+    person_id: str | None = None
+    count: int | None = None
+    column: str | None = None
+    option: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The warning without empty entries, for JSON."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    def __str__(self) -> str:
+        persons = f" ({self.count:,} person{'s' * (self.count != 1)})" if self.count else ""
+        return self.message + (f" (person {self.person_id})" if self.person_id else persons)
+
+
+def find_warnings(
+    panel: Panel,
+    request: Request,
+    draws: Draws,
+    reference: TrainingReference | None,
+    *,
+    scenario: Scenario | None = None,
+    simulated: bool = False,
+) -> tuple[ForecastWarning, ...]:
+    """All warnings of a request for the persons of a panel, at most 20 of one kind.
+
+    Args:
+        panel: Persons' records.
+        request: The requested table.
+        draws: Number of paths and seed.
+        reference: Quantiles of training persons; None: records are not compared with them.
+        scenario: The scenario of the draws.
+        simulated: Whether the bundle was trained on simulated people.
+    """
+    return merge_warnings(
+        [
+            *([ForecastWarning("simulated-people", SIMULATED)] if simulated else []),
+            *_without_effect(request, draws),
+            *_scenario_without_effect(panel, request, scenario),
+            *_beyond_age(panel, request),
+            *_unobserved_past(panel, request),
+            *(_wrong_units(panel, reference) if reference else []),
+            *(_unlike_training(panel, reference) if reference else []),
+        ]
+    )
+
+
+def merge_warnings(
+    warnings: Iterable[ForecastWarning], max_persons: int = MAX_PERSONS
+) -> tuple[ForecastWarning, ...]:
+    """Warnings with one message together; above `max_persons` persons, their number is given."""
+    by_kind: dict[ForecastWarning, list[ForecastWarning]] = {}
+    for warning in warnings:
+        by_kind.setdefault(replace(warning, person_id=None, count=None), []).append(warning)
+    merged: list[ForecastWarning] = []
+    for kind, same in by_kind.items():
+        counts = [w.count or 1 for w in same if w.person_id is not None or w.count is not None]
+        named = all(w.person_id is not None for w in same)
+        if not counts:
+            merged.append(kind)
+        elif named and len(same) <= max_persons:
+            merged += same
+        else:
+            merged.append(replace(kind, count=sum(counts)))
+    return tuple(merged)
+
+
+def warning_dicts(
+    warnings: Iterable[ForecastWarning], max_persons: int = MAX_PERSONS
+) -> list[dict[str, Any]]:
+    """Merged warnings as plain values, for JSON."""
+    return [warning.as_dict() for warning in merge_warnings(warnings, max_persons)]
+
+
+def add_counts(parts: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    """The warnings of several parts together, from and as plain values, without persons."""
+    warnings = (ForecastWarning(**warning) for part in parts for warning in part)
+    return warning_dicts(warnings, max_persons=0)
+
+
+def _without_effect(request: Request, draws: Draws) -> Iterator[ForecastWarning]:
+    if not isinstance(request, ForecastRequest):
+        return
+    why = "has no effect on forecasts of single years, which are computed without simulated paths."
+    if draws.n_paths != PATHS:
+        yield ForecastWarning("no-effect", f"The number of paths {why}", option="paths")
+    if draws.seed != 0:
+        yield ForecastWarning("no-effect", f"The seed {why}", option="seed")
+
+
+def _scenario_without_effect(
+    panel: Panel, request: Request, scenario: Scenario | None
+) -> list[ForecastWarning]:
+    if scenario is None:
+        return []
+    ends = _ends(panel)
+    years, to_age = MAX_AGE, MAX_AGE
+    if isinstance(request, ForecastRequest):
+        years = request.n_years
+    else:
+        to_age = request.to_age
+    end = np.minimum(ends["year"] + years, ends["birth_year"] + to_age)
+    first = ends["year"] + 1
+    scenario_years = np.array(sorted(scenario.rows))
+    covered = ((scenario_years >= first[:, None]) & (scenario_years <= end[:, None])).any(axis=1)
+    message = "The scenario gives no year that is forecast, so it changes nothing."
+    return _about(panel, ~covered, "no-effect", message, option="scenario")
+
+
+def _beyond_age(panel: Panel, request: Request) -> list[ForecastWarning]:
+    if not isinstance(request, ForecastRequest):
+        return []
+    ends = _ends(panel)
+    beyond = ends["year"] + request.horizons[-1] - ends["birth_year"] > MAX_AGE
+    message = f"Some of the horizons are beyond age {MAX_AGE}, and have no row."
+    return _about(panel, beyond, "beyond-age", message)
+
+
+def _unobserved_past(panel: Panel, request: Request) -> list[ForecastWarning]:
+    if not isinstance(request, LifetimeRequest) or request.from_age is None:
+        return []
+    ends = _ends(panel)
+    late = ends["first_year"] - ends["birth_year"] > request.from_age
+    message = "The record starts after from_age. Years before the record add nothing."
+    return _about(panel, late, "unobserved-past", message, option="from_age")
+
+
+def _unlike_training(panel: Panel, reference: TrainingReference) -> list[ForecastWarning]:
+    warnings: list[ForecastWarning] = []
+    for name, values in record_properties(panel, reference).items():
+        stored = reference.quantiles[name]
+        pairs = [(p, q) for p, q in zip(LEVELS, stored, strict=True) if q is not None]
+        if not pairs:
+            continue
+        lowest, highest = pairs[0][0], pairs[-1][0]
+        low_limit, high_limit = max(_RARE, lowest), min(1 - _RARE, highest)
+        low = [(p, q) for p, q in pairs if p <= low_limit <= _FEW_PERSONS_RARE]
+        high = [(p, q) for p, q in pairs if p >= high_limit >= 1 - _FEW_PERSONS_RARE]
+        for side, limits in (("below", low), ("above", high[::-1])):
+            remaining = np.isfinite(values)
+            for p, limit in limits:  # from the outermost quantile inwards
+                beyond = remaining & (values < limit if side == "below" else values > limit)
+                remaining &= ~beyond
+                message = (
+                    f"{_PROPERTY_TEXT[name]} is {side} the {100 * p:g} % quantile of the training "
+                    "persons. The intervals are less reliable for such a record."
+                )
+                warnings += _about(panel, beyond, "unlike-training", message, column="earnings")
+    return warnings
+
+
+def _wrong_units(panel: Panel, reference: TrainingReference) -> Iterator[ForecastWarning]:
+    """Columns whose typical amount is not of the size that training persons have."""
+    person = person_numbers(panel)
+    for column in MONEY:
+        if column == "earnings":
+            logs = reference.relative_logs(panel)
+        elif column in reference.columns:
+            amounts = panel.frame[column].to_numpy().astype(np.float64)
+            with np.errstate(invalid="ignore", divide="ignore"):
+                logs = np.log(np.where(amounts > 0, amounts, np.nan)) - reference.columns[column]
+        else:
+            continue
+        positive = np.isfinite(logs)
+        if not positive.any():
+            continue
+        n_persons = len(np.unique(person[positive]))
+        ratio = math.exp(float(np.median(logs[positive])))
+        sensitive = column == "earnings" and n_persons >= _MANY_PERSONS
+        threshold = _UNITS_BELOW[-1][0] if sensitive else _MIN_COLUMN_RATIO
+        if 1 / threshold < ratio < threshold:
+            continue
+        yield ForecastWarning("unit", _unit_message(column, ratio), count=n_persons, column=column)
+
+
+def _unit_message(column: str, ratio: float) -> str:
+    if ratio < 1:
+        unit, scale = next((unit, s) for limit, unit, s in _UNITS_BELOW if 1 / ratio >= limit)
+        size = "smaller"
+    elif ratio >= _MIN_COLUMN_RATIO and ratio < 1_000:
+        unit, scale, size = "hundredths of the unit, such as ore", "0.01", "larger"
+    else:
+        return (
+            f"The amounts of {column} are much larger than those of the training persons. Check "
+            "their unit, currency and prices."
+        )
+    fix = (
+        f"read the panel with a mapping that has `scale: {scale}`"
+        if column == "earnings"
+        else f"multiply the column by {scale}, or use `scale: {scale}` if all amounts are so"
+    )
+    return (
+        f"The amounts of {column} are much {size} than those of the training persons. If they are "
+        f"{unit}, {fix}."
+    )
+
+
+def _about(
+    panel: Panel,
+    concerned: NDArray[np.bool_],
+    code: str,
+    message: str,
+    *,
+    column: str | None = None,
+    option: str | None = None,
+) -> list[ForecastWarning]:
+    """One warning per concerned person, or their number if there are many."""
+    count = int(concerned.sum())
+    if count == 0:
+        return []
+    warning = ForecastWarning(code, message, column=column, option=option)
+    if count > MAX_PERSONS:
+        return [replace(warning, count=count)]
+    persons = _ends(panel)["person_id"][concerned]
+    return [replace(warning, person_id=str(person)) for person in persons]
+
+
+def _ends(panel: Panel) -> dict[str, NDArray[Any]]:
+    """Person, birth year, first and last year (n,) of each record; the panel is sorted."""
+    frame = panel.frame
+    person = person_numbers(panel)
+    last = np.flatnonzero(np.append(person[1:] != person[:-1], True))
+    first = np.append(0, last[:-1] + 1)
+    return {
+        "person_id": frame["person_id"].gather(last).to_numpy(),
+        "birth_year": frame["birth_year"].gather(last).to_numpy().astype(np.int64),
+        "year": frame["year"].gather(last).to_numpy().astype(np.int64),
+        "first_year": frame["year"].gather(first).to_numpy().astype(np.int64),
+    }
