@@ -127,7 +127,8 @@ def _log_amounts(panel: Panel, column: str) -> Floats:
 def _age_bands(panel: Panel) -> Integers:
     frame = panel.frame
     age = frame["year"].to_numpy() - frame["birth_year"].to_numpy()
-    return np.searchsorted(_AGE_BANDS, age, side="right")
+    bands: Integers = np.searchsorted(_AGE_BANDS, age, side="right").astype(np.int64)
+    return bands
 
 
 def _medians(person: Integers, values: Floats, n: int) -> Floats:
