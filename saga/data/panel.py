@@ -52,11 +52,6 @@ class PanelMeta:
     nulled: Mapping[str, int] = field(default_factory=dict)
     lost: Problem | None = None
 
-    @property
-    def simulated(self) -> bool:
-        """Whether the persons are simulated, see `is_simulated`."""
-        return is_simulated(self.panel_id)
-
 
 @dataclass(frozen=True)
 class Panel:

@@ -1,9 +1,9 @@
 """Marginals from the direct forecast: laws of single years, averaged over macro futures.
 
-The record is encoded once. For each horizon the direct head gives one distribution per macro
-future, relative to that future's wage index. Their average, on a grid of log earnings, is the
-marginal. It has no sampling noise: macro futures are a fixed set of nodes, equal for all persons
-and seeds (`macro_nodes`).
+The record is encoded once. For each horizon the direct head (for the next record: the yearly head)
+gives one distribution per macro future, relative to that future's wage index. Their average, on a
+grid of log earnings, is the marginal. It has no sampling noise: macro futures are a fixed set of
+nodes, equal for all persons and seeds (`macro_nodes`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,13 +19,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from saga.distributions import Marginals
-from saga.features.calendar import Calendar, macro_features, path_features
+from saga.features.calendar import (
+    MACRO_FEATURES,
+    Calendar,
+    macro_features,
+    path_features,
+)
 from saga.features.sequences import Sequences, pad
 from saga.features.transforms import Transforms
 from saga.macro.history import log_wage_index
 from saga.macro.process import MacroProcess
 from saga.macro.scenarios import Scenario
 from saga.model import Saga
+from saga.model.heads.head import Head, Predictive
 from saga.requests import MAX_HORIZON
 from saga.schema import MAX_AGE
 from saga.simulation.matmul import at_precision
@@ -46,13 +53,13 @@ _ABOVE = np.array(
 class MacroNodes:
     """Representative macro futures of an origin year, for each horizon apart.
 
-    `features` (H, E, 7) are the covariates (`saga.features.calendar.path_features`), `wage`
-    (H, E) the log wage index and `level` (H,) its mean.
+    `features` (H, E, 7) are the covariates (`saga.features.calendar.path_features`), `level` (H,)
+    is the mean log wage index and `shift` (H, E) what each node adds to it.
     """
 
     features: Tensor
-    wage: Tensor
     level: Floats
+    shift: Tensor
 
 
 class DirectMarginals:
@@ -73,21 +80,24 @@ class DirectMarginals:
         self.scenario = scenario
         with torch.inference_mode():
             self.direct = at_precision(network.direct, "float32")
-        self.grid = marginal_grid(transforms)
+            self.head = at_precision(network.head, "float32")
+        self.rhythm, self.grid = transforms.rhythm, marginal_grid(transforms)
+        self.z = torch.from_numpy(self.grid.astype(np.float32))
         self.nodes = lru_cache(maxsize=64)(self._nodes)
 
     def _nodes(self, origin: int) -> MacroNodes:
         features, wage = macro_nodes(self.calendar, self.process, origin, self.scenario)
+        level = wage.mean(axis=1)
         return MacroNodes(
             torch.from_numpy(features.astype(np.float32)),
-            torch.from_numpy(wage.astype(np.float32)),
-            wage.mean(axis=1),
+            level,
+            torch.from_numpy((wage - level[:, None]).astype(np.float32)),
         )
 
     @property
     def group_size(self) -> int:
         """Number of persons to compute together."""
-        return group_size((self.network, self.direct), MAX_HORIZON * N_NODES)
+        return group_size((self.network, self.direct, self.head), MAX_HORIZON * N_NODES)
 
     def marginals(
         self,
@@ -125,28 +135,36 @@ class DirectMarginals:
         hidden, _ = self.network.hidden(self.network.embed(padded), torch.from_numpy(padded.age))
         hidden = torch.stack([person[n - 1] for person, n in zip(hidden, lengths, strict=True)])
         nodes = [self.nodes(int(year)) for year in origin]
-        horizons = np.arange(1, MAX_HORIZON + 1)
-        z = torch.from_numpy(self.grid.astype(np.float32))
+        features = torch.stack([node.features for node in nodes])
         level = np.stack([node.level for node in nodes])
-        grid = self.grid + level[..., None]
-        shift = torch.stack([node.wage for node in nodes]) - torch.from_numpy(
-            level.astype(np.float32)
-        ).unsqueeze(-1)
-        distribution = self.direct(
-            hidden[:, None, None],
-            torch.from_numpy(horizons)[:, None],
-            torch.from_numpy(age[:, None] + horizons)[..., None],
-            torch.stack([node.features for node in nodes]),
+        shift = torch.stack([node.shift for node in nodes])
+        horizon = torch.arange(1, MAX_HORIZON + 1)
+        target_age = torch.from_numpy(age)[:, None] + horizon
+        later = self.direct(
+            hidden[:, None, None], horizon[:, None], target_age[..., None], features
         )
-        zero, cdf = self.direct.head.cdf(distribution, z - shift[..., None])
+        p_zero, cdf = self._averaged(self.direct.head, later, shift)
+        # The next record is what the yearly head is trained on, with every token.
+        h = slice(self.rhythm - 1, self.rhythm)
+        following = self.head(
+            hidden[:, None, None], horizon[h, None], features[:, h, :, :MACRO_FEATURES]
+        )
+        p_zero[:, h], cdf[:, h] = self._averaged(self.head, following, shift[:, h])
+        beyond = target_age > MAX_AGE
+        cdf[beyond], p_zero[beyond] = float("nan"), float("nan")
+        grid = (self.grid + level[..., None]).astype(np.float32)
+        return grid, cdf.numpy(), p_zero.numpy()
+
+    def _averaged(
+        self, head: Head[Any], distribution: Predictive, shift: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Probability of zero (n, H) and CDF (n, H, G), averages over the nodes (n, H, E)."""
+        zero, cdf = head.cdf(distribution, self.z - shift[..., None])
         survival = torch.sigmoid(-distribution.death)
         p_zero = (1 - survival * (1 - zero)).mean(2)
         cdf = (1 - survival[..., None] * (1 - cdf)).mean(2)
         cdf[..., 0], cdf[..., -1] = p_zero, 1.0
-        cdf = cdf.clamp(max=1.0).cummax(-1).values
-        beyond = torch.from_numpy(age[:, None] + horizons > MAX_AGE)
-        cdf[beyond], p_zero[beyond] = float("nan"), float("nan")
-        return grid.astype(np.float32), cdf.numpy(), p_zero.numpy()
+        return p_zero, cdf.clamp(max=1.0).cummax(-1).values
 
 
 def marginal_grid(transforms: Transforms) -> Floats:
