@@ -32,6 +32,7 @@ from saga.version import current_version
 
 SUFFIXES = (".html", ".htm")
 HEADLINE_COVERAGE = 0.9
+PERSON_HORIZONS = (1, 5, 10, 20)  # read out beside the picture of a person
 NOT_SHOWN = "-"  # figures that are hidden or unknown
 STATUS_WORDS = {
     "holds": ("✓", "holds"),
@@ -89,17 +90,23 @@ SEVERAL_YEARS_LABELS = {
     "band": "All of the next years inside the path band",
     "present_value": "The present value of the next years inside its interval",
 }
+RULE_LABELS = {
+    "saga": "SAGA",
+    "last_year": "Same as last year",
+    "group_quantiles": "Same age and quintile",
+}
 FACT_LABELS = {
     "bundle": "Bundle that was judged (sha256)",
     "calibration": "Its calibration (sha256)",
     "calibration_method": "Method of its calibration",
     "code_version": "Written by version",
     "panel": "Panel",
+    "people": "Persons of the panel",
     "trained_on": "Trained on panel",
     "persons": "Persons judged",
     "origins": "Forecast from years",
     "last_year": "Outcomes up to",
-    "paths": "Simulated futures per person",
+    "paths": "Simulated futures per person, for present values",
     "seed": "Seed",
     "scenario": "Macro futures",
     "rollout": "How futures are drawn",
@@ -183,6 +190,8 @@ def render(diagnostics: Diagnostics, *, bundle: str | None = None) -> str:
             "few": MIN_CELL_PERSONS,
             "scores": SCORE_LABELS,
             "several": SEVERAL_YEARS_LABELS,
+            "rules": RULE_LABELS,
+            "people": _describe_people(tables["people"]),
             "adaptive": _describe_adaptive_state(tables, headline),
             "columns": TABLES,
             "pictures": _draw_pictures(tables, horizons, coverages, headline, labels, unit),
@@ -313,6 +322,32 @@ def _describe_adaptive_state(
     ]
 
 
+def _describe_people(table: pl.DataFrame) -> list[dict[str, Any]]:
+    """Each example person: facts for the caption, years ahead that are read out, the picture."""
+    people = []
+    for (number,), rows in table.partition_by("person", as_dict=True, maintain_order=True).items():
+        ahead = rows.drop_nulls("horizon")
+        record = rows.filter(pl.col("horizon").is_null())
+        known = record.drop_nulls("earnings")
+        last, kind = known.row(-1, named=True), rows["kind"][0]
+        alt_text = (
+            f"Example {number}: {kind.lower()}, age {last['age']}. Past earnings; by year ahead "
+            "the median, the 50, 80 and 90 % intervals and the probability of no earnings."
+        )
+        people.append(
+            {
+                "number": number,
+                "kind": kind,
+                "last": last,
+                "years": record.height,
+                "zeros": known.filter(earnings=0).height,
+                "ahead": ahead.filter(pl.col("horizon").is_in(PERSON_HORIZONS)).to_dicts(),
+                "picture": draw_svg(plots.person_chart(rows), alt_text),
+            }
+        )
+    return people
+
+
 def _draw_pictures(
     tables: Mapping[str, pl.DataFrame],
     horizons: Sequence[int],
@@ -410,6 +445,16 @@ def _draw_pictures(
             "Error without a forecast, with this one, and if it were perfectly calibrated.",
         ),
         "drift": (dated, plots.periods_chart, "Share inside the intervals by year of the outcome."),
+        "efficiency": (
+            tables["efficiency"],
+            partial(plots.efficiency_chart, rules=RULE_LABELS, unit=unit),
+            "Mean interval score of SAGA and of two simple rules, by years ahead.",
+        ),
+        "zero_bins": (
+            tables["zero_bins"],
+            plots.zero_bins_chart,
+            "Share inside the intervals by stated probability of no earnings.",
+        ),
     }
     return {
         name: draw_svg(chart(table), f"{text} {described}")

@@ -9,10 +9,12 @@ import re
 import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 from typer.testing import CliRunner
@@ -30,6 +32,7 @@ from calibration.diagnostics.table_columns import TABLES
 from calibration.diagnostics.verdicts import STATUSES
 from saga.bundle import Bundle, replace_parts
 from saga.cli import app
+from saga.distributions import Marginals
 from saga.errors import BundleError, UsageError
 from saga.files.html import check_page
 
@@ -100,7 +103,7 @@ def test_nothing_is_loaded_from_outside(text: str, page: Page) -> None:
 
 
 def test_pictures_have_words_and_headings_have_order(page: Page) -> None:
-    assert len(page.labels) == 11
+    assert len(page.labels) == 13
     assert all(len(label) > 40 for label in page.labels)
     assert page.headings[0] == 1
     assert page.headings.count(1) == 1
@@ -145,7 +148,7 @@ def test_numbers_on_the_page_are_those_of_the_tables(faultless: Diagnostics, pag
         strict=True,
     ):
         assert cells[2] == f"{row['value']:.4f}"
-    lights = page.tables["7 questions, by years ahead"]
+    lights = page.tables["10 questions, by years ahead"]
     words = {"holds": "✓ holds", "unclear": "? cannot tell", "watch": "! watch", "fails": "✗ fails"}
     assert set(words) == set(STATUSES)
     flat = [cell for row in lights[1:] for cell in row[1:]]
@@ -180,10 +183,10 @@ def test_intervals_from_few_persons_are_named(faultless: Diagnostics) -> None:
 
 
 def test_red_verdicts_are_described_in_words(diagnosed: Callable[..., Diagnostics]) -> None:
-    def narrow(paths: Any) -> Any:
-        return paths.with_earnings((0.4 * paths.earnings).astype("float32"))
+    def too_low(marginals: Marginals) -> Marginals:
+        return replace(marginals, grid=marginals.grid + np.log(0.4))
 
-    text = render(diagnosed(fault=narrow))
+    text = render(diagnosed(fault=too_low))
     assert "do not rely on them there" in text
     assert "Where to be careful" in text
     assert "true earnings were higher than forecast" in text

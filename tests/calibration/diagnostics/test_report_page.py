@@ -77,7 +77,7 @@ def test_a_screen_reader_finds_headings_tables_pictures_and_the_way_past_them(
         " && t.querySelector('th[scope]'))"
     )
     pictures = page.get_by_role("img")
-    assert pictures.count() == page.locator("svg").count() == 11
+    assert pictures.count() == page.locator("svg").count() == 13
     assert all(
         len(label or "") > 40
         for label in pictures.evaluate_all("all => all.map(p => p.getAttribute('aria-label'))")
