@@ -20,7 +20,8 @@ import pytest
 from typer.testing import CliRunner
 
 from api.settings import Settings
-from calibration.diagnostics.diagnosis import Diagnostics
+from calibration.diagnostics.diagnosis import SIMULATED, Diagnostics
+from calibration.diagnostics.example_persons import draw_example_persons, invent_persons
 from calibration.diagnostics.report import (
     SUFFIXES,
     percent,
@@ -32,6 +33,7 @@ from calibration.diagnostics.table_columns import TABLES
 from calibration.diagnostics.verdicts import STATUSES
 from saga.bundle import Bundle, replace_parts
 from saga.cli import app
+from saga.data.panel import Panel
 from saga.distributions import Marginals
 from saga.errors import BundleError, UsageError
 from saga.files.html import check_page
@@ -151,7 +153,8 @@ def test_numbers_on_the_page_are_those_of_the_tables(faultless: Diagnostics, pag
     lights = page.tables["10 questions, by years ahead"]
     words = {"holds": "✓ holds", "unclear": "? cannot tell", "watch": "! watch", "fails": "✗ fails"}
     assert set(words) == set(STATUSES)
-    flat = [cell for row in lights[1:] for cell in row[1:]]
+    # Several years together are not judged one year ahead.
+    flat = [cell for row in lights[1:] for cell in row[1:] if cell != "-"]
     assert flat == [words[status] for status in faultless["lights"]["status"]]
 
 
@@ -276,3 +279,22 @@ def test_diagnostics_of_another_version_are_refused(
     )
     with pytest.raises(BundleError, match="columns"):
         stored_diagnostics(old)
+
+
+def test_the_first_line_says_that_people_are_simulated(faultless: Diagnostics) -> None:
+    assert "Simulated people, not real" not in render(faultless)
+    fact = pl.DataFrame({"name": ["people"], "text": [SIMULATED]})
+    provenance = pl.concat([faultless["provenance"], fact])
+    text = render(Diagnostics({**faultless.tables, "provenance": provenance}))
+    assert "Simulated people, not real" in text.split("<h1>")[0]
+
+
+def test_persons_of_a_real_panel_are_never_drawn(register_panel: Panel) -> None:
+    assert register_panel.meta.simulated
+    real = replace(register_panel, meta=replace(register_panel.meta, simulated=False))
+    groups = pl.DataFrame({"person_id": real.persons()})
+    with pytest.raises(ValueError, match="simulated panels only"):
+        draw_example_persons(real, groups, seed=0)
+    invented = invent_persons(real, 300_000.0)
+    assert not set(invented.records.persons()) & set(real.persons())
+    assert len(invented.kinds) == 10
