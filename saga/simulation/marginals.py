@@ -134,7 +134,9 @@ class DirectMarginals:
         origin, age = padded.year[rows, last], padded.age[rows, last]
         hidden, _ = self.network.hidden(self.network.embed(padded), torch.from_numpy(padded.age))
         hidden = torch.stack([person[n - 1] for person, n in zip(hidden, lengths, strict=True)])
-        nodes = [self.nodes(int(year)) for year in origin]
+        # Persons with one origin share their nodes, and the work on them.
+        years = origin[:1] if (origin == origin[0]).all() else origin
+        nodes = [self.nodes(int(year)) for year in years]
         features = torch.stack([node.features for node in nodes])
         level = np.stack([node.level for node in nodes])
         shift = torch.stack([node.shift for node in nodes])
@@ -152,7 +154,7 @@ class DirectMarginals:
         p_zero[:, h], cdf[:, h] = self._averaged(self.head, following, shift[:, h])
         beyond = target_age > MAX_AGE
         cdf[beyond], p_zero[beyond] = float("nan"), float("nan")
-        grid = (self.grid + level[..., None]).astype(np.float32)
+        grid = np.broadcast_to((self.grid + level[..., None]).astype(np.float32), cdf.shape)
         return grid, cdf.numpy(), p_zero.numpy()
 
     def _averaged(

@@ -132,9 +132,22 @@ class BinnedHead(Head[BinnedDistribution]):
         share = ((z - self.knots[index - 1]) / self.bin_width[index + 1]).clamp(0, 1)
         index = index + torch.zeros_like(mass[..., :1], dtype=index.dtype)  # broadcast
         cdf = torch.lerp(at_knots.gather(-1, index - 1), at_knots.gather(-1, index), share)
-        below = torch.exp(distribution.lower[..., None] * (z - self.knots[0]).clamp(max=0))
-        cdf = cdf - mass[..., 1:2] * (1 - below)
-        t = (distribution.peak * distribution.upper)[..., None]
-        excess = distribution.upper[..., None] * (z - self.knots[-1]).clamp(min=0)
-        beyond = 1 - torch.exp(F.logsigmoid(t - excess) - F.logsigmoid(t))
-        return zero, cdf + mass[..., -1:] * beyond
+        # The tails, at the grid points that lie in them for some distribution.
+        in_lower, in_upper = z < self.knots[0], z > self.knots[-1]
+        if columns := _columns(in_lower):
+            depth = (z[..., columns] - self.knots[0]).clamp(max=0)
+            share = torch.exp(distribution.lower[..., None] * depth)
+            cdf[..., columns] -= mass[..., 1:2] * (1 - share)
+        if columns := _columns(in_upper):
+            t = (distribution.peak * distribution.upper)[..., None]
+            height = (z[..., columns] - self.knots[-1]).clamp(min=0)
+            excess = distribution.upper[..., None] * height
+            survival = torch.exp(F.logsigmoid(t - excess) - F.logsigmoid(t))
+            cdf[..., columns] += mass[..., -1:] * (1 - survival)
+        return zero, cdf
+
+
+def _columns(flags: Tensor) -> list[int]:
+    """Columns of the last axis in which any flag is set."""
+    columns: list[int] = flags.reshape(-1, flags.shape[-1]).any(0).nonzero()[:, 0].tolist()
+    return columns
